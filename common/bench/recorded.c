@@ -63,25 +63,35 @@ static bool goes_on(const struct recorded_drafter *mine, const struct recorded_n
     return !mine->all->trees || mine->all->asked[mine->all->draft[found->draft].row + (size_t)found->at];
 }
 
-/* A leaf that is asked about anew is asked about at the newest position that it has: a longer draft that was asked for in one
- * go may go on otherwise. Trees are asked leaf by leaf, so that one's own goes on as it was recorded, and has the costs of
- * levels. Where neither is known, a position as many tokens on has to do. */
-static struct recorded_node find(const struct recorded_drafter *mine, const struct draft_tree *tree, int node)
+/* Whether it was recorded there, too, what the last of so many more tokens is, or that there are not so many. */
+static bool reaches(const struct recorded_drafter *mine, const struct recorded_node *found, int tokens)
+{
+    const struct recorded_draft *draft = &mine->all->draft[found->draft];
+    return found->at + tokens <= draft->n - 1 || draft->n - 1 < mine->all->length;
+}
+
+/* What follows a drafter's own tokens it drafts from the states that it has made of them, so that its draft at the root goes on
+ * as it was recorded, and has the costs of levels. One that looks up text is asked anew, at the newest position that the leaf
+ * has: a longer draft that was asked for in one go may go on otherwise; but trees are asked leaf by leaf. Where neither is
+ * known, a position as many tokens on has to do. */
+static struct recorded_node find(const struct recorded_drafter *mine, const struct draft_tree *tree, int node, int tokens)
 {
     int32_t token[WAY_MAX];
     struct recorded_node found;
     const struct recorded_way way = way_to(mine, tree, node, token);
     const int right = recorded_way_right(&way);
-    const bool own = mine->all->trees && node >= 0 && tree->drafter[node] == mine->base.number;
+    const bool own = node >= 0 && tree->drafter[node] == mine->base.number, oldest = own && mine->all->trees;
+    if (own && !mine->all->trees && mine->own_states && recorded_way_find(&way, 0, &found) && reaches(mine, &found, tokens))
+        return found;
     for (int i = 0; i <= right; i++)
-        if (recorded_way_find(&way, own ? i : right - i, &found) && (!mine->guesses || goes_on(mine, &found)))
+        if (recorded_way_find(&way, oldest ? i : right - i, &found) && (!mine->guesses || goes_on(mine, &found)))
             return found;
     return recorded_way_guess(&way);
 }
 
 size_t recorded_row(const struct recorded_drafter *mine, const struct draft_tree *tree, int node)
 {
-    struct recorded_node recorded = find(mine, tree, node);
+    struct recorded_node recorded = find(mine, tree, node, 0);
     return mine->all->draft[recorded.draft].row + (size_t)recorded.at;
 }
 
@@ -115,7 +125,7 @@ static int extend_chain(struct recorded_drafter *mine, struct draft_tree *tree, 
     int before = tree->nodes, node = leaf[0].node;
     if (leaves != 1 || leaf[0].siblings != 1 || (all->drafters == 1 && node != before - 1))
         return err_set(err, ERR_INPUT, "the policy does not draft a chain; only chains are recorded");
-    struct recorded_node recorded = find(mine, tree, node);
+    struct recorded_node recorded = find(mine, tree, node, tokens);
     const struct recorded_draft *draft = &all->draft[recorded.draft];
     if (recorded.at + tokens > draft->n - 1 && draft->n - 1 == all->length)
         return err_set(err, ERR_INPUT, "the policy drafts %d tokens, but only drafts of up to %d are recorded; record with "
@@ -136,7 +146,7 @@ static int extend_leaf(struct recorded_drafter *mine, struct draft_tree *tree, c
                        struct draft_leaf *next, int room, struct err *err)
 {
     const struct recording *all = mine->all;
-    const struct recorded_node recorded = find(mine, tree, leaf->node);
+    const struct recorded_node recorded = find(mine, tree, leaf->node, 1);
     const struct recorded_draft *draft = &all->draft[recorded.draft];
     int asked = all->asked[draft->row + (size_t)recorded.at], found = 0;
     for (int k = recorded.at + 1; k < draft->n && found < leaf->siblings && found < room; k++) {
@@ -205,7 +215,7 @@ static int recorded_review(struct drafter *drafter, struct draft_tree *tree, int
     int32_t way[WAY_MAX];
     int kept = 0, at = leaf, choice = 0, last;
     size_t row = 0;
-    struct recorded_node recorded = find(mine, tree, leaf);
+    struct recorded_node recorded = find(mine, tree, leaf, 1);
     if ((choice = recorded_child(all, &all->draft[recorded.draft], recorded.at, -1)))
         charge(mine, recorded.draft, recorded.at, choice);
     while (choice && kept < WAY_MAX) {
@@ -217,7 +227,7 @@ static int recorded_review(struct drafter *drafter, struct draft_tree *tree, int
         tree->log_probability[next] = all->log_probability[row];
         way[kept++] = next;
         at = next;
-        recorded = find(mine, tree, at);
+        recorded = find(mine, tree, at, 1);
         choice = recorded_child(all, &all->draft[recorded.draft], recorded.at, -1);
     }
     *agreed = kept;

@@ -1,10 +1,11 @@
 /* The drafters of a recording (policy/recording.h), so that drafts can grow as they did, or as another policy lets them.
  *
- * What a drafter proposes follows from the text alone, so after tokens that the text has, it is what was recorded at the
- * position where these end: exact, whoever drafted them. After a token that the text does not have it is exact where the
- * drafter's own recorded draft has that token, too; elsewhere it is taken from the position as many tokens on in the text:
- * nothing is accepted there any more, and only how many tokens come and what they cost is a guess. A review is the drafter's
- * own first token at each position; its cost is that of drafting one token.
+ * After its own tokens a drafter with states of its own (own_states) goes on as its draft was recorded. Otherwise what it
+ * proposes is taken to follow from the text alone, so after tokens that the text has, it is what was recorded at the position
+ * where these end, whoever drafted them: exact for a model, close for one that reads states of the target. After a token that
+ * the text does not have it is exact where the drafter's own recorded draft has that token, too; elsewhere it is taken from the
+ * position as many tokens on in the text: nothing is accepted there any more, and only how many tokens come and what they cost
+ * is a guess. A review is the drafter's own first token at each position; its cost is that of drafting one token.
  *
  * Of recorded trees this holds for policies that make trees of their own (`guesses`); a shape must not grow where nothing was
  * recorded. How many children there may be is what was recorded: more are refused in any case.
@@ -23,6 +24,7 @@ struct recorded_drafter {
     const struct recording *all;
     const struct recorded_text *text;
     int at;                             /* position of the root, of the text */
+    bool own_states;                    /* it drafts from states that it makes of its tokens; set after opening */
     bool guesses;                       /* of trees: after what was not recorded; set after opening */
     /* Of the draft that is growing: */
     size_t from;                        /* the recorded draft that it continues, by number in all->draft */

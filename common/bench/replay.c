@@ -323,6 +323,7 @@ static int open_drafters(struct run *run, struct err *err)
         const char *name = json_string_value(json_array_get(run->named, (size_t)i));
         const struct drafter_class *class = name ? drafter_find(name) : NULL;
         recorded_open(&run->drafter[i], all, i);
+        run->drafter[i].own_states = class && !class->looks_up;
         run->drafters.item[i] = &run->drafter[i].base;
         run->about[i] = (struct policy_drafter){name ? name : "recorded", !class || class->review, class && class->looks_up};
     }

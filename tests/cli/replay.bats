@@ -87,6 +87,23 @@ RUNS
     done
 }
 
+@test "a head that is asked for one token after the other decides in replay what it decided live" {
+    local head="$BATS_TEST_TMPDIR/head.moe" policy
+    moe-convert head -q "$MOE_MODELS/pocket/heads/eagle3" --target "$MOE_POCKET" -o "$head"
+    echo '{"cost": [{"m": 1, "seconds": 1}, {"m": 9, "seconds": 1.1}]}' > "$BATS_TEST_TMPDIR/cost.json"
+    for policy in dytc-verify:siblings=no "cascade-cost:explore=0"; do
+        policy+=",cost=$BATS_TEST_TMPDIR/cost.json"
+        moe-decode -q -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 30 -d "head:file=$head" --policy "$policy" -K 7 \
+            --record drafts --stream "$BATS_TEST_TMPDIR/live.moes" -o /dev/null
+        moe-view --json --type iter "$BATS_TEST_TMPDIR/live.moes" | jq -c 'select(.type == "iter") | [.sequence, .K, .nodes,
+            .accepted, .emitted]' > "$BATS_TEST_TMPDIR/live"
+        moe-bench replay "$BATS_TEST_TMPDIR/live.moes" --policy "$policy" -K 7 --iterations |
+            jq -c '[.sequence, .K, .nodes, .accepted, .emitted]' > "$BATS_TEST_TMPDIR/replayed"
+        diff "$BATS_TEST_TMPDIR/live" "$BATS_TEST_TMPDIR/replayed"
+        grep -q ',[2-9],' "$BATS_TEST_TMPDIR/live"
+    done
+}
+
 @test "nothing is cheaper than the oracle" {
     for cost in time bytes; do
         moe-bench replay "$folder/cascade.moes" --cost $cost --policy "oracle:file=$folder/cascade.moes,cost=$cost" \
