@@ -25,7 +25,7 @@ struct trial {
     int row[64], number, steps, words;
     float weight[2][64], scale[2];
     int target[2][64];
-    int32_t word[64];
+    int32_t word[600];
     struct attention attention;
     struct train_batch batch;
     int offset[8];
@@ -481,7 +481,7 @@ static void attention_row(const struct trial *t, int text, int row, int head, do
 {
     const struct attention *a = &t->attention;
     const int kv = head / (a->heads / a->kv_heads), dim = a->head_dim, keys = row + 1 + t->steps;
-    double q[16], k[16], v[16], weight[64], sum = 0;
+    double q[16], k[16], v[16], weight[160], sum = 0;
     turned(t, t->steps, text, row, head, true, q);
     for (int i = 0; i < keys; i++) {
         turned(t, i <= row ? 0 : i - row, text, i <= row ? i : row, a->heads + kv, true, k);
@@ -540,7 +540,33 @@ static void attention_setup(struct trial *t)
     t->run = attention_run;
 }
 
-static void attention(void **state) { (void)state, rounds("attention", attention_setup), rounds("bttention", attention_setup); }
+/* A text of more queries than are taken together, after a short one. */
+static void long_attention_setup(struct trial *t)
+{
+    attention_setup(t);
+    for (int i = 0; i < t->inputs; i++)
+        free(t->x[i]);
+    t->inputs = 0;
+    t->attention = (struct attention){1, 1, 2, 0.4f, NULL, 160};
+    t->batch.texts = 2;
+    t->offset[1] = between(t, 1, 5);
+    t->batch.longest = between(t, 130, 150);
+    t->batch.rows = t->offset[2] = t->offset[1] + t->batch.longest;
+    for (int i = 0; i < 160; i++) {
+        t->rotations[2 * i] = cosf(0.3f * (float)i);
+        t->rotations[2 * i + 1] = sinf(0.3f * (float)i);
+    }
+    for (int step = 0; step <= t->steps; step++)
+        add_input(t, t->batch.rows, 6, 1.5);
+    t->out_rows = t->batch.rows;
+    t->out_width = 2;
+}
+
+static void attention(void **state)
+{
+    (void)state, rounds("attention", attention_setup), rounds("bttention", attention_setup);
+    rounds("long attention", long_attention_setup);
+}
 
 /* ---- losses ---- */
 
@@ -551,7 +577,7 @@ static void smooth_reference(const struct trial *t, double *out)
     for (int r = 0; r < t->rows[0]; r++)
         for (int k = 0; t->target[0][r] >= 0 && k < width; k++) {
             const double d = fabs(t->x[0][r * width + k] - t->x[1][t->target[0][r] * width + k]);
-            *out += (double)t->weight[0][r] * (d < 1 ? d * d / 2 : d - 0.5) / width;
+            *out += (double)t->scale[0] * (double)t->weight[0][r] * (d < 1 ? d * d / 2 : d - 0.5) / width;
         }
 }
 
@@ -559,6 +585,7 @@ static struct variable *smooth_run(struct trial *t, struct tape *tape, struct va
 {
     const struct judged judged = {x[0], t->target[0], t->weight[0], t->scale[0], sum};
     assert_int_equal(loss_smooth(tape, &judged, x[1]->data), 0);
+    *sum *= (double)t->scale[0];
     return NULL;
 }
 
@@ -570,7 +597,7 @@ static void draw_rows(struct trial *t, int which, int rows, int targets)
         if (at + 1 < targets && between(t, 0, 2))
             t->target[which][r] = at = between(t, at + 1, at + 2 < targets ? at + 2 : at + 1);
     }
-    t->scale[which] = 1;
+    t->scale[which] = 0.25f * (float)between(t, 1, 8);
 }
 
 static void smooth_setup(struct trial *t)
@@ -619,18 +646,20 @@ static void soft_reference(const struct trial *t, double *out)
                 sum += share[w] = exp(all[v]);
             }
             for (int w = 0; w < words && known; w++)
-                *out -= (double)t->weight[which][r] * share[w] / sum * q[w];
+                *out -= (double)t->scale[which] * (double)t->weight[which][r] * share[w] / sum * q[w];
         }
 }
 
 static struct variable *soft_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
     struct judged judged[2];
+    double part[2] = {0};
     const struct soft_target target = {.states = x[2]->data, .head = x[3], .word = t->number ? t->word : NULL,
                                        .words = t->words, .output = t->number ? x[4] : x[3]};
     for (int which = 0; which < 2; which++)
-        judged[which] = (struct judged){x[which], t->target[which], t->weight[which], 1, sum};
+        judged[which] = (struct judged){x[which], t->target[which], t->weight[which], t->scale[which], &part[which]};
     assert_int_equal(loss_soft(tape, &target, judged, 2), 0);
+    *sum = (double)t->scale[0] * part[0] + (double)t->scale[1] * part[1];
     return NULL;
 }
 
@@ -685,7 +714,20 @@ static void hard_setup(struct trial *t)
     t->run = hard_run;
 }
 
-static void hard(void **state) { (void)state, rounds("hard", hard_setup); }
+/* More rows than have their logits at once. */
+static void many_hard_setup(struct trial *t)
+{
+    const int rows = between(t, 513, 600), width = between(t, 1, 3), vocab = between(t, 2, 5);
+    add_input(t, rows, width, 1);
+    add_input(t, vocab, width, 1);
+    add_input(t, 1, vocab, 1);
+    for (int r = 0; r < rows; r++)
+        t->word[r] = between(t, 0, vocab - 1);
+    t->reference = hard_reference;
+    t->run = hard_run;
+}
+
+static void hard(void **state) { (void)state, rounds("hard", hard_setup), rounds("many hard", many_hard_setup); }
 
 /* ---- products beyond one block ---- */
 
