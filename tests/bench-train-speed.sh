@@ -53,11 +53,11 @@ perf script -F ip,sym,dso -i "$out/speed.perf" 2>> "$out/speed-perf.log" | awk '
     function finish() { if (name != "") { count[name]++; all++ } name = "" }
     NF == 0 { finish(); next }
     name == "" { name = "other" ; if (/openblas/) name = "products"; }
-    /read_stream/ { name = "reading features" }
-    /read_stream|openblas/ { next }
+    /read_stream|feature_source_/ { name = "reading features" }
+    /read_stream|feature_source_|openblas/ { next }
     /unpack_units/ && name == "other" { name = "unpacking the output head" }
     /vector_adam|optimiser_step/ && name == "other" { name = "AdamW" }
     /run_row[+ ]|run_target[+ ]|run_smooth/ && name == "other" { name = "softmax and losses" }
     /trainer_step/ && name == "other" { name = "other parts of a step" }
-    END { finish(); for (n in count) printf "%5.1f %% %s\n", 100 * count[n] / all, n }' | sort -rn
+    END { finish(); count["reading features"] += 0; for (n in count) printf "%5.1f %% %s\n", 100 * count[n] / all, n }' | sort -rn
 rm -f "$out/speed.perf" "$out/speed-head.moe"
