@@ -224,7 +224,7 @@ static void chains_and_trees_are_those_that_were_published(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof HEADS / sizeof *HEADS; i++) {
         struct chance chance = {i + 1};
-        if (!unit_brief() || i % 2)
+        if (!unit_brief() || i % 4 == 1)
             check_goldens(HEADS[i].name, HEADS[i].parallel, NULL);
         if (!unit_brief() || i % 2 == 0)
             check_goldens(HEADS[i].name, HEADS[i].parallel, &chance);
@@ -593,7 +593,7 @@ static void who_is_not_asked_for_long_drafts_the_same(void **state)
     (void)state;
     for (int i = 0; i < LONG; i++)
         text[i] = chance_range(&chance, 0, VOCAB - 1);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < (unit_brief() ? 1 : sizeof names / sizeof *names); i++) {
         char path[1300];
         struct session session[2];
         struct model *model = heads_convert(&rig, heads_published(names[i]), "head.moe");
