@@ -1,27 +1,51 @@
 #!/bin/sh
-# Decoding with experts on disk: `make bench-disk` calls it, with the bytes of the inflated pocket model in MiB (4000) and the
-# rounds (5) if wanted. In each round, in turns: the disk past the page cache, the model mapped, all experts cached, and 17 % of
-# them, read when they are wanted and, as the routes are forced, before. An iteration is set against the larger of its compute,
-# which is that of the mapped model, and its missed bytes at the bandwidth of reads like these (tests/bench/disk.c). The routes
-# are those of the pocket model, and the text is the second of two alike, so that all that can be cached is.
+# Decoding with experts on disk: `make bench-disk` calls it, with the bytes of experts in MiB (4000), the rounds (5) and the shape if
+# wanted: pocket, the inflated pocket model, or olmoe, random weights of OLMoE-1B-7B's shape with as many layers as fit. In each
+# round, in turns: the disk past the page cache, the model mapped, all experts cached, and 17 % of them, read when they are
+# wanted and, as the routes are forced, before. An iteration is set against the larger of its compute, which is that of the mapped
+# model, and its missed bytes at the bandwidth of reads like these (tests/bench/disk.c). Text, drafts and routes are a recording of
+# the model, the pocket's with prompt lookup, of random weights with a draft by their own first layers; the text is the second
+# of two alike, so that all that can be cached is.
 . tests/bench/common.sh
 mib=${1:-4000}
 rounds=${2:-5}
-model=$out/pocket-disk-$mib.moe
-tokens=48
-prompt='def add(a, b):'
+shape=${3:-pocket}
+model=$out/$shape-disk-$mib.moe
+routes=$out/disk-routes-$shape-$mib.moes
+prompts=$out/disk-prompts.jsonl
+text="-n 48 --ignore-eos -K 7"
 
 once "$out/pocket.moe" moe-convert -q "$pocket/model"
-once "$model" moe-convert inflate -q --expert-ffn $((mib * 1048576 / 192 / 1152)) "$out/pocket.moe"
-moe-decode -q -m "$out/pocket.moe" -n $tokens --ignore-eos -d ngram -K 7 --record drafts --stream "$out/disk-routes.moes" \
-    -p "$prompt" -p "$prompt" > /dev/null
+for again in 1 2; do
+    moe-decode -q -m "$out/pocket.moe" -n 1 -p 'def add(a, b):' --stream - 2> /dev/null | moe-view --json |
+        jq -c 'select(.type == "begin") | {tokens: .prompt}'
+done > "$prompts"
+case $shape in
+pocket)
+    expert=$((mib * 1048576 / 192))
+    once "$model" moe-convert inflate -q --expert-ffn $((expert / 1152)) "$out/pocket.moe"
+    recorded="-m $out/pocket.moe -d ngram"
+    ;;
+olmoe)
+    expert=$((3 * 2048 * 1024 * 2))
+    once "$model" moe-convert synthetic -q --like olmoe-1b-7b -l $((mib * 1048576 / 64 / expert))
+    recorded="-m $model -d self:exit=1"
+    ;;
+*)
+    echo "bench-disk: shape $shape: want pocket or olmoe" >&2
+    exit 2
+    ;;
+esac
+# shellcheck disable=SC2086
+[ -e "$routes" ] || moe-decode -q $threads $recorded $text --record drafts --stream "$routes" "$prompts" > /dev/null
 
 # decode NAME ROUND OPTIONS...: milliseconds, bytes read and milliseconds stalled an iteration, on a line of $out/disk.txt.
 decode() {
     name=$1 round=$2
     shift 2
-    moe-decode -q $threads -m "$model" -n $tokens --ignore-eos -d ngram -K 7 --force-routes "$out/disk-routes.moes" \
-        --force-accept "$out/disk-routes.moes" "$@" --stream "$out/disk.moes" -p "$prompt" -p "$prompt" > "$out/disk-$name.text"
+    # shellcheck disable=SC2086
+    moe-decode -q $threads -m "$model" $text --force-routes "$routes" --force-accept "$routes" "$@" \
+        --stream "$out/disk.moes" "$prompts" > "$out/disk-$name.text"
     cmp "$out/disk-mapped.text" "$out/disk-$name.text"
     moe-view --json "$out/disk.moes" | jq -r -s --arg name "$name" --arg round "$round" '[.[] | select(.type == "iter" and .sequence == 1)] |
         (length as $n | [$name, $round, (map(.draft_us + .verify_us + .accept_us + .other_us) | add / $n / 1000),
@@ -34,11 +58,11 @@ for round in $(seq "$rounds"); do
     decode mapped "$round"
     decode all "$round" --cache-experts 100%
     decode wanted "$round" --cache-experts 17%
-    printf 'disk\t%d\t%s\t0\t0\n' "$round" "$(disk "$model" $((mib * 1048576 / 192)) 64)" >> "$out/disk.txt"
+    printf 'disk\t%d\t%s\t0\t0\n' "$round" "$(disk "$model" "$expert" 64)" >> "$out/disk.txt"
     decode forced "$round" --cache-experts 17% --prefetch forced
 done
 
-say "iterations of the inflated pocket model ($mib MiB, forced routes), median of $rounds rounds"
+say "iterations of $(basename "$model" .moe) (MiB, forced routes), median of $rounds rounds; load $(cut -d' ' -f1 /proc/loadavg)"
 python3 - "$out/disk.txt" <<'TABLE'
 import statistics, sys
 rows = {}
