@@ -41,3 +41,24 @@ bool expert_source_facts(const struct expert_source *source, struct store_facts 
     source->class->facts(source, out);
     return true;
 }
+
+bool expert_source_has_host(const struct expert_source *source) { return source->class->acquire_host != NULL; }
+
+int expert_source_want(struct expert_source *source, const struct expert_union *wanted, enum expert_tier *tier,
+                       struct err *err)
+{
+    for (int i = 0; i < wanted->count; i++)
+        tier[i] = EXPERT_ON_DEVICE;
+    return source->class->want ? source->class->want(source, wanted, tier, err) : 0;
+}
+
+int expert_source_acquire_host(struct expert_source *source, struct expert_union *wanted, const void **address,
+                               struct err *err)
+{
+    return source->class->acquire_host(source, wanted, address, err);
+}
+
+void expert_source_release_host(struct expert_source *source, struct expert_union *wanted)
+{
+    source->class->release_host(source, wanted);
+}

@@ -27,7 +27,11 @@ struct expert_union {
     int32_t *tokens;                     /* [count] how many tokens of the forward want each */
     int count;
     int held, done;                      /* expert[done .. done + held) are in place; those before have been released */
+    bool part;                           /* some of those of the layer: `want` has been called with all */
 };
+
+/* Where an expert is, the fastest place first. HOST: memory of the host that is not the device's. */
+enum expert_tier { EXPERT_ON_DEVICE, EXPERT_ON_HOST, EXPERT_ON_DISK };
 
 /* What a source has done since it was opened. An expert is wanted once by a layer of a forward, however many tokens want it. */
 struct store_facts {
@@ -74,6 +78,14 @@ struct expert_source_class {
     int (*acquire)(struct expert_source *source, struct expert_union *wanted, struct buffer *table, struct err *err);
     /* What is computed with those held is on the device's queue. */
     void (*release)(struct expert_source *source, struct expert_union *wanted);
+    /* Where the host computes some experts of a layer while the device computes the others: `want` is called with all, in front
+     * of everything else, and says where each is now, tier[i] expert[i]; then come parts, in any order and by turns. NULL: all
+     * are on the device. */
+    int (*want)(struct expert_source *source, const struct expert_union *wanted, enum expert_tier *tier, struct err *err);
+    /* As acquire and release, for who computes on the host: address[i] is where the bytes of expert[i] are for those held; they
+     * stay until they are released there. Nothing goes to the device. NULL: the source has no experts there. */
+    int (*acquire_host)(struct expert_source *source, struct expert_union *wanted, const void **address, struct err *err);
+    void (*release_host)(struct expert_source *source, struct expert_union *wanted);
     void (*facts)(const struct expert_source *source, struct store_facts *out);          /* NULL: nothing to tell */
     void (*free)(struct expert_source *source);
 };
@@ -104,6 +116,15 @@ void expert_source_begin(struct expert_source *source, int tokens, enum expert_f
 int expert_source_prefetch(struct expert_source *source, int layer, const int32_t *expert, const int32_t *tokens, int count,
                            struct err *err);
 bool expert_source_facts(const struct expert_source *source, struct store_facts *out);   /* false: it has none */
+
+/* Whether acquire_host can be called; and the three as in the class. One thread calls all of them; others may compute with what
+ * is held meanwhile. */
+bool expert_source_has_host(const struct expert_source *source);
+int expert_source_want(struct expert_source *source, const struct expert_union *wanted, enum expert_tier *tier,
+                       struct err *err);
+int expert_source_acquire_host(struct expert_source *source, struct expert_union *wanted, const void **address,
+                               struct err *err);
+void expert_source_release_host(struct expert_source *source, struct expert_union *wanted);
 
 /* How a cached source reads: "io_uring, past the page cache; memory holds 96 of 192"; NULL: it is another one. */
 const char *expert_source_way(const struct expert_source *source);

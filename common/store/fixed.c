@@ -7,6 +7,8 @@ static int open_layer(struct fixed_source *fixed, int layer, const struct model 
                       struct err *err)
 {
     const void *host = model_data(model, tensor);
+    fixed->host[layer] = host;
+    fixed->stride[layer] = (size_t)tensor->stride;
     if (fixed->owned) {
         if (device_alloc(fixed->device, tensor->bytes, &fixed->data[layer], err))
             return err_at(err, "%s", tensor->name);
@@ -68,6 +70,16 @@ void fixed_release(struct expert_source *source, struct expert_union *wanted)
     (void)source;
     wanted->done = wanted->held;
     wanted->held = 0;
+}
+
+int fixed_acquire_host(struct expert_source *source, struct expert_union *wanted, const void **address, struct err *err)
+{
+    const struct fixed_source *fixed = (const struct fixed_source *)source;
+    (void)err;
+    for (int i = 0; i < wanted->count; i++)
+        address[i] = fixed->host[wanted->layer] + (size_t)wanted->expert[i] * fixed->stride[wanted->layer];
+    wanted->held = wanted->count;
+    return 0;
 }
 
 void fixed_free(struct expert_source *source)

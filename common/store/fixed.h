@@ -10,6 +10,8 @@ struct fixed_source {
     struct device *device;
     struct buffer table[LAYERS_MAX];         /* u64 [experts]; none for a layer without experts */
     struct buffer data[LAYERS_MAX];          /* the blocks themselves */
+    const char *host[LAYERS_MAX];            /* the same in the mapped file */
+    size_t stride[LAYERS_MAX];
     int layers;
     bool owned;                              /* data was allocated on the device */
 };
@@ -19,6 +21,7 @@ int fixed_source_open(struct expert_source **out, const struct expert_source_cla
                       const struct model *model, struct device *device, struct err *err);
 int fixed_acquire(struct expert_source *source, struct expert_union *wanted, struct buffer *table, struct err *err);
 void fixed_release(struct expert_source *source, struct expert_union *wanted);
+int fixed_acquire_host(struct expert_source *source, struct expert_union *wanted, const void **address, struct err *err);
 void fixed_free(struct expert_source *source);
 
 #endif

@@ -442,6 +442,62 @@ static void a_cache_begins_with_its_pins(void **state)
     unlink(path);
 }
 
+/* All experts of a layer by turns, and some of them only: what is at their addresses is what the file has. */
+static void hold_at_host(struct rig *rig, const struct direct_file *file, const struct hparams *shape)
+{
+    const int experts = shape->router.experts;
+    unsigned char *want = NULL;
+    for (int layer = 0; layer < shape->layers; layer++) {
+        const struct tensor *tensor = model_tensor(rig->model, &rig->err, "layers.%d.experts", layer);
+        if (!tensor)
+            continue;
+        want = realloc(want, tensor->stride);
+        for (int step = 1; step <= 2; step++) {
+            int32_t expert[64], tokens[64];
+            const void *address[64];
+            enum expert_tier tier[64];
+            struct expert_union wanted = {.layer = layer, .expert = expert, .tokens = tokens, .part = true};
+            for (int e = experts - 1; e >= 0; e -= step, wanted.count++) {
+                expert[wanted.count] = e;
+                tokens[wanted.count] = 1;
+            }
+            must(expert_source_want(rig->experts, &wanted, tier, &rig->err), &rig->err);
+            while (wanted.done < wanted.count) {
+                const int first = wanted.done;
+                must(expert_source_acquire_host(rig->experts, &wanted, address, &rig->err), &rig->err);
+                assert_true(wanted.held > 0);
+                for (int i = first; i < first + wanted.held; i++) {
+                    const uint64_t offset = tensor->offset + (uint64_t)expert[i] * tensor->stride;
+                    assert_int_equal(pread(file->fd, want, tensor->stride, (off_t)offset), tensor->stride);
+                    assert_memory_equal(address[i], want, tensor->stride);
+                }
+                expert_source_release_host(rig->experts, &wanted);
+            }
+        }
+    }
+    err_clear(&rig->err);
+    free(want);
+}
+
+static void experts_at_addresses_of_the_host_are_those_of_the_file(void **state)
+{
+    static const char *const devices[] = {"host", "ref"};
+    struct hparams shape;
+    const char *path = moe_file(5, FORMAT_BF16, &shape);
+    struct direct_file file = {.path = path};
+    (void)state;
+    assert_true(shape.router.experts <= 64 && (file.fd = open(path, O_RDONLY)) >= 0);
+    for (int i = 0; i < 2; i++) {
+        struct rig rig;
+        rig_open(&rig, path, devices[i], 1, NULL);
+        assert_true(expert_source_has_host(rig.experts));
+        hold_at_host(&rig, &file, &shape);
+        rig_close(&rig);
+    }
+    close(file.fd);
+    unlink(path);
+}
+
 static void put(const char *root, const char *path, const char *text)
 {
     char name[2400];
@@ -487,6 +543,7 @@ int main(void)
         cmocka_unit_test(a_file_that_shrinks_is_an_error),
         cmocka_unit_test(what_is_forecast_is_read_before_it_is_wanted),
         cmocka_unit_test(a_cache_begins_with_its_pins),
+        cmocka_unit_test(experts_at_addresses_of_the_host_are_those_of_the_file),
         cmocka_unit_test(memory_that_is_left_is_that_of_the_narrowest_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
