@@ -186,7 +186,7 @@ static const struct opt skip_options[] = {
     OPT_COUNT(0, "patience", struct skip_args, search.patience, 1, 100000, "end when N candidates in a row were no better"),
     OPT_FLOAT(0, "max-score", struct skip_args, search.max_score, 0, 1, "S", "end when more than S of the tokens match"),
     OPT_COUNT(0, "bayes-interval", struct skip_args, search.bayes_interval, 0, 100000,
-              "let each N-th candidate be the one of which most is hoped; 0: draw all at random"),
+              "let each N-th candidate be the one of which the Gaussian process expects most; 0: draw all at random"),
     OPT_SEED(struct skip_args, search.seed),
     SESSION_PROMPT_OPTIONS(struct skip_args, prompts),
     OPT_GROUP("What to record"),
@@ -220,9 +220,9 @@ static void tell_found(const struct console *console, const struct skip_set *bes
     int left_out = 0;
     for (int part = 0; part < skip_parts(best->layers); part++)
         left_out += skip_part(best, part);
-    console_note(console, "%d of %d parts left out match %.1f %% of the tokens of %d texts; %d candidates, %d of them hoped "
-                 "for, %d kept, ended by %s", left_out, skip_parts(best->layers), 100 * found->matchness, found->search.texts,
-                 found->search.candidates, found->search.bayesian, found->search.kept, found->search.ended);
+    console_note(console, "%d of %d parts left out match %.1f %% of the tokens of %d texts; %d candidates, %d of them "
+                 "the process's, %d kept, ended by %s", left_out, skip_parts(best->layers), 100 * found->matchness,
+                 found->search.texts, found->search.candidates, found->search.bayesian, found->search.kept, found->search.ended);
 }
 
 static int run_skip(const void *arguments, const struct console *console, struct err *err)

@@ -6,7 +6,7 @@
 
 #include "common/base/json.h"
 #include "common/base/mem.h"
-#include "common/bench/lane.h"
+#include "common/bench/ready.h"
 #include "kernels/plain/philox.h"
 
 /* What came out of one prompt. */
@@ -91,7 +91,7 @@ static bool samples_alike(const struct decode_settings *a, const struct decode_s
     return a->temperature == 0 || (a->top_k == b->top_k && a->top_p == b->top_p && a->min_p == b->min_p && a->seed == b->seed);
 }
 
-static int find_reference(const struct run *run, const struct lane *lanes, int number, struct err *err)
+static int find_reference(const struct run *run, const struct ready_setting *ready, int number, struct err *err)
 {
     const struct suite *suite = run->setup->suite;
     const struct suite_setting *setting = &suite->settings[number];
@@ -101,7 +101,7 @@ static int find_reference(const struct run *run, const struct lane *lanes, int n
         bool meant = suite->reference >= 0 ? other->entry == suite->reference
                                            : suite_plain(other) && a->model == b->model && same_word(a->device, b->device) &&
                                              same_word(a->isa, b->isa);
-        if (meant && samples_alike(&lanes[number].settings, &lanes[i].settings))
+        if (meant && samples_alike(&ready[number].settings, &ready[i].settings))
             return i;
     }
     return err_set(err, ERR_INPUT, "setting '%s': there is no reference that samples alike%s; add such a setting",
@@ -109,12 +109,12 @@ static int find_reference(const struct run *run, const struct lane *lanes, int n
 }
 
 /* Why the text of a setting may differ from its reference's; *out stays NULL when it must not. */
-static int find_apart(char **out, const struct lane *lane, struct err *err)
+static int find_apart(char **out, const struct ready_setting *ready, struct err *err)
 {
     struct text text = {0}, why = {0};
     const char *key;
     int rc = -1;
-    if (decode_lossless_label(&lane->settings, lane->budget, &key, &why, err))
+    if (decode_lossless_label(&ready->settings, ready->budget, &key, &why, err))
         goto done;
     if (key && (text_printf(&text, err, "%s: %s", key, why.data) || !(*out = mem_string(text.data, err))))
         goto done;
@@ -131,20 +131,20 @@ static int prepare(struct run *run, struct err *err)
     const struct identity_setup *setup = run->setup;
     const struct suite *suite = setup->suite;
     size_t count = (size_t)suite->setting_count;
-    struct lane *lanes = mem_alloc(count, sizeof *lanes, err);
+    struct ready_setting *ready = mem_alloc(count, sizeof *ready, err);
     struct text note = {0};
     int rc = -1, compared = 0;
-    if (!lanes || !(run->machine_of = mem_alloc(count, sizeof *run->machine_of, err)) ||
+    if (!ready || !(run->machine_of = mem_alloc(count, sizeof *run->machine_of, err)) ||
         !(run->kept = mem_alloc(count, sizeof *run->kept, err)))
         goto done;
     for (int i = 0; i < suite->setting_count; i++)
         if (find_machine(run, i, err) ||
-            lane_open(&lanes[i], suite, i, &run->machines[run->machine_of[i]].opened, setup->force, false, &note, err))
+            ready_setting_open(&ready[i], suite, i, &run->machines[run->machine_of[i]].opened, setup->force, false, &note, err))
             goto done;
     for (int i = 0; i < suite->setting_count; i++) {
         struct identity_row *row = &run->identity->rows[i];
         row->setting = i;
-        if ((row->reference = find_reference(run, lanes, i, err)) < 0 || find_apart(&row->apart, &lanes[i], err))
+        if ((row->reference = find_reference(run, ready, i, err)) < 0 || find_apart(&row->apart, &ready[i], err))
             goto done;
         compared += row->reference != i && (setup->strict || !row->apart);
     }
@@ -160,9 +160,9 @@ static int prepare(struct run *run, struct err *err)
     rc = compared ? 0 : err_set(err, ERR_INPUT, "there is nothing to compare: the settings are references, or may differ; add "
                                                 "one that drafts, or use --strict");
 done:
-    for (size_t i = 0; lanes && i < count; i++)
-        lane_close(&lanes[i]);
-    mem_free(&lanes);
+    for (size_t i = 0; ready && i < count; i++)
+        ready_setting_close(&ready[i]);
+    mem_free(&ready);
     text_free(&note);
     return rc;
 }
@@ -240,7 +240,8 @@ static void answer_free(struct answer *answer)
     mem_free(&answer->text);
 }
 
-static int decode(struct run *run, struct lane *lane, const struct prompt *prompt, struct answer *out, struct err *err)
+static int decode(struct run *run, struct ready_setting *ready, const struct prompt *prompt, struct answer *out,
+                  struct err *err)
 {
     const struct decode_sink sink = {.context = run, .prompt = see_prompt, .iteration = see_iteration};
     const struct decode_prompt text = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
@@ -249,8 +250,8 @@ static int decode(struct run *run, struct lane *lane, const struct prompt *promp
     struct answer made = {0};
     run->margins = 0;
     run->prompt_tokens = text.tokens;
-    decoder_forget(lane->decoder);
-    if (decoder_run(lane->decoder, &text, &sink, &result, err))
+    decoder_forget(ready->decoder);
+    if (decoder_run(ready->decoder, &text, &sink, &result, err))
         return err_at(err, "%s", prompt->where);
     made.tokens = result.tokens;
     if (mem_grow(&run->margin, &run->margin_room, (size_t)result.tokens + 1, sizeof *run->margin, err) ||
@@ -333,17 +334,17 @@ static int run_setting(struct run *run, int number, struct err *err)
     const struct bench_model *model = &run->machines[run->machine_of[number]].opened;
     struct identity_row *row = &run->identity->rows[number];
     bool keep = row->reference == number;
-    struct lane lane = {0};
+    struct ready_setting ready = {0};
     struct text note = {0};
     int rc = -1;
     if ((keep && !(run->kept[number] = mem_alloc(run->prompts, sizeof *run->kept[number], err))) ||
-        lane_open(&lane, suite, number, model, run->setup->force, false, &note, err))
+        ready_setting_open(&ready, suite, number, model, run->setup->force, false, &note, err))
         goto done;
     set_walk(run, &suite->settings[number]);
     for (size_t i = 0; i < run->prompts; i++) {
         int prompt = run->walk[i];
         struct answer answer = {0};
-        if (decode(run, &lane, &model->prompts[prompt], &answer, err)) {
+        if (decode(run, &ready, &model->prompts[prompt], &answer, err)) {
             err_at(err, "setting '%s'", suite->settings[number].name);
             goto done;
         }
@@ -363,7 +364,7 @@ static int run_setting(struct run *run, int number, struct err *err)
         qsort(row->differences, row->count, sizeof *row->differences, by_number);
     rc = 0;
 done:
-    lane_close(&lane);
+    ready_setting_close(&ready);
     text_free(&note);
     return rc;
 }

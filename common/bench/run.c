@@ -6,7 +6,7 @@
 
 #include "common/base/json.h"
 #include "common/base/mem.h"
-#include "common/bench/lane.h"
+#include "common/bench/ready.h"
 #include "common/bench/resume.h"
 #include "common/bench/roofline.h"
 #include "common/instruments/record.h"
@@ -19,7 +19,7 @@ struct bench {
     const struct bench_setup *setup;
     const struct suite *suite;
     struct bench_model *models;
-    struct lane *lanes;
+    struct ready_setting *ready;
     int *turn;                          /* settings in the order of the prompt at hand */
     struct writer *writer;
     struct decode_recorder recorder;
@@ -46,11 +46,11 @@ static int open_lanes(struct bench *bench, struct err *err)
     size_t count = (size_t)suite->setting_count;
     struct text note = {0};
     int rc = -1;
-    if (!(bench->lanes = mem_alloc(count, sizeof *bench->lanes, err)) ||
+    if (!(bench->ready = mem_alloc(count, sizeof *bench->ready, err)) ||
         !(bench->turn = mem_alloc(count, sizeof *bench->turn, err)))
         return -1;
     for (int i = 0; i < suite->setting_count; i++)
-        if (lane_open(&bench->lanes[i], suite, i, &bench->models[suite->settings[i].model], bench->setup->force, true,
+        if (ready_setting_open(&bench->ready[i], suite, i, &bench->models[suite->settings[i].model], bench->setup->force, true,
                       &note, err))
             goto done;
     console_notes(bench->setup->console, &note);
@@ -73,13 +73,13 @@ static int put_settings(struct bench *bench, struct err *err)
         char *options = json_text(setting->options, JSON_COMPACT | JSON_SORT_KEYS, err);
         struct bench_setting record = {.setting = i, .name = setting->name, .model = bench->suite->models[setting->model].path,
                                        .options = options, .moe_layers = identity->moe_layers, .experts = identity->experts,
-                                       .reference = setting->reference, .loop = decoder_loop_device(bench->lanes[i].decoder),
-                                       .index_sha256 = index, .max_tokens = bench->lanes[i].settings.max_tokens,
+                                       .reference = setting->reference, .loop = decoder_loop_device(bench->ready[i].decoder),
+                                       .index_sha256 = index, .max_tokens = bench->ready[i].settings.max_tokens,
                                        .context = engine_max_positions(model->session->engine),
                                        .draws = suite_draw_words[bench->suite->draws]};
         int rc = options ? text_puts(&label, model->label, err) : err_memory(err);
         if (!rc)
-            rc = decode_lossless_label(&bench->lanes[i].settings, bench->lanes[i].budget, &key, &why, err);
+            rc = decode_lossless_label(&bench->ready[i].settings, bench->ready[i].budget, &key, &why, err);
         if (!rc && key)
             rc = text_printf(&label, err, "%s%s: %s", label.length ? "; " : "", key, why.data);
         record.label = label.length ? label.data : NULL;
@@ -150,7 +150,7 @@ static int put_grade(struct bench *bench, const struct decode_settings *settings
 static int run_sample(struct bench *bench, size_t number, int setting, int repeat, struct err *err)
 {
     const struct bench_model *model = &bench->models[bench->suite->settings[setting].model];
-    struct decoder *decoder = bench->lanes[setting].decoder;
+    struct decoder *decoder = bench->ready[setting].decoder;
     const struct decode_sink sink = {.context = bench, .begin = sink_begin, .iteration = sink_iteration};
     const struct bench_sample record = {.sequence = bench->recorder.sequence, .setting = setting, .repeat = repeat};
     struct decode_result result;
@@ -172,7 +172,7 @@ static int run_sample(struct bench *bench, size_t number, int setting, int repea
     if (decoder_run(decoder, &prompt, &sink, &result, err))
         return err_at(err, "%s: setting '%s'", bench->prompt->where, bench->suite->settings[setting].name);
     if (decode_record_done(&bench->recorder, bench->prompt, &result, err) ||
-        put_grade(bench, &bench->lanes[setting].settings, &result, err) ||
+        put_grade(bench, &bench->ready[setting].settings, &result, err) ||
         writer_keep(bench->writer, err))
         return -1;
     bench->recorder.sequence++;
@@ -191,7 +191,7 @@ static int warm_up(struct bench *bench, struct err *err)
             const struct prompt *from = &model->prompts[i];
             const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n,
                                                  .max_tokens = WARM_UP_TOKENS, .task = from->task};
-            if (decoder_run(bench->lanes[s].decoder, &prompt, &sink, &result, err))
+            if (decoder_run(bench->ready[s].decoder, &prompt, &sink, &result, err))
                 return err_at(err, "%s: setting '%s'", from->where, bench->suite->settings[s].name);
         }
     }
@@ -221,7 +221,7 @@ static int check_lengths(const struct bench *bench, int setting, struct err *err
         const struct prompt *from = &model->prompts[i];
         const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n,
                                              .max_tokens = from->max_tokens};
-        if (decoder_check(bench->lanes[setting].decoder, &prompt, err))
+        if (decoder_check(bench->ready[setting].decoder, &prompt, err))
             return err_at(err, "%s: setting '%s'", from->where, of->name);
     }
     return 0;
@@ -243,11 +243,11 @@ static int check_prompts(const struct bench *bench, struct err *err)
 
 static void bench_close(struct bench *bench)
 {
-    for (int i = 0; bench->lanes && i < bench->suite->setting_count; i++)
-        lane_close(&bench->lanes[i]);
+    for (int i = 0; bench->ready && i < bench->suite->setting_count; i++)
+        ready_setting_close(&bench->ready[i]);
     for (int i = 0; bench->models && i < bench->suite->model_count; i++)
         bench_model_close(&bench->models[i]);
-    mem_free(&bench->lanes);
+    mem_free(&bench->ready);
     mem_free(&bench->models);
     mem_free(&bench->turn);
 }
@@ -292,7 +292,7 @@ int bench_run(const struct bench_setup *setup, struct err *err)
         return err_set(err, ERR_INPUT, "--resume: needs a file that the stream goes to; give -o FILE");
     if (check_settings(bench.suite, err) || open_models(&bench, err) || open_lanes(&bench, err) ||
         check_prompts(&bench, err) ||
-        session_header(bench.models[0].session, STREAM_BENCH, setup->console, bench.lanes[0].settings.seed, &header, err) ||
+        session_header(bench.models[0].session, STREAM_BENCH, setup->console, bench.ready[0].settings.seed, &header, err) ||
         (setup->keep ? writer_open_kept : writer_open)(&bench.writer, setup->output, &header, err))
         goto done;
     bench.recorder.writer = bench.writer;

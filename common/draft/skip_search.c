@@ -22,7 +22,7 @@ struct skip_search {
     int scored, bayesian, kept, idle;       /* idle: in a row that were no better */
     double score;
     const char *ended;
-    bool asked, hoped;              /* a candidate is out; it is the process's */
+    bool asked, expected;              /* a candidate is out; it is the process's */
 };
 
 int skip_search_open(struct skip_search **out, const struct skip_search_setup *setup, const struct skip_set *first,
@@ -161,7 +161,7 @@ static void begin_ascent(struct skip_search *search, int start)
 }
 
 /* The parts whose coordinates of the highest point are largest; of equal ones the earlier. */
-static int draw_hoped(struct skip_search *search, struct err *err)
+static int draw_expected(struct skip_search *search, struct err *err)
 {
     double highest = -INFINITY;
     int *order = search->order;
@@ -201,19 +201,19 @@ static bool was_seen(const struct skip_search *search)
 static int draw(struct skip_search *search, struct err *err)
 {
     int number = search->scored, interval = search->setup.bayes_interval;
-    search->hoped = number && interval && number % interval == 0;
+    search->expected = number && interval && number % interval == 0;
     if (!number)
         search->candidate = search->first;
-    else if (search->hoped && draw_hoped(search, err))
+    else if (search->expected && draw_expected(search, err))
         return -1;
-    else if (!search->hoped)
+    else if (!search->expected)
         draw_random(search, 0);
     for (int try = 1; search->setup.fixed_texts && was_seen(search); try++) {
         if (try > REDRAWS) {
             search->ended = "all";
             return 0;
         }
-        search->hoped = false;
+        search->expected = false;
         draw_random(search, try);
     }
     search->asked = true;
@@ -241,7 +241,7 @@ int skip_search_score(struct skip_search *search, double matchness, struct err *
         return -1;
     bool better = !search->scored || matchness > search->score;
     search->asked = false;
-    search->bayesian += search->hoped;
+    search->bayesian += search->expected;
     search->idle = better ? 0 : search->idle + 1;
     search->scored++;
     if (better) {

@@ -6,7 +6,7 @@
  *     while ((rc = skip_search_next(search, &candidate, err)) > 0)
  *         ... score ... skip_search_score(search, score, err)
  *
- * Each candidate is drawn at random, but each `bayes_interval`-th is the one of which most is hoped: a Gaussian process
+ * Each candidate is drawn at random, but each `bayes_interval`-th is the one of which most is expected by a Gaussian process
  * (gaussian.h) over all that was scored, random ones too, a part being a coordinate, 1 when left out; the point of the box
  * [0, 1]^parts with the largest mean + kappa deviation; the parts of its largest coordinates. A candidate that scores higher
  * than all before is kept. The search ends when one scores more than max_score, when `patience` in a row were no better, or

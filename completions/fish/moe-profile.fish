@@ -106,7 +106,7 @@ complete -c moe-profile -n '__fish_seen_subcommand_from skip' -l window -x -d 'a
 complete -c moe-profile -n '__fish_seen_subcommand_from skip' -l iterations -x -d 'end after N candidates'
 complete -c moe-profile -n '__fish_seen_subcommand_from skip' -l patience -x -d 'end when N candidates in a row were no better'
 complete -c moe-profile -n '__fish_seen_subcommand_from skip' -l max-score -x -d 'end when more than S of the tokens match'
-complete -c moe-profile -n '__fish_seen_subcommand_from skip' -l bayes-interval -x -d 'let each N-th candidate be the one of which most is hoped; 0: draw all at random'
+complete -c moe-profile -n '__fish_seen_subcommand_from skip' -l bayes-interval -x -d 'let each N-th candidate be the one of which the Gaussian process expects most; 0: draw all at random'
 complete -c moe-profile -n '__fish_seen_subcommand_from skip' -l seed -x -d 'start the random numbers from N'
 complete -c moe-profile -n '__fish_seen_subcommand_from skip' -s p -l prompt -x -d 'take TEXT as a prompt, before those of files; may be given several times'
 complete -c moe-profile -n '__fish_seen_subcommand_from skip' -l field -x -d 'the text of a prompt is in the field NAME'

@@ -1,7 +1,7 @@
 /* What a suite is run with: its models made ready, with its prompts as their tokenizers have them, and what it takes to
  * decode under one of its settings. */
-#ifndef MOE_BENCH_LANE_H
-#define MOE_BENCH_LANE_H
+#ifndef MOE_BENCH_READY_H
+#define MOE_BENCH_READY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ int bench_model_open(struct bench_model *model, const struct suite *suite, int n
                      const struct console *console, struct err *err);
 void bench_model_close(struct bench_model *model);              /* and back to {0} */
 
-struct lane {
+struct ready_setting {
     struct decode_settings settings;
     struct decode_settings_store *store;
     struct budget *budget;              /* NULL: none */
@@ -36,8 +36,8 @@ struct lane {
 
 /* As above. Decodes on the model's session, which stays open longer. force: see budget.h; on_device: see decoder_setup. Notes,
  * one a line, are appended. */
-int lane_open(struct lane *lane, const struct suite *suite, int setting, const struct bench_model *model, bool force,
-              bool on_device, struct text *note, struct err *err);
-void lane_close(struct lane *lane);
+int ready_setting_open(struct ready_setting *ready, const struct suite *suite, int setting, const struct bench_model *model,
+                       bool force, bool on_device, struct text *note, struct err *err);
+void ready_setting_close(struct ready_setting *ready);
 
 #endif

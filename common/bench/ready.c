@@ -1,4 +1,4 @@
-#include "common/bench/lane.h"
+#include "common/bench/ready.h"
 
 #include <string.h>
 
@@ -116,37 +116,37 @@ void bench_model_close(struct bench_model *model)
     *model = (struct bench_model){0};
 }
 
-static int open_parts(struct lane *lane, const struct suite *suite, int setting, const struct session *session, bool force,
-                      bool on_device, struct text *note, struct err *err)
+static int open_parts(struct ready_setting *ready, const struct suite *suite, int setting, const struct session *session,
+                      bool force, bool on_device, struct text *note, struct err *err)
 {
     struct stream_model model;
     int limit = suite->limit_tokens;
     session_stream_model(session, &model);
-    if (decode_settings_from_json(&lane->settings, &lane->store, suite->settings[setting].options, err))
+    if (decode_settings_from_json(&ready->settings, &ready->store, suite->settings[setting].options, err))
         return -1;
-    if (limit && (lane->settings.max_tokens < 0 || lane->settings.max_tokens > limit))
-        lane->settings.max_tokens = limit;
-    const struct budget_options budget = budget_options_of(&lane->settings, force);
-    if (budget_open(&lane->budget, &budget, &model, note, err))
+    if (limit && (ready->settings.max_tokens < 0 || ready->settings.max_tokens > limit))
+        ready->settings.max_tokens = limit;
+    const struct budget_options budget = budget_options_of(&ready->settings, force);
+    if (budget_open(&ready->budget, &budget, &model, note, err))
         return -1;
     const struct decoder_setup decoder = {.engine = session->engine, .tokenizer = session->tokenizer,
-                                          .settings = &lane->settings, .budget = lane->budget,
+                                          .settings = &ready->settings, .budget = ready->budget,
                                           .caching = &session->caching, .on_device = on_device};
-    return decoder_open(&lane->decoder, &decoder, err);
+    return decoder_open(&ready->decoder, &decoder, err);
 }
 
-int lane_open(struct lane *lane, const struct suite *suite, int setting, const struct bench_model *model, bool force,
-              bool on_device, struct text *note, struct err *err)
+int ready_setting_open(struct ready_setting *ready, const struct suite *suite, int setting, const struct bench_model *model,
+                       bool force, bool on_device, struct text *note, struct err *err)
 {
-    if (open_parts(lane, suite, setting, model->session, force, on_device, note, err))
+    if (open_parts(ready, suite, setting, model->session, force, on_device, note, err))
         return err_at(err, "setting '%s'", suite->settings[setting].name);
     return 0;
 }
 
-void lane_close(struct lane *lane)
+void ready_setting_close(struct ready_setting *ready)
 {
-    decoder_close(&lane->decoder);
-    budget_close(&lane->budget);
-    decode_settings_free(&lane->store);
-    *lane = (struct lane){0};
+    decoder_close(&ready->decoder);
+    budget_close(&ready->budget);
+    decode_settings_free(&ready->store);
+    *ready = (struct ready_setting){0};
 }
