@@ -8,9 +8,10 @@
 
 #include <stddef.h>
 
+#include "kernels/learn.h"
 #include "kernels/ops.h"
 
-#define CUDA_PLUGIN_VERSION 10
+#define CUDA_PLUGIN_VERSION 11
 #define CUDA_PLUGIN_SYMBOL "moe_cuda_plugin"
 
 struct cuda_context;                         /* one device in use: kernels/cuda/context.h */
@@ -59,6 +60,7 @@ struct cuda_plugin {
     int (*event_hold)(struct cuda_event *event, int copies);
     int (*event_wait)(struct cuda_event *event);
     int (*event_busy)(struct cuda_event *event, int *busy);
+    const struct learn_ops *learn;           /* operations of training, on the same queue; NULL: there are none */
 };
 
 #ifdef __cplusplus

@@ -14,6 +14,7 @@
 #include <stddef.h>
 
 #include "common/base/err.h"
+#include "kernels/learn.h"
 #include "kernels/ops.h"
 
 struct device;
@@ -40,6 +41,8 @@ int device_open(struct device **out, const struct device_setup *setup, struct er
 void device_close(struct device **device);               /* after all its buffers were freed */
 const struct device_info *device_info(const struct device *device);
 const struct device_ops *device_ops(const struct device *device);
+/* The operations of training; NULL: the device has none. Who asks is linked with OpenBLAS, which makes the host's products. */
+const struct learn_ops *device_learn(const struct device *device);
 
 /* New memory, 64-byte aligned, contents undefined. device_free accepts a buffer of address 0 and leaves one. */
 int device_alloc(struct device *device, size_t bytes, struct buffer *out, struct err *err);

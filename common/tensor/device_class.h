@@ -47,6 +47,7 @@ struct device {
     const struct device_class *class;
     struct device_info info;
     struct device_ops ops;
+    const struct learn_ops *learn;               /* NULL: the host's own, or none (device_learn.c) */
     struct queue queue;
 };
 

@@ -336,6 +336,7 @@ int device_open_cuda(struct device **out, const struct device_setup *setup, stru
     }
     cuda->base.class = &class;
     cuda->base.ops = *cuda->plugin->ops;
+    cuda->base.learn = cuda->plugin->learn;
     cuda->base.info.threads = 1;
     cuda->base.info.narrow_cache = true;
     cuda->base.info.loops = true;

@@ -133,6 +133,7 @@ int device_open_ref(struct device **out, const struct device_setup *setup, struc
         return -1;
     ref->base.class = &class;
     ref->base.ops = ref_ops;
+    ref->base.learn = &ref_learn_ops;
     ref->base.queue.state = &ref->memory;
     snprintf(ref->base.info.name, sizeof ref->base.info.name, "ref");
     ref->base.info.threads = 1;

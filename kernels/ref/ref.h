@@ -6,6 +6,7 @@
 #ifndef MOE_KERNELS_REF_REF_H
 #define MOE_KERNELS_REF_REF_H
 
+#include "kernels/learn.h"
 #include "kernels/ops.h"
 
 struct ref_memory {
@@ -14,5 +15,6 @@ struct ref_memory {
 };
 
 extern const struct device_ops ref_ops;
+extern const struct learn_ops ref_learn_ops;
 
 #endif
