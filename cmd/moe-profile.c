@@ -222,7 +222,8 @@ static void tell_found(const struct console *console, const struct skip_set *bes
         left_out += skip_part(best, part);
     console_note(console, "%d of %d parts left out match %.1f %% of the tokens of %d texts; %d candidates, %d of them "
                  "the process's, %d kept, ended by %s", left_out, skip_parts(best->layers), 100 * found->matchness,
-                 found->search.texts, found->search.candidates, found->search.bayesian, found->search.kept, found->search.ended);
+                 found->search.texts, found->search.candidates, found->search.bayesian,
+                 found->search.kept, found->search.ended);
 }
 
 static int run_skip(const void *arguments, const struct console *console, struct err *err)
