@@ -62,8 +62,14 @@ static int choose_states(struct head_states *out, const struct features_args *ar
     struct model *head = NULL;
     if (!args->head)
         return head_states_parse(out, args->layers ? args->layers : "final", layers, err) ? err_at(err, "--layers") : 0;
-    if (model_open_head(&head, args->head, err))
-        return -1;
+    enum head_kind kind;
+    if (model_open_head(&head, args->head, err)) {
+        if (!head_kind_by_name(args->head, &kind))
+            return -1;
+        err_clear(err);
+        return err_set(err, ERR_INPUT, "--for %s: want the file of a head; for those of this kind write --layers %s", args->head,
+                       args->head);
+    }
     int rc = head_check_target(model_head(head), model_identity(target), args->force, err)
                  ? err_at(err, "%s", args->head) : 0;
     if (!rc)
