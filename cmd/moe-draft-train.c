@@ -75,7 +75,7 @@ static const struct opt train_options[] = {
               "jakiro: weigh the contrast's loss on states by W; equation 14 of the paper has 1"),
     OPT_FLOAT(0, "const-token", struct train_args, loss.const_token, 0, 1e6, "W",
               "jakiro: weigh the contrast's loss on tokens by W"),
-    OPT_COUNT(0, "ttt-steps", struct train_args, loss.steps, 1, ATTENTION_STEPS_MAX - 1,
+    OPT_COUNT(0, "ttt-steps", struct train_args, loss.steps, 1, LEARN_STEPS_MAX - 1,
               "eagle3: train over N steps on the head's own outputs"),
     OPT_FLOAT(0, "ttt-decay", struct train_args, loss.decay, 0, 1, "D", "eagle3: weigh each step by D times the one before"),
     OPT_GROUP("What is trained"),
@@ -474,7 +474,7 @@ static int open_trainer(struct training *t, struct err *err)
 {
     if ((ranks_size(t->ranks) > 1 || t->args->fold) && share_open(&t->share, t->ranks, t->weights, err))
         return -1;
-    const struct trainer_setup setup = {t->weights, t->network, &t->data.learnt, t->points, &t->settings, t->pool, t->share};
+    const struct trainer_setup setup = {t->weights, t->network, &t->data.learnt, t->points, &t->settings, t->share};
     return trainer_open(&t->trainer, &setup, err) || (t->first && go_on(t, err)) || trainer_scatter(t->trainer, err) ? -1 : 0;
 }
 
@@ -498,8 +498,8 @@ static int prepare(struct training *t, struct err *err)
         return err_set(err, ERR_INPUT, "--%s: no texts are kept apart to judge by; --validation SHARE does that, also of "
                        "moe-profile features", a->evaluate ? "validate-every" : "best");
     choose_settings(t, t->data.learnt.texts);
-    if (tell_settings(t, err) ||
-        network_open(&t->network, t->weights, t->session->model, &a->loss, a->data.cut, t->pool, err))
+    if (tell_settings(t, err) || weights_place(t->weights, t->session->device, err) ||
+        network_open(&t->network, t->weights, t->session->model, &a->loss, a->data.cut, err))
         return -1;
     return open_trainer(t, err);
 }

@@ -1,11 +1,8 @@
 #include "common/train/loss.h"
 
-#include <math.h>
 #include <string.h>
 
-#include "common/train/product.h"
 #include "common/train/stored.h"
-#include "common/train/vector.h"
 
 /* Logits of so many rows are there at once: many, as each time all weights of the head are read. */
 enum { LOGITS = 12 << 20, ROWS_MAX = 512, ROWS_MIN = 16 };
@@ -18,51 +15,24 @@ static int chunk_rows(int vocab, int all)
     return all ? (all + chunks - 1) / chunks : 1;
 }
 
+static bool wanted(const struct variable *value) { return value && value->gradient.address; }
+
 /* ---- smooth L1 ---- */
 
-struct smooth {
-    const struct judged *judged;
-    const float *target;
-    double *loss;               /* [rows] */
-};
-
-static void run_smooth(void *context, size_t begin, size_t end)
+int loss_smooth(struct tape *tape, const struct judged *judged, struct buffer target)
 {
-    const struct smooth *s = context;
-    const struct variable *out = s->judged->out;
-    const size_t width = (size_t)out->width;
-    for (size_t row = begin; row < end; row++) {
-        s->loss[row] = 0;
-        if (s->judged->target_row[row] < 0)
-            continue;
-        const float *x = out->data + row * width, *t = s->target + (size_t)s->judged->target_row[row] * width;
-        float *to = out->gradient ? out->gradient + row * width : NULL;
-        const float share = s->judged->scale * s->judged->weight[row] / (float)width;
-        double sum = 0;
-        for (size_t i = 0; i < width; i++) {
-            const float d = x[i] - t[i];
-            sum += (double)(fabsf(d) < 1 ? 0.5f * d * d : fabsf(d) - 0.5f);
-            if (to)
-                to[i] += share * (d > 1 ? 1 : d < -1 ? -1 : d);
-        }
-        s->loss[row] = (double)s->judged->weight[row] * sum / (double)width;
-    }
-}
-
-static void add_in_order(double *sum, const double *loss, int rows)
-{
-    for (int row = 0; row < rows; row++)
-        *sum += loss[row];
-}
-
-int loss_smooth(struct tape *tape, const struct judged *judged, const float *target)
-{
-    struct variable *out = judged->out;
-    struct smooth s = {judged, target, out ? tape_memory(tape, (size_t)out->rows, sizeof *s.loss) : NULL};
-    if (!s.loss)
+    const struct variable *out = judged->out;
+    if (!out)
         return -1;
-    tape_spread(tape, (size_t)out->rows, (size_t)out->width, run_smooth, &s);
-    add_in_order(judged->sum, s.loss, out->rows);
+    const size_t rows = (size_t)out->rows;
+    const struct learn_smooth_args s = {
+        out->data, target, tape_copy(tape, judged->target_row, rows, sizeof *judged->target_row),
+        tape_copy(tape, judged->weight, rows, sizeof *judged->weight), tape_buffer(tape, rows, sizeof(double)), out->gradient,
+        judged->scale, out->rows, out->width};
+    if (!target.address || !s.target_row.address || !s.weight.address || !s.loss.address)
+        return -1;
+    tape_ops(tape)->smooth(tape_queue(tape), &s);
+    tape_ops(tape)->total(tape_queue(tape), &(struct learn_total_args){s.loss, judged->sum, out->rows});
     return 0;
 }
 
@@ -74,131 +44,140 @@ struct rows {
     int row[ROWS_MAX];          /* of `out` */
     int target[ROWS_MAX];       /* row of p */
     float weight[ROWS_MAX];
-    double loss[ROWS_MAX];
     const int32_t *label;       /* by count; NULL: p */
-    const float *p;             /* [..][words] probabilities */
-    float *logits;              /* [count][words]; then the gradient */
-    float *x;                   /* [count][width] rows of out, then their gradient */
+    struct buffer p;            /* [..][words] probabilities */
+    struct buffer logits;       /* [count][words]; then the gradient */
+    struct buffer x;            /* [count][width] rows of out, then their gradient */
+    struct buffer loss;         /* [count] f64 */
+    struct buffer at;           /* [count] i32: row, on the device */
     struct variable *out, *output, *bias;
     float scale;
 };
 
-static void gather(float *to, const float *from, const int *row, int count, int width)
+/* to[i] = from[row[i]]; answers where `row` is on the device. */
+static struct buffer gather(struct tape *tape, struct buffer to, struct buffer from, const int *row, int count, int width)
 {
-    for (int i = 0; i < count; i++)
-        memcpy(to + (size_t)i * (size_t)width, from + (size_t)row[i] * (size_t)width, (size_t)width * sizeof *to);
-}
-
-/* A row's loss, and the gradient of its logits in place of them. */
-static void run_row(void *context, size_t begin, size_t end)
-{
-    struct rows *r = context;
-    const size_t words = (size_t)r->output->rows;
-    for (size_t i = begin; i < end; i++) {
-        float *q = r->logits + i * words;
-        const float *p = r->label ? NULL : r->p + (size_t)r->target[i] * words;
-        if (r->bias)
-            vector_add(q, r->bias->data, words);
-        const double expected = r->label ? (double)q[r->label[i]] : vector_dot(p, q, words);
-        const float largest = vector_largest(q, words), weight = r->weight[i] * r->scale;
-        const double sum = vector_exp(q, words, largest);
-        r->loss[i] = (double)r->weight[i] * ((double)largest + log(sum) - expected);
-        vector_scale(q, words, (float)((double)weight / sum));
-        if (r->label)
-            q[r->label[i]] -= weight;
-        else
-            vector_add_scaled(q, p, words, -weight);
-    }
-}
-
-static void add_bias(void *context, size_t begin, size_t end)
-{
-    const struct rows *r = context;
-    for (size_t i = 0; i < (size_t)r->count; i++)
-        vector_add(r->bias->gradient + begin, r->logits + i * (size_t)r->output->rows + begin, end - begin);
+    const struct buffer at = tape_copy(tape, row, (size_t)count, sizeof *row);
+    if (at.address)
+        tape_ops(tape)->select(tape_queue(tape), &(struct learn_select_args){from, at, to, count, width});
+    return at;
 }
 
 /* Rows of logits that are to be made. */
 struct wanted_logits {
-    const float *x;             /* [rows][width of the weights] */
-    float *logits;              /* [rows][rows of the weights] */
+    struct buffer x;            /* [rows][width of the weights] */
+    struct buffer logits;       /* [rows][rows of the weights] */
     int rows;
 };
 
-/* x W^T, for all of a vocabulary; of a stored matrix block by block, each of which serves all that is wanted. */
-static void make_logits(struct thread_pool *pool, struct variable *w, const struct wanted_logits *wanted, int count)
+/* From float `offset` on. */
+static struct buffer from_float(struct buffer whole, int offset)
 {
-    const int each = w->data ? w->rows : stored_rows(w->stored);
+    const uint64_t bytes = (uint64_t)offset * sizeof(float);
+    return buffer_part(whole, bytes, whole.bytes - bytes);
+}
+
+static struct buffer block_of(struct tape *tape, struct variable *w, int first)
+{
+    return w->data.address ? w->data : stored_block(w->stored, tape_ops(tape), first);
+}
+
+/* x W^T, for all of a vocabulary; of a stored matrix block by block, each of which serves all that is wanted. */
+static void make_logits(struct tape *tape, struct variable *w, const struct wanted_logits *wanted_of, int count)
+{
+    const int each = w->data.address ? w->rows : stored_rows(w->stored);
     for (int first = 0; first < w->rows; first += each) {
         const int some = w->rows - first < each ? w->rows - first : each;
-        const struct matrix block = {w->data ? w->data : stored_block(w->stored, pool, first), w->width};
+        const struct buffer block = block_of(tape, w, first);
         for (int i = 0; i < count; i++)
-            product_run(pool, &(struct product){PRODUCT_ROWS, wanted[i].rows, some, w->width, {wanted[i].x, w->width}, block,
-                                                wanted[i].logits + first, w->rows, false});
+            tape_ops(tape)->product(tape_queue(tape), &(struct learn_product_args){
+                LEARN_ROWS, wanted_of[i].x, block, from_float(wanted_of[i].logits, first), wanted_of[i].rows, some, w->width,
+                w->width, w->width, w->rows, false});
     }
 }
 
 /* dy W. The last block comes first: it is the one that logits were made with last, and the first is what the next are made
  * with. */
-static void back_logits(struct thread_pool *pool, float *to, const float *gradient, int rows, struct variable *w)
+static void back_logits(struct tape *tape, struct buffer to, struct buffer gradient, int rows, struct variable *w)
 {
-    const int each = w->data ? w->rows : stored_rows(w->stored), last = (w->rows - 1) / each * each;
+    const int each = w->data.address ? w->rows : stored_rows(w->stored), last = (w->rows - 1) / each * each;
     for (int first = last; first >= 0; first -= each) {
         const int some = w->rows - first < each ? w->rows - first : each;
-        const struct matrix block = {w->data ? w->data : stored_block(w->stored, pool, first), w->width};
-        product_run(pool, &(struct product){PRODUCT_PLAIN, rows, w->width, some, {gradient + first, w->rows}, block, to,
-                                            w->width, first < last});
+        const struct buffer block = block_of(tape, w, first);
+        tape_ops(tape)->product(tape_queue(tape), &(struct learn_product_args){
+            LEARN_PLAIN, from_float(gradient, first), block, to, rows, w->width, some, w->rows, w->width, w->width,
+            first < last});
     }
 }
 
 /* The rows of `out` that count, and what their logits are wanted of. */
 static struct wanted_logits gather_rows(struct rows *r)
 {
-    gather(r->x, r->out->data, r->row, r->count, r->out->width);
+    r->at = gather(r->tape, r->x, r->out->data, r->row, r->count, r->out->width);
     return (struct wanted_logits){r->x, r->logits, r->count};
 }
 
 /* From logits to losses, and to gradients. */
-static void judge_rows(struct rows *r, double *sum)
+static int judge_rows(struct rows *r, struct buffer sum)
 {
     struct variable *out = r->out, *output = r->output;
-    struct thread_pool *pool = tape_pool(r->tape);
-    const struct matrix gradient = {r->logits, output->rows};
-    tape_spread(r->tape, (size_t)r->count, (size_t)output->rows * 4, run_row, r);
-    add_in_order(sum, r->loss, r->count);
-    if (!out->gradient)
-        return;
-    if (output->gradient)
-        product_run(pool, &(struct product){PRODUCT_OUTER, output->rows, out->width, r->count, gradient, {r->x, out->width},
-                                            output->gradient, out->width, true});
-    if (r->bias && r->bias->gradient)
-        tape_spread(r->tape, (size_t)output->rows, (size_t)r->count, add_bias, r);
-    back_logits(pool, r->x, r->logits, r->count, output);
-    for (int i = 0; i < r->count; i++)
-        vector_add(out->gradient + (size_t)r->row[i] * (size_t)out->width, r->x + (size_t)i * (size_t)out->width,
-                   (size_t)out->width);
+    struct tape *tape = r->tape;
+    const size_t count = (size_t)r->count;
+    struct learn_judge_args judge = {.logits = r->logits, .weight = tape_copy(tape, r->weight, count, sizeof *r->weight),
+                                     .loss = r->loss, .scale = r->scale, .rows = r->count, .words = output->rows};
+    if (r->bias)
+        judge.bias = r->bias->data;
+    if (r->label) {
+        judge.label = tape_copy(tape, r->label, count, sizeof *r->label);
+    } else {
+        judge.p = r->p;
+        judge.from = tape_copy(tape, r->target, count, sizeof *r->target);
+    }
+    if (!r->at.address || !judge.weight.address || !(r->label ? judge.label : judge.from).address)
+        return -1;
+    tape_ops(tape)->judge(tape_queue(tape), &judge);
+    tape_ops(tape)->total(tape_queue(tape), &(struct learn_total_args){r->loss, sum, r->count});
+    if (!wanted(out))
+        return 0;
+    if (wanted(output))
+        tape_ops(tape)->product(tape_queue(tape), &(struct learn_product_args){
+            LEARN_OUTER, r->logits, r->x, output->gradient, output->rows, out->width, r->count, output->rows, out->width,
+            out->width, true});
+    if (wanted(r->bias))
+        tape_ops(tape)->sum_rows(tape_queue(tape), &(struct learn_row_args){r->logits, r->bias->gradient, r->count,
+                                                                            output->rows});
+    back_logits(tape, r->x, r->logits, r->count, output);
+    tape_ops(tape)->scatter(tape_queue(tape), &(struct learn_select_args){r->x, r->at, out->gradient, r->count, out->width});
+    return 0;
 }
 
-static void run_rows(struct rows *r, double *sum)
+static int run_rows(struct rows *r, struct buffer sum)
 {
-    const struct wanted_logits wanted = gather_rows(r);
-    make_logits(tape_pool(r->tape), r->output, &wanted, 1);
-    judge_rows(r, sum);
+    const struct wanted_logits wanted_of = gather_rows(r);
+    make_logits(r->tape, r->output, &wanted_of, 1);
+    return judge_rows(r, sum);
+}
+
+/* Memory for so many rows at once. */
+static bool take_room(struct rows *r, int room, int words, int width)
+{
+    r->logits = tape_buffer(r->tape, (size_t)room * (size_t)words, sizeof(float));
+    r->x = tape_buffer(r->tape, (size_t)room * (size_t)width, sizeof(float));
+    r->loss = tape_buffer(r->tape, (size_t)room, sizeof(double));
+    return r->logits.address && r->x.address && r->loss.address;
 }
 
 /* ---- by labels ---- */
 
 int loss_hard(struct tape *tape, struct variable *out, struct variable *output, struct variable *bias, const int32_t *label,
-              float weight, double *sum)
+              float weight, struct buffer sum)
 {
     struct rows *r = out ? tape_memory(tape, 1, sizeof *r) : NULL;
     if (!r)
         return -1;
     const int room = chunk_rows(output->rows, out->rows);
-    *r = (struct rows){.tape = tape, .out = out, .output = output, .bias = bias, .scale = 1,
-                       .logits = tape_memory(tape, (size_t)room * (size_t)output->rows, sizeof(float)),
-                       .x = tape_memory(tape, (size_t)room * (size_t)out->width, sizeof(float))};
-    if (!r->logits || !r->x)
+    *r = (struct rows){.tape = tape, .out = out, .output = output, .bias = bias, .scale = 1};
+    if (!take_room(r, room, output->rows, out->width))
         return -1;
     for (int first = 0; first < out->rows; first += room) {
         r->count = out->rows - first < room ? out->rows - first : room;
@@ -207,7 +186,8 @@ int loss_hard(struct tape *tape, struct variable *out, struct variable *output, 
             r->row[i] = first + i;
             r->weight[i] = weight;
         }
-        run_rows(r, sum);
+        if (run_rows(r, sum))
+            return -1;
     }
     return 0;
 }
@@ -216,33 +196,11 @@ int loss_hard(struct tape *tape, struct variable *out, struct variable *output, 
 
 struct targets {
     const struct soft_target *of;
-    float *logits, *p;          /* [room][vocab]; [room][words], the same where there are no words */
-    bool counts[ROWS_MAX];
+    struct buffer logits, p;    /* [room][vocab]; [room][words], the same where there are no words */
+    struct buffer word, known;  /* [words] i32; [room] i32: what `counts` is read from */
+    struct buffer x;            /* [room][width of states] */
+    const int32_t *counts;      /* of the rows at hand; NULL: all count */
 };
-
-/* p of a row: of the words alone, if its most probable word is one of them. */
-static void run_target(void *context, size_t begin, size_t end)
-{
-    struct targets *t = context;
-    const struct soft_target *of = t->of;
-    const size_t vocab = (size_t)of->head->rows, words = (size_t)of->words;
-    for (size_t i = begin; i < end; i++) {
-        float *logits = t->logits + i * vocab, *p = t->p + i * words;
-        const float largest = vector_largest(logits, vocab);
-        t->counts[i] = !of->word;
-        if (of->word) {
-            size_t best = 0;
-            while (logits[best] != largest && best + 1 < vocab)
-                best++;
-            for (size_t w = 0; w < words; w++) {
-                p[w] = logits[of->word[w]];
-                t->counts[i] |= (size_t)of->word[w] == best;
-            }
-        }
-        if (t->counts[i])
-            vector_scale(p, words, (float)(1 / vector_exp(p, words, largest)));
-    }
-}
 
 /* The rows of one judged value that the target's rows row[0 .. count-1] judge, from *next on. Its rows are in the order of
  * theirs. */
@@ -251,14 +209,14 @@ static void take_rows(struct rows *r, const struct judged *j, const int *row, co
     int at = 0;
     r->count = 0;
     for (; *next < j->out->rows; (*next)++) {
-        const int wanted = j->target_row[*next];
-        if (wanted < 0)
+        const int judge = j->target_row[*next];
+        if (judge < 0)
             continue;
-        while (at < count && row[at] < wanted)
+        while (at < count && row[at] < judge)
             at++;
         if (at == count)
             return;
-        if (!t->counts[at])
+        if (t->counts && !t->counts[at])
             continue;
         r->row[r->count] = *next;
         r->weight[r->count] = j->weight[*next];
@@ -293,51 +251,70 @@ static int choose_rows(struct rows *r, const struct judged *judged, const int *r
     return r->count;
 }
 
+/* p of some rows, from their logits; with words the host waits for which of them count. */
+static int make_targets(struct tape *tape, struct targets *t, int count)
+{
+    const struct soft_target *of = t->of;
+    tape_ops(tape)->target(tape_queue(tape), &(struct learn_target_args){
+        t->logits, t->word, of->word ? t->p : (struct buffer){0, 0}, t->known, count, of->head->rows, of->words});
+    return of->word && !(t->counts = tape_download(tape, t->known, (size_t)count, sizeof *t->counts)) ? -1 : 0;
+}
+
 /* Some rows of the target, and all that they judge. Where the same weights make q, the first that is judged gets its logits
  * beside the target's: weights that are stored are then unpacked twice for it, not three times. */
-static void run_targets(struct rows *r, struct targets *t, float *x, const int *row, int count, const struct judged *judged,
-                        int judged_count, int *next)
+static int run_targets(struct rows *r, struct targets *t, const int *row, int count, const struct judged *judged,
+                       int judged_count, int *next)
 {
     const struct soft_target *target = t->of;
     const bool beside = target->output == target->head && !target->word;
-    struct wanted_logits wanted[2] = {{x, t->logits, count}};
-    gather(x, target->states, row, count, target->head->width);
-    for (int i = 0; beside && i < count; i++)
-        t->counts[i] = true;
+    struct wanted_logits wanted_of[2] = {{t->x, t->logits, count}};
+    if (!gather(r->tape, t->x, target->states, row, count, target->head->width).address)
+        return -1;
+    t->counts = NULL;
     if (beside && choose_rows(r, judged, row, t, count, next))
-        wanted[1] = gather_rows(r);
-    make_logits(tape_pool(r->tape), target->head, wanted, wanted[1].rows ? 2 : 1);
-    tape_spread(r->tape, (size_t)count, (size_t)target->head->rows * 4, run_target, t);
-    if (wanted[1].rows)
-        judge_rows(r, judged->sum);
+        wanted_of[1] = gather_rows(r);
+    make_logits(r->tape, target->head, wanted_of, wanted_of[1].rows ? 2 : 1);
+    if (make_targets(r->tape, t, count) || (wanted_of[1].rows && judge_rows(r, judged->sum)))
+        return -1;
     for (int i = beside; i < judged_count; i++)
-        if (choose_rows(r, &judged[i], row, t, count, &next[i]))
-            run_rows(r, judged[i].sum);
+        if (choose_rows(r, &judged[i], row, t, count, &next[i]) && run_rows(r, judged[i].sum))
+            return -1;
+    return 0;
+}
+
+static bool take_targets(struct tape *tape, struct targets *t, int room)
+{
+    const struct soft_target *of = t->of;
+    t->logits = tape_buffer(tape, (size_t)room * (size_t)of->head->rows, sizeof(float));
+    t->x = tape_buffer(tape, (size_t)room * (size_t)of->head->width, sizeof(float));
+    t->p = t->logits;
+    if (of->word) {
+        t->p = tape_buffer(tape, (size_t)room * (size_t)of->words, sizeof(float));
+        t->word = tape_copy(tape, of->word, (size_t)of->words, sizeof *of->word);
+        t->known = tape_buffer(tape, (size_t)room, sizeof *t->counts);
+    }
+    return t->logits.address && t->x.address && t->p.address && (!of->word || (t->word.address && t->known.address));
 }
 
 int loss_soft(struct tape *tape, const struct soft_target *target, const struct judged *judged, int count)
 {
     struct rows *r = tape_memory(tape, 1, sizeof *r);
-    struct targets *t = tape_memory(tape, 1, sizeof *t);
+    struct targets t = {.of = target};
     int next[JUDGED_MAX] = {0};
-    if (!r || !t)
+    if (!r || !target->states.address)
         return -1;
     for (int i = 0; i < count; i++)
         if (!judged[i].out)
             return -1;
-    const int width = judged[0].out->width, states = target->head->width, rows = judged[0].out->rows;
+    const int width = judged[0].out->width, rows = judged[0].out->rows;
     int *used = tape_memory(tape, (size_t)rows, sizeof *used);
     const int all = used ? used_rows(judged, count, used, rows) : 0, room = chunk_rows(target->head->rows, all);
-    float *x = tape_memory(tape, (size_t)room * (size_t)states, sizeof *x);
-    *r = (struct rows){.tape = tape, .output = target->output,
-                       .logits = tape_memory(tape, (size_t)room * (size_t)target->words, sizeof(float)),
-                       .x = tape_memory(tape, (size_t)room * (size_t)width, sizeof(float))};
-    *t = (struct targets){.of = target, .logits = tape_memory(tape, (size_t)room * (size_t)target->head->rows, sizeof(float))};
-    t->p = target->word ? tape_memory(tape, (size_t)room * (size_t)target->words, sizeof(float)) : t->logits;
-    if (!used || !x || !r->logits || !r->x || !t->logits || !t->p)
+    *r = (struct rows){.tape = tape, .output = target->output};
+    if (!used || !take_room(r, room, target->words, width) || !take_targets(tape, &t, room))
         return -1;
-    r->p = t->p;
+    r->p = t.p;
     for (int first = 0; first < all; first += room)
-        run_targets(r, t, x, used + first, all - first < room ? all - first : room, judged, count, next);
+        if (run_targets(r, &t, used + first, all - first < room ? all - first : room, judged, count, next))
+            return -1;
     return 0;
 }

@@ -2,7 +2,7 @@
  * so a loss needs no memory of [rows][vocabulary]; logits are made for some rows, used three times, and forgotten.
  *
  * A row that counts is judged by a row of the target's states: target_row[row]; -1: it does not count. weight: what it counts.
- * target_row and weight are read at once. */
+ * target_row and weight are read at once; a sum is there when the device has been waited for. */
 #ifndef MOE_TRAIN_LOSS_H
 #define MOE_TRAIN_LOSS_H
 
@@ -15,16 +15,16 @@ struct judged {
     const int *target_row;      /* [out->rows] */
     const float *weight;        /* [out->rows] */
     float scale;
-    double *sum;                /* gets sum over rows of weight * loss */
+    struct buffer sum;          /* [1] f64 of the device: gets sum over rows of weight * loss */
 };
 
 /* The mean over the width of d^2 / 2 where |d| < 1, else |d| - 1/2; d = out - target [..][out->width]. */
-int loss_smooth(struct tape *tape, const struct judged *judged, const float *target);
+int loss_smooth(struct tape *tape, const struct judged *judged, struct buffer target);
 
 /* -sum_v softmax(p)_v log softmax(q)_v, p = states head^T, q = out output^T. The target's logits are made once for all that is
  * judged by them. */
 struct soft_target {
-    const float *states;        /* [..][width] */
+    struct buffer states;       /* [..][width] of the device */
     struct variable *head;      /* [vocab][width] the target's output head; stored, or its data */
     /* [words] p is of these words of the vocabulary alone, and a row whose most probable word is not among them does not count;
      * NULL: all */
@@ -36,6 +36,6 @@ int loss_soft(struct tape *tape, const struct soft_target *target, const struct 
 
 /* -log softmax(out output^T + bias)_label for all rows of `out`; bias may be NULL. */
 int loss_hard(struct tape *tape, struct variable *out, struct variable *output, struct variable *bias, const int32_t *label,
-              float weight, double *sum);
+              float weight, struct buffer sum);
 
 #endif

@@ -4,7 +4,6 @@
 #include "common/base/mem.h"
 #include "common/engine/rope.h"
 #include "common/train/network_internal.h"
-#include "common/train/product.h"
 #include "common/train/stored.h"
 
 const struct loss_settings loss_defaults = {
@@ -12,28 +11,34 @@ const struct loss_settings loss_defaults = {
 
 static bool guesses(const struct head_params *head) { return head->kind == HEAD_MEDUSA || head->kind == HEAD_HYDRA; }
 
-static int open_target(struct network *n, struct thread_pool *pool, struct err *err)
+/* Kinds whose layer reads the embedding of a token; that of hydra's guesses does. */
+static bool embeds(const struct head_params *head) { return head->kind != HEAD_MEDUSA && head->kind != HEAD_KANGAROO; }
+
+static int open_target(struct network *n, struct err *err)
 {
     const struct hparams *shape = model_hparams(n->target);
-    const struct tensor *head;
+    const struct tensor *embed, *head;
     const struct weight *own = weights_find(n->weights, ROLE_EMBED, WEIGHT_WHOLE, -1, 0);
-    if (!(n->embed = model_tensor(n->target, err, "embed")) ||
+    if (!(embed = model_tensor(n->target, err, "embed")) ||
         !(head = model_tensor(n->target, err, shape->tied ? "embed" : "head")))
         return -1;
     if (own)
         n->own_embed = own->value;
+    else if (embeds(n->head) && stored_open(&n->embed, n->target, embed, n->device, false, err))
+        return -1;
     if (guesses(n->head))
         return 0;
     n->target_head = (struct variable){.rows = head->outputs, .width = head->inputs};
-    if (stored_open(&n->target_head.stored, n->target, head, err))
+    if (stored_open(&n->target_head.stored, n->target, head, n->device, true, err))
         return -1;
-    stored_block(n->target_head.stored, pool, 0);
-    return 0;
+    stored_block(n->target_head.stored, device_learn(n->device), 0);
+    return queue_wait(n->device, err);
 }
 
 static int open_rotations(struct network *n, int longest, struct err *err)
 {
     const struct hparams *s = n->shape;
+    float *table;
     size_t floats;
     if (!s->layers)
         return 0;
@@ -41,34 +46,38 @@ static int open_rotations(struct network *n, int longest, struct err *err)
         s->attention.out_bias || s->layer[0].window)
         return err_set(err, ERR_INPUT, "a head whose attention has biases or a window, or turns in part, cannot be trained");
     n->attention = (struct attention){s->attention.heads, s->attention.kv_heads, s->attention.head_dim, s->attention.scale,
-                                      NULL, longest + n->settings.steps};
+                                      {0, 0}, longest + n->settings.steps};
     if (!size_mul((size_t)n->attention.positions, (size_t)s->attention.head_dim, &floats))
         return err_memory(err);
-    if (!(n->rotations = mem_alloc(floats, sizeof *n->rotations, err)))
+    if (!(table = mem_alloc(floats, sizeof *table, err)) ||
+        device_alloc(n->device, floats * sizeof *table, &n->rotations, err)) {
+        mem_free(&table);
         return -1;
-    rope_table(&s->rope, 0, n->attention.positions, n->rotations);
+    }
+    rope_table(&s->rope, 0, n->attention.positions, table);
+    queue_upload(n->device, n->rotations, table, floats * sizeof *table);
+    mem_free(&table);
     n->attention.rotations = n->rotations;
     return 0;
 }
 
 int network_open(struct network **out, struct weights *weights, const struct model *target,
-                 const struct loss_settings *settings, int longest, struct thread_pool *pool, struct err *err)
+                 const struct loss_settings *settings, int longest, struct err *err)
 {
     struct network *n = mem_alloc(1, sizeof *n, err);
     if (!n)
         return -1;
     *n = (struct network){.weights = weights, .head = &weights->head, .shape = &weights->shape, .target = target,
-                          .settings = *settings};
-    product_open();
-    if (settings->steps > ATTENTION_STEPS_MAX - 1) {
-        err_set(err, ERR_INPUT, "%d steps are more than %d", settings->steps, ATTENTION_STEPS_MAX - 1);
+                          .device = weights->device, .settings = *settings};
+    if (settings->steps > LEARN_STEPS_MAX - 1) {
+        err_set(err, ERR_INPUT, "%d steps are more than %d", settings->steps, LEARN_STEPS_MAX - 1);
         goto failed;
     }
     if (n->head->states_norm || n->head->state_norms || n->head->normed_residual || n->head->normed_output) {
         err_set(err, ERR_INPUT, "an EAGLE-3 head with further norms, or whose residual is normed, cannot be trained");
         goto failed;
     }
-    if (open_target(n, pool, err) || open_rotations(n, longest, err))
+    if (open_target(n, err) || open_rotations(n, longest, err))
         goto failed;
     *out = n;
     return 0;
@@ -81,17 +90,38 @@ void network_close(struct network **network)
 {
     if (*network) {
         stored_close(&(*network)->target_head.stored);
-        mem_free(&(*network)->rotations);
+        stored_close(&(*network)->embed);
+        device_free((*network)->device, &(*network)->rotations);
     }
     mem_free(network);
+}
+
+/* What the network reads of the batch, onto the device. */
+static int bring_states(struct pass *pass)
+{
+    const struct train_batch *b = pass->batch;
+    const size_t floats = (size_t)b->rows * (size_t)b->hidden;
+    for (int i = 0; i < b->points.count; i++)
+        if (!(pass->state[i] = tape_constant(pass->tape, b->state[i], floats, sizeof(float))).address)
+            return -1;
+    pass->clean = pass->state[b->points.count - 1];
+    if (b->clean)
+        pass->clean = tape_constant(pass->tape, b->clean, floats, sizeof(float));
+    pass->sums = tape_buffer(pass->tape, LOSS_PARTS_MAX, sizeof(double));
+    if (!pass->clean.address || !pass->sums.address)
+        return -1;
+    tape_ops(pass->tape)->clear(tape_queue(pass->tape), &(struct learn_clear_args){pass->sums, 2 * LOSS_PARTS_MAX});
+    return 0;
 }
 
 int network_loss(struct network *network, struct tape *tape, const struct train_batch *batch, struct losses *out,
                  struct err *err)
 {
-    const struct pass pass = {network, tape, batch, out};
+    struct pass pass = {.network = network, .tape = tape, .batch = batch, .losses = out};
     const enum head_kind kind = network->head->kind;
     *out = (struct losses){.total = 0};
+    if (bring_states(&pass))
+        return tape_failed(tape, err);
     const int rc = kind == HEAD_EAGLE3 ? network_eagle3(&pass) : kind == HEAD_KANGAROO ? network_kangaroo(&pass)
                    : guesses(network->head) ? network_guesses(&pass) : network_joined(&pass);
     return rc ? tape_failed(tape, err) : 0;
@@ -121,43 +151,24 @@ struct variable *pass_expert(const struct pass *pass, enum tensor_role role, enu
     return &weights_find(pass->network->weights, role, part, 0, expert)->value;
 }
 
-/* Rows of the file's embedding after which its pages are given up: a row may have brought 2 MiB of it. */
-enum { ROWS_HELD = 16 };
-
-struct embedding {
-    const struct pass *pass;
-    const int32_t *token;
-    struct variable *out;
-};
-
-static void run_embedding(void *context, size_t begin, size_t end)
-{
-    const struct embedding *e = context;
-    const struct network *n = e->pass->network;
-    const size_t width = (size_t)e->out->width;
-    for (size_t row = begin; row < end; row++) {
-        if (n->own_embed.data) {
-            memcpy(e->out->data + row * width, n->own_embed.data + (size_t)e->token[row] * width, width * sizeof(float));
-            continue;
-        }
-        tensor_row(n->target, n->embed, e->token[row], e->out->data + row * width);
-        if ((row + 1 - begin) % ROWS_HELD == 0 || row + 1 == end)
-            model_forget(n->target, n->embed);
-    }
-}
-
 struct variable *pass_embedding(const struct pass *pass, int shift)
 {
     const struct train_batch *b = pass->batch;
+    struct network *n = pass->network;
     int32_t *token = tape_memory(pass->tape, (size_t)b->rows, sizeof *token);
-    struct embedding e = {pass, token, tape_value(pass->tape, b->rows, pass->network->shape->hidden, false)};
-    if (!token || !e.out)
+    if (!token)
         return NULL;
     for (int text = 0; text < b->texts; text++)
         for (int row = b->offset[text]; row < b->offset[text + 1]; row++)
             token[row] = row + shift < b->offset[text + 1] ? b->token[row + shift] : 0;
-    tape_spread(pass->tape, (size_t)b->rows, (size_t)e.out->width * 4, run_embedding, &e);
-    return e.out;
+    if (n->own_embed.data.address)
+        return op_select(pass->tape, &n->own_embed, token, b->rows);
+    struct variable *out = tape_value(pass->tape, b->rows, n->shape->hidden, false);
+    const struct buffer at = tape_constant(pass->tape, token, (size_t)b->rows, sizeof *token);
+    if (!out || !at.address)
+        return NULL;
+    stored_embed(n->embed, at, b->rows, out->data);
+    return out;
 }
 
 const struct train_whole *pass_whole(const struct pass *pass)
@@ -165,11 +176,7 @@ const struct train_whole *pass_whole(const struct pass *pass)
     return pass->batch->whole ? pass->batch->whole : &pass->batch->own;
 }
 
-const float *pass_judge(const struct pass *pass)
-{
-    const struct train_batch *b = pass->batch;
-    return b->clean ? b->clean : b->state[b->points.count - 1];
-}
+struct buffer pass_judge(const struct pass *pass) { return pass->clean; }
 
 struct variable *pass_state(const struct pass *pass, int number)
 {
@@ -177,12 +184,12 @@ struct variable *pass_state(const struct pass *pass, int number)
     int point = 0;
     while (point + 1 < b->points.count && b->points.state[point] != pass->network->head->state[number])
         point++;
-    return op_constant(pass->tape, b->rows, b->hidden, b->state[point]);
+    return op_constant(pass->tape, b->rows, b->hidden, pass->state[point]);
 }
 
 struct variable *pass_final(const struct pass *pass)
 {
-    return op_constant(pass->tape, pass->batch->rows, pass->batch->hidden, pass->batch->state[pass->batch->points.count - 1]);
+    return op_constant(pass->tape, pass->batch->rows, pass->batch->hidden, pass->state[pass->batch->points.count - 1]);
 }
 
 struct variable *pass_attention(const struct pass *pass, struct variable *x, struct variable **qkv, int steps)
@@ -228,7 +235,7 @@ void rows_weigh(const struct pass *pass, const struct rows_judged *rows, double 
         rows->weight[row] = (float)each;
 }
 
-double *pass_part(const struct pass *pass, const char *name, int number)
+int pass_part(const struct pass *pass, const char *name, int number)
 {
     struct losses *l = pass->losses;
     if (number < 0)
@@ -236,7 +243,21 @@ double *pass_part(const struct pass *pass, const char *name, int number)
     else
         snprintf(l->part[l->count].name, sizeof l->part[0].name, "%s%d", name, number);
     l->part[l->count].value = 0;
-    return &l->part[l->count++].value;
+    return l->count++;
+}
+
+struct buffer pass_sum(const struct pass *pass, int part)
+{
+    return buffer_part(pass->sums, (uint64_t)part * sizeof(double), sizeof(double));
+}
+
+int pass_collect(const struct pass *pass)
+{
+    struct losses *l = pass->losses;
+    const double *sums = tape_download(pass->tape, pass->sums, LOSS_PARTS_MAX, sizeof *sums);
+    for (int i = 0; sums && i < l->count; i++)
+        l->part[i].value = sums[i];
+    return sums ? 0 : -1;
 }
 
 struct soft_target pass_soft_target(const struct pass *pass)

@@ -46,12 +46,13 @@ void losses_add(struct losses *sum, const struct losses *of);      /* of other t
 
 struct network;
 
-/* weights and target stay. longest: tokens of a text. */
+/* weights, which are placed on the device that all is computed on, and target stay. longest: tokens of a text. */
 int network_open(struct network **out, struct weights *weights, const struct model *target,
-                 const struct loss_settings *settings, int longest, struct thread_pool *pool, struct err *err);
+                 const struct loss_settings *settings, int longest, struct err *err);
 void network_close(struct network **network);
 
-/* A forward over the batch, on the tape that has just begun; tape_backward then gives the gradients of the weights. */
+/* A forward over the batch, on the tape that has just begun, and waits for it; tape_backward then gives the gradients of the
+ * weights. */
 int network_loss(struct network *network, struct tape *tape, const struct train_batch *batch, struct losses *out,
                  struct err *err);
 

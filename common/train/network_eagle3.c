@@ -27,8 +27,8 @@ int network_eagle3(const struct pass *pass)
     struct network *n = pass->network;
     const struct head_params *head = n->head;
     const struct loss_settings *s = &n->settings;
-    struct variable *h = joined_states(pass), *qkv[ATTENTION_STEPS_MAX];
-    struct judged judged[ATTENTION_STEPS_MAX];
+    struct variable *h = joined_states(pass), *qkv[LEARN_STEPS_MAX];
+    struct judged judged[LEARN_STEPS_MAX];
     struct soft_target target = pass_soft_target(pass);
     const double each = 1 / ((double)pass_whole(pass)->texts * (double)pass_whole(pass)->longest);
     double scale = 1;
@@ -39,16 +39,16 @@ int network_eagle3(const struct pass *pass)
         rows_weigh(pass, &rows, each);
         judged[step] = (struct judged){
             op_norm(pass->tape, h, pass_weight(pass, ROLE_FINAL_NORM, -1, 0), n->shape->norm_epsilon), rows.target_row,
-            rows.weight, (float)scale, pass_part(pass, "step", step)};
+            rows.weight, (float)scale, pass_sum(pass, pass_part(pass, "step", step))};
     }
     target.output = pass_weight(pass, ROLE_HEAD, -1, 0);
     target.word = head->target_id;
     target.words = head->draft_vocab;
-    if (loss_soft(pass->tape, &target, judged, s->steps))
+    if (loss_soft(pass->tape, &target, judged, s->steps) || pass_collect(pass))
         return -1;
     scale = 1;
     for (int step = 0; step < s->steps; step++, scale *= s->decay)
-        pass->losses->total += scale * *judged[step].sum;
+        pass->losses->total += scale * pass->losses->part[step].value;
     return 0;
 }
 
@@ -72,9 +72,9 @@ int network_kangaroo(const struct pass *pass)
     const struct soft_target target = pass_soft_target(pass);
     if (rows.count > 0)
         rows_weigh(pass, &rows, 1 / rows.count);
-    const struct judged judged = {out, rows.target_row, rows.weight, 1, pass_part(pass, "token", -1)};
-    if (loss_soft(tape, &target, &judged, 1))
+    const struct judged judged = {out, rows.target_row, rows.weight, 1, pass_sum(pass, pass_part(pass, "token", -1))};
+    if (loss_soft(tape, &target, &judged, 1) || pass_collect(pass))
         return -1;
-    pass->losses->total = *judged.sum;
+    pass->losses->total = pass->losses->part[0].value;
     return 0;
 }

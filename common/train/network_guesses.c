@@ -59,7 +59,7 @@ int network_guesses(const struct pass *pass)
     for (int i = 0; i < head->heads; i++) {
         struct variable *parts[HEAD_HEADS_MAX + 1];
         struct said said;
-        double *sum = pass_part(pass, "head", i);
+        const int part = pass_part(pass, "head", i);
         int count = 0;
         if (!state || said_by(pass, i, &said))
             return -1;
@@ -73,9 +73,12 @@ int network_guesses(const struct pass *pass)
             z = block_of(pass, z, i, block);
         if (loss_hard(pass->tape, z, pass_weight(pass, ROLE_OUTPUT, i, head->blocks),
                       pass_weight(pass, ROLE_OUTPUT_BIAS, i, 0), said.token,
-                      (float)(1.0 / (double)pass_whole(pass)->answered[i + 2]), sum))
+                      (float)(1.0 / (double)pass_whole(pass)->answered[i + 2]), pass_sum(pass, part)))
             return -1;
-        pass->losses->total += *sum;
     }
+    if (pass_collect(pass))
+        return -1;
+    for (int i = 0; i < head->heads; i++)
+        pass->losses->total += pass->losses->part[i].value;
     return 0;
 }

@@ -10,11 +10,11 @@ struct network {
     const struct head_params *head;
     const struct hparams *shape;
     const struct model *target;
-    const struct tensor *embed;     /* of `embed_from` */
-    const struct model *embed_from;
-    struct variable own_embed;         /* data NULL: the target's */
-    struct variable target_head;       /* [vocab][hidden of the target], stored; NULL: not needed */
-    float *rotations;
+    struct device *device;
+    struct stored_matrix *embed;    /* the target's; NULL: not needed */
+    struct variable own_embed;      /* data none: the target's */
+    struct variable target_head;    /* [vocab][hidden of the target], stored; NULL: not needed */
+    struct buffer rotations;
     struct attention attention;
     struct loss_settings settings;
 };
@@ -25,6 +25,8 @@ struct pass {
     struct tape *tape;
     const struct train_batch *batch;
     struct losses *losses;
+    struct buffer state[POINTS_MAX], clean;     /* the batch's, on the device */
+    struct buffer sums;                         /* [LOSS_PARTS_MAX] f64: of the parts */
 };
 
 struct variable *pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage);
@@ -34,7 +36,7 @@ struct variable *pass_expert(const struct pass *pass, enum tensor_role role, enu
  * it. */
 struct variable *pass_embedding(const struct pass *pass, int shift);
 /* The target's states after its final norm, that a head is judged by. */
-const float *pass_judge(const struct pass *pass);
+struct buffer pass_judge(const struct pass *pass);
 /* The target's states that the head reads: head->state[number]; and those after the final norm. */
 struct variable *pass_state(const struct pass *pass, int number);
 struct variable *pass_final(const struct pass *pass);
@@ -55,8 +57,11 @@ struct rows_judged {
 int pass_rows(const struct pass *pass, int mask_shift, int target_shift, struct rows_judged *out);
 void rows_weigh(const struct pass *pass, const struct rows_judged *rows, double each);
 
-/* A named part of the loss, 0 so far. */
-double *pass_part(const struct pass *pass, const char *name, int number);
+/* A named part of the loss, and where its sum, 0 so far, is on the device; pass_collect waits for all of them, and puts them into
+ * the parts' values. */
+int pass_part(const struct pass *pass, const char *name, int number);
+struct buffer pass_sum(const struct pass *pass, int part);
+int pass_collect(const struct pass *pass);
 
 /* What the target's output head says of each row. */
 struct soft_target pass_soft_target(const struct pass *pass);

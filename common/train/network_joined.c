@@ -19,7 +19,7 @@ static int outputs_of(const struct pass *pass)
 }
 
 struct branches {
-    struct variable *u, *router, *expert[MIX_EXPERTS_MAX];
+    struct variable *u, *router, *expert[LEARN_EXPERTS_MAX];
     const struct mix_choice *choice;
     int experts;
 };
@@ -58,7 +58,7 @@ static struct branches branches_of(const struct pass *pass, struct variable *u)
     return b;
 }
 
-static struct variable *mix_of(const struct pass *pass, const struct branches *b, enum mix mix, int first, int used)
+static struct variable *mix_of(const struct pass *pass, const struct branches *b, enum learn_mix mix, int first, int used)
 {
     return op_mix(pass->tape, mix, b->u, b->router, first, used, b->expert, b->experts, b->choice);
 }
@@ -71,13 +71,13 @@ int network_joined(const struct pass *pass)
     struct variable *u = trunk(pass), *out[2] = {NULL};
     struct judged token[2];
     const double feature_scale[2] = {1, s->const_feature}, token_scale[2] = {s->token_weight, s->token_weight * s->const_token};
-    double *feature[2], *said[2];
+    int feature[2], said[2];
     if (head->kind == HEAD_EAGLE1) {
         out[0] = pass_dense(pass, u);
     } else {
         const struct branches b = branches_of(pass, u);
-        const enum mix second = head->second == HEAD_SECOND_SUM ? MIX_PAIR : MIX_CONTRAST;
-        out[0] = mix_of(pass, &b, MIX_SUM, 0, pass->network->shape->router.top_k);
+        const enum learn_mix second = head->second == HEAD_SECOND_SUM ? LEARN_MIX_PAIR : LEARN_MIX_CONTRAST;
+        out[0] = mix_of(pass, &b, LEARN_MIX_SUM, 0, pass->network->shape->router.top_k);
         out[1] = outputs == 2 ? mix_of(pass, &b, second, b.experts, 2) : NULL;
     }
     for (int i = 0; i < outputs; i++) {
@@ -88,15 +88,18 @@ int network_joined(const struct pass *pass)
         rows_weigh(pass, &rows, 1 / (rows.count + 1e-5));
         feature[i] = pass_part(pass, i ? "feature_const" : "feature", -1);
         said[i] = pass_part(pass, i ? "token_const" : "token", -1);
-        token[i] = (struct judged){out[i], rows.target_row, rows.weight, (float)token_scale[i], said[i]};
-        const struct judged smooth = {out[i], rows.target_row, rows.weight, (float)feature_scale[i], feature[i]};
+        token[i] = (struct judged){out[i], rows.target_row, rows.weight, (float)token_scale[i],
+                                   pass_sum(pass, said[i])};
+        const struct judged smooth = {out[i], rows.target_row, rows.weight, (float)feature_scale[i],
+                                       pass_sum(pass, feature[i])};
         if (loss_smooth(pass->tape, &smooth, pass_judge(pass)))
             return -1;
     }
     const struct soft_target target = pass_soft_target(pass);
-    if (loss_soft(pass->tape, &target, token, outputs))
+    if (loss_soft(pass->tape, &target, token, outputs) || pass_collect(pass))
         return -1;
     for (int i = 0; i < outputs; i++)
-        pass->losses->total += feature_scale[i] * *feature[i] + token_scale[i] * *said[i];
+        pass->losses->total += feature_scale[i] * pass->losses->part[feature[i]].value +
+                               token_scale[i] * pass->losses->part[said[i]].value;
     return 0;
 }

@@ -1,14 +1,14 @@
-/* The operations that networks are made of, forward and backward, on f32 of the host. Each adds its gradients to those of the
- * values it took, where these are wanted. tests/unit/test_train_operation.c holds them against plain references and their
- * gradients against finite differences. */
+/* The operations that networks are made of, forward and backward, of those of kernels/learn.h. Each adds its gradients to those
+ * of the values it took, where these are wanted. tests/unit/test_train_operation.c holds them against plain references and
+ * their gradients against finite differences. */
 #ifndef MOE_TRAIN_OPERATION_H
 #define MOE_TRAIN_OPERATION_H
 
 #include "common/train/batch.h"
 #include "common/train/tape.h"
 
-/* What is given and has no gradient: [rows][width], which stays. */
-struct variable *op_constant(struct tape *tape, int rows, int width, const float *data);
+/* What is given and has no gradient: [rows][width] of the device, which stays. */
+struct variable *op_constant(struct tape *tape, int rows, int width, struct buffer data);
 
 /* x W^T + bias: W [outputs][inputs], bias [1][outputs] or NULL. */
 struct variable *op_linear(struct tape *tape, struct variable *x, struct variable *weight, struct variable *bias);
@@ -29,31 +29,26 @@ struct variable *op_gated(struct tape *tape, struct variable *x);             /*
 
 /* Which experts each row uses: those with the largest of the router's first `experts` columns, largest first, of equal ones the
  * lower. An expert that reads its rows alone, in ascending order, finds each at its place among them. */
-enum { MIX_EXPERTS_MAX = 64 };
 struct mix_choice {
     int slots;
-    int32_t *expert;            /* [rows][slots] */
-    int32_t *row;               /* [rows][slots] which of the expert's rows it is */
+    struct buffer expert;       /* [rows][slots] i32 */
+    struct buffer row;          /* [rows][slots] i32: which of the expert's rows it is */
     int *rows_of;               /* [experts][rows] and the other way round: the first count[e] are expert e's */
-    int count[MIX_EXPERTS_MAX];
+    int count[LEARN_EXPERTS_MAX];
 };
+/* The host chooses: it waits for the router, as how many rows an expert has is the shape of what follows. */
 struct mix_choice *mix_choose(struct tape *tape, const struct variable *router, int experts, int slots);
 
 /* u + the sum of what the first `used` experts of a row make of it, each weighed by the softmax of columns of `router` from
- * `first` on:
- *     MIX_SUM        over the columns of all experts
- *     MIX_PAIR       over those of the two chosen first; used is 2
- *     MIX_CONTRAST   the same, and that of the smaller column, of equal ones the first, is taken away
- * expert[e]: [choice->count[e]][width]. */
-enum mix { MIX_SUM, MIX_PAIR, MIX_CONTRAST };
-struct variable *op_mix(struct tape *tape, enum mix mix, struct variable *u, struct variable *router, int first, int used,
+ * `first` on (enum learn_mix of kernels/learn.h). expert[e]: [choice->count[e]][width]. */
+struct variable *op_mix(struct tape *tape, enum learn_mix mix, struct variable *u, struct variable *router, int first, int used,
                         struct variable *const *expert, int experts, const struct mix_choice *choice);
 
 /* What attention is: rows of q, k, v are [heads + 2 kv_heads][head_dim]. */
 struct attention {
     int heads, kv_heads, head_dim;
     float scale;
-    const float *rotations;     /* [positions][head_dim / 2][2] cos and sin (common/engine/rope.h) */
+    struct buffer rotations;    /* [positions][head_dim / 2][2] cos and sin (common/engine/rope.h) */
     int positions;
 };
 
@@ -64,7 +59,6 @@ struct variable *op_rotate(struct tape *tape, const struct attention *shape, con
 /* [rows][heads head_dim]. Queries are those of qkv[steps]; they see the keys of qkv[0] up to their own row, and of each of
  * qkv[1] .. qkv[steps] that of their own row alone (EAGLE-3's training by its own outputs, arXiv 2503.01840 section 3.2). All
  * are turned. */
-enum { ATTENTION_STEPS_MAX = 16 };
 struct variable *op_attention(struct tape *tape, const struct attention *shape, const struct train_batch *batch,
                            struct variable *const *qkv, int steps);
 

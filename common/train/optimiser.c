@@ -1,10 +1,8 @@
 #include "common/train/optimiser.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "common/base/mem.h"
-#include "common/train/vector.h"
 
 void optimiser_defaults(struct optimiser_settings *out, enum head_kind kind)
 {
@@ -33,54 +31,31 @@ struct block {
     int64_t outside;
 };
 
-struct measuring {
-    const float *gradient;
-    size_t begin, end;          /* floats; of which the gradients are */
-    float bound;
-    struct block *block;        /* of all weights */
-};
-
 static size_t block_count(size_t floats) { return (floats + OPTIMISER_BLOCK - 1) / OPTIMISER_BLOCK; }
 
-static void measure_blocks(void *argument, int member, int members)
-{
-    const struct measuring *m = argument;
-    const size_t first = m->begin / OPTIMISER_BLOCK;
+/* Floats of one process, and where their gradients are. */
+struct own {
     size_t begin, end;
-    thread_pool_part(block_count(m->end - m->begin), member, members, &begin, &end);
-    for (size_t i = begin; i < end; i++) {
-        const float *g = m->gradient + i * OPTIMISER_BLOCK;
-        const size_t left = m->end - m->begin - i * OPTIMISER_BLOCK, count = left < OPTIMISER_BLOCK ? left : OPTIMISER_BLOCK;
-        int64_t outside = 0;
-        for (size_t k = 0; k < count; k++)
-            outside += fabsf(g[k]) > m->bound;
-        m->block[first + i] = (struct block){vector_dot(g, g, count), outside};
-    }
-}
-
-struct stepping {
-    struct weights *weights;
-    const float *gradient;
-    size_t first, count;
-    struct adam_step step;
+    struct buffer gradient;
 };
 
-static void step_blocks(void *argument, int member, int members)
+static struct buffer floats_of(struct buffer whole, const struct own *own)
 {
-    const struct stepping *s = argument;
-    struct weights *w = s->weights;
-    size_t begin, end;
-    thread_pool_part(s->count, member, members, &begin, &end);
-    const size_t at = s->first + begin;
-    vector_adam(&s->step, w->data + at, w->first + at, w->second + at, s->gradient + begin, end - begin);
+    return buffer_part(whole, own->begin * sizeof(float), (own->end - own->begin) * sizeof(float));
 }
 
-static void clear_gradients(void *argument, int member, int members)
+/* What is learnt from may be a sum of several processes, in memory of its own. */
+static struct own own_of(const struct weights *w, const struct gradient_piece *piece)
 {
-    struct weights *w = argument;
-    size_t begin, end;
-    thread_pool_part(w->floats, member, members, &begin, &end);
-    memset(w->gradient + begin, 0, (end - begin) * sizeof *w->gradient);
+    const int rank = piece->ranks ? ranks_rank(piece->ranks) : 0;
+    struct own own = {piece->ranks ? piece->cut[rank] : 0, piece->ranks ? piece->cut[rank + 1] : w->floats, {0, 0}};
+    const size_t bytes = (own.end - own.begin) * sizeof(float);
+    own.gradient = floats_of(w->at[WEIGHTS_GRADIENT], &own);
+    if (piece->gradient && device_info(w->device)->host_memory)
+        own.gradient = device_map(w->device, piece->gradient, bytes);
+    else if (piece->gradient)
+        queue_upload(w->device, own.gradient, piece->gradient, bytes);
+    return own;
 }
 
 /* What each process has of something, `unit` bytes for each `of` floats of the weights, to all. */
@@ -99,59 +74,88 @@ static int share_units(const struct gradient_piece *piece, void *data, size_t un
     return rc;
 }
 
+/* Of one process's blocks. */
+static int measure_own(const struct optimiser_settings *s, const struct weights *w, const struct own *own, struct block *block,
+                       struct err *err)
+{
+    const size_t count = block_count(own->end - own->begin);
+    double *squares = mem_alloc(count, sizeof *squares, err);
+    int64_t *outside = mem_alloc(count, sizeof *outside, err);
+    int rc = !squares || !outside ? -1 : 0;
+    if (!rc) {
+        device_learn(w->device)->measure(device_queue(w->device), &(struct learn_measure_args){
+            own->gradient, w->squares, w->outside, own->end - own->begin,
+            s->clipping == CLIP_ELEMENT ? (float)s->bound : INFINITY});
+        queue_download(w->device, squares, w->squares, count * sizeof *squares);
+        queue_download(w->device, outside, w->outside, count * sizeof *outside);
+        rc = queue_wait(w->device, err);
+    }
+    for (size_t i = 0; !rc && i < count; i++)
+        block[i] = (struct block){squares[i], outside[i]};
+    mem_free(&squares);
+    mem_free(&outside);
+    return rc;
+}
+
 /* The norm of all gradients, and how many elements are beyond the bound. */
 static int measure(const struct optimiser_settings *s, const struct weights *w, const struct gradient_piece *piece,
-                   const size_t *own, struct thread_pool *pool, struct optimiser_report *report, struct err *err)
+                   const struct own *own, struct optimiser_report *report, struct err *err)
 {
     const size_t blocks = block_count(w->floats);
-    struct measuring m = {piece->gradient, own[0], own[1], s->clipping == CLIP_ELEMENT ? (float)s->bound : INFINITY,
-                          mem_alloc(blocks, sizeof *m.block, err)};
+    struct block *block = mem_alloc(blocks, sizeof *block, err);
     double squares = 0;
-    if (!m.block)
+    if (!block)
         return -1;
-    thread_pool_run(pool, measure_blocks, &m);
-    const int rc = share_units(piece, m.block, sizeof *m.block, OPTIMISER_BLOCK, err);
+    const int rc = measure_own(s, w, own, block + own->begin / OPTIMISER_BLOCK, err) ||
+                   share_units(piece, block, sizeof *block, OPTIMISER_BLOCK, err) ? -1 : 0;
     for (size_t i = 0; !rc && i < blocks; i++) {
-        squares += m.block[i].squares;
-        report->clipped += m.block[i].outside;
+        squares += block[i].squares;
+        report->clipped += block[i].outside;
     }
-    mem_free(&m.block);
+    mem_free(&block);
     report->norm = sqrt(squares);
     if (rc)
         return -1;
     return isfinite(report->norm) ? 0 : err_set(err, ERR_INPUT, "the gradient is no finite number");
 }
 
-int optimiser_step_piece(const struct optimiser_settings *s, struct weights *w, int64_t step,
-                         const struct gradient_piece *piece, struct thread_pool *pool, struct optimiser_report *out,
-                         struct err *err)
+/* The new weights of each process to all. */
+static int share_weights(struct weights *w, const struct gradient_piece *piece, const struct own *own, struct err *err)
 {
-    const int rank = piece->ranks ? ranks_rank(piece->ranks) : 0;
-    const size_t own[2] = {piece->ranks ? piece->cut[rank] : 0, piece->ranks ? piece->cut[rank + 1] : w->floats};
+    if (!piece->ranks || ranks_size(piece->ranks) == 1)
+        return 0;
+    return weights_fetch(w, WEIGHTS_DATA, own->begin, own->end, err) ||
+           share_units(piece, w->data, sizeof *w->data, 1, err) || weights_send(w, WEIGHTS_DATA, 0, w->floats, err) ? -1 : 0;
+}
+
+int optimiser_step_piece(const struct optimiser_settings *s, struct weights *w, int64_t step,
+                         const struct gradient_piece *piece, struct optimiser_report *out, struct err *err)
+{
+    const struct own own = own_of(w, piece);
     struct optimiser_report report = {.rate = optimiser_rate(s, step)};
     double factor = 1;
-    if (measure(s, w, piece, own, pool, &report, err))
+    if (measure(s, w, piece, &own, &report, err))
         return -1;
     if (s->clipping == CLIP_NORM && report.norm + 1e-6 > s->bound) {
         factor = s->bound / (report.norm + 1e-6);
         report.clipped = (int64_t)w->floats;
     }
-    struct stepping stepping = {w, piece->gradient, own[0], own[1] - own[0], {
+    device_learn(w->device)->adam(device_queue(w->device), &(struct learn_adam_args){
+        .weight = floats_of(w->at[WEIGHTS_DATA], &own), .first = floats_of(w->at[WEIGHTS_FIRST], &own),
+        .second = floats_of(w->at[WEIGHTS_SECOND], &own), .gradient = own.gradient, .count = own.end - own.begin, .step = {
         .keep = (float)(1 - report.rate * s->decay), .beta1 = (float)s->beta1, .beta2 = (float)s->beta2,
         .rate = (float)(report.rate / (1 - pow(s->beta1, (double)(step + 1)))),
         .root = (float)(1 / sqrt(1 - pow(s->beta2, (double)(step + 1)))), .epsilon = (float)s->epsilon,
-        .factor = (float)factor, .bound = s->clipping == CLIP_ELEMENT ? (float)s->bound : INFINITY}};
-    thread_pool_run(pool, step_blocks, &stepping);
-    thread_pool_run(pool, clear_gradients, w);
-    if (share_units(piece, w->data, sizeof *w->data, 1, err))
+        .factor = (float)factor, .bound = s->clipping == CLIP_ELEMENT ? (float)s->bound : INFINITY}});
+    weights_clear_gradients(w);
+    if (share_weights(w, piece, &own, err))
         return -1;
     *out = report;
     return 0;
 }
 
-int optimiser_step(const struct optimiser_settings *s, struct weights *w, int64_t step, struct thread_pool *pool,
-                   struct optimiser_report *out, struct err *err)
+int optimiser_step(const struct optimiser_settings *s, struct weights *w, int64_t step, struct optimiser_report *out,
+                   struct err *err)
 {
-    const struct gradient_piece all = {NULL, NULL, w->gradient};
-    return optimiser_step_piece(s, w, step, &all, pool, out, err);
+    return optimiser_step_piece(s, w, step, &(struct gradient_piece){NULL, NULL, NULL}, out, err);
 }

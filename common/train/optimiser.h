@@ -36,23 +36,22 @@ struct optimiser_report {
 };
 
 /* Sums over gradients are of blocks of so many elements, added up in their order. */
-enum { OPTIMISER_BLOCK = 1 << 14 };
+enum { OPTIMISER_BLOCK = LEARN_BLOCK };
 
 /* Where several processes make the step together: the gradients of this one's piece, floats cut[rank] .. cut[rank + 1] - 1 of
  * the weights (ranks.h), cut at multiples of a block. Its moments are the process's alone. */
 struct gradient_piece {
     struct ranks *ranks;
     const size_t *cut;
-    float *gradient;
+    float *gradient;                /* in memory of the host; NULL: those that there are */
 };
 
-/* Step number `step`, from 0 on, with the gradients that there are, or with those of a piece; weights->gradient is 0
+/* Step number `step`, from 0 on, with the gradients that there are, or with those of a piece; they are 0
  * afterwards. With pieces all have all new weights, and the same bytes as one process. A gradient that is no finite number is
  * an error, before anything is changed. */
-int optimiser_step(const struct optimiser_settings *settings, struct weights *weights, int64_t step, struct thread_pool *pool,
+int optimiser_step(const struct optimiser_settings *settings, struct weights *weights, int64_t step,
                    struct optimiser_report *out, struct err *err);
 int optimiser_step_piece(const struct optimiser_settings *settings, struct weights *weights, int64_t step,
-                         const struct gradient_piece *piece, struct thread_pool *pool, struct optimiser_report *out,
-                         struct err *err);
+                         const struct gradient_piece *piece, struct optimiser_report *out, struct err *err);
 
 #endif

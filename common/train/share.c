@@ -117,10 +117,11 @@ int share_end_round(struct share *s, int round, const struct share_report *own, 
     struct weights *w = s->weights;
     if (share_part(s, round) >= 0)
         s->report[ranks_rank(s->ranks) * rounds + round] = *own;
-    if (ranks_fold(s->ranks, w->gradient, left < size ? left : size, s->cut, share_piece(s).gradient, round == 0, err))
+    if (weights_fetch(w, WEIGHTS_GRADIENT, 0, w->floats, err) ||
+        ranks_fold(s->ranks, w->gradient, left < size ? left : size, s->cut, share_piece(s).gradient, round == 0, err))
         return -1;
     if (rounds > 1)
-        memset(w->gradient, 0, w->floats * sizeof *w->gradient);
+        weights_clear_gradients(w);
     return 0;
 }
 
@@ -145,8 +146,9 @@ int share_scatter(struct share *s, struct err *err)
 {
     struct weights *w = s->weights;
     const size_t bytes = w->floats * sizeof(float);
-    return ranks_broadcast(s->ranks, w->data, bytes, err) || ranks_broadcast(s->ranks, w->first, bytes, err) ||
-           ranks_broadcast(s->ranks, w->second, bytes, err) ? -1 : 0;
+    return weights_fetch_all(w, err) || ranks_broadcast(s->ranks, w->data, bytes, err) ||
+           ranks_broadcast(s->ranks, w->first, bytes, err) || ranks_broadcast(s->ranks, w->second, bytes, err) ||
+           weights_send_all(w, err) ? -1 : 0;
 }
 
 int share_gather(struct share *s, struct err *err)
@@ -157,8 +159,8 @@ int share_gather(struct share *s, struct err *err)
         return -1;
     for (int i = 0; i <= size; i++)
         cut[i] = s->cut[i] * sizeof(float);
-    const int rc = ranks_collect(s->ranks, s->weights->first, cut, err) ||
-                   ranks_collect(s->ranks, s->weights->second, cut, err) ? -1 : 0;
+    const int rc = weights_fetch_all(s->weights, err) || ranks_collect(s->ranks, s->weights->first, cut, err) ||
+                   ranks_collect(s->ranks, s->weights->second, cut, err) || weights_send_all(s->weights, err) ? -1 : 0;
     mem_free(&cut);
     return rc;
 }

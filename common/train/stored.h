@@ -1,19 +1,25 @@
-/* A matrix of a model file in training: not held as f32, but made so in blocks of rows when a product wants them. So a
+/* A matrix of a model file in training: in the file's format where the device computes, which is the mapped file itself on the
+ * host, a copy made once on other devices. It is not held as f32, but made so in blocks of rows when a product wants them: a
  * vocabulary of any size costs no more than a block; a matrix that is no larger is made so once. */
 #ifndef MOE_TRAIN_STORED_H
 #define MOE_TRAIN_STORED_H
 
-#include "common/base/thread_pool.h"
 #include "common/model/model.h"
+#include "common/tensor/device.h"
 
 struct stored_matrix;
 
-/* model and tensor, a MATRIX, stay. */
-int stored_open(struct stored_matrix **out, const struct model *model, const struct tensor *tensor, struct err *err);
+/* model and tensor, a MATRIX, stay; so does the device. blocks: stored_block will be called. */
+int stored_open(struct stored_matrix **out, const struct model *model, const struct tensor *tensor, struct device *device,
+                bool blocks, struct err *err);
 void stored_close(struct stored_matrix **matrix);
 
-/* Rows `first`, a multiple of stored_rows, and those after it: [up to stored_rows][inputs], until the next call. */
+/* Rows `first`, a multiple of stored_rows, and those after it: [up to stored_rows][inputs], until the next call. ops: the
+ * device's. */
 int stored_rows(const struct stored_matrix *matrix);
-const float *stored_block(struct stored_matrix *matrix, struct thread_pool *pool, int first);
+struct buffer stored_block(struct stored_matrix *matrix, const struct learn_ops *ops, int first);
+
+/* out[i] = row token[i], for any number of them; token [rows] i32. */
+void stored_embed(const struct stored_matrix *matrix, struct buffer token, int rows, struct buffer out);
 
 #endif

@@ -1,58 +1,84 @@
 #include "common/train/tape.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "common/base/mem.h"
 
-enum { CHUNK = 16 << 20, LINE = 64, ALONE = 8192 };
+enum { CHUNK = 16 << 20, HOST_CHUNK = 1 << 20, LINE = 64 };
 
+/* Memory that values, or notes, are taken from one after the other. */
 struct chunk {
-    char *data;
+    char *data;                                 /* of the host */
+    struct buffer buffer;                       /* of the device */
     size_t bytes, used;
+};
+
+struct chunks {
+    struct chunk *list;
+    size_t count, room, at;                     /* at: that memory is taken from */
+    struct device *device;                      /* NULL: they are the host's */
 };
 
 struct step_back {
     tape_back *back;
-    void *note;
+    const void *note;
 };
 
 struct tape {
-    struct thread_pool *pool;
-    struct chunk *chunks;
-    size_t chunk_count, chunk_room, chunk;      /* chunk: that memory is taken from */
+    struct device *device;
+    const struct learn_ops *ops;
+    struct chunks notes, values;
     struct step_back *steps;
     size_t step_count, step_room;
     bool forward;                               /* alone */
     struct err err;
 };
 
-int tape_new(struct tape **out, struct thread_pool *pool, struct err *err)
+int tape_new(struct tape **out, struct device *device, struct err *err)
 {
+    const struct learn_ops *ops = device_learn(device);
+    if (!ops)
+        return err_set(err, ERR_INPUT, "device %s: cannot train; choose host", device_info(device)->name);
     struct tape *tape = mem_alloc(1, sizeof *tape, err);
     if (!tape)
         return -1;
-    tape->pool = pool;
+    *tape = (struct tape){.device = device, .ops = ops, .values = {.device = device}};
     *out = tape;
     return 0;
+}
+
+static void free_chunks(struct chunks *chunks)
+{
+    for (size_t i = 0; i < chunks->count; i++)
+        if (chunks->device)
+            device_free(chunks->device, &chunks->list[i].buffer);
+        else
+            mem_free(&chunks->list[i].data);
+    mem_free(&chunks->list);
 }
 
 void tape_free(struct tape **tape)
 {
     if (!*tape)
         return;
-    for (size_t i = 0; i < (*tape)->chunk_count; i++)
-        mem_free(&(*tape)->chunks[i].data);
-    mem_free(&(*tape)->chunks);
+    free_chunks(&(*tape)->notes);
+    free_chunks(&(*tape)->values);
     mem_free(&(*tape)->steps);
     mem_free(tape);
 }
 
+static void begin_chunks(struct chunks *chunks)
+{
+    for (size_t i = 0; i < chunks->count; i++)
+        chunks->list[i].used = 0;
+    chunks->at = 0;
+}
+
 void tape_begin(struct tape *tape)
 {
-    for (size_t i = 0; i < tape->chunk_count; i++)
-        tape->chunks[i].used = 0;
-    tape->chunk = tape->step_count = 0;
+    begin_chunks(&tape->notes);
+    begin_chunks(&tape->values);
+    tape->step_count = 0;
     tape->forward = false;
     err_clear(&tape->err);
 }
@@ -78,18 +104,36 @@ int tape_failed(const struct tape *tape, struct err *err)
     return -1;
 }
 
-struct thread_pool *tape_pool(const struct tape *tape) { return tape->pool; }
+const struct learn_ops *tape_ops(const struct tape *tape) { return tape->ops; }
 
-size_t tape_bytes(const struct tape *tape)
+struct queue *tape_queue(const struct tape *tape) { return device_queue(tape->device); }
+
+struct device *tape_device(const struct tape *tape) { return tape->device; }
+
+static size_t chunk_bytes(const struct chunks *chunks)
 {
     size_t bytes = 0;
-    for (size_t i = 0; i < tape->chunk_count; i++)
-        bytes += tape->chunks[i].bytes;
+    for (size_t i = 0; i < chunks->count; i++)
+        bytes += chunks->list[i].bytes;
     return bytes;
 }
 
-/* Chunks are taken in their order, and one that is too small for what comes next is passed over. */
-void *tape_memory(struct tape *tape, size_t count, size_t size)
+size_t tape_bytes(const struct tape *tape) { return chunk_bytes(&tape->notes) + chunk_bytes(&tape->values); }
+
+static int add_chunk(struct chunks *chunks, size_t bytes, struct err *err)
+{
+    const size_t usual = chunks->device ? CHUNK : HOST_CHUNK;
+    struct chunk fresh = {.bytes = bytes > usual ? bytes : usual};
+    if (mem_grow(&chunks->list, &chunks->room, chunks->count + 1, sizeof *chunks->list, err) ||
+        (chunks->device ? device_alloc(chunks->device, fresh.bytes, &fresh.buffer, err)
+                        : !(fresh.data = mem_alloc_aligned(fresh.bytes, 1, err))))
+        return -1;
+    chunks->list[chunks->count++] = fresh;
+    return 0;
+}
+
+/* Chunks are taken in their order, and one that is too small for what comes next is passed over. *at: in the chunk. */
+static struct chunk *take(struct tape *tape, struct chunks *chunks, size_t count, size_t size, size_t *at)
 {
     size_t bytes;
     if (tape->err.code != ERR_NONE)
@@ -99,25 +143,54 @@ void *tape_memory(struct tape *tape, size_t count, size_t size)
         return NULL;
     }
     bytes = size_align(bytes + 1, LINE);
-    for (; tape->chunk < tape->chunk_count; tape->chunk++)
-        if (tape->chunks[tape->chunk].bytes - tape->chunks[tape->chunk].used >= bytes)
+    for (; chunks->at < chunks->count; chunks->at++)
+        if (chunks->list[chunks->at].bytes - chunks->list[chunks->at].used >= bytes)
             break;
-    if (tape->chunk == tape->chunk_count) {
-        struct chunk fresh = {.bytes = bytes > CHUNK ? bytes : CHUNK};
-        if (mem_grow(&tape->chunks, &tape->chunk_room, tape->chunk_count + 1, sizeof *tape->chunks, &tape->err) ||
-            !(fresh.data = mem_alloc_aligned(fresh.bytes, 1, &tape->err)))
-            return NULL;
-        tape->chunks[tape->chunk_count++] = fresh;
-    }
-    struct chunk *chunk = &tape->chunks[tape->chunk];
-    void *memory = chunk->data + chunk->used;
+    if (chunks->at == chunks->count && add_chunk(chunks, bytes, &tape->err))
+        return NULL;
+    struct chunk *chunk = &chunks->list[chunks->at];
+    *at = chunk->used;
     chunk->used += bytes;
-    return memory;
+    return chunk;
 }
 
-static void clear_part(void *context, size_t begin, size_t end)
+void *tape_memory(struct tape *tape, size_t count, size_t size)
 {
-    memset((float *)context + begin, 0, (end - begin) * sizeof(float));
+    size_t at;
+    const struct chunk *chunk = take(tape, &tape->notes, count, size, &at);
+    return chunk ? chunk->data + at : NULL;
+}
+
+struct buffer tape_buffer(struct tape *tape, size_t count, size_t size)
+{
+    size_t at;
+    const struct chunk *chunk = take(tape, &tape->values, count, size, &at);
+    return chunk ? buffer_part(chunk->buffer, at, count * size) : (struct buffer){0, 0};
+}
+
+struct buffer tape_copy(struct tape *tape, const void *data, size_t count, size_t size)
+{
+    const struct buffer to = data ? tape_buffer(tape, count, size) : (struct buffer){0, 0};
+    if (to.address)
+        queue_upload(tape->device, to, data, count * size);
+    return to;
+}
+
+struct buffer tape_constant(struct tape *tape, const void *data, size_t count, size_t size)
+{
+    return device_info(tape->device)->host_memory ? device_map(tape->device, data, count * size)
+                                                  : tape_copy(tape, data, count, size);
+}
+
+const void *tape_download(struct tape *tape, struct buffer from, size_t count, size_t size)
+{
+    if (device_info(tape->device)->host_memory)
+        return queue_wait(tape->device, &tape->err) ? NULL : (const void *)(uintptr_t)from.address;
+    void *to = tape_memory(tape, count, size);
+    if (!to)
+        return NULL;
+    queue_download(tape->device, to, from, count * size);
+    return queue_wait(tape->device, &tape->err) ? NULL : to;
 }
 
 struct variable *tape_value(struct tape *tape, int rows, int width, bool wanted)
@@ -126,13 +199,16 @@ struct variable *tape_value(struct tape *tape, int rows, int width, bool wanted)
     struct variable *value = tape_memory(tape, 1, sizeof *value);
     if (!value)
         return NULL;
-    *value = (struct variable){.rows = rows, .width = width, .data = tape_memory(tape, count, sizeof(float))};
-    if (wanted && !tape->forward && (value->gradient = tape_memory(tape, count, sizeof(float))))
-        tape_spread(tape, count, 1, clear_part, value->gradient);
+    *value = (struct variable){.rows = rows, .width = width, .data = tape_buffer(tape, count, sizeof(float))};
+    if (wanted && !tape->forward) {
+        value->gradient = tape_buffer(tape, count, sizeof(float));
+        if (value->gradient.address)
+            tape->ops->clear(tape_queue(tape), &(struct learn_clear_args){value->gradient, count});
+    }
     return tape->err.code == ERR_NONE ? value : NULL;
 }
 
-int tape_note(struct tape *tape, tape_back *back, void *note)
+int tape_note(struct tape *tape, tape_back *back, const void *note)
 {
     if (note && tape->forward)
         return 0;
@@ -140,44 +216,4 @@ int tape_note(struct tape *tape, tape_back *back, void *note)
         return -1;
     tape->steps[tape->step_count++] = (struct step_back){back, note};
     return 0;
-}
-
-struct spread {
-    tape_job *job;
-    tape_item *item;
-    void *context;
-    size_t count;
-    atomic_size_t next;
-};
-
-static void run_part(void *argument, int member, int members)
-{
-    struct spread *spread = argument;
-    size_t begin, end;
-    thread_pool_part(spread->count, member, members, &begin, &end);
-    if (begin < end)
-        spread->job(spread->context, begin, end);
-}
-
-void tape_spread(struct tape *tape, size_t count, size_t cost, tape_job *job, void *context)
-{
-    struct spread spread = {.job = job, .context = context, .count = count};
-    if (count * cost <= ALONE)
-        run_part(&spread, 0, 1);
-    else
-        thread_pool_run(tape->pool, run_part, &spread);
-}
-
-static void run_items(void *argument, int member, int members)
-{
-    struct spread *spread = argument;
-    (void)members;
-    for (size_t i; (i = atomic_fetch_add(&spread->next, 1)) < spread->count;)
-        spread->item(spread->context, i, member);
-}
-
-void tape_each(struct tape *tape, size_t count, tape_item *job, void *context)
-{
-    struct spread spread = {.item = job, .context = context, .count = count};
-    thread_pool_run(tape->pool, run_items, &spread);
 }

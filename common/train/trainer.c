@@ -45,7 +45,7 @@ int trainer_open(struct trainer **out, const struct trainer_setup *setup, struct
     t->setup = *setup;
     t->epoch = -1;
     t->best = (struct train_best){.evaluated = -1, .step = -1, .loss = INFINITY};
-    if (tape_new(&t->tape, setup->pool, err) ||
+    if (tape_new(&t->tape, setup->weights->device, err) ||
         !(t->index = mem_alloc((size_t)setup->settings->batch, sizeof *t->index, err)) ||
         !(t->tokens = mem_alloc((size_t)setup->settings->batch, sizeof *t->tokens, err)) ||
         !(t->before = mem_alloc((size_t)setup->settings->batch, sizeof *t->before, err)) ||
@@ -217,15 +217,14 @@ static int run_batch(struct trainer *t, struct losses *losses, bool *finite, str
     return 0;
 }
 
-static bool all_finite(const struct weights *w)
+static int all_finite(struct weights *w, bool *finite, struct err *err)
 {
-    for (size_t i = 0; i < w->floats; i++)
-        if (!isfinite(w->gradient[i]))
-            return false;
-    return true;
+    if (weights_fetch(w, WEIGHTS_GRADIENT, 0, w->floats, err))
+        return -1;
+    for (size_t i = 0; *finite && i < w->floats; i++)
+        *finite = isfinite(w->gradient[i]);
+    return 0;
 }
-
-static void clear_gradients(struct weights *w) { memset(w->gradient, 0, w->floats * sizeof *w->gradient); }
 
 /* Each text of the step alone: is it the one whose loss or gradient is no finite number? */
 static int try_texts(struct trainer *t, struct text *guilty, struct text *all, int *count, struct err *err)
@@ -240,8 +239,9 @@ static int try_texts(struct trainer *t, struct text *guilty, struct text *all, i
             return -1;
         if (add_noise(t, i, err) || run_batch(t, &losses, &finite, err))
             return -1;
-        finite = finite && all_finite(t->setup.weights);
-        clear_gradients(t->setup.weights);
+        if (all_finite(t->setup.weights, &finite, err))
+            return -1;
+        weights_clear_gradients(t->setup.weights);
         const int64_t index = t->index[t->pick[i]];
         if (t->source->outline(t->source->self, index, t->setup.settings->longest, &text, err) <= 0 ||
             list_name(all, &text, err) || (!finite && list_name(guilty, &text, err)))
@@ -258,7 +258,7 @@ static int blame(struct trainer *t, struct err *err)
     struct err other = {0};
     const char *at = t->learning ? "step" : "validation after step";
     int count;
-    clear_gradients(t->setup.weights);
+    weights_clear_gradients(t->setup.weights);
     if (!t->source->outline || try_texts(t, &guilty, &all, &count, &other))
         err_at(err, "%s %lld, texts %s", at, (long long)t->steps, t->names.data);
     else
@@ -325,9 +325,9 @@ static int step_weights(struct trainer *t, struct train_report *r, struct err *e
 {
     const struct optimiser_settings *s = &t->setup.settings->optimiser;
     if (!t->setup.share)
-        return optimiser_step(s, t->setup.weights, t->steps, t->setup.pool, &r->optimiser, err);
+        return optimiser_step(s, t->setup.weights, t->steps, &r->optimiser, err);
     const struct gradient_piece piece = share_piece(t->setup.share);
-    return optimiser_step_piece(s, t->setup.weights, t->steps, &piece, t->setup.pool, &r->optimiser, err);
+    return optimiser_step_piece(s, t->setup.weights, t->steps, &piece, &r->optimiser, err);
 }
 
 int trainer_step(struct trainer *t, struct train_report *report, struct err *err)
@@ -341,7 +341,7 @@ int trainer_step(struct trainer *t, struct train_report *report, struct err *err
     if (more > 0 && step_weights(t, &r, err))
         more = err->code == ERR_INPUT ? blame(t, err) : -1;
     if (more < 0)               /* gradients are 0 after a step; after one that failed they are made so */
-        clear_gradients(w);
+        weights_clear_gradients(w);
     if (more <= 0)
         return more;
     t->steps++;

@@ -36,12 +36,11 @@ struct train_report {
 };
 
 struct trainer_setup {
-    struct weights *weights;                /* these stay as long as the trainer */
+    struct weights *weights;                /* these stay as long as the trainer; placed */
     struct network *network;
     struct train_source *source;
     struct head_states points;
     const struct train_settings *settings;
-    struct thread_pool *pool;
     struct share *share;                    /* NULL: this process is alone */
 };
 

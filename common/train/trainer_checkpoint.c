@@ -38,13 +38,13 @@ static int digest_of(const struct checkpoint_head *head, const char *told, const
 
 int trainer_save(const struct trainer *t, const char *path, const char *told, struct err *err)
 {
-    const struct weights *w = t->setup.weights;
+    struct weights *w = t->setup.weights;
     const float *const part[3] = {w->data, w->first, w->second};
     struct output *out = NULL;
     struct checkpoint_head head = {.order = 1, .version = VERSION, .steps = t->steps,
                                    .best = t->best, .floats = w->floats, .told = strlen(told)};
     memcpy(head.magic, MAGIC, sizeof head.magic);
-    if (digest_of(&head, told, part, &head.digest, err) || output_open(&out, path, err) ||
+    if (weights_fetch_all(w, err) || digest_of(&head, told, part, &head.digest, err) || output_open(&out, path, err) ||
         output_write(out, &head, sizeof head, err) || output_write(out, told, head.told, err))
         goto failed;
     for (int i = 0; i < 3; i++)
@@ -168,7 +168,7 @@ static int resume(struct trainer *t, struct checkpoint_file *in, const char *tol
     if (head.floats != t->setup.weights->floats || in->left != head.floats * 3 * sizeof(float))
         return err_set(err, ERR_INPUT, "is cut off, or of another head; remove it to begin anew");
     if (check_digest(in, &head, told, err) || check_head(&head, t, err) ||
-        read_parts(in, t->setup.weights, sizeof head + head.told, err))
+        read_parts(in, t->setup.weights, sizeof head + head.told, err) || weights_send_all(t->setup.weights, err))
         return -1;
     t->steps = head.steps;
     t->best = head.best;

@@ -43,17 +43,16 @@ static int lay_out(struct weights *w, struct err *err)
     for (int i = 0; i < w->count; i++)
         *(frozen(&w->list[i]) ? &kept : &w->floats) += padded(&w->list[i]);
     if (!(w->data = mem_alloc_aligned(w->floats, sizeof *w->data, err)) ||
-        !(w->gradient = mem_alloc_aligned(w->floats, sizeof *w->data, err)) ||
         !(w->first = mem_alloc_aligned(w->floats, sizeof *w->data, err)) ||
         !(w->second = mem_alloc_aligned(w->floats, sizeof *w->data, err)) ||
         !(w->frozen = mem_alloc_aligned(kept, sizeof *w->data, err)))
         return -1;
+    w->frozen_floats = kept;
     kept = 0;
     for (int i = 0; i < w->count; i++) {
         struct weight *weight = &w->list[i];
         const bool is_frozen = frozen(weight);
-        weight->value.data = is_frozen ? w->frozen + kept : w->data + at;
-        weight->value.gradient = is_frozen ? NULL : w->gradient + at;
+        weight->data = is_frozen ? w->frozen + kept : w->data + at;
         *(is_frozen ? &kept : &at) += padded(weight);
     }
     return 0;
@@ -82,6 +81,9 @@ failed:
     return -1;
 }
 
+/* The host computes: what it has is what the device has. */
+static bool in_place(const struct weights *w) { return device_info(w->device)->host_memory; }
+
 void weights_free(struct weights **weights)
 {
     struct weights *w = *weights;
@@ -95,6 +97,15 @@ void weights_free(struct weights **weights)
     mem_free(&w->first);
     mem_free(&w->second);
     mem_free(&w->frozen);
+    if (w->device && !in_place(w))
+        for (int part = 0; part < WEIGHTS_PARTS; part++)
+            device_free(w->device, &w->at[part]);
+    if (w->device && !in_place(w))
+        device_free(w->device, &w->frozen_at);
+    if (w->device) {
+        device_free(w->device, &w->squares);
+        device_free(w->device, &w->outside);
+    }
     mem_free(weights);
 }
 
@@ -108,6 +119,101 @@ struct weight *weights_find(struct weights *weights, enum tensor_role role, enum
             return weight;
     }
     return NULL;
+}
+
+/* ---- on a device ---- */
+
+static float **host_part(struct weights *w, enum weights_part part)
+{
+    float **const parts[] = {&w->data, &w->first, &w->second, &w->gradient};
+    return parts[part];
+}
+
+/* Memory of the device for `count` floats that are at `data`: NULL: undefined ones. */
+static int bring(struct weights *w, float *data, size_t count, struct buffer *out, struct err *err)
+{
+    const size_t bytes = count * sizeof *data;
+    if (in_place(w)) {
+        *out = device_map(w->device, data, bytes);
+        return 0;
+    }
+    if (device_alloc(w->device, bytes, out, err))
+        return -1;
+    if (data)
+        queue_upload(w->device, *out, data, bytes);
+    return 0;
+}
+
+static struct buffer part_of(struct buffer whole, size_t at, size_t count)
+{
+    return whole.address ? buffer_part(whole, at * sizeof(float), count * sizeof(float)) : whole;
+}
+
+int weights_place(struct weights *w, struct device *device, struct err *err)
+{
+    const size_t blocks = (w->floats + LEARN_BLOCK - 1) / LEARN_BLOCK;
+    w->device = device;
+    if (in_place(w) && !(w->gradient = mem_alloc_aligned(w->floats, sizeof *w->gradient, err)))
+        return -1;
+    for (int part = 0; part < WEIGHTS_PARTS; part++)
+        if (bring(w, *host_part(w, (enum weights_part)part), w->floats, &w->at[part], err))
+            return -1;
+    if (bring(w, w->frozen, w->frozen_floats, &w->frozen_at, err) ||
+        device_alloc(device, blocks * sizeof(double), &w->squares, err) ||
+        device_alloc(device, blocks * sizeof(int64_t), &w->outside, err))
+        return -1;
+    for (int i = 0; i < w->count; i++) {
+        struct weight *weight = &w->list[i];
+        const size_t count = (size_t)weight->value.rows * (size_t)weight->value.width;
+        if (frozen(weight)) {
+            weight->value.data = part_of(w->frozen_at, (size_t)(weight->data - w->frozen), count);
+        } else {
+            weight->value.data = part_of(w->at[WEIGHTS_DATA], (size_t)(weight->data - w->data), count);
+            weight->value.gradient = part_of(w->at[WEIGHTS_GRADIENT], (size_t)(weight->data - w->data), count);
+        }
+    }
+    weights_clear_gradients(w);
+    return queue_wait(device, err);
+}
+
+int weights_fetch(struct weights *w, enum weights_part part, size_t begin, size_t end, struct err *err)
+{
+    float **to = host_part(w, part);
+    if (in_place(w))
+        return 0;
+    if (!*to && !(*to = mem_alloc_aligned(w->floats, sizeof **to, err)))
+        return -1;
+    queue_download(w->device, *to + begin, part_of(w->at[part], begin, end - begin), (end - begin) * sizeof **to);
+    return queue_wait(w->device, err);
+}
+
+int weights_send(struct weights *w, enum weights_part part, size_t begin, size_t end, struct err *err)
+{
+    if (in_place(w))
+        return 0;
+    queue_upload(w->device, part_of(w->at[part], begin, end - begin), *host_part(w, part) + begin, (end - begin) * sizeof(float));
+    return queue_wait(w->device, err);
+}
+
+int weights_fetch_all(struct weights *w, struct err *err)
+{
+    for (int part = WEIGHTS_DATA; part <= WEIGHTS_SECOND; part++)
+        if (weights_fetch(w, (enum weights_part)part, 0, w->floats, err))
+            return -1;
+    return 0;
+}
+
+int weights_send_all(struct weights *w, struct err *err)
+{
+    for (int part = WEIGHTS_DATA; part <= WEIGHTS_SECOND; part++)
+        if (weights_send(w, (enum weights_part)part, 0, w->floats, err))
+            return -1;
+    return 0;
+}
+
+void weights_clear_gradients(struct weights *w)
+{
+    device_learn(w->device)->clear(device_queue(w->device), &(struct learn_clear_args){w->at[WEIGHTS_GRADIENT], w->floats});
 }
 
 /* ---- from files ---- */
@@ -128,7 +234,7 @@ void tensor_row(const struct model *model, const struct tensor *tensor, int row,
 static void read_expert(const struct weight *weight, const struct tensor *t, const char *packed)
 {
     const int hidden = t->outputs, inner = t->inputs;
-    float *out = weight->value.data;
+    float *out = weight->data;
     const char *down = packed + tensor_last_offset(t);
     if (weight->part == WEIGHT_DOWN) {
         for (int row = 0; row < hidden; row++)
@@ -149,12 +255,12 @@ void weights_read(struct weights *weights, const struct model *file)
         const struct tensor *t = model_tensor(file, NULL, "%s", weight->tensor->name);
         const char *data = model_data(file, t);
         if (t->kind == TENSOR_VECTOR)
-            memcpy(weight->value.data, data, (size_t)t->outputs * sizeof(float));
+            memcpy(weight->data, data, (size_t)t->outputs * sizeof(float));
         else if (t->kind == TENSOR_EXPERTS)
             read_expert(weight, t, data + (size_t)weight->block * t->stride);
         else
             for (int row = 0; row < t->outputs; row++)
-                tensor_row(file, t, row, weight->value.data + (size_t)row * (size_t)t->inputs);
+                tensor_row(file, t, row, weight->data + (size_t)row * (size_t)t->inputs);
     }
 }
 
@@ -168,7 +274,7 @@ static void draw(const struct weight *weight, int number, float bound, uint64_t 
     for (size_t i = 0; i < count; i++) {
         if (i % 4 == 0)
             bits = philox((struct philox){{(uint32_t)(i / 4), (uint32_t)(i / 4 >> 32), (uint32_t)number, 0x57u}}, seed);
-        weight->value.data[i] = bound * ((float)(bits.word[i % 4] >> 8) * 0x1p-23f - 1 + 0x1p-24f);
+        weight->data[i] = bound * ((float)(bits.word[i % 4] >> 8) * 0x1p-23f - 1 + 0x1p-24f);
     }
 }
 
@@ -198,13 +304,13 @@ int weights_start(struct weights *weights, const struct model *target, uint64_t 
         const size_t count = (size_t)weight->value.rows * (size_t)weight->value.width;
         if (is_norm(role)) {
             for (size_t k = 0; k < count; k++)
-                weight->value.data[k] = 1;
+                weight->data[k] = 1;
         } else if (role == ROLE_OUTPUT || role == ROLE_EMBED) {
             const struct tensor *from = role == ROLE_EMBED ? model_tensor(target, err, "embed") : target_head(target, err);
             if (!from)
                 return -1;
             for (int row = 0; row < from->outputs; row++)
-                tensor_row(target, from, row, weight->value.data + (size_t)row * (size_t)from->inputs);
+                tensor_row(target, from, row, weight->data + (size_t)row * (size_t)from->inputs);
         } else if (role != ROLE_BLOCK) {
             draw(weight, i, 1 / sqrtf((float)inputs_of(weights, i)), seed);
         }
@@ -235,21 +341,21 @@ static int pack_block(void *context, int member, struct block_job *job, struct e
     (void)member, (void)err;
     memset(job->packed, 0, t->stride);
     if (t->kind == TENSOR_VECTOR) {
-        memcpy(job->packed, weight->value.data, (size_t)t->outputs * sizeof(float));
+        memcpy(job->packed, weight->data, (size_t)t->outputs * sizeof(float));
     } else if (t->kind == TENSOR_MATRIX) {
-        matrix_pack(t->format, job->packed, t->inputs, 0, t->outputs, weight->value.data);
+        matrix_pack(t->format, job->packed, t->inputs, 0, t->outputs, weight->data);
     } else {
         const int hidden = t->outputs, inner = t->inputs;
-        expert_pack_gate_up(t->format, job->packed, hidden, 0, 0, inner, weight->value.data);
+        expert_pack_gate_up(t->format, job->packed, hidden, 0, 0, inner, weight->data);
         expert_pack_gate_up(t->format, job->packed, hidden, 1, 0, inner,
-                            weight->value.data + (size_t)inner * (size_t)hidden);
-        expert_pack_down(t->format, job->packed, hidden, inner, 0, hidden, weight[1].value.data);
+                            weight->data + (size_t)inner * (size_t)hidden);
+        expert_pack_down(t->format, job->packed, hidden, inner, 0, hidden, weight[1].data);
     }
     job->digest = hash_xxh3(job->packed, t->stride);
     return 0;
 }
 
-int weights_write(const struct weights *weights, const struct weights_file *file, struct thread_pool *pool, struct err *err)
+int weights_write(struct weights *weights, const struct weights_file *file, struct thread_pool *pool, struct err *err)
 {
     struct packing packing = {weights};
     const struct block_maker maker = {pack_block, &packing};
@@ -257,6 +363,8 @@ int weights_write(const struct weights *weights, const struct weights_file *file
     struct model_facts facts = {.shape = weights->shape};
     struct layout layout = {0};
     int rc = -1;
+    if (weights->device && weights_fetch(weights, WEIGHTS_DATA, 0, weights->floats, err))
+        return -1;
     if (head_copy(&facts.head, &weights->head, err) || layout_make_head(&layout, &weights->head, &weights->shape, err))
         goto done;
     for (int i = 0; i < layout.count; i++)

@@ -13,6 +13,7 @@ kernels             common/base kernels/*
 kernels/plain       common/base
 kernels/ref         common/base kernels kernels/plain
 kernels/cpu         common/base kernels kernels/plain
+kernels/host        common/base kernels kernels/plain
 kernels/cuda        common/base kernels kernels/plain tests/emu
 common/ranks        all
 common/ranks/mpi    common/ranks
@@ -42,7 +43,7 @@ common/bench        *
 cmd                 *
 '
 pure='common/stream common/cache common/route common/predict common/policy common/report'
-tensor='^(common/(tensor|engine|store|checkpoint|arch|head)|kernels|kernels/(cpu|ref|cuda))$'
+tensor='^(common/(tensor|engine|store|checkpoint|arch|head)|kernels|kernels/(cpu|ref|host|cuda))$'
 
 files=$(find common kernels cmd \( -name '*.[ch]' -o -name '*.cu' \) 2>/dev/null | sort)
 [ -n "$files" ] || exit 0
@@ -55,7 +56,7 @@ function allowed(from, to,   words, n, i, word) {
     for (i = 1; i <= n; i++) {
         word = words[i]
         if (word == to || (word == "all" && to ~ "^common/(base|cli|stream)$")) return 1
-        if (word == "kernels/*" && to ~ "^kernels(/plain|/ref|/cpu)?$") return 1
+        if (word == "kernels/*" && to ~ "^kernels(/plain|/ref|/cpu|/host)?$") return 1
         if (word == "*" && to ~ "^(common|kernels)(/|$)" && level(from) > level(to)) return 1
     }
     return 0

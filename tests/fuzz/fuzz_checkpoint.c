@@ -22,6 +22,7 @@ static const char TOLD[] = "{\"arch\":\"medusa\",\"states\":[1],\"rate\":0.5,\"t
 static struct {
     struct model *model;
     struct thread_pool *pool;
+    struct device *device;
     struct weights *weights;
     struct trainer *trainer;
     struct train_source source;
@@ -60,9 +61,9 @@ static void open_rig(void)
     must(start_head(&reading, &start, rig.model, NULL) || weights_make(&rig.weights, &reading.head, &reading.shape, NULL) ||
          weights_start(rig.weights, rig.model, 1, NULL));
     head_reading_free(&reading);
-    const struct trainer_setup setup = {.weights = rig.weights, .source = &rig.source, .settings = &rig.settings,
-                                        .pool = rig.pool};
-    must(trainer_open(&rig.trainer, &setup, NULL) || trainer_save(rig.trainer, path, TOLD, NULL) ||
+    const struct trainer_setup setup = {.weights = rig.weights, .source = &rig.source, .settings = &rig.settings};
+    must(device_open(&rig.device, &(struct device_setup){"host", 1, NULL, false}, NULL) ||
+         weights_place(rig.weights, rig.device, NULL) || trainer_open(&rig.trainer, &setup, NULL) || trainer_save(rig.trainer, path, TOLD, NULL) ||
          file_read(&rig.good, path, 1 << 20, NULL) || rig.good.length <= HEADER + sizeof TOLD);
     unlink(path);
 }

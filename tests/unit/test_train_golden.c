@@ -15,6 +15,7 @@ static const double LOSS_NEAR = 1e-4, NEAR = 1e-3;
 enum { TIED_TEXT = 19 };
 
 static struct train_rig rig;
+static struct device *learning;         /* what heads are trained on */
 
 /* ---- published names ---- */
 
@@ -94,7 +95,7 @@ static struct named part_of(struct weights *w, const char *name)
     if (!weight)
         fail_msg("no weight for %s", name);
     const size_t width = (size_t)weight->value.width, first = (size_t)p.row * width;
-    return (struct named){weight->value.data + first, weight->value.gradient + first,
+    return (struct named){weight->data + first, w->gradient ? w->gradient + (weight->data - w->data) + first : NULL,
                          (size_t)(p.rows ? p.rows : weight->value.rows) * width, width};
 }
 
@@ -233,7 +234,7 @@ static int open_rig(void **state)
     train_texts_golden(&source, &rig, &all_points);
     keep_text(&source, TIED_TEXT);
     train_source_close(&source);
-    return 0;
+    return device_open(&learning, &(struct device_setup){"host", 1, NULL, false}, NULL);
 }
 
 static int close_rig(void **state)
@@ -241,6 +242,7 @@ static int close_rig(void **state)
     (void)state;
     for (int i = 0; i < TEXTS; i++)
         train_batch_free(&kept[i]);
+    device_close(&learning);
     train_rig_close(&rig);
     return 0;
 }
@@ -321,15 +323,16 @@ static void run_golden_by(const char *name, int steps, int each)
     weights_read(weights, head);
     float *before = malloc(weights->floats * sizeof *before);
     memcpy(before, weights->data, weights->floats * sizeof *before);
-    train_must(network_open(&network, weights, rig.target, &loss_defaults, LONGEST, rig.pool, &err), &err);
-    train_must(tape_new(&tape, rig.pool, &err), &err);
+    train_must(weights_place(weights, learning, &err), &err);
+    train_must(network_open(&network, weights, rig.target, &loss_defaults, LONGEST, &err), &err);
+    train_must(tape_new(&tape, learning, &err), &err);
     for (int step = 0; step < settings.steps && step < steps; step++) {
         struct losses losses;
         struct optimiser_report report;
         make_gradients(network, tape, batches, each, step, &losses);
         if (step == 0 && strcmp(name, initial) == 0)
             check_gradients(weights, name, golden);
-        train_must(optimiser_step(&settings, weights, step, rig.pool, &report, &err), &err);
+        train_must(optimiser_step(&settings, weights, step, &report, &err), &err);
         check_step(json_array_get(json_object_get(golden, "steps_log"), (size_t)step), &losses, &report);
     }
     if (steps >= settings.steps)
@@ -418,8 +421,9 @@ static void run_made_up(const char *name, const struct start_options *options)
     draw_weights(weights, golden);
     float *before = malloc(weights->floats * sizeof *before);
     memcpy(before, weights->data, weights->floats * sizeof *before);
-    train_must(network_open(&network, weights, rig.target, &loss_defaults, LONGEST, rig.pool, &err), &err);
-    train_must(tape_new(&tape, rig.pool, &err), &err);
+    train_must(weights_place(weights, learning, &err), &err);
+    train_must(network_open(&network, weights, rig.target, &loss_defaults, LONGEST, &err), &err);
+    train_must(tape_new(&tape, learning, &err), &err);
     for (int step = 0; step < settings.steps; step++) {
         struct losses losses;
         struct optimiser_report report;
@@ -429,7 +433,7 @@ static void run_made_up(const char *name, const struct start_options *options)
         tape_backward(tape);
         if (step == 0)
             check_first_gradients(weights, golden);
-        train_must(optimiser_step(&settings, weights, step, rig.pool, &report, &err), &err);
+        train_must(optimiser_step(&settings, weights, step, &report, &err), &err);
         check_step(json_array_get(json_object_get(golden, "steps_log"), (size_t)step), &losses, &report);
     }
     check_weights(weights, golden, before);

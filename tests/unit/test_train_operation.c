@@ -1,12 +1,11 @@
-/* Operations of training over random shapes: forwards against plain references in double, gradients against finite differences
- * of these references, and the same bytes with one, two and three threads. */
+/* Operations of training over random shapes, on the host and by the kernels' own reference: forwards against plain references
+ * in double, gradients against finite differences of these, and the host's same bytes with one, two and three threads. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
 
 #include "common/train/loss.h"
 #include "common/train/operation.h"
-#include "common/train/product.h"
 #include "tests/unit/tiny.h"
 
 enum { INPUTS = 6, ROUNDS = 6, PROBES = 24 };
@@ -74,43 +73,72 @@ struct computed {
     double sum;
 };
 
+static struct buffer upload(struct device *device, const float *data, size_t count)
+{
+    struct buffer buffer = {0, 0};
+    struct err err = {0};
+    assert_int_equal(device_alloc(device, count * sizeof *data, &buffer, &err), 0);
+    queue_upload(device, buffer, data, count * sizeof *data);
+    return buffer;
+}
+
+static float *download(struct device *device, struct buffer from, size_t count)
+{
+    float *data = malloc((count ? count : 1) * sizeof *data);
+    queue_download(device, data, from, count * sizeof *data);
+    assert_int_equal(queue_wait(device, NULL), 0);
+    return data;
+}
+
+/* threads 0: by the reference. */
 static void compute(struct trial *t, int threads, const double *c, struct computed *result)
 {
     struct err err = {0};
-    struct thread_pool *pool = NULL;
+    struct device *device = NULL;
     struct tape *tape = NULL;
     struct variable value[INPUTS], *pointer[INPUTS];
     float *data[INPUTS], *before[INPUTS] = {NULL};
-    assert_int_equal(thread_pool_new(&pool, threads, &err), 0);
-    assert_int_equal(tape_new(&tape, pool, &err), 0);
+    assert_int_equal(device_open(&device, &(struct device_setup){threads ? "host" : "ref", threads, NULL, false}, &err), 0);
+    assert_int_equal(tape_new(&tape, device, &err), 0);
     /* The second in memory that was used before, and after gradients that are there already: it adds to them. */
     for (int turn = 0; turn < 2; turn++) {
         tape_begin(tape);
         result->sum = 0;
         for (int i = 0; i < t->inputs; i++) {
-            data[i] = malloc(count_of(t, i) * sizeof *data[i]);
-            result->gradient[i] = calloc(count_of(t, i), sizeof *data[i]);
-            for (size_t k = 0; k < count_of(t, i); k++) {
+            const size_t count = count_of(t, i);
+            data[i] = malloc(count * sizeof *data[i]);
+            result->gradient[i] = calloc(count, sizeof *data[i]);
+            for (size_t k = 0; k < count; k++) {
                 data[i][k] = (float)t->x[i][k];
                 result->gradient[i][k] = turn == 0 ? 0 : before[i][k];
             }
-            value[i] = (struct variable){t->rows[i], t->width[i], data[i], t->fixed[i] ? NULL : result->gradient[i]};
+            value[i] = (struct variable){t->rows[i], t->width[i], upload(device, data[i], count), {0, 0}, NULL};
+            if (!t->fixed[i])
+                value[i].gradient = upload(device, result->gradient[i], count);
             pointer[i] = &value[i];
         }
         struct variable *out = t->run(t, tape, pointer, &result->sum);
         assert_int_equal(tape_failed(tape, &err), 0);
         const size_t count = (size_t)t->out_rows * (size_t)t->out_width;
         if (count) {
+            float *slope = malloc(count * sizeof *slope);
             assert_int_equal(out->rows, t->out_rows);
             assert_int_equal(out->width, t->out_width);
-            result->out = malloc(count * sizeof *result->out);
-            memcpy(result->out, out->data, count * sizeof *result->out);
+            result->out = download(device, out->data, count);
             for (size_t k = 0; k < count; k++)
-                out->gradient[k] = (float)c[k];
+                slope[k] = (float)c[k];
+            queue_upload(device, out->gradient, slope, count * sizeof *slope);
+            free(slope);
         }
         tape_backward(tape);
         for (int i = 0; i < t->inputs; i++) {
             free(data[i]);
+            if (!t->fixed[i]) {
+                free(result->gradient[i]);
+                result->gradient[i] = download(device, value[i].gradient, count_of(t, i));
+            }
+            device_free(device, &value[i].data);
+            device_free(device, &value[i].gradient);
             if (turn == 0)
                 before[i] = result->gradient[i];
         }
@@ -123,7 +151,21 @@ static void compute(struct trial *t, int threads, const double *c, struct comput
         free(before[i]);
     }
     tape_free(&tape);
-    thread_pool_free(&pool);
+    device_close(&device);
+}
+
+/* Where a loss is summed up, 0 so far; and what it is then. */
+static struct buffer sum_at(struct tape *tape)
+{
+    static const double zero = 0;
+    return tape_copy(tape, &zero, 1, sizeof zero);
+}
+
+static double sum_of(struct tape *tape, struct buffer sum)
+{
+    const double *value = tape_download(tape, sum, 1, sizeof *value);
+    assert_non_null(value);
+    return *value;
 }
 
 static void free_computed(const struct trial *t, struct computed *result)
@@ -178,7 +220,7 @@ static void check_bytes(struct trial *t, const struct computed *one, const doubl
     }
 }
 
-static void try(struct trial *t)
+static void try(struct trial *t, bool by_reference)
 {
     const size_t count = t->out_rows ? (size_t)t->out_rows * (size_t)t->out_width : 1;
     double *c = malloc(count * sizeof *c);
@@ -186,10 +228,11 @@ static void try(struct trial *t)
     c[0] = 1;
     for (size_t i = 0; i < count && t->out_rows; i++)
         c[i] = (double)chance_signed(&t->chance);
-    compute(t, 1, c, &got);
+    compute(t, by_reference ? 0 : 1, c, &got);
     check_forward(t, &got);
     check_gradients(t, &got, c);
-    check_bytes(t, &got, c);
+    if (!by_reference)
+        check_bytes(t, &got, c);
     free_computed(t, &got);
     free(c);
     for (int i = 0; i < t->inputs; i++)
@@ -200,11 +243,11 @@ typedef void setup_function(struct trial *);
 
 static void rounds(const char *name, setup_function *setup)
 {
-    for (int round = 0; round < (unit_brief() ? 2 : ROUNDS); round++) {
+    const int each = unit_brief() ? 2 : ROUNDS;
+    for (int round = 0; round < each + each / 2; round++) {
         struct trial t = {.name = name, .chance = {(uint64_t)round * 77 + (uint64_t)name[0] * 131 + (uint64_t)name[1]}};
-        product_open();
         setup(&t);
-        try(&t);
+        try(&t, round >= each);
     }
 }
 
@@ -398,7 +441,7 @@ static void gates(void **state) { (void)state, rounds("gated", gated_setup); }
 static void mix_reference(const struct trial *t, double *out)
 {
     const int width = t->width[0], experts = t->words;
-    const bool sum = t->steps == MIX_SUM;
+    const bool sum = t->steps == LEARN_MIX_SUM;
     for (int r = 0; r < t->out_rows; r++) {
         const double *router = t->x[1] + r * t->width[1], *own = router + (sum ? 0 : experts);
         double weight[INPUTS] = {0}, all = 0;
@@ -413,7 +456,7 @@ static void mix_reference(const struct trial *t, double *out)
             all += sum || rank[e] < 2 ? exp(own[e]) : 0;
         for (int e = 0; e < experts; e++)
             weight[e] = rank[e] < (sum ? t->number : 2) ? exp(own[e]) / all : 0;
-        if (t->steps == MIX_CONTRAST)
+        if (t->steps == LEARN_MIX_CONTRAST)
             weight[own[order[0]] > own[order[1]] ? order[1] : order[0]] *= -1;
         for (int k = 0; k < width; k++) {
             double *to = &out[r * width + k];
@@ -426,19 +469,19 @@ static void mix_reference(const struct trial *t, double *out)
 
 static struct variable *mix_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
-    const bool all = t->steps == MIX_SUM;
+    const bool all = t->steps == LEARN_MIX_SUM;
     struct variable *expert[INPUTS];
     (void)sum;
     const struct mix_choice *choice = mix_choose(tape, x[1], t->words, t->number < 2 && !all ? 2 : t->number);
     for (int e = 0; e < t->words; e++)
         expert[e] = op_select(tape, x[2 + e], choice->rows_of + e * x[1]->rows, choice->count[e]);
-    return op_mix(tape, (enum mix)t->steps, x[0], x[1], all ? 0 : t->words, all ? t->number : 2, expert, t->words, choice);
+    return op_mix(tape, (enum learn_mix)t->steps, x[0], x[1], all ? 0 : t->words, all ? t->number : 2, expert, t->words, choice);
 }
 
 static void mix_setup(struct trial *t)
 {
     const int rows = between(t, 1, 60), width = between(t, 1, 40);
-    t->steps = between(t, MIX_SUM, MIX_CONTRAST);
+    t->steps = between(t, LEARN_MIX_SUM, LEARN_MIX_CONTRAST);
     t->words = between(t, 2, INPUTS - 2);
     t->number = between(t, 1, t->words);
     add_input(t, rows, width, 1);
@@ -509,7 +552,7 @@ static struct variable *attention_run(struct trial *t, struct tape *tape, struct
 {
     struct variable *qkv[INPUTS];
     (void)sum;
-    t->attention.rotations = t->rotations;
+    t->attention.rotations = tape_copy(tape, t->rotations, sizeof t->rotations / sizeof *t->rotations, sizeof *t->rotations);
     t->batch.offset = t->offset;
     for (int step = 0; step <= t->steps; step++)
         qkv[step] = op_rotate(tape, &t->attention, &t->batch, x[step], step);
@@ -519,7 +562,7 @@ static struct variable *attention_run(struct trial *t, struct tape *tape, struct
 static void attention_setup(struct trial *t)
 {
     const int kv = between(t, 1, 2), dim = 2 * between(t, 1, 8);
-    t->attention = (struct attention){kv * between(t, 1, 3), kv, dim, 0.4f, NULL, 64};
+    t->attention = (struct attention){kv * between(t, 1, 3), kv, dim, 0.4f, {0, 0}, 64};
     t->steps = between(t, 0, 3);
     t->batch.texts = between(t, 1, 3);
     for (int text = 0; text < t->batch.texts; text++) {
@@ -547,7 +590,7 @@ static void long_attention_setup(struct trial *t)
     for (int i = 0; i < t->inputs; i++)
         free(t->x[i]);
     t->inputs = 0;
-    t->attention = (struct attention){1, 1, 2, 0.4f, NULL, 160};
+    t->attention = (struct attention){1, 1, 2, 0.4f, {0, 0}, 160};
     t->batch.texts = 2;
     t->offset[1] = between(t, 1, 5);
     t->batch.longest = between(t, 130, 150);
@@ -583,9 +626,9 @@ static void smooth_reference(const struct trial *t, double *out)
 
 static struct variable *smooth_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
-    const struct judged judged = {x[0], t->target[0], t->weight[0], t->scale[0], sum};
+    const struct judged judged = {x[0], t->target[0], t->weight[0], t->scale[0], sum_at(tape)};
     assert_int_equal(loss_smooth(tape, &judged, x[1]->data), 0);
-    *sum *= (double)t->scale[0];
+    *sum = (double)t->scale[0] * sum_of(tape, judged.sum);
     return NULL;
 }
 
@@ -653,13 +696,12 @@ static void soft_reference(const struct trial *t, double *out)
 static struct variable *soft_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
     struct judged judged[2];
-    double part[2] = {0};
     const struct soft_target target = {.states = x[2]->data, .head = x[3], .word = t->number ? t->word : NULL,
                                        .words = t->words, .output = t->number ? x[4] : x[3]};
     for (int which = 0; which < 2; which++)
-        judged[which] = (struct judged){x[which], t->target[which], t->weight[which], t->scale[which], &part[which]};
+        judged[which] = (struct judged){x[which], t->target[which], t->weight[which], t->scale[which], sum_at(tape)};
     assert_int_equal(loss_soft(tape, &target, judged, 2), 0);
-    *sum = (double)t->scale[0] * part[0] + (double)t->scale[1] * part[1];
+    *sum = (double)t->scale[0] * sum_of(tape, judged[0].sum) + (double)t->scale[1] * sum_of(tape, judged[1].sum);
     return NULL;
 }
 
@@ -698,7 +740,9 @@ static void hard_reference(const struct trial *t, double *out)
 
 static struct variable *hard_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
-    assert_int_equal(loss_hard(tape, x[0], x[1], x[2], t->word, 0.25f, sum), 0);
+    const struct buffer at = sum_at(tape);
+    assert_int_equal(loss_hard(tape, x[0], x[1], x[2], t->word, 0.25f, at), 0);
+    *sum = sum_of(tape, at);
     return NULL;
 }
 
@@ -737,38 +781,40 @@ static void check_products(const int rows, const int columns, const int depth)
     const size_t floats = (size_t)rows * (size_t)columns;
     struct err err = {0};
     struct chance chance = {5};
-    float *a = malloc(left_floats * sizeof *a), *b = malloc(right_floats * sizeof *b);
-    float *c[3] = {malloc(floats * sizeof *a), malloc(floats * sizeof *a), malloc(floats * sizeof *a)};
-    product_open();
+    float *a = malloc(left_floats * sizeof *a), *b = malloc(right_floats * sizeof *b), *ones = malloc(floats * sizeof *a), *c[3];
     for (size_t i = 0; i < left_floats; i++)
         a[i] = chance_signed(&chance);
     for (size_t i = 0; i < right_floats; i++)
         b[i] = chance_signed(&chance);
-    for (int kind = PRODUCT_ROWS; kind <= PRODUCT_OUTER; kind++) {
-        const struct matrix left = {a, kind == PRODUCT_OUTER ? rows : depth};
-        const struct matrix right = {b, kind == PRODUCT_ROWS ? depth : columns};
+    for (size_t i = 0; i < floats; i++)
+        ones[i] = 1;
+    for (int kind = LEARN_ROWS; kind <= LEARN_OUTER; kind++) {
         for (int threads = 1; threads <= 3; threads++) {
-            struct thread_pool *pool = NULL;
-            assert_int_equal(thread_pool_new(&pool, threads, &err), 0);
-            for (size_t i = 0; i < floats; i++)
-                c[threads - 1][i] = 1;
-            product_run(pool, &(struct product){(enum product_kind)kind, rows, columns, depth, left, right, c[threads - 1],
-                                                columns, true});
-            thread_pool_free(&pool);
+            struct device *device = NULL;
+            assert_int_equal(device_open(&device, &(struct device_setup){"host", threads, NULL, false}, &err), 0);
+            struct buffer at[3] = {upload(device, a, left_floats), upload(device, b, right_floats), upload(device, ones, floats)};
+            device_learn(device)->product(device_queue(device), &(struct learn_product_args){
+                (enum learn_product)kind, at[0], at[1], at[2], rows, columns, depth, kind == LEARN_OUTER ? rows : depth,
+                kind == LEARN_ROWS ? depth : columns, columns, true});
+            c[threads - 1] = download(device, at[2], floats);
+            for (int i = 0; i < 3; i++)
+                device_free(device, &at[i]);
+            device_close(&device);
         }
         for (int i = 0; i < 400; i++) {
             const int r = chance_range(&chance, 0, rows - 1), k = chance_range(&chance, 0, columns - 1);
             double sum = 1;
             for (int d = 0; d < depth; d++)
-                sum += (double)a[kind == PRODUCT_OUTER ? d * rows + r : r * depth + d] *
-                       (double)b[kind == PRODUCT_ROWS ? k * depth + d : d * columns + k];
+                sum += (double)a[kind == LEARN_OUTER ? d * rows + r : r * depth + d] *
+                       (double)b[kind == LEARN_ROWS ? k * depth + d : d * columns + k];
             assert_true(fabs((double)c[0][r * columns + k] - sum) < 1e-4);
         }
         assert_memory_equal(c[1], c[0], floats * sizeof *a);
         assert_memory_equal(c[2], c[0], floats * sizeof *a);
+        for (int i = 0; i < 3; i++)
+            free(c[i]);
     }
-    for (int i = 0; i < 3; i++)
-        free(c[i]);
+    free(ones);
     free(a);
     free(b);
 }

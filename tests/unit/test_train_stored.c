@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "common/train/loss.h"
-#include "common/train/product.h"
 #include "common/train/stored.h"
 #include "tests/unit/tiny.h"
 #include "tests/unit/unit.h"
@@ -36,15 +35,15 @@ static void every_weight_is_the_files(void **state)
         struct model *model = model_of(folder, blocks ? 4133 : 83, blocks ? WIDE : 45, formats[i]);
         struct err err = {0};
         struct stored_matrix *matrix = NULL;
-        struct thread_pool *pool = NULL;
+        struct device *device = NULL;
         const struct tensor *head = model_tensor(model, &err, "head");
         assert_non_null(head);
-        assert_int_equal(thread_pool_new(&pool, 2, &err), 0);
-        assert_int_equal(stored_open(&matrix, model, head, &err), 0);
+        assert_int_equal(device_open(&device, &(struct device_setup){"host", 2, NULL, false}, &err), 0);
+        assert_int_equal(stored_open(&matrix, model, head, device, true, &err), 0);
         assert_true(blocks == (stored_rows(matrix) < head->outputs));
         for (int turn = 0; turn < 2; turn++)
             for (int first = 0; first < head->outputs; first += stored_rows(matrix)) {
-                const float *block = stored_block(matrix, pool, first);
+                const float *block = (const float *)(uintptr_t)stored_block(matrix, device_learn(device), first).address;
                 const int step = blocks ? 37 : 1;               /* not all of nine millions */
                 for (int row = first; row < head->outputs && row < first + stored_rows(matrix); row += row % step ? 1 : step)
                     for (int k = 0; k < head->inputs; k++)
@@ -52,33 +51,36 @@ static void every_weight_is_the_files(void **state)
                                     matrix_at(head->format, model_data(model, head), head->inputs, row, k));
             }
         stored_close(&matrix);
-        thread_pool_free(&pool);
+        device_close(&device);
         model_close(&model);
         unit_remove(folder);
     }
 }
 
 /* The loss of made-up outputs, and the gradient that it gives them. */
-static double loss_of(struct thread_pool *pool, struct variable *head, float gradient[ROWS * WIDE])
+static double loss_of(struct device *device, struct variable *head, float gradient[ROWS * WIDE])
 {
     static float x[ROWS * WIDE], states[ROWS * WIDE], weight[ROWS] = {1, 2, 0.5f, 1, 3};
     static const int target[ROWS] = {1, -1, 3, 4, 0};
     struct chance chance = {8};
     struct tape *tape = NULL;
     struct err err = {0};
-    double sum = 0;
+    const size_t bytes = sizeof x;
+    const double zero = 0;
     for (int i = 0; i < ROWS * WIDE; i++) {
         x[i] = chance_signed(&chance);
         states[i] = chance_signed(&chance);
     }
-    memset(gradient, 0, sizeof x);
-    struct variable out = {.rows = ROWS, .width = WIDE, .data = x, .gradient = gradient};
-    const struct judged judged = {&out, target, weight, 1, &sum};
-    const struct soft_target soft = {.states = states, .head = head, .words = head->rows, .output = head};
-    product_open();
-    assert_int_equal(tape_new(&tape, pool, &err), 0);
+    memset(gradient, 0, bytes);
+    assert_int_equal(tape_new(&tape, device, &err), 0);
     tape_begin(tape);
+    struct variable out = {.rows = ROWS, .width = WIDE, .data = device_map(device, x, bytes),
+                           .gradient = device_map(device, gradient, bytes)};
+    const struct judged judged = {&out, target, weight, 1, tape_copy(tape, &zero, 1, sizeof zero)};
+    const struct soft_target soft = {.states = device_map(device, states, bytes), .head = head, .words = head->rows,
+                                     .output = head};
     assert_int_equal(loss_soft(tape, &soft, &judged, 1), 0);
+    const double sum = *(const double *)tape_download(tape, judged.sum, 1, sizeof zero);
     tape_free(&tape);
     return sum;
 }
@@ -89,27 +91,28 @@ static void losses_are_the_same_by_blocks(void **state)
     char *folder = unit_folder();
     struct model *model = model_of(folder, 4133, WIDE, FORMAT_BF16);
     struct err err = {0};
-    struct thread_pool *pool = NULL;
+    struct device *device = NULL;
     const struct tensor *tensor = model_tensor(model, &err, "head");
     struct variable whole = {.rows = tensor->outputs, .width = tensor->inputs}, stored = whole;
     double off = 0, norm = 0;
     (void)state;
-    assert_int_equal(thread_pool_new(&pool, 2, &err), 0);
-    assert_int_equal(stored_open(&stored.stored, model, tensor, &err), 0);
-    whole.data = malloc((size_t)whole.rows * WIDE * sizeof(float));
+    assert_int_equal(device_open(&device, &(struct device_setup){"host", 2, NULL, false}, &err), 0);
+    assert_int_equal(stored_open(&stored.stored, model, tensor, device, true, &err), 0);
+    float *data = malloc((size_t)whole.rows * WIDE * sizeof *data);
     for (int row = 0; row < whole.rows; row++)
         for (int k = 0; k < WIDE; k++)
-            whole.data[(size_t)row * WIDE + (size_t)k] = matrix_at(tensor->format, model_data(model, tensor), WIDE, row, k);
-    const double a = loss_of(pool, &whole, gradient[0]), b = loss_of(pool, &stored, gradient[1]);
+            data[(size_t)row * WIDE + (size_t)k] = matrix_at(tensor->format, model_data(model, tensor), WIDE, row, k);
+    whole.data = device_map(device, data, (size_t)whole.rows * WIDE * sizeof *data);
+    const double a = loss_of(device, &whole, gradient[0]), b = loss_of(device, &stored, gradient[1]);
     assert_true(fabs(a - b) < 1e-6 * a);
     for (int i = 0; i < ROWS * WIDE; i++) {
         off += pow((double)gradient[0][i] - (double)gradient[1][i], 2);
         norm += pow((double)gradient[0][i], 2);
     }
     assert_true(norm > 0 && sqrt(off / norm) < 1e-5);
-    free(whole.data);
+    free(data);
     stored_close(&stored.stored);
-    thread_pool_free(&pool);
+    device_close(&device);
     model_close(&model);
     unit_remove(folder);
 }

@@ -14,6 +14,7 @@ enum { TEXTS = 7, LENGTH = 12, STEPS = 9, SPOILT = 5 };
 struct rig {
     struct model *target;
     struct thread_pool *pool;
+    struct device *device;              /* of two threads */
     char *folder;
     int spoilt;                         /* this text has states that are no numbers; -1: none */
     float states[3][LENGTH * 80];
@@ -46,6 +47,16 @@ static int read_text(void *self, int64_t index, int longest, struct train_text *
     return 1;
 }
 
+static struct device *open_device(const char *name, int threads)
+{
+    struct device *device = NULL;
+    struct err err = {0};
+    must(device_open(&device, &(struct device_setup){name, threads, NULL, false}, &err), &err);
+    return device;
+}
+
+static struct device *open_host(int threads) { return open_device("host", threads); }
+
 static int open_rig(void **state)
 {
     struct err err = {0};
@@ -59,6 +70,7 @@ static int open_rig(void **state)
     must(tiny_write(unit_path(rig.folder, "m.moe"), &shape, FORMAT_F32, 1, &err), &err);
     must(model_open(&rig.target, unit_path(rig.folder, "m.moe"), &err), &err);
     must(thread_pool_new(&rig.pool, 2, &err), &err);
+    rig.device = open_host(2);
     return 0;
 }
 
@@ -66,6 +78,7 @@ static int close_rig(void **state)
 {
     (void)state;
     thread_pool_free(&rig.pool);
+    device_close(&rig.device);
     model_close(&rig.target);
     unit_remove(rig.folder);
     return 0;
@@ -80,7 +93,7 @@ struct run {
     struct train_settings settings;
 };
 
-struct asked { int batch, micro, spoilt; struct thread_pool *pool; struct ranks *ranks; };
+struct asked { int batch, micro, spoilt; struct device *device; struct ranks *ranks; };
 
 static void run_open_as(struct run *run, enum head_kind kind, const struct asked *asked)
 {
@@ -105,18 +118,18 @@ static void run_open_as(struct run *run, enum head_kind kind, const struct asked
     run->settings.optimiser.steps = STEPS;
     run->settings.optimiser.warmup = 2;
     head_states_of(&points, &run->weights->head);
-    must(network_open(&run->network, run->weights, rig.target, &loss_defaults, LENGTH, asked->pool, &err), &err);
+    must(weights_place(run->weights, asked->device, &err), &err);
+    must(network_open(&run->network, run->weights, rig.target, &loss_defaults, LENGTH, &err), &err);
     if (asked->ranks)
         must(share_open(&run->share, asked->ranks, run->weights, &err), &err);
-    const struct trainer_setup setup = {run->weights, run->network, &run->source, points, &run->settings, asked->pool,
-                                        run->share};
+    const struct trainer_setup setup = {run->weights, run->network, &run->source, points, &run->settings, run->share};
     must(trainer_open(&run->trainer, &setup, &err), &err);
     head_reading_free(&reading);
 }
 
 static void run_open(struct run *run, enum head_kind kind, int spoilt)
 {
-    run_open_as(run, kind, &(struct asked){2, 0, spoilt, rig.pool});
+    run_open_as(run, kind, &(struct asked){2, 0, spoilt, rig.device});
 }
 
 static void run_close(struct run *run)
@@ -208,10 +221,9 @@ static void a_step_in_parts_is_the_step(void **state)
     (void)state;
     for (int kind = HEAD_EAGLE1; kind < HEAD_KINDS; kind++) {
         struct run whole, part, again;
-        struct thread_pool *three = NULL;
-        must(thread_pool_new(&three, 3, &err), &err);
-        run_open_as(&whole, (enum head_kind)kind, &(struct asked){5, 0, -1, rig.pool});
-        run_open_as(&part, (enum head_kind)kind, &(struct asked){5, 2, -1, rig.pool});
+        struct device *three = open_host(3);
+        run_open_as(&whole, (enum head_kind)kind, &(struct asked){5, 0, -1, rig.device});
+        run_open_as(&part, (enum head_kind)kind, &(struct asked){5, 2, -1, rig.device});
         run_open_as(&again, (enum head_kind)kind, &(struct asked){5, 2, -1, three});
         for (int step = 0; step < 4; step++) {
             struct train_report a, b;
@@ -230,8 +242,50 @@ static void a_step_in_parts_is_the_step(void **state)
         run_close(&whole);
         run_close(&part);
         run_close(&again);
-        thread_pool_free(&three);
+        device_close(&three);
     }
+}
+
+/* Steps there and on the host; a checkpoint is of two of them. */
+static void follow_the_host(enum head_kind kind, struct device *device, const char *path)
+{
+    struct err err = {0};
+    struct run host, there;
+    run_open_as(&host, kind, &(struct asked){5, 3, -1, rig.device, NULL});
+    run_open_as(&there, kind, &(struct asked){5, 3, -1, device, NULL});
+    for (int step = 0; step < 4; step++) {
+        struct train_report a, b;
+        assert_int_equal(trainer_step(host.trainer, &a, &err), 1);
+        if (trainer_step(there.trainer, &b, &err) != 1)
+            fail_msg("%s", err.text);
+        for (int i = 0; i < a.losses.count; i++)
+            assert_true(fabs(a.losses.part[i].value - b.losses.part[i].value) <= 1e-4 * fabs(a.losses.part[i].value));
+        assert_true(fabs(a.losses.total - b.losses.total) <= 1e-4 * a.losses.total);
+        assert_true(fabs(a.optimiser.norm - b.optimiser.norm) <= 1e-4 * a.optimiser.norm);
+        if (step == 1)
+            must(trainer_save(there.trainer, path, "told", &err), &err);
+    }
+    must(weights_fetch_all(there.weights, &err), &err);
+    assert_true(apart(&host, &there, kind) < 1e-3);
+    run_close(&host);
+    struct run again;
+    run_open_as(&again, kind, &(struct asked){5, 3, -1, device, NULL});
+    must(trainer_resume(again.trainer, path, "told", &err), &err);
+    make_steps(&again, 2);
+    must(weights_fetch_all(again.weights, &err), &err);
+    assert_memory_equal(again.weights->data, there.weights->data, again.weights->floats * sizeof(float));
+    assert_memory_equal(again.weights->second, there.weights->second, again.weights->floats * sizeof(float));
+    run_close(&there);
+    run_close(&again);
+}
+
+static void other_devices_learn_as_the_host(void **state)
+{
+    struct device *device = open_device("ref", 1);
+    (void)state;
+    for (int kind = HEAD_EAGLE1; kind < HEAD_KINDS; kind++)
+        follow_the_host((enum head_kind)kind, device, unit_path(rig.folder, "there"));
+    device_close(&device);
 }
 
 /* What a head reads does not depend on the order in which its states are listed, if the matrix that joins them has their
@@ -245,10 +299,10 @@ static void states_may_be_listed_in_any_order(void **state)
         struct err err = {0};
         struct train_report report;
         run_open(&run[order], HEAD_EAGLE3, -1);
-        const struct variable *joint = &weights_find(run[order].weights, ROLE_JOINT, WEIGHT_WHOLE, -1, 0)->value;
-        const size_t half = (size_t)joint->width / 2;
+        const struct weight *joint = weights_find(run[order].weights, ROLE_JOINT, WEIGHT_WHOLE, -1, 0);
+        const size_t half = (size_t)joint->value.width / 2;
         assert_int_equal(run[order].weights->head.states, 2);
-        for (size_t row = 0; order && row < (size_t)joint->rows; row++)
+        for (size_t row = 0; order && row < (size_t)joint->value.rows; row++)
             for (size_t i = 0; i < half; i++) {
                 const float kept = joint->data[2 * row * half + i];
                 joint->data[2 * row * half + i] = joint->data[(2 * row + 1) * half + i];
@@ -275,7 +329,7 @@ static void the_text_is_named_in_whatever_part_it_is(void **state)
         struct train_report report = {0};
         struct run run;
         int rc;
-        run_open_as(&run, HEAD_JAKIRO, &(struct asked){5, micro, SPOILT, rig.pool});
+        run_open_as(&run, HEAD_JAKIRO, &(struct asked){5, micro, SPOILT, rig.device});
         while ((rc = trainer_step(run.trainer, &report, &err)) == 1)
             assert_true(trainer_steps(run.trainer) <= STEPS);
         assert_int_equal(rc, -1);
@@ -308,7 +362,7 @@ static int follow(struct ranks *ranks, void *argument)
     struct asked asked = job->asked;
     const int rank = ranks_rank(ranks);
     const char *path = unit_path(rig.folder, "shared");
-    must(thread_pool_new(&asked.pool, 1, &err), &err);         /* threads of before the fork are not here */
+    asked.device = open_host(1);                               /* threads of before the fork are not here */
     asked.ranks = ranks;
     run_open_as(&run, job->kind, &asked);
     const size_t floats = run.weights->floats;
@@ -333,7 +387,7 @@ static int follow(struct ranks *ranks, void *argument)
         memcpy(job->moments + floats, run.weights->second, floats * sizeof(float));
     }
     run_close(&run);
-    thread_pool_free(&asked.pool);
+    device_close(&asked.device);
     return 0;
 }
 
@@ -366,7 +420,7 @@ static void several_processes_make_the_step_of_one(void **state)
         struct err err = {0};
         struct train_report a[STEPS];
         struct run whole;
-        run_open_as(&whole, (enum head_kind)kind, &(struct asked){5, 0, -1, rig.pool, NULL});
+        run_open_as(&whole, (enum head_kind)kind, &(struct asked){5, 0, -1, rig.device, NULL});
         for (int step = 0; step < 2; step++)
             assert_int_equal(trainer_step(whole.trainer, &a[step], &err), 1);
         for (int size = 2; size <= (kind == HEAD_JAKIRO ? 3 : 2); size++) {
@@ -506,7 +560,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(going_on_gives_the_same_bytes), cmocka_unit_test(what_is_no_number_ends_a_run_without_harm),
-        cmocka_unit_test(states_may_be_listed_in_any_order),
+        cmocka_unit_test(states_may_be_listed_in_any_order), cmocka_unit_test(other_devices_learn_as_the_host),
         cmocka_unit_test(a_step_in_parts_is_the_step), cmocka_unit_test(the_text_is_named_in_whatever_part_it_is),
         cmocka_unit_test(several_processes_make_the_step_of_one), cmocka_unit_test(parts_give_the_same_bytes_on_any_number),
         cmocka_unit_test(a_fault_in_a_part_ends_all), cmocka_unit_test(parts_are_about_equal),

@@ -1,4 +1,4 @@
-#include "common/train/vector.h"
+#include "kernels/host/vector.h"
 
 #include <math.h>
 
@@ -118,10 +118,10 @@ CLONES void vector_gated_back(float *restrict to_gate, float *restrict to_up, co
     }
 }
 
-CLONES void vector_adam(const struct adam_step *step, float *restrict weight, float *restrict first, float *restrict second,
+CLONES void vector_adam(const struct learn_adam *step, float *restrict weight, float *restrict first, float *restrict second,
                         const float *restrict gradient, size_t count)
 {
-    const struct adam_step s = *step;
+    const struct learn_adam s = *step;
     for (size_t i = 0; i < count; i++) {
         float g = gradient[i] * s.factor;
         g = g > s.bound ? s.bound : g;

@@ -1,4 +1,4 @@
-#include "common/train/product.h"
+#include "kernels/host/product.h"
 
 #include <stdatomic.h>
 
@@ -12,7 +12,7 @@ void product_open(void) { openblas_set_num_threads(1); }
 
 static void run_block(const struct product *p, int row, int rows, int column, int columns)
 {
-    const bool outer = p->kind == PRODUCT_OUTER, by_rows = p->kind == PRODUCT_ROWS;
+    const bool outer = p->kind == LEARN_OUTER, by_rows = p->kind == LEARN_ROWS;
     const float *a = p->a.data + (outer ? (size_t)row : (size_t)row * (size_t)p->a.stride);
     const float *b = p->b.data + (by_rows ? (size_t)column * (size_t)p->b.stride : (size_t)column);
     cblas_sgemm(CblasRowMajor, outer ? CblasTrans : CblasNoTrans, by_rows ? CblasTrans : CblasNoTrans, rows, columns,
