@@ -1,5 +1,5 @@
-/* What draft heads need beside the operations of their targets: activations of layers without a gate, and sums of experts whose
- * weights a head makes itself.
+/* What draft heads need beside the operations of their targets: activations of layers without a gate, sums of experts whose
+ * weights a head makes itself, and logits of two branches under one softmax.
  *
  * `rows` is at most 512. All numbers are f32. A row's bits depend on that row alone. Strides count floats, 0: rows lie without
  * a gap. Every step is rounded as written, so that the bits are the same on all devices. */
@@ -19,6 +19,14 @@ enum activation {
 struct activate_args {
     struct buffer in, add, out;
     enum activation activation;
+    int rows, width, in_stride, add_stride, out_stride;
+};
+
+/* out[r][i] = log(exp(in[r][i]) + exp(add[r][i])), plain_log_add of kernels/plain/math.h; i < width. Of two logits of -inf it
+ * is -inf, and NaN if one of them is NaN.
+ * in, add, out [rows] of their strides; out may be the same buffer as in or add, with the same stride. */
+struct log_add_args {
+    struct buffer in, add, out;
     int rows, width, in_stride, add_stride, out_stride;
 };
 

@@ -38,6 +38,7 @@ struct device_ops {
     void (*expert_sum)(struct queue *, const struct expert_ffn_args *);
     void (*expert_ffn)(struct queue *, const struct expert_ffn_args *);
     void (*activate)(struct queue *, const struct activate_args *);
+    void (*log_add)(struct queue *, const struct log_add_args *);
     void (*blend)(struct queue *, const struct blend_args *);
     void (*blend_weights)(struct queue *, const struct blend_weights_args *);
     void (*top)(struct queue *, const struct top_args *);

@@ -6,19 +6,28 @@
 
 static bool sees_tokens(const struct guess *guess) { return head_description(guess->head)->kind == HEAD_HYDRA; }
 
-static size_t words(const struct guess *guess) { return (size_t)head_description(guess->head)->draft_vocab; }
+/* Numbers of an answer. */
+static size_t width(const struct guess *guess)
+{
+    return (size_t)(guess->ranked ? guess->ranked : head_description(guess->head)->draft_vocab);
+}
 
-int guess_open(struct guess *guess, struct head *head, struct err *err)
+int guess_open(struct guess *guess, struct head *head, int ranked, struct err *err)
 {
     guess->head = head;
     guess->heads = head_description(head)->heads;
-    guess->logits = sees_tokens(guess) ? NULL : mem_alloc((size_t)guess->heads * words(guess), sizeof *guess->logits, err);
-    return sees_tokens(guess) || guess->logits ? 0 : -1;
+    guess->ranked = ranked;
+    if (sees_tokens(guess))
+        return 0;
+    const size_t count = (size_t)guess->heads * width(guess);
+    return !(guess->logits = mem_alloc(count, sizeof *guess->logits, err)) ||
+           (ranked && !(guess->best = mem_alloc(count, sizeof *guess->best, err))) ? -1 : 0;
 }
 
 void guess_close(struct guess *guess)
 {
     mem_free(&guess->logits);
+    mem_free(&guess->best);
     guess->head = NULL;
 }
 
@@ -26,30 +35,50 @@ void guess_close(struct guess *guess)
 static int know(struct guess *guess, int heads, int64_t *bytes, struct err *err)
 {
     const int first = guess->known, wanted = heads < guess->heads ? heads : guess->heads;
-    const struct head_guesses ask = {.first = first, .heads = wanted - first, .rows = 1};
+    const struct head_guesses ask = {.first = first, .heads = wanted - first, .rows = 1, .best = guess->ranked};
+    const size_t each = width(guess);
     struct head_forward forward;
     if (wanted <= first)
         return 0;
     if (head_guess(guess->head, &ask, &forward, err))
         return -1;
-    for (int i = first; i < wanted; i++)
-        memcpy(guess->logits + (size_t)i * words(guess), forward.logits[i - first], words(guess) * sizeof *guess->logits);
+    for (int i = first; i < wanted; i++) {
+        const struct head_best *best = &forward.best[i - first];
+        if (guess->ranked)
+            memcpy(guess->best + (size_t)i * each, best->token, each * sizeof *guess->best);
+        memcpy(guess->logits + (size_t)i * each, guess->ranked ? best->log_probability : forward.logits[i - first],
+               each * sizeof *guess->logits);
+    }
     guess->known = wanted;
     *bytes += forward.bytes;
     return 0;
 }
 
-int guess_root(struct guess *guess, int32_t token, int levels, const float **logits, int64_t *bytes, struct err *err)
+int guess_root(struct guess *guess, int32_t token, int levels, struct head_forward *out, int64_t *bytes, struct err *err)
 {
-    const struct head_guesses ask = {.heads = 1, .rows = 1, .token = &token};
-    struct head_forward forward;
+    const struct head_guesses ask = {.heads = 1, .rows = 1, .token = &token, .best = guess->ranked};
+    struct head_forward forward = {.bytes = 0};
     guess->root = token;
     guess->known = 0;
     if (sees_tokens(guess) ? head_guess(guess->head, &ask, &forward, err) : know(guess, levels > 1 ? levels : 1, bytes, err))
         return -1;
-    *bytes += sees_tokens(guess) ? forward.bytes : 0;
-    *logits = sees_tokens(guess) ? forward.logits[0] : guess->logits;
+    *bytes += forward.bytes;
+    if (!sees_tokens(guess) && guess->ranked)
+        forward.best[0] = (struct head_best){guess->best, guess->logits};
+    else if (!sees_tokens(guess))
+        forward.logits[0] = guess->logits;
+    *out = forward;
     return 0;
+}
+
+/* An answer of a row to who asked for it: logits, or tokens with their log-probabilities. */
+static int give(const struct guess *guess, const struct draft_reading *reading, int which, const float *logits,
+                const int32_t *token, struct err *err)
+{
+    const struct draft_best best = {token, logits};
+    const float *const all[DRAFT_BRANCHES_MAX] = {logits, NULL};
+    return guess->ranked ? reading->take_best(reading->context, which, &best, reading->best, err)
+                         : reading->take(reading->context, which, all, err);
 }
 
 /* The root's token, then those on the way to a node. */
@@ -65,7 +94,7 @@ static int read_depth(struct guess *guess, const struct draft_reading *reading, 
                       struct err *err)
 {
     int32_t token[DRAFT_ASKED_MAX * (1 + HEAD_HEADS_MAX)];
-    struct head_guesses ask = {.first = depth, .heads = 1, .token = token};
+    struct head_guesses ask = {.first = depth, .heads = 1, .token = token, .best = reading->best};
     struct head_forward forward;
     int which[DRAFT_ASKED_MAX];
     for (int at = 0; at < reading->logit_rows; at++)
@@ -79,8 +108,10 @@ static int read_depth(struct guess *guess, const struct draft_reading *reading, 
         return -1;
     *bytes += forward.bytes;
     for (int row = 0; row < ask.rows; row++) {
-        const float *logits[DRAFT_BRANCHES_MAX] = {forward.logits[0] + (size_t)row * words(guess), NULL};
-        if (reading->take(reading->context, which[row], logits, err))
+        const size_t from = (size_t)row * (ask.best ? (size_t)ask.best : width(guess));
+        const struct head_best *best = &forward.best[0];
+        if (give(guess, reading, which[row], (ask.best ? best->log_probability : forward.logits[0]) + from,
+                 ask.best ? best->token + from : NULL, err))
             return -1;
     }
     return 0;
@@ -92,8 +123,8 @@ static int read_known(struct guess *guess, const struct draft_reading *reading, 
         const int depth = guess->depth[first + reading->logit_row[at]];
         if (know(guess, depth + 1, bytes, err))
             return -1;
-        const float *logits[DRAFT_BRANCHES_MAX] = {guess->logits + (size_t)depth * words(guess), NULL};
-        if (reading->take(reading->context, at, logits, err))
+        const size_t from = (size_t)depth * width(guess);
+        if (give(guess, reading, at, guess->logits + from, guess->best ? guess->best + from : NULL, err))
             return -1;
     }
     return 0;

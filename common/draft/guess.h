@@ -9,8 +9,10 @@
 
 struct guess {
     struct head *head;                  /* NULL: not in use */
-    int heads, known;                   /* of medusa: whose logits of this draft are there */
-    float *logits;                      /* medusa: [heads][vocab] */
+    int heads, known;                   /* of medusa: whose answers of this draft are there */
+    int ranked;                         /* answers are so many of the likeliest tokens; 0: logits */
+    float *logits;                      /* medusa: [heads][vocab], or of these tokens the log-probabilities: [heads][ranked] */
+    int32_t *best;                      /* and they: [heads][ranked] */
     int32_t root;                       /* the text's newest token */
     /* Nodes of the draft, by number: */
     int32_t token[DRAFT_ROWS_MAX];
@@ -18,12 +20,12 @@ struct guess {
 };
 
 /* For a head of either kind; close it also when opening has failed. */
-int guess_open(struct guess *guess, struct head *head, struct err *err);
+int guess_open(struct guess *guess, struct head *head, int ranked, struct err *err);
 void guess_close(struct guess *guess);
 
-/* A new draft after a text that ends with this token, of which `levels` are asked for: *logits of the first, valid until the
- * next call. */
-int guess_root(struct guess *guess, int32_t token, int levels, const float **logits, int64_t *bytes, struct err *err);
+/* A new draft after a text that ends with this token, of which `levels` are asked for: the answer for the first is branch 0 of
+ * *out, valid until the next call. */
+int guess_root(struct guess *guess, int32_t token, int levels, struct head_forward *out, int64_t *bytes, struct err *err);
 
 /* As draft_source.read; the first row is node number `first`, and none is deeper than there are heads. */
 int guess_read(struct guess *guess, const struct draft_reading *reading, int first, int64_t *bytes, struct err *err);

@@ -315,7 +315,7 @@ static int catch_up(struct head_drafter *mine, int levels, struct err *err)
         return err_set(err, ERR_INPUT, "%s: has read %d of %d tokens, and was shown no more", mine->source.path,
                        head_length(mine->head), mine->rows.length - 1);
     mine->base.read_s += clock_seconds() - began;
-    if (mine->guess.head && guess_root(&mine->guess, root, levels, &forward.logits[0], &mine->base.bytes, err))
+    if (mine->guess.head && guess_root(&mine->guess, root, levels, &forward, &mine->base.bytes, err))
         return err_at(err, "%s", mine->source.path);
     if (mine->rows.ranked && !mine->early) {
         struct draft_best best[HEAD_BRANCHES_MAX];
@@ -416,8 +416,7 @@ static int open_network(struct head_drafter *mine, const struct model *model, co
     if (head_open(&mine->head, &head, err))
         return -1;
     mine->params = head_description(mine->head);
-    if ((mine->params->heads && guess_open(&mine->guess, mine->head, err)) ||
-        states_open(&mine->states, target->device, mine->params, &mine->base.features, err))
+    if (states_open(&mine->states, target->device, mine->params, &mine->base.features, err))
         return -1;
     for (int i = 0; i < model_tensor_count(model); i++)
         bytes += file || model_tensor_at(model, i)->layer >= mine->params->target.layers
@@ -434,7 +433,9 @@ static int open_network(struct head_drafter *mine, const struct model *model, co
                  : mine->params->draft_vocab < HEAD_BEST_MAX ? mine->params->draft_vocab : HEAD_BEST_MAX,
         .levels = mine->params->heads, .nodes = head_nodes, .room = head_room, .read = head_read_rows};
     tell(mine, bytes);
-    return draft_rows_init(&mine->rows, &mine->base, setup, &mine->source, err);
+    if (draft_rows_init(&mine->rows, &mine->base, setup, &mine->source, err))
+        return -1;
+    return mine->params->heads ? guess_open(&mine->guess, mine->head, mine->rows.ranked, err) : 0;
 }
 
 static int open_head(struct head_drafter *mine, const char *file, const struct drafter_setup *setup, struct err *err)

@@ -110,7 +110,7 @@ static int check(const struct head *head, const struct head_guesses *ask, struct
     for (int row = 0; row < ask->rows; row++)
         if (check_row(head, ask, row, err))
             return -1;
-    return 0;
+    return head_check_best(head, ask->best, err);
 }
 
 /* Which states they read, and Hydra's tokens, of which each column lies by itself. */
@@ -139,13 +139,10 @@ int head_guess(struct head *head, const struct head_guesses *ask, struct head_fo
     const size_t bytes = (size_t)ask->rows * (size_t)facts.vocab * sizeof(float);
     upload(head, ask);
     for (int i = 0; i < ask->heads; i++) {
-        char *to = (char *)(uintptr_t)head->landing.address + (size_t)i * bytes;
-        struct buffer part = buffer_part(head->logits, (size_t)i * bytes, bytes);
-        put_guess(&pass, ask->first + i, part);
-        queue_download(head->device, to, part, bytes);
-        facts.logits[i] = (const float *)(const void *)to;
+        put_guess(&pass, ask->first + i, buffer_part(head->logits, (size_t)i * bytes, bytes));
         facts.bytes += guess_bytes(head, ask->first + i);
     }
+    head_fetch(head, ask->heads, ask->rows, ask->best, &facts);
     if (queue_wait(head->device, err))
         return -1;
     *out = facts;

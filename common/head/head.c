@@ -2,7 +2,6 @@
  * layer runs, and logits of the branches go to the host. */
 #include "common/head/head.h"
 
-#include <math.h>
 #include <stdio.h>
 
 #include "common/base/mem.h"
@@ -114,8 +113,7 @@ static int alloc_best(struct head *head, struct err *err)
 {
     const struct head_params *params = head->params;
     const int rows = head_branches(head) * head->setup.max_logit_rows;
-    head->ranks = !head->class->joins && !head->class->guesses && head->class != &head_mtp &&
-                  params->draft_vocab <= TOP_VOCAB_MAX && keeps_order(params);
+    head->ranks = params->draft_vocab <= TOP_VOCAB_MAX && keeps_order(params);
     if (!head->ranks)
         return 0;
     const size_t scratch = top_scratch_bytes(rows, params->draft_vocab, HEAD_BEST_MAX);
@@ -322,6 +320,12 @@ static int check_row(const struct head *head, const struct head_batch *batch, in
     return 0;
 }
 
+int head_check_best(const struct head *head, int best, struct err *err)
+{
+    const int vocab = head->params->draft_vocab, max = !head->ranks ? 0 : vocab < HEAD_BEST_MAX ? vocab : HEAD_BEST_MAX;
+    return best >= 0 && best <= max ? 0 : err_set(err, ERR_INPUT, "the likeliest %d tokens: this head answers %d", best, max);
+}
+
 static int check(const struct head *head, const struct head_batch *batch, struct err *err)
 {
     if (batch->rows < 1 || batch->rows > head->setup.max_rows)
@@ -330,10 +334,8 @@ static int check(const struct head *head, const struct head_batch *batch, struct
         batch->branches < 0 || batch->branches > head_branches(head))
         return err_set(err, ERR_INPUT, "logits of %d rows and %d branches: this head answers %d and %d", batch->logit_rows,
                        batch->branches, head->setup.max_logit_rows, head_branches(head));
-    if (batch->best < 0 || (batch->best && !head->ranks) || batch->best > HEAD_BEST_MAX ||
-        batch->best > head->params->draft_vocab)
-        return err_set(err, ERR_INPUT, "the likeliest %d tokens: this head answers %d", batch->best,
-                       head->ranks ? HEAD_BEST_MAX : 0);
+    if (head_check_best(head, batch->best, err))
+        return -1;
     if (head->kv.pending + batch->rows > HEAD_NODES_MAX ||
         head->kv.length + head->kv.pending + batch->rows > head->kv.capacity)
         return err_set(err, ERR_INPUT, "the head's text is full: %d rows and %d nodes of %d, and %d more rows", head->kv.length,
@@ -397,16 +399,20 @@ static void put_logits(const struct head_pass *pass, int branches)
         .out_stride = output.outputs});
 }
 
-/* Of those logits the likeliest tokens, on their way to the host. */
-static void fetch_best(const struct head_pass *pass, int branches, struct head_forward *out)
+void head_fetch(const struct head *head, int branches, int rows, int best, struct head_forward *out)
 {
-    const struct head *head = pass->head;
-    const int each = pass->batch->logit_rows * pass->batch->best, vocab = head->params->draft_vocab;
-    const size_t bytes = (size_t)(branches * each) * sizeof(float);
+    const int vocab = head->params->draft_vocab, each = rows * (best ? best : vocab);
+    const size_t bytes = (size_t)branches * (size_t)each * sizeof(float);
     char *landed = (char *)(uintptr_t)head->landing.address;
+    if (!best) {
+        queue_download(head->device, landed, head->logits, bytes);
+        for (int branch = 0; branch < branches; branch++)
+            out->logits[branch] = (const float *)(const void *)landed + (size_t)branch * (size_t)each;
+        return;
+    }
     head->ops->top(head->queue, &(struct top_args){
         .logits = head->logits, .map = head->map, .token = head->best_token, .logp = head->best_logp,
-        .scratch = head->best_scratch, .rows = branches * pass->batch->logit_rows, .vocab = vocab, .k = pass->batch->best});
+        .scratch = head->best_scratch, .rows = branches * rows, .vocab = vocab, .k = best});
     queue_download(head->device, landed, head->best_token, bytes);
     queue_download(head->device, landed + bytes, head->best_logp, bytes);
     for (int branch = 0; branch < branches; branch++)
@@ -447,13 +453,15 @@ int head_wanted_branches(const struct head_pass *pass)
     return !batch->logit_rows ? 0 : joins(pass) ? pass->head->class->branches : batch->branches ? batch->branches : 1;
 }
 
-/* a = log(exp(a) + exp(b)) */
-static void join(float *a, const float *b, size_t count)
+/* Logits of the first branch become those of both under one softmax. */
+static void join(const struct head_pass *pass)
 {
-    for (size_t i = 0; i < count; i++) {
-        const float max = a[i] > b[i] ? a[i] : b[i], min = a[i] > b[i] ? b[i] : a[i];
-        a[i] = max + log1pf(expf(min - max));
-    }
+    const struct head *head = pass->head;
+    const int rows = pass->batch->logit_rows, vocab = head->params->draft_vocab;
+    const uint64_t bytes = (uint64_t)rows * (uint64_t)vocab * sizeof(float);
+    const struct buffer first = buffer_part(head->logits, 0, bytes);
+    head->ops->log_add(head->queue, &(struct log_add_args){
+        .in = first, .add = buffer_part(head->logits, bytes, bytes), .out = first, .rows = rows, .width = vocab});
 }
 
 static int fetch(struct head_pass *pass, struct head_forward *out, struct err *err)
@@ -461,29 +469,18 @@ static int fetch(struct head_pass *pass, struct head_forward *out, struct err *e
     struct head *head = pass->head;
     const struct head_batch *batch = pass->batch;
     const int branches = head_wanted_branches(pass);
-    const size_t bytes = (size_t)batch->logit_rows * (size_t)head->params->draft_vocab * sizeof(float);
-    const char *landed = (const char *)(uintptr_t)head->landing.address;
-    const bool whole = !batch->best;
     if (branches)
         put_logits(pass, branches);
-    if (branches && whole)
-        queue_download(head->device, (void *)(uintptr_t)landed, head->logits, (size_t)branches * bytes);
-    else if (branches)
-        fetch_best(pass, branches, out);
+    if (branches && joins(pass))
+        join(pass);
+    if (branches)
+        head_fetch(head, joins(pass) ? 1 : branches, batch->logit_rows, batch->best, out);
     if (head->experts)
         head->routes = batch->rows * head->routing.top_k;
     if (head->routed)
         queue_download(head->device, head->routed, head->experts ? head->routing.expert : head->chosen,
                        (size_t)head->routes * sizeof *head->routed);
-    for (int branch = 0; whole && branch < branches; branch++)
-        out->logits[branch] = (const float *)(const void *)(landed + (size_t)branch * bytes);
-    if (queue_wait(head->device, err))
-        return -1;
-    if (branches && joins(pass)) {
-        join((float *)(uintptr_t)landed, out->logits[1], bytes / sizeof(float));
-        out->logits[1] = NULL;
-    }
-    return 0;
+    return queue_wait(head->device, err);
 }
 
 static int64_t nominal_bytes(const struct head_pass *pass)

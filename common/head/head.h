@@ -51,9 +51,8 @@ struct head_batch {
     /* Of logits, the first so many of head_branches. One, or 0: what the next token is drawn from; with jakiro_star that is
      * log of the sum of exp of both branches' (one softmax over both). */
     int branches;
-    /* So many of the likeliest tokens are wanted in place of logits, at most HEAD_BEST_MAX and the draft vocabulary; 0: logits.
-     * Of a head that ranks. */
-    int best;
+    int best;                            /* so many of the likeliest tokens are wanted in place of logits, at most
+                                          * HEAD_BEST_MAX and the draft vocabulary, of a head that ranks; 0: logits */
 };
 
 /* The target's tokens in descending order of logits, of equal ones the lower id first, with their log-probabilities: each
@@ -68,7 +67,7 @@ struct head_forward {
     int rows, logit_rows, vocab;         /* vocab: head_params.draft_vocab */
     int first_node;                      /* pending node of row 0; those of the others follow */
     const float *logits[HEAD_LOGITS_MAX];        /* each [logit_rows][vocab]; of branches not asked for NULL */
-    struct head_best best[HEAD_BRANCHES_MAX];    /* where these were wanted */
+    struct head_best best[HEAD_LOGITS_MAX];      /* where these were wanted */
     int64_t bytes;                       /* nominal: weights, output head and KV read */
 };
 
@@ -98,9 +97,10 @@ struct head_guesses {
     int rows;                            /* 1 .. max_logit_rows */
     const int32_t *node;                 /* [rows] pending node whose state is read, -1: the newest committed row; NULL: that */
     const int32_t *token;                /* [rows][1 + first] hydra: t, then what was drafted, oldest first */
+    int best;                            /* as head_batch.best */
 };
 
-/* One forward. Logits of branch i are those of head first + i. Nothing is added to the text. */
+/* One forward. Logits, or the likeliest tokens, of branch i are those of head first + i. Nothing is added to the text. */
 int head_guess(struct head *head, const struct head_guesses *ask, struct head_forward *out, struct err *err);
 
 /* Keeps the path node[0], node[1], ... of pending nodes, as sequence_commit; what the head made of the last of them is what

@@ -66,7 +66,7 @@ struct head {
     struct buffer last, logits;          /* [branches][max_logit_rows][hidden], [...][vocab] */
     /* [branches][max_logit_rows][HEAD_BEST_MAX] the likeliest tokens; [draft_vocab] i32 the target's, address 0: the same. */
     struct buffer best_token, best_logp, best_scratch, map;
-    bool ranks;
+    bool ranks;                          /* can be asked for those: the three others are there */
     struct buffer landing;               /* shared: logits, or the likeliest tokens */
     int32_t *index;                      /* [max_rows] scratch */
     /* Where a row uses some experts alone (head_routes), which ones: on the host, and how many the last forward has. */
@@ -101,6 +101,10 @@ void head_norm(const struct head_pass *pass, struct buffer in, int in_stride, st
 struct buffer head_columns(struct buffer rows, int first);
 /* What the head made of the rows' parents. */
 void head_recycle(const struct head_pass *pass, struct buffer out, int out_stride);
+/* From head->logits [branches][rows][vocab] to *out: they, or so many of the likeliest tokens, are on their way to the host. */
+void head_fetch(const struct head *head, int branches, int rows, int best, struct head_forward *out);
+/* Whether it answers so many of the likeliest tokens; 0: none are wanted. */
+int head_check_best(const struct head *head, int best, struct err *err);
 
 /* mtp.c. All predictors of a model as one head. Nodes are true rows, which all modules then have, or rows of drafted tokens,
  * each of one module. */
@@ -113,6 +117,8 @@ struct modules {
     int32_t token[HEAD_ROWS_MAX], above[HEAD_ROWS_MAX], state[HEAD_ROWS_MAX], wanted[HEAD_ROWS_MAX];
     int which[HEAD_ROWS_MAX];            /* of the logits asked for */
     float *logits;                       /* [max_logit_rows][vocab] */
+    int32_t *best_token;                 /* [max_logit_rows][HEAD_BEST_MAX], and their log-probabilities */
+    float *best_logp;
 };
 
 int modules_open(struct head *head, struct err *err);

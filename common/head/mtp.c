@@ -54,8 +54,11 @@ int modules_open(struct head *head, struct err *err)
     for (; modules->count < head->shape->predictors; modules->count++)
         if (head_open_network(&modules->module[modules->count], setup, modules->count, err))
             return -1;
-    modules->logits = mem_alloc((size_t)setup->max_logit_rows * (size_t)head->shape->vocab, sizeof *modules->logits, err);
-    return modules->logits ? 0 : -1;
+    const size_t rows = (size_t)setup->max_logit_rows;
+    head->ranks = modules->module[0]->ranks;
+    return !(modules->logits = mem_alloc(rows * (size_t)head->shape->vocab, sizeof *modules->logits, err)) ||
+           !(modules->best_token = mem_alloc(rows * HEAD_BEST_MAX, sizeof *modules->best_token, err)) ||
+           !(modules->best_logp = mem_alloc(rows * HEAD_BEST_MAX, sizeof *modules->best_logp, err)) ? -1 : 0;
 }
 
 void modules_close(struct head *head)
@@ -65,6 +68,8 @@ void modules_close(struct head *head)
     for (int k = 0; k < head->modules->count; k++)
         head_close(&head->modules->module[k]);
     mem_free(&head->modules->logits);
+    mem_free(&head->modules->best_token);
+    mem_free(&head->modules->best_logp);
     mem_free(&head->modules);
 }
 
@@ -123,13 +128,28 @@ static int32_t node_above(const struct modules *modules, int parent)
     return parent < 0 ? -1 : modules->own[parent];
 }
 
+/* What a module answers of some rows goes where the rows' answers belong. */
+static void keep_answers(struct modules *modules, const struct head_batch *part, const struct head_forward *forward)
+{
+    const size_t vocab = (size_t)forward->vocab, best = (size_t)part->best;
+    for (size_t at = 0; at < (size_t)part->logit_rows; at++) {
+        const size_t to = (size_t)modules->which[at];
+        if (!best) {
+            memcpy(modules->logits + to * vocab, forward->logits[0] + at * vocab, vocab * sizeof *modules->logits);
+            continue;
+        }
+        memcpy(modules->best_token + to * best, forward->best[0].token + at * best, best * sizeof *modules->best_token);
+        memcpy(modules->best_logp + to * best, forward->best[0].log_probability + at * best,
+               best * sizeof *modules->best_logp);
+    }
+}
+
 /* The rows of one module. */
-static int run_module(struct modules *modules, int k, const struct head_batch *batch, int vocab, struct head_forward *out,
-                      struct err *err)
+static int run_module(struct modules *modules, int k, const struct head_batch *batch, struct head_forward *out, struct err *err)
 {
     const struct head *before = modules->module[(k + modules->count - 1) % modules->count];
     struct head_batch part = {.token = modules->token, .parent = modules->above, .state_row = modules->state,
-                              .logit_row = modules->wanted};
+                              .logit_row = modules->wanted, .best = batch->best};
     struct head_forward forward;
     if (modules->count > 1) {
         part.state = before->made;
@@ -153,9 +173,7 @@ static int run_module(struct modules *modules, int k, const struct head_batch *b
         return 0;
     if (head_run(modules->module[k], &part, &forward, err))
         return -1;
-    for (int at = 0; at < part.logit_rows; at++)
-        memcpy(modules->logits + (size_t)modules->which[at] * (size_t)vocab, forward.logits[0] + (size_t)at * (size_t)vocab,
-               (size_t)vocab * sizeof *modules->logits);
+    keep_answers(modules, &part, &forward);
     out->bytes += forward.bytes;
     return 0;
 }
@@ -169,6 +187,8 @@ static int check_drafted(const struct head *head, const struct head_batch *batch
         batch->logit_rows > head->setup.max_logit_rows || modules->nodes + batch->rows > HEAD_NODES_MAX)
         return err_set(err, ERR_INPUT, "a forward of %d rows and logits of %d: this head takes %d and %d, and has %d nodes",
                        batch->rows, batch->logit_rows, head->setup.max_rows, head->setup.max_logit_rows, modules->nodes);
+    if (head_check_best(head, batch->best, err))
+        return -1;
     for (int row = 0; row < batch->rows; row++) {
         const int parent = batch->parent ? (int)batch->parent[row] : modules->nodes + row - 1;
         if (parent < -1 || parent >= modules->nodes)
@@ -190,10 +210,13 @@ static int run_drafted(struct head *head, const struct head_batch *batch, struct
         modules->depth[node] = parent < 0 ? 1 : modules->depth[parent] + 1;
     }
     for (int k = 0; k < modules->count; k++)
-        if (run_module(modules, k, batch, head->shape->vocab, out, err))
+        if (run_module(modules, k, batch, out, err))
             return -1;
     modules->nodes += batch->rows;
-    out->logits[0] = batch->logit_rows ? modules->logits : NULL;
+    if (batch->logit_rows && batch->best)
+        out->best[0] = (struct head_best){modules->best_token, modules->best_logp};
+    else if (batch->logit_rows)
+        out->logits[0] = modules->logits;
     return 0;
 }
 

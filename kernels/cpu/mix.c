@@ -45,6 +45,31 @@ void cpu_activate(struct queue *queue, const struct activate_args *args)
     work_run(queue, (size_t)args->rows * (size_t)args->width * 16, activate_rows, &copy);
 }
 
+static void log_add_row(const float *in, const float *add, float *out, int width)
+{
+    INDEPENDENT                 /* out may be in or add, never a shifted one */
+    for (int i = 0; i < width; i++)
+        out[i] = plain_log_add(in[i], add[i]);
+}
+
+static void log_add_rows(void *argument, int member, int members)
+{
+    const struct log_add_args *a = argument;
+    const size_t from = (size_t)row_stride(a->in_stride, a->width), more = (size_t)row_stride(a->add_stride, a->width);
+    const size_t to = (size_t)row_stride(a->out_stride, a->width);
+    size_t begin, end;
+    thread_pool_part((size_t)a->rows, member, members, &begin, &end);
+    for (size_t r = begin; r < end; r++)
+        log_add_row((const float *)work_pointer(a->in) + r * from, (const float *)work_pointer(a->add) + r * more,
+                    (float *)work_pointer(a->out) + r * to, a->width);
+}
+
+void cpu_log_add(struct queue *queue, const struct log_add_args *args)
+{
+    struct log_add_args copy = *args;
+    work_run(queue, (size_t)args->rows * (size_t)args->width * 16, log_add_rows, &copy);
+}
+
 /* A stretch of a row at a time, whose sums stay in the nearest cache. */
 static void blend_rows(void *argument, int member, int members)
 {

@@ -28,6 +28,7 @@ const struct cpu_isa cpu_isa_of = {
         .expert_sum = cpu_expert_sum,
         .expert_ffn = cpu_expert_ffn,
         .activate = cpu_activate,
+        .log_add = cpu_log_add,
         .blend = cpu_blend,
         .blend_weights = cpu_blend_weights,
         .top = cpu_top,

@@ -20,6 +20,7 @@
 #define cpu_expert_sum ISA_NAME(cpu_expert_sum)
 #define cpu_expert_ffn ISA_NAME(cpu_expert_ffn)
 #define cpu_activate ISA_NAME(cpu_activate)
+#define cpu_log_add ISA_NAME(cpu_log_add)
 #define cpu_blend ISA_NAME(cpu_blend)
 #define cpu_blend_weights ISA_NAME(cpu_blend_weights)
 #define cpu_top ISA_NAME(cpu_top)
@@ -39,6 +40,7 @@ void cpu_route_select(struct queue *, const struct route_select_args *);
 void cpu_expert_sum(struct queue *, const struct expert_ffn_args *);
 void cpu_expert_ffn(struct queue *, const struct expert_ffn_args *);
 void cpu_activate(struct queue *, const struct activate_args *);
+void cpu_log_add(struct queue *, const struct log_add_args *);
 void cpu_blend(struct queue *, const struct blend_args *);
 void cpu_blend_weights(struct queue *, const struct blend_weights_args *);
 void cpu_top(struct queue *, const struct top_args *);

@@ -1,5 +1,6 @@
-/* exp, log, erf, silu, sigmoid and gelu in f32, the same bits on every machine: only correctly rounded operations (fmaf, +, *,
- * /) and integer arithmetic, no branches, so that a compiler may vectorise a loop over them without changing a result.
+/* exp, log, erf, silu, sigmoid, gelu and log_add in f32, the same bits on every machine: only correctly rounded operations
+ * (fmaf, +, *, /) and integer arithmetic, no branches, so that a compiler may vectorise a loop over them without changing a
+ * result.
  *
  * plain_exp: within 1.1 units in the last place for every f32; exp(-inf) = 0, exp(+inf) and overflow = +inf, NaN stays NaN,
  * results below the normal range are rounded once. Method: x = n ln 2 + r, |r| <= ln 2 / 2; polynomial for e^r (interpolation
@@ -11,6 +12,9 @@
  *
  * plain_log: of a positive number in the normal range (of nothing else), within 1.1 units in the last place. Method:
  * x = 2^n (1 + f), f from sqrt(1/2) - 1 to sqrt 2 - 1; n ln 2 + f + f^2 Q(f), Q of least error in the logarithm (4.2e-9).
+ *
+ * plain_log_add: log(e^a + e^b), the larger one and the logarithm of 1 + e^-(difference), which is within 6e-8 of it; b and a
+ * give the same bits. Of -inf twice it is -inf; NaN stays NaN.
  *
  * plain_gelu: 0.5 x (1 + erf(x / sqrt 2)) from left to right, the exact form of arXiv 1606.08415; within 1.2e-7 |x|. -inf gives
  * NaN, as it does with silu. */
@@ -99,6 +103,13 @@ PLAIN float plain_log(float x)
     q = fmaf(q, f, -0x1.fffff8p-2f);
     float low = fmaf((float)n, 0x1.7f7d1cp-20f, fmaf(f * f, q, f));
     return fmaf((float)n, 0x1.62e4p-1f, low);
+}
+
+PLAIN float plain_log_add(float a, float b)
+{
+    const float max = a > b ? a : b, min = a > b ? b : a;       /* of a NaN one is */
+    const float share = plain_exp(min == max ? 0.0f : min - max);
+    return max + plain_log(1.0f + share) + 0.0f * share;        /* plain_log takes no NaN */
 }
 
 PLAIN float plain_gelu(float x) { return 0.5f * x * (1.0f + plain_erf(x * 0x1.6a09e6p-1f)); }

@@ -17,6 +17,21 @@ void ref_activate(struct queue *queue, const struct activate_args *a)
         }
 }
 
+void ref_log_add(struct queue *queue, const struct log_add_args *a)
+{
+    const int from = row_stride(a->in_stride, a->width), more = row_stride(a->add_stride, a->width);
+    const int to = row_stride(a->out_stride, a->width);
+    const float *in = ref_floats(queue, a->in, ref_span(a->rows, from, a->width));
+    const float *add = ref_floats(queue, a->add, ref_span(a->rows, more, a->width));
+    float *out = ref_floats(queue, a->out, ref_span(a->rows, to, a->width));
+    for (int64_t r = 0; r < a->rows; r++)
+        for (int i = 0; i < a->width; i++) {
+            double x = in[r * from + i], y = add[r * more + i], max = fmax(x, y);
+            bool alike = x == y;            /* both may be -inf */
+            out[r * to + i] = isnan(x) || isnan(y) ? NAN : (float)(max + log1p(alike ? 1 : exp(fmin(x, y) - max)));
+        }
+}
+
 void ref_blend(struct queue *queue, const struct blend_args *a)
 {
     const int from = row_stride(a->in_stride, a->width), next = row_stride(a->part_stride, a->width);

@@ -16,6 +16,7 @@ const struct device_ops ref_ops = {
     .expert_sum = ref_expert_sum,
     .expert_ffn = ref_expert_ffn,
     .activate = ref_activate,
+    .log_add = ref_log_add,
     .blend = ref_blend,
     .blend_weights = ref_blend_weights,
     .top = ref_top,

@@ -46,6 +46,7 @@ void ref_route_select(struct queue *, const struct route_select_args *);
 void ref_expert_sum(struct queue *, const struct expert_ffn_args *);
 void ref_expert_ffn(struct queue *, const struct expert_ffn_args *);
 void ref_activate(struct queue *, const struct activate_args *);
+void ref_log_add(struct queue *, const struct log_add_args *);
 void ref_blend(struct queue *, const struct blend_args *);
 void ref_blend_weights(struct queue *, const struct blend_weights_args *);
 void ref_top(struct queue *, const struct top_args *);

@@ -167,6 +167,7 @@ static const size_t expert_ffn_buffers[BUFFERS] = {B(expert_ffn, in), B(expert_f
     B(expert_ffn, partial), B(expert_ffn, group), B(expert_ffn, operand), SIZE_MAX};
 
 static const size_t activate_buffers[BUFFERS] = {B(activate, in), B(activate, add), B(activate, out), SIZE_MAX};
+static const size_t log_add_buffers[BUFFERS] = {B(log_add, in), B(log_add, add), B(log_add, out), SIZE_MAX};
 static const size_t blend_buffers[BUFFERS] = {B(blend, in), B(blend, part), B(blend, weight), B(blend, out), SIZE_MAX};
 static const size_t blend_weights_buffers[BUFFERS] = {B(blend_weights, logits), B(blend_weights, weight), SIZE_MAX};
 static const size_t top_buffers[BUFFERS] = {B(top, logits), B(top, map), B(top, token), B(top, logp), B(top, log_sum),
@@ -200,6 +201,7 @@ MIRROR(route_score)
 MIRROR(route_shortlist)
 MIRROR(route_select)
 MIRROR(activate)
+MIRROR(log_add)
 MIRROR(blend)
 MIRROR(blend_weights)
 MIRROR(top)
@@ -229,8 +231,8 @@ const struct device_ops *mirror_ops(void)
         .embed = mirror_embed, .norm = mirror_norm, .clamp = mirror_clamp, .gather = mirror_gather, .linear = mirror_linear,
         .rope = mirror_rope, .kv_write = mirror_kv_write, .kv_move = mirror_kv_move, .attention = mirror_attention,
         .route_score = mirror_route_score, .route_shortlist = mirror_route_shortlist, .route_select = mirror_route_select,
-        .expert_sum = mirror_expert_sum, .expert_ffn = mirror_expert_ffn, .activate = mirror_activate, .blend = mirror_blend,
-        .blend_weights = mirror_blend_weights, .top = mirror_top,
+        .expert_sum = mirror_expert_sum, .expert_ffn = mirror_expert_ffn, .activate = mirror_activate,
+        .log_add = mirror_log_add, .blend = mirror_blend, .blend_weights = mirror_blend_weights, .top = mirror_top,
     };
     opened();
     return &ops;

@@ -267,6 +267,18 @@ static struct made activate(struct queue *queue, int rows, int filled)
     return {a.out, WIDTH, false};
 }
 
+static struct made log_add(struct queue *queue, int rows, int filled)
+{
+    struct log_add_args a = {};
+    a.in = floats(ROWS * WIDTH, filled * WIDTH);
+    a.add = floats(ROWS * WIDTH, filled * WIDTH);
+    a.out = floats(ROWS * WIDTH, 0);
+    a.rows = rows;
+    a.width = WIDTH;
+    cuda_log_add(queue, &a);
+    return {a.out, WIDTH, false};
+}
+
 static struct made blend(struct queue *queue, int rows, int filled)
 {
     struct blend_args a = {};
@@ -340,8 +352,8 @@ static void live_rows_alone_are_treated(void **state)
     } operations[] = {
         {"embed", embed}, {"norm", norm}, {"clamp", clamp}, {"gather", gather}, {"linear", linear}, {"rope", rope},
         {"kv_write", kv_write}, {"attention", attention}, {"route_score", score}, {"route_select", select},
-        {"expert_ffn", expert_ffn}, {"activate", activate}, {"blend", blend}, {"blend_weights", blend_weights},
-        {"top", top}, {"choose", choose}, {"quantise", quantise},
+        {"expert_ffn", expert_ffn}, {"activate", activate}, {"log_add", log_add}, {"blend", blend},
+        {"blend_weights", blend_weights}, {"top", top}, {"choose", choose}, {"quantise", quantise},
         {"attention, some rows at a time", attention}, {"attention, few chunks at a time", attention},
     };
     struct buffer live = numbers(1, 0, 1), scratch = take(1 << 20);

@@ -1,4 +1,4 @@
-/* Activations without a gate, sums of weighed experts, and the weights of those: kernels/mix.h. */
+/* Activations without a gate, sums of logarithms, sums of weighed experts, and the weights of those: kernels/mix.h. */
 #include "tests/kernel/support.h"
 
 /* Bytes of `rows` rows from the first float to the last. */
@@ -84,6 +84,78 @@ static void activations_agree_with_the_reference(void **state)
         check_activate(&shapes[i], ACTIVATION_SILU);
         check_activate(&shapes[i], ACTIVATION_GELU);
     }
+}
+
+enum { SPECIAL = 25 };
+
+/* Among the numbers every pair of `special`, whose sums are known. */
+static void put_special(struct buffer in, struct buffer add, struct buffer out)
+{
+    static const float special[] = {-INFINITY, INFINITY, NAN, 3, -1e30f};
+    for (int i = 0; i < LENGTH(special); i++)
+        for (int j = 0; j < LENGTH(special); j++) {
+            const int to = i * LENGTH(special) + j;
+            const float x = special[i], y = special[j];
+            ((float *)at(in))[to] = x;
+            ((float *)at(add))[to] = y;
+            ((float *)at(out))[to] = isnan(x) || isnan(y) ? NAN : i != j || isinf(x) ? fmaxf(x, y) : x + logf(2);
+        }
+}
+
+/* Sums of special numbers are those, and are not looked at again. */
+static void check_special(struct buffer out, struct buffer known, int width)
+{
+    for (int i = 0; width >= SPECIAL && i < SPECIAL; i++) {
+        float *said = &((float *)at(out))[i];
+        const float right = ((float *)at(known))[i];
+        if (isnan(right) ? !isnan(*said) : !(*said == right || fabsf(*said - right) < 1e-6f))
+            fail_msg("log_add %d: %g, not %g", i, (double)*said, (double)right);
+        *said = 0;
+    }
+}
+
+static void check_log_add(int rows, int width, int stride, int in_place)
+{
+    uint64_t seed = (uint64_t)(width * 8 + rows);
+    struct arena arena;
+    arena_open(&arena);
+    struct log_add_args args = {.rows = rows, .width = width, .in_stride = stride, .add_stride = stride, .out_stride = stride};
+    const size_t floats = span(rows, stride, width) / sizeof(float);
+    struct buffer in = draw_floats(&arena, floats, 16, &seed), add = draw_floats(&arena, floats, 16, &seed), first = {0, 0};
+    struct buffer known = arena_take(&arena, SPECIAL * sizeof(float));
+    if (width >= SPECIAL)
+        put_special(in, add, known);
+    args.in = arena_copy(&arena, in);
+    args.add = arena_copy(&arena, add);
+    args.out = in_place == 1 ? args.in : in_place == 2 ? args.add : arena_take(&arena, in.bytes);
+    struct queue queue = queue_of_ref(&arena);
+    ref_ops.log_add(&queue, &args);
+    struct buffer expected = arena_copy(&arena, args.out);
+    check_special(expected, known, width);
+    FOR_EACH_ISA(isa)
+        for (int threads = 1; threads <= POOLS; threads++) {
+            queue = queue_of(threads);
+            poison(args.out);
+            copy_into(args.in, in);
+            copy_into(args.add, add);
+            isa->ops.log_add(&queue, &args);
+            check_special(args.out, known, width);
+            assert_close("log_add", args.out, expected, TOLERANCE_LOG_ADD);
+            if (!first.address)
+                first = arena_copy(&arena, args.out);
+            assert_true(same_bits(first, args.out));
+        }
+    arena_close(&arena);
+}
+
+static void logarithms_are_added(void **state)
+{
+    (void)state;
+    check_log_add(1, 1, 0, 0);
+    check_log_add(3, 33, 40, 1);
+    check_log_add(5, 2100, 0, 2);
+    check_log_add(64, 300, 301, 0);
+    check_log_add(512, 26, 0, 1);
 }
 
 struct blended {
@@ -260,6 +332,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_agree_with_the_reference),
+        cmocka_unit_test(logarithms_are_added),
         cmocka_unit_test(sums_of_slots_have_the_order_of_the_contract),
         cmocka_unit_test(weights_agree_with_the_reference),
         cmocka_unit_test(rules_by_hand),

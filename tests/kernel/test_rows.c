@@ -201,6 +201,7 @@ static void no_rows_are_nothing_to_do(void **state)
                                                         .capacity = 9, .stride = 16});
         ops->route_score(&queue, &(struct route_score_args){.experts = 8});
         ops->activate(&queue, &(struct activate_args){.width = 7});
+        ops->log_add(&queue, &(struct log_add_args){.width = 7});
         ops->blend(&queue, &(struct blend_args){.slots = 2, .width = 7});
         ops->blend_weights(&queue, &(struct blend_weights_args){.slots = 2});
         ops->top(&queue, &(struct top_args){.vocab = 9, .k = 2});

@@ -47,6 +47,10 @@ static const struct tolerance TOLERANCE_ACTIVATION = {1e-6f, 1e-6f};
  * absolute one of the logarithm), and two differences rounded. */
 static const struct tolerance TOLERANCE_TOP = {4e-6f, 3e-7f};
 
+/* The larger of two numbers of -16 .. 16, and a logarithm of 0 .. 0.7 within 1.2e-7; the sum is rounded by half a unit, and so
+ * is the reference's. */
+static const struct tolerance TOLERANCE_LOG_ADD = {1.2e-7f, 1.2e-7f};
+
 /* A few products below 2 in a chain of sums, each of which is rounded once. */
 static const struct tolerance TOLERANCE_BLEND = {2e-6f, 1e-6f};
 

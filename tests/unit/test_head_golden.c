@@ -689,14 +689,14 @@ static void check_row_best(const float *logits, const struct head_params *params
     }
 }
 
-/* The same rows with logits, and with so many of the likeliest tokens. */
-static void check_best(struct work *work, int count)
+/* The same rows with logits of so many branches, and with so many of the likeliest tokens. */
+static void check_best(struct work *work, int count, int branches)
 {
     static const int32_t wanted[] = {0, 3, 17, 39};
     enum { ROWS = 40, WANTED = sizeof wanted / sizeof *wanted };
     const struct head_params *params = head_description(work->head);
     const struct heads_text *text = &work->rig->text[0];
-    const int branches = head_branches(work->head), vocab = params->draft_vocab;
+    const int vocab = params->draft_vocab;
     float *logits = malloc((size_t)(branches * WANTED * vocab) * sizeof *logits);
     struct head_forward forward;
     struct err err = {0};
@@ -740,9 +740,9 @@ static bool ranks(const char *name, bool swapped)
         work.shift = -HEADS_TOKENS;
     const bool does = head_ranks(work.head);
     if (does) {
-        check_best(&work, 1);
-        check_best(&work, 10);
-        check_best(&work, HEAD_BEST_MAX);
+        check_best(&work, 1, 1);
+        check_best(&work, 10, head_branches(work.head));
+        check_best(&work, HEAD_BEST_MAX, 1);
     }
     read_states(&work, &rig.text[0]);
     struct head_forward forward;
@@ -761,12 +761,11 @@ static bool ranks(const char *name, bool swapped)
 /* One whose words are in another order than the target's would give equals in another order, too. */
 static void the_likeliest_tokens_are_those_of_the_logits(void **state)
 {
-    static const char *const names[] = {"eagle1", "eagle3", "kangaroo", "jakiro"};
+    static const char *const names[] = {"eagle1", "eagle3", "kangaroo", "jakiro", "jakiro_star"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         assert_true(ranks(names[i], false));
     assert_false(ranks("eagle3", true));
-    assert_false(ranks("jakiro_star", false));
 }
 
 int main(void)

@@ -180,6 +180,29 @@ static int ranked(const float *logits, int vocab, int rank, double *log_probabil
     return best;
 }
 
+/* The likeliest tokens are those of the logits; two heads of Medusa at once. */
+static void check_ranking(struct work *work, int number, const struct node *node, const struct head_forward *logits)
+{
+    enum { COUNT = 5 };
+    const int first = number && !is_hydra(work) ? number - 1 : number;
+    const struct head_guesses ask = {.first = first, .heads = 1 + number - first, .rows = 1, .best = COUNT,
+                                     .token = is_hydra(work) ? node->token + work->shift : NULL};
+    float *kept = malloc((size_t)logits->vocab * sizeof *kept);
+    struct head_forward forward;
+    struct err err = {0};
+    memcpy(kept, logits->logits[0], (size_t)logits->vocab * sizeof *kept);
+    heads_must(head_guess(work->head, &ask, &forward, &err), &err);
+    assert_null(forward.logits[0]);
+    for (int rank = 0; rank < COUNT; rank++) {
+        const struct head_best *best = &forward.best[number - first];
+        double log_probability;
+        assert_int_equal(best->token[rank], ranked(kept, logits->vocab, rank, &log_probability));
+        if (!rank)
+            assert_true(fabs((double)best->log_probability[0] - log_probability) < 1e-5);
+    }
+    free(kept);
+}
+
 /* The text of a chain or tree is read, and its root is at the end. */
 static const struct heads_text *begin(struct work *work, const json_t *one, char id[32], struct node *root)
 {
@@ -212,6 +235,8 @@ static void compare_chain(struct work *work, const json_t *chain, char id[32], s
         double log_probability;
         guess(work, level, &path, 1, &forward);
         node.token[level + 2] = ranked(forward.logits[0], forward.vocab, 0, &log_probability);
+        if (!work->reversed)
+            check_ranking(work, level, &node, &forward);
         const double logp = json_number_value(json_array_get(json_object_get(chain, "logp"), (size_t)level));
         out->log_probabilities = fmax(out->log_probabilities, fabs(log_probability - logp));
         if (node.token[level + 2] != said[level]) {

@@ -186,6 +186,32 @@ static int best(const float *logits, double *log_probability)
     return max;
 }
 
+/* Rows of different modules, with logits and once more with their likeliest tokens. */
+static void check_ranking(struct predictor *p, int32_t parent)
+{
+    const int32_t token[3] = {5, 9, 2}, above[3] = {parent, -1, parent};
+    struct head_batch batch = {.rows = 3, .token = token, .parent = above, .logit_rows = 3};
+    struct head_forward forward;
+    float logits[3][VOCAB];
+    heads_must(head_run(p->head, &batch, &forward, &err), &err);
+    memcpy(logits, forward.logits[0], sizeof logits);
+    batch.best = 4;
+    heads_must(head_run(p->head, &batch, &forward, &err), &err);
+    assert_null(forward.logits[0]);
+    for (int i = 0; i < 12; i++) {
+        double log_probability;
+        const int word = best(logits[i / 4], &log_probability);
+        if (i % 4 == 0)
+            assert_true(fabs((double)forward.best[0].log_probability[i] - log_probability) < 1e-5);
+        assert_int_equal(forward.best[0].token[i], word);
+        logits[i / 4][word] = -INFINITY;
+    }
+    batch.best = HEAD_BEST_MAX + 1;
+    assert_int_equal(head_run(p->head, &batch, &forward, &err), -1);
+    assert_non_null(strstr(err.text, "the likeliest 65 tokens"));
+    err_clear(&err);
+}
+
 /* The chain beside others, so that its rows are not those last added. */
 static void compare_chain(struct predictor *p, const json_t *chain, struct distance *out)
 {
@@ -213,6 +239,7 @@ static void compare_chain(struct predictor *p, const json_t *chain, struct dista
         parent = forward.first_node + 1;
         logits = forward.logits[0];
     }
+    check_ranking(p, parent);
 }
 
 static struct distance measure(const char *family, int modules, const struct mistake *mistake)
