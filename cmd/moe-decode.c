@@ -375,7 +375,7 @@ static int open_model(struct run *run, struct err *err)
     text_free(&note);
     if (rc || decode_lossless_label(&args->settings, run->budget, &run->departure, &run->why, err))
         return -1;
-    if (run->departure && isatty(STDERR_FILENO))
+    if (run->departure && (run->console->verbose || isatty(STDERR_FILENO)))
         console_note(run->console, "%s: %s", run->departure, run->why.data);
     const struct decoder_setup setup = {.engine = run->session->engine, .tokenizer = run->session->tokenizer,
                                         .settings = &args->settings, .budget = run->budget,

@@ -8,10 +8,12 @@
 #     table 3      N experts, of which a token uses 2
 #     table 4      each row a head trained for it: the mixture alone, with the contrast of the next token, with the last two
 #                  levels from one forward and a plain sum in place of the contrast, and all of it
-#     T = 1        four draws of each head by rejection, which keeps the model's distribution exactly
+#     T = 1        four draws of each head by rejection, which keeps the model's distribution exactly; and of Jakiro* as its
+#                  program has it, which does not
 #
 # MOE_BENCH_SEEDS="1 2 3", MOE_BENCH_EPOCHS=N (16), MOE_BENCH_PROMPTS=N held-out prompts (240, the first ones of each task),
-# MOE_BENCH_DRAWS="1 2 3 4". All of it is an hour and a half of one processor; 4 epochs and 60 prompts are half an hour.
+# MOE_BENCH_DRAWS="1 2 3 4", MOE_BENCH_HEADS="eagle1 jakiro jakiro_star" (all of them). All of it is an hour and a half of one
+# processor; 4 epochs and 60 prompts are half an hour.
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
 seeds=${MOE_BENCH_SEEDS:-1 2 3}
@@ -56,6 +58,7 @@ decode() {
 
 for seed in $seeds; do
     heads | while read -r name options; do
+        case " ${MOE_BENCH_HEADS:-$name} " in *" $name "*) ;; *) continue ;; esac
         # shellcheck disable=SC2086
         once "$work/$name-$seed-$epochs.moe" moe-draft-train train -q $threads -m "$out/pocket.moe" $options --rate 0.004 \
             --epochs "$epochs" --cut 128 --seed "$seed" "$work/features.moes"
@@ -67,6 +70,8 @@ for seed in $seeds; do
             decode $name "$seed" "drawn-$draw" --temperature 1 --seed "$draw" --accept rejection --tree $tree
         done
         decode jakiro_star "$seed" "drawn-$draw" --temperature 1 --seed "$draw" --accept rejection \
+            --tree static:file=trees/jakiro-star.json
+        decode jakiro_star "$seed" "published-$draw" --temperature 1 --seed "$draw" --accept jakiro-star \
             --tree static:file=trees/jakiro-star.json
     done
 done

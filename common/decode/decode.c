@@ -104,6 +104,24 @@ static bool ranks_by_path(const struct decoder *decoder)
     return decoder->setup.budget && decoder->setup.budget->plan.ranking == PLAN_PATH;
 }
 
+/* A rule that reads what is written down of drawn tokens has nothing to go by where there is none. */
+static int check_branches(const struct decoder *decoder, struct err *err)
+{
+    const struct decode_settings *settings = decoder->setup.settings;
+    const struct policy_class *policy = policy_find(settings->policy, settings->draft_length);
+    if (!decoder->acceptance->class->wants_branches)
+        return 0;
+    if (settings->draft.count > 1)
+        return err_set(err, ERR_INPUT, "--accept: %s is for one drafter; leave the others out", decoder->acceptance->class->name);
+    if (decoder->shape->trims || (policy && policy->drops))
+        return err_set(err, ERR_INPUT, "--accept: %s judges tokens as they were drawn, and this %s drops some of them; take a "
+                       "chain or --tree static", decoder->acceptance->class->name, decoder->shape->trims ? "tree" : "policy");
+    if (settings->overlap)
+        return err_set(err, ERR_INPUT, "--overlap: bounds rules that keep the model's distribution; leave it out, or take "
+                       "--accept rejection");
+    return 0;
+}
+
 /* How a drafter should pick children. A draft that is cut for what was drawn cannot say what its tokens were drawn from. */
 static void choose_drafting(const struct decoder *decoder, struct drafter_setup *setup)
 {
@@ -112,7 +130,8 @@ static void choose_drafting(const struct decoder *decoder, struct drafter_setup 
     const struct decode_settings *settings = decoder->setup.settings;
     const struct policy_class *policy = policy_find(settings->policy, settings->draft_length);
     bool whole = !decoder->shape->trims && !(policy && policy->drops);
-    setup->choice = rule == &acceptance_coupled ? DRAFT_COUPLED : rule->wants_proposals && whole ? DRAFT_DRAWN : DRAFT_BEST;
+    setup->choice = rule == &acceptance_coupled ? DRAFT_COUPLED : rule->wants_branches ? DRAFT_BRANCHES
+                  : rule->wants_proposals && whole ? DRAFT_DRAWN : DRAFT_BEST;
     setup->proposals = whole && (rule->wants_proposals || settings->overlap);
     setup->probabilities = !whole || ranks_by_path(decoder) || (policy && policy->needs_probabilities);
     setup->plan = budget && budget->drafts ? &budget->plan : NULL;
@@ -190,7 +209,7 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
         .vocab = decoder->vocab, .positions = engine_max_positions(decoder->setup.engine), .target = decoder->setup.engine,
         .filter = *filter};
     choose_drafting(decoder, &decoder->drafting);
-    if (decoder_open_drafters(decoder, false, &decoder->drafters, err) || check_riders(decoder, err) ||
+    if (check_branches(decoder, err) || decoder_open_drafters(decoder, false, &decoder->drafters, err) || check_riders(decoder, err) ||
         (decoder->forced && forced_check(decoder->forced, &decoder->drafters, &decoder->drafting, chains, err)) ||
         drafters_features(&decoder->drafters, &decoder->features, err) || describe_drafters(decoder, err))
         return -1;

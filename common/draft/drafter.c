@@ -20,6 +20,9 @@ static int check_setup(const struct drafter_class *class, const struct drafter_s
     if (setup->plan && !class->plans)
         return err_set(err, ERR_INPUT, "%s: a budget for drafting, but this drafter has no experts; leave --budget-phase draft "
                        "out", class->name);
+    if (setup->choice == DRAFT_BRANCHES && !class->branches)
+        return err_set(err, ERR_INPUT, "%s: only a head of the kind jakiro_star drafts for --accept jakiro-star; take another "
+                       "rule", class->name);
     return 0;
 }
 

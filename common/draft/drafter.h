@@ -11,7 +11,8 @@
  * guesses all of its choices. Each child of a node is thus drawn from the drafter's distribution without the earlier ones.
  * DRAFT_DRAWN draws them so with random numbers of their own, new for each node of each draft: no decision that rests on what
  * was seen before can know them. With `proposals` the distribution is in tree->proposal, for acceptance by rejection: then a
- * drafter gives every token that it drew. At temperature 0 all are one.
+ * drafter gives every token that it drew. DRAFT_BRANCHES draws from both branches of a head as Jakiro*'s program does, and
+ * tree->proposal has what kernels/plain/branches.h writes down. At temperature 0 all are one.
  *
  * Several drafters may be in use, each with its number; a tree tells who added a node (tree->drafter) and who reviewed it.
  * A drafter goes on below nodes of others as it does below its own.
@@ -39,7 +40,7 @@ struct forward;
 struct loop_rules;
 struct sequence;
 
-enum draft_choice { DRAFT_COUPLED, DRAFT_BEST, DRAFT_DRAWN };
+enum draft_choice { DRAFT_COUPLED, DRAFT_BEST, DRAFT_DRAWN, DRAFT_BRANCHES };
 
 enum { RIDERS_MAX = 128 };
 
@@ -124,6 +125,7 @@ struct drafter_class {
     bool plans;                         /* follows setup.plan; else there must be none */
     bool draws;                         /* but under DRAFT_BEST children are drawn; else they are what they are, noise or not.
                                          * Follows setup.script */
+    bool branches;                      /* can draw under DRAFT_BRANCHES, or says why not; others are refused */
     bool looks_up;                      /* its tokens come from text, at next to no cost; else from a model */
     bool own_trees;                     /* can give a leaf a tree of its own (DRAFT_OWN) */
     bool pends;                         /* appends nodes to draft_text.target: at most one for the root and each node of a tree,

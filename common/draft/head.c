@@ -324,7 +324,7 @@ static int catch_up(struct head_drafter *mine, int levels, struct err *err)
         return draft_rows_root_best(&mine->rows, root, best, err);
     }
     draft_rows_root(&mine->rows, root, mine->early ? NULL : forward.logits[0]);
-    return mine->second ? draft_rows_root_second(&mine->rows, forward.logits[1], err) : 0;
+    return mine->source.branches > 1 ? draft_rows_root_second(&mine->rows, forward.logits[1], err) : 0;
 }
 
 /* Whether it can draft so many levels here; less than 0: a failure. */
@@ -391,8 +391,13 @@ static int choose_second(struct head_drafter *mine, struct head_params *params, 
     return 0;
 }
 
-static int choose_branches(struct head_drafter *mine, struct head_params *params, struct err *err)
+static int choose_branches(struct head_drafter *mine, struct head_params *params, const struct drafter_setup *setup,
+                           struct err *err)
 {
+    mine->source.beside = setup->choice == DRAFT_BRANCHES && setup->filter.temperature > 0;
+    if (setup->choice == DRAFT_BRANCHES && params->kind != HEAD_JAKIRO_STAR)
+        return err_set(err, ERR_INPUT, "the head is of the kind %s, but --accept jakiro-star is for jakiro_star; take another "
+                       "rule", head_kind_name(params->kind));
     if (mine->wanted.scaled >= 0 && params->kind != HEAD_JAKIRO_STAR)
         return err_set(err, ERR_INPUT, "scaled: is for heads of the kind jakiro_star");
     if (mine->wanted.scaled >= 0)
@@ -411,7 +416,7 @@ static int open_network(struct head_drafter *mine, const struct model *model, co
                                     .max_rows = HEAD_ROWS_MAX,
                                     .max_logit_rows = file && file->kind == HEAD_MEDUSA ? 1 : DRAFT_ASKED_MAX};
     int64_t bytes = 0;
-    if (choose_branches(mine, &params, err))
+    if (choose_branches(mine, &params, setup, err))
         return err_at(err, "%s", model_path(model));
     if (head_open(&mine->head, &head, err))
         return -1;
@@ -423,11 +428,13 @@ static int open_network(struct head_drafter *mine, const struct model *model, co
             ? (int64_t)model_tensor_at(model, i)->bytes : 0;
     mine->early = mine->params->kind == HEAD_KANGAROO;
     mine->part.layers = mine->early ? mine->params->state[0] + 1 : 0;
+    const bool beside = mine->source.beside;
     const int rows = mine->early && target->max_rows < HEAD_ROWS_MAX ? target->max_rows : HEAD_ROWS_MAX;
     mine->source = (struct draft_source){
         .path = model_path(model), .fault = "its weights, or the states of the target, are damaged",
         .vocab = mine->params->target.vocab, .logits = mine->params->draft_vocab, .target_id = mine->params->target_id,
-        .branches = mine->second ? 2 : 1, .second_next = mine->params->second_next, .max_rows = rows,
+        .branches = mine->second || beside ? 2 : 1, .second_next = mine->params->second_next, .beside = beside,
+        .max_rows = rows,
         .max_logit_rows = DRAFT_ASKED_MAX, .positions = setup->positions,
         .ranks = !head_ranks(mine->head) ? 0
                  : mine->params->draft_vocab < HEAD_BEST_MAX ? mine->params->draft_vocab : HEAD_BEST_MAX,
@@ -459,6 +466,9 @@ static int head_open_drafter(struct drafter **out, struct spec *spec, const stru
         return -1;
     if (!file)
         return err_set(err, ERR_INPUT, "head: which one? write head:file=FILE");
+    if (stop > 0 && setup->choice == DRAFT_BRANCHES)
+        return err_set(err, ERR_INPUT, "head: stop, which the program of --accept jakiro-star does not have; leave one of the "
+                       "two out");
     struct head_drafter *mine = mem_alloc(1, sizeof *mine, err);
     if (!mine)
         return -1;
@@ -501,6 +511,7 @@ const struct drafter_class drafter_head = {
     .summary = "a small network that reads the model's states (EAGLE, Jakiro, Medusa, Hydra, Kangaroo)",
     .settings = "file=FILE,stop=P,parallel=0|1,contrast=0|1,scaled=0|1",
     .draws = true,
+    .branches = true,
     .pends = true,
     .open = head_open_drafter,
     .propose = head_propose,

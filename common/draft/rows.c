@@ -4,17 +4,18 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "kernels/plain/propose.h"
+#include "kernels/plain/branches.h"
 
 int draft_rows_init(struct draft_rows *rows, struct drafter *drafter, const struct drafter_setup *setup,
                     struct draft_source *source, struct err *err)
 {
+    const size_t wide = source->beside ? 2 : 1;
     rows->drafter = drafter;
     rows->setup = *setup;
     rows->source = source;
     if (setup->filter.temperature <= 0)
         rows->setup.choice = DRAFT_BEST;
-    rows->setup.proposals = rows->setup.choice == DRAFT_DRAWN || (setup->proposals && rows->setup.choice == DRAFT_COUPLED);
+    rows->setup.proposals = rows->setup.choice == DRAFT_DRAWN || source->beside || (setup->proposals && rows->setup.choice == DRAFT_COUPLED);
     rows->vocab = source->target_id || source->logits > setup->vocab ? setup->vocab : source->logits;
     if (rows->setup.choice == DRAFT_BEST && setup->filter.temperature <= 0 && !rows->setup.proposals &&
         (source->target_id || source->logits <= setup->vocab))
@@ -26,8 +27,10 @@ int draft_rows_init(struct draft_rows *rows, struct drafter *drafter, const stru
         return -1;
     rows->row = mem_alloc(DRAFT_ROWS_MAX, sizeof *rows->row, err);
     rows->root = mem_alloc((size_t)rows->vocab, sizeof *rows->root, err);
-    rows->kept = mem_alloc((size_t)rows->vocab, sizeof *rows->kept, err);
-    rows->value = mem_alloc((size_t)setup->vocab, sizeof *rows->value, err);
+    rows->kept = mem_alloc(wide * (size_t)rows->vocab, sizeof *rows->kept, err);
+    rows->value = mem_alloc(wide * (size_t)setup->vocab, sizeof *rows->value, err);
+    if (source->beside && !(rows->both = mem_alloc(wide * (size_t)rows->vocab, sizeof *rows->both, err)))
+        return -1;
     return rows->row && rows->root && rows->kept && rows->value ? 0 : -1;
 }
 
@@ -43,6 +46,7 @@ void draft_rows_free(struct draft_rows *rows)
     mem_free(&rows->spread);
     mem_free(&rows->kept);
     mem_free(&rows->value);
+    mem_free(&rows->both);
 }
 
 void draft_rows_forget(struct draft_rows *rows)
@@ -161,15 +165,20 @@ int draft_rows_child(const struct draft_rows *rows, int row, int32_t token)
     return child;
 }
 
+static int have_proposal(struct draft_rows *rows, int at, struct err *err)
+{
+    const size_t wide = rows->source->beside ? 2 : 1;
+    if (!rows->proposal[at])
+        rows->proposal[at] = mem_alloc(wide * (size_t)rows->setup.vocab, sizeof **rows->proposal, err);
+    return rows->proposal[at] ? 0 : -1;
+}
+
 /* Writes down what the children of a row are drawn from; with noise of their own, that is also how likely they are. */
 static int keep_proposal(struct draft_rows *rows, int at, const float *logits, struct err *err)
 {
     struct draft_row *row = &rows->row[at];
-    if (!rows->proposal[at]) {
-        rows->proposal[at] = mem_alloc((size_t)rows->setup.vocab, sizeof **rows->proposal, err);
-        if (!rows->proposal[at])
-            return -1;
-    }
+    if (have_proposal(rows, at, err))
+        return -1;
     sample_probabilities(logits, rows->vocab, &rows->setup.filter, rows->kept, rows->value);
     for (int token = 0; token < rows->vocab; token++)
         rows->proposal[at][token] = (float)rows->value[token];
@@ -190,12 +199,30 @@ static bool likeliest_below(const float *logits, int vocab, double limit)
     return 1 / sum < limit;
 }
 
+/* The children of a row of two branches, whose second one was kept. */
+static int rank_branches(struct draft_rows *rows, int at, const float *logits, struct err *err)
+{
+    struct draft_row *row = &rows->row[at];
+    const float *const branch[2] = {logits, rows->second[at]};
+    struct sample_draw draw = rows->draw;
+    draw.position = (uint32_t)(rows->length + row->depth);
+    draw.key = row->key;
+    if (have_proposal(rows, at, err))
+        return -1;
+    row->ranked = row->asked;
+    row->found = branches_propose(branch, rows->vocab, &rows->setup.filter, &draw, row->asked, rows->kept, rows->value,
+                                  rows->both, row->best, row->log_probability, rows->proposal[at], rows->setup.vocab);
+    return row->found ? 0 : refuse_logits(rows, err);
+}
+
 /* From the logits after a row to its children, as many as were asked for. */
 static int rank_children(struct draft_rows *rows, int at, const float *logits, struct err *err)
 {
     struct draft_row *row = &rows->row[at];
     const bool drawn = rows->setup.choice == DRAFT_DRAWN;
     struct sample_draw draw = rows->draw;
+    if (rows->source->beside)
+        return rank_branches(rows, at, logits, err);
     draw.position = (uint32_t)(rows->length + row->depth);
     if (drawn)
         draw.key = row->key;
@@ -282,8 +309,8 @@ static int leaf_by_second(struct draft_rows *rows, const struct draft_tree *tree
 {
     int32_t path[ENGINE_ROWS_MAX];
     int row = 0;
-    if (rows->levels != 1 || rows->source->branches < 2 || rows->source->second_next || leaf->node < 0 ||
-        rows->rows == DRAFT_ROWS_MAX)
+    if (rows->levels != 1 || rows->source->branches < 2 || rows->source->second_next || rows->source->beside ||
+        leaf->node < 0 || rows->rows == DRAFT_ROWS_MAX)
         return 0;
     const int depth = draft_tree_path(tree, leaf->node, path, ENGINE_ROWS_MAX);
     for (int at = 0; at < depth - 1; at++)
@@ -336,7 +363,8 @@ static int read_batch(struct draft_rows *rows, struct err *err)
 {
     const struct draft_reading reading = {.rows = rows->batch_rows, .token = rows->batch_token, .parent = rows->batch_parent,
                                           .logit_row = rows->logit_row, .logit_rows = rows->logit_rows, .take = take_logits,
-                                          .branches = rows->levels == 2 ? rows->source->branches : 1, .context = rows,
+                                          .branches = rows->levels == 2 || rows->source->beside ? rows->source->branches : 1,
+                                          .context = rows,
                                           .best = best_wanted(rows), .take_best = take_best};
     int64_t bytes = 0;
     int rc = reading.rows ? rows->source->read(rows->source, &reading, &bytes, err) : 0;

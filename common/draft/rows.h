@@ -57,8 +57,9 @@ struct draft_rows {
     struct draft_ranking *second_ranking;        /* [DRAFT_ROWS_MAX], ranked and with a second branch */
     int levels;                         /* that the draft gets from here on; 0: not known */
     float *spread;                      /* scratch: [vocab] logits in the target's order, for a source with a map */
-    int32_t *kept;                      /* scratch: [vocab] */
-    double *value;                      /* [vocab], and proposals [setup.vocab] */
+    int32_t *kept;                      /* scratch: [vocab], of both branches twice as many */
+    double *value;                      /* [vocab], or twice as many, and proposals [setup.vocab] */
+    float *both;                        /* [2 * vocab] of a source with branches beside each other */
     /* The forward that is being put together. */
     int32_t batch_token[DRAFT_ROWS_MAX], batch_parent[DRAFT_ROWS_MAX], logit_row[DRAFT_ASKED_MAX];
     int batch_rows, logit_rows;

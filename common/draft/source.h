@@ -44,6 +44,7 @@ struct draft_source {
     int branches;                       /* distributions of a row: of the token after it, and of the one after that, whatever
                                          * comes between (Jakiro) */
     bool second_next;                   /* the second is of the token after the row, too */
+    bool beside;                        /* so it is, and children are drawn from both (DRAFT_BRANCHES) */
     int max_rows, max_logit_rows;       /* of one reading; at most DRAFT_ASKED_MAX rows have logits */
     int positions;                      /* longest text, a draft included */
     int ranks;                          /* how many of the likeliest tokens it can answer by itself; 0: it answers logits */

@@ -73,7 +73,7 @@ extern const char *const budget_mode_words[];
 /* For a command whose -n means something else when it is not given. */
 #define DECODE_OPTIONS_BUT_LENGTH(args, settings) \
     DECODE_TEXT_OPTIONS(args, settings), \
-    OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P", \
+    OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P|jakiro-star", \
                "keep of a draft what this rule says"), \
     OPT_GROUP("Budgets"), \
     OPT_STRING('B', "budget", args, settings.budget, "B,...|rank|auto[:kl=X,every=N,check=0]", \

@@ -5,7 +5,7 @@
 #include "common/base/mem.h"
 
 const struct acceptance_class *const acceptance_classes[] = {
-    &acceptance_coupled, &acceptance_rejection, &acceptance_typical, NULL,
+    &acceptance_coupled, &acceptance_rejection, &acceptance_typical, &acceptance_jakiro_star, NULL,
 };
 
 enum { RULES = sizeof acceptance_classes / sizeof *acceptance_classes - 1 };

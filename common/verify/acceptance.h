@@ -4,6 +4,7 @@
  *     coupled     the target chooses as if it decoded alone; the draft is followed as far as it guessed that
  *     rejection   tokens are kept at random so that the text is distributed as the target's (kernels/plain/reject.h)
  *     typical     likely tokens are kept: faster, another text (kernels/plain/typical.h)
+ *     jakiro-star    as the program of Jakiro* keeps them: another text (kernels/plain/branches.h)
  *
  * A rule looks at the draft, the target's logits and the settings of sampling, and at nothing else: the draw names the prompt
  * and the position, so the result is the same on any number of threads and in any order of prompts. At temperature 0 all
@@ -42,13 +43,15 @@ struct acceptance_class {
     bool same_text;                     /* byte for byte what decoding without a draft gives */
     bool same_distribution;             /* distributed as that is */
     bool wants_proposals;               /* reads draft->proposal; others take a draft without */
+    bool wants_branches;                /* reads there what kernels/plain/branches.h writes down; a draft has nothing else */
     int (*open)(struct acceptance *acceptance, struct spec *spec, struct err *err);        /* NULL: no settings */
     /* As reject_walk: the number of accepted nodes, or -n when the logits for the n-th token after the root are bad. */
     int (*accept)(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                   const struct sample_draw *draw, int32_t *path, int32_t *emitted);
 };
 
-extern const struct acceptance_class acceptance_coupled, acceptance_rejection, acceptance_typical;
+extern const struct acceptance_class acceptance_coupled, acceptance_rejection, acceptance_typical,
+                                     acceptance_jakiro_star;
 
 /* All rules, NULL after the last; the first is the default. */
 extern const struct acceptance_class *const acceptance_classes[];

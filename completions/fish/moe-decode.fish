@@ -35,7 +35,7 @@ complete -c moe-decode -s d -l draft -x -a 'none ngram ngram: pld pld: suffix: l
 complete -c moe-decode -s K -l draft-length -x -a 'auto' -d 'draft up to N tokens one after another; 4, or as deep as the tree, if not given; `auto\': as they pay'
 complete -c moe-decode -l tree -x -a 'chain static: dynamic: own:' -d 'draft in this shape'
 complete -c moe-decode -l policy -x -a 'static cascade cascade-cost tiers table off oracle: vertical horizontal cs-drafting tr dytc dytc-verify' -d 'let this decide how much to draft'
-complete -c moe-decode -l accept -x -a 'coupled rejection typical:' -d 'keep of a draft what this rule says'
+complete -c moe-decode -l accept -x -a 'coupled rejection typical: jakiro-star' -d 'keep of a draft what this rule says'
 complete -c moe-decode -s B -l budget -x -a 'rank auto auto:' -d 'let a forward load at most B experts a layer, as many as the ranking says, or as few as keep the text close'
 complete -c moe-decode -l rank -r -F -a 'router path oracle oracle:' -d 'keep the experts that the rank stream FILE puts first, or by `router\', `path\' or `oracle\''
 complete -c moe-decode -l budget-phase -x -a 'decode verify draft' -d 'hold the budget in these forwards; decode if not given'

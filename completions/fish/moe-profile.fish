@@ -24,7 +24,7 @@ complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -s d 
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -s K -l draft-length -x -a 'auto' -d 'draft up to N tokens one after another; 4, or as deep as the tree, if not given; `auto\': as they pay'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l tree -x -a 'chain static: dynamic: own:' -d 'draft in this shape'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l policy -x -a 'static cascade cascade-cost tiers table off oracle: vertical horizontal cs-drafting tr dytc dytc-verify' -d 'let this decide how much to draft'
-complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l accept -x -a 'coupled rejection typical:' -d 'keep of a draft what this rule says'
+complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l accept -x -a 'coupled rejection typical: jakiro-star' -d 'keep of a draft what this rule says'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -s B -l budget -x -a 'rank auto auto:' -d 'let a forward load at most B experts a layer, as many as the ranking says, or as few as keep the text close'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l rank -r -F -a 'router path oracle oracle:' -d 'keep the experts that the rank stream FILE puts first, or by `router\', `path\' or `oracle\''
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l budget-phase -x -a 'decode verify draft' -d 'hold the budget in these forwards; decode if not given'

@@ -65,6 +65,14 @@ counted() {
         moe-view --json --type eval text.moes | jq -e '.tokens > .iterations and .iterations >= .tree_iterations and .by == "answers"'
         moe-view --json --type eval decoding.moes | jq -e '.acceptance == .begun and .by == "decoding"'
     done
+    # of these heads one can be decoded with as it was published, which says what it is
+    star="-m pocket.moe -n 8 -d head:file=jakiro_star.moe --accept jakiro-star"
+    moe-decode -v $star --temperature 1 --tree static:width=2,depth=2 --stream star.moes asked.jsonl > texts 2> said
+    grep -qx 'moe-decode: not lossless: jakiro-star acceptance' said
+    moe-view --json star.moes | head -n 1 | jq -e '.labels["not lossless"] == "jakiro-star acceptance"'
+    cmp <(moe-decode -q $star asked.jsonl) <(moe-decode -q -m pocket.moe -n 8 asked.jsonl)
+    run -2 moe-decode -q -m pocket.moe -d head:file=eagle1.moe --accept jakiro-star --temperature 1 asked.jsonl
+    [[ "$output" == *"the head is of the kind eagle1"* ]]
 }
 
 @test "texts, a stream of them and a pipe give the same record" {
