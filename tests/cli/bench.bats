@@ -23,11 +23,13 @@ setup_file() {
      "reconstruction": true}
   ],
   "options": {"max-tokens": 24},
-  "repetitions": 2, "limits": {"prompts-per-task": 2}, "measure-seconds": 0.05,
+  "repetitions": 2, "limits": {"prompts-per-task": 2}, "measure-seconds": 0,
   "gate": [{"setting": "K4", "task": "math", "figure": "identical", "least": 4}]
 }
 SUITE
-    moe-bench run -q suite.json -o bench.moes
+    # Measuring fills half a gigabyte, twice a run: here only.
+    sed 's/"measure-seconds": 0/&.02/' suite.json > measured.json
+    moe-bench run -q measured.json -o bench.moes
 }
 
 setup() { cd "$WORK"; }
@@ -91,7 +93,7 @@ rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
 {
   "model": "pocket.moe", "prompts": "prompts.jsonl", "options": {"max-tokens": 24, "temperature": 1.3, "seed": 3},
   "settings": [{"name": "none"}, {"name": "K4", "draft": "ngram", "draft-length": 4}],
-  "repetitions": 3, "draws": "fresh", "measure-seconds": 0.01
+  "repetitions": 3, "draws": "fresh", "measure-seconds": 0
 }
 SUITE
     moe-bench run -q fresh.json -o fresh.moes
@@ -326,7 +328,7 @@ PY
 }
 
 @test "the order of prompts and runs does not change a text" {
-    sed -e 's/"repetitions": 2/"repetitions": 1, "order": "random"/; s/"measure-seconds": 0.05/"measure-seconds": 0/' \
+    sed -e 's/"repetitions": 2/"repetitions": 1, "order": "random"/' \
         -e 's/"max-tokens": 24/"max-tokens": 24, "temperature": 1, "seed": 7/' suite.json > random.json
     sed 's/"order": "random"/"order": "blocked"/' random.json > blocked.json
     moe-bench run -q random.json -o random.moes
@@ -418,7 +420,7 @@ grown() {
 @test "a run that was ended goes on where it was" {
     cat > long.json <<SUITE
 {"model": "pocket.moe", "prompts": "$MOE_MODELS/pocket/heldout.jsonl", "options": {"max-tokens": 40}, "repetitions": 2,
- "settings": [{"name": "none"}, {"name": "K4", "draft": "ngram", "draft-length": 4}], "limits": {"prompts-per-task": 6}, "measure-seconds": 0.02}
+ "settings": [{"name": "none"}, {"name": "K4", "draft": "ngram", "draft-length": 4}], "limits": {"prompts-per-task": 6}, "measure-seconds": 0}
 SUITE
     rm -f long.moes*
     moe-bench run -q long.json -o long.moes &
@@ -556,24 +558,4 @@ refused() {
     run moe-bench report interrupted.moes.part
     assert_trouble moe-bench
     [ ! -e x.moes.part ]
-}
-
-@test "the page's examples run" {
-    awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next } /^\.Ed/ { code = 0 }
-         inside && code && /^moe-/' "$BATS_TEST_DIRNAME/../../man/moe-bench.1" > examples.sh
-    [ "$(wc -l < examples.sh)" = 12 ]
-    awk '/^\.Pa same\.json/ { here = 1 } here && /^\.Ed/ { exit } here && code { print } here && /^\.Bd/ { code = 1 }' \
-        "$BATS_TEST_DIRNAME/../../man/moe-bench.1" > same.json
-    bash -e -o pipefail examples.sh > /dev/null
-}
-
-@test "the overview's pipelines run" {
-    mkdir overview
-    cd overview
-    ln -s "$MOE_MODELS/pocket/model" olmoe
-    ln -s ../calib.jsonl ../prompts.jsonl .
-    awk '/^\.Bd/ { code = 1; next } /^\.Ed/ { code = 0 } code' "$BATS_TEST_DIRNAME/../../man/moe.7" > pipelines.sh
-    [ "$(grep -c '^moe-' pipelines.sh)" = 5 ]
-    bash -e -o pipefail pipelines.sh > out
-    grep -q '^all ' out
 }

@@ -368,17 +368,3 @@ JQ
     ended=${PIPESTATUS[0]}
     [ "$ended" -eq 0 ] || [ "$ended" -eq 141 ]
 }
-
-@test "the examples of the man page run" {
-    mkdir examples
-    cd examples
-    ln -s ../pocket.moe .
-    head -n 6 "$MOE_MODELS/pocket/calib.jsonl" > calib.jsonl
-    head -n 2 "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
-    awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next }
-         /^\.Ed/ { if (code) print "##"; code = 0 } code' "$top/man/moe-coact.1" | sed 's/\\e/\\/g; s/\\-/-/g' > examples.txt
-    [ "$(grep -c '^##' examples.txt)" = 8 ]
-    sed 's/^##$//' examples.txt > examples.sh
-    bash -e -o pipefail examples.sh > printed
-    [ -s printed ]
-}

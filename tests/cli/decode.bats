@@ -410,11 +410,3 @@ WRONG
     wait $pid || [ $? = 143 ]
     [ -z "$(ls interrupted | grep -v '^x\.\(moes\|txt\)$')" ]
 }
-
-@test "the examples of the man page run" {
-    awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next }
-         /^\.Ed/ { if (code) print "##"; code = 0 } code' "$top/man/moe-decode.1" | sed 's/\\e/\\/g; s/\\-/-/g' > examples.txt
-    [ "$(grep -c '^##' examples.txt)" = 6 ]
-    sed 's/^##$//' examples.txt > examples.sh
-    bash -e examples.sh
-}

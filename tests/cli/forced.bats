@@ -55,7 +55,7 @@ without_last() { jq -s -c 'group_by(.[0]) | map(.[:-1]) | .[]'; }
 
 @test "forced answers are not graded, and say what they are in reports" {
     jq -c '. + {answer: "1", task: "math"}' ids.jsonl > graded.jsonl
-    echo '{"model": "random.moe", "prompts": "graded.jsonl", "options": {"max-tokens": 12}, "measure-seconds": 0.01, "settings":
+    echo '{"model": "random.moe", "prompts": "graded.jsonl", "options": {"max-tokens": 12}, "measure-seconds": 0, "settings":
           [{"name": "free"}, {"name": "forced", "force-routes": "rec.moes", "force-accept": "rec.moes", "draft-length": 4}]}' > s.json
     moe-bench run -q s.json -o s.moes
     [ "$(moe-bench report --json s.moes | jq -r 'select(.type == "row" and .setting == "forced") | .graded')" = 0 ]

@@ -227,20 +227,6 @@ digest() {
     [ ! -s said ] || [[ $(head -n 1 table) =~ ^[0-9]+" texts, " ]]
 }
 
-@test "the examples of the man page run" {
-    mkdir examples
-    cd examples
-    ln -s ../pocket.moe .
-    head -n 6 "$MOE_MODELS/pocket/calib.jsonl" > calib.jsonl
-    head -n 2 "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
-    awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next }
-         /^\.Ed/ { if (code) print "##"; code = 0 } code' "$top/man/moe-profile.1" | sed 's/\\e/\\/g; s/\\-/-/g' > examples.txt
-    [ "$(grep -c '^##' examples.txt)" = 6 ]
-    sed 's/^##$//' examples.txt > examples.sh
-    bash -e -o pipefail examples.sh > printed
-    [ -s printed ]
-}
-
 @test "of a model without experts logits and hidden states are recorded, and routes refused" {
     moe-convert -q "$MOE_MODELS/pocket/draft" -o dense.moe
     for words in logits hidden route,logits,hidden; do

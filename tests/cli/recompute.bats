@@ -58,7 +58,7 @@ SUITE
 @test "temperature 1 with fresh draws, three repetitions, acceptance by rejection" {
     suite draws.moes <<'SUITE'
 { "model": "pocket.moe", "prompts": "prompts.jsonl", "options": {"max-tokens": 16, "temperature": 1, "seed": 5},
-  "measure-seconds": 0.02, "repetitions": 3, "draws": "fresh",
+  "measure-seconds": 0, "repetitions": 3, "draws": "fresh",
   "settings": [
     {"name": "none"}, {"name": "ngram", "draft": "ngram", "draft-length": 4, "overlap": true},
     {"name": "rejection", "draft": "model:file=draft.moe", "draft-length": 3, "accept": "rejection"},
@@ -75,7 +75,7 @@ SUITE
     moe-view --json rec.moes | jq -c 'select(.type == "begin") | {id, task, tokens: .prompt}' > ids.jsonl
     moe-convert synthetic -q --like "$MOE_MODELS/pocket/model/config.json" --dtype f32 --seed 4 -o random.moe
     suite forced.moes <<'SUITE'
-{ "model": "random.moe", "prompts": "ids.jsonl", "options": {"max-tokens": 12}, "measure-seconds": 0.01, "settings": [
+{ "model": "random.moe", "prompts": "ids.jsonl", "options": {"max-tokens": 12}, "measure-seconds": 0, "settings": [
     {"name": "free"},
     {"name": "forced", "force-routes": "rec.moes", "force-accept": "rec.moes", "draft-length": 4},
     {"name": "forced 0", "force-routes": "rec.moes", "force-accept": "rec.moes", "draft-length": 0}
