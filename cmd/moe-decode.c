@@ -373,7 +373,7 @@ static int open_model(struct run *run, struct err *err)
     int rc = budget_open(&run->budget, &options_of_budget, &model, &note, err);
     console_notes(run->console, &note);
     text_free(&note);
-    if (rc || decode_lossless_label(&args->settings, run->budget, &run->departure, &run->why, err))
+    if (rc || decode_lossless_label(&args->settings, run->budget, &args->session.caching, &run->departure, &run->why, err))
         return -1;
     if (run->departure && (run->console->verbose || isatty(STDERR_FILENO)))
         console_note(run->console, "%s: %s", run->departure, run->why.data);

@@ -79,7 +79,7 @@ static int open_writer(struct writer **out, const struct session *session, const
     struct header header = {0};
     struct text why = {0};
     const char *key = NULL;
-    int rc = decode_lossless_label(&args->settings, budget, &key, &why, err) ||
+    int rc = decode_lossless_label(&args->settings, budget, &session->caching, &key, &why, err) ||
              session_header(session, STREAM_ROUTE, console, args->settings.seed, &header, err) ||
              (budget && budget->source.kind == STREAM_RANK && header_derive(&header, &budget->source, err)) ||
              (key && header_label(&header, key, why.data, err)) ||

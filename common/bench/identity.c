@@ -109,12 +109,12 @@ static int find_reference(const struct run *run, const struct ready_setting *rea
 }
 
 /* Why the text of a setting may differ from its reference's; *out stays NULL when it must not. */
-static int find_apart(char **out, const struct ready_setting *ready, struct err *err)
+static int find_apart(char **out, const struct ready_setting *ready, const struct caching_options *caching, struct err *err)
 {
     struct text text = {0}, why = {0};
     const char *key;
     int rc = -1;
-    if (decode_lossless_label(&ready->settings, ready->budget, &key, &why, err))
+    if (decode_lossless_label(&ready->settings, ready->budget, caching, &key, &why, err))
         goto done;
     if (key && (text_printf(&text, err, "%s: %s", key, why.data) || !(*out = mem_string(text.data, err))))
         goto done;
@@ -144,7 +144,8 @@ static int prepare(struct run *run, struct err *err)
     for (int i = 0; i < suite->setting_count; i++) {
         struct identity_row *row = &run->identity->rows[i];
         row->setting = i;
-        if ((row->reference = find_reference(run, ready, i, err)) < 0 || find_apart(&row->apart, &ready[i], err))
+        if ((row->reference = find_reference(run, ready, i, err)) < 0 ||
+            find_apart(&row->apart, &ready[i], &run->setup->session.caching, err))
             goto done;
         compared += row->reference != i && (setup->strict || !row->apart);
     }

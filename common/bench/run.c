@@ -79,7 +79,8 @@ static int put_settings(struct bench *bench, struct err *err)
                                        .draws = suite_draw_words[bench->suite->draws]};
         int rc = options ? text_puts(&label, model->label, err) : err_memory(err);
         if (!rc)
-            rc = decode_lossless_label(&bench->ready[i].settings, bench->ready[i].budget, &key, &why, err);
+            rc = decode_lossless_label(&bench->ready[i].settings, bench->ready[i].budget, &model->session->caching, &key,
+                                       &why, err);
         if (!rc && key)
             rc = text_printf(&label, err, "%s%s: %s", label.length ? "; " : "", key, why.data);
         record.label = label.length ? label.data : NULL;

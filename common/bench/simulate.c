@@ -201,18 +201,8 @@ static double by_layers(struct run *r, int layer, int count)
 
 static void balance(struct run *r, int layer, int count)
 {
-    const struct utility_expert *state = r->states + layer * r->routes->experts;
-    int32_t fetches[BALANCE_LEVELS + 1] = {0};
-    int cold = 0;
-    for (int e = 0; e < r->routes->experts; e++)
-        if (state[e].level && cache_find(r->cache, layer, e) < 0)
-            fetches[state[e].level]++;
-    for (int tau = r->K - 1; tau >= 1; tau--)
-        fetches[tau] += fetches[tau + 1];
-    for (int slot = 0; slot < r->slots; slot++) {
-        int key = cache_key(r->cache, slot);
-        cold += key < 0 || !r->states[key].level;
-    }
+    int32_t fetches[BALANCE_LEVELS + 1];
+    const int cold = balance_look(r->cache, r->states, r->K, layer, r->routes->experts, r->slots, fetches);
     const struct balance b = {
         .K = r->K, .draft_length = r->machine->draft_length, .top_k = r->routes->top_k, .distinct = count,
         .cpu_unit = r->pairs ? r->pair_s / r->pairs : r->machine->slow.expert_s,

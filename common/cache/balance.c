@@ -2,6 +2,27 @@
 
 #include <math.h>
 
+#include "common/cache/utility.h"
+
+int balance_look(const struct cache *cache, const struct utility_expert *states, int K, int layer, int experts, int slots,
+                 int32_t *fetches)
+{
+    const struct utility_expert *state = states + (size_t)layer * (size_t)experts;
+    int cold = 0;
+    for (int tau = 0; tau <= K; tau++)
+        fetches[tau] = 0;
+    for (int e = 0; e < experts; e++)
+        if (state[e].level && cache_find(cache, layer, e) < 0)
+            fetches[state[e].level]++;
+    for (int tau = K - 1; tau >= 1; tau--)
+        fetches[tau] += fetches[tau + 1];
+    for (int slot = 0; slot < slots; slot++) {
+        int key = cache_key(cache, slot);
+        cold += key < 0 || !states[key].level;
+    }
+    return cold;
+}
+
 void balance_learn(struct balance_shares *shares, int K, const int32_t *expert, const int32_t *tokens, int count,
                    const int32_t *level, int stride)
 {

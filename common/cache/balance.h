@@ -17,6 +17,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct cache;
+struct utility_expert;
+
 enum { BALANCE_LEVELS = 64 };           /* K is at most that */
 
 /* Of one layer: sums over steps, for each tau 1 .. K. */
@@ -41,6 +44,11 @@ struct balance {
  * layer], `stride` bytes apart. */
 void balance_learn(struct balance_shares *shares, int K, const int32_t *expert, const int32_t *tokens, int count,
                    const int32_t *level, int stride);
+
+/* What a tau would have fetched of a layer, fetches[K + 1]: experts of at least that level that are not resident. And slots
+ * that can be given to others: nobody is there, or an expert of level 0. states: [layers * experts] of the cache's policy. */
+int balance_look(const struct cache *cache, const struct utility_expert *states, int K, int layer, int experts, int slots,
+                 int32_t *fetches);
 
 double balance_cpu(const struct balance *balance, int tau);
 double balance_gpu(const struct balance *balance, int tau);

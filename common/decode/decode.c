@@ -72,14 +72,21 @@ static bool drafts_are_forced(const struct decode_settings *settings)
     return forced;
 }
 
-int decode_lossless_label(const struct decode_settings *settings, const struct budget *budget, const char **key,
-                          struct text *why,
-                     struct err *err)
+int decode_lossless_label(const struct decode_settings *settings, const struct budget *budget,
+                          const struct caching_options *caching, const char **key, struct text *why, struct err *err)
 {
     const struct acceptance_setup setup = {.vocab = 1, .nodes = 1};
     struct acceptance *acceptance = NULL;
-    bool lossy = budget && !budget->lossless, drawn = settings->temperature > 0;
-    int rc = lossy ? text_puts(why, budget->label, err) : 0;
+    struct split_rule split;
+    if (caching_split(&split, caching, err))
+        return -1;
+    const bool by_budget = budget && !budget->lossless, by_split = !split_rule_is_lossless(&split);
+    bool lossy = by_budget || by_split, drawn = settings->temperature > 0;
+    int rc = by_budget ? text_puts(why, budget->label, err) : 0;
+    if (!rc && by_split)
+        rc = text_printf(why, err, "%s%s split of experts", by_budget ? ", " : "", split_rule_name(&split));
+    if (rc)
+        return -1;
     if (acceptance_open(&acceptance, settings->accept, &setup, err))
         return err_at(err, "--accept");
     const struct acceptance_class *class = acceptance->class;

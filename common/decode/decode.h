@@ -81,6 +81,7 @@ struct decode_iteration {
     struct store_facts stored;
     struct values cache;                /* what their policy's decisions rest on */
     const struct utility_expert *utility;       /* [moe_layers * experts] its states; NULL: it has none */
+    const struct second_facts *split;   /* what two processors did; NULL: there is one */
     int restored;                       /* emitted tokens that were chosen without a budget, so that its bound holds */
     bool ends;                          /* the text is at its end */
     struct values policy;               /* what the policy went by */
@@ -127,8 +128,8 @@ int decode_rows(const struct decode_settings *settings, bool whole, int *rows, s
 /* What streams and notes must say when these settings give another text than the model's own: *key is "not lossless",
  * or "not the same text" when only the distribution is kept, or "forced" when routes or text are not the model's at all, *why
  * (appended to) by what. *key is NULL: nothing. */
-int decode_lossless_label(const struct decode_settings *settings, const struct budget *budget, const char **key,
-                          struct text *why, struct err *err);
+int decode_lossless_label(const struct decode_settings *settings, const struct budget *budget,
+                          const struct caching_options *caching, const char **key, struct text *why, struct err *err);
 
 int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct err *err);
 void decoder_close(struct decoder **decoder);

@@ -18,6 +18,7 @@
 #include "common/decode/forced.h"
 #include "common/decode/grow.h"
 #include "common/decode/internal.h"
+#include "common/engine/second.h"
 
 int decoder_append(struct decoder *decoder, const int32_t *token, int count, struct err *err)
 {
@@ -285,6 +286,7 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
         .drafters = decoder->drafters.count, .share = decoder->share, .token = decoder->token,
         .parent = decoder->parent, .kept = decoder->kept, .path = decoder->path, .emitted = decoder->emitted, .flips = -1};
     const struct expert_source *source = engine_config(decoder->setup.engine)->experts;
+    struct second *second = engine_config(decoder->setup.engine)->second;
     struct store_facts before = {0}, after = {0};
     double start = clock_seconds(), drafted, verified, chosen, checked, accepted, end;
     iteration.caches = expert_source_facts(source, &before);
@@ -310,6 +312,10 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
     iteration.stored = store_facts_since(&after, &before);
     iteration.utility = expert_source_utility(source);
     expert_source_state(source, &iteration.cache);
+    if (second) {
+        second_drafted(second, drafted - start, iteration.drafted);
+        iteration.split = second_facts(second);
+    }
     iteration.end_us = 1e6 * (end - decoder->began);
     iteration.draft_us = 1e6 * (drafted - start);
     iteration.verify_us = 1e6 * (verified - drafted);

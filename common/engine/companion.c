@@ -62,6 +62,7 @@ static int open_parts(struct companion *companion, const char *file, struct engi
         engine->model = companion->model;
         engine->experts = companion->experts;
         engine->max_positions = 0;
+        engine->second = NULL;
     }
     if (engine_open(&companion->engine, engine, err))
         return file ? err_at(err, "%s", file) : -1;

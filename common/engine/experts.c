@@ -2,6 +2,7 @@
  * allows) and the shared experts beside them. */
 #include "common/engine/internal.h"
 #include "common/engine/pieces.h"
+#include "common/engine/second.h"
 
 /* A sparsemixer needs them beside the scores; others have the scores in their place. */
 static struct buffer router_logits(const struct layer *at)
@@ -88,13 +89,18 @@ static struct expert_ffn_args expert_args(const struct layer *at)
         .inner_width = shape->expert_inner};
 }
 
-/* x += what the experts make of it: with several pieces when all have run, for a row's experts are added in one order. */
+/* x += what the experts make of it: with several pieces, or two processors, when all have run, for a row's experts are added in
+ * one order. */
 static int run_experts(const struct layer *at, struct err *err)
 {
     struct expert_ffn_args args = expert_args(at);
     struct pieces pieces;
-    if (ahead_look(at, err) || pieces_begin(&pieces, at, at->routing.expert, NULL, at->rows->rows * at->routing.top_k, err))
+    if (ahead_look(at, err) ||
+        pieces_begin(&pieces, at, at->routing.expert, NULL, at->rows->rows * at->routing.top_k, at->second, err))
         return -1;
+    const bool two = pieces.all > pieces.wanted.count;
+    if (two)
+        args.partial = second_partial(at->second);
     while (pieces_left(&pieces)) {
         if (pieces_next(&pieces, err))
             return -1;
@@ -104,7 +110,11 @@ static int run_experts(const struct layer *at, struct err *err)
         at->space->ops->expert_ffn(at->space->queue, &args);
         pieces_release(&pieces);
     }
+    if (pieces_end(&pieces, err) || (two && second_finish(at->second, at, at->space->partial, err)))
+        return -1;
     args.expert = at->routing.expert;
+    args.partial = at->space->partial;
+    args.apart |= two;
     if (args.apart)
         at->space->ops->expert_sum(at->space->queue, &args);
     return 0;

@@ -3,6 +3,7 @@
 
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
+#include "common/engine/second.h"
 
 static const struct forward_part *part_of(const struct pass *pass)
 {
@@ -111,6 +112,8 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
     at.routing = routing_at(pass, moe);
     if (engine->setup.forecast_to != at.experts.source || batch->part)
         at.forecast_to = engine->setup.forecast_to;
+    if (at.experts.source == engine->setup.experts && engine->setup.second && second_splits(engine->setup.second))
+        at.second = engine->setup.second;
     if (engine->setup.look_ahead && !batch->part && !at.experts.source->class->fixed)
         at.next = next_layer(pass, n);
     at.plan = batch->plan;
@@ -287,6 +290,16 @@ static int check_part(const struct pass *pass, struct err *err)
 /* What a forward is a part of. */
 enum occasion { VERIFICATION, PROMPT, PROMPT_SLAB };
 
+static void begin_experts(const struct pass *pass, enum occasion occasion)
+{
+    const struct engine_setup *setup = &pass->engine->setup;
+    const enum expert_forward forward = occasion != VERIFICATION ? EXPERTS_PROMPT
+                                      : pass->batch->part ? EXPERTS_DRAFT : EXPERTS_VERIFY;
+    expert_source_begin(setup->experts, pass->rows, forward, occasion != VERIFICATION && !pass->sequence->kv.length);
+    if (setup->second)
+        second_begin(setup->second, forward);
+}
+
 static int run(struct engine *engine, struct sequence *sequence, const struct batch *batch, enum occasion occasion,
                struct forward *out, struct err *err)
 {
@@ -299,9 +312,7 @@ static int run(struct engine *engine, struct sequence *sequence, const struct ba
     for (int moe = 0; moe < engine->moe_layers; moe++)
         engine->reconstruction[moe] = 0;
     if (!batch->part || !batch->part->experts)
-        expert_source_begin(engine->setup.experts, batch->rows,
-                            occasion != VERIFICATION ? EXPERTS_PROMPT : batch->part ? EXPERTS_DRAFT : EXPERTS_VERIFY,
-                            occasion != VERIFICATION && !sequence->kv.length);
+        begin_experts(&pass, occasion);
     int rc = tree_append(&pass, err);
     pass.longest = sequence->kv.length + sequence->kv.pending;
     if (!rc && !forward_put(&pass, err) && (!stops || !resume_keep(&pass, err)) && !facts_collect(&pass, out, err))

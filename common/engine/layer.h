@@ -46,6 +46,7 @@ struct layer {
     struct buffer row_weight;            /* [rows] f32, of a plan that goes by paths */
     struct expert_source *forecast_to;   /* gets the experts that are chosen here as a forecast; NULL: none does */
     struct layer_next next;              /* whose experts are forecast to the source while this layer's are computed */
+    struct second *second;               /* computes some of the experts (second.h); NULL: the device computes all */
     const int32_t *forced;               /* [rows][top_k] in place of the router's choice; NULL: none */
     float *reconstruction;               /* set to what the plan costs (struct forward); NULL: not asked for */
 };

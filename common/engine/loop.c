@@ -20,7 +20,7 @@ struct engine_loop {
 bool engine_loops(const struct engine *engine)
 {
     const struct expert_source *experts = engine->setup.experts;
-    return device_info(engine->device)->loops && (!experts || experts->class->fixed) &&
+    return device_info(engine->device)->loops && (!experts || experts->class->fixed) && !engine->setup.second &&
         engine->shape->vocab <= CHOOSE_VOCAB_MAX;
 }
 

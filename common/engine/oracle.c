@@ -149,7 +149,7 @@ int oracle_compute(const struct layer *at, const struct apart_rows *apart, float
     space->ops->gather(space->queue, &(struct gather_args){
         .in = space->normed, .index = apart->row, .out = space->apart_in, .rows = at->rows->rows, .count = apart->count,
         .width = shape->hidden});
-    if (pieces_begin(&pieces, at, apart->expert, apart->ids, apart->count, err))
+    if (pieces_begin(&pieces, at, apart->expert, apart->ids, apart->count, NULL, err))
         return -1;
     while (pieces_left(&pieces)) {
         if (pieces_next(&pieces, err))

@@ -2,6 +2,7 @@
 
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
+#include "common/engine/second.h"
 
 static struct expert_source *source_of(const struct pieces *pieces) { return pieces->at->experts.source; }
 
@@ -22,12 +23,15 @@ int distinct_experts(const int32_t *ids, int count, int experts, int32_t *expert
 }
 
 int pieces_begin(struct pieces *pieces, const struct layer *at, struct buffer expert, const int32_t *ids, int count,
-                 struct err *err)
+                 struct second *second, struct err *err)
 {
     struct workspace *space = at->space;
-    *pieces = (struct pieces){.at = at, .wanted = {.layer = at->number}, .ids = ids, .all = expert, .count = count};
-    if (source_of(pieces)->class->fixed && !at->forecast_to)
+    *pieces = (struct pieces){.at = at, .wanted = {.layer = at->number}, .ids = ids, .all_ids = expert, .count = count,
+                              .second = second};
+    if (source_of(pieces)->class->fixed && !at->forecast_to && !second)
         return 0;
+    if (second && second_take(second, at, err))
+        return -1;
     if (!ids) {
         queue_download(space->device, space->by_slot, expert, (size_t)count * sizeof *ids);
         if (queue_wait(space->device, err))
@@ -38,8 +42,11 @@ int pieces_begin(struct pieces *pieces, const struct layer *at, struct buffer ex
     pieces->wanted.tokens = space->layer_tokens;
     pieces->wanted.count = distinct_experts(pieces->ids, count, space->shape->router.experts, space->layer_experts,
                                             space->layer_tokens);
-    pieces->begun = !pieces->wanted.count;          /* every row has lost all of its experts to a budget */
-    return 0;
+    pieces->all = pieces->wanted.count;
+    if (second && second_split(second, at, pieces->ids, &pieces->wanted, err))
+        return -1;
+    pieces->begun = !pieces->wanted.count;          /* every row has lost all of its experts to a budget, or to the host */
+    return second ? second_start(second, at, err) : 0;
 }
 
 bool pieces_left(const struct pieces *pieces)
@@ -84,7 +91,7 @@ static int tell(struct pieces *pieces, struct err *err)
         return 0;
     pieces->announced = true;
     if (at->forecast_to &&
-        expert_source_prefetch(at->forecast_to, at->number, wanted->expert, wanted->tokens, wanted->count, err))
+        expert_source_prefetch(at->forecast_to, at->number, wanted->expert, wanted->tokens, pieces->all, err))
         return -1;
     return ahead_tell(at, err);
 }
@@ -94,9 +101,9 @@ int pieces_next(struct pieces *pieces, struct err *err)
     struct expert_union *wanted = &pieces->wanted;
     if (source_of(pieces)->class->acquire(source_of(pieces), wanted, &pieces->table, err))
         return err_at(err, "layer %d", pieces->at->number);
-    pieces->whole = !wanted->done && wanted->held == wanted->count;
+    pieces->whole = !wanted->done && wanted->held == pieces->all;
     pieces->begun = true;
-    pieces->expert = pieces->all;
+    pieces->expert = pieces->all_ids;
     if (!tell(pieces, err) && (pieces->whole || !mask_others(pieces, err)))
         return 0;
     pieces_release(pieces);
@@ -104,3 +111,5 @@ int pieces_next(struct pieces *pieces, struct err *err)
 }
 
 void pieces_release(struct pieces *pieces) { source_of(pieces)->class->release(source_of(pieces), &pieces->wanted); }
+
+int pieces_end(struct pieces *pieces, struct err *err) { return pieces->all ? tell(pieces, err) : 0; }

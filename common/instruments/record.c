@@ -6,6 +6,7 @@
 #include "common/base/mem.h"
 #include "common/cache/utility_rule.h"
 #include "common/draft/drafter.h"
+#include "common/engine/second.h"
 
 static double microseconds(double seconds) { return 1e6 * seconds; }
 
@@ -105,6 +106,30 @@ static void put_cache(struct decode_iter *iter, const struct store_facts *stored
     iter->cache_scored = stored->scored;
 }
 
+static void put_split(struct decode_iter *iter, const struct second_facts *split, bool routes)
+{
+    values_text(&iter->split, "name", split_rule_name(&split->rule));
+    values_int(&iter->split, "warms_up", split->warms_up);
+    values_real(&iter->split, "pair_us", 1e6 * split->pair_s);
+    values_real(&iter->split, "expert_us", 1e6 * split->expert_s);
+    values_real(&iter->split, "copy_us", 1e6 * split->copy_s);
+    values_real(&iter->split, "draft_us", 1e6 * split->draft_s);
+    iter->split_host_us = microseconds(split->host_s);
+    iter->split_wait_us = microseconds(split->wait_s);
+    iter->split_tau = split->tau;
+    iter->split_device_experts = split->device_experts;
+    iter->split_host_experts = split->host_experts;
+    iter->split_device_pairs = split->device_pairs;
+    iter->split_host_pairs = split->host_pairs;
+    if (!routes || !split->fetches)
+        return;
+    iter->split_levels = split->K + 1;
+    iter->split_fetches = split->fetches;
+    iter->split_cold = split->cold;
+    iter->split_host_share = split->cold_share;
+    iter->split_device_share = split->hot_share;
+}
+
 /* The states of Algorithm 1 as arrays in `room`, which the caller frees. */
 static int put_utility(struct decode_iter *iter, const struct decode_iteration *iteration, void **room, struct err *err)
 {
@@ -142,6 +167,7 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         .restored = iteration->restored ? iteration->restored : -1,
         .cache_hits = -1, .cache_misses = -1, .cache_read_bytes = -1, .cache_prefetched_bytes = -1, .cache_wasted_bytes = -1,
         .cache_named = -1, .cache_right = -1, .cache_scored = -1, .cache_stall_us = NAN, .cache = iteration->cache,
+        .split_host_us = NAN, .split_wait_us = NAN, .split_levels = -1,
         .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
         .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,
         .riders = iteration->riders ? iteration->riders : -1, .drafters = -1,
@@ -150,6 +176,8 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
     void *states = NULL;
     if (iteration->caches)
         put_cache(&iter, &iteration->stored);
+    if (iteration->split)
+        put_split(&iter, iteration->split, recorder->routes);
     if (iteration->drafters > 1)
         put_drafters(&iter, iteration, &room);
     for (int layer = 0; layer < forward->moe_layers; layer++) {

@@ -38,6 +38,11 @@ int caching_prefetching(struct prefetching *out, const struct caching_options *o
     return 0;
 }
 
+int caching_split(struct split_rule *out, const struct caching_options *options, struct err *err)
+{
+    return split_rule_read(out, options->split ? options->split : "none", err) ? err_at(err, "--split") : 0;
+}
+
 const char *caching_policy(const struct caching_options *options)
 {
     return options->policy ? options->policy : options->hot_set ? "hot" : NULL;

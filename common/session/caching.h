@@ -1,5 +1,5 @@
-/* What --cache-experts, --cache-policy, --hot-set and --prefetch say: how many experts have slots, which ones stay there, and
- * what is read early. */
+/* What --cache-experts, --cache-policy, --hot-set, --prefetch and --split say: how many experts have slots, which ones stay
+ * there, what is read early, and which are computed by a second processor. */
 #ifndef MOE_SESSION_CACHING_H
 #define MOE_SESSION_CACHING_H
 
@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/cache/split.h"
 #include "common/cli/opt.h"
 #include "common/cli/spec.h"
 #include "common/model/model.h"
@@ -27,6 +28,7 @@ struct caching_options {
     const char *policy;                 /* NULL: lru, or hot with a hot set */
     const char *hot_set;                /* file, read at the start and written at the end; NULL: none */
     const char *prefetch;               /* NULL: none */
+    const char *split;                  /* NULL: the device computes all experts */
 };
 
 #define CACHING_OPTIONS(args, caching) \
@@ -36,7 +38,9 @@ struct caching_options {
                "let this policy choose which experts stay"), \
     OPT_STRING(0, "prefetch", args, caching.prefetch, \
                "none|draft|forced|next-layer|popular|last|table:file=FILE|utility[,max=N]", \
-               "read experts before they are wanted, by this")
+               "read experts before they are wanted, by this"), \
+    OPT_STRING(0, "split", args, caching.split, "none|static[:share=N]|resident|level[:tau=N]|balance[:warm-up=N]", \
+               "let the host's processor compute some of the experts while the device computes the others")
 
 /* For a command whose runs go on where earlier ones ended. */
 #define CACHING_OPTION_HOT_SET(args, caching) \
@@ -45,6 +49,9 @@ struct caching_options {
 
 /* The policy with its settings; NULL: lru. */
 const char *caching_policy(const struct caching_options *options);
+
+/* *out is of SPLIT_NONE where nobody splits them. */
+int caching_split(struct split_rule *out, const struct caching_options *options, struct err *err);
 
 int caching_prefetching(struct prefetching *out, const struct caching_options *options, struct err *err);
 void prefetching_free(struct prefetching *prefetching);

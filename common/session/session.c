@@ -5,6 +5,7 @@
 
 #include "common/base/mem.h"
 #include "common/base/version.h"
+#include "common/engine/second.h"
 #include "common/session/cache_pins.h"
 
 const char *const session_cache_words[] = {[CACHE_F32] = "f32", [CACHE_F16] = "f16", [CACHE_BF16] = "bf16", NULL};
@@ -75,6 +76,18 @@ static int open_experts(struct session *session, const struct session_options *o
     return rc;
 }
 
+/* The host's processor beside the device's, if experts are split between the two. */
+static int open_second(struct session *session, const struct session_options *options, struct err *err)
+{
+    struct second_setup setup = {
+        .model = session->model, .device = session->device, .experts = session->experts,
+        .draft_length = options->draft_length ? options->draft_length : 8,
+        .host = {.threads = options->threads, .isa = options->isa, .pin = options->pin}};
+    if (caching_split(&setup.rule, &options->caching, err))
+        return -1;
+    return setup.rule.kind != SPLIT_NONE ? second_open(&session->second, &setup, err) : 0;
+}
+
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err)
 {
     const struct device_setup device = {options->device ? options->device : "auto", options->threads, options->isa,
@@ -95,10 +108,12 @@ int session_open(struct session **out, const struct session_options *options, in
         err_at(err, "%s", options->model);
         goto failed;
     }
-    if (device_open(&session->device, &device, err) || open_experts(session, options, err))
+    if (device_open(&session->device, &device, err) || open_experts(session, options, err) ||
+        open_second(session, options, err))
         goto failed;
     const struct engine_setup engine = {
-        .model = session->model, .device = session->device, .experts = session->experts, .max_positions = options->context,
+        .model = session->model, .device = session->device, .experts = session->experts, .second = session->second,
+        .max_positions = options->context,
         .cache = (enum cache_format)options->cache,
         .forecast_to = prefetching.kind == PREFETCH_DRAFT ? session->experts : NULL,
         .look_ahead = prefetching.kind == PREFETCH_NEXT_LAYER,
@@ -123,6 +138,7 @@ void session_close(struct session **session)
     if (!s)
         return;
     engine_close(&s->engine);
+    second_close(&s->second);
     expert_source_close(&s->experts);
     device_close(&s->device);
     template_free(&s->chat);
@@ -139,6 +155,8 @@ void session_print(const struct session *session, const struct console *console)
     console_notes(console, &session->notes);
     if (info->no_slabs[0])
         console_note(console, "%s", info->no_slabs);
+    if (session->second)
+        console_note(console, "%s", second_label(session->second));
     if (console->verbose && expert_source_way(session->experts))
         console_note(console, "experts are read by %s", expert_source_way(session->experts));
 }
@@ -193,7 +211,8 @@ int session_header(const struct session *session, enum stream_kind kind, const s
         header_set_dtype(&header, identity->dtype, err) ||
         header_set_device(&header, device_info(session->device)->name, err) ||
         (identity->synthetic && header_label(&header, "synthetic", "random weights", err)) ||
-        (identity->inflated_from && header_label(&header, "inflated", inflated, err))) {
+        (identity->inflated_from && header_label(&header, "inflated", inflated, err)) ||
+        (session->second && header_label(&header, "two processors", second_label(session->second), err))) {
         header_free(&header);
         return -1;
     }

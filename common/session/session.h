@@ -73,6 +73,7 @@ struct session {
     struct model *model;
     struct device *device;
     struct expert_source *experts;      /* NULL: a dense model */
+    struct second *second;              /* NULL: the device computes all experts */
     struct engine *engine;
     struct tokenizer *tokenizer;        /* NULL: the model has none; prompts and answers are ids */
     struct template *chat;              /* NULL: none, or it cannot be used, for the reason that chat_fault has */

@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/cache/balance.h"
 #include "common/cache/utility.h"
 #include "common/store/expert_source.h"
 #include "common/store/reads.h"
@@ -464,6 +465,39 @@ const struct utility_expert *expert_source_utility(const struct expert_source *s
 {
     int K;
     return source && source->class == &cached_class ? cache_utility_states(((const struct cached *)source)->cache, &K) : NULL;
+}
+
+const struct utility_expert *expert_source_levels(const struct expert_source *source, int layer, int *K)
+{
+    const struct cached *cached = (const struct cached *)source;
+    const struct utility_expert *all = source->class == &cached_class ? cache_utility_states(cached->cache, K) : NULL;
+    return all ? all + (size_t)cached->number[layer] * (size_t)cached->experts : NULL;
+}
+
+int expert_source_look(const struct expert_source *source, int layer, int32_t *fetches)
+{
+    const struct cached *cached = (const struct cached *)source;
+    int K;
+    const struct utility_expert *all = cache_utility_states(cached->cache, &K);
+    return balance_look(cached->cache, all, K, cached->number[layer], cached->experts, cached->slots, fetches);
+}
+
+void expert_source_threshold(struct expert_source *source, int tau)
+{
+    if (source->class == &cached_class)
+        cache_threshold(cached_of(source)->cache, tau);
+}
+
+int64_t expert_source_slots(const struct expert_source *source, int64_t all)
+{
+    return source->class == &cached_class ? ((const struct cached *)source)->slots : all;
+}
+
+void expert_source_ask(struct expert_source *source, int layer, const int32_t *expert, int count)
+{
+    const struct cached *cached = cached_of(source);
+    for (int i = 0; i < count && source->class == &cached_class; i++)
+        cache_ask(cached->cache, cached->number[layer], expert[i], 1);
 }
 
 const char *expert_source_way(const struct expert_source *source)

@@ -109,6 +109,15 @@ void expert_source_state(const struct expert_source *source, struct values *out)
 
 /* The states of MoE-SpAc's Algorithm 1, [layers with experts * experts]; NULL: the policy has none. */
 const struct utility_expert *expert_source_utility(const struct expert_source *source);
+
+/* Of a cache of experts, for who splits them between processors (cache/split.h): the states of a layer [experts] and the highest
+ * level, NULL: it has none; balance_look of the layer; the threshold of its policy; slots, all experts where none are cached. */
+const struct utility_expert *expert_source_levels(const struct expert_source *source, int layer, int *K);
+int expert_source_look(const struct expert_source *source, int layer, int32_t *fetches);
+void expert_source_threshold(struct expert_source *source, int tau);
+int64_t expert_source_slots(const struct expert_source *source, int64_t all);
+/* These of a layer shall be there for the next time. Nothing where none are cached. */
+void expert_source_ask(struct expert_source *source, int layer, const int32_t *expert, int count);
 void expert_source_close(struct expert_source **source);
 
 /* These do nothing where the source has nothing to do. */

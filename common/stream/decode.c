@@ -67,6 +67,27 @@ static const struct field iter_fields[] = {
                    "this iteration"),
     FIELD_ARRAY_OF(decode_iter, cache_up, "[moe_layers][experts]", true, "and what a change must reach to raise it"),
     FIELD_ARRAY_OF(decode_iter, cache_down, "[moe_layers][experts]", true, "or to lower it"),
+    FIELD(decode_iter, split, true, "where two processors share experts: by which rule, and the times that it goes by: of the "
+          "host a pair of token and expert, of the device an expert, of a copy of an expert, of a drafted token"),
+    FIELD(decode_iter, split_host_us, true, "time in which the host computed experts of the verification"),
+    FIELD(decode_iter, split_wait_us, true, "time in which the device's queue got nothing new as the host was not done"),
+    FIELD_ARRAY_OF(decode_iter, split_tau, "[moe_layers]", true, "the level from which on an expert was the device's; 0 where "
+                   "levels do not decide"),
+    FIELD_ARRAY_OF(decode_iter, split_device_experts, "[moe_layers]", true, "experts of the verification that the device "
+                   "computed"),
+    FIELD_ARRAY_OF(decode_iter, split_host_experts, "[moe_layers]", true, "and the host"),
+    FIELD_ARRAY_OF(decode_iter, split_device_pairs, "[moe_layers]", true, "pairs of a token and an expert that the device "
+                   "computed"),
+    FIELD_ARRAY_OF(decode_iter, split_host_pairs, "[moe_layers]", true, "and the host"),
+    FIELD(decode_iter, split_levels, true, "levels of the cache's policy, 0 among them"),
+    FIELD_ARRAY_OF(decode_iter, split_fetches, "[moe_layers][split_levels]", true, "after the layer had its turn: experts of at "
+                   "least each level that the device had not"),
+    FIELD_ARRAY_OF(decode_iter, split_cold, "[moe_layers]", true, "and the device's slots for others: with an expert of level "
+                   "0, or none"),
+    FIELD_ARRAY_OF(decode_iter, split_host_share, "[moe_layers][split_levels]", true, "r_c of each tau: the share of pairs "
+                   "whose expert was below it"),
+    FIELD_ARRAY_OF(decode_iter, split_device_share, "[moe_layers][split_levels]", true, "r_g of each tau: the share of distinct "
+                   "experts that were not"),
     FIELD_ARRAY_OF(decode_iter, node_tokens, "[nodes]", true, "token ids of the verifying forward, the root first"),
     FIELD_ARRAY_OF(decode_iter, node_parents, "[nodes]", true, "each node's parent, -1 for the root"),
     FIELD(decode_iter, riders, true, "further tokens of that forward, which drafters read for themselves and which are never "

@@ -49,6 +49,12 @@ struct decode_iter {
     const int32_t *cache_levels;            /* [moe_layers][experts] */
     const double *cache_up, *cache_down;    /* [moe_layers][experts] */
     struct values cache;
+    struct values split;                    /* of two processors; empty: there is one, and the arrays are NULL */
+    double split_host_us, split_wait_us;
+    const int32_t *split_tau, *split_device_experts, *split_host_experts, *split_device_pairs, *split_host_pairs;
+    int split_levels;                       /* -1: not recorded */
+    const int32_t *split_fetches, *split_cold;           /* [moe_layers][split_levels], [moe_layers] */
+    const double *split_host_share, *split_device_share;    /* [moe_layers][split_levels] */
     const int32_t *node_tokens;             /* [nodes]; this and what follows: NULL when not recorded */
     const int32_t *node_parents;            /* [nodes] */
     int riders, drafters;                   /* -1: none; not several */

@@ -26,7 +26,7 @@ common/cache        all
 common/store        all kernels/* common/tensor common/model common/cache
 common/arch         all kernels/* common/model
 common/checkpoint   all kernels/* common/model common/tokenizer common/template common/arch
-common/engine       all kernels/* common/tensor common/model common/tokenizer common/store
+common/engine       all kernels/* common/tensor common/model common/tokenizer common/cache common/store
 common/head         all kernels/* common/tensor common/model common/store common/engine
 common/sample       all kernels/plain
 common/route        all kernels/plain

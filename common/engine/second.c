@@ -1,0 +1,547 @@
+#include "common/engine/second.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/cache/utility_rule.h"
+#include "common/engine/internal.h"
+#include "common/engine/pieces.h"
+
+/* A thread that computes one piece after another. */
+struct worker {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool open, wanted, stop;             /* wanted: a piece is to be computed, or at work */
+    const struct device_ops *ops;
+    struct queue *queue;
+    struct expert_ffn_args args;
+    double seconds;                      /* that the last piece took */
+};
+
+struct second {
+    struct second_setup setup;
+    const struct hparams *shape;
+    struct split split;
+    struct device *host;
+    struct weights *weights;             /* as the host sees them: biases */
+    struct workspace space;              /* of the host, for so many rows as were met */
+    struct worker worker;
+    enum expert_forward forward;
+    /* Of the layer at work. */
+    struct expert_union mine;            /* the host's part */
+    int pairs;                           /* of the layer: rows and slots */
+    int at_hand;                         /* experts of it that were in the host's memory */
+    bool clean;                          /* all of the device's part was there */
+    int device_experts;
+    double began;                        /* the device's part */
+    bool working;                        /* the thread has a piece of it, whose experts are held */
+    int32_t *expert, *tokens;            /* [experts] of `mine` */
+    enum expert_tier *tier;
+    bool *there;
+    const void **address;
+    int32_t *level;                      /* [experts] before the policy learns of this forward */
+    int32_t *ids, *piece_ids, *index;    /* [pairs], of the layer, of the piece, where the sum finds each part */
+    uint64_t *table;                     /* [experts] */
+    size_t ids_room, piece_room, index_room;
+    struct buffer states, results;       /* shared: [rows][hidden], [pairs of the host][hidden] */
+    struct buffer parts, places;         /* on the device: [pairs, pairs of the host][hidden] f32, [pairs] i32 */
+    struct second_facts facts;
+    char label[224];
+    int32_t *counts;                     /* what facts point to */
+    double *shares;
+};
+
+/* ---- the thread */
+
+static void *work(void *argument)
+{
+    struct worker *w = argument;
+    pthread_mutex_lock(&w->lock);
+    while (!w->stop) {
+        if (!w->wanted) {
+            pthread_cond_wait(&w->changed, &w->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&w->lock);
+        const double start = clock_seconds();
+        w->ops->expert_ffn(w->queue, &w->args);
+        w->seconds = clock_seconds() - start;
+        pthread_mutex_lock(&w->lock);
+        w->wanted = false;
+        pthread_cond_broadcast(&w->changed);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+static int worker_open(struct worker *w, struct device *host, struct err *err)
+{
+    sigset_t all, before;
+    w->ops = device_ops(host);
+    w->queue = device_queue(host);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int failed = pthread_create(&w->thread, NULL, work, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    w->open = !failed;
+    if (!failed)
+        return 0;
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->changed);
+    return err_set(err, ERR_MEMORY, "cannot start the thread of the second processor: %s", strerror(failed));
+}
+
+static void worker_start(struct worker *w, const struct expert_ffn_args *args)
+{
+    pthread_mutex_lock(&w->lock);
+    w->args = *args;
+    w->wanted = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void worker_wait(struct worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    while (w->wanted)
+        pthread_cond_wait(&w->changed, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void worker_close(struct worker *w)
+{
+    if (!w->open)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->changed);
+}
+
+/* ---- opening */
+
+/* Seconds of a copy of one expert to the device. */
+static int time_copies(struct second *s, struct err *err)
+{
+    enum { COPIES = 4 };
+    const size_t bytes = (size_t)s->split.setup.expert_bytes;
+    struct device *device = s->setup.device;
+    struct device_event *event = NULL;
+    struct buffer from = {0}, to = {0};
+    int rc = device_alloc_shared(device, bytes, &from, err) || device_alloc(device, bytes, &to, err) ||
+             event_open(&event, device, err) ? -1 : 0;
+    if (!rc)
+        memset((void *)(uintptr_t)from.address, 0, bytes);
+    for (int i = 0; !rc && i <= COPIES; i++) {
+        const double start = clock_seconds();
+        copy_upload(device, to, (const void *)(uintptr_t)from.address, bytes);
+        event_record(event, QUEUE_COPIES);
+        rc = event_wait(event, err);
+        s->split.times.copy_s += i ? clock_seconds() - start : 0;       /* the first one warms up */
+        s->split.times.copies += i > 0;
+    }
+    event_close(&event);
+    device_free(device, &to);
+    device_free_shared(device, &from);
+    return rc;
+}
+
+static int open_split(struct second *s, struct err *err)
+{
+    const struct second_setup *setup = &s->setup;
+    struct split_setup split = {
+        .rule = setup->rule, .layers = hparams_moe_layers(s->shape), .experts = s->shape->router.experts,
+        .top_k = s->shape->router.top_k, .all_layers = s->shape->layers, .draft_length = setup->draft_length};
+    for (int n = s->shape->layers - 1; n >= 0; n--)
+        if (s->shape->layer[n].ffn == FFN_EXPERTS) {
+            split.expert_bytes = (double)s->weights->layer[n].expert_bytes;
+            expert_source_levels(setup->experts, n, &split.K);
+        }
+    split.slots = (int)expert_source_slots(setup->experts, (int64_t)split.layers * split.experts);
+    return split_open(&s->split, &split, err) ? err_at(err, "--split") : 0;
+}
+
+static int open_facts(struct second *s, struct err *err)
+{
+    const size_t layers = (size_t)s->split.setup.layers, levels = (size_t)s->split.setup.K + 1;
+    s->counts = mem_alloc(layers * (6 + levels), sizeof *s->counts, err);
+    s->shares = mem_alloc(2 * layers * levels, sizeof *s->shares, err);
+    if (!s->counts || !s->shares)
+        return -1;
+    const bool levelled = s->split.setup.rule.kind >= SPLIT_LEVEL, balances = s->split.setup.rule.kind == SPLIT_BALANCE;
+    s->facts = (struct second_facts){
+        .rule = s->setup.rule, .layers = (int)layers, .K = s->split.setup.K, .tau = s->counts, .device_experts = s->counts + layers,
+        .host_experts = s->counts + 2 * layers, .device_pairs = s->counts + 3 * layers, .host_pairs = s->counts + 4 * layers,
+        .cold = s->counts + 5 * layers, .fetches = levelled ? s->counts + 6 * layers : NULL,
+        .cold_share = balances ? s->shares : NULL, .hot_share = balances ? s->shares + layers * levels : NULL};
+    return 0;
+}
+
+static int open_parts(struct second *s, struct err *err)
+{
+    const size_t experts = (size_t)s->shape->router.experts;
+    struct device_setup host = s->setup.host;
+    host.name = "host";
+    if (device_open(&s->host, &host, err) || weights_open(&s->weights, s->setup.model, s->host, err) || open_split(s, err) ||
+        open_facts(s, err) || worker_open(&s->worker, s->host, err))
+        return -1;
+    if (!(s->expert = mem_alloc(experts, sizeof *s->expert, err)) ||
+        !(s->tokens = mem_alloc(experts, sizeof *s->tokens, err)) || !(s->tier = mem_alloc(experts, sizeof *s->tier, err)) ||
+        !(s->there = mem_alloc(experts, sizeof *s->there, err)) ||
+        !(s->address = mem_alloc(experts, sizeof *s->address, err)) ||
+        !(s->level = mem_alloc(experts, sizeof *s->level, err)) || !(s->table = mem_alloc(experts, sizeof *s->table, err)))
+        return -1;
+    return s->setup.rule.kind == SPLIT_BALANCE ? time_copies(s, err) : 0;
+}
+
+int second_open(struct second **out, const struct second_setup *setup, struct err *err)
+{
+    const struct device_info *info = device_info(setup->device);
+    if (info->host_memory)
+        return err_set(err, ERR_INPUT, "--split: device %s computes in the host's memory, so there is one processor; choose "
+                       "one with memory of its own", info->name);
+    if (!setup->experts || !expert_source_has_host(setup->experts))
+        return err_set(err, ERR_INPUT, "--split: %s has no experts in the host's memory", model_path(setup->model));
+    struct second *s = mem_alloc(1, sizeof *s, err);
+    if (!s)
+        return -1;
+    s->setup = *setup;
+    s->shape = model_hparams(setup->model);
+    if (open_parts(s, err)) {
+        second_close(&s);
+        return -1;
+    }
+    snprintf(s->label, sizeof s->label, "experts are split between %s and %s (%s): bits may differ from those of one processor",
+             info->name, device_info(s->host)->name, split_rule_name(&setup->rule));
+    *out = s;
+    return 0;
+}
+
+void second_close(struct second **second)
+{
+    struct second *s = *second;
+    if (!s)
+        return;
+    worker_close(&s->worker);
+    if (s->host)
+        workspace_free(&s->space);
+    weights_close(&s->weights);
+    device_free_shared(s->setup.device, &s->states);
+    device_free_shared(s->setup.device, &s->results);
+    device_free(s->setup.device, &s->parts);
+    device_free(s->setup.device, &s->places);
+    device_close(&s->host);
+    split_close(&s->split);
+    mem_free(&s->expert);
+    mem_free(&s->tokens);
+    mem_free(&s->tier);
+    mem_free(&s->there);
+    mem_free(&s->address);
+    mem_free(&s->level);
+    mem_free(&s->table);
+    mem_free(&s->ids);
+    mem_free(&s->piece_ids);
+    mem_free(&s->index);
+    mem_free(&s->counts);
+    mem_free(&s->shares);
+    mem_free(second);
+}
+
+const struct split_rule *second_rule(const struct second *second) { return &second->split.setup.rule; }
+
+const char *second_label(const struct second *second) { return second->label; }
+
+/* ---- a forward */
+
+void second_begin(struct second *s, enum expert_forward forward)
+{
+    s->forward = forward;
+    if (forward != EXPERTS_VERIFY)
+        return;
+    split_begin(&s->split);
+    memset(s->counts, 0, (size_t)s->facts.layers * (size_t)(7 + s->facts.K) * sizeof *s->counts);
+    s->facts.host_s = s->facts.wait_s = 0;
+}
+
+bool second_splits(const struct second *s)
+{
+    return s->split.setup.rule.kind == SPLIT_STATIC || s->forward != EXPERTS_PROMPT;
+}
+
+static int grow_shared(struct device *device, struct buffer *buffer, size_t bytes, struct err *err)
+{
+    const size_t room = 2 * (size_t)buffer->bytes;
+    if (bytes <= buffer->bytes)
+        return 0;
+    device_free_shared(device, buffer);
+    return device_alloc_shared(device, bytes > room ? bytes : room, buffer, err);
+}
+
+static int grow(struct device *device, struct buffer *buffer, size_t bytes, struct err *err)
+{
+    const size_t room = 2 * (size_t)buffer->bytes;
+    if (bytes <= buffer->bytes)
+        return 0;
+    device_free(device, buffer);
+    return device_alloc(device, bytes > room ? bytes : room, buffer, err);
+}
+
+/* Room for the layer's rows: of the host, and for what goes between the two. */
+static int make_room(struct second *s, const struct layer *at, struct err *err)
+{
+    const size_t pairs = (size_t)at->rows->rows * (size_t)at->routing.top_k, row = (size_t)s->shape->hidden * sizeof(float);
+    int rows = at->rows->rows;
+    if (rows > s->space.rows) {
+        rows = rows > 2 * s->space.rows ? rows : 2 * s->space.rows;
+        workspace_free(&s->space);
+        if (workspace_make(&s->space, s->host, s->setup.model, rows, err)) {
+            workspace_free(&s->space);
+            s->space = (struct workspace){0};
+            return -1;
+        }
+    }
+    return grow_shared(s->setup.device, &s->states, (size_t)at->rows->rows * row, err) ||
+           grow(s->setup.device, &s->parts, 2 * pairs * row, err) ||
+           grow(s->setup.device, &s->places, pairs * sizeof(int32_t), err) ||
+           mem_grow(&s->ids, &s->ids_room, pairs, sizeof *s->ids, err) ||
+           mem_grow(&s->piece_ids, &s->piece_room, pairs, sizeof *s->piece_ids, err) ||
+           mem_grow(&s->index, &s->index_room, pairs, sizeof *s->index, err) ? -1 : 0;
+}
+
+int second_take(struct second *s, const struct layer *at, struct err *err)
+{
+    struct workspace *space = at->space;
+    if (s->working)                      /* a forward has failed while it was at work */
+        worker_wait(&s->worker);
+    s->working = false;
+    if (make_room(s, at, err))
+        return -1;
+    queue_download(space->device, (void *)(uintptr_t)s->states.address, space->normed,
+                   (size_t)at->rows->rows * (size_t)s->shape->hidden * sizeof(float));
+    return 0;
+}
+
+/* What the layer is to the balancer before the policy learns what it wants. */
+static void look_before(struct second *s, const struct layer *at, const struct expert_union *wanted)
+{
+    int K;
+    const struct utility_expert *state = expert_source_levels(s->setup.experts, at->number, &K);
+    for (int e = 0; state && e < s->shape->router.experts; e++)
+        s->level[e] = state[e].level;
+    if (state && s->forward == EXPERTS_VERIFY)
+        split_learn(&s->split, at->moe, wanted->expert, wanted->tokens, wanted->count, s->level, sizeof *s->level);
+}
+
+/* And after that: the next tau of the layer. */
+static void look_after(struct second *s, const struct layer *at, int distinct)
+{
+    int32_t *counts = s->counts, *fetches = counts + 6 * s->facts.layers + at->moe * (s->facts.K + 1);
+    if (s->forward != EXPERTS_VERIFY || !s->facts.fetches)
+        return;
+    counts[at->moe] = s->split.layer[at->moe].tau;
+    counts[5 * s->facts.layers + at->moe] = expert_source_look(s->setup.experts, at->number, fetches);
+    expert_source_threshold(s->setup.experts,
+                            split_next(&s->split, at->moe, distinct, fetches, counts[5 * s->facts.layers + at->moe]));
+}
+
+static void count(struct second *s, const struct layer *at, const struct expert_union *wanted, int all)
+{
+    const int layers = s->facts.layers;
+    if (s->forward != EXPERTS_VERIFY)
+        return;
+    s->counts[layers + at->moe] = wanted->count;
+    s->counts[2 * layers + at->moe] = all - wanted->count;
+    for (int i = 0; i < all; i++)
+        s->counts[(i < wanted->count ? 3 : 4) * layers + at->moe] += wanted->tokens[i];
+}
+
+int second_split(struct second *s, const struct layer *at, const int32_t *ids, struct expert_union *wanted, struct err *err)
+{
+    const int all = wanted->count;
+    look_before(s, at, wanted);
+    if (expert_source_want(s->setup.experts, wanted, s->tier, err))
+        return err_at(err, "layer %d", at->number);
+    for (int i = 0; i < all; i++)
+        s->there[i] = s->tier[i] == EXPERT_ON_DEVICE;
+    wanted->count = split_choose(&s->split, at->moe, wanted->expert, wanted->tokens, s->there, all, s->level, sizeof *s->level);
+    wanted->part = true;
+    count(s, at, wanted, all);
+    look_after(s, at, all);
+    s->device_experts = wanted->count;
+    s->clean = true;
+    for (int i = 0; i < wanted->count; i++)
+        s->clean &= s->there[i];
+    s->pairs = at->rows->rows * at->routing.top_k;
+    memcpy(s->ids, ids, (size_t)s->pairs * sizeof *ids);
+    s->mine = (struct expert_union){.layer = at->number, .expert = s->expert, .tokens = s->tokens, .count = all - wanted->count,
+                                    .part = true};
+    memcpy(s->expert, wanted->expert + wanted->count, (size_t)s->mine.count * sizeof *s->expert);
+    memcpy(s->tokens, wanted->tokens + wanted->count, (size_t)s->mine.count * sizeof *s->tokens);
+    if (s->split.setup.rule.kind == SPLIT_RESIDENT && s->forward == EXPERTS_VERIFY)
+        expert_source_ask(s->setup.experts, at->number, s->expert, s->mine.count);
+    return 0;
+}
+
+/* ---- the host's part */
+
+static struct buffer at_host(struct second *s, const void *data, size_t bytes) { return device_map(s->host, data, bytes); }
+
+/* A piece of it goes to the thread. */
+static int start_piece(struct second *s, const struct layer *at, struct err *err)
+{
+    struct expert_union *mine = &s->mine;
+    const size_t pairs = (size_t)s->pairs, experts = (size_t)s->shape->router.experts;
+    if (expert_source_acquire_host(s->setup.experts, mine, s->address, err))
+        return err_at(err, "layer %d", at->number);
+    memset(s->table, 0, experts * sizeof *s->table);
+    for (int i = mine->done; i < mine->done + mine->held; i++)
+        s->table[mine->expert[i]] = (uint64_t)(uintptr_t)s->address[i];
+    for (size_t i = 0; i < pairs; i++)
+        s->piece_ids[i] = s->ids[i] >= 0 && s->table[s->ids[i]] ? s->ids[i] : -1;
+    const struct layer_weights *weights = &s->weights->layer[at->number];
+    worker_start(&s->worker, &(struct expert_ffn_args){
+        .in = s->states, .expert = at_host(s, s->piece_ids, pairs * sizeof *s->piece_ids),
+        .gate_up_bias = weights->gate_up_bias, .down_bias = weights->down_bias,
+        .table = at_host(s, s->table, experts * sizeof *s->table), .inner = s->space.inner, .partial = s->space.partial,
+        .group = s->space.group, .operand = s->space.operand, .format = at->experts.format,
+        .down_format = at->experts.down_format, .limit = s->shape->glu_limit, .alpha = s->shape->glu_alpha, .apart = true,
+        .rows = at->rows->rows, .slots = at->routing.top_k, .experts = s->shape->router.experts, .hidden = s->shape->hidden,
+        .inner_width = s->shape->expert_inner});
+    s->working = true;
+    return 0;
+}
+
+static void end_piece(struct second *s)
+{
+    const double start = clock_seconds();
+    int64_t pairs = 0;
+    if (!s->working)
+        return;
+    worker_wait(&s->worker);
+    s->working = false;
+    for (int i = s->mine.done; i < s->mine.done + s->mine.held; i++)
+        pairs += s->mine.tokens[i];
+    if (s->forward == EXPERTS_VERIFY) {
+        s->facts.wait_s += clock_seconds() - start;
+        s->facts.host_s += s->worker.seconds;
+        if (split_warms_up(&s->split)) {
+            s->split.times.host_s += s->worker.seconds;
+            s->split.times.pairs += pairs;
+        }
+    }
+    expert_source_release_host(s->setup.experts, &s->mine);
+}
+
+int second_start(struct second *s, const struct layer *at, struct err *err)
+{
+    if (s->mine.count && start_piece(s, at, err))
+        return -1;
+    s->began = clock_seconds();
+    return 0;
+}
+
+struct buffer second_partial(const struct second *s) { return s->parts; }
+
+/* Times the device's part, whose queue had nothing when it began. */
+static int time_device(struct second *s, struct err *err)
+{
+    if (s->forward != EXPERTS_VERIFY || !split_warms_up(&s->split) || !s->device_experts || !s->clean)
+        return 0;
+    if (queue_wait(s->setup.device, err))
+        return -1;
+    s->split.times.device_s += clock_seconds() - s->began;
+    s->split.times.experts += s->device_experts;
+    return 0;
+}
+
+/* The rows that the host has computed, one after another, and for each pair where it is: among the device's, or among these. */
+static int pack(struct second *s, int *packed, struct err *err)
+{
+    const size_t width = (size_t)s->shape->hidden;
+    const float *partial = (const float *)(uintptr_t)s->space.partial.address;
+    int rows = 0, count = 0;
+    for (int e = 0; e < s->shape->router.experts; e++)
+        s->there[e] = false;
+    for (int i = 0; i < s->mine.count; i++) {
+        s->there[s->mine.expert[i]] = true;
+        rows += s->mine.tokens[i];
+    }
+    if (grow_shared(s->setup.device, &s->results, (size_t)rows * width * sizeof(float), err))
+        return -1;
+    float *to = (float *)(uintptr_t)s->results.address;
+    for (int i = 0; i < s->pairs; i++) {
+        s->index[i] = i;
+        if (s->ids[i] < 0 || !s->there[s->ids[i]])
+            continue;
+        s->index[i] = s->pairs + count;
+        memcpy(to + (size_t)count++ * width, partial + (size_t)i * width, width * sizeof *to);
+    }
+    *packed = count;
+    return 0;
+}
+
+int second_finish(struct second *s, const struct layer *at, struct buffer out, struct err *err)
+{
+    const size_t row = (size_t)s->shape->hidden * sizeof(float);
+    struct workspace *space = at->space;
+    int packed;
+    if (time_device(s, err))
+        return -1;
+    end_piece(s);
+    while (s->mine.done < s->mine.count) {
+        if (start_piece(s, at, err))
+            return -1;
+        end_piece(s);
+    }
+    if (pack(s, &packed, err))
+        return -1;
+    queue_upload(space->device, buffer_part(s->parts, (size_t)s->pairs * row, (size_t)packed * row),
+                 (const void *)(uintptr_t)s->results.address, (size_t)packed * row);
+    queue_upload(space->device, s->places, s->index, (size_t)s->pairs * sizeof *s->index);
+    space->ops->gather(space->queue, &(struct gather_args){
+        .in = s->parts, .index = s->places, .out = out, .rows = s->pairs + packed, .count = s->pairs,
+        .width = s->shape->hidden});
+    return 0;
+}
+
+/* ---- what it has seen */
+
+void second_drafted(struct second *s, double seconds, int tokens)
+{
+    if (!split_warms_up(&s->split))
+        return;
+    s->split.times.draft_s += seconds;
+    s->split.times.drafted += tokens;
+}
+
+static double unit(double seconds, int64_t count) { return count ? seconds / (double)count : 0; }
+
+const struct second_facts *second_facts(struct second *s)
+{
+    const struct split_times *times = &s->split.times;
+    const int K = s->facts.K;
+    for (int n = 0; n < s->facts.layers && s->facts.cold_share; n++) {
+        const struct balance_shares *shares = &s->split.layer[n].shares;
+        for (int tau = 1; tau <= K; tau++) {
+            s->shares[n * (K + 1) + tau] = shares->pairs ? (double)shares->cold[tau] / (double)shares->pairs : 1;
+            s->shares[(s->facts.layers + n) * (K + 1) + tau] =
+                shares->experts ? (double)shares->hot[tau] / (double)shares->experts : 0;
+        }
+    }
+    s->facts.pair_s = unit(times->host_s, times->pairs);
+    s->facts.expert_s = unit(times->device_s, times->experts);
+    s->facts.copy_s = unit(times->copy_s, times->copies);
+    s->facts.draft_s = unit(times->draft_s, times->drafted);
+    s->facts.warms_up = split_warms_up(&s->split);
+    return &s->facts;
+}
