@@ -7,9 +7,9 @@
 #
 # Figures 13 and 17 take 8 minutes with 8 prompts a task on two processors that nothing else uses; 4.3 GB of disk and as much
 # memory. MOE_BENCH_PROMPTS=N takes N prompts a task (5) and N / 2 long ones, MOE_BENCH_TOKENS=N cuts answers and leaves
-# memory unmeasured; time is in proportion. MOE_BENCH_WIDTH is the inner width of the inflated experts (9216 in bf16, and twice as much in q8). A run that
-# was killed goes on where it was; what is complete is not run again: remove its folder in build/bench. To try all of it in a minute:
-# MOE_BENCH_PROMPTS=1 MOE_BENCH_TOKENS=12 MOE_BENCH_WIDTH=128
+# memory unmeasured; time is in proportion. MOE_BENCH_WIDTH is the inner width of the inflated experts (9216 in bf16, and
+# twice as much in q8). A run that was killed goes on where it was; what is complete is not run again: remove its folder in
+# build/bench. To try all of it in a minute: MOE_BENCH_PROMPTS=1 MOE_BENCH_TOKENS=12 MOE_BENCH_WIDTH=128
 #
 #     figure-4        tokens an iteration and speed against K, prompt lookup (also what figures 1c and 5 show, K = 1 to 3); where
 #                     the time of iterations goes; and figure 8, speed against utility
