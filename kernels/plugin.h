@@ -1,6 +1,9 @@
 /* What the plug-in of CUDA offers to common/tensor/device_cuda.c, which opens it at run time: one C structure, found by one
  * symbol. There are two of the kind, made from the same sources: moe-cuda.so by nvcc, moe-emu.so with the emulator (tests).
  *
+ * CUDA_PLUGIN_VERSION is a digest of all sources that a plug-in is made of, and comes from the makefile (cuda.mk): a command
+ * opens a plug-in only if both were made of the same.
+ *
  * Error numbers are the CUDA runtime's; 0 is none. error_text tells what one means, error_name what CUDA calls it.
  */
 #ifndef MOE_KERNELS_PLUGIN_H
@@ -11,7 +14,6 @@
 #include "kernels/learn.h"
 #include "kernels/ops.h"
 
-#define CUDA_PLUGIN_VERSION 11
 #define CUDA_PLUGIN_SYMBOL "moe_cuda_plugin"
 
 struct cuda_context;                         /* one device in use: kernels/cuda/context.h */
@@ -27,7 +29,7 @@ struct cuda_loop_body {
 };
 
 struct cuda_plugin {
-    int version;                             /* CUDA_PLUGIN_VERSION, else nothing below may be used */
+    unsigned version;                        /* CUDA_PLUGIN_VERSION, else nothing below may be used */
     const struct device_ops *ops;            /* queue.state is the struct cuda_context */
     int (*count)(int *devices);              /* without a driver: error 35; without a device: error 100 */
     /* no_slabs: "", or why the device takes no slabs (kernels/linear.h). */

@@ -290,7 +290,7 @@ static int open_plugin(struct cuda_device *cuda, const char *name, const char *f
     memcpy(&entry, &symbol, sizeof entry);
     cuda->plugin = entry ? entry() : NULL;
     if (!cuda->plugin || cuda->plugin->version != CUDA_PLUGIN_VERSION)
-        return err_set(err, ERR_INPUT, "%s is of another version; build it anew", file);
+        return err_set(err, ERR_INPUT, "%s was made from other sources than this command; build it anew", file);
     int devices = 0, error = cuda->plugin->count(&devices), number = number_of(name);
     if (error == ERROR_NO_DRIVER || error == ERROR_NO_DEVICE || (!error && devices == 0))
         return err_set(err, ERR_INPUT, "there is no GPU here, or no driver for it (%s); choose auto or host",

@@ -57,9 +57,18 @@ CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$O/cuda/%.o)
 $O/cuda/%.o: %.cu $O/cuda/flags
 	@mkdir -p $(@D)
 	@echo "  nvcc $<"
-	@$(NVCC_BY) $(NVCC) $(CUDA_FLAGS) $(if $(WERROR),-Werror all-warnings) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< \
+	@$(NVCC_BY) $(NVCC) $(CUDA_FLAGS) $(OWN_FLAGS) $(if $(WERROR),-Werror all-warnings) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< \
 	    2> $(@:.o=.ptxas) || { cat $(@:.o=.ptxas); exit 1; }
 	@grep -v -e '^ptxas info' -e 'bytes stack frame' -e '^$$' $(@:.o=.ptxas) || true
+# One that was left from other sources is refused (kernels/plugin.h): `make all' does not build the emulator.
+PLUGIN_SOURCES := $(sort $(wildcard kernels/*.h kernels/plain/* kernels/cuda/*.cu kernels/cuda/*.h) common/base/float.h $(EMU_SOURCES) $(wildcard tests/emu/*.h))
+PLUGIN_VERSION := $(firstword $(shell cat $(PLUGIN_SOURCES) | cksum))u
+OPENER         := $O/common/tensor/device_cuda.o
+$(OPENER) $(patsubst %,$O/%/kernels/cuda/plugin.o,emu race cuda): private OWN_FLAGS := -DCUDA_PLUGIN_VERSION=$(PLUGIN_VERSION)
+$(OPENER) $(patsubst %,$O/%/kernels/cuda/plugin.o,emu race cuda): $O/plugin-version
+$O/plugin-version: FORCE
+	@mkdir -p $(@D)
+	@echo $(PLUGIN_VERSION) | cmp -s - $@ || echo $(PLUGIN_VERSION) > $@
 # Where the compiler lies, cuBLAS may lie, too.
 $O/cuda/kernels/cuda/gemm.o: private CUDA_FLAGS += -DGEMM_NVCC='"$(realpath $(NVCC))"'
 $O/lib/moekit/moe-cuda.so: $(CUDA_OBJECTS) $O/cuda/flags
@@ -92,7 +101,7 @@ deps-cuda:
 define compile_emu
 	@mkdir -p $(@D)
 	@echo "  c++ $(2)"
-	@$(COMPILE_EMU) -MMD -MP $(1) -c -o $@ $<
+	@$(COMPILE_EMU) -MMD -MP $(1) $(OWN_FLAGS) -c -o $@ $<
 endef
 
 $O/emu/%.o: %.cc $O/emu/flags

@@ -73,6 +73,16 @@ distance() {
     done
 }
 
+@test "a plug-in that is of other sources is refused" {
+    mkdir -p old/bin old/lib/moekit
+    cp "$MOE_BIN/moe-decode" old/bin                    # no link: plug-ins are looked for where the program is
+    echo 'const void *moe_cuda_plugin(void) { static const unsigned long old[64] = {10}; return old; }' |
+        gcc -shared -fPIC -x c -o old/lib/moekit/moe-emu.so -
+    run old/bin/moe-decode -q -m pocket.moe --device emu -p x -n 1
+    assert_trouble moe-decode
+    [[ $output == "moe-decode: device emu: moe-emu.so was made from other sources than this command; build it anew" ]]
+}
+
 # FAMILY, the length, and options: the tokens.
 tokens() {
     local family=$1 n=$2
