@@ -43,6 +43,6 @@ END
     moe-bench report --json "$out/$name.moes" | jq -r --arg format "$format" '
         def two: if . == null then "" else . * 100 | round / 100 | tostring end;
         select(.type == "row" and .task == null) |
-        "| \($format) | \(.setting) | \(.tokens_per_s | round) | \(.ratio_median | two) | \(.ratio_low | two)-\(.ratio_high | two) " +
-        "| \(.ceiling | two) | \(if .ceiling then .ratio_median / .ceiling else null end | two) |"'
+        "| \($format) | \(.setting) | \(.tokens_per_s | round) | \(.ratio | two) | \(.ratio_low | two)-\(.ratio_high | two) " +
+        "| \(.ceiling | two) | \(if .ceiling then .ratio / .ceiling else null end | two) |"'
 done

@@ -85,7 +85,7 @@ pays() {
     echo "| drafter | MB a token | tokens a step | ceiling | ratio | 95 % | same |"
     echo "|---|---|---|---|---|---|---|"
     jq -r 'def two: if . == null then "" else . * 100 | round / 100 | tostring end;
-        "| \(.setting) | \(.bytes_per_token / 1e6 | two) | \(.tokens_per_step | two) | \(.ceiling | two) | \(.ratio_median | two) | " +
+        "| \(.setting) | \(.bytes_per_token / 1e6 | two) | \(.tokens_per_step | two) | \(.ceiling | two) | \(.ratio | two) | " +
         "\(.ratio_low | two)-\(.ratio_high | two) | \(.identical)/\(.compared) |"' "$work/pays.jsonl"
 }
 
