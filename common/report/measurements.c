@@ -332,6 +332,15 @@ static void take_cache(struct measured_step *step, const struct decode_iter *rec
     step->scored = record->cache_scored > 0 ? (double)record->cache_scored : 0;
 }
 
+static void take_split(struct measured_step *step, const struct decode_iter *record, int layers)
+{
+    for (int i = 0; i < layers && record->split_host_pairs && record->split_device_pairs; i++) {
+        step->host_pairs += record->split_host_pairs[i];
+        step->device_pairs += record->split_device_pairs[i];
+    }
+    step->split_wait_us = record->split_wait_us > 0 ? record->split_wait_us : 0;
+}
+
 static int take_iter(struct intake *intake, const struct decode_iter *record, struct err *err)
 {
     struct measurements *all = intake->all;
@@ -349,6 +358,7 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
         .drafted = record->drafted, .accepted = record->accepted, .emitted = record->emitted,
         .experts_wanted = record->experts_wanted, .experts_loaded = record->experts_loaded};
     take_cache(&all->steps[all->step_count - 1], record);
+    take_split(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
     take_changes(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
     return take_shares(all, record, err) || take_trials(all, record, err) ? -1 : 0;
 }

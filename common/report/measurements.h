@@ -40,6 +40,7 @@ struct measured_step {                      /* one iteration */
     double divergence;                      /* sum over the compared */
     int rebuilt;                            /* layers whose error under a budget was recorded */
     double reconstruction;                  /* sum over them */
+    double host_pairs, device_pairs, split_wait_us;     /* of two processors; 0: there is one */
     /* Of a cache of experts; 0: there is none. stall_us: of what was measured. */
     double hits, misses, read_bytes, prefetched_bytes, wasted_bytes, stall_us;
     double named, right, scored;            /* experts forecast for its verification, of them wanted, and all wanted; 0: none */

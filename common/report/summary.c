@@ -50,6 +50,8 @@ const struct summary_column summary_columns[] = {
     COLUMN(bytes_per_token, "nominal bytes an emitted token"),
     COLUMN(bandwidth, "nominal bytes a second of iterations"),
     COLUMN(bandwidth_share, "bandwidth over the highest read bandwidth measured in the stream"),
+    COLUMN(split_host, "share of the pairs of token and expert that the host computed beside a device"),
+    COLUMN(split_wait, "share of the time of iterations in which a device got nothing new as the host was not done"),
     COLUMN(cache_hits, "share of the experts that layers wanted which a cache of experts had, or had asked for"),
     COLUMN(cache_read_per_token, "bytes that were read from the model file for it, by emitted token"),
     COLUMN(cache_stall, "share of the time of iterations in which nothing could be computed as experts were on their way"),
@@ -490,6 +492,21 @@ static void summarise_cache(const struct work *work, struct summary_row *row)
     row->cache_right = quotient(right, named);
 }
 
+static void summarise_split(const struct work *work, struct summary_row *row)
+{
+    double host = 0, device = 0, wait = 0, us = 0;
+    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
+        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
+            const struct measured_step *step = &work->all->steps[sample->first_step + i];
+            host += step->host_pairs;
+            device += step->device_pairs;
+            wait += step->split_wait_us;
+            us += step->us;
+        }
+    row->split_host = quotient(host, host + device);
+    row->split_wait = host + device > 0 ? quotient(wait, us) : NAN;
+}
+
 static double step_divergence(const struct measured_step *step) { return step->divergence; }
 static double step_flips(const struct measured_step *step) { return step->flips; }
 
@@ -598,6 +615,7 @@ static int add_rows(struct summary *out, struct work *work, int task, struct err
         struct summary_row *row = &out->rows[out->count++];
         *row = (struct summary_row){.task = task, .setting = (int)s};
         summarise_cache(work, row);
+        summarise_split(work, row);
         if (compare_speed(work, row, err) || summarise_changes(work, row, err))
             return -1;
         compare_outputs(work, row);

@@ -28,6 +28,7 @@ struct summary_row {
     double itl_ms_mean, itl_ms_median, itl_ms_p99;
     double experts_wanted_per_step, experts_loaded_per_step, experts_per_layer;
     double bytes_per_step, bytes_per_token, bandwidth, bandwidth_share;
+    double split_host, split_wait;
     double cache_hits, cache_read_per_token, cache_stall, cache_prefetched, cache_wasted, cache_recall, cache_right;
     double identical, compared, correct, graded, correct_share, correct_deviation, scored, score, score_deviation;
     double trials, trials_kept, bound, bound_common_noise;

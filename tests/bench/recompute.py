@@ -199,6 +199,15 @@ def cache(row, iters):
     row["cache_right"] = ratio_of(sums["right"], sums["named"])
 
 
+def split(row, iters):
+    """What was recorded of two processors."""
+    host, device = (sum(int(np.sum(i.get("split_%s_pairs" % whose, 0))) for i in iters) for whose in ("host", "device"))
+    if host + device:
+        row["split_host"] = host / (host + device)
+        row["split_wait"] = ratio_of(sum(i.get("split_wait_us", 0) for i in iters),
+                                     sum(i["draft_us"] + i["verify_us"] + i["accept_us"] + i["other_us"] for i in iters))
+
+
 def static(setting):
     """Is the draft fixed beforehand, and the text sure to be the same?"""
     options = json.loads(setting["options"])
@@ -295,6 +304,7 @@ def figures(settings, samples, bandwidth, number, task):
     row["tokens_per_step"] = ratio_of(row["tokens"], row["steps"])
     changes(row, [runs[k] for k in order])
     cache(row, iters)
+    split(row, iters)
     spread(row, "ttft_ms", [1e-3 * s.begin["prefill_us"] for s in mine])
     spread(row, "tpot_ms", [1e-3 * sum(s.us()) / s.emitted() for s in mine if s.emitted()])
     spread(row, "itl_ms", [1e-3 * u for s in mine for u in s.us()])

@@ -43,6 +43,24 @@ OPTIONS
     done
 }
 
+@test "two processors: a static split is the same text with any drafts, says so, and refuses what it cannot be" {
+    moe-decode -q --device ref -m pocket.moe -n 6 -p def --split static:share=40 --stream s.moes > one.txt
+    moe-view --json s.moes > s.jsonl
+    jq -e -s '.[0].labels["two processors"] | test("split between ref and host .* \\(static\\): bits may differ")' s.jsonl
+    jq -e -s '[.[] | select(.type == "iter")] | length > 3 and all(.split.name == "static" and .split_host_us > 0 and
+        (.split_device_pairs + .split_host_pairs | add) > 0) and (map(.split_host_pairs | add) | add) > 0' s.jsonl
+    for options in "-d ngram -K 5" "-d self:skip=0.3 -K 3 -j 2" "-d model:file=draft.moe --tree dynamic:total=8,depth=3,topk=3"; do
+        moe-decode -q --device ref -m pocket.moe -n 6 -p def --split static:share=40 $options > now.txt
+        cmp one.txt now.txt || { echo "differs with $options"; return 1; }
+    done
+    run moe-decode -q --device host -m pocket.moe -n 2 -p def --split static:share=40
+    [ $status -eq 2 ] && [[ $output == *"so there is one processor; choose one with memory of its own" ]]
+    run moe-decode -q --device ref -m pocket.moe -n 2 -p def --split balance
+    [ $status -eq 2 ] && [[ $output == *"--split: balance: which experts are hot is what levels of utility say; give"* ]]
+    run moe-decode -q --device ref -m draft.moe -n 2 -p def --split static:share=40
+    [ $status -eq 2 ] && [[ $output == *"has no experts in the host's memory" ]]
+}
+
 @test "more experts than there are buffers of the host are on the device before anything else" {
     [ -e "${MOE_BIN%/bin}/lib/moekit/moe-emu.so" ] || skip
     decode --cache-experts 100% --hot-set whole.json > /dev/null

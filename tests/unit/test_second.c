@@ -1,0 +1,339 @@
+/* Experts split between a device and the host's processor: who computes what, that both work at the same time, and that sums
+ * are those of one processor. */
+#include "tests/unit/rig.h"
+
+#include "common/cache/split.h"
+#include "common/engine/second.h"
+#include "common/tensor/device_class.h"
+
+enum { TREE = 12, PROMPT = 9, TREES = 3 };
+
+/* ---- decisions */
+
+static void a_rule_says_whose_an_expert_is(void **state)
+{
+    static const struct { const char *rule; int layer; const char *device; } cases[] = {
+        {"static", 0, "0123"}, {"static", 2, "0123"}, {"static:share=25", 1, "01"}, {"static:share=0", 0, ""},
+        {"static:share=100", 0, "01234567"}, {"static:by=layers", 0, ""}, {"static:by=layers", 1, ""},
+        {"static:by=layers", 2, "01234567"}, {"resident", 0, "1357"}, {"level", 0, "234567"}, {"level:tau=4", 0, "4567"},
+        {"balance", 0, "1234567"}, {"none", 0, "01234567"}};
+    struct err err = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct split_setup setup = {.layers = 3, .experts = 8, .top_k = 2, .all_layers = 4, .slots = 14, .draft_length = 8,
+                                    .K = 4, .expert_bytes = 1};
+        struct split split;
+        int32_t expert[8], tokens[8];
+        bool there[8];
+        const struct { int64_t other; int32_t level; } levels[8] = {{9, 0}, {9, 1}, {9, 2}, {9, 3}, {9, 4}, {9, 4}, {9, 4},
+                                                                    {9, 4}};
+        char device[9] = "", rest[9] = "";
+        must(split_rule_read(&setup.rule, cases[i].rule, &err), &err);
+        must(split_open(&split, &setup, &err), &err);
+        for (int e = 0; e < 8; e++) {
+            expert[e] = e;
+            tokens[e] = 10 * e;
+            there[e] = e % 2;
+        }
+        const int count = split_choose(&split, cases[i].layer, expert, tokens, there, 8, &levels[0].level, sizeof *levels);
+        for (int at = 0; at < 8; at++) {
+            char *name = at < count ? device : rest;
+            snprintf(name + strlen(name), 3, "%d", (int)expert[at]);
+            assert_int_equal(tokens[at], 10 * expert[at]);
+            assert_int_equal(there[at], expert[at] % 2);
+        }
+        assert_string_equal(device, cases[i].device);
+        assert_int_equal(strlen(device) + strlen(rest), 8);
+        for (size_t at = 1; at < strlen(rest); at++)
+            assert_true(rest[at - 1] < rest[at]);
+        split_close(&split);
+    }
+}
+
+static void rules_that_make_no_sense_are_refused(void **state)
+{
+    static const struct { const char *rule, *why; int K, slots; } cases[] = {
+        {"half", "'half' is not a way to split experts; there are none, static, resident, level and balance", 4, 9}, {"level:tau=5", "level: tau=5: levels go up to 4", 4, 9},
+        {"balance", "balance: which experts are hot is what levels of utility say; give --cache-experts and --cache-policy "
+         "utility, too", 0, 9},
+        {"static", "static: the device has room for all 24 experts, so nothing need be split; say share=PERCENT", 4, 24},
+        {"resident:tau=2", "resident: ", 4, 9}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct split_setup setup = {.layers = 3, .experts = 8, .slots = cases[i].slots, .K = cases[i].K};
+        struct split split = {0};
+        struct err err = {0};
+        assert_true(split_rule_read(&setup.rule, cases[i].rule, &err) || split_open(&split, &setup, &err));
+        if (strncmp(err.text, cases[i].why, strlen(cases[i].why)))
+            fail_msg("%s", err.text);
+        split_close(&split);
+    }
+}
+
+/* ---- forwards */
+
+struct two {
+    struct rig rig;
+    struct second *second;
+};
+
+static const char *moe_file(enum weight_format format, struct hparams *shape, uint64_t seed)
+{
+    static char path[64];
+    struct err err = {0};
+    snprintf(path, sizeof path, "/tmp/moe-test-second-%d.moe", (int)getpid());
+    do {
+        struct chance chance = {seed++};
+        *shape = tiny_shape(&chance);
+    } while (hparams_moe_layers(shape) < 2 || shape->router.top_k < 2 || shape->router.experts < 6);
+    must(tiny_write(path, shape, format, seed, &err), &err);
+    return path;
+}
+
+/* rule NULL: one processor. */
+static void two_open(struct two *two, const char *path, const char *device, const char *rule)
+{
+    two->second = NULL;
+    rig_open(&two->rig, path, device);
+    struct err *err = &two->rig.err;
+    struct second_setup setup = {.model = two->rig.model, .device = two->rig.device, .experts = two->rig.experts,
+                                 .draft_length = 8, .host = {.threads = 1}};
+    if (rule) {
+        must(split_rule_read(&setup.rule, rule, err), err);
+        must(second_open(&two->second, &setup, err), err);
+    }
+    rig_engine(&two->rig, (struct engine_setup){.max_rows = 16, .max_logit_rows = 16, .second = two->second}, RIG_TOKENS);
+}
+
+static void two_close(struct two *two)
+{
+    sequence_close(&two->rig.sequence);
+    engine_close(&two->rig.engine);
+    second_close(&two->second);
+    rig_close(&two->rig);
+}
+
+/* A prompt, and after it trees, of which the newest row's path is kept. got: logits of all their rows. */
+static void decode(struct two *two, float *got)
+{
+    struct rig *rig = &two->rig;
+    const int vocab = engine_hparams(rig->engine)->vocab;
+    struct forward out;
+    must(engine_prompt(rig->engine, rig->sequence, rig->token, PROMPT, NULL, NULL, NULL, &out, &rig->err), &rig->err);
+    for (int i = 0; i < TREES; i++) {
+        int32_t parent[TREE], path[TREE], count = 0;
+        for (int row = 0; row < TREE; row++)
+            parent[row] = row ? (row - 1) / 2 : -1;
+        const struct batch batch = {.rows = TREE, .token = rig->token + PROMPT + i * TREE, .parent = parent, .logit_rows = TREE};
+        must(engine_forward(rig->engine, rig->sequence, &batch, &out, &rig->err), &rig->err);
+        memcpy(got + (size_t)i * TREE * (size_t)vocab, out.logits, (size_t)TREE * (size_t)vocab * sizeof *got);
+        for (int row = 0; row < TREE; row = 2 * row + 1)
+            path[count++] = row;
+        must(sequence_commit(rig->sequence, path, count, &rig->err), &rig->err);
+    }
+}
+
+static size_t floats(const struct hparams *shape) { return (size_t)TREES * TREE * (size_t)shape->vocab; }
+
+static bool has(const char *device)
+{
+    struct device *opened = NULL;
+    const bool there = !device_open(&opened, &(struct device_setup){.name = device}, NULL);
+    device_close(&opened);
+    return there;
+}
+
+/* q8 has the same bits on all of them, f32 on the emulator and the host. */
+static void two_processors_make_the_sums_of_one(void **state)
+{
+    static const char *const devices[] = {"ref", "emu", "emu:1"};
+    static const enum weight_format formats[] = {FORMAT_F32, FORMAT_Q8, FORMAT_BF16};
+    static const char *const rules[] = {"static:share=100", "static:share=0", "static:share=50", "static:share=60,by=layers"};
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        struct hparams shape;
+        struct two two;
+        const char *device = i % 3 ? devices[i % 3] : device_name(devices[0]);
+        if (!has(device) || (unit_brief() && i % 3 != i / 3))
+            continue;
+        const char *path = moe_file(formats[i / 3], &shape, 7);
+        float *want = calloc(floats(&shape), sizeof *want), *got = calloc(floats(&shape), sizeof *got);
+        two_open(&two, path, device, NULL);
+        decode(&two, want);
+        two_close(&two);
+        for (int r = 0; r < 4; r++) {
+            two_open(&two, path, device, rules[r]);
+            decode(&two, got);
+            two_close(&two);
+            if (!r || formats[i / 3] == FORMAT_Q8 || (formats[i / 3] == FORMAT_F32 && i % 3))
+                assert_memory_equal(want, got, floats(&shape) * sizeof *got);
+            for (size_t at = 0; at < floats(&shape); at++)
+                assert_true(fabsf(got[at] - want[at]) < 2e-5f);
+        }
+        free(want);
+        free(got);
+        unlink(path);
+    }
+}
+
+/* Rows of trees, and the same tokens one by one. */
+static void a_static_split_gives_a_token_the_same_bits_in_any_company(void **state)
+{
+    static const int32_t parent[] = {-1, 0, 0, 1, 1, 2};
+    struct hparams shape;
+    struct two two;
+    struct forward out;
+    (void)state;
+    const char *path = moe_file(FORMAT_BF16, &shape, 3);
+    const size_t vocab = (size_t)shape.vocab;
+    float *want = calloc(6 * vocab, sizeof *want);
+    two_open(&two, path, has("emu") ? "emu" : "ref", "static:share=40");
+    struct rig *rig = &two.rig;
+    must(engine_prompt(rig->engine, rig->sequence, rig->token, PROMPT, NULL, NULL, NULL, &out, &rig->err), &rig->err);
+    const struct batch tree = {.rows = 6, .token = rig->token + 20, .parent = parent, .logit_rows = 6};
+    must(engine_forward(rig->engine, rig->sequence, &tree, &out, &rig->err), &rig->err);
+    memcpy(want, out.logits, 6 * vocab * sizeof *want);
+    sequence_rollback(rig->sequence);
+    for (int row = 0; row < 6; row++) {
+        const struct batch one = {.rows = 1, .token = tree.token + row, .parent = parent + row, .logit_rows = 1};
+        must(engine_forward(rig->engine, rig->sequence, &one, &out, &rig->err), &rig->err);
+        assert_memory_equal(out.logits, want + (size_t)row * vocab, vocab * sizeof *want);
+    }
+    free(want);
+    two_close(&two);
+    unlink(path);
+}
+
+/* ---- the order of a layer, as source and device see it */
+
+static struct {
+    struct expert_source base;
+    struct expert_source *inner;
+    const struct device_class *device;
+    char log[256];
+    int fails;                           /* this acquire and those after it; 0: none */
+} seen;
+
+static void note(char what)
+{
+    const size_t length = strlen(seen.log);
+    if (length + 1 < sizeof seen.log)
+        seen.log[length] = what;
+}
+
+static int see_want(struct expert_source *source, const struct expert_union *wanted, enum expert_tier *tier, struct err *err)
+{
+    (void)source, (void)err;
+    note('w');
+    for (int i = 0; i < wanted->count; i++)
+        tier[i] = EXPERT_ON_DEVICE;
+    return 0;
+}
+
+static int see_acquire(struct expert_source *source, struct expert_union *wanted, struct buffer *table, struct err *err)
+{
+    (void)source;
+    note('d');
+    assert_true(wanted->part);
+    if (seen.fails && --seen.fails == 0)
+        return err_set(err, ERR_INPUT, "no more");
+    return seen.inner->class->acquire(seen.inner, wanted, table, err);
+}
+
+static void see_release(struct expert_source *source, struct expert_union *wanted)
+{
+    (void)source;
+    note('r');
+    seen.inner->class->release(seen.inner, wanted);
+}
+
+/* One expert at a time, so that there are several pieces. */
+static int see_acquire_host(struct expert_source *source, struct expert_union *wanted, const void **address, struct err *err)
+{
+    (void)source;
+    note('h');
+    if (seen.inner->class->acquire_host(seen.inner, wanted, address, err))
+        return -1;
+    wanted->held = 1;
+    return 0;
+}
+
+static void see_release_host(struct expert_source *source, struct expert_union *wanted)
+{
+    (void)source;
+    note('e');
+    wanted->done += wanted->held;
+    wanted->held = 0;
+}
+
+static int see_wait(struct device *device, struct err *err)
+{
+    note('q');
+    return seen.device->wait(device, err);
+}
+
+static void both_compute_at_the_same_time(void **state)
+{
+    static const struct expert_source_class class = {
+        .name = "seen", .want = see_want, .acquire = see_acquire, .release = see_release, .acquire_host = see_acquire_host,
+        .release_host = see_release_host};
+    struct hparams shape;
+    struct two two;
+    struct err err = {0};
+    struct forward out;
+    (void)state;
+    const char *path = moe_file(FORMAT_Q8, &shape, 11);
+    const size_t vocab = (size_t)shape.vocab;
+    float *want = calloc(vocab, sizeof *want);
+    two_open(&two, path, has("emu:1") ? "emu:1" : "ref", NULL);
+    struct rig *rig = &two.rig;
+    const struct batch batch = {.rows = 12, .token = rig->token, .logit_rows = 1};
+    must(engine_forward(rig->engine, rig->sequence, &batch, &out, &rig->err), &rig->err);
+    memcpy(want, out.logits, vocab * sizeof *want);
+    memset(&seen, 0, sizeof seen);
+    seen.base.class = &class;
+    seen.inner = rig->experts;
+    rig->experts = &seen.base;
+    seen.device = rig->device->class;
+    struct device_class waits = *seen.device;
+    waits.wait = see_wait;
+    rig->device->class = &waits;
+    const struct second_setup setup = {.model = rig->model, .device = rig->device, .experts = rig->experts,
+                                       .rule = {.kind = SPLIT_STATIC, .share = 0.5}, .host = {.threads = 2}};
+    must(second_open(&two.second, &setup, &err), &err);
+    rig_engine(rig, (struct engine_setup){.max_rows = 16, .max_logit_rows = 16, .second = two.second}, RIG_TOKENS);
+    for (int fails = 1; fails >= 0; fails--) {
+        memset(seen.log, 0, sizeof seen.log);
+        seen.fails = 2 * fails;                 /* in the second layer, when its host's part is at work */
+        assert_int_equal(engine_forward(rig->engine, rig->sequence, &batch, &out, &err), -fails);
+        sequence_rollback(rig->sequence);
+    }
+    assert_memory_equal(out.logits, want, vocab * sizeof *want);
+    /* Routes are waited for; the host begins; the device's part is on its queue; the host goes on. Nothing else is waited for
+     * before the next layer's routes. */
+    const char *at = seen.log;
+    for (int layer = 0; layer < hparams_moe_layers(&shape); layer++) {
+        if (strncmp(at, "qwhdreh", 7))
+            fail_msg("layer %d of %s", layer, seen.log);
+        for (at += 6; at[0] == 'h' && at[1] == 'e'; at += 2)
+            continue;
+    }
+    assert_string_equal(at, "q");
+    free(want);
+    rig->experts = seen.inner;
+    rig->device->class = seen.device;
+    two_close(&two);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rule_says_whose_an_expert_is),
+        cmocka_unit_test(rules_that_make_no_sense_are_refused),
+        cmocka_unit_test(two_processors_make_the_sums_of_one),
+        cmocka_unit_test(a_static_split_gives_a_token_the_same_bits_in_any_company),
+        cmocka_unit_test(both_compute_at_the_same_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
