@@ -18,6 +18,8 @@ const struct opt simulate_options[] = {
               "make routes with drafts of N tokens; what the machine's file says, if not given"),
     OPT_FLOAT(0, "cached", struct simulate_args, cached, 0, 1, "SHARE",
               "let fast memory hold this share of the experts; what the machine's file says, if not given"),
+    OPT_FLOAT(0, "host-cached", struct simulate_args, host_cached, 0, 1, "SHARE",
+              "of a cache policy: let the host's memory hold this share behind fast memory, in a second tier"),
     OPT_SEED(struct simulate_args, seed),
     OPT_OUTPUT(0, "keep-routes", struct simulate_args, keep, "write the routes to FILE, for moe-coact"),
     OPT_FLAG(0, "forecasts", struct simulate_args, forecasts, "say how well each source names what the next forward wants"),
@@ -28,14 +30,14 @@ const struct opt simulate_options[] = {
     OPT_END };
 
 const struct opt_rule simulate_rules[] = {
-    {OPT_EXCLUSIVE, "json|markdown", NULL, NULL}, {OPT_NEEDS, "iterations", "cache-policy", "is of cache policies alone"},
+    {OPT_EXCLUSIVE, "json|markdown", NULL, NULL}, {OPT_NEEDS, "iterations|host-cached", "cache-policy", "is of cache policies alone"},
     {OPT_NEEDS, "iterations", "json", "writes JSON lines"},
     {OPT_EXCLUDES, "cache-policy", "system|forecasts", "is about something else"}, OPT_RULES_END};
 
 const struct operand simulate_operands[] = { OPERAND_ANY("STREAM", struct simulate_args, inputs), OPERAND_END };
 
 const struct simulate_args simulate_defaults = { .output = "-", .texts = 4, .tokens = 512, .draft_length = -1, .cached = -1,
-                                                 .seed = 1 };
+                                                 .host_cached = -1,                                                 .seed = 1 };
 
 /* Of recorded routes nothing is made. */
 static int check_made(const struct simulate_args *args, struct err *err)
@@ -90,10 +92,10 @@ static int simulate_all(struct text *body, const struct simulation *simulation, 
 /* Policies alone want no machine, but for the share that it caches. */
 static int cache_alone(const struct simulate_args *args, const struct console *console, struct err *err)
 {
-    struct simulated_machine machine = {.cached = args->cached};
+    struct simulated_machine machine = {.cached = args->cached}, host = {.cached = args->host_cached};
     struct simulated_routes routes = {0};
     struct text body = {0};
-    int rc = -1;
+    int host_slots = 0, rc = -1;
     if (!args->inputs.count)
         return err_set(err, ERR_INPUT, "--cache-policy: which routes? give route streams of moe-profile");
     if (args->cached < 0 && !args->machine)
@@ -102,9 +104,13 @@ static int cache_alone(const struct simulate_args *args, const struct console *c
         get_routes(&routes, args, &machine, console, err))
         return -1;
     machine.cached = args->cached >= 0 ? args->cached : machine.cached;
+    if (args->host_cached >= 0)         /* one at least: too few is an error, none is not what was said */
+        host_slots = simulated_machine_slots(&host, routes.layers, routes.experts);
+    host_slots += args->host_cached >= 0 && !host_slots;
     const struct simulated_caching caching = {
         .routes = &routes, .slots = simulated_machine_slots(&machine, routes.layers, routes.experts),
-        .draft_length = args->draft_length >= 0 ? args->draft_length : 8};
+        .draft_length = args->draft_length >= 0 ? args->draft_length : 8,
+        .host_slots = host_slots};
     if (!simulate_caches(&body, &caching, args->policies.items, args->policies.count, args->json, args->iterations,
                          args->markdown, err))
         rc = bench_write(args->output, &body, err);

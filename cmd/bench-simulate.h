@@ -15,7 +15,7 @@ struct simulate_args {
     const char *machine, *output, *keep;
     struct strings inputs, systems, policies;
     int skew, texts, tokens, draft_length;
-    double cached;
+    double cached, host_cached;
     uint64_t seed;
     bool json, markdown, force, forecasts, iterations;
 };

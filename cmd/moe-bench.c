@@ -50,6 +50,7 @@ static const struct opt run_options[] = {
     OPT_COUNT('c', "context", struct run_args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"),
     OPT_CHOICE(0, "kv-dtype", struct run_args, session.cache, session_cache_words, "keep keys and values in this format"),
     CACHING_OPTIONS(struct run_args, session.caching),
+    CACHING_OPTION_HOT_SET(struct run_args, session.caching),
     SUITE_OPTIONS(struct run_args, made),
     OPT_FLAG(0, "print-suite", struct run_args, print_suite, "print the suite that these options make, and run nothing"),
     OPT_GROUP("Options of run and identity"),

@@ -19,7 +19,6 @@
 #include "common/cli/command.h"
 #include "common/cli/signals.h"
 #include "common/decode/budget.h"
-#include "common/session/cache_pins.h"
 #include "common/decode/decode.h"
 #include "common/instruments/probe.h"
 #include "common/instruments/record.h"
@@ -505,19 +504,11 @@ static int check_args(const struct decode_args *args, const struct console *cons
     return 0;
 }
 
-/* After texts and stream: a hot set that cannot be written costs nothing else. */
-static int keep_hot_set(const struct run *run, struct err *err)
-{
-    struct stream_model model;
-    session_stream_model(run->session, &model);
-    return cache_pins_save(&run->args->session.caching, run->session->experts, &model, err);
-}
-
-/* All prompts were decoded or passed over. */
+/* All prompts were decoded or passed over. A hot set that cannot be written costs neither texts nor stream. */
 static int close_outputs(struct run *run, struct err *err)
 {
     if ((run->recorder.writer && writer_close(&run->recorder.writer, err)) ||
-        (run->text && output_commit(&run->text, err)) || keep_hot_set(run, err))
+        (run->text && output_commit(&run->text, err)) || session_keep_hot_set(run->session, err))
         return -1;
     if (run->resume && decode_resume_left(run->resume))
         console_note(run->console, "%s: %d of its texts were not among those of these prompts, or not in this order",
@@ -558,7 +549,7 @@ static int close_early(struct run *run, struct err *err)
     err_set(&reason, ERR_SIGNAL, "ended by %s after %d texts%s%s%s", signals_name(), run->texts, file ? "; --resume " : "",
             file ? stream : "", file ? " goes on from there" : "");
     if ((run->recorder.writer && writer_close_early(&run->recorder.writer, reason.text, err)) ||
-        (run->text && output_commit(&run->text, err)) || keep_hot_set(run, err))
+        (run->text && output_commit(&run->text, err)) || session_keep_hot_set(run->session, err))
         return -1;
     *err = reason;
     return -1;

@@ -27,6 +27,7 @@ struct profile_args {
 
 static const struct opt profile_options[] = {
     SESSION_OPTIONS(struct profile_args, session),
+    CACHING_OPTION_HOT_SET(struct profile_args, session.caching),
     OPT_GROUP("What to record"),
     OPT_COUNT('n', "max-tokens", struct profile_args, settings.max_tokens, 0, 1 << 24,
               "decode N new tokens after each prompt, too, and record where they are routed"),
@@ -103,12 +104,14 @@ static int open_budget(struct budget **out, const struct session *session, const
 }
 
 /* A signal came: what was recorded, or counted, stays. */
-static int close_early(struct writer **writer, const struct profile *profile, const char *path, struct err *err)
+static int close_early(struct writer **writer, const struct profile *profile, const struct session *session, const char *path,
+                       struct err *err)
 {
     struct err reason = {0};
     err_clear(err);
     err_set(&reason, ERR_SIGNAL, "ended by %s amid text %d", signals_name(), profile_texts(profile));
-    if (*writer ? writer_close_early(writer, reason.text, err) : write_table(profile, path, err))
+    if ((*writer ? writer_close_early(writer, reason.text, err) : write_table(profile, path, err)) ||
+        session_keep_hot_set(session, err))
         return -1;
     *err = reason;
     return -1;
@@ -153,8 +156,10 @@ static int run(const void *arguments, const struct console *console, struct err 
     if (profile_run(profile, prompts, &ended, err))
         goto done;
     progress_end(&bar);
-    rc = ended ? close_early(&writer, profile, path, err)
+    rc = ended ? close_early(&writer, profile, session, path, err)
        : table ? write_table(profile, path, err) : writer_close(&writer, err);
+    if (!rc)
+        rc = session_keep_hot_set(session, err);
 done:
     signals_harsh();
     progress_end(&bar);

@@ -62,6 +62,7 @@ struct cuda_plugin {
     int (*event_hold)(struct cuda_event *event, int copies);
     int (*event_wait)(struct cuda_event *event);
     int (*event_busy)(struct cuda_event *event, int *busy);
+    int (*memory_left)(struct cuda_context *context, size_t *bytes);
     const struct learn_ops *learn;           /* operations of training, on the same queue; NULL: there are none */
 };
 

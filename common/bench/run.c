@@ -32,6 +32,8 @@ struct bench {
 static int open_models(struct bench *bench, struct err *err)
 {
     const struct bench_setup *setup = bench->setup;
+    if (setup->session.caching.hot_set && bench->suite->model_count > 1)
+        return err_set(err, ERR_INPUT, "--hot-set: is of one model, and these are %d", bench->suite->model_count);
     if (!(bench->models = mem_alloc((size_t)bench->suite->model_count, sizeof *bench->models, err)))
         return -1;
     for (int i = 0; i < bench->suite->model_count; i++)
@@ -308,7 +310,7 @@ int bench_run(const struct bench_setup *setup, struct err *err)
         goto done;
     }
     progress_end(&bench.bar);
-    rc = writer_close(&bench.writer, err);
+    rc = writer_close(&bench.writer, err) || session_keep_hot_set(bench.models[0].session, err) ? -1 : 0;
 done:
     writer_abort(&bench.writer, err);
     resume_close(&bench.resume);

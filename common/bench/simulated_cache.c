@@ -1,6 +1,7 @@
 #include "common/bench/simulated_cache.h"
 
 #include <jansson.h>
+#include <stdio.h>
 
 #include "common/base/json.h"
 #include "common/base/mem.h"
@@ -12,6 +13,8 @@ struct replay {
     const struct simulated_caching *caching;
     const char *policy;
     struct cache *cache;
+    struct cache *host;                 /* NULL: one tier */
+    int64_t host_hits;
     int32_t *keys;                      /* of a policy that knows the future */
     int32_t *expert, *tokens, *often, *slot;    /* [experts] */
 };
@@ -19,6 +22,7 @@ struct replay {
 static void replay_free(struct replay *r)
 {
     cache_close(&r->cache);
+    cache_close(&r->host);
     mem_free(&r->keys);
     mem_free(&r->expert);
     mem_free(&r->tokens);
@@ -43,7 +47,22 @@ static int replay_open(struct replay *r, const struct simulated_caching *caching
     r->tokens = mem_alloc((size_t)routes->experts, sizeof *r->tokens, err);
     r->often = mem_alloc((size_t)routes->experts, sizeof *r->often, err);
     r->slot = mem_alloc((size_t)routes->experts, sizeof *r->slot, err);
-    return r->expert && r->tokens && r->often && r->slot ? cache_open(&r->cache, policy, &setup, err) : -1;
+    if (!r->expert || !r->tokens || !r->often || !r->slot || cache_open(&r->cache, policy, &setup, err))
+        return -1;
+    setup.slots = caching->host_slots;
+    return caching->host_slots ? cache_open(&r->host, policy, &setup, err) : 0;
+}
+
+/* Into a slot of the host, too, unless it has one: no longer held than a read and a copy take. */
+static void pass_host(struct replay *r, int layer, int expert)
+{
+    int victim, slot = cache_find(r->host, layer, expert);
+    if (slot >= 0)
+        cache_hold(r->host, slot);
+    else
+        slot = cache_insert(r->host, layer, expert, CACHE_DEMAND, &victim);
+    if (slot >= 0)
+        cache_release(r->host, slot);
 }
 
 /* Inserts those that have no slot (-1) as far as there are any; how many. */
@@ -55,6 +74,8 @@ static int insert(struct replay *r, int layer, int count)
             continue;
         if ((r->slot[i] = cache_insert(r->cache, layer, r->expert[i], CACHE_DEMAND, &victim)) < 0)
             break;
+        if (r->host)
+            pass_host(r, layer, r->expert[i]);
         inserted++;
     }
     return inserted;
@@ -62,7 +83,11 @@ static int insert(struct replay *r, int layer, int count)
 
 static void layer_turn(struct replay *r, int layer, int count)
 {
+    for (int i = 0; i < count && r->host; i++)
+        r->host_hits += cache_find(r->cache, layer, r->expert[i]) < 0 && cache_find(r->host, layer, r->expert[i]) >= 0;
     cache_want(r->cache, layer, r->expert, r->tokens, count);
+    if (r->host)
+        cache_want(r->host, layer, r->expert, r->tokens, count);
     for (int i = 0; i < count; i++)
         if ((r->slot[i] = cache_find(r->cache, layer, r->expert[i])) >= 0)
             cache_hold(r->cache, r->slot[i]);
@@ -77,8 +102,9 @@ static void layer_turn(struct replay *r, int layer, int count)
     }
 }
 
+/* `host_hits`: as many as there were before it. */
 static int put_forward(struct replay *r, size_t number, const struct simulated_step *step, const struct cache_counts *before,
-                       struct text *out, struct err *err)
+                       int64_t host_hits, struct text *out, struct err *err)
 {
     const struct cache_counts now = cache_counts(r->cache);
     struct values state = {0};
@@ -89,15 +115,24 @@ static int put_forward(struct replay *r, size_t number, const struct simulated_s
         json_object_set_new(map, value->key, value->type == VALUE_INT ? json_integer(value->integer)
                             : value->type == VALUE_REAL ? json_finite(value->real) : json_string(value->text));
     }
-    return json_line(out, json_pack("{s:s, s:b, s:s, s:I, s:I, s:b, s:i, s:I, s:I, s:o}", "type", "forward", "simulated", 1,
-                                    "cache_policy", r->policy, "forward", (json_int_t)number, "sequence",
-                                    (json_int_t)step->text, "prompt", step->prompt, "tokens", step->tokens, "hits",
-                                    (json_int_t)(now.hits - before->hits), "misses",
-                                    (json_int_t)(now.wanted - before->wanted - now.hits + before->hits), "cache", map), err);
+    json_t *line = json_pack("{s:s, s:b, s:s, s:I, s:I, s:b, s:i, s:I, s:I, s:o}", "type", "forward", "simulated", 1,
+                             "cache_policy", r->policy, "forward", (json_int_t)number, "sequence", (json_int_t)step->text,
+                             "prompt", step->prompt, "tokens", step->tokens, "hits", (json_int_t)(now.hits - before->hits),
+                             "misses", (json_int_t)(now.wanted - before->wanted - now.hits + before->hits), "cache", map);
+    if (r->host)
+        json_object_set_new(line, "host_hits", json_integer(r->host_hits - host_hits));
+    return json_line(out, line, err);
 }
 
 /* Of verifications and undrafted forwards alone: what a prompt wants says little of a cache. */
-struct hits { int64_t forwards, wanted, hits; };
+struct hits { int64_t forwards, wanted, hits, host_hits; };
+
+static void forward_begins(struct cache *cache, const struct simulated_step *step, bool text)
+{
+    if (text)
+        cache_begin(cache);
+    cache_step(cache, step->tokens, step->prompt ? CACHE_PROMPT : CACHE_VERIFIES);
+}
 
 static int replay_run(struct replay *r, struct hits *hits, bool lines, struct text *out, struct err *err)
 {
@@ -105,9 +140,11 @@ static int replay_run(struct replay *r, struct hits *hits, bool lines, struct te
     for (size_t i = 0; i < routes->steps; i++) {
         const struct simulated_step *step = &routes->step[i];
         const struct cache_counts before = cache_counts(r->cache);
-        if (!i || step->text != routes->step[i - 1].text)
-            cache_begin(r->cache);
-        cache_step(r->cache, step->tokens, step->prompt ? CACHE_PROMPT : CACHE_VERIFIES);
+        const int64_t host_hits = r->host_hits;
+        const bool text = !i || step->text != routes->step[i - 1].text;
+        forward_begins(r->cache, step, text);
+        if (r->host)
+            forward_begins(r->host, step, text);
         for (int layer = 0; layer < routes->layers; layer++) {
             const int count = simulated_routes_want(routes, step, layer, r->expert, r->tokens, r->often);
             if (count)
@@ -117,39 +154,60 @@ static int replay_run(struct replay *r, struct hits *hits, bool lines, struct te
         hits->forwards += !step->prompt;
         hits->wanted += step->prompt ? 0 : after.wanted - before.wanted;
         hits->hits += step->prompt ? 0 : after.hits - before.hits;
-        if (lines && put_forward(r, i, step, &before, out, err))
+        hits->host_hits += step->prompt ? 0 : r->host_hits - host_hits;
+        if (lines && put_forward(r, i, step, &before, host_hits, out, err))
             return -1;
     }
     return 0;
 }
 
+static double share_of(int64_t part, int64_t all) { return all ? 100.0 * (double)part / (double)all : 0; }
+
+static int put_policy(struct text *out, const struct simulated_caching *caching, const char *policy, const struct hits *hits,
+                      struct err *err)
+{
+    json_t *line = json_pack("{s:s, s:b, s:s, s:s, s:i, s:I, s:I, s:I}", "type", "cache", "simulated", 1, "cache_policy", policy,
+                             "routes", caching->routes->name, "slots", caching->slots, "forwards", (json_int_t)hits->forwards,
+                             "wanted", (json_int_t)hits->wanted, "hits", (json_int_t)hits->hits);
+    if (caching->host_slots) {
+        json_object_set_new(line, "host_slots", json_integer(caching->host_slots));
+        json_object_set_new(line, "host_hits", json_integer(hits->host_hits));
+    }
+    return json_line(out, line, err);
+}
+
+static int add_row(struct table *table, const struct simulated_caching *caching, const char *policy, const struct hits *hits,
+                   struct err *err)
+{
+    return table_cell(table, err, "%s", policy) || table_cell(table, err, "%lld", (long long)hits->forwards) ||
+           table_cell(table, err, "%lld", (long long)hits->wanted) || table_cell(table, err, "%lld", (long long)hits->hits) ||
+           table_cell(table, err, "%.1f %%", share_of(hits->hits, hits->wanted)) ||
+           (caching->host_slots && (table_cell(table, err, "%lld", (long long)hits->host_hits) ||
+                                    table_cell(table, err, "%.1f %%", share_of(hits->host_hits, hits->wanted)))) ? -1 : 0;
+}
+
 int simulate_caches(struct text *out, const struct simulated_caching *caching, const char *const *policies, int count,
                     bool json, bool iterations, bool markdown, struct err *err)
 {
-    static const char *const titles[] = {"cache policy", "forwards", "experts wanted", "hits", "share"};
+    static const char *const titles[] = {"cache policy", "forwards", "experts wanted", "hits", "share", "on the host", "share"};
     const int all = caching->routes->layers * caching->routes->experts;
     struct table table = {0};
+    char host[64] = "";
     int rc = 0;
-    table_start(&table, titles, "lrrrr");
+    table_start(&table, titles, caching->host_slots ? "lrrrrrr" : "lrrrr");
     for (int i = 0; !rc && i < count; i++) {
         struct replay r;
         struct hits hits = {0};
         rc = replay_open(&r, caching, policies[i], err) || replay_run(&r, &hits, json && iterations, out, err) ? -1 : 0;
-        if (!rc && json)
-            rc = json_line(out, json_pack("{s:s, s:b, s:s, s:s, s:i, s:I, s:I, s:I}", "type", "cache", "simulated", 1,
-                                          "cache_policy", policies[i], "routes", caching->routes->name, "slots",
-                                          caching->slots, "forwards", (json_int_t)hits.forwards, "wanted",
-                                          (json_int_t)hits.wanted, "hits", (json_int_t)hits.hits), err);
-        else if (!rc)
-            rc = table_cell(&table, err, "%s", policies[i]) || table_cell(&table, err, "%lld", (long long)hits.forwards) ||
-                 table_cell(&table, err, "%lld", (long long)hits.wanted) ||
-                 table_cell(&table, err, "%lld", (long long)hits.hits) ||
-                 table_cell(&table, err, "%.1f %%", hits.wanted ? 100.0 * hits.hits / hits.wanted : 0) ? -1 : 0;
+        if (!rc)
+            rc = json ? put_policy(out, caching, policies[i], &hits, err) : add_row(&table, caching, policies[i], &hits, err);
         replay_free(&r);
     }
+    if (caching->host_slots)
+        snprintf(host, sizeof host, ", with %d on the host", caching->host_slots);
     if (!rc && !json)
-        rc = text_printf(out, err, "SIMULATED: caches of %d of %d experts that read nothing beforehand; after prompts; %s\n\n",
-                         caching->slots, all, caching->routes->name) ||
+        rc = text_printf(out, err, "SIMULATED: caches of %d of %d experts%s that read nothing beforehand; after prompts; %s\n\n",
+                         caching->slots, all, host, caching->routes->name) ||
              table_write(&table, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ? -1 : 0;
     table_free(&table);
     return rc;

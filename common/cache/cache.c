@@ -268,6 +268,8 @@ int cache_find(const struct cache *c, int layer, int expert) { return c->slot_of
 
 bool cache_is_full(const struct cache *c) { return !c->empties; }
 
+bool cache_has_room(const struct cache *c) { return c->empties || c->heaped; }
+
 int cache_key(const struct cache *c, int slot) { return c->slot[slot].key; }
 
 void cache_hold(struct cache *c, int slot)
@@ -321,6 +323,7 @@ int cache_insert(struct cache *c, int layer, int expert, enum cache_reason reaso
 void cache_drop(struct cache *c, int slot)
 {
     c->slot_of[c->slot[slot].key] = -1;
+    *(c->slot[slot].fetched ? &c->counts.prefetched : &c->counts.inserted) -= 1;
     c->slot[slot] = (struct slot){.key = -1, .at = -1};
     c->empty[c->empties++] = slot;
 }
@@ -363,6 +366,14 @@ int cache_fetch(struct cache *c, int *key, int *victim)
     }
     return -1;
 }
+
+int cache_asked(const struct cache *c)
+{
+    int level;
+    return cache_queue_first(c->queue, &level);
+}
+
+void cache_unask(struct cache *c, int key) { cache_queue_remove(c->queue, key); }
 
 void cache_threshold(struct cache *c, int tau)
 {

@@ -84,6 +84,7 @@ void cache_want(struct cache *cache, int layer, const int32_t *expert, const int
 
 int cache_find(const struct cache *cache, int layer, int expert);           /* its slot; -1: not resident */
 bool cache_is_full(const struct cache *cache);                              /* each slot has an expert */
+bool cache_has_room(const struct cache *cache);                             /* a slot is empty, or its expert held by nobody */
 int cache_key(const struct cache *cache, int slot);                         /* who is in a slot; -1: nobody */
 void cache_hold(struct cache *cache, int slot);
 void cache_release(struct cache *cache, int slot);
@@ -107,6 +108,10 @@ void cache_expect(struct cache *cache, int layer, int expert, int tokens);
 /* Inserts the first request whose level the policy grants, as cache_insert does; *key is who comes. -1: there is none, or no
  * slot for it: then it stays. */
 int cache_fetch(struct cache *cache, int *key, int *victim);
+
+/* The key whose request is first, -1: there is none; and a request that nobody needs any more. */
+int cache_asked(const struct cache *cache);
+void cache_unask(struct cache *cache, int key);
 
 /* Residents and requests of a level below `tau` are cold: they are not fetched, and go first (MoE-SpAc eq. 9). Of no meaning to
  * policies without levels. 1 at the start. */

@@ -71,7 +71,7 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
                        setup->max_logit_rows, ENGINE_ROWS_MAX);
     if (setup->slab_rows < 0 || setup->slab_rows > ENGINE_SLAB_MAX)
         return err_set(err, ERR_INPUT, "slabs of %d rows: 0 to %d are possible", setup->slab_rows, ENGINE_SLAB_MAX);
-    if (hparams_moe_layers(shape) && !setup->experts)
+    if (hparams_moe_layers(shape) && !setup->experts && !setup->experts_later)
         return err_set(err, ERR_INPUT, "%s: the model has experts, but no expert source is open", model_path(setup->model));
     if (setup->cache != CACHE_F32 && !device_info(setup->device)->narrow_cache)
         return err_set(err, ERR_INPUT, "device %s: keeps keys and values in f32 alone", device_info(setup->device)->name);
@@ -99,6 +99,14 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
     *out = engine;
     return 0;
 }
+
+void engine_give_experts(struct engine *engine, struct expert_source *experts, struct expert_source *forecast_to)
+{
+    engine->setup.experts = experts;
+    engine->setup.forecast_to = forecast_to;
+}
+
+void engine_give_second(struct engine *engine, struct second *second) { engine->setup.second = second; }
 
 void engine_close(struct engine **engine)
 {

@@ -44,9 +44,13 @@ struct engine_setup {
     /* A slab of a prompt, on devices that take them (info.slabs), 1 .. 2048 rows; 0: none. Everything that is to have the same
      * bits must have the same here: ENGINE_SLAB_ROWS in all commands, with and without drafts. */
     int slab_rows;
+    bool experts_later;                  /* engine_give_experts will be called, in front of everything else */
 };
 
 int engine_open(struct engine **out, const struct engine_setup *setup, struct err *err);
+/* `experts` and `forecast_to` of the setup, for who must know how much memory an engine leaves for them. */
+void engine_give_experts(struct engine *engine, struct expert_source *experts, struct expert_source *forecast_to);
+void engine_give_second(struct engine *engine, struct second *second);       /* the same of `second`; NULL: none */
 void engine_close(struct engine **engine);
 const struct hparams *engine_hparams(const struct engine *engine);
 const struct engine_setup *engine_config(const struct engine *engine);

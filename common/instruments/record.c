@@ -99,6 +99,13 @@ static void put_cache(struct decode_iter *iter, const struct store_facts *stored
     iter->cache_prefetched_bytes = stored->prefetched;
     iter->cache_wasted_bytes = stored->wasted;
     iter->cache_stall_us = microseconds(stored->stall);
+    if (stored->copies) {
+        iter->cache_host_hits = stored->host_hits;
+        iter->cache_copied_bytes = stored->copied;
+        iter->cache_copied_early_bytes = stored->copied_early;
+        iter->cache_copied_wasted_bytes = stored->copied_wasted;
+        iter->cache_stall_copies_us = microseconds(stored->stall_copies);
+    }
     if (!stored->forecasts)
         return;
     iter->cache_named = stored->named;
@@ -166,7 +173,9 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         .probe_bytes = iteration->probe ? iteration->probe_bytes : -1,
         .restored = iteration->restored ? iteration->restored : -1,
         .cache_hits = -1, .cache_misses = -1, .cache_read_bytes = -1, .cache_prefetched_bytes = -1, .cache_wasted_bytes = -1,
-        .cache_named = -1, .cache_right = -1, .cache_scored = -1, .cache_stall_us = NAN, .cache = iteration->cache,
+        .cache_host_hits = -1, .cache_copied_bytes = -1, .cache_copied_early_bytes = -1, .cache_copied_wasted_bytes = -1,
+        .cache_stall_copies_us = NAN, .cache_named = -1, .cache_right = -1, .cache_scored = -1, .cache_stall_us = NAN,
+        .cache = iteration->cache,
         .split_host_us = NAN, .split_wait_us = NAN, .split_levels = -1,
         .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
         .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,

@@ -327,6 +327,11 @@ static void take_cache(struct measured_step *step, const struct decode_iter *rec
     step->prefetched_bytes = record->cache_prefetched_bytes > 0 ? (double)record->cache_prefetched_bytes : 0;
     step->wasted_bytes = record->cache_wasted_bytes > 0 ? (double)record->cache_wasted_bytes : 0;
     step->stall_us = record->cache_stall_us > 0 ? record->cache_stall_us : 0;
+    step->host_hits = record->cache_host_hits > 0 ? (double)record->cache_host_hits : 0;
+    step->copied_bytes = record->cache_copied_bytes > 0 ? (double)record->cache_copied_bytes : 0;
+    step->copied_early_bytes = record->cache_copied_early_bytes > 0 ? (double)record->cache_copied_early_bytes : 0;
+    step->copied_wasted_bytes = record->cache_copied_wasted_bytes > 0 ? (double)record->cache_copied_wasted_bytes : 0;
+    step->stall_copies_us = record->cache_stall_copies_us > 0 ? record->cache_stall_copies_us : 0;
     step->named = record->cache_named > 0 ? (double)record->cache_named : 0;
     step->right = record->cache_right > 0 ? (double)record->cache_right : 0;
     step->scored = record->cache_scored > 0 ? (double)record->cache_scored : 0;

@@ -43,6 +43,7 @@ struct measured_step {                      /* one iteration */
     double host_pairs, device_pairs, split_wait_us;     /* of two processors; 0: there is one */
     /* Of a cache of experts; 0: there is none. stall_us: of what was measured. */
     double hits, misses, read_bytes, prefetched_bytes, wasted_bytes, stall_us;
+    double host_hits, copied_bytes, copied_early_bytes, copied_wasted_bytes, stall_copies_us;    /* of two tiers */
     double named, right, scored;            /* experts forecast for its verification, of them wanted, and all wanted; 0: none */
 };
 

@@ -57,6 +57,11 @@ const struct summary_column summary_columns[] = {
     COLUMN(cache_stall, "share of the time of iterations in which nothing could be computed as experts were on their way"),
     COLUMN(cache_prefetched, "share of the bytes read that were read before anything wanted them"),
     COLUMN(cache_wasted, "bytes that were prefetched and went unwanted, over those prefetched"),
+    COLUMN(cache_host_hits, "share of the experts that layers wanted which were not on the device, but in memory of the host"),
+    COLUMN(cache_copied_per_token, "bytes that were copied from there to the device, by emitted token"),
+    COLUMN(cache_copied_early, "share of the bytes copied that were copied before anything wanted them"),
+    COLUMN(cache_copied_wasted, "bytes that were copied early and went unwanted, over those copied early"),
+    COLUMN(cache_stall_copies, "share of the time of iterations in which nothing was read, and a copy was waited for"),
     COLUMN(cache_recall, "share of the experts that verifications wanted which had been forecast"),
     COLUMN(cache_right, "share of the experts forecast for verifications which these wanted"),
     COLUMN(identical, "samples whose token ids and text equal the reference's"),
@@ -466,7 +471,7 @@ static int mean_change(const struct work *work, double (*value)(const struct mea
 static void summarise_cache(const struct work *work, struct summary_row *row)
 {
     double hits = 0, misses = 0, bytes = 0, prefetched = 0, wasted = 0, stall = 0, us = 0, emitted = 0;
-    double named = 0, right = 0, scored = 0;
+    double named = 0, right = 0, scored = 0, host_hits = 0, copied = 0, early = 0, unwanted = 0, stall_copies = 0;
     for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
         for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
             const struct measured_step *step = &work->all->steps[sample->first_step + i];
@@ -476,6 +481,11 @@ static void summarise_cache(const struct work *work, struct summary_row *row)
             prefetched += step->prefetched_bytes;
             wasted += step->wasted_bytes;
             stall += step->stall_us;
+            host_hits += step->host_hits;
+            copied += step->copied_bytes;
+            early += step->copied_early_bytes;
+            unwanted += step->copied_wasted_bytes;
+            stall_copies += step->stall_copies_us;
             named += step->named;
             right += step->right;
             scored += step->scored;
@@ -488,6 +498,11 @@ static void summarise_cache(const struct work *work, struct summary_row *row)
     row->cache_stall = cached ? quotient(stall, us) : NAN;
     row->cache_prefetched = quotient(prefetched, bytes);
     row->cache_wasted = quotient(wasted, prefetched);
+    row->cache_host_hits = copied > 0 ? quotient(host_hits, hits + misses) : NAN;
+    row->cache_copied_per_token = copied > 0 ? quotient(copied, emitted) : NAN;
+    row->cache_copied_early = quotient(early, copied);
+    row->cache_copied_wasted = quotient(unwanted, early);
+    row->cache_stall_copies = copied > 0 ? quotient(stall_copies, us) : NAN;
     row->cache_recall = quotient(right, scored);
     row->cache_right = quotient(right, named);
 }

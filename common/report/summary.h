@@ -30,6 +30,7 @@ struct summary_row {
     double bytes_per_step, bytes_per_token, bandwidth, bandwidth_share;
     double split_host, split_wait;
     double cache_hits, cache_read_per_token, cache_stall, cache_prefetched, cache_wasted, cache_recall, cache_right;
+    double cache_host_hits, cache_copied_per_token, cache_copied_early, cache_copied_wasted, cache_stall_copies;
     double identical, compared, correct, graded, correct_share, correct_deviation, scored, score, score_deviation;
     double trials, trials_kept, bound, bound_common_noise;
     double divergence, divergence_low, divergence_high, flips, flips_low, flips_high, reconstruction;

@@ -94,6 +94,8 @@ int caching_check(const struct caching_options *options, struct err *err)
         return err_set(err, ERR_INPUT, "--prefetch is for experts that are cached; give --cache-experts, too");
     if (!options->experts && options->hot_set)
         return err_set(err, ERR_INPUT, "--hot-set is for experts that are cached; give --cache-experts, too");
+    if (!options->experts && options->host)
+        return err_set(err, ERR_INPUT, "--host-experts is for experts that are cached; give --cache-experts, too");
     if (options->hot_set && !strcmp(options->hot_set, "-"))
         return err_set(err, ERR_INPUT, "--hot-set: is read and written; name a file");
     return caching_policy(options) ? check_policy(options, err) : 0;
@@ -117,13 +119,11 @@ static struct extent measure(const struct model *model)
     return extent;
 }
 
-/* What there is, less what keys and values, other models and the rest of the process will take. */
-static int64_t leave_room(uint64_t kv_bytes, uint64_t beside)
-{
-    int64_t left = memory_left("");
-    left -= left / 8 + (int64_t)kv_bytes + (int64_t)beside;
-    return left > 0 ? left : 0;
-}
+/* Memory that slots can be in, and who asks for it. */
+struct place {
+    const char *option, *where;         /* where: " on cuda NVIDIA ..."; "": the host's */
+    int64_t left, room;                 /* bytes; of them for slots, by auto */
+};
 
 static int read_share(const char *text, const struct extent *extent, int64_t *slots, struct err *err)
 {
@@ -140,37 +140,62 @@ static int read_share(const char *text, const struct extent *extent, int64_t *sl
     return 0;
 }
 
-int caching_slots(const struct caching_options *options, const struct model *model, uint64_t kv_bytes, uint64_t beside,
-                  int64_t *slots, struct err *err)
+static int read_slots(const char *text, const struct place *place, const struct extent *extent, int64_t *slots, struct err *err)
 {
-    const struct extent extent = measure(model);
-    const char *text = options->experts;
-    const int top_k = model_hparams(model)->router.top_k;
     uint64_t bytes = 0;
-    int64_t found;
-    if (!extent.count)
-        return err_set(err, ERR_INPUT, "--cache-experts: %s has no routed experts", model_path(model));
     if (!strcmp(text, "auto")) {
-        found = leave_room(kv_bytes, beside) / extent.slot;
+        *slots = (place->room > 0 ? place->room : 0) / extent->slot;
     } else if (*text && text[strlen(text) - 1] == '%') {
-        if (read_share(text, &extent, &found, err))
-            return err_at(err, "--cache-experts");
+        if (read_share(text, extent, slots, err))
+            return err_at(err, "%s", place->option);
     } else {
         if (number_size(text, 1, INT64_MAX, &bytes, err))
-            return err_at(err, "--cache-experts");
-        found = (int64_t)bytes / extent.slot;
+            return err_at(err, "%s", place->option);
+        *slots = (int64_t)bytes / extent->slot;
     }
-    if (found < top_k)
-        return err_set(err, ERR_INPUT, "--cache-experts %s: room for %lld of %lld experts is too little, since one token wants "
-                       "%d in a layer; give at least %lld bytes", text, (long long)found, (long long)extent.count, top_k,
-                       (long long)top_k * (long long)extent.slot);
-    *slots = found < extent.count ? found : extent.count;
-    const int64_t left = memory_left("");
-    if (left >= 0 && *slots * extent.slot > left)
-        return err_set(err, ERR_MEMORY, "--cache-experts %s: takes %lld MiB for %lld experts, and %lld MiB are left; give "
-                       "less, or auto", text, (long long)(*slots * extent.slot >> 20), (long long)*slots,
-                       (long long)(left >> 20));
     return 0;
+}
+
+/* As many as `text` says, if there is memory for them; no more than there are. */
+static int find_slots(const char *text, const struct place *place, const struct model *model, int64_t *slots, struct err *err)
+{
+    const struct extent extent = measure(model);
+    const int top_k = model_hparams(model)->router.top_k;
+    int64_t found;
+    if (!extent.count)
+        return err_set(err, ERR_INPUT, "%s: %s has no routed experts", place->option, model_path(model));
+    if (read_slots(text, place, &extent, &found, err))
+        return -1;
+    if (found < top_k)
+        return err_set(err, ERR_INPUT, "%s %s: room for %lld of %lld experts%s is too little, since one token wants "
+                       "%d in a layer; give at least %lld bytes", place->option, text, (long long)found,
+                       (long long)extent.count, place->where, top_k, (long long)top_k * (long long)extent.slot);
+    *slots = found < extent.count ? found : extent.count;
+    if (place->left >= 0 && *slots * extent.slot > place->left)
+        return err_set(err, ERR_MEMORY, "%s %s: takes %lld MiB for %lld experts, and %lld MiB are left%s; give "
+                       "less, or auto", place->option, text, (long long)(*slots * extent.slot >> 20), (long long)*slots,
+                       (long long)(place->left >> 20), place->where);
+    return 0;
+}
+
+int caching_slots(struct expert_cache *out, const struct caching_options *options, const struct model *model,
+                  struct device *device, uint64_t taken, struct err *err)
+{
+    const struct device_info *info = device_info(device);
+    struct place place = {.option = "--cache-experts", .where = "", .left = device_memory_left(device)};
+    struct place host = {.option = "--host-experts", .where = "", .left = memory_left("")};
+    char where[80];
+    snprintf(where, sizeof where, " on %s", info->name);
+    if (!info->host_memory)
+        place.where = where;
+    place.room = place.left - place.left / 8 - (int64_t)taken;
+    host.room = host.left - host.left / 4;
+    const bool tier = options->host && strcmp(options->host, "none");
+    if (tier && info->host_memory)
+        return err_set(err, ERR_INPUT, "--host-experts: %s computes in the host's memory, where --cache-experts has them",
+                       info->name);
+    return find_slots(options->experts, &place, model, &out->slots, err) ||
+           (tier && find_slots(options->host, &host, model, &out->host_slots, err)) ? -1 : 0;
 }
 
 uint64_t caching_files(const struct strings *drafters)

@@ -1,5 +1,5 @@
-/* What --cache-experts, --cache-policy, --hot-set, --prefetch and --split say: how many experts have slots, which ones stay
- * there, what is read early, and which are computed by a second processor. */
+/* What --cache-experts, --host-experts, --cache-policy, --hot-set, --prefetch and --split say: how many experts have slots, of a
+ * device and of the host, which ones stay there, what is read early, and which are computed by a second processor. */
 #ifndef MOE_SESSION_CACHING_H
 #define MOE_SESSION_CACHING_H
 
@@ -11,6 +11,7 @@
 #include "common/cli/opt.h"
 #include "common/cli/spec.h"
 #include "common/model/model.h"
+#include "common/store/expert_source.h"
 
 /* FORECAST: by what earlier forwards wanted (predict/forecast.h). */
 enum prefetch { PREFETCH_NONE, PREFETCH_DRAFT, PREFETCH_FORCED, PREFETCH_NEXT_LAYER, PREFETCH_FORECAST };
@@ -25,6 +26,7 @@ struct prefetching {
 
 struct caching_options {
     const char *experts;                /* SIZE, N% or auto; NULL: the model is mapped */
+    const char *host;                   /* the same or none, for a device with memory of its own; NULL: none */
     const char *policy;                 /* NULL: lru, or hot with a hot set */
     const char *hot_set;                /* file, read at the start and written at the end; NULL: none */
     const char *prefetch;               /* NULL: none */
@@ -33,7 +35,9 @@ struct caching_options {
 
 #define CACHING_OPTIONS(args, caching) \
     OPT_STRING(0, "cache-experts", args, caching.experts, "SIZE|N%|auto", \
-               "keep so many routed experts in memory and read the others when they are wanted"), \
+               "keep so many routed experts in the device's memory and read the others when they are wanted"), \
+    OPT_STRING(0, "host-experts", args, caching.host, "SIZE|N%|auto|none", \
+               "keep so many in the host's memory, too, where a device with its own copies from"), \
     OPT_STRING(0, "cache-policy", args, caching.policy, "lru|lfu|hot|static:rank=FILE|ahead|utility|utility-real", \
                "let this policy choose which experts stay"), \
     OPT_STRING(0, "prefetch", args, caching.prefetch, \
@@ -62,10 +66,11 @@ int caching_check(const struct caching_options *options, struct err *err);
 /* Nothing can be known beforehand without a drafter that may be a copy of the model, or forced routes. */
 int caching_check_drafts(const struct caching_options *options, const struct strings *drafters, bool forced, struct err *err);
 
-/* How many experts of all layers together of a model whose dense part is in memory. kv_bytes, beside: what auto leaves besides,
- * for keys and values, and for other models. */
-int caching_slots(const struct caching_options *options, const struct model *model, uint64_t kv_bytes, uint64_t beside,
-                  int64_t *slots, struct err *err);
+/* How many experts of all layers together have slots, of a model whose dense part is in memory: both numbers of *out. auto
+ * takes what there is less an eighth and `taken`, which keys, values and other models will take; of the host's memory, where it
+ * is the second tier, three quarters of what there is. */
+int caching_slots(struct expert_cache *out, const struct caching_options *options, const struct model *model,
+                  struct device *device, uint64_t taken, struct err *err);
 
 /* Bytes of the files that the texts of drafters name, such as model:FILE. */
 uint64_t caching_files(const struct strings *drafters);

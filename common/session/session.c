@@ -53,6 +53,7 @@ static uint64_t kv_bytes(const struct hparams *shape, const struct session_optio
     return (uint64_t)shape->layers * (uint64_t)width * (uint64_t)tokens * cache_size((enum cache_format)options->cache);
 }
 
+/* All in their places; or in slots, once it is known what the engine leaves of the device's memory. */
 static int open_experts(struct session *session, const struct session_options *options, struct err *err)
 {
     struct expert_cache cache = {.policy = caching_policy(&options->caching),
@@ -63,8 +64,8 @@ static int open_experts(struct session *session, const struct session_options *o
         return model_identity(session->model)->moe_layers
             ? expert_source_open(&session->experts, session->model, session->device, err) : 0;
     session_stream_model(session, &model);
-    if (caching_slots(&options->caching, session->model, kv_bytes(model_hparams(session->model), options), options->beside,
-                      &cache.slots, err) ||
+    if (caching_slots(&cache, &options->caching, session->model, session->device,
+                      kv_bytes(model_hparams(session->model), options) + options->beside, err) ||
         cache_pins_read(&pins, &options->caching, &model, &session->notes, err))
         return -1;
     cache.pins = pins.key;
@@ -88,6 +89,29 @@ static int open_second(struct session *session, const struct session_options *op
     return setup.rule.kind != SPLIT_NONE ? second_open(&session->second, &setup, err) : 0;
 }
 
+static int open_engine(struct session *session, const struct session_options *options, int rows, int logit_rows,
+                       const struct prefetching *prefetching, struct err *err)
+{
+    const bool cached = options->caching.experts != NULL;
+    const struct engine_setup engine = {
+        .model = session->model, .device = session->device, .experts = session->experts, .experts_later = cached,
+        .max_positions = options->context, .cache = (enum cache_format)options->cache,
+        .look_ahead = prefetching->kind == PREFETCH_NEXT_LAYER, .forecast_forced = prefetching->kind == PREFETCH_FORCED,
+        .slab_rows = ENGINE_SLAB_ROWS, .max_rows = rows ? rows : ENGINE_ROWS_MAX,
+        .max_logit_rows = logit_rows ? logit_rows : 1 + DRAFT_LENGTH_MAX};
+    if (engine_open(&session->engine, &engine, err))
+        return err_at(err, "%s", options->model);
+    if (cached && open_experts(session, options, err))
+        return -1;
+    if (cached)
+        engine_give_experts(session->engine, session->experts,
+                            prefetching->kind == PREFETCH_DRAFT ? session->experts : NULL);
+    if (open_second(session, options, err))
+        return -1;
+    engine_give_second(session->engine, session->second);
+    return 0;
+}
+
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err)
 {
     const struct device_setup device = {options->device ? options->device : "auto", options->threads, options->isa,
@@ -108,21 +132,9 @@ int session_open(struct session **out, const struct session_options *options, in
         err_at(err, "%s", options->model);
         goto failed;
     }
-    if (device_open(&session->device, &device, err) || open_experts(session, options, err) ||
-        open_second(session, options, err))
+    if (device_open(&session->device, &device, err) || (!options->caching.experts && open_experts(session, options, err)) ||
+        open_engine(session, options, rows, logit_rows, &prefetching, err))
         goto failed;
-    const struct engine_setup engine = {
-        .model = session->model, .device = session->device, .experts = session->experts, .second = session->second,
-        .max_positions = options->context,
-        .cache = (enum cache_format)options->cache,
-        .forecast_to = prefetching.kind == PREFETCH_DRAFT ? session->experts : NULL,
-        .look_ahead = prefetching.kind == PREFETCH_NEXT_LAYER,
-        .forecast_forced = prefetching.kind == PREFETCH_FORCED, .slab_rows = ENGINE_SLAB_ROWS,
-        .max_rows = rows ? rows : ENGINE_ROWS_MAX, .max_logit_rows = logit_rows ? logit_rows : 1 + DRAFT_LENGTH_MAX};
-    if (engine_open(&session->engine, &engine, err)) {
-        err_at(err, "%s", options->model);
-        goto failed;
-    }
     *out = session;
     prefetching_free(&prefetching);
     return 0;
@@ -159,6 +171,13 @@ void session_print(const struct session *session, const struct console *console)
         console_note(console, "%s", second_label(session->second));
     if (console->verbose && expert_source_way(session->experts))
         console_note(console, "experts are read by %s", expert_source_way(session->experts));
+}
+
+int session_keep_hot_set(const struct session *session, struct err *err)
+{
+    struct stream_model model;
+    session_stream_model(session, &model);
+    return cache_pins_save(&session->caching, session->experts, &model, err);
 }
 
 static void put_note(void *console, const char *text) { console_note(console, "%s", text); }

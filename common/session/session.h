@@ -67,7 +67,7 @@ struct session_prompts {
     OPT_STRINGS(0, "template-arg", args, prompts.template_args, "NAME=VALUE", "hand VALUE to the chat template as NAME")
 
 #define SESSION_RULES \
-    {OPT_NEEDS, "cache-policy|prefetch|hot-set", "cache-experts", "no experts are cached"}
+    {OPT_NEEDS, "cache-policy|prefetch|hot-set|host-experts", "cache-experts", "no experts are cached"}
 
 struct session {
     struct model *model;
@@ -86,6 +86,9 @@ struct session {
 /* rows: of one forward; logit_rows: rows whose logits may be asked for. 0, 0: what decoding needs. */
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err);
 void session_close(struct session **session);
+
+/* Writes the hot set of --hot-set, where one was asked for. */
+int session_keep_hot_set(const struct session *session, struct err *err);
 
 /* Notes on what its device lacks, if there is something to tell; and, with -v, on how experts are read. */
 void session_print(const struct session *session, const struct console *console);

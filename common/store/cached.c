@@ -1,217 +1,164 @@
 /* Experts in slots of memory, of all layers together; those that are wanted and not there are read from the model file, each
- * in one read. Who stays and who goes, common/cache decides.
+ * in one read, or copied from slots of the host (cached.h). Who stays and who goes, common/cache decides.
  *
- * Devices that share the host's memory are read for in place. For others a read goes into a buffer of the host, and from there
- * to the device while it computes (staging.h). What has come is computed first; when there is nothing more of it, the device's
- * own queue waits for copies, and the host goes on. */
+ * What has come is computed first; when there is nothing more of it, the device's own queue waits for copies, and the host goes
+ * on. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/cache/balance.h"
 #include "common/cache/utility.h"
-#include "common/store/expert_source.h"
-#include "common/store/reads.h"
-#include "common/store/staging.h"
+#include "common/store/cached.h"
 
-/* So many reads at once, and so many of them beforehand: those that are wanted now do not queue after many others. */
-enum { DEPTH = 64, DEPTH_BEFOREHAND = 8 };
-
-struct slot {
-    bool ready;                          /* all of it has been read */
-    bool beforehand;                     /* it is read without being wanted, and held until it has come */
-    int buffer;                          /* of staging, where it is read into; -1: in place */
-};
-
-/* Where the experts of a layer lie in the file. */
-struct extent {
-    uint64_t offset, stride;
-    size_t bytes;
-};
-
-struct cached {
-    struct expert_source base;
-    struct device *device;
-    struct cache *cache;
-    struct reads *reads;
-    int layers, experts, slots;          /* layers: with experts */
-    int32_t number[LAYERS_MAX];          /* of all layers: which of those with experts; -1: it has none */
-    struct extent *extent;               /* [layers] */
-    size_t slot_bytes;
-    char *memory;                        /* slots that are read into in place; NULL: they are the device's own */
-    size_t memory_bytes;
-    struct buffer block;                 /* `memory` as the device sees it */
-    struct staging *staging;             /* NULL: in place */
-    struct slot *slot;
-    uint64_t *address;                   /* [experts] */
-    struct buffer table;
-    bool *holds;                         /* [experts] of the union at work, which is of this layer */
-    int layer;
-    int beforehand;                      /* reads under way */
-    struct err fault;                    /* a read has failed: nothing works any more */
-    struct store_facts facts;
-    char way[320];
-};
+/* Forecasts go to the host's tier at once, and to the device's when there are so many layers with experts up to theirs: its
+ * slots are few, and what comes too soon drives out what is wanted before. */
+enum { NEAR = 2 };
 
 static struct cached *cached_of(struct expert_source *source) { return (struct cached *)source; }
 
-static const struct extent *extent_of(const struct cached *cached, int slot)
+static struct cached_host_slot *host_slot_of(const struct cached *cached, int expert)
 {
-    return &cached->extent[cache_key(cached->cache, slot) / cached->experts];
+    return &cached->host_slot[cache_find(cached->host, cached->layer, expert)];
 }
 
-/* ---- reads */
-
-/* Whether there is room for one more; *buffer is the staging's to read into, which start_read or end_start must get. */
-static bool can_start(struct cached *cached, int *buffer)
+static struct cached_slot *slot_of(const struct cached *cached, int expert)
 {
-    *buffer = -1;
-    return !reads_full(cached->reads) && (!cached->staging || (*buffer = staging_take(cached->staging)) >= 0);
+    return &cached->slot[cache_find(cached->cache, cached->layer, expert)];
 }
 
-static void end_start(struct cached *cached, int buffer)
-{
-    if (buffer >= 0)
-        staging_give_back(cached->staging, buffer);
-}
+/* ---- forecasts */
 
-/* The expert whose slot it is now is read into it; `wasted` says how many that nobody had wanted had gone before. */
-static int start_read(struct cached *cached, int slot, int buffer, bool beforehand, int victim, int64_t wasted,
-                      struct err *err)
+/* To the device's cache. */
+static void say_pending(struct cached *cached, int layer)
 {
-    const int key = cache_key(cached->cache, slot);
-    const struct extent *extent = extent_of(cached, slot);
-    const uint64_t offset = extent->offset + (uint64_t)(key % cached->experts) * extent->stride;
-    struct slot *at = &cached->slot[slot];
-    if (victim >= 0 && cache_counts(cached->cache).wasted > wasted)
-        cached->facts.wasted += (int64_t)cached->extent[victim / cached->experts].bytes;
-    *at = (struct slot){.beforehand = beforehand, .buffer = buffer};
-    void *to = buffer < 0 ? cached->memory + (size_t)slot * cached->slot_bytes : staging_data(cached->staging, buffer);
-    if (reads_start(cached->reads, slot, to, offset, extent->bytes, err)) {
-        end_start(cached, buffer);
-        cache_drop(cached->cache, slot);
-        return -1;
+    uint8_t *tokens = cached->forecast + (size_t)layer * (size_t)cached->experts;
+    for (int e = 0; e < cached->experts; e++) {
+        if (tokens[e])
+            cache_expect(cached->cache, layer, e, tokens[e]);
+        tokens[e] = 0;
     }
-    cached->beforehand += beforehand;
-    cached->facts.bytes += (int64_t)extent->bytes;
-    cached->facts.prefetched += beforehand ? (int64_t)extent->bytes : 0;
-    return 0;
 }
 
-/* Takes note of a read that has ended, if there is one. 1, 0 or -1 as reads_next. */
-static int take_read(struct cached *cached, bool wait, struct err *err)
+/* After the last layer comes the first. Forecasts are for the verification, which is not near before drafting has ended. */
+static void say_near(struct cached *cached)
 {
-    int slot, got = reads_next(cached->reads, wait, &slot, &cached->fault);
-    if (got < 0)
-        err_set(err, cached->fault.code, "%s", cached->fault.text);
-    if (slot < 0)
-        return got;
-    struct slot *at = &cached->slot[slot];
-    if (at->buffer >= 0 && got > 0)
-        staging_copy(cached->staging, at->buffer, slot, extent_of(cached, slot)->bytes);
-    else
-        end_start(cached, at->buffer);
-    at->ready = got > 0;
-    if (at->beforehand && got > 0)
-        cache_release(cached->cache, slot);
-    cached->beforehand -= at->beforehand;
-    at->beforehand = false;
-    return got;
+    for (int i = 1; cached->tier && !cached->drafts && i <= NEAR; i++)
+        say_pending(cached, (cached->layer + i) % cached->layers);
 }
 
-/* Waits for a read; when none is under way, for a copy, after which its buffer can be read into. */
-static int take_any(struct cached *cached, struct err *err)
+static void expect(struct cached *cached, int layer, int expert, int tokens)
 {
-    const int got = take_read(cached, true, err);
-    return got || !cached->staging ? got : staging_wait(cached->staging, err);
-}
-
-/* Reads beforehand as long as there is room, and something to read. Once all slots are taken, half of them at most are for what
- * nobody has wanted yet: more of it would drive out itself, before its layer's turn. */
-static int read_beforehand(struct cached *cached, struct err *err)
-{
-    int slot, key, victim, buffer;
-    while (cached->beforehand < DEPTH_BEFOREHAND && can_start(cached, &buffer)) {
-        const struct cache_counts counts = cache_counts(cached->cache);
-        const int64_t wasted = counts.wasted;
-        const bool enough = cache_is_full(cached->cache) &&
-                            2 * (counts.prefetched - counts.useful - wasted) >= cached->slots;
-        if (enough || (slot = cache_fetch(cached->cache, &key, &victim)) < 0) {
-            end_start(cached, buffer);
-            return 0;
-        }
-        if (start_read(cached, slot, buffer, true, victim, wasted, err))
-            return -1;
+    uint8_t *pending = &cached->forecast[layer * cached->experts + expert];
+    if (!cached->tier) {
+        cache_expect(cached->cache, layer, expert, tokens);
+        return;
     }
-    return 0;
-}
-
-/* Starts reads of experts of the union that are not done, as far as there are slots for them. */
-static int read_wanted(struct cached *cached, const struct expert_union *wanted, struct err *err)
-{
-    for (int i = wanted->done; i < wanted->count; i++) {
-        const int expert = wanted->expert[i];
-        int victim, slot, buffer;
-        if (cached->holds[expert])
-            continue;
-        int64_t wasted = cache_counts(cached->cache).wasted;
-        if ((slot = cache_find(cached->cache, cached->layer, expert)) >= 0) {       /* it came beforehand */
-            cache_hold(cached->cache, slot);
-        } else {
-            if (!can_start(cached, &buffer))
-                break;
-            if ((slot = cache_insert(cached->cache, cached->layer, expert, CACHE_DEMAND, &victim)) < 0) {
-                end_start(cached, buffer);
-                break;
-            }
-            if (start_read(cached, slot, buffer, false, victim, wasted, err))
-                return -1;
-        }
-        cached->holds[expert] = true;
-    }
-    return 0;
+    cache_expect(cached->host, layer, expert, tokens);
+    *pending = (uint8_t)(tokens < CACHE_LEVELS - *pending ? *pending + tokens : CACHE_LEVELS);
 }
 
 /* ---- a union */
 
-/* Lets go what a union holds whose forward has failed: not before all that is read for it is there. */
+/* Lets go what unions hold whose forward has failed: not before all that comes for them is there. */
 static int end_last(struct cached *cached, struct err *err)
 {
     for (int e = 0; e < cached->experts; e++) {
-        if (!cached->holds[e])
-            continue;
-        const int slot = cache_find(cached->cache, cached->layer, e);
-        while (!cached->slot[slot].ready)
-            if (take_read(cached, true, err) < 0)
+        while ((cached->holds[e] && !slot_of(cached, e)->ready) || (cached->holds_host[e] && !host_slot_of(cached, e)->ready))
+            if (cached_wait(cached, err) < 0)
                 return -1;
-        cache_release(cached->cache, slot);
-        cached->holds[e] = false;
+        if (cached->holds[e])
+            cache_release(cached->cache, cache_find(cached->cache, cached->layer, e));
+        if (cached->holds_host[e])
+            cached_let_go(cached, cache_find(cached->host, cached->layer, e));
+        cached->holds[e] = cached->holds_host[e] = false;
     }
     return 0;
 }
 
-/* What is there stays for the union: so nothing that comes for it drives it out. */
-static int begin_union(struct cached *cached, const struct expert_union *wanted, struct err *err)
+/* The layer has its turn, and this is all that it wants. */
+static int begin_layer(struct cached *cached, const struct expert_union *wanted, struct err *err)
 {
+    if (cached->fault.code)
+        return err_set(err, cached->fault.code, "%s", cached->fault.text);
     if (end_last(cached, err))
         return -1;
     cached->layer = cached->number[wanted->layer];
-    struct cache_counts before = cache_counts(cached->cache);
+    if (cached->tier && !cached->drafts)
+        say_pending(cached, cached->layer);
+    const int64_t before = cache_counts(cached->cache).hits;
+    for (int i = 0; i < wanted->count && cached->host; i++)
+        cached->facts.host_hits += cache_find(cached->cache, cached->layer, wanted->expert[i]) < 0 &&
+                                   cache_find(cached->host, cached->layer, wanted->expert[i]) >= 0;
     cache_want(cached->cache, cached->layer, wanted->expert, wanted->tokens, wanted->count);
-    struct cache_counts now = cache_counts(cached->cache);
-    cached->facts.hits += now.hits - before.hits;
-    cached->facts.misses += wanted->count - (now.hits - before.hits);
+    if (cached->host)
+        cache_want(cached->host, cached->layer, wanted->expert, wanted->tokens, wanted->count);
+    const int64_t hits = cache_counts(cached->cache).hits - before;
+    cached->facts.hits += hits;
+    cached->facts.misses += wanted->count - hits;
+    say_near(cached);
+    return 0;
+}
+
+static int cached_want(struct expert_source *source, const struct expert_union *wanted, enum expert_tier *tier,
+                       struct err *err)
+{
+    struct cached *cached = cached_of(source);
+    if (begin_layer(cached, wanted, err))
+        return -1;
+    for (int i = 0; i < wanted->count; i++)
+        tier[i] = cache_find(cached->cache, cached->layer, wanted->expert[i]) >= 0                  ? EXPERT_ON_DEVICE
+                  : cached->host && cache_find(cached->host, cached->layer, wanted->expert[i]) >= 0 ? EXPERT_ON_HOST
+                                                                                                    : EXPERT_ON_DISK;
+    return 0;
+}
+
+/* What is there stays for the union: so nothing that comes for it drives it out. */
+static void hold_those_there(struct cached *cached, struct cache *cache, bool *holds, const struct expert_union *wanted)
+{
     for (int i = 0; i < wanted->count; i++) {
-        int slot = cache_find(cached->cache, cached->layer, wanted->expert[i]);
-        if (slot < 0)
+        const int slot = cache_find(cache, cached->layer, wanted->expert[i]);
+        if (slot < 0 || holds[wanted->expert[i]])
             continue;
-        cache_hold(cached->cache, slot);
-        cached->holds[wanted->expert[i]] = true;
+        cache_hold(cache, slot);
+        holds[wanted->expert[i]] = true;
+    }
+}
+
+/* Starts to bring experts of the union that are not done, as far as there are slots for them. After one that would have to be
+ * read, and cannot be now, another may be there already. */
+static int bring_wanted(struct cached *cached, const struct expert_union *wanted, bool *holds,
+                        int (*bring)(struct cached *cached, int expert, struct err *err), struct err *err)
+{
+    for (int i = wanted->done; i < wanted->count; i++) {
+        const int expert = wanted->expert[i];
+        int got = 1;
+        if (!holds[expert] && (got = bring(cached, expert, err)) < 0)
+            return -1;
+        holds[expert] |= got > 0;
     }
     return 0;
 }
+
+/* Came beforehand, since the union began. */
+static int bring_to_slot(struct cached *cached, int expert, struct err *err)
+{
+    const int slot = cache_find(cached->cache, cached->layer, expert);
+    if (slot < 0)
+        return cached_bring(cached, expert, err);
+    cache_hold(cached->cache, slot);
+    return 1;
+}
+
+static bool is_here(const struct cached *cached, int expert)
+{
+    const int slot = cache_find(cached->cache, cached->layer, expert);
+    return cached->slot[slot].ready && (!cached->staging || staging_has(cached->staging, slot));
+}
+
+static bool is_here_or_copied(const struct cached *cached, int expert) { return slot_of(cached, expert)->ready; }
+static bool is_at_host(const struct cached *cached, int expert) { return host_slot_of(cached, expert)->ready; }
 
 static void swap(int32_t *a, int32_t *b)
 {
@@ -220,46 +167,38 @@ static void swap(int32_t *a, int32_t *b)
     *b = old;
 }
 
-/* Moves those that are there to the front of those that are not done, or also those that a copy brings; answers how many. */
-static int find_ready(const struct cached *cached, const struct expert_union *wanted, bool copies)
+/* Moves those that are ready to the front of those that are not done, and holds them. How many. */
+static int find_ready(const struct cached *cached, struct expert_union *wanted, const bool *holds,
+                      bool (*ready)(const struct cached *cached, int expert))
 {
     int end = wanted->done;
     for (int i = wanted->done; i < wanted->count; i++) {
-        const int expert = wanted->expert[i];
-        if (!cached->holds[expert])
-            continue;
-        const int slot = cache_find(cached->cache, cached->layer, expert);
-        if (!cached->slot[slot].ready || (cached->staging && !copies && !staging_has(cached->staging, slot)))
+        if (!holds[wanted->expert[i]] || !ready(cached, wanted->expert[i]))
             continue;
         swap(&wanted->expert[end], &wanted->expert[i]);
         swap(&wanted->tokens[end++], &wanted->tokens[i]);
     }
-    return end - wanted->done;
+    return wanted->held = end - wanted->done;
 }
 
-/* Starts what reads can be started, and waits if there is nothing to compute with. */
+static int no_slot(const struct cached *cached, struct err *err)
+{
+    return err_set(err, ERR_INPUT, "the cache policy keeps all %d experts and gives none for those that are wanted",
+                   cached->slots);
+}
+
+/* Starts what reads and copies can be started, and waits if there is nothing to compute with. */
 static int gather(struct cached *cached, struct expert_union *wanted, struct err *err)
 {
     for (;;) {
         int got;
-        if (read_wanted(cached, wanted, err))
+        if (bring_wanted(cached, wanted, cached->holds, bring_to_slot, err) || cached_look(cached, err) ||
+            bring_wanted(cached, wanted, cached->holds, bring_to_slot, err))
             return -1;
-        while ((got = take_read(cached, false, err)) > 0)
-            continue;
-        if (got < 0 || read_wanted(cached, wanted, err))
-            return -1;
-        if (cached->staging)
-            staging_look(cached->staging);
-        if ((wanted->held = find_ready(cached, wanted, false)) > 0 || (wanted->held = find_ready(cached, wanted, true)) > 0)
+        if (find_ready(cached, wanted, cached->holds, is_here) || find_ready(cached, wanted, cached->holds, is_here_or_copied))
             return 0;
-        const double start = clock_seconds();
-        got = take_any(cached, err);
-        cached->facts.stall += clock_seconds() - start;
-        if (got < 0)
-            return -1;
-        if (!got)
-            return err_set(err, ERR_INPUT, "the cache policy keeps all %d experts and gives none for those that are wanted",
-                           cached->slots);
+        if ((got = cached_wait(cached, err)) <= 0)
+            return got ? -1 : no_slot(cached, err);
     }
 }
 
@@ -268,7 +207,11 @@ static int cached_acquire(struct expert_source *source, struct expert_union *wan
     struct cached *cached = cached_of(source);
     if (cached->fault.code)
         return err_set(err, cached->fault.code, "%s", cached->fault.text);
-    if ((!wanted->done && begin_union(cached, wanted, err)) || gather(cached, wanted, err) || read_beforehand(cached, err))
+    if (!wanted->done && !wanted->part && begin_layer(cached, wanted, err))
+        return -1;
+    if (!wanted->done)
+        hold_those_there(cached, cached->cache, cached->holds, wanted);
+    if (gather(cached, wanted, err) || cached_bring_beforehand(cached, err))
         return -1;
     for (int i = wanted->done; i < wanted->done + wanted->held; i++) {
         const int slot = cache_find(cached->cache, cached->layer, wanted->expert[i]);
@@ -296,6 +239,61 @@ static void cached_release(struct expert_source *source, struct expert_union *wa
     wanted->held = 0;
 }
 
+/* ---- by who computes on the host */
+
+static int gather_host(struct cached *cached, struct expert_union *wanted, struct err *err)
+{
+    for (;;) {
+        int got;
+        if (bring_wanted(cached, wanted, cached->holds_host, cached_bring_host, err) || cached_look(cached, err) ||
+            bring_wanted(cached, wanted, cached->holds_host, cached_bring_host, err))
+            return -1;
+        if (find_ready(cached, wanted, cached->holds_host, is_at_host))
+            return 0;
+        if ((got = cached_wait(cached, err)) <= 0)
+            return got ? -1 : no_slot(cached, err);
+    }
+}
+
+/* In place both compute with the same slots. */
+static int cached_acquire_host(struct expert_source *source, struct expert_union *wanted, const void **address,
+                               struct err *err)
+{
+    struct cached *cached = cached_of(source);
+    struct buffer table;
+    if (cached->fault.code)
+        return err_set(err, cached->fault.code, "%s", cached->fault.text);
+    if (!cached->host && cached_acquire(source, wanted, &table, err))
+        return -1;
+    if (cached->host && !wanted->done) {
+        if (!wanted->part && begin_layer(cached, wanted, err))
+            return -1;
+        hold_those_there(cached, cached->host, cached->holds_host, wanted);
+    }
+    if (cached->host && (gather_host(cached, wanted, err) || cached_bring_beforehand(cached, err)))
+        return -1;
+    for (int i = wanted->done; i < wanted->done + wanted->held; i++)
+        address[i] = cached->host
+            ? staging_data(cached->staging, cache_find(cached->host, cached->layer, wanted->expert[i]))
+            : cached->memory + (size_t)cache_find(cached->cache, cached->layer, wanted->expert[i]) * cached->slot_bytes;
+    return 0;
+}
+
+static void cached_release_host(struct expert_source *source, struct expert_union *wanted)
+{
+    struct cached *cached = cached_of(source);
+    if (!cached->host) {
+        cached_release(source, wanted);
+        return;
+    }
+    for (int i = wanted->done; i < wanted->done + wanted->held; i++) {
+        cached_let_go(cached, cache_find(cached->host, cached->layer, wanted->expert[i]));
+        cached->holds_host[wanted->expert[i]] = false;
+    }
+    wanted->done += wanted->held;
+    wanted->held = 0;
+}
+
 /* ---- the rest of a source */
 
 static void cached_begin(struct expert_source *source, int tokens, enum expert_forward forward, bool text)
@@ -306,21 +304,28 @@ static void cached_begin(struct expert_source *source, int tokens, enum expert_f
     if (text)
         cache_begin(cached->cache);
     cache_step(cached->cache, tokens, as[forward]);
+    if (text && cached->host)
+        cache_begin(cached->host);
+    if (cached->host)
+        cache_step(cached->host, tokens, as[forward]);
+    if (end_last(cached, NULL))          /* of a forward that has failed; who acquires next hears of it */
+        return;
+    cached->layer = -1;
+    cached->drafts = forward == EXPERTS_DRAFT;
+    say_near(cached);
 }
 
 static int cached_prefetch(struct expert_source *source, int layer, const int32_t *expert, const int32_t *tokens, int count,
                            struct err *err)
 {
     struct cached *cached = cached_of(source);
-    int got;
     if (cached->fault.code)
         return err_set(err, cached->fault.code, "%s", cached->fault.text);
     for (int i = 0; i < count; i++)
-        cache_expect(cached->cache, cached->number[layer], expert[i], tokens ? tokens[i] : 1);
+        expect(cached, cached->number[layer], expert[i], tokens ? tokens[i] : 1);
+    say_near(cached);
     cached->facts.forecasts = true;
-    while ((got = take_read(cached, false, err)) > 0)
-        continue;
-    return got < 0 ? -1 : read_beforehand(cached, err);
+    return cached_look(cached, err) || cached_bring_beforehand(cached, err) ? -1 : 0;
 }
 
 static void cached_facts(const struct expert_source *source, struct store_facts *out)
@@ -328,6 +333,7 @@ static void cached_facts(const struct expert_source *source, struct store_facts 
     const struct cached *cached = (const struct cached *)source;
     const struct cache_counts counts = cache_counts(cached->cache);
     *out = cached->facts;
+    out->copies = cached->host != NULL;
     out->named = counts.named;
     out->right = counts.right;
     out->scored = counts.scored;
@@ -339,14 +345,18 @@ static void cached_free(struct expert_source *source)
     struct cached *cached = cached_of(source);
     reads_close(&cached->reads);                       /* first: reads write into memory */
     cache_close(&cached->cache);
+    cache_close(&cached->host);
     device_free(cached->device, &cached->table);
     staging_close(&cached->staging);
     if (cached->memory)
         munmap(cached->memory, cached->memory_bytes);
     mem_free(&cached->extent);
     mem_free(&cached->slot);
+    mem_free(&cached->host_slot);
     mem_free(&cached->address);
     mem_free(&cached->holds);
+    mem_free(&cached->holds_host);
+    mem_free(&cached->forecast);
     mem_free(&cached);
 }
 
@@ -367,7 +377,7 @@ static int find_experts(struct cached *cached, const struct model *model, struct
         if (!tensor)
             return -1;
         cached->number[n] = cached->layers;
-        cached->extent[cached->layers++] = (struct extent){tensor->offset, tensor->stride, (size_t)tensor->stride};
+        cached->extent[cached->layers++] = (struct cached_extent){tensor->offset, tensor->stride, (size_t)tensor->stride};
         if (tensor->stride > cached->slot_bytes)
             cached->slot_bytes = (size_t)tensor->stride;
     }
@@ -375,12 +385,9 @@ static int find_experts(struct cached *cached, const struct model *model, struct
     return 0;
 }
 
-/* Slots in memory that reads go to; or on the device, and buffers for reads besides. */
+/* Slots in memory that reads go to. */
 static int make_slots(struct cached *cached, struct err *err)
 {
-    if (!device_info(cached->device)->host_memory)
-        return staging_open(&cached->staging, cached->device, cached->slots, cached->slots < DEPTH ? cached->slots : DEPTH,
-                            cached->slot_bytes, err);
     if (!size_mul((size_t)cached->slots, cached->slot_bytes, &cached->memory_bytes))
         return err_memory(err);
     void *memory = mmap(NULL, cached->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -391,6 +398,33 @@ static int make_slots(struct cached *cached, struct err *err)
     cached->memory = memory;
     cached->block = device_map(cached->device, memory, cached->memory_bytes);
     return 0;
+}
+
+/* Slots on the device, and those of the host: as many as reads need where no more are wanted, by last use. */
+static int make_tiers(struct cached *cached, const struct cache_setup *cache, const struct expert_cache *setup, struct err *err)
+{
+    const int64_t all = (int64_t)cached->layers * cached->experts;
+    struct cache_setup host = *cache;
+    cached->tier = setup->host_slots > 0;
+    host.slots = cached->slots < CACHED_DEPTH ? cached->slots : CACHED_DEPTH > cache->top_k ? CACHED_DEPTH : cache->top_k;
+    if (cached->tier)
+        host.slots = (int)(setup->host_slots < all ? setup->host_slots : all);
+    cached->host_slots = host.slots;
+    return cache_open(&cached->host, cached->tier ? setup->policy : NULL, &host, err) ||
+           !(cached->host_slot = mem_alloc((size_t)host.slots + 1, sizeof *cached->host_slot, err)) ||
+           !(cached->forecast = mem_alloc((size_t)all, sizeof *cached->forecast, err)) ||
+           staging_open(&cached->staging, cached->device, cached->slots, host.slots + 1, cached->slot_bytes, err) ? -1 : 0;
+}
+
+static void describe(struct cached *cached, const struct direct_file *file)
+{
+    const int all = cached->layers * cached->experts;
+    char host[64] = "";
+    if (cached->tier)
+        snprintf(host, sizeof host, ", and that of the host %d", cached->host_slots);
+    snprintf(cached->way, sizeof cached->way, "%s%s; memory holds %d of %d%s", reads_way(cached->reads),
+             file->direct ? ", past the page cache" : ", through the page cache, as this file system has no other way",
+             cached->slots, all, host);
 }
 
 static int open_parts(struct cached *cached, const struct model *model, const struct expert_cache *setup, struct err *err)
@@ -410,12 +444,14 @@ static int open_parts(struct cached *cached, const struct model *model, const st
         !(cached->slot = mem_alloc((size_t)cached->slots, sizeof *cached->slot, err)) ||
         !(cached->address = mem_alloc((size_t)cached->experts, sizeof *cached->address, err)) ||
         !(cached->holds = mem_alloc((size_t)cached->experts, sizeof *cached->holds, err)) ||
-        device_alloc(cached->device, bytes, &cached->table, err) || make_slots(cached, err) ||
-        reads_open(&cached->reads, file, cached->slots < DEPTH ? cached->slots : DEPTH, setup->threads, err))
+        !(cached->holds_host = mem_alloc((size_t)cached->experts, sizeof *cached->holds_host, err)) ||
+        device_alloc(cached->device, bytes, &cached->table, err) ||
+        (device_info(cached->device)->host_memory ? make_slots(cached, err) : make_tiers(cached, &cache, setup, err)))
         return -1;
-    snprintf(cached->way, sizeof cached->way, "%s%s; memory holds %d of %d", reads_way(cached->reads),
-             file->direct ? ", past the page cache" : ", through the page cache, as this file system has no other way",
-             cached->slots, (int)all);
+    const int most = cached->host ? cached->host_slots + 1 : cached->slots;
+    if (reads_open(&cached->reads, file, most < CACHED_DEPTH ? most : CACHED_DEPTH, setup->threads, err))
+        return -1;
+    describe(cached, file);
     return 0;
 }
 
@@ -425,14 +461,16 @@ static int read_first(struct cached *cached, struct err *err)
 {
     int got;
     do
-        got = read_beforehand(cached, err) ? -1 : take_any(cached, err);
+        got = cached_bring_beforehand(cached, err) ? -1 : cached_wait(cached, err);
     while (got > 0);
+    cached->facts.stall = cached->facts.stall_copies = 0;                /* nobody has waited */
     return got;
 }
 
 static const struct expert_source_class cached_class = {
     .name = "cached", .begin = cached_begin, .prefetch = cached_prefetch, .acquire = cached_acquire, .release = cached_release,
-    .facts = cached_facts, .free = cached_free};
+    .want = cached_want, .acquire_host = cached_acquire_host, .release_host = cached_release_host, .facts = cached_facts,
+    .free = cached_free};
 
 int expert_source_cached(struct expert_source **out, const struct model *model, struct device *device,
                          const struct expert_cache *setup, struct err *err)

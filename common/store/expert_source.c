@@ -30,8 +30,10 @@ struct store_facts store_facts_since(const struct store_facts *now, const struct
     return (struct store_facts){
         .hits = now->hits - then->hits, .misses = now->misses - then->misses, .bytes = now->bytes - then->bytes,
         .prefetched = now->prefetched - then->prefetched, .wasted = now->wasted - then->wasted,
+        .copies = now->copies, .host_hits = now->host_hits - then->host_hits, .copied = now->copied - then->copied,
+        .copied_early = now->copied_early - then->copied_early, .copied_wasted = now->copied_wasted - then->copied_wasted,
         .named = now->named - then->named, .right = now->right - then->right, .scored = now->scored - then->scored,
-        .forecasts = now->forecasts, .stall = now->stall - then->stall};
+        .forecasts = now->forecasts, .stall = now->stall - then->stall, .stall_copies = now->stall_copies - then->stall_copies};
 }
 
 bool expert_source_facts(const struct expert_source *source, struct store_facts *out)

@@ -4,7 +4,8 @@
  * MAPPED: the model file as it lies in memory (devices that share the host's memory). UPLOADED: all experts copied to the
  * device once. Both are `fixed`: every expert is in place all the time, so that the engine need not wait to learn which ones
  * are wanted. CACHED: some of the experts, of all layers together, in slots of memory; the others are read from the model file
- * when they are wanted, or before. */
+ * when they are wanted, or before. On a device with memory of its own there are two tiers: slots on the device, and slots of
+ * the host, which it copies from. */
 #ifndef MOE_STORE_EXPERT_SOURCE_H
 #define MOE_STORE_EXPERT_SOURCE_H
 
@@ -35,15 +36,21 @@ enum expert_tier { EXPERT_ON_DEVICE, EXPERT_ON_HOST, EXPERT_ON_DISK };
 
 /* What a source has done since it was opened. An expert is wanted once by a layer of a forward, however many tokens want it. */
 struct store_facts {
-    int64_t hits, misses;                /* wanted experts that were there or on their way, and those that were not */
+    int64_t hits, misses;                /* wanted experts that were where they are computed, or on their way; and others */
     int64_t bytes;                       /* read */
     int64_t prefetched, wasted;          /* bytes of those read before they were wanted, and of those gone without being so */
+    /* Of a device with memory of its own. In bytes: all that was copied there, what before it was wanted, and of that what went
+     * without being so. */
+    bool copies;
+    int64_t host_hits;                   /* misses that were in slots of the host, or on their way there */
+    int64_t copied, copied_early, copied_wasted;
     /* Of verifications: experts that were forecast, of them wanted, and all that were wanted. forecasts: ever since it was open
      * somebody, or the policy itself, has made a forecast. */
     int64_t named, right, scored;
     bool forecasts;
-    /* Seconds in which the host had nothing to put on the device's queue; not those in which a device waits for copies. */
-    double stall;
+    /* Seconds in which the host had nothing to put on the device's queue; not those in which a device waits for copies. And
+     * those of them in which no read was under way: the host waited until a copy left a slot. */
+    double stall, stall_copies;
 };
 
 /* What it has done between the two. */
@@ -52,6 +59,7 @@ struct store_facts store_facts_since(const struct store_facts *now, const struct
 /* What a cache of experts is asked to be. */
 struct expert_cache {
     int64_t slots;                       /* experts of all layers together; not more than there are */
+    int64_t host_slots;                  /* the same of the host, for a device with memory of its own; 0: as reads need */
     const char *policy;                  /* NULL: lru */
     const int32_t *pins;                 /* [pinned] what it is to begin with, as cache_setup has it; NULL: nothing */
     const double *pin_weight;            /* [pinned] */
@@ -83,7 +91,8 @@ struct expert_source_class {
      * are on the device. */
     int (*want)(struct expert_source *source, const struct expert_union *wanted, enum expert_tier *tier, struct err *err);
     /* As acquire and release, for who computes on the host: address[i] is where the bytes of expert[i] are for those held; they
-     * stay until they are released there. Nothing goes to the device. NULL: the source has no experts there. */
+     * stay until they are released there. Nothing goes to the device. Where device and host compute from the same slots, what
+     * one of the two holds is missing to the other. NULL: the source has no experts there. */
     int (*acquire_host)(struct expert_source *source, struct expert_union *wanted, const void **address, struct err *err);
     void (*release_host)(struct expert_source *source, struct expert_union *wanted);
     void (*facts)(const struct expert_source *source, struct store_facts *out);          /* NULL: nothing to tell */

@@ -4,13 +4,13 @@
 #include "common/base/mem.h"
 
 struct slot {
-    int from;                            /* the buffer whose copy to it may be under way; -1: none is */
+    int from;                            /* of the copies, which may be under way; -1: none is */
     struct device_event *used;           /* what was last put on the queue that reads it */
 };
 
-struct buffer_of_host {
-    int slot;                            /* what it is copied to */
-    struct device_event *copied;
+struct copy {
+    int buffer, slot;
+    struct device_event *done;
 };
 
 struct staging {
@@ -18,40 +18,44 @@ struct staging {
     struct buffer block, shared;         /* the slots; the buffers, and what is needed to align them */
     char *memory;
     size_t bytes;
-    int slots, buffers;
+    int slots, events;
     struct slot *slot;
-    struct buffer_of_host *buffer;
-    int *idle, idles;
-    int *copying, first, copies;         /* [buffers] a ring, the oldest copy first: they end in this order */
+    struct copy copy[STAGING_COPIES];    /* a ring, the oldest first: they end in this order */
+    int first, copies;
 };
+
+/* Both pieces of memory: what a slot is called is the caller's matter. */
+static int take_memory(struct staging *staging, int slots, int buffers, struct err *err)
+{
+    size_t all, room;
+    if (!size_mul((size_t)slots, staging->bytes, &all) || !size_mul((size_t)buffers, staging->bytes, &room) ||
+        !size_add(room, DIRECT_STEP, &room))
+        return err_memory(err);
+    if (device_alloc(staging->device, all, &staging->block, err))
+        return err_at(err, "slots for %d experts", slots);
+    if (device_alloc_shared(staging->device, room, &staging->shared, err))
+        return err_at(err, "%d experts in memory of the host that the device copies from", buffers);
+    staging->memory = (char *)(uintptr_t)((staging->shared.address + DIRECT_STEP - 1) / DIRECT_STEP * DIRECT_STEP);
+    return 0;
+}
 
 int staging_open(struct staging **out, struct device *device, int slots, int buffers, size_t bytes, struct err *err)
 {
-    size_t all, room;
     struct staging *staging = mem_alloc(1, sizeof *staging, err);
     if (!staging)
         return -1;
     staging->device = device;
     staging->bytes = bytes;
-    const bool fits = size_mul((size_t)slots, bytes, &all) && size_mul((size_t)buffers, bytes, &room) &&
-                      size_add(room, DIRECT_STEP, &room);
-    if ((!fits && err_memory(err)) || !(staging->slot = mem_alloc((size_t)slots, sizeof *staging->slot, err)) ||
-        !(staging->buffer = mem_alloc((size_t)buffers, sizeof *staging->buffer, err)) ||
-        !(staging->idle = mem_alloc((size_t)buffers, sizeof *staging->idle, err)) ||
-        !(staging->copying = mem_alloc((size_t)buffers, sizeof *staging->copying, err)) ||
-        device_alloc(device, all, &staging->block, err) || device_alloc_shared(device, room, &staging->shared, err))
+    if (!(staging->slot = mem_alloc((size_t)slots, sizeof *staging->slot, err)) || take_memory(staging, slots, buffers, err))
         goto failed;
-    staging->memory = (char *)(uintptr_t)((staging->shared.address + DIRECT_STEP - 1) / DIRECT_STEP * DIRECT_STEP);
     for (; staging->slots < slots; staging->slots++) {
         staging->slot[staging->slots].from = -1;
         if (event_open(&staging->slot[staging->slots].used, device, err))
             goto failed;
     }
-    for (; staging->buffers < buffers; staging->buffers++) {
-        if (event_open(&staging->buffer[staging->buffers].copied, device, err))
+    for (; staging->events < STAGING_COPIES; staging->events++)
+        if (event_open(&staging->copy[staging->events].done, device, err))
             goto failed;
-        staging->idle[staging->idles++] = staging->buffers;
-    }
     *out = staging;
     return 0;
 failed:
@@ -62,20 +66,18 @@ failed:
 void staging_close(struct staging **of)
 {
     struct staging *staging = *of;
+    int buffer;
     if (!staging)
         return;
-    while (staging_wait(staging, NULL) > 0)
+    while (staging_next(staging, true, &buffer, NULL))
         continue;
     for (int i = 0; i < staging->slots; i++)
         event_close(&staging->slot[i].used);
-    for (int i = 0; i < staging->buffers; i++)
-        event_close(&staging->buffer[i].copied);
+    for (int i = 0; i < staging->events; i++)
+        event_close(&staging->copy[i].done);
     device_free_shared(staging->device, &staging->shared);
     device_free(staging->device, &staging->block);
     mem_free(&staging->slot);
-    mem_free(&staging->buffer);
-    mem_free(&staging->idle);
-    mem_free(&staging->copying);
     mem_free(of);
 }
 
@@ -84,66 +86,46 @@ uint64_t staging_address(const struct staging *staging, int slot)
     return staging->block.address + (uint64_t)slot * staging->bytes;
 }
 
-/* ---- buffers */
-
-static int oldest(const struct staging *staging) { return staging->copying[staging->first]; }
-
-static void end_oldest(struct staging *staging)
-{
-    const int buffer = oldest(staging), slot = staging->buffer[buffer].slot;
-    if (staging->slot[slot].from == buffer)              /* else another copy to the slot has come after it */
-        staging->slot[slot].from = -1;
-    staging->first = (staging->first + 1) % staging->buffers;
-    staging->copies--;
-    staging_give_back(staging, buffer);
-}
-
-bool staging_look(struct staging *staging)
-{
-    while (staging->copies && event_passed(staging->buffer[oldest(staging)].copied))
-        end_oldest(staging);
-    return staging->copies > 0;
-}
-
-int staging_wait(struct staging *staging, struct err *err)
-{
-    if (!staging->copies)
-        return 0;
-    const int rc = event_wait(staging->buffer[oldest(staging)].copied, err);
-    end_oldest(staging);
-    return rc ? -1 : 1;
-}
-
-int staging_take(struct staging *staging)
-{
-    if (!staging->idles)
-        staging_look(staging);
-    return staging->idles ? staging->idle[--staging->idles] : -1;
-}
-
 void *staging_data(const struct staging *staging, int buffer) { return staging->memory + (size_t)buffer * staging->bytes; }
 
-void staging_give_back(struct staging *staging, int buffer) { staging->idle[staging->idles++] = buffer; }
+/* ---- copies */
 
-/* ---- slots */
+int staging_busy(const struct staging *staging) { return staging->copies; }
 
 void staging_copy(struct staging *staging, int buffer, int slot, size_t bytes)
 {
     const struct buffer to = buffer_part(staging->block, (uint64_t)slot * staging->bytes, staging->bytes);
+    const int number = (staging->first + staging->copies++) % STAGING_COPIES;
     event_hold(staging->slot[slot].used, QUEUE_COPIES);
     copy_upload(staging->device, to, staging_data(staging, buffer), bytes);
-    event_record(staging->buffer[buffer].copied, QUEUE_COPIES);
-    staging->buffer[buffer].slot = slot;
-    staging->slot[slot].from = buffer;
-    staging->copying[(staging->first + staging->copies++) % staging->buffers] = buffer;
+    event_record(staging->copy[number].done, QUEUE_COPIES);
+    staging->copy[number].buffer = buffer;
+    staging->copy[number].slot = slot;
+    staging->slot[slot].from = number;
 }
+
+int staging_next(struct staging *staging, bool wait, int *buffer, struct err *err)
+{
+    const struct copy *oldest = &staging->copy[staging->first];
+    if (!staging->copies || (!wait && !event_passed(oldest->done)))
+        return 0;
+    const int rc = wait ? event_wait(oldest->done, err) : 0;
+    if (staging->slot[oldest->slot].from == staging->first)          /* else another copy to the slot has come after it */
+        staging->slot[oldest->slot].from = -1;
+    *buffer = oldest->buffer;
+    staging->first = (staging->first + 1) % STAGING_COPIES;
+    staging->copies--;
+    return rc ? -1 : 1;
+}
+
+/* ---- slots */
 
 bool staging_has(const struct staging *staging, int slot) { return staging->slot[slot].from < 0; }
 
 void staging_use(struct staging *staging, int slot)
 {
     if (!staging_has(staging, slot))
-        event_hold(staging->buffer[staging->slot[slot].from].copied, QUEUE_OPERATIONS);
+        event_hold(staging->copy[staging->slot[slot].from].done, QUEUE_OPERATIONS);
 }
 
 void staging_release(struct staging *staging, int slot) { event_record(staging->slot[slot].used, QUEUE_OPERATIONS); }

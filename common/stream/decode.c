@@ -59,6 +59,14 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, cache_prefetched_bytes, true, "read before anything wanted it, part of cache_read_bytes"),
     FIELD(decode_iter, cache_wasted_bytes, true, "of what was prefetched, in this iteration or before: what went without "
           "having been wanted"),
+    FIELD(decode_iter, cache_host_hits, true, "on a device with memory of its own: misses that were in memory of the host, "
+          "or on their way there"),
+    FIELD(decode_iter, cache_copied_bytes, true, "copied from there to the device"),
+    FIELD(decode_iter, cache_copied_early_bytes, true, "copied before anything wanted it, part of cache_copied_bytes"),
+    FIELD(decode_iter, cache_copied_wasted_bytes, true, "of what was copied early, in this iteration or before: what went "
+          "without having been wanted"),
+    FIELD(decode_iter, cache_stall_copies_us, true, "time in which nothing was being read, and the host waited until a copy "
+          "left it memory, part of cache_stall_us"),
     FIELD(decode_iter, cache_named, true, "experts that were forecast for the verification, summed over layers"),
     FIELD(decode_iter, cache_right, true, "those of them that it wanted"),
     FIELD(decode_iter, cache_scored, true, "all that it wanted"),

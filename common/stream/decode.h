@@ -45,6 +45,8 @@ struct decode_iter {
     int restored;                           /* -1: none */
     int64_t cache_hits, cache_misses, cache_read_bytes, cache_prefetched_bytes, cache_wasted_bytes;  /* -1: none is cached */
     double cache_stall_us;
+    int64_t cache_host_hits, cache_copied_bytes, cache_copied_early_bytes, cache_copied_wasted_bytes;    /* -1: one tier */
+    double cache_stall_copies_us;
     int64_t cache_named, cache_right, cache_scored;         /* -1: nothing is forecast */
     const int32_t *cache_levels;            /* [moe_layers][experts] */
     const double *cache_up, *cache_down;    /* [moe_layers][experts] */

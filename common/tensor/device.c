@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/base/memory_left.h"
 #include "common/tensor/device_class.h"
 
 static const struct {
@@ -74,6 +75,11 @@ void device_free(struct device *device, struct buffer *buffer)
     if (buffer->address)
         device->class->free(device, *buffer);
     *buffer = (struct buffer){0, 0};
+}
+
+int64_t device_memory_left(struct device *device)
+{
+    return device->class->memory_left ? device->class->memory_left(device) : memory_left("");
 }
 
 struct buffer device_map(struct device *device, const void *data, size_t bytes)

@@ -48,6 +48,9 @@ const struct learn_ops *device_learn(const struct device *device);
 int device_alloc(struct device *device, size_t bytes, struct buffer *out, struct err *err);
 void device_free(struct device *device, struct buffer *buffer);
 
+/* Bytes that can still be had; where the memory is the host's, of that. -1: it cannot be known. */
+int64_t device_memory_left(struct device *device);
+
 /* A buffer that is the host memory at `data`, read-only, valid as long as that is. Only with info.host_memory. */
 struct buffer device_map(struct device *device, const void *data, size_t bytes);
 

@@ -82,6 +82,12 @@ static void cuda_free(struct device *device, struct buffer buffer)
     keep(device, cuda_of(device)->plugin->free(context_of(device), (void *)(uintptr_t)buffer.address));
 }
 
+static int64_t cuda_memory_left(struct device *device)
+{
+    size_t left = 0;
+    return cuda_of(device)->plugin->memory_left(context_of(device), &left) ? -1 : (int64_t)left;
+}
+
 static void cuda_upload(struct device *device, struct buffer to, const void *data, size_t bytes)
 {
     keep(device, cuda_of(device)->plugin->upload(context_of(device), (void *)(uintptr_t)to.address, data, bytes));
@@ -316,7 +322,8 @@ static int open_plugin(struct cuda_device *cuda, const char *name, const char *f
 int device_open_cuda(struct device **out, const struct device_setup *setup, struct err *err)
 {
     static const struct device_class class = {
-        .close = cuda_close, .alloc = cuda_alloc, .free = cuda_free, .upload = cuda_upload, .download = cuda_download,
+        .close = cuda_close, .alloc = cuda_alloc, .free = cuda_free, .memory_left = cuda_memory_left,
+        .upload = cuda_upload, .download = cuda_download,
         .wait = cuda_wait, .alloc_shared = cuda_alloc_shared, .free_shared = cuda_free_shared, .loop_start = cuda_loop_start,
         .loop_drain = cuda_loop_drain, .loop_end = cuda_loop_end, .time = cuda_time, .read_bandwidth = cuda_read_bandwidth,
         .copy_upload = cuda_copy_upload, .event_open = cuda_event_open, .event_close = cuda_event_close,

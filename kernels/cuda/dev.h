@@ -24,9 +24,9 @@
  *     fmaf written out (contraction is off); expf, rsqrtf, ... without fast variants
  * Arrays in registers are indexed by constants only (unrolled loops); other indices put them into a stack frame.
  *
- * For host code: dev_stream, dev_alloc, dev_free, dev_upload, dev_download, dev_copy, dev_fill, dev_wait, dev_busy, dev_count,
- * dev_use; and graphs, which dev_graph.h describes. They return 0 or an error number; dev_error_text and dev_error_name say
- * which, dev_blame which launch it came from.
+ * For host code: dev_stream, dev_alloc, dev_free, dev_memory_left, dev_upload, dev_download, dev_copy, dev_fill, dev_wait,
+ * dev_busy, dev_count, dev_use; and graphs, which dev_graph.h describes. They return 0 or an error number; dev_error_text and
+ * dev_error_name say which, dev_blame which launch it came from.
  *
  * For copies that go on while kernels run:
  *     dev_copies_new(&stream)      a stream that takes nothing else

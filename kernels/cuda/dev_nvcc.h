@@ -132,6 +132,11 @@ static inline int dev_stream_free(dev_stream stream)
     return dev_reported(error);
 }
 static inline int dev_alloc(void **out, size_t bytes) { return dev_reported(cudaMalloc(out, bytes)); }
+static inline int dev_memory_left(size_t *bytes)
+{
+    size_t all;
+    return dev_reported(cudaMemGetInfo(bytes, &all));
+}
 static inline int dev_free(void *memory) { return dev_reported(cudaFree(memory)); }
 static inline int dev_alloc_shared(void **out, size_t bytes)
 {

@@ -233,6 +233,12 @@ static int plugin_event_busy(struct cuda_event *event, int *busy)
     return dev_event_busy(event->event, busy);
 }
 
+static int plugin_memory_left(struct cuda_context *context, size_t *bytes)
+{
+    int error = dev_use(context->device);
+    return error ? error : dev_memory_left(bytes);
+}
+
 extern "C" const struct cuda_plugin *moe_cuda_plugin(void)
 {
     static const struct cuda_plugin plugin = {
@@ -240,7 +246,7 @@ extern "C" const struct cuda_plugin *moe_cuda_plugin(void)
         plugin_download, plugin_wait, plugin_copy_bandwidth, dev_error_text, dev_error_name, plugin_blame, plugin_alloc_shared,
         plugin_free_shared, cuda_loop_open, cuda_loop_busy, cuda_loop_go, cuda_loop_close, cuda_time,
         plugin_copy_upload, plugin_event_open, plugin_event_close, plugin_event_record, plugin_event_hold, plugin_event_wait,
-        plugin_event_busy,
+        plugin_event_busy, plugin_memory_left,
     };
     return &plugin;
 }

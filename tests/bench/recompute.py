@@ -186,7 +186,8 @@ def cache(row, iters):
     """What was recorded of a cache of experts."""
     sums = {key: sum(i.get("cache_" + key, 0) for i in iters)
             for key in ("hits", "misses", "read_bytes", "stall_us", "prefetched_bytes", "wasted_bytes", "named",
-                        "right", "scored")}
+                        "right", "scored", "host_hits", "copied_bytes", "copied_early_bytes", "copied_wasted_bytes",
+                        "stall_copies_us")}
     if sums["hits"] + sums["misses"] == 0:
         return
     time = sum(i["draft_us"] + i["verify_us"] + i["accept_us"] + i["other_us"] for i in iters)
@@ -195,6 +196,12 @@ def cache(row, iters):
     row["cache_stall"] = ratio_of(sums["stall_us"], time)
     row["cache_prefetched"] = ratio_of(sums["prefetched_bytes"], sums["read_bytes"])
     row["cache_wasted"] = ratio_of(sums["wasted_bytes"], sums["prefetched_bytes"])
+    if sums["copied_bytes"] > 0:
+        row["cache_host_hits"] = sums["host_hits"] / (sums["hits"] + sums["misses"])
+        row["cache_copied_per_token"] = ratio_of(sums["copied_bytes"], sum(i["emitted"] for i in iters))
+        row["cache_copied_early"] = ratio_of(sums["copied_early_bytes"], sums["copied_bytes"])
+        row["cache_copied_wasted"] = ratio_of(sums["copied_wasted_bytes"], sums["copied_early_bytes"])
+        row["cache_stall_copies"] = ratio_of(sums["stall_copies_us"], time)
     row["cache_recall"] = ratio_of(sums["right"], sums["scored"])
     row["cache_right"] = ratio_of(sums["right"], sums["named"])
 

@@ -36,7 +36,8 @@ OPTIONS
 @test "devices with memory of their own: the same text from slots there" {
     for device in ref emu emu:1; do
         [ $device = ref ] || [ -e "${MOE_BIN%/bin}/lib/moekit/moe-emu.so" ] || continue
-        for slots in "" "--cache-experts 100%" "--cache-experts 10% --prefetch next-layer --cache-policy ahead"; do
+        for slots in "" "--cache-experts 10% --host-experts 100% --cache-policy lfu" \
+            "--cache-experts 10% --host-experts 30% --prefetch next-layer --cache-policy ahead"; do
             moe-decode -q --device $device -m pocket.moe -n 3 -d ngram -K 2 $slots -p def > now.txt
             [ -z "$slots" ] && mv now.txt "$device.txt" || cmp "$device.txt" now.txt
         done
@@ -67,6 +68,61 @@ OPTIONS
     jq -e '.experts | length > 128' whole.json
     moe-decode -q --device emu:2 -m pocket.moe -n 3 --ignore-eos -p d --cache-experts 100% --hot-set whole.json --stream s.moes > /dev/null
     moe-view --json s.moes | jq -e -s 'map(select(.type == "iter")) | length > 0 and all(.cache_misses == 0 and .cache_hits > 0)'
+}
+
+@test "behind a device is the host: hits there, and what is read and copied, are those of two lists" {
+    moe-profile -q --device ref -m pocket.moe -n 12 --ignore-eos -p 'def add(a, b):' -o routes.moes
+    moe-view --json routes.moes > routes.jsonl
+    for policy in lru lfu; do
+        moe-decode -q --device ref -m pocket.moe -n 12 --ignore-eos -p 'def add(a, b):' --cache-experts 20% --host-experts 50% \
+            --cache-policy $policy --stream $policy.moes > /dev/null
+        moe-view --json $policy.moes > $policy.jsonl
+        moe-bench simulate --cache-policy $policy --cached 0.2 --host-cached 0.5 --iterations --json routes.moes > told.jsonl
+        jq -c 'select(.type == "iter") | [.cache_hits, .cache_host_hits, .cache_misses]' $policy.jsonl > want
+        jq -c 'select(.type == "forward" and (.prompt | not)) | [.hits, .host_hits, .misses]' told.jsonl | diff - want
+        moe-bench report --json $policy.moes > report.jsonl
+        moe-bench report --markdown $policy.moes > report.md
+        "$PYTHON" "$BATS_TEST_DIRNAME/../bench/recompute.py" $policy.moes report.jsonl report.md
+        jq -e -s '[.[] | select(.task)] | length > 0 and all(.cache_host_hits > 0 and .cache_copied_per_token > 0)' report.jsonl
+    done
+    moe-bench simulate --cache-policy lru --cached 0.2 --host-cached 0.5 routes.moes | grep -q 'caches of 38 of 192 experts, with 96 on the host'
+    "$PYTHON" - <<'RECOUNT'
+import json
+read = lambda name, kind: [r for r in map(json.loads, open(name)) if r["type"] == kind]
+device, host, want = [], [], []             # the latest last
+for forward in read("routes.jsonl", "route"):
+    want.append([0, 0, 0])
+    for layer in range(6):
+        wanted = sorted({(layer, e) for token in forward["experts"] for e in token[layer]})
+        here = [key in device for key in wanted]
+        there = [key in host for key in wanted]
+        want[-1][0] += sum(here)
+        want[-1][1] += sum(b and not a for a, b in zip(here, there))
+        want[-1][2] += sum(not a and not b for a, b in zip(here, there))
+        came = {key for key, a in zip(wanted, here) if not a}           # through the host, where it then is, too
+        device = ([key for key in device if key not in wanted] + wanted)[-38:]
+        host = ([key for key in host if key not in wanted] + [key for key in wanted if key in host or key in came])[-96:]
+told = read("lru.jsonl", "iter")
+assert len(told) == 11 and [[i["cache_hits"], i["cache_host_hits"], i["cache_misses"] - i["cache_host_hits"]] for i in told] == want[1:12]
+assert all(i["cache_read_bytes"] == 73728 * w[2] and i["cache_copied_bytes"] == 73728 * (w[1] + w[2]) and
+           i["cache_copied_early_bytes"] == i["cache_copied_wasted_bytes"] == 0 and
+           0 <= i["cache_stall_copies_us"] <= i["cache_stall_us"] for i, w in zip(told, want[1:]))
+assert sum(i["cache_host_hits"] for i in told) > 0
+RECOUNT
+}
+
+@test "slots of a device are held against its own memory, and those behind it against the host's" {
+    [ -e "${MOE_BIN%/bin}/lib/moekit/moe-emu.so" ] || skip
+    run moe-decode -q --device emu -m pocket.moe -p a -n 1 --cache-experts 2G
+    [ "$status" -eq 0 ]
+    export MOE_EMU_MEMORY=70000000
+    run moe-decode -q --device emu -m pocket.moe -p a -n 1 --cache-experts 90%
+    assert_trouble moe-decode
+    [[ $output == *"--cache-experts 90%: takes 12 MiB for 172 experts, and "*" MiB are left on emu emulated; give less, or auto" ]]
+    moe-decode -v --device emu -m pocket.moe -p a -n 1 --cache-experts auto 2> said > /dev/null
+    grep -q 'memory holds [1-9][0-9]* of 192$' said
+    run moe-decode -q --device emu -m pocket.moe -p a -n 1 --cache-experts 10% --host-experts 1000000G
+    [ "$status" -eq 0 ]
 }
 
 @test "hits of lru are those that a list gives, which sees the routes alone" {
@@ -463,6 +519,10 @@ DRAFTS
 --cache-experts 50% --prefetch table:file=plain.txt|plain.txt: 
 --cache-experts 50% --prefetch forced|give --force-routes, too
 --cache-policy lru|no experts are cached; add --cache-experts
+--host-experts 50%|no experts are cached; add --cache-experts
+--cache-experts 50% --host-experts 50%|computes in the host's memory, where --cache-experts has them
+--device ref --cache-experts 50% --host-experts 100K|--host-experts 100K: room for 1 of 192 experts is too little
+--device ref --cache-experts 50% --host-experts some|--host-experts: 
 --prefetch draft|no experts are cached; add --cache-experts
 LINES
     moe-decode -q -m pocket.moe -n 2 --cache-experts 50% --hot-set hot.json -p a > /dev/null

@@ -390,6 +390,7 @@ int dev_copies_new(dev_stream *out);
 int dev_stream_free(dev_stream stream);
 int dev_alloc(void **out, size_t bytes);
 int dev_free(void *memory);
+int dev_memory_left(size_t *bytes);
 int dev_alloc_shared(void **out, size_t bytes);
 static inline int dev_free_shared(void *memory) { return dev_free(memory); }
 int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream);

@@ -21,6 +21,7 @@ struct array {
 
 static std::vector<array> arrays;                                /* of the block that runs */
 static std::map<unsigned char *, size_t> device;                 /* allocations, without their tails */
+static size_t used;                                              /* of them by all devices, but for what is pinned */
 static std::set<unsigned char *> pinned;                         /* those of them that are the host's as well */
 
 static unsigned char *fresh(size_t bytes)
@@ -197,7 +198,20 @@ void emu_move(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes
 float widen_f16(uint16_t half) { return f16_to_f32(half); }
 uint32_t narrow_bf16(float low, float high) { return (uint32_t)f32_to_bf16(high) << 16 | f32_to_bf16(low); }
 
-int dev_alloc(void **out, size_t bytes)
+/* Of each device: what MOE_EMU_MEMORY says, else 4 GiB. */
+static size_t capacity(void)
+{
+    const char *given = getenv("MOE_EMU_MEMORY");
+    return given ? strtoull(given, nullptr, 10) : (size_t)4 << 30;
+}
+
+int dev_memory_left(size_t *bytes)
+{
+    *bytes = emu::used < capacity() ? capacity() - emu::used : 0;
+    return 0;
+}
+
+static int take(void **out, size_t bytes)
 {
     unsigned char *data = emu::fresh(bytes);
     if (!data)
@@ -209,9 +223,18 @@ int dev_alloc(void **out, size_t bytes)
     return 0;
 }
 
+int dev_alloc(void **out, size_t bytes)
+{
+    size_t left;
+    dev_memory_left(&left);
+    const int error = bytes > left ? 2 : take(out, bytes);
+    emu::used += error ? 0 : bytes;
+    return error;
+}
+
 int dev_alloc_shared(void **out, size_t bytes)
 {
-    int error = dev_alloc(out, bytes);
+    int error = take(out, bytes);
     if (!error)
         emu::pinned.insert((unsigned char *)*out);
     return error;
@@ -227,7 +250,7 @@ int dev_free(void *memory)
     if (one == emu::device.end())
         return 1;
     emu::streams_leave(memory, one->second);
-    emu::pinned.erase(one->first);
+    emu::used -= emu::pinned.erase(one->first) ? 0 : one->second;
     emu::race_region_end(memory);
     emu::tail_open(one->first, one->second);
     free(memory);

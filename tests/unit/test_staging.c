@@ -27,13 +27,22 @@ static struct device *open_named(const char *name)
     return device_open(&device, &(struct device_setup){.name = name}, &err) ? NULL : device;
 }
 
-static int take(struct staging *staging)
+/* A buffer that no copy reads from, of those that `out` says. */
+static int take(struct staging *staging, bool *out)
 {
     struct err err = {0};
-    int buffer;
-    while ((buffer = staging_take(staging)) < 0)
-        assert_int_equal(staging_wait(staging, &err), 1);
-    return buffer;
+    for (;;) {
+        int buffer = 0;
+        while (buffer < BUFFERS && out[buffer])
+            buffer++;
+        if (buffer < BUFFERS) {
+            out[buffer] = true;
+            return buffer;
+        }
+        assert_int_equal(staging_next(staging, true, &buffer, &err), 1);
+        assert_true(out[buffer]);
+        out[buffer] = false;
+    }
 }
 
 /* Each of the slots by turns gets a byte of its own and is read, and nobody waits before the end. */
@@ -42,10 +51,11 @@ static void turns_on(struct device *device)
     static unsigned char got[TURNS][BYTES];
     struct staging *staging = NULL;
     struct err err = {0};
+    bool out[BUFFERS] = {false};
     must(staging_open(&staging, device, SLOTS, BUFFERS, BYTES, &err), &err);
     memset(got, 0, sizeof got);
     for (int turn = 0; turn < TURNS; turn++) {
-        const int slot = turn * turn % SLOTS, buffer = take(staging);
+        const int slot = turn * turn % SLOTS, buffer = take(staging, out);
         assert_int_equal((uintptr_t)staging_data(staging, buffer) % DIRECT_STEP, 0);
         memset(staging_data(staging, buffer), turn + 1, BYTES);
         staging_copy(staging, buffer, slot, BYTES);
@@ -60,26 +70,28 @@ static void turns_on(struct device *device)
     assert_null(staging);
 }
 
-/* Copies that nobody uses fill all buffers; one that was read into meanwhile is none of theirs. */
+/* Copies that nobody uses: each gives its buffer back in its turn, whoever asks and how. */
 static void buffers_on(struct device *device)
 {
     struct staging *staging = NULL;
     struct err err = {0};
     unsigned char got[SLOTS][BYTES];
-    must(staging_open(&staging, device, SLOTS, BUFFERS, BYTES, &err), &err);
-    assert_int_equal(staging_wait(staging, &err), 0);
-    for (int slot = 0; slot < SLOTS; slot++) {
-        const int buffer = take(staging);
-        memset(staging_data(staging, buffer), 10 + slot, BYTES);
-        staging_copy(staging, buffer, slot, BYTES);
-        const int other = take(staging);                                 /* of a read that fails */
-        memset(staging_data(staging, other), 99, BYTES);
-        staging_give_back(staging, other);
-    }
-    while (staging_look(staging))
-        continue;
+    int buffer = -1;
+    must(staging_open(&staging, device, SLOTS, SLOTS, BYTES, &err), &err);
+    assert_int_equal(staging_next(staging, true, &buffer, &err), 0);
     for (int slot = 0; slot < SLOTS; slot++) {
         assert_true(staging_has(staging, slot));
+        memset(staging_data(staging, slot), 10 + slot, BYTES);
+        staging_copy(staging, slot, slot, BYTES);
+        assert_false(staging_has(staging, slot));
+    }
+    assert_int_equal(staging_busy(staging), SLOTS);
+    for (int slot = 0; slot < SLOTS; slot++) {
+        while (!staging_next(staging, slot == 1, &buffer, &err))
+            continue;
+        assert_int_equal(buffer, slot);
+        assert_true(staging_has(staging, slot));
+        assert_int_equal(staging_busy(staging), SLOTS - 1 - slot);
         queue_download(device, got[slot], (struct buffer){staging_address(staging, slot), BYTES}, BYTES);
     }
     must(queue_wait(device, &err), &err);
@@ -88,35 +100,34 @@ static void buffers_on(struct device *device)
     staging_close(&staging);
 }
 
-/* One copy to a slot after the other: it has come when the latest has. Closing waits for those that are under way. */
+/* From one buffer to all slots at once, and then one copy to a slot after the other: it has come when the latest has. Closing
+ * waits for those that are under way. */
 static void latest_on(struct device *device, bool late)
 {
     struct staging *staging = NULL;
     struct err err = {0};
-    unsigned char got[BYTES];
-    must(staging_open(&staging, device, 1, BUFFERS, BYTES, &err), &err);
-    for (int i = 0; i < BUFFERS; i++) {
-        const int buffer = staging_take(staging);
-        assert_true(buffer >= 0);
-        memset(staging_data(staging, buffer), 20 + i, BYTES);
-        staging_copy(staging, buffer, 0, BYTES);
+    unsigned char got[SLOTS][BYTES];
+    int buffer = -1;
+    must(staging_open(&staging, device, SLOTS, BUFFERS, BYTES, &err), &err);
+    memset(staging_data(staging, 0), 20, BYTES);
+    memset(staging_data(staging, 1), 21, BYTES);
+    for (int slot = 0; slot < SLOTS; slot++)
+        staging_copy(staging, 0, slot, BYTES);
+    staging_copy(staging, 1, 0, BYTES);
+    assert_int_equal(staging_next(staging, late, &buffer, &err), 1);
+    assert_int_equal(buffer, 0);
+    assert_false(staging_has(staging, 0));               /* what was copied there first has come */
+    for (int slot = 0; slot < SLOTS; slot++) {
+        staging_use(staging, slot);
+        queue_download(device, got[slot], (struct buffer){staging_address(staging, slot), BYTES}, BYTES);
+        staging_release(staging, slot);
     }
-    assert_false(staging_has(staging, 0));
-    const int free = staging_take(staging);
-    assert_int_equal(free < 0, late);
-    if (!late) {
-        staging_give_back(staging, free);
-    } else {
-        assert_int_equal(staging_wait(staging, &err), 1);
-        assert_false(staging_has(staging, 0));
-    }
-    staging_use(staging, 0);
-    queue_download(device, got, (struct buffer){staging_address(staging, 0), BYTES}, BYTES);
     must(queue_wait(device, &err), &err);
-    is_all(got, 20 + BUFFERS - 1);
-    staging_release(staging, 0);
-    const int buffer = take(staging);
-    staging_copy(staging, buffer, 0, BYTES);
+    for (int slot = 0; slot < SLOTS; slot++)
+        is_all(got[slot], slot ? 20 : 21);
+    for (int i = staging_busy(staging); i < STAGING_COPIES; i++)
+        staging_copy(staging, i % BUFFERS, i % SLOTS, BYTES);
+    assert_int_equal(staging_busy(staging), STAGING_COPIES);
     staging_close(&staging);
 }
 

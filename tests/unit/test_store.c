@@ -101,30 +101,40 @@ static void decode(struct rig *rig, uint64_t seed, float *got)
     sequence_close(&sequence);
 }
 
-/* Slots of a device with memory of its own and a queue for copies, which comes late on one of the two, and early on the other:
- * the bits of the model that is there as a whole. */
+static bool has_emulator(void)
+{
+    struct device *device = NULL;
+    struct err err = {0};
+    if (device_open(&device, &(struct device_setup){.name = "emu"}, &err)) {
+        print_message("without the emulator: %s\n", err.text);
+        return false;
+    }
+    device_close(&device);
+    return true;
+}
+
+/* Slots of a device with memory of its own and a queue for copies, which comes late on one of the two, and early on the other,
+ * with as many slots of the host as reads need, or fewer or more than the device's: the bits of the model that is there as a
+ * whole. */
 static void no_order_of_copies_shows_in_the_bits(void **state)
 {
     static const char *const devices[] = {"emu", "emu:1"}, *const policies[] = {NULL, "lfu", "utility", "ahead"};
     struct hparams shape;
-    struct device *device = NULL;
-    struct err err = {0};
     (void)state;
-    if (device_open(&device, &(struct device_setup){.name = "emu"}, &err)) {
-        print_message("skipped: %s\n", err.text);
+    if (!has_emulator())
         skip();
-    }
-    device_close(&device);
     const char *path = moe_file(17, FORMAT_BF16, &shape);
     const int all = hparams_moe_layers(&shape) * shape.router.experts, top_k = shape.router.top_k;
-    const int slots[] = {top_k, top_k + 1, all / 2, all};
+    const int slots[] = {top_k, top_k + 1, all / 2, all}, host_slots[] = {top_k, 0, all, all / 3};
     float *want = calloc(logits_of(&shape), sizeof *want), *got = calloc(logits_of(&shape), sizeof *got);
     struct rig rig;
     rig_open(&rig, path, devices[0], 1, NULL);
     decode(&rig, 5, want);
     rig_close(&rig);
     for (int i = 0; i < (unit_brief() ? 2 : 8); i++) {
-        struct expert_cache cache = {.slots = slots[i / 2] < top_k ? top_k : slots[i / 2], .policy = policies[(i + i / 2) % 4]};
+        struct expert_cache cache = {.slots = slots[i / 2] < top_k ? top_k : slots[i / 2], .policy = policies[(i + i / 2) % 4],
+                                     .host_slots = host_slots[(i + i / 4) % 4]};
+        cache.host_slots = cache.host_slots && cache.host_slots < top_k ? top_k : cache.host_slots;
         memset(got, 0, logits_of(&shape) * sizeof *got);
         rig_open(&rig, path, devices[i % 2], 1, &cache);
         decode(&rig, 5, got);
@@ -442,59 +452,203 @@ static void a_cache_begins_with_its_pins(void **state)
     unlink(path);
 }
 
-/* All experts of a layer by turns, and some of them only: what is at their addresses is what the file has. */
-static void hold_at_host(struct rig *rig, const struct direct_file *file, const struct hparams *shape)
+/* What of a layer is on its way to a device and to who computes on the host, both at once. */
+struct both {
+    struct rig *rig;
+    const struct direct_file *file;
+    const struct tensor *tensor;
+    unsigned char *want, *got;
+    int32_t expert[3][64], tokens[3][64];                /* of all, of the device, of the host */
+    struct expert_union part[3];
+};
+
+static void is_expert(struct both *both, const void *data, int expert)
 {
-    const int experts = shape->router.experts;
-    unsigned char *want = NULL;
-    for (int layer = 0; layer < shape->layers; layer++) {
-        const struct tensor *tensor = model_tensor(rig->model, &rig->err, "layers.%d.experts", layer);
-        if (!tensor)
-            continue;
-        want = realloc(want, tensor->stride);
-        for (int step = 1; step <= 2; step++) {
-            int32_t expert[64], tokens[64];
-            const void *address[64];
-            enum expert_tier tier[64];
-            struct expert_union wanted = {.layer = layer, .expert = expert, .tokens = tokens, .part = true};
-            for (int e = experts - 1; e >= 0; e -= step, wanted.count++) {
-                expert[wanted.count] = e;
-                tokens[wanted.count] = 1;
-            }
-            must(expert_source_want(rig->experts, &wanted, tier, &rig->err), &rig->err);
-            while (wanted.done < wanted.count) {
-                const int first = wanted.done;
-                must(expert_source_acquire_host(rig->experts, &wanted, address, &rig->err), &rig->err);
-                assert_true(wanted.held > 0);
-                for (int i = first; i < first + wanted.held; i++) {
-                    const uint64_t offset = tensor->offset + (uint64_t)expert[i] * tensor->stride;
-                    assert_int_equal(pread(file->fd, want, tensor->stride, (off_t)offset), tensor->stride);
-                    assert_memory_equal(address[i], want, tensor->stride);
-                }
-                expert_source_release_host(rig->experts, &wanted);
-            }
-        }
-    }
-    err_clear(&rig->err);
-    free(want);
+    const size_t bytes = both->tensor->stride;
+    const uint64_t offset = both->tensor->offset + (uint64_t)expert * bytes;
+    assert_int_equal(pread(both->file->fd, both->want, bytes, (off_t)offset), bytes);
+    assert_memory_equal(data, both->want, bytes);
 }
 
-static void experts_at_addresses_of_the_host_are_those_of_the_file(void **state)
+static void look_on_device(struct both *both)
 {
-    static const char *const devices[] = {"host", "ref"};
+    struct rig *rig = both->rig;
+    struct expert_union *part = &both->part[1];
+    uint64_t address[64];
+    struct buffer table;
+    const size_t bytes = both->tensor->stride;
+    if (part->done == part->count)
+        return;
+    must(rig->experts->class->acquire(rig->experts, part, &table, &rig->err), &rig->err);
+    assert_true(part->held > 0);
+    queue_download(rig->device, address, table, (size_t)both->part[0].count * sizeof *address);
+    must(queue_wait(rig->device, &rig->err), &rig->err);
+    for (int i = part->done; i < part->done + part->held; i++) {
+        queue_download(rig->device, both->got, (struct buffer){address[part->expert[i]], bytes}, bytes);
+        must(queue_wait(rig->device, &rig->err), &rig->err);
+        is_expert(both, both->got, part->expert[i]);
+    }
+    rig->experts->class->release(rig->experts, part);
+}
+
+/* The device has its turns while the host computes with what it holds, where they are not the same slots. */
+static void look_on_host(struct both *both, bool apart)
+{
+    struct rig *rig = both->rig;
+    struct expert_union *part = &both->part[2];
+    const void *address[64];
+    if (part->done == part->count)
+        return;
+    const int first = part->done;
+    must(expert_source_acquire_host(rig->experts, part, address, &rig->err), &rig->err);
+    assert_true(part->held > 0);
+    while (apart && both->part[1].done < both->part[1].count)
+        look_on_device(both);
+    for (int i = first; i < first + part->held; i++)
+        is_expert(both, address[i], part->expert[i]);
+    expert_source_release_host(rig->experts, part);
+}
+
+static void wants(struct both *both, int part, int expert)
+{
+    both->expert[part][both->part[part].count] = expert;
+    both->tokens[part][both->part[part].count++] = 1;
+}
+
+/* Each layer as a whole: every first, every second or every third expert on the host, the others on the device. */
+static void look_in_both_places(struct rig *rig, const struct direct_file *file, const struct hparams *shape)
+{
+    const bool fixed = rig->experts->class->fixed;
+    for (int number = 0; number < 3 * shape->layers; number++) {
+        const int layer = number / 3, step = 1 + number % 3;
+        struct both both = {.rig = rig, .file = file};
+        enum expert_tier tier[64];
+        both.tensor = model_tensor(rig->model, &rig->err, "layers.%d.experts", layer);
+        err_clear(&rig->err);
+        if (!both.tensor)
+            continue;
+        both.want = malloc(both.tensor->stride);
+        both.got = malloc(both.tensor->stride);
+        for (int i = 0; i < 3; i++)
+            both.part[i] = (struct expert_union){.layer = layer, .expert = both.expert[i], .tokens = both.tokens[i],
+                                                 .part = i > 0};
+        for (int e = 0; e < shape->router.experts; e++) {
+            wants(&both, 0, e);
+            wants(&both, e % step ? 1 : 2, e);
+        }
+        expert_source_begin(rig->experts, 1, EXPERTS_VERIFY, false);
+        must(expert_source_want(rig->experts, &both.part[0], tier, &rig->err), &rig->err);
+        for (int e = 0; e < shape->router.experts; e++)
+            assert_true(tier[e] == EXPERT_ON_DEVICE || !fixed);
+        while (both.part[1].done < both.part[1].count || both.part[2].done < both.part[2].count) {
+            look_on_host(&both, !device_info(rig->device)->host_memory);
+            look_on_device(&both);
+        }
+        free(both.want);
+        free(both.got);
+    }
+}
+
+static void host_and_device_have_a_layer_of_the_file_between_them(void **state)
+{
     struct hparams shape;
     const char *path = moe_file(5, FORMAT_BF16, &shape);
+    const int all = hparams_moe_layers(&shape) * shape.router.experts, top_k = shape.router.top_k;
+    const struct { const char *device; int slots, host_slots; } cases[] = {
+        {"host", 0, 0}, {"ref", 0, 0}, {"host", top_k, 0}, {"ref", top_k, 0}, {"ref", top_k, top_k}, {"ref", all / 2, all},
+        {"emu", top_k, top_k}, {"emu:1", all / 2, all}};
     struct direct_file file = {.path = path};
     (void)state;
     assert_true(shape.router.experts <= 64 && (file.fd = open(path, O_RDONLY)) >= 0);
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct expert_cache cache = {.slots = cases[i].slots, .host_slots = cases[i].host_slots};
         struct rig rig;
-        rig_open(&rig, path, devices[i], 1, NULL);
+        if (cases[i].device[0] == 'e' && !has_emulator())
+            continue;
+        rig_open(&rig, path, cases[i].device, 1, cache.slots ? &cache : NULL);
         assert_true(expert_source_has_host(rig.experts));
-        hold_at_host(&rig, &file, &shape);
+        look_in_both_places(&rig, &file, &shape);
         rig_close(&rig);
     }
     close(file.fd);
+    unlink(path);
+}
+
+static int64_t bytes_of_expert(struct rig *rig, const struct hparams *shape)
+{
+    int layer = 0;
+    while (shape->layer[layer].ffn != FFN_EXPERTS)
+        layer++;
+    return (int64_t)model_tensor(rig->model, &rig->err, "layers.%d.experts", layer)->stride;
+}
+
+/* With room for all in the host's memory each expert is read once, and what the device lets go is copied again. */
+static void what_the_host_keeps_is_not_read_again(void **state)
+{
+    struct hparams shape;
+    const char *path = moe_file(3, FORMAT_F32, &shape);
+    const int all = hparams_moe_layers(&shape) * shape.router.experts;
+    float *got = calloc(logits_of(&shape), sizeof *got);
+    (void)state;
+    for (int host_slots = shape.router.top_k; host_slots <= all; host_slots += all - shape.router.top_k) {
+        const struct expert_cache cache = {.slots = shape.router.top_k, .host_slots = host_slots};
+        struct store_facts first, second;
+        struct rig rig;
+        rig_open(&rig, path, "ref", 1, &cache);
+        const int64_t each = bytes_of_expert(&rig, &shape);
+        decode(&rig, 2, got);
+        assert_true(expert_source_facts(rig.experts, &first));
+        decode(&rig, 2, got);
+        assert_true(expert_source_facts(rig.experts, &second));
+        const int64_t again = second.misses - first.misses, read = second.bytes - first.bytes;
+        assert_true(first.copies && first.copied == first.misses * each && first.prefetched == 0 && first.copied_early == 0);
+        if (host_slots == all) {
+            assert_true(first.bytes == (first.misses - first.host_hits) * each && first.bytes <= all * each);
+            assert_true(second.bytes <= all * each && second.host_hits - first.host_hits == again - read / each);
+        } else {
+            assert_true(second.bytes > first.bytes && second.bytes > all * each);
+        }
+        assert_true(again > 0 && second.copied - first.copied == again * each);
+        rig_close(&rig);
+    }
+    free(got);
+    unlink(path);
+}
+
+/* Forecasts are read into the host's memory for all layers at once, and copied for the two that come next. */
+static void what_is_forecast_comes_to_the_device_when_it_is_near(void **state)
+{
+    struct hparams shape;
+    const char *path = moe_file(3, FORMAT_F32, &shape);
+    for (uint64_t seed = 4; hparams_moe_layers(&shape) < 3; seed++)
+        path = moe_file(seed, FORMAT_F32, &shape);
+    const int experts = shape.router.experts, layers = hparams_moe_layers(&shape), all = layers * experts;
+    const struct expert_cache cache = {.slots = all, .host_slots = all};
+    struct rig rig;
+    struct store_facts facts;
+    int32_t expert[64];
+    float *got = calloc(logits_of(&shape), sizeof *got);
+    (void)state;
+    assert_true(experts <= 64);
+    for (int e = 0; e < experts; e++)
+        expert[e] = e;
+    rig_open(&rig, path, "ref", 1, &cache);
+    const int64_t each = bytes_of_expert(&rig, &shape);
+    expert_source_begin(rig.experts, 1, EXPERTS_VERIFY, true);
+    for (int layer = 0; layer < shape.layers; layer++)
+        if (shape.layer[layer].ffn == FFN_EXPERTS)
+            must(expert_source_prefetch(rig.experts, layer, expert, NULL, experts, &rig.err), &rig.err);
+    for (int after = 0; after < 10; after += facts.bytes >= all * each && facts.copied >= 2 * experts * each) {
+        must(expert_source_prefetch(rig.experts, 0, expert, NULL, 0, &rig.err), &rig.err);
+        assert_true(expert_source_facts(rig.experts, &facts));
+    }
+    assert_true(facts.prefetched == all * each && facts.bytes == all * each && facts.misses == 0);
+    assert_true(facts.copied_early == 2 * experts * each && facts.copied == facts.copied_early);
+    decode(&rig, 2, got);
+    assert_true(expert_source_facts(rig.experts, &facts));
+    assert_true(facts.wasted == 0 && facts.copied_wasted == 0 && facts.hits > 0);
+    rig_close(&rig);
+    free(got);
     unlink(path);
 }
 
@@ -543,7 +697,9 @@ int main(void)
         cmocka_unit_test(a_file_that_shrinks_is_an_error),
         cmocka_unit_test(what_is_forecast_is_read_before_it_is_wanted),
         cmocka_unit_test(a_cache_begins_with_its_pins),
-        cmocka_unit_test(experts_at_addresses_of_the_host_are_those_of_the_file),
+        cmocka_unit_test(host_and_device_have_a_layer_of_the_file_between_them),
+        cmocka_unit_test(what_the_host_keeps_is_not_read_again),
+        cmocka_unit_test(what_is_forecast_comes_to_the_device_when_it_is_near),
         cmocka_unit_test(memory_that_is_left_is_that_of_the_narrowest_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
