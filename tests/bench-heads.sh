@@ -3,19 +3,20 @@
 # to 18 GB with all 16 layers). With names after it, only those: tests/bench-heads.sh steps
 #
 #     steps       a step, and a tree of 60, of heads for a random model of OLMoE's shape in bf16, beside the target's own forward
-#                 over one token (tests/bench/head_steps.c)
+#                 over one token, and what the tree takes at least (tests/bench/head_steps.c)
 #     pays        the pocket model with 2 GB of experts: its trained heads, their layer inflated to 3 % and 15 % of what a token
 #                 of the target reads (Kangaroo's cannot be), its draft model, inflated alike, and prompt lookup. Which chain or
 #                 tree is best for each is what bytes alone say on a few calibration prompts; that one is timed on held-out ones
 #
-# MOE_BENCH_LAYERS=N of OLMoE's shape (16), MOE_BENCH_PAIRS=N steps of each (30), MOE_BENCH_PROMPTS=N a task (5), MOE_BENCH_WIDTH is
-# the inner width of the pocket's experts (9216), MOE_BENCH_TOKENS=N cuts answers and measures memory briefly. What is complete
-# is not run again: remove it in build/bench. To try all of it in a few minutes: MOE_BENCH_LAYERS=6 MOE_BENCH_PAIRS=5
+# MOE_BENCH_LAYERS=N of OLMoE's shape (16), MOE_BENCH_DTYPE of it and its heads, MOE_BENCH_PAIRS=N steps of each (30),
+# MOE_BENCH_PROMPTS=N a task (5), MOE_BENCH_WIDTH is the inner width of the pocket's experts (9216), MOE_BENCH_TOKENS=N cuts
+# answers and measures memory briefly. What is complete is not run again: remove it in build/bench. To try all of it in a few minutes: MOE_BENCH_LAYERS=6 MOE_BENCH_PAIRS=5
 # MOE_BENCH_PROMPTS=1 MOE_BENCH_TOKENS=12 MOE_BENCH_WIDTH=2048
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
 wanted=" $* "
 layers=${MOE_BENCH_LAYERS:-16}
+dtype=${MOE_BENCH_DTYPE:-bf16}
 prompts=${MOE_BENCH_PROMPTS:-5}
 width=${MOE_BENCH_WIDTH:-9216}
 tokens=$MOE_BENCH_TOKENS
@@ -24,15 +25,16 @@ work=$out/heads-$width-$prompts${tokens:+-$tokens}
 wants() { [ "$wanted" = "  " ] || case "$wanted" in *" $1 "*) ;; *) return 1 ;; esac; }
 
 steps() {
-    target=$out/olmoe-bf16-$layers.moe
-    once "$target" moe-convert synthetic -q --like olmoe-1b-7b -l "$layers" --dtype bf16
-    say "steps of heads beside forwards: olmoe-1b-7b's shape, $layers layers, bf16"
-    echo "| head | target, MB | GB/s | step, MB | GB/s | time over bytes | tree of 60, MB | time over bytes | time over a forward |"
-    echo "|---|---|---|---|---|---|---|---|---|"
+    target=$out/olmoe-$dtype-$layers.moe
+    once "$target" moe-convert synthetic -q --like olmoe-1b-7b -l "$layers" --dtype "$dtype"
+    say "steps of heads beside forwards: olmoe-1b-7b's shape, $layers layers, $dtype"
+    printf '| head | target, MB | GB/s | step, MB | GB/s | time over bytes '
+    echo '| tree of 60, MB | time over bytes | at least | time over a forward |'
+    echo "|---|---|---|---|---|---|---|---|---|---|"
     for kind in eagle1 eagle3 jakiro; do
-        once "$out/olmoe-bf16-$layers-$kind.moe" moe-convert synthetic -q --head $kind --target "$target" --dtype bf16
+        once "$out/olmoe-$dtype-$layers-$kind.moe" moe-convert synthetic -q --head $kind --target "$target" --dtype "$dtype"
         printf '| %s ' "$kind"
-        head_steps "$target" "$out/olmoe-bf16-$layers-$kind.moe" "${MOE_BENCH_PAIRS:-30}" "${MOE_BENCH_THREADS:-2}"
+        head_steps "$target" "$out/olmoe-$dtype-$layers-$kind.moe" "${MOE_BENCH_PAIRS:-30}" "${MOE_BENCH_THREADS:-2}"
     done
 }
 

@@ -7,7 +7,9 @@
  *
  * Prints a row of a Markdown table: bytes and bytes a second of the target's forward; bytes and bytes a second of a step, and
  * its time over that of its bytes at the target's rate of the same iteration: 1 where time goes with bytes; bytes of a tree,
- * its time over that of its bytes, and its time over that of a forward. Medians of PAIRS.
+ * its time over that of its bytes, what that is at least, and its time over that of a forward. Medians of PAIRS. The least is
+ * what its products alone take at the rate at which registers multiply (1 where a level's ten rows take no longer than its
+ * bytes): where bytes come fast, a level of floats is bound by products and not by bytes.
  *
  *     head_steps MODEL HEAD [PAIRS] [THREADS]
  */
@@ -19,6 +21,7 @@
 #include "common/base/mem.h"
 #include "common/draft/drafters.h"
 #include "common/engine/engine.h"
+#include "kernels/cpu/cpu.h"
 
 enum { BEFORE = 64, PAIRS_MAX = 1000, WARM = 2, TOKENS_MAX = BEFORE + 2 * (WARM + PAIRS_MAX) + 2, DEPTH = 6, TOPK = 10,
        NODES = TOPK + (DEPTH - 1) * TOPK * TOPK };
@@ -38,11 +41,16 @@ struct bench {
     int length, pairs, threads;
     unsigned char *evict;               /* [EVICT] */
     unsigned sum;                       /* of what was read there, so that it is */
+    double weight_bytes;                /* of the head's matrices, on average */
+    double multiplied;                  /* by all threads in a second, from registers: */
+    bool integers;                      /* of q8 and q4 */
+    double second;                      /* weights of the output head, which Jakiro's second branch meets once more */
 };
 
 struct cost {
     double seconds;
     int64_t bytes;
+    double least;                       /* seconds of its products, and of its bytes where those take longer */
 };
 
 static int open_target(struct bench *bench, const char *path, struct err *err)
@@ -128,7 +136,7 @@ static int read_token(struct bench *bench, struct cost *out, struct err *err)
     const double began = clock_seconds();
     if (engine_forward(bench->engine, bench->sequence, &batch, &forward, err))
         return -1;
-    *out = (struct cost){clock_seconds() - began, forward.bytes};
+    *out = (struct cost){clock_seconds() - began, forward.bytes, 0};
     if (drafters_see(&bench->drafters, &view, err) || sequence_commit(bench->sequence, forward.node, 1, err) ||
         drafters_commit(&bench->drafters, bench->text + bench->length, 1, err))
         return -1;
@@ -136,8 +144,48 @@ static int read_token(struct bench *bench, struct cost *out, struct err *err)
     return 0;
 }
 
-/* The head reads what came, and drafts so many levels, each of so many children of so many nodes. */
-static int draft(struct bench *bench, int levels, int topk, struct cost *out, struct err *err)
+static void multiply(void *argument, int member, int members)
+{
+    _Alignas(64) float sink[16] = {1, 0.5f, 3};
+    struct bench *bench = argument;
+    (void)members;
+    const double products = cpu_isas()[0]->multiply(bench->integers, 200000, sink);
+    if (!member)
+        bench->multiplied = products;
+}
+
+/* How fast all threads multiply, the best of some turns, what the head's products are made of. */
+static int measure_products(struct bench *bench, const char *path, struct err *err)
+{
+    struct model *head = NULL;
+    struct thread_pool *pool = NULL;
+    enum weight_format format = FORMAT_F32;
+    double best = 0;
+    if (model_open_head(&head, path, err))
+        return -1;
+    for (int i = 0; i < model_tensor_count(head) && format == FORMAT_F32; i++)
+        format = model_tensor_at(head, i)->format;
+    const struct head_params *params = model_head(head);
+    if (params->kind == HEAD_JAKIRO && params->second != HEAD_SECOND_NONE)
+        bench->second = (double)params->draft_vocab * model_hparams(head)->hidden;
+    model_close(&head);
+    bench->weight_bytes = (double)unit_bytes(format, 256) / (256 * UNIT_OUTPUTS);
+    bench->integers = format_quantised(format);
+    if (thread_pool_new(&pool, bench->threads ? bench->threads : thread_pool_cores(), err))
+        return -1;
+    for (int turn = 0; turn < 20; turn++) {
+        const double began = clock_seconds();
+        thread_pool_run(pool, multiply, bench);
+        const double speed = bench->multiplied * thread_pool_size(pool) / (clock_seconds() - began);
+        best = speed > best ? speed : best;
+    }
+    thread_pool_free(&pool);
+    bench->multiplied = best;
+    return 0;
+}
+
+/* The head reads what came, and drafts so many levels, each of so many children of so many nodes. `byte_s`: what a byte takes. */
+static int draft(struct bench *bench, int levels, int topk, double byte_s, struct cost *out, struct err *err)
 {
     struct drafter *drafter = bench->drafters.item[0];
     struct draft_tree *tree = &bench->tree;
@@ -146,18 +194,23 @@ static int draft(struct bench *bench, int levels, int topk, struct cost *out, st
     drafters_reset(&bench->drafters);
     evict(bench);
     const double began = clock_seconds();
+    double least = 0;
     for (int level = 0, leaves = 1; level < levels; level++) {
         const int before = tree->nodes;
+        const int64_t read = drafter->bytes;
         tree->levels = levels - level;
         const int added = drafter->class->propose(drafter, tree, leaf, leaves, 1, err);
         if (added < 0)
             return -1;
         if (added != leaves * topk)
             return err_set(err, ERR_INPUT, "level %d has %d nodes, not %d", level, added, leaves * topk);
+        const double bytes = (double)(drafter->bytes - read), second = tree->levels == 2 ? bench->second : 0;
+        const double products = (bytes / bench->weight_bytes + second) * leaves;
+        least += fmax(bytes * byte_s, products / bench->multiplied);
         for (leaves = 0; leaves < topk; leaves++)
             leaf[leaves] = (struct draft_leaf){before + leaves, topk};
     }
-    *out = (struct cost){clock_seconds() - began, drafter->bytes};
+    *out = (struct cost){clock_seconds() - began, drafter->bytes, least};
     return 0;
 }
 
@@ -173,8 +226,8 @@ static double median(double *value, int count)
     return (value[(count - 1) / 2] + value[count / 2]) / 2;
 }
 
-enum figure { TARGET_BYTES, TARGET_RATE, STEP_BYTES, STEP_RATE, STEP_OVER_BYTES, TREE_BYTES, TREE_OVER_BYTES, TREE_OF_FORWARD,
-              FIGURES };
+enum figure { TARGET_BYTES, TARGET_RATE, STEP_BYTES, STEP_RATE, STEP_OVER_BYTES, TREE_BYTES, TREE_OVER_BYTES, TREE_AT_LEAST,
+              TREE_OF_FORWARD, FIGURES };
 
 static double rate(const struct cost *cost) { return (double)cost->bytes / cost->seconds; }
 
@@ -182,8 +235,8 @@ static int measure(struct bench *bench, double figure[FIGURES][PAIRS_MAX], struc
 {
     for (int pair = -WARM; pair < bench->pairs; pair++) {
         struct cost first, second, step, whole;
-        if (read_token(bench, &first, err) || draft(bench, 1, 1, &step, err) ||
-            read_token(bench, &second, err) || draft(bench, DEPTH, TOPK, &whole, err))
+        if (read_token(bench, &first, err) || draft(bench, 1, 1, 1 / rate(&first), &step, err) ||
+            read_token(bench, &second, err) || draft(bench, DEPTH, TOPK, 1 / rate(&second), &whole, err))
             return -1;
         if (pair < 0)
             continue;
@@ -194,6 +247,7 @@ static int measure(struct bench *bench, double figure[FIGURES][PAIRS_MAX], struc
         figure[STEP_OVER_BYTES][pair] = rate(&first) / rate(&step);
         figure[TREE_BYTES][pair] = (double)whole.bytes;
         figure[TREE_OVER_BYTES][pair] = rate(&second) / rate(&whole);
+        figure[TREE_AT_LEAST][pair] = whole.least * rate(&second) / (double)whole.bytes;
         figure[TREE_OF_FORWARD][pair] = whole.seconds / second.seconds;
     }
     return 0;
@@ -210,15 +264,16 @@ int main(int argc, char **argv)
         return 2;
     }
     int rc = open_target(&bench, argv[1], &err) || open_head(&bench, argv[2], &err) || begin(&bench, &err) ||
-             measure(&bench, figure, &err) ? 2 : 0;
+             measure_products(&bench, argv[2], &err) || measure(&bench, figure, &err) ? 2 : 0;
     for (int i = 0; !rc && i < FIGURES; i++)
         of[i] = median(figure[i], bench.pairs);
     if (rc)
         fprintf(stderr, "head_steps: %s\n", err.text);
     else
-        printf("| %.1f | %.2f | %.1f | %.2f | %.3f | %.1f | %.3f | %.3f |\n", of[TARGET_BYTES] / 1e6, of[TARGET_RATE] / 1e9,
+        printf("| %.1f | %.2f | %.1f | %.2f | %.3f | %.1f | %.3f | %.3f | %.3f |\n",
+               of[TARGET_BYTES] / 1e6, of[TARGET_RATE] / 1e9,
                of[STEP_BYTES] / 1e6, of[STEP_RATE] / 1e9, of[STEP_OVER_BYTES], of[TREE_BYTES] / 1e6, of[TREE_OVER_BYTES],
-               of[TREE_OF_FORWARD]);
+               of[TREE_AT_LEAST], of[TREE_OF_FORWARD]);
     bench_close(&bench);
     return rc;
 }

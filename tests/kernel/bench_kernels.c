@@ -26,8 +26,8 @@ struct bench {
     const struct cpu_isa *isa;
     struct thread_pool *pool;
     struct queue queue;
-    unsigned char *pool;                /* what readers read and weights lie in */
-    size_t pool_bytes;
+    unsigned char *memory;              /* what readers read and weights lie in */
+    size_t memory_bytes;
     uint64_t seed;
     double peak[2];                     /* products a second of f32 and of integers; 0: unknown */
     float *in, *out, *inner, *partial, *weight;
@@ -73,15 +73,15 @@ static void read_part(void *argument, int member, int members)
         job->sink++;
 }
 
-/* Bytes a second: the best of 1, 2 and 4 streams a thread, over 64 MiB from a random offset of the pool. */
+/* Bytes a second: the best of 1, 2 and 4 streams a thread, over 64 MiB from a random offset of the memory. */
 static double read_speed(struct bench *b)
 {
     size_t members = (size_t)thread_pool_size(b->pool), part = ((size_t)64 << 20) / members / 16384 * 16384,
         bytes = part * members;
     double best = 0;
     for (int streams = 1; streams <= 4; streams *= 2) {
-        size_t offset = (size_t)draw(b) * 4096 % ((b->pool_bytes - bytes) / 4096 * 4096);
-        struct read_job job = {b, b->pool + offset / 4096 * 4096, part, streams, 0};
+        size_t offset = (size_t)draw(b) * 4096 % ((b->memory_bytes - bytes) / 4096 * 4096);
+        struct read_job job = {b, b->memory + offset / 4096 * 4096, part, streams, 0};
         double start = clock_seconds();
         thread_pool_run(b->pool, read_part, &job);
         double speed = (double)bytes / (clock_seconds() - start);
@@ -243,7 +243,7 @@ static int route(struct bench *b, int rows)
     return distinct;
 }
 
-/* Bytes `i` .. `i + 4` of the pool: steps of a unit (formats.h) with scales of a kind, and codes of any value. */
+/* Bytes `i` .. `i + 4` of the memory: steps of a unit (formats.h) with scales of a kind, and codes of any value. */
 static uint32_t scaled_bits(struct bench *b, enum weight_format format, size_t i)
 {
     static const struct { size_t step, from, to; uint32_t scale; } kinds[FORMAT_COUNT] = {
@@ -257,10 +257,10 @@ static uint32_t scaled_bits(struct bench *b, enum weight_format format, size_t i
     return format == FORMAT_FP8 ? bits & 0xfefefefeu : bits;        /* no NaN */
 }
 
-/* The pool's content: small numbers of either sign in every format. */
+/* The memory's content: small numbers of either sign in every format. */
 static void fill(struct bench *b, enum weight_format format)
 {
-    for (size_t i = 0; i < b->pool_bytes; i += 4) {
+    for (size_t i = 0; i < b->memory_bytes; i += 4) {
         uint32_t bits = format_scaled(format) ? scaled_bits(b, format, i) : draw(b);
         if (format == FORMAT_F32)
             bits = (bits & 0x807fffffu) | 0x3c000000u;
@@ -268,7 +268,7 @@ static void fill(struct bench *b, enum weight_format format)
             bits = (bits & 0x807f807fu) | 0x3c003c00u;
         else if (format == FORMAT_F16)
             bits = (bits & 0x83ff83ffu) | 0x20002000u;
-        memcpy(b->pool + i, &bits, 4);
+        memcpy(b->memory + i, &bits, 4);
     }
 }
 
@@ -278,7 +278,7 @@ static void bench_experts(struct bench *b, enum weight_format format)
     struct table t = {0};
     size_t bytes, layers;
     expert_bytes(format, HIDDEN, INNER, &bytes);
-    layers = b->pool_bytes / bytes / EXPERTS;
+    layers = b->memory_bytes / bytes / EXPERTS;
     double share_of_one = 0;
     for (int k = 0; k < COLUMNS && (k == 0 || cell_allows(&cell, EXPERT_ROWS[k - 1], EXPERT_ROWS[k])); k++) {
         const int rows = EXPERT_ROWS[k];
@@ -287,7 +287,7 @@ static void bench_experts(struct bench *b, enum weight_format format)
             uint64_t table[EXPERTS];
             size_t layer = (size_t)cell.count % layers;
             for (size_t e = 0; e < EXPERTS; e++)
-                table[e] = (uint64_t)(uintptr_t)(b->pool + (layer * EXPERTS + e) * bytes);
+                table[e] = (uint64_t)(uintptr_t)(b->memory + (layer * EXPERTS + e) * bytes);
             int wanted = route(b, rows);
             struct expert_ffn_args args = {
                 .in = buffer_of(b->in, (size_t)rows * HIDDEN * 4), .out = buffer_of(b->out, (size_t)rows * HIDDEN * 4),
@@ -325,9 +325,9 @@ static void bench_linear(struct bench *b, enum weight_format format)
         const int rows = LINEAR_ROWS[k];
         const size_t used = (size_t)rows * HIDDEN * 4;
         for (cell_begin(b, &cell); cell_goes_on(&cell);) {
-            size_t offset = (size_t)draw(b) % (b->pool_bytes / bytes) * bytes;
+            size_t offset = (size_t)draw(b) % (b->memory_bytes / bytes) * bytes;
             struct linear_args args = {
-                .in = buffer_of(b->in, used), .weight = buffer_of(b->pool + offset, bytes), .out = buffer_of(b->out, used),
+                .in = buffer_of(b->in, used), .weight = buffer_of(b->memory + offset, bytes), .out = buffer_of(b->out, used),
                 .operand = buffer_of(b->operand, (size_t)rows * operand_bytes(FORMAT_BF16, HIDDEN)),
                 .format = format, .rows = rows, .inputs = HIDDEN, .outputs = HIDDEN, .in_stride = HIDDEN,
                 .out_stride = HIDDEN};
@@ -358,10 +358,10 @@ static void attention_cell(struct bench *b, const struct attention_shape *s, int
         start[r + 1] = r + 1;
     }
     for (cell_begin(b, c); cell_goes_on(c);) {
-        size_t offset = (size_t)c->count * 2 * cache % (b->pool_bytes - 2 * cache) / 4096 * 4096;
+        size_t offset = (size_t)c->count * 2 * cache % (b->memory_bytes - 2 * cache) / 4096 * 4096;
         struct attention_args args = {
-            .q = buffer_of(b->in, used), .k = buffer_of(b->pool + offset, cache),
-            .v = buffer_of(b->pool + offset + cache, cache), .prefix = buffer_of(prefix, sizeof prefix),
+            .q = buffer_of(b->in, used), .k = buffer_of(b->memory + offset, cache),
+            .v = buffer_of(b->memory + offset + cache, cache), .prefix = buffer_of(prefix, sizeof prefix),
             .path_start = buffer_of(start, sizeof start), .path = buffer_of(path, sizeof path),
             .out = buffer_of(b->out, used), .scale = 0.1f, .format = s->format, .rows = rows, .heads = s->heads,
             .kv_heads = s->kv_heads, .head_dim = HEAD_DIM, .value_dim = HEAD_DIM, .capacity = s->positions,
@@ -571,7 +571,7 @@ static void bench_isa(struct bench *b, const char *part)
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.pool_bytes = (size_t)1700 << 20, .seed = 1};
+    struct bench b = {.memory_bytes = (size_t)1700 << 20, .seed = 1};
     struct err err = {0};
     const char *wanted = argc > 2 ? argv[2] : cpu_isas()[0]->name;
     if (thread_pool_new(&b.pool, argc > 1 ? atoi(argv[1]) : 2, &err)) {
@@ -579,7 +579,7 @@ int main(int argc, char **argv)
         return 2;
     }
     b.queue.state = b.pool;
-    b.pool = pages(b.pool_bytes);
+    b.memory = pages(b.memory_bytes);
     b.in = pages((size_t)ROWS * HIDDEN * 4);
     b.out = pages((size_t)ROWS * HIDDEN * 4);
     b.inner = pages((size_t)ROWS * SLOTS * INNER * 4);
