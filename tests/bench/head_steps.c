@@ -184,7 +184,7 @@ static int measure_products(struct bench *bench, const char *path, struct err *e
     return 0;
 }
 
-/* The head reads what came, and drafts so many levels, each of so many children of so many nodes. `byte_s`: what a byte takes. */
+/* The head reads what came, and drafts so many levels, each of so many children of so many nodes. A byte takes `byte_s`. */
 static int draft(struct bench *bench, int levels, int topk, double byte_s, struct cost *out, struct err *err)
 {
     struct drafter *drafter = bench->drafters.item[0];
