@@ -13,6 +13,7 @@
 #include "cmd/draft-train-eval.h"
 #include "cmd/draft-train-inputs.h"
 #include "cmd/draft-train-ranks.h"
+#include "cmd/draft-train-stream.h"
 #include "common/base/clock.h"
 #include "common/base/file.h"
 #include "common/base/mem.h"
@@ -20,8 +21,6 @@
 #include "common/cli/command.h"
 #include "common/cli/signals.h"
 #include "common/decode/decode.h"
-#include "common/stream/train.h"
-#include "common/stream/writer.h"
 #include "common/train/start.h"
 #include "common/train/trainer.h"
 
@@ -105,7 +104,7 @@ static const struct opt train_options[] = {
     OPT_OUTPUT(0, "checkpoint", struct train_args, checkpoint, "keep the checkpoint in FILE, not beside the head"),
     OPT_FLOAT(0, "every", struct train_args, minutes, 0, 1e6, "MINUTES", "write a checkpoint so often"),
     OPT_FLAG(0, "resume", struct train_args, resume, "go on from the checkpoint, if there is one"),
-    OPT_OUTPUT(0, "stream", struct train_args, stream, "write the train stream to FILE"),
+    OPT_OUTPUT_KEPT(0, "stream", struct train_args, stream, "write the train stream to FILE"),
     OPT_GROUP("Validation"),
     OPT_FLOAT(0, "validation", struct train_args, data.validation, 0, 1, "SHARE",
               "keep about SHARE of the texts apart, to judge the head by"),
@@ -160,7 +159,7 @@ struct training {
     struct writer *writer;
     struct text told, checkpoint, best;
     struct progress bar;
-    double started, saved;
+    double started, saved, before;      /* before: seconds that this training took before it went on */
     char from[17];              /* which head it began with; "": a new one */
 };
 
@@ -371,9 +370,10 @@ static int open_stream(struct training *t, struct err *err)
                                   steps < INT32_MAX ? (int)steps : INT32_MAX, t->told.data};
     if (!t->args->stream || !t->first)
         return 0;
+    struct draft_train_past past = {.steps = trainer_steps(t->trainer), .evaluated = trainer_best(t->trainer)->evaluated};
     int rc = session_header(t->session, STREAM_TRAIN, t->console, t->args->data.settings.seed, &header, err) ||
-             writer_open(&t->writer, t->args->stream, &header, err) ||
-             writer_record(t->writer, &train_run_kind, &run, err) ? -1 : 0;
+             draft_train_stream_open(&t->writer, t->args->stream, &header, &run, &past, err) ? -1 : 0;
+    t->before = past.seconds;
     header_free(&header);
     return rc;
 }
@@ -414,7 +414,7 @@ static int check_names(const struct training *t, struct err *err)
     const struct train_args *a = t->args;
     struct claims claims = {.count = 0};
     if (claims_output(&claims, "--output", a->output, false, err) ||
-        claims_output(&claims, "the checkpoint", t->checkpoint.data, false, err) ||
+        claims_output(&claims, "the checkpoint", t->checkpoint.data, true, err) ||
         claims_output(&claims, "the best head", t->best.data, false, err) ||
         claims_input(&claims, "--model", a->session.model, err) || (a->from && claims_input(&claims, "--from", a->from, err)))
         return -1;
@@ -506,9 +506,11 @@ static int prepare(struct training *t, struct err *err)
 
 static int save(struct training *t, struct err *err)
 {
+    const int kept = t->writer ? writer_keep(t->writer, err) : 0;       /* the stream has come as far as the checkpoint */
+    struct err *first = kept ? NULL : err;
     t->saved = clock_seconds();
-    return trainer_gather(t->trainer, err) ||
-           (t->first && trainer_save(t->trainer, t->checkpoint.data, t->told.data, err)) ? -1 : 0;
+    return trainer_gather(t->trainer, first) ||
+           (t->first && trainer_save(t->trainer, t->checkpoint.data, t->told.data, first)) ? -1 : kept;
 }
 
 /* Something could not be written, but the steps were made: where there is room for a checkpoint they are not lost. */
@@ -610,7 +612,8 @@ static int make_steps(struct training *t, struct err *err)
     const int64_t steps = t->settings.optimiser.steps;
     struct train_report report = {.tokens = 0};
     enum next next;
-    t->started = t->saved = clock_seconds();
+    t->saved = clock_seconds();
+    t->started = t->saved - t->before;
     console_progress(t->console, &t->bar, "steps", (uint64_t)(steps - trainer_steps(t->trainer)));
     for (;;) {
         if (is_due(t) && evaluate(t, err))

@@ -119,7 +119,8 @@ static int check_branches(const struct decoder *decoder, struct err *err)
     if (!decoder->acceptance->class->wants_branches)
         return 0;
     if (settings->draft.count > 1)
-        return err_set(err, ERR_INPUT, "--accept: %s is for one drafter; leave the others out", decoder->acceptance->class->name);
+        return err_set(err, ERR_INPUT, "--accept: %s is for one drafter; leave the others out",
+                       decoder->acceptance->class->name);
     if (decoder->shape->trims || (policy && policy->drops))
         return err_set(err, ERR_INPUT, "--accept: %s judges tokens as they were drawn, and this %s drops some of them; take a "
                        "chain or --tree static", decoder->acceptance->class->name, decoder->shape->trims ? "tree" : "policy");
@@ -216,7 +217,8 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
         .vocab = decoder->vocab, .positions = engine_max_positions(decoder->setup.engine), .target = decoder->setup.engine,
         .filter = *filter};
     choose_drafting(decoder, &decoder->drafting);
-    if (check_branches(decoder, err) || decoder_open_drafters(decoder, false, &decoder->drafters, err) || check_riders(decoder, err) ||
+    if (check_branches(decoder, err) || decoder_open_drafters(decoder, false, &decoder->drafters, err) ||
+        check_riders(decoder, err) ||
         (decoder->forced && forced_check(decoder->forced, &decoder->drafters, &decoder->drafting, chains, err)) ||
         drafters_features(&decoder->drafters, &decoder->features, err) || describe_drafters(decoder, err))
         return -1;

@@ -15,7 +15,8 @@ int draft_rows_init(struct draft_rows *rows, struct drafter *drafter, const stru
     rows->source = source;
     if (setup->filter.temperature <= 0)
         rows->setup.choice = DRAFT_BEST;
-    rows->setup.proposals = rows->setup.choice == DRAFT_DRAWN || source->beside || (setup->proposals && rows->setup.choice == DRAFT_COUPLED);
+    rows->setup.proposals = rows->setup.choice == DRAFT_DRAWN || source->beside ||
+                            (setup->proposals && rows->setup.choice == DRAFT_COUPLED);
     rows->vocab = source->target_id || source->logits > setup->vocab ? setup->vocab : source->logits;
     if (rows->setup.choice == DRAFT_BEST && setup->filter.temperature <= 0 && !rows->setup.proposals &&
         (source->target_id || source->logits <= setup->vocab))

@@ -44,7 +44,8 @@ int trainer_save(const struct trainer *t, const char *path, const char *told, st
     struct checkpoint_head head = {.order = 1, .version = VERSION, .steps = t->steps,
                                    .best = t->best, .floats = w->floats, .told = strlen(told)};
     memcpy(head.magic, MAGIC, sizeof head.magic);
-    if (weights_fetch_all(w, err) || digest_of(&head, told, part, &head.digest, err) || output_open(&out, path, err) ||
+    if (weights_fetch_all(w, err) || digest_of(&head, told, part, &head.digest, err) ||
+        output_open_kept(&out, path, err) ||
         output_write(out, &head, sizeof head, err) || output_write(out, told, head.told, err))
         goto failed;
     for (int i = 0; i < 3; i++)

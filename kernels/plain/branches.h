@@ -24,7 +24,8 @@
 /* What is written down of a row: proposal [2][stride], c(x) for its children and 0 for other tokens, then q. */
 
 /* both [2 * vocab]: log of the shares, -INFINITY for what a filter leaves out. 0: logits are not finite. */
-PLAIN int branches_shares(const float *const logit[2], int vocab, const struct sample_filter *filter, int32_t *kept, float *both)
+PLAIN int branches_shares(const float *const logit[2], int vocab, const struct sample_filter *filter, int32_t *kept,
+                          float *both)
 {
     const int32_t best[2] = {sample_best(logit[0], vocab), sample_best(logit[1], vocab)};
     double sum = 0;

@@ -128,22 +128,29 @@ END
 
 @test "killed at any moment it goes on to the same bytes, and to the same best head" {
     options="--arch eagle1 --rate 0.004 --steps 40 --noise 0.2 --micro-batch 3 --validation 0.2 --validate-every 6 --every 0.0005"
-    train $options texts.jsonl -o whole.moe
+    train $options texts.jsonl -o whole.moe --stream whole.moes
     rm -f part.moe* part.best.moe said
     # each time after it has gone on, and has written a checkpoint or more
     for kill in $(seq 1 $([ -z "$MOE_LONG" ] && echo 3 || echo 20)); do
         touch mark
-        moe-draft-train train -m pocket.moe $options texts.jsonl --resume -o part.moe 2>> said 3>&- & child=$!
+        moe-draft-train train -m pocket.moe $options texts.jsonl --resume -o part.moe --stream part.moes 2>> said 3>&- & child=$!
         until [ part.moe.checkpoint -nt mark ] || ! kill -0 $child 2> /dev/null; do sleep 0.01; done
         sleep "0.$((RANDOM % 2))$((RANDOM % 10))"
         kill -KILL $child 2> /dev/null || true
         wait $child || true
     done
-    [ -e part.moe ] || moe-draft-train train -m pocket.moe $options texts.jsonl --resume -o part.moe 2>> said
+    [ -e part.moe ] || moe-draft-train train -m pocket.moe $options texts.jsonl --resume -o part.moe --stream part.moes 2>> said
     grep 'goes on after step [1-9]' said
     cmp whole.moe part.moe
     cmp whole.best.moe part.best.moe
     [ ! -e part.moe.checkpoint ]
+    # its stream has the whole training, each step once, and nothing of it lies beside
+    for type in step eval; do
+        cmp <(moe-view --json --type $type whole.moes | jq -c 'del(.i, .seconds)') \
+            <(moe-view --json --type $type part.moes | jq -c 'del(.i, .seconds)')
+    done
+    moe-view --json --type step part.moes | jq -se 'map(.seconds) | . == sort'
+    refute compgen -G 'part.*.part*'
 }
 
 @test "the head is judged by texts that it does not learn from, and the best is kept" {
@@ -216,6 +223,12 @@ END
     [ ! -e early.moe ]
     [ -s early.moe.checkpoint ]
     moe-view --json --type step early.moes 2> /dev/null | jq -se 'length > 0'
+    steps=$(moe-view --json --type step early.moes 2> /dev/null | wc -l)
+    moe-draft-train train -q -m pocket.moe $options --resume -o early.moe --stream early.moes 3>&- & child=$!
+    sleep 2
+    kill -TERM $child
+    wait $child && false || [ $? -eq 143 ]
+    moe-view --json --type step early.moes 2> /dev/null | jq -se --argjson n "$steps" 'length > $n and map(.step) == [range(length)]'
     run moe-draft-train train -q -m pocket.moe $options -o early.moe
     assert_trouble moe-draft-train
     [[ $output == *"go on from it with --resume"* ]]

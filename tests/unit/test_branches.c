@@ -325,7 +325,8 @@ static void others_are_refused(void **state)
         settings.overlap = cases[i].overlap;
         settings.accept = "jakiro-star";
         err = (struct err){0};
-        assert_int_equal(decoder_open(&decoder, &(struct decoder_setup){.engine = rig.engine, .settings = &settings}, &err), -1);
+        const struct decoder_setup setup = {.engine = rig.engine, .settings = &settings};
+        assert_int_equal(decoder_open(&decoder, &setup, &err), -1);
         if (!strstr(err.text, cases[i].why))
             fail_msg("%s", err.text);
     }
