@@ -6,6 +6,7 @@
 #include "common/base/mem.h"
 #include "common/cli/signals.h"
 #include "common/instruments/examples.h"
+#include "common/train/source_joined.h"
 #include "common/train/source_stream.h"
 #include "common/train/source_target.h"
 
@@ -57,14 +58,12 @@ static int folder_of(char **out, const char *path, struct err *err)
     return 0;
 }
 
-static int open_stream(struct train_data *data, const struct train_data_setup *setup, const char *path, struct err *err)
+/* One stream: the texts to be learnt, and those kept apart. */
+static int open_shard(struct train_data *data, const struct train_data_setup *setup, const char *path,
+                      struct train_source *learnt, struct train_source *apart, struct digest128 *digest, struct err *err)
 {
     struct text note = {0};
     struct feature_source *features = NULL, *kept;
-    session_stream_model(setup->session, &data->target);
-    data->points = setup->points;
-    if (folder_of(&data->folder, setup->output, err))
-        return -1;
     const struct feature_source_setup source = {
         .path = path, .target = &data->target, .force = setup->options->force, .states = data->points.count,
         .state = data->points.state, .cut = setup->options->cut, .part = FEATURES_ALL, .folder = data->folder};
@@ -72,13 +71,40 @@ static int open_stream(struct train_data *data, const struct train_data_setup *s
     console_notes(setup->console, &note);
     text_free(&note);
     kept = features;
-    if (rc || source_stream_open(&data->learnt, &features, true, err) ||
-        source_stream_validation(&data->validation, &data->learnt, err))
+    if (rc || source_stream_open(learnt, &features, true, err) || source_stream_validation(apart, learnt, err))
         return -1;
     note_bare(setup, path, feature_source_bare(kept));
-    digest128_hex(feature_source_digest(kept), data->digest);
-    data->rounded = feature_source_rounded(kept);
+    *digest = feature_source_digest(kept);
+    data->rounded |= feature_source_rounded(kept);
     return 0;
+}
+
+/* The shards, in their order; what they are told apart by is, of several, the digest of all digests. */
+static int open_streams(struct train_data *data, const struct train_data_setup *setup, const char *only, struct err *err)
+{
+    const struct strings *inputs = &setup->options->inputs;
+    const int count = inputs->count > 1 ? inputs->count : 1;
+    struct train_source *learnt = mem_alloc((size_t)count, sizeof *learnt, err);
+    struct train_source *apart = mem_alloc((size_t)count, sizeof *apart, err);
+    struct digest128 *digest = mem_alloc((size_t)count, sizeof *digest, err);
+    int rc = learnt && apart && digest && !folder_of(&data->folder, setup->output, err) ? 0 : -1;
+    session_stream_model(setup->session, &data->target);
+    data->points = setup->points;
+    for (int i = 0; !rc && i < count; i++)
+        rc = open_shard(data, setup, count > 1 ? inputs->items[i] : only, &learnt[i], &apart[i], &digest[i], err);
+    if (!rc)
+        rc = source_joined_open(&data->validation, apart, count, err) || source_joined_open(&data->learnt, learnt, count, err)
+             ? -1 : 0;
+    if (!rc)
+        digest128_hex(count > 1 ? hash_xxh3(digest, (size_t)count * sizeof *digest) : digest[0], data->digest);
+    for (int i = 0; apart && i < count; i++)
+        train_source_close(&apart[i]);
+    for (int i = 0; learnt && i < count; i++)
+        train_source_close(&learnt[i]);
+    mem_free(&digest);
+    mem_free(&apart);
+    mem_free(&learnt);
+    return rc;
 }
 
 /* ---- texts ---- */
@@ -156,7 +182,7 @@ int train_data_open(struct train_data *out, const struct train_data_setup *setup
 {
     const struct train_data_options *options = setup->options;
     *out = (struct train_data){.rounded = false};
-    if (stream ? open_stream(out, setup, stream, err) : open_texts(out, setup, err))
+    if (stream ? open_streams(out, setup, stream, err) : open_texts(out, setup, err))
         return -1;
     if (!out->learnt.texts)
         return err_set(err, ERR_INPUT, "%sthere are no texts with answers to learn from",

@@ -24,7 +24,7 @@ const struct opt eval_options[] = {
     OPT_COUNT('K', "draft-length", struct eval_args, length, 1, EVALUATION_LENGTH_MAX, "draft chains of N tokens"),
     OPT_STRING(0, "tree", struct eval_args, tree, "none|static:file=FILE|static:width=N,depth=N|dynamic:total=N,depth=N,topk=N",
                "draft trees of this shape, too; " TREE_DEFAULT " if not given"),
-    OPT_STRING(0, "drafting", struct eval_args, drafting, "stop=P,parallel=0|1",
+    OPT_STRING(0, "drafting", struct eval_args, drafting, "stop=P,parallel=0|1,contrast=0|1,scaled=0|1",
                "draft with these settings of the drafter `head'"),
     OPT_COUNT('n', "max-tokens", struct eval_args, max_tokens, 1, 1 << 24,
               "let the model answer each prompt with up to N tokens; answers of the texts are put aside"),
@@ -272,7 +272,7 @@ static int check_args(struct eval *e, struct err *err)
     if (!a->session.model)
         return err_set(err, ERR_INPUT, "name the model, with -m");
     e->form = a->json ? FORM_JSON : a->csv ? FORM_CSV : a->text || screen ? FORM_TEXT : FORM_STREAM;
-    if (inputs_find_stream(&a->inputs, &a->prompts.texts, &e->stream, err))
+    if (inputs_find_stream(&a->inputs, &a->prompts.texts, false, &e->stream, err))
         return -1;
     if (e->stream && a->max_tokens)
         return err_set(err, ERR_INPUT, "-n: %s is a feature stream, whose texts have their answers; moe-profile features -n "

@@ -483,7 +483,7 @@ static int prepare(struct training *t, struct err *err)
     const struct train_args *a = t->args;
     const char *stream;
     int rows = 1;
-    if (check_outputs(t, err) || inputs_find_stream(&a->data.inputs, &a->data.prompts.texts, &stream, err) ||
+    if (check_outputs(t, err) || inputs_find_stream(&a->data.inputs, &a->data.prompts.texts, true, &stream, err) ||
         train_data_check(&a->data, &a->session, stream, err) ||
         (a->data.settings.max_tokens && decode_rows(&a->data.settings, false, &rows, err)) ||
         session_open(&t->session, &t->target, 0, rows, err) || thread_pool_new(&t->pool, t->target.threads, err) ||

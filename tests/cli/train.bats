@@ -95,8 +95,14 @@ END
     cmp texts.moe file.moe
     cmp texts.moe pipe.moe
     cmp texts.moe stream.moe
+    # as do shards, each a file
+    moe-profile features -q -m pocket.moe --layers eagle3 --dtype f32 -o first.moes <(head -n 7 texts.jsonl)
+    moe-profile features -q -m pocket.moe --layers eagle3 --dtype f32 -o second.moes <(tail -n +8 texts.jsonl)
+    train $options first.moes second.moes -o shards.moe
+    cmp texts.moe shards.moe
     refuses "lacks the states after layer" -m pocket.moe --arch kangaroo --exit 4 states.moes
-    refuses "stands alone" -m pocket.moe --arch eagle1 states.moes texts.jsonl
+    refuses "states.moes is a feature stream, and texts.jsonl cannot go with it" -m pocket.moe --arch eagle1 states.moes texts.jsonl
+    refuses "of streams, files alone can be several" -m pocket.moe --arch eagle1 states.moes - < states.moes
     head -c 20000 states.moes > cut.moes
     refuses "cut.moes" -m pocket.moe --arch eagle1 cut.moes
 }
