@@ -2,6 +2,7 @@
 
 #include "cmd/bench-judge.h"
 #include "common/bench/simulate.h"
+#include "common/bench/simulate_figure.h"
 #include "common/bench/simulated_cache.h"
 
 const struct opt simulate_options[] = {
@@ -23,6 +24,9 @@ const struct opt simulate_options[] = {
     OPT_SEED(struct simulate_args, seed),
     OPT_OUTPUT(0, "keep-routes", struct simulate_args, keep, "write the routes to FILE, for moe-coact"),
     OPT_FLAG(0, "forecasts", struct simulate_args, forecasts, "say how well each source names what the next forward wants"),
+    OPT_CHOICE(0, "figure", struct simulate_args, figure, simulated_figures,
+               "write this figure of MoE-SpAc, not the table of systems"),
+    OPT_FLAG(0, "svg", struct simulate_args, svg, "write the figure as SVG"),
     OPT_FLAG(0, "markdown", struct simulate_args, markdown, "write the table as Markdown"),
     OPT_FLAG(0, "json", struct simulate_args, json, "write JSON lines with all figures"),
     OPT_OUTPUT('o', "output", struct simulate_args, output, "write to FILE, not standard output"),
@@ -30,7 +34,9 @@ const struct opt simulate_options[] = {
     OPT_END };
 
 const struct opt_rule simulate_rules[] = {
-    {OPT_EXCLUSIVE, "json|markdown", NULL, NULL}, {OPT_NEEDS, "iterations|host-cached", "cache-policy", "is of cache policies alone"},
+    {OPT_EXCLUSIVE, "json|markdown|svg", NULL, NULL}, {OPT_NEEDS, "svg", "figure", "draws a figure"},
+    {OPT_EXCLUDES, "figure", "system|forecasts|cache-policy|iterations", "has systems of its own"},
+    {OPT_NEEDS, "iterations|host-cached", "cache-policy", "is of cache policies alone"},
     {OPT_NEEDS, "iterations", "json", "writes JSON lines"},
     {OPT_EXCLUDES, "cache-policy", "system|forecasts", "is about something else"}, OPT_RULES_END};
 
@@ -52,6 +58,14 @@ static int check_made(const struct simulate_args *args, struct err *err)
     return 0;
 }
 
+static struct simulated_texts texts_of(const struct simulate_args *args, const struct simulated_machine *machine)
+{
+    return (struct simulated_texts){
+        .shape = {machine->layers, machine->experts, machine->top_k, (enum synthesis_skew)args->skew, args->seed},
+        .texts = args->texts, .tokens = args->tokens, .draft_length = machine->draft_length,
+        .acceptance = machine->acceptance};
+}
+
 static int get_routes(struct simulated_routes *out, const struct simulate_args *args, const struct simulated_machine *machine,
                       const struct console *console, struct err *err)
 {
@@ -63,10 +77,7 @@ static int get_routes(struct simulated_routes *out, const struct simulate_args *
         text_free(&note);
         return rc;
     }
-    const struct simulated_texts texts = {
-        .shape = {machine->layers, machine->experts, machine->top_k, (enum synthesis_skew)args->skew, args->seed},
-        .texts = args->texts, .tokens = args->tokens, .draft_length = machine->draft_length,
-        .acceptance = machine->acceptance};
+    const struct simulated_texts texts = texts_of(args, machine);
     return simulated_routes_make(out, &texts, err);
 }
 
@@ -87,6 +98,16 @@ static int simulate_all(struct text *body, const struct simulation *simulation, 
                         : simulate_text(body, simulation, &table, args->markdown, err);
     simulated_table_free(&table);
     return rc;
+}
+
+static int make_figure(struct text *body, const struct simulation *simulation, const struct simulate_args *args,
+                       struct err *err)
+{
+    const struct simulated_texts texts = texts_of(args, simulation->machine);
+    const enum simulated_form form = args->json ? SIMULATED_JSON : args->svg ? SIMULATED_SVG
+                                   : args->markdown ? SIMULATED_MARKDOWN : SIMULATED_TEXT;
+    return simulate_figure(body, simulation, args->inputs.count ? NULL : &texts, (enum simulated_figure)args->figure, form,
+                           err);
 }
 
 /* Policies alone want no machine, but for the share that it caches. */
@@ -143,8 +164,9 @@ int bench_simulate(const void *arguments, const struct console *console, struct 
         goto done;
     const struct simulation simulation = { .machine = &machine, .drafted = &drafted, .undrafted = &undrafted,
                                            .seed = args->seed };
-    if (!(args->forecasts ? simulate_forecasts(&body, &simulation, args->json, args->markdown, err)
-                          : simulate_all(&body, &simulation, args, err)))
+    if (!(args->figure ? make_figure(&body, &simulation, args, err)
+          : args->forecasts ? simulate_forecasts(&body, &simulation, args->json, args->markdown, err)
+                            : simulate_all(&body, &simulation, args, err)))
         rc = bench_write(args->output, &body, err);
 done:
     text_free(&body);

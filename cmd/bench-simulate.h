@@ -14,10 +14,10 @@
 struct simulate_args {
     const char *machine, *output, *keep;
     struct strings inputs, systems, policies;
-    int skew, texts, tokens, draft_length;
+    int skew, figure, texts, tokens, draft_length;
     double cached, host_cached;
     uint64_t seed;
-    bool json, markdown, force, forecasts, iterations;
+    bool json, markdown, svg, force, forecasts, iterations;
 };
 extern const struct opt simulate_options[];
 extern const struct opt_rule simulate_rules[];

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/file.h"
+#include "cmd/coact-analysis.h"
+#include "cmd/coact-speculation.h"
 #include "common/base/version.h"
 #include "common/cli/command.h"
 #include "common/report/coact_report.h"
-#include "common/report/record_report.h"
 #include "common/report/route_report.h"
 #include "common/route/coverage.h"
 #include "common/route/elimination.h"
@@ -23,171 +23,87 @@
 #include "common/route/shortlist.h"
 #include "common/route/skew.h"
 #include "common/route/trees.h"
+#include "common/route/windows.h"
 #include "common/stream/reader.h"
-#include "common/stream/writer.h"
 
 /* Orders that coverage knows: the ranking methods, and after them each forward's own. */
 enum { BY_ROUTER = RANKING_PAIRS + 1 };
 static const char *const coverage_orders[] = { "frequency", "mass", "coverage", "pairs", "router", NULL };
 
-/* What the analyses of routes have in common. */
-struct routes_args {
-    struct strings inputs;
-    const char *output, *rank, *budget;
-    int by, phase, layer, total;
-    double keep;
-    bool text, json, csv, svg, trees, force;
-};
-
 #define ROUTES_OPTIONS \
-    OPT_CHOICE(0, "phase", struct routes_args, phase, route_phase_words, \
+    OPT_CHOICE(0, "phase", struct coact_args, phase, route_phase_words, \
                "count these tokens: of the prompt, decoded, both; or verify: all nodes of drafts, rejected ones, too"), \
-    OPT_FLAG(0, "text", struct routes_args, text, "write a table, as on a terminal"), \
-    OPT_FLAG(0, "json", struct routes_args, json, "write JSON lines"), \
-    OPT_FLAG(0, "csv", struct routes_args, csv, "write CSV")
+    OPT_FLAG(0, "text", struct coact_args, text, "write a table, as on a terminal"), \
+    OPT_FLAG(0, "json", struct coact_args, json, "write JSON lines"), \
+    OPT_FLAG(0, "csv", struct coact_args, csv, "write CSV")
 
-#define LAYER_OPTION OPT_COUNT('l', "layer", struct routes_args, layer, 0, 65535, "only layer N; all if not given")
+#define LAYER_OPTION OPT_COUNT('l', "layer", struct coact_args, layer, 0, 65535, "only layer N; all if not given")
 
 #define COMMON_OPTIONS(args) \
     OPT_OUTPUT('o', "output", args, output, "write to FILE, not standard output"), \
     OPT_FLAG(0, "force", args, force, "take streams of models with another tokenizer or vocabulary together")
 
-#define SVG_OPTION(help) OPT_FLAG(0, "svg", struct routes_args, svg, help)
+#define SVG_OPTION(help) OPT_FLAG(0, "svg", struct coact_args, svg, help)
 
 static const struct opt rank_options[] = {
-    OPT_CHOICE('b', "by", struct routes_args, by, ranking_methods,
+    OPT_CHOICE('b', "by", struct coact_args, by, ranking_methods,
                "order experts by selections, by routing mass, by tokens or by pairs of experts served in full"),
-    OPT_STRING('B', "budget", struct routes_args, budget, "B,...", "recommend B experts a layer"),
-    OPT_FLOAT(0, "keep", struct routes_args, keep, 0, 1, "SHARE",
+    OPT_STRING('B', "budget", struct coact_args, budget, "B,...", "recommend B experts a layer"),
+    OPT_FLOAT(0, "keep", struct coact_args, keep, 0, 1, "SHARE",
               "recommend as few experts a layer as keep SHARE of its score"),
-    OPT_COUNT(0, "total", struct routes_args, total, 1, 1 << 30,
+    OPT_COUNT(0, "total", struct coact_args, total, 1, 1 << 30,
               "recommend budgets that sum to N over the layers, where they keep most of the scores"),
-    ROUTES_OPTIONS, COMMON_OPTIONS(struct routes_args), OPT_END };
+    ROUTES_OPTIONS, COMMON_OPTIONS(struct coact_args), OPT_END };
 
 static const struct opt coverage_options[] = {
-    OPT_CHOICE('b', "by", struct routes_args, by, coverage_orders,
+    OPT_CHOICE('b', "by", struct coact_args, by, coverage_orders,
                "keep experts in this order, as of rank-experts; router: those that each forward's own router ranks first"),
-    OPT_INPUT(0, "rank", struct routes_args, rank,
+    OPT_INPUT(0, "rank", struct coact_args, rank,
               "keep experts in the order of the rank stream FILE, not in these routes' own"),
-    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), COMMON_OPTIONS(struct routes_args), OPT_END };
+    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), COMMON_OPTIONS(struct coact_args), OPT_END };
 
 static const struct opt union_options[] = {
-    OPT_FLAG(0, "trees", struct routes_args, trees,
+    OPT_FLAG(0, "trees", struct coact_args, trees,
              "measure verified drafts as a whole, rejected nodes included; takes decode streams, too"),
-    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), COMMON_OPTIONS(struct routes_args), OPT_END };
+    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), COMMON_OPTIONS(struct coact_args), OPT_END };
 
 static const struct opt locality_options[] = {
-    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), COMMON_OPTIONS(struct routes_args), OPT_END };
+    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), COMMON_OPTIONS(struct coact_args), OPT_END };
 
 static const struct opt matrix_options[] = {
-    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write a heat map a layer as SVG"), COMMON_OPTIONS(struct routes_args), OPT_END };
+    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write a heat map a layer as SVG"), COMMON_OPTIONS(struct coact_args), OPT_END };
 
-static const struct opt stats_options[] = { LAYER_OPTION, ROUTES_OPTIONS, COMMON_OPTIONS(struct routes_args), OPT_END };
+static const struct opt stats_options[] = { LAYER_OPTION, ROUTES_OPTIONS, COMMON_OPTIONS(struct coact_args), OPT_END };
 
-static const struct operand routes_operands[] = { OPERAND_ANY("ROUTES", struct routes_args, inputs), OPERAND_END };
+#define DRAFT_LENGTH_OPTION \
+    OPT_COUNT('K', "draft-length", struct coact_args, draft_length, 1, WINDOWS_MAX - 1, \
+              "look at drafts of up to N tokens, which verifications have besides the text's last one")
+
+static const struct opt reuse_options[] = {
+    DRAFT_LENGTH_OPTION,
+    OPT_FLOAT(0, "acceptance", struct coact_args, acceptance, 0, 1, "SHARE", "take this chance that a drafted token is kept"),
+    OPT_FLOAT(0, "draft-cost", struct coact_args, draft_cost, 0, 1e6, "C",
+              "let a drafted token take C times as long as a forward of one token"),
+    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), COMMON_OPTIONS(struct coact_args), OPT_END };
+
+static const struct opt signal_options[] = {
+    DRAFT_LENGTH_OPTION,
+    OPT_FLOAT(0, "threshold", struct coact_args, threshold, 0, WINDOWS_MAX, "F",
+              "call an expert hot that F tokens of a verification want"),
+    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write heat maps of experts and verifications as SVG"),
+    COMMON_OPTIONS(struct coact_args), OPT_END };
+
+static const struct opt drift_options[] = {
+    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), COMMON_OPTIONS(struct coact_args), OPT_END };
+
+static const struct operand routes_operands[] = { OPERAND_ANY("ROUTES", struct coact_args, inputs), OPERAND_END };
 
 static const struct opt_rule routes_rules[] = {
     {OPT_EXCLUSIVE, "text|json|csv|svg", NULL, NULL}, {OPT_EXCLUSIVE, "budget|keep|total", NULL, NULL}, OPT_RULES_END };
 
-static const struct routes_args routes_defaults = { .by = RANKING_MASS, .layer = -1, .keep = -1 };
-static const struct routes_args pairs_defaults = { .phase = ROUTE_VERIFY, .layer = -1 };     /* as in MoE-Spec appendix D */
-
-enum form { FORM_STREAM, FORM_TEXT, FORM_JSON, FORM_CSV, FORM_SVG };
-
-static const char *output_name(const char *output) { return output ? output : "-"; }
-
-static int choose_form(const struct routes_args *args, enum form *form, struct err *err)
-{
-    bool screen = !strcmp(output_name(args->output), "-") && isatty(STDOUT_FILENO);
-    *form = args->json ? FORM_JSON : args->csv ? FORM_CSV : args->svg ? FORM_SVG : FORM_STREAM;
-    if (*form == FORM_STREAM && (args->text || screen))
-        *form = FORM_TEXT;
-    if (*form == FORM_STREAM && args->layer >= 0)
-        return err_set(err, ERR_INPUT, "--layer: a stream has all layers; give --text, --json or --csv, too");
-    return 0;
-}
-
-/* Something found out, of which records and pages can be made. */
-struct finding {
-    const void *what;
-    int layers, layer;
-    int64_t tokens;
-    const struct header *header;
-    int (*put)(const struct finding *finding, record_put *put, void *context, struct err *err);
-    int (*text)(const struct finding *finding, struct text *out, struct err *err);
-    int (*svg)(const struct finding *finding, struct text *out, struct err *err);
-};
-
-static int put_writer(void *writer, const struct record_kind *kind, const void *body, struct err *err)
-{
-    return writer_record(writer, kind, body, err);
-}
-
-static int emit_stream(const struct finding *finding, const char *path, struct err *err)
-{
-    struct writer *out = NULL;
-    int rc = writer_open(&out, path, finding->header, err) || finding->put(finding, put_writer, out, err) ||
-             writer_close(&out, err) ? -1 : 0;
-    writer_abort(&out, err);
-    return rc;
-}
-
-static int emit_records(const struct finding *finding, const char *path, enum show_form form, struct err *err)
-{
-    struct record_report report = { .header = finding->header, .layer = finding->layer };
-    int rc = show_open(&report.show, path, form, err) || finding->put(finding, record_report_put, &report, err) ||
-             show_close(&report.show, err) ? -1 : 0;
-    show_discard(&report.show);
-    return rc;
-}
-
-static int emit_page(const struct finding *finding, const char *path, bool svg, struct err *err)
-{
-    struct text body = {0};
-    struct output *out = NULL;
-    int rc = (svg ? finding->svg : finding->text)(finding, &body, err) || output_open(&out, path, err) ||
-             output_write(out, body.data, body.length, err) || output_commit(&out, err) ? -1 : 0;
-    output_discard(&out);
-    text_free(&body);
-    return rc;
-}
-
-static int emit(const struct finding *finding, const struct routes_args *args, struct err *err)
-{
-    const char *path = output_name(args->output);
-    enum form form;
-    if (choose_form(args, &form, err))
-        return -1;
-    if (finding->layer >= finding->layers)
-        return err_set(err, ERR_INPUT, "--layer %d: the model has %d layers with experts, numbered from 0", finding->layer,
-                       finding->layers);
-    switch (form) {
-    case FORM_STREAM: return emit_stream(finding, path, err);
-    case FORM_JSON: return emit_records(finding, path, SHOW_JSON, err);
-    case FORM_CSV: return emit_records(finding, path, SHOW_CSV, err);
-    default: return emit_page(finding, path, form == FORM_SVG, err);
-    }
-}
-
-/* Reads all routes into the consumer, and begins the header of what is made of them. */
-static int read_routes(const struct route_consumer *consumer, const struct routes_args *args, const struct console *console,
-                       enum stream_kind kind, struct header *header, struct err *err)
-{
-    struct progress bar;
-    struct text note = {0};
-    struct route_input input = { .paths = args->inputs.items, .count = args->inputs.count, .phases = args->phase,
-                                 .force = args->force, .bar = &bar };
-    enum form form;
-    if (choose_form(args, &form, err))          /* before the work, not after it */
-        return -1;
-    console_progress(console, &bar, "tokens", 0);
-    int rc = header_init(header, kind, console->program, MOE_VERSION, console->argc, console->argv, err) ||
-             route_input_read(&input, consumer, header, &note, err) ? -1 : 0;
-    progress_end(&bar);
-    console_notes(console, &note);
-    text_free(&note);
-    return rc;
-}
+static const struct coact_args routes_defaults = { .by = RANKING_MASS, .layer = -1, .keep = -1,
+                                                    .draft_length = 8, .acceptance = 0.8, .threshold = 2 };
+static const struct coact_args pairs_defaults = { .phase = ROUTE_VERIFY, .layer = -1 };     /* as in MoE-Spec appendix D */
 
 /* Counts, and for coverage the tokens kept aside. */
 struct gathered {
@@ -211,11 +127,11 @@ static int gather_tokens(void *context, const struct route_tokens *record, struc
     return route_counts_add(g->counts, record, err) || (g->spool && route_spool_add(g->spool, record, err)) ? -1 : 0;
 }
 
-static int gather_routes(struct gathered *g, const struct routes_args *args, const struct console *console,
+static int gather_routes(struct gathered *g, const struct coact_args *args, const struct console *console,
                          enum stream_kind kind, struct header *header, struct err *err)
 {
     const struct route_consumer consumer = { .context = g, .open = gather_open, .tokens = gather_tokens };
-    if (read_routes(&consumer, args, console, kind, header, err))
+    if (coact_read(&consumer, args, console, kind, header, err))
         return -1;
     return g->counts->tokens || args->phase != ROUTE_VERIFY ? 0 : route_phase_lacks(args->phase, err);
 }
@@ -226,7 +142,7 @@ static void gather_close(struct gathered *g)
     route_spool_close(&g->spool);
 }
 
-static int recommend(struct ranking *ranking, const struct routes_args *args, struct err *err)
+static int recommend(struct ranking *ranking, const struct coact_args *args, struct err *err)
 {
     if (args->budget && budget_parse(ranking->budget, args->budget, ranking->moe_layers, ranking->experts, err))
         return err_at(err, "--budget");
@@ -252,19 +168,19 @@ static int make_ranking(struct ranking **out, const struct gathered *g, int by, 
     return rc;
 }
 
-static int rank_put(const struct finding *f, record_put *put, void *context, struct err *err)
+static int rank_put(const struct coact_finding *f, record_put *put, void *context, struct err *err)
 {
     return ranking_put(f->what, put, context, err);
 }
 
-static int rank_text(const struct finding *f, struct text *out, struct err *err)
+static int rank_text(const struct coact_finding *f, struct text *out, struct err *err)
 {
     return ranking_text(out, f->what, f->tokens, err);
 }
 
 static int rank_experts(const void *arguments, const struct console *console, struct err *err)
 {
-    const struct routes_args *args = arguments;
+    const struct coact_args *args = arguments;
     struct gathered g = { .spooled = args->by == RANKING_COVERAGE || args->by == RANKING_PAIRS };
     struct header header = {0};
     struct ranking *ranking = NULL;
@@ -272,9 +188,10 @@ static int rank_experts(const void *arguments, const struct console *console, st
     if (gather_routes(&g, args, console, STREAM_RANK, &header, err) ||
         make_ranking(&ranking, &g, args->by, console, err) || recommend(ranking, args, err))
         goto done;
-    const struct finding found = { .what = ranking, .layers = ranking->moe_layers, .layer = -1, .tokens = g.counts->tokens,
+    const struct coact_finding found = { .what = ranking, .layers = ranking->moe_layers, .layer = -1,
+                                        .tokens = g.counts->tokens,
                                    .header = &header, .put = rank_put, .text = rank_text };
-    rc = emit(&found, args, err);
+    rc = coact_emit(&found, args, err);
 done:
     ranking_free(&ranking);
     gather_close(&g);
@@ -283,7 +200,7 @@ done:
 }
 
 /* The order that coverage keeps experts in: of a rank stream, or what these routes themselves would give. */
-static int coverage_ranking(struct ranking **out, const struct routes_args *args, const struct gathered *g,
+static int coverage_ranking(struct ranking **out, const struct coact_args *args, const struct gathered *g,
                             struct header *header, const struct console *console, struct err *err)
 {
     if (!args->rank)
@@ -304,27 +221,27 @@ done:
     return rc;
 }
 
-static int covered_put(const struct finding *f, record_put *put, void *context, struct err *err)
+static int covered_put(const struct coact_finding *f, record_put *put, void *context, struct err *err)
 {
     return coverage_put(f->what, put, context, err);
 }
 
-static int covered_text(const struct finding *f, struct text *out, struct err *err)
+static int covered_text(const struct coact_finding *f, struct text *out, struct err *err)
 {
     return coverage_text(out, f->what, f->layer, err);
 }
 
-static int covered_svg(const struct finding *f, struct text *out, struct err *err)
+static int covered_svg(const struct coact_finding *f, struct text *out, struct err *err)
 {
     return coverage_svg(out, f->what, f->layer, f->header->model.name, err);
 }
 
-static int emit_coverage(const struct coverage *covered, const struct routes_args *args, const struct header *header,
+static int emit_coverage(const struct coverage *covered, const struct coact_args *args, const struct header *header,
                          struct err *err)
 {
-    const struct finding found = { .what = covered, .layers = covered->moe_layers, .layer = args->layer, .header = header,
+    const struct coact_finding found = { .what = covered, .layers = covered->moe_layers, .layer = args->layer, .header = header,
                                    .put = covered_put, .text = covered_text, .svg = covered_svg };
-    return emit(&found, args, err);
+    return coact_emit(&found, args, err);
 }
 
 static int open_shortlist(void *context, const struct stream_model *model, struct err *err)
@@ -342,7 +259,7 @@ static int add_to_shortlist(void *context, const struct route_tokens *record, st
     return shortlist_add(*(struct shortlist **)context, record, err);
 }
 
-static int coverage_by_router(const struct routes_args *args, const struct console *console, struct err *err)
+static int coverage_by_router(const struct coact_args *args, const struct console *console, struct err *err)
 {
     struct shortlist *shortlist = NULL;
     struct route_consumer consumer = { .context = &shortlist, .open = open_shortlist, .begin = begin_shortlist,
@@ -350,7 +267,7 @@ static int coverage_by_router(const struct routes_args *args, const struct conso
     struct header header = {0};
     struct coverage *covered = NULL;
     int rc = args->rank ? err_set(err, ERR_INPUT, "--rank and --by router exclude each other; give one")
-                        : read_routes(&consumer, args, console, STREAM_COACT, &header, err) ||
+                        : coact_read(&consumer, args, console, STREAM_COACT, &header, err) ||
                           shortlist_coverage(&covered, shortlist, err) || emit_coverage(covered, args, &header, err) ? -1 : 0;
     coverage_free(&covered);
     shortlist_free(&shortlist);
@@ -360,7 +277,7 @@ static int coverage_by_router(const struct routes_args *args, const struct conso
 
 static int coverage(const void *arguments, const struct console *console, struct err *err)
 {
-    const struct routes_args *args = arguments;
+    const struct coact_args *args = arguments;
     if (args->by == BY_ROUTER)
         return coverage_by_router(args, console, err);
     struct gathered g = { .spooled = true };
@@ -415,7 +332,7 @@ static int add_iteration(void *context, const struct decode_iter *iter, struct e
 }
 
 /* union and locality differ in what they show of the same measurement. */
-static int measure_neighbours(const struct routes_args *args, const struct console *console, struct finding found,
+static int measure_neighbours(const struct coact_args *args, const struct console *console, struct coact_finding found,
                               struct err *err)
 {
     struct neighbours *neighbours = NULL;
@@ -423,10 +340,9 @@ static int measure_neighbours(const struct routes_args *args, const struct conso
                                        .end = end_neighbours };
     struct header header = {0};
     int rc = -1;
-    if (args->phase == ROUTE_VERIFY)
-        return err_set(err, ERR_INPUT, "--phase verify: nodes that were rejected are next to none in a text; give --phase "
-                       "decode, or measure drafts with union --trees");
-    if (read_routes(&consumer, args, console, STREAM_COACT, &header, err))
+    if (coact_texts_alone(args, err))
+        return -1;
+    if (coact_read(&consumer, args, console, STREAM_COACT, &header, err))
         goto done;
     if (!neighbours_tokens(neighbours)) {
         route_phase_lacks(args->phase, err);
@@ -436,59 +352,59 @@ static int measure_neighbours(const struct routes_args *args, const struct conso
     found.layers = neighbours_layers(neighbours);
     found.layer = args->layer;
     found.header = &header;
-    rc = emit(&found, args, err);
+    rc = coact_emit(&found, args, err);
 done:
     neighbours_free(&neighbours);
     header_free(&header);
     return rc;
 }
 
-static int put_union(const struct finding *f, record_put *put, void *context, struct err *err)
+static int put_union(const struct coact_finding *f, record_put *put, void *context, struct err *err)
 {
     return neighbours_put_union(f->what, put, context, err);
 }
 
-static int text_union(const struct finding *f, struct text *out, struct err *err)
+static int text_union(const struct coact_finding *f, struct text *out, struct err *err)
 {
     return union_text(out, f->what, f->layer, err);
 }
 
-static int svg_union(const struct finding *f, struct text *out, struct err *err)
+static int svg_union(const struct coact_finding *f, struct text *out, struct err *err)
 {
     return union_svg(out, f->what, f->layer, f->header->model.name, err);
 }
 
-static int put_trees(const struct finding *f, record_put *put, void *context, struct err *err)
+static int put_trees(const struct coact_finding *f, record_put *put, void *context, struct err *err)
 {
     return trees_put_union(f->what, put, context, err);
 }
 
-static int text_trees(const struct finding *f, struct text *out, struct err *err)
+static int text_trees(const struct coact_finding *f, struct text *out, struct err *err)
 {
     return trees_text(out, f->what, f->layer, err);
 }
 
-static int svg_trees(const struct finding *f, struct text *out, struct err *err)
+static int svg_trees(const struct coact_finding *f, struct text *out, struct err *err)
 {
     return trees_svg(out, f->what, f->layer, f->header->model.name, err);
 }
 
-static int unions_of_trees(const struct routes_args *args, const struct console *console, struct err *err)
+static int unions_of_trees(const struct coact_args *args, const struct console *console, struct err *err)
 {
     struct trees *trees = NULL;
     struct route_consumer consumer = { .context = &trees, .open = open_trees, .tokens = add_tree, .iteration = add_iteration };
     struct header header = {0};
     int rc = -1;
-    if (read_routes(&consumer, args, console, STREAM_COACT, &header, err))
+    if (coact_read(&consumer, args, console, STREAM_COACT, &header, err))
         goto done;
     if (!trees_count(trees)) {
         err_set(err, ERR_INPUT, "the streams have no forwards that decode or verify; profile answers with -n, and drafts with "
                 "--draft");
         goto done;
     }
-    const struct finding found = { .what = trees, .layers = trees_layers(trees), .layer = args->layer, .header = &header,
+    const struct coact_finding found = { .what = trees, .layers = trees_layers(trees), .layer = args->layer, .header = &header,
                                    .put = put_trees, .text = text_trees, .svg = svg_trees };
-    rc = emit(&found, args, err);
+    rc = coact_emit(&found, args, err);
 done:
     trees_free(&trees);
     header_free(&header);
@@ -497,60 +413,61 @@ done:
 
 static int unions(const void *arguments, const struct console *console, struct err *err)
 {
-    const struct routes_args *args = arguments;
+    const struct coact_args *args = arguments;
     if (args->trees)
         return unions_of_trees(args, console, err);
-    return measure_neighbours(args, console, (struct finding){ .put = put_union, .text = text_union, .svg = svg_union }, err);
+    return measure_neighbours(args, console, (struct coact_finding){ .put = put_union, .text = text_union, .svg = svg_union },
+                              err);
 }
 
-static int put_locality(const struct finding *f, record_put *put, void *context, struct err *err)
+static int put_locality(const struct coact_finding *f, record_put *put, void *context, struct err *err)
 {
     return neighbours_put_locality(f->what, put, context, err);
 }
 
-static int text_locality(const struct finding *f, struct text *out, struct err *err)
+static int text_locality(const struct coact_finding *f, struct text *out, struct err *err)
 {
     return locality_text(out, f->what, f->layer, err);
 }
 
-static int svg_locality(const struct finding *f, struct text *out, struct err *err)
+static int svg_locality(const struct coact_finding *f, struct text *out, struct err *err)
 {
     return locality_svg(out, f->what, f->layer, f->header->model.name, err);
 }
 
 static int locality(const void *args, const struct console *console, struct err *err)
 {
-    return measure_neighbours(args, console, (struct finding){ .put = put_locality, .text = text_locality,
+    return measure_neighbours(args, console, (struct coact_finding){ .put = put_locality, .text = text_locality,
                                                                .svg = svg_locality }, err);
 }
 
-static int put_matrix(const struct finding *f, record_put *put, void *context, struct err *err)
+static int put_matrix(const struct coact_finding *f, record_put *put, void *context, struct err *err)
 {
     return matrix_put(f->what, put, context, err);
 }
 
-static int text_matrix(const struct finding *f, struct text *out, struct err *err)
+static int text_matrix(const struct coact_finding *f, struct text *out, struct err *err)
 {
     return matrix_text(out, f->what, f->layer, err);
 }
 
-static int svg_matrix(const struct finding *f, struct text *out, struct err *err)
+static int svg_matrix(const struct coact_finding *f, struct text *out, struct err *err)
 {
     return matrix_svg(out, f->what, f->layer, f->header->model.name, err);
 }
 
-static int put_stats(const struct finding *f, record_put *put, void *context, struct err *err)
+static int put_stats(const struct coact_finding *f, record_put *put, void *context, struct err *err)
 {
     return skew_put(f->what, put, context, err);
 }
 
-static int text_stats(const struct finding *f, struct text *out, struct err *err)
+static int text_stats(const struct coact_finding *f, struct text *out, struct err *err)
 {
     return stats_text(out, f->what, f->layer, err);
 }
 
 /* Counts of pairs: as a matrix, or what is most striking about them and about the counts of experts. */
-static int measure_pairs(const struct routes_args *args, const struct console *console, bool whole, struct err *err)
+static int measure_pairs(const struct coact_args *args, const struct console *console, bool whole, struct err *err)
 {
     struct gathered g = { .spooled = true };
     struct header header = {0};
@@ -560,7 +477,7 @@ static int measure_pairs(const struct routes_args *args, const struct console *c
     if (gather_routes(&g, args, console, STREAM_COACT, &header, err) ||
         (whole ? matrix_make(&matrix, g.counts, g.spool, args->layer, err) : skew_make(&skew, g.counts, g.spool, err)))
         goto done;
-    struct finding found = { .layers = g.counts->moe_layers, .layer = args->layer, .header = &header };
+    struct coact_finding found = { .layers = g.counts->moe_layers, .layer = args->layer, .header = &header };
     if (whole) {
         found.what = matrix;
         found.put = put_matrix;
@@ -571,7 +488,7 @@ static int measure_pairs(const struct routes_args *args, const struct console *c
         found.put = put_stats;
         found.text = text_stats;
     }
-    rc = emit(&found, args, err);
+    rc = coact_emit(&found, args, err);
 done:
     matrix_free(&matrix);
     skew_free(&skew);
@@ -603,7 +520,7 @@ static int merge(const void *arguments, const struct console *console, struct er
 {
     const struct merge_args *args = arguments;
     struct text note = {0};
-    struct merge merge = { .paths = args->inputs.items, .count = args->inputs.count, .output = output_name(args->output),
+    struct merge merge = { .paths = args->inputs.items, .count = args->inputs.count, .output = coact_output(args->output),
                            .force = args->force, .tool = console->program, .version = MOE_VERSION, .argc = console->argc,
                            .argv = console->argv };
     int rc = streams_merge(&merge, &note, err);
@@ -614,7 +531,7 @@ static int merge(const void *arguments, const struct console *console, struct er
 
 #define ANALYSIS_BUT(word, about, table, function, values) \
     { .name = word, .summary = about, .options = table, .rules = routes_rules, .operands = routes_operands, \
-      .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct routes_args), \
+      .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct coact_args), \
       .defaults = values, .run = function }
 #define ANALYSIS(word, about, table, function) ANALYSIS_BUT(word, about, table, function, &routes_defaults)
 
@@ -626,6 +543,9 @@ static const struct subcommand subcommands[] = {
     ANALYSIS("union", "say how many distinct experts tokens need that are verified together", union_options, unions),
     ANALYSIS("locality", "say how many experts tokens near each other have in common", locality_options, locality),
     ANALYSIS_BUT("stats", "say how unevenly each layer uses its experts", stats_options, stats, &pairs_defaults),
+    ANALYSIS("reuse", "say what drafts save where verified tokens share experts", reuse_options, coact_reuse),
+    ANALYSIS("signal", "say what a verification tells of the experts of the next", signal_options, coact_signal),
+    ANALYSIS("drift", "say how far states and router move from a token to the next", drift_options, coact_drift),
     { .name = "merge", .summary = "make one stream of several of one kind and one model", .options = merge_options,
       .operands = merge_operands, .console = CONSOLE_QUIET, .args_bytes = sizeof(struct merge_args), .run = merge },
     { .run = NULL },

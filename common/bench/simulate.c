@@ -157,7 +157,7 @@ static int next_missing(const struct run *r, int count, bool max)
 
 static double by_fetching(struct run *r, int layer, int count, bool greedy)
 {
-    double fast = r->now, slow = r->now, busy = 0;
+    double fast = r->now, slow = r->now, busy = 0, last = 0, waiting = 0;      /* waiting: for the last one asked for */
     for (int coming = 0; coming < 2; coming++)          /* those that are there, then the one on its way */
         for (int i = 0; i < count; i++)
             if (r->slot[i] >= 0 && (r->slot[i] == r->on_the_way) == coming) {
@@ -170,12 +170,17 @@ static double by_fetching(struct run *r, int layer, int count, bool greedy)
         if (greedy && sooner <= fmax(fast, there) + fast_time(r, r->tokens[i]))
             slow = sooner;
         else {
-            fast = fmax(fast, demand(r, asked, 1)) + fast_time(r, r->tokens[i]);
-            busy += fast_time(r, r->tokens[i]);
+            double time = fast_time(r, r->tokens[i]);
+            last = demand(r, asked, 1);
+            fast = r->machine->together ? fast : fmax(fast, last) + time;
+            waiting += r->machine->together ? time : 0;
+            busy += time;
             keep(r, layer, i);
         }
         r->slot[i] = r->slot[i] < 0 ? -2 : r->slot[i];
     }
+    if (waiting > 0)
+        fast = fmax(fast, last) + waiting;
     if (slow > r->now)
         slow += r->machine->slow.join_s;
     double end = fmax(fast, slow);

@@ -44,6 +44,8 @@ const struct simulated_system simulated_systems[] = {
      .overlaps = true, .source = "ours: as lru, with heat"},
     {.name = "utility", .cache = "utility", .misses = MISSES_SLOW, .prefetch = PREFETCH_POLICY, .drafts = true,
      .overlaps = true, .balances = true, .source = "MoE-SpAc, arXiv 2603.09983, as printed"},
+    {.name = "utility-undrafted", .cache = "utility", .misses = MISSES_SLOW, .prefetch = PREFETCH_POLICY, .overlaps = true,
+     .balances = true, .source = "MoE-SpAc without speculation (w/o SD in its table 4): Algorithm 1 over single tokens"},
     {.name = "utility-real", .cache = "utility-real", .misses = MISSES_SLOW, .prefetch = PREFETCH_POLICY, .drafts = true,
      .overlaps = true, .balances = true, .source = "ours: MoE-SpAc with boundaries that adapt both ways, and levels kept"},
     {.name = "ahead", .cache = "ahead", .misses = MISSES_SLOW, .prefetch = PREFETCH_DRAFT, .drafts = true, .overlaps = true,

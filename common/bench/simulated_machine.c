@@ -25,6 +25,13 @@ static int microseconds(const json_t *map, const char *key, double otherwise, do
     return 0;
 }
 
+static int flag(const json_t *map, const char *key, bool *out, struct err *err)
+{
+    const json_t *value = json_object_get(map, key);
+    *out = json_is_true(value);
+    return value && !json_is_boolean(value) ? err_set(err, ERR_INPUT, "\"%s\": true or false is expected", key) : 0;
+}
+
 /* The map under a key, with no other keys than these. */
 static int inside(const json_t *map, const char *key, const char *const *keys, bool needed, const json_t **out, struct err *err)
 {
@@ -69,7 +76,7 @@ static int get_parts(struct simulated_machine *m, const json_t *map, struct err 
 {
     static const char *const draft_keys[] = {"length", "token_us", "acceptance", NULL};
     static const char *const processor_keys[] = {"expert_us", "token_us", "join_us", NULL};
-    static const char *const link_keys[] = {"bytes_per_second", "latency_us", "at_once", NULL};
+    static const char *const link_keys[] = {"bytes_per_second", "latency_us", "at_once", "together", NULL};
     static const char *const forecast_keys[] = {"next_layer", "draft", NULL};
     const json_t *draft, *fast, *slow, *link, *forecast;
     if (inside(map, "draft", draft_keys, true, &draft, err) || inside(map, "fast", processor_keys, true, &fast, err) ||
@@ -88,9 +95,8 @@ static int get_parts(struct simulated_machine *m, const json_t *map, struct err 
     if (number(link, "bytes_per_second", 0, 1, 1e15, &m->bytes_per_second, err) ||
         microseconds(link, "latency_us", 0, &m->latency_s, err))
         return err_at(err, "\"link\"");
-    if (json_object_get(link, "at_once") && !json_is_boolean(json_object_get(link, "at_once")))
-        return err_set(err, ERR_INPUT, "\"link\": \"at_once\": true or false is expected");
-    m->at_once = json_is_true(json_object_get(link, "at_once"));
+    if (flag(link, "at_once", &m->at_once, err) || flag(link, "together", &m->together, err))
+        return err_at(err, "\"link\"");
     if (number(forecast, "next_layer", 0, 0, 1, &m->recall_next, err) ||
         number(forecast, "draft", 0, 0, 1, &m->recall_draft, err))
         return err_at(err, "\"forecast\"");

@@ -9,7 +9,8 @@
  *      "layer_us": 60, "forward_us": 400,                      all but experts: each layer, and besides, each forward
  *      "fast": {"expert_us": 11.0, "token_us": 0.4},           an expert and its first token; each further token of it
  *      "slow": {"expert_us": 140, "token_us": 30, "join_us": 15},              join_us: states there and back, a layer
- *      "link": {"bytes_per_second": 25e9, "latency_us": 10},      "at_once": true: those of several transfers overlap
+ *      "link": {"bytes_per_second": 25e9, "latency_us": 10},      "at_once": true: those of several transfers overlap;
+ *                                                              "together": true: what is asked for at a time is there at a time
  *      "forecast": {"next_layer": 0.716, "draft": 0.85},       share of what is wanted that such a forecast names; 0: none
  *      "notes": ["..."]}
  *
@@ -33,7 +34,7 @@ struct simulated_machine {
     struct simulated_processor fast, slow;
     bool has_slow;
     double bytes_per_second, latency_s;
-    bool at_once;
+    bool at_once, together;
     double recall_next, recall_draft;
 };
 

@@ -92,6 +92,57 @@ static const struct field locality_fields[] = {
     FIELD_ARRAY_OF(coact_locality, common, "[points]", false, "share of a token's experts that both selected; NaN: no pair"),
 };
 
+static const struct field reuse_fields[] = {
+    FIELD(coact_reuse, layer, false, "layer among those with a router, from 0"),
+    FIELD(coact_reuse, tokens, false, "tokens that were counted"),
+    FIELD(coact_reuse, acceptance, false, "chance that a drafted token is kept, as it was given"),
+    FIELD(coact_reuse, draft_cost, false, "time of a drafted token over that of a forward of one token, as it was given"),
+    FIELD(coact_reuse, points, false, "draft lengths that were tried"),
+    FIELD_ARRAY_OF(coact_reuse, drafts, "[points]", false, "draft length, ascending"),
+    FIELD_ARRAY_OF(coact_reuse, distinct, "[points]", false, "distinct experts of as many tokens; NaN: no text was as long"),
+    FIELD_ARRAY_OF(coact_reuse, ratio, "[points]", false, "the same over those of one token: a / b of MoE-SpAc"),
+    FIELD_ARRAY_OF(coact_reuse, verified, "[points]", false, "the same of one token more, as a verification has it"),
+    FIELD_ARRAY_OF(coact_reuse, emitted, "[points]", false, "tokens of an iteration, equation 1"),
+    FIELD_ARRAY_OF(coact_reuse, gain, "[points]", false, "time of a token without drafts over that with them, equation 15"),
+    FIELD_ARRAY_OF(coact_reuse, gain_verified, "[points]", false, "the same with the experts of one token more"),
+};
+
+static const struct field signal_fields[] = {
+    FIELD(coact_signal, layer, false, "layer among those with a router, from 0"),
+    FIELD(coact_signal, tokens, false, "tokens that were counted"),
+    FIELD(coact_signal, points, false, "widths that were tried"),
+    FIELD_ARRAY_OF(coact_signal, width, "[points]", false, "tokens of a window, ascending"),
+    FIELD_ARRAY_OF(coact_signal, windows, "[points]", false, "windows, one after the other"),
+    FIELD_ARRAY_OF(coact_signal, entropy, "[points]", false, "bits of an expert's frequency (tokens of the window that want "
+                   "it), mean over experts; NaN: no text was as long"),
+    FIELD_ARRAY_OF(coact_signal, entropy_binomial, "[points]", false, "the same if tokens chose independently"),
+    FIELD_ARRAY_OF(coact_signal, snr, "[points]", false, "mean frequency over its standard deviation, mean over the experts "
+                   "of which it changes"),
+    FIELD_ARRAY_OF(coact_signal, snr_binomial, "[points]", false, "the same if tokens chose independently"),
+    FIELD_ARRAY_OF(coact_signal, correlation, "[points]", false, "of frequencies and those of the next window; NaN: there is "
+                   "none"),
+    FIELD_ARRAY_OF(coact_signal, change, "[points]", false, "sum of their differences over that of frequencies: from 0 to 2"),
+    FIELD_ARRAY_OF(coact_signal, threshold, "[points]", false, "frequency from which an expert is hot"),
+    FIELD_ARRAY_OF(coact_signal, margin, "[points]", false, "mean distance of frequencies from the threshold"),
+    FIELD_ARRAY_OF(coact_signal, wrong, "[points]", false, "share of experts whose frequency is not that of the window before"),
+    FIELD_ARRAY_OF(coact_signal, within, "[points]", false, "share that differs by no more than the margin"),
+    FIELD_ARRAY_OF(coact_signal, faults, "[points]", false, "share that is hot in one of the two windows alone"),
+    FIELD_ARRAY_OF(coact_signal, contradicted, "[points]", false, "share that is so although it differs by no more than the "
+                   "margin"),
+};
+
+static const struct field drift_fields[] = {
+    FIELD(coact_drift, layer, false, "layer, from 0"),
+    FIELD(coact_drift, pairs, false, "pairs of neighbouring tokens"),
+    FIELD(coact_drift, state, false, "mean distance of their states after the layer"),
+    FIELD(coact_drift, growth_mean, true, "mean of that over the layer before's; absent: there is none"),
+    FIELD(coact_drift, growth_max, true, "the largest"),
+    FIELD(coact_drift, score_mean, false, "mean distance of the router's scores"),
+    FIELD(coact_drift, score_max, false, "the largest"),
+    FIELD(coact_drift, norm_max, true, "largest distance of scores over that of the states that come into the layer"),
+    FIELD(coact_drift, bound, true, "what these largest quotients bound the mean distance of scores to"),
+};
+
 static int check_ascending(const int32_t *values, int points, const char *what, struct err *err)
 {
     for (int i = 0; i < points; i++)
@@ -112,6 +163,26 @@ static int check_locality(const void *body, const struct header *header, struct 
     const struct coact_locality *of = body;
     (void)open;
     return check_layer(of->layer, header, err) || check_ascending(of->distance, of->points, "distances", err) ? -1 : 0;
+}
+
+static int check_reuse(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    const struct coact_reuse *of = body;
+    (void)open;
+    return check_layer(of->layer, header, err) || check_ascending(of->drafts, of->points, "draft lengths", err) ? -1 : 0;
+}
+
+static int check_signal(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    const struct coact_signal *of = body;
+    (void)open;
+    return check_layer(of->layer, header, err) || check_ascending(of->width, of->points, "widths", err) ? -1 : 0;
+}
+
+static int check_drift(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    (void)open;
+    return check_layer(((const struct coact_drift *)body)->layer, header, err);
 }
 
 static int check_matrix(const void *body, const struct header *header, struct sequences *open, struct err *err)
@@ -149,4 +220,16 @@ const struct record_kind coact_locality_kind = {
     RECORD_KIND("locality", "how many experts tokens near each other have in common", coact_locality, locality_fields,
                 check_locality),
     .spread = true
+};
+const struct record_kind coact_reuse_kind = {
+    RECORD_KIND("reuse", "what drafts save where verified tokens share experts", coact_reuse, reuse_fields, check_reuse),
+    .spread = true
+};
+const struct record_kind coact_signal_kind = {
+    RECORD_KIND("signal", "what the tokens of a verification say of the next one's experts", coact_signal, signal_fields,
+                check_signal),
+    .spread = true
+};
+const struct record_kind coact_drift_kind = {
+    RECORD_KIND("drift", "how far states and router move from a token to the next", coact_drift, drift_fields, check_drift)
 };

@@ -60,7 +60,32 @@ struct coact_stats {
     double pair_expected, concentration;        /* NaN: tokens select one expert only */
 };
 
+struct coact_reuse {
+    int layer;
+    int64_t tokens;
+    double acceptance, draft_cost;
+    int points;
+    const int32_t *drafts;          /* [points], ascending; so below */
+    const double *distinct, *ratio, *verified, *emitted, *gain, *gain_verified;         /* NaN: no text was as long */
+};
+
+struct coact_signal {
+    int layer;
+    int64_t tokens;
+    int points;
+    const int32_t *width;           /* [points], ascending; so below */
+    const int64_t *windows;
+    const double *entropy, *entropy_binomial, *snr, *snr_binomial, *correlation, *change;       /* NaN: cannot be had */
+    const double *threshold, *margin, *wrong, *within, *faults, *contradicted;
+};
+
+struct coact_drift {
+    int layer;
+    int64_t pairs;
+    double state, growth_mean, growth_max, score_mean, score_max, norm_max, bound;      /* NaN: no layer comes before */
+};
+
 extern const struct record_kind coact_coverage_kind, coact_matrix_kind, coact_union_kind, coact_locality_kind,
-                                coact_stats_kind;
+                                coact_stats_kind, coact_reuse_kind, coact_signal_kind, coact_drift_kind;
 
 #endif

@@ -14,7 +14,8 @@
 static const struct record_kind *const route_records[] = {&route_begin_kind, &route_tokens_kind, &route_end_kind, NULL};
 static const struct record_kind *const rank_records[] = {&rank_layer_kind, NULL};
 static const struct record_kind *const coact_records[] = {&coact_coverage_kind, &coact_matrix_kind, &coact_union_kind,
-                                                          &coact_locality_kind, &coact_stats_kind, NULL};
+                                                          &coact_locality_kind, &coact_stats_kind, &coact_reuse_kind,
+                                                          &coact_signal_kind, &coact_drift_kind, NULL};
 static const struct record_kind *const decode_records[] = {&decode_machine_kind, &decode_begin_kind, &decode_iter_kind,
                                                            &decode_draft_kind, &decode_done_kind,
                                                            &decode_failed_kind, NULL};

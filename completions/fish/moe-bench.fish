@@ -124,6 +124,8 @@ complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l cached -x -d 
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l seed -x -d 'start the random numbers from N'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l keep-routes -r -F -d 'write the routes to FILE, for moe-coact'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l forecasts -d 'say how well each source names what the next forward wants'
+complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l figure -x -a 'none ablation hot-or-cold cached lengths levels memory shares' -d 'write this figure of MoE-SpAc, not the table of systems'
+complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l svg -d 'write the figure as SVG'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l markdown -d 'write the table as Markdown'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l json -d 'write JSON lines with all figures'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -s o -l output -r -F -d 'write to FILE, not standard output'

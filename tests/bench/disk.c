@@ -1,6 +1,8 @@
-/* disk FILE BYTES READS: bytes a second that a file gives past the page cache, all of it once, in reads of BYTES bytes, so many
- * at once: what tests/bench-disk.sh sets iterations against. Into memory like that of the store: with pages of 4 KiB a read
- * falls into many pieces, and some disks then give half. */
+/* disk FILE BYTES READS [bursts]: bytes a second that a file gives past the page cache, all of it once, in reads of BYTES
+ * bytes, so many at once: what tests/bench-disk.sh sets iterations against. With `bursts` the next reads begin when all of those
+ * before have ended, and are of another layer's experts; READS must then divide 32. Into memory like that of the store: with
+ * pages of 4 KiB a read falls into many pieces, and some disks then give half. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +11,17 @@
 #include "common/base/clock.h"
 #include "common/store/reads.h"
 
-static int measure(const char *path, size_t bytes, int depth, double *speed, struct err *err)
+enum { LAYER = 32 };                    /* pieces of a file that a burst's reads are among, as a layer's experts are */
+
+/* Which of the file's pieces a read is of: one after the other; or in bursts, which go from layer to layer, each piece once. */
+static uint64_t piece(uint64_t number, uint64_t count, int depth, bool bursts)
+{
+    uint64_t layers = count / LAYER, burst = number / (uint64_t)depth;
+    uint64_t inside = burst / (bursts ? layers : 1) * (uint64_t)depth + number % (uint64_t)depth;
+    return bursts ? burst % layers * LAYER + inside * 13 % LAYER : number;
+}
+
+static int measure(const char *path, size_t bytes, int depth, bool bursts, double *speed, struct err *err)
 {
     struct direct_file file = {0};
     struct reads *reads = NULL;
@@ -25,17 +37,23 @@ static int measure(const char *path, size_t bytes, int depth, double *speed, str
     }
     madvise(memory, room, MADV_HUGEPAGE);
     memset(memory, 1, room);
-    const uint64_t count = file.bytes / bytes;
+    const uint64_t pieces = file.bytes / bytes, count = bursts ? pieces / LAYER * LAYER : pieces;
     const double start = clock_seconds();
     uint64_t started = 0, ended = 0;
     for (; started < count && started < (uint64_t)depth; started++)
-        if (reads_start(reads, (int)started, memory + started * bytes, started * bytes, bytes, err))
+        if (reads_start(reads, (int)started, memory + started * bytes, piece(started, count, depth, bursts) * bytes, bytes,
+                        err))
             goto done;
     for (; ended < count; ended++) {
         if (reads_next(reads, true, &tag, err) < 0)
             goto done;
-        if (started < count && reads_start(reads, tag, memory + (size_t)tag * bytes, started++ * bytes, bytes, err))
-            goto done;
+        if (bursts && ended + 1 < started)
+            continue;
+        for (int i = 0; i < (bursts ? depth : 1) && started < count; i++, started++) {
+            size_t slot = bursts ? (size_t)i : (size_t)tag;
+            if (reads_start(reads, (int)slot, memory + slot * bytes, piece(started, count, depth, bursts) * bytes, bytes, err))
+                goto done;
+        }
     }
     *speed = (double)(count * bytes) / (clock_seconds() - start);
     rc = 0;
@@ -51,13 +69,14 @@ int main(int argc, char **argv)
 {
     struct err err = {0};
     double speed = 0;
-    size_t bytes = argc == 4 ? strtoull(argv[2], NULL, 10) / DIRECT_STEP * DIRECT_STEP : 0;
-    int depth = argc == 4 ? atoi(argv[3]) : 0;
-    if (!bytes || depth < 1 || depth > READS_DEPTH_MAX) {
-        fprintf(stderr, "disk FILE BYTES READS\n");
+    bool bursts = argc == 5 && !strcmp(argv[4], "bursts");
+    size_t bytes = argc == 4 || bursts ? strtoull(argv[2], NULL, 10) / DIRECT_STEP * DIRECT_STEP : 0;
+    int depth = bytes ? atoi(argv[3]) : 0;
+    if (!bytes || depth < 1 || depth > READS_DEPTH_MAX || (bursts && LAYER % depth)) {
+        fprintf(stderr, "disk FILE BYTES READS [bursts]\n");
         return 2;
     }
-    if (measure(argv[1], bytes, depth, &speed, &err)) {
+    if (measure(argv[1], bytes, depth, bursts, &speed, &err)) {
         fprintf(stderr, "disk: %s\n", err.text);
         return 2;
     }

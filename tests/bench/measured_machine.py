@@ -1,16 +1,27 @@
 #!/usr/bin/env python3
-"""measured_machine.py FOLDER ROUND EXPERT_BYTES CACHED: a machine's description for moe-bench simulate from what a round of
-tests/bench-simulated.sh has measured in FOLDER: reads, and iterations with all experts in memory, of whose times
+"""measured_machine.py FOLDER EXPERT_BYTES CACHED: a machine's description for moe-bench simulate from what all rounds of
+tests/bench-simulated.sh have measured in FOLDER: reads, of whose bursts of each length the median, and iterations with all experts
+in memory, of whose times
 
     verify = forward + layers layer + experts expert + (pairs - experts) token
 
-is the fit of least squares with no negative part; forward and layer are one number, which is told as layers. With --compare
-FOLDER ROUND: the tokens a second of that round's real iterations beside those simulated."""
+is the fit of least squares with no negative part, as is that of bursts of n reads, latency + n read, by relative errors; forward and layer are one
+number, which is told as layers. With --compare
+FOLDER ROUND CACHE: the tokens a second of that round's real iterations beside those simulated."""
 import json
+import statistics
 import sys
 from fractions import Fraction
 
 LAYERS, EXPERTS, TOP_K = 6, 32, 4
+
+
+def speeds(path):
+    """Bytes a second by the reads of a burst."""
+    found = {}
+    for _, reads, speed in map(str.split, open(path)):
+        found.setdefault(int(reads), []).append(float(speed))
+    return {reads: statistics.median(of) for reads, of in found.items()}
 
 
 def lines(path, number=None):
@@ -41,38 +52,38 @@ def positive_fit(columns, want):
         used.pop(found.index(min(found)))
 
 
-def describe(folder, number, expert_bytes, cached):
-    iters = lines(f"{folder}/simulated-all.jsonl", number)
+def describe(folder, expert_bytes, cached):
+    iters = lines(f"{folder}/simulated-all.jsonl")
     loaded = [i["experts_loaded"] for i in iters]
     further = [i["nodes"] * LAYERS * TOP_K - i["experts_loaded"] for i in iters]
     fixed, expert, token = positive_fit([[1] * len(iters), loaded, further], [i["verify_us"] for i in iters])
     besides = sum(i["us"] - i["verify_us"] - i["draft_us"] for i in iters) / len(iters)
     drafting = sum(i["draft_us"] for i in iters) / max(1, sum(i["nodes"] - 1 for i in iters))
-    reads = {int(d): float(speed) for r, d, speed in map(str.split, open(f"{folder}/simulated-reads.txt")) if r == number}
-    speed = reads[64]
-    latency = max(0.0, 1e6 * int(expert_bytes) * (1 / reads[1] - 1 / speed))
+    reads = speeds(f"{folder}/simulated-reads.txt")
+    took = [1e6 * int(expert_bytes) * n / reads[n] for n in reads]
+    latency, read = positive_fit([[1 / t for t in took], [n / t for n, t in zip(reads, took)]], [1] * len(took))
+    speed = 1e6 * int(expert_bytes) / read
     return {"machine": "this one, its disk past the page cache", "source": "measured by tests/bench-simulated.sh",
             "cached": float(cached),
             "model": {"name": "pocket, inflated", "layers": LAYERS, "experts": EXPERTS, "top_k": TOP_K,
                       "expert_bytes": int(expert_bytes)},
             "draft": {"length": 7, "token_us": drafting, "acceptance": 0.5}, "layer_us": fixed / LAYERS, "forward_us": besides,
-            "fast": {"expert_us": expert, "token_us": token}, "link": {"bytes_per_second": speed, "latency_us": latency, "at_once": True},
+            "fast": {"expert_us": expert, "token_us": token}, "link": {"bytes_per_second": speed, "latency_us": latency, "at_once": True,
+                                                                      "together": True},
             "notes": ["bytes a second by reads at once: %s" % reads]}
 
 
-def compare(folder, number):
-    iters = lines(f"{folder}/simulated-disk.jsonl", number)
+def compare(folder, number, cache):
+    iters = lines(f"{folder}/simulated-{cache}.jsonl", number)
     real = 1e6 * sum(i["emitted"] for i in iters) / sum(i["us"] for i in iters)
     told = lines(f"{folder}/simulated-result.jsonl")[0]
-    machine = json.load(open(f"{folder}/simulated-machine.json"))
-    memory = lines(f"{folder}/simulated-all.jsonl", number)
-    print("round %s: %.2f tok/s, simulated %.2f, ratio %.3f; misses %d and %d; all in memory %.2f tok/s; %s" % (
-        number, real, told["tokens_per_second"], told["tokens_per_second"] / real, sum(i["cache_misses"] for i in iters),
-        told["fetched"], 1e6 * sum(i["emitted"] for i in memory) / sum(i["us"] for i in memory), machine["notes"][0]))
+    print("%s, round %s: %.2f tok/s, simulated %.2f, ratio %.3f; misses %d and %d" % (
+        cache, number, real, told["tokens_per_second"], told["tokens_per_second"] / real, sum(i["cache_misses"] for i in iters),
+        told["fetched"]))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--compare":
-        compare(*sys.argv[2:4])
+        compare(*sys.argv[2:5])
     else:
-        json.dump(describe(*sys.argv[1:5]), sys.stdout)
+        json.dump(describe(*sys.argv[1:4]), sys.stdout)

@@ -125,10 +125,12 @@ def seconds_of_fetching(found, layers, machine, slots, counts):
             there = cache.turn([(layer, e) for e in turn[layer]], see)
             work = [machine["fast"]["expert_us"] + (n - 1) * machine["fast"].get("token_us", 0) for n in turn[layer].values()]
             end = now + sum(w for w, hit in zip(work, there) if hit)
-            for w, hit in zip(work, there):
-                if not hit:
-                    link = max(link, now + waits) + transfer
-                    end = max(end, link) + w
+            missing = [w for w, hit in zip(work, there) if not hit]
+            for w in missing:
+                link = max(link, now + waits) + transfer
+                end = end if machine["link"].get("together") else max(end, link) + w
+            if missing and machine["link"].get("together"):
+                end = max(end, link) + sum(missing)
             now = end
         now += machine.get("forward_us", 0)
     return now * 1e-6, cache

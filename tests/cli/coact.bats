@@ -73,7 +73,7 @@ mean_of() {
 
 @test "what is shown is what the stream holds" {
     for analysis in "rank-experts --budget 7" "rank-experts --by pairs --total 99" "coverage" "coverage --by router" "matrix --phase all" \
-                    "union" "union --trees" "locality --phase prompt" "stats --phase all"; do
+                    "union" "union --trees" "locality --phase prompt" "stats --phase all" "reuse -K 3" "signal -K 2"; do
         moe-coact $analysis routes.moes -o made.moes
         moe-view --verify made.moes
         moe-view --json made.moes | jq -c 'select(.type != "header" and .type != "end")' > viewed
@@ -82,6 +82,19 @@ mean_of() {
         moe-view --csv --type "$(head -n 1 viewed | jq -r .type)" made.moes | cmp - table.csv
     done
     [ "$(moe-coact coverage --csv -l 2 routes.moes | awk -F, 'NR > 1 { print $1 }' | sort -u)" = 2 ]
+}
+
+@test "drift wants states and probabilities, and has them in every form" {
+    run moe-coact drift routes.moes -o no.moes
+    assert_trouble moe-coact
+    [[ $output == *"no hidden states; profile with --record"* ]]
+    moe-profile -q -m pocket.moe -n 8 --record route,probs,hidden -p "A short one." -o states.moes
+    moe-coact drift states.moes -o made.moes
+    moe-view --verify made.moes
+    moe-coact drift --json states.moes | jq -e -s 'length == 6 and .[0].bound == null and
+        all(.[1:][]; .bound > .score_mean and .growth_max >= .growth_mean)'
+    moe-coact drift --svg states.moes > figure.svg
+    python3 -c 'import xml.dom.minidom as m; m.parse("figure.svg")'
 }
 
 @test "phases part the tokens" {
@@ -121,7 +134,7 @@ mean_of() {
         python3 -c 'import xml.dom.minidom as m; m.parse("coverage.svg")'
     fi
     [ "$(grep -c '<path fill="none"' coverage.svg)" = 16 ]      # two panels of six layers, their mean, and all alike
-    for figure in "coverage --by router" "matrix --phase all" "matrix --phase all -l 3" "union" "union -l 0" "union --trees" "locality"; do
+    for figure in "coverage --by router" "matrix --phase all" "matrix --phase all -l 3" "union" "union -l 0" "union --trees" "locality" "reuse" "signal -K 3 -l 1"; do
         moe-coact $figure --svg routes.moes > figure.svg
         python3 -c 'import xml.dom.minidom as m; m.parse("figure.svg")'
     done

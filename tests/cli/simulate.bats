@@ -22,9 +22,12 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
         simulate --skew $skew --texts 2 -n 60 --keep-routes "$BATS_TEST_TMPDIR/routes.moes" --json > "$BATS_TEST_TMPDIR/result.jsonl"
         "$PYTHON" "$top/tests/bench/simulated.py" "$folder/small.json" "$BATS_TEST_TMPDIR/routes.moes" "$BATS_TEST_TMPDIR/result.jsonl"
     done
-    jq '.link = {bytes_per_second: 20e9, latency_us: 150, at_once: true}' "$folder/small.json" > "$BATS_TEST_TMPDIR/at-once.json"
-    moe-bench simulate --machine "$BATS_TEST_TMPDIR/at-once.json" "$BATS_TEST_TMPDIR/routes.moes" --json > "$BATS_TEST_TMPDIR/at-once.jsonl"
-    "$PYTHON" "$top/tests/bench/simulated.py" "$BATS_TEST_TMPDIR/at-once.json" "$BATS_TEST_TMPDIR/routes.moes" "$BATS_TEST_TMPDIR/at-once.jsonl"
+    local link
+    for link in '' ', together: true'; do
+        jq ".link = {bytes_per_second: 20e9, latency_us: 150, at_once: true$link}" "$folder/small.json" > "$BATS_TEST_TMPDIR/at-once.json"
+        moe-bench simulate --machine "$BATS_TEST_TMPDIR/at-once.json" "$BATS_TEST_TMPDIR/routes.moes" --json > "$BATS_TEST_TMPDIR/at-once.jsonl"
+        "$PYTHON" "$top/tests/bench/simulated.py" "$BATS_TEST_TMPDIR/at-once.json" "$BATS_TEST_TMPDIR/routes.moes" "$BATS_TEST_TMPDIR/at-once.jsonl"
+    done
     jq -e -s 'all(.[]; .simulated and .type == "simulate" and .tokens == 120 and (.source | length) > 10) and
         (map(.system) | index("utility") and index("fate") and index("static-split"))' "$BATS_TEST_TMPDIR/result.jsonl"
 }
@@ -61,6 +64,24 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
     simulate --forecasts --texts 1 -n 20 | grep '^SIMULATED: '
 }
 
+@test "figures: points as the systems give them, in every form" {
+    local figure
+    for figure in ablation hot-or-cold cached lengths levels memory shares; do
+        simulate --texts 1 -n 24 --figure $figure --svg > "$BATS_TEST_TMPDIR/figure.svg"
+        python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$BATS_TEST_TMPDIR/figure.svg"
+        simulate --texts 1 -n 24 --figure $figure --json | jq -e -s --arg of $figure 'length > 4 and all(.[]; .simulated and .figure == $of)'
+        simulate --texts 1 -n 24 --figure $figure --markdown | grep -q '^|'
+    done
+    [ "$(simulate --texts 1 -n 24 --figure ablation --json | jq -s '.[1].y')" = \
+        "$(simulate --texts 1 -n 24 --system utility:K=1 --json | jq .tokens_per_second)" ]
+    [ "$(simulate --texts 1 -n 24 --figure cached --json | jq -s '.[] | select(.series == "lru" and .x == 0.17) | .y')" = \
+        "$(simulate --texts 1 -n 24 --cached 0.17 --system lru --json | jq .tokens_per_second)" ]
+    run simulate --figure cached --system lru
+    assert_trouble moe-bench
+    run simulate --svg
+    assert_trouble moe-bench
+}
+
 @test "made routes share what they are said to, as moe-coact counts them" {
     simulate --skew mild --texts 3 -n 800 -K 0 --system static-split-draft --keep-routes "$BATS_TEST_TMPDIR/routes.moes" > /dev/null
     moe-coact locality --json "$BATS_TEST_TMPDIR/routes.moes" | jq -e -s '[.[] | select(.type == "locality")] |
@@ -93,7 +114,7 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
     assert_trouble moe-bench
     [[ $output == *'fast memory'* ]]
     for change in 'del(.fast)' '.fast.expert_us = -1' '.model.layers = 0' '.link.bytes_per_second = "fast"' '.typo = 1' \
-        '.draft.length = 64' '.link.at_once = 1' 'del(.source)' 'del(.model.top_k)' 'del(.model.experts)' 'del(.model.layers)' '.model.top_k = 17' 'del(.cached)' '[]'; do
+        '.draft.length = 64' '.link.at_once = 1' '.link.together = 1' 'del(.source)' 'del(.model.top_k)' 'del(.model.experts)' 'del(.model.layers)' '.model.top_k = 17' 'del(.cached)' '[]'; do
         jq "$change" "$folder/small.json" > "$file"
         run moe-bench simulate --machine "$file"
         assert_trouble "moe-bench: $file"

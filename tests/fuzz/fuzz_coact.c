@@ -21,6 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         { "matrix", "--phase=all", "--svg", "-o", "/dev/null", path }, { "matrix", "-o", "/dev/null", path },
         { "stats", "--phase=all", "--text", "-o", "/dev/null", path }, { "union", "--trees", "--svg", "-o", "/dev/null", path },
         { "coverage", "--by=router", "--text", "-o", "/dev/null", path },
+        { "reuse", "-K3", "--svg", "-o", "/dev/null", path }, { "signal", "--text", "-o", "/dev/null", path },
+        { "signal", "-K1", "--svg", "-o", "/dev/null", path }, { "drift", "--text", "-o", "/dev/null", path },
         { "merge", "-o", "/dev/null", path, path },
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
