@@ -140,3 +140,16 @@ void gemm_run(struct gemm *gemm, const struct gemm_args *a)
     dev_launched(gemm->stream, status ? cudaErrorUnknown : cudaSuccess,
                  status ? gemm->call.status_name(status) : "a product of cuBLAS", __FILE__, __LINE__);
 }
+
+void gemm_run_floats(struct gemm *gemm, const struct gemm_floats *a)
+{
+    const float one = 1, zero = 0;
+    if (!prepare(gemm))
+        return;
+    int status = gemm->call.one(gemm->handle, a->b_turned ? GEMM_TRANSPOSED : GEMM_PLAIN,
+                                a->a_turned ? GEMM_TRANSPOSED : GEMM_PLAIN, a->columns, a->rows, a->depth, &one, a->b,
+                                CUDA_R_32F, a->b_stride, a->a, CUDA_R_32F, a->a_stride, a->add ? &one : &zero, a->c,
+                                CUDA_R_32F, a->c_stride, GEMM_SUMS_F32, GEMM_DEFAULT_ALGORITHM);
+    dev_launched(gemm->stream, status ? cudaErrorUnknown : cudaSuccess,
+                 status ? gemm->call.status_name(status) : "a product of cuBLAS", __FILE__, __LINE__);
+}

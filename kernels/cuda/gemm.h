@@ -1,4 +1,4 @@
-/* Matrix products over many rows, by a library: all that a slab (kernels/linear.h) needs of one.
+/* Matrix products over many rows, by a library: all that a slab (kernels/linear.h) and training (kernels/learn.h) need of one.
  *
  *     out[r][o] = [out[r][o] +] sum over k of in[r][k] * weight[o][k]      bf16 times bf16, summed in f32
  *
@@ -32,5 +32,20 @@ void gemm_close(struct gemm **gemm);     /* when the stream is idle */
 
 /* On the stream. What fails is reported by dev_wait, like a launch. */
 void gemm_run(struct gemm *gemm, const struct gemm_args *args);
+
+/* The same of f32, rounded nowhere between:
+ *
+ *     c[r][o] = [c[r][o] +] sum over k < depth of a(r, k) * b(k, o)       r < rows, o < columns
+ *
+ * a(r, k) is a[r][k], or a[k][r] where a_turned says so; b(k, o) is b[k][o], or b[o][k]. Rows lie so many floats apart as the
+ * strides say. `turned` on both sides is nobody's. rows, columns and depth are at least 1. */
+struct gemm_floats {
+    const float *a, *b;
+    float *c;
+    int a_stride, b_stride, c_stride;
+    int rows, columns, depth;
+    bool a_turned, b_turned, add;
+};
+void gemm_run_floats(struct gemm *gemm, const struct gemm_floats *args);
 
 #endif

@@ -1,0 +1,96 @@
+/* The operations of training (kernels/learn.h) on a CUDA device: what their files share.
+ *
+ * BITS. Each number is computed by one thread, or by one block that adds up in an order which the shape alone fixes; nothing is
+ * added by atomics, and no sum is cut by how many processors there are. Products are cuBLAS's where there is one (gemm.h: one
+ * stream, a workspace of its own, no atomics), else learn_product.cu's: the same call has the same bits on one kind of GPU with
+ * one version of the library. Arithmetic is f32; sums over losses and over gradients are f64.
+ *
+ * Functions are those of kernels/plain/math.h, as on the host. */
+#ifndef MOE_KERNELS_CUDA_LEARN_H
+#define MOE_KERNELS_CUDA_LEARN_H
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/learn.h"
+
+enum { LEARN_THREADS = 256, LEARN_WARPS = LEARN_THREADS / WARP, LEARN_GRID_ROWS = 65535 };
+
+/* A thread an element: grids of one dimension, for any number. */
+static inline unsigned learn_blocks(size_t count) { return (unsigned)((count + LEARN_THREADS - 1) / LEARN_THREADS); }
+DEVICE size_t learn_element(void) { return (size_t)blockIdx.x * LEARN_THREADS + threadIdx.x; }
+
+/* A thread a column, and rows blockIdx.y, blockIdx.y + gridDim.y, ... of it. */
+static inline dim3 learn_grid(int rows, int width)
+{
+    return dim3(blocks_for(width, LEARN_THREADS), (unsigned)(rows < LEARN_GRID_ROWS ? rows : LEARN_GRID_ROWS));
+}
+DEVICE int learn_column(void) { return (int)(blockIdx.x * LEARN_THREADS + threadIdx.x); }
+
+/* Over the LEARN_THREADS threads of a block, all of which get it: halves within a warp, then warps in their order. `part` is
+ * shared, [LEARN_WARPS], and free again afterwards. */
+template <typename T> DEVICE T learn_warp_sum(T value)
+{
+    for (int step = WARP / 2; step > 0; step /= 2)
+        value += __shfl_xor_sync(FULL_MASK, value, step);
+    return value;
+}
+
+template <typename T> DEVICE T learn_block_sum(T value, T *part)
+{
+    value = learn_warp_sum(value);
+    if (lane_id() == 0)
+        part[warp_id()] = value;
+    __syncthreads();
+    value = part[0];
+    for (int w = 1; w < LEARN_WARPS; w++)
+        value += part[w];
+    __syncthreads();
+    return value;
+}
+
+DEVICE float learn_block_max(float value, float *part)
+{
+    value = warp_max(value);
+    if (lane_id() == 0)
+        part[warp_id()] = value;
+    __syncthreads();
+    value = part[0];
+    for (int w = 1; w < LEARN_WARPS; w++)
+        value = fmaxf(value, part[w]);
+    __syncthreads();
+    return value;
+}
+
+void cuda_learn_product(struct queue *, const struct learn_product_args *);
+void cuda_learn_unpack(struct queue *, const struct learn_unpack_args *);
+void cuda_learn_clear(struct queue *, const struct learn_clear_args *);
+void cuda_learn_add(struct queue *, const struct learn_add_args *);
+void cuda_learn_copy(struct queue *, const struct learn_copy_args *);
+void cuda_learn_accumulate(struct queue *, const struct learn_copy_args *);
+void cuda_learn_add_row(struct queue *, const struct learn_row_args *);
+void cuda_learn_sum_rows(struct queue *, const struct learn_row_args *);
+void cuda_learn_select(struct queue *, const struct learn_select_args *);
+void cuda_learn_scatter(struct queue *, const struct learn_select_args *);
+void cuda_learn_norm(struct queue *, const struct learn_norm_args *);
+void cuda_learn_norm_back(struct queue *, const struct learn_norm_args *);
+void cuda_learn_norm_weight_back(struct queue *, const struct learn_norm_args *);
+void cuda_learn_function(struct queue *, const struct learn_function_args *);
+void cuda_learn_function_back(struct queue *, const struct learn_function_args *);
+void cuda_learn_gated(struct queue *, const struct learn_gated_args *);
+void cuda_learn_gated_back(struct queue *, const struct learn_gated_args *);
+void cuda_learn_mix(struct queue *, const struct learn_mix_args *);
+void cuda_learn_mix_back(struct queue *, const struct learn_mix_args *);
+void cuda_learn_rotate(struct queue *, const struct learn_rotate_args *);
+void cuda_learn_rotate_back(struct queue *, const struct learn_rotate_args *);
+size_t cuda_learn_attention_scratch(struct queue *, const struct learn_attention_args *);
+void cuda_learn_attention(struct queue *, const struct learn_attention_args *);
+void cuda_learn_attention_back(struct queue *, const struct learn_attention_args *);
+void cuda_learn_smooth(struct queue *, const struct learn_smooth_args *);
+void cuda_learn_target(struct queue *, const struct learn_target_args *);
+void cuda_learn_judge(struct queue *, const struct learn_judge_args *);
+void cuda_learn_total(struct queue *, const struct learn_total_args *);
+void cuda_learn_measure(struct queue *, const struct learn_measure_args *);
+void cuda_learn_adam(struct queue *, const struct learn_adam_args *);
+
+extern "C" const struct learn_ops cuda_learn_ops;
+
+#endif

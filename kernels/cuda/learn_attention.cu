@@ -1,0 +1,83 @@
+/* kernels/learn.h: attention, forward. A block of 8 warps has 32 rows of one text and one head, a warp four of them; it goes over
+ * the keys of their text in tiles of 32, from the first to its own last row. Of a tile each lane has one key's scores with the
+ * warp's four rows; the warp then has the lanes for the width, and adds up values.
+ *
+ * Sums: of a score over the width in its order; the maximum and the sum of exponentials are carried from tile to tile, as what was
+ * added up so far is (weighed down where a larger score comes); within a tile by halves of the warp, values key by key. After all
+ * tiles come the row's own keys of steps 1, 2, ..., one at a time. So a row's bits depend on its text alone.
+ *
+ * Nothing of [rows][rows] is ever in memory: keys and values of a head are read once for each 32 rows, mostly from the second-level
+ * cache. Bound by fused multiply-adds and shared memory about alike (16 of them for 5 reads of 16 bytes). */
+#include "kernels/cuda/learn_attention.h"
+#include "kernels/plain/math.h"
+
+/* What a row has gathered so far: all lanes of its warp know it. */
+struct attend_state {
+    float most, sum;
+};
+
+/* A share of exp(score - most) of what is added now, and what is left of all before. */
+DEVICE float attend_raise(struct attend_state *s, float most)
+{
+    const float left = plain_exp(s->most - most);
+    s->sum *= left;
+    s->most = most;
+    return left;
+}
+
+template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS) attend_kernel(struct attend_args a)
+{
+    typedef attend_tile<EACH> shape;
+    SHARED_DYN(float, q);
+    SHARED(float, weights, ATTEND_ROWS * ATTEND_ROWS);
+    float *k = q + shape::FLOATS, *v = k + shape::FLOATS, *weight = weights + warp_id() * ATTEND_OWN * ATTEND_ROWS;
+    const struct attend_place p = attend_place_of(a, (int)blockIdx.z, (int)blockIdx.y);
+    const int first = (int)blockIdx.x * ATTEND_ROWS, own = warp_id() * ATTEND_OWN, lane = lane_id();
+    struct attend_state state[ATTEND_OWN];
+    float sum[ATTEND_OWN][EACH] = {};
+    if (first >= p.rows)
+        return;
+    UNROLL for (int i = 0; i < ATTEND_OWN; i++)
+        state[i] = {-INFINITY, 0};
+    attend_load<EACH>(q, attend_q(a, p, first), a.stride, p.rows - first, a.dim);
+    for (int key = 0; key <= first; key += ATTEND_ROWS) {
+        __syncthreads();
+        attend_load<EACH>(k, attend_k(a, p, 0, key), a.stride, p.rows - key, a.dim);
+        attend_load<EACH>(v, attend_v(a, p, 0, key), a.stride, p.rows - key, a.dim);
+        __syncthreads();
+        float score[ATTEND_OWN];
+        attend_dots<EACH>(score, q + own * shape::PITCH, k);
+        UNROLL for (int i = 0; i < ATTEND_OWN; i++) {
+            const float mine = key + lane <= first + own + i ? score[i] * a.scale : -INFINITY;
+            const float left = attend_raise(&state[i], fmaxf(state[i].most, warp_max(mine)));
+            const float share = plain_exp(mine - state[i].most);
+            state[i].sum += warp_sum(share);
+            weight[i * ATTEND_ROWS + lane] = share;
+            UNROLL for (int n = 0; n < EACH; n++)
+                sum[i][n] *= left;
+        }
+        __syncwarp();
+        attend_sums<EACH>(sum, weight, v);
+        __syncwarp();
+    }
+    UNROLL for (int i = 0; i < ATTEND_OWN; i++) {
+        const int row = first + own + i;
+        if (row >= p.rows)
+            continue;
+        for (int step = 1; step <= a.steps; step++) {
+            const float *value = attend_v(a, p, step, row);
+            const float score = attend_dot(q + (own + i) * shape::PITCH, attend_k(a, p, step, row), a.dim) * a.scale;
+            const float left = attend_raise(&state[i], fmaxf(state[i].most, score)), share = plain_exp(score - state[i].most);
+            state[i].sum += share;
+            UNROLL for (int n = 0; n < EACH; n++)
+                if (lane + n * WARP < a.dim)
+                    sum[i][n] = fmaf(share, value[lane + n * WARP], sum[i][n] * left);
+        }
+        float *out = attend_out(a, p, row);
+        UNROLL for (int n = 0; n < EACH; n++)
+            if (lane + n * WARP < a.dim)
+                out[lane + n * WARP] = sum[i][n] / state[i].sum;
+        if (lane == 0)
+            *attend_logsum(a, p, row) = state[i].most + plain_log(state[i].sum);
+    }
+}

@@ -1,0 +1,69 @@
+/* What attention forward and backward of kernels/learn.h share: a tile of 32 rows of q, k, v or of a gradient in shared memory,
+ * and the two products that a warp makes with such tiles.
+ *
+ * Rows lie WIDTH + 4 floats apart, WIDTH = 32 EACH the least such number that holds a head, filled up with zeros: so that lanes
+ * that read one row each, 16 bytes at a time, read from all banks. A warp owns four rows of the result: 8 warps, 32 rows. */
+#ifndef MOE_KERNELS_CUDA_LEARN_ATTENTION_H
+#define MOE_KERNELS_CUDA_LEARN_ATTENTION_H
+
+#include "kernels/cuda/learn.h"
+
+enum { ATTEND_ROWS = 32, ATTEND_WARPS = 8, ATTEND_THREADS = ATTEND_WARPS * WARP, ATTEND_OWN = ATTEND_ROWS / ATTEND_WARPS };
+
+template <int EACH> struct attend_tile {
+    enum { WIDTH = WARP * EACH, PITCH = WIDTH + 4, FLOATS = ATTEND_ROWS * PITCH };
+};
+
+/* Rows of one head: row 0 at `from`. Zeros from row `count` on. All threads of a block. */
+template <int EACH> DEVICE void attend_load(float *tile, const float *from, int stride, int count, int dim)
+{
+    typedef attend_tile<EACH> shape;
+    for (int i = (int)threadIdx.x; i < ATTEND_ROWS * shape::WIDTH; i += ATTEND_THREADS) {
+        const int row = i / shape::WIDTH, d = i % shape::WIDTH;
+        tile[row * shape::PITCH + d] = row < count && d < dim ? from[(int64_t)row * stride + d] : 0;
+    }
+}
+
+/* out[i] = own[i] . other[lane], over the width in its order: own are four rows, from the warp's first on. */
+template <int EACH> DEVICE void attend_dots(float (&out)[ATTEND_OWN], const float *own, const float *other)
+{
+    typedef attend_tile<EACH> shape;
+    UNROLL for (int i = 0; i < ATTEND_OWN; i++)
+        out[i] = 0;
+    for (int d = 0; d < shape::WIDTH; d += 4) {
+        const float4 y = *(const float4 *)(other + lane_id() * shape::PITCH + d);
+        UNROLL for (int i = 0; i < ATTEND_OWN; i++) {
+            const float4 x = *(const float4 *)(own + i * shape::PITCH + d);
+            out[i] = fmaf(x.w, y.w, fmaf(x.z, y.z, fmaf(x.y, y.y, fmaf(x.x, y.x, out[i]))));
+        }
+    }
+}
+
+/* sum[i][n] += over r of weight[i][r] * other[r][lane + 32 n], r ascending: weight is [4][32], the warp's. */
+template <int EACH>
+DEVICE void attend_sums(float (&sum)[ATTEND_OWN][EACH], const float *weight, const float *other)
+{
+    typedef attend_tile<EACH> shape;
+    for (int r = 0; r < ATTEND_ROWS; r += 4) {
+        float4 w[ATTEND_OWN];
+        UNROLL for (int i = 0; i < ATTEND_OWN; i++)
+            w[i] = *(const float4 *)(weight + i * ATTEND_ROWS + r);
+        UNROLL for (int n = 0; n < EACH; n++) {
+            const float *y = other + r * shape::PITCH + lane_id() + n * WARP;
+            const float y0 = y[0], y1 = y[shape::PITCH], y2 = y[2 * shape::PITCH], y3 = y[3 * shape::PITCH];
+            UNROLL for (int i = 0; i < ATTEND_OWN; i++)
+                sum[i][n] = fmaf(w[i].w, y3, fmaf(w[i].z, y2, fmaf(w[i].y, y1, fmaf(w[i].x, y0, sum[i][n]))));
+        }
+    }
+}
+
+/* Of a row of shared memory with one of device memory, `dim` long; all lanes get it. */
+DEVICE float attend_dot(const float *shared, const float *y, int dim)
+{
+    float sum = 0;
+    for (int d = lane_id(); d < dim; d += WARP)
+        sum = fmaf(shared[d], y[d], sum);
+    return warp_sum(sum);
+}
+
+#endif

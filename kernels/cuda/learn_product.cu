@@ -1,0 +1,89 @@
+/* kernels/learn.h: product. By cuBLAS (gemm.h) where there is one, else by this kernel.
+ *
+ * A block of 256 threads has 64 x 64 of the result, a thread 4 x 4 of them in registers. Both factors come in steps of 16 of the
+ * depth: each thread has 4 numbers of each on their way into registers while the step before is computed from shared memory,
+ * where both lie with the depth outside, so that a thread's 4 neighbours are one 16-byte read. 16 fused multiply-adds for 2 reads:
+ * bound by arithmetic, at about half of what a processor can do; it stands in for a library, and does not replace one.
+ *
+ * An output is one chain of fused multiply-adds over the depth, ascending, from 0; what was there is added at the end. So its
+ * bits depend on its row and its column alone. */
+#include "kernels/cuda/learn.h"
+
+enum { PART = 64, PART_DEPTH = 16, PART_EACH = 4, PART_THREADS = 256, PART_PITCH = PART + 4,
+       PART_LOADS = PART * PART_DEPTH / PART_THREADS };
+
+/* Of a factor's step: which of the 64, and which of the depth, a thread's load number n is. Neighbours in a warp are neighbours in
+ * memory: along the depth, or across it. */
+template <bool ALONG> DEVICE int part_index(int n)
+{
+    return ALONG ? (int)threadIdx.x / PART_DEPTH + PART / PART_LOADS * n : (int)threadIdx.x % PART;
+}
+template <bool ALONG> DEVICE int part_depth(int n)
+{
+    return ALONG ? (int)threadIdx.x % PART_DEPTH : (int)threadIdx.x / PART + PART_DEPTH / PART_LOADS * n;
+}
+
+struct part_of {
+    const float *from;
+    int stride, first, count, depth;        /* the 64 from `first` on, of `count` */
+};
+
+/* Zeros where there is nothing: they add nothing to what is there. */
+template <bool ALONG> DEVICE void part_load(float (&x)[PART_LOADS], const struct part_of &p, int step)
+{
+    UNROLL for (int n = 0; n < PART_LOADS; n++) {
+        const int i = p.first + part_index<ALONG>(n), k = step + part_depth<ALONG>(n);
+        x[n] = i < p.count && k < p.depth ? p.from[ALONG ? (int64_t)i * p.stride + k : (int64_t)k * p.stride + i] : 0;
+    }
+}
+
+template <bool ALONG> DEVICE void part_store(float *shared, const float (&x)[PART_LOADS])
+{
+    UNROLL for (int n = 0; n < PART_LOADS; n++)
+        shared[part_depth<ALONG>(n) * PART_PITCH + part_index<ALONG>(n)] = x[n];
+}
+
+template <bool A_ALONG, bool B_ALONG>
+__global__ void __launch_bounds__(PART_THREADS) product_kernel(struct gemm_floats g)
+{
+    SHARED(float, a, PART_DEPTH * PART_PITCH);
+    SHARED(float, b, PART_DEPTH * PART_PITCH);
+    const struct part_of rows = {g.a, g.a_stride, (int)blockIdx.y * PART, g.rows, g.depth};
+    const struct part_of columns = {g.b, g.b_stride, (int)blockIdx.x * PART, g.columns, g.depth};
+    const int r = (int)threadIdx.x / (PART / PART_EACH) * PART_EACH, o = (int)threadIdx.x % (PART / PART_EACH) * PART_EACH;
+    float next_a[PART_LOADS], next_b[PART_LOADS], sum[PART_EACH][PART_EACH] = {};
+    part_load<A_ALONG>(next_a, rows, 0);
+    part_load<B_ALONG>(next_b, columns, 0);
+    for (int step = 0; step < g.depth; step += PART_DEPTH) {
+        part_store<A_ALONG>(a, next_a);
+        part_store<B_ALONG>(b, next_b);
+        __syncthreads();
+        part_load<A_ALONG>(next_a, rows, step + PART_DEPTH);
+        part_load<B_ALONG>(next_b, columns, step + PART_DEPTH);
+        UNROLL for (int k = 0; k < PART_DEPTH; k++) {
+            const float4 x = *(const float4 *)(a + k * PART_PITCH + r), w = *(const float4 *)(b + k * PART_PITCH + o);
+            const float left[PART_EACH] = {x.x, x.y, x.z, x.w}, right[PART_EACH] = {w.x, w.y, w.z, w.w};
+            UNROLL for (int i = 0; i < PART_EACH; i++)
+                UNROLL for (int j = 0; j < PART_EACH; j++)
+                    sum[i][j] = fmaf(left[i], right[j], sum[i][j]);
+        }
+        __syncthreads();
+    }
+    UNROLL for (int i = 0; i < PART_EACH; i++)
+        UNROLL for (int j = 0; j < PART_EACH; j++)
+            if (rows.first + r + i < g.rows && columns.first + o + j < g.columns) {
+                float *to = g.c + (int64_t)(rows.first + r + i) * g.c_stride + columns.first + o + j;
+                *to = g.add ? *to + sum[i][j] : sum[i][j];
+            }
+}
+
+static void product_here(dev_stream stream, const struct gemm_floats *g)
+{
+    const dim3 grid(blocks_for(g->columns, PART), blocks_for(g->rows, PART)), block(PART_THREADS);
+    if (g->a_turned)
+        LAUNCH((product_kernel<false, false>), grid, block, 0, stream, *g);
+    else if (g->b_turned)
+        LAUNCH((product_kernel<true, true>), grid, block, 0, stream, *g);
+    else
+        LAUNCH((product_kernel<true, false>), grid, block, 0, stream, *g);
+}

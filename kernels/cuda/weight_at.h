@@ -1,0 +1,82 @@
+/* One weight of a unit (kernels/formats.h), of any format, exactly as matrix_at has it: for what reads weights one by one. */
+#ifndef MOE_KERNELS_CUDA_WEIGHT_AT_H
+#define MOE_KERNELS_CUDA_WEIGHT_AT_H
+
+#include "kernels/cuda/weights.h"
+
+DEVICE uint32_t bytes_at(const unsigned char *at, int bytes)
+{
+    uint32_t value = 0;
+    for (int i = 0; i < bytes; i++)
+        value |= (uint32_t)at[i] << (8 * i);
+    return value;
+}
+
+DEVICE float half_at(const unsigned char *at) { return widen_f16((uint16_t)bytes_at(at, 2)); }
+
+DEVICE float q4_k_at(const unsigned char *unit, int o, int k)
+{
+    const unsigned char *block = unit + (size_t)(k / SUPERBLOCK_INPUTS) * Q4_K_BLOCK_BYTES;
+    int i = k % SUPERBLOCK_INPUTS, sub = i / 32, shift = sub % 4 * 8;
+    uint32_t a = bytes_at(block + Q4_K_SCALES + o * 4, 4) >> shift;
+    uint32_t b = bytes_at(block + Q4_K_SCALES + GROUP_BYTES + o * 4, 4) >> shift;
+    uint32_t c = bytes_at(block + Q4_K_SCALES + 2 * GROUP_BYTES + o * 4, 4) >> shift;
+    uint32_t scale = sub < 4 ? a & 63u : (c & 15u) | (a >> 6 & 3u) << 4;
+    uint32_t min = sub < 4 ? b & 63u : (c >> 4 & 15u) | (b >> 6 & 3u) << 4;
+    uint32_t q = bytes_at(block + Q4_K_GROUPS + i / GROUP_INPUTS * GROUP_BYTES + o * 4, 4) >> (i % GROUP_INPUTS * 4) & 15u;
+    return fmaf(half_at(block + o * 2) * (float)scale, (float)q, -(half_at(block + Q4_K_MINIMA + o * 2) * (float)min));
+}
+
+DEVICE float q6_k_at(const unsigned char *unit, int o, int k)
+{
+    const unsigned char *block = unit + (size_t)(k / SUPERBLOCK_INPUTS) * Q6_K_BLOCK_BYTES;
+    int group = k % SUPERBLOCK_INPUTS / Q6_K_GROUP_INPUTS, i = k % Q6_K_GROUP_INPUTS;
+    const unsigned char *at = block + Q6_K_GROUPS + group * Q6_K_GROUP_BYTES + o * 4;
+    uint32_t q = bytes_at(at + (i < 15 ? i / 5 : 0) * GROUP_BYTES, 4) >> (i % 5 * 6) & 63u;
+    if (i == 15)
+        q = bytes_at(at, 4) >> 30 | bytes_at(at + GROUP_BYTES, 4) >> 30 << 2 | bytes_at(at + 2 * GROUP_BYTES, 4) >> 30 << 4;
+    float factor = half_at(block + o * 2) * (float)(int8_t)block[Q6_K_SCALES + group * UNIT_OUTPUTS + o];
+    return fmaf(factor, (float)(64 + q), -96 * factor);
+}
+
+DEVICE float quantised_at(const unsigned char *block, int scales, int o, int byte)
+{
+    return half_at(block + scales + o * 2) * (float)byte;
+}
+
+/* Weight [o][k] of a unit, o < 32. */
+DEVICE float weight_at(enum weight_format format, const unsigned char *unit, int o, int k)
+{
+    int i = k % BLOCK_INPUTS;
+    switch (format) {
+    case FORMAT_F32: return ((const float *)unit)[(size_t)k * UNIT_OUTPUTS + o];
+    case FORMAT_F16: return half_at(unit + (size_t)k * (UNIT_STEP_BYTES / 2) + o * 2);
+    case FORMAT_BF16: return bf16_to_f32((uint16_t)bytes_at(unit + (size_t)(k / 2) * UNIT_STEP_BYTES + o * 4 + k % 2 * 2, 2));
+    case FORMAT_FP8: {
+        const unsigned char *block = unit + (size_t)(k / FP8_BLOCK_INPUTS) * FP8_BLOCK_BYTES;
+        uint8_t code = block[FP8_CODES + k % FP8_BLOCK_INPUTS / 2 * FP8_PAIR_BYTES + o * 2 + k % 2];
+        return e4m3_to_f32(code) * ((const float *)block)[o];
+    }
+    case FORMAT_Q8: {
+        const unsigned char *block = unit + (size_t)(k / BLOCK_INPUTS) * Q8_BLOCK_BYTES;
+        return quantised_at(block, 1024, o, (int)block[i / 4 * UNIT_STEP_BYTES + o * 4 + i % 4] - 128);
+    }
+    case FORMAT_Q4: {
+        const unsigned char *block = unit + (size_t)(k / BLOCK_INPUTS) * Q4_BLOCK_BYTES;
+        int both = block[i / 8 * UNIT_STEP_BYTES + o * 4 + i % 4];
+        return quantised_at(block, 512, o, (i % 8 < 4 ? both & 15 : both >> 4) - 8);
+    }
+    case FORMAT_MXFP4: {
+        const unsigned char *pair = unit + (size_t)(k / STEP_INPUTS_MMA) * MXFP4_PAIR_BYTES;
+        int j = k % STEP_INPUTS_MMA;
+        uint32_t codes = bytes_at(pair + MXFP4_GROUPS + j / GROUP_INPUTS * GROUP_BYTES + o * 4, 4);
+        uint32_t power = pair[j / BLOCK_INPUTS * UNIT_OUTPUTS + o];
+        return weights<FORMAT_MXFP4>::value(codes >> (j % GROUP_INPUTS * 4) & 15u,
+                                            float_from_bits(power ? power << 23 : 0x00400000u));
+    }
+    case FORMAT_Q4_K: return q4_k_at(unit, o, k);
+    default: return q6_k_at(unit, o, k);
+    }
+}
+
+#endif
