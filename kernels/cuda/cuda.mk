@@ -42,7 +42,7 @@ EMU_SOURCES  := $(filter-out tests/emu/test_%,$(wildcard tests/emu/*.cc))
 EMU_OBJECTS  := $(EMU_SOURCES:%.cc=$O/emu/%.o) $(patsubst %.cu,$O/emu/%.o,$(filter-out %/gemm.cu,$(CUDA_SOURCES)))
 # The files of tests/emu, and those of tests/kernel with kernels/cuda on the emulator in place of the host's instruction sets.
 # libtsan cannot follow fibers; the emulator looks for races itself, in a flavour without sanitisers.
-EMU_KERNELS  := linear expert_ffn slab attention rows route coded mix top
+EMU_KERNELS  := linear expert_ffn slab attention rows route coded mix top learn learn_loss
 EMU_FILES    := $(if $(filter thread,$(subst $(comma), ,$(SAN))),,$(patsubst tests/emu/test_%.cu,%,$(wildcard tests/emu/test_*.cu)))
 EMU_TESTS    := $(if $(EMU_FILES),$O/tests/emu/run)
 RACE_TESTS   := $(if $(SAN),,$(if $(EMU_FILES),$O/race/tests/emu/run))

@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/learn.h"
+#include "kernels/plain/math.h"
 
 enum { LEARN_THREADS = 256, LEARN_WARPS = LEARN_THREADS / WARP, LEARN_GRID_ROWS = 65535 };
 
@@ -47,18 +48,21 @@ template <typename T> DEVICE T learn_block_sum(T value, T *part)
     return value;
 }
 
-DEVICE float learn_block_max(float value, float *part)
+/* Of a block of LEARN_CHAINS warps with a column a lane: the chains of each column, added up by halves. The first warp gets it. */
+enum { LEARN_CHAINS = 32, LEARN_CHAIN_THREADS = LEARN_CHAINS * WARP };
+DEVICE float learn_join_chains(float *part, float sum)       /* part: shared, [LEARN_CHAIN_THREADS] */
 {
-    value = warp_max(value);
-    if (lane_id() == 0)
-        part[warp_id()] = value;
-    __syncthreads();
-    value = part[0];
-    for (int w = 1; w < LEARN_WARPS; w++)
-        value = fmaxf(value, part[w]);
-    __syncthreads();
-    return value;
+    part[threadIdx.x] = sum;
+    for (int half = LEARN_CHAINS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (warp_id() < half)
+            part[threadIdx.x] += part[(int)threadIdx.x + half * WARP];
+    }
+    return part[threadIdx.x];
 }
+
+/* Of a sum of exponentials: a NaN where that is one, or 0. */
+DEVICE float learn_log(float sum) { return sum > 0 ? plain_log(sum) : NAN; }
 
 void cuda_learn_product(struct queue *, const struct learn_product_args *);
 void cuda_learn_unpack(struct queue *, const struct learn_unpack_args *);

@@ -9,7 +9,6 @@
  * Nothing of [rows][rows] is ever in memory: keys and values of a head are read once for each 32 rows, mostly from the second-level
  * cache. Bound by fused multiply-adds and shared memory about alike (16 of them for 5 reads of 16 bytes). */
 #include "kernels/cuda/learn_attention.h"
-#include "kernels/plain/math.h"
 
 /* What a row has gathered so far: all lanes of its warp know it. */
 struct attend_state {
@@ -25,13 +24,13 @@ DEVICE float attend_raise(struct attend_state *s, float most)
     return left;
 }
 
-template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS) attend_kernel(struct attend_args a)
+template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS) attend_kernel(struct learn_attention_args a)
 {
     typedef attend_tile<EACH> shape;
     SHARED_DYN(float, q);
     SHARED(float, weights, ATTEND_ROWS * ATTEND_ROWS);
     float *k = q + shape::FLOATS, *v = k + shape::FLOATS, *weight = weights + warp_id() * ATTEND_OWN * ATTEND_ROWS;
-    const struct attend_place p = attend_place_of(a, (int)blockIdx.z, (int)blockIdx.y);
+    const struct attend_of p = attend_of_text(a, (int)blockIdx.z, (int)blockIdx.y);
     const int first = (int)blockIdx.x * ATTEND_ROWS, own = warp_id() * ATTEND_OWN, lane = lane_id();
     struct attend_state state[ATTEND_OWN];
     float sum[ATTEND_OWN][EACH] = {};
@@ -39,11 +38,11 @@ template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS) attend_ker
         return;
     UNROLL for (int i = 0; i < ATTEND_OWN; i++)
         state[i] = {-INFINITY, 0};
-    attend_load<EACH>(q, attend_q(a, p, first), a.stride, p.rows - first, a.dim);
+    attend_load<EACH>(q, attend_q(a, p, first), attend_width(a), p.rows - first, a.head_dim);
     for (int key = 0; key <= first; key += ATTEND_ROWS) {
         __syncthreads();
-        attend_load<EACH>(k, attend_k(a, p, 0, key), a.stride, p.rows - key, a.dim);
-        attend_load<EACH>(v, attend_v(a, p, 0, key), a.stride, p.rows - key, a.dim);
+        attend_load<EACH>(k, attend_k(a, p, 0, key), attend_width(a), p.rows - key, a.head_dim);
+        attend_load<EACH>(v, attend_v(a, p, 0, key), attend_width(a), p.rows - key, a.head_dim);
         __syncthreads();
         float score[ATTEND_OWN];
         attend_dots<EACH>(score, q + own * shape::PITCH, k);
@@ -66,18 +65,31 @@ template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS) attend_ker
             continue;
         for (int step = 1; step <= a.steps; step++) {
             const float *value = attend_v(a, p, step, row);
-            const float score = attend_dot(q + (own + i) * shape::PITCH, attend_k(a, p, step, row), a.dim) * a.scale;
+            const float score = attend_dot(q + (own + i) * shape::PITCH, attend_k(a, p, step, row), a.head_dim) * a.scale;
             const float left = attend_raise(&state[i], fmaxf(state[i].most, score)), share = plain_exp(score - state[i].most);
             state[i].sum += share;
             UNROLL for (int n = 0; n < EACH; n++)
-                if (lane + n * WARP < a.dim)
+                if (lane + n * WARP < a.head_dim)
                     sum[i][n] = fmaf(share, value[lane + n * WARP], sum[i][n] * left);
         }
-        float *out = attend_out(a, p, row);
+        float *out = attend_out(a, a.out, p, row);
         UNROLL for (int n = 0; n < EACH; n++)
-            if (lane + n * WARP < a.dim)
+            if (lane + n * WARP < a.head_dim)
                 out[lane + n * WARP] = sum[i][n] / state[i].sum;
         if (lane == 0)
-            *attend_logsum(a, p, row) = state[i].most + plain_log(state[i].sum);
+            *attend_number(a, a.log_sum, p, row) = state[i].most + learn_log(state[i].sum);
     }
+}
+
+size_t cuda_learn_attention_scratch(struct queue *queue, const struct learn_attention_args *a)
+{
+    (void)queue;
+    return (size_t)a->heads * (size_t)a->rows * sizeof(float);           /* D of learn_attention_back.cu */
+}
+
+void cuda_learn_attention(struct queue *queue, const struct learn_attention_args *a)
+{
+    const dim3 grid(blocks_for(a->longest, ATTEND_ROWS), (unsigned)a->heads, (unsigned)a->texts);
+    if (a->rows)
+        ATTEND_LAUNCH(attend_kernel, 3, grid, cuda_stream(queue), *a);
 }

@@ -14,6 +14,54 @@ template <int EACH> struct attend_tile {
     enum { WIDTH = WARP * EACH, PITCH = WIDTH + 4, FLOATS = ATTEND_ROWS * PITCH };
 };
 
+/* One head of one text. */
+struct attend_of {
+    int64_t begin;           /* the text's first row */
+    int rows, head;          /* of the text; of q */
+};
+
+DEVICE struct attend_of attend_of_text(const struct learn_attention_args &a, int text, int head)
+{
+    const int32_t *offset = device_pointer<int32_t>(a.offset) + text;
+    return {offset[0], offset[1] - offset[0], head};
+}
+
+/* From a row of qkv to the next, and from one of out. */
+DEVICE int attend_width(const struct learn_attention_args &a) { return (a.heads + 2 * a.kv_heads) * a.head_dim; }
+DEVICE int attend_out_width(const struct learn_attention_args &a) { return a.heads * a.head_dim; }
+
+/* Where q (0), k (1) or v (2) of a row of the text begins in memory like qkv. */
+DEVICE float *attend_at(const struct learn_attention_args &a, struct buffer qkv, const struct attend_of &p, int row, int which)
+{
+    const int kv = p.head / (a.heads / a.kv_heads);
+    const int head = which == 0 ? p.head : a.heads + (which == 2 ? a.kv_heads : 0) + kv;
+    return device_pointer<float>(qkv) + (p.begin + row) * attend_width(a) + (int64_t)head * a.head_dim;
+}
+DEVICE const float *attend_q(const struct learn_attention_args &a, const struct attend_of &p, int row)
+{
+    return attend_at(a, a.qkv[a.steps], p, row, 0);
+}
+DEVICE const float *attend_k(const struct learn_attention_args &a, const struct attend_of &p, int step, int row)
+{
+    return attend_at(a, a.qkv[step], p, row, 1);
+}
+DEVICE const float *attend_v(const struct learn_attention_args &a, const struct attend_of &p, int step, int row)
+{
+    return attend_at(a, a.qkv[step], p, row, 2);
+}
+
+/* The same in memory like out. */
+DEVICE float *attend_out(const struct learn_attention_args &a, struct buffer out, const struct attend_of &p, int row)
+{
+    return device_pointer<float>(out) + (p.begin + row) * attend_out_width(a) + (int64_t)p.head * a.head_dim;
+}
+
+/* And in memory of [heads][rows]. */
+DEVICE float *attend_number(const struct learn_attention_args &a, struct buffer numbers, const struct attend_of &p, int row)
+{
+    return device_pointer<float>(numbers) + (int64_t)p.head * a.rows + p.begin + row;
+}
+
 /* Rows of one head: row 0 at `from`. Zeros from row `count` on. All threads of a block. */
 template <int EACH> DEVICE void attend_load(float *tile, const float *from, int stride, int count, int dim)
 {
@@ -65,5 +113,15 @@ DEVICE float attend_dot(const float *shared, const float *y, int dim)
         sum = fmaf(shared[d], y[d], sum);
     return warp_sum(sum);
 }
+
+/* One launch of kernel<EACH> for heads that this takes; else of the next. */
+#define ATTEND_LAUNCH(kernel, tiles, grid, stream, args)                                                                          \
+    ((args).head_dim <= WARP                                                                                                      \
+         ? LAUNCH((kernel<1>), grid, dim3(ATTEND_THREADS), sizeof(float) * tiles * attend_tile<1>::FLOATS, stream, args)          \
+     : (args).head_dim <= 2 * WARP                                                                                                \
+         ? LAUNCH((kernel<2>), grid, dim3(ATTEND_THREADS), sizeof(float) * tiles * attend_tile<2>::FLOATS, stream, args)          \
+     : (args).head_dim <= 4 * WARP                                                                                                \
+         ? LAUNCH((kernel<4>), grid, dim3(ATTEND_THREADS), sizeof(float) * tiles * attend_tile<4>::FLOATS, stream, args)          \
+         : LAUNCH((kernel<8>), grid, dim3(ATTEND_THREADS), sizeof(float) * tiles * attend_tile<8>::FLOATS, stream, args))
 
 #endif

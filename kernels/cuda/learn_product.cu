@@ -8,6 +8,7 @@
  * An output is one chain of fused multiply-adds over the depth, ascending, from 0; what was there is added at the end. So its
  * bits depend on its row and its column alone. */
 #include "kernels/cuda/learn.h"
+#include "kernels/cuda/slab.h"
 
 enum { PART = 64, PART_DEPTH = 16, PART_EACH = 4, PART_THREADS = 256, PART_PITCH = PART + 4,
        PART_LOADS = PART * PART_DEPTH / PART_THREADS };
@@ -86,4 +87,18 @@ static void product_here(dev_stream stream, const struct gemm_floats *g)
         LAUNCH((product_kernel<true, true>), grid, block, 0, stream, *g);
     else
         LAUNCH((product_kernel<true, false>), grid, block, 0, stream, *g);
+}
+
+void cuda_learn_product(struct queue *queue, const struct learn_product_args *p)
+{
+    const struct cuda_context *context = (const struct cuda_context *)queue->state;
+    const struct gemm_floats g = {device_pointer<float>(p->a), device_pointer<float>(p->b), device_pointer<float>(p->c),
+                                  p->a_stride, p->b_stride, p->c_stride, p->rows, p->columns, p->depth,
+                                  p->kind == LEARN_OUTER, p->kind == LEARN_ROWS, p->add};
+    if (!p->rows || !p->columns)
+        return;
+    if (context->slab && p->depth)
+        gemm_run_floats(context->slab->gemm, &g);
+    else
+        product_here(cuda_stream(queue), &g);
 }

@@ -9,8 +9,6 @@
  *     thread: little, as long as there are some thousand rows. */
 #include "kernels/cuda/learn.h"
 
-enum { SUM_CHAINS = 32 };
-
 void cuda_learn_clear(struct queue *queue, const struct learn_clear_args *c)
 {
     const dev_stream stream = cuda_stream(queue);
@@ -58,12 +56,12 @@ void cuda_learn_add_row(struct queue *queue, const struct learn_row_args *a)
     copy<true>(queue, {a->in, a->out, a->rows, a->width, 0, a->width});
 }
 
-__global__ void __launch_bounds__(SUM_CHAINS *WARP) learn_sum_rows_kernel(struct learn_row_args a)
+__global__ void __launch_bounds__(LEARN_CHAIN_THREADS) learn_sum_rows_kernel(struct learn_row_args a)
 {
-    SHARED(float, sums, SUM_CHAINS * WARP);
+    SHARED(float, sums, LEARN_CHAIN_THREADS);
     const int i = (int)blockIdx.x * WARP + lane_id();
     float sum = 0;
-    for (int r = warp_id(); i < a.width && r < a.rows; r += SUM_CHAINS)
+    for (int r = warp_id(); i < a.width && r < a.rows; r += LEARN_CHAINS)
         sum += device_pointer<float>(a.in)[(int64_t)r * a.width + i];
     sum = learn_join_chains(sums, sum);
     if (warp_id() == 0 && i < a.width)
@@ -73,7 +71,7 @@ __global__ void __launch_bounds__(SUM_CHAINS *WARP) learn_sum_rows_kernel(struct
 void cuda_learn_sum_rows(struct queue *queue, const struct learn_row_args *a)
 {
     if (a->rows && a->width)
-        LAUNCH(learn_sum_rows_kernel, dim3(blocks_for(a->width, WARP)), dim3(SUM_CHAINS * WARP), 0, cuda_stream(queue), *a);
+        LAUNCH(learn_sum_rows_kernel, dim3(blocks_for(a->width, WARP)), dim3(LEARN_CHAIN_THREADS), 0, cuda_stream(queue), *a);
 }
 
 __global__ void __launch_bounds__(LEARN_THREADS) learn_select_kernel(struct learn_select_args s)

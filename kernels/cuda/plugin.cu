@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/learn.h"
 #include "kernels/cuda/slab.h"
 
 static const size_t SCRATCH = (size_t)256 << 10, SCRATCH_PART = 512;     /* bytes a processor, or a part of the memory */
@@ -246,7 +247,7 @@ extern "C" const struct cuda_plugin *moe_cuda_plugin(void)
         plugin_download, plugin_wait, plugin_copy_bandwidth, dev_error_text, dev_error_name, plugin_blame, plugin_alloc_shared,
         plugin_free_shared, cuda_loop_open, cuda_loop_busy, cuda_loop_go, cuda_loop_close, cuda_time,
         plugin_copy_upload, plugin_event_open, plugin_event_close, plugin_event_record, plugin_event_hold, plugin_event_wait,
-        plugin_event_busy, plugin_memory_left,
+        plugin_event_busy, plugin_memory_left, &cuda_learn_ops,
     };
     return &plugin;
 }

@@ -10,7 +10,7 @@ void *emu_queue(int way)
 {
     static const size_t SCRATCH[] = {1 << 14, 1 << 22, 1 << 15}, SLAB_ROOM[] = {1 << 15, 1 << 19, 1 << 19};
     enum { WAYS = sizeof SCRATCH / sizeof *SCRATCH };
-    static struct cuda_context contexts[WAYS];
+    static struct cuda_context contexts[2 * WAYS];
     static uint64_t seed;
     for (int i = 0; i < WAYS && !contexts[i].slab; i++) {
         void *scratch = nullptr, *tickets = nullptr;
@@ -20,9 +20,11 @@ void *emu_queue(int way)
             abort();
         contexts[i].tickets = i ? (unsigned *)tickets : nullptr;
         contexts[i].scratch = buffer{(uint64_t)(uintptr_t)scratch, SCRATCH[i]};
+        contexts[i + WAYS] = contexts[i];
         contexts[i].slab = slab_open(nullptr, SLAB_ROOM[i], why, sizeof why);
     }
-    emu_options.schedule = way == 1 ? EMU_FORWARD : way == 2 ? EMU_REVERSE : EMU_RANDOM;
+    const int order = (way - 1) % WAYS + 1;
+    emu_options.schedule = order == 1 ? EMU_FORWARD : order == 2 ? EMU_REVERSE : EMU_RANDOM;
     emu_options.seed = ++seed;
     emu_options.tensor_core = emu_races_seen() ? 80 : 90;
     dev_wait(nullptr);

@@ -2,10 +2,11 @@
  * is one of three ways to run them, which must give the same bits: 1, forward, all inputs of a product in one block, and
  * attention through the least scratch; 2, reverse, parts of inputs and all chunks of attention in blocks of their own; 3,
  * a random order, another for each queue, the chunks of a few rows at a time, and the inputs of small products in several
- * blocks. Included by tests/kernel/support.h. */
+ * blocks. 4, 5 and 6 are the same without a library for products. Included by tests/kernel/support.h. */
 #ifndef MOE_TESTS_EMU_KERNELS_H
 #define MOE_TESTS_EMU_KERNELS_H
 
+#include "kernels/learn.h"
 #include "kernels/ops.h"
 
 #ifdef __cplusplus
@@ -13,6 +14,7 @@ extern "C" {
 #endif
 
 extern const struct device_ops cuda_ops;
+extern const struct learn_ops cuda_learn_ops;
 
 /* A queue's state; it stays valid. Its tensor core is a Hopper's; an Ampere's where races are looked for. */
 void *emu_queue(int way);

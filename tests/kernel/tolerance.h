@@ -57,4 +57,18 @@ static const struct tolerance TOLERANCE_BLEND = {2e-6f, 1e-6f};
 /* exp of differences below 16 whose rounding is exact or 1e-6 of them, a sum of few, a division. */
 static const struct tolerance TOLERANCE_BLEND_WEIGHTS = {1e-9f, 4e-6f};
 
+/* Training (kernels/learn.h): a few operations on numbers below 4, each rounded once, and a sum over a width of some hundred whose
+ * terms are below 1. The same where some hundred rows are added up, to at most 30. */
+static const struct tolerance TOLERANCE_LEARN = {2e-6f, 2e-6f};
+static const struct tolerance TOLERANCE_LEARN_ROWS = {6e-6f, 2e-6f};
+
+/* Scores of up to some ten units, rounded in f32, go through exp; their shares are multiplied and added up over some hundred rows. */
+static const struct tolerance TOLERANCE_LEARN_ATTENTION = {1e-5f, 2e-6f};
+
+/* Shares of a softmax whose exponents, up to 16, are rounded once: 1e-6 of a share, and as much of the share it is compared with. */
+static const struct tolerance TOLERANCE_LEARN_SHARE = {4e-7f, 4e-6f};
+
+/* The logarithm of such a sum, less a sum of products of the order of 8. */
+static const struct tolerance TOLERANCE_LEARN_LOSS = {4e-6f, 1e-6f};
+
 #endif
