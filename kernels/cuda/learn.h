@@ -1,9 +1,9 @@
 /* The operations of training (kernels/learn.h) on a CUDA device: what their files share.
  *
- * BITS. Each number is computed by one thread, or by one block that adds up in an order which the shape alone fixes; nothing is
- * added by atomics, and no sum is cut by how many processors there are. Products are cuBLAS's where there is one (gemm.h: one
- * stream, a workspace of its own, no atomics), else learn_product.cu's: the same call has the same bits on one kind of GPU with
- * one version of the library. Arithmetic is f32; sums over losses and over gradients are f64.
+ * BITS. Each number is computed by one thread, or by one block that adds up in an order which the shape alone fixes; nothing
+ * is added by atomics, and no sum is cut by how many processors there are. Products are cuBLAS's where there is one (gemm.h:
+ * one stream, a workspace of its own, no atomics), else learn_product.cu's: the same call has the same bits on one kind of
+ * GPU with one version of the library. Arithmetic is f32; sums over losses and over gradients are f64.
  *
  * Functions are those of kernels/plain/math.h, as on the host. */
 #ifndef MOE_KERNELS_CUDA_LEARN_H
@@ -48,7 +48,8 @@ template <typename T> DEVICE T learn_block_sum(T value, T *part)
     return value;
 }
 
-/* Of a block of LEARN_CHAINS warps with a column a lane: the chains of each column, added up by halves. The first warp gets it. */
+/* Of a block of LEARN_CHAINS warps with a column a lane: the chains of each column, added up by halves. The first warp gets
+ * it. */
 enum { LEARN_CHAINS = 32, LEARN_CHAIN_THREADS = LEARN_CHAINS * WARP };
 DEVICE float learn_join_chains(float *part, float sum)       /* part: shared, [LEARN_CHAIN_THREADS] */
 {

@@ -1,13 +1,13 @@
-/* kernels/learn.h: attention, forward. A block of 8 warps has 32 rows of one text and one head, a warp four of them; it goes over
- * the keys of their text in tiles of 32, from the first to its own last row. Of a tile each lane has one key's scores with the
- * warp's four rows; the warp then has the lanes for the width, and adds up values.
+/* kernels/learn.h: attention, forward. A block of 8 warps has 32 rows of one text and one head, a warp four of them; it goes
+ * over the keys of their text in tiles of 32, from the first to its own last row. Of a tile each lane has one key's scores
+ * with the warp's four rows; the warp then has the lanes for the width, and adds up values.
  *
- * Sums: of a score over the width in its order; the maximum and the sum of exponentials are carried from tile to tile, as what was
- * added up so far is (weighed down where a larger score comes); within a tile by halves of the warp, values key by key. After all
- * tiles come the row's own keys of steps 1, 2, ..., one at a time. So a row's bits depend on its text alone.
+ * Sums: of a score over the width in its order; the maximum and the sum of exponentials are carried from tile to tile, as
+ * what was added up so far is (weighed down where a larger score comes); within a tile by halves of the warp, values key by
+ * key. After all tiles come the row's own keys of steps 1, 2, ..., one at a time. So a row's bits depend on its text alone.
  *
- * Nothing of [rows][rows] is ever in memory: keys and values of a head are read once for each 32 rows, mostly from the second-level
- * cache. Bound by fused multiply-adds and shared memory about alike (16 of them for 5 reads of 16 bytes). */
+ * Nothing of [rows][rows] is ever in memory: keys and values of a head are read once for each 32 rows, mostly from the
+ * second-level cache. Bound by fused multiply-adds and shared memory about alike (16 of them for 5 reads of 16 bytes). */
 #include "kernels/cuda/learn_attention.h"
 
 /* What a row has gathered so far: all lanes of its warp know it. */

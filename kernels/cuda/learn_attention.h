@@ -1,14 +1,16 @@
-/* What attention forward and backward of kernels/learn.h share: a tile of 32 rows of q, k, v or of a gradient in shared memory,
- * and the two products that a warp makes with such tiles.
+/* What attention forward and backward of kernels/learn.h share: a tile of 32 rows of q, k, v or of a gradient in shared
+ * memory, and the two products that a warp makes with such tiles.
  *
- * Rows lie WIDTH + 4 floats apart, WIDTH = 32 EACH the least such number that holds a head, filled up with zeros: so that lanes
- * that read one row each, 16 bytes at a time, read from all banks. A warp owns four rows of the result: 8 warps, 32 rows. */
+ * Rows lie WIDTH + 4 floats apart, WIDTH = 32 EACH the least such number that holds a head, filled up with zeros: so that
+ * lanes that read one row each, 16 bytes at a time, read from all banks. A warp owns four rows of the result: 8 warps, 32
+ * rows. */
 #ifndef MOE_KERNELS_CUDA_LEARN_ATTENTION_H
 #define MOE_KERNELS_CUDA_LEARN_ATTENTION_H
 
 #include "kernels/cuda/learn.h"
 
-enum { ATTEND_ROWS = 32, ATTEND_WARPS = 8, ATTEND_THREADS = ATTEND_WARPS * WARP, ATTEND_OWN = ATTEND_ROWS / ATTEND_WARPS };
+enum { ATTEND_ROWS = 32, ATTEND_WARPS = 8, ATTEND_THREADS = ATTEND_WARPS * WARP, ATTEND_OWN = ATTEND_ROWS / ATTEND_WARPS,
+       ATTEND_INVALID = 1 };             /* cudaErrorInvalidValue */
 
 template <int EACH> struct attend_tile {
     enum { WIDTH = WARP * EACH, PITCH = WIDTH + 4, FLOATS = ATTEND_ROWS * PITCH };
@@ -114,14 +116,16 @@ DEVICE float attend_dot(const float *shared, const float *y, int dim)
     return warp_sum(sum);
 }
 
-/* One launch of kernel<EACH> for heads that this takes; else of the next. */
-#define ATTEND_LAUNCH(kernel, tiles, grid, stream, args)                                                                          \
-    ((args).head_dim <= WARP                                                                                                      \
-         ? LAUNCH((kernel<1>), grid, dim3(ATTEND_THREADS), sizeof(float) * tiles * attend_tile<1>::FLOATS, stream, args)          \
-     : (args).head_dim <= 2 * WARP                                                                                                \
-         ? LAUNCH((kernel<2>), grid, dim3(ATTEND_THREADS), sizeof(float) * tiles * attend_tile<2>::FLOATS, stream, args)          \
-     : (args).head_dim <= 4 * WARP                                                                                                \
-         ? LAUNCH((kernel<4>), grid, dim3(ATTEND_THREADS), sizeof(float) * tiles * attend_tile<4>::FLOATS, stream, args)          \
-         : LAUNCH((kernel<8>), grid, dim3(ATTEND_THREADS), sizeof(float) * tiles * attend_tile<8>::FLOATS, stream, args))
+/* One launch of the kernel for heads of such a width, with so many tiles of shared memory. Wider ones do not fit: the queue
+ * tells. */
+#define ATTEND_TRY(kernel, each, tiles, grid, stream, args) \
+    LAUNCH((kernel<each>), grid, dim3(ATTEND_THREADS), sizeof(float) * tiles * attend_tile<each>::FLOATS, stream, args)
+#define ATTEND_LAUNCH(kernel, tiles, grid, stream, args)                                                    \
+    ((args).head_dim <= WARP       ? ATTEND_TRY(kernel, 1, tiles, grid, stream, args)                       \
+     : (args).head_dim <= 2 * WARP ? ATTEND_TRY(kernel, 2, tiles, grid, stream, args)                       \
+     : (args).head_dim <= 4 * WARP ? ATTEND_TRY(kernel, 4, tiles, grid, stream, args)                       \
+     : (args).head_dim <= 8 * WARP ? ATTEND_TRY(kernel, 8, tiles, grid, stream, args)                       \
+                                   : dev_launched(stream, ATTEND_INVALID, "attention of heads wider than 256", \
+                                                  __FILE__, __LINE__))
 
 #endif

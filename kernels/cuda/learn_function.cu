@@ -1,5 +1,5 @@
-/* kernels/learn.h: function, gated, and their gradients. A thread an element, or a column of some rows: each number is read and
- * written once, which is what they are bound by. */
+/* kernels/learn.h: function, gated, and their gradients. A thread an element, or a column of some rows: each number is read
+ * and written once, which is what they are bound by. */
 #include "kernels/cuda/learn.h"
 
 DEVICE float silu_slope(float x)
@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(LEARN_THREADS) learn_gated_back_kernel(struct 
     const int i = learn_column();
     for (int r = (int)blockIdx.y; i < g.width && r < g.rows; r += (int)gridDim.y) {
         const int64_t at = (int64_t)r * 2 * g.width + i;
-        const float *gate = device_pointer<float>(g.x) + at, slope = device_pointer<float>(g.gradient)[(int64_t)r * g.width + i];
+        const float *gate = device_pointer<float>(g.x) + at;
+        const float slope = device_pointer<float>(g.gradient)[(int64_t)r * g.width + i];
         float *to = device_pointer<float>(g.gradient_to) + at;
         to[0] += slope * gate[g.width] * silu_slope(gate[0]);
         to[g.width] += slope * plain_silu(gate[0]);

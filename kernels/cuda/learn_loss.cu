@@ -1,11 +1,12 @@
-/* kernels/learn.h: smooth, target, judge, total. Bound by memory; of [rows][vocabulary] they read each number twice and write it once.
+/* kernels/learn.h: smooth, target, judge, total. Bound by memory; of [rows][vocabulary] they read each number twice and
+ * write it once.
  *
  * smooth: a block of 256 threads a row, read once.
- * target, judge: a block of 1024 threads a row, in two goes. In the first each thread carries the largest of its every 1024th number
- *     and the sum of exponentials below it, four numbers at a time, so that five exponentials do for four; in the second it makes
- *     what is wanted. A row of logits is still in the second-level cache then, if the rows at work are: 250 rows of 50,304 are 50 MB.
- *     The threads' sums are added up by halves within a warp, then warps in their order, all of them weighed by the largest
- *     number's exponential.
+ * target, judge: a block of 1024 threads a row, in two goes. In the first each thread carries the largest of its every
+ *     1024th number and the sum of exponentials below it, four numbers at a time, so that five exponentials do for four; in
+ *     the second it makes what is wanted. A row of logits is still in the second-level cache then, if the rows at work are:
+ *     250 rows of 50,304 are 50 MB. The threads' sums are added up by halves within a warp, then warps in their order, all
+ *     of them weighed by the largest number's exponential.
  * total: one block of 256 threads: 256 chains of f64, added up as learn.h (of this folder) says, then to what is there. */
 #include "kernels/cuda/learn.h"
 #include "kernels/cuda/rank.h"
@@ -99,7 +100,8 @@ __global__ void __launch_bounds__(LOGIT_THREADS) learn_target_kernel(struct lear
         row[i] = plain_exp(row[i] - shift) / all.sum;
 }
 
-/* With words. The first of the largest logits is found by keys that are all different (rank.h), so no order of maxima shows. */
+/* With words. The first of the largest logits is found by keys that are all different (rank.h), so no order of maxima shows.
+ * */
 __global__ void __launch_bounds__(LOGIT_THREADS) learn_target_words_kernel(struct learn_target_args t)
 {
     SHARED(struct logit_sum, part, LOGIT_WARPS);

@@ -1,9 +1,9 @@
 /* kernels/learn.h: norm, norm_back, norm_weight_back. All bound by memory.
  *
- * norm and norm_back: a block of 256 threads a row, read twice, the second time from the first-level cache. A row's sum is that of
- *     256 chains, added up as learn.h (of this folder) says.
- * norm_weight_back: a block of 1024 threads has 32 columns, a warp each 32nd row of them; a column's 32 chains are added up by
- *     halves, then to what is there. Rows are read once. */
+ * norm and norm_back: a block of 256 threads a row, read twice, the second time from the first-level cache. A row's sum is
+ *     that of 256 chains, added up as learn.h (of this folder) says.
+ * norm_weight_back: a block of 1024 threads has 32 columns, a warp each 32nd row of them; a column's 32 chains are added up
+ *     by halves, then to what is there. Rows are read once. */
 #include "kernels/cuda/learn.h"
 
 __global__ void __launch_bounds__(LEARN_THREADS) learn_norm_kernel(struct learn_norm_args n)
@@ -65,5 +65,6 @@ __global__ void __launch_bounds__(LEARN_CHAIN_THREADS) learn_norm_weight_kernel(
 void cuda_learn_norm_weight_back(struct queue *queue, const struct learn_norm_args *n)
 {
     if (n->rows && n->width)
-        LAUNCH(learn_norm_weight_kernel, dim3(blocks_for(n->width, WARP)), dim3(LEARN_CHAIN_THREADS), 0, cuda_stream(queue), *n);
+        LAUNCH(learn_norm_weight_kernel, dim3(blocks_for(n->width, WARP)), dim3(LEARN_CHAIN_THREADS), 0,
+               cuda_stream(queue), *n);
 }

@@ -1,9 +1,10 @@
 /* kernels/learn.h: product. By cuBLAS (gemm.h) where there is one, else by this kernel.
  *
- * A block of 256 threads has 64 x 64 of the result, a thread 4 x 4 of them in registers. Both factors come in steps of 16 of the
- * depth: each thread has 4 numbers of each on their way into registers while the step before is computed from shared memory,
- * where both lie with the depth outside, so that a thread's 4 neighbours are one 16-byte read. 16 fused multiply-adds for 2 reads:
- * bound by arithmetic, at about half of what a processor can do; it stands in for a library, and does not replace one.
+ * A block of 256 threads has 64 x 64 of the result, a thread 4 x 4 of them in registers. Both factors come in steps of 16 of
+ * the depth: each thread has 4 numbers of each on their way into registers while the step before is computed from shared
+ * memory, where both lie with the depth outside, so that a thread's 4 neighbours are one 16-byte read. 16 fused
+ * multiply-adds for 2 reads: bound by arithmetic, at about half of what a processor can do; it stands in for a library, and
+ * does not replace one.
  *
  * An output is one chain of fused multiply-adds over the depth, ascending, from 0; what was there is added at the end. So its
  * bits depend on its row and its column alone. */
@@ -13,8 +14,8 @@
 enum { PART = 64, PART_DEPTH = 16, PART_EACH = 4, PART_THREADS = 256, PART_PITCH = PART + 4,
        PART_LOADS = PART * PART_DEPTH / PART_THREADS };
 
-/* Of a factor's step: which of the 64, and which of the depth, a thread's load number n is. Neighbours in a warp are neighbours in
- * memory: along the depth, or across it. */
+/* Of a factor's step: which of the 64, and which of the depth, a thread's load number n is. Neighbours in a warp are
+ * neighbours in memory: along the depth, or across it. */
 template <bool ALONG> DEVICE int part_index(int n)
 {
     return ALONG ? (int)threadIdx.x / PART_DEPTH + PART / PART_LOADS * n : (int)threadIdx.x % PART;

@@ -1,7 +1,7 @@
 /* kernels/learn.h: measure and adam. Both bound by memory.
  *
- * measure: a block of 256 threads has LEARN_BLOCK elements, which the contract fixes; its sum is that of 256 chains in f64, added up
- *     as learn.h (of this folder) says.
+ * measure: a block of 256 threads has LEARN_BLOCK elements, which the contract fixes; its sum is that of 256 chains in f64,
+ *     added up as learn.h (of this folder) says.
  * adam: a thread a weight; four numbers read, three written. */
 #include "kernels/cuda/learn.h"
 

@@ -237,3 +237,96 @@ const struct device_ops *mirror_ops(void)
     opened();
     return &ops;
 }
+
+/* ---- training: where buffers are in an operation's arguments, of lists all entries ---- */
+
+struct listed {
+    size_t offset;
+    size_t count;
+};
+#define L(op, name) \
+    {offsetof(struct learn_##op##_args, name), sizeof((struct learn_##op##_args *)0)->name / sizeof(struct buffer)}
+
+static void lists_to_device(void *args, const struct listed *list)
+{
+    opened();
+    for (; list->count; list++)
+        for (size_t i = 0; i < list->count; i++)
+            to_device((struct buffer *)(void *)((char *)args + list->offset) + i);
+}
+
+#define MIRROR_LEARN(op, kind, ...)                                                          \
+    static void mirror_learn_##op(struct queue *queue, const struct learn_##kind##_args *given) \
+    {                                                                                        \
+        static const struct listed list[] = {__VA_ARGS__, {0, 0}};                           \
+        struct learn_##kind##_args args = *given;                                            \
+        (void)queue;                                                                         \
+        lists_to_device(&args, list);                                                        \
+        device_learn(device)->op(device_queue(device), &args);                               \
+        from_device((struct buffer){0, 0});                                                  \
+    }
+#define ROWS L(row, in), L(row, out)
+#define COPIES L(copy, in), L(copy, out)
+#define SELECTS L(select, in), L(select, row), L(select, out)
+#define NORMS L(norm, x), L(norm, weight), L(norm, inverse), L(norm, out), L(norm, gradient), L(norm, gradient_to)
+#define FUNCTIONS L(function, x), L(function, out), L(function, gradient), L(function, gradient_to)
+#define GATES L(gated, x), L(gated, out), L(gated, gradient), L(gated, gradient_to)
+#define MIXES L(mix, u), L(mix, router), L(mix, choice), L(mix, place), L(mix, out), L(mix, gradient), L(mix, u_to), \
+              L(mix, router_to), L(mix, made), L(mix, made_to)
+#define TURNS L(rotate, x), L(rotate, position), L(rotate, rotation), L(rotate, out), L(rotate, gradient), \
+              L(rotate, gradient_to)
+#define ATTENTIONS L(attention, qkv), L(attention, offset), L(attention, out), L(attention, log_sum), L(attention, scratch), \
+                   L(attention, gradient), L(attention, gradient_to)
+MIRROR_LEARN(product, product, L(product, a), L(product, b), L(product, c))
+MIRROR_LEARN(unpack, unpack, L(unpack, matrix), L(unpack, out))
+MIRROR_LEARN(clear, clear, L(clear, out))
+MIRROR_LEARN(add, add, L(add, a), L(add, b), L(add, out))
+MIRROR_LEARN(copy, copy, COPIES)
+MIRROR_LEARN(accumulate, copy, COPIES)
+MIRROR_LEARN(add_row, row, ROWS)
+MIRROR_LEARN(sum_rows, row, ROWS)
+MIRROR_LEARN(select, select, SELECTS)
+MIRROR_LEARN(scatter, select, SELECTS)
+MIRROR_LEARN(norm, norm, NORMS)
+MIRROR_LEARN(norm_back, norm, NORMS)
+MIRROR_LEARN(norm_weight_back, norm, NORMS)
+MIRROR_LEARN(function, function, FUNCTIONS)
+MIRROR_LEARN(function_back, function, FUNCTIONS)
+MIRROR_LEARN(gated, gated, GATES)
+MIRROR_LEARN(gated_back, gated, GATES)
+MIRROR_LEARN(mix, mix, MIXES)
+MIRROR_LEARN(mix_back, mix, MIXES)
+MIRROR_LEARN(rotate, rotate, TURNS)
+MIRROR_LEARN(rotate_back, rotate, TURNS)
+MIRROR_LEARN(attention, attention, ATTENTIONS)
+MIRROR_LEARN(attention_back, attention, ATTENTIONS)
+MIRROR_LEARN(smooth, smooth, L(smooth, x), L(smooth, target), L(smooth, target_row), L(smooth, weight), L(smooth, loss),
+             L(smooth, gradient_to))
+MIRROR_LEARN(target, target, L(target, logits), L(target, word), L(target, p), L(target, counts))
+MIRROR_LEARN(judge, judge, L(judge, logits), L(judge, bias), L(judge, p), L(judge, from), L(judge, label), L(judge, weight),
+             L(judge, loss))
+MIRROR_LEARN(total, total, L(total, loss), L(total, sum))
+MIRROR_LEARN(measure, measure, L(measure, gradient), L(measure, squares), L(measure, outside))
+MIRROR_LEARN(adam, adam, L(adam, weight), L(adam, first), L(adam, second), L(adam, gradient))
+
+static size_t mirror_learn_attention_scratch(struct queue *queue, const struct learn_attention_args *args)
+{
+    (void)queue;
+    opened();
+    return device_learn(device)->attention_scratch(device_queue(device), args);
+}
+
+const struct learn_ops *mirror_learn_ops(void)
+{
+    static const struct learn_ops ops = {
+        mirror_learn_product, mirror_learn_unpack, mirror_learn_clear, mirror_learn_add, mirror_learn_copy,
+        mirror_learn_accumulate, mirror_learn_add_row, mirror_learn_sum_rows, mirror_learn_select, mirror_learn_scatter,
+        mirror_learn_norm, mirror_learn_norm_back, mirror_learn_norm_weight_back, mirror_learn_function,
+        mirror_learn_function_back, mirror_learn_gated, mirror_learn_gated_back, mirror_learn_mix, mirror_learn_mix_back,
+        mirror_learn_rotate, mirror_learn_rotate_back, mirror_learn_attention_scratch, mirror_learn_attention,
+        mirror_learn_attention_back, mirror_learn_smooth, mirror_learn_target, mirror_learn_judge, mirror_learn_total,
+        mirror_learn_measure, mirror_learn_adam,
+    };
+    opened();
+    return &ops;
+}

@@ -11,6 +11,7 @@
 
 #include <stddef.h>
 
+#include "kernels/learn.h"
 #include "kernels/ops.h"
 
 /* A piece comes to be, and is gone. Operations may be given any part of it. */
@@ -19,6 +20,7 @@ void mirror_remove(void *piece);
 
 /* Opens the device. Where it cannot be opened the process says why, in one line, and ends with 125. */
 const struct device_ops *mirror_ops(void);
+const struct learn_ops *mirror_learn_ops(void);
 const char *mirror_name(void);
 
 #endif

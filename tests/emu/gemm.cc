@@ -46,6 +46,11 @@ void gemm_run(struct gemm *gemm, const struct gemm_args *a)
         product(a, ((const uint16_t *const *)a->in)[i], ((const uint16_t *const *)a->weight)[i], ((float *const *)a->out)[i]);
 }
 
+static float factor(const float *from, int stride, bool turned, int i, int k)
+{
+    return turned ? from[(size_t)k * (size_t)stride + (size_t)i] : from[(size_t)i * (size_t)stride + (size_t)k];
+}
+
 void gemm_run_floats(struct gemm *gemm, const struct gemm_floats *g)
 {
     dev_wait(gemm->stream);
@@ -53,10 +58,8 @@ void gemm_run_floats(struct gemm *gemm, const struct gemm_floats *g)
         for (int o = 0; o < g->columns; o++) {
             float *to = g->c + (size_t)r * (size_t)g->c_stride + o, sum = g->add ? *to : 0;
             for (int i = 0; i < g->depth; i++) {
-                const size_t k = (size_t)((i + g->rows) % g->depth);
-                const float x = g->a_turned ? g->a[k * (size_t)g->a_stride + (size_t)r] : g->a[(size_t)r * (size_t)g->a_stride + k];
-                const float w = g->b_turned ? g->b[(size_t)o * (size_t)g->b_stride + k] : g->b[k * (size_t)g->b_stride + (size_t)o];
-                sum = fmaf(x, w, sum);
+                const int k = (i + g->rows) % g->depth;
+                sum = fmaf(factor(g->a, g->a_stride, g->a_turned, r, k), factor(g->b, g->b_stride, !g->b_turned, o, k), sum);
             }
             *to = sum;
         }

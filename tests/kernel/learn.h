@@ -1,5 +1,5 @@
-/* What tests of training's operations (kernels/learn.h) share: an operation on the device that is tested, in each of the ways that
- * there are to run it, against the reference; and the bits, which are the same in all of them. */
+/* What tests of training's operations (kernels/learn.h) share: an operation on the device that is tested, in each of the
+ * ways that there are to run it, against the reference; and the bits, which are the same in all of them. */
 #ifndef MOE_TESTS_KERNEL_LEARN_H
 #define MOE_TESTS_KERNEL_LEARN_H
 

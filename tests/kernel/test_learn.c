@@ -1,4 +1,5 @@
-/* kernels/learn.h: products, rows, norms, functions, experts, rotations and the optimiser's step, each against the reference. */
+/* kernels/learn.h: products, rows, norms, functions, experts, rotations and the optimiser's step, each against the
+ * reference. */
 #include "tests/kernel/learn.h"
 
 RUN(product)
@@ -77,7 +78,8 @@ static void weights_are_unpacked_as_they_are(void **state)
     (void)state;
     uint64_t seed = 5;
     for (int format = 0; format < FORMAT_COUNT; format++) {
-        const int outputs = 70, inputs = format == FORMAT_Q4_K || format == FORMAT_Q6_K ? 256 : format_scaled((enum weight_format)format) ? 96 : 41;
+        const int whole = format == FORMAT_Q4_K || format == FORMAT_Q6_K ? 256 : 96, outputs = 70;
+        const int inputs = format_scaled((enum weight_format)format) ? whole : 41;
         struct arena arena;
         arena_open(&arena);
         struct learn_unpack_args args = {.matrix = draw_matrix(&arena, (enum weight_format)format, outputs, inputs, &seed),
@@ -104,7 +106,8 @@ static void elements_agree_with_the_reference(void **state)
         struct arena arena;
         arena_open(&arena);
         const struct buffer a = draw_ones(&arena, count, &seed), b = draw_ones(&arena, count, &seed);
-        struct written written[] = {{.name = "add", .buffer = arena_take(&arena, count * sizeof(float)), .number = LEARN_BYTES}, {0}};
+        const struct buffer out = arena_take(&arena, count * sizeof(float));
+        struct written written[] = {{.name = "add", .buffer = out, .number = LEARN_BYTES}, {0}};
         agree(&arena, run_add, &(struct learn_add_args){a, b, written->buffer, count}, written);
         agree(&arena, run_add, &(struct learn_add_args){a, a, written->buffer, count}, written);
         written->name = "clear";
@@ -133,7 +136,8 @@ static void check_copies(int rows, int width, uint64_t *seed)
     struct written copied[] = {{.name = "copy", .buffer = c.out, .number = LEARN_BYTES}, {0}};
     agree(&arena, run_copy, &c, copied);
     agree(&arena, run_accumulate, &c, copied);
-    struct learn_row_args bias = {draw_ones(&arena, (size_t)width, seed), draw_ones(&arena, (size_t)(rows * width), seed), rows, width};
+    const struct buffer row = draw_ones(&arena, (size_t)width, seed);
+    struct learn_row_args bias = {row, draw_ones(&arena, (size_t)(rows * width), seed), rows, width};
     struct written added[] = {{.name = "add_row", .buffer = bias.out, .number = LEARN_BYTES}, {0}};
     agree(&arena, run_add_row, &bias, added);
     struct learn_row_args sum = {bias.out, bias.in, rows, width};
@@ -210,8 +214,10 @@ static void norms_agree_with_the_reference(void **state)
         arena_open(&arena);
         struct learn_norm_args n = {.x = draw_ones(&arena, count, &seed), .weight = draw_ones(&arena, (size_t)width, &seed),
                                     .inverse = arena_take(&arena, (size_t)rows * sizeof(float)),
-                                    .out = arena_take(&arena, count * sizeof(float)), .gradient = draw_ones(&arena, count, &seed),
-                                    .gradient_to = draw_ones(&arena, count, &seed), .epsilon = 1e-5f, .rows = rows, .width = width};
+                                    .out = arena_take(&arena, count * sizeof(float)),
+                                    .gradient = draw_ones(&arena, count, &seed),
+                                    .gradient_to = draw_ones(&arena, count, &seed),
+                                    .epsilon = 1e-5f, .rows = rows, .width = width};
         struct written value[] = {{.name = "norm", .buffer = n.out, .tolerance = TOLERANCE_NORM},
                                   {.name = "inverse", .buffer = n.inverse, .tolerance = TOLERANCE_NORM}, {0}};
         agree(&arena, run_norm, &n, value);
@@ -219,7 +225,8 @@ static void norms_agree_with_the_reference(void **state)
         struct written slope[] = {{.name = "norm_back", .buffer = n.gradient_to, .tolerance = TOLERANCE_LEARN}, {0}};
         agree(&arena, run_norm_back, &n, slope);
         n.gradient_to = draw_ones(&arena, (size_t)width, &seed);
-        struct written weight[] = {{.name = "norm_weight_back", .buffer = n.gradient_to, .tolerance = TOLERANCE_LEARN_ROWS}, {0}};
+        struct written weight[] = {
+            {.name = "norm_weight_back", .buffer = n.gradient_to, .tolerance = TOLERANCE_LEARN_ROWS}, {0}};
         agree(&arena, run_norm_weight_back, &n, weight);
         arena_close(&arena);
     }
@@ -314,7 +321,8 @@ static void check_rotation(int rows, int heads, int kv_heads, int head_dim, uint
     arena_open(&arena);
     for (int r = 0; r < rows; r++)
         position[r] = draw_below(seed, POSITIONS);
-    struct learn_rotate_args r = {.x = draw_ones(&arena, count, seed), .position = take_integers(&arena, position, (size_t)rows),
+    struct learn_rotate_args r = {.x = draw_ones(&arena, count, seed),
+                                  .position = take_integers(&arena, position, (size_t)rows),
                                   .rotation = draw_ones(&arena, (size_t)(POSITIONS * head_dim), seed),
                                   .out = arena_take(&arena, count * sizeof(float)), .gradient = draw_ones(&arena, count, seed),
                                   .gradient_to = draw_ones(&arena, count, seed), .rows = rows, .heads = heads,
@@ -343,7 +351,8 @@ static void check_step(size_t count, const struct learn_adam *step, uint64_t *se
     const size_t blocks = (count + LEARN_BLOCK - 1) / LEARN_BLOCK;
     struct arena arena;
     arena_open(&arena);
-    struct learn_measure_args m = {.gradient = draw_ones(&arena, count, seed), .squares = arena_take(&arena, blocks * sizeof(double)),
+    struct learn_measure_args m = {.gradient = draw_ones(&arena, count, seed),
+                                   .squares = arena_take(&arena, blocks * sizeof(double)),
                                    .outside = arena_take(&arena, blocks * sizeof(int64_t)), .count = count, .bound = 0.75f};
     struct written measured[] = {{.name = "squares", .buffer = m.squares, .number = LEARN_DOUBLES, .tolerance = {0, 1e-6f}},
                                  {.name = "outside", .buffer = m.outside, .number = LEARN_BYTES}, {0}};

@@ -75,8 +75,10 @@ static void check_smooth(int rows, int width, bool wanted, uint64_t *seed)
         row[r] = draw_below(seed, TARGETS + 1) - 1;
     struct learn_smooth_args s = {.x = draw_floats(&arena, count, 2, seed),
                                   .target = draw_floats(&arena, (size_t)(TARGETS * width), 2, seed),
-                                  .target_row = take_integers(&arena, row, (size_t)rows), .weight = draw_ones(&arena, (size_t)rows, seed),
-                                  .loss = arena_take(&arena, (size_t)rows * sizeof(double)), .scale = 0.7f, .rows = rows, .width = width};
+                                  .target_row = take_integers(&arena, row, (size_t)rows),
+                                  .weight = draw_ones(&arena, (size_t)rows, seed),
+                                  .loss = arena_take(&arena, (size_t)rows * sizeof(double)),
+                                  .scale = 0.7f, .rows = rows, .width = width};
     struct written written[] = {
         {.name = "smooth", .buffer = s.loss, .number = LEARN_DOUBLES, .tolerance = TOLERANCE_LEARN},
         {.name = "gradient_to", .buffer = draw_ones(&arena, count, seed), .tolerance = TOLERANCE_LEARN}, {0}};
@@ -173,7 +175,8 @@ static struct learn_judge_args draw_judge(struct arena *arena, int rows, int wor
         j.label = take_integers(arena, index, (size_t)rows);
     } else {
         j.from = take_integers(arena, index, (size_t)rows);
-        struct learn_target_args t = {.logits = draw_floats(arena, (size_t)(TARGETS * words), 4, seed), .rows = TARGETS, .vocab = words};
+        struct learn_target_args t = {.logits = draw_floats(arena, (size_t)(TARGETS * words), 4, seed),
+                                      .rows = TARGETS, .vocab = words};
         learn_by_ref(arena, run_target, &t);
         j.p = t.logits;
     }
@@ -239,11 +242,13 @@ static void losses_add_up(void **state)
     for (int rows = 0; rows < 700; rows += 349) {
         struct arena arena;
         arena_open(&arena);
-        struct learn_total_args t = {arena_take(&arena, (size_t)rows * sizeof(double)), arena_take(&arena, sizeof(double)), rows};
+        const struct buffer loss = arena_take(&arena, (size_t)rows * sizeof(double));
+        struct learn_total_args t = {loss, arena_take(&arena, sizeof(double)), rows};
         for (int r = 0; r < rows; r++)
             ((double *)at(t.loss))[r] = (double)draw_float(&seed);
         *(double *)at(t.sum) = 0.75;
-        struct written written[] = {{.name = "total", .buffer = t.sum, .number = LEARN_DOUBLES, .tolerance = {1e-12f, 1e-12f}}, {0}};
+        struct written written[] = {
+            {.name = "total", .buffer = t.sum, .number = LEARN_DOUBLES, .tolerance = {1e-12f, 1e-12f}}, {0}};
         agree(&arena, run_total, &t, written);
         arena_close(&arena);
     }

@@ -37,7 +37,8 @@ static const struct tolerance TOLERANCE_ROPE = {3e-7f, 1e-7f};
  * a weighted mean of values below 1. */
 static const struct tolerance TOLERANCE_ATTENTION = {4e-6f, 1e-6f};
 
-/* exp of a difference of logits below 16 (their rounding is exact), 1.1 units; a sum of up to 1024 of one sign; a division. */
+/* exp of a difference of logits below 16 (their rounding is exact), 1.1 units; a sum of up to 1024 of one sign; a division.
+ * */
 static const struct tolerance TOLERANCE_SCORE = {1e-9f, 4e-6f};
 
 /* SiLU and GELU of -4 .. 4: GELU lies within 1.2e-7 of its argument, and a sum of up to 8 is rounded. */
@@ -57,15 +58,17 @@ static const struct tolerance TOLERANCE_BLEND = {2e-6f, 1e-6f};
 /* exp of differences below 16 whose rounding is exact or 1e-6 of them, a sum of few, a division. */
 static const struct tolerance TOLERANCE_BLEND_WEIGHTS = {1e-9f, 4e-6f};
 
-/* Training (kernels/learn.h): a few operations on numbers below 4, each rounded once, and a sum over a width of some hundred whose
- * terms are below 1. The same where some hundred rows are added up, to at most 30. */
+/* Training (kernels/learn.h): a few operations on numbers below 4, each rounded once, and a sum over a width of some hundred
+ * whose terms are below 1. The same where some hundred rows are added up, to at most 30. */
 static const struct tolerance TOLERANCE_LEARN = {2e-6f, 2e-6f};
 static const struct tolerance TOLERANCE_LEARN_ROWS = {6e-6f, 2e-6f};
 
-/* Scores of up to some ten units, rounded in f32, go through exp; their shares are multiplied and added up over some hundred rows. */
+/* Scores of up to some ten units, rounded in f32, go through exp; their shares are multiplied and added up over some hundred
+ * rows. */
 static const struct tolerance TOLERANCE_LEARN_ATTENTION = {1e-5f, 2e-6f};
 
-/* Shares of a softmax whose exponents, up to 16, are rounded once: 1e-6 of a share, and as much of the share it is compared with. */
+/* Shares of a softmax whose exponents, up to 16, are rounded once: 1e-6 of a share, and as much of the share it is compared
+ * with. */
 static const struct tolerance TOLERANCE_LEARN_SHARE = {4e-7f, 4e-6f};
 
 /* The logarithm of such a sum, less a sum of products of the order of 8. */
