@@ -478,6 +478,13 @@ static int open_trainer(struct training *t, struct err *err)
     return trainer_open(&t->trainer, &setup, err) || (t->first && go_on(t, err)) || trainer_scatter(t->trainer, err) ? -1 : 0;
 }
 
+/* Who makes the large products of training there. */
+static const char *products_of(const struct device_info *device)
+{
+    return device->host_memory ? "OpenBLAS" : device->slabs ? "cuBLAS" : device->no_slabs[0] ? "a kernel, as there is no cuBLAS"
+                                                                                            : "the reference";
+}
+
 static int prepare(struct training *t, struct err *err)
 {
     const struct train_args *a = t->args;
@@ -498,6 +505,9 @@ static int prepare(struct training *t, struct err *err)
         return err_set(err, ERR_INPUT, "--%s: no texts are kept apart to judge by; --validation SHARE does that, also of "
                        "moe-profile features", a->evaluate ? "validate-every" : "best");
     choose_settings(t, t->data.learnt.texts);
+    if (t->console->verbose)
+        console_note(t->console, "the head is trained on %s, with products of %s", device_info(t->session->device)->name,
+                     products_of(device_info(t->session->device)));
     if (tell_settings(t, err) || weights_place(t->weights, t->session->device, err) ||
         network_open(&t->network, t->weights, t->session->model, &a->loss, a->data.cut, err))
         return -1;

@@ -57,7 +57,6 @@ template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS) attend_ker
         }
         __syncwarp();
         attend_sums<EACH>(sum, weight, v);
-        __syncwarp();
     }
     UNROLL for (int i = 0; i < ATTEND_OWN; i++) {
         const int row = first + own + i;

@@ -49,7 +49,6 @@ template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS) attend_q_k
         }
         __syncwarp();
         attend_sums<EACH>(sum, weight, k);
-        __syncwarp();
     }
     UNROLL for (int i = 0; i < ATTEND_OWN; i++) {
         const int row = first + own + i;
@@ -108,7 +107,6 @@ template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_
             __syncwarp();
             attend_sums<EACH>(dv, weight, dy);
             attend_sums<EACH>(dk, change, q);
-            __syncwarp();
         }
     p.head = (int)blockIdx.y * group;
     UNROLL for (int i = 0; i < ATTEND_OWN; i++) {
