@@ -687,7 +687,8 @@ done:
 
 static const struct subcommand subcommands[] = {
     { .name = "train", .summary = "train a draft head from a model's own states", .options = train_options,
-      .rules = train_rules, .operands = train_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
+      .rules = train_rules, .operands = train_operands,
+      .console = CONSOLE_QUIET | CONSOLE_VERBOSE | CONSOLE_PROGRESS,
       .args_bytes = sizeof(struct train_args), .defaults = &train_defaults, .run = run_train },
     { .name = "eval", .summary = "say how well a draft head guesses held-out texts", .options = eval_options,
       .rules = eval_rules, .operands = eval_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,

@@ -82,6 +82,7 @@ complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l ranks -x -
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l fold -d 'add up small batches so that any number of processes gives the same bytes'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l force -d 'take a head that was made for other weights of this shape'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -s q -l quiet -d 'print no notes'
+complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -s v -l verbose -d 'print more of what is done'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l progress -x -a 'auto always never' -d 'draw a bar on standard error'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -s h -l help -d 'print this'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l version -d 'print the version'
