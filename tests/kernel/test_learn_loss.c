@@ -39,8 +39,13 @@ static void check_attention(const struct attended *s)
     a.offset = take_integers(&arena, offset, (size_t)a.texts + 1);
     a.out = arena_take(&arena, (size_t)(a.rows * out) * sizeof(float));
     a.log_sum = arena_take(&arena, (size_t)(s->heads * a.rows) * sizeof(float));
-    struct queue queue = queue_of(1);
-    a.scratch = arena_take(&arena, learn_here()->attention_scratch(&queue, &a));
+    size_t scratch = 0;
+    for (int way = 1; way <= POOLS; way++) {
+        struct queue queue = queue_of(way);
+        const size_t bytes = learn_here()->attention_scratch(&queue, &a);
+        scratch = bytes > scratch ? bytes : scratch;
+    }
+    a.scratch = arena_take(&arena, scratch);
     struct written value[] = {{.name = "attention", .buffer = a.out, .tolerance = TOLERANCE_LEARN_ATTENTION},
                               {.name = "log_sum", .buffer = a.log_sum, .tolerance = TOLERANCE_LEARN_ATTENTION}, {0}};
     agree(&arena, run_attention, &a, value);
