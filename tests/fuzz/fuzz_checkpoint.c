@@ -63,7 +63,8 @@ static void open_rig(void)
     head_reading_free(&reading);
     const struct trainer_setup setup = {.weights = rig.weights, .source = &rig.source, .settings = &rig.settings};
     must(device_open(&rig.device, &(struct device_setup){"host", 1, NULL, false}, NULL) ||
-         weights_place(rig.weights, rig.device, NULL) || trainer_open(&rig.trainer, &setup, NULL) || trainer_save(rig.trainer, path, TOLD, NULL) ||
+         weights_place(rig.weights, rig.device, NULL) || trainer_open(&rig.trainer, &setup, NULL) ||
+         trainer_save(rig.trainer, path, TOLD, NULL) ||
          file_read(&rig.good, path, 1 << 20, NULL) || rig.good.length <= HEADER + sizeof TOLD);
     unlink(path);
 }

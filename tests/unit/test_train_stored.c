@@ -1,5 +1,5 @@
 /* The target's output head, unpacked in blocks: each weight as the file has it, in every format; and losses that take it so are
- * those that take it as f32. */
+ * those that take it as f32. And products that the host cuts into blocks. */
 #include <math.h>
 
 #include "common/train/loss.h"
@@ -43,7 +43,8 @@ static void every_weight_is_the_files(void **state)
         assert_true(blocks == (stored_rows(matrix) < head->outputs));
         for (int turn = 0; turn < 2; turn++)
             for (int first = 0; first < head->outputs; first += stored_rows(matrix)) {
-                const float *block = (const float *)(uintptr_t)stored_block(matrix, device_learn(device), first).address;
+                const struct buffer at = stored_block(matrix, device_learn(device), first);
+                const float *block = (const float *)(uintptr_t)at.address;
                 const int step = blocks ? 37 : 1;               /* not all of nine millions */
                 for (int row = first; row < head->outputs && row < first + stored_rows(matrix); row += row % step ? 1 : step)
                     for (int k = 0; k < head->inputs; k++)
@@ -117,10 +118,62 @@ static void losses_are_the_same_by_blocks(void **state)
     unit_remove(folder);
 }
 
+/* ---- products beyond one block ---- */
+
+static void check_products(const int rows, const int columns, const int depth)
+{
+    const size_t left_floats = (size_t)rows * (size_t)depth, right_floats = (size_t)columns * (size_t)depth;
+    const size_t floats = (size_t)rows * (size_t)columns, bytes = floats * sizeof(float);
+    struct err err = {0};
+    struct chance chance = {5};
+    float *a = malloc(left_floats * sizeof *a), *b = malloc(right_floats * sizeof *b);
+    float *c[3] = {malloc(bytes), malloc(bytes), malloc(bytes)};
+    for (size_t i = 0; i < left_floats; i++)
+        a[i] = chance_signed(&chance);
+    for (size_t i = 0; i < right_floats; i++)
+        b[i] = chance_signed(&chance);
+    for (int kind = LEARN_ROWS; kind <= LEARN_OUTER; kind++) {
+        for (int threads = 1; threads <= 3; threads++) {
+            struct device *device = NULL;
+            assert_int_equal(device_open(&device, &(struct device_setup){"host", threads, NULL, false}, &err), 0);
+            for (size_t i = 0; i < floats; i++)
+                c[threads - 1][i] = 1;
+            device_learn(device)->product(device_queue(device), &(struct learn_product_args){
+                (enum learn_product)kind, device_map(device, a, left_floats * sizeof *a),
+                device_map(device, b, right_floats * sizeof *b), device_map(device, c[threads - 1], bytes), rows, columns, depth,
+                kind == LEARN_OUTER ? rows : depth, kind == LEARN_ROWS ? depth : columns, columns, true});
+            device_close(&device);
+        }
+        for (int i = 0; i < 400; i++) {
+            const int r = chance_range(&chance, 0, rows - 1), k = chance_range(&chance, 0, columns - 1);
+            double sum = 1;
+            for (int d = 0; d < depth; d++)
+                sum += (double)a[kind == LEARN_OUTER ? d * rows + r : r * depth + d] *
+                       (double)b[kind == LEARN_ROWS ? k * depth + d : d * columns + k];
+            assert_true(fabs((double)c[0][r * columns + k] - sum) < 1e-4);
+        }
+        assert_memory_equal(c[1], c[0], bytes);
+        assert_memory_equal(c[2], c[0], bytes);
+    }
+    for (int i = 0; i < 3; i++)
+        free(c[i]);
+    free(a);
+    free(b);
+}
+
+/* Cut into small blocks, and into large ones. */
+static void products_have_the_same_bytes_with_any_threads(void **state)
+{
+    (void)state;
+    check_products(300, 1100, 33);
+    check_products(700, 7400, 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_weight_is_the_files), cmocka_unit_test(losses_are_the_same_by_blocks),
+        cmocka_unit_test(products_have_the_same_bytes_with_any_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
