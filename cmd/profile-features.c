@@ -67,7 +67,8 @@ static int choose_states(struct head_states *out, const struct features_args *ar
         if (!head_kind_by_name(args->head, &kind))
             return -1;
         err_clear(err);
-        return err_set(err, ERR_INPUT, "--for %s: want the file of a head; for those of this kind write --layers %s", args->head,
+        return err_set(err, ERR_INPUT, "--for %s: want the file of a head; for those of this kind write --layers %s",
+                       args->head,
                        args->head);
     }
     int rc = head_check_target(model_head(head), model_identity(target), args->force, err)

@@ -154,7 +154,8 @@ struct learn_mix_args {
 /* ---- attention ---- */
 
 /* Rows of q, k, v are [heads + 2 kv_heads][head_dim], width = (heads + 2 kv_heads) * head_dim.
- * rotate:       heads and kv_heads of q and k are turned, v is copied: with h = head_dim / 2, (c, s) = rotation[position[r]][i]:
+ * rotate:       heads and kv_heads of q and k are turned, v is copied: with h = head_dim / 2,
+ *               (c, s) = rotation[position[r]][i]:
  *               out[i] = x[i] c - x[h + i] s;  out[h + i] = x[h + i] c + x[i] s
  * rotate_back:  from gradient to gradient_to, both [rows][width]: turned back (-s), v as it is; added
  * x, out [rows][width];  position [rows] i32;  rotation [positions][head_dim / 2][2] */
@@ -225,7 +226,8 @@ struct learn_total_args {
 /* ---- the optimiser ---- */
 
 /* Of each block of LEARN_BLOCK elements of the gradient, the last one shorter: the sum of their squares, f64, and how many are
- * of larger magnitude than `bound` (a NaN is not), i64. A NaN or an infinity among them makes the sum one that is not finite. */
+ * of larger magnitude than `bound` (a NaN is not), i64. A NaN or an infinity among them makes the sum one that is
+ * not finite. */
 enum { LEARN_BLOCK = 1 << 14 };
 struct learn_measure_args {
     struct buffer gradient, squares, outside;           /* [count]; [blocks] f64; [blocks] i64 */

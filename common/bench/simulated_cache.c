@@ -166,7 +166,8 @@ static double share_of(int64_t part, int64_t all) { return all ? 100.0 * (double
 static int put_policy(struct text *out, const struct simulated_caching *caching, const char *policy, const struct hits *hits,
                       struct err *err)
 {
-    json_t *line = json_pack("{s:s, s:b, s:s, s:s, s:i, s:I, s:I, s:I}", "type", "cache", "simulated", 1, "cache_policy", policy,
+    json_t *line = json_pack("{s:s, s:b, s:s, s:s, s:i, s:I, s:I, s:I}", "type", "cache", "simulated", 1, "cache_policy",
+                             policy,
                              "routes", caching->routes->name, "slots", caching->slots, "forwards", (json_int_t)hits->forwards,
                              "wanted", (json_int_t)hits->wanted, "hits", (json_int_t)hits->hits);
     if (caching->host_slots) {
@@ -206,7 +207,8 @@ int simulate_caches(struct text *out, const struct simulated_caching *caching, c
     if (caching->host_slots)
         snprintf(host, sizeof host, ", with %d on the host", caching->host_slots);
     if (!rc && !json)
-        rc = text_printf(out, err, "SIMULATED: caches of %d of %d experts%s that read nothing beforehand; after prompts; %s\n\n",
+        rc = text_printf(out, err,
+                         "SIMULATED: caches of %d of %d experts%s that read nothing beforehand; after prompts; %s\n\n",
                          caching->slots, all, host, caching->routes->name) ||
              table_write(&table, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ? -1 : 0;
     table_free(&table);

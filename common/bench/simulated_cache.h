@@ -3,8 +3,8 @@
  * are held, the others are inserted in ascending order; where there are no slots for all, those are given up first that were.
  * So it decides the same where all that a layer wants has slots; else the store may have given up others, as they come.
  *
- * With a second tier, the host's memory of a device with its own: what the device lacks and the host has is copied, what neither
- * has comes into both. Each tier has a cache of the policy, and both see all that is wanted. */
+ * With a second tier, the host's memory of a device with its own: what the device lacks and the host has is copied, what
+ * neither has comes into both. Each tier has a cache of the policy, and both see all that is wanted. */
 #ifndef MOE_BENCH_SIMULATED_CACHE_H
 #define MOE_BENCH_SIMULATED_CACHE_H
 

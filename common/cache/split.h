@@ -1,9 +1,10 @@
 /* Which experts of a layer a device computes and which the host's processor, at the same time. Decisions alone: no clock, no
  * tensors, plain arrays, so that they can be made again from what records have.
  *
- *   STATIC    each expert always by the same processor: as llama.cpp has it, split once. A token then has the same bits in every
- *             company, so that drafts change no text
- *   RESIDENT  on the device those that are there; what is not is asked for, for the next time (Fiddler, kTransformers, HybriMoE)
+ *   STATIC    each expert always by the same processor: as llama.cpp has it, split once. A token then has the same bits in
+ *             every company, so that drafts change no text
+ *   RESIDENT  on the device those that are there; what is not is asked for, for the next time (Fiddler, kTransformers,
+ *             HybriMoE)
  *   LEVEL     on the device those of a level of utility of at least tau: MoE-SpAc without its balancer ("w/o HetWB", tau 2)
  *   BALANCE   the same, with a tau for each layer and verification: balance.h. Unit times, r_c and r_g are learned during the
  *             first verifications; until then tau is 1

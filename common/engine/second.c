@@ -180,8 +180,9 @@ static int open_facts(struct second *s, struct err *err)
         return -1;
     const bool levelled = s->split.setup.rule.kind >= SPLIT_LEVEL, balances = s->split.setup.rule.kind == SPLIT_BALANCE;
     s->facts = (struct second_facts){
-        .rule = s->setup.rule, .layers = (int)layers, .K = s->split.setup.K, .tau = s->counts, .device_experts = s->counts + layers,
-        .host_experts = s->counts + 2 * layers, .device_pairs = s->counts + 3 * layers, .host_pairs = s->counts + 4 * layers,
+        .rule = s->setup.rule, .layers = (int)layers, .K = s->split.setup.K, .tau = s->counts,
+        .device_experts = s->counts + layers, .host_experts = s->counts + 2 * layers,
+        .device_pairs = s->counts + 3 * layers, .host_pairs = s->counts + 4 * layers,
         .cold = s->counts + 5 * layers, .fetches = levelled ? s->counts + 6 * layers : NULL,
         .cold_share = balances ? s->shares : NULL, .hot_share = balances ? s->shares + layers * levels : NULL};
     return 0;

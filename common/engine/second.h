@@ -5,12 +5,12 @@
  *
  *     second_take     rows' states are on their way to the host                before the wait for what the router chose
  *     second_split    the union in two; the store is told all of it            after it
- *     second_start    a thread begins to compute what is at hand               before anything of the device's part is waited for
+ *     second_start    a thread begins to compute what is at hand               before the device's part is waited for
  *     ...             the device's part goes onto its queue, piece by piece
  *     second_finish   waits for that thread, which goes on with what was not at hand; its results go to the device in one copy
  *
- * What each expert made of a row is kept apart by both, and added by expert_sum in the order of the row's slots. So sums have one
- * order whoever computes what; but products have each processor's own rounding.
+ * What each expert made of a row is kept apart by both, and added by expert_sum in the order of the row's slots. So sums have
+ * one order whoever computes what; but products have each processor's own rounding.
  *
  * All calls are from one thread. Engines that share an expert source may share it, one forward at a time. */
 #ifndef MOE_ENGINE_SECOND_H

@@ -1,5 +1,5 @@
-/* What --cache-experts, --host-experts, --cache-policy, --hot-set, --prefetch and --split say: how many experts have slots, of a
- * device and of the host, which ones stay there, what is read early, and which are computed by a second processor. */
+/* What --cache-experts, --host-experts, --cache-policy, --hot-set, --prefetch and --split say: how many experts have slots, of
+ * a device and of the host, which ones stay there, what is read early, and which are computed by a second processor. */
 #ifndef MOE_SESSION_CACHING_H
 #define MOE_SESSION_CACHING_H
 

@@ -119,8 +119,9 @@ void expert_source_state(const struct expert_source *source, struct values *out)
 /* The states of MoE-SpAc's Algorithm 1, [layers with experts * experts]; NULL: the policy has none. */
 const struct utility_expert *expert_source_utility(const struct expert_source *source);
 
-/* Of a cache of experts, for who splits them between processors (cache/split.h): the states of a layer [experts] and the highest
- * level, NULL: it has none; balance_look of the layer; the threshold of its policy; slots, all experts where none are cached. */
+/* Of a cache of experts, for who splits them between processors (cache/split.h): the states of a layer [experts] and the
+ * highest level, NULL: it has none; balance_look of the layer; the threshold of its policy; slots, all experts where none are
+ * cached. */
 const struct utility_expert *expert_source_levels(const struct expert_source *source, int layer, int *K);
 int expert_source_look(const struct expert_source *source, int layer, int32_t *fetches);
 void expert_source_threshold(struct expert_source *source, int tau);

@@ -88,14 +88,14 @@ static const struct field iter_fields[] = {
                    "computed"),
     FIELD_ARRAY_OF(decode_iter, split_host_pairs, "[moe_layers]", true, "and the host"),
     FIELD(decode_iter, split_levels, true, "levels of the cache's policy, 0 among them"),
-    FIELD_ARRAY_OF(decode_iter, split_fetches, "[moe_layers][split_levels]", true, "after the layer had its turn: experts of at "
-                   "least each level that the device had not"),
+    FIELD_ARRAY_OF(decode_iter, split_fetches, "[moe_layers][split_levels]", true,
+                   "after the layer had its turn: experts of at least each level that the device had not"),
     FIELD_ARRAY_OF(decode_iter, split_cold, "[moe_layers]", true, "and the device's slots for others: with an expert of level "
                    "0, or none"),
     FIELD_ARRAY_OF(decode_iter, split_host_share, "[moe_layers][split_levels]", true, "r_c of each tau: the share of pairs "
                    "whose expert was below it"),
-    FIELD_ARRAY_OF(decode_iter, split_device_share, "[moe_layers][split_levels]", true, "r_g of each tau: the share of distinct "
-                   "experts that were not"),
+    FIELD_ARRAY_OF(decode_iter, split_device_share, "[moe_layers][split_levels]", true,
+                   "r_g of each tau: the share of distinct experts that were not"),
     FIELD_ARRAY_OF(decode_iter, node_tokens, "[nodes]", true, "token ids of the verifying forward, the root first"),
     FIELD_ARRAY_OF(decode_iter, node_parents, "[nodes]", true, "each node's parent, -1 for the root"),
     FIELD(decode_iter, riders, true, "further tokens of that forward, which drafters read for themselves and which are never "

@@ -57,8 +57,8 @@ struct rows_judged {
 int pass_rows(const struct pass *pass, int mask_shift, int target_shift, struct rows_judged *out);
 void rows_weigh(const struct pass *pass, const struct rows_judged *rows, double each);
 
-/* A named part of the loss, and where its sum, 0 so far, is on the device; pass_collect waits for all of them, and puts them into
- * the parts' values. */
+/* A named part of the loss, and where its sum, 0 so far, is on the device; pass_collect waits for all of them, and puts them
+ * into the parts' values. */
 int pass_part(const struct pass *pass, const char *name, int number);
 struct buffer pass_sum(const struct pass *pass, int part);
 int pass_collect(const struct pass *pass);

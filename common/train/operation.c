@@ -72,7 +72,8 @@ static void back_add(struct tape *tape, const void *note)
 {
     const struct sum *n = note;
     const int rows = n->out->rows, width = n->out->width;
-    struct learn_copy_args copy = {.in = n->out->gradient, .rows = rows, .width = width, .in_stride = width, .out_stride = width};
+    struct learn_copy_args copy = {.in = n->out->gradient, .rows = rows, .width = width, .in_stride = width,
+                                   .out_stride = width};
     for (int i = 0; i < 2; i++) {
         const struct variable *to = i ? n->b : n->a;
         copy.out = to->gradient;

@@ -95,7 +95,8 @@ void stored_embed(const struct stored_matrix *m, struct buffer token, int rows, 
     for (int first = 0; first < rows; first += each) {
         const int count = rows - first < each ? rows - first : each;
         device_ops(m->device)->embed(device_queue(m->device), &(struct embed_args){
-            .token = buffer_part(token, (uint64_t)first * sizeof(int32_t), (uint64_t)count * sizeof(int32_t)), .table = m->packed,
+            .token = buffer_part(token, (uint64_t)first * sizeof(int32_t), (uint64_t)count * sizeof(int32_t)),
+            .table = m->packed,
             .out = buffer_part(out, (uint64_t)first * width, (uint64_t)count * width), .format = t->format, .rows = count,
             .vocab = t->outputs, .hidden = t->inputs});
         if (m->mapped)

@@ -7,8 +7,8 @@
  *     tape_begin(tape); ... operations, losses ...; tape_backward(tape);
  *
  * Values are in the memory of a device, and operations are put on its queue (kernels/learn.h): the tape knows no processor, and
- * what it makes is there when the device has been waited for (tape_download). Memory of values is the tape's, from tape_begin to
- * the next; it is kept from step to step. An operation that gets no memory gives NULL and sets the tape's error; one that is
+ * what it makes is there when the device has been waited for (tape_download). Memory of values is the tape's, from tape_begin
+ * to the next; it is kept from step to step. An operation that gets no memory gives NULL and sets the tape's error; one that is
  * given NULL gives NULL: so a network asks once, at its end.
  *
  * The same calls give the same bytes, on the host whatever its number of threads.

@@ -191,7 +191,8 @@ int weights_send(struct weights *w, enum weights_part part, size_t begin, size_t
 {
     if (in_place(w))
         return 0;
-    queue_upload(w->device, part_of(w->at[part], begin, end - begin), *host_part(w, part) + begin, (end - begin) * sizeof(float));
+    queue_upload(w->device, part_of(w->at[part], begin, end - begin), *host_part(w, part) + begin,
+                 (end - begin) * sizeof(float));
     return queue_wait(w->device, err);
 }
 

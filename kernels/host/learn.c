@@ -81,7 +81,8 @@ static void sum_columns(const void *context, size_t begin, size_t end)
 {
     const struct learn_row_args *a = context;
     for (size_t row = 0; row < (size_t)a->rows; row++)
-        vector_add((float *)host_at(a->out) + begin, (const float *)host_at(a->in) + row * (size_t)a->width + begin, end - begin);
+        vector_add((float *)host_at(a->out) + begin, (const float *)host_at(a->in) + row * (size_t)a->width + begin,
+                   end - begin);
 }
 
 static void run_sum_rows(struct queue *queue, const struct learn_row_args *a)

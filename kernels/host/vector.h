@@ -19,6 +19,7 @@ void vector_gated(float *out, const float *gate, const float *up, size_t count);
 void vector_gated_back(float *to_gate, float *to_up, const float *gate, const float *up, const float *gradient, size_t count);
 
 /* One step of AdamW for `count` weights. */
-void vector_adam(const struct learn_adam *step, float *weight, float *first, float *second, const float *gradient, size_t count);
+void vector_adam(const struct learn_adam *step, float *weight, float *first, float *second, const float *gradient,
+                 size_t count);
 
 #endif

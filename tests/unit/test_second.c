@@ -53,7 +53,8 @@ static void a_rule_says_whose_an_expert_is(void **state)
 static void rules_that_make_no_sense_are_refused(void **state)
 {
     static const struct { const char *rule, *why; int K, slots; } cases[] = {
-        {"half", "'half' is not a way to split experts; there are none, static, resident, level and balance", 4, 9}, {"level:tau=5", "level: tau=5: levels go up to 4", 4, 9},
+        {"half", "'half' is not a way to split experts; there are none, static, resident, level and balance", 4, 9},
+        {"level:tau=5", "level: tau=5: levels go up to 4", 4, 9},
         {"balance", "balance: which experts are hot is what levels of utility say; give --cache-experts and --cache-policy "
          "utility, too", 0, 9},
         {"static", "static: the device has room for all 24 experts, so nothing need be split; say share=PERCENT", 4, 24},
@@ -124,7 +125,8 @@ static void decode(struct two *two, float *got)
         int32_t parent[TREE], path[TREE], count = 0;
         for (int row = 0; row < TREE; row++)
             parent[row] = row ? (row - 1) / 2 : -1;
-        const struct batch batch = {.rows = TREE, .token = rig->token + PROMPT + i * TREE, .parent = parent, .logit_rows = TREE};
+        const struct batch batch = {.rows = TREE, .token = rig->token + PROMPT + i * TREE, .parent = parent,
+                                    .logit_rows = TREE};
         must(engine_forward(rig->engine, rig->sequence, &batch, &out, &rig->err), &rig->err);
         memcpy(got + (size_t)i * TREE * (size_t)vocab, out.logits, (size_t)TREE * (size_t)vocab * sizeof *got);
         for (int row = 0; row < TREE; row = 2 * row + 1)

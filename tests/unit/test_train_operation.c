@@ -475,7 +475,8 @@ static struct variable *mix_run(struct trial *t, struct tape *tape, struct varia
     const struct mix_choice *choice = mix_choose(tape, x[1], t->words, t->number < 2 && !all ? 2 : t->number);
     for (int e = 0; e < t->words; e++)
         expert[e] = op_select(tape, x[2 + e], choice->rows_of + e * x[1]->rows, choice->count[e]);
-    return op_mix(tape, (enum learn_mix)t->steps, x[0], x[1], all ? 0 : t->words, all ? t->number : 2, expert, t->words, choice);
+    return op_mix(tape, (enum learn_mix)t->steps, x[0], x[1], all ? 0 : t->words, all ? t->number : 2, expert, t->words,
+                  choice);
 }
 
 static void mix_setup(struct trial *t)

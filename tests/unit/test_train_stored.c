@@ -140,7 +140,8 @@ static void check_products(const int rows, const int columns, const int depth)
                 c[threads - 1][i] = 1;
             device_learn(device)->product(device_queue(device), &(struct learn_product_args){
                 (enum learn_product)kind, device_map(device, a, left_floats * sizeof *a),
-                device_map(device, b, right_floats * sizeof *b), device_map(device, c[threads - 1], bytes), rows, columns, depth,
+                device_map(device, b, right_floats * sizeof *b),
+                device_map(device, c[threads - 1], bytes), rows, columns, depth,
                 kind == LEARN_OUTER ? rows : depth, kind == LEARN_ROWS ? depth : columns, columns, true});
             device_close(&device);
         }
