@@ -107,6 +107,24 @@ END
     refuses "cut.moes" -m pocket.moe --arch eagle1 cut.moes
 }
 
+@test "on an emulated device a head learns what it learns on the host, and the same bytes each time" {
+    for i in 1 2; do
+        jq -cn "{id: \"$i\", prompt: \"Tom has $i apples.\", answer: \"He eats $i of them and is happy.\"}"
+    done > two.jsonl
+    moe-profile features -q -m pocket.moe --dtype f32 two.jsonl -o two.moes
+    for arch in jakiro jakiro_star; do
+        for on in host emu; do
+            moe-draft-train train -v -m pocket.moe --device $on --arch $arch --rate 0.002 --batch 1 --cut 16 --steps 2 \
+                two.moes -o $on.moe --stream $on.moes 2> said
+            moe-view --json --type step $on.moes | jq -s 'map(.loss)' > $on.losses
+        done
+        jq -es 'transpose | length == 2 and all((.[1] / .[0] - 1 | fabs) < 1e-4)' host.losses emu.losses
+    done
+    grep -q "trained on emu.*products of cuBLAS" said
+    train --device emu --arch jakiro_star --rate 0.002 --batch 1 --cut 16 --steps 2 two.moes -o again.moe
+    cmp emu.moe again.moe
+}
+
 @test "a text that is cut is the same text in a stream" {
     moe-profile features -q -m pocket.moe --dtype f32 texts.jsonl -o long.moes
     options="--arch eagle1 --steps 4 --noise 0.2 --cut 40"
