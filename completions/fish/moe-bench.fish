@@ -9,6 +9,7 @@ complete -c moe-bench -n '__fish_seen_subcommand_from run' -l cache-experts -x -
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l host-experts -x -a 'auto none' -d 'keep so many in the host\'s memory, too, where a device with its own copies from'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l cache-policy -x -a 'lru lfu hot static: ahead utility utility-real' -d 'let this policy choose which experts stay'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l prefetch -x -a 'none draft forced next-layer popular last table: utility' -d 'read experts before they are wanted, by this'
+complete -c moe-bench -n '__fish_seen_subcommand_from run' -l split -x -a 'none static static: resident level level: balance balance:' -d 'let the host\'s processor compute some of the experts while the device computes the others'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l hot-set -r -F -d 'begin with the experts that earlier runs wanted most, as FILE says, and keep it up to date'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -s m -l model -r -F -d 'run settings made of options on the model FILE (.moe), not a suite; may be given several times'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -s d -l draft -x -d 'guess tokens ahead, by each of these; -d none for no drafts'

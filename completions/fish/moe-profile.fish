@@ -11,6 +11,7 @@ complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l ca
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l host-experts -x -a 'auto none' -d 'keep so many in the host\'s memory, too, where a device with its own copies from'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l cache-policy -x -a 'lru lfu hot static: ahead utility utility-real' -d 'let this policy choose which experts stay'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l prefetch -x -a 'none draft forced next-layer popular last table: utility' -d 'read experts before they are wanted, by this'
+complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l split -x -a 'none static static: resident level level: balance balance:' -d 'let the host\'s processor compute some of the experts while the device computes the others'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l hot-set -r -F -d 'begin with the experts that earlier runs wanted most, as FILE says, and keep it up to date'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -s n -l max-tokens -x -d 'decode N new tokens after each prompt, too, and record where they are routed'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l record -x -d 'record route[,probs][,logits][,hidden] of every token'
