@@ -216,6 +216,17 @@ assert told("third.jsonl") == hits[1:], (told("third.jsonl"), hits)
 PYTHON
 }
 
+@test "profiles and benchmarks hand a hot set on, too" {
+    moe-profile -q -m pocket.moe --cache-experts 25% --hot-set handed.json -p 'def add(a, b):' -o h.moes
+    jq -e '.experts | length > 20' handed.json
+    cp handed.json before.json
+    moe-bench run -q -m pocket.moe -d none -n 4 --cache-experts 25% --hot-set handed.json -o b.moes prompts.jsonl
+    jq -e --slurpfile b before.json '(.experts | map(.[2]) | add) > ($b[0].experts | map(.[2]) | add)' handed.json
+    run moe-bench run -q -m pocket.moe -m draft.moe -d none -n 4 --cache-experts 25% --hot-set handed.json -o b.moes prompts.jsonl
+    assert_trouble moe-bench
+    [[ $output == *"--hot-set: is of one model, and these are 2" ]]
+}
+
 @test "the best of a ranking stay" {
     moe-profile -q -m pocket.moe -n 20 prompts.jsonl | moe-coact rank-experts > rank.moes
     moe-view --json rank.moes > rank.jsonl
