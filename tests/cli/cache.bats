@@ -575,3 +575,39 @@ LINES
         grep -q 'shrinks.moe: ends at byte [0-9]*, [0-9]* are needed: it was cut off while it was read' said
     done
 }
+
+@test "two processors: each tau of the balancer is what plain search makes of what records have" {
+    moe-decode -q --device ref -m pocket.moe -n 12 --ignore-eos -d self:exit=2 -K 3 -p 'def add(a, b):' --cache-experts 30% \
+        --cache-policy utility --split balance:warm-up=3 --stream s.moes --record route > /dev/null
+    moe-view --json s.moes > s.jsonl
+    jq -e -s '.[0].labels["not lossless"] == "balance split of experts"' s.jsonl
+    "$PYTHON" - <<'END'
+import json
+lines = [json.loads(line) for line in open("s.jsonl")]
+model, iters = lines[0]["model"], [line for line in lines if line["type"] == "iter"]
+flat = lambda x: [z for y in x for z in flat(y)] if isinstance(x, list) else [x]
+assert len(iters) > 5 and all(t == 1 for i in iters[:3] for t in i["split_tau"])
+pairs = [sum(i["split_host_pairs"]) for i in iters], [sum(i["split_device_pairs"]) for i in iters]
+assert sum(pairs[0]) and sum(pairs[1]), pairs
+seen = set()
+for i, after in zip(iters[3:], iters[4:]):
+    levels, unit = i["split_levels"], i["split"]
+    assert not unit["warms_up"] and unit["pair_us"] > 0 and unit["copy_us"] > 0 and unit["draft_us"] > 0
+    fetches, r_c, r_g = flat(i["split_fetches"]), flat(i["split_host_share"]), flat(i["split_device_share"])
+    for layer in range(model["moe_layers"]):
+        at = lambda a, tau: a[layer * levels + tau]
+        wanted = i["split_device_experts"][layer] + i["split_host_experts"][layer]
+        cpu = lambda tau: at(r_c, tau) * 3 * model["top_k"] * unit["pair_us"]
+        gpu = lambda tau: at(r_g, tau) * wanted * unit["expert_us"]
+        window = lambda tau: max(cpu(tau), gpu(tau)) + 3 * unit["draft_us"] / model["layers"]
+        fits = [tau for tau in range(1, levels) if at(fetches, tau) * unit["copy_us"] <= window(tau) * (1 + 1e-9)
+                and at(fetches, tau) <= i["split_cold"][layer]]
+        far = {tau: abs(cpu(tau) - gpu(tau)) for tau in fits}
+        tau = after["split_tau"][layer]
+        assert tau == levels - 1 if not fits else tau in far and far[tau] <= min(far.values()) * (1 + 1e-9), (layer, tau, far)
+        seen.add(tau)
+        if tau > 1:
+            assert at(r_c, tau) >= at(r_c, 1) and at(r_g, tau) <= at(r_g, 1)
+assert seen
+END
+}
