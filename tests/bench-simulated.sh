@@ -59,6 +59,6 @@ for cache in $caches; do
     done | tee "$out/simulated.txt"
     sed 's/.*ratio \([0-9.]*\);.*/\1/' "$out/simulated.txt" | sort -n |
         awk -v cache="$cache" '{ ratio[NR] = $1 }
-             END { printf "%s: median ratio %.3f, from %.3f to %.3f\n", cache, ratio[int((NR + 1) / 2)], ratio[1], ratio[NR] }'
+             END { printf "%s: median ratio %.3f, from %.3f to %.3f\n", cache, (ratio[int((NR + 1) / 2)] + ratio[int(NR / 2) + 1]) / 2, ratio[1], ratio[NR] }'
 done
 jq -c '{link, fast}' "$out/simulated-machine.json"

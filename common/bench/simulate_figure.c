@@ -84,10 +84,15 @@ static int rate_of(double *rate, const struct simulation *simulation, const char
     return 0;
 }
 
+/* A share that does not hold a layer's experts has no point. */
 static int put_rate(struct panel *panel, const struct simulation *simulation, const char *name, const char *system, double x,
                     double cached, struct err *err)
 {
+    const struct simulated_machine with = {.cached = cached};
     double rate;
+    const int E = simulation->drafted->experts;
+    if (simulated_machine_slots(&with, simulation->drafted->layers, E) < E)
+        return 0;
     return rate_of(&rate, simulation, system, cached, err) || put(panel, name, x, rate, err) ? -1 : 0;
 }
 
@@ -491,6 +496,8 @@ int simulate_figure(struct text *out, const struct simulation *simulation, const
     struct picture p = {.simulation = simulation, .texts = texts, .name = simulated_figures[figure],
                         .title = kinds[figure].title};
     int rc = kinds[figure].make(&p, err);
+    for (int i = 0; !rc && i < p.panels; i++)
+        rc = p.panel[i].count ? 0 : err_set(err, ERR_INPUT, "fast memory does not hold a layer's experts");
     if (!rc)
         rc = form == SIMULATED_JSON ? write_json(out, &p, err) : form == SIMULATED_SVG ? write_svg(out, &p, err)
                                     : write_text(out, &p, form == SIMULATED_MARKDOWN, err);

@@ -1,7 +1,7 @@
 /* disk FILE BYTES READS [bursts]: bytes a second that a file gives past the page cache, all of it once, in reads of BYTES
  * bytes, so many at once: what tests/bench-disk.sh sets iterations against. With `bursts` the next reads begin when all of
- * those before have ended, and are of another layer's experts; READS must then divide 32. Into memory like that of the store:
- * with pages of 4 KiB a read falls into many pieces, and some disks then give half. */
+ * those before have ended, and are of another layer's experts; READS must then divide 32. Into memory like that of the
+ * store: with pages of 4 KiB a read falls into many pieces, and some disks then give half. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
