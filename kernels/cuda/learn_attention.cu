@@ -24,7 +24,7 @@ DEVICE float attend_raise(struct attend_state *s, float most)
     return left;
 }
 
-template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS) attend_kernel(struct learn_attention_args a)
+template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_kernel(struct learn_attention_args a)
 {
     typedef attend_tile<EACH> shape;
     SHARED_DYN(float, q);

@@ -11,7 +11,7 @@
  * */
 #include "kernels/cuda/learn_attention.h"
 
-template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS) attend_q_kernel(struct learn_attention_args a)
+template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_q_kernel(struct learn_attention_args a)
 {
     typedef attend_tile<EACH> shape;
     SHARED_DYN(float, q);
