@@ -93,7 +93,8 @@ void cache_release(struct cache *cache, int slot);
  * -1: nobody. -1: all are held, or the policy keeps those that are not. */
 int cache_insert(struct cache *cache, int layer, int expert, enum cache_reason reason, int *victim);
 
-/* What was to come into a slot did not: it is empty, and nobody's. It must be held once. */
+/* What was to come into a slot did not: it is empty, and nobody's. It must be held once, and counts no longer as
+ * fetched or inserted. */
 void cache_drop(struct cache *cache, int slot);
 
 /* Asks for an expert beforehand: levels from high to low, first in first out. One that is asked for already goes to the new

@@ -451,7 +451,7 @@ static void rules_are_opened_by_name(void **state)
 {
     static const struct { const char *text, *message; } bad[] = {
         {"rejections", "'rejections' is not an acceptance rule; did you mean rejection?"},
-        {"xyz", "'xyz' is not an acceptance rule; there are coupled, rejection and typical"},
+        {"xyz", "'xyz' is not an acceptance rule; there are coupled, rejection, typical and jakiro-star"},
         {"typical:epsilon=2", "typical"}, {"typical:delta=x", "typical"}, {"typical:gamma=1", "typical"},
         {"coupled:n=1", "coupled"}, {"", ""},
     };
