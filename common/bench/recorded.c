@@ -73,7 +73,7 @@ static bool reaches(const struct recorded_drafter *mine, const struct recorded_n
 /* What follows a drafter's own tokens it drafts from the states that it has made of them, so that its draft at the root goes on
  * as it was recorded, and has the costs of levels. One that looks up text is asked anew, at the newest position that the leaf
  * has: a longer draft that was asked for in one go may go on otherwise; but trees are asked leaf by leaf. Where neither is
- * known, a position as many tokens on has to do. */
+ * known, a position as many tokens on has to do. 0 tokens: the node itself is meant, gone on from or not. */
 static struct recorded_node find(const struct recorded_drafter *mine, const struct draft_tree *tree, int node, int tokens)
 {
     int32_t token[WAY_MAX];
@@ -84,7 +84,7 @@ static struct recorded_node find(const struct recorded_drafter *mine, const stru
     if (own && !mine->all->trees && mine->own_states && recorded_way_find(&way, 0, &found) && reaches(mine, &found, tokens))
         return found;
     for (int i = 0; i <= right; i++)
-        if (recorded_way_find(&way, oldest ? i : right - i, &found) && (!mine->guesses || goes_on(mine, &found)))
+        if (recorded_way_find(&way, oldest ? i : right - i, &found) && (!mine->guesses || !tokens || goes_on(mine, &found)))
             return found;
     return recorded_way_guess(&way);
 }

@@ -93,6 +93,8 @@ struct drafter {                        /* what all drafters begin with */
     struct feature_request features;    /* set by open */
     int riders;                         /* rows that it adds to a verification, at most, of RIDERS_MAX; set by open */
     bool learns;                        /* its drafts follow from those before, too, not from the text alone; set by open */
+    const char *ends;                   /* a draft's last levels are not what they are in a longer one; the setting without
+                                         * which they would be. NULL: they are. Set by open */
     char detail[128];                   /* what opening it took, for -v; "": nothing. Set by open */
     /* Count up, and whoever looks sets them back: weights and KV read, nominal; tokens of the text that a drafter with a state
      * of its own had to read before it could draft, and how long that took. */

@@ -386,6 +386,7 @@ static int choose_second(struct head_drafter *mine, struct head_params *params, 
         return err_set(err, ERR_INPUT, "contrast: the head's second branch guesses the token after the next, which only the "
                        "last two levels from one forward use; leave out parallel=0");
     mine->second = !none && (params->second_next ? wanted->contrast != 0 : wanted->parallel != 0);
+    mine->base.ends = !mine->second ? NULL : params->second_next ? "contrast=0" : "parallel=0";
     if (wanted->contrast >= 0 && !none)
         params->second = wanted->contrast ? HEAD_SECOND_CONTRAST : HEAD_SECOND_SUM;
     return 0;

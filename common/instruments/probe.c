@@ -63,6 +63,9 @@ static int check_drafters(const struct drafters *drafters, struct err *err)
         if (drafter->learns || drafter->riders)
             return err_set(err, ERR_INPUT, "what %s drafts depends on the iterations of a run, and cannot be recorded for "
                            "others; leave it out", drafter->class->name);
+        if (drafter->ends)
+            return err_set(err, ERR_INPUT, "the last levels of a draft by this %s are not those of a longer one, so that none "
+                           "can be recorded for all lengths; add %s to its settings", drafter->class->name, drafter->ends);
     }
     return 0;
 }

@@ -163,13 +163,16 @@ RUNS
 }
 
 @test "what cannot be recorded is refused" {
+    moe-convert head -q "$MOE_MODELS/pocket/heads/jakiro" --target "$MOE_POCKET" -o "$BATS_TEST_TMPDIR/jakiro.moe"
     for options in "--record drafts" "-d ngram --record drafts --tree dynamic:depth=9" "-d ngram --record drafts --accept rejection" \
         "-d ngram --record drafts --budget 8" "-d ngram --record-length 4" "-d ngram --policy tr --tree static:width=2,depth=2" \
-        "-d ngram --policy tr --record drafts --tree static:width=64,depth=8"; do
+        "-d ngram --policy tr --record drafts --tree static:width=64,depth=8" \
+        "-d head:file=$BATS_TEST_TMPDIR/jakiro.moe --record drafts"; do
         run moe-decode -m "$MOE_POCKET" -p x -n 4 $options --stream "$BATS_TEST_TMPDIR/x.moes" -o /dev/null
         assert_trouble moe-decode
         [ ! -e "$BATS_TEST_TMPDIR/x.moes" ]
     done
+    [[ $output == *"add parallel=0"* ]]
 }
 
 # The whole bench, with one prompt a task, short answers, and without the weight.
@@ -278,6 +281,16 @@ RUNS
         jq -c 'select(.type == "iter") | [.sequence, .nodes, .accepted, .emitted, .bytes]' > "$BATS_TEST_TMPDIR/live"
     moe-bench replay "$BATS_TEST_TMPDIR/own.moes" --tree chain --policy static:K=3 --cost bytes --iterations |
         jq -c '[.sequence, .nodes, .accepted, .emitted, ((.seconds - .draft_seconds) * 1e9 | round)]' > "$BATS_TEST_TMPDIR/replayed"
+    diff "$BATS_TEST_TMPDIR/live" "$BATS_TEST_TMPDIR/replayed"
+    # So is a tree of tr's out of a run that had another policy, with leaves that the recording did not go on from.
+    moe-decode -m "$MOE_POCKET" -p "Tom has 3 apples" -n 16 -d "$draft" --temperature 0.7 --policy tr:max=3,min=0.2 \
+        --stream "$BATS_TEST_TMPDIR/tr.moes" -o /dev/null
+    moe-decode -m "$MOE_POCKET" -p "Tom has 3 apples" -n 16 -d "$draft" --temperature 0.7 --tree static:width=10,depth=3 \
+        --record drafts --stream "$BATS_TEST_TMPDIR/levels.moes" -o /dev/null
+    moe-view --json --type iter "$BATS_TEST_TMPDIR/tr.moes" |
+        jq -c 'select(.type == "iter") | [.nodes, .accepted, .emitted, .bytes]' > "$BATS_TEST_TMPDIR/live"
+    moe-bench replay "$BATS_TEST_TMPDIR/levels.moes" --policy tr:max=3,min=0.2 --cost bytes --iterations |
+        jq -c '[.nodes, .accepted, .emitted, ((.seconds - .draft_seconds) * 1e9 | round)]' > "$BATS_TEST_TMPDIR/replayed"
     diff "$BATS_TEST_TMPDIR/live" "$BATS_TEST_TMPDIR/replayed"
     # Without --tree chains are recorded, and too few children are no tree of the same.
     run moe-bench replay "$folder/cascade.moes" --policy tr
