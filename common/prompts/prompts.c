@@ -103,6 +103,11 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
     for (size_t i = 0; i < options->n_template_args; i++)
         if (parse_arg(p->args, options->template_args[i], err))
             goto done;
+    if (options->n_texts && !n_files && (options->field || options->whole)) {
+        err_set(err, ERR_INPUT, "--%s: is for prompts in files, of which there are none beside --prompt; leave it out",
+                options->field ? "field" : "whole");
+        goto done;
+    }
     if (check_files(files, n_files, err) ||
         prompt_lines_open(&p->lines, files, n_files, !n_files && !options->n_texts, options->whole, p->options.line_limit,
                           options->stop, &p->options.notes, err) ||

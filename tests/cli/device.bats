@@ -202,7 +202,7 @@ place() { moe-view --json iterations.moes | jq -r 'select(.type == "machine").lo
             [ "$(place)" = device ]
             # Whatever looks at forwards keeps iterations on the host.
             look=--overlap
-            [[ $options == *-d* ]] || look='--accept rejection'
+            [[ $options == *-d* ]] || look='--accept rejection -d none'
             records $family $options $look > host
             [[ $(place) == host:* ]]
             cmp device host
