@@ -35,7 +35,6 @@ struct second {
     /* Of the layer at work. */
     struct expert_union mine;            /* the host's part */
     int pairs;                           /* of the layer: rows and slots */
-    int at_hand;                         /* experts of it that were in the host's memory */
     bool clean;                          /* all of the device's part was there */
     int device_experts;
     double began;                        /* the device's part */

@@ -66,7 +66,7 @@ static int end_last(struct cached *cached, struct err *err)
 {
     for (int e = 0; e < cached->experts; e++) {
         while ((cached->holds[e] && !slot_of(cached, e)->ready) || (cached->holds_host[e] && !host_slot_of(cached, e)->ready))
-            if (cached_wait(cached, err) < 0)
+            if (cached_wait(cached, err) <= 0)          /* 0: what it waits for has failed, and will not come */
                 return -1;
         if (cached->holds[e])
             cache_release(cached->cache, cache_find(cached->cache, cached->layer, e));
