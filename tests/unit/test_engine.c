@@ -179,7 +179,7 @@ static void nodes_equal_their_paths(void **state)
             tree_equals_paths(&rig, seed * 7);
             rig_close(&rig);
         }
-        if (seed <= 4) {
+        if (seed <= (unit_brief() ? 1 : 4)) {
             rig_open_cached(&rig, path, "ref", NULL, 1, 64, (enum cache_format)(seed % CACHE_FORMATS));
             tree_equals_paths(&rig, seed * 7);
             rig_close(&rig);
@@ -629,12 +629,12 @@ static void last_parts_have_formats_of_their_own(void **state)
                                                   {FORMAT_MXFP4, FORMAT_Q8}, {FORMAT_Q8, FORMAT_F32}};
     static const char *const isas[] = {NULL, "avx2", "plain"};
     (void)state;
-    for (uint64_t seed = 500; seed < 510; seed++) {
+    for (uint64_t seed = 500; seed < 510; seed += unit_brief() ? 2 : 1) {
         const enum weight_format *pair = pairs[seed % 5];
         struct hparams shape;
         struct rig rig;
         const char *path = tiny_mixed_file(seed, pair[0], pair[1], &shape);
-        rig_open(&rig, path, "host", isa_of(isas[seed % 3]) ? isas[seed % 3] : NULL, 1 + (int)(seed % 2), 64);
+        rig_open(&rig, path, "host", isa_of(isas[seed % 3]) ? isas[seed % 3] : NULL, 1 + (int)(seed / 2 % 2), 64);
         for (int i = 0; i < model_tensor_count(rig.model); i++) {
             const struct tensor *t = model_tensor_at(rig.model, i);
             assert_int_equal(t->mixed, t->kind == TENSOR_EXPERTS || t->role == ROLE_QKV);
@@ -644,7 +644,8 @@ static void last_parts_have_formats_of_their_own(void **state)
         host_equals_ref(path, &shape, seed, format_quantised(pair[0]) || format_quantised(pair[1]) ? 3e-2f : 1e-4f);
         unlink(path);
     }
-    for (uint64_t seed = 510; seed < 520; seed++) {         /* the same weights in one format: what f16 keeps, f32 holds */
+    /* The same weights in one format: what f16 keeps, f32 holds. */
+    for (uint64_t seed = 510; seed < 520; seed += unit_brief() ? 4 : 1) {
         struct hparams shape;
         struct err err = {0};
         const char *path = tiny_mixed_file(seed, FORMAT_F32, FORMAT_F16, &shape);
@@ -681,7 +682,7 @@ static void quantised_rows_have_room(void **state)
 static void a_copied_sequence_goes_on_like_its_own(void **state)
 {
     (void)state;
-    for (uint64_t seed = 500; seed < 524; seed++) {
+    for (uint64_t seed = 500; seed < 524; seed += unit_brief() ? 5 : 1) {
         struct hparams shape;
         const char *path = tiny_file(seed, FORMAT_F32, &shape);
         const size_t bytes = (size_t)shape.vocab * sizeof(float);
