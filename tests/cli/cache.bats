@@ -220,7 +220,7 @@ PYTHON
     moe-profile -q -m pocket.moe --cache-experts 25% --hot-set handed.json -p 'def add(a, b):' -o h.moes
     jq -e '.experts | length > 20' handed.json
     cp handed.json before.json
-    moe-bench run -q -m pocket.moe -d none -n 4 --cache-experts 25% --hot-set handed.json -o b.moes prompts.jsonl
+    moe-bench run -q -m pocket.moe -d none -n 4 --measure-seconds 0 --cache-experts 25% --hot-set handed.json -o b.moes prompts.jsonl
     jq -e --slurpfile b before.json '(.experts | map(.[2]) | add) > ($b[0].experts | map(.[2]) | add)' handed.json
     run moe-bench run -q -m pocket.moe -m draft.moe -d none -n 4 --cache-experts 25% --hot-set handed.json -o b.moes prompts.jsonl
     assert_trouble moe-bench
