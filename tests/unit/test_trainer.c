@@ -522,6 +522,82 @@ static void heads_come_back_from_their_files(void **state)
     }
 }
 
+/* The first moment is a share of the gradient as it was cut; weights themselves hardly show by how much it was. */
+static void gradients_are_cut_as_asked(void **state)
+{
+    const double norm = sqrt(2 * (0.01 * 0.01 + 0.02 * 0.02 + 0.03 * 0.03) / 7);
+    (void)state;
+    for (int by_norm = 0; by_norm < 2; by_norm++) {
+        const struct optimiser_settings s = {.rate = 0.1, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8,
+                                             .schedule = SCHEDULE_CONSTANT, .clipping = by_norm ? CLIP_NORM : CLIP_ELEMENT,
+                                             .bound = by_norm ? 0.1 : 0.015};
+        struct optimiser_report report;
+        struct err err = {0};
+        struct run run;
+        run_open(&run, HEAD_EAGLE1, -1);
+        struct weights *w = run.weights;
+        const size_t count = w->floats / 7 * 7;
+        must(weights_fetch(w, WEIGHTS_GRADIENT, 0, w->floats, &err), &err);
+        for (size_t i = 0; i < w->floats; i++)
+            w->gradient[i] = i < count ? 0.01f * (float)((int)(i % 7) - 3) : 0;
+        must(weights_send(w, WEIGHTS_GRADIENT, 0, w->floats, &err), &err);
+        must(optimiser_step(&s, w, 0, &report, &err), &err);
+        must(weights_fetch_all(w, &err), &err);
+        assert_true(fabs(report.norm / (norm * sqrt((double)count)) - 1) < 1e-5);
+        assert_int_equal(report.clipped, by_norm ? w->floats : count / 7 * 4);
+        for (size_t i = 0; i < count; i++) {
+            const double g = 0.01 * ((int)(i % 7) - 3), cut = g > s.bound ? s.bound : g < -s.bound ? -s.bound : g;
+            const double wanted = 0.1 * (by_norm ? g * s.bound / (report.norm + 1e-6) : cut);
+            if (!(fabs((double)w->first[i] - wanted) <= 1e-5 * fabs(wanted)))
+                fail_msg("moment %zu is %.9g, not %.9g", i, (double)w->first[i], wanted);
+        }
+        run_close(&run);
+    }
+}
+
+static void of_equal_experts_the_lower_is_chosen(void **state)
+{
+    float score[2][4] = {{1, 3, 3, 3}, {2, 2, 1, 2}};
+    static const int32_t wanted[2][2] = {{1, 2}, {0, 1}};
+    struct tape *tape = NULL;
+    struct err err = {0};
+    (void)state;
+    must(tape_new(&tape, rig.device, &err), &err);
+    tape_begin(tape);
+    struct variable *router = op_constant(tape, 2, 4, tape_constant(tape, score, 8, sizeof score[0][0]));
+    const struct mix_choice *choice = mix_choose(tape, router, 4, 2);
+    assert_non_null(choice);
+    assert_memory_equal(tape_download(tape, choice->expert, 4, sizeof wanted[0][0]), wanted, sizeof wanted);
+    tape_free(&tape);
+}
+
+/* Of three tokens only the first guess is one that can be judged. */
+static int read_short(void *self, int64_t index, int longest, struct train_text *out, struct err *err)
+{
+    struct rig *r = self;
+    const int rc = read_text(self, index, longest, out, err);
+    out->tokens = 3;
+    r->mask[2] = 1;
+    return rc;
+}
+
+static void guesses_beyond_a_text_are_left_out(void **state)
+{
+    struct train_report report;
+    struct err err = {0};
+    struct run run;
+    (void)state;
+    run_open(&run, HEAD_MEDUSA, -1);
+    run.source.read = run.source.outline = read_short;
+    for (int step = 0; step < 2; step++) {
+        must(trainer_step(run.trainer, &report, &err) == 1 ? 0 : -1, &err);
+        assert_true(report.losses.count > 1 && report.losses.part[0].value > 0);
+        for (int i = 1; i < report.losses.count; i++)
+            assert_true(report.losses.part[i].value == 0);
+    }
+    run_close(&run);
+}
+
 static void an_epoch_has_every_text_once(void **state)
 {
     enum { MANY = 1000 };
@@ -557,6 +633,11 @@ static void rates_rise_and_fall(void **state)
     assert_true(optimiser_rate(&s, 12) == 0);
     s.schedule = SCHEDULE_CONSTANT;
     assert_true(optimiser_rate(&s, 11) == 2);
+    for (int kind = HEAD_EAGLE1; kind < HEAD_KINDS; kind++) {
+        optimiser_defaults(&s, (enum head_kind)kind);
+        assert_int_equal(s.schedule, kind == HEAD_MEDUSA || kind == HEAD_HYDRA || kind == HEAD_JAKIRO ? SCHEDULE_COSINE
+                                                                                                     : SCHEDULE_LINEAR);
+    }
 }
 
 int main(void)
@@ -568,7 +649,8 @@ int main(void)
         cmocka_unit_test(several_processes_make_the_step_of_one), cmocka_unit_test(parts_give_the_same_bytes_on_any_number),
         cmocka_unit_test(a_fault_in_a_part_ends_all), cmocka_unit_test(parts_are_about_equal),
         cmocka_unit_test(heads_come_back_from_their_files), cmocka_unit_test(an_epoch_has_every_text_once),
-        cmocka_unit_test(rates_rise_and_fall),
+        cmocka_unit_test(rates_rise_and_fall), cmocka_unit_test(gradients_are_cut_as_asked),
+        cmocka_unit_test(of_equal_experts_the_lower_is_chosen), cmocka_unit_test(guesses_beyond_a_text_are_left_out),
     };
     return cmocka_run_group_tests(tests, open_rig, close_rig);
 }
