@@ -58,8 +58,8 @@ LIST
 # Every consumer of $1 streams refuses the file bad.moes, by name and through a pipe, and says $2.
 all_refuse() {
     local kind command said sources='bad.moes -'
-    # Sanitisers look for what a damaged byte does, whichever way it came.
-    [ -z "$MOE_SANITIZED" ] || [ -n "$MOE_LONG" ] || sources=-
+    # What a damaged byte does, sanitisers see, whichever way it came: so one way with them, the other without.
+    [ -n "$MOE_LONG" ] || sources=$([ -n "$MOE_SANITIZED" ] && echo - || echo bad.moes)
     while read -r kind command; do
         [ "$kind" = "$1" ] || continue
         for source in $sources; do

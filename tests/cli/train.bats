@@ -112,7 +112,7 @@ END
         jq -cn "{id: \"$i\", prompt: \"Tom has $i apples.\", answer: \"He eats $i of them and is happy.\"}"
     done > two.jsonl
     moe-profile features -q -m pocket.moe --dtype f32 two.jsonl -o two.moes
-    for arch in jakiro jakiro_star; do
+    for arch in ${MOE_LONG:+jakiro} jakiro_star; do             # unit/trainer has other kinds
         for on in host emu; do
             moe-draft-train train -v -m pocket.moe --device $on --arch $arch --rate 0.002 --batch 1 --cut 16 --steps 2 \
                 two.moes -o $on.moe --stream $on.moes 2> said
@@ -121,6 +121,7 @@ END
         jq -es 'transpose | length == 2 and all((.[1] / .[0] - 1 | fabs) < 1e-4)' host.losses emu.losses
     done
     grep -q "trained on emu.*products of cuBLAS" said
+    [ -n "$MOE_LONG" ] || return 0
     train --device emu --arch jakiro_star --rate 0.002 --batch 1 --cut 16 --steps 2 two.moes -o again.moe
     cmp emu.moe again.moe
 }

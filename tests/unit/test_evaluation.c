@@ -267,7 +267,7 @@ static void decoding_counts_the_same(void **state)
     static const char *const names[] = {"trained-eagle1", "trained-eagle3", "trained-jakiro", "trained-kangaroo",
                                         "eagle1_nobias", "jakiro_star", "medusa", "hydra", "hydra_prefix"};
     (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i += unit_brief() ? 2 : 1) {
         const struct heads_text *from = &rig.text[i % HEADS_TEXTS];
         const int answer = unit_brief() ? 8 : from->tokens - from->prompt;
         const char *head = convert(names[i]);
