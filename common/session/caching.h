@@ -41,7 +41,7 @@ struct caching_options {
     OPT_STRING(0, "cache-policy", args, caching.policy, "lru|lfu|hot|static:rank=FILE|ahead|utility|utility-real", \
                "let this policy choose which experts stay"), \
     OPT_STRING(0, "prefetch", args, caching.prefetch, \
-               "none|draft|forced|next-layer|popular|last|table:file=FILE|utility[,max=N]", \
+               "none|draft|forced|next-layer|popular[:max=N]|last|table[:file=FILE]|utility", \
                "read experts before they are wanted, by this"), \
     OPT_STRING(0, "split", args, caching.split, "none|static[:share=N]|resident|level[:tau=N]|balance[:warm-up=N]", \
                "let the host's processor compute some of the experts while the device computes the others")
