@@ -97,10 +97,13 @@ static void every_form_is_read(void **state)
     static const char *const texts[] = { "hello", "bye" };
     f->options.texts = texts;
     f->options.n_texts = 1;
+    expect(f, NULL, "error: --whole: is for prompts in files, of which there are none beside --prompt; leave it out");
+    f->options.whole = false;
     expect(f, NULL, "0:<|user|>\nhello<|assistant|>\n|");
     f->options.chat = false;
     f->options.n_texts = 2;
     expect(f, NULL, "0:hello|1:bye|");
+    f->options.whole = true;
     expect(f, path, "0:hello|1:bye|2:one\n\ntwo {\r\n|");
     f->options.chat = true;
     f->options.field = "question";
