@@ -22,9 +22,11 @@ GATES    := $(patsubst tests/check/%.sh,%,$(wildcard tests/check/*.sh))
 SUITES   := $(patsubst tests/cli/%.bats,%,$(wildcard tests/cli/*.bats))
 FUZZED   := $(FUZZ_SOURCES:tests/fuzz/fuzz_%.c=%)
 TORTURED  = $(shell tests/torture/calls --list)
-# Under sanitisers: what reads damaged input, and every command once, as man pages show it; all but what wants the emulator.
+# Under sanitisers: what reads damaged input, and every command once, as man pages show it; all but what wants the emulator, and
+# but for what computes with heads by the minute, which the long check has: their code is run by examples, fuzz drivers and head_experts.
+HEADS_AT_LENGTH := draft_head head_golden head_guess train_golden evaluation branches
 SANITISED_SUITES := $(if $(LONG),$(SUITES),examples damaged)
-SANITISED_FILES   = $(filter-out $(if $(LONG),,slab),$(call files,tests/unit))
+SANITISED_FILES   = $(filter-out $(if $(LONG),,slab $(HEADS_AT_LENGTH)),$(call files,tests/unit))
 
 JOBS  = $(call when,normal,$(GATES:%=gate/%)) \
         $(addprefix $(LABEL)/, \
