@@ -120,7 +120,7 @@ static struct extent measure(const struct model *model)
 }
 
 /* Memory that slots can be in, and who asks for it. */
-struct place {
+struct slot_memory {
     const char *option, *where;         /* where: " on cuda NVIDIA ..."; "": the host's */
     int64_t left, room;                 /* bytes; of them for slots, by auto */
 };
@@ -140,41 +140,43 @@ static int read_share(const char *text, const struct extent *extent, int64_t *sl
     return 0;
 }
 
-static int read_slots(const char *text, const struct place *place, const struct extent *extent, int64_t *slots, struct err *err)
+static int read_slots(const char *text, const struct slot_memory *memory, const struct extent *extent, int64_t *slots,
+                      struct err *err)
 {
     uint64_t bytes = 0;
     if (!strcmp(text, "auto")) {
-        *slots = (place->room > 0 ? place->room : 0) / extent->slot;
+        *slots = (memory->room > 0 ? memory->room : 0) / extent->slot;
     } else if (*text && text[strlen(text) - 1] == '%') {
         if (read_share(text, extent, slots, err))
-            return err_at(err, "%s", place->option);
+            return err_at(err, "%s", memory->option);
     } else {
         if (number_size(text, 1, INT64_MAX, &bytes, err))
-            return err_at(err, "%s", place->option);
+            return err_at(err, "%s", memory->option);
         *slots = (int64_t)bytes / extent->slot;
     }
     return 0;
 }
 
 /* As many as `text` says, if there is memory for them; no more than there are. */
-static int find_slots(const char *text, const struct place *place, const struct model *model, int64_t *slots, struct err *err)
+static int find_slots(const char *text, const struct slot_memory *memory, const struct model *model, int64_t *slots,
+                      struct err *err)
 {
     const struct extent extent = measure(model);
     const int top_k = model_hparams(model)->router.top_k;
     int64_t found;
     if (!extent.count)
-        return err_set(err, ERR_INPUT, "%s: %s has no routed experts", place->option, model_path(model));
-    if (read_slots(text, place, &extent, &found, err))
+        return err_set(err, ERR_INPUT, "%s: %s has no routed experts", memory->option, model_path(model));
+    if (read_slots(text, memory, &extent, &found, err))
         return -1;
     if (found < top_k)
         return err_set(err, ERR_INPUT, "%s %s: room for %lld of %lld experts%s is too little, since one token wants "
-                       "%d in a layer; give at least %lld bytes", place->option, text, (long long)found,
-                       (long long)extent.count, place->where, top_k, (long long)top_k * (long long)extent.slot);
+                       "%d in a layer; give at least %lld bytes", memory->option, text, (long long)found,
+                       (long long)extent.count, memory->where, top_k, (long long)top_k * (long long)extent.slot);
     *slots = found < extent.count ? found : extent.count;
-    if (place->left >= 0 && *slots * extent.slot > place->left)
+    if (memory->left >= 0 && *slots * extent.slot > memory->left)
         return err_set(err, ERR_MEMORY, "%s %s: takes %lld MiB for %lld experts, and %lld MiB are left%s; give "
-                       "less, or auto", place->option, text, (long long)(*slots * extent.slot >> 20), (long long)*slots,
-                       (long long)(place->left >> 20), place->where);
+                       "less, or auto", memory->option, text, (long long)(*slots * extent.slot >> 20), (long long)*slots,
+                       (long long)(memory->left >> 20), memory->where);
     return 0;
 }
 
@@ -182,19 +184,19 @@ int caching_slots(struct expert_cache *out, const struct caching_options *option
                   struct device *device, uint64_t taken, struct err *err)
 {
     const struct device_info *info = device_info(device);
-    struct place place = {.option = "--cache-experts", .where = "", .left = device_memory_left(device)};
-    struct place host = {.option = "--host-experts", .where = "", .left = memory_left("")};
+    struct slot_memory fast = {.option = "--cache-experts", .where = "", .left = device_memory_left(device)};
+    struct slot_memory host = {.option = "--host-experts", .where = "", .left = memory_left("")};
     char where[80];
     snprintf(where, sizeof where, " on %s", info->name);
     if (!info->host_memory)
-        place.where = where;
-    place.room = place.left - place.left / 8 - (int64_t)taken;
+        fast.where = where;
+    fast.room = fast.left - fast.left / 8 - (int64_t)taken;
     host.room = host.left - host.left / 4;
     const bool tier = options->host && strcmp(options->host, "none");
     if (tier && info->host_memory)
         return err_set(err, ERR_INPUT, "--host-experts: %s computes in the host's memory, where --cache-experts has them",
                        info->name);
-    return find_slots(options->experts, &place, model, &out->slots, err) ||
+    return find_slots(options->experts, &fast, model, &out->slots, err) ||
            (tier && find_slots(options->host, &host, model, &out->host_slots, err)) ? -1 : 0;
 }
 

@@ -181,10 +181,10 @@ static int find_ready(const struct cached *cached, struct expert_union *wanted, 
     return wanted->held = end - wanted->done;
 }
 
-static int no_slot(const struct cached *cached, struct err *err)
+static int no_slot(int slots, struct err *err)
 {
     return err_set(err, ERR_INPUT, "the cache policy keeps all %d experts and gives none for those that are wanted",
-                   cached->slots);
+                   slots);
 }
 
 /* Starts what reads and copies can be started, and waits if there is nothing to compute with. */
@@ -198,7 +198,7 @@ static int gather(struct cached *cached, struct expert_union *wanted, struct err
         if (find_ready(cached, wanted, cached->holds, is_here) || find_ready(cached, wanted, cached->holds, is_here_or_copied))
             return 0;
         if ((got = cached_wait(cached, err)) <= 0)
-            return got ? -1 : no_slot(cached, err);
+            return got ? -1 : no_slot(cached->slots, err);
     }
 }
 
@@ -251,7 +251,7 @@ static int gather_host(struct cached *cached, struct expert_union *wanted, struc
         if (find_ready(cached, wanted, cached->holds_host, is_at_host))
             return 0;
         if ((got = cached_wait(cached, err)) <= 0)
-            return got ? -1 : no_slot(cached, err);
+            return got ? -1 : no_slot(cached->host ? cached->host_slots : cached->slots, err);
     }
 }
 
