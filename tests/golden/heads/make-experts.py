@@ -11,37 +11,20 @@ and output head are the pocket model's. All is computed in f64, every step over 
     second = of the two experts with the largest s, a and b: (c_a, c_b) = softmax(r[N + a], r[N + b]);
              contrast u + larger c's E times it, less the other's; sum u + c_a E_a + c_b E_b        (equation 7)
     scaled (Jakiro*): f = u + s_0 E_0 + s_1 E_1; branches s_best f and s_other f, one softmax over both (equations 3 and 4)"""
-import json, math, os, struct
+import json, math, os, sys
 import numpy as np
 
 here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(here))
+from made_up import drawn, pocket
+
 WIDTH, VOCAB, HEADS, KV, INNER, TOKENS, CHAIN = 192, 2048, 6, 3, 64, 40, 5
 DIM = WIDTH // HEADS
 VARIANTS = [('4-2', 4, 2, 'contrast'), ('2-1', 2, 1, 'contrast'), ('5-3', 5, 3, 'sum'), ('3-3', 3, 3, 'contrast'),
             ('3-1', 3, 1, 'none'), ('2-2', 2, 2, 'contrast'), ('scaled', 2, 2, 'star')]
 
 
-def drawn(number, count, bound, center=0.0):
-    """The hash: `count` numbers around `center`, of the tensor `number`."""
-    x = (np.arange(count, dtype=np.uint64) * 2654435761 + number * 2654404609) % 2 ** 32
-    x ^= x >> 16
-    x = x * 2246822519 % 2 ** 32
-    x ^= x >> 13
-    return (center + bound * (x.astype(np.float64) / 2 ** 31 - 1)).astype(np.float32)
-
-
-def pocket(name):
-    """A bf16 matrix of the pocket model."""
-    with open(os.path.join(here, '../../models/pocket/model/model.safetensors'), 'rb') as file:
-        length, = struct.unpack('<Q', file.read(8))
-        entry = json.loads(file.read(length))[name]
-        begin, end = entry['data_offsets']
-        file.seek(8 + length + begin)
-        raw = np.frombuffer(file.read(end - begin), np.uint16).astype(np.uint32) << 16
-    return raw.view(np.float32).reshape(entry['shape']).astype(np.float64)
-
-
-EMBED, HEAD = pocket('model.embed_tokens.weight'), pocket('lm_head.weight')
+EMBED, HEAD = (pocket(name).astype(np.float64) for name in ('model.embed_tokens.weight', 'lm_head.weight'))
 TEXT = np.minimum(((drawn(900, TOKENS, 1) + 1) / 2 * VOCAB).astype(np.int64), VOCAB - 1)
 STATES = drawn(1000, TOKENS * WIDTH, 3).reshape(TOKENS, WIDTH).astype(np.float64)
 

@@ -8,36 +8,19 @@ Weights, texts and states are made up from a hash that tests/unit/test_train_gol
 are the pocket model's. The other files of this folder but those of make-guesses.py come from another program, over the pocket
 model's own states. Formulas:
 Jakiro, arXiv 2502.06282, and its program (jakiro_star); Hydra, arXiv 2402.05109, and its program (prefix-mlp)."""
-import json, math, os, struct, sys
+import json, math, os, sys
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(here))
+from made_up import drawn, pocket
+
 torch.set_num_threads(1)
 WIDTH, VOCAB, HEADS, KV, INNER = 192, 2048, 6, 3, 64
 STEPS, WARMUP, RATE = 60, 6, 1e-3
 LENGTHS = [21, 9, 16, 30, 12, 25, 18, 7]
-
-
-def drawn(number, count, bound, center=0.0):
-    """The hash: `count` numbers around `center`, of the tensor `number`."""
-    x = (np.arange(count, dtype=np.uint64) * 2654435761 + number * 2654404609) % 2 ** 32
-    x ^= x >> 16
-    x = x * 2246822519 % 2 ** 32
-    x ^= x >> 13
-    return (center + bound * (x.astype(np.float64) / 2 ** 31 - 1)).astype(np.float32)
-
-
-def pocket(name):
-    """A bf16 matrix of the pocket model."""
-    with open(os.path.join(here, '../../models/pocket/model/model.safetensors'), 'rb') as file:
-        length, = struct.unpack('<Q', file.read(8))
-        entry = json.loads(file.read(length))[name]
-        begin, end = entry['data_offsets']
-        file.seek(8 + length + begin)
-        raw = np.frombuffer(file.read(end - begin), np.uint16).astype(np.uint32) << 16
-    return torch.from_numpy(raw.view(np.float32).reshape(entry['shape']).copy())
 
 
 def texts():
@@ -230,7 +213,7 @@ def hydra_shapes():
 def run(name, shapes, loss_of, betas, decay, clip, cosine, steps=STEPS, about=None):
     if sys.argv[1:] and name not in sys.argv[1:]:
         return
-    embed, head = pocket('model.embed_tokens.weight'), pocket('lm_head.weight')
+    embed, head = (torch.from_numpy(pocket(name).copy()) for name in ('model.embed_tokens.weight', 'lm_head.weight'))
     weights, made = {}, {}
     for number, (key, shape) in enumerate(shapes.items()):
         is_norm = 'norm.' in key
