@@ -21,6 +21,8 @@ import time
 
 import numpy as np
 
+from gguf_file import begin_gguf, end_gguf
+
 ROWS = [1, 2, 4, 8, 16, 64]
 PREFIX, PROMPT, BURST = 64, 512, 5
 PAUSE = 0.5                             # seconds in which threads of a peer that spin for work that may come go to sleep
@@ -92,19 +94,7 @@ def write_gguf(path, config, tensors, form):
     kinds = {'bf16': gguf.GGMLQuantizationType.BF16, 'q8': gguf.GGMLQuantizationType.Q8_0,
              'q4': gguf.GGMLQuantizationType.Q4_0}
     plain, experts = tensors_of(config)
-    out = gguf.GGUFWriter(str(path), 'olmoe')
-    out.add_context_length(config['max_position_embeddings'])
-    out.add_embedding_length(config['hidden_size'])
-    out.add_block_count(config['num_hidden_layers'])
-    out.add_feed_forward_length(config['intermediate_size'])
-    out.add_head_count(config['num_attention_heads'])
-    out.add_head_count_kv(config['num_key_value_heads'])
-    out.add_layer_norm_rms_eps(config['rms_norm_eps'])
-    out.add_rope_freq_base(config['rope_theta'])
-    out.add_expert_count(config['num_experts'])
-    out.add_expert_used_count(config['num_experts_per_tok'])
-    out.add_vocab_size(config['vocab_size'])
-    out.add_tokenizer_model('no_vocab')
+    out = begin_gguf(path, config, config['intermediate_size'], config['num_key_value_heads'])
 
     def add(name, values):
         kept = values.ndim == 1 or 'ffn_gate_inp' in name
@@ -116,10 +106,7 @@ def write_gguf(path, config, tensors, form):
         add(name, floats(tensors[theirs]))
     for theirs, name, shape in experts:
         add(name, np.stack([floats(tensors[theirs % e]) for e in range(config['num_experts'])]))
-    out.write_header_to_file()
-    out.write_kv_data_to_file()
-    out.write_tensors_to_file()
-    out.close()
+    end_gguf(out)
 
 
 class Moekit:

@@ -18,6 +18,8 @@ import subprocess
 import sys
 import time
 
+from gguf_file import begin_gguf, end_gguf
+
 PROMPT = 'def add(a, b):'
 GROUP = pathlib.Path('/sys/fs/cgroup/memory') / f'moekit-offload-{os.getpid()}'
 
@@ -42,19 +44,7 @@ def write_gguf(path, folder, ffn):
     c, tensors = json.loads((folder / 'config.json').read_text()), read_bits(folder)
     kind = gguf.GGMLQuantizationType
     group = c['num_attention_heads'] // c['num_key_value_heads']
-    out = gguf.GGUFWriter(str(path), 'olmoe', use_temp_file=True)
-    out.add_context_length(c['max_position_embeddings'])
-    out.add_embedding_length(c['hidden_size'])
-    out.add_block_count(c['num_hidden_layers'])
-    out.add_feed_forward_length(ffn)
-    out.add_head_count(c['num_attention_heads'])
-    out.add_head_count_kv(c['num_attention_heads'])
-    out.add_layer_norm_rms_eps(c['rms_norm_eps'])
-    out.add_rope_freq_base(c['rope_theta'])
-    out.add_expert_count(c['num_experts'])
-    out.add_expert_used_count(c['num_experts_per_tok'])
-    out.add_vocab_size(c['vocab_size'])
-    out.add_tokenizer_model('no_vocab')
+    out = begin_gguf(path, c, ffn, c['num_attention_heads'], use_temp_file=True)
 
     def put(name, bits, wide=False):
         if wide or bits.ndim == 1:
@@ -82,10 +72,7 @@ def write_gguf(path, folder, ffn):
                 more = (0, ffn - c['intermediate_size'])
                 experts.append(np.pad(bits, ((0, 0), more) if part == 'down' else (more, (0, 0))))
             put(f'blk.{n}.ffn_{part}_exps.weight', np.stack(experts))
-    out.write_header_to_file()
-    out.write_kv_data_to_file()
-    out.write_tensors_to_file()
-    out.close()
+    end_gguf(out)
 
 
 def llama(path, tokens, threads, group):
