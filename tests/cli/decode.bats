@@ -74,7 +74,7 @@ timeless() {
     cat prose.jsonl "$prompts" > mixed.jsonl
     prompts=mixed.jsonl
     tac "$prompts" > reversed.jsonl
-    for temperature in 0 0.7 1; do
+    for temperature in 0 ${MOE_LONG:+0.7} 1; do
         local sampling="--temperature $temperature --seed 3"
         answers $sampling -j 1 "$prompts" > none.jsonl
         answers $sampling -j 2 "$prompts" | cmp - none.jsonl
@@ -89,8 +89,7 @@ timeless() {
         jq -r '.[4]' none.jsonl | cmp - none.txt
         cp none.jsonl "none-$temperature.jsonl"
     done
-    differ none-0.jsonl none-0.7.jsonl
-    differ none-0.7.jsonl none-1.jsonl
+    differ none-0.jsonl none-1.jsonl
 }
 
 @test "filters and long texts depend on no draft either" {

@@ -237,13 +237,13 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
 # 240 answers are enough tokens to tell: rejection reaches the bound, common noise stays between its own and that, and a
 # token of a prompt lookup is kept as often as the model would choose it.
 @test "acceptance is beside what is possible" {
-    [ -z "$MOE_SANITIZED" ] || skip "its statistics want 240 answers"
+    [ -z "$MOE_SANITIZED" ] || skip "its statistics want many answers"
+    awk -v step=${MOE_LONG:-3} 'NR % step == 0' "$MOE_MODELS/pocket/heldout.jsonl" > some.jsonl
     for accept in coupled rejection; do
         moe-decode -m "$MOE_POCKET" --draft model:file=draft.moe -K 3 --temperature 1 --accept $accept --overlap -n 40 \
-            "$MOE_MODELS/pocket/heldout.jsonl" --stream $accept.moes > out
+            some.jsonl --stream $accept.moes > out
     done
-    moe-decode -m "$MOE_POCKET" --draft ngram -K 3 --temperature 1 --overlap -n 40 "$MOE_MODELS/pocket/heldout.jsonl" \
-        --stream ngram.moes > out
+    moe-decode -m "$MOE_POCKET" --draft ngram -K 3 --temperature 1 --overlap -n 40 some.jsonl --stream ngram.moes > out
     moe-bench report --json coupled.moes rejection.moes ngram.moes > report.jsonl
     figure() { jq -r "select(.type == \"row\" and .task == null and .setting == \"$1\") | .$2" report.jsonl; }
     for setting in coupled rejection ngram; do

@@ -58,7 +58,7 @@ counted() {
     done
     head -n 2 texts.jsonl > asked.jsonl
     for kind in eagle1 eagle3 jakiro kangaroo medusa hydra jakiro_star; do
-        options="$kind.moe asked.jsonl -K 4 --tree dynamic:total=12,depth=5,topk=3 -n 24"
+        options="$kind.moe asked.jsonl -K 4 --tree dynamic:total=12,depth=5,topk=3 -n ${MOE_LONG:+3}8"
         judge $options -o text.moes
         judge $options --decode -o decoding.moes
         cmp <(figures text.moes) <(figures decoding.moes)

@@ -177,13 +177,15 @@ RUNS
 
 # The whole bench, with one prompt a task, short answers, and without the weight.
 @test "the bench of the Cascade paper runs" {
+    local figures= suites='tests/bench/cascade-*.json'
+    [ -n "$MOE_LONG" ] || figures='figure-13 replay' suites=tests/bench/cascade-figure-13.json
     cd "$BATS_TEST_TMPDIR"
     mkdir -p tests/models
     cp -r "$BATS_TEST_DIRNAME/../bench" "$BATS_TEST_DIRNAME/../bench-cascade.sh" tests
     ln -s "$MOE_MODELS/pocket" tests/models/pocket
-    MOE_BENCH_PROMPTS=1 MOE_BENCH_TOKENS=12 MOE_BENCH_WIDTH=96 sh tests/bench-cascade.sh > log
+    MOE_BENCH_PROMPTS=1 MOE_BENCH_TOKENS=12 MOE_BENCH_WIDTH=96 sh tests/bench-cascade.sh $figures > log
     grep -q '^oracle' log
-    for suite in tests/bench/cascade-*.json; do
+    for suite in $suites; do
         run=build/bench/cascade-96-1-12/$(basename "$suite" .json).moes
         moe-bench report --csv "$run" > report.csv
         settings=$(jq '.settings | length' "$suite")

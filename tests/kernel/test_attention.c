@@ -96,7 +96,7 @@ static const struct shape SHAPES[] = {
 static void trees_agree_with_the_reference(void **state)
 {
     (void)state;
-    for (int n = 0; n < CACHE_FORMATS * LENGTH(SHAPES); n += SPARSE > 1 ? SPARSE / 6 : 1) {
+    for (int n = 0; n < CACHE_FORMATS * LENGTH(SHAPES); n += kernel_sample() ? 4 : SPARSE > 1 ? 2 : 1) {
         int i = n / CACHE_FORMATS, format = n % CACHE_FORMATS;
         const struct shape *s = &SHAPES[i];
         struct call call;
@@ -158,7 +158,7 @@ static void assert_same_when_linear(const struct call *tree, const struct shape 
 static void tree_equals_its_sequences_laid_out(void **state)
 {
     (void)state;
-    for (int n = 0; n < CACHE_FORMATS * LENGTH(SHAPES); n += SPARSE > 1 ? SPARSE / 6 : 1) {
+    for (int n = 0; n < CACHE_FORMATS * LENGTH(SHAPES); n += kernel_sample() ? 4 : SPARSE > 1 ? 2 : 1) {
         int i = n / CACHE_FORMATS;
         struct call call;
         call_open(&call, &SHAPES[i], (enum cache_format)(n % CACHE_FORMATS), (uint64_t)i + 100);

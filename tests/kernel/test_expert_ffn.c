@@ -208,7 +208,7 @@ static void bits_of_a_row_depend_on_that_row_alone(void **state)
                     index[j] = kept;
                 }
                 static const int rows[] = {1, 2, 3, 7, 8, 9, 16, 17, 64, 72};
-                for (int i = 0; i < LENGTH(rows); i += SPARSE > 1 || kernel_brief() ? 2 : 1)
+                for (int i = 0; i < LENGTH(rows); i += kernel_sample() ? 4 : SPARSE > 1 || kernel_brief() ? 2 : 1)
                     run_rows(&call, index + (rows[i] < 64 ? i : 0), rows[i], NULL, isa, threads);
                 run_rows(&call, index, 33, other, isa, threads);
             }
