@@ -23,10 +23,11 @@ SUITES   := $(patsubst tests/cli/%.bats,%,$(wildcard tests/cli/*.bats))
 FUZZED   := $(FUZZ_SOURCES:tests/fuzz/fuzz_%.c=%)
 TORTURED  = $(shell tests/torture/calls --list)
 # Under sanitisers: what reads damaged input, and every command once, as man pages show it; all but what wants the emulator, and
-# but for what computes with heads by the minute, which the long check has: their code is run by examples, fuzz drivers and head_experts.
-HEADS_AT_LENGTH := draft_head head_golden head_guess train_golden evaluation branches
+# but for what computes by the minute, which the long check has: with heads, whose code is run by examples, fuzz drivers and
+# head_experts, and statistics.
+AT_LENGTH := draft_head head_golden head_guess train_golden evaluation branches compare regret
 SANITISED_SUITES := $(if $(LONG),$(SUITES),examples damaged)
-SANITISED_FILES   = $(filter-out $(if $(LONG),,slab $(HEADS_AT_LENGTH)),$(call files,tests/unit))
+SANITISED_FILES   = $(filter-out $(if $(LONG),,slab $(AT_LENGTH)),$(call files,tests/unit))
 
 JOBS  = $(call when,normal,$(GATES:%=gate/%)) \
         $(addprefix $(LABEL)/, \
@@ -59,9 +60,9 @@ $(eval $(call job,$(LABEL)/kernel/%,$O/tests/kernel/run,$O/tests/kernel/run $$*)
 $(eval $(call job,$(LABEL)/long/%,$O/tests/long/run,$O/tests/long/run $$*))
 $(eval $(call job,$(LABEL)/emu/%,$O/tests/emu/run,$O/tests/emu/run $$*))
 $(eval $(call job,$(LABEL)/races/%,$O/race/tests/emu/run,$O/race/tests/emu/run $$*))
-$(eval $(call job,$(LABEL)/fuzz/%,$O/tests/fuzz/fuzz_%,$O/tests/fuzz/fuzz_$$* -n $(if $(LONG),10000,$(if $(SAN),150,300)) -t $(if $(LONG),100,60) tests/fuzz/corpus/$$*))
+$(eval $(call job,$(LABEL)/fuzz/%,$O/tests/fuzz/fuzz_%,$O/tests/fuzz/fuzz_$$* -n $(if $(LONG),10000,$(if $(SAN),100,300)) -t $(if $(LONG),100,60) tests/fuzz/corpus/$$*))
 $(eval $(call job,$(LABEL)/torture/kills,$(PROGRAMS),tests/torture/kills $O --moments $(if $(LONG),50,5)))
-$(eval $(call job,$(LABEL)/torture/%,$(PROGRAMS) $O/tests/torture/fail.so,tests/torture/calls $O --command $$* $(if $(LONG),,--most 40)))
+$(eval $(call job,$(LABEL)/torture/%,$(PROGRAMS) $O/tests/torture/fail.so,tests/torture/calls $O --command $$* $(if $(LONG),,--most 25)))
 # What only other machines run.
 $(eval $(call job,$(LABEL)/built,$(DEVICE_TESTS) $O/tests/gpu/bench_device $O/tests/peers/tokenize $O/tests/bench/routes $O/tests/bench/drafting $(BENCHES),echo 1..1 && echo ok 1 - programs for GPUs$(comma) peers and speed))
 $(eval $(call job,$(LABEL)/cli/%,$(PROGRAMS) $(EMULATOR),bats --tap tests/cli/$$*.bats))

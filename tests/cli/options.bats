@@ -53,7 +53,7 @@ every_subcommand() {
         $words --help=spec | awk -F '\t' -v sub_name="${words#* }" '
             $1 == "subcommand" { inside = ($2 == sub_name || $2 == "-") }
             $1 == "option" && inside && $4 ~ /^(count|count-auto|size|uint64|float)$/ { print $3 }' | while read -r option; do
-            for value in 8x '' -1 99999999999999999999999 0x10; do
+            for value in 8x 99999999999999999999999 ${MOE_LONG:+"" -1 0x10}; do
                 [ "$value" != -1 ] || [[ $option != temperature ]] || continue
                 run $words "--$option=$value"
                 assert_trouble "${words%% *}"

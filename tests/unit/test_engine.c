@@ -172,7 +172,7 @@ static void nodes_equal_their_paths(void **state)
         const char *path = tiny_file(seed, (enum weight_format)(seed % FORMAT_COUNT), &shape);
         struct rig rig;
         for (int i = 0; cpu_isas()[i]; i++) {
-            if (unit_brief() && (seed + (uint64_t)i) % 3)
+            if ((seed + (uint64_t)i) % (unit_brief() ? 3 : unit_sample() ? 2 : 1))
                 continue;
             enum cache_format cache = (enum cache_format)((seed + (uint64_t)i) % CACHE_FORMATS);
             rig_open_cached(&rig, path, "host", cpu_isas()[i]->name, 1 + (int)(seed % 3), 64, cache);
@@ -218,7 +218,7 @@ static void chunks_threads_and_isas_do_not_show(void **state)
             struct sequence *sequence = NULL;
             struct forward out;
             const struct cpu_isa *isa = isa_of(ways[i].isa);
-            if (!isa || (unit_brief() && (seed + i) % 4))
+            if (!isa || (seed + i) % (unit_brief() ? 4 : unit_sample() ? 2 : 1))
                 continue;
             float **same = &first[isa->tiles];
             rig_open_cached(&rig, path, "host", ways[i].isa, ways[i].threads, ways[i].rows,

@@ -24,6 +24,8 @@ static inline const char *unit_models(void)
 /* Under sanitisers a test that goes over many random cases sees every access in a few of them: those of the build without
  * sanitisers, and of the long check, are all. */
 static inline bool unit_brief(void) { return getenv("MOE_SANITIZED") && !getenv("MOE_LONG"); }
+/* What takes seconds is done for a part of its cases every day, and for all in the long check. */
+static inline bool unit_sample(void) { return !getenv("MOE_LONG"); }
 
 /* A new folder under $TMPDIR; *path is malloc'ed. unit_remove deletes it with all that is in it. */
 static inline char *unit_folder(void)
