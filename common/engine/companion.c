@@ -78,6 +78,8 @@ int companion_open(struct companion **out, const char *file, const struct engine
         return -1;
     engine.max_rows = max_rows;
     engine.max_logit_rows = max_logit_rows;
+    engine.beside = true;
+    engine.look_ahead = engine.forecast_forced = false;
     if (open_parts(companion, file, &engine, err)) {
         companion_close(&companion);
         return -1;

@@ -39,6 +39,7 @@ struct engine_setup {
      * same will be wanted of it soon: a draft is by a copy of its model, or by the model with parts left out. NULL: none. */
     struct expert_source *forecast_to;
     struct second *second;               /* a second processor for what `experts` has (second.h); NULL: none */
+    bool beside;                         /* its forwards are no verifications: neither policies nor splits learn of them */
     bool look_ahead;                     /* the next layer's router is asked on this layer's state: a forecast of its experts */
     bool forecast_forced;                /* forced experts of all layers are forecast before a forward */
     /* A slab of a prompt, on devices that take them (info.slabs), 1 .. 2048 rows; 0: none. Everything that is to have the same

@@ -294,7 +294,7 @@ static void begin_experts(const struct pass *pass, enum occasion occasion)
 {
     const struct engine_setup *setup = &pass->engine->setup;
     const enum expert_forward forward = occasion != VERIFICATION ? EXPERTS_PROMPT
-                                      : pass->batch->part ? EXPERTS_DRAFT : EXPERTS_VERIFY;
+                                      : pass->batch->part || setup->beside ? EXPERTS_DRAFT : EXPERTS_VERIFY;
     expert_source_begin(setup->experts, pass->rows, forward, occasion != VERIFICATION && !pass->sequence->kv.length);
     if (setup->second)
         second_begin(setup->second, forward);
@@ -317,6 +317,8 @@ static int run(struct engine *engine, struct sequence *sequence, const struct ba
     pass.longest = sequence->kv.length + sequence->kv.pending;
     if (!rc && !forward_put(&pass, err) && (!stops || !resume_keep(&pass, err)) && !facts_collect(&pass, out, err))
         return 0;
+    if (engine->setup.second)
+        second_abandon(engine->setup.second);
     sequence->kv.pending = pending;
     if (sequence->stopped)
         sequence->stopped->count = stopped;

@@ -321,9 +321,6 @@ static int make_room(struct second *s, const struct layer *at, struct err *err)
 int second_take(struct second *s, const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;
-    if (s->working)                      /* a forward has failed while it was at work */
-        worker_wait(&s->worker);
-    s->working = false;
     if (make_room(s, at, err))
         return -1;
     queue_download(space->device, (void *)(uintptr_t)s->states.address, space->normed,
@@ -512,6 +509,15 @@ int second_finish(struct second *s, const struct layer *at, struct buffer out, s
         .in = s->parts, .index = s->places, .out = out, .rows = s->pairs + packed, .count = s->pairs,
         .width = s->shape->hidden});
     return 0;
+}
+
+void second_abandon(struct second *s)
+{
+    if (!s->working)
+        return;
+    worker_wait(&s->worker);
+    s->working = false;
+    expert_source_release_host(s->setup.experts, &s->mine);
 }
 
 /* ---- what it has seen */

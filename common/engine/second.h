@@ -53,6 +53,8 @@ int second_start(struct second *second, const struct layer *at, struct err *err)
 struct buffer second_partial(const struct second *second);
 /* The device's part is on its queue. All parts together are at `out` [pairs][hidden] for what is put on the queue now. */
 int second_finish(struct second *second, const struct layer *at, struct buffer out, struct err *err);
+/* The forward has failed: the thread, if it has a piece of it, ends that first, and its experts are released. */
+void second_abandon(struct second *second);
 
 /* So many tokens were drafted in so many seconds. */
 void second_drafted(struct second *second, double seconds, int tokens);

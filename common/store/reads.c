@@ -10,6 +10,9 @@
 
 enum { THREADS_MAX = 8, PART_MAX = 1 << 30 };
 
+/* What an entry of io_uring is for that is no read. */
+static const uint64_t NO_READ = UINT64_MAX;
+
 struct read {
     char *data;
     uint64_t offset;
@@ -132,6 +135,8 @@ static int ring_submit(struct reads *reads, int number, struct err *err)
         if (rc >= 0)
             return 0;
         if (rc != -EINTR && rc != -EAGAIN && rc != -EBUSY) {
+            io_uring_prep_nop(entry);       /* it goes over with the next one, and must not read then */
+            io_uring_sqe_set_data64(entry, NO_READ);
             errno = -rc;
             return err_errno(err, "%s: io_uring", reads->file->path);
         }
@@ -151,9 +156,12 @@ static int ring_next(struct reads *reads, bool wait, int *tag, struct err *err)
             errno = -rc;
             return err_errno(err, "%s: io_uring", reads->file->path);
         }
-        int number = (int)io_uring_cqe_get_data64(entry), got = entry->res;
-        struct read *read = &reads->read[number];
+        const uint64_t tells = io_uring_cqe_get_data64(entry);
+        const int number = (int)tells, got = entry->res;
         io_uring_cqe_seen(&reads->ring, entry);
+        if (tells == NO_READ)
+            continue;
+        struct read *read = &reads->read[number];
         int state = direct_take(reads->file, read->offset, read->bytes, got, &read->done, err);
         if (!state && ring_submit(reads, number, err))
             state = -1;

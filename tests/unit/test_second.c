@@ -91,12 +91,18 @@ static const char *moe_file(enum weight_format format, struct hparams *shape, ui
     return path;
 }
 
-/* rule NULL: one processor. */
-static void two_open(struct two *two, const char *path, const char *device, const char *rule)
+/* rule NULL: one processor; cache NULL: the device has all experts. */
+static void two_open(struct two *two, const char *path, const char *device, const struct expert_cache *cache, const char *rule)
 {
     two->second = NULL;
     rig_open(&two->rig, path, device);
     struct err *err = &two->rig.err;
+    if (cache) {
+        expert_source_close(&two->rig.experts);
+        model_close(&two->rig.model);
+        must(model_open_dense(&two->rig.model, path, err), err);
+        must(expert_source_cached(&two->rig.experts, two->rig.model, two->rig.device, cache, err), err);
+    }
     struct second_setup setup = {.model = two->rig.model, .device = two->rig.device, .experts = two->rig.experts,
                                  .draft_length = 8, .host = {.threads = 1}};
     if (rule) {
@@ -114,8 +120,22 @@ static void two_close(struct two *two)
     rig_close(&two->rig);
 }
 
+/* Experts of each processor, by layer, of all trees. */
+struct shares {
+    int device[LAYERS_MAX], host[LAYERS_MAX];
+};
+
+static void add_shares(struct shares *shares, struct second *second)
+{
+    const struct second_facts *facts = second_facts(second);
+    for (int n = 0; n < facts->layers; n++) {
+        shares->device[n] += facts->device_experts[n];
+        shares->host[n] += facts->host_experts[n];
+    }
+}
+
 /* A prompt, and after it trees, of which the newest row's path is kept. got: logits of all their rows. */
-static void decode(struct two *two, float *got)
+static void decode(struct two *two, float *got, struct shares *shares)
 {
     struct rig *rig = &two->rig;
     const int vocab = engine_hparams(rig->engine)->vocab;
@@ -132,6 +152,8 @@ static void decode(struct two *two, float *got)
         for (int row = 0; row < TREE; row = 2 * row + 1)
             path[count++] = row;
         must(sequence_commit(rig->sequence, path, count, &rig->err), &rig->err);
+        if (shares)
+            add_shares(shares, two->second);
     }
 }
 
@@ -160,12 +182,12 @@ static void two_processors_make_the_sums_of_one(void **state)
             continue;
         const char *path = moe_file(formats[i / 3], &shape, 7);
         float *want = calloc(floats(&shape), sizeof *want), *got = calloc(floats(&shape), sizeof *got);
-        two_open(&two, path, device, NULL);
-        decode(&two, want);
+        two_open(&two, path, device, NULL, NULL);
+        decode(&two, want, NULL);
         two_close(&two);
         for (int r = 0; r < 4; r++) {
-            two_open(&two, path, device, rules[r]);
-            decode(&two, got);
+            two_open(&two, path, device, NULL, rules[r]);
+            decode(&two, got, NULL);
             two_close(&two);
             if (!r || formats[i / 3] == FORMAT_Q8 || (formats[i / 3] == FORMAT_F32 && i % 3))
                 assert_memory_equal(want, got, floats(&shape) * sizeof *got);
@@ -176,6 +198,53 @@ static void two_processors_make_the_sums_of_one(void **state)
         free(got);
         unlink(path);
     }
+}
+
+/* With copies that come late, or early: whichever expert is whose, sums are those of one processor. What levels decide does not
+ * depend on the device; what is resident does, on when copies end, and what the balancer decides, on clocks. All on both in the
+ * long check. */
+static void what_decides_live_shows_in_no_sum(void **state)
+{
+    static const struct { const char *rule, *policy; } cases[] = {
+        {"level:tau=2", "utility"}, {"resident", "lru"}, {"balance:warm-up=1", "utility"}, {"static", "lfu"}};
+    struct hparams shape;
+    struct two two;
+    (void)state;
+    if (!has("emu"))
+        skip();
+    const char *path = moe_file(FORMAT_Q8, &shape, 7);
+    const int layers = hparams_moe_layers(&shape), all = layers * shape.router.experts;
+    float *want = calloc(floats(&shape), sizeof *want), *got = calloc(floats(&shape), sizeof *got);
+    two_open(&two, path, "emu", NULL, NULL);
+    decode(&two, want, NULL);
+    two_close(&two);
+    for (int i = 0; i < 8; i++) {
+        const struct expert_cache cache = {.slots = all / 2, .host_slots = i % 3 ? all * 2 / 3 : all,
+                                           .policy = cases[i / 2].policy, .draft_length = 4};
+        struct shares shares = {{0}}, by_ref = {{0}};
+        int device = 0, host = 0;
+        if (!getenv("MOE_LONG") && i % 2 != i / 2 % 2)
+            continue;
+        two_open(&two, path, i % 2 ? "emu:1" : "emu", &cache, cases[i / 2].rule);
+        decode(&two, got, &shares);
+        two_close(&two);
+        assert_memory_equal(want, got, floats(&shape) * sizeof *got);
+        for (int n = 0; n < layers; n++) {
+            device += shares.device[n];
+            host += shares.host[n];
+        }
+        if (!device || !host)
+            fail_msg("%s: %d experts of the device, %d of the host", cases[i / 2].rule, device, host);
+        if (i)
+            continue;
+        two_open(&two, path, "ref", &cache, cases[0].rule);
+        decode(&two, got, &by_ref);
+        two_close(&two);
+        assert_memory_equal(&shares, &by_ref, sizeof shares);
+    }
+    free(want);
+    free(got);
+    unlink(path);
 }
 
 /* Rows of trees, and the same tokens one by one. */
@@ -189,7 +258,7 @@ static void a_static_split_gives_a_token_the_same_bits_in_any_company(void **sta
     const char *path = moe_file(FORMAT_BF16, &shape, 3);
     const size_t vocab = (size_t)shape.vocab;
     float *want = calloc(6 * vocab, sizeof *want);
-    two_open(&two, path, has("emu") ? "emu" : "ref", "static:share=40");
+    two_open(&two, path, has("emu") ? "emu" : "ref", NULL, "static:share=40");
     struct rig *rig = &two.rig;
     must(engine_prompt(rig->engine, rig->sequence, rig->token, PROMPT, NULL, NULL, NULL, &out, &rig->err), &rig->err);
     const struct batch tree = {.rows = 6, .token = rig->token + 20, .parent = parent, .logit_rows = 6};
@@ -213,7 +282,9 @@ static struct {
     struct expert_source *inner;
     const struct device_class *device;
     char log[256];
-    int fails;                           /* this acquire and those after it; 0: none */
+    int fails;                           /* this acquire; 0: none */
+    char *copy;                          /* of the expert that the host computes with */
+    size_t bytes;
 } seen;
 
 static void note(char what)
@@ -221,6 +292,12 @@ static void note(char what)
     const size_t length = strlen(seen.log);
     if (length + 1 < sizeof seen.log)
         seen.log[length] = what;
+}
+
+static void see_begin(struct expert_source *source, int tokens, enum expert_forward forward, bool text)
+{
+    (void)source, (void)tokens, (void)forward, (void)text;
+    note('b');
 }
 
 static int see_want(struct expert_source *source, const struct expert_union *wanted, enum expert_tier *tier, struct err *err)
@@ -249,7 +326,7 @@ static void see_release(struct expert_source *source, struct expert_union *wante
     seen.inner->class->release(seen.inner, wanted);
 }
 
-/* One expert at a time, so that there are several pieces. */
+/* One expert at a time, so that there are several pieces; what is released is somebody else's at once. */
 static int see_acquire_host(struct expert_source *source, struct expert_union *wanted, const void **address, struct err *err)
 {
     (void)source;
@@ -257,6 +334,7 @@ static int see_acquire_host(struct expert_source *source, struct expert_union *w
     if (seen.inner->class->acquire_host(seen.inner, wanted, address, err))
         return -1;
     wanted->held = 1;
+    address[wanted->done] = memcpy(seen.copy, address[wanted->done], seen.bytes);
     return 0;
 }
 
@@ -264,6 +342,7 @@ static void see_release_host(struct expert_source *source, struct expert_union *
 {
     (void)source;
     note('e');
+    memset(seen.copy, 0xff, seen.bytes);
     wanted->done += wanted->held;
     wanted->held = 0;
 }
@@ -277,8 +356,8 @@ static int see_wait(struct device *device, struct err *err)
 static void both_compute_at_the_same_time(void **state)
 {
     static const struct expert_source_class class = {
-        .name = "seen", .want = see_want, .acquire = see_acquire, .release = see_release, .acquire_host = see_acquire_host,
-        .release_host = see_release_host};
+        .name = "seen", .begin = see_begin, .want = see_want, .acquire = see_acquire, .release = see_release,
+        .acquire_host = see_acquire_host, .release_host = see_release_host};
     struct hparams shape;
     struct two two;
     struct err err = {0};
@@ -287,7 +366,7 @@ static void both_compute_at_the_same_time(void **state)
     const char *path = moe_file(FORMAT_Q8, &shape, 11);
     const size_t vocab = (size_t)shape.vocab;
     float *want = calloc(vocab, sizeof *want);
-    two_open(&two, path, has("emu:1") ? "emu:1" : "ref", NULL);
+    two_open(&two, path, has("emu:1") ? "emu:1" : "ref", NULL, NULL);
     struct rig *rig = &two.rig;
     const struct batch batch = {.rows = 12, .token = rig->token, .logit_rows = 1};
     must(engine_forward(rig->engine, rig->sequence, &batch, &out, &rig->err), &rig->err);
@@ -297,6 +376,10 @@ static void both_compute_at_the_same_time(void **state)
     seen.inner = rig->experts;
     rig->experts = &seen.base;
     seen.device = rig->device->class;
+    for (int n = 0; n < shape.layers && !seen.bytes; n++)
+        if (shape.layer[n].ffn == FFN_EXPERTS)
+            seen.bytes = model_tensor(rig->model, &err, "layers.%d.experts", n)->stride;
+    seen.copy = aligned_alloc(4096, (seen.bytes + 4095) / 4096 * 4096);
     struct device_class waits = *seen.device;
     waits.wait = see_wait;
     rig->device->class = &waits;
@@ -309,11 +392,14 @@ static void both_compute_at_the_same_time(void **state)
         seen.fails = 2 * fails;                 /* in the second layer, when its host's part is at work */
         assert_int_equal(engine_forward(rig->engine, rig->sequence, &batch, &out, &err), -fails);
         sequence_rollback(rig->sequence);
+        if (fails && strcmp(strrchr(seen.log, 'q'), "qwhde"))       /* the host has ended what it had begun */
+            fail_msg("%s", seen.log);
     }
     assert_memory_equal(out.logits, want, vocab * sizeof *want);
     /* Routes are waited for; the host begins; the device's part is on its queue; the host goes on. Nothing else is waited for
      * before the next layer's routes. */
-    const char *at = seen.log;
+    const char *at = seen.log + 1;
+    assert_true(seen.log[0] == 'b');
     for (int layer = 0; layer < hparams_moe_layers(&shape); layer++) {
         if (strncmp(at, "qwhdreh", 7))
             fail_msg("layer %d of %s", layer, seen.log);
@@ -322,6 +408,7 @@ static void both_compute_at_the_same_time(void **state)
     }
     assert_string_equal(at, "q");
     free(want);
+    free(seen.copy);
     rig->experts = seen.inner;
     rig->device->class = seen.device;
     two_close(&two);
@@ -334,6 +421,7 @@ int main(void)
         cmocka_unit_test(a_rule_says_whose_an_expert_is),
         cmocka_unit_test(rules_that_make_no_sense_are_refused),
         cmocka_unit_test(two_processors_make_the_sums_of_one),
+        cmocka_unit_test(what_decides_live_shows_in_no_sum),
         cmocka_unit_test(a_static_split_gives_a_token_the_same_bits_in_any_company),
         cmocka_unit_test(both_compute_at_the_same_time),
     };
