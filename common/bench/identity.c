@@ -125,6 +125,17 @@ done:
     return rc;
 }
 
+/* The split is one for all settings. */
+static int check_split(const struct caching_options *caching, struct err *err)
+{
+    struct split_rule split;
+    if (caching_split(&split, caching, err))
+        return -1;
+    return split_rule_is_lossless(&split) ? 0
+        : err_set(err, ERR_INPUT, "--split %s: bytes depend on what was drafted, so there are none to hold others against; "
+                  "take static", split_rule_name(&split));
+}
+
 /* Every model and setting is opened once before anything is decoded, so that what is wrong is said at once. */
 static int prepare(struct run *run, struct err *err)
 {
@@ -134,6 +145,8 @@ static int prepare(struct run *run, struct err *err)
     struct ready_setting *ready = mem_alloc(count, sizeof *ready, err);
     struct text note = {0};
     int rc = -1, compared = 0;
+    if (check_split(&setup->session.caching, err))
+        goto done;
     if (!ready || !(run->machine_of = mem_alloc(count, sizeof *run->machine_of, err)) ||
         !(run->kept = mem_alloc(count, sizeof *run->kept, err)))
         goto done;

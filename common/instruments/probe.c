@@ -7,6 +7,7 @@
 #include "common/base/mem.h"
 #include "common/decode/grow.h"
 #include "common/draft/drafter.h"
+#include "common/engine/second.h"
 #include "common/policy/shape.h"
 #include "common/verify/acceptance.h"
 
@@ -47,12 +48,16 @@ static int check(const struct decoder *decoder, const struct decoder_setup *setu
 {
     const struct budget *budget = setup->budget;
     const struct strings *draft = &setup->settings->draft;
+    const struct second *second = engine_config(setup->engine)->second;
     if (!draft->count || !strcmp(draft->items[0], "none"))
         return err_set(err, ERR_INPUT, "there is nothing to draft with; add --draft ngram");
     if (!decoder_acceptance(decoder)->class->same_text)
         return err_set(err, ERR_INPUT, "the text must not depend on drafts; leave --accept out");
     if (budget && !budget->lossless && (budget->plan.ranking != PLAN_STATIC || !budget->decodes || !budget->verifies))
         return err_set(err, ERR_INPUT, "under this budget the text depends on drafts; rank by a rank stream, in phase decode");
+    if (second && !split_rule_is_lossless(second_rule(second)))
+        return err_set(err, ERR_INPUT, "under --split %s the text depends on drafts; take static",
+                       split_rule_name(second_rule(second)));
     return 0;
 }
 

@@ -45,12 +45,15 @@ OPTIONS
 }
 
 @test "two processors: a static split is the same text with any drafts, says so, and refuses what it cannot be" {
-    moe-decode -q --device ref -m pocket.moe -n 6 -p def --split static:share=40 --stream s.moes > one.txt
+    moe-decode -q --device ref -m pocket.moe -n 6 -p def --split static:share=40 -d self:skip=0.3 -K 3 --reference self \
+        --stream s.moes > one.txt
     moe-view --json s.moes > s.jsonl
     jq -e -s '.[0].labels["two processors"] | test("split between ref and host .* \\(static\\): bits may differ")' s.jsonl
-    jq -e -s '[.[] | select(.type == "iter")] | length > 3 and all(.split.name == "static" and .split_host_us > 0 and
-        (.split_device_pairs + .split_host_pairs | add) > 0) and (map(.split_host_pairs | add) | add) > 0' s.jsonl
-    for options in "-d ngram -K 5" "-d self:skip=0.3 -K 3 -j 2" "-d model:file=draft.moe --tree dynamic:total=8,depth=3,topk=3"; do
+    # Of the verification, not of the reference after it, which is split alike.
+    jq -e -s '[.[] | select(.type == "iter")] | length > 1 and all(.split.name == "static" and .split_host_us > 0 and
+        (.split_device_pairs + .split_host_pairs | add) == 24 * .nodes and (.divergence | add) == 0) and
+        any(.emitted < .nodes) and (map(.split_host_pairs | add) | add) > 0' s.jsonl
+    for options in "" "-d ngram -K 5 -j 2" "-d model:file=draft.moe --tree dynamic:total=8,depth=3,topk=3"; do
         moe-decode -q --device ref -m pocket.moe -n 6 -p def --split static:share=40 $options > now.txt
         cmp one.txt now.txt || { echo "differs with $options"; return 1; }
     done
@@ -58,6 +61,11 @@ OPTIONS
     [ $status -eq 2 ] && [[ $output == *"so there is one processor; choose one with memory of its own" ]]
     run moe-decode -q --device ref -m pocket.moe -n 2 -p def --split balance
     [ $status -eq 2 ] && [[ $output == *"--split: balance: which experts are hot is what levels of utility say; give"* ]]
+    run moe-decode -q --device ref -m pocket.moe -p def -d ngram --split resident --record drafts --stream none.moes
+    [ $status -eq 2 ] && [[ $output == *"--record drafts: under --split resident the text depends on drafts; take static" ]]
+    echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "none"}, {"name": "n", "draft": "ngram"}]}' > two.json
+    run moe-bench identity -q --device ref --split resident two.json
+    [ $status -eq 2 ] && [[ $output == *"--split resident: bytes depend on what was drafted, so there are none to hold others against; take static" ]]
     run moe-decode -q --device ref -m draft.moe -n 2 -p def --split static:share=40
     [ $status -eq 2 ] && [[ $output == *"has no experts in the host's memory" ]]
 }
@@ -249,7 +257,7 @@ PYTHON
 
 @test "reports have the figures of a cache, and another program finds the same" {
     for policy in lru lfu; do
-        tiers=$([ $policy = lru ] || echo "--device ref --host-experts 70% --prefetch last -n 8")
+        tiers=$([ $policy = lru ] || echo "--device ref --host-experts 70% --prefetch last --split static -n 8")
         moe-decode -q -m pocket.moe -n 16 -d ngram -K 3 --cache-experts 50% --cache-policy $policy $tiers --stream $policy.moes \
             prompts.jsonl > /dev/null
         moe-bench report --json $policy.moes > report.jsonl
@@ -257,7 +265,8 @@ PYTHON
         "$PYTHON" "$BATS_TEST_DIRNAME/../bench/recompute.py" $policy.moes report.jsonl report.md
         jq -e -s '[.[] | select(.task)] | length > 0 and all(.cache_hits > 0 and .cache_hits < 1 and .cache_read_per_token > 0 and .cache_stall > 0)' report.jsonl
         [ $policy = lru ] || jq -e -s '[.[] | select(.task)] | all(.cache_host_hits > 0 and .cache_copied_per_token > 0 and
-            .cache_copied_early > 0 and .cache_copied_wasted >= 0 and .cache_stall_copies >= 0)' report.jsonl
+            .cache_copied_early > 0 and .cache_copied_wasted >= 0 and .cache_stall_copies >= 0 and .split_host > 0 and
+            .split_host < 1 and .split_wait > 0)' report.jsonl
     done
 }
 
@@ -298,6 +307,28 @@ PYTHON
                 moe-decode -q -m pocket.moe -n 7 -p 'def add(a, b):' -d self:skip=0.3 -K 3 --cache-experts $size \
                     --cache-policy $policy --prefetch $way > now.txt
                 cmp want.txt now.txt || { echo "differs with $size, $policy and $way"; return 1; }
+            done
+        done
+    done
+}
+
+@test "neither the sizes of two tiers, policies nor prefetching show in a text, nor does a static split beside them" {
+    [ -n "$MOE_LONG" ] || skip "the long check has them all; some are above"
+    moe-profile -q -m pocket.moe -n 12 prompts.jsonl -o routes.moes
+    moe-coact rank-experts routes.moes > rank.moes
+    tiers() { moe-decode -q --device ref -m pocket.moe -n 7 -p 'def add(a, b):' "$@"; }
+    tiers > none.txt
+    tiers --split static:share=40 > static.txt
+    for policy in lru lfu hot static:rank=rank.moes ahead utility utility-real; do
+        for way in none draft next-layer popular last table table:file=routes.moes,max=3 utility; do
+            for size in 300K 17% 50% 100%; do
+                for host in 300K 10% 40% 100%; do
+                    for split in none static:share=40; do
+                        tiers -d self:skip=0.3 -K 3 --cache-experts $size --host-experts $host --cache-policy $policy \
+                            --prefetch $way --split $split > now.txt
+                        cmp ${split%:*}.txt now.txt || { echo "differs with $size, $host, $policy, $way and $split"; return 1; }
+                    done
+                done
             done
         done
     done
