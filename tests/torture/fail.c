@@ -1,6 +1,7 @@
 /* Loaded in front of a command (LD_PRELOAD): makes one call fail, as a machine in trouble would.
  *
- *   FAIL_CALL   the group: memory, read, write, map, open, sync, rename, thread, ring (io_uring as such)
+ *   FAIL_CALL   the group: memory, read, write, map, open, sync, rename, thread, ring (io_uring as such); short: the read gives
+ *               half of what there is, and there is no io_uring
  *   FAIL_AT     which call of that group fails, from 1; all later ones work again. 0: none
  *   FAIL_STICK  given: all later ones fail, too
  *   FAIL_SPARE  a library whose own allocations neither fail nor count
@@ -23,9 +24,9 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum group { MEMORY, READ, WRITE, MAP, OPEN, SYNC, RENAME, THREAD, RING, GROUPS };
+enum group { MEMORY, READ, WRITE, MAP, OPEN, SYNC, RENAME, THREAD, RING, SHORT, GROUPS };
 static const char *const group_names[GROUPS] = {
-    "memory", "read", "write", "map", "open", "sync", "rename", "thread", "ring"
+    "memory", "read", "write", "map", "open", "sync", "rename", "thread", "ring", "short"
 };
 
 static atomic_bool started;
@@ -119,7 +120,7 @@ ssize_t read(int fd, void *data, size_t bytes)
         errno = EIO;
         return -1;
     }
-    return hidden(fd, data, bytes);
+    return hidden(fd, data, bytes > 1 && fails(SHORT) ? bytes / 2 : bytes);
 }
 
 ssize_t pread(int fd, void *data, size_t bytes, off_t offset)
@@ -129,7 +130,8 @@ ssize_t pread(int fd, void *data, size_t bytes, off_t offset)
         errno = EIO;
         return -1;
     }
-    return hidden(fd, data, bytes, offset);
+    /* O_DIRECT takes and gives whole pages, but for the last one of a file. */
+    return hidden(fd, data, bytes > 4096 && fails(SHORT) ? (bytes / 2 + 4095) / 4096 * 4096 : bytes, offset);
 }
 
 ssize_t write(int fd, const void *data, size_t bytes)
@@ -238,7 +240,7 @@ int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
 int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
 {
     HIDDEN(int, "io_uring_queue_init", unsigned, struct io_uring *, unsigned);
-    return fails(RING) ? -ENOSYS : hidden(entries, ring, flags);
+    return fails(RING) || chosen == SHORT ? -ENOSYS : hidden(entries, ring, flags);
 }
 
 /* A read that goes over it. */
