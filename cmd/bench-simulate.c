@@ -5,10 +5,15 @@
 #include "common/bench/simulate_figure.h"
 #include "common/bench/simulated_cache.h"
 
+/* Of predict/forecast.h those that follow from routes. */
+static const char *const sources[] = {"none", "popular", "last", "table", "utility", NULL};
+
 const struct opt simulate_options[] = {
     OPT_INPUT(0, "machine", struct simulate_args, machine, "take the machine and the model that FILE describes"),
     OPT_STRINGS(0, "system", struct simulate_args, systems, "NAME[:key=value,...]",
                 "simulate this one; may be given several times; all, if not given"),
+    OPT_CHOICE(0, "prefetch", struct simulate_args, prefetch, sources,
+               "read beforehand what this source names; of a link whose experts come together"),
     OPT_STRINGS(0, "cache-policy", struct simulate_args, policies, "NAME[:key=value,...]",
                 "say how often this policy alone would have had what the routes want; may be given several times"),
     OPT_FLAG(0, "iterations", struct simulate_args, iterations, "write a JSON line for each forward under a cache policy"),
@@ -35,7 +40,8 @@ const struct opt simulate_options[] = {
 
 const struct opt_rule simulate_rules[] = {
     {OPT_EXCLUSIVE, "json|markdown|svg", NULL, NULL}, {OPT_NEEDS, "svg", "figure", "draws a figure"},
-    {OPT_EXCLUDES, "figure", "system|forecasts|cache-policy|iterations", "has systems of its own"},
+    {OPT_EXCLUDES, "figure", "system|prefetch|forecasts|cache-policy|iterations", "has systems of its own"},
+    {OPT_NEEDS, "prefetch", "system", "is of single systems"},
     {OPT_NEEDS, "iterations|host-cached", "cache-policy", "is of cache policies alone"},
     {OPT_NEEDS, "iterations", "json", "writes JSON lines"},
     {OPT_EXCLUDES, "cache-policy", "system|forecasts", "is about something else"}, OPT_RULES_END};
@@ -163,7 +169,8 @@ int bench_simulate(const void *arguments, const struct console *console, struct 
         (args->keep && simulated_routes_write(&drafted, args->keep, console->argc, console->argv, err)))
         goto done;
     const struct simulation simulation = { .machine = &machine, .drafted = &drafted, .undrafted = &undrafted,
-                                           .seed = args->seed };
+                                           .seed = args->seed,
+                                           .prefetch = args->prefetch ? sources[args->prefetch] : NULL };
     if (!(args->figure ? make_figure(&body, &simulation, args, err)
           : args->forecasts ? simulate_forecasts(&body, &simulation, args->json, args->markdown, err)
                             : simulate_all(&body, &simulation, args, err)))

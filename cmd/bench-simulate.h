@@ -14,7 +14,7 @@
 struct simulate_args {
     const char *machine, *output, *keep;
     struct strings inputs, systems, policies;
-    int skew, figure, texts, tokens, draft_length;
+    int skew, figure, prefetch, texts, tokens, draft_length;
     double cached, host_cached;
     uint64_t seed;
     bool json, markdown, svg, force, forecasts, iterations;

@@ -1,14 +1,14 @@
 #!/bin/sh
 # The simulator beside this machine's disk tier: `make bench-simulated` calls it, with the MiB of the inflated pocket model (600),
-# the rounds (5) and the caches, each SHARE:POLICY or SHARE:POLICY:PREFETCH (0.17:lru 0.35:lru 0.17:lfu 0.17:utility:utility) if
-# wanted. Measured are reads of one expert's size past the page cache, and iterations with all experts in memory, to which
+# the rounds (5) and the caches, each SHARE:POLICY or SHARE:POLICY:PREFETCH (0.17:lru 0.35:lru 0.17:lfu 0.17:utility:utility
+# 0.35:lru:last) if wanted; to prefetch are popular, last, table and utility, which follow from routes. Measured are reads of one expert's size past the page cache, and iterations with all experts in memory, to which
 # tests/bench/measured_machine.py fits what a layer, an expert, a token and a drafted token take. That describes a machine; on it
 # the same policy is simulated over the routes of the very run that is timed in turns with the measurements: nothing of a run
 # with a cache goes into the description. Goal: tokens a second within 10 %, on a machine that does nothing else.
 . tests/bench/common.sh
 mib=${1:-600}
 rounds=${2:-5}
-caches=${3:-0.17:lru 0.35:lru 0.17:lfu 0.17:utility:utility}
+caches=${3:-0.17:lru 0.35:lru 0.17:lfu 0.17:utility:utility 0.35:lru:last}
 model=$out/pocket-disk-$mib.moe
 bytes=$((mib * 1048576 / 192))
 prompts=$out/prompts-simulated.jsonl
@@ -25,7 +25,7 @@ iterations() {
         --stream "$out/simulated.moes" "$prompts" > "$out/simulated-$1.text"
     moe-view --json "$out/simulated.moes" | jq -c --arg round "$3" 'select(.type == "iter") | {round: $round, sequence, nodes, emitted,
         experts_loaded, draft_us, verify_us, us: (.draft_us + .verify_us + .accept_us + .other_us), cache_misses, cache_read_bytes,
-        cache_stall_us}' >> "$out/simulated-$1.jsonl"
+        cache_prefetched_bytes, cache_stall_us}' >> "$out/simulated-$1.jsonl"
 }
 
 # parts CACHE: $share, $policy, $prefetch and the simulated $system of SHARE:POLICY:PREFETCH.
@@ -52,7 +52,7 @@ say "the disk tier, really and simulated: $mib MiB, $rounds rounds; load average
 for cache in $caches; do
     parts "$cache"
     python3 tests/bench/measured_machine.py "$out" "$bytes" "$share" > "$out/simulated-machine.json"
-    moe-bench simulate --machine "$out/simulated-machine.json" --system "$system" --json "$out/simulated-routes.moes" \
+    moe-bench simulate --machine "$out/simulated-machine.json" --system "$system" ${prefetch:+--prefetch "$prefetch"} --json "$out/simulated-routes.moes" \
         > "$out/simulated-result.jsonl"
     for round in $(seq "$rounds"); do
         python3 tests/bench/measured_machine.py --compare "$out" "$round" "$cache"

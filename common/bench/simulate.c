@@ -7,9 +7,11 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/bench/simulated_store.h"
 #include "common/cache/balance.h"
 #include "common/cache/cache.h"
 #include "common/cache/utility.h"
+#include "common/predict/forecast.h"
 
 struct run {
     const struct simulated_machine *machine;
@@ -28,8 +30,25 @@ struct run {
     const struct utility_expert *states;
     double pair_s, expert_s;            /* measured: of the slow processor a pair, of the fast one an expert */
     int64_t pairs, experts;
+    bool stores;                        /* the link is shared, and used as the store uses it */
+    struct simulated_store store;
+    struct forecast *forecast;          /* NULL: nobody is asked */
+    float *score;                       /* [experts] */
+    struct simulated_trace *trace;      /* of the forward at work; NULL: nobody looks */
+    bool out_of_memory;                 /* for it */
+    double drafted;                     /* when the forward's drafting had ended */
     struct simulated_result result;
 };
+
+static void note(struct run *r, enum simulated_lane lane, int layer, double from, double to)
+{
+    struct simulated_trace *trace = r->trace;
+    if (!trace || to <= from)
+        return;
+    r->out_of_memory |= mem_grow(&trace->span, &trace->room, trace->count + 1, sizeof *trace->span, NULL) != 0;
+    if (!r->out_of_memory)
+        trace->span[trace->count++] = (struct simulated_span){lane, layer, from, to};
+}
 
 static double fast_time(const struct run *r, int tokens)
 {
@@ -67,16 +86,18 @@ static void link_until(struct run *r, double until)
         if (r->on_the_way < 0)
             break;
         r->arrives = start + r->latency_s + r->transfer_s;
+        note(r, LANE_LINK, key / r->routes->experts, start, r->arrives);
         r->result.prefetched++;
     }
     r->since = until;
 }
 
 /* When so many experts, asked for at a time, are all there. */
-static double demand(struct run *r, double asked, int experts)
+static double demand(struct run *r, double asked, int layer, int experts)
 {
     double start = fmax(asked + r->latency_s, r->on_the_way >= 0 ? fmax(r->arrives, r->link_free) : r->link_free);
     r->link_free = start + experts * r->transfer_s;
+    note(r, LANE_LINK, layer, start, r->link_free);
     r->result.fetched += experts;
     return r->link_free;
 }
@@ -117,9 +138,30 @@ static void forecast_token(struct run *r, const struct simulated_step *step, int
     }
 }
 
+/* A source that follows from routes names what the forward to come wants, as moe-decode --prefetch has it. */
+static void ask_source(struct run *r, const struct simulated_step *step, int tokens)
+{
+    const struct forecast_facts facts = {.token = r->routes->token + step->accepted, .tokens = tokens};
+    const struct forecast_class *class = r->forecast->class;
+    for (int layer = 0; layer < r->routes->layers; layer++) {
+        class->expect(r->forecast, layer, &facts, r->score);
+        const int count = forecast_name(r->ahead, r->score, r->routes->experts, 2 * r->routes->top_k);
+        for (int i = 0; i < count; i++)
+            cache_expect(r->cache, layer, r->ahead[i], class->levels ? (int)r->score[r->ahead[i]] : 1);
+        simulated_store_bring(&r->store, r->now);
+    }
+}
+
+static void teach_source(struct run *r, const struct simulated_step *step)
+{
+    const struct forecast_outcome outcome = {r->routes->token + step->accepted, r->routes->accepted + step->accepted,
+                                             r->routes->expert + step->first, step->tokens};
+    r->forecast->class->learn(r->forecast, &outcome);
+}
+
 /* ---- one layer: when the fast processor is done */
 
-static double by_slow(struct run *r, int count)
+static double by_slow(struct run *r, int layer, int count)
 {
     double fast = 0, slow = 0;
     for (int i = 0; i < count; i++) {
@@ -132,7 +174,10 @@ static double by_slow(struct run *r, int count)
         slow += r->machine->slow.join_s;
     r->result.fast_s += fast;
     r->result.slow_s += slow;
+    const double second = r->now + (r->system->overlaps ? 0 : fast);
     double all = r->system->overlaps ? fmax(fast, slow) : fast + slow;
+    note(r, LANE_FAST, layer, r->now, r->now + fast);
+    note(r, LANE_SLOW, layer, second, second + slow);
     r->result.stall_s += all - fast;
     return r->now + all;
 }
@@ -161,8 +206,10 @@ static double by_fetching(struct run *r, int layer, int count, bool greedy)
     for (int coming = 0; coming < 2; coming++)          /* those that are there, then the one on its way */
         for (int i = 0; i < count; i++)
             if (r->slot[i] >= 0 && (r->slot[i] == r->on_the_way) == coming) {
-                fast = (coming ? fmax(fast, r->arrives) : fast) + fast_time(r, r->tokens[i]);
-                busy += fast_time(r, r->tokens[i]);
+                const double time = fast_time(r, r->tokens[i]);
+                fast = (coming ? fmax(fast, r->arrives) : fast) + time;
+                note(r, LANE_FAST, layer, fast - time, fast);
+                busy += time;
             }
     for (int i; (i = next_missing(r, count, greedy)) >= 0;) {
         double asked = r->system->overlaps ? r->now : fast, there = fmax(asked + r->latency_s, r->link_free) + r->transfer_s;
@@ -171,18 +218,23 @@ static double by_fetching(struct run *r, int layer, int count, bool greedy)
             slow = sooner;
         else {
             double time = fast_time(r, r->tokens[i]);
-            last = demand(r, asked, 1);
+            last = demand(r, asked, layer, 1);
             fast = r->machine->together ? fast : fmax(fast, last) + time;
+            if (!r->machine->together)
+                note(r, LANE_FAST, layer, fast - time, fast);
             waiting += r->machine->together ? time : 0;
             busy += time;
             keep(r, layer, i);
         }
         r->slot[i] = r->slot[i] < 0 ? -2 : r->slot[i];
     }
-    if (waiting > 0)
+    if (waiting > 0) {
         fast = fmax(fast, last) + waiting;
+        note(r, LANE_FAST, layer, fast - waiting, fast);
+    }
     if (slow > r->now)
         slow += r->machine->slow.join_s;
+    note(r, LANE_SLOW, layer, r->now, slow);
     double end = fmax(fast, slow);
     r->result.fast_s += busy;
     r->result.slow_s += slow - r->now;
@@ -190,13 +242,40 @@ static double by_fetching(struct run *r, int layer, int count, bool greedy)
     return end;
 }
 
+/* In pieces, as they come. The next layer's router is asked when what is wanted has been asked for. */
+static int by_store(struct run *r, const struct simulated_step *step, int layer, int count, double *end, struct err *err)
+{
+    struct simulated_union wanted = {.layer = layer, .count = count, .expert = r->expert, .tokens = r->tokens};
+    double now = r->now;
+    while (wanted.done < count) {
+        const double asked = now;
+        if (simulated_store_acquire(&r->store, &wanted, &now, err))
+            return -1;
+        r->result.stall_s += now - asked;
+        if (!wanted.done && r->system->prefetch == PREFETCH_NEXT_LAYER && layer + 1 < r->routes->layers) {
+            forecast_layer(r, step, layer + 1);
+            simulated_store_bring(&r->store, now);
+        }
+        for (int i = wanted.done; i < wanted.done + wanted.held; i++) {
+            const double time = fast_time(r, wanted.tokens[i]);
+            r->result.fast_s += time;
+            note(r, LANE_FAST, layer, now, now + time);
+            now += time;
+        }
+        simulated_store_release(&r->store, &wanted);
+    }
+    *end = now;
+    return 0;
+}
+
 static double by_layers(struct run *r, int layer, int count)
 {
     double start = r->now, fast = 0;
     if (cache_find(r->cache, layer, r->expert[0]) < 0)
-        start = demand(r, r->now, r->routes->experts);
+        start = demand(r, r->now, layer, r->routes->experts);
     for (int i = 0; i < count; i++)
         fast += fast_time(r, r->tokens[i]);
+    note(r, LANE_FAST, layer, start, start + fast);
     r->result.fast_s += fast;
     r->result.stall_s += start - r->now;
     return start + fast;
@@ -229,14 +308,27 @@ static void decide(struct run *r, int layer, int count)
     r->result.decide_us += 1e6 * (clock_seconds() - start);
 }
 
-static void run_layer(struct run *r, const struct simulated_step *step, int layer)
+/* What is there, or on its way, is what the store counts as a hit. */
+static int store_layer(struct run *r, const struct simulated_step *step, int layer, int count, struct err *err)
 {
+    for (int i = 0; i < count; i++)
+        r->result.hits += cache_find(r->cache, layer, r->expert[i]) >= 0;
+    r->result.wanted += count;
+    return by_store(r, step, layer, count, &r->now, err);
+}
+
+static int run_layer(struct run *r, const struct simulated_step *step, int layer, struct err *err)
+{
+    note(r, LANE_FAST, layer, r->now, r->now + r->machine->layer_s);
     r->now += r->machine->layer_s;
-    link_until(r, r->now);
+    if (!r->stores)
+        link_until(r, r->now);
     int count = simulated_routes_want(r->routes, step, layer, r->expert, r->tokens, r->often);
     if (!count)
-        return;
+        return 0;
     decide(r, layer, count);
+    if (r->stores)
+        return store_layer(r, step, layer, count, err);
     for (int i = 0; i < count; i++) {
         int slot = cache_find(r->cache, layer, r->expert[i]);
         bool here = slot >= 0 && slot != r->on_the_way;
@@ -250,7 +342,7 @@ static void run_layer(struct run *r, const struct simulated_step *step, int laye
     r->result.wanted += count;
     if (r->system->prefetch == PREFETCH_NEXT_LAYER && layer + 1 < r->routes->layers)
         forecast_layer(r, step, layer + 1);
-    double end = r->system->misses == MISSES_SLOW ? by_slow(r, count)
+    double end = r->system->misses == MISSES_SLOW ? by_slow(r, layer, count)
                : r->system->misses == MISSES_WHOLE ? by_layers(r, layer, count)
                : by_fetching(r, layer, count, r->system->misses == MISSES_GREEDY);
     link_until(r, end);
@@ -258,24 +350,47 @@ static void run_layer(struct run *r, const struct simulated_step *step, int laye
         if (r->slot[i] >= 0)
             cache_release(r->cache, r->slot[i]);
     r->now = end;
+    return 0;
 }
 
-static void run_step(struct run *r, const struct simulated_step *step)
+static void draft(struct run *r, const struct simulated_step *step)
 {
-    cache_step(r->cache, step->tokens, CACHE_VERIFIES);
     for (int token = 0; token + 1 < step->tokens; token++) {
+        note(r, LANE_FAST, -1, r->now, r->now + r->machine->draft_s);
         r->now += r->machine->draft_s;
         r->result.draft_s += r->machine->draft_s;
-        link_until(r, r->now);
+        if (!r->stores)
+            link_until(r, r->now);
         if (r->system->prefetch == PREFETCH_DRAFT && r->machine->recall_draft > 0)
             forecast_token(r, step, token);
+        if (r->system->prefetch == PREFETCH_DRAFT && r->stores)
+            simulated_store_bring(&r->store, r->now);
     }
-    for (int layer = 0; layer < r->routes->layers; layer++)
-        run_layer(r, step, layer);
+}
+
+static int run_step(struct run *r, const struct simulated_step *step, struct err *err)
+{
+    if (r->forecast && !r->forecast->class->reads_tokens)
+        ask_source(r, step, 1);
+    draft(r, step);
+    if (r->forecast && r->forecast->class->reads_tokens)
+        ask_source(r, step, step->tokens);
+    r->drafted = r->now;
+    cache_step(r->cache, step->tokens, CACHE_VERIFIES);
+    for (int layer = 0; layer < r->routes->layers; layer++) {
+        if (run_layer(r, step, layer, err))
+            return -1;
+        if (r->trace)
+            r->trace->layer_end[layer] = r->now - r->drafted;
+    }
     r->now += r->machine->forward_s;
-    link_until(r, r->now);
+    if (!r->stores)
+        link_until(r, r->now);
+    if (r->forecast)
+        teach_source(r, step);
     r->result.tokens += step->kept;
     r->result.forwards++;
+    return 0;
 }
 
 /* ---- pins, and the whole of a run */
@@ -349,7 +464,8 @@ static int make_room(struct run *r, struct err *err)
     r->ahead = mem_alloc(experts, sizeof *r->ahead, err);
     r->ahead_tokens = mem_alloc(experts, sizeof *r->ahead_tokens, err);
     r->shares = mem_alloc(r->routes->layers, sizeof *r->shares, err);
-    return r->expert && r->tokens && r->often && r->slot && r->ahead && r->ahead_tokens && r->shares ? 0 : -1;
+    r->score = mem_alloc(experts, sizeof *r->score, err);
+    return r->expert && r->tokens && r->often && r->slot && r->ahead && r->ahead_tokens && r->shares && r->score ? 0 : -1;
 }
 
 static void run_free(struct run *r)
@@ -362,6 +478,9 @@ static void run_free(struct run *r)
     mem_free(&r->ahead);
     mem_free(&r->ahead_tokens);
     mem_free(&r->shares);
+    mem_free(&r->score);
+    simulated_store_free(&r->store);
+    forecast_close(&r->forecast);
 }
 
 static int find_system(const struct simulated_system **out, const char *text, const char **settings, struct err *err)
@@ -392,6 +511,68 @@ static int can_run(const struct run *r, struct err *err)
     return 0;
 }
 
+static void note_read(void *context, int key, double from, double to)
+{
+    struct run *r = context;
+    note(r, LANE_LINK, key / r->routes->experts, from, to);
+}
+
+static int open_store(struct run *r, const char *source, struct err *err)
+{
+    const struct simulated_routes *routes = r->routes;
+    const struct forecast_setup setup = {routes->layers, routes->experts, routes->top_k, routes->vocab,
+                                         r->machine->draft_length};
+    r->stores = r->machine->together && r->system->misses == MISSES_FETCH && r->system->keeps && r->system->overlaps;
+    if (source && (!r->stores || (r->system->prefetch != PREFETCH_NONE && r->system->prefetch != PREFETCH_POLICY)))
+        return err_set(err, ERR_INPUT, "--prefetch: %s on this machine has no use for it; lru-fetch, lfu-fetch and "
+                       "utility-fetch have, where the link's experts come together", r->system->name);
+    if ((source && forecast_open(&r->forecast, source, &setup, err)) ||
+        (r->stores && simulated_store_open(&r->store, r->cache, r->slots, routes->experts, err)))
+        return -1;
+    r->store.link.latency_s = r->latency_s;
+    for (int reads = 1; reads <= SIMULATED_READS; reads++)
+        r->store.link.all_s[reads] = reads * (r->machine->expert_bytes / simulated_machine_speed(r->machine, reads) +
+                                              r->machine->latency_s - r->latency_s);
+    r->store.ended = note_read;
+    r->store.context = r;
+    return 0;
+}
+
+static int end_trace(struct run *r, double began, struct err *err)
+{
+    struct simulated_trace *trace = r->trace;
+    trace->began = began - r->drafted;
+    trace->end = r->now - r->drafted;
+    for (size_t i = 0; i < trace->count; i++) {
+        trace->span[i].from -= r->drafted;
+        trace->span[i].to -= r->drafted;
+    }
+    r->trace = NULL;
+    return r->out_of_memory ? err_memory(err) : 0;
+}
+
+static int run_steps(struct run *r, const struct simulation *simulation, struct err *err)
+{
+    const struct simulated_routes *routes = r->routes;
+    for (size_t i = 0; i < routes->steps; i++) {
+        const bool text = !i || routes->step[i].text != routes->step[i - 1].text;
+        if (text)
+            cache_begin(r->cache);
+        if (text && r->forecast && r->forecast->class->begin)
+            r->forecast->class->begin(r->forecast);
+        const double began = r->now;
+        struct simulated_trace *trace = simulation->trace && simulation->trace->step == i ? simulation->trace : NULL;
+        r->trace = trace;
+        if (run_step(r, &routes->step[i], err))
+            return -1;
+        if (trace && end_trace(r, began, err))
+            return -1;
+    }
+    r->result.fetched += r->store.fetched;
+    r->result.prefetched += r->store.prefetched;
+    return 0;
+}
+
 int simulate_run(struct simulated_result *out, const struct simulation *simulation, const char *text, struct err *err)
 {
     struct run r = {.machine = simulation->machine, .on_the_way = -1, .chance = simulation->seed};
@@ -403,7 +584,7 @@ int simulate_run(struct simulated_result *out, const struct simulation *simulati
     r.slots = simulated_machine_slots(r.machine, r.routes->layers, r.routes->experts);
     r.latency_s = r.machine->at_once ? r.machine->latency_s : 0;
     r.transfer_s = r.machine->expert_bytes / r.machine->bytes_per_second + r.machine->latency_s - r.latency_s;
-    if (can_run(&r, err) || open_cache(&r, settings, err) || make_room(&r, err))
+    if (can_run(&r, err) || open_cache(&r, settings, err) || make_room(&r, err) || open_store(&r, simulation->prefetch, err))
         goto done;
     if (r.system->balances && !r.states) {
         err_set(err, ERR_INPUT, "%s: its cache has no levels to balance by", r.system->name);
@@ -411,11 +592,8 @@ int simulate_run(struct simulated_result *out, const struct simulation *simulati
     }
     for (; r.system->pins && (slot = cache_fetch(r.cache, &key, &victim)) >= 0;)       /* before the clock begins */
         cache_release(r.cache, slot);
-    for (size_t i = 0; i < r.routes->steps; i++) {
-        if (!i || r.routes->step[i].text != r.routes->step[i - 1].text)
-            cache_begin(r.cache);
-        run_step(&r, &r.routes->step[i]);
-    }
+    if (run_steps(&r, simulation, err))
+        goto done;
     r.result.seconds = r.now;
     r.result.source = r.system->source;
     r.result.wasted = cache_counts(r.cache).wasted;

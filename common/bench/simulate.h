@@ -12,7 +12,10 @@
  *     GREEDY   each by whichever has it done sooner, most tokens first
  *     WHOLE    a layer that is not resident is fetched with all its experts
  *   - the link moves one expert after the other; what is fetched beforehand is decided when it is free. An expert on its way is
- *     not there yet: SLOW computes it, others wait for it. */
+ *     not there yet: SLOW computes it, others wait for it.
+ *
+ * Where what is asked for at a time comes together, as from a disk, systems that fetch all that is missing and keep it do so as
+ * the store does (simulated_store.h): a hit is then an expert that is there or on its way, as in its records. */
 #ifndef MOE_BENCH_SIMULATE_H
 #define MOE_BENCH_SIMULATE_H
 
@@ -54,10 +57,27 @@ struct simulated_result {
     double decide_us;                   /* measured, of a forward: what deciding takes on this machine */
 };
 
+/* What was busy when, in one forward. Times are seconds since its drafting had ended, so that drafts are below 0. */
+enum simulated_lane { LANE_FAST, LANE_SLOW, LANE_LINK, SIMULATED_LANES };
+struct simulated_span {
+    enum simulated_lane lane;
+    int layer;                          /* -1: it drafts */
+    double from, to;
+};
+struct simulated_trace {
+    size_t step;                        /* the caller sets this alone, and frees span */
+    struct simulated_span *span;
+    size_t count, room;
+    double began, end;                  /* of the forward */
+    double *layer_end;                  /* [layers] the caller's */
+};
+
 struct simulation {
     const struct simulated_machine *machine;
     const struct simulated_routes *drafted, *undrafted;
     uint64_t seed;                      /* of what forecasts name wrongly */
+    const char *prefetch;               /* a source of predict/forecast.h that follows from routes; NULL: none is asked */
+    struct simulated_trace *trace;      /* NULL: nobody looks */
 };
 
 /* `text` is the name of a system, and after a colon settings of its cache policy. */

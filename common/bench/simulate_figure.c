@@ -9,6 +9,7 @@
 
 #include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/bench/simulate_pipelines.h"
 #include "common/cache/balance.h"
 #include "common/cache/utility_rule.h"
 #include "common/report/svg.h"
@@ -17,7 +18,7 @@
 enum { SERIES = 8, PANELS = 2, BINS = 64 };
 
 const char *const simulated_figures[] = {"none", "ablation", "hot-or-cold", "cached", "lengths", "levels", "memory", "shares",
-                                         NULL};
+                                         "pipelines", NULL};
 
 struct series {
     const char *name;
@@ -415,17 +416,18 @@ static int panel_text(struct text *out, const struct panel *panel, bool markdown
     return rc;
 }
 
-static int first_line(struct text *out, const struct picture *p, const char *label, struct err *err)
+int simulate_figure_note(struct text *out, const struct simulation *simulation, struct err *err)
 {
-    const struct simulated_machine *m = p->simulation->machine;
-    const char *recorded = p->simulation->drafted->model;
-    return text_printf(out, err, "%s%s%s%s on %s, %.1f %% of experts in fast memory if not said otherwise; %s", label, recorded,
-                       *recorded ? " at the costs of " : "", m->model, m->name, 100 * m->cached, p->simulation->drafted->name);
+    const struct simulated_machine *m = simulation->machine;
+    const char *recorded = simulation->drafted->model;
+    return text_printf(out, err, "%s%s%s on %s, %.1f %% of experts in fast memory if not said otherwise; %s", recorded,
+                       *recorded ? " at the costs of " : "", m->model, m->name, 100 * m->cached, simulation->drafted->name);
 }
 
 static int write_text(struct text *out, const struct picture *p, bool markdown, struct err *err)
 {
-    int rc = first_line(out, p, "SIMULATED: ", err) || text_putc(out, '\n', err) ? -1 : 0;
+    int rc = text_puts(out, "SIMULATED: ", err) || simulate_figure_note(out, p->simulation, err) || text_putc(out, '\n', err)
+           ? -1 : 0;
     for (int i = 0; !rc && i < p->panels; i++)
         rc = panel_text(out, &p->panel[i], markdown, err);
     return rc;
@@ -475,7 +477,7 @@ static int write_svg(struct text *out, const struct picture *p, struct err *err)
         panels[i].log2 = !strcmp(from->x_label, "tokens");
         panels[i].x_min = panels[i].log2 ? x_min : 0;
     }
-    int rc = text_printf(&title, err, "SIMULATED: %s", p->title) || first_line(&note, p, "", err) ||
+    int rc = text_printf(&title, err, "SIMULATED: %s", p->title) || simulate_figure_note(&note, p->simulation, err) ||
              svg_figure(out, title.data, note.data, panels, p->panels, err) ? -1 : 0;
     text_free(&title);
     text_free(&note);
@@ -493,6 +495,8 @@ int simulate_figure(struct text *out, const struct simulation *simulation, const
         [SIMULATED_LEVELS] = {"tokens a second by K", levels},
         [SIMULATED_MEMORY] = {"memory for a draft model or for experts", memory},
         [SIMULATED_SHARES] = {"levels, and what they leave to which processor", shares}};
+    if (figure == SIMULATED_PIPELINES)
+        return simulate_pipelines(out, simulation, form, err);
     struct picture p = {.simulation = simulation, .texts = texts, .name = simulated_figures[figure],
                         .title = kinds[figure].title};
     int rc = kinds[figure].make(&p, err);

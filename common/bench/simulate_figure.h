@@ -8,6 +8,7 @@
  *   levels       figure 5, right: by K, the highest level
  *   memory       figure 6: fast memory for a draft model or for more experts
  *   shares       figure 9: what tau leaves to which processor, and how often experts of each level are wanted
+ *   pipelines    figure 12: what processors and link are at in one forward (simulate_pipelines.h)
  *
  * Figures 7 and 8 are of routes alone: moe-coact reuse and signal. Tables 2 and 3 are the usual output, for the machines of
  * tests/bench/machines. */
@@ -20,11 +21,14 @@
 
 enum simulated_figure {
     SIMULATED_NONE, SIMULATED_ABLATION, SIMULATED_HOT_OR_COLD, SIMULATED_CACHED, SIMULATED_LENGTHS, SIMULATED_LEVELS,
-    SIMULATED_MEMORY, SIMULATED_SHARES
+    SIMULATED_MEMORY, SIMULATED_SHARES, SIMULATED_PIPELINES
 };
 extern const char *const simulated_figures[];           /* by kind, "none" first; NULL after the last */
 
 enum simulated_form { SIMULATED_TEXT, SIMULATED_MARKDOWN, SIMULATED_JSON, SIMULATED_SVG };
+
+/* What was simulated, in a line. */
+int simulate_figure_note(struct text *out, const struct simulation *simulation, struct err *err);
 
 /* texts: what routes were made by; NULL: they were recorded. */
 int simulate_figure(struct text *out, const struct simulation *simulation, const struct simulated_texts *texts,

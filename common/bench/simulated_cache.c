@@ -17,6 +17,7 @@ struct replay {
     int64_t host_hits;
     int32_t *keys;                      /* of a policy that knows the future */
     int32_t *expert, *tokens, *often, *slot;    /* [experts] */
+    int32_t *host_slot;                 /* [experts] held for what is on its way to fast memory; -1: none */
 };
 
 static void replay_free(struct replay *r)
@@ -28,6 +29,7 @@ static void replay_free(struct replay *r)
     mem_free(&r->tokens);
     mem_free(&r->often);
     mem_free(&r->slot);
+    mem_free(&r->host_slot);
 }
 
 static int replay_open(struct replay *r, const struct simulated_caching *caching, const char *policy, struct err *err)
@@ -47,22 +49,21 @@ static int replay_open(struct replay *r, const struct simulated_caching *caching
     r->tokens = mem_alloc((size_t)routes->experts, sizeof *r->tokens, err);
     r->often = mem_alloc((size_t)routes->experts, sizeof *r->often, err);
     r->slot = mem_alloc((size_t)routes->experts, sizeof *r->slot, err);
-    if (!r->expert || !r->tokens || !r->often || !r->slot || cache_open(&r->cache, policy, &setup, err))
+    r->host_slot = mem_alloc((size_t)routes->experts, sizeof *r->host_slot, err);
+    if (!r->expert || !r->tokens || !r->often || !r->slot || !r->host_slot || cache_open(&r->cache, policy, &setup, err))
         return -1;
     setup.slots = caching->host_slots;
     return caching->host_slots ? cache_open(&r->host, policy, &setup, err) : 0;
 }
 
-/* Into a slot of the host, too, unless it has one: no longer held than a read and a copy take. */
-static void pass_host(struct replay *r, int layer, int expert)
+/* Into a slot of the host, too, unless it has one: held until it has been copied. */
+static int hold_host(struct replay *r, int layer, int expert)
 {
     int victim, slot = cache_find(r->host, layer, expert);
-    if (slot >= 0)
-        cache_hold(r->host, slot);
-    else
-        slot = cache_insert(r->host, layer, expert, CACHE_DEMAND, &victim);
-    if (slot >= 0)
-        cache_release(r->host, slot);
+    if (slot < 0)
+        return cache_insert(r->host, layer, expert, CACHE_DEMAND, &victim);
+    cache_hold(r->host, slot);
+    return slot;
 }
 
 /* Inserts those that have no slot (-1) as far as there are any; how many. */
@@ -75,7 +76,7 @@ static int insert(struct replay *r, int layer, int count)
         if ((r->slot[i] = cache_insert(r->cache, layer, r->expert[i], CACHE_DEMAND, &victim)) < 0)
             break;
         if (r->host)
-            pass_host(r, layer, r->expert[i]);
+            r->host_slot[i] = hold_host(r, layer, r->expert[i]);
         inserted++;
     }
     return inserted;
@@ -88,15 +89,20 @@ static void layer_turn(struct replay *r, int layer, int count)
     cache_want(r->cache, layer, r->expert, r->tokens, count);
     if (r->host)
         cache_want(r->host, layer, r->expert, r->tokens, count);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        r->host_slot[i] = -1;
         if ((r->slot[i] = cache_find(r->cache, layer, r->expert[i])) >= 0)
             cache_hold(r->cache, r->slot[i]);
+    }
     for (bool more = true; more;) {
         more = insert(r, layer, count) > 0;
         for (int i = 0; i < count; i++)
             if (r->slot[i] >= 0) {
                 cache_release(r->cache, r->slot[i]);
+                if (r->host_slot[i] >= 0)
+                    cache_release(r->host, r->host_slot[i]);
                 r->slot[i] = -2;                        /* computed */
+                r->host_slot[i] = -1;
                 more = true;
             }
     }

@@ -72,11 +72,44 @@ static int get_processor(struct simulated_processor *p, const json_t *map, struc
            microseconds(map, "join_us", 0, &p->join_s, err) ? -1 : 0;
 }
 
+static int get_speeds(struct simulated_machine *m, const json_t *link, struct err *err)
+{
+    const json_t *all = json_object_get(link, "reads"), *pair;
+    size_t at;
+    if (all && (!json_is_array(all) || !m->together || json_array_size(all) > SIMULATED_SPEEDS))
+        return err_set(err, ERR_INPUT, "\"reads\": at most %d pairs of reads and bytes a second are expected, of a link whose "
+                       "experts come together", (int)SIMULATED_SPEEDS);
+    json_array_foreach(all, at, pair) {
+        const json_t *reads = json_array_get(pair, 0), *speed = json_array_get(pair, 1);
+        const json_int_t count = json_integer_value(reads), before = at ? m->speed[at - 1].reads : 0;
+        if (json_array_size(pair) != 2 || count <= before || count > 1 << 20 || !(json_number_value(speed) >= 1) ||
+            !(json_number_value(speed) <= 1e15))
+            return err_set(err, ERR_INPUT, "\"reads\": pair %d: a number of reads above that before, and bytes a second from 1 "
+                           "to 1e15 are expected", (int)at + 1);
+        m->speed[m->speeds].reads = (int)count;
+        m->speed[m->speeds++].bytes_per_second = json_number_value(speed);
+    }
+    return 0;
+}
+
+double simulated_machine_speed(const struct simulated_machine *m, int reads)
+{
+    int after = 0;
+    if (!m->speeds)
+        return m->bytes_per_second;
+    while (after < m->speeds && m->speed[after].reads < reads)
+        after++;
+    if (!after || after == m->speeds)
+        return m->speed[after ? after - 1 : 0].bytes_per_second;
+    const double from = m->speed[after - 1].reads, to = m->speed[after].reads, part = (reads - from) / (to - from);
+    return m->speed[after - 1].bytes_per_second * (1 - part) + m->speed[after].bytes_per_second * part;
+}
+
 static int get_parts(struct simulated_machine *m, const json_t *map, struct err *err)
 {
     static const char *const draft_keys[] = {"length", "token_us", "acceptance", NULL};
     static const char *const processor_keys[] = {"expert_us", "token_us", "join_us", NULL};
-    static const char *const link_keys[] = {"bytes_per_second", "latency_us", "at_once", "together", NULL};
+    static const char *const link_keys[] = {"bytes_per_second", "latency_us", "at_once", "together", "reads", NULL};
     static const char *const forecast_keys[] = {"next_layer", "draft", NULL};
     const json_t *draft, *fast, *slow, *link, *forecast;
     if (inside(map, "draft", draft_keys, true, &draft, err) || inside(map, "fast", processor_keys, true, &fast, err) ||
@@ -95,7 +128,7 @@ static int get_parts(struct simulated_machine *m, const json_t *map, struct err 
     if (number(link, "bytes_per_second", 0, 1, 1e15, &m->bytes_per_second, err) ||
         microseconds(link, "latency_us", 0, &m->latency_s, err))
         return err_at(err, "\"link\"");
-    if (flag(link, "at_once", &m->at_once, err) || flag(link, "together", &m->together, err))
+    if (flag(link, "at_once", &m->at_once, err) || flag(link, "together", &m->together, err) || get_speeds(m, link, err))
         return err_at(err, "\"link\"");
     if (number(forecast, "next_layer", 0, 0, 1, &m->recall_next, err) ||
         number(forecast, "draft", 0, 0, 1, &m->recall_draft, err))

@@ -10,7 +10,9 @@
  *      "fast": {"expert_us": 11.0, "token_us": 0.4},           an expert and its first token; each further token of it
  *      "slow": {"expert_us": 140, "token_us": 30, "join_us": 15},              join_us: states there and back, a layer
  *      "link": {"bytes_per_second": 25e9, "latency_us": 10},      "at_once": true: those of several transfers overlap;
- *                                                              "together": true: what is asked for at a time is there at a time
+ *                                                              "together": true: what is asked for at once is there at once;
+ *                                                              "reads": [[1, 1.3e9], [8, 1.8e9]]: bytes a second by how many
+ *                                                              are under way, for links that have them together
  *      "forecast": {"next_layer": 0.716, "draft": 0.85},       share of what is wanted that such a forecast names; 0: none
  *      "notes": ["..."]}
  *
@@ -24,6 +26,8 @@
 
 struct simulated_processor { double expert_s, token_s, join_s; };
 
+enum { SIMULATED_SPEEDS = 16 };
+
 struct simulated_machine {
     char name[128], model[128];
     int layers, experts, top_k;
@@ -35,10 +39,15 @@ struct simulated_machine {
     bool has_slow;
     double bytes_per_second, latency_s;
     bool at_once, together;
+    int speeds;                         /* 0: bytes_per_second, however many are under way */
+    struct { int reads; double bytes_per_second; } speed[SIMULATED_SPEEDS];     /* ascending */
     double recall_next, recall_draft;
 };
 
 int simulated_machine_read(struct simulated_machine *out, const char *path, struct err *err);
+
+/* Bytes a second of all of so many transfers together that are under way: between two that the file has on a line. */
+double simulated_machine_speed(const struct simulated_machine *machine, int reads);
 
 /* Of this many experts of all layers together. */
 int simulated_machine_slots(const struct simulated_machine *machine, int layers, int experts);

@@ -5,8 +5,7 @@ in memory, of whose times
 
     verify = forward + layers layer + experts expert + (pairs - experts) token
 
-is the fit of least squares with no negative part, as is that of bursts of n reads, latency + n read, by relative errors; forward and layer are one
-number, which is told as layers. With --compare
+is the fit of least squares with no negative part; forward and layer are one number, which is told as layers. With --compare
 FOLDER ROUND CACHE: the tokens a second of that round's real iterations beside those simulated."""
 import json
 import statistics
@@ -60,26 +59,24 @@ def describe(folder, expert_bytes, cached):
     besides = sum(i["us"] - i["verify_us"] - i["draft_us"] for i in iters) / len(iters)
     drafting = sum(i["draft_us"] for i in iters) / max(1, sum(i["nodes"] - 1 for i in iters))
     reads = speeds(f"{folder}/simulated-reads.txt")
-    took = [1e6 * int(expert_bytes) * n / reads[n] for n in reads]
-    latency, read = positive_fit([[1 / t for t in took], [n / t for n, t in zip(reads, took)]], [1] * len(took))
-    speed = 1e6 * int(expert_bytes) / read
     return {"machine": "this one, its disk past the page cache", "source": "measured by tests/bench-simulated.sh",
             "cached": float(cached),
             "model": {"name": "pocket, inflated", "layers": LAYERS, "experts": EXPERTS, "top_k": TOP_K,
                       "expert_bytes": int(expert_bytes)},
             "draft": {"length": 7, "token_us": drafting, "acceptance": 0.5}, "layer_us": fixed / LAYERS, "forward_us": besides,
-            "fast": {"expert_us": expert, "token_us": token}, "link": {"bytes_per_second": speed, "latency_us": latency, "at_once": True,
-                                                                      "together": True},
-            "notes": ["bytes a second by reads at once: %s" % reads]}
+            "fast": {"expert_us": expert, "token_us": token}, 
+            "link": {"bytes_per_second": max(reads.values()), "together": True, "reads": sorted(reads.items())}}
 
 
 def compare(folder, number, cache):
+    expert_bytes = json.load(open(f"{folder}/simulated-machine.json"))["model"]["expert_bytes"]
     iters = lines(f"{folder}/simulated-{cache}.jsonl", number)
     real = 1e6 * sum(i["emitted"] for i in iters) / sum(i["us"] for i in iters)
     told = lines(f"{folder}/simulated-result.jsonl")[0]
-    print("%s, round %s: %.2f tok/s, simulated %.2f, ratio %.3f; misses %d and %d" % (
+    early = sum(i["cache_prefetched_bytes"] for i in iters) / expert_bytes
+    print("%s, round %s: %.2f tok/s, simulated %.2f, ratio %.3f; misses %d and %d, read beforehand %d and %d" % (
         cache, number, real, told["tokens_per_second"], told["tokens_per_second"] / real, sum(i["cache_misses"] for i in iters),
-        told["fetched"]))
+        told["fetched"], round(early), told["prefetched"]))
 
 
 if __name__ == "__main__":

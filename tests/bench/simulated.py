@@ -10,15 +10,17 @@ import numpy as np
 from streams import records
 
 
-def forwards(path):
-    """The model, and of each forward after the prompt: accepted flags, experts [tokens][layers][top_k], sequence, tokens."""
+def forwards(path, prompts=False):
+    """The model, and of each forward, of prompts if asked for: accepted flags, experts [tokens][layers][top_k], sequence, tokens,
+    whether it is a prompt's."""
     model, found = None, []
     for kind, body in records(path):
         if kind == "header":
             model = body["model"]
-        if kind == "route" and body["phase"] != "prompt":
+        if kind == "route" and (prompts or body["phase"] != "prompt"):
             flags = body.get("accepted")
-            found.append(([1] * body["n"] if flags is None else list(flags), body["experts"], body["sequence"], body["tokens"]))
+            found.append(([1] * body["n"] if flags is None else list(flags), body["experts"], body["sequence"], body["tokens"],
+                          body["phase"] == "prompt"))
     return model, found
 
 
@@ -148,7 +150,7 @@ def forecasts(found, layers, experts_of_layer, results):
             continue
         right = names = agree = 0
         popular, rows, last, text = [{} for _ in range(layers)], {}, None, None
-        for (flags, experts, sequence, tokens), (_, turn) in zip(found, wants(found, layers)):
+        for (flags, experts, sequence, tokens, _), (_, turn) in zip(found, wants(found, layers)):
             last = last if sequence == text else None
             text = sequence
             for layer in range(layers):

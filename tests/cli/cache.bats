@@ -89,6 +89,12 @@ OPTIONS
         jq -c 'select(.type == "iter") | [.cache_hits, .cache_host_hits, .cache_misses]' $policy.jsonl > want
         jq -c 'select(.type == "forward" and (.prompt | not)) | [.hits, .host_hits, .misses]' told.jsonl | diff - want
     done
+    text="-q --device ref -m pocket.moe -n 12 --ignore-eos -d ngram -K 5 prompts.jsonl"
+    moe-profile $text -o drafted.moes
+    moe-decode $text --cache-experts 20% --host-experts 50% --cache-policy utility:prefetch=no --stream u.moes > /dev/null
+    moe-view --json u.moes > u.jsonl
+    moe-bench simulate --cache-policy utility --cached 0.2 --host-cached 0.5 -K 5 --iterations --json drafted.moes > told.jsonl
+    "$PYTHON" "$BATS_TEST_DIRNAME/../bench/stepped.py" tiers drafted.moes 5 38 96 told.jsonl u.jsonl
     moe-bench simulate --cache-policy lru --cached 0.2 --host-cached 0.5 routes.moes | grep -q 'caches of 38 of 192 experts, with 96 on the host'
     "$PYTHON" - <<'RECOUNT'
 import json

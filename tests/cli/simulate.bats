@@ -32,6 +32,24 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
         (map(.system) | index("utility") and index("fate") and index("static-split"))' "$BATS_TEST_TMPDIR/result.jsonl"
 }
 
+@test "on a link whose reads share it the store is stepped by another program to the same counts and seconds" {
+    local source link
+    while IFS='|' read -r source link; do
+        jq "del(.slow) | .link = $link" "$folder/small.json" > "$BATS_TEST_TMPDIR/shared.json"
+        moe-bench simulate --machine "$BATS_TEST_TMPDIR/shared.json" --skew mild --texts 2 -n 24 --system lru-fetch --system utility-fetch \
+            ${source:+--prefetch $source} --keep-routes "$BATS_TEST_TMPDIR/routes.moes" --json > "$BATS_TEST_TMPDIR/result.jsonl"
+        "$PYTHON" "$top/tests/bench/stepped.py" time "$BATS_TEST_TMPDIR/shared.json" "$BATS_TEST_TMPDIR/routes.moes" \
+            "$BATS_TEST_TMPDIR/result.jsonl" $source
+    done <<'LINKS'
+|{bytes_per_second: 5e9, together: true, reads: [[1, 1e9], [2, 1.5e9], [9, 4e9], [16, 4.5e9]]}
+last|{bytes_per_second: 20e9, latency_us: 30, at_once: true, together: true}
+utility|{bytes_per_second: 9e9, together: true, latency_us: 7}
+LINKS
+    run simulate --system utility --prefetch last
+    assert_trouble moe-bench
+    [[ $output == *"utility on this machine has no use for it"* ]]
+}
+
 @test "recorded routes are simulated, too, and the kept ones are those" {
     head -n 3 "$MOE_MODELS/pocket/heldout.jsonl" > "$BATS_TEST_TMPDIR/prompts.jsonl"
     moe-profile -q -m "$MOE_POCKET" -n 30 -d ngram -K 5 "$BATS_TEST_TMPDIR/prompts.jsonl" -o "$BATS_TEST_TMPDIR/routes.moes"
@@ -66,10 +84,10 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
 
 @test "figures: points as the systems give them, in every form" {
     local figure
-    for figure in ablation hot-or-cold cached lengths levels memory shares; do
+    for figure in ablation hot-or-cold cached lengths levels memory shares pipelines; do
         simulate --texts 1 -n 24 --figure $figure --json | jq -e -s --arg of $figure 'length > 4 and all(.[]; .simulated and .figure == $of)'
     done
-    for figure in ablation shares; do
+    for figure in ablation shares pipelines; do
         simulate --texts 1 -n 24 --figure $figure --svg > "$BATS_TEST_TMPDIR/figure.svg"
         python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$BATS_TEST_TMPDIR/figure.svg"
     done
@@ -78,6 +96,17 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
         "$(simulate --texts 1 -n 24 --system utility:K=1 --json | jq .tokens_per_second)" ]
     [ "$(simulate --texts 1 -n 24 --figure cached --json | jq -s '.[] | select(.series == "lru" and .x == 0.17) | .y')" = \
         "$(simulate --texts 1 -n 24 --cached 0.17 --system lru --json | jq .tokens_per_second)" ]
+    # What is busy when, added up, is what the systems say of all forwards, where there is one.
+    for system in static-split-draft utility sp-moe; do
+        simulate --texts 1 -n 4 --figure pipelines --json > "$BATS_TEST_TMPDIR/spans"
+        simulate --texts 1 -n 4 --system $system --json | jq -e --arg of $system --slurpfile span "$BATS_TEST_TMPDIR/spans" '
+            [$span[] | select(.system == $of) | . + {ms: (.to_ms - .from_ms)}] as $spans |
+            def sum(lane): [$spans[] | select(.lane == lane and .layer != null) | .ms] | add // 0;
+            def near(a; b): (a - b | fabs) < 1e-9 * (1 + b);
+            .forwards == 1 and near(sum("slow"); 1e3 * .slow_seconds) and near(sum("fast"); 1e3 * .fast_seconds + 6 * 0.02) and
+            near([$spans[] | select(.layer == null) | .ms] | add // 0; 1e3 * .draft_seconds) and
+            (.fetched + .prefetched == 0 or sum("link") > 0.9 * (.fetched + .prefetched - 1) * 0.053)'
+    done
     run simulate --figure cached --system lru
     assert_trouble moe-bench
     run simulate --svg
@@ -116,7 +145,8 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
     assert_trouble moe-bench
     [[ $output == *'fast memory'* ]]
     for change in 'del(.fast)' '.fast.expert_us = -1' '.model.layers = 0' '.link.bytes_per_second = "fast"' '.typo = 1' \
-        '.draft.length = 64' '.link.at_once = 1' '.link.together = 1' 'del(.source)' 'del(.model.top_k)' 'del(.model.experts)' 'del(.model.layers)' '.model.top_k = 17' 'del(.cached)' '[]'; do
+        '.draft.length = 64' '.link.at_once = 1' '.link.together = 1' '.link.reads = [[1, 1e9]]' '.link.together = true | .link.reads = [[2, 1e9], [2, 1e9]]' \
+        'del(.source)' 'del(.model.top_k)' 'del(.model.experts)' 'del(.model.layers)' '.model.top_k = 17' 'del(.cached)' '[]'; do
         jq "$change" "$folder/small.json" > "$file"
         run moe-bench simulate --machine "$file"
         assert_trouble "moe-bench: $file"
