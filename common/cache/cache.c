@@ -31,6 +31,7 @@ struct cache {
     struct cache_queue *queue;
     uint8_t *expected;          /* [layers * experts] by so many tokens of the verification to come */
     bool *asked;                /* [layers * experts] for it */
+    bool *kept_out;             /* [layers * experts] NULL: none */
     enum cache_forward forward; /* at work */
     struct cache_counts counts;
 };
@@ -164,6 +165,11 @@ static int make_room(struct cache *c, const struct cache_setup *setup, struct er
     c->asked = mem_alloc(keys, sizeof *c->asked, err);
     if (!c->slot || !c->heap || !c->empty || !c->slot_of || !c->expected || !c->asked || cache_queue_open(&c->queue, keys, err))
         return -1;
+    if (setup->kept_out) {
+        if (!(c->kept_out = mem_alloc(keys, sizeof *c->kept_out, err)))
+            return -1;
+        memcpy(c->kept_out, setup->kept_out, keys * sizeof *c->kept_out);
+    }
     memset(c->slot_of, -1, keys * sizeof *c->slot_of);
     for (int i = 0; i < c->slots; i++) {
         c->slot[i].key = c->slot[i].at = -1;
@@ -208,6 +214,7 @@ void cache_close(struct cache **cache)
     mem_free(&c->slot_of);
     mem_free(&c->expected);
     mem_free(&c->asked);
+    mem_free(&c->kept_out);
     mem_free(cache);
 }
 
@@ -331,11 +338,13 @@ void cache_drop(struct cache *c, int slot)
 void cache_ask(struct cache *c, int layer, int expert, int level)
 {
     int key = layer * c->experts + expert, max = level < CACHE_LEVELS ? level : CACHE_LEVELS;
+    c->asked[key] = true;
+    if (c->kept_out && c->kept_out[key])
+        return;
     if (c->policy->class->asked) {
         c->policy->class->asked(c->policy, key, max);
         revalue(c, c->slot_of[key]);
     }
-    c->asked[key] = true;
     cache_queue_add(c->queue, key, max);
 }
 

@@ -54,6 +54,7 @@ struct cache_setup {
     int pinned;
     bool ranked;                /* pins are those of the rank stream that the policy's settings name */
     const struct cache_future *future;          /* NULL: not known. It stays as long as the cache */
+    const bool *kept_out;       /* [layers * experts] always computed elsewhere: they never come beforehand. NULL: none */
 };
 
 struct cache_counts {           /* since the cache was opened */
@@ -98,8 +99,8 @@ int cache_insert(struct cache *cache, int layer, int expert, enum cache_reason r
 void cache_drop(struct cache *cache, int slot);
 
 /* Asks for an expert beforehand: levels from high to low, first in first out. One that is asked for already goes to the new
- * level; one that is resident by the time its turn comes is not inserted again, but the policy hears of it (inserted). Policies
- * ask by themselves (utility, pins), and others may (forecasts). */
+ * level; one that is resident by the time its turn comes is not inserted again, but the policy hears of it (inserted); one that
+ * is kept out is named by it, no more. Policies ask by themselves (utility, pins), and others may (forecasts). */
 void cache_ask(struct cache *cache, int layer, int expert, int level);
 
 /* So many more tokens are expected to want an expert than were before, since its layer had its turn: as many as that is its

@@ -42,10 +42,27 @@ int split_rule_read(struct split_rule *out, const char *text, struct err *err)
     return rc;
 }
 
+/* STATIC: experts of each layer, or layers. */
+static int64_t device_part(const struct split_rule *rule, int layers, int experts, int64_t slots)
+{
+    const int64_t parts = rule->by_layers ? layers : experts;
+    return rule->share < 0 ? slots * parts / ((int64_t)layers * experts) : llround(floor(rule->share * (double)parts + 1e-9));
+}
+
+static bool in_part(const struct split_rule *rule, int64_t part, int layers, int layer, int expert)
+{
+    return rule->by_layers ? layer >= layers - part : expert < part;
+}
+
+bool split_rule_on_device(const struct split_rule *rule, int layers, int experts, int64_t slots, int layer, int expert)
+{
+    return rule->kind != SPLIT_STATIC || in_part(rule, device_part(rule, layers, experts, slots), layers, layer, expert);
+}
+
 int split_open(struct split *out, const struct split_setup *setup, struct err *err)
 {
     const struct split_rule *rule = &setup->rule;
-    const int all = setup->layers * setup->experts, parts = rule->by_layers ? setup->layers : setup->experts;
+    const int all = setup->layers * setup->experts;
     struct split split = {.setup = *setup};
     if (rule->kind >= SPLIT_LEVEL && !setup->K)
         return err_set(err, ERR_INPUT, "%s: which experts are hot is what levels of utility say; give --cache-experts and "
@@ -60,7 +77,7 @@ int split_open(struct split *out, const struct split_setup *setup, struct err *e
         return -1;
     for (int i = 0; i < setup->layers; i++)
         split.layer[i].tau = rule->tau;
-    split.on_device = rule->share < 0 ? (int64_t)setup->slots * parts / all : llround(floor(rule->share * parts + 1e-9));
+    split.on_device = device_part(rule, setup->layers, setup->experts, setup->slots);
     *out = split;
     return 0;
 }
@@ -88,7 +105,7 @@ static bool is_device_s(const struct split *split, int layer, int expert, bool t
     const struct split_rule *rule = &split->setup.rule;
     switch (rule->kind) {
     case SPLIT_STATIC:
-        return rule->by_layers ? layer >= split->setup.layers - split->on_device : expert < split->on_device;
+        return in_part(rule, split->on_device, split->setup.layers, layer, expert);
     case SPLIT_RESIDENT:
         return there;
     case SPLIT_LEVEL:

@@ -36,6 +36,9 @@ const char *split_rule_name(const struct split_rule *rule);
 /* No bit of a token depends on its company. */
 bool split_rule_is_lossless(const struct split_rule *rule);
 
+/* Whether the device, with so many slots, may compute an expert: STATIC says it for ever. */
+bool split_rule_on_device(const struct split_rule *rule, int layers, int experts, int64_t slots, int layer, int expert);
+
 struct split_setup {
     struct split_rule rule;
     int layers, experts, top_k; /* layers with experts; experts of each */

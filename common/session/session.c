@@ -64,7 +64,8 @@ static int open_experts(struct session *session, const struct session_options *o
         return model_identity(session->model)->moe_layers
             ? expert_source_open(&session->experts, session->model, session->device, err) : 0;
     session_stream_model(session, &model);
-    if (caching_slots(&cache, &options->caching, session->model, session->device,
+    if (caching_split(&cache.split, &options->caching, err) ||
+        caching_slots(&cache, &options->caching, session->model, session->device,
                       kv_bytes(model_hparams(session->model), options) + options->beside, err) ||
         cache_pins_read(&pins, &options->caching, &model, &session->notes, err))
         return -1;

@@ -406,6 +406,7 @@ static int make_tiers(struct cached *cached, const struct cache_setup *cache, co
     const int64_t all = (int64_t)cached->layers * cached->experts;
     struct cache_setup host = *cache;
     cached->tier = setup->host_slots > 0;
+    host.kept_out = NULL;
     host.slots = cached->slots < CACHED_DEPTH ? cached->slots : CACHED_DEPTH > cache->top_k ? CACHED_DEPTH : cache->top_k;
     if (cached->tier)
         host.slots = (int)(setup->host_slots < all ? setup->host_slots : all);
@@ -427,6 +428,18 @@ static void describe(struct cached *cached, const struct direct_file *file)
              cached->slots, all, host);
 }
 
+/* Those that a static split leaves to the host: forecasts and policies ask for all that layers want. */
+static int keep_out(bool **out, const struct cached *cached, const struct split_rule *split, struct err *err)
+{
+    const int all = cached->layers * cached->experts;
+    bool *kept_out = mem_alloc((size_t)all, sizeof *kept_out, err);
+    for (int key = 0; kept_out && key < all; key++)
+        kept_out[key] = !split_rule_on_device(split, cached->layers, cached->experts, cached->slots, key / cached->experts,
+                                              key % cached->experts);
+    *out = kept_out;
+    return kept_out ? 0 : -1;
+}
+
 static int open_parts(struct cached *cached, const struct model *model, const struct expert_cache *setup, struct err *err)
 {
     const struct hparams *shape = model_hparams(model);
@@ -435,13 +448,17 @@ static int open_parts(struct cached *cached, const struct model *model, const st
         return -1;
     const int64_t all = (int64_t)cached->layers * cached->experts;
     cached->slots = (int)(setup->slots < all ? setup->slots : all);
+    bool *kept_out = NULL;
+    if (setup->split.kind == SPLIT_STATIC && keep_out(&kept_out, cached, &setup->split, err))
+        return -1;
     const struct cache_setup cache = {.layers = cached->layers, .experts = cached->experts, .slots = cached->slots,
                                       .top_k = shape->router.top_k, .draft_length = setup->draft_length,
                                       .pins = setup->pins, .pin_weight = setup->pin_weight, .pinned = setup->pinned,
-                                      .ranked = setup->ranked};
+                                      .ranked = setup->ranked, .kept_out = kept_out};
     const size_t bytes = (size_t)cached->experts * sizeof *cached->address;
-    if (cache_open(&cached->cache, setup->policy, &cache, err) ||
-        !(cached->slot = mem_alloc((size_t)cached->slots, sizeof *cached->slot, err)) ||
+    const int rc = cache_open(&cached->cache, setup->policy, &cache, err);
+    mem_free(&kept_out);
+    if (rc || !(cached->slot = mem_alloc((size_t)cached->slots, sizeof *cached->slot, err)) ||
         !(cached->address = mem_alloc((size_t)cached->experts, sizeof *cached->address, err)) ||
         !(cached->holds = mem_alloc((size_t)cached->experts, sizeof *cached->holds, err)) ||
         !(cached->holds_host = mem_alloc((size_t)cached->experts, sizeof *cached->holds_host, err)) ||

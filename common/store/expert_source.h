@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/cache/split.h"
 #include "common/model/model.h"
 #include "common/stream/values.h"
 #include "common/tensor/device.h"
@@ -67,6 +68,7 @@ struct expert_cache {
     bool ranked;                         /* they are those of the rank stream that the policy names */
     int draft_length;                    /* the longest draft, for policies that ask */
     bool threads;                        /* reads are by threads, not by io_uring */
+    struct split_rule split;             /* what another processor computes at all times never comes to the device beforehand */
 };
 
 /* What a forward is for: those of a draft want other experts than the verification after them, which they forecast. */

@@ -70,6 +70,21 @@ OPTIONS
     [ $status -eq 2 ] && [[ $output == *"has no experts in the host's memory" ]]
 }
 
+@test "what a static split leaves to the host never comes to the device beforehand" {
+    for what in "--cache-policy lru --prefetch popular" "--cache-policy utility" "--cache-policy ahead --prefetch popular --host-experts 15%"; do
+        for share in 0 50; do
+            moe-decode -q --device ref -m pocket.moe -n 8 --ignore-eos -p 'def add(a, b):' --cache-experts 12% $what \
+                --split static:share=$share -d ngram -K 3 --stream s.moes > now.txt
+            moe-view --json s.moes | jq -c 'select(.type == "iter") | [.cache_copied_early_bytes, .cache_prefetched_bytes, .cache_copied_bytes]' > early
+            case "$share $what" in
+            "0 "*host-experts*) jq -e -s 'all(.[0] == 0 and .[2] == 0) and (map(.[1]) | add) > 0' early ;;
+            "0 "*) jq -e -s 'length > 2 and all(.[0] == 0 and .[2] == 0)' early ;;
+            *) jq -e -s '(map(.[0]) | add) > 0' early ;;
+            esac || { echo "with $what, $share %"; cat early; return 1; }
+        done
+    done
+}
+
 @test "more experts than there are buffers of the host are on the device before anything else" {
     [ -e "${MOE_BIN%/bin}/lib/moekit/moe-emu.so" ] || skip
     decode --cache-experts 100% --hot-set whole.json > /dev/null
