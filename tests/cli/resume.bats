@@ -106,10 +106,11 @@ wait_for() {
 }
 
 @test "a signal ends it after a token: texts and stream stay, and can be gone on with" {
-    local signal number
+    local signal number cached
     for signal in INT TERM; do
         number=$(kill -l $signal)
-        env --default-signal=INT moe-decode $settings --json --ignore-eos -n 400 some.jsonl --stream run/old.moes \
+        cached=$([ $signal = INT ] || echo "--cache-experts 30% --prefetch last")
+        env --default-signal=INT moe-decode $settings --json --ignore-eos -n 400 some.jsonl --stream run/old.moes $cached \
             -o run/old.json 2> run/said &
         wait_for run/old.moes.part 30000
         kill -$signal $!

@@ -2,6 +2,8 @@
  * are those of one processor. */
 #include "tests/unit/rig.h"
 
+#include <sys/mman.h>
+
 #include "common/cache/split.h"
 #include "common/engine/second.h"
 #include "common/tensor/device_class.h"
@@ -326,7 +328,7 @@ static void see_release(struct expert_source *source, struct expert_union *wante
     seen.inner->class->release(seen.inner, wanted);
 }
 
-/* One expert at a time, so that there are several pieces; what is released is somebody else's at once. */
+/* One expert at a time, so that there are several pieces; what is released cannot be read any more. */
 static int see_acquire_host(struct expert_source *source, struct expert_union *wanted, const void **address, struct err *err)
 {
     (void)source;
@@ -334,6 +336,7 @@ static int see_acquire_host(struct expert_source *source, struct expert_union *w
     if (seen.inner->class->acquire_host(seen.inner, wanted, address, err))
         return -1;
     wanted->held = 1;
+    mprotect(seen.copy, seen.bytes, PROT_READ | PROT_WRITE);
     address[wanted->done] = memcpy(seen.copy, address[wanted->done], seen.bytes);
     return 0;
 }
@@ -342,7 +345,7 @@ static void see_release_host(struct expert_source *source, struct expert_union *
 {
     (void)source;
     note('e');
-    memset(seen.copy, 0xff, seen.bytes);
+    mprotect(seen.copy, seen.bytes, PROT_NONE);
     wanted->done += wanted->held;
     wanted->held = 0;
 }
@@ -379,7 +382,8 @@ static void both_compute_at_the_same_time(void **state)
     for (int n = 0; n < shape.layers && !seen.bytes; n++)
         if (shape.layer[n].ffn == FFN_EXPERTS)
             seen.bytes = model_tensor(rig->model, &err, "layers.%d.experts", n)->stride;
-    seen.copy = aligned_alloc(4096, (seen.bytes + 4095) / 4096 * 4096);
+    seen.copy = mmap(NULL, seen.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(seen.copy != MAP_FAILED);
     struct device_class waits = *seen.device;
     waits.wait = see_wait;
     rig->device->class = &waits;
@@ -408,7 +412,7 @@ static void both_compute_at_the_same_time(void **state)
     }
     assert_string_equal(at, "q");
     free(want);
-    free(seen.copy);
+    munmap(seen.copy, seen.bytes);
     rig->experts = seen.inner;
     rig->device->class = seen.device;
     two_close(&two);
