@@ -107,6 +107,11 @@ LINKS
             near([$spans[] | select(.layer == null) | .ms] | add // 0; 1e3 * .draft_seconds) and
             (.fetched + .prefetched == 0 or sum("link") > 0.9 * (.fetched + .prefetched - 1) * 0.053)'
     done
+    local busy
+    busy=$(jq -r -s '[.[] | select(.system == "sp-moe")] | (map(select(.layer == null)) | map(.to_ms - .from_ms) | add) as $drafting |
+        map(select(.lane == "link") | ([.to_ms, 0] | min) - .from_ms | select(. > 0)) | add / $drafting * 1000 | round / 10' \
+        "$BATS_TEST_TMPDIR/spans")
+    simulate --texts 1 -n 4 --figure pipelines --markdown | grep -E "^. sp-moe .* ${busy/./\\.}(\.0)? % .\$"
     run simulate --figure cached --system lru
     assert_trouble moe-bench
     run simulate --svg
