@@ -151,7 +151,7 @@ done:
 struct head_args {
     const char *source, *target, *output, *name;
     int kind, exit_layer, layer_ids, dtype, threads, program;
-    bool dry_run;
+    bool safetensors, dry_run;
 };
 
 /* In the order of enum head_kind, which begins with none. EAGLE-2's heads are EAGLE-1's. */
@@ -172,9 +172,13 @@ static const struct opt head_options[] = {
     OPT_STRING(0, "name", struct head_args, name, "NAME", "call the head so; like its folder or file if not given"),
     OPT_CHOICE(0, "export", struct head_args, program, head_program_words,
                "write the head file SOURCE into a new folder, as this program has its heads"),
+    OPT_FLAG(0, "safetensors", struct head_args, safetensors,
+             "with --export: write weights as safetensors, also where the program's own loader opens a pickle"),
     OPT_OUTPUT('o', "output", struct head_args, output, "write the head to FILE"),
     OPT_FLAG(0, "dry-run", struct head_args, dry_run, "print what would be written, and write nothing"),
     OPT_THREADS(struct head_args, threads), OPT_END };
+static const struct opt_rule head_rules[] = {
+    {OPT_NEEDS, "safetensors", "export", "what is converted becomes a head file"}, OPT_RULES_END };
 static const struct operand head_operands[] = { OPERAND_ONE("SOURCE", struct head_args, source), OPERAND_END };
 
 /* Options of the other way would change nothing here. */
@@ -200,11 +204,12 @@ static int print_export(const struct head_export *export, struct err *err)
 
 static int export_head(const struct head_args *args, const struct console *console, struct err *err)
 {
+    const struct head_export_request request = {(enum head_program)args->program, args->safetensors};
     struct head_export *export = NULL;
     struct model *model = NULL;
     struct text note = {0};
     int rc = check_export(args, err) || model_open_head(&model, args->source, err) ? -1 : 0;
-    if (!rc && head_export_open(&export, model, (enum head_program)args->program, &note, err))
+    if (!rc && head_export_open(&export, model, &request, &note, err))
         rc = err_at(err, "%s", args->source);
     if (!rc)
         rc = args->dry_run ? print_export(export, err) : head_export_write(export, args->output, err);
@@ -468,7 +473,8 @@ static const struct subcommand subcommands[] = {
     { .name = "build", .summary = "convert a checkpoint", .options = build_options, .operands = build_operands,
       .implied = true, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct build_args),
       .defaults = &build_defaults, .run = build },
-    { .name = "head", .summary = "convert a draft head for a model", .options = head_options, .operands = head_operands,
+    { .name = "head", .summary = "convert a draft head for a model", .options = head_options, .rules = head_rules,
+      .operands = head_operands,
       .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct head_args), .run = head },
     { .name = "synthetic", .summary = "make random weights of a known shape", .options = synthetic_options,
       .rules = synthetic_rules, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct synthetic_args),

@@ -168,6 +168,28 @@ static int publish_joined(json_t *config, const struct head_params *head, const 
     return experts ? publish_branches(config, head, note, err) : 0;
 }
 
+/* What a program's code has for good, so that no config.json can tell it otherwise. */
+static int note_fixed(const struct head_params *head, const struct hparams *s, enum head_program program, struct text *note,
+                      struct err *err)
+{
+    enum { BASE = 10000, MEDUSA_HEADS = 5 };
+    const bool unread = head->kind == HEAD_JAKIRO_STAR || head->kind == HEAD_KANGAROO || head->kind == HEAD_HYDRA;
+    if (program == PROGRAM_SPECULATORS)
+        return 0;
+    if (s->layers && s->attention.head_dim * s->attention.heads != s->hidden &&
+        text_printf(note, err, "its own program refuses heads of attention of %d numbers each, where %d of them have a width "
+                    "of %d\n", s->attention.head_dim, s->attention.heads, s->hidden))
+        return -1;
+    if (s->layers && unread && (s->rope.theta < BASE || s->rope.theta > BASE) &&
+        text_printf(note, err, "its own program turns positions with a base of %d, whatever rope_theta says, and would draft "
+                    "otherwise\n", BASE))
+        return -1;
+    if (head->kind != HEAD_MEDUSA || head->heads == MEDUSA_HEADS)
+        return 0;
+    return text_printf(note, err, "Medusa's own program makes %d heads, whatever config.json says; here are %d\n",
+                       MEDUSA_HEADS, head->heads);
+}
+
 static const unsigned HOLDS[PROGRAMS] = {       /* kinds, as bits */
     [PROGRAM_EAGLE] = 1u << HEAD_EAGLE1 | 1u << HEAD_EAGLE3, [PROGRAM_SPECULATORS] = 1u << HEAD_EAGLE3,
     [PROGRAM_MEDUSA] = 1u << HEAD_MEDUSA, [PROGRAM_HYDRA] = 1u << HEAD_HYDRA, [PROGRAM_KANGAROO] = 1u << HEAD_KANGAROO,
@@ -191,6 +213,8 @@ int head_publish(const struct naming **naming, json_t **config, const struct hea
     if (!(HOLDS[program] >> head->kind & 1))
         return refuse_program(head, program, err);
     if (check_layer(shape, err))
+        return -1;
+    if (note_fixed(head, shape, program, note, err))
         return -1;
     if (!(made = json_object()))
         return err_memory(err);

@@ -10,6 +10,7 @@
 #include "common/base/float.h"
 #include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/checkpoint/tensor_file.h"
 
 /* A tensor of the folder: a part of one of the head, or what is made of its vocabulary map. */
 enum entry_kind { ENTRY_PART, ENTRY_OFFSETS, ENTRY_MARKS };
@@ -21,7 +22,7 @@ struct entry {
     int block;
     const char *dtype;
     size_t element;                 /* bytes of one */
-    uint64_t offset, bytes;
+    uint64_t bytes;
 };
 
 struct head_export {
@@ -30,7 +31,8 @@ struct head_export {
     size_t count, room;
     enum weight_format format;      /* of matrices */
     json_t *config;
-    const char *weights;            /* the file's name */
+    enum tensor_form form;          /* of the file with the weights */
+    const char *weights;            /* its name */
 };
 
 /* ---- values ---- */
@@ -117,7 +119,6 @@ static int add_entry(struct head_export *export, const struct entry *entry, stru
     added->bytes = entry->element;
     for (int i = 0; i < entry->part.dim_count; i++)
         added->bytes *= (uint64_t)entry->part.dims[i];
-    added->offset = export->count > 1 ? added[-1].offset + added[-1].bytes : 0;
     return 0;
 }
 
@@ -151,18 +152,48 @@ static int plan_tensors(struct head_export *export, const struct naming *naming,
     return add_map(export, model_head(head), err);
 }
 
-int head_export_open(struct head_export **out, const struct model *head, enum head_program program, struct text *note,
-                     struct err *err)
+/* The blocks of a head that are one module of the program's, run several times: all of Medusa's, Hydra's from the second on. */
+static bool blocks_differ(const struct model *head)
 {
+    const struct head_params *params = model_head(head);
+    static const char *const parts[] = {"linear", "bias"};
+    const int shared = params->kind == HEAD_MEDUSA ? 0 : 1;
+    for (int i = 0; i < params->heads; i++)
+        for (int block = shared + 1; block < params->blocks; block++)
+            for (int part = 0; part < 2; part++) {
+                const struct tensor *first = model_tensor(head, NULL, "heads.%d.blocks.%d.%s", i, shared, parts[part]);
+                const struct tensor *other = model_tensor(head, NULL, "heads.%d.blocks.%d.%s", i, block, parts[part]);
+                if (first && other && memcmp(model_data(head, first), model_data(head, other), first->stride))
+                    return true;
+            }
+    return false;
+}
+
+/* What each program's loader opens: EAGLE's and Jakiro's look for pytorch_model.bin first, Medusa's, Hydra's and Kangaroo's
+ * know nothing but their pickle; speculators are models of transformers. */
+static const struct { enum tensor_form form; const char *torch, *safetensors; } files[PROGRAMS] = {
+    [PROGRAM_EAGLE] = {TENSORS_TORCH, "pytorch_model.bin", "model.safetensors"},
+    [PROGRAM_SPECULATORS] = {TENSORS_SAFETENSORS, "pytorch_model.bin", "model.safetensors"},
+    [PROGRAM_MEDUSA] = {TENSORS_TORCH, "medusa_lm_head.pt", "medusa_lm_head.safetensors"},
+    [PROGRAM_HYDRA] = {TENSORS_TORCH, "hydra_lm_head.pt", "hydra_lm_head.safetensors"},
+    [PROGRAM_KANGAROO] = {TENSORS_TORCH, "pytorch_model.bin", "model.safetensors"},
+    [PROGRAM_JAKIRO] = {TENSORS_TORCH, "pytorch_model.bin", "model.safetensors"}};
+
+int head_export_open(struct head_export **out, const struct model *head, const struct head_export_request *request,
+                     struct text *note, struct err *err)
+{
+    const enum head_program program = request->program;
     const struct naming *naming;
     struct head_export *export = mem_alloc(1, sizeof *export, err);
     if (!export)
         return -1;
     export->head = head;
-    export->weights = program == PROGRAM_MEDUSA ? "medusa_lm_head.safetensors"
-                    : program == PROGRAM_HYDRA ? "hydra_lm_head.safetensors" : "model.safetensors";
+    export->form = request->safetensors ? TENSORS_SAFETENSORS : files[program].form;
+    export->weights = export->form == TENSORS_TORCH ? files[program].torch : files[program].safetensors;
     if (head_publish(&naming, &export->config, model_head(head), model_hparams(head), program, note, err) ||
-        plan_tensors(export, naming, err)) {
+        plan_tensors(export, naming, err) ||
+        (blocks_differ(head) && text_printf(note, err, "its own program has these blocks as one, run several times, and would "
+                                            "take the last for each\n"))) {
         head_export_close(&export);
         return -1;
     }
@@ -196,33 +227,10 @@ int head_export_print(const struct head_export *export, struct text *out, struct
 
 /* ---- the files ---- */
 
-static int put_header(const struct head_export *export, struct text *out, struct err *err)
-{
-    if (text_puts(out, "{\"__metadata__\":{\"format\":\"pt\"}", err))
-        return -1;
-    for (size_t i = 0; i < export->count; i++) {
-        const struct entry *entry = &export->list[i];
-        if (text_printf(out, err, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", entry->part.name, entry->dtype))
-            return -1;
-        for (int d = 0; d < entry->part.dim_count; d++)
-            if (text_printf(out, err, "%s%lld", d ? "," : "", (long long)entry->part.dims[d]))
-                return -1;
-        if (text_printf(out, err, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)entry->offset,
-                        (unsigned long long)(entry->offset + entry->bytes)))
-            return -1;
-    }
-    if (text_putc(out, '}', err))
-        return -1;
-    while (out->length % 8)
-        if (text_putc(out, ' ', err))
-            return -1;
-    return 0;
-}
-
-static void put_le64(uint64_t value, unsigned char *to)
+static void put_i64(int64_t value, unsigned char *to)
 {
     for (int i = 0; i < 8; i++)
-        to[i] = (unsigned char)(value >> 8 * i);
+        to[i] = (unsigned char)((uint64_t)value >> 8 * i);
 }
 
 /* d2t has offsets: word i is the target's id i + d2t[i]. t2d marks these ids. */
@@ -230,13 +238,13 @@ static void put_map(const struct head_params *params, enum entry_kind kind, unsi
 {
     for (int i = 0; i < params->draft_vocab; i++) {
         if (kind == ENTRY_OFFSETS)
-            put_le64((uint64_t)((int64_t)params->target_id[i] - i), to + (size_t)i * 8);
+            put_i64((int64_t)params->target_id[i] - i, to + (size_t)i * 8);
         else
             to[params->target_id[i]] = 1;
     }
 }
 
-static int write_entry(struct output *out, const struct head_export *export, const struct entry *entry, struct err *err)
+static int write_entry(struct tensor_file *out, const struct head_export *export, const struct entry *entry, struct err *err)
 {
     const bool map = entry->kind != ENTRY_PART;
     const size_t columns = map ? 1 : (size_t)entry->part.columns, row = map ? (size_t)entry->bytes : columns * entry->element;
@@ -244,12 +252,12 @@ static int write_entry(struct output *out, const struct head_export *export, con
     int rc = bytes ? 0 : -1;
     if (!rc && map) {
         put_map(model_head(export->head), entry->kind, bytes);
-        rc = output_write(out, bytes, row, err);
+        rc = tensor_file_put(out, bytes, row, err);
     }
     for (int r = 0; !rc && !map && r < entry->part.rows; r++) {
         for (size_t c = 0; c < columns; c++)
             put_value(entry, value_at(export->head, entry, r, (int)c), bytes + c * entry->element);
-        rc = output_write(out, bytes, row, err);
+        rc = tensor_file_put(out, bytes, row, err);
     }
     mem_free(&bytes);
     return rc;
@@ -257,17 +265,20 @@ static int write_entry(struct output *out, const struct head_export *export, con
 
 static int write_weights(const struct head_export *export, const char *path, struct err *err)
 {
-    struct text header = {0};
-    struct output *out = NULL;
-    unsigned char length[8];
-    int rc = put_header(export, &header, err) || output_open(&out, path, err) ? -1 : 0;
-    put_le64(header.length, length);
-    rc = rc || output_write(out, length, sizeof length, err) || output_write(out, header.data, header.length, err) ? -1 : 0;
+    struct named_tensor *list = mem_alloc(export->count, sizeof *list, err);
+    struct tensor_file *out = NULL;
+    if (!list)
+        return -1;
+    for (size_t i = 0; i < export->count; i++) {
+        const struct entry *e = &export->list[i];
+        list[i] = (struct named_tensor){e->part.name, e->dtype, e->part.dims, e->part.dim_count, e->bytes};
+    }
+    int rc = tensor_file_open(&out, path, export->form, list, export->count, err);
     for (size_t i = 0; !rc && i < export->count; i++)
         rc = write_entry(out, export, &export->list[i], err);
-    rc = rc || output_commit(&out, err) ? -1 : 0;
-    output_discard(&out);
-    text_free(&header);
+    rc = rc || tensor_file_commit(&out, err) ? -1 : 0;
+    tensor_file_discard(&out);
+    mem_free(&list);
     return rc;
 }
 

@@ -1,5 +1,5 @@
-/* A head file as its authors' program has it: a folder with config.json and the tensors under their published names, in
- * safetensors. What convert_head makes of that folder is the same head, to the bit. */
+/* A head file as its authors' program has it: a folder with config.json and the tensors under their published names, in the
+ * file that the program's loader opens. What convert_head makes of that folder is the same head, to the bit. */
 #ifndef MOE_CHECKPOINT_EXPORT_HEAD_H
 #define MOE_CHECKPOINT_EXPORT_HEAD_H
 
@@ -9,8 +9,12 @@ struct head_export;
 
 /* Plans the folder: what is in it, but no data. The head stays open as long. note: see head_publish. A head whose weights are
  * in a format with scales is an error: the programs have no such heads. */
-int head_export_open(struct head_export **out, const struct model *head, enum head_program program, struct text *note,
-                     struct err *err);
+struct head_export_request {
+    enum head_program program;
+    bool safetensors;               /* also where the program's loader opens another form */
+};
+int head_export_open(struct head_export **out, const struct model *head, const struct head_export_request *request,
+                     struct text *note, struct err *err);
 void head_export_close(struct head_export **export);
 
 /* Appends a line a tensor: "fc.weight BF16 [192][384]". */

@@ -18,6 +18,7 @@ complete -c moe-convert -n '__fish_seen_subcommand_from head' -l layer-ids -x -a
 complete -c moe-convert -n '__fish_seen_subcommand_from head' -l dtype -x -a 'keep f32 f16 bf16 fp8 q8 q4' -d 'store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32'
 complete -c moe-convert -n '__fish_seen_subcommand_from head' -l name -x -d 'call the head so; like its folder or file if not given'
 complete -c moe-convert -n '__fish_seen_subcommand_from head' -l export -x -a 'none eagle speculators medusa hydra kangaroo jakiro' -d 'write the head file SOURCE into a new folder, as this program has its heads'
+complete -c moe-convert -n '__fish_seen_subcommand_from head' -l safetensors -d 'with --export: write weights as safetensors, also where the program\'s own loader opens a pickle'
 complete -c moe-convert -n '__fish_seen_subcommand_from head' -s o -l output -r -F -d 'write the head to FILE'
 complete -c moe-convert -n '__fish_seen_subcommand_from head' -l dry-run -d 'print what would be written, and write nothing'
 complete -c moe-convert -n '__fish_seen_subcommand_from head' -s j -l threads -x -d 'work with N threads; all processors if not given'

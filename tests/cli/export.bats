@@ -20,14 +20,15 @@ convert() { moe-convert head -q "$@" --target pocket.moe --name same; }
 # What a head file says of itself, but for the files that it was made of.
 said() { moe-view --json "$1" | jq -c 'del(.index_sha256, .sources)'; }
 
-# SOURCE, its PROGRAM, and how tensors are renamed: there and back.
+# SOURCE, its PROGRAM, the FILE that its loader opens, and how tensors are renamed: there and back.
 there_and_back() {
     convert "$1" -o one.moe
     rm -rf out
     moe-convert head -q --export "$2" one.moe -o out
-    exported "$1" out $3
+    [ "$(ls out | tr '\n' ' ')" = "config.json $3 " ]
+    exported "$1" out $4
     convert out -o two.moe
-    [ "$3" ] || cmp <(said one.moe) <(said two.moe)
+    [ "$4" ] || cmp <(said one.moe) <(said two.moe)
     # the same numbers, whatever they are called
     cmp <(moe-view --json --type tensor one.moe | jq -c '[.name, .digest]') \
         <(moe-view --json --type tensor two.moe | jq -c '[.name, .digest]')
@@ -43,12 +44,19 @@ refuses() {
 }
 
 @test "every published layout that a program has comes out of it as it went in" {
-    for kind in eagle1 eagle1_bias eagle3; do there_and_back $kind eagle; done
-    for kind in nvidia specforge speculators; do there_and_back $kind speculators; done
-    for kind in medusa medusa_deep; do there_and_back $kind medusa; done
-    for kind in hydra hydra_prefix; do there_and_back $kind hydra; done
-    for kind in jakiro jakiro_star; do there_and_back $kind jakiro; done
-    there_and_back kangaroo kangaroo
+    for kind in eagle1 eagle1_bias eagle3; do there_and_back $kind eagle pytorch_model.bin; done
+    for kind in nvidia specforge speculators; do there_and_back $kind speculators model.safetensors; done
+    for kind in medusa medusa_deep; do there_and_back $kind medusa medusa_lm_head.pt; done
+    for kind in hydra hydra_prefix; do there_and_back $kind hydra hydra_lm_head.pt; done
+    for kind in jakiro jakiro_star; do there_and_back $kind jakiro pytorch_model.bin; done
+    there_and_back kangaroo kangaroo pytorch_model.bin
+    # one.moe is Kangaroo's: the same tensors in the other form
+    moe-convert head -q --export kangaroo --safetensors one.moe -o plain
+    [ "$(ls plain | tr '\n' ' ')" = "config.json model.safetensors " ]
+    exported out plain
+    run moe-convert head --safetensors kangaroo --target pocket.moe -o none
+    assert_trouble moe-convert
+    [[ $output == *"--safetensors: what is converted becomes a head file"* ]]
 }
 
 @test "the fixtures of another program, random and trained, do so, too" {
@@ -57,12 +65,13 @@ refuses() {
         mkdir golden
         tar xJf "$BATS_TEST_DIRNAME/../golden/heads/$kind/head.tar.xz" -C golden
         program=${kind%_*}
-        there_and_back "$(dirname "$(find golden -name config.json)")" ${program%[13]}
+        case $program in medusa | hydra) file=${program}_lm_head.pt ;; *) file=pytorch_model.bin ;; esac
+        there_and_back "$(dirname "$(find golden -name config.json)")" ${program%[13]} $file
     done
     for kind in eagle1 eagle3 jakiro kangaroo; do
-        there_and_back "$MOE_MODELS/pocket/heads/$kind" ${kind%[13]}
+        there_and_back "$MOE_MODELS/pocket/heads/$kind" ${kind%[13]} pytorch_model.bin
     done
-    there_and_back "$MOE_MODELS/pocket/heads/eagle3" speculators midlayer=layers.0
+    there_and_back "$MOE_MODELS/pocket/heads/eagle3" speculators model.safetensors midlayer=layers.0
     jq -e '.speculators_model_type == "eagle3" and .eagle_aux_hidden_state_layer_ids == [1, 3, 5] and
         .transformer_layer_config.num_key_value_heads == 2 and .norm_before_residual == false' out/config.json
 }
@@ -132,7 +141,7 @@ refuses() {
     [ -z "$(ls -d ./*.tmp.* 2> /dev/null)" ]
     mkdir empty
     moe-convert head -q --export eagle eagle1.moe -o empty/
-    [ "$(ls empty | tr '\n' ' ')" = "config.json model.safetensors " ]
+    [ "$(ls empty | tr '\n' ' ')" = "config.json pytorch_model.bin " ]
 }
 
 @test "--dry-run lists the tensors, and what a program asks for besides is said" {
@@ -144,4 +153,17 @@ refuses() {
     convert "$MOE_MODELS/pocket/heads/eagle3" -o trained.moe
     moe-convert head --export eagle trained.moe -o said 2> note
     grep -q "^moe-convert: EAGLE's own program reads the states that its rule names" note
+    # what config.json says and a program does not read
+    while read -r kind program words; do
+        convert $kind -o one.moe
+        moe-convert head --export $program one.moe --dry-run 2>&1 > list | grep -q "^moe-convert: .*$words" || { echo $kind; return 1; }
+    done << 'END'
+kangaroo kangaroo a base of 10000, whatever rope_theta says
+jakiro_star jakiro a base of 10000, whatever rope_theta says
+hydra_prefix hydra a base of 10000, whatever rope_theta says
+medusa medusa makes 5 heads, whatever config.json says; here are 2$
+medusa_deep medusa would take the last for each
+END
+    convert jakiro -o one.moe
+    moe-convert head --export jakiro one.moe --dry-run 2>&1 > list | refute grep .
 }

@@ -12,7 +12,7 @@
     head.py exported SOURCE FOLDER [RENAMED]
         FOLDER has the tensors of SOURCE under the same names, in the same dtypes and shapes, bit for bit; with RENAMED, of the
         form old=new, names that begin with the one begin with the other"""
-import collections, glob, json, os, pickle, struct, sys, types, zipfile
+import collections, glob, json, os, pickle, pickletools, struct, sys, types, zipfile
 
 import msgpack
 import numpy as np
@@ -50,10 +50,14 @@ def read_torch(path):
     root = next(name for name in archive.namelist() if name.endswith('/data.pkl'))[:-len('data.pkl')]
     dtypes = {name: dtype for dtype, name in TORCH.items()}
 
+    def rebuild(storage, offset, shape, stride, *_):
+        assert stride == tuple(int(np.prod(shape[i + 1:])) for i in range(len(shape))), (shape, stride)
+        return storage[offset:offset + int(np.prod(shape))].reshape(shape)
+
     class Reader(pickle.Unpickler):
         def find_class(self, module, name):
             if name == '_rebuild_tensor_v2':
-                return lambda storage, offset, shape, stride, *_: storage[offset:offset + int(np.prod(shape))].reshape(shape)
+                return rebuild
             return collections.OrderedDict if name == 'OrderedDict' else name
 
         def persistent_load(self, key):
@@ -297,7 +301,31 @@ def tensors_with_dtypes(path):
     return {name: (found[name], values) for name, values in read_torch(weights).items()}
 
 
+def check_torch(path):
+    """What torch.save's zip form has and torch.load(weights_only=True) asks for, by zipfile and pickletools."""
+    archive, name = zipfile.ZipFile(path), os.path.basename(path).rsplit('.', 1)[0]
+    members = archive.infolist()
+    assert archive.testzip() is None, 'a checksum is wrong'
+    assert [m.filename for m in members[:2]] == [name + '/data.pkl', name + '/byteorder'], [m.filename for m in members[:2]]
+    assert members[-1].filename == name + '/version' and archive.read(name + '/version') == b'3\n'
+    assert archive.read(name + '/byteorder') == b'little' and not any(m.compress_type or m.flag_bits for m in members)
+    with open(path, 'rb') as file:
+        for m in members:                       # each header has what the directory has, and data are where pages can begin
+            file.seek(m.header_offset)
+            header = struct.unpack('<4s5H3L2H', file.read(30))
+            assert header[:3] == (b'PK\3\4', 20, 0) and header[6:9] == (m.CRC, m.file_size, m.file_size), header
+            assert (m.header_offset + 30 + header[9] + header[10]) % 64 == 0, m.filename
+    calls = collections.Counter(str(value) for code, value, _ in pickletools.genops(archive.read(name + '/data.pkl'))
+                                if code.name == 'GLOBAL')
+    known = {'collections OrderedDict', 'torch._utils _rebuild_tensor_v2', *('torch ' + kind for kind in TORCH.values())}
+    tensors = len(members) - 3
+    assert set(calls) <= known and calls['torch._utils _rebuild_tensor_v2'] == tensors, calls
+    assert calls['collections OrderedDict'] == 1 + tensors, calls           # the dictionary, and each one's hooks
+
+
 def exported(source, folder, renamed=None):
+    for path in glob.glob(os.path.join(folder, '*.bin')) + glob.glob(os.path.join(folder, '*.pt')):
+        check_torch(path)
     old, new = renamed.split('=') if renamed else ('', '')
     published, written = tensors_with_dtypes(source), tensors_with_dtypes(folder)
     published = {new + name[len(old):] if name.startswith(old) else name: value for name, value in published.items()}

@@ -4,6 +4,8 @@
 #include "common/base/mem.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/pickle.h"
+#include "common/checkpoint/torch.h"
+#include "common/checkpoint/zip_write.h"
 #include "tests/unit/checkpoint.h"
 
 static char *folder;
@@ -250,9 +252,93 @@ static void limits_hold(void **state)
     free(text);
 }
 
+/* The members of what torch.save wrote, by our own writer. */
+static void write_again(const struct checkpoint *cp, const char *path, uint32_t large)
+{
+    const struct source_tensor whole = {.file = cp->tensors[0].file};
+    struct torch_zip members = {0};
+    struct zip_writer *zip = NULL;
+    struct output *out = NULL;
+    struct err err = {0};
+    int rc = torch_zip_read(&members, cp, whole.file, &err) || output_open(&out, path, &err) ||
+             zip_open(&zip, out, large, &err);
+    for (size_t i = 0; i < members.count && !rc; i++) {
+        const struct torch_member *m = &members.members[i];
+        char name[200];
+        uint8_t data[4096];
+        snprintf(name, sizeof name, "%.*s", (int)m->length, m->name);
+        assert_true(m->bytes <= sizeof data);
+        /* in two pieces, the second of no length that eight divides */
+        rc = checkpoint_read(cp, &whole, m->offset, data, (size_t)m->bytes, &err) ||
+             zip_member(zip, name, m->bytes, &err) ||
+             zip_put(zip, data, (size_t)m->bytes / 3, &err) ||
+             zip_put(zip, data + m->bytes / 3, (size_t)(m->bytes - m->bytes / 3), &err) || zip_member_end(zip, &err);
+    }
+    if (rc || zip_end(zip, &err) || output_commit(&out, &err))
+        fail_msg("%s", err.text);
+    zip_free(&zip);
+    torch_zip_free(&members);
+}
+
+/* Small numbers and large ones, for which each number of a small file passes here. */
+static void zip_files_are_written(void **state)
+{
+    static const uint32_t large[] = {UINT32_MAX, 200, 0};
+    struct text file = golden("zip.bin");
+    struct err err = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        struct checkpoint *cp = open_bytes(file.data, file.length, &err);
+        assert_non_null(cp);
+        char *path = strdup(unit_path(folder, "pytorch_model.bin"));
+        struct torch_zip members = {0};
+        write_again(cp, path, large[i]);
+        checkpoint_close(&cp);
+        if (checkpoint_open(&cp, folder, NULL, &err) || torch_zip_read(&members, cp, cp->tensors[0].file, &err))
+            fail_msg("large %u: %s", large[i], err.text);
+        assert_int_equal(cp->tensor_count, 13);
+        check_tensor(cp, "whole", "F32", "[4][6]", 0);
+        check_tensor(cp, "half", "F16", "[2][5]", 0);
+        check_tensor(cp, "bytes", "U8", "[4]", 0);
+        for (size_t m = 0; m < members.count; m++)
+            assert_int_equal(members.members[m].offset % ZIP_ALIGNMENT, 0);
+        torch_zip_free(&members);
+        checkpoint_close(&cp);
+        free(path);
+    }
+    text_free(&file);
+}
+
+/* What was said of a member is what comes, and the end of a file that is too short is not written over it. */
+static void members_have_the_bytes_that_were_said(void **state)
+{
+    struct zip_writer *zip = NULL;
+    struct output *out = NULL;
+    struct err err = {0};
+    char name[300];
+    (void)state;
+    if (output_open(&out, unit_path(folder, "never.zip"), &err) || zip_open(&zip, out, UINT32_MAX, &err) ||
+        zip_member(zip, "a", 4, &err) || zip_put(zip, "abc", 3, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(zip_member_end(zip, &err), -1);
+    assert_non_null(strstr(err.text, "a: fewer bytes than were said"));
+    err_clear(&err);
+    assert_int_equal(zip_put(zip, "de", 2, &err), -1);
+    assert_non_null(strstr(err.text, "a: more bytes than were said"));
+    err_clear(&err);
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(zip_member(zip, name, 1, &err), -1);
+    assert_non_null(strstr(err.text, "too long for a member"));
+    zip_free(&zip);
+    output_discard(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(zip_files_are_written),
+        cmocka_unit_test(members_have_the_bytes_that_were_said),
         cmocka_unit_test(what_torch_saves_is_read),
         cmocka_unit_test(files_are_found),
         cmocka_unit_test(what_is_no_dictionary_of_tensors_is_named),
