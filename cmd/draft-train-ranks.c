@@ -31,7 +31,7 @@ int draft_train_ranks_open(struct ranks **out, int choice, struct err *err)
     if (!ranks_open(out, "mpi", size > 0 ? size : 0, err))
         return 0;
     if (rank > 0)                   /* all find the same, and process 0 says it */
-        err->code = ERR_TOLD;
+        err->code = ERR_REPORTED;
     return -1;
 }
 
@@ -65,7 +65,7 @@ void draft_train_ranks_leave(struct ranks *ranks, const struct console *console,
     if (!ranks || ranks_size(ranks) == 1)
         return;
     ranks_leave(ranks, err);
-    if (err->code != ERR_TOLD)
+    if (err->code != ERR_REPORTED)
         console_fault(console, err);
-    err->code = ERR_TOLD;
+    err->code = ERR_REPORTED;
 }

@@ -157,7 +157,7 @@ struct training {
     struct train_settings settings;
     int64_t every;              /* steps from one evaluation to the next; 0: there are no texts for it */
     struct writer *writer;
-    struct text told, checkpoint, best;
+    struct text recipe, checkpoint, best;
     struct progress bar;
     double started, saved, before;      /* before: seconds that this training took before it went on */
     char from[17];              /* which head it began with; "": a new one */
@@ -173,7 +173,7 @@ static void close_training(struct training *t)
     head_reading_free(&t->reading);
     thread_pool_free(&t->pool);
     session_close(&t->session);
-    text_free(&t->told);
+    text_free(&t->recipe);
     text_free(&t->checkpoint);
     text_free(&t->best);
     ranks_close(&t->ranks);
@@ -323,20 +323,20 @@ static int tell_head(struct training *t, struct err *err)
 {
     const struct head_params *head = &t->weights->head;
     const struct hparams *s = &t->weights->shape;
-    if (text_printf(&t->told, err, "{\"arch\":\"%s\",\"from\":\"%s\",\"heads\":%d,\"kv_heads\":%d,\"theta\":%.17g,"
+    if (text_printf(&t->recipe, err, "{\"arch\":\"%s\",\"from\":\"%s\",\"heads\":%d,\"kv_heads\":%d,\"theta\":%.17g,"
                     "\"epsilon\":%.9g,\"words\":%d,\"states\":[", head_kind_name(head->kind), t->from, s->attention.heads,
                     s->attention.kv_heads, s->rope.theta, (double)s->norm_epsilon, head->draft_vocab))
         return -1;
     for (int i = 0; i < head->states; i++)
-        if (text_printf(&t->told, err, "%s%d", i ? "," : "", head->state[i]))
+        if (text_printf(&t->recipe, err, "%s%d", i ? "," : "", head->state[i]))
             return -1;
-    if (text_puts(&t->told, "]", err))
+    if (text_puts(&t->recipe, "]", err))
         return -1;
     if (head->kind == HEAD_JAKIRO)
-        return text_printf(&t->told, err, ",\"experts\":%d,\"experts_used\":%d,\"second\":\"%s\",\"ahead\":%d",
+        return text_printf(&t->recipe, err, ",\"experts\":%d,\"experts_used\":%d,\"second\":\"%s\",\"ahead\":%d",
                            s->router.experts, s->router.top_k, head_second_name((enum head_second)head->second),
                            head->second_next ? 1 : 2);
-    return head->scaled ? text_puts(&t->told, ",\"scaled\":true", err) : 0;
+    return head->scaled ? text_puts(&t->recipe, ",\"scaled\":true", err) : 0;
 }
 
 /* All that the weights depend on but the texts' states: what a checkpoint must have been made with. */
@@ -347,7 +347,7 @@ static int tell_settings(struct training *t, struct err *err)
     char target[65];
     sha256_hex(&model_identity(t->session->model)->index, target);
     return tell_head(t, err) ||
-           text_printf(&t->told, err, ",\"target\":\"%.16s\",\"texts\":\"%.16s\",\"states_in\":\"%s\","
+           text_printf(&t->recipe, err, ",\"target\":\"%.16s\",\"texts\":\"%.16s\",\"states_in\":\"%s\","
                        "\"seed\":%" PRIu64 ",\"batch\":%d,\"micro_batch\":%d,"
                        "\"cut\":%d,\"noise\":%.17g,\"rate\":%.17g,\"beta1\":%.17g,\"beta2\":%.17g,\"decay\":%.17g,"
                        "\"clipping\":\"%s\",\"clip\":%.17g,\"schedule\":\"%s\",\"warmup\":%" PRId64
@@ -367,7 +367,7 @@ static int open_stream(struct training *t, struct err *err)
     struct header header = {0};
     const int64_t steps = t->settings.optimiser.steps;
     const struct train_run run = {head_kind_name(t->weights->head.kind), (int64_t)t->weights->floats,
-                                  steps < INT32_MAX ? (int)steps : INT32_MAX, t->told.data};
+                                  steps < INT32_MAX ? (int)steps : INT32_MAX, t->recipe.data};
     if (!t->args->stream || !t->first)
         return 0;
     struct draft_train_past past = {.steps = trainer_steps(t->trainer), .evaluated = trainer_best(t->trainer)->evaluated};
@@ -445,7 +445,7 @@ static int go_on(struct training *t, struct err *err)
     const struct train_args *a = t->args;
     if (!a->resume || access(t->checkpoint.data, F_OK))
         return 0;
-    if (trainer_resume(t->trainer, t->checkpoint.data, t->told.data, err))
+    if (trainer_resume(t->trainer, t->checkpoint.data, t->recipe.data, err))
         return -1;
     if (trainer_best(t->trainer)->step >= 0 && access(t->best.data, F_OK))
         return err_set(err, ERR_INPUT, "%s: the best head so far is missing; to begin anew, remove %s, too", t->best.data,
@@ -520,17 +520,17 @@ static int save(struct training *t, struct err *err)
     struct err *first = kept ? NULL : err;
     t->saved = clock_seconds();
     return trainer_gather(t->trainer, first) ||
-           (t->first && trainer_save(t->trainer, t->checkpoint.data, t->told.data, first)) ? -1 : kept;
+           (t->first && trainer_save(t->trainer, t->checkpoint.data, t->recipe.data, first)) ? -1 : kept;
 }
 
 /* Something could not be written, but the steps were made: where there is room for a checkpoint they are not lost. */
 static int save_after(struct training *t, struct err *err)
 {
-    const struct err told = *err;
+    const struct err first = *err;
     if (save(t, NULL))
         return -1;
     err_clear(err);
-    return err_set(err, told.code, "%s; --resume goes on after step %lld", told.text, (long long)trainer_steps(t->trainer));
+    return err_set(err, first.code, "%s; --resume goes on after step %lld", first.text, (long long)trainer_steps(t->trainer));
 }
 
 /* rc: what came of writing something, which the first process alone does. All end where it could not. */
@@ -674,9 +674,9 @@ done:
     signals_harsh();
     progress_end(&t.bar);
     if (t.writer && err->code == ERR_SIGNAL) {
-        struct err told = *err;
-        if (!writer_close_early(&t.writer, told.text, err))
-            *err = told;
+        struct err first = *err;
+        if (!writer_close_early(&t.writer, first.text, err))
+            *err = first;
     }
     writer_abort(&t.writer, err);
     if (rc)

@@ -17,7 +17,7 @@ enum err_code {
     ERR_SIGNAL,     /* interrupted by SIGINT or SIGTERM */
     ERR_ANSWER_NO,  /* nothing is broken, but the answer is no (exit 1) */
     ERR_NO_ANSWER,  /* nothing is broken, but it cannot be judged (exit 125) */
-    ERR_TOLD        /* another process of the job says it: end without a word (exit 2) */
+    ERR_REPORTED    /* another process of the job says it: end without a word (exit 2) */
 };
 
 struct err {

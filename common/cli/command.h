@@ -5,7 +5,7 @@
  * Exit codes: 0 done; 1 the answer is no (ERR_ANSWER_NO); 2 trouble. An error is one line on stderr that begins with the
  * command's name. SIGINT, SIGTERM and SIGHUP remove unfinished output files and end the process as the signal would have; a run
  * that can end by itself before (signals.h) fails with ERR_SIGNAL, and then the process ends so, too.
- * ERR_TOLD ends it with 2 and no line, for another process of the job says it (common/ranks).
+ * ERR_REPORTED ends it with 2 and no line, for another process of the job says it (common/ranks).
  * A reader that went away (SIGPIPE, or ERR_PIPE where that signal was blocked) ends it the same way, without a word. */
 #ifndef MOE_CLI_COMMAND_H
 #define MOE_CLI_COMMAND_H

@@ -129,7 +129,7 @@ static int judge(const struct command *command, int rc, struct err *err)
         raise(SIGPIPE);
     }
     fflush(stdout);
-    if (err->code == ERR_TOLD)
+    if (err->code == ERR_REPORTED)
         return 2;
     fprintf(stderr, "%s: %s\n", command->name, err->code ? err->text : "failed without saying why");
     if (err->code == ERR_SIGNAL)

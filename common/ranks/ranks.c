@@ -200,7 +200,7 @@ static int tell(struct ranks *r, const struct err *own, bool asks, bool *asked, 
     if (!r->plugin)
         return 0;
     if (r->over)
-        return err_set(err, ERR_TOLD, "the other processes have ended");
+        return err_set(err, ERR_REPORTED, "the other processes have ended");
     if (own)
         memcpy(word.text, own->text, sizeof word.text);
     if (r->rank == 0 ? hear(r, &word, err) : send_word(r, 0, &word, err) || receive_word(r, 0, &word, err))
@@ -230,7 +230,7 @@ void ranks_leave(struct ranks *r, struct err *err)
         tell(r, &own, false, NULL, err);
     }
     if (!r->ours)
-        err->code = ERR_TOLD;
+        err->code = ERR_REPORTED;
 }
 
 /* ---- to open and close ---- */

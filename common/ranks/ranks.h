@@ -3,7 +3,7 @@
  * Every process makes the same calls in the same order. In each call all first say to each other how they are: where one has
  * failed meanwhile (ranks_leave), the call fails for all of them with that one's error and name, and so do all calls after it.
  * One that has died is noticed by those who wait for it, on its own machine at least. So nobody waits for ever, and a fault is
- * reported once: by process 0, or the first that lives; for the others it is ERR_TOLD.
+ * reported once: by process 0, or the first that lives; for the others it is ERR_REPORTED.
  *
  * Parts: `cut` [size + 1] says which part of an array is whose: cut[rank] .. cut[rank + 1]. */
 #ifndef MOE_RANKS_RANKS_H
@@ -31,7 +31,7 @@ int ranks_size(const struct ranks *ranks);
 /* How many, this one included, may run on processors that this one may run on. */
 int ranks_beside(const struct ranks *ranks);
 
-/* Tells the others that this process has failed, with `err` set, unless they know; then makes err ERR_TOLD where another
+/* Tells the others that this process has failed, with `err` set, unless they know; then makes err ERR_REPORTED where another
  * process is to say it. To be called once, before the end of each process that has failed. */
 void ranks_leave(struct ranks *ranks, struct err *err);
 

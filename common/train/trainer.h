@@ -81,9 +81,9 @@ void trainer_evaluated(struct trainer *trainer, double loss);           /* count
 
 /* ---- checkpoints ---- */
 
-/* Writes a checkpoint, whole or not at all; `told` is what the run was started with, in a line. */
-int trainer_save(const struct trainer *trainer, const char *path, const char *told, struct err *err);
-/* Goes on from one, that must have been made of the same head with the same `told`. */
-int trainer_resume(struct trainer *trainer, const char *path, const char *told, struct err *err);
+/* Writes a checkpoint, whole or not at all; `recipe` is what the run was started with, in a line. */
+int trainer_save(const struct trainer *trainer, const char *path, const char *recipe, struct err *err);
+/* Goes on from one, that must have been made of the same head with the same recipe. */
+int trainer_resume(struct trainer *trainer, const char *path, const char *recipe, struct err *err);
 
 #endif

@@ -5,30 +5,30 @@
 
 #include "common/base/file.h"
 #include "common/base/mem.h"
-#include "common/train/told.h"
+#include "common/train/recipe.h"
 #include "common/train/trainer_internal.h"
 
 static const char MAGIC[8] = "\x89MOEC\r\n\x1a";
-enum { VERSION = 2, TOLD_MAX = 1 << 16, PIECE = 1 << 20 };       /* version 1 had no evaluations */
+enum { VERSION = 2, RECIPE_MAX = 1 << 16, PIECE = 1 << 20 };       /* version 1 had no evaluations */
 
-/* The first bytes; after them what was told, then weights, first and second moments. Numbers are the machine's. */
+/* The first bytes; after them the recipe, then weights, first and second moments. Numbers are the machine's. */
 struct checkpoint_head {
     char magic[8];
     uint32_t order, version;        /* order: 1, as this machine has it */
     int64_t steps;
     struct train_best best;
-    uint64_t floats, told;
+    uint64_t floats, recipe;
     struct digest128 digest;        /* of all that follows, and of the numbers above */
 };
 
-static int digest_of(const struct checkpoint_head *head, const char *told, const float *const part[3],
+static int digest_of(const struct checkpoint_head *head, const char *recipe, const float *const part[3],
                      struct digest128 *out, struct err *err)
 {
     struct xxh3_stream *stream = NULL;
     if (xxh3_stream_new(&stream, err))
         return -1;
     xxh3_stream_put(stream, head, offsetof(struct checkpoint_head, digest));
-    xxh3_stream_put(stream, told, (size_t)head->told);
+    xxh3_stream_put(stream, recipe, (size_t)head->recipe);
     for (int i = 0; i < 3; i++)
         xxh3_stream_put(stream, part[i], (size_t)head->floats * sizeof(float));
     *out = xxh3_stream_digest(stream);
@@ -36,17 +36,17 @@ static int digest_of(const struct checkpoint_head *head, const char *told, const
     return 0;
 }
 
-int trainer_save(const struct trainer *t, const char *path, const char *told, struct err *err)
+int trainer_save(const struct trainer *t, const char *path, const char *recipe, struct err *err)
 {
     struct weights *w = t->setup.weights;
     const float *const part[3] = {w->data, w->first, w->second};
     struct output *out = NULL;
     struct checkpoint_head head = {.order = 1, .version = VERSION, .steps = t->steps,
-                                   .best = t->best, .floats = w->floats, .told = strlen(told)};
+                                   .best = t->best, .floats = w->floats, .recipe = strlen(recipe)};
     memcpy(head.magic, MAGIC, sizeof head.magic);
-    if (weights_fetch_all(w, err) || digest_of(&head, told, part, &head.digest, err) ||
+    if (weights_fetch_all(w, err) || digest_of(&head, recipe, part, &head.digest, err) ||
         output_open_kept(&out, path, err) ||
-        output_write(out, &head, sizeof head, err) || output_write(out, told, head.told, err))
+        output_write(out, &head, sizeof head, err) || output_write(out, recipe, head.recipe, err))
         goto failed;
     for (int i = 0; i < 3; i++)
         if (output_write(out, part[i], w->floats * sizeof(float), err))
@@ -81,10 +81,10 @@ static int open_file(struct checkpoint_file *in, const char *path, struct err *e
     return 0;
 }
 
-static int differs(const char *was, size_t bytes, const char *told, struct err *err)
+static int differs(const char *was, size_t bytes, const char *recipe, struct err *err)
 {
     struct text difference = {0};
-    if (told_difference(&difference, was, bytes, told, err)) {
+    if (recipe_difference(&difference, was, bytes, recipe, err)) {
         text_free(&difference);
         return -1;
     }
@@ -95,16 +95,16 @@ static int differs(const char *was, size_t bytes, const char *told, struct err *
     return -1;
 }
 
-static int check_told(struct checkpoint_file *in, const struct checkpoint_head *head, const char *told, struct err *err)
+static int check_recipe(struct checkpoint_file *in, const struct checkpoint_head *head, const char *recipe, struct err *err)
 {
-    if (head->told > TOLD_MAX)
+    if (head->recipe > RECIPE_MAX)
         return err_set(err, ERR_INPUT, "is no checkpoint that this program can read; remove it to begin anew");
-    char *was = mem_alloc((size_t)head->told + 1, 1, err);
+    char *was = mem_alloc((size_t)head->recipe + 1, 1, err);
     if (!was)
         return -1;
-    int rc = read_bytes(in, was, head->told, err);
-    if (!rc && (head->told != strlen(told) || memcmp(was, told, (size_t)head->told)))
-        rc = differs(was, (size_t)head->told, told, err);
+    int rc = read_bytes(in, was, head->recipe, err);
+    if (!rc && (head->recipe != strlen(recipe) || memcmp(was, recipe, (size_t)head->recipe)))
+        rc = differs(was, (size_t)head->recipe, recipe, err);
     mem_free(&was);
     return rc;
 }
@@ -118,7 +118,7 @@ static int check_head(const struct checkpoint_head *head, const struct trainer *
     return 0;
 }
 
-static int check_digest(struct checkpoint_file *in, const struct checkpoint_head *head, const char *told, struct err *err)
+static int check_digest(struct checkpoint_file *in, const struct checkpoint_head *head, const char *recipe, struct err *err)
 {
     struct xxh3_stream *stream = NULL;
     struct digest128 digest;
@@ -126,7 +126,7 @@ static int check_digest(struct checkpoint_file *in, const struct checkpoint_head
     int rc = !piece || xxh3_stream_new(&stream, err) ? -1 : 0;
     if (!rc) {
         xxh3_stream_put(stream, head, offsetof(struct checkpoint_head, digest));
-        xxh3_stream_put(stream, told, (size_t)head->told);
+        xxh3_stream_put(stream, recipe, (size_t)head->recipe);
     }
     while (!rc && in->left) {
         const uint64_t bytes = in->left < PIECE ? in->left : PIECE;
@@ -155,7 +155,7 @@ static int read_parts(struct checkpoint_file *in, struct weights *w, uint64_t at
     return 0;
 }
 
-static int resume(struct trainer *t, struct checkpoint_file *in, const char *told, struct err *err)
+static int resume(struct trainer *t, struct checkpoint_file *in, const char *recipe, struct err *err)
 {
     struct checkpoint_head head;
     if (in->left < sizeof head)
@@ -164,22 +164,22 @@ static int resume(struct trainer *t, struct checkpoint_file *in, const char *tol
         return -1;
     if (memcmp(head.magic, MAGIC, sizeof head.magic) || head.order != 1 || head.version != VERSION)
         return err_set(err, ERR_INPUT, "is no checkpoint that this program can read; remove it to begin anew");
-    if (check_told(in, &head, told, err))
+    if (check_recipe(in, &head, recipe, err))
         return -1;
     if (head.floats != t->setup.weights->floats || in->left != head.floats * 3 * sizeof(float))
         return err_set(err, ERR_INPUT, "is cut off, or of another head; remove it to begin anew");
-    if (check_digest(in, &head, told, err) || check_head(&head, t, err) ||
-        read_parts(in, t->setup.weights, sizeof head + head.told, err) || weights_send_all(t->setup.weights, err))
+    if (check_digest(in, &head, recipe, err) || check_head(&head, t, err) ||
+        read_parts(in, t->setup.weights, sizeof head + head.recipe, err) || weights_send_all(t->setup.weights, err))
         return -1;
     t->steps = head.steps;
     t->best = head.best;
     return 0;
 }
 
-int trainer_resume(struct trainer *t, const char *path, const char *told, struct err *err)
+int trainer_resume(struct trainer *t, const char *path, const char *recipe, struct err *err)
 {
     struct checkpoint_file in = {NULL};
-    int rc = open_file(&in, path, err) || resume(t, &in, told, err) ? -1 : 0;
+    int rc = open_file(&in, path, err) || resume(t, &in, recipe, err) ? -1 : 0;
     if (in.file)
         fclose(in.file);
     return rc ? err_at(err, "%s", path) : 0;

@@ -17,7 +17,7 @@ enum { STEPS = 9, HEADER = 80, DIGEST_AT = 64, RESEALED = 1, CUT = 2 };
 static const char SHAPE[] =
     "{\"model_type\":\"llama\",\"hidden_size\":8,\"intermediate_size\":4,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
     "\"num_key_value_heads\":1,\"rms_norm_eps\":1e-5,\"vocab_size\":12,\"max_position_embeddings\":64}";
-static const char TOLD[] = "{\"arch\":\"medusa\",\"states\":[1],\"rate\":0.5,\"texts\":\"0123456789abcdef\"}";
+static const char RECIPE[] = "{\"arch\":\"medusa\",\"states\":[1],\"rate\":0.5,\"texts\":\"0123456789abcdef\"}";
 
 static struct {
     struct model *model;
@@ -64,8 +64,8 @@ static void open_rig(void)
     const struct trainer_setup setup = {.weights = rig.weights, .source = &rig.source, .settings = &rig.settings};
     must(device_open(&rig.device, &(struct device_setup){"host", 1, NULL, false}, NULL) ||
          weights_place(rig.weights, rig.device, NULL) || trainer_open(&rig.trainer, &setup, NULL) ||
-         trainer_save(rig.trainer, path, TOLD, NULL) ||
-         file_read(&rig.good, path, 1 << 20, NULL) || rig.good.length <= HEADER + sizeof TOLD);
+         trainer_save(rig.trainer, path, RECIPE, NULL) ||
+         file_read(&rig.good, path, 1 << 20, NULL) || rig.good.length <= HEADER + sizeof RECIPE);
     unlink(path);
 }
 
@@ -91,13 +91,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     memcpy(copy, rig.good.data, length);
     for (size_t i = 1; i + 3 <= bytes; i += 3)
-        copy[(size_t)(data[i] << 8 | data[i + 1]) % (HEADER + sizeof TOLD + 64)] = (char)data[i + 2];
+        copy[(size_t)(data[i] << 8 | data[i + 1]) % (HEADER + sizeof RECIPE + 64)] = (char)data[i + 2];
     if (data[0] & RESEALED)
         reseal(copy, length);
     if (data[0] & CUT)
         length -= length * (data[0] >> 2) / 64;
     const int fd = fuzz_file((const uint8_t *)copy, length, path);
-    if (!trainer_resume(rig.trainer, path, TOLD, &err)) {
+    if (!trainer_resume(rig.trainer, path, RECIPE, &err)) {
         const struct train_best *best = trainer_best(rig.trainer);
         const int64_t made = trainer_steps(rig.trainer);
         if (made < 0 || made > STEPS || best->evaluated > made || best->step > best->evaluated || isnan(best->loss))

@@ -8,13 +8,13 @@
 #include "common/base/clock.h"
 #include "common/base/plugin.h"
 
-static bool told(const struct ranks *ranks, int line, const char *what)
+static bool report(const struct ranks *ranks, int line, const char *what)
 {
     fprintf(stderr, "process %d, line %d: %s\n", ranks_rank(ranks), line, what);
     return true;
 }
 
-#define CHECK(what) do { if (!(what) && told(ranks, __LINE__, #what)) return 1; } while (0)
+#define CHECK(what) do { if (!(what) && report(ranks, __LINE__, #what)) return 1; } while (0)
 
 enum { LONG = 3 * RANKS_MESSAGE_BYTES + 12345 };
 
@@ -149,7 +149,7 @@ static int fail_one(struct ranks *ranks, void *argument)
     return 0;
 }
 
-static void a_fault_of_one_is_told_once(void **state)
+static void a_fault_of_one_is_reported_once(void **state)
 {
     struct faults *f = pipes_memory(sizeof *f);
     char host[100], want[300];
@@ -163,8 +163,8 @@ static void a_fault_of_one_is_told_once(void **state)
         snprintf(want, sizeof want, form, who, host, who);
         assert_string_equal(f->err[0].text, want);
         assert_int_equal(f->err[0].code, ERR_INPUT);
-        assert_int_equal(f->err[1].code, ERR_TOLD);
-        assert_int_equal(f->err[2].code, ERR_TOLD);
+        assert_int_equal(f->err[1].code, ERR_REPORTED);
+        assert_int_equal(f->err[2].code, ERR_REPORTED);
     }
     munmap(f, sizeof *f);
 }
@@ -217,7 +217,7 @@ static void who_dies_is_named(void **state)
         assert_non_null(strstr(f->err[teller].text, ") has died"));
         for (int i = teller + 1; i < 3; i++)
             if (i != who)
-                assert_int_equal(f->err[i].code, ERR_TOLD);
+                assert_int_equal(f->err[i].code, ERR_REPORTED);
     }
     munmap(f, sizeof *f);
 }
@@ -288,7 +288,7 @@ int main(void)
         cmocka_unit_test(cuts_are_equal_and_whole),
         cmocka_unit_test(copies_arrive_whole),
         cmocka_unit_test(sums_have_the_order_of_the_processes),
-        cmocka_unit_test(a_fault_of_one_is_told_once),
+        cmocka_unit_test(a_fault_of_one_is_reported_once),
         cmocka_unit_test(a_wish_of_one_is_heard_by_all),
         cmocka_unit_test(who_dies_is_named),
         cmocka_unit_test(a_job_of_another_size_is_refused),

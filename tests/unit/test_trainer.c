@@ -158,12 +158,12 @@ static void going_on_gives_the_same_bytes(void **state)
         make_steps(&whole, STEPS);
         run_open(&part, (enum head_kind)kind, -1);
         make_steps(&part, 4);
-        must(trainer_save(part.trainer, path, "told", &err), &err);
+        must(trainer_save(part.trainer, path, "a recipe", &err), &err);
         run_close(&part);
         run_open(&part, (enum head_kind)kind, -1);
-        assert_int_equal(trainer_resume(part.trainer, path, "told otherwise", &err), -1);
+        assert_int_equal(trainer_resume(part.trainer, path, "another recipe", &err), -1);
         err_clear(&err);
-        must(trainer_resume(part.trainer, path, "told", &err), &err);
+        must(trainer_resume(part.trainer, path, "a recipe", &err), &err);
         assert_int_equal(trainer_steps(part.trainer), 4);
         make_steps(&part, STEPS - 4);
         assert_memory_equal(part.weights->data, whole.weights->data, whole.weights->floats * sizeof(float));
@@ -261,14 +261,14 @@ static void follow_the_host(enum head_kind kind, struct device *device, const ch
         assert_true(fabs(a.losses.total - b.losses.total) <= 1e-4 * a.losses.total);
         assert_true(fabs(a.optimiser.norm - b.optimiser.norm) <= 1e-4 * a.optimiser.norm);
         if (step == 1)
-            must(trainer_save(there.trainer, path, "told", &err), &err);
+            must(trainer_save(there.trainer, path, "a recipe", &err), &err);
     }
     must(weights_fetch_all(there.weights, &err), &err);
     assert_true(apart(&host, &there, kind) < 1e-3);
     run_close(&host);
     struct run again;
     run_open_as(&again, kind, &(struct asked){5, 3, -1, device, NULL});
-    must(trainer_resume(again.trainer, path, "told", &err), &err);
+    must(trainer_resume(again.trainer, path, "a recipe", &err), &err);
     make_steps(&again, 2);
     must(weights_fetch_all(again.weights, &err), &err);
     assert_memory_equal(again.weights->data, there.weights->data, again.weights->floats * sizeof(float));
@@ -372,7 +372,7 @@ static int follow(struct ranks *ranks, void *argument)
     run_open_as(&run, job->kind, &asked);
     const size_t floats = run.weights->floats;
     assert_true(floats <= 1 << 16);
-    int rc = job->begin && !rank ? trainer_resume(run.trainer, path, "told", &err) : 0;
+    int rc = job->begin && !rank ? trainer_resume(run.trainer, path, "a recipe", &err) : 0;
     rc = rc || (job->begin && trainer_scatter(run.trainer, &err));
     for (int64_t step; !rc && (step = trainer_steps(run.trainer)) < job->end;) {
         struct train_report report;
@@ -382,7 +382,7 @@ static int follow(struct ranks *ranks, void *argument)
             job->tokens[step] = report.tokens;
         }
     }
-    rc = rc || trainer_gather(run.trainer, &err) || (!rank && trainer_save(run.trainer, path, "told", &err));
+    rc = rc || trainer_gather(run.trainer, &err) || (!rank && trainer_save(run.trainer, path, "a recipe", &err));
     if (rc)
         ranks_leave(ranks, &err);
     job->err[rank] = err;
@@ -480,7 +480,7 @@ static void a_fault_in_a_part_ends_all(void **state)
         assert_int_equal(job->err[0].code, ERR_INPUT);
         assert_non_null(strstr(job->err[0].text, "text made 5: the loss is no finite number"));
         for (int rank = 1; rank < size; rank++) {
-            assert_int_equal(job->err[rank].code, ERR_TOLD);
+            assert_int_equal(job->err[rank].code, ERR_REPORTED);
             assert_memory_equal(job->weights[0], job->weights[rank], sizeof job->weights[0]);
         }
         end_job(job);

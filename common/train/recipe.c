@@ -1,4 +1,4 @@
-#include "common/train/told.h"
+#include "common/train/recipe.h"
 
 #include <string.h>
 
@@ -46,7 +46,7 @@ static int put_difference(struct text *out, const char *key, const json_t *was, 
            put_value(out, is, err) ? -1 : 0;
 }
 
-int told_difference(struct text *out, const char *was, size_t was_bytes, const char *is, struct err *err)
+int recipe_difference(struct text *out, const char *was, size_t was_bytes, const char *is, struct err *err)
 {
     json_error_t fault;
     const char *key;
