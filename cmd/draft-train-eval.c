@@ -61,7 +61,7 @@ struct eval {
     struct head_states points;
     struct evaluation_counts counts;
     struct stream_model target;
-    const char *stream;                 /* a feature stream; NULL: texts */
+    const char *stream;                 /* the last feature stream; NULL: texts */
     int64_t bare;                       /* texts without an answer */
     enum form form;
     struct progress bar;
@@ -105,13 +105,13 @@ static int read_texts(struct eval *e, struct err *err)
     return rc;
 }
 
-static int open_stream(struct eval *e, struct err *err)
+static int open_stream(struct eval *e, const char *path, struct err *err)
 {
     struct feature_source *features = NULL;
     struct text note = {0};
     session_stream_model(e->session, &e->target);
     const struct feature_source_setup setup = {
-        .path = e->stream, .target = &e->target, .states = e->points.count, .state = e->points.state,
+        .path = path, .target = &e->target, .states = e->points.count, .state = e->points.state,
         .cut = evaluation_limit(e->evaluation), .part = e->args->validation ? FEATURES_VALIDATION : FEATURES_ALL};
     int rc = feature_source_open(&features, &setup, &note, err);
     console_notes(e->console, &note);
@@ -139,6 +139,18 @@ static int count_source(struct eval *e, struct err *err)
     return 0;
 }
 
+/* One after the other, as if they were one. */
+static int count_streams(struct eval *e, struct err *err)
+{
+    const struct strings *inputs = &e->args->inputs;
+    for (int i = 0; i < (inputs->count ? inputs->count : 1); i++) {
+        train_source_close(&e->source);
+        if (open_stream(e, inputs->count ? inputs->items[i] : e->stream, err) || count_source(e, err))
+            return -1;
+    }
+    return 0;
+}
+
 static int count_decoding(struct eval *e, struct err *err)
 {
     for (int64_t i = 0; i < train_texts_count(e->texts); i++) {
@@ -156,13 +168,13 @@ static int count_decoding(struct eval *e, struct err *err)
 
 static int count_all(struct eval *e, struct err *err)
 {
-    if (e->stream ? open_stream(e, err) : read_texts(e, err))
+    if (!e->stream && read_texts(e, err))
         return -1;
     console_progress(e->console, &e->bar, "texts", e->stream ? 0 : (uint64_t)train_texts_count(e->texts));
     if (!e->stream && !e->args->decode &&
         source_target_open(&e->source, &e->texts, e->session->engine, &e->points, err))
         return -1;
-    if (e->args->decode ? count_decoding(e, err) : count_source(e, err))
+    if (e->args->decode ? count_decoding(e, err) : e->stream ? count_streams(e, err) : count_source(e, err))
         return -1;
     progress_end(&e->bar);
     if (e->bare)
@@ -272,7 +284,7 @@ static int check_args(struct eval *e, struct err *err)
     if (!a->session.model)
         return err_set(err, ERR_INPUT, "name the model, with -m");
     e->form = a->json ? FORM_JSON : a->csv ? FORM_CSV : a->text || screen ? FORM_TEXT : FORM_STREAM;
-    if (inputs_find_stream(&a->inputs, &a->prompts.texts, false, &e->stream, err))
+    if (inputs_find_stream(&a->inputs, &a->prompts.texts, &e->stream, err))
         return -1;
     if (e->stream && a->max_tokens)
         return err_set(err, ERR_INPUT, "-n: %s is a feature stream, whose texts have their answers; moe-profile features -n "

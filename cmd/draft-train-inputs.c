@@ -17,21 +17,18 @@ static bool is_stream(const char *path)
     return yes;
 }
 
-int inputs_find_stream(const struct strings *inputs, const struct strings *prompts, bool several, const char **path,
-                       struct err *err)
+int inputs_find_stream(const struct strings *inputs, const struct strings *prompts, const char **path, struct err *err)
 {
     const char *other = prompts->count ? "--prompt" : NULL;
     *path = !inputs->count && !prompts->count ? "-" : NULL;
     for (int i = 0; i < inputs->count; i++) {
         const char *input = inputs->items[i];
-        if (!is_stream(input) || (*path && (!several || !strcmp(input, "-") || !strcmp(*path, "-"))))
+        if (!is_stream(input) || (*path && (!strcmp(input, "-") || !strcmp(*path, "-"))))
             other = input;
         else
             *path = input;
     }
     return !*path || !other ? 0
-         : !several ? err_set(err, ERR_INPUT, "%s is a feature stream, which stands alone; moe-coact merge joins several",
-                              *path)
          : err_set(err, ERR_INPUT, "%s is a feature stream, and %s cannot go with it: of streams, files alone can be several",
                    *path, other);
 }

@@ -31,7 +31,7 @@ struct train_args {
     struct train_data_options data;
     struct start_options start;
     struct loss_settings loss;
-    const char *output, *from, *stream, *checkpoint, *best, *layers;
+    const char *output, *from, *name, *stream, *checkpoint, *best, *layers;
     double rate, beta1, beta2, decay, clip, epochs, warmup, noise, minutes;
     int ranks, arch, clipping, schedule, batch, micro, steps, evaluate, dtype;
     bool resume, fold;
@@ -51,6 +51,7 @@ static const struct opt train_options[] = {
     OPT_INPUT(0, "from", struct train_args, from, "begin with the draft head FILE"),
     OPT_OUTPUT('o', "output", struct train_args, output, "write the head to FILE"),
     OPT_CHOICE(0, "dtype", struct train_args, dtype, dtype_words, "write its matrices in this format"),
+    OPT_STRING(0, "name", struct train_args, name, "NAME", "call the head so; by its kind if not given"),
     OPT_GROUP("Training"),
     OPT_FLOAT(0, "epochs", struct train_args, epochs, 0.001, 1e6, "N", "go over the texts N times"),
     OPT_COUNT(0, "steps", struct train_args, steps, 1, INT32_MAX, "make N steps, whatever epochs that are"),
@@ -490,7 +491,7 @@ static int prepare(struct training *t, struct err *err)
     const struct train_args *a = t->args;
     const char *stream;
     int rows = 1;
-    if (check_outputs(t, err) || inputs_find_stream(&a->data.inputs, &a->data.prompts.texts, true, &stream, err) ||
+    if (check_outputs(t, err) || inputs_find_stream(&a->data.inputs, &a->data.prompts.texts, &stream, err) ||
         train_data_check(&a->data, &a->session, stream, err) ||
         (a->data.settings.max_tokens && decode_rows(&a->data.settings, false, &rows, err)) ||
         session_open(&t->session, &t->target, 0, rows, err) || thread_pool_new(&t->pool, t->target.threads, err) ||
@@ -573,8 +574,8 @@ static int choose_next(struct training *t, enum next *next, struct err *err)
 
 static int write_head(const struct training *t, const char *path, struct err *err)
 {
-    const struct weights_file file = {path, head_kind_name(t->weights->head.kind), "moe-draft-train " MOE_VERSION,
-                                      formats[t->args->dtype]};
+    const char *name = t->args->name ? t->args->name : head_kind_name(t->weights->head.kind);
+    const struct weights_file file = {path, name, "moe-draft-train " MOE_VERSION, formats[t->args->dtype]};
     return weights_write(t->weights, &file, t->pool, err);
 }
 

@@ -16,6 +16,7 @@ complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l arch -x -a
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l from -r -F -d 'begin with the draft head FILE'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -s o -l output -r -F -d 'write the head to FILE'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l dtype -x -a 'f32 bf16' -d 'write its matrices in this format'
+complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l name -x -d 'call the head so; by its kind if not given'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l epochs -x -d 'go over the texts N times'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l steps -x -d 'make N steps, whatever epochs that are'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -s b -l batch -x -d 'learn from N texts a step'

@@ -78,7 +78,10 @@ counted() {
 @test "texts, a stream of them and a pipe give the same record" {
     judge eagle3.moe texts.jsonl -o texts.moes
     moe-profile features -q -m pocket.moe --for eagle3.moe --dtype f32 texts.jsonl -o states.moes
-    judge eagle3.moe states.moes -o stream.moes
+    for part in "head -n 5" "tail -n +6"; do
+        $part texts.jsonl | moe-profile features -q -m pocket.moe --for eagle3.moe --dtype f32 - -o "${part%% *}.moes"
+    done
+    judge eagle3.moe head.moes tail.moes -o stream.moes
     judge eagle3.moe - < states.moes > pipe.moes
     moe-profile features -q -m pocket.moe --layers 0,1,2,3,4,5,final --dtype f32 texts.jsonl | judge eagle3.moe > all.moes
     for made in stream pipe all; do
@@ -146,7 +149,8 @@ JSON
     moe-profile features -q -m pocket.moe texts.jsonl -o final.moes
     refuses "lacks the states after layer" -m pocket.moe eagle3.moe final.moes
     refuses "feature stream, whose texts have their answers" -m pocket.moe eagle1.moe -n 8 final.moes
-    refuses "stands alone" -m pocket.moe eagle1.moe final.moes texts.jsonl
+    refuses "final.moes is a feature stream, and texts.jsonl cannot go with it" -m pocket.moe eagle1.moe final.moes texts.jsonl
+    refuses "of streams, files alone can be several" -m pocket.moe eagle1.moe final.moes - < final.moes
     head -c 20000 final.moes > cut.moes
     refuses "cut.moes" -m pocket.moe eagle1.moe cut.moes
     printf '{"tokens": [5, 6, 7], "answer_tokens": [8, 9999]}\n' > wrong.jsonl

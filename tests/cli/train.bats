@@ -53,8 +53,10 @@ refuses() {
         train --from kind.moe --steps 1 texts.jsonl -o again.moe
         refute cmp -s kind.moe again.moe
     done
-    train --arch hydra --prefix --blocks 2 --guesses 2 --dtype bf16 --steps 1 texts.jsonl -o kind.moe
+    [ "$(moe-view --json kind.moe | jq -rn 'input | .name')" = jakiro_star ]
+    train --arch hydra --prefix --blocks 2 --guesses 2 --dtype bf16 --steps 1 --name mine texts.jsonl -o kind.moe
     moe-view --verify kind.moe
+    [ "$(moe-view --json kind.moe | jq -rn 'input | .name')" = mine ]
 }
 
 @test "Jakiro's experts and branches are trained as asked for, say so, and draft" {
