@@ -17,6 +17,7 @@ struct rig {
     struct device *device;              /* of two threads */
     char *folder;
     int spoilt;                         /* this text has states that are no numbers; -1: none */
+    bool from_the_first;                /* first tokens are of answers, too */
     float states[3][LENGTH * 80];
     int32_t token[LENGTH];
     uint8_t mask[LENGTH];
@@ -36,7 +37,7 @@ static int read_text(void *self, int64_t index, int longest, struct train_text *
     (void)longest, (void)err;
     for (int i = 0; i < LENGTH; i++) {
         r->token[i] = chance_range(&chance, 0, model_hparams(r->target)->vocab - 1);
-        r->mask[i] = i > 3;
+        r->mask[i] = i > 3 || (i == 0 && r->from_the_first);
     }
     for (int p = 0; p < 3; p++)
         for (int i = 0; i < LENGTH * hidden; i++)
@@ -600,6 +601,40 @@ static void guesses_beyond_a_text_are_left_out(void **state)
     run_close(&run);
 }
 
+static double part_of(const struct losses *losses, const char *name)
+{
+    for (int i = 0; i < losses->count; i++)
+        if (!strcmp(losses->part[i].name, name))
+            return losses->part[i].value;
+    fail_msg("no part %s", name);
+    return 0;
+}
+
+/* No row of the second branch is judged by a text's first token: it does not count there. (Sums of logits may be in another
+ * order, as more rows are judged together.) */
+static void first_tokens_count_for_the_next_token_alone(void **state)
+{
+    struct train_report report[2];
+    struct err err = {0};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct run run;
+        rig.from_the_first = i;
+        run_open(&run, HEAD_JAKIRO, -1);
+        if (trainer_step(run.trainer, &report[i], &err) < 0)
+            fail_msg("%s", err.text);
+        run_close(&run);
+    }
+    rig.from_the_first = false;
+    assert_true(fabs(part_of(&report[0].losses, "feature") - part_of(&report[1].losses, "feature")) > 1e-6);
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "token_const" : "feature_const";
+        const double was = part_of(&report[0].losses, name), is = part_of(&report[1].losses, name);
+        if (fabs(was - is) > 1e-5 * fabs(was))
+            fail_msg("%s is %.17g, not %.17g", name, is, was);
+    }
+}
+
 static void an_epoch_has_every_text_once(void **state)
 {
     enum { MANY = 1000 };
@@ -651,7 +686,8 @@ int main(void)
         cmocka_unit_test(several_processes_make_the_step_of_one), cmocka_unit_test(parts_give_the_same_bytes_on_any_number),
         cmocka_unit_test(a_fault_in_a_part_ends_all), cmocka_unit_test(parts_are_about_equal),
         cmocka_unit_test(heads_come_back_from_their_files), cmocka_unit_test(an_epoch_has_every_text_once),
-        cmocka_unit_test(rates_rise_and_fall), cmocka_unit_test(gradients_are_cut_as_asked),
+        cmocka_unit_test(first_tokens_count_for_the_next_token_alone), cmocka_unit_test(rates_rise_and_fall),
+        cmocka_unit_test(gradients_are_cut_as_asked),
         cmocka_unit_test(of_equal_experts_the_lower_is_chosen), cmocka_unit_test(guesses_beyond_a_text_are_left_out),
     };
     return cmocka_run_group_tests(tests, open_rig, close_rig);
