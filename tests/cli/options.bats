@@ -230,6 +230,7 @@ moe-bench report|x --window 3|--window: is of a figure; add --figure
 moe-bench report|x --figure utility --sort ratio|--sort: a figure shows all that it is given; leave it or --figure out
 moe-bench simulate|x --json --markdown|--json, --markdown and --svg exclude each other; give one
 moe-bench simulate|x --iterations|--iterations: is of cache policies alone; add --cache-policy
+moe-bench simulate|x --prefetch last|--prefetch: is of single systems; add --system
 moe-bench simulate|x --cache-policy lru --iterations|--iterations: writes JSON lines; add --json
 moe-bench simulate|x --cache-policy lru --system lru|--cache-policy: is about something else; leave it or --system out
 moe-draft-train train|--fold|--fold: adds up small batches; add --micro-batch
