@@ -1,5 +1,6 @@
 #include "common/base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -223,13 +224,12 @@ static void output_free(struct output **address)
     struct output *out = *address;
     if (!out)
         return;
-    if (out->fd >= 0 && !is_standard(out->path))        /* a descriptor comes after the name */
+    if (out->slot >= 0 && atomic_load(&slots[out->slot].state) == SLOT_NAMED)
+        unlink(slots[out->slot].name);                  /* while the lock is held that goes with the descriptor */
+    if (out->fd >= 0 && !is_standard(out->path))
         close(out->fd);
-    if (out->slot >= 0) {
-        if (atomic_load(&slots[out->slot].state) == SLOT_NAMED)
-            unlink(slots[out->slot].name);
+    if (out->slot >= 0)
         atomic_store(&slots[out->slot].state, SLOT_FREE);
-    }
     mem_free(&out->window.data);
     mem_free(&out->buffer);
     mem_free(&out->target);
@@ -248,16 +248,74 @@ static bool create_named(struct output *out)
     return out->fd >= 0;
 }
 
+/* Digits, or digits, a point and digits: what follows TARGET.tmp. in a temporary name. */
+static bool is_number_of_temporary(const char *end)
+{
+    size_t digits = strspn(end, "0123456789"), more;
+    if (!digits || !end[digits])
+        return digits;
+    more = strspn(end + digits + 1, "0123456789");
+    return end[digits] == '.' && more && !end[digits + 1 + more];
+}
+
+/* Removes a temporary file whose process is gone: its lock can be had. Who makes one looks, after taking the lock, whether the
+ * name was removed in between. */
+static void remove_dead(const char *path)
+{
+    struct stat open_one, named;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (!fstat(fd, &open_one) && S_ISREG(open_one.st_mode) && !flock(fd, LOCK_EX | LOCK_NB) && !lstat(path, &named) &&
+        named.st_ino == open_one.st_ino && named.st_dev == open_one.st_dev)
+        unlink(path);
+    close(fd);
+}
+
+/* What processes that were killed left of this output: nobody else would take it away. */
+static void remove_leftovers(const char *target)
+{
+    const char *slash = strrchr(target, '/'), *base = slash ? slash + 1 : target;
+    const size_t folder = (size_t)(base - target), length = strlen(base);
+    char path[PATH_MAX];
+    DIR *entries;
+    snprintf(path, sizeof path, "%.*s", folder ? (int)folder : 1, folder ? target : ".");
+    if (!(entries = opendir(path)))
+        return;
+    for (const struct dirent *entry; (entry = readdir(entries));)
+        if (!strncmp(entry->d_name, base, length) && !strncmp(entry->d_name + length, ".tmp.", 5) &&
+            is_number_of_temporary(entry->d_name + length + 5) &&
+            snprintf(path, sizeof path, "%.*s%s", (int)folder, target, entry->d_name) < PATH_MAX)
+            remove_dead(path);
+    closedir(entries);
+}
+
+/* Another process that looks for leftovers may have had the lock first; then the name is gone, or about to go. */
+static bool lock_named(struct output *out)
+{
+    struct stat status;
+    if (flock(out->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+        return false;
+    return fstat(out->fd, &status) || status.st_nlink;          /* where the file system has no locks, it goes without */
+}
+
 static int open_temporary(struct output *out, struct err *err)
 {
     char *name = slots[out->slot].name;
+    remove_leftovers(out->target);
     for (int attempt = 0; attempt < 100; attempt++) {
         int length = attempt ? snprintf(name, PATH_MAX, "%s.tmp.%ld.%d", out->target, (long)getpid(), attempt)
                              : snprintf(name, PATH_MAX, "%s.tmp.%ld", out->target, (long)getpid());
         if (length >= PATH_MAX)
             return err_set(err, ERR_IO, "%s: the name is too long", out->path);
-        if (create_named(out))
-            return 0;
+        if (create_named(out)) {
+            if (lock_named(out))
+                return 0;
+            close(out->fd);
+            out->fd = -1;
+            atomic_store(&slots[out->slot].state, SLOT_TAKEN);
+            errno = EEXIST;
+        }
         if (errno != EEXIST)
             break;
     }
@@ -526,22 +584,33 @@ int output_write_at(struct output *out, uint64_t offset, const void *data, size_
     return 0;
 }
 
+/* The temporary name becomes the output's. A second descriptor holds the lock as long: without it the file would be taken for
+ * what a killed process left. */
+static int close_named(struct output *out, struct err *err)
+{
+    const int lock = fcntl(out->fd, F_DUPFD_CLOEXEC, 0);
+    int rc = close(out->fd) || rename(slots[out->slot].name, out->target) ? err_errno(err, "%s", out->path) : 0;
+    out->fd = -1;
+    if (lock >= 0)
+        close(lock);
+    return rc;
+}
+
 static int output_finish(struct output *out, struct err *err)
 {
     if (output_flush(out, err))
         return -1;
     if (is_standard(out->path))
         return 0;
-    if (out->slot >= 0 && fsync(out->fd))
+    if (out->slot < 0) {
+        const int failed = close(out->fd);
+        out->fd = -1;
+        return failed ? err_errno(err, "%s", out->path) : 0;
+    }
+    if (fsync(out->fd))
         return err_errno(err, "%s", out->path);
-    int failed = close(out->fd);
-    out->fd = -1;
-    if (failed)
-        return err_errno(err, "%s", out->path);
-    if (out->slot < 0)
-        return 0;
-    if (rename(slots[out->slot].name, out->target))
-        return err_errno(err, "%s", out->path);
+    if (close_named(out, err))
+        return -1;
     atomic_store(&slots[out->slot].state, SLOT_TAKEN);          /* the temporary name is gone */
     if (out->left)
         unlink(out->left);

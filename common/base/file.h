@@ -40,9 +40,11 @@ void file_map_close(struct file_map *map);
 /* These bytes need not stay in memory; they are read again when they are touched. A wish. */
 void file_map_forget(const struct file_map *map, uint64_t offset, uint64_t bytes);
 
-/* An output that appears under its name whole or not at all: written to a temporary name in the same folder, synced and
- * renamed by output_commit; output_discard (or a signal, see cli/run) removes it. The path "-" is standard output and the
- * names of devices and pipes (/dev/full, FIFOs) are written in place. Writes are complete or an error; EPIPE is ERR_PIPE. */
+/* An output that appears under its name whole or not at all: written to a temporary name in the same folder, PATH.tmp.NUMBER,
+ * synced and renamed by output_commit; output_discard (or a signal, see cli/run) removes it. What killed processes left under
+ * such names goes when the same output is opened again: a lock tells what is still being written. The path "-" is standard
+ * output and the names of devices and pipes (/dev/full, FIFOs) are written in place. Writes are complete or an error; EPIPE is
+ * ERR_PIPE. */
 struct output;
 int output_open(struct output **out, const char *path, struct err *err);
 

@@ -299,6 +299,43 @@ static void a_signal_handler_can_remove_what_is_unfinished(void **state)
     output_discard(&third);
 }
 
+static bool is_there(const struct fixture *f, const char *name) { return !access(unit_path(f->folder, name), F_OK); }
+
+/* What a killed process left of an output goes when that is written anew, but not what a live one writes, and nothing else. */
+static void leftovers_of_the_dead_go(void **state)
+{
+    static const char *const others[] = {"a.tmp.old", "a.tmp.12x", "a.tmp.1.", "aa.tmp.12", "a.tmp.1.2.3", "a.tmp.",
+                                         "b.tmp.12"};
+    struct fixture *f = *state;
+    struct output *live = NULL, *out = NULL;
+    char left[64];
+    int status;
+    assert_int_equal(output_open(&live, unit_path(f->folder, "a"), &f->err), 0);
+    const pid_t child = fork();
+    if (!child) {
+        struct output *own = NULL;
+        if (!output_open(&own, unit_path(f->folder, "a"), &f->err) && !output_write(own, "half", 4, &f->err))
+            kill(getpid(), SIGKILL);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    snprintf(left, sizeof left, "a.tmp.%ld", (long)child);
+    assert_true(is_there(f, left));
+    unit_write(unit_path(f->folder, "a.tmp.12.3"), "half", 4);             /* of a process whose first name was taken */
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        unit_write(unit_path(f->folder, others[i]), "not ours", 8);
+    assert_int_equal(output_open(&out, unit_path(f->folder, "a"), &f->err), 0);
+    assert_false(is_there(f, left));
+    assert_false(is_there(f, "a.tmp.12.3"));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_true(is_there(f, others[i]));
+    assert_int_equal(output_write(live, "live", 4, &f->err), 0);
+    assert_int_equal(output_commit(&live, &f->err), 0);
+    assert_content(unit_path(f->folder, "a"), "live");
+    output_discard(&out);
+}
+
 static void what_is_kept_survives_and_makes_room(void **state)
 {
     struct fixture *f = *state;
@@ -403,6 +440,7 @@ int main(void)
         TEST(files_in_shared_memory_are_files),
         TEST(a_closed_pipe_is_its_own_kind_of_error),
         TEST(a_signal_handler_can_remove_what_is_unfinished),
+        TEST(leftovers_of_the_dead_go),
         TEST(what_is_kept_survives_and_makes_room),
         TEST(slots_are_given_back),
     };
