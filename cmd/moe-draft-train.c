@@ -467,8 +467,16 @@ static int open_ranks(struct training *t, struct err *err)
         t->console = &t->silent;
     }
     t->target = t->args->session;
+    t->target.device_turn = ranks_here(t->ranks);
     return draft_train_ranks_check(t->ranks, &t->args->data.inputs, !t->args->data.prompts.texts.count, err) ||
            draft_train_ranks_threads(&t->target, t->ranks, err) ? -1 : 0;
+}
+
+static int open_network(struct training *t, struct err *err)
+{
+    const struct session *s = t->session;
+    const struct engine_ends ends = s->engine ? engine_ends(s->engine) : (struct engine_ends){.scale = 0};
+    return network_open(&t->network, t->weights, s->model, s->engine ? &ends : NULL, &t->args->loss, t->args->data.cut, err);
 }
 
 static int open_trainer(struct training *t, struct err *err)
@@ -493,8 +501,10 @@ static int prepare(struct training *t, struct err *err)
     int rows = 1;
     if (check_outputs(t, err) || inputs_find_stream(&a->data.inputs, &a->data.prompts.texts, &stream, err) ||
         train_data_check(&a->data, &a->session, stream, err) ||
-        (a->data.settings.max_tokens && decode_rows(&a->data.settings, false, &rows, err)) ||
-        session_open(&t->session, &t->target, 0, rows, err) || thread_pool_new(&t->pool, t->target.threads, err) ||
+        (a->data.settings.max_tokens && decode_rows(&a->data.settings, false, &rows, err)))
+        return -1;
+    t->target.no_engine = stream != NULL;       /* which has the model's states */
+    if (session_open(&t->session, &t->target, 0, rows, err) || thread_pool_new(&t->pool, t->target.threads, err) ||
         (a->from ? begin_from(t, err) : describe_anew(t, err)) || check_options(t, err))
         return -1;
     session_print(t->session, t->console);
@@ -510,7 +520,7 @@ static int prepare(struct training *t, struct err *err)
         console_note(t->console, "the head is trained on %s, with products of %s", device_info(t->session->device)->name,
                      products_of(device_info(t->session->device)));
     if (tell_settings(t, err) || weights_place(t->weights, t->session->device, err) ||
-        network_open(&t->network, t->weights, t->session->model, &a->loss, a->data.cut, err))
+        open_network(t, err))
         return -1;
     return open_trainer(t, err);
 }

@@ -341,6 +341,14 @@ int ranks_beside(const struct ranks *r)
     return beside;
 }
 
+int ranks_here(const struct ranks *r)
+{
+    int here = 0;
+    for (int i = 0; r->members && i < r->rank; i++)
+        here += !strcmp(r->members[i].host, r->members[r->rank].host);
+    return here;
+}
+
 /* ---- copies ---- */
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }

@@ -30,6 +30,8 @@ int ranks_rank(const struct ranks *ranks);
 int ranks_size(const struct ranks *ranks);
 /* How many, this one included, may run on processors that this one may run on. */
 int ranks_beside(const struct ranks *ranks);
+/* This process's number among those on its host. */
+int ranks_here(const struct ranks *ranks);
 
 /* Tells the others that this process has failed, with `err` set, unless they know; then makes err ERR_REPORTED where another
  * process is to say it. To be called once, before the end of each process that has failed. */

@@ -116,7 +116,7 @@ static int open_engine(struct session *session, const struct session_options *op
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err)
 {
     const struct device_setup device = {options->device ? options->device : "auto", options->threads, options->isa,
-                                        options->pin};
+                                        options->pin, options->device_turn};
     struct prefetching prefetching = {0};
     struct session *session = mem_alloc(1, sizeof *session, err);
     if (!session)
@@ -133,8 +133,9 @@ int session_open(struct session **out, const struct session_options *options, in
         err_at(err, "%s", options->model);
         goto failed;
     }
-    if (device_open(&session->device, &device, err) || (!options->caching.experts && open_experts(session, options, err)) ||
-        open_engine(session, options, rows, logit_rows, &prefetching, err))
+    if (device_open(&session->device, &device, err) ||
+        (!options->no_engine && ((!options->caching.experts && open_experts(session, options, err)) ||
+                                 open_engine(session, options, rows, logit_rows, &prefetching, err))))
         goto failed;
     *out = session;
     prefetching_free(&prefetching);

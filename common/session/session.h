@@ -29,6 +29,8 @@ struct session_options {
     struct caching_options caching;
     uint64_t beside;            /* bytes of other models that will be opened */
     int draft_length;           /* the longest draft; 0: not known */
+    int device_turn;            /* `turn` of device_setup */
+    bool no_engine;             /* nothing runs the model: only its file is wanted */
 };
 
 extern const char *const session_cache_words[];
@@ -72,9 +74,9 @@ struct session_prompts {
 struct session {
     struct model *model;
     struct device *device;
-    struct expert_source *experts;      /* NULL: a dense model */
+    struct expert_source *experts;      /* NULL: a dense model, or no engine */
     struct second *second;              /* NULL: the device computes all experts */
-    struct engine *engine;
+    struct engine *engine;              /* NULL: with no_engine */
     struct tokenizer *tokenizer;        /* NULL: the model has none; prompts and answers are ids */
     struct template *chat;              /* NULL: none, or it cannot be used, for the reason that chat_fault has */
     struct err chat_fault;

@@ -5,8 +5,9 @@
  * the reference kernels behind memory of its own: addresses that mean nothing to anyone else, filled with NaNs when new,
  * unmapped when freed, every access checked; it keeps the seam honest.
  *
- * `cuda` and `cuda:N` are GPUs, where there are some and the plug-in for them was built; `auto` is the first of these, or the
- * host. Test builds have `emu`, the same kernels on an emulated GPU, and `emu-race`, which looks for races as well. */
+ * `cuda:N` are GPUs, where there are some and the plug-in for them was built; `cuda` is the first of these, or the one that
+ * `turn` says; `auto` is the same, or the host. Test builds have `emu`, the same kernels on an emulated GPU, and `emu-race`,
+ * which looks for races as well. */
 #ifndef MOE_TENSOR_DEVICE_H
 #define MOE_TENSOR_DEVICE_H
 
@@ -24,6 +25,7 @@ struct device_setup {
     int threads;                     /* host: 1 .. 256; 0: one a processor */
     const char *isa;                 /* host: force an instruction set; NULL: the best */
     bool pin;                        /* host: a processor for each thread (thread_pool_pin) */
+    int turn;                        /* "cuda", "auto": which GPU it is, from 0, after the last one the first again */
 };
 
 struct device_info {

@@ -269,12 +269,12 @@ static double cuda_read_bandwidth(struct device *device, const void *data, size_
     return speed;
 }
 
-/* The number after the colon of "cuda:N"; 0 without one, -1 for anything else. */
-static int number_of(const char *name)
+/* The number after the colon of "cuda:N", -1 for anything else; without a colon that of the turn, of so many devices. */
+static int number_of(const struct device_setup *setup, int devices)
 {
-    const char *colon = strchr(name, ':');
+    const char *colon = strchr(setup->name, ':');
     if (!colon)
-        return 0;
+        return setup->turn % devices;
     char *end;
     long n = strtol(colon + 1, &end, 10);
     return colon[1] >= '0' && colon[1] <= '9' && !*end && n <= 1023 ? (int)n : -1;
@@ -286,7 +286,7 @@ bool device_cuda_likely(void)
     return !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK);
 }
 
-static int open_plugin(struct cuda_device *cuda, const char *name, const char *file, struct err *err)
+static int open_plugin(struct cuda_device *cuda, const struct device_setup *setup, const char *file, struct err *err)
 {
     cuda->library = plugin_load(file, "build where nvcc is, or fetch it with make deps-cuda", err);
     if (!cuda->library)
@@ -297,12 +297,13 @@ static int open_plugin(struct cuda_device *cuda, const char *name, const char *f
     cuda->plugin = entry ? entry() : NULL;
     if (!cuda->plugin || cuda->plugin->version != CUDA_PLUGIN_VERSION)
         return err_set(err, ERR_INPUT, "%s was made from other sources than this command; build it anew", file);
-    int devices = 0, error = cuda->plugin->count(&devices), number = number_of(name);
+    int devices = 0, error = cuda->plugin->count(&devices);
     if (error == ERROR_NO_DRIVER || error == ERROR_NO_DEVICE || (!error && devices == 0))
         return err_set(err, ERR_INPUT, "there is no GPU here, or no driver for it (%s); choose auto or host",
                        error ? cuda->plugin->error_text(error) : "no devices");
     if (error)
         return report(cuda->plugin, error, "looking for devices", err);
+    const int number = number_of(setup, devices);
     if (number < 0 || number >= devices)
         return err_set(err, ERR_INPUT, "there are %d devices, counted from 0", devices);
     struct cuda_context *context = NULL;
@@ -314,8 +315,11 @@ static int open_plugin(struct cuda_device *cuda, const char *name, const char *f
     cuda->base.info.slabs = !why[0];
     if (why[0])
         snprintf(cuda->base.info.no_slabs, sizeof cuda->base.info.no_slabs,
-                 "device %.10s: %s: long prompts are computed like short ones, more slowly", name, why);
-    snprintf(cuda->base.info.name, sizeof cuda->base.info.name, "%.10s %.48s", name, what);
+                 "device %.10s: %s: long prompts are computed like short ones, more slowly", setup->name, why);
+    if (number && !strchr(setup->name, ':'))
+        snprintf(cuda->base.info.name, sizeof cuda->base.info.name, "%.10s:%d %.44s", setup->name, number, what);
+    else
+        snprintf(cuda->base.info.name, sizeof cuda->base.info.name, "%.10s %.48s", setup->name, what);
     return 0;
 }
 
@@ -335,7 +339,7 @@ int device_open_cuda(struct device **out, const struct device_setup *setup, stru
     if (!cuda)
         return -1;
     snprintf(file, sizeof file, "moe-%.*s.so", (int)strcspn(setup->name, ":"), setup->name);
-    if (open_plugin(cuda, setup->name, file, err)) {
+    if (open_plugin(cuda, setup, file, err)) {
         if (cuda->library)
             dlclose(cuda->library);
         mem_free(&cuda);

@@ -14,24 +14,30 @@ static bool guesses(const struct head_params *head) { return head->kind == HEAD_
 /* Kinds whose layer reads the embedding of a token; that of hydra's guesses does. */
 static bool embeds(const struct head_params *head) { return head->kind != HEAD_MEDUSA && head->kind != HEAD_KANGAROO; }
 
-static int open_target(struct network *n, struct err *err)
+static int open_target(struct network *n, const struct engine_ends *ends, struct err *err)
 {
     const struct hparams *shape = model_hparams(n->target);
+    const struct buffer none = {0, 0};
     const struct tensor *embed, *head;
     const struct weight *own = weights_find(n->weights, ROLE_EMBED, WEIGHT_WHOLE, -1, 0);
     if (!(embed = model_tensor(n->target, err, "embed")) ||
         !(head = model_tensor(n->target, err, shape->tied ? "embed" : "head")))
         return -1;
+    struct stored_setup setup = {.model = n->target, .tensor = head, .device = n->device, .blocks = true};
+    if (!guesses(n->head)) {
+        setup.there = ends ? ends->head : none;
+        n->target_head = (struct variable){.rows = head->outputs, .width = head->inputs};
+        if (stored_open(&n->target_head.stored, &setup, err))
+            return -1;
+        stored_block(n->target_head.stored, device_learn(n->device), 0);
+    }
+    setup.there = ends ? ends->embed : shape->tied && n->target_head.stored ? stored_there(n->target_head.stored) : none;
+    setup.tensor = embed;
+    setup.blocks = false;
     if (own)
         n->own_embed = own->value;
-    else if (embeds(n->head) && stored_open(&n->embed, n->target, embed, n->device, false, err))
+    else if (embeds(n->head) && stored_open(&n->embed, &setup, err))
         return -1;
-    if (guesses(n->head))
-        return 0;
-    n->target_head = (struct variable){.rows = head->outputs, .width = head->inputs};
-    if (stored_open(&n->target_head.stored, n->target, head, n->device, true, err))
-        return -1;
-    stored_block(n->target_head.stored, device_learn(n->device), 0);
     return queue_wait(n->device, err);
 }
 
@@ -61,7 +67,7 @@ static int open_rotations(struct network *n, int longest, struct err *err)
     return 0;
 }
 
-int network_open(struct network **out, struct weights *weights, const struct model *target,
+int network_open(struct network **out, struct weights *weights, const struct model *target, const struct engine_ends *ends,
                  const struct loss_settings *settings, int longest, struct err *err)
 {
     struct network *n = mem_alloc(1, sizeof *n, err);
@@ -77,7 +83,7 @@ int network_open(struct network **out, struct weights *weights, const struct mod
         err_set(err, ERR_INPUT, "an EAGLE-3 head with further norms, or whose residual is normed, cannot be trained");
         goto failed;
     }
-    if (open_target(n, err) || open_rotations(n, longest, err))
+    if (open_target(n, ends, err) || open_rotations(n, longest, err))
         goto failed;
     *out = n;
     return 0;
@@ -89,8 +95,8 @@ failed:
 void network_close(struct network **network)
 {
     if (*network) {
-        stored_close(&(*network)->target_head.stored);
         stored_close(&(*network)->embed);
+        stored_close(&(*network)->target_head.stored);
         device_free((*network)->device, &(*network)->rotations);
     }
     mem_free(network);

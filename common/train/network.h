@@ -23,6 +23,7 @@
 #ifndef MOE_TRAIN_NETWORK_H
 #define MOE_TRAIN_NETWORK_H
 
+#include "common/engine/engine.h"
 #include "common/train/batch.h"
 #include "common/train/operation.h"
 #include "common/train/weights.h"
@@ -46,8 +47,9 @@ void losses_add(struct losses *sum, const struct losses *of);      /* of other t
 
 struct network;
 
-/* weights, which are placed on the device that all is computed on, and target stay. longest: tokens of a text. */
-int network_open(struct network **out, struct weights *weights, const struct model *target,
+/* weights, which are placed on the device that all is computed on, target and who has `ends` stay. ends: the target's in
+ * an engine on that device; NULL: there is none, and they are brought there. longest: tokens of a text. */
+int network_open(struct network **out, struct weights *weights, const struct model *target, const struct engine_ends *ends,
                  const struct loss_settings *settings, int longest, struct err *err);
 void network_close(struct network **network);
 

@@ -13,6 +13,7 @@ struct stored_matrix {
     const struct tensor *tensor;
     struct device *device;
     bool mapped;                /* packed is the file */
+    bool owned;                 /* packed is a copy of its own */
     struct buffer packed, block;
     int rows;                   /* of a block; a multiple of UNIT_OUTPUTS */
     int first;                  /* of the block at hand; -1: there is none */
@@ -22,6 +23,7 @@ struct stored_matrix {
 static int copy_file(struct stored_matrix *m, struct err *err)
 {
     const char *data = model_data(m->model, m->tensor);
+    m->owned = true;
     if (device_alloc(m->device, m->tensor->bytes, &m->packed, err))
         return -1;
     for (size_t at = 0; at < m->tensor->bytes; at += PIECE) {
@@ -32,26 +34,27 @@ static int copy_file(struct stored_matrix *m, struct err *err)
     return 0;
 }
 
-int stored_open(struct stored_matrix **out, const struct model *model, const struct tensor *tensor, struct device *device,
-                bool blocks, struct err *err)
+int stored_open(struct stored_matrix **out, const struct stored_setup *setup, struct err *err)
 {
+    const struct tensor *tensor = setup->tensor;
+    struct device *device = setup->device;
     struct stored_matrix *m = mem_alloc(1, sizeof *m, err);
     size_t bytes;
     if (!m)
         return -1;
     const int fit = WEIGHTS_MAX / tensor->inputs / ROWS_LEAST * ROWS_LEAST, rows = fit < ROWS_LEAST ? ROWS_LEAST : fit;
-    *m = (struct stored_matrix){.model = model, .tensor = tensor, .device = device, .first = -1,
+    *m = (struct stored_matrix){.model = setup->model, .tensor = tensor, .device = device, .first = -1, .packed = setup->there,
                                 .mapped = device_info(device)->host_memory,
                                 .rows = rows < tensor->outputs ? rows : tensor->outputs};
     if (!size_mul((size_t)m->rows * sizeof(float), (size_t)tensor->inputs, &bytes)) {
         err_memory(err);
         goto failed;
     }
-    if (blocks && device_alloc(device, bytes, &m->block, err))
+    if (setup->blocks && device_alloc(device, bytes, &m->block, err))
         goto failed;
     if (m->mapped)
-        m->packed = device_map(device, model_data(model, tensor), tensor->bytes);
-    else if (copy_file(m, err))
+        m->packed = device_map(device, model_data(m->model, tensor), tensor->bytes);
+    else if (!m->packed.address && copy_file(m, err))
         goto failed;
     *out = m;
     return 0;
@@ -65,11 +68,13 @@ void stored_close(struct stored_matrix **matrix)
     struct stored_matrix *m = *matrix;
     if (m) {
         device_free(m->device, &m->block);
-        if (!m->mapped)
+        if (m->owned)
             device_free(m->device, &m->packed);
     }
     mem_free(matrix);
 }
+
+struct buffer stored_there(const struct stored_matrix *matrix) { return matrix->packed; }
 
 int stored_rows(const struct stored_matrix *matrix) { return matrix->rows; }
 

@@ -9,10 +9,17 @@
 
 struct stored_matrix;
 
-/* model and tensor, a MATRIX, stay; so does the device. blocks: stored_block will be called. */
-int stored_open(struct stored_matrix **out, const struct model *model, const struct tensor *tensor, struct device *device,
-                bool blocks, struct err *err);
+struct stored_setup {
+    const struct model *model;          /* these three stay, as does who has `there` */
+    const struct tensor *tensor;        /* a MATRIX */
+    struct device *device;
+    struct buffer there;                /* it is on the device already: no other copy is made; none: it is not */
+    bool blocks;                        /* stored_block will be called */
+};
+
+int stored_open(struct stored_matrix **out, const struct stored_setup *setup, struct err *err);
 void stored_close(struct stored_matrix **matrix);
+struct buffer stored_there(const struct stored_matrix *matrix);     /* in the file's format, on the device */
 
 /* Rows `first`, a multiple of stored_rows, and those after it: [up to stored_rows][inputs], until the next call. ops: the
  * device's. */

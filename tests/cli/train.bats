@@ -115,9 +115,9 @@ END
     done > two.jsonl
     moe-profile features -q -m pocket.moe --dtype f32 two.jsonl -o two.moes
     for arch in ${MOE_LONG:+jakiro} jakiro_star; do             # unit/trainer has other kinds
-        for on in host emu; do
-            moe-draft-train train -v -m pocket.moe --device $on --arch $arch --rate 0.002 --batch 1 --cut 16 --steps 2 \
-                two.moes -o $on.moe --stream $on.moes 2> said
+        for on in host emu; do                                  # a stream has the model's states: it is not there itself
+            MOE_EMU_MEMORY=32000000 moe-draft-train train -v -m pocket.moe --device $on --arch $arch --rate 0.002 --batch 1 \
+                --cut 16 --steps 2 two.moes -o $on.moe --stream $on.moes 2> said
             moe-view --json --type step $on.moes | jq -s 'map(.loss)' > $on.losses
         done
         jq -es 'transpose | length == 2 and all((.[1] / .[0] - 1 | fabs) < 1e-4)' host.losses emu.losses

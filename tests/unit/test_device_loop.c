@@ -49,10 +49,26 @@ static void an_iteration_without_a_record_is_an_error(void **state)
     device_close(&device);
 }
 
+/* The emulator has four devices. */
+static void a_device_without_a_number_is_the_one_of_the_turn(void **state)
+{
+    static const struct { const char *name; int turn; const char *opened; } cases[] = {
+        {"emu", 0, "emu emulated"}, {"emu", 1, "emu:1 emulated"}, {"emu", 6, "emu:2 emulated"}, {"emu:3", 1, "emu:3 emulated"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct device *device = NULL;
+        struct err err = {0};
+        must(device_open(&device, &(struct device_setup){.name = cases[i].name, .turn = cases[i].turn}, &err), &err);
+        assert_string_equal(device_info(device)->name, cases[i].opened);
+        device_close(&device);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_iteration_without_a_record_is_an_error),
+        cmocka_unit_test(a_device_without_a_number_is_the_one_of_the_turn),
     };
     struct device *device = NULL;
     struct err err = {0};

@@ -324,7 +324,7 @@ static void run_golden_by(const char *name, int steps, int each)
     float *before = malloc(weights->floats * sizeof *before);
     memcpy(before, weights->data, weights->floats * sizeof *before);
     train_must(weights_place(weights, learning, &err), &err);
-    train_must(network_open(&network, weights, rig.target, &loss_defaults, LONGEST, &err), &err);
+    train_must(network_open(&network, weights, rig.target, NULL, &loss_defaults, LONGEST, &err), &err);
     train_must(tape_new(&tape, learning, &err), &err);
     for (int step = 0; step < settings.steps && step < steps; step++) {
         struct losses losses;
@@ -422,7 +422,7 @@ static void run_made_up(const char *name, const struct start_options *options)
     float *before = malloc(weights->floats * sizeof *before);
     memcpy(before, weights->data, weights->floats * sizeof *before);
     train_must(weights_place(weights, learning, &err), &err);
-    train_must(network_open(&network, weights, rig.target, &loss_defaults, LONGEST, &err), &err);
+    train_must(network_open(&network, weights, rig.target, NULL, &loss_defaults, LONGEST, &err), &err);
     train_must(tape_new(&tape, learning, &err), &err);
     for (int step = 0; step < settings.steps; step++) {
         struct losses losses;

@@ -1,8 +1,11 @@
 /* The target's output head, unpacked in blocks: each weight as the file has it, in every format; and losses that take it so are
- * those that take it as f32. And products that the host cuts into blocks. */
+ * those that take it as f32; what a device has of it already is not copied. And products that the host cuts into blocks. */
 #include <math.h>
 
+#include "common/engine/engine.h"
 #include "common/train/loss.h"
+#include "common/train/network.h"
+#include "common/train/start.h"
 #include "common/train/stored.h"
 #include "tests/unit/tiny.h"
 #include "tests/unit/unit.h"
@@ -10,7 +13,7 @@
 enum { ROWS = 5, WIDE = 2049 };
 
 /* A model whose output head is [vocab][hidden] in this format. */
-static struct model *model_of(const char *folder, int vocab, int hidden, enum weight_format format)
+static struct model *model_of(const char *folder, int vocab, int hidden, enum weight_format format, bool tied)
 {
     struct chance chance = {4};
     struct hparams shape = tiny_shape(&chance);
@@ -19,7 +22,7 @@ static struct model *model_of(const char *folder, int vocab, int hidden, enum we
     shape.vocab = vocab;
     shape.hidden = hidden;
     shape.layers = 1;
-    shape.tied = false;
+    shape.tied = tied;
     if (tiny_write(unit_path(folder, "m.moe"), &shape, format, 1, &err) || model_open(&model, unit_path(folder, "m.moe"), &err))
         fail_msg("%s", err.text);
     return model;
@@ -32,14 +35,14 @@ static void every_weight_is_the_files(void **state)
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         const bool blocks = formats[i] == FORMAT_BF16;          /* more than one: of 8 Mi weights */
         char *folder = unit_folder();
-        struct model *model = model_of(folder, blocks ? 4133 : 83, blocks ? WIDE : 45, formats[i]);
+        struct model *model = model_of(folder, blocks ? 4133 : 83, blocks ? WIDE : 45, formats[i], false);
         struct err err = {0};
         struct stored_matrix *matrix = NULL;
         struct device *device = NULL;
         const struct tensor *head = model_tensor(model, &err, "head");
         assert_non_null(head);
         assert_int_equal(device_open(&device, &(struct device_setup){"host", 2, NULL, false}, &err), 0);
-        assert_int_equal(stored_open(&matrix, model, head, device, true, &err), 0);
+        assert_int_equal(stored_open(&matrix, &(struct stored_setup){model, head, device, {0, 0}, true}, &err), 0);
         assert_true(blocks == (stored_rows(matrix) < head->outputs));
         for (int turn = 0; turn < 2; turn++)
             for (int first = 0; first < head->outputs; first += stored_rows(matrix)) {
@@ -90,7 +93,7 @@ static void losses_are_the_same_by_blocks(void **state)
 {
     static float gradient[2][ROWS * WIDE];
     char *folder = unit_folder();
-    struct model *model = model_of(folder, 4133, WIDE, FORMAT_BF16);
+    struct model *model = model_of(folder, 4133, WIDE, FORMAT_BF16, false);
     struct err err = {0};
     struct device *device = NULL;
     const struct tensor *tensor = model_tensor(model, &err, "head");
@@ -98,7 +101,7 @@ static void losses_are_the_same_by_blocks(void **state)
     double off = 0, norm = 0;
     (void)state;
     assert_int_equal(device_open(&device, &(struct device_setup){"host", 2, NULL, false}, &err), 0);
-    assert_int_equal(stored_open(&stored.stored, model, tensor, device, true, &err), 0);
+    assert_int_equal(stored_open(&stored.stored, &(struct stored_setup){model, tensor, device, {0, 0}, true}, &err), 0);
     float *data = malloc((size_t)whole.rows * WIDE * sizeof *data);
     for (int row = 0; row < whole.rows; row++)
         for (int k = 0; k < WIDE; k++)
@@ -162,6 +165,60 @@ static void check_products(const int rows, const int columns, const int depth)
     free(b);
 }
 
+static struct weights *weights_of(const struct model *model, struct device *device)
+{
+    struct start_options options = start_defaults;
+    struct head_reading reading = {0};
+    struct weights *weights = NULL;
+    struct err err = {0};
+    options.heads = 1;
+    options.inner = 3;
+    assert_int_equal(start_head(&reading, &options, model, &err), 0);
+    assert_int_equal(weights_make(&weights, &reading.head, &reading.shape, &err), 0);
+    assert_int_equal(weights_place(weights, device, &err), 0);
+    head_reading_free(&reading);
+    return weights;
+}
+
+/* Bytes of the device that a network takes. */
+static int64_t taken(const struct model *model, struct device *device, struct weights *weights, const struct engine_ends *ends)
+{
+    struct network *network = NULL;
+    struct err err = {0};
+    const int64_t before = device_memory_left(device);
+    assert_int_equal(network_open(&network, weights, model, ends, &loss_defaults, 8, &err), 0);
+    const int64_t after = device_memory_left(device);
+    network_close(&network);
+    assert_true(device_memory_left(device) == before);
+    return before - after;
+}
+
+/* Of a tied model there is one matrix, and none but the engine's where there is one. */
+static void a_device_has_a_matrix_once(void **state)
+{
+    struct device *device = NULL;
+    (void)state;
+    if (device_open(&device, &(struct device_setup){.name = "emu"}, NULL))
+        skip();                                 /* a build without an emulator */
+    for (int tied = 0; tied < 2; tied++) {
+        char *folder = unit_folder();
+        struct model *model = model_of(folder, 901, 44, FORMAT_BF16, tied);
+        struct weights *weights = weights_of(model, device);
+        struct err err = {0};
+        const struct tensor *embed = model_tensor(model, &err, "embed");
+        struct engine_ends ends = {.scale = 0};
+        assert_int_equal(device_alloc(device, embed->bytes, &ends.embed, &err), 0);
+        ends.head = ends.embed;
+        const int64_t alone = taken(model, device, weights, NULL), beside = taken(model, device, weights, &ends);
+        assert_true(alone - beside == (tied ? 1 : 2) * (int64_t)embed->bytes);
+        device_free(device, &ends.embed);
+        weights_free(&weights);
+        model_close(&model);
+        unit_remove(folder);
+    }
+    device_close(&device);
+}
+
 /* Cut into small blocks, and into large ones. */
 static void products_have_the_same_bytes_with_any_threads(void **state)
 {
@@ -174,7 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_weight_is_the_files), cmocka_unit_test(losses_are_the_same_by_blocks),
-        cmocka_unit_test(products_have_the_same_bytes_with_any_threads),
+        cmocka_unit_test(a_device_has_a_matrix_once), cmocka_unit_test(products_have_the_same_bytes_with_any_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,7 +118,7 @@ static void run_open_as(struct run *run, enum head_kind kind, const struct asked
     run->settings.optimiser.warmup = 2;
     head_states_of(&points, &run->weights->head);
     must(weights_place(run->weights, asked->device, &err), &err);
-    must(network_open(&run->network, run->weights, rig.target, &loss_defaults, LENGTH, &err), &err);
+    must(network_open(&run->network, run->weights, rig.target, NULL, &loss_defaults, LENGTH, &err), &err);
     if (asked->ranks)
         must(share_open(&run->share, asked->ranks, run->weights, &err), &err);
     const struct trainer_setup setup = {run->weights, run->network, &run->source, points, &run->settings, run->share};
@@ -352,6 +352,7 @@ static void the_text_is_named_in_whatever_part_it_is(void **state)
 struct job {
     enum head_kind kind;
     struct asked asked;
+    const char *device;                 /* NULL: the host */
     int begin, end;                     /* steps that are made; from a checkpoint where begin > 0, and to one */
     struct losses losses[PIPES_MAX][STEPS];
     int tokens[STEPS];
@@ -368,7 +369,10 @@ static int follow(struct ranks *ranks, void *argument)
     struct asked asked = job->asked;
     const int rank = ranks_rank(ranks);
     const char *path = unit_path(rig.folder, "shared");
-    asked.device = open_host(1);                               /* threads of before the fork are not here */
+    if (job->device)
+        must(device_open(&asked.device, &(struct device_setup){.name = job->device, .turn = ranks_here(ranks)}, &err), &err);
+    else
+        asked.device = open_host(1);                           /* threads of before the fork are not here */
     asked.ranks = ranks;
     run_open_as(&run, job->kind, &asked);
     const size_t floats = run.weights->floats;
@@ -387,6 +391,7 @@ static int follow(struct ranks *ranks, void *argument)
     if (rc)
         ranks_leave(ranks, &err);
     job->err[rank] = err;
+    must(weights_fetch_all(run.weights, &err), &err);
     memcpy(job->weights[rank], run.weights->data, floats * sizeof(float));
     if (!rank) {
         memcpy(job->moments, run.weights->first, floats * sizeof(float));
@@ -397,15 +402,21 @@ static int follow(struct ranks *ranks, void *argument)
     return 0;
 }
 
-static struct job *run_job(int size, enum head_kind kind, int micro, int begin, int end, int spoilt)
+static struct job *run_job_on(const char *device, int size, enum head_kind kind, int micro, int begin, int end, int spoilt)
 {
     struct job *job = pipes_memory(sizeof *job);
+    job->device = device;
     job->kind = kind;
     job->asked = (struct asked){5, micro, spoilt, NULL, NULL};
     job->begin = begin;
     job->end = end;
     assert_int_equal(pipes_run(size, follow, job), 0);
     return job;
+}
+
+static struct job *run_job(int size, enum head_kind kind, int micro, int begin, int end, int spoilt)
+{
+    return run_job_on(NULL, size, kind, micro, begin, end, spoilt);
 }
 
 static void end_job(struct job *job) { munmap(job, sizeof *job); }
@@ -471,6 +482,32 @@ static void parts_give_the_same_bytes_on_any_number(void **state)
     assert_true(same_end(one, rest));
     end_job(rest);
     end_job(one);
+}
+
+/* The same where gradients are brought to the host to be added up, and weights from it: each process on a device of its own. */
+static void parts_give_the_same_bytes_on_other_devices(void **state)
+{
+    static const char *const names[] = {"ref", "emu"};
+    struct job *host = run_job(1, HEAD_EAGLE1, 2, 0, 3, -1);
+    (void)state;
+    for (size_t i = !getenv("MOE_LONG"); i < sizeof names / sizeof *names; i++) {
+        struct device *device = NULL;
+        if (device_open(&device, &(struct device_setup){.name = names[i]}, NULL))
+            continue;                           /* a build without an emulator */
+        device_close(&device);
+        struct job *one = run_job_on(names[i], 1, HEAD_EAGLE1, 2, 0, 3, -1);
+        end_job(run_job_on(names[i], 3, HEAD_EAGLE1, 2, 0, 2, -1));
+        struct job *rest = run_job_on(names[i], 2, HEAD_EAGLE1, 2, 2, 3, -1);
+        for (int step = 0; step < 3; step++)
+            assert_true(fabs(one->losses[0][step].total - host->losses[0][step].total) <= 1e-5 * host->losses[0][step].total);
+        assert_true(one->norm[0][2] > 0 && one->norm[0][2] == rest->norm[1][2]);
+        memcpy(rest->losses[0], one->losses[0], 2 * sizeof one->losses[0][0]);
+        assert_true(same_end(one, rest));
+        assert_memory_equal(rest->weights[0], rest->weights[1], sizeof rest->weights[0]);
+        end_job(rest);
+        end_job(one);
+    }
+    end_job(host);
 }
 
 static void a_fault_in_a_part_ends_all(void **state)
@@ -684,6 +721,7 @@ int main(void)
         cmocka_unit_test(states_may_be_listed_in_any_order), cmocka_unit_test(other_devices_learn_as_the_host),
         cmocka_unit_test(a_step_in_parts_is_the_step), cmocka_unit_test(the_text_is_named_in_whatever_part_it_is),
         cmocka_unit_test(several_processes_make_the_step_of_one), cmocka_unit_test(parts_give_the_same_bytes_on_any_number),
+        cmocka_unit_test(parts_give_the_same_bytes_on_other_devices),
         cmocka_unit_test(a_fault_in_a_part_ends_all), cmocka_unit_test(parts_are_about_equal),
         cmocka_unit_test(heads_come_back_from_their_files), cmocka_unit_test(an_epoch_has_every_text_once),
         cmocka_unit_test(first_tokens_count_for_the_next_token_alone), cmocka_unit_test(rates_rise_and_fall),
