@@ -539,6 +539,71 @@ static void parts_are_about_equal(void **state)
     assert_true(part[1] == 0 && part[2] == 0 && part[6] == 1 && part[0] == 1 && part[4] == 1 && part[3] == 2 && part[5] == 2);
 }
 
+/* ---- how heads begin ---- */
+
+/* The matrix that a bias is added after; a matrix is its own. */
+static const struct weight *matrix_of(struct weights *w, const struct weight *of)
+{
+    static const struct { enum tensor_role bias, matrix; } pairs[] = {
+        {ROLE_JOINT_BIAS, ROLE_JOINT}, {ROLE_BLOCK_BIAS, ROLE_BLOCK}, {ROLE_RESIDUAL_BIAS, ROLE_RESIDUAL},
+        {ROLE_OUTPUT_BIAS, ROLE_OUTPUT}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (of->tensor->role == pairs[i].bias)
+            return weights_find(w, pairs[i].matrix, WEIGHT_WHOLE, of->tensor->layer,
+                                of->tensor->role == ROLE_OUTPUT_BIAS ? w->head.blocks : of->tensor->stage);
+    return of;
+}
+
+/* Mean and variance of uniform numbers in +-bound, within five standard deviations. */
+static void check_drawn(const struct weight *weight, size_t count, double bound)
+{
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < count; i++) {
+        assert_true(fabs((double)weight->data[i]) <= bound);
+        sum += (double)weight->data[i] / bound;
+        squares += pow((double)weight->data[i] / bound, 2);
+    }
+    assert_true(fabs(sum) <= 5 * sqrt((double)count / 3));
+    assert_true(fabs(squares - (double)count / 3) <= 5 * sqrt((double)count * 4 / 45));
+}
+
+static void heads_begin_as_their_authors_begin_them(void **state)
+{
+    (void)state;
+    for (int kind = HEAD_EAGLE1; kind < HEAD_KINDS; kind++) {
+        struct err err = {0};
+        struct run run;
+        float last = 2, row[80];
+        const float *at = &last;
+        run_open(&run, (enum head_kind)kind, -1);
+        struct weights *w = run.weights;
+        for (int i = 0; i < w->count; i++) {
+            const struct weight *weight = &w->list[i];
+            const enum tensor_role role = weight->tensor->role;
+            const size_t count = (size_t)weight->value.rows * (size_t)weight->value.width;
+            const bool copied = role == ROLE_OUTPUT || role == ROLE_EMBED, drawn = count > 80 && !copied && role != ROLE_BLOCK;
+            const struct tensor *from = model_tensor(rig.target, &err, role == ROLE_EMBED || model_hparams(rig.target)->tied
+                                                     ? "embed" : "head");
+            for (size_t k = 0; k < count && !drawn; k++) {
+                if (copied && k % (size_t)from->inputs == 0)
+                    tensor_row(rig.target, from, (int)k / from->inputs, row);
+                if (copied || role == ROLE_BLOCK)
+                    assert_true(weight->data[k] == (copied ? row[k % (size_t)from->inputs] : 0));
+                else if (matrix_of(w, weight) == weight)
+                    assert_true(weight->data[k] == 1);          /* a norm */
+            }
+            if (drawn || matrix_of(w, weight) != weight) {
+                check_drawn(weight, count, 1 / sqrt((double)matrix_of(w, weight)->value.width));
+                assert_true(weight->data[0] != last);           /* each has numbers of its own */
+                last = *(at = weight->data);
+            }
+        }
+        must(weights_start(w, rig.target, 6, &err), &err);
+        assert_true(*at != last);
+        run_close(&run);
+    }
+}
+
 static void heads_come_back_from_their_files(void **state)
 {
     struct err err = {0};
@@ -726,6 +791,7 @@ int main(void)
         cmocka_unit_test(heads_come_back_from_their_files), cmocka_unit_test(an_epoch_has_every_text_once),
         cmocka_unit_test(first_tokens_count_for_the_next_token_alone), cmocka_unit_test(rates_rise_and_fall),
         cmocka_unit_test(gradients_are_cut_as_asked),
+        cmocka_unit_test(heads_begin_as_their_authors_begin_them),
         cmocka_unit_test(of_equal_experts_the_lower_is_chosen), cmocka_unit_test(guesses_beyond_a_text_are_left_out),
     };
     return cmocka_run_group_tests(tests, open_rig, close_rig);
