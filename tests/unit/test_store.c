@@ -146,6 +146,14 @@ static void no_order_of_copies_shows_in_the_bits(void **state)
     unlink(path);
 }
 
+static int64_t bytes_of_expert(struct rig *rig, const struct hparams *shape)
+{
+    int layer = 0;
+    while (shape->layer[layer].ffn != FFN_EXPERTS)
+        layer++;
+    return (int64_t)model_tensor(rig->model, &rig->err, "layers.%d.experts", layer)->stride;
+}
+
 static void any_number_of_slots_gives_the_same_bits(void **state)
 {
     static const char *const policies[] = {NULL, "hot", "lfu", "static", "utility", "ahead", "utility-real"};
@@ -175,6 +183,7 @@ static void any_number_of_slots_gives_the_same_bits(void **state)
             assert_true(expert_source_facts(rig.experts, &facts));
             assert_true(facts.misses >= 0 && (cache.slots < all || facts.misses <= all));
             assert_true(facts.misses > 0 || facts.prefetched > 0);
+            assert_true(facts.prefetched || facts.bytes == (facts.misses - facts.host_hits) * bytes_of_expert(&rig, &shape));
             rig_close(&rig);
         }
         free(want);
@@ -614,12 +623,46 @@ static void host_and_device_have_a_layer_of_the_file_between_them(void **state)
     unlink(path);
 }
 
-static int64_t bytes_of_expert(struct rig *rig, const struct hparams *shape)
+/* A forward gives up while most of what its layer wants is being read; the next one gets the same slots for others. */
+static void what_a_failed_forward_waited_for_is_taken_for_nothing_else(void **state)
 {
-    int layer = 0;
-    while (shape->layer[layer].ffn != FFN_EXPERTS)
-        layer++;
-    return (int64_t)model_tensor(rig->model, &rig->err, "layers.%d.experts", layer)->stride;
+    struct hparams shape;
+    const char *path = moe_file(5, FORMAT_F32, &shape);
+    for (uint64_t seed = 6; hparams_moe_layers(&shape) < 2; seed++)
+        path = moe_file(seed, FORMAT_F32, &shape);
+    const int experts = shape.router.experts;
+    struct direct_file file = {.path = path};
+    (void)state;
+    assert_true(experts <= 64 && (file.fd = open(path, O_RDONLY)) >= 0);
+    for (int i = 0; i < 4; i++) {
+        const struct expert_cache cache = {.slots = experts, .host_slots = i == 3 ? experts : 0, .threads = i == 1};
+        struct rig rig;
+        rig_open(&rig, path, i < 2 ? "host" : "ref", 1, &cache);
+        for (int turn = 0; turn < 4 * shape.layers; turn++) {
+            struct both both = {.rig = &rig, .file = &file};
+            struct expert_union *part = &both.part[1];
+            struct buffer table;
+            if (shape.layer[turn % shape.layers].ffn != FFN_EXPERTS)
+                continue;
+            both.tensor = model_tensor(rig.model, &rig.err, "layers.%d.experts", turn % shape.layers);
+            both.part[0].count = experts;
+            both.want = malloc(both.tensor->stride);
+            both.got = malloc(both.tensor->stride);
+            *part = (struct expert_union){.layer = turn % shape.layers, .expert = both.expert[1], .tokens = both.tokens[1]};
+            for (int e = 0; e < experts; e++)
+                wants(&both, 1, e);
+            expert_source_begin(rig.experts, 1, EXPERTS_VERIFY, false);
+            if (turn % 3 == 0)                          /* gives up */
+                must(rig.experts->class->acquire(rig.experts, part, &table, &rig.err), &rig.err);
+            while (turn % 3 && part->done < part->count)
+                look_on_device(&both);
+            free(both.want);
+            free(both.got);
+        }
+        rig_close(&rig);
+    }
+    close(file.fd);
+    unlink(path);
 }
 
 /* With room for all in the host's memory each expert is read once, and what the device lets go is copied again. */
@@ -738,6 +781,7 @@ int main(void)
         cmocka_unit_test(what_is_forecast_is_read_before_it_is_wanted),
         cmocka_unit_test(a_cache_begins_with_its_pins),
         cmocka_unit_test(host_and_device_have_a_layer_of_the_file_between_them),
+        cmocka_unit_test(what_a_failed_forward_waited_for_is_taken_for_nothing_else),
         cmocka_unit_test(what_the_host_keeps_is_not_read_again),
         cmocka_unit_test(what_is_forecast_comes_to_the_device_when_it_is_near),
         cmocka_unit_test(memory_that_is_left_is_that_of_the_narrowest_group),
