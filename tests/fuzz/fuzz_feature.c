@@ -70,10 +70,10 @@ static void read_features(const uint8_t *data, size_t bytes)
     int fd = fuzz_file(data, bytes, path);
     if (!reader_open_fd(&in, open("/dev/null", O_RDONLY), "input", data, bytes, STREAM_FEATURE, NULL, NULL) &&
         !header_copy(&header, reader_header(in), NULL) && header.has_model) {
-        const int states[POINTS] = {header.model.layers, bytes & 1 ? 0 : header.model.layers};
+        const int states[POINTS] = {header.model.layers, bytes & 1 ? header.model.layers : 0};
         const struct feature_source_setup setup = {
-            .path = path, .target = &header.model, .states = POINTS, .state = states, .cut = bytes & 2 ? 3 : 0,
-            .part = bytes & 4 ? FEATURES_VALIDATION : FEATURES_ALL};
+            .path = path, .target = &header.model, .states = POINTS, .state = states, .cut = bytes % 7 ? 0 : 3,
+            .part = bytes % 5 ? FEATURES_ALL : FEATURES_TRAINING};
         read_as(&setup, bytes & 8);
         lseek(fd, 0, SEEK_SET);
         read_as(&setup, !(bytes & 8));
