@@ -725,6 +725,25 @@ static void swap_words(struct head_params *params)
     params->target_id[1] = first;
 }
 
+/* One row over the first state; state_row LOST: over what the head made of its parent. */
+enum { LOST = 99 };
+static void refuse_rows(struct work *work)
+{
+    static const struct { int32_t token, parent, state_row; const char *says; } rows[] = {
+        {2048, -1, 0, "token 2048 is not in the vocabulary"}, {-1, -1, 0, "token -1 is not in the vocabulary"},
+        {1, -2, 0, "parent -2 is not an earlier node"}, {1, 0, 0, "parent 0 is not an earlier node"},
+        {1, -1, 1, "state 1 of 1"}, {1, -1, -1, "state -1 of 1"}, {1, -1, LOST, "its parent has not been read yet"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err err = {0};
+        struct head_forward forward;
+        const struct buffer state = rows[i].state_row == LOST ? (struct buffer){0, 0} : work->state;
+        const struct head_batch batch = {.rows = 1, .token = &rows[i].token, .parent = &rows[i].parent, .state = state,
+                                         .state_rows = 1, .state_row = &rows[i].state_row};
+        assert_int_equal(head_run(work->head, &batch, &forward, &err), -1);
+        assert_non_null(strstr(err.text, rows[i].says));
+    }
+}
+
 /* Whether the head answers the likeliest tokens alone, and then that it does so rightly. */
 static bool ranks(const char *name, bool swapped)
 {
@@ -752,6 +771,7 @@ static bool ranks(const char *name, bool swapped)
     heads_must(head_begin(work.head, 8, &err), &err);
     assert_int_equal(head_run(work.head, &batch, &forward, &err), -1);
     assert_non_null(strstr(err.text, "likeliest"));
+    refuse_rows(&work);
     sequence_close(&work.sequence);
     head_close(&work.head);
     model_close(&model);
