@@ -12,8 +12,8 @@
 #                  program has it, which does not
 #
 # MOE_BENCH_SEEDS="1 2 3", MOE_BENCH_EPOCHS=N (16), MOE_BENCH_PROMPTS=N held-out prompts (240, the first ones of each task),
-# MOE_BENCH_DRAWS="1 2 3 4", MOE_BENCH_HEADS="eagle1 jakiro jakiro_star" (all of them). All of it is an hour and a half of one
-# processor; 4 epochs and 60 prompts are half an hour.
+# MOE_BENCH_DRAWS="1 2 3 4", MOE_BENCH_HEADS="eagle1 jakiro jakiro_star" (all of them), MOE_BENCH_CASES="chain tree drawn
+# published", the last two at T = 1. All of it is an hour and a half of one processor; 4 epochs and 60 prompts are half an hour.
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
 seeds=${MOE_BENCH_SEEDS:-1 2 3}
@@ -47,32 +47,46 @@ hydra --arch hydra
 END
 }
 
-# decode NAME SEED CASE OPTIONS...: one JSON object a prompt.
+# asked NAME CASE: is this case of this head wanted?
+asked() {
+    case " ${MOE_BENCH_HEADS:-$1} " in *" $1 "*) ;; *) return 1 ;; esac
+    case " ${MOE_BENCH_CASES:-$2} " in *" $2 "*) ;; *) return 1 ;; esac
+}
+
+train() {
+    # shellcheck disable=SC2046,SC2086
+    once "$work/$1-$2-$epochs.moe" moe-draft-train train -q $threads -m "$out/pocket.moe" \
+        $(heads | sed -n "s/^$1 //p") --rate 0.004 --epochs "$epochs" --cut 128 --seed "$2" "$work/features.moes"
+}
+
+# decode NAME SEED CASE NUMBER OPTIONS...: one JSON object a prompt; NUMBER of the draw, or none.
 decode() {
-    case=$work/run-$1-$2-$epochs-$prompts-$3.jsonl
+    asked "$1" "$3" || return 0
+    train "$1" "$2"
+    case=$work/run-$1-$2-$epochs-$prompts-$3${4:+-$4}.jsonl
     head=$work/$1-$2-$epochs.moe
-    shift 3
+    shift 4
     # shellcheck disable=SC2086
     once "$case" moe-decode -q $threads -m "$out/pocket.moe" -n 64 --json --draft "head:file=$head" "$@" "$work/held-$prompts.jsonl"
 }
 
 for seed in $seeds; do
-    heads | while read -r name options; do
-        case " ${MOE_BENCH_HEADS:-$name} " in *" $name "*) ;; *) continue ;; esac
-        # shellcheck disable=SC2086
-        once "$work/$name-$seed-$epochs.moe" moe-draft-train train -q $threads -m "$out/pocket.moe" $options --rate 0.004 \
-            --epochs "$epochs" --cut 128 --seed "$seed" "$work/features.moes"
-        decode "$name" "$seed" chain -K 5
-        decode "$name" "$seed" tree --tree $tree
+    for name in $(heads | cut -d ' ' -f 1); do
+        decode "$name" "$seed" chain "" -K 5
+        decode "$name" "$seed" tree "" --tree $tree
     done
-    for draw in $draws; do
-        for name in eagle1 jakiro; do
-            decode $name "$seed" "drawn-$draw" --temperature 1 --seed "$draw" --accept rejection --tree $tree
-        done
-        decode jakiro_star "$seed" "drawn-$draw" --temperature 1 --seed "$draw" --accept rejection \
-            --tree static:file=trees/jakiro-star.json
-        decode jakiro_star "$seed" "published-$draw" --temperature 1 --seed "$draw" --accept jakiro-star \
-            --tree static:file=trees/jakiro-star.json
+done
+own=static:file=trees/jakiro-star.json
+for draw in $draws; do
+    for seed in $seeds; do
+        drawing="--temperature 1 --seed $draw"
+        # shellcheck disable=SC2086
+        {
+            decode eagle1 "$seed" drawn "$draw" $drawing --accept rejection --tree $tree
+            decode jakiro "$seed" drawn "$draw" $drawing --accept rejection --tree $tree
+            decode jakiro_star "$seed" drawn "$draw" $drawing --accept rejection --tree $own
+            decode jakiro_star "$seed" published "$draw" $drawing --accept jakiro-star --tree $own
+        }
     done
 done
 python3 tests/bench/jakiro.py "$work" "$epochs" "$prompts"
