@@ -42,6 +42,7 @@ const struct opt_rule simulate_rules[] = {
     {OPT_EXCLUSIVE, "json|markdown|svg", NULL, NULL}, {OPT_NEEDS, "svg", "figure", "draws a figure"},
     {OPT_EXCLUDES, "figure", "system|prefetch|forecasts|cache-policy|iterations", "has systems of its own"},
     {OPT_NEEDS, "prefetch", "system", "is of single systems"},
+    {OPT_EXCLUDES, "forecasts", "system", "is of no system"},
     {OPT_NEEDS, "iterations|host-cached", "cache-policy", "is of cache policies alone"},
     {OPT_NEEDS, "iterations", "json", "writes JSON lines"},
     {OPT_EXCLUDES, "cache-policy", "system|forecasts", "is about something else"}, OPT_RULES_END};

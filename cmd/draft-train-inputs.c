@@ -2,19 +2,29 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/stream/frame.h"
 
-/* Is it a stream? Standard input is one; a file tells by its first bytes. */
-static bool is_stream(const char *path)
+/* Is it a stream? Standard input is one, and a file that begins like one. Other pipes are left to who reads them for good, as
+ * what is read here would be lost: they are texts. */
+static int find_stream(const char *path, bool *yes, struct err *err)
 {
     uint8_t first[FRAME_GUARD_BYTES];
-    FILE *file = strcmp(path, "-") ? fopen(path, "rb") : NULL;
-    const bool yes = !strcmp(path, "-") || (file && fread(first, sizeof first, 1, file) == 1 &&
-                                            !memcmp(first, FRAME_GUARD, sizeof first));
-    if (file)
-        fclose(file);
-    return yes;
+    struct stat status;
+    *yes = !strcmp(path, "-");
+    if (*yes)
+        return 0;
+    if (stat(path, &status))
+        return err_errno(err, "%s", path);
+    if (!S_ISREG(status.st_mode))
+        return 0;
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return err_errno(err, "%s", path);
+    *yes = fread(first, sizeof first, 1, file) == 1 && !memcmp(first, FRAME_GUARD, sizeof first);
+    fclose(file);
+    return 0;
 }
 
 int inputs_find_stream(const struct strings *inputs, const struct strings *prompts, const char **path, struct err *err)
@@ -23,7 +33,10 @@ int inputs_find_stream(const struct strings *inputs, const struct strings *promp
     *path = !inputs->count && !prompts->count ? "-" : NULL;
     for (int i = 0; i < inputs->count; i++) {
         const char *input = inputs->items[i];
-        if (!is_stream(input) || (*path && (!strcmp(input, "-") || !strcmp(*path, "-"))))
+        bool stream;
+        if (find_stream(input, &stream, err))
+            return -1;
+        if (!stream || (*path && (!strcmp(input, "-") || !strcmp(*path, "-"))))
             other = input;
         else
             *path = input;

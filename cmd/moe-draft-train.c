@@ -320,7 +320,7 @@ static void choose_settings(struct training *t, int64_t texts)
     t->settings.noise = a->noise;
 }
 
-static int tell_head(struct training *t, struct err *err)
+static int put_head(struct training *t, struct err *err)
 {
     const struct head_params *head = &t->weights->head;
     const struct hparams *s = &t->weights->shape;
@@ -341,13 +341,13 @@ static int tell_head(struct training *t, struct err *err)
 }
 
 /* All that the weights depend on but the texts' states: what a checkpoint must have been made with. */
-static int tell_settings(struct training *t, struct err *err)
+static int put_settings(struct training *t, struct err *err)
 {
     const struct optimiser_settings *o = &t->settings.optimiser;
     const struct loss_settings *l = &t->args->loss;
     char target[65];
     sha256_hex(&model_identity(t->session->model)->index, target);
-    return tell_head(t, err) ||
+    return put_head(t, err) ||
            text_printf(&t->recipe, err, ",\"target\":\"%.16s\",\"texts\":\"%.16s\",\"states_in\":\"%s\","
                        "\"seed\":%" PRIu64 ",\"batch\":%d,\"micro_batch\":%d,"
                        "\"cut\":%d,\"noise\":%.17g,\"rate\":%.17g,\"beta1\":%.17g,\"beta2\":%.17g,\"decay\":%.17g,"
@@ -519,7 +519,7 @@ static int prepare(struct training *t, struct err *err)
     if (t->console->verbose)
         console_note(t->console, "the head is trained on %s, with products of %s", device_info(t->session->device)->name,
                      products_of(device_info(t->session->device)));
-    if (tell_settings(t, err) || weights_place(t->weights, t->session->device, err) ||
+    if (put_settings(t, err) || weights_place(t->weights, t->session->device, err) ||
         open_network(t, err))
         return -1;
     return open_trainer(t, err);

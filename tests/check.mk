@@ -14,6 +14,7 @@ check-long: $(AFTER_DEPS)
 
 LONG  ?=
 LABEL := $(if $(findstring address,$(SAN)),asan,$(if $(SAN),tsan,normal))
+# Kernels on the emulator run where it looks for races, and in the long check as they are, too.
 # $(call when,normal asan,WORDS): words for these flavours alone
 when   = $(if $(filter $(LABEL),$(1)),$(2))
 always = $(if $(LONG),normal asan,normal)
@@ -34,7 +35,7 @@ JOBS  = $(call when,normal,$(GATES:%=gate/%)) \
           $(patsubst %,unit/%,$(if $(SAN),$(SANITISED_FILES),$(call files,tests/unit))) \
           $(patsubst %,kernel/%,$(call files,tests/kernel)) \
           $(if $(LONG),$(call when,normal,$(patsubst %,long/%,$(call files,tests/long)))) \
-          $(call when,$(always),$(EMU_FILES:%=emu/%) $(EMU_KERNELS:%=emu/kernel_%)) \
+          $(call when,$(always),$(EMU_FILES:%=emu/%) $(if $(LONG),$(EMU_KERNELS:%=emu/kernel_%))) \
           $(call when,normal,$(EMU_FILES:%=races/%) $(EMU_KERNELS:%=races/kernel_%)) \
           $(call when,normal asan,$(FUZZED:%=fuzz/%)) \
           $(call when,$(always),$(TORTURED:%=torture/%)) \

@@ -523,9 +523,12 @@ static int open_store(struct run *r, const char *source, struct err *err)
     const struct forecast_setup setup = {routes->layers, routes->experts, routes->top_k, routes->vocab,
                                          r->machine->draft_length};
     r->stores = r->machine->together && r->system->misses == MISSES_FETCH && r->system->keeps && r->system->overlaps;
+    if (source && !r->machine->together)
+        return err_set(err, ERR_INPUT, "--prefetch: on this machine's link experts do not come together; describe it with "
+                       "\"together\": true");
     if (source && (!r->stores || (r->system->prefetch != PREFETCH_NONE && r->system->prefetch != PREFETCH_POLICY)))
-        return err_set(err, ERR_INPUT, "--prefetch: %s on this machine has no use for it; lru-fetch, lfu-fetch and "
-                       "utility-fetch have, where the link's experts come together", r->system->name);
+        return err_set(err, ERR_INPUT, "--prefetch: %s reads nothing beforehand that others name; lru-fetch, lfu-fetch and "
+                       "utility-fetch do", r->system->name);
     if ((source && forecast_open(&r->forecast, source, &setup, err)) ||
         (r->stores && simulated_store_open(&r->store, r->cache, r->slots, routes->experts, err)))
         return -1;

@@ -7,12 +7,13 @@
 
 struct head_export;
 
-/* Plans the folder: what is in it, but no data. The head stays open as long. note: see head_publish. A head whose weights are
- * in a format with scales is an error: the programs have no such heads. */
 struct head_export_request {
     enum head_program program;
     bool safetensors;               /* also where the program's loader opens another form */
 };
+
+/* Plans the folder: what is in it, but no data. The head stays open as long. note: see head_publish. A head whose weights are
+ * in a format with scales is an error: the programs have no such heads. */
 int head_export_open(struct head_export **out, const struct model *head, const struct head_export_request *request,
                      struct text *note, struct err *err);
 void head_export_close(struct head_export **export);

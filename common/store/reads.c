@@ -125,7 +125,7 @@ static int ring_submit(struct reads *reads, int number, struct err *err)
     struct read *read = &reads->read[number];
     const size_t part = size_align(read->bytes - read->done, DIRECT_STEP);
     struct io_uring_sqe *entry = io_uring_get_sqe(&reads->ring);
-    if (!entry)                             /* cannot be: there are as many as reads */
+    if (!entry)                             /* there are as many as reads: some were not taken */
         return err_set(err, ERR_IO, "%s: io_uring has no room for a read", reads->file->path);
     io_uring_prep_read(entry, reads->file->fd, read->data + read->done,
                        (unsigned)(part < PART_MAX ? part : PART_MAX), read->offset + read->done);
@@ -156,10 +156,10 @@ static int ring_next(struct reads *reads, bool wait, int *tag, struct err *err)
             errno = -rc;
             return err_errno(err, "%s: io_uring", reads->file->path);
         }
-        const uint64_t tells = io_uring_cqe_get_data64(entry);
-        const int number = (int)tells, got = entry->res;
+        const uint64_t data = io_uring_cqe_get_data64(entry);
+        const int number = (int)data, got = entry->res;
         io_uring_cqe_seen(&reads->ring, entry);
-        if (tells == NO_READ)
+        if (data == NO_READ)
             continue;
         struct read *read = &reads->read[number];
         int state = direct_take(reads->file, read->offset, read->bytes, got, &read->done, err);

@@ -111,6 +111,8 @@ PY
 }
 
 kinds="route rank coact decode bench feature train"
+# Under sanitisers every day one of those that are read alike.
+[ -z "$MOE_SANITIZED" ] || [ -n "$MOE_LONG" ] || kinds="route rank decode feature"
 
 @test "each consumer takes the whole stream" {
     while read -r kind command; do

@@ -132,6 +132,12 @@ JSON
     jq -en "$(moe-view --json --type eval stops.moes | jq .iterations) > $(moe-view --json --type eval all.moes | jq .iterations)"
 }
 
+@test "texts from a named pipe are all judged" {
+    judge eagle1.moe texts.jsonl --tree none -K 1 -o file.moes
+    judge eagle1.moe <(while read -r text; do echo "$text"; sleep 0.01; done < texts.jsonl) --tree none -K 1 -o pipe.moes
+    cmp <(figures file.moes) <(figures pipe.moes)
+}
+
 @test "bad input is one line" {
     refuses "name the model" eagle1.moe texts.jsonl
     refuses "missing.moe" -m pocket.moe missing.moe texts.jsonl
@@ -151,6 +157,7 @@ JSON
     refuses "feature stream, whose texts have their answers" -m pocket.moe eagle1.moe -n 8 final.moes
     refuses "final.moes is a feature stream, and texts.jsonl cannot go with it" -m pocket.moe eagle1.moe final.moes texts.jsonl
     refuses "of streams, files alone can be several" -m pocket.moe eagle1.moe final.moes - < final.moes
+    refuses "missing.moes: No such file" -m pocket.moe eagle1.moe final.moes missing.moes
     head -c 20000 final.moes > cut.moes
     refuses "cut.moes" -m pocket.moe eagle1.moe cut.moes
     printf '{"tokens": [5, 6, 7], "answer_tokens": [8, 9999]}\n' > wrong.jsonl
