@@ -39,9 +39,11 @@ static struct counting *counting_make(const struct forecast_setup *setup, struct
     c->setup = *setup;
     c->cells = (size_t)setup->layers * setup->experts;
     c->count = mem_alloc(c->cells, sizeof *c->count, err);
-    if (!c->count)
+    if (!c->count) {
         counting_free(&c->base);
-    return c->count ? c : NULL;
+        return NULL;
+    }
+    return c;
 }
 
 static int counting_open(struct forecast **out, const struct forecast_setup *setup, struct err *err)

@@ -1,4 +1,5 @@
 /* Forecasts of experts beside counts over whole histories, made anew for each question, and their scores beside sets. */
+#include <limits.h>
 #include <math.h>
 
 #include "common/predict/forecast.h"
@@ -158,12 +159,26 @@ static void names_are_the_best_and_scores_count_sets(void **state)
     assert_int_equal(forecast_open(&forecast, "stars", &(struct forecast_setup){1, 2, 1, 1, 1}, &err), -1);
 }
 
+static void more_counts_than_memory_has_are_an_error(void **state)
+{
+    (void)state;
+    const struct forecast_setup huge = {INT_MAX, INT_MAX, 1, 1, 1};
+    for (int i = 0; forecast_classes[i]; i++) {
+        struct forecast *forecast = NULL;
+        struct err err = {0};
+        assert_int_equal(forecast_open(&forecast, forecast_classes[i]->name, &huge, &err), -1);
+        assert_int_equal(err.code, ERR_MEMORY);
+        assert_null(forecast);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sources_say_what_whole_histories_say),
         cmocka_unit_test(utility_and_what_is_given_are_counts),
         cmocka_unit_test(names_are_the_best_and_scores_count_sets),
+        cmocka_unit_test(more_counts_than_memory_has_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
