@@ -47,7 +47,7 @@ utility|{bytes_per_second: 9e9, together: true, latency_us: 7}
 LINKS
     run simulate --system utility --prefetch last
     assert_trouble moe-bench
-    [[ $output == *"utility on this machine has no use for it"* ]]
+    [[ $output == *"experts do not come together"* ]]
 }
 
 @test "recorded routes are simulated, too, and the kept ones are those" {
