@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <lzma.h>
+
 #include "common/base/mem.h"
 
 enum { LOCAL_SIGNATURE = 0x04034b50, ENTRY_SIGNATURE = 0x02014b50, END64_SIGNATURE = 0x06064b50, LOCATOR_SIGNATURE = 0x07064b50,
@@ -17,39 +19,8 @@ struct zip_writer {
         char name[256];
         uint64_t offset, bytes, missing;
     } member;
-    uint32_t checksum;
-    uint32_t table[8][256];         /* of the checksum: [i][b] for a byte b with i after it */
+    uint32_t checksum;              /* CRC-32 of the member so far */
 };
-
-/* ---- the checksum: CRC-32, its polynomial bit by bit reversed ---- */
-
-static void fill_table(uint32_t table[8][256])
-{
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t rest = byte;
-        for (int bit = 0; bit < 8; bit++)
-            rest = rest >> 1 ^ (rest & 1 ? 0xedb88320u : 0);
-        table[0][byte] = rest;
-    }
-    for (uint32_t byte = 0; byte < 256; byte++)
-        for (int i = 1; i < 8; i++)
-            table[i][byte] = table[i - 1][byte] >> 8 ^ table[0][table[i - 1][byte] & 255];
-}
-
-/* Eight bytes at a time: the one byte by byte waits for a look-up in each. */
-static uint32_t checksum(const uint32_t table[8][256], uint32_t before, const uint8_t *data, size_t bytes)
-{
-    uint32_t rest = ~before;
-    for (; bytes >= 8; bytes -= 8, data += 8) {
-        uint32_t next = 0;
-        for (int i = 0; i < 4; i++)
-            next ^= table[7 - i][(data[i] ^ rest >> 8 * i) & 255] ^ table[3 - i][data[4 + i]];
-        rest = next;
-    }
-    for (; bytes; bytes--)
-        rest = rest >> 8 ^ table[0][(rest ^ *data++) & 255];
-    return ~rest;
-}
 
 /* ---- headers ---- */
 
@@ -124,7 +95,6 @@ int zip_open(struct zip_writer **out, struct output *file, uint32_t large, struc
         return -1;
     zip->file = file;
     zip->large = large;
-    fill_table(zip->table);
     *out = zip;
     return 0;
 }
@@ -146,7 +116,7 @@ int zip_put(struct zip_writer *zip, const void *data, size_t bytes, struct err *
     if (bytes > zip->member.missing)
         return err_set(err, ERR_INPUT, "%s: more bytes than were said", zip->member.name);
     zip->member.missing -= bytes;
-    zip->checksum = checksum(zip->table, zip->checksum, data, bytes);
+    zip->checksum = lzma_crc32(data, bytes, zip->checksum);
     return write_out(zip, data, bytes, err);
 }
 
