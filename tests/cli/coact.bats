@@ -348,8 +348,7 @@ JQ
     for ((i = 0; i < count; i++)); do
         at=$((i * size / count)) bit=$((1 << i % 8))
         cp short.moes turned.moes
-        byte=$(od -An -tu1 -j $at -N 1 short.moes)
-        printf "\\x$(printf %x $((byte ^ bit)))" | dd of=turned.moes bs=1 seek=$at conv=notrunc 2> /dev/null
+        flip turned.moes $at $bit
         run moe-coact rank-experts turned.moes -o no.moes
         assert_trouble moe-coact
         [ ! -e no.moes ]

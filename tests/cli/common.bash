@@ -21,8 +21,47 @@ python_with_numpy() {
     return 1
 }
 
-# The command must fail. A plain `! command` is no check: a test ends only where a simple command fails.
-refute() { ! "$@"; }
+# Ends a command, or a function that runs commands of this build, after this many seconds: a test that expects a refusal
+# fails then (status 124), in place of waiting for a command that was not refused.
+slowness=${MOE_SLOWNESS:-1}
+bound=$((120 * ${slowness%.*}))
+bounded() (
+    local source name
+    for source in "$top"/cmd/moe-*.c; do
+        name=${source##*/} name=${name%.c}
+        eval "$name() { timeout -k 5 $bound $name \"\$@\"; }"
+    done
+    case $(type -t -- "$1") in
+    file) timeout -k 5 "$bound" "$@" ;;
+    *) "$@" ;;
+    esac
+)
+
+# The `run` of bats, bounded.
+declare -F run_unbounded > /dev/null || eval "$(declare -f run | sed '1s/run/run_unbounded/')"
+run() {
+    local flags=()
+    while [[ $1 == -* || $1 == '!' ]]; do
+        flags+=("$1")
+        shift
+    done
+    run_unbounded "${flags[@]}" bounded "$@"
+}
+
+# The command must fail by itself: neither a signal nor the bound ends it. A plain `! command` is no check, because a test
+# ends only where a simple command fails.
+refute() {
+    local ended=0
+    bounded "$@" || ended=$?
+    [ "$ended" -ne 0 ] && [ "$ended" -lt 124 ] || { echo "exit status $ended: $*"; return 1; }
+}
+
+# flip FILE AT [MASK]: inverts bits of one byte, the lowest one by default. A constant may be what the file holds already.
+flip() {
+    local byte
+    byte=$(od -An -tu1 -j "$2" -N 1 "$1")
+    printf "\\x$(printf %x $((byte ^ ${3:-1})))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
 
 # Skips where there is no MPI (make deps-mpi); else tells Open MPI that it may start as root, and more processes than processors.
 wants_mpi() {

@@ -309,8 +309,7 @@ END
     sleep 0.3
     kill -TERM $job
     exec 7>&-
-    run wait $job
-    [ "$status" -ne 0 ]
+    wait $job && false || [ $? -eq 143 ]
     [ -z "$(ls -A | grep -e '^x\.moe' -e '^\.moe-')" ]
 }
 

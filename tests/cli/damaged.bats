@@ -65,7 +65,7 @@ all_refuse() {
         for source in $sources; do
             rm -f out
             said=0
-            ${command/IN/$source} < bad.moes > printed 2> said || said=$?
+            bounded ${command/IN/$source} < bad.moes > printed 2> said || said=$?
             [ "$said" = 2 ] || { echo "${command/IN/$source}: exit status $said, $(cat said)"; return 1; }
             [ "$(wc -l < said)" = 1 ] || { echo "${command/IN/$source}: $(cat said)"; return 1; }
             [[ $(cat said) == "${command%% *}: "*"$2"* ]] || { echo "${command/IN/$source}: $(cat said)"; return 1; }
@@ -174,7 +174,7 @@ kinds="route rank coact decode bench feature train"
 @test "a later version of the framing, or of the kind" {
     for kind in $kinds; do
         cp $kind.moes bad.moes
-        printf '\002' | dd of=bad.moes bs=1 seek=11 conv=notrunc 2> /dev/null
+        flip bad.moes 11 3                              # 1 becomes 2
         all_refuse $kind "version 2"
         sed 's/\xa7version\x01/\xa7version\x02/' $kind.moes > bad.moes
         cmp -s bad.moes $kind.moes && { echo "the version is not where it was"; return 1; }
@@ -184,7 +184,7 @@ kinds="route rank coact decode bench feature train"
 
 @test "a version that was changed afterwards" {
     cp rank.moes minor.moes
-    printf '\001' | dd of=minor.moes bs=1 seek=13 conv=notrunc 2> /dev/null
+    flip minor.moes 13
     run moe-view --verify minor.moes
     assert_trouble moe-view                             # the digest holds for every byte
     [[ $output == *"digest"* ]]

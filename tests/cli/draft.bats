@@ -189,7 +189,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     decode -n 4 -p x -d suffix --stream cut.moes > out
     truncate -s -10 cut.moes
     cp small small.v2
-    printf "\x02" | dd of=small.v2 conv=notrunc bs=1 seek=8 2> /dev/null
+    flip small.v2 8 3                                   # 1 becomes 2
     refuse "empty: the corpus is empty" -d suffix:corpus=empty
     refuse "nowhere" -d suffix:corpus=nowhere
     refuse "large.jsonl: line 1: token 300000 is not in the vocabulary" -d suffix:corpus=large.jsonl
@@ -201,7 +201,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     refuse "shorter: the index is cut off" -d suffix:corpus=shorter
     refuse "small.v2: an index of version 2" -d suffix:corpus=small.v2
     cp small bent
-    printf '' | dd of=bent conv=notrunc bs=1 seek=100 2> /dev/null
+    flip bent 100
     refuse "bent: the index is damaged: its digest" -d suffix:corpus=bent
     refuse "prompts.jsonl: is there and no index" -d suffix:corpus=small.jsonl,save=prompts.jsonl
     refuse "add corpus=FILE" -d suffix:save=index

@@ -219,8 +219,7 @@ refuses_made() {
     local size=$(stat -c %s whole.moe) at
     for at in 3 12 20 40 5000 $((size / 2)) $((size - 4000)) $((size - 9)); do
         cp whole.moe hurt.moe
-        printf '\377' | dd of=hurt.moe bs=1 seek=$at conv=notrunc status=none
-        cmp -s whole.moe hurt.moe && continue
+        flip hurt.moe $at 255
         run moe-view --verify hurt.moe
         assert_trouble moe-view
     done

@@ -272,7 +272,7 @@ END
     assert_trouble moe-draft-train
     [[ $output == *": kv-heads 6, not 3; other texts; noise 0, not 0.2; give"* ]] || { echo "$output"; false; }
     size=$(stat -c %s early.moe.checkpoint)
-    printf x | dd of=early.moe.checkpoint bs=1 seek=$((size / 2)) conv=notrunc status=none
+    flip early.moe.checkpoint $((size / 2))
     run moe-draft-train train -q -m pocket.moe $options --resume -o early.moe
     assert_trouble moe-draft-train
     [[ $output == *"is damaged"* ]]

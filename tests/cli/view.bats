@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # moe-view: the same stream as lines, JSON and CSV; and what is not whole is never called whole.
 
+load common
+
 setup() {
     streams=$(cd "$BATS_TEST_DIRNAME/../golden/stream" && pwd)
     scratch=$(mktemp -d)
@@ -19,7 +21,7 @@ fine() {
 refused() {
     local words=$1 status=0
     shift
-    "$@" > stdout 2> stderr || status=$?
+    bounded "$@" > stdout 2> stderr || status=$?
     [ "$status" -eq 2 ] || { echo "exit $status: $*"; return 1; }
     [ "$(wc -l < stderr)" -eq 1 ] || { cat stderr; return 1; }
     [[ $(cat stderr) == "moe-view: "*"$words"* ]] || { echo "$(cat stderr) does not say: $words"; return 1; }
@@ -141,8 +143,7 @@ PY
     refused "more bytes past the end record" moe-view --verify twice.moes
     for at in 5 20 300 1200 1500 2000 2044; do
         cp "$streams/decode.moes" flip.moes
-        byte=$(od -An -tu1 -j "$at" -N 1 flip.moes)
-        printf "\\$(printf %o $((byte ^ 1)))" | dd of=flip.moes bs=1 seek="$at" conv=notrunc 2> /dev/null
+        flip flip.moes "$at"
         refused "flip.moes: " moe-view --verify flip.moes
     done
 }
@@ -199,7 +200,7 @@ PY
     fine moe-view --verify "$MOE_POCKET"
     [[ $output == *": whole: a model of 51 tensors" ]]
     cp "$MOE_POCKET" flip.moe
-    printf '\377\377' | dd of=flip.moe bs=1 seek=2000000 conv=notrunc 2> /dev/null
+    flip flip.moe 2000000
     refused "flip.moe" moe-view --verify flip.moe
     refused "standard input: a model file is mapped" moe-view < flip.moe
     refused "a model file has the types model and tensor" moe-view -t rank flip.moe
