@@ -1,18 +1,20 @@
-/* SuffixDecoding: Oliaro, Jia, Campos, Qiao, arXiv 2411.04975, with the defaults of its authors' ArcticInference.
+/* SuffixDecoding (Oliaro, Jia, Campos, Qiao, arXiv 2411.04975) after its authors' program ArcticInference (read at 9d46438),
+ * with its defaults. The paper itself was not at hand.
  *
- * Two suffix trees (suffix_tree.h): of prompt and answer, and of a corpus of earlier answers. The last p tokens, for every p
- * for which they occur, are gone on with by a draft of at most factor x p tokens, the likeliest ones: the probability of a
- * token is the product, on the way to it, of its share among what followed there, and none below `min` is taken. The draft of
- * the highest score counts, which is the sum of its probabilities, so the tokens that it expects to be right; of equals the one
- * after more tokens, and the answer's before the corpus'.
+ * Two suffix trees (suffix_tree.h): of prompt and answer, and of a corpus of earlier answers. For every p for which the last p
+ * tokens occur, a draft of at most factor x p tokens continues them, the likeliest ones: the probability of a token is the
+ * product, on the way to it, of its share among what followed there, and none below `min` is taken. The draft with the highest
+ * score counts: the sum of its probabilities, which is the number of tokens expected to be right. Of equal drafts the one
+ * after more tokens counts, and the answer's before the corpus'.
  *
- * What the paper leaves open: equals among children rank by age, the youngest first; at most 64 children of a node are looked
- * at. ArcticInference divides by how often a string occurs, its last occurrence at the end of the text included, which nothing
- * follows yet; here, as printed, by what followed.
+ * Differences from ArcticInference: a token's share is of what followed the string before it; ArcticInference divides by how
+ * often that string occurs, its occurrences at the end of a text included, which nothing follows (`divisor=occurrences`).
+ * Equals among children rank by age, the youngest first, and at most 64 children of a node are looked at. A finished answer
+ * joins the corpus when the next text begins (`grow=1`), not token by token, and none is ever evicted.
  *
- * A tree of its own (DRAFT_OWN) is the paper's. A leaf that is asked for one child gets a chain, each time the most frequent
- * child: chains are held against one another as long as they would be, and cut to what was asked for, so that a shorter one is
- * how a longer one begins. With several children, what the leaf gets is a tree with so many at the leaf and one below. */
+ * A tree of its own (DRAFT_OWN) is the one of tree speculation there. A leaf that is asked for one child gets a chain, each
+ * time the most frequent child: chains are compared at their full length and then cut to what was asked for, so that a shorter
+ * one is how a longer one begins. With several children, a leaf gets a tree with so many at the leaf and one below. */
 #include "common/draft/drafter.h"
 
 #include <math.h>
@@ -29,8 +31,9 @@ enum { DEPTH_DEFAULT = 64, TOTAL_DEFAULT = 64 };
 struct suffix {
     struct drafter base;
     double factor, min;
-    int total;
-    struct suffix_tree own;
+    int total, occurrences, grow;
+    struct suffix_tree own;             /* its tokens are the text, */
+    int prompt;                         /* of which so many are the prompt's; -1: not read yet */
     struct suffix_corpus *corpus;       /* NULL: none */
     int cursors;                        /* of the text in the corpus' tree */
     struct suffix_cursor cursor[SUFFIX_DEPTH_MAX + 1], below[SUFFIX_DEPTH_MAX + 1];
@@ -50,28 +53,36 @@ static int open_corpus(struct suffix *suffix, const char *file, const char *save
 {
     const struct suffix_corpus_setup corpus = {.model = setup->target ? engine_config(setup->target)->model : NULL,
                                                .vocab = setup->vocab, .depth = suffix->own.depth};
-    if (!file)
-        return save ? err_set(err, ERR_INPUT, "suffix: save: there is no corpus; add corpus=FILE") : 0;
+    if (!file && save)
+        return err_set(err, ERR_INPUT, "suffix: save: there is no corpus; add corpus=FILE");
+    if (!file && !suffix->grow)
+        return 0;
     if (suffix_corpus_open(&suffix->corpus, file, &corpus, err) ||
-        (save && suffix_corpus_save(suffix->corpus, save, err)))
+        (save && suffix_corpus_save(suffix->corpus, save, err)) || (suffix->grow && suffix_corpus_grow(suffix->corpus, err)))
         return err_at(err, "suffix");
-    suffix_corpus_describe(suffix->corpus, suffix->base.detail, sizeof suffix->base.detail);
+    suffix->base.learns = suffix->grow;
+    if (file)
+        suffix_corpus_describe(suffix->corpus, suffix->base.detail, sizeof suffix->base.detail);
     return 0;
 }
 
 static int suffix_open(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err)
 {
+    static const char *const divisors[] = {"followed", "occurrences", NULL};
     struct suffix *suffix = mem_alloc(1, sizeof *suffix, err);
     const char *file, *save;
     int depth;
     if (!suffix)
         return -1;
+    suffix->prompt = -1;
     if (spec_text(spec, "corpus", NULL, &file, err) || spec_text(spec, "save", NULL, &save, err) ||
         spec_int(spec, "depth", DEPTH_DEFAULT, 2, SUFFIX_DEPTH_MAX, &depth, err) ||
         spec_int(spec, "total", TOTAL_DEFAULT, 1, SUFFIX_DRAFT_MAX, &suffix->total, err) ||
         spec_float(spec, "factor", 1, 0.1, 64, &suffix->factor, err) ||
         spec_float(spec, "min", 0.1, SUFFIX_MIN, 1, &suffix->min, err) ||
-        spec_end(spec, err) || suffix_tree_init(&suffix->own, depth, err) || open_corpus(suffix, file, save, setup, err)) {
+        spec_choice(spec, "divisor", 0, divisors, &suffix->occurrences, err) ||
+        spec_int(spec, "grow", 0, 0, 1, &suffix->grow, err) || spec_end(spec, err) ||
+        suffix_tree_init(&suffix->own, depth, err) || open_corpus(suffix, file, save, setup, err)) {
         suffix_free(&suffix->base);
         return -1;
     }
@@ -82,15 +93,20 @@ static int suffix_open(struct drafter **out, struct spec *spec, const struct dra
 static int suffix_begin(struct drafter *drafter, const struct draft_text *text, struct err *err)
 {
     struct suffix *suffix = (struct suffix *)drafter;
-    (void)text, (void)err;
+    (void)text;
+    if (suffix->grow && suffix->prompt >= 0 && suffix->own.tokens > suffix->prompt &&
+        suffix_corpus_add(suffix->corpus, suffix->own.token + suffix->prompt, suffix->own.tokens - suffix->prompt, err))
+        return err_at(err, "suffix: grow");
     suffix_tree_clear(&suffix->own);
     suffix->cursors = 0;
+    suffix->prompt = -1;
     return 0;
 }
 
 static int suffix_commit(struct drafter *drafter, const int32_t *token, int count, struct err *err)
 {
     struct suffix *suffix = (struct suffix *)drafter;
+    suffix->prompt = suffix->prompt < 0 ? count : suffix->prompt;
     for (int at = 0; at < count; at++) {
         if (suffix_tree_put(&suffix->own, token[at], err))
             return -1;
@@ -163,7 +179,8 @@ static int suffix_propose(struct drafter *drafter, struct draft_tree *tree, cons
         const bool own = siblings == DRAFT_OWN;
         const struct suffix_limits limits = {
             .nodes = suffix->total, .levels = siblings == 1 ? suffix->total : tokens,
-            .first = own ? SUFFIX_DRAFT_MAX : siblings, .below = own ? SUFFIX_DRAFT_MAX : 1, .min = suffix->min};
+            .first = own ? SUFFIX_DRAFT_MAX : siblings, .below = own ? SUFFIX_DRAFT_MAX : 1, .min = suffix->min,
+            .occurrences = suffix->occurrences};
         int deep = draft_tree_path(tree, leaf[which].node, path, SUFFIX_DEPTH_MAX), best = 0, match = 0;
         suffix->draft[0].nodes = 0;
         suffix->draft[0].score = 0;
@@ -182,7 +199,7 @@ static int suffix_propose(struct drafter *drafter, struct draft_tree *tree, cons
 const struct drafter_class drafter_suffix = {
     .name = "suffix",
     .summary = "what often followed the last tokens, in the text and in earlier answers",
-    .settings = "corpus=FILE,save=FILE,depth=N,factor=X,min=P,total=N",
+    .settings = "corpus=FILE,save=FILE,grow=0|1,depth=N,factor=X,min=P,total=N,divisor=followed|occurrences",
     .looks_up = true,
     .own_trees = true,
     .open = suffix_open,

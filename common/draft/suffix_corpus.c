@@ -15,7 +15,7 @@
 #include "common/stream/reader.h"
 #include "common/tokenizer/tokenizer.h"
 
-enum { INDEX_VERSION = 1 };
+enum { INDEX_VERSION = 2 };
 
 static const uint8_t magic[8] = {0x89, 'M', 'O', 'E', 'S', 'F', 'X', '\n'};
 
@@ -294,6 +294,13 @@ static int build(struct suffix_corpus *corpus, const char *path, struct err *err
     return suffix_tree_sort(&corpus->tree, err);
 }
 
+int suffix_corpus_grow(struct suffix_corpus *corpus, struct err *err) { return suffix_tree_thaw(&corpus->tree, err); }
+
+int suffix_corpus_add(struct suffix_corpus *corpus, const int32_t *token, int count, struct err *err)
+{
+    return add_ids(corpus, token, count, err);
+}
+
 int suffix_corpus_open(struct suffix_corpus **out, const char *path, const struct suffix_corpus_setup *setup, struct err *err)
 {
     struct suffix_corpus *corpus = mem_alloc(1, sizeof *corpus, err);
@@ -303,6 +310,12 @@ int suffix_corpus_open(struct suffix_corpus **out, const char *path, const struc
     corpus->setup = *setup;
     if (setup->model)
         corpus->tokenizer_id = model_identity(setup->model)->tokenizer;
+    if (!path) {
+        if (suffix_tree_init(&corpus->tree, setup->depth, err))
+            goto failed;
+        *out = corpus;
+        return 0;
+    }
     if (file_map_open(&corpus->map, path, err))
         goto failed;
     bool index = is_index(corpus->map.data, corpus->map.bytes);

@@ -21,12 +21,17 @@ struct suffix_corpus_setup {
     int vocab, depth;
 };
 
+/* path: NULL opens an empty corpus, which is of use once it grows. */
 int suffix_corpus_open(struct suffix_corpus **out, const char *path, const struct suffix_corpus_setup *setup, struct err *err);
 void suffix_corpus_close(struct suffix_corpus **corpus);
 const struct suffix_tree *suffix_corpus_tree(const struct suffix_corpus *corpus);
 
 /* Writes the index. A file that is there must be an index. */
 int suffix_corpus_save(const struct suffix_corpus *corpus, const char *path, struct err *err);
+
+/* Adds an answer to a corpus; suffix_corpus_grow must be called before the first one. */
+int suffix_corpus_grow(struct suffix_corpus *corpus, struct err *err);
+int suffix_corpus_add(struct suffix_corpus *corpus, const int32_t *token, int count, struct err *err);
 
 /* In words: tokens, texts, how long it took and what memory. */
 void suffix_corpus_describe(const struct suffix_corpus *corpus, char *out, size_t room);

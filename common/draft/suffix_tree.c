@@ -1,6 +1,7 @@
 #include "common/draft/suffix_tree.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/mem.h"
 
@@ -101,9 +102,9 @@ static void add_leaf(struct suffix_tree *tree, int32_t parent, int length)
     tree->slot[find_slot(tree, parent, tree->token[last])] = leaf;
 }
 
-/* Makes a node where the cursor is, amid an edge, and moves it there. Cursors after it in the list are shorter: on this
- * edge they are nearer to the root, and have not come to what is now below the node. None before it is on its way still: had
- * a longer suffix been gone on with by this token before, so had this one. */
+/* Makes a node where the cursor is, amid an edge, and moves the cursor there. Cursors after it in the list are shorter: on this
+ * edge they are nearer to the root, and have not come to what is now below the node. The cursors before it are past the node:
+ * they are longer, and where the text goes on, none of them is on this edge any more. */
 static void split(struct suffix_tree *tree, int which)
 {
     struct suffix_cursor *cursor = &tree->cursor[which];
@@ -157,18 +158,28 @@ static bool advance(struct suffix_tree *tree, int which, int32_t token)
     return false;
 }
 
+/* Allocates room for so many more nodes. */
+static int reserve_nodes(struct suffix_tree *tree, int more, struct err *err)
+{
+    const size_t nodes = (size_t)tree->nodes + (size_t)more;
+    size_t slots = tree->slots;
+    if (mem_grow(&tree->own_node, &tree->node_room, nodes, sizeof *tree->own_node, err))
+        return -1;
+    tree->node = tree->own_node;
+    while (2 * nodes > slots)
+        slots *= 2;
+    return slots > tree->slots ? resize_slots(tree, slots, err) : 0;
+}
+
 int suffix_tree_put(struct suffix_tree *tree, int32_t token, struct err *err)
 {
-    const int nodes = tree->nodes + 2 * (tree->cursors + 1);
     int kept = 0;
     if (tree->tokens >= SUFFIX_TOKENS_MAX)
         return err_set(err, ERR_INPUT, "more than %d tokens; take fewer texts", SUFFIX_TOKENS_MAX);
-    if (mem_grow(&tree->own_token, &tree->token_room, (size_t)tree->tokens + 1, sizeof *tree->own_token, err) ||
-        mem_grow(&tree->own_node, &tree->node_room, (size_t)nodes, sizeof *tree->own_node, err))
+    if (mem_grow(&tree->own_token, &tree->token_room, (size_t)tree->tokens + 1, sizeof *tree->own_token, err))
         return -1;
     tree->token = tree->own_token;
-    tree->node = tree->own_node;
-    if (2 * (size_t)nodes > tree->slots && resize_slots(tree, 2 * (size_t)tree->slots, err))
+    if (reserve_nodes(tree, 2 * (tree->cursors + 1), err))
         return -1;
     tree->own_token[tree->tokens++] = token;
     tree->cursor[tree->cursors++] = (struct suffix_cursor){0, 0, 0};
@@ -182,6 +193,19 @@ int suffix_tree_put(struct suffix_tree *tree, int32_t token, struct err *err)
     return 0;
 }
 
+/* Ends the text: makes a node wherever one of its suffixes ends amid an edge. What is below such a node has not followed this
+ * suffix, and later texts must not count it there. */
+static int end_text(struct suffix_tree *tree, struct err *err)
+{
+    if (reserve_nodes(tree, tree->cursors, err))
+        return -1;
+    for (int which = 0; which < tree->cursors; which++)
+        if (tree->cursor[which].at < edge_tokens(tree, tree->cursor[which].node))
+            split(tree, which);
+    tree->cursors = 0;
+    return 0;
+}
+
 int suffix_tree_add(struct suffix_tree *tree, const int32_t *token, int count, struct err *err)
 {
     int rc = count > SUFFIX_TOKENS_MAX - tree->tokens
@@ -189,8 +213,8 @@ int suffix_tree_add(struct suffix_tree *tree, const int32_t *token, int count, s
     tree->limit = rc ? tree->limit : tree->tokens + count;
     for (int at = 0; !rc && at < count; at++)
         rc = suffix_tree_put(tree, token[at], err);
+    rc = rc ? rc : end_text(tree, err);
     tree->limit = SUFFIX_TOKENS_MAX;
-    tree->cursors = 0;
     return rc;
 }
 
@@ -277,6 +301,29 @@ int suffix_tree_adopt(struct suffix_tree *tree, int vocab, bool *sound, struct e
     return resize_slots(tree, slots, err);
 }
 
+int suffix_tree_thaw(struct suffix_tree *tree, struct err *err)
+{
+    if (!tree->own_node) {
+        int32_t *token = NULL;
+        struct suffix_node *node = NULL;
+        size_t token_room = 0, node_room = 0;
+        if (mem_grow(&token, &token_room, (size_t)tree->tokens + 1, sizeof *token, err) ||
+            mem_grow(&node, &node_room, (size_t)tree->nodes, sizeof *node, err)) {
+            mem_free(&token);
+            return -1;
+        }
+        memcpy(token, tree->token, (size_t)tree->tokens * sizeof *token);
+        memcpy(node, tree->node, (size_t)tree->nodes * sizeof *node);
+        tree->token = tree->own_token = token;
+        tree->node = tree->own_node = node;
+        tree->token_room = token_room;
+        tree->node_room = node_room;
+    }
+    tree->limit = SUFFIX_TOKENS_MAX;
+    tree->sorted = false;
+    return 0;
+}
+
 /* ---- looking up ---- */
 
 static bool step(const struct suffix_tree *tree, struct suffix_cursor *cursor, int32_t token)
@@ -356,10 +403,21 @@ static struct chance queue_take(struct queue *queue)
     return best;
 }
 
-/* The most frequent children of a node, of equals the younger. */
-static void put_children(const struct suffix_tree *tree, struct queue *queue, struct chance chance, int max, double min)
+/* How often the string `at` tokens into a node's edge occurs. Suffixes of a text that goes on may end before that point. */
+static int occurrences(const struct suffix_tree *tree, int32_t node, int at)
 {
-    const double before = chance.probability, followed = (double)tree->node[chance.node].followed;
+    int count = tree->node[node].count;
+    for (int which = 0; which < tree->cursors; which++)
+        count -= tree->cursor[which].node == node && tree->cursor[which].at < at;
+    return count;
+}
+
+/* Queues the most frequent children of a node, of equals the younger. */
+static void put_children(const struct suffix_tree *tree, struct queue *queue, struct chance chance, int max,
+                         const struct suffix_limits *limits)
+{
+    const double before = chance.probability, min = limits->min;
+    const double followed = limits->occurrences ? occurrences(tree, chance.node, chance.at) : tree->node[chance.node].followed;
     int32_t best[CHILDREN_MAX];
     int found = 0;
     max = max < CHILDREN_MAX ? max : CHILDREN_MAX;
@@ -384,15 +442,19 @@ static void put_children(const struct suffix_tree *tree, struct queue *queue, st
     }
 }
 
-static void put_next(const struct suffix_tree *tree, struct queue *queue, struct chance chance, int max, double min)
+static void put_next(const struct suffix_tree *tree, struct queue *queue, struct chance chance, int max,
+                     const struct suffix_limits *limits)
 {
     const int room = (int)(sizeof queue->entry / sizeof *queue->entry) - queue->count;
-    if (chance.at < edge_tokens(tree, chance.node)) {
-        chance.share = 1;
-        queue_put(queue, &chance);
-    } else {
-        put_children(tree, queue, chance, max < room ? max : room, min);
+    if (chance.at == edge_tokens(tree, chance.node)) {
+        put_children(tree, queue, chance, max < room ? max : room, limits);
+        return;
     }
+    chance.share = limits->occurrences ? (double)occurrences(tree, chance.node, chance.at + 1) /
+                                         occurrences(tree, chance.node, chance.at) : 1;
+    chance.probability *= chance.share;
+    if (chance.probability >= limits->min)
+        queue_put(queue, &chance);
 }
 
 void suffix_tree_expand(const struct suffix_tree *tree, const struct suffix_cursor *from, const struct suffix_limits *limits,
@@ -403,7 +465,7 @@ void suffix_tree_expand(const struct suffix_tree *tree, const struct suffix_curs
     out->nodes = 0;
     out->score = 0;
     if (limits->levels > 0 && limits->nodes > 0)
-        put_next(tree, &queue, (struct chance){1, 1, from->node, from->at, -1, 1}, limits->first, limits->min);
+        put_next(tree, &queue, (struct chance){1, 1, from->node, from->at, -1, 1}, limits->first, limits);
     while (queue.count && out->nodes < limits->nodes) {
         struct chance chance = queue_take(&queue);
         const int node = out->nodes++;
@@ -415,6 +477,6 @@ void suffix_tree_expand(const struct suffix_tree *tree, const struct suffix_curs
         chance.at++;
         chance.parent = node;
         if (chance.level++ < limits->levels)
-            put_next(tree, &queue, chance, limits->below, limits->min);
+            put_next(tree, &queue, chance, limits->below, limits);
     }
 }

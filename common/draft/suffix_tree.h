@@ -51,12 +51,16 @@ int suffix_tree_init(struct suffix_tree *tree, int depth, struct err *err);     
 void suffix_tree_free(struct suffix_tree *tree);                                  /* and back to {0} */
 void suffix_tree_clear(struct suffix_tree *tree);                                 /* of texts; memory is kept */
 
-/* One more token of a text that goes on; a whole text of its own. */
+/* Adds one more token of a text that goes on; adds a whole text, and ends it. */
 int suffix_tree_put(struct suffix_tree *tree, int32_t token, struct err *err);
 int suffix_tree_add(struct suffix_tree *tree, const int32_t *token, int count, struct err *err);
 
 /* Sorts all children; nothing is added from now on. */
 int suffix_tree_sort(struct suffix_tree *tree, struct err *err);
+
+/* Makes a sorted tree grow again: one that is mapped is copied. Its equals among children keep their order, and new ones come
+ * before them. */
+int suffix_tree_thaw(struct suffix_tree *tree, struct err *err);
 
 /* A sorted tree whose token and node are set by the caller, who keeps them; false: they are no tree. */
 int suffix_tree_adopt(struct suffix_tree *tree, int vocab, bool *sound, struct err *err);
@@ -68,12 +72,14 @@ size_t suffix_tree_bytes(const struct suffix_tree *tree);
 int suffix_tree_follow(const struct suffix_tree *tree, struct suffix_cursor *cursor, int count, int32_t token);
 
 /* What is likely to follow: a tree whose nodes are taken in the order of their probability, which is the product of the
- * shares that each token on the way had among those which followed there. */
+ * shares that each token on the way had among those which followed there (or of what `occurrences` says). */
 struct suffix_limits {
     int nodes;                          /* at most SUFFIX_DRAFT_MAX */
     int levels;
     int first, below;                   /* children of the root, and of a node, at most */
-    double min;                       /* probability, SUFFIX_MIN or more */
+    double min;                         /* probability, SUFFIX_MIN or more */
+    bool occurrences;                   /* shares are of how often the string before a token occurs, also at a text's end; else
+                                         * of what followed it */
 };
 
 struct suffix_draft {

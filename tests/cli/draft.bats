@@ -177,6 +177,27 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     done
 }
 
+@test "a corpus that grows knows the answers of this run, and drafts alike from text and index" {
+    cat prompts.jsonl prompts.jsonl > twice.jsonl
+    decode -n 40 --json -d suffix twice.jsonl > alone.jsonl
+    decode -n 40 --json -d suffix:grow=1 twice.jsonl > grown.jsonl
+    for file in alone grown; do
+        jq -c '[.id, .tokens, .text]' $file.jsonl > $file.texts
+    done
+    cmp alone.texts grown.texts
+    # The second time each answer is in the corpus.
+    local first
+    first=$(wc -l < prompts.jsonl)
+    tail -n "$first" grown.jsonl > again.jsonl
+    head -n "$first" grown.jsonl > once.jsonl
+    [ $((2 * $(total iterations again.jsonl))) -lt "$(total iterations once.jsonl)" ]
+    decode -n 40 --json prompts.jsonl > earlier.jsonl
+    decode -n 40 --json -d suffix:corpus=earlier.jsonl,save=grows,grow=1 twice.jsonl > built.jsonl
+    decode -n 40 --json -d suffix:corpus=grows,grow=1 twice.jsonl | cmp - built.jsonl
+    decode -n 40 --json -d suffix:divisor=occurrences,grow=1 twice.jsonl | jq -c '[.id, .tokens, .text]' | cmp - alone.texts
+    refuse "cannot be recorded" -d suffix:grow=1 --record drafts --stream out.moes
+}
+
 @test "a corpus that is none is refused" {
     echo '[1, 2, 3, 1, 2, 3]' > small.jsonl
     decode -n 1 -p x -d suffix:corpus=small.jsonl,save=small > out
@@ -188,8 +209,8 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     { printf '\377'; head -c 3000 /dev/urandom; } > noise
     decode -n 4 -p x -d suffix --stream cut.moes > out
     truncate -s -10 cut.moes
-    cp small small.v2
-    flip small.v2 8 3                                   # 1 becomes 2
+    cp small small.v3
+    flip small.v3 8 1                                   # 2 becomes 3
     refuse "empty: the corpus is empty" -d suffix:corpus=empty
     refuse "nowhere" -d suffix:corpus=nowhere
     refuse "large.jsonl: line 1: token 300000 is not in the vocabulary" -d suffix:corpus=large.jsonl
@@ -199,7 +220,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     refuse "pocket.moe" -d suffix:corpus=pocket.moe
     refuse "short: the index is damaged: its sizes do not fit its 100 bytes" -d suffix:corpus=short
     refuse "shorter: the index is cut off" -d suffix:corpus=shorter
-    refuse "small.v2: an index of version 2" -d suffix:corpus=small.v2
+    refuse "small.v3: an index of version 3" -d suffix:corpus=small.v3
     cp small bent
     flip bent 100
     refuse "bent: the index is damaged: its digest" -d suffix:corpus=bent
