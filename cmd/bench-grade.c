@@ -4,12 +4,13 @@
 
 #include "cmd/bench-judge.h"
 #include "common/bench/grading.h"
+#include "common/report/grade.h"
 
 const struct opt grade_options[] = {
     OPT_STRINGS('p', "prompts", struct grade_args, prompts, "FILE",
                 "take the right answers from FILE; may be given several times"),
-    OPT_STRINGS(0, "rule", struct grade_args, rules, "TASK=RULE",
-                "grade the task's answers by number, exact, json, code, rouge or none"),
+    OPT_STRINGS(0, "rule", struct grade_args, rules, "[TASK=]RULE",
+                "grade the task's answers, or all, by " GRADE_RULE_WORDS),
     OPT_STRINGS(0, "command", struct grade_args, commands, "TASK=COMMAND",
                 "ask COMMAND whether an answer of the task is right"),
     OPT_FLOAT(0, "seconds", struct grade_args, seconds, 0.01, 3600, "S", "stop a command that takes longer than S seconds"),

@@ -36,19 +36,25 @@ struct work {
     struct text found;
 };
 
+/* "TASK=VALUE" is for that task, "VALUE" for all. */
 static bool is_for(const char *option, const char *task)
 {
     size_t bytes = strlen(task);
-    return !strncmp(option, task, bytes) && option[bytes] == '=';
+    return !strchr(option, '=') || (!strncmp(option, task, bytes) && option[bytes] == '=');
 }
 
-/* What follows "task=" in the last of the list that is for it; NULL: none is. */
+/* The value in the last of the list that names the task, else in the last that is for all; NULL: there is none. */
 static const char *for_task(const char *const *list, int count, const char *task)
 {
-    for (int i = count - 1; i >= 0; i--)
-        if (is_for(list[i], task))
-            return strchr(list[i], '=') + 1;
-    return NULL;
+    const char *for_all = NULL;
+    for (int i = count - 1; i >= 0; i--) {
+        const char *equals = strchr(list[i], '=');
+        if (equals && is_for(list[i], task))
+            return equals + 1;
+        if (!equals && !for_all)
+            for_all = list[i];
+    }
+    return for_all;
 }
 
 static void note_used(bool *used, const char *const *list, int count, const char *task)
@@ -79,8 +85,8 @@ static int check_options(const struct grading_options *options, struct err *err)
 {
     for (int i = 0; i < options->rule_count; i++) {
         const char *equals = strchr(options->rules[i], '=');
-        if (!equals || rule_named(equals + 1) < 0)
-            return err_set(err, ERR_INPUT, "--rule: '%s' is not TASK=number, exact, json, code, rouge or none",
+        if (rule_named(equals ? equals + 1 : options->rules[i]) < 0)
+            return err_set(err, ERR_INPUT, "--rule: '%s' is neither RULE nor TASK=RULE; rules are " GRADE_RULE_WORDS,
                            options->rules[i]);
     }
     for (int i = 0; i < options->command_count; i++) {
@@ -145,7 +151,8 @@ static int grade(struct work *work, const struct open_text *open, const char *te
     struct graded_row *row;
     bool correct = false;
     double score;
-    enum grade_rule by = rule ? (enum grade_rule)rule_named(rule) : grade_rule_of_task(open->task);
+    enum grade_rule by = rule ? (enum grade_rule)rule_named(rule)
+                               : grade_rule_of(open->task, reference ? reference->answer : NULL);
     if ((by == GRADE_NONE && !command) || work->forced[open->setting])
         return 0;
     if (row_of(work, open->setting, open->task, &row, err))
@@ -160,6 +167,7 @@ static int grade(struct work *work, const struct open_text *open, const char *te
         return err_at(err, "task '%s', prompt '%s'", open->task, open->id);
     score = command ? correct : score;
     row->graded++;
+    row->rules |= 1u << (command ? GRADE_NONE : by);
     row->scored = grade_scores(command ? "command" : grade_rule_names[by]);
     row->correct += correct;
     row->score += score;
@@ -326,10 +334,10 @@ void grading_free(struct grading *grading)
 
 int grading_text(struct text *out, const struct grading *grading, struct err *err)
 {
-    static const char *const titles[] = { "setting", "task", "correct", "of", "share", "score", "without answer" };
+    static const char *const titles[] = { "setting", "task", "correct", "of", "share", "score", "rule", "without answer" };
     struct table table;
     int rc = -1;
-    table_start(&table, titles, "llrrrrr");
+    table_start(&table, titles, "llrrrrlr");
     for (size_t i = 0; i < grading->count; i++) {
         const struct graded_row *row = &grading->rows[i];
         double of = row->graded ? row->graded : 1;
@@ -337,7 +345,7 @@ int grading_text(struct text *out, const struct grading *grading, struct err *er
             (row->scored ? table_cell(&table, err, "%s", "") : table_cell(&table, err, "%d", row->correct)) ||
             table_cell(&table, err, "%d", row->graded) ||
             (row->scored ? table_cell(&table, err, "%s", "") : table_cell(&table, err, "%.1f %%", 100 * row->correct / of)) ||
-            table_cell(&table, err, "%.3f", row->score / of) ||
+            table_cell(&table, err, "%.3f", row->score / of) || grade_rules_cell(&table, row->rules, err) ||
             (row->lacking ? table_cell(&table, err, "%d", row->lacking) : table_cell(&table, err, "%s", "")))
             goto done;
     }

@@ -1,8 +1,9 @@
 /* Grades the texts of a saved decode or bench stream anew, against the answers in files of prompts (references.h).
  *
- * How a task is graded: by its command, else by its rule, else as suites do (grade_rule_of_task). A command is given to
- * /bin/sh with one JSON object on standard input, {"id", "task", "text", "expected"}, and exits with 0 for right and 1 for
- * wrong; anything else is an error. It is killed with its whole process group after `seconds`, and then the text is wrong.
+ * How a task is graded: by its command, else by its rule, else by the rule for all, else as suites do (grade_rule_of). A
+ * command is given to /bin/sh with one JSON object on standard input, {"id", "task", "text", "expected"}, and exits with 0 for
+ * right and 1 for wrong; anything else is an error. It is killed with its whole process group after `seconds`, and then the
+ * text is wrong.
  *
  * Counts are by setting and task. A text is found by its task and id; one without a reference is counted as such. */
 #ifndef MOE_BENCH_GRADING_H
@@ -17,7 +18,7 @@
 
 struct grading_options {
     const struct references *references;
-    const char *const *rules;           /* "TASK=RULE", rules as in grade.h */
+    const char *const *rules;           /* "TASK=RULE", rules as in grade.h; "RULE": for tasks without one */
     const char *const *commands;        /* "TASK=COMMAND" */
     int rule_count, command_count;
     double seconds;
@@ -30,6 +31,7 @@ struct graded_row {
     char *setting, *task;
     int setting_number, task_number;    /* in order of appearance */
     int graded, correct, lacking;       /* lacking: texts without a reference */
+    unsigned rules;                     /* set of enum grade_rule by which its texts were graded; 1 << GRADE_NONE: a command */
     bool scored;                        /* by a rule that scores: none is right or wrong */
     double score;                       /* summed over the graded */
 };

@@ -91,6 +91,17 @@ static int model_rows(const struct suite *suite, int number, int *rows, struct e
     return 0;
 }
 
+/* A prompt is one sample, so what follows its first answer is not asked. */
+static void note_turns(const struct bench_model *model, const struct console *console)
+{
+    size_t several = 0;
+    for (size_t i = 0; i < model->count; i++)
+        several += model->prompts[i].turns > 1;
+    if (several)
+        console_note(console, "%zu of %zu prompts: only the first of several turns is asked; moe-decode asks all",
+                     several, model->count);
+}
+
 int bench_model_open(struct bench_model *model, const struct suite *suite, int number, const struct session_options *options,
                      const struct console *console, struct err *err)
 {
@@ -102,6 +113,8 @@ int bench_model_open(struct bench_model *model, const struct suite *suite, int n
     if (session_open(&model->session, &session, 0, rows, err) || !(model->label = model_label(model->session, console, err)) ||
         read_prompts(suite, model, console, err))
         return err_at(err, "model %s", suite->models[number].name);
+    if (!number)
+        note_turns(model, console);
     session_print(model->session, console);
     return 0;
 }

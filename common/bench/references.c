@@ -6,6 +6,7 @@
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/prompts/prompts.h"
 
 static const size_t file_limit = (size_t)1 << 30;
 
@@ -16,56 +17,52 @@ static int by_task_and_id(const void *a, const void *b)
     return order ? order : strcmp(x->id, y->id);
 }
 
+static void reference_free(struct reference *item)
+{
+    mem_free(&item->task);
+    mem_free(&item->id);
+    mem_free(&item->answer);
+}
+
 void references_free(struct references *references)
 {
-    for (size_t i = 0; i < references->count; i++) {
-        mem_free(&references->items[i].task);
-        mem_free(&references->items[i].id);
-        mem_free(&references->items[i].answer);
-    }
+    for (size_t i = 0; i < references->count; i++)
+        reference_free(&references->items[i]);
     mem_free(&references->items);
     *references = (struct references){0};
 }
 
-/* An id as prompts have it: text, or a number as text. */
-static char *id_text(const json_t *id, size_t ordinal, struct err *err)
+static int fill(struct reference *item, const json_t *object, size_t ordinal, struct err *err)
 {
     char number[32];
-    if (json_is_string(id))
-        return mem_string(json_string_value(id), err);
-    if (id && !json_is_integer(id)) {
-        err_set(err, ERR_INPUT, "its id must be text or a whole number");
-        return NULL;
-    }
-    snprintf(number, sizeof number, "%lld", id ? (long long)json_integer_value(id) : (long long)ordinal);
-    return mem_string(number, err);
+    if (prompt_label(object, "task", &item->task, err) || prompt_label(object, "id", &item->id, err) ||
+        prompt_label(object, "answer", &item->answer, err) || (!item->task && !(item->task = mem_string("", err))))
+        return -1;
+    snprintf(number, sizeof number, "%zu", ordinal);
+    return item->id || (item->id = mem_string(number, err)) ? 0 : -1;
 }
 
 static int take_line(struct references *out, const char *line, size_t bytes, size_t ordinal, struct err *err)
 {
     json_error_t fault;
-    json_t *object = json_read(line, bytes, JSON_REJECT_DUPLICATES, &fault), *answer, *task;
+    json_t *object = json_read(line, bytes, JSON_REJECT_DUPLICATES, &fault);
     int rc = -1;
     if (!object)
         return json_no_memory(&fault) ? err_memory(err) : err_set(err, ERR_INPUT, "no JSON: %s", fault.text);
-    answer = json_object_get(object, "answer");
-    task = json_object_get(object, "task");
-    if (!json_is_object(object) || (answer && !json_is_string(answer)) || (task && !json_is_string(task))) {
-        err_set(err, ERR_INPUT, "must be an object whose task and answer are text");
-        goto done;
-    }
-    if (!answer) {
-        rc = 0;
+    if (!json_is_object(object)) {
+        err_set(err, ERR_INPUT, "expected a JSON object");
         goto done;
     }
     if (mem_grow(&out->items, &out->room, out->count + 1, sizeof *out->items, err))
         goto done;
     struct reference *item = &out->items[out->count++];
     *item = (struct reference){0};
-    if (!(item->task = mem_string(task ? json_string_value(task) : "", err)) ||
-        !(item->id = id_text(json_object_get(object, "id"), ordinal, err)) ||
-        !(item->answer = mem_string(json_string_value(answer), err)))
+    if (fill(item, object, ordinal, err))
         goto done;
+    if (!item->answer) {                                /* nothing to compare with */
+        reference_free(item);
+        out->count--;
+    }
     rc = 0;
 done:
     json_decref(object);

@@ -131,7 +131,7 @@ static int put_grade(struct bench *bench, const struct decode_settings *settings
                      struct err *err)
 {
     const struct prompt *prompt = bench->prompt;
-    enum grade_rule rule = (enum grade_rule)suite_grade_rule(bench->suite, prompt->task);
+    enum grade_rule rule = (enum grade_rule)suite_grade_rule(bench->suite, prompt->task, prompt->answer);
     struct text found = {0}, room = {0};
     const char *text;
     bool correct = false;
@@ -159,7 +159,7 @@ static int run_sample(struct bench *bench, size_t number, int setting, int repea
     struct decode_result result;
     bench->prompt = &model->prompts[number];
     if (resume_samples(bench->resume)) {
-        const char *rule = grade_rule_names[suite_grade_rule(bench->suite, bench->prompt->task)];
+        const char *rule = grade_rule_names[suite_grade_rule(bench->suite, bench->prompt->task, bench->prompt->answer)];
         bench->recorder.sequence++;
         progress_step(&bench->bar, 1);
         return resume_sample(bench->resume, setting, repeat, bench->prompt, rule, bench->writer, err) ||

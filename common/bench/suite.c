@@ -367,10 +367,12 @@ static int get_grades(struct parse *parse, struct err *err)
     const char *task;
     if (!map)
         return 0;
-    if (!json_is_object(map))
-        return wrong(err, "grade", "must be a map of tasks to rules");
-    if (!(suite->grades = mem_alloc(json_object_size(map), sizeof *suite->grades, err)))
+    if (!json_is_object(map) && !json_is_string(map))
+        return wrong(err, "grade", "must be a map of tasks to rules, or one rule for all tasks");
+    if (!(suite->grades = mem_alloc(json_object_size(map) + 1, sizeof *suite->grades, err)))
         return -1;
+    if (json_is_string(map))
+        return get_word(map, "grade", grade_rule_names, &suite->grades[suite->grade_count++].rule, err);
     json_object_foreach(map, task, value) {
         struct suite_grade *grade = &suite->grades[suite->grade_count++];
         if (!(grade->task = mem_string(task, err)) || get_word(value, task, grade_rule_names, &grade->rule, err))
@@ -579,12 +581,12 @@ void suite_free(struct suite **suite)
     mem_free(suite);
 }
 
-int suite_grade_rule(const struct suite *suite, const char *task)
+int suite_grade_rule(const struct suite *suite, const char *task, const char *expected)
 {
-    for (int i = 0; task && i < suite->grade_count; i++)
-        if (!strcmp(suite->grades[i].task, task))
+    for (int i = 0; i < suite->grade_count; i++)
+        if (!suite->grades[i].task || !strcmp(suite->grades[i].task, task ? task : ""))
             return suite->grades[i].rule;
-    return grade_rule_of_task(task);
+    return (int)grade_rule_of(task, expected);
 }
 
 void suite_turn(const struct suite *suite, int prompt, int repeat, int *order)

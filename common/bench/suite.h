@@ -10,7 +10,7 @@
  *     "draws":       "same" | "fresh"                  random numbers of repetitions; all settings have the same ones
  *     "limits":      {"prompts": N, "prompts-per-task": N, "max-tokens": N}
  *     "tasks":       ["math", ...]                     only these
- *     "grade":       {"math": "number", "code": "exact", "long": "none"}
+ *     "grade":       {"math": "number", "code": "exact", "long": "none"}      or one rule for all
  *     "gate": [{"setting": "K4", "task": "math", "figure": "ratio_low", "least": 1}]      see gate.h
  *     "chat": true, "chat-template": "vicuna.jinja", "field": "text", "measure-seconds": 1
  *     "vary":        {"temperature": [0, 1]}           see suite_vary.h
@@ -61,7 +61,7 @@ struct suite_setting {
     json_t *shared;             /* what the suite's "vary" gave it */
 };
 
-struct suite_grade { char *task; int rule; };           /* enum grade_rule */
+struct suite_grade { char *task; int rule; };           /* task NULL: all tasks; enum grade_rule */
 
 struct suite_gate {
     char *setting, *task;       /* task: NULL: all tasks together */
@@ -96,7 +96,8 @@ int suite_inputs(const struct suite *suite, opt_see_input *see, void *context, s
 /* Neither drafts nor keeps a budget. */
 bool suite_plain(const struct suite_setting *setting);
 
-int suite_grade_rule(const struct suite *suite, const char *task);      /* enum grade_rule; task may be NULL */
+/* The rule (enum grade_rule) of an answer of the task whose right answer is `expected`; both may be NULL. */
+int suite_grade_rule(const struct suite *suite, const char *task, const char *expected);
 
 /* Fills order[setting_count] with the settings as prompt number `prompt` takes them in this repetition. */
 void suite_turn(const struct suite *suite, int prompt, int repeat, int *order);

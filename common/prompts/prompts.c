@@ -317,11 +317,17 @@ int prompts_ids(const struct prompts *p, const char *key, const json_t *list, st
 
 /* ---- one JSON object ---- */
 
-/* A string, or a number as text; NULL where there is none. */
-static int get_label(const json_t *object, const char *key, char **out, struct err *err)
+/* Other names of keys: those of MT-bench, which Spec-Bench has too. */
+static const struct { const char *key, *other; } synonyms[] = {{"id", "question_id"}, {"task", "category"}, {NULL, NULL}};
+
+int prompt_label(const json_t *object, const char *key, char **out, struct err *err)
 {
     const json_t *value = json_object_get(object, key);
     char number[64];
+    *out = NULL;
+    for (int i = 0; !value && synonyms[i].key; i++)
+        if (!strcmp(key, synonyms[i].key) && (value = json_object_get(object, synonyms[i].other)))
+            key = synonyms[i].other;
     if (!value || json_is_null(value))
         return 0;
     if (json_is_string(value) && strlen(json_string_value(value)) == json_string_length(value))
@@ -351,7 +357,7 @@ static int get_max_tokens(const json_t *object, int *out, struct err *err)
 static void note_keys(const struct prompts *p, const struct prompt *prompt, json_t *object)
 {
     static const char *const known[] = {"prompt", "messages", "conversations", "turns", "tokens", "id", "task", "answer",
-                                        "answer_tokens", "max_tokens", NULL};
+                                        "answer_tokens", "max_tokens", "question_id", "category", NULL};
     struct text text = {0};
     const char *key;
     json_t *value;
@@ -429,8 +435,8 @@ static int use_object(const struct prompts *p, struct prompt *prompt, json_t *ob
     struct form form = {0};
     note_keys(p, prompt, object);
     if (find_form(p, object, &form, err) ||
-        get_label(object, "id", &prompt->id, err) || get_label(object, "task", &prompt->task, err) ||
-        get_label(object, "answer", &prompt->answer, err) || get_max_tokens(object, &prompt->max_tokens, err))
+        prompt_label(object, "id", &prompt->id, err) || prompt_label(object, "task", &prompt->task, err) ||
+        prompt_label(object, "answer", &prompt->answer, err) || get_max_tokens(object, &prompt->max_tokens, err))
         return -1;
     json_t *messages = form.messages ? prompts_read_messages(p, prompt, form.key, form.messages, err) : NULL;
     if (form.messages && !messages)

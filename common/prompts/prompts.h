@@ -7,7 +7,8 @@
  *   conversations   the same as ShareGPT has it, [{from, value}, ...]; what the assistant says last is its `answer`
  *   turns     chat: user turns as strings; each next one is asked after the answer to the one before it
  *   tokens    ids, taken as they are
- * and optional id (string or number), task, answer (string or number), max_tokens. A `prompt` that is a list of messages is one
+ * and optional id (string or number), task, answer (string or number), max_tokens; MT-bench's question_id and category are id
+ * and task where an object has none. A `prompt` that is a list of messages is one
  * of `messages`. Other keys are ignored, with a note unless options.field was given; blank lines are skipped.
  * With PROMPTS_ANSWERED `answer` is what the assistant says to it, `answer_tokens` the same as ids after `tokens`, and
  * `messages` may have answers anywhere. Where each begins is known by its tokens: those of the prompt alone begin
@@ -90,6 +91,9 @@ void prompts_close(struct prompts **prompts);
 /* 1: *out is set, to be freed by prompt_free; 0: no more; -1: error. After ERR_INPUT prompts_fault says which prompt is no
  * good, and the next call goes on after it. */
 int prompts_next(struct prompts *prompts, struct prompt *out, struct err *err);
+
+/* Copies the string or number under "id", "task" or "answer" as text to *out, to be freed; NULL where the object has none. */
+int prompt_label(const json_t *object, const char *key, char **out, struct err *err);
 
 struct prompts_fault {
     int64_t ordinal;

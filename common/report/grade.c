@@ -8,11 +8,12 @@
 #include <jansson.h>
 
 #include "common/base/json.h"
+#include "common/report/grade_choice.h"
 #include "common/report/rouge.h"
 
-const char *const grade_rule_names[] = {"none", "number", "exact", "json", "code", "rouge", NULL};
+const char *const grade_rule_names[] = {"none", "number", "exact", "json", "code", "rouge", "boxed", "letter", NULL};
 
-enum grade_rule grade_rule_of_task(const char *task)
+enum grade_rule grade_rule_of(const char *task, const char *expected)
 {
     static const struct { const char *task; enum grade_rule rule; } known[] = {
         {"math", GRADE_NUMBER}, {"maths", GRADE_NUMBER}, {"gsm8k", GRADE_NUMBER}, {"math_reasoning", GRADE_NUMBER},
@@ -23,7 +24,19 @@ enum grade_rule grade_rule_of_task(const char *task)
     for (size_t i = 0; task && i < sizeof known / sizeof *known; i++)
         if (!strcasecmp(task, known[i].task))
             return known[i].rule;
-    return GRADE_EXACT;
+    return expected ? grade_choice_rule(expected) : GRADE_EXACT;
+}
+
+int grade_rules_cell(struct table *table, unsigned rules, struct err *err)
+{
+    struct text names = {0};
+    int rc = 0;
+    for (int i = 0; grade_rule_names[i] && !rc; i++)
+        if (rules & 1u << i)
+            rc = text_printf(&names, err, "%s%s", names.length ? " " : "", i == GRADE_NONE ? "command" : grade_rule_names[i]);
+    rc = rc || table_cell(table, err, "%s", names.length ? names.data : "") ? -1 : 0;
+    text_free(&names);
+    return rc;
 }
 
 bool grade_scores(const char *rule) { return !strcmp(rule, grade_rule_names[GRADE_ROUGE]); }
@@ -48,8 +61,9 @@ static const char *number_end(const char *at, const char **whole_end)
 
 int grade_number(const char *text, struct text *out, bool *found, struct err *err)
 {
-    const char *begin = NULL, *end = NULL, *whole_end = NULL;
-    for (const char *at = text; *at;) {
+    const char *begin = NULL, *end = NULL, *whole_end = NULL, *stop;
+    bool first_counts;
+    for (const char *at = grade_number_place(text, &stop, &first_counts); at < stop && !(begin && first_counts);) {
         if (!digit(*at)) {
             at++;
             continue;
@@ -205,6 +219,10 @@ static int put_code(struct text *out, const char *text, struct err *err)
 
 static int put_plain(enum grade_rule rule, struct text *out, const char *text, struct err *err)
 {
+    if (rule == GRADE_BOXED)
+        return grade_put_boxed(out, text, err);
+    if (rule == GRADE_LETTER)
+        return grade_put_letter(out, text, err);
     return rule == GRADE_CODE ? put_code(out, text, err) : put_trimmed(out, text, err);
 }
 
@@ -222,6 +240,8 @@ static int compare(enum grade_rule rule, const char *text, const char *expected,
     } else if (put_plain(rule, found, text, err) || put_plain(rule, &want, expected, err)) {
         goto done;
     }
+    if (rule == GRADE_LETTER)
+        has = found->length > 0;
     *correct = has && wanted && same(found, &want);
     rc = 0;
 done:

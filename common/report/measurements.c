@@ -391,6 +391,10 @@ static int take_grade(struct intake *intake, const struct bench_grade *record, s
     struct measured_sample *sample = find_sample(intake, record->sequence, err);
     if (!sample)
         return -1;
+    sample->rule = GRADE_NONE;
+    for (int i = 0; grade_rule_names[i]; i++)
+        if (!strcmp(grade_rule_names[i], record->rule))
+            sample->rule = i;
     if (grade_scores(record->rule)) {
         if (!(record->score >= 0 && record->score <= 1))
             return err_set(err, ERR_INPUT, "a grade by %s without a score from 0 to 1; the stream is damaged", record->rule);

@@ -73,6 +73,7 @@ struct measured_sample {
     size_t first_step, steps;               /* of measurements.steps, once arranged */
     struct digest128 output;                /* of token ids and text */
     bool done, aborted, graded, correct;    /* graded: as right or wrong */
+    int rule;                               /* enum grade_rule; GRADE_NONE: by a command, or not graded */
     double score;                           /* by a rule that scores; NaN: not graded by one */
 };
 

@@ -11,6 +11,7 @@
 #include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/numeral.h"
+#include "common/report/grade.h"
 #include "common/report/svg.h"
 #include "common/report/table.h"
 
@@ -53,7 +54,8 @@ static int main_cells(struct table *table, const struct measurements *all, const
     if (isnan(row->bandwidth_share) ? table_cell(table, err, "%s", "")
                                     : table_cell(table, err, "%.0f %%", 100 * row->bandwidth_share))
         return -1;
-    return share_cell(table, row->identical, row->compared, err) || answer_cell(table, row, err) ? -1 : 0;
+    return share_cell(table, row->identical, row->compared, err) || answer_cell(table, row, err) ||
+           grade_rules_cell(table, row->rules, err) ? -1 : 0;
 }
 
 /* Times that a reader waits. */
@@ -150,7 +152,7 @@ static int change_cells(struct table *table, const struct measurements *all, con
 
 static const struct section sections[] = {
     {{"task", "setting", "tok/s", "ratio", "95 %", "ceiling", "of best", "accept", "tok/step", "experts", "MB/step",
-      "bandwidth", "same", "correct"}, "llrrrrrrrrrrrr", "", NULL, main_cells},
+      "bandwidth", "same", "correct", "rule"}, "llrrrrrrrrrrrrl", "", NULL, main_cells},
     {{"task", "setting", "TTFT", "median", "p99", "TPOT", "median", "p99", "ITL", "median", "p99"}, "llrrrrrrrrr",
      "\nMilliseconds, mean, median and 99th percentile: to the first token (TTFT), of iterations a token (TPOT),\n"
      "of an iteration (ITL)\n\n", NULL, time_cells},
@@ -228,7 +230,7 @@ done:
 
 static int write_csv(const struct measurements *all, const struct summary *summary, struct text *out, struct err *err)
 {
-    const char *titles[2 + sizeof(struct summary_row) / sizeof(double)] = {"task", "setting"};
+    const char *titles[3 + sizeof(struct summary_row) / sizeof(double)] = {"task", "setting"};
     char align[sizeof titles / sizeof *titles + 1] = "ll";
     struct table table;
     int rc = -1, columns = 2;
@@ -236,6 +238,8 @@ static int write_csv(const struct measurements *all, const struct summary *summa
         titles[columns] = column->key;
         align[columns] = 'r';
     }
+    titles[columns] = "rules";
+    align[columns] = 'l';
     table_start(&table, titles, align);
     for (size_t i = 0; i < summary->count; i++) {
         const struct summary_row *row = &summary->rows[i];
@@ -246,6 +250,8 @@ static int write_csv(const struct measurements *all, const struct summary *summa
             if (table_exact(&table, summary_value(row, column), err))
                 goto done;
         }
+        if (grade_rules_cell(&table, row->rules, err))
+            goto done;
     }
     rc = table_write(&table, TABLE_CSV, out, err);
 done:
@@ -290,6 +296,17 @@ static json_t *positions_json(const double *values, int count)
     return NULL;
 }
 
+static json_t *rules_json(unsigned rules)
+{
+    json_t *list = json_array();
+    for (int i = 0; list && grade_rule_names[i]; i++)
+        if (rules & 1u << i && json_array_append_new(list, json_string(i == GRADE_NONE ? "command" : grade_rule_names[i]))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
 static json_t *row_json(const struct measurements *all, const struct summary_row *row)
 {
     json_t *object = json_pack("{s:s, s:s}", "type", "row", "setting", all->settings[row->setting].name);
@@ -298,6 +315,8 @@ static json_t *row_json(const struct measurements *all, const struct summary_row
         rc |= json_object_set_new(object, column->key, json_finite(summary_value(row, column)));
     rc |= json_object_set_new(object, "best_static", row->best_static < 0 ? json_null()
                                                      : json_string(all->settings[row->best_static].name));
+    if (row->rules)
+        rc |= json_object_set_new(object, "rules", rules_json(row->rules));
     rc |= json_object_set_new(object, "accepted_per_pos", positions_json(row->accepted_per_pos, row->positions));
     if (row->drafters > 1) {
         rc |= json_object_set_new(object, "drafter_steps", positions_json(row->drafter_steps, row->drafters));
@@ -414,6 +433,32 @@ static int write_legend(const struct measurements *all, const struct summary *su
                        several ? "its reference" : all->settings[reference].name);
 }
 
+/* A set none of whose answers is right although they were only compared as they are. */
+static int note_exact(const struct measurements *all, const struct summary *summary, struct text *out, struct err *err)
+{
+    for (size_t i = 0; i < summary->count; i++) {
+        const int task = summary->rows[i].task;
+        double graded = 0, correct = 0;
+        unsigned rules = 0;
+        bool seen = task < 0;
+        for (size_t j = 0; j < summary->count && !seen; j++) {
+            const struct summary_row *row = &summary->rows[j];
+            if (row->task != task)
+                continue;
+            seen = j < i;
+            rules |= row->rules;
+            graded += row->graded;
+            correct += row->correct;
+        }
+        const char *name = seen ? "" : all->tasks[task];
+        if (!seen && graded > 0 && !(correct > 0) && rules == 1u << GRADE_EXACT &&
+            text_printf(out, err, "\n%s%s%.0f answers were graded exactly, and none is right; moe-bench grade --rule %s%sRULE "
+                        "grades them by another rule.\n", name, *name ? ": " : "", graded, name, *name ? "=" : ""))
+            return -1;
+    }
+    return 0;
+}
+
 int report_write(const struct measurements *all, const struct summary *summary, enum report_form form, int width,
                  struct text *out, struct err *err)
 {
@@ -428,7 +473,8 @@ int report_write(const struct measurements *all, const struct summary *summary, 
         if (write_section(&sections[i], all, summary, form, width, out, err))
             return -1;
     text_make_printable(out);
-    int rc = write_legend(all, summary, &legend, err) || put_paragraph(out, legend.data, form, width, err) ? -1 : 0;
+    int rc = write_legend(all, summary, &legend, err) || note_exact(all, summary, &legend, err) ||
+             put_paragraph(out, legend.data, form, width, err) ? -1 : 0;
     text_free(&legend);
     return rc;
 }

@@ -255,6 +255,8 @@ static void compare_outputs(const struct work *work, struct summary_row *row)
         row->prompts += run.begin < run.end;
         if (run.begin < run.end) {
             row->graded += run.begin->graded;
+            if (run.begin->graded || !isnan(run.begin->score))
+                row->rules |= 1u << run.begin->rule;
             row->correct += run.begin->correct;
             row->scored += !isnan(run.begin->score);
         }

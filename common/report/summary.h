@@ -32,6 +32,7 @@ struct summary_row {
     double cache_hits, cache_read_per_token, cache_stall, cache_prefetched, cache_wasted, cache_recall, cache_right;
     double cache_host_hits, cache_copied_per_token, cache_copied_early, cache_copied_wasted, cache_stall_copies;
     double identical, compared, correct, graded, correct_share, correct_deviation, scored, score, score_deviation;
+    unsigned rules;                     /* set of enum grade_rule by which answers were graded (grade_rules_cell) */
     double trials, trials_kept, bound, bound_common_noise;
     double divergence, divergence_low, divergence_high, flips, flips_low, flips_high, reconstruction;
     int positions;                      /* of the arrays below in use */

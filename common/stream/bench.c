@@ -25,7 +25,7 @@ static const struct field sample_fields[] = {
 static const struct field grade_fields[] = {
     FIELD(bench_grade, sequence, false, "the sequence that is graded"),
     FIELD(bench_grade, correct, false, "whether its answer is right; by rouge never: that gives a score alone"),
-    FIELD(bench_grade, rule, false, "how: number (the last one), exact, json, code, rouge, or command"),
+    FIELD(bench_grade, rule, false, "how: number, exact, json, code, rouge, boxed, letter, or command"),
     FIELD(bench_grade, score, true, "how well, from 0 to 1: ROUGE-L, or 1 and 0 for right and wrong"),
     FIELD(bench_grade, expected, false, "the right answer"),
     FIELD(bench_grade, answer, true, "the answer that was found in its text"),

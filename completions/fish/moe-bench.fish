@@ -77,7 +77,7 @@ complete -c moe-bench -n '__fish_seen_subcommand_from gate' -s h -l help -d 'pri
 complete -c moe-bench -n '__fish_seen_subcommand_from gate' -l version -d 'print the version'
 complete -c moe-bench -n __fish_is_first_token -a grade -d 'grade the texts of a saved stream against the answers of its prompts'
 complete -c moe-bench -n '__fish_seen_subcommand_from grade' -s p -l prompts -r -F -d 'take the right answers from FILE; may be given several times'
-complete -c moe-bench -n '__fish_seen_subcommand_from grade' -l rule -x -d 'grade the task\'s answers by number, exact, json, code, rouge or none'
+complete -c moe-bench -n '__fish_seen_subcommand_from grade' -l rule -x -d 'grade the task\'s answers, or all, by number, exact, json, code, rouge, boxed, letter or none'
 complete -c moe-bench -n '__fish_seen_subcommand_from grade' -l command -x -d 'ask COMMAND whether an answer of the task is right'
 complete -c moe-bench -n '__fish_seen_subcommand_from grade' -l seconds -x -d 'stop a command that takes longer than S seconds'
 complete -c moe-bench -n '__fish_seen_subcommand_from grade' -l stream -r -F -d 'write the bench stream with these grades in place of its own to FILE'

@@ -88,7 +88,7 @@ def trials(iters):
 
 class Sample:
     def __init__(self, setting, repeat):
-        self.setting, self.repeat, self.iters, self.grade, self.score = setting, repeat, [], None, None
+        self.setting, self.repeat, self.iters, self.grade, self.score, self.rule = setting, repeat, [], None, None, None
 
     def us(self):
         return [i["draft_us"] + i["verify_us"] + i["accept_us"] + i["other_us"] for i in self.iters]
@@ -123,6 +123,7 @@ def gather(path):
         elif kind == "done":
             samples[body["sequence"]].done = body
         elif kind == "grade":
+            samples[body["sequence"]].rule = body["rule"]
             if body["rule"] == "rouge":             # a score alone
                 samples[body["sequence"]].score = body["score"]
             else:
@@ -331,6 +332,9 @@ def figures(settings, samples, bandwidth, number, task):
     row["graded"] = sum(s.grade is not None for s in first)
     row["correct"] = sum(s.grade is True for s in first)
     row["scored"] = sum(s.score is not None for s in first)
+    rules = {s.rule for s in first} - {None}
+    if rules:
+        row["rules"] = [r for r in ("command", "number", "exact", "json", "code", "rouge", "boxed", "letter") if r in rules]
     for mean, deviation, of in (("correct_share", "correct_deviation", lambda s: s.grade),
                                 ("score", "score_deviation", lambda s: s.score)):
         each = [[of(s) for s in mine if s.repeat == repeat and of(s) is not None] for repeat in sorted({s.repeat for s in mine})]
@@ -381,7 +385,8 @@ def main_table(row, is_reference):
             fixed(get("tokens_per_step"), 2), fixed(get("experts_per_layer"), 1), fixed(1e-6 * get("bytes_per_step"), 1),
             percent(row, "bandwidth_share", 0) and percent(row, "bandwidth_share", 0) + " %",
             share(row["identical"], row["compared"]),
-            fixed(get("score"), 3) if row["scored"] and not row["graded"] else share(row["correct"], row["graded"])]
+            fixed(get("score"), 3) if row["scored"] and not row["graded"] else share(row["correct"], row["graded"]),
+            " ".join(row.get("rules", []))]
 
 
 def time_table(row, _):

@@ -66,10 +66,10 @@ static void rules_differ(void **state)
     assert_true(correct(GRADE_EXACT, "", " "));
     assert_false(correct(GRADE_EXACT, "a  b", "a b"));
     assert_false(correct(GRADE_EXACT, "a bc", "a b"));
-    assert_int_equal(grade_rule_of_task("math"), GRADE_NUMBER);
-    assert_int_equal(grade_rule_of_task("GSM8K"), GRADE_NUMBER);
-    assert_int_equal(grade_rule_of_task("code"), GRADE_EXACT);
-    assert_int_equal(grade_rule_of_task(NULL), GRADE_EXACT);
+    assert_int_equal(grade_rule_of("math", "C"), GRADE_NUMBER);
+    assert_int_equal(grade_rule_of("GSM8K", NULL), GRADE_NUMBER);
+    assert_int_equal(grade_rule_of("code", NULL), GRADE_EXACT);
+    assert_int_equal(grade_rule_of(NULL, NULL), GRADE_EXACT);
 }
 
 /* JSON lines of a file of the pocket model, one object after the other. */
@@ -162,8 +162,8 @@ static void summaries_are_compared_by_sequence(void **state)
     assert_true(grade_scores(grade_rule_names[GRADE_ROUGE]));
     assert_false(grade_scores(grade_rule_names[GRADE_EXACT]) || grade_scores("command"));
     assert_false(correct(GRADE_ROUGE, "the gunman", "the gunman"));         /* it has a score alone */
-    assert_int_equal(grade_rule_of_task("CNN_DM"), GRADE_ROUGE);
-    assert_int_equal(grade_rule_of_task("summ"), GRADE_ROUGE);
+    assert_int_equal(grade_rule_of("CNN_DM", NULL), GRADE_ROUGE);
+    assert_int_equal(grade_rule_of("summ", "#### 5"), GRADE_ROUGE);
 }
 
 /* What Google's rouge-score gave (tests/golden/rouge/make.py): quotes of print, letters that it drops, drawn texts. */
@@ -180,11 +180,72 @@ static void summaries_score_as_with_rouge_score(void **state)
     json_decref(cases);
 }
 
+static void the_answer_stands_after_marks(void **state)
+{
+    (void)state;
+    const char *gsm8k = "She has 48 / 2 = <<48/2=24>>24 left.\nSo 24 + 34 = 58 clips.\n#### 58";
+    assert_true(correct(GRADE_NUMBER, "so that makes 58.", gsm8k));
+    assert_true(correct(GRADE_NUMBER, "24 + 34 = 58\n#### 58\n\nQuestion: 3 apples\n#### 3", gsm8k));
+    assert_true(correct(GRADE_NUMBER, "Hence $\\boxed{58}$, which is 10 more than 48.", gsm8k));
+    assert_true(correct(GRADE_NUMBER, "#### $1,258.00 for 3", "#### 1258"));
+    assert_true(correct(GRADE_NUMBER, "#### \n58", "58"));
+    assert_false(correct(GRADE_NUMBER, "58\n#### 57", gsm8k));
+    assert_false(correct(GRADE_NUMBER, "58 is not \\boxed{57}", gsm8k));
+    assert_true(correct(GRADE_BOXED, "Thus \\boxed{ \\dfrac{1}{2} }.", "It is $\\boxed{\\frac{1}{2}}$"));
+    assert_true(correct(GRADE_BOXED, "\\boxed{0} no, \\boxed{\\left(1,\\, 2\\right)}, not \\boxed{3", "\\boxed{(1,2)}"));
+    assert_true(correct(GRADE_BOXED, "x + 1.", "\\boxed{x+1}"));
+    assert_false(correct(GRADE_BOXED, "\\boxed{x+2}", "\\boxed{x+1}"));
+}
+
+static void check_letter(const char *text, char expected)
+{
+    const char all[] = "ABCDEFGHIJ";
+    for (size_t i = 0; i < sizeof all - 1; i++)
+        assert_int_equal(correct(GRADE_LETTER, text, (char[]){'(', all[i], ')', '\0'}), all[i] == expected);
+}
+
+static void a_letter_is_chosen(void **state)
+{
+    (void)state;
+    check_letter("C", 'C');
+    check_letter("(c)", 'C');
+    check_letter("C) because B is wrong", 'C');
+    check_letter("B. Paris\nThe others are no capitals.", 'B');
+    check_letter("A is wrong, so the answer is (B). Not C", 'B');
+    check_letter("**Answer:** D", 'D');
+    check_letter("The correct answer is: **E**", 'E');
+    check_letter("I think the answer is $\\boxed{\\text{F}}$, not G", 'F');
+    check_letter("Hence \\boxed{C}.", 'C');
+    check_letter("I would say A, no: B", 'B');
+    check_letter("The answer is a number. I choose C", 'C');
+    check_letter("A man I know said so", '\0');
+    check_letter("", '\0');
+    check_letter("Paris", '\0');
+}
+
+static void the_expected_answer_asks_for_a_rule(void **state)
+{
+    static const struct { const char *expected; enum grade_rule rule; } cases[] = {
+        {"24 + 34 = 58\n#### 58", GRADE_NUMBER}, {"$\\boxed{-1,058.5}$", GRADE_NUMBER}, {"\\boxed{\\pi}", GRADE_BOXED},
+        {"\\boxed{}", GRADE_BOXED}, {"C", GRADE_LETTER}, {" (b)\n", GRADE_LETTER}, {"D.", GRADE_LETTER}, {"58", GRADE_EXACT},
+        {"no", GRADE_EXACT}, {"", GRADE_EXACT}, {"#### none", GRADE_EXACT}, {"\\boxed{5", GRADE_EXACT},
+        {"\xc3\xa4", GRADE_EXACT},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(grade_rule_of(NULL, cases[i].expected), cases[i].rule);
+        assert_int_equal(grade_rule_of("svamp", cases[i].expected), GRADE_NUMBER);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_number_counts),
         cmocka_unit_test(rules_differ),
+        cmocka_unit_test(the_answer_stands_after_marks),
+        cmocka_unit_test(a_letter_is_chosen),
+        cmocka_unit_test(the_expected_answer_asks_for_a_rule),
         cmocka_unit_test(json_is_compared_by_field),
         cmocka_unit_test(code_is_compared_by_line),
         cmocka_unit_test(summaries_are_compared_by_sequence),

@@ -65,10 +65,11 @@ static void a_whole_suite(void **state)
     assert_int_equal(suite->limit_tokens, 7);
     assert_int_equal(suite->task_count, 1);
     assert_true(suite->measure_seconds == 0.5);
-    assert_int_equal(suite_grade_rule(suite, "math"), GRADE_EXACT);
-    assert_int_equal(suite_grade_rule(suite, "code"), GRADE_NONE);
-    assert_int_equal(suite_grade_rule(suite, "gsm8k"), GRADE_NUMBER);
-    assert_int_equal(suite_grade_rule(suite, NULL), GRADE_EXACT);
+    assert_int_equal(suite_grade_rule(suite, "math", NULL), GRADE_EXACT);
+    assert_int_equal(suite_grade_rule(suite, "code", NULL), GRADE_NONE);
+    assert_int_equal(suite_grade_rule(suite, "gsm8k", NULL), GRADE_NUMBER);
+    assert_int_equal(suite_grade_rule(suite, NULL, NULL), GRADE_EXACT);
+    assert_int_equal(suite_grade_rule(suite, "other", "#### 5"), GRADE_NUMBER);
     suite_free(&suite);
     assert_null(suite);
 }
