@@ -27,26 +27,60 @@ static int64_t read_number(const char *root, const char *folder, const char *nam
     return strtoll(text, NULL, 10);
 }
 
-/* What a group of its own and those above it leave: pages of files that are in its use go when they must. */
-static int64_t group_left(const char *root, const char *top, char *group, const char *limit, const char *use, int64_t min)
+/* The value of a line "NAME VALUE" of memory.stat; -1: there is no such line. */
+static int64_t stat_value(const char *stat, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *line = stat; line && *line; line = strchr(line, '\n'), line += line != NULL)
+        if (!strncmp(line, name, length) && line[length] == ' ')
+            return strtoll(line + length, NULL, 10);
+    return -1;
+}
+
+/* Bytes of the page cache that are charged to a group and that the kernel reclaims on demand. memory.stat of version 1 counts
+ * the group alone, and its total_ lines the groups below it as well, as version 2 does. */
+static int64_t group_reclaimable(const char *root, const char *folder)
+{
+    static const char *const names[][2] = {{"total_active_file", "active_file"}, {"total_inactive_file", "inactive_file"}};
+    char path[768], text[16384];
+    int64_t bytes = 0;
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    if (!read_small(root, path, text, sizeof text))
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        int64_t value = stat_value(text, names[i][0]);
+        value = value < 0 ? stat_value(text, names[i][1]) : value;
+        bytes += value > 0 ? value : 0;
+    }
+    return bytes;
+}
+
+struct group_files { const char *top, *limit, *use; };
+
+/* The least of `least` (-1: no bound) and of the memory that `group` and the groups above it have left. */
+static int64_t group_left(const char *root, const struct group_files *files, char *group, int64_t least)
 {
     for (;;) {
         char folder[700];
-        snprintf(folder, sizeof folder, "%s%s", top, group);
-        int64_t max = read_number(root, folder, limit), used = read_number(root, folder, use);
+        snprintf(folder, sizeof folder, "%s%s", files->top, group);
+        int64_t max = read_number(root, folder, files->limit), used = read_number(root, folder, files->use);
         if (max >= 0 && used >= 0) {
-            int64_t left = used < max ? max - used : 0;
-            min = min < 0 || left < min ? left : min;
+            int64_t reclaimable = group_reclaimable(root, folder);
+            int64_t needed = reclaimable < used ? used - reclaimable : 0, left = needed < max ? max - needed : 0;
+            least = least < 0 || left < least ? left : least;
         }
         char *last = strrchr(group, '/');
         if (!last)
-            return min;
+            return least;
         *last = '\0';
     }
 }
 
 int64_t memory_left(const char *root)
 {
+    static const struct group_files
+        unified = {"/sys/fs/cgroup", "memory.max", "memory.current"},
+        legacy = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"};
     char text[4096], group[512], *rest = NULL;
     int64_t left = -1;
     if (read_small(root, "/proc/meminfo", text, sizeof text)) {
@@ -62,9 +96,9 @@ int64_t memory_left(const char *root)
         snprintf(group, sizeof group, "%s", second + 1);
         *second = '\0';
         if (!first[1])
-            left = group_left(root, "/sys/fs/cgroup", group, "memory.max", "memory.current", left);
+            left = group_left(root, &unified, group, left);
         else if (!strcmp(first + 1, "memory"))
-            left = group_left(root, "/sys/fs/cgroup/memory", group, "memory.limit_in_bytes", "memory.usage_in_bytes", left);
+            left = group_left(root, &legacy, group, left);
     }
     return left;
 }

@@ -760,12 +760,19 @@ static void memory_that_is_left_is_that_of_the_narrowest_group(void **state)
     put(root, "/sys/fs/cgroup/user/memory.max", "5000000\n");
     put(root, "/sys/fs/cgroup/user/memory.current", "1000000\n");
     assert_true(memory_left(root) == 4000000);
+    put(root, "/sys/fs/cgroup/user/memory.stat", "anon 7\nactive_file 300000\ninactive_file 600000\ninactive_anon 50\n");
+    assert_true(memory_left(root) == 4900000);
     put(root, "/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "300\n");
     put(root, "/sys/fs/cgroup/memory/a/memory.usage_in_bytes", "100\n");
     assert_true(memory_left(root) == 200);
     put(root, "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "100\n");
     put(root, "/sys/fs/cgroup/memory/a/b/memory.usage_in_bytes", "170\n");
     assert_true(memory_left(root) == 0);
+    put(root, "/sys/fs/cgroup/memory/a/b/memory.stat", "cache 90\nactive_file 8\ninactive_file 32\ntotal_inactive_file 80\n"
+        "total_active_file 10\n");
+    assert_true(memory_left(root) == 20);
+    put(root, "/sys/fs/cgroup/memory/a/b/memory.stat", "inactive_file 500");         /* more than is in use, without an end of line */
+    assert_true(memory_left(root) == 100);
     unit_remove(root);
 }
 
