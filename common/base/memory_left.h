@@ -1,5 +1,6 @@
-/* Estimates how much memory this process can still take: the memory that the system has available, or less where a control group
- * (version 1 or 2) limits the process. Pages of the page cache count as free, since the kernel reclaims them on demand. */
+/* Estimates how much memory this process can still take: the memory that the system has available, or less where a control
+ * group (version 1 or 2) limits the process. Pages of the page cache count as free, because the kernel reclaims them on
+ * demand. */
 #ifndef MOE_BASE_MEMORY_LEFT_H
 #define MOE_BASE_MEMORY_LEFT_H
 

@@ -1,25 +1,25 @@
 /* ahead: what is asked for beforehand is kept until its layer has had its turn; of all others the one goes that was wanted the
- * longest time ago. Ours, for forecasts that name experts one by one, such as the routes of a draft phase: the level of a
- * request is how many tokens are expected to want it, and a resident that is expected gives way only to one that more tokens
- * want.
+ * longest time ago, per layer (recency.h). Ours, for forecasts that name experts one by one, such as the routes of a draft
+ * phase: the level of a request is how many tokens are expected to want it, and a resident that is expected gives way only to
+ * one that more tokens want.
  *
  * What is wanted in spite of the forecast has a slot like everything else: on demand the lowest goes. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
+#include "common/cache/recency.h"
 
 struct ahead {
     struct cache_policy base;
     int experts;
     bool drafts;                /* the forward at work does */
-    int64_t clock;
-    int64_t *last;              /* [keys] */
+    struct recency *recency;
     uint8_t *expected;          /* [keys] by so many tokens */
 };
 
 static void ahead_free(struct cache_policy *policy)
 {
     struct ahead *a = (struct ahead *)policy;
-    mem_free(&a->last);
+    recency_close(&a->recency);
     mem_free(&a->expected);
     mem_free(&a);
 }
@@ -32,9 +32,8 @@ static int ahead_open(struct cache_policy **out, struct spec *spec, const struct
     if (!a)
         return -1;
     a->experts = setup->experts;
-    a->last = mem_alloc(keys, sizeof *a->last, err);
     a->expected = mem_alloc(keys, sizeof *a->expected, err);
-    if (!a->last || !a->expected) {
+    if (!a->expected || recency_open(&a->recency, setup->layers, setup->experts, false, err)) {
         ahead_free(&a->base);
         return -1;
     }
@@ -59,8 +58,7 @@ static void ahead_want(struct cache_policy *policy, struct cache *cache, int lay
 {
     struct ahead *a = (struct ahead *)policy;
     (void)cache, (void)tokens;
-    for (int i = 0; i < count; i++)
-        a->last[layer * a->experts + expert[i]] = ++a->clock;
+    recency_want(a->recency, layer, expert, count);
     for (int e = 0; e < a->experts && !a->drafts; e++)
         a->expected[layer * a->experts + e] = 0;
 }
@@ -68,7 +66,7 @@ static void ahead_want(struct cache_policy *policy, struct cache *cache, int lay
 static struct cache_value ahead_value(const struct cache_policy *policy, int key)
 {
     const struct ahead *a = (const struct ahead *)policy;
-    return (struct cache_value){a->expected[key], a->last[key]};
+    return (struct cache_value){a->expected[key], recency_of(a->recency, key)};
 }
 
 static bool ahead_gives(const struct cache_policy *policy, int victim, int key, int level)

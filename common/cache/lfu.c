@@ -1,19 +1,22 @@
 /* lfu: the expert goes that was wanted the fewest times, by forwards, since the run began; of equal ones the one wanted the
- * longest time ago. Counts outlive the eviction: what is known of an expert is known of it wherever it is. */
+ * longest time ago, per layer (recency.h). Counts outlive the eviction: what is known of an expert is known of it wherever it
+ * is. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
+#include "common/cache/recency.h"
 
 struct lfu {
     struct cache_policy base;
     int keys, experts;
-    int64_t clock;
-    struct cache_value *use;    /* [keys] so often, and when at last */
+    int64_t *count;             /* [keys] forwards that wanted it */
+    struct recency *recency;
 };
 
 static void lfu_free(struct cache_policy *policy)
 {
     struct lfu *lfu = (struct lfu *)policy;
-    mem_free(&lfu->use);
+    mem_free(&lfu->count);
+    recency_close(&lfu->recency);
     mem_free(&lfu);
 }
 
@@ -25,8 +28,8 @@ static int lfu_open(struct cache_policy **out, struct spec *spec, const struct c
         return -1;
     lfu->experts = setup->experts;
     lfu->keys = setup->layers * setup->experts;
-    lfu->use = mem_alloc(lfu->keys, sizeof *lfu->use, err);
-    if (!lfu->use) {
+    lfu->count = mem_alloc(lfu->keys, sizeof *lfu->count, err);
+    if (!lfu->count || recency_open(&lfu->recency, setup->layers, setup->experts, false, err)) {
         lfu_free(&lfu->base);
         return -1;
     }
@@ -39,23 +42,22 @@ static void lfu_want(struct cache_policy *policy, struct cache *cache, int layer
 {
     struct lfu *lfu = (struct lfu *)policy;
     (void)cache, (void)tokens;
-    for (int i = 0; i < count; i++) {
-        struct cache_value *use = &lfu->use[layer * lfu->experts + expert[i]];
-        use->first++;
-        use->second = ++lfu->clock;
-    }
+    for (int i = 0; i < count; i++)
+        lfu->count[layer * lfu->experts + expert[i]]++;
+    recency_want(lfu->recency, layer, expert, count);
 }
 
 static struct cache_value lfu_value(const struct cache_policy *policy, int key)
 {
-    return ((const struct lfu *)policy)->use[key];
+    const struct lfu *lfu = (const struct lfu *)policy;
+    return (struct cache_value){lfu->count[key], recency_of(lfu->recency, key)};
 }
 
 static bool lfu_weights(const struct cache_policy *policy, double *weight)
 {
     const struct lfu *lfu = (const struct lfu *)policy;
     for (int key = 0; key < lfu->keys; key++)
-        weight[key] = lfu->use[key].first;
+        weight[key] = (double)lfu->count[key];
     return true;
 }
 

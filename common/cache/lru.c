@@ -1,30 +1,27 @@
-/* lru: the expert goes that was wanted the longest time ago; one that was fetched beforehand counts as wanted when it came. */
+/* lru: the expert goes that was wanted the longest time ago, counted by the wants of its own layer (recency.h); lru-global: of
+ * one list over all layers. One that was fetched beforehand counts as wanted when it came. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
+#include "common/cache/recency.h"
 
 struct lru {
     struct cache_policy base;
-    int experts;
-    int64_t clock;
-    int64_t *last;              /* [keys] */
+    struct recency *recency;
 };
 
 static void lru_free(struct cache_policy *policy)
 {
     struct lru *lru = (struct lru *)policy;
-    mem_free(&lru->last);
+    recency_close(&lru->recency);
     mem_free(&lru);
 }
 
-static int lru_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)
+static int open_as(struct cache_policy **out, const struct cache_setup *setup, bool global, struct err *err)
 {
     struct lru *lru = mem_alloc(1, sizeof *lru, err);
-    (void)spec;
     if (!lru)
         return -1;
-    lru->experts = setup->experts;
-    lru->last = mem_alloc((size_t)setup->layers * setup->experts, sizeof *lru->last, err);
-    if (!lru->last) {
+    if (recency_open(&lru->recency, setup->layers, setup->experts, global, err)) {
         lru_free(&lru->base);
         return -1;
     }
@@ -32,31 +29,50 @@ static int lru_open(struct cache_policy **out, struct spec *spec, const struct c
     return 0;
 }
 
+static int lru_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)
+{
+    (void)spec;
+    return open_as(out, setup, false, err);
+}
+
+static int lru_global_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)
+{
+    (void)spec;
+    return open_as(out, setup, true, err);
+}
+
 static void lru_want(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert,
                      const int32_t *tokens, int count)
 {
-    struct lru *lru = (struct lru *)policy;
     (void)cache, (void)tokens;
-    for (int i = 0; i < count; i++)
-        lru->last[layer * lru->experts + expert[i]] = ++lru->clock;
+    recency_want(((struct lru *)policy)->recency, layer, expert, count);
 }
 
 static void lru_inserted(struct cache_policy *policy, int key, int level)
 {
-    struct lru *lru = (struct lru *)policy;
     if (level)
-        lru->last[key] = ++lru->clock;
+        recency_touch(((struct lru *)policy)->recency, key);
 }
 
 static struct cache_value lru_value(const struct cache_policy *policy, int key)
 {
-    return (struct cache_value){((const struct lru *)policy)->last[key], 0};
+    return (struct cache_value){recency_of(((const struct lru *)policy)->recency, key), 0};
 }
 
 const struct cache_policy_class cache_lru = {
     .name = "lru",
-    .summary = "the expert goes that was wanted the longest time ago",
+    .summary = "the expert goes that was wanted the longest time ago, per layer",
     .open = lru_open,
+    .want = lru_want,
+    .inserted = lru_inserted,
+    .value = lru_value,
+    .free = lru_free,
+};
+
+const struct cache_policy_class cache_lru_global = {
+    .name = "lru-global",
+    .summary = "the expert goes that was wanted the longest time ago, over all layers",
+    .open = lru_global_open,
     .want = lru_want,
     .inserted = lru_inserted,
     .value = lru_value,

@@ -14,13 +14,14 @@
  * signal=state with boundaries=fixed,up=5,down=1,K=5 is the released code.
  *
  * utility-real is ours: boundaries are real, a resident keeps its level after use, one of a lower level gives way to one of a
- * higher one, and of equal levels the one goes that was wanted the longest time ago. */
+ * higher one, and of equal levels the one goes that was wanted the longest time ago, per layer (recency.h). */
 #include "common/cache/utility.h"
 
 #include <math.h>
 #include <stdio.h>
 
 #include "common/base/mem.h"
+#include "common/cache/recency.h"
 
 enum after { AFTER_ZERO, AFTER_LEVEL };
 enum gives { GIVES_COLD, GIVES_LOWER };
@@ -40,12 +41,11 @@ struct utility {
     int after, gives, ties, prefetch, evict;
     int tau;
     bool tau_given, verifies;
-    int64_t clock;
     struct utility_expert *expert;              /* [keys] */
     int32_t *frequency;                         /* [experts] of a layer, 0 in between */
     uint8_t *tag;                               /* [keys] of residents */
     bool *used;                                 /* [keys] wanted in the layer's last turn, and not given up since */
-    int64_t *last;                              /* [keys] when it was wanted */
+    struct recency *recency;
 };
 
 static void utility_free(struct cache_policy *policy)
@@ -55,7 +55,7 @@ static void utility_free(struct cache_policy *policy)
     mem_free(&u->frequency);
     mem_free(&u->tag);
     mem_free(&u->used);
-    mem_free(&u->last);
+    recency_close(&u->recency);
     mem_free(&u);
 }
 
@@ -91,8 +91,8 @@ static int read_settings(struct utility *u, struct spec *spec, const struct cach
     u->frequency = mem_alloc(u->experts, sizeof *u->frequency, err);
     u->tag = mem_alloc(u->keys, sizeof *u->tag, err);
     u->used = mem_alloc(u->keys, sizeof *u->used, err);
-    u->last = mem_alloc(u->keys, sizeof *u->last, err);
-    if (!u->expert || !u->frequency || !u->tag || !u->used || !u->last)
+    if (!u->expert || !u->frequency || !u->tag || !u->used ||
+        recency_open(&u->recency, setup->layers, setup->experts, false, err))
         return -1;
     for (int key = 0; key < u->keys; key++) {
         u->expert[key].up = up;
@@ -139,8 +139,8 @@ static void utility_want(struct cache_policy *policy, struct cache *cache, int l
     for (int i = 0; i < count; i++) {
         u->frequency[expert[i]] = tokens[i];
         u->used[first + expert[i]] = true;
-        u->last[first + expert[i]] = ++u->clock;
     }
+    recency_want(u->recency, layer, expert, count);
     for (int e = 0; e < u->experts; e++) {
         struct utility_expert *at = &u->expert[first + e];
         if (u->verifies)
@@ -171,7 +171,7 @@ static void utility_released(struct cache_policy *policy, int key)
 static struct cache_value utility_value(const struct cache_policy *policy, int key)
 {
     const struct utility *u = (const struct utility *)policy;
-    return (struct cache_value){u->tag[key], u->ties == TIES_LAST ? u->last[key] : key};
+    return (struct cache_value){u->tag[key], u->ties == TIES_LAST ? recency_of(u->recency, key) : key};
 }
 
 /* On demand the lowest goes; beforehand a cold one, or one below what comes. */

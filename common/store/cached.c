@@ -411,7 +411,7 @@ static int make_tiers(struct cached *cached, const struct cache_setup *cache, co
     if (cached->tier)
         host.slots = (int)(setup->host_slots < all ? setup->host_slots : all);
     cached->host_slots = host.slots;
-    return cache_open(&cached->host, cached->tier ? setup->policy : NULL, &host, err) ||
+    return cache_open(&cached->host, cached->tier ? setup->policy : "lru-global", &host, err) ||
            !(cached->host_slot = mem_alloc((size_t)host.slots + 1, sizeof *cached->host_slot, err)) ||
            !(cached->forecast = mem_alloc((size_t)all, sizeof *cached->forecast, err)) ||
            staging_open(&cached->staging, cached->device, cached->slots, host.slots + 1, cached->slot_bytes, err) ? -1 : 0;

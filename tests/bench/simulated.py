@@ -42,6 +42,26 @@ def wants(found, layers):
         yield flags, turn
 
 
+class Recency:
+    """Of each layer its experts by their last want: the lowest value has the most of its layer wanted after it; of equal ones
+    it is that of the layer whose turn was last."""
+
+    def __init__(self):
+        self.recent, self.value, self.clock = {}, {}, 0
+
+    def want(self, layer, wanted):
+        recent = self.recent.setdefault(layer, [])
+        recent[:] = list(wanted)[::-1] + [e for e in recent if e not in wanted]
+        self.clock += 1
+        for rank, e in enumerate(recent):
+            self.value[layer, e] = (-rank, -self.clock)
+
+    def touch(self, key):
+        recent = self.recent.setdefault(key[0], [])
+        recent[:] = [key[1]] + [e for e in recent if e != key[1]]
+        self.value[key] = (0, -self.clock)
+
+
 class Cache:
     """Residents, and who goes: the one of the lowest value among those not wanted now."""
 
@@ -49,9 +69,8 @@ class Cache:
         self.slots, self.value, self.here, self.hits, self.wanted = slots, value, set(), 0, 0
 
     def turn(self, keys, see):
-        """Whether each was there; `see` is told of each before."""
-        for key in keys:
-            see(key)
+        """Whether each was there; `see` is told of them before."""
+        see(keys)
         there = [key in self.here for key in keys]
         self.hits += sum(there)
         self.wanted += len(keys)
@@ -69,13 +88,14 @@ class Cache:
 
 
 def recency(slots, counts):
-    last, often = {}, {}
+    last, often = Recency(), {}
 
-    def see(key):
-        last[key] = see.clock = see.clock + 1
-        often[key] = often.get(key, 0) + 1
-    see.clock = 0
-    return Cache(slots, (lambda key: (often[key], last[key])) if counts else (lambda key: last[key])), see
+    def see(keys):
+        if keys:
+            last.want(keys[0][0], [e for _, e in keys])
+        for key in keys:
+            often[key] = often.get(key, 0) + 1
+    return Cache(slots, lambda key: (often[key] if counts else 0, last.value[key])), see
 
 
 def belady(found, layers, slots, bypass=False):
@@ -90,7 +110,7 @@ def belady(found, layers, slots, bypass=False):
     cache = Cache(slots, lambda key: -next_use(key))
     for keys in turns:
         if not bypass:
-            cache.turn(keys, lambda key: future[key].pop())
+            cache.turn(keys, lambda keys: [future[key].pop() for key in keys])
             continue
         cache.hits += len(cache.here & set(keys))           # those that are wanted soonest stay, whoever they are
         cache.wanted += len(keys)

@@ -13,31 +13,29 @@ from fractions import Fraction
 
 import numpy as np
 
-from simulated import forwards, wants
+from simulated import Recency, forwards, wants
 
 INFINITY = float("inf")
 
 
 class Lru:
-    """Who was wanted the longest time ago goes; what comes beforehand counts as wanted then."""
+    """Who was wanted the longest time ago goes, per layer; what comes beforehand counts as wanted then."""
 
     def __init__(self, **_):
-        self.last, self.clock = {}, 0
+        self.recency = Recency()
 
     def want(self, cache, layer, wanted):
-        for e in wanted:
-            self.inserted((layer, e), 1)
+        self.recency.want(layer, wanted)
 
     def inserted(self, key, level):
         if level:
-            self.clock += 1
-            self.last[key] = self.clock
+            self.recency.touch(key)
 
     def released(self, key):
         pass
 
     def value(self, key):
-        return (self.last[key],)
+        return self.recency.value[key]
 
     def gives(self, victim, level):
         return True
@@ -161,6 +159,17 @@ class Cache:
             self.unwanted.add(key)
         self.policy.inserted(key, level)
         return True
+
+    def bring(self, keys):
+        """Those that a layer wants: what is there stays for it, the others come, and all are let go."""
+        for key in keys:
+            if key in self.slot:
+                self.hold(key)
+        for key in keys:
+            if key not in self.slot:
+                self.insert(key)
+        for key in keys:
+            self.release(key)
 
     def fetch(self):
         """Who comes next beforehand; None: nobody."""

@@ -111,22 +111,22 @@ OPTIONS
     moe-bench simulate --cache-policy utility --cached 0.2 --host-cached 0.5 -K 5 --iterations --json drafted.moes > told.jsonl
     "$PYTHON" "$BATS_TEST_DIRNAME/../bench/stepped.py" tiers drafted.moes 5 38 96 told.jsonl u.jsonl
     moe-bench simulate --cache-policy lru --cached 0.2 --host-cached 0.5 routes.moes | grep -q 'caches of 38 of 192 experts, with 96 on the host'
-    "$PYTHON" - <<'RECOUNT'
+    PYTHONPATH="$BATS_TEST_DIRNAME/../bench" "$PYTHON" - <<'RECOUNT'
 import json
 read = lambda name, kind: [r for r in map(json.loads, open(name)) if r["type"] == kind]
-device, host, want = [], [], []             # the latest last
+from stepped import Cache, Lru
+device, host, want = Cache(38, Lru()), Cache(96, Lru()), []
 for forward in read("routes.jsonl", "route"):
     want.append([0, 0, 0])
     for layer in range(6):
-        wanted = sorted({(layer, e) for token in forward["experts"] for e in token[layer]})
-        here = [key in device for key in wanted]
-        there = [key in host for key in wanted]
-        want[-1][0] += sum(here)
-        want[-1][1] += sum(b and not a for a, b in zip(here, there))
-        want[-1][2] += sum(not a and not b for a, b in zip(here, there))
-        came = {key for key, a in zip(wanted, here) if not a}           # through the host, where it then is, too
-        device = ([key for key in device if key not in wanted] + wanted)[-38:]
-        host = ([key for key in host if key not in wanted] + [key for key in wanted if key in host or key in came])[-96:]
+        wanted = sorted({e for token in forward["experts"] for e in token[layer]})
+        missed = [(layer, e) for e in wanted if (layer, e) not in device.slot]
+        there = sum(key in host.slot for key in missed)
+        want[-1] = [sum(x) for x in zip(want[-1], (len(wanted) - len(missed), there, len(missed) - there))]
+        for cache in device, host:
+            cache.want(layer, dict.fromkeys(wanted, 1))
+        device.bring([(layer, e) for e in wanted])
+        host.bring(missed)                              # through the host, where they then are, too
 told = read("lru.jsonl", "iter")
 assert len(told) == 11 and [[i["cache_hits"], i["cache_host_hits"], i["cache_misses"] - i["cache_host_hits"]] for i in told] == want[1:12]
 assert all(i["cache_read_bytes"] == 73728 * w[2] and i["cache_copied_bytes"] == 73728 * (w[1] + w[2]) and
@@ -159,17 +159,17 @@ RECOUNT
             .cache_read_bytes == .cache_misses * 73728 and .cache_stall_us >= 0) and (map(.cache_hits) | add) > 0' s.jsonl
     moe-profile -q -m pocket.moe -n 24 --ignore-eos -p 'def add(a, b):' -o routes.moes
     moe-view --json routes.moes > routes.jsonl
-    python3 - <<'RECOUNT'
+    PYTHONPATH="$BATS_TEST_DIRNAME/../bench" "$PYTHON" - <<'RECOUNT'
 import json
 read = lambda name, kind: [r for r in map(json.loads, open(name)) if r["type"] == kind]
-recent, hits = [], []                       # of a cache of 192 / 4 experts, the latest last
+from stepped import Cache, Lru
+cache, hits = Cache(48, Lru()), []          # 192 / 4 experts
 for forward in read("routes.jsonl", "route"):
     hits.append(0)
     for layer in range(6):
         wanted = sorted({e for token in forward["experts"] for e in token[layer]})
-        hits[-1] += sum((layer, e) in recent for e in wanted)
-        recent = [key for key in recent if key not in {(layer, e) for e in wanted}] + [(layer, e) for e in wanted]
-        recent = recent[-48:]
+        hits[-1] += cache.want(layer, dict.fromkeys(wanted, 1))
+        cache.bring([(layer, e) for e in wanted])
 told = [i["cache_hits"] for i in read("s.jsonl", "iter")]
 assert len(told) == 23 and told == hits[1:1 + len(told)], (told, hits)
 RECOUNT
@@ -485,6 +485,7 @@ POLICIES
         [ "$(jq -s 'map(.[0]) | add' want)" = "$(jq 'select(.type == "cache").hits' told.jsonl)" ]
     done <<'POLICIES'
 lru lru
+lru-global lru-global
 lfu lfu
 hot:half=20 hot:half=20
 ahead lru
@@ -564,7 +565,7 @@ DRAFTS
 --cache-experts 101%|101 is not between 0 and 100
 --cache-experts many|--cache-experts: 
 --cache-experts %|--cache-experts: 
---cache-experts 50% --cache-policy best|--cache-policy: 'best' is not a policy here; there are static, hot, lru, lfu, ahead, utility and utility-real
+--cache-experts 50% --cache-policy best|--cache-policy: 'best' is not a policy here; there are static, hot, lru, lru-global, lfu, ahead, utility and utility-real
 --cache-experts 50% --cache-policy belady|'belady' is not a policy here
 --cache-experts 50% --cache-policy static|which experts stay? write static:rank=FILE, or give --hot-set FILE
 --cache-experts 50% --cache-policy static:rank=plain.txt|plain.txt: 

@@ -18,17 +18,30 @@ static struct cache *open_cache(const char *text, const struct cache_setup *setu
 /* Who is resident, by key: when it was last wanted, and how often ever. */
 struct naive {
     bool here[KEYS], held[KEYS];
-    long last[KEYS], often[KEYS], clock;
-    int residents, slots;
+    long last[KEYS], often[KEYS], turn[KEYS], clock;
+    int residents, slots, experts;
     int64_t hits;
-    bool by_count;
+    bool by_count, global;
 };
+
+/* How many experts of its layer were wanted after it. */
+static int naive_rank(const struct naive *n, int key)
+{
+    int first = key - key % n->experts, rank = 0;
+    for (int k = first; k < first + n->experts; k++)
+        rank += n->last[k] > n->last[key];
+    return rank;
+}
+
 
 static bool naive_before(const struct naive *n, int a, int b)
 {
     if (n->by_count && n->often[a] != n->often[b])
         return n->often[a] < n->often[b];
-    return n->last[a] < n->last[b];
+    if (n->global)
+        return n->last[a] < n->last[b];
+    int x = naive_rank(n, a), y = naive_rank(n, b);
+    return x != y ? x > y : n->turn[a / n->experts] > n->turn[b / n->experts];
 }
 
 /* The victim, -1: none was needed, -2: none may go. */
@@ -64,6 +77,7 @@ static int draw_experts(struct random *random, int experts, int max, int32_t *ex
 static void layer_by_lists(struct cache *cache, struct naive *n, int layer, int experts, const int32_t *expert, int count)
 {
     int slot[KEYS], victim;
+    n->turn[layer] = ++n->clock;
     for (int i = 0; i < count; i++) {
         int key = layer * experts + expert[i];
         n->last[key] = ++n->clock;
@@ -91,7 +105,7 @@ static void layer_by_lists(struct cache *cache, struct naive *n, int layer, int 
     memset(n->held, 0, sizeof n->held);
 }
 
-static void lists(const char *policy, uint64_t seed, bool by_count)
+static void lists(const char *policy, uint64_t seed, struct naive kind)
 {
     struct random random = {seed};
     int layers = 1 + random_word(&random) % 4, experts = 4 + random_word(&random) % 29, top_k = 1 + random_word(&random) % 3;
@@ -100,8 +114,9 @@ static void lists(const char *policy, uint64_t seed, bool by_count)
     struct cache *cache = open_cache(policy, &setup);
     struct naive *n = calloc(1, sizeof *n);
     int64_t wanted = 0;
+    *n = kind;
     n->slots = slots;
-    n->by_count = by_count;
+    n->experts = experts;
     for (int step = 0; step < 50; step++) {
         cache_step(cache, 4, CACHE_VERIFIES);
         for (int layer = 0; layer < layers; layer++) {
@@ -122,15 +137,48 @@ static void lists(const char *policy, uint64_t seed, bool by_count)
 static void lru_is_what_a_list_of_last_uses_says(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < (unit_brief() ? 20 : 300); seed++)
-        lists("lru", seed, false);
+    for (uint64_t seed = 0; seed < (unit_brief() ? 20 : 300); seed++) {
+        lists("lru", seed, (struct naive){0});
+        lists("lru-global", seed, (struct naive){.global = true});
+    }
+}
+
+/* Forwards over four layers want the same 12 experts of each, and there are slots for 10 of them: per layer all but the first
+ * forward find 10 of 12; in one list layers evict each other's. */
+static void a_forward_larger_than_the_cache_leaves_hits_to_lru(void **state)
+{
+    static const char *const policies[] = {"lru", "lru-global"};
+    const struct cache_setup setup = {.layers = 4, .experts = 16, .slots = 40, .top_k = 2};
+    int64_t hits[2];
+    (void)state;
+    for (int p = 0; p < 2; p++) {
+        struct cache *cache = open_cache(policies[p], &setup);
+        for (int step = 0; step < 20; step++) {
+            cache_step(cache, 6, CACHE_VERIFIES);
+            for (int layer = 0; layer < 4; layer++) {
+                int32_t expert[12], tokens[12];
+                int slot, victim;
+                for (int i = 0; i < 12; i++)
+                    expert[i] = i, tokens[i] = 1;
+                cache_want(cache, layer, expert, tokens, 12);
+                for (int i = 0; i < 12; i++)
+                    if ((slot = cache_find(cache, layer, i)) < 0 &&
+                        (slot = cache_insert(cache, layer, i, CACHE_DEMAND, &victim)) >= 0)
+                        cache_release(cache, slot);
+            }
+        }
+        hits[p] = cache_counts(cache).hits;
+        cache_close(&cache);
+    }
+    assert_int_equal(hits[0], 19 * 4 * 10);
+    assert_true(2 * hits[1] < hits[0]);
 }
 
 static void lfu_is_what_a_list_of_counts_says(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < (unit_brief() ? 20 : 300); seed++)
-        lists("lfu", seed, true);
+        lists("lfu", seed, (struct naive){.by_count = true});
 }
 
 /* Levels from high to low, first in first out; one that is wanted in the meantime is not asked for any more. */
@@ -138,7 +186,7 @@ static void requests_come_by_level_and_in_order(void **state)
 {
     (void)state;
     struct cache_setup setup = {.layers = 2, .experts = 8, .slots = 8, .top_k = 2, .draft_length = 4};
-    struct cache *cache = open_cache("lru", &setup);
+    struct cache *cache = open_cache("lru-global", &setup);
     int key, victim, slot;
     cache_ask(cache, 1, 3, 1);
     cache_ask(cache, 1, 4, 2);
@@ -212,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lru_is_what_a_list_of_last_uses_says),
+        cmocka_unit_test(a_forward_larger_than_the_cache_leaves_hits_to_lru),
         cmocka_unit_test(lfu_is_what_a_list_of_counts_says),
         cmocka_unit_test(requests_come_by_level_and_in_order),
         cmocka_unit_test(refuses_what_cannot_be),

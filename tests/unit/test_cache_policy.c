@@ -460,10 +460,12 @@ static void what_is_asked_for_stays(void **state)
     int fetched = 0, refused = 0;
     for (uint64_t seed = 0; seed < (unit_brief() ? 5 : 60); seed++) {
         struct random random = {seed};
-        int slots = 4 + seed % 12, residents = 0, level[KEYS] = {0}, last[KEYS] = {0}, clock = 0, key, victim;
+        int slots = 4 + seed % 12, residents = 0, level[KEYS] = {0}, rank[KEYS], since[LAYERS] = {0}, clock = 0, key, victim;
         bool here[KEYS] = {0};
         struct cache_setup setup = {.layers = LAYERS, .experts = EXPERTS, .slots = slots, .top_k = 2, .elsewhere = true};
         struct cache *cache = open_cache("ahead", &setup);
+        for (int k = 0; k < KEYS; k++)
+            rank[k] = k % EXPERTS;
         for (int turn = 0; turn < 90; turn++) {
             int layer = turn % LAYERS, asked = 0, order[8], first = layer * EXPERTS;
             for (int i = 0; i < 6; i++) {           /* highest levels first, so that the queue's order is plain */
@@ -478,7 +480,9 @@ static void what_is_asked_for_stays(void **state)
                 int lowest = -1;
                 for (int k = 0; k < KEYS && residents == slots; k++)
                     if (here[k] && (lowest < 0 || level[k] < level[lowest] ||
-                                    (level[k] == level[lowest] && last[k] < last[lowest])))
+                                    (level[k] == level[lowest] &&
+                                     (rank[k] > rank[lowest] ||
+                                      (rank[k] == rank[lowest] && since[k / EXPERTS] > since[lowest / EXPERTS])))))
                         lowest = k;
                 int slot = cache_fetch(cache, &key, &victim);
                 if (lowest >= 0 && level[lowest] >= level[order[i]]) {
@@ -488,9 +492,10 @@ static void what_is_asked_for_stays(void **state)
                 }
                 assert_true(slot >= 0);
                 assert_int_equal(key, order[i]);
-                if (lowest >= 0) {                  /* equal ones go by slot, whose order is of no matter here */
+                if (lowest >= 0) {
                     assert_int_equal(level[victim], level[lowest]);
-                    assert_int_equal(last[victim], last[lowest]);
+                    assert_int_equal(rank[victim], rank[lowest]);       /* before any turn, equal ones go by slot */
+                    assert_int_equal(since[victim / EXPERTS], since[lowest / EXPERTS]);
                     here[victim] = false;
                 } else
                     residents++;
@@ -500,12 +505,19 @@ static void what_is_asked_for_stays(void **state)
             }
             int32_t expert[2] = {(int32_t)(random_word(&random) % 5), 5 + (int32_t)(random_word(&random) % 5)};
             for (int l = 0; l < LAYERS; l++)        /* each has its turn, so that nothing stays asked for */
-                if (l != layer)
+                if (l != layer) {
                     cache_want(cache, l, NULL, NULL, 0);
+                    since[l] = ++clock;
+                }
             cache_want(cache, layer, expert, (int32_t[]){1, 1}, 2);
+            since[layer] = ++clock;
             memset(level, 0, sizeof level);
-            for (int i = 0; i < 2; i++)
-                last[first + expert[i]] = ++clock;
+            for (int i = 0; i < 2; i++) {           /* to the front of its layer's list */
+                const int was = rank[first + expert[i]];
+                for (int e = 0; e < EXPERTS; e++)
+                    rank[first + e] += rank[first + e] < was;
+                rank[first + expert[i]] = 0;
+            }
         }
         cache_close(&cache);
     }

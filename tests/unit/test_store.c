@@ -771,7 +771,7 @@ static void memory_that_is_left_is_that_of_the_narrowest_group(void **state)
     put(root, "/sys/fs/cgroup/memory/a/b/memory.stat", "cache 90\nactive_file 8\ninactive_file 32\ntotal_inactive_file 80\n"
         "total_active_file 10\n");
     assert_true(memory_left(root) == 20);
-    put(root, "/sys/fs/cgroup/memory/a/b/memory.stat", "inactive_file 500");         /* more than is in use, without an end of line */
+    put(root, "/sys/fs/cgroup/memory/a/b/memory.stat", "inactive_file 500");         /* more than is in use, no newline */
     assert_true(memory_left(root) == 100);
     unit_remove(root);
 }
