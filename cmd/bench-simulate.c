@@ -94,9 +94,12 @@ static int simulate_all(struct text *body, const struct simulation *simulation, 
 {
     const char *all[64];
     int count = 0;
-    for (const struct simulated_system *system = simulated_systems; system->name; system++)
-        if (simulation->machine->has_slow || system->misses == MISSES_FETCH || system->misses == MISSES_WHOLE)
+    for (const struct simulated_system *system = simulated_systems; !args->systems.count && system->name; system++)
+        if (!simulate_possible(simulation, system->name, err))
             all[count++] = system->name;
+    if (!args->systems.count && !count)
+        return -1;                      /* as the last one says */
+    err_clear(err);
     struct simulated_table table = {0};
     int rc = simulate_compare(&table, simulation, args->systems.count ? args->systems.items : all,
                               args->systems.count ? args->systems.count : count, err);

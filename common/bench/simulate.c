@@ -501,13 +501,29 @@ static int find_system(const struct simulated_system **out, const char *text, co
     return rc;
 }
 
-static int can_run(const struct run *r, struct err *err)
+static struct simulated_machine machine_of(const struct simulated_machine *machine, const struct simulated_system *system)
 {
-    if (!r->machine->has_slow && (r->system->misses == MISSES_SLOW || r->system->misses == MISSES_GREEDY))
-        return err_set(err, ERR_INPUT, "%s: it computes experts by a slow processor, and the machine has none",
-                       r->system->name);
-    if (r->slots < r->routes->top_k)
-        return err_set(err, ERR_INPUT, "%d experts in fast memory are too few for one token's %d", r->slots, r->routes->top_k);
+    return system->prefetch == PREFETCH_DRAFT ? simulated_machine_copied(machine) : *machine;
+}
+
+int simulate_possible(const struct simulation *simulation, const char *text, struct err *err)
+{
+    const struct simulated_machine *machine = simulation->machine;
+    const struct simulated_routes *routes = simulation->drafted;
+    const struct simulated_system *system;
+    const char *settings;
+    if (find_system(&system, text, &settings, err))
+        return -1;
+    const struct simulated_machine with = machine_of(machine, system);
+    const int slots = simulated_machine_slots(&with, routes->layers, routes->experts);
+    if (!machine->has_slow && (system->misses == MISSES_SLOW || system->misses == MISSES_GREEDY))
+        return err_set(err, ERR_INPUT, "%s: it computes experts by a slow processor, and the machine has none", system->name);
+    if (slots < routes->top_k && system->prefetch == PREFETCH_DRAFT && machine->has_copy)
+        return err_set(err, ERR_INPUT, "%s: its drafter, a copy of the model, takes %g %% of the experts' bytes, and leaves "
+                       "fast memory for %d experts, fewer than one token's %d; give more memory (--cached)", system->name,
+                       100 * machine->copy_share, slots, routes->top_k);
+    if (slots < routes->top_k)
+        return err_set(err, ERR_INPUT, "%d experts in fast memory are too few for one token's %d", slots, routes->top_k);
     return 0;
 }
 
@@ -578,16 +594,19 @@ static int run_steps(struct run *r, const struct simulation *simulation, struct 
 
 int simulate_run(struct simulated_result *out, const struct simulation *simulation, const char *text, struct err *err)
 {
-    struct run r = {.machine = simulation->machine, .on_the_way = -1, .chance = simulation->seed};
+    struct run r = {.on_the_way = -1, .chance = simulation->seed};
     const char *settings;
     int key, victim, slot, rc = -1;
     if (find_system(&r.system, text, &settings, err))
         return -1;
+    const struct simulated_machine machine = machine_of(simulation->machine, r.system);
+    r.machine = &machine;
     r.routes = r.system->drafts ? simulation->drafted : simulation->undrafted;
     r.slots = simulated_machine_slots(r.machine, r.routes->layers, r.routes->experts);
     r.latency_s = r.machine->at_once ? r.machine->latency_s : 0;
     r.transfer_s = r.machine->expert_bytes / r.machine->bytes_per_second + r.machine->latency_s - r.latency_s;
-    if (can_run(&r, err) || open_cache(&r, settings, err) || make_room(&r, err) || open_store(&r, simulation->prefetch, err))
+    if (simulate_possible(simulation, text, err) || open_cache(&r, settings, err) || make_room(&r, err) ||
+        open_store(&r, simulation->prefetch, err))
         goto done;
     if (r.system->balances && !r.states) {
         err_set(err, ERR_INPUT, "%s: its cache has no levels to balance by", r.system->name);
@@ -599,6 +618,7 @@ int simulate_run(struct simulated_result *out, const struct simulation *simulati
         goto done;
     r.result.seconds = r.now;
     r.result.source = r.system->source;
+    r.result.cached = machine.cached;
     r.result.wasted = cache_counts(r.cache).wasted;
     r.result.decide_us /= r.result.forwards;
     snprintf(r.result.system, sizeof r.result.system, "%s", text);

@@ -50,6 +50,7 @@ extern const struct simulated_system simulated_systems[];               /* name 
 struct simulated_result {
     char system[96];
     const char *source;
+    double cached;                      /* share of the experts; less than the machine's where a copy drafts */
     double seconds, draft_s, stall_s, fast_s, slow_s;   /* stall: the fast processor waits for experts, or for the slow one */
     int64_t forwards, tokens;
     int64_t wanted, hits;               /* experts of a layer of a forward; there when it wanted them */
@@ -79,6 +80,10 @@ struct simulation {
     const char *prefetch;               /* a source of predict/forecast.h that follows from routes; NULL: none is asked */
     struct simulated_trace *trace;      /* NULL: nobody looks */
 };
+
+/* 0 where the machine has what a system needs: a slow processor, and memory for a drafter that knows routes; -1: *err says what
+ * is missing. */
+int simulate_possible(const struct simulation *simulation, const char *text, struct err *err);
 
 /* `text` is the name of a system, and after a colon settings of its cache policy. */
 int simulate_run(struct simulated_result *out, const struct simulation *simulation, const char *text, struct err *err);

@@ -71,30 +71,20 @@ static int put(struct panel *panel, const char *name, double x, double y, struct
 
 /* ---- runs */
 
-/* Tokens a second of a system that caches this share. */
-static int rate_of(double *rate, const struct simulation *simulation, const char *system, double cached, struct err *err)
+/* A share that does not hold a layer's experts has no point, and a system that is not possible there has none. */
+static int put_rate(struct panel *panel, const struct simulation *simulation, const char *name, const char *system, double x,
+                    double cached, struct err *err)
 {
     struct simulated_machine machine = *simulation->machine;
     struct simulation with = *simulation;
     struct simulated_result result;
+    struct err why = {0};
+    const int E = simulation->drafted->experts;
     machine.cached = cached;
     with.machine = &machine;
-    if (simulate_run(&result, &with, system, err))
-        return -1;
-    *rate = result.tokens / result.seconds;
-    return 0;
-}
-
-/* A share that does not hold a layer's experts has no point. */
-static int put_rate(struct panel *panel, const struct simulation *simulation, const char *name, const char *system, double x,
-                    double cached, struct err *err)
-{
-    const struct simulated_machine with = {.cached = cached};
-    double rate;
-    const int E = simulation->drafted->experts;
-    if (simulated_machine_slots(&with, simulation->drafted->layers, E) < E)
+    if (simulated_machine_slots(&machine, simulation->drafted->layers, E) < E || simulate_possible(&with, system, &why))
         return 0;
-    return rate_of(&rate, simulation, system, cached, err) || put(panel, name, x, rate, err) ? -1 : 0;
+    return simulate_run(&result, &with, system, err) || put(panel, name, x, result.tokens / result.seconds, err) ? -1 : 0;
 }
 
 static int ablation(struct picture *p, struct err *err)
@@ -104,7 +94,7 @@ static int ablation(struct picture *p, struct err *err)
         {"w/o AdaBC: boundaries 3 and 1", "utility:boundaries=fixed"}, {"w/o HetWB: tau = 2", "utility:tau=2"},
         {"w/o SG-Prefetcher: static split", "static-split-draft"}, {"w/o SG-Evictor: the first to come stay",
                                                                     "utility:evict=no"},
-        {"w/o SD", "utility-undrafted"}};
+        {"w/o SD", "utility-undrafted"}, {"the released rule", "utility-released"}};
     struct panel *panel = &p->panel[p->panels++];
     *panel = (struct panel){.title = "Parts of MoE-SpAc left out, one at a time", .x_label = "variant", .y_label = "tokens/s",
                             .names = true};
@@ -121,7 +111,7 @@ static int cached(struct picture *p, struct err *err)
 {
     static const struct { const char *system; bool drafts; } systems[] = {
         {"static-split", false}, {"hybrimoe", false}, {"mixtral-offloading", false}, {"static-split-draft", true},
-        {"lru", true}, {"utility", true}, {"ahead", true}};
+        {"lru", true}, {"utility", true}, {"utility-released", true}, {"ahead", true}};
     static const double shares[] = {0.05, 0.09, 0.13, 0.17, 0.21, 0.25, 0.29};
     struct panel *panel = &p->panel[p->panels++];
     *panel = (struct panel){.title = "Experts in fast memory; with drafts up to where the draft model leaves room",
@@ -143,7 +133,9 @@ static int memory(struct picture *p, struct err *err)
         double all = percent / 100.0, left = all - DRAFT_MODEL;
         if (put_rate(panel, p->simulation, "static-split, experts alone", "static-split", all, all, err) ||
             put_rate(panel, p->simulation, "static-split-draft", "static-split-draft", all, left, err) ||
-            put_rate(panel, p->simulation, "utility", "utility", all, left, err))
+            put_rate(panel, p->simulation, "utility", "utility", all, left, err) ||
+            put_rate(panel, p->simulation, "utility-released", "utility-released", all, left, err) ||
+            put_rate(panel, p->simulation, "lru", "lru", all, left, err))
             return -1;
     }
     return 0;
@@ -155,8 +147,8 @@ static int levels(struct picture *p, struct err *err)
     char system[64];
     *panel = (struct panel){.title = "The highest level, K", .x_label = "K", .y_label = "tokens/s"};
     for (int K = 1; K <= 8; K++)
-        for (int real = 0; real < 2; real++) {
-            const char *name = real ? "utility-real" : "utility";
+        for (int rule = 0; rule < 3; rule++) {
+            const char *name = (const char *const[]){"utility", "utility-released", "utility-real"}[rule];
             snprintf(system, sizeof system, "%s:K=%d", name, K);
             if (put_rate(panel, p->simulation, name, system, K, p->simulation->machine->cached, err))
                 return -1;
@@ -166,7 +158,8 @@ static int levels(struct picture *p, struct err *err)
 
 static int lengths(struct picture *p, struct err *err)
 {
-    static const char *const systems[] = {"static-split", "static-split-draft", "hybrimoe", "lru", "utility", "ahead"};
+    static const char *const systems[] = {"static-split", "static-split-draft", "hybrimoe", "lru", "utility",
+                                          "utility-released", "ahead"};
     struct panel *panel = &p->panel[p->panels++];
     *panel = (struct panel){.title = "Tokens of an answer", .x_label = "tokens", .y_label = "tokens/s"};
     if (!p->texts)
@@ -199,7 +192,7 @@ struct watched {
     int32_t *expert, *tokens, *often, *f;       /* [experts] */
 };
 
-static int watch(struct watched *w, const struct simulated_routes *routes, struct utility_rule rule, int boundary,
+static int watch(struct watched *w, const struct simulated_routes *routes, struct utility_rule rule, int up, int down,
                  struct err *err)
 {
     int E = routes->experts;
@@ -211,8 +204,10 @@ static int watch(struct watched *w, const struct simulated_routes *routes, struc
     w->tokens = w->expert + E;
     w->often = w->tokens + E;
     w->f = w->often + E;
-    for (int e = 0; e < E; e++)
-        w->state[e].up = w->state[e].down = boundary;
+    for (int e = 0; e < E; e++) {
+        w->state[e].up = up;
+        w->state[e].down = down;
+    }
     return 0;
 }
 
@@ -266,17 +261,23 @@ static int hot_or_cold(struct picture *p, struct err *err)
     const struct simulated_routes *drafted = p->simulation->drafted, *alone = p->simulation->undrafted;
     int gamma = p->simulation->machine->draft_length, bins = drafted->steps < BINS ? (int)drafted->steps : BINS, rc = -1;
     struct panel *panel = &p->panel[p->panels++];
-    struct watched by_drafts = {0}, by_token = {0};
-    double bin[BINS] = {0}, all = 0, mean, none, mean_alone, none_alone, last = (double)drafted->steps;
+    struct watched by_drafts = {0}, released = {0}, by_token = {0};
+    double bin[BINS] = {0}, other[BINS] = {0}, all = 0, mean, none, mean_released, mean_alone, none_alone;
+    const double last = (double)drafted->steps;
     *panel = (struct panel){.title = "Experts of the last layer rightly said to be wanted or not", .x_label = "forward",
                             .y_label = "share of experts", .percent = true};
-    if (watch(&by_drafts, drafted, (struct utility_rule){4, 100000, UTILITY_FLOOR, false}, gamma / 2, err) ||
-        watch(&by_token, alone, (struct utility_rule){1, 0, UTILITY_FIXED, false}, 1, err) ||
-        accuracy(&by_drafts, bin, bins, &mean, &none, err) || accuracy(&by_token, &all, 1, &mean_alone, &none_alone, err))
+    if (watch(&by_drafts, drafted, (struct utility_rule){4, 100000, UTILITY_FLOOR, false}, gamma / 2, gamma / 2,
+              err) ||
+        watch(&released, drafted, (struct utility_rule){5, 0, UTILITY_FIXED, true}, 5, 1, err) ||
+        watch(&by_token, alone, (struct utility_rule){1, 0, UTILITY_FIXED, false}, 1, 1, err) ||
+        accuracy(&by_drafts, bin, bins, &mean, &none, err) || accuracy(&released, other, bins, &mean_released, &none, err) ||
+        accuracy(&by_token, &all, 1, &mean_alone, &none_alone, err))
         goto done;
     for (int b = 0; b < bins; b++) {
         double x = floor((b + 0.5) * last / bins);
         if (put(panel, "Algorithm 1, with drafts", x, bin[b], err) || put(panel, "its mean", x, mean, err) ||
+            put(panel, "the released rule, with drafts", x, other[b], err) ||
+            put(panel, "mean of the released rule", x, mean_released, err) ||
             put(panel, "none is wanted, with drafts", x, none, err) ||
             put(panel, "what the last token wanted, without drafts", x, mean_alone, err) ||
             put(panel, "none is wanted, without drafts", x, none_alone, err))
@@ -285,6 +286,7 @@ static int hot_or_cold(struct picture *p, struct err *err)
     rc = 0;
 done:
     unwatch(&by_drafts);
+    unwatch(&released);
     unwatch(&by_token);
     return rc;
 }
@@ -296,7 +298,7 @@ static int shares_of_layer(const struct picture *p, int layer, struct balance_sh
 {
     struct watched w = {0};
     int rc = watch(&w, p->simulation->drafted, (struct utility_rule){LEVELS, 100000, UTILITY_FLOOR, false},
-                   p->simulation->machine->draft_length / 2, err);
+                   p->simulation->machine->draft_length / 2, p->simulation->machine->draft_length / 2, err);
     for (size_t i = 0; !rc && i < w.routes->steps; i++) {
         int count = want(&w, &w.routes->step[i], layer);
         balance_learn(shares, LEVELS, w.expert, w.tokens, count, &w.state->level, sizeof *w.state);

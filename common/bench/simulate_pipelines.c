@@ -11,14 +11,17 @@
 #include "common/report/svg.h"
 #include "common/report/table.h"
 
-/* All draft. The last is ours. */
-static const char *const systems[] = {"lru-fetch", "sp-moe", "static-split-draft", "utility", "ahead-greedy"};
+/* All draft. Left out are those that the machine cannot run. */
+static const char *const systems[] = {"lru-fetch", "sp-moe", "static-split-draft", "utility", "utility-released", "lru",
+                                      "ahead-greedy"};
 static const char *const lanes[SIMULATED_LANES] = {"fast", "slow", "link"};
 
 enum { SYSTEMS = sizeof systems / sizeof *systems, LAYERS_DRAWN = 4 };
 
 struct pipelines {
     const struct simulation *simulation;
+    int count;
+    const char *system[SYSTEMS];        /* [count]; so below */
     struct simulated_trace trace[SYSTEMS];
     size_t step;
     int first, layers;                  /* drawn */
@@ -41,12 +44,17 @@ static int run_all(struct pipelines *p, struct err *err)
     p->layers = routes->layers < LAYERS_DRAWN ? routes->layers : LAYERS_DRAWN;
     p->first = (routes->layers - p->layers) / 2;
     for (int i = 0; i < SYSTEMS; i++) {
+        struct err why = {0};
+        if (!simulate_possible(p->simulation, systems[i], &why))
+            p->system[p->count++] = systems[i];
+    }
+    for (int i = 0; i < p->count; i++) {
         struct simulation with = *p->simulation;
         struct simulated_result result;
         with.trace = &p->trace[i];
         p->trace[i].step = p->step;
         p->trace[i].layer_end = mem_alloc((size_t)routes->layers, sizeof *p->trace[i].layer_end, err);
-        if (!p->trace[i].layer_end || simulate_run(&result, &with, systems[i], err))
+        if (!p->trace[i].layer_end || simulate_run(&result, &with, p->system[i], err))
             return -1;
         p->zero[i] = p->first ? p->trace[i].layer_end[p->first - 1] : 0;
         p->longest = fmax(p->longest, p->trace[i].layer_end[p->first + p->layers - 1] - p->zero[i]);
@@ -84,9 +92,9 @@ static int write_table(struct text *out, struct pipelines *p, bool markdown, str
     struct table table = {0};
     int rc = 0;
     table_start(&table, titles, "lrrrrrrr");
-    for (int i = 0; !rc && i < SYSTEMS; i++) {
+    for (int i = 0; !rc && i < p->count; i++) {
         const struct simulated_trace *trace = &p->trace[i];
-        rc = table_cell(&table, err, "%s", systems[i]) || table_number(&table, -1e3 * trace->began, 2, err) ||
+        rc = table_cell(&table, err, "%s", p->system[i]) || table_number(&table, -1e3 * trace->began, 2, err) ||
              table_number(&table, 1e3 * trace->end, 2, err) ||
              table_number(&table, trace->end / p->trace[0].end, 3, err) ? -1 : 0;
         for (int lane = 0; !rc && lane < SIMULATED_LANES; lane++)
@@ -102,12 +110,12 @@ static int write_table(struct text *out, struct pipelines *p, bool markdown, str
 
 static int write_lines(struct text *out, const struct pipelines *p, struct err *err)
 {
-    for (int i = 0; i < SYSTEMS; i++)
+    for (int i = 0; i < p->count; i++)
         for (size_t at = 0; at < p->trace[i].count; at++) {
             const struct simulated_span *span = &p->trace[i].span[at];
             json_t *line = json_pack("{s:s, s:b, s:s, s:s, s:s, s:I, s:s, s:s, s:o, s:f, s:f}", "type", "figure", "simulated",
                                      1, "figure", "pipelines", "machine", p->simulation->machine->name, "routes",
-                                     p->simulation->drafted->name, "forward", (json_int_t)p->step, "system", systems[i],
+                                     p->simulation->drafted->name, "forward", (json_int_t)p->step, "system", p->system[i],
                                      "lane", lanes[span->lane], "layer",
                                      span->layer < 0 ? json_null() : json_integer(span->layer), "from_ms", 1e3 * span->from,
                                      "to_ms", 1e3 * span->to);
@@ -154,7 +162,7 @@ static int put_system(struct text *out, const struct pipelines *p, int number, c
     const struct simulated_trace *trace = &p->trace[number];
     const double top = TOP + number * SYSTEM, end = trace->layer_end[p->first + p->layers - 1] - p->zero[number];
     char took[64];
-    if (svg_text(out, LEFT - 44, top + 1.5 * LANE + 4, "end", 12, "", systems[number], err))
+    if (svg_text(out, LEFT - 44, top + 1.5 * LANE + 4, "end", 12, "", p->system[number], err))
         return -1;
     for (int lane = 0; lane < SIMULATED_LANES; lane++)
         if (svg_text(out, LEFT - 8, top + lane * LANE + 12, "end", 10, "", lanes[lane], err) ||
@@ -170,9 +178,9 @@ static int put_system(struct text *out, const struct pipelines *p, int number, c
            svg_text(out, across(scale, end) + 4, top + SIMULATED_LANES * LANE + 9, "start", 10, "", took, err) ? -1 : 0;
 }
 
-static int put_axis(struct text *out, const struct scale *scale, struct err *err)
+static int put_axis(struct text *out, const struct pipelines *p, const struct scale *scale, struct err *err)
 {
-    const double bottom = TOP + SYSTEMS * SYSTEM, step = svg_step(1e3 * (scale->to - scale->from));
+    const double bottom = TOP + p->count * SYSTEM, step = svg_step(1e3 * (scale->to - scale->from));
     char label[32];
     for (int i = (int)ceil(1e3 * scale->from / step); i * step <= 1e3 * scale->to; i++) {
         const double x = across(scale, 1e-3 * i * step);
@@ -194,10 +202,10 @@ static int write_svg(struct text *out, const struct pipelines *p, const char *no
     char title[96];
     snprintf(title, sizeof title, "SIMULATED: layers %d to %d of one verification, by system", p->first + 1,
              p->first + p->layers);
-    int rc = svg_head(out, LEFT + WIDTH + 30, TOP + SYSTEMS * SYSTEM + BOTTOM, title, note, err);
-    for (int i = 0; !rc && i < SYSTEMS; i++)
+    int rc = svg_head(out, LEFT + WIDTH + 30, TOP + p->count * SYSTEM + BOTTOM, title, note, err);
+    for (int i = 0; !rc && i < p->count; i++)
         rc = put_system(out, p, i, &scale, err);
-    return rc || put_axis(out, &scale, err) || text_puts(out, "</svg>\n", err) ? -1 : 0;
+    return rc || put_axis(out, p, &scale, err) || text_puts(out, "</svg>\n", err) ? -1 : 0;
 }
 
 int simulate_pipelines(struct text *out, const struct simulation *simulation, enum simulated_form form, struct err *err)
@@ -207,7 +215,7 @@ int simulate_pipelines(struct text *out, const struct simulation *simulation, en
     int rc = run_all(&p, err) ||
              simulate_figure_note(&note, simulation, err) ||
              text_printf(&note, err, "; forward %zu of %zu", p.step + 1, simulation->drafted->steps) ? -1 : 0;
-    for (int i = 0; !rc && i < SYSTEMS; i++)
+    for (int i = 0; !rc && i < p.count; i++)
         qsort(p.trace[i].span, p.trace[i].count, sizeof *p.trace[i].span, by_start);
     if (!rc && form == SIMULATED_JSON)
         rc = write_lines(out, &p, err);

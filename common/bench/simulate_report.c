@@ -83,7 +83,7 @@ int simulate_json(struct text *out, const struct simulation *simulation, const s
             "{s:s, s:b, s:s, s:s, s:s, s:s, s:f, s:s, s:s, s:f, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, "
             "s:f, s:f, s:f, s:f, s:f, s:f}", "type", "simulate", "simulated", 1, "machine", m->name, "model",
             *simulation->drafted->model ? simulation->drafted->model : m->model, "costs_of", m->model, "routes",
-            simulation->drafted->name, "cached", m->cached, "system", it->system, "source", it->source, "tokens_per_second",
+            simulation->drafted->name, "cached", it->cached, "system", it->system, "source", it->source, "tokens_per_second",
             rate(it), "ratio_to_static_split_draft",
             json_finite(all->reference < 0 ? NAN : rate(it) / rate(&all->result[all->reference])), "tokens",
             (json_int_t)it->tokens, "forwards", (json_int_t)it->forwards, "wanted", (json_int_t)it->wanted, "hits",

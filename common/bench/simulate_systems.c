@@ -14,8 +14,8 @@ const struct simulated_system simulated_systems[] = {
     {.name = "whole-layers", .cache = "static", .misses = MISSES_WHOLE, .pins = PINS_LAYERS,
      .source = "vLLM, --cpu-offload-gb: layers that are elsewhere are fetched whole"},
     {.name = "mixtral-offloading", .cache = "lru", .misses = MISSES_FETCH, .prefetch = PREFETCH_NEXT_LAYER, .keeps = true,
-     .overlaps = true, .source = "arXiv 2312.17238: LRU, and the next layer's router on this layer's state; one LRU for all "
-                                 "layers here, and no mixed quantisation"},
+     .overlaps = true, .source = "arXiv 2312.17238: LRU, and the next layer's router on this layer's state; no "
+                                 "mixed quantisation here"},
     {.name = "moe-infinity", .cache = "lfu", .misses = MISSES_FETCH, .prefetch = PREFETCH_NEXT_LAYER, .keeps = true,
      .overlaps = true, .source = "arXiv 2401.14361: the least visited goes, activation paths are predicted; the prediction is "
                                  "a router's of the layer before here"},
@@ -38,12 +38,23 @@ const struct simulated_system simulated_systems[] = {
      .keeps = true, .overlaps = true, .source = "ours: the draft phase's routes, those that most tokens want first"},
     {.name = "lru", .cache = "lru", .misses = MISSES_SLOW, .prefetch = PREFETCH_MISSED, .drafts = true, .overlaps = true,
      .source = "ours: utility's machine with LRU in its place: what was missed is computed by the slow processor and fetched"},
+    {.name = "lru-global", .cache = "lru-global", .misses = MISSES_SLOW, .prefetch = PREFETCH_MISSED, .drafts = true,
+     .overlaps = true, .source = "ours: as lru, with one list over all layers"},
     {.name = "lfu", .cache = "lfu", .misses = MISSES_SLOW, .prefetch = PREFETCH_MISSED, .drafts = true, .overlaps = true,
      .source = "ours: as lru, with counts"},
     {.name = "hot", .cache = "hot", .misses = MISSES_SLOW, .prefetch = PREFETCH_MISSED, .drafts = true,
      .overlaps = true, .source = "ours: as lru, with heat"},
     {.name = "utility", .cache = "utility", .misses = MISSES_SLOW, .prefetch = PREFETCH_POLICY, .drafts = true,
      .overlaps = true, .balances = true, .source = "MoE-SpAc, arXiv 2603.09983, as printed"},
+    {.name = "utility-released", .cache = "utility-released", .misses = MISSES_SLOW, .prefetch = PREFETCH_POLICY,
+     .drafts = true, .overlaps = true, .source = "MoE-SpAc's published program: github.com/lshAlgorithm/MoE-SpAc; it has no "
+                                                 "balancer, tau is 1"},
+    {.name = "utility-layers", .cache = "utility-released:ties=layer", .misses = MISSES_SLOW, .prefetch = PREFETCH_POLICY,
+     .drafts = true, .overlaps = true, .source = "ours: utility-released, where of equal levels the resident goes whose layer "
+                                                 "had its turn last"},
+    {.name = "utility-kept", .cache = "utility-released:after=level,gives=lower,ties=last", .misses = MISSES_SLOW,
+     .prefetch = PREFETCH_POLICY, .drafts = true, .overlaps = true, .source = "ours: utility-released, where residents keep "
+                                                                              "their level after use"},
     {.name = "utility-undrafted", .cache = "utility", .misses = MISSES_SLOW, .prefetch = PREFETCH_POLICY, .overlaps = true,
      .balances = true, .source = "MoE-SpAc without speculation (w/o SD in its table 4): Algorithm 1 over single tokens"},
     {.name = "utility-real", .cache = "utility-real", .misses = MISSES_SLOW, .prefetch = PREFETCH_POLICY, .drafts = true,

@@ -110,8 +110,9 @@ static int get_parts(struct simulated_machine *m, const json_t *map, struct err 
     static const char *const draft_keys[] = {"length", "token_us", "acceptance", NULL};
     static const char *const processor_keys[] = {"expert_us", "token_us", "join_us", NULL};
     static const char *const link_keys[] = {"bytes_per_second", "latency_us", "at_once", "together", "reads", NULL};
-    static const char *const forecast_keys[] = {"next_layer", "draft", NULL};
-    const json_t *draft, *fast, *slow, *link, *forecast;
+    static const char *const forecast_keys[] = {"next_layer", "draft", "copy", NULL};
+    static const char *const copy_keys[] = {"share", "in_place_of", "token_us", NULL};
+    const json_t *draft, *fast, *slow, *link, *forecast, *copy;
     if (inside(map, "draft", draft_keys, true, &draft, err) || inside(map, "fast", processor_keys, true, &fast, err) ||
         inside(map, "slow", processor_keys, false, &slow, err) || inside(map, "link", link_keys, true, &link, err) ||
         inside(map, "forecast", forecast_keys, false, &forecast, err))
@@ -131,8 +132,14 @@ static int get_parts(struct simulated_machine *m, const json_t *map, struct err 
     if (flag(link, "at_once", &m->at_once, err) || flag(link, "together", &m->together, err) || get_speeds(m, link, err))
         return err_at(err, "\"link\"");
     if (number(forecast, "next_layer", 0, 0, 1, &m->recall_next, err) ||
-        number(forecast, "draft", 0, 0, 1, &m->recall_draft, err))
+        number(forecast, "draft", 0, 0, 1, &m->recall_draft, err) ||
+        inside(forecast, "copy", copy_keys, false, &copy, err))
         return err_at(err, "\"forecast\"");
+    m->has_copy = copy;
+    if (copy && (number(copy, "share", -1, 0, 1, &m->copy_share, err) ||
+                 number(copy, "in_place_of", 0, 0, 1, &m->copy_in_place_of, err) ||
+                 microseconds(copy, "token_us", -1, &m->copy_token_s, err)))
+        return err_at(err, "\"copy\"");
     return 0;
 }
 
@@ -162,6 +169,16 @@ int simulated_machine_read(struct simulated_machine *out, const char *path, stru
     if (!rc)
         *out = machine;
     return rc;
+}
+
+struct simulated_machine simulated_machine_copied(const struct simulated_machine *machine)
+{
+    struct simulated_machine copied = *machine;
+    if (machine->has_copy) {
+        copied.cached = fmax(0, machine->cached + machine->copy_in_place_of - machine->copy_share);
+        copied.draft_s = machine->copy_token_s;
+    }
+    return copied;
 }
 
 int simulated_machine_slots(const struct simulated_machine *machine, int layers, int experts)

@@ -13,8 +13,13 @@
  *                                                              "together": true: what is asked for at once is there at once;
  *                                                              "reads": [[1, 1.3e9], [8, 1.8e9]]: bytes a second by how many
  *                                                              are under way, for links that have them together
- *      "forecast": {"next_layer": 0.716, "draft": 0.85},       share of what is wanted that such a forecast names; 0: none
+ *      "forecast": {"next_layer": 0.716, "draft": 0.85,        share of what is wanted that such a forecast names; 0: none
+ *                   "copy": {"share": 0.266, "in_place_of": 0.08, "token_us": 5100}},      see below
  *      "notes": ["..."]}
+ *
+ * A dense drafter knows no routes of the target. Where it is one, "copy" describes a copy of the target that drafts instead in
+ * systems that ask the draft phase: the shares of all experts' bytes that the copy takes and that the drafter took, and the
+ * time of a drafted token. Without "copy" the drafter is taken for such a copy.
  *
  * Errors: ERR_INPUT, one line with the file's name. */
 #ifndef MOE_BENCH_SIMULATED_MACHINE_H
@@ -42,12 +47,17 @@ struct simulated_machine {
     int speeds;                         /* 0: bytes_per_second, however many are under way */
     struct { int reads; double bytes_per_second; } speed[SIMULATED_SPEEDS];     /* ascending */
     double recall_next, recall_draft;
+    bool has_copy;
+    double copy_share, copy_in_place_of, copy_token_s;
 };
 
 int simulated_machine_read(struct simulated_machine *out, const char *path, struct err *err);
 
 /* Bytes a second of all of so many transfers together that are under way: between two that the file has on a line. */
 double simulated_machine_speed(const struct simulated_machine *machine, int reads);
+
+/* The same machine with the copy as its drafter: fewer experts are cached, none where the copy does not fit. */
+struct simulated_machine simulated_machine_copied(const struct simulated_machine *machine);
 
 /* Of this many experts of all layers together. */
 int simulated_machine_slots(const struct simulated_machine *machine, int layers, int experts);

@@ -6,8 +6,8 @@
 #include "common/cache/queue.h"
 
 const struct cache_policy_class *const cache_policy_classes[] = {
-    &cache_lru, &cache_lru_global, &cache_lfu, &cache_static, &cache_hot, &cache_belady, &cache_utility, &cache_utility_real,
-    &cache_ahead, NULL};
+    &cache_lru, &cache_lru_global, &cache_lfu, &cache_static, &cache_hot, &cache_belady, &cache_utility,
+    &cache_utility_released, &cache_utility_real, &cache_ahead, NULL};
 
 enum { POLICIES = sizeof cache_policy_classes / sizeof *cache_policy_classes - 1 };
 

@@ -161,7 +161,7 @@ struct cache_policy_class {
 const struct cache_policy *cache_policy_of(const struct cache *cache);
 
 extern const struct cache_policy_class cache_lru, cache_lru_global, cache_lfu, cache_static, cache_hot, cache_belady,
-                                       cache_utility, cache_utility_real, cache_ahead;
+                                       cache_utility, cache_utility_released, cache_utility_real, cache_ahead;
 
 extern const struct cache_policy_class *const cache_policy_classes[];       /* all, NULL after the last */
 

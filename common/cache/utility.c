@@ -11,7 +11,14 @@
  *
  * What is in the settings: the ablations of table 4 are K=1 (w/o SpecUE), boundaries=fixed (w/o AdaBC), tau=2 (w/o HetWB),
  * prefetch=no (w/o SG-Prefetcher), evict=no (w/o SG-Evictor: residents stay until the cache is full, and then, too).
- * signal=state with boundaries=fixed,up=5,down=1,K=5 is the released code.
+ *
+ * utility-released is the rule of the program that the authors published (github.com/lshAlgorithm/MoE-SpAc, ggml-backend.cpp):
+ * a level moves by f - level, up from a difference of 5, down from 1; K is 5, tau stays 1, and nothing is balanced. There all
+ * residents of a layer have tag 0 after its turn until a request of theirs is served; here those that were not wanted keep
+ * their level meanwhile.
+ *
+ * Of equal tags the lowest number goes first, which is the first layer's: its turn comes next. ties=layer is layer-aware: the
+ * resident goes whose layer had its turn last, and so has the longest time to its next one.
  *
  * utility-real is ours: boundaries are real, a resident keeps its level after use, one of a lower level gives way to one of a
  * higher one, and of equal levels the one goes that was wanted the longest time ago, per layer (recency.h). */
@@ -25,13 +32,14 @@
 
 enum after { AFTER_ZERO, AFTER_LEVEL };
 enum gives { GIVES_COLD, GIVES_LOWER };
-enum ties { TIES_NUMBER, TIES_LAST };
+enum ties { TIES_NUMBER, TIES_LAST, TIES_LAYER };
+enum rules { RULE_PRINTED, RULE_RELEASED, RULE_REAL };
 
 static const char *const boundary_words[] = {"floor", "real", "fixed", NULL};
 static const char *const signal_words[] = {"change", "state", NULL};
 static const char *const after_words[] = {"zero", "level", NULL};
 static const char *const gives_words[] = {"cold", "lower", NULL};
-static const char *const ties_words[] = {"number", "last", NULL};
+static const char *const ties_words[] = {"number", "last", "layer", NULL};
 static const char *const yes_words[] = {"no", "yes", NULL};
 
 struct utility {
@@ -46,6 +54,17 @@ struct utility {
     uint8_t *tag;                               /* [keys] of residents */
     bool *used;                                 /* [keys] wanted in the layer's last turn, and not given up since */
     struct recency *recency;
+    int64_t turns;
+    int64_t *turn;                              /* [layers] when the layer had its turn */
+};
+
+/* What the settings of each policy are by default; up and down -1: by the draft length, or by fixed boundaries. */
+static const struct {
+    int K, boundaries, up, down, signal, after, gives, ties, tau;
+} defaults[] = {
+    [RULE_PRINTED] = {4, UTILITY_FLOOR, -1, -1, 0, AFTER_ZERO, GIVES_COLD, TIES_NUMBER, 0},
+    [RULE_RELEASED] = {5, UTILITY_FIXED, 5, 1, 1, AFTER_ZERO, GIVES_COLD, TIES_NUMBER, 1},
+    [RULE_REAL] = {4, UTILITY_REAL, -1, -1, 0, AFTER_LEVEL, GIVES_LOWER, TIES_LAST, 0},
 };
 
 static void utility_free(struct cache_policy *policy)
@@ -56,24 +75,32 @@ static void utility_free(struct cache_policy *policy)
     mem_free(&u->tag);
     mem_free(&u->used);
     recency_close(&u->recency);
+    mem_free(&u->turn);
     mem_free(&u);
 }
 
-static int read_settings(struct utility *u, struct spec *spec, const struct cache_setup *setup, bool ours, struct err *err)
+/* A boundary at the start, where the settings do not give it. */
+static int boundary(int given, int boundaries, int fixed, int start)
+{
+    return given >= 0 ? given : boundaries == UTILITY_FIXED ? fixed : start;
+}
+
+static int read_settings(struct utility *u, struct spec *spec, const struct cache_setup *setup, enum rules rule,
+                         struct err *err)
 {
     double lambda;
     int boundaries, signal, start, up, down, half = setup->draft_length / 2;
-    if (spec_int(spec, "K", 4, 1, CACHE_LEVELS, &u->rule.K, err) ||
+    if (spec_int(spec, "K", defaults[rule].K, 1, CACHE_LEVELS, &u->rule.K, err) ||
         spec_float(spec, "lambda", 0.1, 0, 1, &lambda, err) ||
-        spec_choice(spec, "boundaries", ours ? UTILITY_REAL : UTILITY_FLOOR, boundary_words, &boundaries, err) ||
+        spec_choice(spec, "boundaries", defaults[rule].boundaries, boundary_words, &boundaries, err) ||
         spec_int(spec, "start", half, 0, 1 << 20, &start, err) ||
-        spec_int(spec, "up", boundaries == UTILITY_FIXED ? 3 : start, 0, 1 << 20, &up, err) ||
-        spec_int(spec, "down", boundaries == UTILITY_FIXED ? 1 : start, 0, 1 << 20, &down, err) ||
-        spec_choice(spec, "signal", 0, signal_words, &signal, err) ||
-        spec_choice(spec, "after", ours ? AFTER_LEVEL : AFTER_ZERO, after_words, &u->after, err) ||
-        spec_choice(spec, "gives", ours ? GIVES_LOWER : GIVES_COLD, gives_words, &u->gives, err) ||
-        spec_choice(spec, "ties", ours ? TIES_LAST : TIES_NUMBER, ties_words, &u->ties, err) ||
-        spec_int(spec, "tau", 0, 0, u->rule.K, &u->tau, err) ||
+        spec_int(spec, "up", boundary(defaults[rule].up, boundaries, 3, start), 0, 1 << 20, &up, err) ||
+        spec_int(spec, "down", boundary(defaults[rule].down, boundaries, 1, start), 0, 1 << 20, &down, err) ||
+        spec_choice(spec, "signal", defaults[rule].signal, signal_words, &signal, err) ||
+        spec_choice(spec, "after", defaults[rule].after, after_words, &u->after, err) ||
+        spec_choice(spec, "gives", defaults[rule].gives, gives_words, &u->gives, err) ||
+        spec_choice(spec, "ties", defaults[rule].ties, ties_words, &u->ties, err) ||
+        spec_int(spec, "tau", defaults[rule].tau, 0, u->rule.K, &u->tau, err) ||
         spec_choice(spec, "prefetch", 1, yes_words, &u->prefetch, err) ||
         spec_choice(spec, "evict", 1, yes_words, &u->evict, err))
         return -1;
@@ -91,7 +118,8 @@ static int read_settings(struct utility *u, struct spec *spec, const struct cach
     u->frequency = mem_alloc(u->experts, sizeof *u->frequency, err);
     u->tag = mem_alloc(u->keys, sizeof *u->tag, err);
     u->used = mem_alloc(u->keys, sizeof *u->used, err);
-    if (!u->expert || !u->frequency || !u->tag || !u->used ||
+    u->turn = mem_alloc(setup->layers, sizeof *u->turn, err);
+    if (!u->expert || !u->frequency || !u->tag || !u->used || !u->turn ||
         recency_open(&u->recency, setup->layers, setup->experts, false, err))
         return -1;
     for (int key = 0; key < u->keys; key++) {
@@ -101,12 +129,13 @@ static int read_settings(struct utility *u, struct spec *spec, const struct cach
     return 0;
 }
 
-static int open_as(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, bool ours, struct err *err)
+static int open_as(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, enum rules rule,
+                   struct err *err)
 {
     struct utility *u = mem_alloc(1, sizeof *u, err);
     if (!u)
         return -1;
-    if (read_settings(u, spec, setup, ours, err)) {
+    if (read_settings(u, spec, setup, rule, err)) {
         utility_free(&u->base);
         return -1;
     }
@@ -116,12 +145,17 @@ static int open_as(struct cache_policy **out, struct spec *spec, const struct ca
 
 static int utility_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)
 {
-    return open_as(out, spec, setup, false, err);
+    return open_as(out, spec, setup, RULE_PRINTED, err);
+}
+
+static int utility_released_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)
+{
+    return open_as(out, spec, setup, RULE_RELEASED, err);
 }
 
 static int utility_real_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)
 {
-    return open_as(out, spec, setup, true, err);
+    return open_as(out, spec, setup, RULE_REAL, err);
 }
 
 static bool utility_begin_step(struct cache_policy *policy, int tokens, enum cache_forward forward)
@@ -136,6 +170,7 @@ static void utility_want(struct cache_policy *policy, struct cache *cache, int l
 {
     struct utility *u = (struct utility *)policy;
     int first = layer * u->experts;
+    u->turn[layer] = ++u->turns;
     for (int i = 0; i < count; i++) {
         u->frequency[expert[i]] = tokens[i];
         u->used[first + expert[i]] = true;
@@ -171,7 +206,9 @@ static void utility_released(struct cache_policy *policy, int key)
 static struct cache_value utility_value(const struct cache_policy *policy, int key)
 {
     const struct utility *u = (const struct utility *)policy;
-    return (struct cache_value){u->tag[key], u->ties == TIES_LAST ? recency_of(u->recency, key) : key};
+    const int64_t second = u->ties == TIES_LAST ? recency_of(u->recency, key)
+                         : u->ties == TIES_LAYER ? -u->turn[key / u->experts] : key;
+    return (struct cache_value){u->tag[key], second};
 }
 
 /* On demand the lowest goes; beforehand a cold one, or one below what comes. */
@@ -227,24 +264,27 @@ static void utility_state(const struct cache_policy *policy, struct values *out)
 
 #define UTILITY_SETTINGS \
     "K=N,lambda=X,boundaries=floor|real|fixed,start=N,up=N,down=N,signal=change|state,after=zero|level,gives=cold|lower," \
-    "ties=number|last,tau=N,prefetch=yes|no,evict=yes|no"
+    "ties=number|last|layer,tau=N,prefetch=yes|no,evict=yes|no"
+
+#define UTILITY_FUNCTIONS \
+    .step = utility_begin_step, .want = utility_want, .inserted = utility_inserted, .released = utility_released, \
+    .value = utility_value, .gives = utility_gives, .grants = utility_grants, .threshold = utility_threshold, \
+    .weights = utility_weights, .state = utility_state, .free = utility_free,
 
 const struct cache_policy_class cache_utility = {
     .name = "utility",
     .summary = "by how many tokens of verifications wanted an expert: MoE-SpAc's Algorithm 1 as printed",
     .settings = UTILITY_SETTINGS,
     .open = utility_open,
-    .step = utility_begin_step,
-    .want = utility_want,
-    .inserted = utility_inserted,
-    .released = utility_released,
-    .value = utility_value,
-    .gives = utility_gives,
-    .grants = utility_grants,
-    .threshold = utility_threshold,
-    .weights = utility_weights,
-    .state = utility_state,
-    .free = utility_free,
+    UTILITY_FUNCTIONS
+};
+
+const struct cache_policy_class cache_utility_released = {
+    .name = "utility-released",
+    .summary = "utility by the rule of the program that MoE-SpAc's authors published",
+    .settings = UTILITY_SETTINGS,
+    .open = utility_released_open,
+    UTILITY_FUNCTIONS
 };
 
 const struct cache_policy_class cache_utility_real = {
@@ -252,23 +292,13 @@ const struct cache_policy_class cache_utility_real = {
     .summary = "utility with boundaries that adapt both ways, and residents that keep their level",
     .settings = UTILITY_SETTINGS,
     .open = utility_real_open,
-    .step = utility_begin_step,
-    .want = utility_want,
-    .inserted = utility_inserted,
-    .released = utility_released,
-    .value = utility_value,
-    .gives = utility_gives,
-    .grants = utility_grants,
-    .threshold = utility_threshold,
-    .weights = utility_weights,
-    .state = utility_state,
-    .free = utility_free,
+    UTILITY_FUNCTIONS
 };
 
 const struct utility_expert *cache_utility_states(const struct cache *cache, int *K)
 {
     const struct cache_policy *policy = cache_policy_of(cache);
-    if (policy->class != &cache_utility && policy->class != &cache_utility_real)
+    if (policy->class->free != utility_free)
         return NULL;
     *K = ((const struct utility *)policy)->rule.K;
     return ((const struct utility *)policy)->expert;

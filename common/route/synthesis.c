@@ -2,17 +2,25 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/mem.h"
 
-const char *const synthesis_skews[] = {"flat", "mild", "steep", NULL};
+const char *const synthesis_skews[] = {"flat", "mild", "steep", "local", "local-olmoe", NULL};
 
 #define MILD_SHARES (0.118 / 0.0625)
 #define STEEP_FIRST 0.1
 #define STEEP_TAKES 0.8
 
+/* Fitted to published hits of LRU before any other policy ran (tests/bench/local.py fit). */
+#define LOCAL_EXPONENT 1.65
+#define LOCAL_OLMOE_EXPONENT 1.2
+#define LOCAL_COMMON 0.5
+
 enum { TRIAL_TOKENS = 3000, TRIAL_LAYERS = 4, HALVINGS = 18, TRIES = 64 };
+
+struct liking { double key; int16_t expert; };
 
 struct synthesis {
     struct synthesis_setup setup;
@@ -21,6 +29,8 @@ struct synthesis {
     double *up_to;              /* [experts] weights of ranks summed up to this one, the last is 1 */
     int16_t *expert_of;         /* [layers][experts] by rank */
     int16_t *rank_of;           /* [layers][experts] by expert */
+    double *common;             /* [layers][experts] local: what all texts have in common */
+    struct liking *liking;      /* [experts] */
     int32_t *taken;             /* [experts] who chose this expert last */
     int32_t turn;
 };
@@ -92,8 +102,35 @@ static void draw_layers(struct synthesis *s, int16_t *expert, const int16_t *bef
     }
 }
 
+static bool is_local(const struct synthesis *s) { return s->setup.skew >= SYNTHESIS_LOCAL; }
+
+static int by_key(const void *a, const void *b)
+{
+    const struct liking *x = a, *y = b;
+    return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : x->expert - y->expert;
+}
+
+/* Ranks experts for the text that begins: by a mean of what all texts have in common and of what is this text's own. */
+static void rank_text(struct synthesis *s)
+{
+    const int experts = s->setup.experts;
+    for (int layer = 0; layer < s->setup.layers; layer++) {
+        const size_t first = (size_t)layer * experts;
+        for (int e = 0; e < experts; e++)
+            s->liking[e] = (struct liking){LOCAL_COMMON * s->common[first + e] + (1 - LOCAL_COMMON) * synthesis_chance(s),
+                                           (int16_t)e};
+        qsort(s->liking, experts, sizeof *s->liking, by_key);
+        for (int rank = 0; rank < experts; rank++) {
+            s->expert_of[first + rank] = s->liking[rank].expert;
+            s->rank_of[first + s->liking[rank].expert] = (int16_t)rank;
+        }
+    }
+}
+
 void synthesis_draw(struct synthesis *s, int16_t *expert, const int16_t *before)
 {
+    if (!before && is_local(s))
+        rank_text(s);
     draw_layers(s, expert, before, s->setup.layers);
 }
 
@@ -123,6 +160,10 @@ static void find_parameters(struct synthesis *s, int16_t *expert)
 {
     double low = 0, high = 8, takes, shares;
     int first = (int)lround(STEEP_FIRST * s->setup.experts), top_k = s->setup.top_k;
+    if (is_local(s)) {
+        set_exponent(s, s->setup.skew == SYNTHESIS_LOCAL ? LOCAL_EXPONENT : LOCAL_OLMOE_EXPONENT);
+        return;
+    }
     first = first > 1 ? first : 1;
     double could_take = first < top_k ? (double)first / top_k : 1, alike = (double)top_k / s->setup.experts;
     set_exponent(s, 0);
@@ -161,6 +202,8 @@ static void deal(struct synthesis *s)
         for (int rank = 0; rank < experts; rank++)
             rank_of[expert_of[rank]] = (int16_t)rank;
     }
+    for (size_t cell = 0; is_local(s) && cell < (size_t)s->setup.layers * experts; cell++)
+        s->common[cell] = synthesis_chance(s);
 }
 
 int synthesis_open(struct synthesis **out, const struct synthesis_setup *setup, struct err *err)
@@ -180,8 +223,10 @@ int synthesis_open(struct synthesis **out, const struct synthesis_setup *setup, 
     s->expert_of = mem_alloc(cells, sizeof *s->expert_of, err);
     s->rank_of = mem_alloc(cells, sizeof *s->rank_of, err);
     s->taken = mem_alloc(setup->experts, sizeof *s->taken, err);
+    s->common = mem_alloc(cells, sizeof *s->common, err);
+    s->liking = mem_alloc(setup->experts, sizeof *s->liking, err);
     trial = mem_alloc(2 * (size_t)TRIAL_LAYERS * setup->top_k, sizeof *trial, err);
-    if (!s->up_to || !s->expert_of || !s->rank_of || !s->taken || !trial) {
+    if (!s->up_to || !s->expert_of || !s->rank_of || !s->taken || !s->common || !s->liking || !trial) {
         mem_free(&trial);
         synthesis_close(&s);
         return -1;
@@ -203,6 +248,8 @@ void synthesis_close(struct synthesis **synthesis)
     mem_free(&s->expert_of);
     mem_free(&s->rank_of);
     mem_free(&s->taken);
+    mem_free(&s->common);
+    mem_free(&s->liking);
     mem_free(synthesis);
 }
 

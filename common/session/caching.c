@@ -52,8 +52,8 @@ const char *caching_policy(const struct caching_options *options)
 static int check_policy(const struct caching_options *options, struct err *err)
 {
     enum { STATIC, HOT };
-    static const char *const names[] = {[STATIC] = "static", [HOT] = "hot", "lru", "lru-global", "lfu",
-                                        "ahead", "utility", "utility-real"};
+    static const char *const names[] = {[STATIC] = "static", [HOT] = "hot", "lru", "lru-global", "lfu", "ahead", "utility",
+                                        "utility-released", "utility-real"};
     struct spec *spec = NULL;
     const char *rank = NULL;
     int which;

@@ -38,7 +38,8 @@ struct caching_options {
                "keep so many routed experts in the device's memory and read the others when they are wanted"), \
     OPT_STRING(0, "host-experts", args, caching.host, "SIZE|N%|auto|none", \
                "keep so many in the host's memory, too, where a device with its own copies from"), \
-    OPT_STRING(0, "cache-policy", args, caching.policy, "lru|lru-global|lfu|hot|static:rank=FILE|ahead|utility|utility-real", \
+    OPT_STRING(0, "cache-policy", args, caching.policy, \
+               "lru|lru-global|lfu|hot|static:rank=FILE|ahead|utility|utility-released|utility-real", \
                "let this policy choose which experts stay"), \
     OPT_STRING(0, "prefetch", args, caching.prefetch, \
                "none|draft|forced|next-layer|popular[:max=N]|last|table[:file=FILE]|utility", \

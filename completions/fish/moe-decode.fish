@@ -8,7 +8,7 @@ complete -c moe-decode -l kv-dtype -x -a 'f32 f16 bf16' -d 'keep keys and values
 complete -c moe-decode -l pin -d 'bind each thread to a processor of its own'
 complete -c moe-decode -l cache-experts -x -a 'auto' -d 'keep so many routed experts in the device\'s memory and read the others when they are wanted'
 complete -c moe-decode -l host-experts -x -a 'auto none' -d 'keep so many in the host\'s memory, too, where a device with its own copies from'
-complete -c moe-decode -l cache-policy -x -a 'lru lru-global lfu hot static: ahead utility utility-real' -d 'let this policy choose which experts stay'
+complete -c moe-decode -l cache-policy -x -a 'lru lru-global lfu hot static: ahead utility utility-released utility-real' -d 'let this policy choose which experts stay'
 complete -c moe-decode -l prefetch -x -a 'none draft forced next-layer popular popular: last table table: utility' -d 'read experts before they are wanted, by this'
 complete -c moe-decode -l split -x -a 'none static static: resident level level: balance balance:' -d 'let the host\'s processor compute some of the experts while the device computes the others'
 complete -c moe-decode -l hot-set -r -F -d 'begin with the experts that earlier runs wanted most, as FILE says, and keep it up to date'

@@ -565,7 +565,7 @@ DRAFTS
 --cache-experts 101%|101 is not between 0 and 100
 --cache-experts many|--cache-experts: 
 --cache-experts %|--cache-experts: 
---cache-experts 50% --cache-policy best|--cache-policy: 'best' is not a policy here; there are static, hot, lru, lru-global, lfu, ahead, utility and utility-real
+--cache-experts 50% --cache-policy best|--cache-policy: 'best' is not a policy here; there are static, hot, lru, lru-global, lfu, ahead, utility, utility-released and utility-real
 --cache-experts 50% --cache-policy belady|'belady' is not a policy here
 --cache-experts 50% --cache-policy static|which experts stay? write static:rank=FILE, or give --hot-set FILE
 --cache-experts 50% --cache-policy static:rank=plain.txt|plain.txt: 

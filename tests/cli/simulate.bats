@@ -50,6 +50,36 @@ LINKS
     [[ $output == *"experts do not come together"* ]]
 }
 
+@test "policies over local routes are stepped by another program to the same counts and seconds" {
+    local skew
+    for skew in local local-olmoe mild; do
+        simulate --skew $skew --texts 2 -n 50 --system lru --system utility --system utility-released:up=2 --system utility-layers:up=2 \
+            --system utility-kept:up=2 --system utility-released:after=level,tau=2,up=1 --keep-routes "$BATS_TEST_TMPDIR/routes.moes" \
+            --json > "$BATS_TEST_TMPDIR/result.jsonl"
+        "$PYTHON" "$top/tests/bench/local.py" step "$folder/small.json" "$BATS_TEST_TMPDIR/routes.moes" "$BATS_TEST_TMPDIR/result.jsonl"
+        jq -e -s 'length == 6 and (map(.seconds) | unique | length) == 6' "$BATS_TEST_TMPDIR/result.jsonl"
+    done
+    simulate "$BATS_TEST_TMPDIR/routes.moes" --system utility-released --system utility:signal=state,boundaries=fixed,up=5,down=1,K=5,tau=1 --json |
+        jq -e -s 'length == 2 and (map([.hits, .prefetched]) | unique | length) == 1'
+}
+
+@test "a copy that drafts for its routes takes memory and time, and is refused where it does not fit" {
+    local file=$BATS_TEST_TMPDIR/copy.json
+    jq '.forecast.copy = {share: 0.25, in_place_of: 0.05, token_us: 450}' "$folder/small.json" > "$file"
+    moe-bench simulate --machine "$file" --texts 1 -n 40 --system ahead --system lru --json > "$BATS_TEST_TMPDIR/copied"
+    jq 'del(.forecast.copy) | .cached = 0.1 | .draft.token_us = 450' "$file" > "$BATS_TEST_TMPDIR/alike.json"
+    moe-bench simulate --machine "$BATS_TEST_TMPDIR/alike.json" --texts 1 -n 40 --system ahead --json > "$BATS_TEST_TMPDIR/alike"
+    diff <(jq -c 'select(.system == "ahead") | [(.cached * 1000 | round), .hits, .prefetched, .seconds]' "$BATS_TEST_TMPDIR/copied") \
+        <(jq -c '[(.cached * 1000 | round), .hits, .prefetched, .seconds]' "$BATS_TEST_TMPDIR/alike")
+    diff <(jq -c 'select(.system == "lru") | [.hits, .seconds]' "$BATS_TEST_TMPDIR/copied") \
+        <(simulate --texts 1 -n 40 --system lru --json | jq -c '[.hits, .seconds]')
+    run moe-bench simulate --machine "$file" --cached 0.21 --system ahead
+    assert_trouble moe-bench
+    [[ $output == *'takes 25 % of the experts'*'leaves fast memory for 2 experts'* ]]
+    moe-bench simulate --machine "$file" --cached 0.21 --texts 1 -n 8 --json | jq -e -s 'map(.system) | index("utility") and (index("ahead") | not)'
+    moe-bench simulate --machine "$file" --cached 0.21 --texts 1 -n 8 --figure pipelines | grep -q utility-released
+}
+
 @test "recorded routes are simulated, too, and the kept ones are those" {
     head -n 3 "$MOE_MODELS/pocket/heldout.jsonl" > "$BATS_TEST_TMPDIR/prompts.jsonl"
     moe-profile -q -m "$MOE_POCKET" -n 30 -d ngram -K 5 "$BATS_TEST_TMPDIR/prompts.jsonl" -o "$BATS_TEST_TMPDIR/routes.moes"
@@ -150,7 +180,7 @@ LINKS
     assert_trouble moe-bench
     [[ $output == *'fast memory'* ]]
     for change in 'del(.fast)' '.fast.expert_us = -1' '.model.layers = 0' '.link.bytes_per_second = "fast"' '.typo = 1' \
-        '.draft.length = 64' '.link.at_once = 1' '.link.together = 1' '.link.reads = [[1, 1e9]]' '.link.together = true | .link.reads = [[2, 1e9], [2, 1e9]]' \
+        '.draft.length = 64' '.link.at_once = 1' '.forecast.copy = 1' '.forecast.copy = {share: 0.2}' '.link.together = 1' '.link.reads = [[1, 1e9]]' '.link.together = true | .link.reads = [[2, 1e9], [2, 1e9]]' \
         'del(.source)' 'del(.model.top_k)' 'del(.model.experts)' 'del(.model.layers)' '.model.top_k = 17' 'del(.cached)' '[]'; do
         jq "$change" "$folder/small.json" > "$file"
         run moe-bench simulate --machine "$file"
@@ -166,6 +196,6 @@ LINKS
 @test "the machines of the project can be simulated" {
     local file
     for file in "$top"/tests/bench/machines/*.json; do
-        moe-bench simulate --machine "$file" --texts 1 -n 8 --system utility-fetch --system ahead-fetch | grep '^SIMULATED'
+        moe-bench simulate --machine "$file" --cached 0.3 --texts 1 -n 8 --system utility-fetch --system ahead-fetch | grep '^SIMULATED'
     done
 }

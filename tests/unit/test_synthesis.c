@@ -105,6 +105,43 @@ static void routes_are_what_they_are_said_to_be(void **state)
     }
 }
 
+/* Choices of the last `tokens` that the first `tokens` made, too, of two texts or of one; draws 2 * tokens. */
+static double taken_again(enum synthesis_skew skew, bool anew)
+{
+    enum { E = 128, K = 8, SIDE = 256 };
+    const struct synthesis_setup setup = {.layers = 4, .experts = E, .top_k = K, .skew = skew, .seed = 5};
+    int16_t expert[4 * K];
+    int64_t often[2][4][E] = {0}, again = 0;
+    struct synthesis *s = NULL;
+    struct err err = {0};
+    assert_int_equal(synthesis_open(&s, &setup, &err), 0);
+    for (int t = 0; t < 2 * SIDE; t++) {
+        synthesis_draw(s, expert, t && (t != SIDE || !anew) ? expert : NULL);
+        for (int i = 0; i < 4 * K; i++)
+            often[t / SIDE][i / K][expert[i]]++;
+    }
+    synthesis_close(&s);
+    for (int layer = 0; layer < 4; layer++)
+        for (int e = 0; e < E; e++)
+            again += often[0][layer][e] > SIDE * K / E ? often[1][layer][e] : 0;
+    return (double)again / (SIDE * K * 4);
+}
+
+/* A local text goes on with the experts that it likes, the next one mostly with others; mild texts are all alike. */
+static void local_texts_have_rankings_of_their_own(void **state)
+{
+    (void)state;
+    const struct synthesis_setup setup = {.layers = LAYERS, .experts = 128, .top_k = 8, .skew = SYNTHESIS_LOCAL, .seed = 3};
+    const struct found local = count(&setup, 0.4);
+    near(local.first, 0.935, 0.02);
+    near(local.sharing[1], 0.475, 0.02);
+    near(local.sharing[8], local.sharing[1], 0.02);
+    const double own = taken_again(SYNTHESIS_LOCAL, false), other = taken_again(SYNTHESIS_LOCAL, true);
+    if (!(own > 0.75 && other < own - 0.2 && other > 0.3))
+        fail_msg("%.3f of the same text, %.3f of another", own, other);
+    near(taken_again(SYNTHESIS_MILD, true), taken_again(SYNTHESIS_MILD, false), 0.03);
+}
+
 static void the_seed_says_which(void **state)
 {
     (void)state;
@@ -132,6 +169,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(routes_are_what_they_are_said_to_be),
+        cmocka_unit_test(local_texts_have_rankings_of_their_own),
         cmocka_unit_test(the_seed_says_which),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
