@@ -2,12 +2,13 @@
  *
  * Reads:  a suite (run, identity), bench and decode streams, or train streams (report); what bench-judge.h says
  * Writes: a bench stream (run); tables, Markdown, CSV or JSON lines (report, identity); a line or two (roofline)
- * Exit:   0 done, 1 outputs differ (identity) or the answer is no, 2 trouble, 125 cannot judge (compare, gate) */
+ * Exit:   0 done, 1 outputs differ (identity) or the answer is no, 2 trouble, 125 cannot judge (compare, ab, gate) */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "cmd/bench-ab.h"
 #include "cmd/bench-grade.h"
 #include "cmd/bench-judge.h"
 #include "cmd/bench-replay.h"
@@ -518,6 +519,9 @@ static const struct subcommand subcommands[] = {
     { .name = "compare", .summary = "say whether what was measured now is slower than before", .options = compare_options,
       .operands = compare_operands, .args_bytes = sizeof(struct compare_args), .defaults = &compare_defaults,
       .run = bench_compare },
+    { .name = "ab", .summary = "say whether one build is slower than another: both run a suite by turns", .options = ab_options,
+      .operands = ab_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct ab_args),
+      .defaults = &ab_defaults, .run = bench_ab },
     { .name = "gate", .summary = "say whether what was measured is within the limits of a suite", .options = gate_options,
       .operands = gate_operands, .args_bytes = sizeof(struct gate_args), .defaults = &gate_defaults, .run = bench_gate },
     { .name = "grade", .summary = "grade the texts of a saved stream against the answers of its prompts",

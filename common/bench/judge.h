@@ -6,8 +6,7 @@
 
 #include "common/base/err.h"
 
-/* input: what it reads on standard input, by way of a nameless file in `folder`. The command does not outlive this process: of
- * the signals that end it, one that comes meanwhile takes effect when the command's process group has been killed. */
+/* input: what the command reads on standard input, by way of a nameless file in `folder`; see child.h. */
 int judge_ask(const char *command, const char *input, double seconds, const char *folder, bool *right, struct err *err);
 
 #endif

@@ -1,0 +1,24 @@
+/* moe-bench ab: is one build slower than another? Both run the same suite by turns.
+ *
+ * Reads:  a suite, and what it names
+ * Writes: a table or JSON lines
+ * Exit:   0 not slower, 1 slower, 2 trouble, 125 undecided */
+#ifndef MOE_CMD_BENCH_AB_H
+#define MOE_CMD_BENCH_AB_H
+
+#include <stdbool.h>
+
+#include "common/cli/command.h"
+
+struct ab_args {
+    struct strings builds;
+    const char *suite, *limit, *device, *isa, *keep, *output;
+    int threads, rounds;
+    bool json;
+};
+extern const struct opt ab_options[];
+extern const struct operand ab_operands[];
+extern const struct ab_args ab_defaults;
+int bench_ab(const void *arguments, const struct console *console, struct err *err);
+
+#endif

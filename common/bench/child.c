@@ -1,0 +1,128 @@
+#include "common/bench/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/file.h"
+
+static int put_input(int fd, const char *input, struct err *err)
+{
+    size_t bytes = strlen(input), at = 0;
+    while (at < bytes) {
+        ssize_t n = write(fd, input + at, bytes - at);
+        if (n < 0 && errno != EINTR)
+            return err_errno(err, "keeping the input of a command in the temporary folder (TMPDIR)");
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return lseek(fd, 0, SEEK_SET) < 0 ? err_errno(err, "the temporary folder (TMPDIR)") : 0;
+}
+
+int child_input(int *out, const char *folder, const char *text, struct err *err)
+{
+    int fd;
+    if (file_nameless(&fd, folder, err))
+        return -1;
+    if (put_input(fd, text, err)) {
+        close(fd);
+        return -1;
+    }
+    *out = fd;
+    return 0;
+}
+
+/* Of the signals that end this process, those that it does not ignore. */
+static void find_ending_signals(sigset_t *set)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    sigemptyset(set);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction action;
+        if (!sigaction(numbers[i], NULL, &action) && action.sa_handler != SIG_IGN)
+            sigaddset(set, numbers[i]);
+    }
+}
+
+static bool is_pending(const sigset_t *set)
+{
+    sigset_t pending, both;
+    return !sigpending(&pending) && !sigandset(&both, &pending, set) && !sigisemptyset(&both);
+}
+
+static bool becomes(int from, int to)
+{
+    int nowhere = from < 0 ? open("/dev/null", to == STDIN_FILENO ? O_RDONLY : O_WRONLY) : -1;
+    return dup2(from < 0 ? nowhere : from, to) >= 0;
+}
+
+/* In the child; only what may be called between fork and exec. Our signal handlers would remove our files. */
+static void become(const struct child *child, const sigset_t *ending, const sigset_t *mask)
+{
+    setpgid(0, 0);
+    for (int number = 1; number < NSIG; number++)
+        if (sigismember(ending, number) == 1)
+            signal(number, SIG_DFL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    if ((!child->folder || !chdir(child->folder)) && becomes(child->input, STDIN_FILENO) &&
+        becomes(child->output, STDOUT_FILENO) && (child->errors < 0 || becomes(child->errors, STDERR_FILENO)))
+        execv(child->words[0], (char *const *)(uintptr_t)child->words);
+    _exit(127);
+}
+
+/* Waits up to `seconds`, or until one of these signals is there: 1, or 0: it is still running; -1: nobody can tell. */
+static int ended(pid_t child, double seconds, const sigset_t *ending, int *status)
+{
+    double until = clock_seconds() + seconds;
+    struct timespec pause = { 0, 200000 };
+    for (;;) {
+        pid_t got = waitpid(child, status, WNOHANG);
+        if (got == child)
+            return 1;
+        if (got < 0 && errno != EINTR)
+            return -1;
+        if (clock_seconds() > until || is_pending(ending))
+            return 0;
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 20000000)
+            pause.tv_nsec *= 2;
+    }
+}
+
+/* Signals wait until nothing of the program is left. */
+int child_run(const struct child *child, int *status, struct err *err)
+{
+    sigset_t ending, mask;
+    struct sigaction usual = {.sa_handler = SIG_DFL}, before;
+    int rc = 0;
+    sigaction(SIGCHLD, &usual, &before);            /* ignored, as some daemons leave it, a child has no exit status */
+    find_ending_signals(&ending);
+    sigprocmask(SIG_BLOCK, &ending, &mask);
+    pid_t pid = fork();
+    if (!pid)
+        become(child, &ending, &mask);
+    if (pid < 0) {
+        rc = err_errno(err, "starting %s", child->words[0]);
+    } else {
+        setpgid(pid, pid);          /* whoever comes first */
+        int over = ended(pid, child->seconds, &ending, status);
+        if (over < 0)
+            rc = err_errno(err, "waiting for %s", child->words[0]);
+        if (!over) {
+            kill(-pid, SIGKILL);
+            waitpid(pid, status, 0);
+            *status = 1 << 8;           /* as if it had said no */
+        }
+        kill(-pid, SIGKILL);          /* what it started and left */
+    }
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    sigaction(SIGCHLD, &before, NULL);
+    return rc;
+}
