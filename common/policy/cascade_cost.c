@@ -62,14 +62,9 @@ struct cascade_cost {
     struct draft_leaf leaf;
 };
 
-/* By how much M tokens are predicted to exceed one, as cost_model.h has it. */
 static double growth(const struct cascade_cost *c, int M)
 {
-    if (c->has_table)
-        return fmax(0, c->table.seconds[M] / c->table.seconds[1] - 1);
-    if (!c->experts.experts)
-        return 0.1 * (M - 1);
-    return union_of(&c->experts, M) / union_of(&c->experts, 1) - 1 + 0.02 * (M - 1);
+    return cost_growth(c->has_table ? &c->table : NULL, &c->experts, M);
 }
 
 /* An iteration that verifies K tokens, without drafting them. */

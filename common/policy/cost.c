@@ -68,3 +68,12 @@ int cost_table_read(struct cost_table *out, const char *path, struct err *err)
     json_decref(map);
     return rc;
 }
+
+double cost_growth(const struct cost_table *table, const struct union_predictor *experts, int M)
+{
+    if (table)
+        return fmax(0, table->seconds[M] / table->seconds[1] - 1);
+    if (!experts->experts)
+        return 0.1 * (M - 1);
+    return union_of(experts, M) / union_of(experts, 1) - 1 + 0.02 * (M - 1);
+}

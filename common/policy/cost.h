@@ -8,6 +8,7 @@
 #define MOE_POLICY_COST_H
 
 #include "common/base/err.h"
+#include "common/predict/union.h"
 
 enum { COST_TOKENS_MAX = 512 };
 
@@ -15,6 +16,10 @@ struct cost_table {
     double seconds[COST_TOKENS_MAX + 1];        /* [1 ..] of a forward over so many tokens */
     double draft;                               /* of drafting one token */
 };
+
+/* By how much a forward over M tokens is predicted to exceed one over a single token, as predict/cost_model.h wants it: by the
+ * table, else by the experts that M tokens are predicted to load, else by a tenth for each token. table: NULL: none. */
+double cost_growth(const struct cost_table *table, const struct union_predictor *experts, int M);
 
 int cost_table_read(struct cost_table *out, const char *path, struct err *err);
 

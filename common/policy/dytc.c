@@ -1,35 +1,40 @@
-/* DyTC as printed (CAS-Spec, arXiv 2510.26843): a tree is grown at its likeliest leaf, by the drafter s and the number of
- * tokens k for which
+/* DyTC's objective with a stop rule of our own. Only a summary of the paper (CAS-Spec, arXiv 2510.26843) was at hand. It says
+ * that a tree grows at its likeliest leaf, by the drafter s and the number of tokens k for which
  *
  *     T(s, k) = (a (1 - a^k) / (1 - a) + a^k a_n) / (c k + c_n)
  *
- * is largest: a is the acceptance of s and c its cost, a_n and c_n those of the cheapest drafter, the last one, whose one
- * token is taken for all that comes later. Acceptance is a_new = lambda a_old + (1 - lambda) a_recent, with the mean over the
- * last H tokens that came to a judgement. How likely a leaf is follows from its tokens: from the logits of their drafters, or
- * the lengths of the matches they were found by. Siblings of the likeliest leaf are gone on with in the same step, as a
- * forward over a few more tokens takes as long.
+ * is largest: a is the acceptance of s and c its cost, a_n and c_n are those of the cheapest drafter, the last one, whose
+ * single token stands for all later ones. Acceptance is a_new = lambda a_old + (1 - lambda) a_recent, with the mean over the
+ * last H tokens that were accepted or rejected. A leaf's probability follows from its tokens: from the logits of their
+ * drafters, or the lengths of the matches they were found by. Siblings of the likeliest leaf are extended in the same step, as
+ * a forward over a few more tokens takes as long.
  *
- * Of the paper only a summary is known. What that leaves open, and what is done here:
- * - bracket: the quotient is of the whole, as the text around it wants; with `last` only the term of what comes later is
- *   divided, as the formula is printed there.
- * - c k is what predict/latency.h says of k tokens in one step. The target's time would divide all costs alike and change
- *   nothing. There is no cost of verification in T: with `whole` the cheapest drafter has the largest T nearly always, and what
- *   ends a draft is `min`: the chance of its likeliest leaf, under which it is not gone on with.
- * - A match of m tokens means a chance of m / (m + 1); who says nothing, for his acceptance, and (1 - a) of it for each
- *   sibling before him.
- * - top-p: siblings, likeliest first, until the chances of the family that is gone on with are that share of all of them.
+ * The summary leaves open, and this file chooses:
+ * - min: a draft ends when its likeliest leaf is less probable than this. T has no cost of verification, so T never ends a
+ *   draft. The default is the threshold of SWIFT's tree (tr.c).
+ * - bracket: the quotient divides the whole, as the text around the formula wants it; with `last` it divides only the second
+ *   term, as the formula is printed there.
+ * - c k is what predict/latency.h says of k tokens in one step, in units of the target's forward over one token
+ *   (predict/cost_model.h). With `whole` that unit cancels.
+ * - A match of m tokens means a probability of m / (m + 1). For a drafter that says nothing it is its acceptance, and (1 - a)
+ *   of that for each sibling before.
+ * - top-p: siblings, likeliest first, until the extended ones have that share of the family's probability.
  * - Each leaf gets `width` children, a tree `nodes` nodes, a step `steps` tokens at most.
- * - Who adds nothing below one leaf is not asked again in this draft. Asked again at each new leaf, what looks tokens up wins
- *   nearly always, and is often wrong.
- * - During the first `warmup` iterations drafters take turns, with chains of 4. */
+ * - A drafter that adds nothing below one leaf is not asked again in this draft. Asked again at each new leaf, lookup drafters
+ *   win nearly always, and are often wrong.
+ * - During the first `warmup` iterations drafters take turns, with chains of 4. Later, a drafter that was not asked for
+ *   `retry` iterations writes such a chain again, so that bad luck at the beginning locks none out. */
 #include "common/policy/dytc.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/policy/cost.h"
 #include "common/policy/shape.h"
+#include "common/predict/cost_model.h"
 #include "common/predict/latency.h"
 
 enum { DRAFTERS = 8, WINDOW_MAX = 256, NODES = SHAPE_DEPTH_MAX, WARM_TOKENS = 4 };
@@ -46,14 +51,17 @@ struct recent {                         /* of a drafter */
 
 struct dytc {
     struct policy base;
-    int drafters, max, nodes, width, steps, window, warmup, bracket, ahead;
+    int drafters, max, nodes, width, steps, window, warmup, retry, bracket, ahead;
     double lambda, top_p, min;
+    struct cost_model cost_model;       /* of the target's forward */
+    struct union_predictor experts;
     double fixed[DRAFTERS];             /* NaN: learned */
     struct recent recent[DRAFTERS];
     int64_t iterations;
     /* Of this iteration: */
     bool dry[DRAFTERS];
     int asked, K, first;
+    int trial;                          /* the drafter that writes a chain to be measured; -1: none */
     double value, leaf_chance;
     double chance[NODES];               /* of each node, with all above it */
     bool inner[NODES];                  /* it has children */
@@ -84,13 +92,18 @@ static double acceptance(const struct dytc *d, int drafter)
     return isnan(d->fixed[drafter]) ? d->recent[drafter].acceptance : d->fixed[drafter];
 }
 
+/* The cost of k tokens of a drafter in one step, in forwards of the target. */
+static double cost_of(const struct dytc *d, int drafter, int k)
+{
+    const double level = cost_model_level(&d->cost_model);
+    return fmax(1e-9, latency_of(&d->recent[drafter].latency, 1, k, k) / (level > 0 ? level : 1));
+}
+
 static double objective(const struct dytc *d, int drafter, int k)
 {
     const double a = fmin(0.999, acceptance(d, drafter)), power = pow(a, k);
-    const struct recent *last = &d->recent[d->drafters - 1];
     double now = a * (1 - power) / (1 - a), later = d->ahead ? power * acceptance(d, d->drafters - 1) : 0;
-    double cost = fmax(1e-9, latency_of(&d->recent[drafter].latency, 1, k, k));
-    double cost_later = d->ahead ? fmax(1e-9, latency_of(&last->latency, 1, 1, 1)) : 0;
+    double cost = cost_of(d, drafter, k), cost_later = d->ahead ? cost_of(d, d->drafters - 1, 1) : 0;
     return d->bracket == BRACKET_WHOLE ? (now + later) / (cost + cost_later) : now + later / (cost + cost_later);
 }
 
@@ -177,6 +190,20 @@ static struct step extend(struct dytc *d, int drafter, int leaves, int tokens)
     return (struct step){.kind = STEP_EXTEND, .drafter = drafter, .tokens = tokens, .leaf = d->leaf, .leaves = leaves};
 }
 
+/* The drafter whose turn it is: each in the first iterations, later the one that was not asked for longest; -1: none. */
+static int choose_trial(const struct dytc *d)
+{
+    int found = -1;
+    if (d->iterations < d->warmup)
+        return (int)(d->iterations % d->drafters);
+    for (int i = 0; d->retry && i < d->drafters; i++) {
+        const int idle = d->recent[i].latency.idle;
+        if (idle >= d->retry && (found < 0 || idle > d->recent[found].latency.idle))
+            found = i;
+    }
+    return found;
+}
+
 static struct step dytc_next(struct policy *policy, const struct draft_view *view)
 {
     struct dytc *d = (struct dytc *)policy;
@@ -186,16 +213,17 @@ static struct step dytc_next(struct policy *policy, const struct draft_view *vie
         memset(d->dry, 0, sizeof d->dry);
         d->asked = d->first = -1;
         d->value = 0;
+        d->trial = d->drafters ? choose_trial(d) : -1;
     } else if (d->asked >= 0) {
         d->dry[d->asked] = !view->added;
     }
     d->K = view->tree->nodes;
     if (depth < 1 || !d->drafters)
         return (struct step){.kind = STEP_STOP};
-    if (d->iterations < d->warmup) {
+    if (d->trial >= 0) {
         d->leaf[0] = (struct draft_leaf){-1, 1};
         return view->steps ? (struct step){.kind = STEP_STOP}
-                           : extend(d, (int)(d->iterations % d->drafters), 1, WARM_TOKENS < d->max ? WARM_TOKENS : d->max);
+                           : extend(d, d->trial, 1, WARM_TOKENS < d->max ? WARM_TOKENS : d->max);
     }
     look(d, view->tree);
     leaves = choose_leaves(d, view->tree, depth);
@@ -220,6 +248,9 @@ static void dytc_observe(struct policy *policy, const struct outcome *outcome)
     const struct draft_tree *tree = outcome->tree;
     bool judged[DRAFTERS] = {false};
     d->iterations++;
+    cost_model_observe(&d->cost_model, cost_growth(NULL, &d->experts, outcome->drafted + 1),
+                       outcome->iteration_s - outcome->draft_s);
+    union_learn(&d->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
     for (int i = 0; outcome->share && i < d->drafters; i++)
         latency_observe(&d->recent[i].latency, &outcome->share[i]);
     for (int node = 0; tree && outcome->kept && node < tree->nodes; node++) {
@@ -239,6 +270,19 @@ static void dytc_observe(struct policy *policy, const struct outcome *outcome)
     }
 }
 
+static void dytc_begin(struct policy *policy, const struct policy_text *text)
+{
+    (void)text;
+    union_begin(&((struct dytc *)policy)->experts);
+}
+
+static void dytc_free(struct policy *policy)
+{
+    struct dytc *d = (struct dytc *)policy;
+    union_free(&d->experts);
+    mem_free(&d);
+}
+
 static int dytc_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
     static const char *const brackets[] = {[BRACKET_WHOLE] = "whole", [BRACKET_LAST] = "last", NULL};
@@ -255,14 +299,17 @@ static int dytc_open(struct policy **out, struct spec *spec, const struct policy
         spec_int(spec, "steps", 5, 1, NODES, &d->steps, err) ||
         spec_int(spec, "window", 20, 1, WINDOW_MAX, &d->window, err) ||
         spec_int(spec, "warmup", 20, 0, 1 << 20, &d->warmup, err) ||
+        spec_int(spec, "retry", 100, 0, 1 << 20, &d->retry, err) ||
         spec_float(spec, "lambda", 0.7, 0, 1, &d->lambda, err) || spec_float(spec, "top-p", 0.8, 0, 1, &d->top_p, err) ||
-        spec_float(spec, "min|least", 0.3, 0, 1, &d->min, err) ||
+        spec_float(spec, "min|least", 0.8, 0, 1, &d->min, err) ||
         spec_choice(spec, "bracket", BRACKET_WHOLE, brackets, &d->bracket, err) ||
         spec_choice(spec, "lookahead", 1, dytc_yes_no, &d->ahead, err) ||
-        dytc_fixed(spec, "dytc", d->drafters, d->fixed, err)) {
-        mem_free(&d);
+        dytc_fixed(spec, "dytc", d->drafters, d->fixed, err) ||
+        union_init(&d->experts, d->nodes + 1, setup->experts, setup->top_k, err)) {
+        dytc_free(&d->base);
         return -1;
     }
+    cost_model_init(&d->cost_model, d->experts.experts ? 0.8 : 0.5, d->experts.experts ? 0.3 : 1);
     for (int i = 0; i < DRAFTERS; i++) {
         d->recent[i].acceptance = 0.5;
         latency_init(&d->recent[i].latency, 0.98);
@@ -282,26 +329,30 @@ static void dytc_state(const struct policy *policy, struct values *out)
     values_int(out, "warm", d->iterations >= d->warmup);
     values_real(out, "objective", d->value);
     values_real(out, "leaf_chance", d->leaf_chance);
+    values_real(out, "level_us", 1e6 * cost_model_level(&d->cost_model));
+    values_int(out, "trial", d->trial);
     for (int i = 0; i < d->drafters; i++) {
-        static const char *const chance[] = {"chance_0", "chance_1", "chance_2", "chance_3", "chance_4", "chance_5", "chance_6",
-                                             "chance_7"};
-        static const char *const draft[] = {"draft_us_0", "draft_us_1", "draft_us_2", "draft_us_3", "draft_us_4", "draft_us_5",
-                                            "draft_us_6", "draft_us_7"};
-        values_real(out, chance[i], acceptance(d, i));
-        values_real(out, draft[i], 1e6 * latency_of(&d->recent[i].latency, 1, 1, 1));
+        const struct latency *latency = &d->recent[i].latency;
+        const double value[] = {acceptance(d, i), 1e6 * latency_of(latency, 1, 1, 1), 1e6 * latency_of(latency, 1, 0, 0),
+                                1e6 * latency_of(latency, 0, 1, 0), 1e6 * latency_of(latency, 0, 0, 1)};
+        static const char *const name[] = {"chance", "draft_us", "step_us", "token_us", "node_us"};
+        for (size_t at = 0; at < sizeof value / sizeof *value && (at < 2 || d->drafters <= 6); at++) {
+            char key[VALUES_KEY];
+            snprintf(key, sizeof key, "%s_%d", name[at], i);
+            values_real(out, key, value[at]);
+        }
     }
 }
 
-static void dytc_free(struct policy *policy) { mem_free(&policy); }
-
 const struct policy_class policy_dytc = {
     .name = "dytc",
-    .summary = "a tree by several drafters, as DyTC prints it",
-    .settings = "max=N,nodes=N,width=N,steps=N,top-p=X,min=X,lambda=X,window=N,warmup=N,bracket=whole|last,lookahead=no,"
-                "acceptance=X/X/...",
+    .summary = "a tree by several drafters, by DyTC's objective with our stop rule",
+    .settings = "max=N,nodes=N,width=N,steps=N,top-p=X,min=X,lambda=X,window=N,warmup=N,retry=N,"
+                "bracket=whole|last,lookahead=no,acceptance=X/X/...",
     .needs_probabilities = true,
     .trees = true,
     .open = dytc_open,
+    .begin = dytc_begin,
     .next = dytc_next,
     .length = dytc_length,
     .observe = dytc_observe,

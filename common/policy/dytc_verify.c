@@ -1,8 +1,8 @@
 /* DyTC with the verification in its objective. DyTC (CAS-Spec, arXiv 2510.26843; dytc.c has it as printed) weighs drafted
  * tokens against the cost of drafting alone, so the cheapest drafter always wins and no draft is ever too long. Here a draft
  * gives the bonus token besides, and costs the forward that verifies it, which for an MoE knows the experts that so many
- * tokens are predicted to load (predict/union.h). A draft is a chain, whose plan (plan.h) is made anew after each step; when it
- * is done, second choices beside its tokens join it where they pay.
+ * tokens are predicted to load (predict/union.h). A draft is a chain, whose plan (plan.h) is made anew after each step; when
+ * it is done, second choices beside its tokens join it where they pay.
  *
  * - The chance of a token: what its drafter says of it, corrected by what became of others (predict/calibration.h); or by the
  *   length of the match it was found by; or else by its depth (predict/chance.h).
@@ -12,8 +12,9 @@
  * - Drafters that look tokens up are asked first, as that costs next to nothing, and what they found is cut to what pays. They
  *   draw nothing, so what is dropped changes no distribution; how it would have fared teaches, too.
  * - What is not known is tried when it would pay if it were as good as it may well be (`optimism` standard deviations better),
- * as   long as the loss that is expected of trying stays within the share `explore` of all time. A text's first iterations have
- *   `warmup` forwards for it.
+ *   as long as the loss that is expected of trying stays within the share `explore` of all time. A text's first iterations
+ *   have `warmup` forwards for it. From the same share a drafter is tried that was not asked for long, as what is known of its
+ *   cost may be an accident.
  *
  * What was learned stays, for each task, from text to text. */
 #include "common/policy/shape.h"
@@ -36,6 +37,7 @@ enum { DRAFTERS = PLAN_DRAFTERS_MAX, MAX_DEFAULT = 16, MAX = PLAN_TOKENS_MAX, TA
 
 /* What was saved for trials lets optimism grow: a drafter that had bad luck at first is tried again. */
 static const double optimism_saved = 0.4;
+static const int idle_max = 200;        /* iterations after which a drafter is tried without any promise */
 static const double fading = 0.998;     /* of what is known, with each iteration */
 static const double text_memory = 0.3;  /* and with each text of which no task is known */
 
@@ -97,14 +99,9 @@ struct dytc_verify {
     struct draft_leaf leaf, branch[MAX];
 };
 
-/* By how much M tokens are predicted to exceed one, as cost_model.h has it. */
 static double growth(const struct dytc_verify *d, int M)
 {
-    if (d->has_table)
-        return fmax(0, d->table.seconds[M] / d->table.seconds[1] - 1);
-    if (!d->experts.experts)
-        return 0.1 * (M - 1);
-    return union_of(&d->experts, M) / union_of(&d->experts, 1) - 1 + 0.02 * (M - 1);
+    return cost_growth(d->has_table ? &d->table : NULL, &d->experts, M);
 }
 
 static double level_seconds(const struct dytc_verify *d) { return cost_model_level(&d->cost_model); }
@@ -243,8 +240,9 @@ static double loss_of_trial(const struct dytc_verify *d, const struct plan_draft
     return *last ? end : first;
 }
 
-/* A drafter that would pay if it were as good as it may be, -1: none. The loss that is to be expected of trying it is paid for;
- * what promises most is saved for, as trials that promise less would use it all up. last: it gets the end of the chain. */
+/* A drafter that would pay if it were as good as it may be, or else one that was not asked for long; -1: none. The loss that
+ * is to be expected of trying it is paid for; what promises most is saved for, as trials that promise less would use it all
+ * up. last: it gets the end of the chain. */
 static int choose_trial(struct dytc_verify *d, int max, const struct plan *plan, bool *last)
 {
     struct plan_drafter drafter[DRAFTERS];
@@ -266,6 +264,9 @@ static int choose_trial(struct dytc_verify *d, int max, const struct plan *plan,
             found = i;
         }
     }
+    for (int i = 0; i < d->drafters && found < 0; i++)
+        if (!d->dry[i] && !d->looks_up[i] && plan->first != i && d->latency[i].idle >= idle_max)
+            found = i;
     if (found < 0)
         return -1;
     double loss = fmax(0, loss_of_trial(d, drafter, found, max, plan, last));

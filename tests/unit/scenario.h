@@ -39,6 +39,8 @@ struct world {
     int32_t *expert;                    /* [tokens][WORLD_LAYERS][top_k] */
     float *verify;                      /* [tokens][WORLD_ROWS] cost of a forward whose root comes before this position */
     double noise;                       /* of times that are seen */
+    double outliers;                    /* share of them that are 20 times too long */
+    uint64_t luck;                      /* the seed of both: runs that differ in it alone are equal runs on a busy machine */
     bool chains;                        /* nobody may branch */
     uint64_t seed;
     const char **task;                  /* [texts] NULL: none is known of any */
@@ -277,9 +279,10 @@ static inline void world_mixed(struct world *w, uint64_t seed, int tokens, int t
     free(by_text);
 }
 
-/* A self-draft, which says what it thinks of its tokens, and a look-up after it, or one of them alone; dense. */
-static inline void world_pair(struct world *w, uint64_t seed, int tokens, const double *chance, const double *cost, int first,
-                              int drafters)
+/* Drafters of these chances and costs on a dense target. Self-drafts, which say what they think of their tokens, come before
+ * the look-ups, from number `models` on. */
+static inline void world_dense(struct world *w, uint64_t seed, int tokens, const double *chance, const double *cost, int models,
+                               int drafters)
 {
     struct world_random r = {seed, 0};
     *w = (struct world){.tokens = tokens, .texts = 1, .seed = seed, .drafters = drafters};
@@ -288,14 +291,21 @@ static inline void world_pair(struct world *w, uint64_t seed, int tokens, const 
     world_alloc(w);
     for (int i = 0; i < drafters; i++) {
         struct world_drafter *d = &w->drafter[i];
-        d->looks_up = first + i == 1;
-        d->speaks = first + i == 0;
-        d->from = chance[first + i];
-        d->cost = cost[first + i];
+        d->looks_up = i >= models;
+        d->speaks = i < models;
+        d->from = chance[i];
+        d->cost = cost[i];
         w->known[i] = (struct policy_drafter){d->looks_up ? "look-up" : "self", !d->looks_up, d->looks_up};
     }
     world_fill_verify(w, &r, 0, 0.01, 0);
     world_fill_drafters(w, &r, 0.4, 0.3, NULL);
+}
+
+/* A self-draft and a look-up after it, or one of them alone. */
+static inline void world_pair(struct world *w, uint64_t seed, int tokens, const double *chance, const double *cost, int first,
+                              int drafters)
+{
+    world_dense(w, seed, tokens, chance + first, cost + first, first ? 0 : 1, drafters);
 }
 
 /* ---- fixed drafts ---- */
@@ -445,7 +455,8 @@ static inline int world_extend_leaf(struct world_loop *loop, int drafter, int le
 
 static inline double world_seen(struct world_loop *loop, double cost)
 {
-    return 0.01 * cost * exp(loop->w->noise * world_normal(&loop->noise));
+    double seen = 0.01 * cost * exp(loop->w->noise * world_normal(&loop->noise));
+    return loop->w->outliers > 0 && world_draw(&loop->noise) < loop->w->outliers ? 20 * seen : seen;
 }
 
 static inline int world_extend(struct world_loop *loop, const struct step *step)
@@ -591,7 +602,7 @@ static inline void world_iterate(struct world_loop *loop)
 static inline void world_run(const struct world *w, const char *name, struct world_tally *out)
 {
     struct shape *shape = NULL;
-    struct world_loop loop = {.w = w, .noise = {w->seed + 12345, 0}, .out = out};
+    struct world_loop loop = {.w = w, .noise = {w->seed + 12345 + w->luck, 0}, .out = out};
     struct err err = {0};
     *out = (struct world_tally){.cost = 0};
     if (shape_open(&shape, NULL, &err) || draft_tree_init(&loop.tree, shape->room, &err))

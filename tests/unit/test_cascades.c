@@ -148,20 +148,21 @@ static void the_tree_of_swift_has_leaves_by_certainty(void **state)
     script_close(&s);
 }
 
-/* ---- DyTC as printed ---- */
+/* ---- DyTC ---- */
 
-/* Shows the policy what drafters take: seconds[i] a token, nothing for a step. */
-static void teach(struct script *s, int drafters, const double *seconds)
+/* Shows the policy what drafters take: cost[i] a token, in forwards of the target, nothing for a step. */
+static void teach(struct script *s, int drafters, const double *cost)
 {
+    const double forward = 0.02;        /* seconds */
     static const uint8_t kept[] = {1};
     struct draft_share share[4] = {{0}};
     draft_tree_clear(&s->tree);
     for (int n = 0; n < 60; n++) {
         for (int i = 0; i < drafters; i++)
             share[i] = (struct draft_share){.steps = 1, .levels = 1 + n % 5, .proposed = 1 + n % 5,
-                                            .seconds = seconds[i] * (1 + n % 5)};
+                                            .seconds = forward * cost[i] * (1 + n % 5)};
         s->policy->class->observe(s->policy, &(struct outcome){.emitted = 1, .tree = &s->tree, .kept = kept, .share = share,
-                                                               .verify_s = 1, .iteration_s = 1});
+                                                               .verify_s = forward, .iteration_s = forward});
     }
 }
 
@@ -399,6 +400,36 @@ static void dytc_verify_takes_second_choices_where_they_pay(void **state)
     }
 }
 
+/* 20 equal runs, on a machine where one call in twenty takes 20 times as long: what was seen of the first calls must not
+ * decide for good. Two self-drafts are nearly equally good. */
+static void equal_runs_agree(void **state)
+{
+    static const char *const policies[] = {"dytc", "dytc:bracket=last", "dytc-verify"};
+    const double chance[] = {0.85, 0.8, 0.4}, cost[] = {0.5, 0.4, 0.01};
+    const int runs = unit_brief() ? 5 : 20;
+    (void)state;
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+        double least = INFINITY, most = 0;
+        for (int run = 0; run < runs; run++) {
+            struct world w;
+            struct world_tally tally;
+            world_dense(&w, 31, 3000, chance, cost, 2, 3);
+            w.noise = 0.05;
+            w.outliers = 0.05;
+            w.luck = (uint64_t)run << 32;
+            world_run(&w, policies[p], &tally);
+            least = fmin(least, tally.cost);
+            most = fmax(most, tally.cost);
+            if (getenv("MOE_LONG"))
+                printf("# %s, run %d: %.3f; steps %ld %ld %ld\n", policies[p], run, w.tokens / tally.cost, tally.steps[0],
+                       tally.steps[1], tally.steps[2]);
+            world_free(&w);
+        }
+        if (most > 1.1 * least)
+            fail_msg("%s: %d equal runs cost %.0f to %.0f", policies[p], runs, least, most);
+    }
+}
+
 /* All that the policies may do in worlds of all kinds, under a loop that checks each step. */
 static void all_get_through_worlds(void **state)
 {
@@ -424,6 +455,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dytc_verify_is_near_the_best_fixed_draft),
         cmocka_unit_test(dytc_verify_takes_second_choices_where_they_pay),
+        cmocka_unit_test(equal_runs_agree),
         cmocka_unit_test(all_get_through_worlds),
         cmocka_unit_test(levels_ask_as_cs_drafting_does),
         cmocka_unit_test(levels_need_reviewers),
