@@ -6,6 +6,7 @@
  * Exit:   0 done, 2 trouble */
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/file.h"
 #include "common/base/mem.h"
@@ -61,6 +62,17 @@ done:
     return rc;
 }
 
+/* The formats of other programs are read, but not written. */
+static int check_ending(const char *output, struct err *err)
+{
+    static const char *const others[] = {".gguf", ".safetensors", ".bin", ".pt", ".pth", ".onnx", ".json", ".jsonl", ".moes"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (text_ends(output, others[i]))
+            return err_set(err, ERR_INPUT, "-o %s: a model file is written, which is no %s file; name it %.*s.moe", output,
+                           others[i], (int)(strlen(output) - strlen(others[i])), output);
+    return 0;
+}
+
 static int check_output(const char *output, bool dry_run, struct err *err)
 {
     if (dry_run)
@@ -72,7 +84,7 @@ static int check_output(const char *output, bool dry_run, struct err *err)
     struct stat status;             /* asked before anything is kept beside it */
     if (stat(output, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
         return err_set(err, ERR_INPUT, "-o %s: is a device or pipe, which cannot be mapped; name a file on disk", output);
-    return 0;
+    return access(output, F_OK) ? check_ending(output, err) : 0;       /* what exists may be the source, which says more */
 }
 
 /* A folder's files are known once it is open. */
@@ -86,9 +98,9 @@ static int check_sources(const struct checkpoint *checkpoint, const struct conso
     return 0;
 }
 
-static int start_pool(struct thread_pool **pool, int threads, struct err *err)
+static int start_pool(struct thread_pool **pool, const char *output, int threads, struct err *err)
 {
-    return thread_pool_new(pool, threads ? threads : thread_pool_cores(), err);
+    return check_ending(output, err) ? -1 : thread_pool_new(pool, threads ? threads : thread_pool_cores(), err);
 }
 
 static struct format_choice choose(int choice)
@@ -115,13 +127,27 @@ static int carry_out(struct conversion *plan, const char *output, bool dry_run, 
     struct progress bar;
     if (dry_run)
         return print_plan(&plan->layout, &plan->facts.shape, head, err);
-    if (start_pool(&pool, threads, err))
+    if (start_pool(&pool, output, threads, err))
         return -1;
     console_progress(console, &bar, "bytes", 0);
     int rc = conversion_write(plan, output, pool, &bar, err);
     progress_end(&bar);
     thread_pool_free(&pool);
     return rc;
+}
+
+/* A draft head has no embedding, or no layers of a model: what a plan lacks then would mislead. */
+static int plan_model(struct conversion *plan, struct checkpoint *checkpoint, const struct build_args *args,
+                      const struct convert_options *options, struct err *err)
+{
+    struct err fault = {0};
+    if (!conversion_plan(plan, checkpoint, options, &fault))
+        return 0;
+    const enum head_kind kind = checkpoint_head_kind(checkpoint);
+    if (kind != HEAD_NONE)
+        return err_set(err, ERR_INPUT, "%s: is a draft head (%s), not a model; `moe-convert head --target MODEL.moe %s` "
+                       "converts it", checkpoint->path, head_kind_name(kind), args->source);
+    return err_set(err, fault.code, "%s", fault.text);
 }
 
 static int build(const void *arguments, const struct console *console, struct err *err)
@@ -136,7 +162,7 @@ static int build(const void *arguments, const struct console *console, struct er
     if (check_output(args->output, args->dry_run, err) ||
         checkpoint_open(&checkpoint, args->source, args->dry_run ? NULL : args->output, err) ||
         (!args->dry_run && check_sources(checkpoint, console, err)) ||
-        conversion_plan(&plan, checkpoint, &options, err))
+        plan_model(&plan, checkpoint, args, &options, err))
         goto done;
     note_widened(&plan, console);
     if (!plan.facts.tokenizer_json.length)
@@ -342,7 +368,7 @@ static int synthetic(const void *arguments, const struct console *console, struc
              print_plan(&layout, &made.shape, options.head, err) ? -1 : 0;
         goto done;
     }
-    if (start_pool(&pool, args->threads, err))
+    if (start_pool(&pool, args->output, args->threads, err))
         goto done;
     console_progress(console, &bar, "bytes", 0);
     rc = synthetic_write(args->output, &made.shape, &options, pool, &bar, err);
@@ -429,7 +455,7 @@ static int inflate(const void *arguments, const struct console *console, struct 
         rc = inflate_plan(&layout, model, inner, err) || print_plan(&layout, &shape, model_head(model), err) ? -1 : 0;
         goto done;
     }
-    if (start_pool(&pool, args->threads, err))
+    if (start_pool(&pool, args->output, args->threads, err))
         goto done;
     console_progress(console, &bar, "bytes", 0);
     rc = inflate_write(args->output, model, inner, PRODUCER, pool, &bar, err);

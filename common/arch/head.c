@@ -150,7 +150,7 @@ static bool calls_itself_eagle3(const json_t *config)
            (name && (strstr(name, "Eagle3") || strstr(name, "EAGLE3")));
 }
 
-static enum head_kind recognise(const struct head_request *request)
+enum head_kind head_recognise(const struct head_request *request)
 {
     if (has(request, "0.0.linear.weight"))
         return HEAD_MEDUSA;
@@ -489,7 +489,7 @@ int head_read(struct head_reading *out, const struct head_request *request, stru
 {
     const struct model_identity *target = model_identity(request->target);
     struct head_params *head = &out->head;
-    enum head_kind kind = request->kind != HEAD_NONE ? request->kind : recognise(request);
+    enum head_kind kind = request->kind != HEAD_NONE ? request->kind : head_recognise(request);
     if (kind == HEAD_NONE)
         return err_set(err, ERR_INPUT, "has tensors of no kind of draft head known here; if it is one, name it with --kind");
     head->kind = kind;

@@ -50,6 +50,9 @@ struct head_reading {
     struct text said;               /* for people: what is the target's, and what was taken for granted */
 };
 
+/* The kind that tensors and config.json tell; HEAD_NONE: they are of no head known here. */
+enum head_kind head_recognise(const struct head_request *request);
+
 /* out: {0}; to be freed also after a failure. */
 int head_read(struct head_reading *out, const struct head_request *request, struct err *err);
 void head_reading_free(struct head_reading *reading);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/file.h"
 #include "common/base/mem.h"
 
 /* Some file systems accept the flag and refuse the reads. */
@@ -18,7 +19,7 @@ int direct_open(struct direct_file *out, const char *path, struct err *err)
 {
     struct stat status;
     struct direct_file file = {.path = path, .direct = true};
-    file.fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    file.fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT | O_NONBLOCK);
     if (file.fd >= 0 && !reads_directly(file.fd)) {
         close(file.fd);
         file.fd = -1;
@@ -26,19 +27,13 @@ int direct_open(struct direct_file *out, const char *path, struct err *err)
     }
     if (file.fd < 0 && errno == EINVAL) {
         file.direct = false;
-        file.fd = open(path, O_RDONLY | O_CLOEXEC);
+        file.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     }
     if (file.fd < 0)
         return err_errno(err, "%s", path);
-    if (fstat(file.fd, &status)) {
-        err_errno(err, "%s", path);
+    if (file_regular(file.fd, path, &status, err)) {
         close(file.fd);
         return -1;
-    }
-    if (!S_ISREG(status.st_mode)) {
-        close(file.fd);
-        return err_set(err, ERR_INPUT, "%s: not a regular file, so its parts cannot be read as they are wanted; give the name "
-                       "of a file on disk", path);
     }
     if (!file.direct)
         posix_fadvise(file.fd, 0, 0, POSIX_FADV_RANDOM);            /* no reading ahead */

@@ -12,6 +12,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -87,6 +88,12 @@ struct file_identity file_identify_descriptor(int fd)
     return fstat(fd, &status) ? (struct file_identity){0} : identity(&status);
 }
 
+bool file_is_pointer(const void *data, size_t bytes)
+{
+    static const char start[] = "version https://git-lfs.github.com/spec/";
+    return bytes >= sizeof start - 1 && memcmp(data, start, sizeof start - 1) == 0;
+}
+
 bool file_same(const struct file_identity *a, const struct file_identity *b)
 {
     return a->known && b->known && a->device == b->device && a->inode == b->inode;
@@ -113,21 +120,25 @@ done:
     return rc;
 }
 
+int file_regular(int fd, const char *path, struct stat *status, struct err *err)
+{
+    if (fstat(fd, status))
+        return err_errno(err, "%s", path);
+    if (S_ISREG(status->st_mode))
+        return 0;
+    return err_set(err, ERR_INPUT, "%s: is a %s, not a regular file; give the name of a file on disk", path,
+                   S_ISDIR(status->st_mode) ? "folder" : S_ISFIFO(status->st_mode) ? "pipe" : "device");
+}
+
 int file_map_open(struct file_map *map, const char *path, struct err *err)
 {
     struct stat status;
     void *data = NULL;
-    int rc = -1, fd = open(path, O_RDONLY | O_CLOEXEC);
+    int rc = -1, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);   /* no waiting for the writer of a pipe */
     if (fd < 0)
         return err_errno(err, "%s", path);
-    if (fstat(fd, &status)) {
-        err_errno(err, "%s", path);
+    if (file_regular(fd, path, &status, err))
         goto done;
-    }
-    if (!S_ISREG(status.st_mode)) {
-        err_set(err, ERR_INPUT, "%s: not a regular file, so it cannot be mapped; give the name of a file on disk", path);
-        goto done;
-    }
     if (status.st_size > 0) {
         data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, fd, 0);
         if (data == MAP_FAILED) {
@@ -334,11 +345,11 @@ static int move_left(struct output *out, const char *part, struct err *err)
 {
     int rc = -1, fd = open(part, O_RDWR | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT ? 0 : err_errno(err, "%s", part);
+        return errno == ENOENT ? 0 : err_errno(err, "%s: cannot be written", out->path);
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
-        err_set(err, ERR_INPUT, "%s: another process is writing it; wait for that, or name another output", part);
+        err_set(err, ERR_INPUT, "%s: another process is writing it; wait for that, or name another output", out->path);
     else if (file_bytes(part) > file_bytes(out->left) ? rename(part, out->left) : unlink(part))
-        err_errno(err, "%s", part);
+        err_errno(err, "%s: what an earlier run left of it cannot be moved", out->path);
     else
         rc = 0;
     close(fd);
@@ -359,7 +370,7 @@ static int open_part(struct output *out, struct err *err)
     if (file_bytes(out->left) < 0)
         mem_free(&out->left);
     if (!create_named(out))
-        return err_errno(err, "%s: cannot be written", name);
+        return err_errno(err, "%s: cannot write into its folder", out->path);
     (void)!flock(out->fd, LOCK_EX | LOCK_NB);           /* where the file system has no locks, it goes without */
     return 0;
 }
@@ -582,6 +593,18 @@ int output_write_at(struct output *out, uint64_t offset, const void *data, size_
             return -1;
     }
     return 0;
+}
+
+int output_expect(const struct output *out, uint64_t bytes, struct err *err)
+{
+    struct statvfs disk;
+    if (out->slot < 0 || fstatvfs(out->fd, &disk) || !disk.f_blocks)        /* a file system that does not know its size */
+        return 0;
+    const uint64_t blocks = geteuid() ? disk.f_bavail : disk.f_bfree;
+    if (bytes <= blocks * disk.f_frsize)
+        return 0;
+    return err_set(err, ERR_IO, "%s: needs %.1f MB, and its disk has %.1f MB free; free some, or name a file on another disk",
+                   out->path, (double)bytes * 1e-6, (double)blocks * (double)disk.f_frsize * 1e-6);
 }
 
 /* The temporary name becomes the output's. A second descriptor holds the lock as long: without it the file would be taken for

@@ -25,8 +25,16 @@ struct file_identity file_identify(const char *path);
 struct file_identity file_identify_descriptor(int fd);
 bool file_same(const struct file_identity *a, const struct file_identity *b);       /* false where one is not known */
 
+/* Are these the first bytes of what Git LFS keeps in place of a large file? The message is for where they are. */
+bool file_is_pointer(const void *data, size_t bytes);
+#define FILE_POINTER_FAULT "is a Git LFS pointer, not the file itself; `git lfs pull` in its folder downloads the file"
+
 /* A file without a name in `folder`, open for reading and writing, gone when it is closed. */
 int file_nameless(int *fd, const char *folder, struct err *err);
+
+/* An error where an open file is no regular one. A pipe without a writer must have been opened with O_NONBLOCK. */
+struct stat;
+int file_regular(int fd, const char *path, struct stat *status, struct err *err);
 
 /* A regular file mapped read-only. Huge pages are asked for: where the system has them for files, what is not yet in its page
  * cache is then read 2 MiB at a time and mapped so. Nothing is read before it is touched, so that files larger than memory
@@ -60,6 +68,8 @@ void output_farewell(struct output *out, const char *text);
 bool output_is_kept(const struct output *out);
 void output_spare_left(struct output *out);                         /* what is left of another run stays, also at the commit */
 
+/* An error where the disk has less room than `bytes` now: what is known to be too large is refused before the work. */
+int output_expect(const struct output *out, uint64_t bytes, struct err *err);
 int output_write(struct output *out, const void *data, size_t bytes, struct err *err);
 /* Files only. What continues the last call may wait for more; later calls and the commit write it, and tell what fails. */
 int output_write_at(struct output *out, uint64_t offset, const void *data, size_t bytes, struct err *err);

@@ -120,6 +120,8 @@ static int take_weights(struct unpacking *u, struct member *m, struct err *err)
         size_t bytes = (size_t)got;
         if (got < 0)
             return -1;
+        if (m->bytes == 0 && file_is_pointer(u->step, bytes))
+            return err_set(err, ERR_INPUT, FILE_POINTER_FAULT);
         if (m->bytes == 0 && is_alone(u) && (bytes < GGUF_MAGIC_BYTES || memcmp(u->step, gguf_magic, GGUF_MAGIC_BYTES)))
             return err_set(err, ERR_INPUT, "Unrecognized archive format; the archive is damaged, cut off or of a kind not "
                            "supported (tar and zip are)");

@@ -91,13 +91,19 @@ int checkpoint_add_opened(struct checkpoint *cp, const char *path, const char *n
     struct source_file *file = checkpoint_add_file(cp, name, err);
     if (!file)
         return -1;
-    file->fd = open(path, O_RDONLY | O_CLOEXEC);
+    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file->fd < 0 || fstat(file->fd, &status)) {
         err_errno(err, "cannot be read");
         return err_at(err, "%s", name);
     }
     if (!S_ISREG(status.st_mode)) {
         err_set(err, ERR_INPUT, "is not a regular file");
+        return err_at(err, "%s", name);
+    }
+    char first[64];
+    const ssize_t got = pread(file->fd, first, sizeof first, 0);
+    if (got > 0 && file_is_pointer(first, (size_t)got)) {
+        err_set(err, ERR_INPUT, FILE_POINTER_FAULT);
         return err_at(err, "%s", name);
     }
     file->bytes = (uint64_t)status.st_size;
@@ -110,6 +116,8 @@ int checkpoint_add_text(struct checkpoint *cp, enum source_text which, const cha
     if (!bytes && !source_text_kinds[which].may_be_empty)
         return err_set(err, ERR_INPUT, "%s is empty; get it again, or remove it if the checkpoint has none",
                        source_text_kinds[which].name);
+    if (file_is_pointer(text, bytes))
+        return err_set(err, ERR_INPUT, "%s " FILE_POINTER_FAULT, source_text_kinds[which].name);
     struct source_file *file = checkpoint_add_file(cp, source_text_kinds[which].name, err);
     if (!file || text_put(&cp->texts[which], text, bytes, err) || hash_sha256(text, bytes, &file->digest, err))
         return -1;

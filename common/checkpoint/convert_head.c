@@ -157,6 +157,18 @@ done:
     return rc;
 }
 
+enum head_kind checkpoint_head_kind(const struct checkpoint *checkpoint)
+{
+    const struct text *text = &checkpoint->texts[TEXT_CONFIG];
+    struct head_request request = {.tensors = {dims_of, checkpoint}};
+    json_t *config = NULL;
+    if (text->length && !config_parse(&config, text->data, text->length, NULL))
+        request.config = config;
+    const enum head_kind kind = head_recognise(&request);
+    json_decref(config);
+    return kind;
+}
+
 int conversion_plan_head(struct conversion *out, struct checkpoint *checkpoint, const struct model *target,
                          const struct head_options *options, struct text *said, struct err *err)
 {

@@ -16,6 +16,9 @@ struct head_options {
     const char *producer;
 };
 
+/* The kind of draft head that a checkpoint is by its tensors; HEAD_NONE: it is none, or not known here. */
+enum head_kind checkpoint_head_kind(const struct checkpoint *checkpoint);
+
 /* out: {0}; filled on success only. said: what is the target's, for people; {0}. */
 int conversion_plan_head(struct conversion *out, struct checkpoint *checkpoint, const struct model *target,
                          const struct head_options *options, struct text *said, struct err *err);

@@ -50,6 +50,17 @@ static int add_weights(struct checkpoint *cp, const char *folder, const char *na
     return checkpoint_read_header(cp, (int)cp->file_count - 1, err) ? err_at(err, "%s", name) : 0;
 }
 
+static int add_shard(struct checkpoint *cp, const char *folder, const char *name, struct err *err)
+{
+    char path[PATH_MAX];
+    if (join(path, folder, name, err))
+        return -1;
+    if (access(path, F_OK) && errno == ENOENT)
+        return err_set(err, ERR_INPUT, "%s is missing, though %s names it; download it, too", name,
+                       source_text_kinds[checkpoint_index(cp)].name);
+    return add_weights(cp, folder, name, err);
+}
+
 static int add_shards(struct checkpoint *cp, const char *folder, struct err *err)
 {
     char **names = NULL;
@@ -57,7 +68,7 @@ static int add_shards(struct checkpoint *cp, const char *folder, struct err *err
     int rc = checkpoint_shards(cp, &names, &count, err);
     for (size_t i = 0; i < count; i++) {
         if (!rc)
-            rc = add_weights(cp, folder, names[i], err);
+            rc = add_shard(cp, folder, names[i], err);
         mem_free(&names[i]);
     }
     mem_free(&names);

@@ -33,6 +33,18 @@ static void name_after(char out[64], const char *path)
     }
 }
 
+/* One text of a checkpoint, or prompts: the folder is what was meant. */
+static int refuse_text(const char *path, struct err *err)
+{
+    const char *slash = strrchr(path, '/');
+    char config[PATH_MAX];
+    const int folder = slash ? (int)(slash - path) : 1;
+    snprintf(config, sizeof config, "%.*s/%s", folder, slash ? path : ".", source_text_kinds[TEXT_CONFIG].name);
+    if (access(config, F_OK))
+        return err_set(err, ERR_INPUT, "is a text, not a checkpoint; give the folder that has config.json and the weights");
+    return err_set(err, ERR_INPUT, "is a text, not a checkpoint; give its folder: %.*s", folder, slash ? path : ".");
+}
+
 static int open_named(struct checkpoint *cp, const char *path, const char *beside, struct err *err)
 {
     struct stat status;
@@ -55,6 +67,8 @@ static int open_named(struct checkpoint *cp, const char *path, const char *besid
         return checkpoint_open_weights(cp, path, err);
     if (text_ends(path, ".gguf"))
         return checkpoint_open_gguf(cp, path, err);
+    if (text_ends(path, ".json") || text_ends(path, ".jsonl"))
+        return refuse_text(path, err);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_errno(err, "cannot be read");

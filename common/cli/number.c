@@ -94,8 +94,9 @@ int number_choice(const char *text, const char *const *choices, int *out, struct
         nearest_offer(&nearest, choices[i]);
     }
     if (nearest.best)
-        return err_set(err, ERR_INPUT, "'%s' is not known; did you mean %s?", text, nearest.best);
-    err_set(err, ERR_INPUT, "'%s' is not known; choose one of", text);
+        err_set(err, ERR_INPUT, "'%s' is not known; did you mean %s? Choose one of", text, nearest.best);
+    else
+        err_set(err, ERR_INPUT, "'%s' is not known; choose one of", text);
     for (int i = 0; err && choices[i]; i++) {
         size_t used = strlen(err->text);
         if (used + strlen(choices[i]) + 3 > sizeof err->text)

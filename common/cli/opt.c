@@ -1,6 +1,7 @@
 #include "common/cli/opt.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/mem.h"
 #include "common/cli/command.h"
@@ -259,6 +260,16 @@ static int take_words(struct walk *walk, struct err *err)
     return 0;
 }
 
+/* A word too many that names no file yet was likely meant for -o, as with cp and mv. */
+static int refuse_operand(const struct walk *walk, const char *word, struct err *err)
+{
+    const struct opt *output = opt_find_letter(walk->subcommand, 'o');
+    if (output && output->kind == OPT_KIND_OUTPUT && !*(const char **)((char *)walk->args + output->offset) &&
+        access(word, F_OK))
+        return err_set(err, ERR_INPUT, "'%s' is one file or word too many; the output is named by -o %s", word, word);
+    return err_set(err, ERR_INPUT, "'%s' is one file or word too many; see --help", word);
+}
+
 /* Hands the operands to their fields: single ones take one word each, a list what is left. */
 static int store_operands(struct walk *walk, struct err *err)
 {
@@ -278,9 +289,7 @@ static int store_operands(struct walk *walk, struct err *err)
                 *(const char **)field = walk->operands[at];
         }
     }
-    if (at < walk->operand_count)
-        return err_set(err, ERR_INPUT, "'%s' is one file or word too many; see --help", walk->operands[at]);
-    return 0;
+    return at < walk->operand_count ? refuse_operand(walk, walk->operands[at], err) : 0;
 }
 
 /* The file that an option names; NULL: none, or it is no option for a file. */

@@ -1,8 +1,10 @@
 #include "common/model/model.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/file.h"
 #include "common/base/mem.h"
@@ -78,13 +80,24 @@ static int read_index(struct model *model, struct err *err)
     return 0;
 }
 
+/* What a model's name leads to is no file: a checkpoint's folder, or nothing. */
+static int refuse_name(const char *path, struct err *err)
+{
+    struct stat status;
+    if (stat(path, &status))
+        return errno != ENOENT ? 0 : err_set(err, ERR_IO, "%s: No such file or directory; `moe-convert CHECKPOINT -o FILE` "
+                                             "makes a model file", path);
+    return !S_ISDIR(status.st_mode) ? 0 : err_set(err, ERR_INPUT, "%s: is a folder, not a model file; `moe-convert %s -o FILE` "
+                                                  "makes one of a checkpoint", path, path);
+}
+
 int model_open_any(struct model **out, const char *path, struct err *err)
 {
     struct model *model = mem_alloc(1, sizeof *model, err);
     if (!model)
         return -1;
     model->path = mem_string(path, err);
-    if (!model->path || file_map_open(&model->map, path, err)) {
+    if (!model->path || refuse_name(path, err) || file_map_open(&model->map, path, err)) {
         model_close(&model);
         return -1;
     }
@@ -118,7 +131,7 @@ static int read_parts(struct model *model, struct err *err)
 {
     struct resident *resident = &model->resident;
     struct model_head head;
-    if (resident_open(resident, model->path, err))
+    if (refuse_name(model->path, err) || resident_open(resident, model->path, err))
         return -1;
     model->map = (struct file_map){resident->data, resident->bytes};
     if (resident_read(resident, 0, resident->bytes < MODEL_PAGE ? resident->bytes : MODEL_PAGE, err))

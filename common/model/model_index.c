@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/model/index_values.h"
 
@@ -104,6 +105,8 @@ void model_head_write(uint8_t page[MODEL_PAGE], const struct model_head *head)
 
 int model_head_read(struct model_head *head, const uint8_t *data, size_t file_bytes, struct err *err)
 {
+    if (file_is_pointer(data, file_bytes))
+        return err_set(err, ERR_INPUT, FILE_POINTER_FAULT);
     if (file_bytes < 8 || memcmp(data, MODEL_MAGIC, 8))
         return err_set(err, ERR_INPUT, "not a model file; make one with moe-convert");
     if (file_bytes < MODEL_PAGE)

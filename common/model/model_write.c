@@ -24,7 +24,8 @@ int model_writer_open(struct model_writer **out, const char *path, struct layout
     if (!writer)
         return -1;
     if (layout_arrange(layout, MODEL_PAGE, &writer->data_end, err) || output_open(&writer->output, path, err) ||
-        output_write_at(writer->output, 0, "", 0, err)) {       /* an output that cannot seek is refused before the work */
+        output_write_at(writer->output, 0, "", 0, err) ||       /* an output that cannot seek is refused before the work */
+        output_expect(writer->output, writer->data_end, err)) {
         model_writer_discard(&writer);
         return -1;
     }

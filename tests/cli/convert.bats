@@ -260,6 +260,93 @@ END
     fi
 }
 
+@test "what is not a model's checkpoint is told apart, with what to do" {
+    cp -R "$MOE_MODELS/pocket/heads/eagle1" head
+    refuses './head: is a draft head (eagle1), not a model; `moe-convert head --target MODEL.moe ./head` converts it' \
+        moe-convert ./head -o x.moe
+    refuses "pocket/config.json: is a text, not a checkpoint; give its folder: pocket" moe-convert pocket/config.json -o x.moe
+    echo '{"prompt": "a"}' > p.jsonl
+    refuses "p.jsonl: is a text, not a checkpoint; give the folder that has config.json" moe-convert p.jsonl -o x.moe
+    refuses "--dtype: 'q4_k' is not known; did you mean q4? Choose one of keep, f32, f16, bf16, fp8, q8, q4" \
+        moe-convert pocket --dtype q4_k -o x.moe
+    refuses "'x.moe' is one file or word too many; the output is named by -o x.moe" moe-convert pocket x.moe
+    refuses "'p.jsonl' is one file or word too many; see --help" moe-convert pocket p.jsonl
+    for ending in gguf safetensors bin; do
+        refuses "-o x.$ending: a model file is written, which is no .$ending file; name it x.moe" \
+            moe-convert pocket -o x.$ending
+    done
+    run moe-decode -m pocket -p x
+    assert_trouble moe-decode
+    [[ $output == *'pocket: is a folder, not a model file; `moe-convert pocket -o FILE` makes one of a checkpoint' ]]
+    run moe-decode -m none.moe -p x
+    assert_trouble moe-decode
+    [[ $output == *'none.moe: No such file or directory; `moe-convert CHECKPOINT -o FILE` makes a model file' ]]
+}
+
+@test "a Git LFS pointer is no file of a checkpoint" {
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 16998144\n' 7 > pointer
+    local said='is a Git LFS pointer, not the file itself; `git lfs pull` in its folder downloads the file' name
+    for name in model.safetensors tokenizer.json config.json; do
+        cp pointer pocket/$name
+        refuses "$name" moe-convert pocket -o x.moe
+        [[ $output == *"$said" ]]
+        tar cf p.tar pocket
+        refuses "$name" moe-convert p.tar -o x.moe
+        [[ $output == *"$said" ]]
+        cp "$pocket/$name" pocket
+    done
+    mv pointer pointer.gguf
+    refuses "pointer.gguf: $said" moe-convert pointer.gguf -o x.moe
+    run moe-decode -m pointer.gguf -p x
+    assert_trouble moe-decode
+    [[ $output == *"$said" ]]
+}
+
+@test "a pipe in place of a model is refused at once" {
+    mkfifo pipe
+    ln -s "$MOE_POCKET" pocket.moe
+    echo '{"prompt": "a", "answer": "b"}' > p.jsonl
+    echo '{"model": "pipe", "prompts": "p.jsonl", "settings": [{"name": "none"}]}' > suite.json
+    local command bound=10
+    while read -r command; do
+        run $command
+        [ "$status" = 2 ] && [ "${#lines[@]}" = 1 ] || { echo "$command: $status: $output"; return 1; }
+        [[ $output == *"pipe: is a pipe, not a regular file"* ]] || { echo "$command: $output"; return 1; }
+        [ "$(ls -d x* 2> /dev/null)" = "" ]
+    done << 'END'
+moe-decode -m pipe -p a
+moe-decode -m pipe -p a --cache-experts 50%
+moe-decode -m pocket.moe -d model:file=pipe -p a
+moe-decode -m pocket.moe -d head:file=pipe -p a
+moe-profile -m pipe p.jsonl -o x
+moe-profile features -m pipe p.jsonl -o x
+moe-draft-train train -m pipe --arch eagle1 p.jsonl -o x
+moe-draft-train eval -m pipe p.jsonl pocket.moe -o x
+moe-bench run suite.json -o x
+moe-convert inflate pipe --expert-ffn 80 -o x.moe
+moe-convert head pocket --target pipe -o x.moe
+moe-convert synthetic --head eagle1 --target pipe -o x.moe
+END
+    rm pocket/model.safetensors
+    mkfifo pocket/model.safetensors
+    refuses "model.safetensors: is not a regular file" moe-convert pocket -o x.moe
+}
+
+@test "a disk without room for the model is refused before the work" {
+    unshare -rm true 2> /dev/null || skip "no mounts for users here"
+    ln -s "$MOE_POCKET" pocket.moe
+    mkdir small
+    while read -r command; do
+        run unshare -rm bash -c "mount -t tmpfs -o size=10m none small && $command; status=\$?; ls -A small; exit \$status"
+        assert_trouble moe-convert
+        [[ $output == *"small/x.moe: needs "*" MB, and its disk has 10."*" MB free; free some, or name "* ]]
+    done << 'END'
+moe-convert pocket -o small/x.moe
+moe-convert inflate pocket.moe --expert-ffn 90 -o small/x.moe
+moe-convert synthetic --like olmoe-1b-7b -o small/x.moe
+END
+}
+
 @test "a limit on the size of files ends a command as a full disk does, and leaves nothing" {
     moe-convert pocket -o m.moe
     mkdir limited

@@ -132,7 +132,7 @@ static void mistakes_are_named(void **state)
         {"-B -3", "-B: -3 is not between 1 and 64"},
         {"-B 99999999999999999999", "-B: 99999999999999999999 is not between 1 and 64"},
         {"-K often", "-K: 'often' is not a whole number"},
-        {"--by fraquency", "--by: 'fraquency' is not known; did you mean frequency?"},
+        {"--by fraquency", "--by: 'fraquency' is not known; did you mean frequency? Choose one of frequency, mass, coverage"},
         {"--by x", "--by: 'x' is not known; choose one of frequency, mass, coverage"},
         {"--budgit 8", "unknown option --budgit; did you mean --budget?"},
         {"--budgit=8", "unknown option --budgit; did you mean --budget?"},
@@ -181,7 +181,7 @@ static void operands_that_must_be_there_are_asked_for(void **state)
     assert_string_equal(err.text, "SOURCE is missing; see --help");
     err_clear(&err);
     assert_int_equal(opt_parse(&own, 2, words, &args, &console, &err), -1);
-    assert_string_equal(err.text, "'b' is one file or word too many; see --help");
+    assert_string_equal(err.text, "'b' is one file or word too many; the output is named by -o b");
     err_clear(&err);
     own.operands = some;
     assert_int_equal(opt_parse(&own, 0, words, &args, &console, &err), -1);
