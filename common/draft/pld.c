@@ -1,10 +1,12 @@
 /* Prompt lookup as its reference has it (Saxena, "Prompt lookup decoding", 2023, find_candidate_pred_tokens): of the last n
  * tokens, n = 3, 2, 1, the first position in prompt and answer where they are and as many tokens follow as are wanted, 10.
- * Where fewer follow, shorter n-grams are tried, and then there is no draft: the reference drafts token 100 there, which is one
- * row more and no guess. ngram.c takes the most recent position and lets a continuation that reaches the end repeat itself.
+ * Where fewer follow, shorter n-grams are tried, and then there is no draft: the reference drafts token 100 there, which is
+ * one row more and no guess. With `cut=1` a continuation that reaches the text's end is cut there, as transformers'
+ * PromptLookupCandidateGenerator does (whose default is n = 2). ngram.c takes the most recent position and lets a continuation
+ * that reaches the end repeat itself.
  *
- * All later positions have fewer tokens after them than the first: so the first is all that is kept. Below a leaf the n-gram is
- * read through the leaf, and what is found is in the text. */
+ * All later positions have fewer tokens after them than the first: so the first is all that is kept. Below a leaf the n-gram
+ * is read through the leaf, and what is found is in the text. */
 #include "common/draft/drafter.h"
 
 #include <math.h>
@@ -17,7 +19,8 @@ enum { LONGEST_DEFAULT = 3, TOKENS_DEFAULT = 10, TOKENS_MAX = 64, SLOTS_FIRST = 
 
 struct pld {
     struct drafter base;
-    int longest, tokens;                /* n, and how many must follow */
+    int longest, tokens;                /* n, and how many must follow; */
+    int cut;                            /* 1: one is enough, and up to `tokens` are drafted */
     struct draft_history history;
     struct ngram_index index;           /* of first positions; without `earlier` */
 };
@@ -61,7 +64,8 @@ static int pld_open(struct drafter **out, struct spec *spec, const struct drafte
     if (!pld)
         return -1;
     if (spec_int(spec, "n", LONGEST_DEFAULT, 1, NGRAM_LONGEST, &pld->longest, err) ||
-        spec_int(spec, "tokens", TOKENS_DEFAULT, 1, TOKENS_MAX, &pld->tokens, err) || resize_index(pld, SLOTS_FIRST, err)) {
+        spec_int(spec, "tokens", TOKENS_DEFAULT, 1, TOKENS_MAX, &pld->tokens, err) ||
+        spec_int(spec, "cut", 0, 0, 1, &pld->cut, err) || resize_index(pld, SLOTS_FIRST, err)) {
         pld_free(&pld->base);
         return -1;
     }
@@ -98,7 +102,7 @@ static int find(const struct pld *pld, const int32_t *tail, int count, int lengt
 {
     for (*n = pld->longest < count ? pld->longest : count; *n > 0; --*n) {
         int next = ngram_position(&pld->index, pld->history.token, tail, count, *n);
-        if (next && next + pld->tokens <= pld->history.length && next < length - *n)
+        if (next && (pld->cut || (next + pld->tokens <= pld->history.length && next < length - *n)))
             return next;
     }
     return 0;
@@ -116,7 +120,8 @@ static int pld_propose(struct drafter *drafter, struct draft_tree *tree, const s
         int length = pld->history.length + (node < 0 ? 0 : tree->depth[node]);
         int count = draft_history_tail(&pld->history, tree, node, tail, pld->longest);
         int next = leaf[which].siblings > 0 ? find(pld, tail, count, length, &n) : 0;
-        for (int at = 0; next && at < tokens && at < pld->tokens; at++) {
+        const int left = next ? pld->history.length - next : 0;
+        for (int at = 0; at < left && at < tokens && at < pld->tokens; at++) {
             int nodes = tree->nodes;
             node = draft_tree_add(tree, node, pld->history.token[next + at], NAN, pld->base.number);
             if (node < 0)
@@ -131,7 +136,7 @@ static int pld_propose(struct drafter *drafter, struct draft_tree *tree, const s
 const struct drafter_class drafter_pld = {
     .name = "pld",
     .summary = "prompt lookup: what followed the last tokens where they first were in the text",
-    .settings = "n=N,tokens=N",
+    .settings = "n=N,tokens=N,cut=0|1",
     .looks_up = true,
     .open = pld_open,
     .propose = pld_propose,

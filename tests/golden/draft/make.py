@@ -220,7 +220,29 @@ def lookahead_cases():
                'key': '%x' % key, 'ordinal': ordinal, 'sample': sample, 'text': text, 'asks': asks}
 
 
+def pld_cut(text, n, tokens):
+    """PromptLookupCandidateGenerator.get_candidates of transformers: the first match that anything follows, cut at the end."""
+    for size in range(min(n, len(text) - 1), 0, -1):
+        for at in range(len(text) - size + 1):
+            if text[at:at + size] == text[-size:]:
+                start, end = at + size, min(at + size + tokens, len(text))
+                if start < end:
+                    return text[start:end], size
+    return [], 0
+
+
+def pld_cut_cases():
+    for n, tokens, alphabet in ((2, 10, 6), (2, 10, 95), (1, 4, 8), (5, 3, 3), (3, 64, 2), (4, 20, 12)):
+        text = make_text(200, alphabet)
+        asks = []
+        for length in sorted(chance.sample(range(1, 16), 8) + chance.sample(range(16, len(text) + 1), 17)):
+            wanted = chance.choice((1, 4, 64))
+            found, size = pld_cut(text[:length], n, tokens)
+            asks.append({'length': length, 'siblings': 1, 'tokens': wanted, **chain(found[:wanted], size)})
+        yield {'draft': 'pld:n=%d,tokens=%d,cut=1' % (n, tokens), 'text': text, 'asks': asks}
+
+
 with open(os.path.join(here, 'cases.jsonl'), 'w') as out:
-    for cases in (pld_cases, suffix_cases, lookahead_cases):
+    for cases in (pld_cases, suffix_cases, lookahead_cases, pld_cut_cases):
         for case in cases():
             out.write(json.dumps(case, separators=(',', ':')) + '\n')
