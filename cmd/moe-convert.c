@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cmd/convert-source.h"
 #include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/base/version.h"
@@ -87,6 +88,21 @@ static int check_output(const char *output, bool dry_run, struct err *err)
     return access(output, F_OK) ? check_ending(output, err) : 0;       /* what exists may be the source, which says more */
 }
 
+/* Opens what `source` names, also in the cache of the Hugging Face hub. *name: the user's own stays; else a repository's is put
+ * into the checkpoint, since a folder of the cache is called by a number. */
+static int open_source(struct checkpoint **checkpoint, const char *source, const char *beside, const char **name,
+                       const struct console *console, struct err *err)
+{
+    struct convert_source found;
+    if (convert_source_find(&found, source, err) || checkpoint_open(checkpoint, found.path, beside, err))
+        return -1;
+    if (strcmp(found.path, source))
+        console_note(console, "%s: found as %s", source, found.path);
+    if (*found.name && !*name)
+        *name = memcpy((*checkpoint)->name, found.name, sizeof found.name);
+    return 0;
+}
+
 /* A folder's files are known once it is open. */
 static int check_sources(const struct checkpoint *checkpoint, const struct console *console, struct err *err)
 {
@@ -160,7 +176,7 @@ static int build(const void *arguments, const struct console *console, struct er
     struct conversion plan = {0};
     int rc = -1;
     if (check_output(args->output, args->dry_run, err) ||
-        checkpoint_open(&checkpoint, args->source, args->dry_run ? NULL : args->output, err) ||
+        open_source(&checkpoint, args->source, args->dry_run ? NULL : args->output, &options.name, console, err) ||
         (!args->dry_run && check_sources(checkpoint, console, err)) ||
         plan_model(&plan, checkpoint, args, &options, err))
         goto done;
@@ -263,7 +279,7 @@ static int head(const void *arguments, const struct console *console, struct err
     if (!args->target)
         return err_set(err, ERR_INPUT, "no --target FILE; name the model file that the head is for");
     if (check_output(args->output, args->dry_run, err) || model_open(&target, args->target, err) ||
-        checkpoint_open(&checkpoint, args->source, args->dry_run ? NULL : args->output, err) ||
+        open_source(&checkpoint, args->source, args->dry_run ? NULL : args->output, &options.name, console, err) ||
         (!args->dry_run && check_sources(checkpoint, console, err)) ||
         conversion_plan_head(&plan, checkpoint, target, &options, &said, err))
         goto done;

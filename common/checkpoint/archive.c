@@ -17,6 +17,7 @@
 #include "common/base/mem.h"
 #include "common/checkpoint/gguf.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/shard.h"
 #include "common/checkpoint/torch.h"
 
 enum { MEMBERS_MAX = 1 << 20, TEXTS_MAX = 256 << 20, STEP = 256 << 10 };
@@ -272,6 +273,22 @@ static int add_weights(struct checkpoint *cp, struct unpacking *u, const struct 
     return checkpoint_read_header(cp, (int)cp->file_count - 1, err) ? err_at(err, "%s", m->name) : 0;
 }
 
+/* All files of which the name of one says that it is one. */
+static int add_named(struct checkpoint *cp, struct unpacking *u, const char *root, const char *name, struct err *err)
+{
+    char shard[SOURCE_NAME];
+    int number, count = shard_count(name, &number);
+    for (int i = 1; i <= count; i++) {
+        shard_name(shard, name, i);
+        const struct member *m = find_member(u, root, shard);
+        if (!m)
+            return err_set(err, ERR_INPUT, "%s is missing, though %s names it; pack it, too", shard, name);
+        if (add_weights(cp, u, m, err))
+            return -1;
+    }
+    return 0;
+}
+
 static int add_shards(struct checkpoint *cp, struct unpacking *u, const char *root, struct err *err)
 {
     char **names = NULL;
@@ -333,6 +350,13 @@ static int choose(struct checkpoint *cp, struct unpacking *u, struct err *err)
     for (int i = 0; i < TORCH_NAMES && !torch; i++)
         torch = find_member(u, root, torch_names[i]);
     const bool usual = weights || torch || cp->texts[TEXT_TORCH_INDEX].length;      /* as in a folder */
+    struct shard_search search = {.begin = "", .ending = ".safetensors"};
+    struct shard_search torch_search = {.begin = "pytorch_model", .ending = ".bin"};
+    for (size_t i = 0; i < u->count && !usual; i++)
+        if (strcmp(u->members[i].folder, root) == 0) {
+            shard_offer(&search, u->members[i].name);
+            shard_offer(&torch_search, u->members[i].name);
+        }
     for (size_t i = 0; i < u->count && !usual; i++)
         others += text_ends(u->members[i].name, ".safetensors") && strcmp(u->members[i].folder, root) == 0;
     for (size_t i = 0; i < u->count && !weights && others == 1; i++)
@@ -342,6 +366,9 @@ static int choose(struct checkpoint *cp, struct unpacking *u, struct err *err)
     checkpoint_drop_text(cp, cp->torch ? TEXT_INDEX : TEXT_TORCH_INDEX);
     if (cp->texts[checkpoint_index(cp)].length)
         return add_shards(cp, u, root, err);
+    const struct shard_search *set = cp->torch ? &torch_search : &search;
+    if (*set->first && !set->others)
+        return add_named(cp, u, root, set->first, err);
     weights = cp->torch ? torch : weights;
     if (!weights && !others)
         return add_gguf(cp, u, root, err);

@@ -12,9 +12,8 @@
 #include "common/base/json_walk.h"
 #include "common/base/mem.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/shard.h"
 #include "common/checkpoint/torch.h"
-
-enum { SHARDS_MAX = 4096 };
 
 /* Empty is what is left of a file when a disk was full or a download was cut. Taken for a text that is not there, it would cost
  * the model its tokenizer. A template may really have nothing in it; config.json is asked for where it counts. */

@@ -12,6 +12,7 @@
 #include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/checkpoint/gguf.h"
+#include "common/checkpoint/shard.h"
 #include "common/checkpoint/torch.h"
 
 static int join(char out[PATH_MAX], const char *folder, const char *name, struct err *err)
@@ -50,15 +51,29 @@ static int add_weights(struct checkpoint *cp, const char *folder, const char *na
     return checkpoint_read_header(cp, (int)cp->file_count - 1, err) ? err_at(err, "%s", name) : 0;
 }
 
-static int add_shard(struct checkpoint *cp, const char *folder, const char *name, struct err *err)
+/* `by`: the file whose text or name says that there is this one. */
+static int add_shard(struct checkpoint *cp, const char *folder, const char *name, const char *by, struct err *err)
 {
     char path[PATH_MAX];
     if (join(path, folder, name, err))
         return -1;
     if (access(path, F_OK) && errno == ENOENT)
-        return err_set(err, ERR_INPUT, "%s is missing, though %s names it; download it, too", name,
-                       source_text_kinds[checkpoint_index(cp)].name);
+        return err_set(err, ERR_INPUT, "%s is missing, though %s names it; download it, too", name, by);
     return add_weights(cp, folder, name, err);
+}
+
+/* One file of weights, or all those of which its name says that it is one. */
+static int add_named(struct checkpoint *cp, const char *folder, const char *name, struct err *err)
+{
+    char shard[SOURCE_NAME];
+    int number, count = shard_count(name, &number), rc = 0;
+    if (!count)
+        return add_weights(cp, folder, name, err);
+    for (int i = 1; i <= count && !rc; i++) {
+        shard_name(shard, name, i);
+        rc = add_shard(cp, folder, shard, name, err);
+    }
+    return rc;
 }
 
 static int add_shards(struct checkpoint *cp, const char *folder, struct err *err)
@@ -68,17 +83,18 @@ static int add_shards(struct checkpoint *cp, const char *folder, struct err *err
     int rc = checkpoint_shards(cp, &names, &count, err);
     for (size_t i = 0; i < count; i++) {
         if (!rc)
-            rc = add_shard(cp, folder, names[i], err);
+            rc = add_shard(cp, folder, names[i], source_text_kinds[checkpoint_index(cp)].name, err);
         mem_free(&names[i]);
     }
     mem_free(&names);
     return rc;
 }
 
-/* The one .safetensors file in a folder without an index; empty: there is none. Where there are other weights, only the usual
- * name counts. */
+/* The one .safetensors file in a folder without an index, or one of the shards where all are of one set; empty: there is none.
+ * Where there are other weights, only the usual name counts. */
 static int find_weights(const char *folder, bool others, char found[SOURCE_NAME], struct err *err)
 {
+    struct shard_search search = {.begin = "", .ending = ".safetensors"};
     DIR *dir = opendir(folder);
     int count = 0;
     if (!dir)
@@ -92,6 +108,7 @@ static int find_weights(const char *folder, bool others, char found[SOURCE_NAME]
         if (others && !usual)
             continue;
         count++;
+        shard_offer(&search, entry->d_name);
         memcpy(found, entry->d_name, length + 1);
         if (usual) {
             count = 1;
@@ -99,7 +116,7 @@ static int find_weights(const char *folder, bool others, char found[SOURCE_NAME]
         }
     }
     closedir(dir);
-    if (count > 1)
+    if (count > 1 && (search.others || !*search.first))
         return err_set(err, ERR_INPUT, "has %d .safetensors files and no %s; name one of them", count,
                        source_text_kinds[TEXT_INDEX].name);
     return 0;
@@ -116,6 +133,20 @@ static int open_gguf(struct checkpoint *cp, const char *folder, struct err *err)
                        "supported");
     checkpoint_drop_text(cp, TEXT_CONFIG);
     return join(path, folder, name, err) || checkpoint_open_gguf(cp, path, err) ? -1 : 0;
+}
+
+/* Of several files of torch.save without an index, one of those whose names say that they are a set; empty: there is none. */
+static int find_torch_shard(const char *folder, char found[SOURCE_NAME], struct err *err)
+{
+    struct shard_search search = {.begin = "pytorch_model", .ending = ".bin"};
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return err_errno(err, "cannot be read");
+    for (struct dirent *entry; (entry = readdir(dir));)
+        shard_offer(&search, entry->d_name);
+    closedir(dir);
+    memcpy(found, search.others ? "" : search.first, search.others ? 1 : SOURCE_NAME);
+    return 0;
 }
 
 /* The first file of weights with one of torch's names; empty: there is none. */
@@ -143,13 +174,15 @@ int checkpoint_open_folder(struct checkpoint *cp, const char *folder, struct err
         if (find_weights(folder, *torch || cp->texts[TEXT_TORCH_INDEX].length, name, err))
             return -1;
         cp->torch = !*name;
+        if (cp->torch && !*torch && find_torch_shard(folder, torch, err))
+            return -1;
     }
     checkpoint_drop_text(cp, cp->torch ? TEXT_INDEX : TEXT_TORCH_INDEX);
     if (cp->texts[checkpoint_index(cp)].length)
         return add_shards(cp, folder, err);
     if (*name)
-        return add_weights(cp, folder, name, err);
-    return *torch ? add_weights(cp, folder, torch, err) : open_gguf(cp, folder, err);
+        return add_named(cp, folder, name, err);
+    return *torch ? add_named(cp, folder, torch, err) : open_gguf(cp, folder, err);
 }
 
 int checkpoint_open_weights(struct checkpoint *cp, const char *file, struct err *err)
@@ -162,5 +195,5 @@ int checkpoint_open_weights(struct checkpoint *cp, const char *file, struct err 
         return -1;
     checkpoint_drop_text(cp, TEXT_TORCH_INDEX);
     checkpoint_drop_text(cp, TEXT_INDEX);       /* the file was named: an index beside it is of something else */
-    return add_weights(cp, *folder ? folder : "/", slash ? slash + 1 : file, err);
+    return add_named(cp, *folder ? folder : "/", slash ? slash + 1 : file, err);
 }

@@ -87,9 +87,6 @@ int checkpoint_open_gguf(struct checkpoint *cp, const char *path, struct err *er
 /* The one of a folder, or the first of those that it was cut into; empty: there is none. */
 int gguf_find_file(const char *folder, char found[SOURCE_NAME], struct err *err);
 
-/* Is it NAME-00002-of-00003.gguf? */
-bool gguf_split_name(const char *name, int *number, int *count);
-
 /* All files of cp from `first` on are GGUF: reads them, and makes the texts. */
 int gguf_read_files(struct checkpoint *cp, size_t first, struct err *err);
 

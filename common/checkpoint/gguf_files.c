@@ -8,16 +8,7 @@
 
 #include "common/base/mem.h"
 #include "common/checkpoint/gguf.h"
-
-enum { CUT_ENDING = 20, SPLITS_MAX = 4096 };      /* "-00001-of-00003.gguf" */
-
-bool gguf_split_name(const char *name, int *number, int *count)
-{
-    size_t length = strlen(name);
-    char end;
-    return length > CUT_ENDING && sscanf(name + length - CUT_ENDING, "-%5d-of-%5d.ggu%c", number, count, &end) == 3 &&
-           end == 'f' && *number >= 1 && *number <= *count;
-}
+#include "common/checkpoint/shard.h"
 
 static int add_file(struct checkpoint *cp, const char *folder, const char *name, struct err *err)
 {
@@ -35,12 +26,10 @@ int checkpoint_open_gguf(struct checkpoint *cp, const char *path, struct err *er
     int number, count;
     if (snprintf(folder, sizeof folder, "%.*s", (int)(name - path), path) >= PATH_MAX || strlen(name) >= SOURCE_NAME)
         return err_set(err, ERR_INPUT, "the name is too long");
-    if (!gguf_split_name(name, &number, &count))
+    if (!(count = text_ends(name, ".gguf") ? shard_count(name, &number) : 0))
         return add_file(cp, folder, name, err) || gguf_read_files(cp, first, err) ? -1 : 0;
-    if (count > SPLITS_MAX)
-        return err_set(err, ERR_INPUT, "is one of more than %d files", SPLITS_MAX);
     for (int i = 1; i <= count; i++) {
-        snprintf(other, sizeof other, "%.*s-%05d-of-%05d.gguf", (int)(strlen(name) - CUT_ENDING), name, i, count);
+        shard_name(other, name, i);
         if (add_file(cp, folder, other, err))
             return -1;
     }
@@ -56,10 +45,10 @@ int gguf_find_file(const char *folder, char found[SOURCE_NAME], struct err *err)
     found[0] = '\0';
     for (struct dirent *entry; (entry = readdir(dir));) {
         size_t length = strlen(entry->d_name);
-        int number = 1, count;
+        int number = 1;
         if (length >= SOURCE_NAME || entry->d_name[0] == '.' || !text_ends(entry->d_name, ".gguf"))
             continue;
-        if (gguf_split_name(entry->d_name, &number, &count) && number > 1)
+        if (shard_count(entry->d_name, &number) && number > 1)
             continue;
         others += found[0] != '\0';
         memcpy(found, entry->d_name, length + 1);

@@ -13,6 +13,7 @@
 #include "common/base/mem.h"
 #include "common/checkpoint/gguf.h"
 #include "common/checkpoint/joint.h"
+#include "common/checkpoint/shard.h"
 #include "common/checkpoint/torch.h"
 #include "common/model/model_index.h"
 #include "common/stream/frame.h"
@@ -22,14 +23,15 @@ static void name_after(char out[64], const char *path)
 {
     char resolved[PATH_MAX];
     const char *full = realpath(path, resolved) ? resolved : path, *slash = strrchr(full, '/');
-    int number, count, cut = gguf_split_name(full, &number, &count) ? (int)strlen("-00001-of-00001.gguf") : 0;
-    snprintf(out, 64, "%.*s", (int)strlen(slash ? slash + 1 : full) - cut, slash ? slash + 1 : full);
+    const char *dot = strrchr(full, '.'), *last = slash ? slash + 1 : full;
+    int number, length = shard_count(last, &number) ? (int)(dot - last) - SHARD_PART : (int)strlen(last);
+    snprintf(out, 64, "%.*s", length, last);
     static const char *const endings[] = {
         ".safetensors", ".bin", ".gguf", ".zip", ".gz", ".zst", ".xz", ".bz2", ".tgz", ".tar"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        size_t length = strlen(out), ending = strlen(endings[i]);
-        if (length > ending && strcmp(out + length - ending, endings[i]) == 0)
-            out[length - ending] = '\0';
+        size_t rest = strlen(out), ending = strlen(endings[i]);
+        if (rest > ending && strcmp(out + rest - ending, endings[i]) == 0)
+            out[rest - ending] = '\0';
     }
 }
 

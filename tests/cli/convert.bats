@@ -283,6 +283,107 @@ END
     [[ $output == *'none.moe: No such file or directory; `moe-convert CHECKPOINT -o FILE` makes a model file' ]]
 }
 
+# A cache of the Hugging Face hub, as `hf download` fills it: $1 with snapshots of the pocket model.
+make_cache() {
+    local repository=$1/models--Qwen--Pocket-3x
+    mkdir -p $repository/refs $repository/blobs $repository/snapshots/0123abc $repository/snapshots/777
+    for file in "$pocket"/*; do
+        cp "$file" $repository/blobs/$(basename "$file").blob
+        ln -s ../../blobs/$(basename "$file").blob $repository/snapshots/0123abc/$(basename "$file")
+    done
+    printf 0123abc > $repository/refs/main
+    cp "$MOE_MODELS/pocket/draft"/* $repository/snapshots/777
+    mkdir -p $1/models--yuhuili--EAGLE-x/snapshots/5
+    cp "$MOE_MODELS/pocket/heads/eagle1"/* $1/models--yuhuili--EAGLE-x/snapshots/5
+}
+
+@test "a repository is found in the cache of Hugging Face, and else its download is named" {
+    unset HF_HUB_CACHE HF_HOME XDG_CACHE_HOME
+    export HOME=$PWD/home
+    local name
+    for name in Qwen/Qwen3-30B-A3B hf:Qwen/Qwen3-30B-A3B https://huggingface.co/Qwen/Qwen3-30B-A3B \
+        'https://huggingface.co/Qwen/Qwen3-30B-A3B/tree/main?x=1'; do
+        refuses '`hf download Qwen/Qwen3-30B-A3B' moe-convert "$name" -o x.moe
+        [[ $output == *"$HOME/.cache/huggingface/hub; "*'downloads it, and the same command then finds it' ]]
+    done
+    refuses '`hf download Qwen/Q a/model.gguf --revision v1`' \
+        moe-convert https://huggingface.co/Qwen/Q/resolve/v1/a/model.gguf -o x.moe
+    refuses '`curl -LO https://example.org/m.tar.gz` downloads a file' moe-convert https://example.org/m.tar.gz -o x.moe
+    refuses "missing/model.gguf/x: cannot be read" moe-convert missing/model.gguf/x -o x.moe
+    moe-convert pocket --name Pocket-3x -o folder.moe
+    make_cache home/.cache/huggingface/hub
+    for name in Qwen/Pocket-3x hf:Qwen/Pocket-3x@0123abc https://hf.co/Qwen/Pocket-3x/tree/main \
+        https://huggingface.co/Qwen/Pocket-3x/blob/main/model.safetensors; do
+        moe-convert "$name" -o found.moe 2> said
+        cmp folder.moe found.moe
+        grep -q "^moe-convert: $name: found as .*/snapshots/0123abc" said
+    done
+    moe-convert hf:Qwen/Pocket-3x@777 -o draft.moe 2> said
+    moe-view draft.moe | head -n 1 | grep -q Pocket-3x
+    refute cmp -s folder.moe draft.moe
+    refuses '`hf download Qwen/Pocket-3x --revision 778`' moe-convert hf:Qwen/Pocket-3x@778 -o x.moe
+    # the folders themselves, the variables in their order, and heads
+    for name in snapshots/0123abc ''; do
+        moe-convert home/.cache/huggingface/hub/models--Qwen--Pocket-3x/$name -o found.moe 2> said
+        cmp folder.moe found.moe
+    done
+    moe-convert head yuhuili/EAGLE-x --target folder.moe -o head.moe 2> said
+    mv home/.cache/huggingface/hub hub
+    HF_HUB_CACHE=$PWD/hub moe-convert Qwen/Pocket-3x -o found.moe 2> said
+    mkdir home/hf home/xdg home/xdg/huggingface
+    mv hub home/hf
+    HF_HOME=$PWD/home/hf moe-convert Qwen/Pocket-3x -o found.moe 2> said
+    mv home/hf/hub home/xdg/huggingface
+    XDG_CACHE_HOME=$PWD/home/xdg moe-convert Qwen/Pocket-3x -o found.moe 2> said
+    cmp folder.moe found.moe
+    # what lies here comes first
+    mkdir -p Qwen
+    cp -R "$MOE_MODELS/pocket/draft" Qwen/Pocket-3x
+    XDG_CACHE_HOME=$PWD/home/xdg moe-convert Qwen/Pocket-3x -o here.moe 2> said
+    [ ! -s said ]
+    refute cmp -s folder.moe here.moe
+}
+
+@test "shards without an index are joined by their names" {
+    moe-convert pocket -o whole.moe
+    PYTHON=$(python_with_numpy) || skip "no python3 with numpy"
+    "$PYTHON" - <<'PYTHON'
+import json, struct
+data = open("pocket/model.safetensors", "rb").read()
+size, = struct.unpack("<Q", data[:8])
+tensors = {k: v for k, v in json.loads(data[8:8 + size]).items() if k != "__metadata__"}
+names = sorted(tensors)
+for number in range(3):
+    header, body = {}, b""
+    for name in names[number::3]:
+        first, last = tensors[name]["data_offsets"]
+        header[name] = dict(tensors[name], data_offsets=[len(body), len(body) + last - first])
+        body += data[8 + size + first:8 + size + last]
+    text = json.dumps(header).encode()
+    with open(f"pocket/model-{number + 1:05}-of-00003.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + body)
+PYTHON
+    rm pocket/model.safetensors
+    digests() { moe-view --json --type tensor "$1" | jq -c '[.name, .digest]'; }
+    moe-convert pocket -o x.moe
+    cmp <(digests whole.moe) <(digests x.moe)
+    cp x.moe joined.moe
+    moe-convert pocket/model-00002-of-00003.safetensors --name pocket -o joined2.moe
+    cmp joined.moe joined2.moe
+    tar cf p.tar pocket
+    moe-convert p.tar -o joined2.moe
+    cmp joined.moe joined2.moe
+    rm x.moe
+    cp pocket/model-00001-of-00003.safetensors pocket/model-00001-of-00002.safetensors
+    refuses "has 4 .safetensors files and no model.safetensors.index.json; name one of them" moe-convert pocket -o x.moe
+    rm pocket/model-00001-of-00002.safetensors pocket/model-00002-of-00003.safetensors
+    local said="model-00002-of-00003.safetensors is missing, though model-0000"
+    refuses "$said" moe-convert pocket -o x.moe
+    refuses "$said" moe-convert pocket/model-00001-of-00003.safetensors -o x.moe
+    tar cf p.tar pocket
+    refuses "$said" moe-convert p.tar -o x.moe
+}
+
 @test "a Git LFS pointer is no file of a checkpoint" {
     printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 16998144\n' 7 > pointer
     local said='is a Git LFS pointer, not the file itself; `git lfs pull` in its folder downloads the file' name

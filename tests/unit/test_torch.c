@@ -136,6 +136,16 @@ static void files_are_found(void **state)
     checkpoint_close(&cp);
     unlink(unit_path(folder, "model.safetensors"));
     unlink(unit_path(folder, "pytorch_model.bin.index.json"));
+    unlink(unit_path(folder, "pytorch_model-1.bin"));
+    unit_write(unit_path(folder, "pytorch_model-00001-of-00001.bin"), other.data, other.length);
+    assert_int_equal(checkpoint_open(&cp, folder, NULL, &err), 0);          /* without an index, by its name */
+    assert_int_equal(cp->tensor_count, 13);
+    checkpoint_close(&cp);
+    unlink(unit_path(folder, "pytorch_model-00001-of-00001.bin"));
+    unit_write(unit_path(folder, "pytorch_model-00002-of-00002.bin"), other.data, other.length);
+    assert_int_equal(checkpoint_open(&cp, folder, NULL, &err), -1);
+    assert_non_null(strstr(err.text, "pytorch_model-00001-of-00002.bin is missing, though"));
+    unlink(unit_path(folder, "pytorch_model-00002-of-00002.bin"));
     text_free(&file);
     text_free(&other);
 }
