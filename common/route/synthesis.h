@@ -27,7 +27,7 @@
  *       hits of LRU, 24 experts of a layer cached                           JustVugg/colibri#698       73 %   75 %
  *       hits of LRU, 40 % cached, after 64 tokens                           kekzl/imp#1359       90 to 95 %   89 %
  *       choices that the token before made; one of the last 8               kekzl/imp#1359         45, 80 %   47, 78 %
- *       the best 40 % of the experts for the text; those for another        kekzl/imp#1358         92, 68 %   94, 69 %
+ *       the best 40 % of the experts for the text; those for another        kekzl/imp#1358         92, 68 %   94, 71 %
  *     local-olmoe, z = 1.2: OLMoE, 8 of 64 experts
  *       hits of LRU, 16, 24 experts of a layer cached                       JustVugg/colibri       51, 68 %   54, 68 %
  *
