@@ -360,7 +360,8 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
         .riders = record->riders > 0 ? record->riders : 0,
         .draft_us = record->draft_us, .verify_us = record->verify_us, .accept_us = record->accept_us, .nodes = record->nodes,
         .levels = count_levels(record),
-        .drafted = record->drafted, .accepted = record->accepted, .emitted = record->emitted,
+        .drafted = record->drafted, .emitted = record->emitted,
+        .accepted = record->accepted < record->emitted ? record->accepted : record->emitted,
         .experts_wanted = record->experts_wanted, .experts_loaded = record->experts_loaded};
     take_cache(&all->steps[all->step_count - 1], record);
     take_split(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);

@@ -31,7 +31,8 @@ struct measured_step {                      /* one iteration */
     int64_t bytes, verify_bytes;            /* verify_bytes: of its forward alone */
     int riders;                             /* further tokens of the forward, which nobody drafted */
     int levels;                             /* of the draft: a chain has as many as drafted nodes */
-    int nodes, drafted, accepted, emitted, experts_wanted, experts_loaded;
+    int accepted;                           /* drafted tokens that are in the text: not those accepted after its end */
+    int nodes, drafted, emitted, experts_wanted, experts_loaded;
     size_t first_trial;                     /* of measurements.trials */
     int trials;
     size_t first_share;                     /* of measurements.shares */

@@ -28,7 +28,7 @@ const struct summary_column summary_columns[] = {
     COLUMN(tokens_per_step, "tokens / steps, iterations without a draft included"),
     COLUMN(drafts, "iterations that had a draft"),
     COLUMN(draft_tokens, "drafted tokens that were verified"),
-    COLUMN(accepted_tokens, "those of them that were accepted"),
+    COLUMN(accepted_tokens, "those of them that were accepted and are in the text: min(accepted, emitted) of each iteration"),
     COLUMN(trials, "drafted tokens that were tried and whose overlap with the target was recorded"),
     COLUMN(trials_kept, "share of the trials that was kept"),
     COLUMN(bound, "the most that any rule which keeps the target's distribution keeps of them: mean of 1 - total variation"),

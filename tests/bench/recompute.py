@@ -291,14 +291,16 @@ def figures(settings, samples, bandwidth, number, task):
         row["best_ratio"], row["best_ratio_low"], row["best_ratio_high"] = interval(np.array(timed(fastest)).reshape(-1, 4))
     row["drafts"] = sum(i["nodes"] > 1 for i in iters)
     row["draft_tokens"] = sum(i["nodes"] - 1 for i in iters)
-    row["accepted_tokens"] = sum(i["accepted"] for i in iters)
+    for i in iters:                             # what is accepted after the end of an answer is in no text
+        i["kept"] = min(i["accepted"], i["emitted"])
+    row["accepted_tokens"] = sum(i["kept"] for i in iters)
     assert row["drafts"] == sum(s.done["num_drafts"] for s in mine)
-    assert row["accepted_tokens"] == sum(s.done["num_accepted_tokens"] for s in mine)
+    assert sum(i["accepted"] for i in iters) == sum(s.done["num_accepted_tokens"] for s in mine)
     if row["drafts"]:
         row["acceptance_length"] = 1 + row["accepted_tokens"] / row["drafts"]
         row["acceptance_rate"] = row["accepted_tokens"] / row["draft_tokens"]
     deepest = max((levels(i["node_parents"]) for i in iters), default=0)
-    row["accepted_per_pos"] = [ratio_of(sum(i["accepted"] > p for i in iters), row["drafts"]) for p in range(deepest)]
+    row["accepted_per_pos"] = [ratio_of(sum(i["kept"] > p for i in iters), row["drafts"]) for p in range(deepest)]
     tried = list(trials(iters))
     row["trials"] = len(tried)
     if tried:
