@@ -123,9 +123,9 @@ static int put_drawn(struct text *out, const struct report_args *args, enum repo
 }
 
 static int put_figure(struct text *out, const struct report_args *args, enum report_form form, const struct measurements *all,
-                      const struct summary *summary, struct err *err)
+                      const struct summary *summary, const struct selection *selection, struct err *err)
 {
-    const struct figure_setup setup = { (enum figure_kind)args->figure, args->cost == COST_BYTES, args->window };
+    const struct figure_setup setup = { (enum figure_kind)args->figure, args->cost == COST_BYTES, args->window, selection };
     struct figure figure = {0};
     int rc = figure_make(&figure, &setup, all, summary, err) ||
              put_drawn(out, args, form, &figure, figure_svg, figure_words[args->figure], err) ? -1 : 0;
@@ -152,7 +152,7 @@ static int put_report(struct text *out, const struct report_args *args, enum rep
     struct summary summary = {0};
     int rc = measurements_tell_apart(all, err) || summary_make(&summary, all, err) ? -1 : 0;
     if (!rc && args->figure)
-        rc = put_figure(out, args, form, all, &summary, err);
+        rc = put_figure(out, args, form, all, &summary, &selection, err);
     else if (!rc)
         rc = summary_select(&summary, all, &selection, err) ||
              (args->html ? put_page(out, all, &summary, err) : args->svg ? bench_figure(out, all, &summary, err)
@@ -505,7 +505,7 @@ static const struct opt_rule run_rules[] = {
 static const struct opt_rule report_rules[] = {
     {OPT_EXCLUSIVE, "text|markdown|json|csv|svg|html", NULL, NULL},
     {OPT_NEEDS, "cost|window", "figure", "is of a figure"},
-    {OPT_EXCLUDES, "task|setting|sort", "figure", "a figure shows all that it is given"}, OPT_RULES_END};
+    {OPT_EXCLUDES, "sort", "figure", "a figure has an order of its own"}, OPT_RULES_END};
 
 static const struct opt_rule identity_rules[] = {SESSION_RULES, OPT_RULES_END};
 

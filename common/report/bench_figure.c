@@ -204,7 +204,7 @@ static int put_panels(struct text *out, const struct page *page, double top, int
     const struct svg_panel panel = { .title = "Drafts accepted up to each position", .x_label = "position in the draft",
                                      .y_label = "share of drafts", .points = positions + 1, .x = x, .x_max = positions,
                                      .y_max = 1, .percent = true, .curves = accepted, .count = curves };
-    rc = text_printf(out, err, "<g transform=\"translate(%d %.1f)\">\n", (WIDTH + page->wider - 444) / 2, top) ||
+    rc = text_printf(out, err, "<g transform=\"translate(%d %.1f)\">\n", (WIDTH + page->wider - SVG_PANEL_WIDTH) / 2, top) ||
          svg_figure(out, "", NULL, &panel, 1, err) || text_puts(out, "</g>\n", err) ? -1 : 0;
     *height = svg_height(&panel, 1);
 done:

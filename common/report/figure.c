@@ -108,13 +108,29 @@ done:
     return found;
 }
 
+static void narrow(struct figure_table *table, const struct selection *selection)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < table->count; i++) {
+        const struct figure_row *row = &table->rows[i];
+        if (!row->text[1] || selection_fits(selection, row->text[0], row->text[1]))
+            table->rows[kept++] = *row;
+    }
+    table->count = kept;
+}
+
 int figure_make(struct figure *out, const struct figure_setup *setup, const struct measurements *all,
                 const struct summary *summary, struct err *err)
 {
     struct figure made = {.kind = setup->kind, .bytes = setup->bytes};
     const struct figure_work work = {.figure = &made, .setup = setup, .all = all, .summary = summary};
-    int rc = kinds[setup->kind].make(&work, err);
-    if (!rc && !made.table[0].count)
+    int rc = summary_select_check(summary, all, setup->selection, err) || kinds[setup->kind].make(&work, err) ? -1 : 0;
+    size_t rows = 0;
+    for (int t = 0; t < made.tables && !rc; t++) {
+        narrow(&made.table[t], setup->selection);
+        rows += made.table[t].count;
+    }
+    if (!rc && !rows)
         rc = err_set(err, ERR_INPUT, "there is nothing to make figure '%s' of; moe-bench(1) says what it takes",
                      figure_words[setup->kind]);
     if (rc)
@@ -219,24 +235,13 @@ int figure_write(const struct figure *figure, enum report_form form, struct text
     return 0;
 }
 
-void figure_page_break(struct figure_page *page)
-{
-    page->height += page->row_height;
-    page->left = page->row_height = 0;
-}
-
 int figure_page_panel(struct figure_page *page, const struct svg_panel *panel, struct err *err)
 {
-    enum { PANEL_WIDTH = 444, IN_A_ROW = 6 };           /* the tasks of a setting, and what it has besides */
-    if (page->left == IN_A_ROW * PANEL_WIDTH)
-        figure_page_break(page);
-    if (text_printf(&page->body, err, "<g transform=\"translate(%d %d)\">\n", page->left, page->height) ||
+    if (text_printf(&page->body, err, "<g transform=\"translate(0 %d)\">\n", page->height) ||
         svg_figure(&page->body, "", NULL, panel, 1, err) || text_puts(&page->body, "</g>\n", err))
         return -1;
-    int height = svg_height(panel, 1);
-    page->row_height = height > page->row_height ? height : page->row_height;
-    page->left += PANEL_WIDTH;
-    page->width = page->left > page->width ? page->left : page->width;
+    page->height += svg_height(panel, 1);
+    page->width = SVG_PANEL_WIDTH;
     return 0;
 }
 
@@ -244,7 +249,7 @@ int figure_svg(const struct figure *figure, struct text *out, struct err *err)
 {
     struct figure_page page = {.height = 52};           /* below title and note */
     int rc = kinds[figure->kind].draw(figure, &page, err) ||
-             svg_head(out, page.width, page.height + page.row_height + 8, kinds[figure->kind].title,
+             svg_head(out, page.width, page.height + 8, kinds[figure->kind].title,
                       figure->bytes ? "costs are nominal bytes" : "costs are measured seconds", err) ||
              text_put(out, page.body.data, page.body.length, err) || text_puts(out, "</svg>\n", err) ? -1 : 0;
     text_free(&page.body);

@@ -19,6 +19,7 @@
 #include "common/base/text.h"
 #include "common/report/measurements.h"
 #include "common/report/report.h"
+#include "common/report/select.h"
 #include "common/report/summary.h"
 
 enum figure_kind {
@@ -63,6 +64,7 @@ struct figure_setup {
     enum figure_kind kind;              /* not FIGURE_NONE */
     bool bytes;                         /* costs are bytes; not for FIGURE_TIMES */
     int window;                         /* iterations, FIGURE_WINDOW if in doubt */
+    const struct selection *selection;  /* of tasks and settings; computed is all, and shown what fits; NULL: all */
 };
 
 int figure_make(struct figure *out, const struct figure_setup *setup, const struct measurements *all,

@@ -29,13 +29,12 @@ int figure_quality(const struct figure_work *work, struct err *err);
 int figure_nodes(const struct figure_work *work, struct err *err);
 int figure_boundary(const struct figure_work *work, struct err *err);
 
-/* Panels below a title, a few in a row. */
+/* Panels below a title, one below the other: as wide as a column of a paper, or a phone. */
 struct figure_page {
     struct text body;
-    int width, height, left, row_height;        /* height: above the row at hand */
+    int width, height;
 };
 int figure_page_panel(struct figure_page *page, const struct svg_panel *panel, struct err *err);
-void figure_page_break(struct figure_page *page);       /* the next one begins a row */
 
 int figure_utility_svg(const struct figure *figure, struct figure_page *page, struct err *err);
 int figure_prediction_svg(const struct figure *figure, struct figure_page *page, struct err *err);

@@ -97,7 +97,8 @@ int figure_prediction(const struct figure_work *work, struct err *err)
         const struct summary_row *row = &work->summary->rows[i];
         int reference = all->settings[row->setting].reference;
         if (row->task < 0 || reference < 0 || reference == row->setting ||
-            !options_are_static(all->settings[row->setting].options))
+            !options_are_static(all->settings[row->setting].options) ||
+            !selection_fits(work->setup->selection, figure_task(all, row->task), all->settings[row->setting].name))
             continue;
         const struct sums mine = sum_up(work, row->task, row->setting, reference),
                           base = sum_up(work, row->task, reference, row->setting);

@@ -10,10 +10,11 @@
 
 #include "common/base/mem.h"
 
-/* The panel of a task's rows: a curve a series, with dots, and bars where `error` (-1: none) is known. */
+/* The panel of a task's rows: a curve a series, with marks, and bars where `error` (-1: none) is known. */
 struct chart {
     const char *title, *x_label, *y_label;
     int x, y, error;                    /* of figure_row.value */
+    int order;                          /* by which a curve goes from point to point */
     bool percent;
 };
 
@@ -33,37 +34,78 @@ static bool first_of_series(const struct figure_table *table, size_t at, const c
     return true;
 }
 
+/* From 0 on, unless all values are far from it: then what lies between them is seen better without. */
+static void fit_axis(double *min, double *max)
+{
+    const double low = *min, high = *max;
+    if (!(high > 0)) {
+        *min = 0;
+        *max = 1;
+    } else if (low > 0.4 * high) {
+        const double room = fmax(0.08 * (high - low), 0.05 * high);
+        *min = low - room;
+        *max = high + room;
+    } else {
+        *min = 0;
+        *max = 1.05 * high;
+    }
+}
+
+/* The rows of one series from row `first` on, in the chart's order, into x, y and error; returns how many there are. */
+static int take_series(const struct figure_table *table, size_t first, const struct chart *chart, double *order, double *x,
+                       double *y, double *error)
+{
+    const struct figure_row *of = &table->rows[first];
+    int count = 0;
+    for (size_t i = first; i < table->count; i++) {
+        const struct figure_row *row = &table->rows[i];
+        if (strcmp(row->text[0], of->text[0]) || strcmp(row->text[2], of->text[2]))
+            continue;
+        int at = count++;
+        for (; at && order[at - 1] > row->value[chart->order]; at--) {
+            order[at] = order[at - 1];
+            x[at] = x[at - 1];
+            y[at] = y[at - 1];
+            error[at] = error[at - 1];
+        }
+        order[at] = row->value[chart->order];
+        x[at] = row->value[chart->x];
+        y[at] = row->value[chart->y];
+        error[at] = chart->error < 0 ? NAN : row->value[chart->error];
+    }
+    return count;
+}
+
 static int draw_chart(const struct figure_table *table, const char *task, const struct chart *chart, struct figure_page *page,
                       struct err *err)
 {
-    double x_max = 1, y_max = chart->percent ? 1 : 1e-9, *cells = mem_alloc(3 * table->count, sizeof *cells, err);
+    double *cells = mem_alloc(4 * table->count, sizeof *cells, err);
     struct svg_curve *curves = mem_alloc(table->count, sizeof *curves, err);
-    int count = 0, rc = -1;
+    struct svg_panel panel = {.title = chart->title, .x_label = chart->x_label, .y_label = chart->y_label, .x_min = INFINITY,
+                              .x_max = 0, .y_min = INFINITY, .y_max = 0, .percent = chart->percent, .curves = curves};
+    int rc = -1;
     size_t used = 0;
     if (!cells || !curves)
         goto done;
-    double *x = cells, *y = cells + table->count, *error = cells + 2 * table->count;
+    double *x = cells, *y = cells + table->count, *error = cells + 2 * table->count, *order = cells + 3 * table->count;
     for (size_t s = 0; s < table->count; s++) {
-        size_t begin = used;
+        const size_t begin = used;
         if (strcmp(table->rows[s].text[0], task) || !first_of_series(table, s, task))
             continue;
-        for (size_t i = s; i < table->count; i++) {
-            const struct figure_row *row = &table->rows[i];
-            if (strcmp(row->text[0], task) || strcmp(row->text[2], table->rows[s].text[2]))
-                continue;
-            x[used] = row->value[chart->x];
-            y[used] = row->value[chart->y];
-            error[used] = chart->error < 0 ? NAN : row->value[chart->error];
-            x_max = fmax(x_max, 1.05 * x[used]);
-            y_max = fmax(y_max, 1.05 * (y[used] + (isfinite(error[used]) ? error[used] : 0)));
-            used++;
+        used += (size_t)take_series(table, s, chart, order + begin, x + begin, y + begin, error + begin);
+        for (size_t i = begin; i < used; i++) {
+            const double bar = isfinite(error[i]) ? error[i] : 0;
+            panel.x_min = fmin(panel.x_min, x[i]);
+            panel.x_max = fmax(panel.x_max, x[i]);
+            panel.y_min = fmin(panel.y_min, y[i] - bar);
+            panel.y_max = fmax(panel.y_max, y[i] + bar);
         }
-        add_curve(&curves[count], count, table->rows[s].text[2], x + begin, y + begin, error + begin, (int)(used - begin));
-        count++;
+        add_curve(&curves[panel.count], panel.count, table->rows[s].text[2], x + begin, y + begin, error + begin,
+                  (int)(used - begin));
+        panel.count++;
     }
-    const struct svg_panel panel = {.title = chart->title, .x_label = chart->x_label, .y_label = chart->y_label,
-                                    .x_max = x_max, .y_max = y_max, .percent = chart->percent, .curves = curves,
-                                    .count = count};
+    fit_axis(&panel.x_min, &panel.x_max);
+    fit_axis(&panel.y_min, &panel.y_max);
     rc = figure_page_panel(page, &panel, err);
 done:
     mem_free(&cells);
@@ -256,12 +298,12 @@ int figure_quality_svg(const struct figure *figure, struct figure_page *page, st
 {
     const char *speed = figure->bytes ? "speed that bytes allow" : "ratio to the reference";
     const struct chart mean = {"all tasks, normalised", speed, "quality over the reference's", MEAN_SPEED, MEAN_NORMALISED,
-                               MEAN_DEVIATION, true};
+                               MEAN_DEVIATION, MEAN_BUDGET, true};
     if (figure->table[1].count && draw_chart(&figure->table[1], "all", &mean, page, err))
         return -1;
     for (size_t i = 0; i < figure->table[0].count; i++) {
         const char *task = figure->table[0].rows[i].text[0];
-        const struct chart own = {*task ? task : "prompts", speed, "quality", SPEED, QUALITY, DEVIATION, true};
+        const struct chart own = {*task ? task : "prompts", speed, "quality", SPEED, QUALITY, DEVIATION, BUDGET, true};
         if ((!i || figure->table[0].rows[i - 1].text[0] != task) && draw_chart(&figure->table[0], task, &own, page, err))
             return -1;
     }
@@ -276,7 +318,21 @@ static const struct figure_column node_columns[] = {
 };
 enum { NODES, NODE_EXPERTS, NODE_TOKENS, NODE_SPEED };
 
-static const char *const size_keys[] = {"tree", "draft-length", NULL};
+static const char *const length_keys[] = {"draft-length", NULL}, *const tree_keys[] = {"tree", "draft-length", NULL};
+
+/* The series of a setting: settings that differ in the length of their chains alone, or in their trees. What decides the length
+ * as it goes is a point of its own. */
+static const char *size_series(const struct figure_work *work, int setting, struct err *err)
+{
+    const struct measured_setting *of = &work->all->settings[setting];
+    json_t *options = *of->options == '{' ? json_loads(of->options, 0, NULL) : NULL;
+    const char *length = json_string_value(json_object_get(options, "draft-length")),
+               *policy = json_string_value(json_object_get(options, "policy"));
+    const bool tree = json_object_get(options, "tree") != NULL,
+               alone = (length && !strcmp(length, "auto")) || (policy && strncmp(policy, "static", 6) != 0);
+    json_decref(options);
+    return alone ? of->name : figure_series(work, setting, tree ? tree_keys : length_keys, err);
+}
 
 int figure_nodes(const struct figure_work *work, struct err *err)
 {
@@ -290,7 +346,7 @@ int figure_nodes(const struct figure_work *work, struct err *err)
         const struct measured_setting *setting = &work->all->settings[row->setting];
         if (!(row->steps > 0))
             continue;
-        const char *series = row->drafts > 0 ? figure_series(work, row->setting, size_keys, err) : setting->name;
+        const char *series = row->drafts > 0 ? size_series(work, row->setting, err) : setting->name;
         struct figure_row *out = series ? figure_row_add(table, figure_task(work->all, row->task), setting->name, series, err)
                                         : NULL;
         if (!out)
@@ -309,9 +365,10 @@ int figure_nodes_svg(const struct figure *figure, struct figure_page *page, stru
     const char *task = table->rows[table->count - 1].text[0];   /* all of them, where there are several */
     const char *speed = figure->bytes ? "speed that bytes allow" : "ratio to the reference";
     const struct chart charts[] = {
-        {"(a) experts", "nodes of a forward", "distinct experts a layer", NODES, NODE_EXPERTS, -1, false},
-        {"(b) speed", "nodes of a forward", speed, NODES, NODE_SPEED, -1, false},
-        {"(c) speed by experts", "distinct experts a layer", speed, NODE_EXPERTS, NODE_SPEED, -1, false}};
+        {"(a) experts", "nodes of a forward", "distinct experts a layer", NODES, NODE_EXPERTS, -1, NODES, false},
+        {"(b) speed", "nodes of a forward", speed, NODES, NODE_SPEED, -1, NODES, false},
+        {"(c) speed by experts", "distinct experts a layer", speed, NODE_EXPERTS, NODE_SPEED, -1, NODES,
+         false}};
     for (size_t c = 0; c < sizeof charts / sizeof *charts; c++)
         if (draw_chart(table, task, &charts[c], page, err))
             return -1;

@@ -60,48 +60,60 @@ int figure_times(const struct figure_work *work, struct err *err)
     return 0;
 }
 
-enum { WIDTH = 760, NAMES = 250, BAR_LEFT = 260, BAR_WIDTH = 420, ROW = 20, TOP = 90 };
+enum { NAME_LEFT = 12, NAMES = 150, BAR_LEFT = 156, BAR_WIDTH = 236, ROW = 22, TOP = 108, SIZE = 14, SWATCH = 105 };
 
 static const char *const part_names[] = {"drafting", "verifying", "accepting", "other"};
 static const char *const shades[] = {"#000", "#bbb", "#666", "#fff"};
 
-static int put_bar(struct text *out, const struct figure_row *row, double max, double y, struct err *err)
+static int put_bar(struct text *out, const struct figure_row *row, double max, double y, int size, struct err *err)
 {
-    char text[320];
+    char text[32];
     double left = BAR_LEFT;
-    snprintf(text, sizeof text, "%s, %s", *row->text[0] ? row->text[0] : "prompts", row->text[1]);
-    if (svg_text(out, NAMES, y + 13, "end", svg_fitting(text, NAMES - 10, 11), "", text, err))
+    if (svg_text(out, NAMES, y + 15, "end", size, "", row->text[1], err))
         return -1;
     for (int p = 0; p < PARTS; p++) {
         double width = BAR_WIDTH * row->value[DRAFT + p] / max;
         if (!(width > 0))
             continue;
-        if (text_printf(out, err, "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"14\" fill=\"%s\" stroke=\"#000\" "
+        if (text_printf(out, err, "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"16\" fill=\"%s\" stroke=\"#000\" "
                         "stroke-width=\"0.5\"/>\n", left, y + 2, width, shades[p]))
             return -1;
         left += width;
     }
     snprintf(text, sizeof text, "%.2f", row->value[RELATIVE]);
-    return svg_text(out, left + 6, y + 13, "start", 11, "", text, err);
+    return svg_text(out, left + 6, y + 15, "start", SIZE, "", text, err);
 }
 
 int figure_times_svg(const struct figure *figure, struct figure_page *page, struct err *err)
 {
     const struct figure_table *table = &figure->table[0];
-    double max = 1;
-    for (size_t i = 0; i < table->count; i++)
+    const char *task = NULL;
+    double max = 1, y = TOP;
+    int size = SIZE;                        /* of all names alike */
+    for (size_t i = 0; i < table->count; i++) {
         max = fmax(max, table->rows[i].value[RELATIVE]);
+        size = svg_fitting(table->rows[i].text[1], NAMES - NAME_LEFT, size);
+    }
     for (int p = 0; p < PARTS; p++)
-        if (text_printf(&page->body, err, "<rect x=\"%d\" y=\"60\" width=\"14\" height=\"12\" fill=\"%s\" stroke=\"#000\"/>\n",
-                        BAR_LEFT + 100 * p, shades[p]) ||
-            svg_text(&page->body, BAR_LEFT + 100 * p + 20, 70, "start", 11, "", part_names[p], err))
+        if (text_printf(&page->body, err, "<rect x=\"%d\" y=\"62\" width=\"14\" height=\"12\" fill=\"%s\" stroke=\"#000\"/>\n",
+                        NAME_LEFT + SWATCH * p, shades[p]) ||
+            svg_text(&page->body, NAME_LEFT + SWATCH * p + 20, 73, "start", SIZE, "", part_names[p], err))
             return -1;
-    for (size_t i = 0; i < table->count; i++)
-        if (put_bar(&page->body, &table->rows[i], max, TOP + ROW * (double)i, err))
+    for (size_t i = 0; i < table->count; i++, y += ROW) {
+        const struct figure_row *row = &table->rows[i];
+        if (row->text[0] != task) {
+            task = row->text[0];
+            y += i ? 8 : 0;
+            if (svg_text(&page->body, NAME_LEFT, y, "start", SIZE, " font-weight=\"bold\"", *task ? task : "prompts", err))
+                return -1;
+            y += 4;
+        }
+        if (put_bar(&page->body, row, max, y, size, err))
             return -1;
-    double x = BAR_LEFT + BAR_WIDTH / max;
-    page->width = WIDTH;
-    page->height = TOP + ROW * (int)table->count + 10;
-    return text_printf(&page->body, err, "<path d=\"M%.1f %dV%d\" stroke=\"#000\" stroke-dasharray=\"4 3\"/>\n", x, TOP - 4,
-                       page->height - 6);
+        y += i + 1 < table->count && table->rows[i + 1].text[0] != task ? ROW / 2.0 : 0;
+    }
+    page->width = SVG_PANEL_WIDTH;
+    page->height = (int)y + 10;
+    return text_printf(&page->body, err, "<path d=\"M%.1f %dV%.0f\" stroke=\"#000\" stroke-dasharray=\"4 3\"/>\n",
+                       BAR_LEFT + BAR_WIDTH / max, TOP - 4, y + 4);
 }

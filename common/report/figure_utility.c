@@ -249,7 +249,7 @@ static int drawing_make(struct drawing *out, const struct figure *figure, struct
     }
     if (!(out->mean_x = mem_alloc(means->count, sizeof(double), err)) ||
         !(out->mean_y = mem_alloc(means->count, sizeof(double), err)) ||
-        !(out->curves = mem_alloc(windows->count + 2, sizeof *out->curves, err)))
+        !(out->curves = mem_alloc(windows->count + means->count + 2, sizeof *out->curves, err)))
         return -1;
     for (size_t i = 0; i < means->count; i++) {
         out->mean_x[i] = means->rows[i].value[MEAN_ITERATION];
@@ -336,38 +336,94 @@ static int draw_longest(const struct figure *figure, const struct drawing *drawi
     return figure_page_panel(page, &panel, err);
 }
 
-int figure_utility_svg(const struct figure *figure, struct figure_page *page, struct err *err)
+/* The texts of a single setting: task by task, as they ran, and the parts of the longest. */
+static int draw_setting(const struct figure *figure, struct figure_page *page, struct err *err)
 {
     const struct figure_table *windows = &figure->table[0], *variation = &figure->table[2];
+    const char *setting = windows->rows[0].text[1];
+    const size_t end = windows->count;
     struct drawing drawing = {0};
-    size_t first = 0, end;
+    char title[256];
     int rc = -1;
     if (drawing_make(&drawing, figure, err))
         goto done;
-    for (; first < windows->count; first = end) {
-        const char *setting = windows->rows[first].text[1];
-        char title[256];
-        for (end = first; end < windows->count && windows->rows[end].text[1] == setting;)
-            end++;
-        for (size_t v = 0; v < variation->count; v++) {
-            const char *task = variation->rows[v].text[0];
-            bool own = false;                   /* a task, not all of them */
-            for (size_t i = first; i < end && !own; i++)
-                own = windows->rows[i].text[0] == task;
-            if (variation->rows[v].text[1] != setting || !own)
-                continue;
-            snprintf(title, sizeof title, "%s, %s", setting, *task ? task : "prompts");
-            if (draw_texts(figure, &drawing, drawing.iteration, task, title, first, end, page, err))
-                goto done;
-        }
-        snprintf(title, sizeof title, "%s, as it ran", setting);
-        if (draw_texts(figure, &drawing, drawing.run, NULL, title, first, end, page, err) ||
-            draw_longest(figure, &drawing, first, end, page, err))
+    for (size_t v = 0; v < variation->count; v++) {
+        const char *task = variation->rows[v].text[0];
+        bool own = false;                       /* a task, not all of them */
+        for (size_t i = 0; i < end && !own; i++)
+            own = windows->rows[i].text[0] == task;
+        if (!own)
+            continue;
+        snprintf(title, sizeof title, "%s, %s", setting, *task ? task : "prompts");
+        if (draw_texts(figure, &drawing, drawing.iteration, task, title, 0, end, page, err))
             goto done;
-        figure_page_break(page);
     }
+    snprintf(title, sizeof title, "%s, as it ran", setting);
+    if (draw_texts(figure, &drawing, drawing.run, NULL, title, 0, end, page, err) ||
+        draw_longest(figure, &drawing, 0, end, page, err))
+        goto done;
     rc = 0;
 done:
     drawing_free(&drawing);
     return rc;
+}
+
+/* The end of the means that belong to one task and setting, as row `at` does. */
+static size_t means_end(const struct figure_table *means, size_t at)
+{
+    size_t next = at;
+    while (next < means->count && means->rows[next].text[0] == means->rows[at].text[0] &&
+           means->rows[next].text[1] == means->rows[at].text[1])
+        next++;
+    return next;
+}
+
+/* One panel of a task: the means over its texts, a curve a setting. */
+static int draw_means(const struct figure_table *means, const struct drawing *drawing, const char *task,
+                      struct figure_page *page, struct err *err)
+{
+    struct svg_panel panel = {.title = *task ? task : "prompts", .x_label = "iteration of the text",
+                              .y_label = "utility, mean of texts", .x_min = INFINITY, .y_max = 1.2, .level = 1,
+                              .curves = drawing->curves};
+    for (size_t i = 0, next; i < means->count; i = next) {
+        next = means_end(means, i);
+        if (means->rows[i].text[0] != task)
+            continue;
+        drawing->curves[panel.count] = (struct svg_curve){
+            .label = means->rows[i].text[1], .x = drawing->mean_x + i, .y = drawing->mean_y + i, .points = (int)(next - i),
+            .stroke = panel.count < SVG_THIN ? panel.count : SVG_THIN + (panel.count - SVG_THIN) % SVG_PATTERNS};
+        panel.count++;
+        for (size_t p = i; p < next; p++) {
+            panel.x_min = fmin(panel.x_min, drawing->mean_x[p]);
+            panel.x_max = fmax(panel.x_max, drawing->mean_x[p]);
+            panel.y_max = fmax(panel.y_max, 1.05 * drawing->mean_y[p]);
+        }
+    }
+    panel.x_max = fmax(panel.x_max, panel.x_min + 1);
+    return figure_page_panel(page, &panel, err);
+}
+
+static int draw_overview(const struct figure *figure, struct figure_page *page, struct err *err)
+{
+    const struct figure_table *means = &figure->table[1];
+    struct drawing drawing = {0};
+    int rc = drawing_make(&drawing, figure, err);
+    for (size_t i = 0; i < means->count && !rc; i++) {
+        bool drawn = false;
+        for (size_t before = 0; before < i && !drawn; before++)
+            drawn = means->rows[before].text[0] == means->rows[i].text[0];
+        if (!drawn)
+            rc = draw_means(means, &drawing, means->rows[i].text[0], page, err);
+    }
+    drawing_free(&drawing);
+    return rc;
+}
+
+int figure_utility_svg(const struct figure *figure, struct figure_page *page, struct err *err)
+{
+    const struct figure_table *windows = &figure->table[0];
+    bool several = !windows->count;
+    for (size_t i = 1; i < windows->count; i++)
+        several |= windows->rows[i].text[1] != windows->rows[0].text[1];
+    return several ? draw_overview(figure, page, err) : draw_setting(figure, page, err);
 }

@@ -13,7 +13,8 @@ static const char style[] =
 
 int page_write(struct text *out, const char *title, const struct text *figure, const struct text *body, struct err *err)
 {
-    return text_puts(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>", err) ||
+    return text_puts(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                     "<meta name=\"viewport\" content=\"width=device-width\">\n<title>", err) ||
            svg_escape(out, title, err) || text_printf(out, err, "</title>\n<style>\n%s</style>\n</head>\n<body>\n", style) ||
            text_put(out, figure->data, figure->length, err) || text_put(out, body->data, body->length, err) ||
            text_puts(out, "</body>\n</html>\n", err) ? -1 : 0;

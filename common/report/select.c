@@ -84,19 +84,30 @@ static void sort_rows(struct summary *summary, const struct summary_column *colu
         }
 }
 
+int summary_select_check(const struct summary *summary, const struct measurements *all, const struct selection *selection,
+                         struct err *err)
+{
+    return selection &&
+           (check_patterns(summary, all, "task", selection->tasks, selection->task_count, task_of, err) ||
+            check_patterns(summary, all, "setting", selection->settings, selection->setting_count, setting_of, err)) ? -1 : 0;
+}
+
+bool selection_fits(const struct selection *selection, const char *task, const char *setting)
+{
+    return !selection || (fits(task, selection->tasks, selection->task_count) &&
+                          fits(setting, selection->settings, selection->setting_count));
+}
+
 int summary_select(struct summary *summary, const struct measurements *all, const struct selection *selection, struct err *err)
 {
     const char *sort = selection->sort;
     const struct summary_column *column = sort ? find_column(sort + (*sort == '-'), err) : NULL;
     size_t kept = 0;
-    if ((sort && !column) ||
-        check_patterns(summary, all, "task", selection->tasks, selection->task_count, task_of, err) ||
-        check_patterns(summary, all, "setting", selection->settings, selection->setting_count, setting_of, err))
+    if ((sort && !column) || summary_select_check(summary, all, selection, err))
         return -1;
     for (size_t i = 0; i < summary->count; i++) {
         const struct summary_row *row = &summary->rows[i];
-        if (fits(task_of(all, row), selection->tasks, selection->task_count) &&
-            fits(setting_of(all, row), selection->settings, selection->setting_count))
+        if (selection_fits(selection, task_of(all, row), setting_of(all, row)))
             summary->rows[kept++] = *row;
     }
     summary->count = kept;

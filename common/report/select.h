@@ -17,4 +17,10 @@ struct selection {
 /* Drops the other rows, and sorts those of each task. A pattern that fits nothing is an error. */
 int summary_select(struct summary *summary, const struct measurements *all, const struct selection *selection, struct err *err);
 
+/* For what has no rows of a summary: an error unless each pattern fits one of its rows; and whether a task and setting fit.
+ * selection NULL: all do. */
+int summary_select_check(const struct summary *summary, const struct measurements *all, const struct selection *selection,
+                         struct err *err);
+bool selection_fits(const struct selection *selection, const char *task, const char *setting);
+
 #endif

@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Pixels: a panel's frame and what is around it. */
-enum { FRAME_W = 360, FRAME_H = 260, LEFT = 64, RIGHT = 20, TOP = 84, UNTITLED = 32, BELOW = 56, LEGEND_LINE = 18,
-       LEGEND_COLUMN = 120, LEGEND_MARK = 32 };
+/* Pixels: a panel's frame and what is around it. Sizes of texts: 14 of 444 pixels are 7.6 points in a column of 8.5 cm. */
+enum { FRAME_W = 360, FRAME_H = 260, LEFT = 64, RIGHT = 20, TOP = 84, UNTITLED = 32, BELOW = 64, LEGEND_LINE = 20,
+       LEGEND_COLUMN = 120, LEGEND_MARK = 34, SMALL = 14, LABEL = 15, TITLE = 15 };
+_Static_assert(LEFT + FRAME_W + RIGHT == SVG_PANEL_WIDTH, "a panel's width");
 
 /* An average letter's width, as a part of the size. */
 #define LETTER 0.62
@@ -74,8 +75,11 @@ static int put_tick(struct text *out, const struct svg_panel *panel, double left
     char label[32];
     snprintf(label, sizeof label, "%g", at);
     return text_printf(out, err, "<path d=\"M%.1f %.1fv5\" stroke=\"#000\"/>\n", x, bottom) ||
-           svg_text(out, x, bottom + 18, "middle", 11, "", label, err) ? -1 : 0;
+           svg_text(out, x, bottom + 20, "middle", SMALL, "", label, err) ? -1 : 0;
 }
+
+/* Where a y lies in the frame, 0 at the bottom and 1 at the top. */
+static double up(const struct svg_panel *panel, double y) { return (y - panel->y_min) / (panel->y_max - panel->y_min); }
 
 /* Steps of 1, 2 or 5, or powers of 2. */
 static int put_ticks(struct text *out, const struct svg_panel *panel, double left, struct err *err)
@@ -93,41 +97,67 @@ static int put_ticks(struct text *out, const struct svg_panel *panel, double lef
     return 0;
 }
 
+static const char *level_label(const struct svg_panel *panel, double y, char label[32])
+{
+    snprintf(label, 32, panel->percent ? "%g %%" : "%g", panel->percent ? 100 * y : y);
+    return label;
+}
+
 static int put_axes(struct text *out, const struct svg_panel *panel, double left, struct err *err)
 {
-    double bottom = TOP + FRAME_H, y_step = svg_step(panel->y_max);
+    const double bottom = TOP + FRAME_H, y_step = svg_step(panel->y_max - panel->y_min);
+    const int first = (int)ceil(panel->y_min / y_step * (1 - 1e-9));
+    int size = SMALL;                                       /* of all labels alike */
     char label[32];
+    for (int i = first; i * y_step <= panel->y_max * (1 + 1e-9); i++)
+        size = svg_fitting(level_label(panel, i * y_step, label), LEFT - 22, size);
     if (text_printf(out, err, "<rect x=\"%.1f\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#000\"/>\n", left,
                     TOP, FRAME_W, FRAME_H))
         return -1;
-    for (int i = 0; i * y_step <= panel->y_max * (1 + 1e-9); i++) {
-        double y = bottom - FRAME_H * i * y_step / panel->y_max;
-        snprintf(label, sizeof label, panel->percent ? "%g %%" : "%g", panel->percent ? 100 * i * y_step : i * y_step);
+    for (int i = first; i * y_step <= panel->y_max * (1 + 1e-9); i++) {
+        double y = bottom - FRAME_H * up(panel, i * y_step);
         if (text_printf(out, err, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#ccc\" stroke-width=\"0.6\"/>\n", left, y,
                         left + FRAME_W) ||
-            svg_text(out, left - 6, y + 4, "end", 11, "", label, err))
+            svg_text(out, left - 5, y + 5, "end", size, "", level_label(panel, i * y_step, label), err))
             return -1;
     }
+    if (panel->level > panel->y_min && panel->level < panel->y_max &&
+        text_printf(out, err, "<path d=\"M%.1f %.1fh%d\" stroke=\"#000\" stroke-width=\"0.8\" stroke-dasharray=\"5 4\"/>\n",
+                    left, bottom - FRAME_H * up(panel, panel->level), FRAME_W))
+        return -1;
     if (put_ticks(out, panel, left, err))
         return -1;
     snprintf(label, sizeof label, " transform=\"rotate(-90)\"");
-    return svg_text(out, left + FRAME_W / 2.0, TOP - 10, "middle", svg_fitting(panel->title, FRAME_W + 2 * RIGHT, 13),
+    return svg_text(out, left + FRAME_W / 2.0, TOP - 10, "middle", svg_fitting(panel->title, FRAME_W + 2 * RIGHT, TITLE),
                     " font-weight=\"bold\"", panel->title, err) ||
-           svg_text(out, left + FRAME_W / 2.0, bottom + 38, "middle", 12, "", panel->x_label, err) ||
-           svg_text(out, -(TOP + FRAME_H / 2.0), left - 48, "middle", 12, label, panel->y_label, err) ? -1 : 0;
+           svg_text(out, left + FRAME_W / 2.0, bottom + 42, "middle", LABEL, "", panel->x_label, err) ||
+           svg_text(out, -(TOP + FRAME_H / 2.0), left - 48, "middle", svg_fitting(panel->y_label, FRAME_H + 20, LABEL),
+                    label, panel->y_label, err) ? -1 : 0;
 }
 
 static double within(double share) { return share < 0 ? 0 : share > 1 ? 1 : share; }
 
-/* Six shapes, hollow, so that two at one point can both be seen; the seventh curve has the first again, with other dashes. */
+/* Ten marks: neighbours differ in shape and in filling, and two at one point can both be seen. */
 static int put_shape(struct text *out, int curve, double x, double y, struct err *err)
 {
-    static const char *const shapes[] = {"m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z", "m-2.7 -2.7h5.4v5.4h-5.4z",
-                                         "m0 -3.5l3.4 6h-6.8z", "m0 -3.7l3.7 3.7l-3.7 3.7l-3.7 -3.7z",
-                                         "m-3.4 0h6.8m-3.4 -3.4v6.8", "m-2.6 -2.6l5.2 5.2m0 -5.2l-5.2 5.2"};
+    static const char circle[] = "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", square[] = "m-3.6 -3.6h7.2v7.2h-7.2z",
+                      triangle[] = "m0 -4.8l4.6 8.2h-9.2z", diamond[] = "m0 -5l5 5l-5 5l-5 -5z",
+                      plus[] = "m-4.6 0h9.2m-4.6 -4.6v9.2", cross[] = "m-3.6 -3.6l7.2 7.2m0 -7.2l-7.2 7.2";
+    static const struct { const char *path; bool filled; } shapes[] = {
+        {circle, true}, {square, false}, {triangle, true}, {diamond, false}, {plus, false}, {cross, false},
+        {circle, false}, {square, true}, {triangle, false}, {diamond, true}};
     enum { SHAPES = sizeof shapes / sizeof *shapes };
-    return text_printf(out, err, "<path d=\"M%.1f %.1f%s\" fill=\"none\" stroke=\"#000\" stroke-width=\"0.9\"/>\n", x, y,
-                       shapes[curve % SHAPES]);
+    return text_printf(out, err, "<path d=\"M%.1f %.1f%s\" fill=\"%s\" stroke=\"#000\" stroke-width=\"1.3\"/>\n", x, y,
+                       shapes[curve % SHAPES].path, shapes[curve % SHAPES].filled ? "#000" : "none");
+}
+
+/* Which of the marks a curve with dots has: named ones count alone, so that others do not use them up. */
+static int mark_of(const struct svg_panel *panel, const struct svg_curve *curve)
+{
+    int before = 0;
+    for (const struct svg_curve *other = panel->curves; other < curve; other++)
+        before += other->dots && other->label;
+    return before;
 }
 
 /* Has every curve a name, a line, and no dots? Then each gets marks. */
@@ -147,7 +177,7 @@ static int drawn_as(const struct svg_panel *panel, int curve)
         const struct svg_curve *other = &panel->curves[i];
         bool same = !mine->x && !other->x;
         for (int p = 0; same && p < panel->points; p++)
-            same = isfinite(mine->y[p]) ? fabs(mine->y[p] - other->y[p]) <= 1e-4 * panel->y_max : !isfinite(other->y[p]);
+            same = isfinite(mine->y[p]) ? fabs(up(panel, mine->y[p]) - up(panel, other->y[p])) <= 1e-4 : !isfinite(other->y[p]);
         if (same)
             return i;
     }
@@ -160,7 +190,7 @@ static int put_shapes(struct text *out, const struct svg_panel *panel, int curve
     const struct svg_curve *of = &panel->curves[curve];
     int points = of->x ? of->points : panel->points, every = (points + 11) / 12;
     for (int i = 0; i < points; i++) {
-        double x = across(panel, (of->x ? of->x : panel->x)[i]), y = of->y[i] / panel->y_max;
+        double x = across(panel, (of->x ? of->x : panel->x)[i]), y = up(panel, of->y[i]);
         if (i % every || !isfinite(x) || !isfinite(y) || x < 0 || x > 1)
             continue;
         if (put_shape(out, curve, left + FRAME_W * x, TOP + FRAME_H * (1 - within(y)), err))
@@ -181,15 +211,18 @@ static int put_marks(struct text *out, const struct svg_panel *panel, const stru
             continue;
         if (isfinite(error) &&
             text_printf(out, err, "<path d=\"M%.1f %.1fV%.1f\" stroke=\"#000\" stroke-width=\"0.8\"/>\n", x,
-                        TOP + FRAME_H * (1 - within((y - error) / panel->y_max)),
-                        TOP + FRAME_H * (1 - within((y + error) / panel->y_max))))
+                        TOP + FRAME_H * (1 - within(up(panel, y - error))), TOP + FRAME_H * (1 - within(up(panel, y + error)))))
             return -1;
-        if (curve->dots &&
-            text_printf(out, err, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\" stroke=\"#000\"/>\n", x,
-                        TOP + FRAME_H * (1 - within(y / panel->y_max)), curve->stroke < SVG_THIN ? "#000" : "#fff"))
+        if (curve->dots && put_shape(out, mark_of(panel, curve), x, TOP + FRAME_H * (1 - within(up(panel, y))), err))
             return -1;
     }
     return 0;
+}
+
+/* A curve with dots has a line where it has several points. */
+static bool has_line(const struct svg_panel *panel, const struct svg_curve *curve)
+{
+    return !curve->bare && !(curve->dots && (curve->x ? curve->points : panel->points) == 1);
 }
 
 /* A line through the points that are numbers; a single one is a short bar. */
@@ -200,12 +233,12 @@ static int put_curve(struct text *out, const struct svg_panel *panel, const stru
     const double *at = curve->x ? curve->x : panel->x;
     if ((curve->dots || curve->error) && put_marks(out, panel, curve, left, err))
         return -1;
-    if (curve->bare)
+    if (!has_line(panel, curve))
         return 0;
     if (text_puts(out, "<path fill=\"none\" ", err) || put_stroke(out, curve->stroke, err) || text_puts(out, " d=\"", err))
         return -1;
     for (int i = 0; i < points; i++) {
-        double x = across(panel, at[i]), y = curve->y[i] / panel->y_max;
+        double x = across(panel, at[i]), y = up(panel, curve->y[i]);
         if (!isfinite(x) || !isfinite(y))
             continue;
         y = y < 0 ? 0 : y > 1 ? 1 : y;
@@ -224,7 +257,7 @@ static int legend_columns(const struct svg_panel *panel)
         for (int other = i; other < panel->count && panel->curves[i].label; other++)
             if (panel->curves[other].label && drawn_as(panel, other) == i)
                 letters += strlen(panel->curves[other].label) + (other > i ? 3 : 1);
-        widest = fmax(widest, LEGEND_MARK + 11 * LETTER * (double)letters);
+        widest = fmax(widest, LEGEND_MARK + SMALL * LETTER * (double)letters);
     }
     return widest < FRAME_W ? (int)(FRAME_W / widest) : 1;
 }
@@ -262,9 +295,12 @@ static int put_legend(struct text *out, const struct svg_panel *panel, double le
         if (name_together(&label, panel, i, err))
             goto failed;
         double x = left + placed % columns * width, y = TOP + FRAME_H + BELOW + placed / columns * LEGEND_LINE;
-        if (text_printf(out, err, "<path d=\"M%.1f %.1fh26\" ", x, y) || put_stroke(out, panel->curves[i].stroke, err) ||
-            text_puts(out, "/>\n", err) || (is_marked(panel) && put_shape(out, i, x + 13, y, err)) ||
-            svg_text(out, x + LEGEND_MARK, y + 4, "start", svg_fitting(label.data, width - LEGEND_MARK, 11), "", label.data,
+        const struct svg_curve *curve = &panel->curves[i];
+        if ((has_line(panel, curve) && (text_printf(out, err, "<path d=\"M%.1f %.1fh28\" ", x, y) ||
+                                        put_stroke(out, curve->stroke, err) || text_puts(out, "/>\n", err))) ||
+            (is_marked(panel) && put_shape(out, i, x + 14, y, err)) ||
+            (curve->dots && put_shape(out, mark_of(panel, curve), x + 14, y, err)) ||
+            svg_text(out, x + LEGEND_MARK, y + 5, "start", svg_fitting(label.data, width - LEGEND_MARK, SMALL), "", label.data,
                      err))
             goto failed;
         placed++;
@@ -282,7 +318,7 @@ int svg_head(struct text *out, int width, int height, const char *title, const c
                        "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\">\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
                        width, height, width, height, width, height) ||
            svg_text(out, width / 2.0, 26, "middle", svg_fitting(title, width, 16), " font-weight=\"bold\"", title, err) ||
-           (note && svg_text(out, width / 2.0, 46, "middle", svg_fitting(note, width, 11), "", note, err)) ? -1 : 0;
+           (note && svg_text(out, width / 2.0, 46, "middle", svg_fitting(note, width, 13), "", note, err)) ? -1 : 0;
 }
 
 int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count,

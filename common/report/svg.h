@@ -1,8 +1,10 @@
 /* Figures as SVG 1.1, line charts side by side or a grid of heat maps: text in, no library, readable in black and white
  * (curves differ by width and dashes, heat is grey, nothing is shown by colour).
  *
- * Each panel draws curves over common x values, from x_min to x_max and from 0 to y_max; a value that is no number leaves a
- * gap. Where all curves have names, each has marks of its own beside its dashes, and those that coincide are one in the legend.
+ * Each panel draws curves over common x values, from x_min to x_max and from y_min to y_max; a value that is no number leaves
+ * a gap. Where all curves have names, each has marks of its own beside its dashes, and those that coincide are one in the
+ * legend. Curves with dots have a mark of their own each, too; the legend shows the marks, and a line only of a curve that has
+ * one. Texts are of a size that can be read when a panel is as wide as a column of a paper (8.5 cm) or a phone.
  * Texts are escaped. The same input gives the same bytes. */
 #ifndef MOE_REPORT_SVG_H
 #define MOE_REPORT_SVG_H
@@ -28,7 +30,7 @@ struct svg_curve {
     const double *x;            /* [points] its own; NULL: the panel's */
     int points;                 /* with an x of its own */
     const double *error;        /* [points] a bar from y - error to y + error; NULL: none */
-    bool dots;                  /* a dot at each point */
+    bool dots;                  /* a mark at each point */
     bool bare;                  /* no line between them */
 };
 
@@ -36,7 +38,8 @@ struct svg_panel {
     const char *title, *x_label, *y_label;
     int points;
     const double *x;            /* [points], ascending */
-    double x_min, x_max, y_max;
+    double x_min, x_max, y_min, y_max;
+    double level;               /* a thin dashed line across at this y; 0: none */
     bool log2;                  /* an axis of doublings: x_min above 0, ticks at powers of 2 */
     bool percent;               /* label y = 1 as 100 % */
     const struct svg_curve *curves;
@@ -47,6 +50,7 @@ struct svg_panel {
  * panels. */
 int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count,
                struct err *err);
+enum { SVG_PANEL_WIDTH = 444 };                                 /* pixels */
 int svg_height(const struct svg_panel *panels, int count);      /* of a figure without title, in pixels */
 
 /* What figures of another kind are made of: the first tag and the title, a text (anchor: start, middle or end; more: further

@@ -173,10 +173,7 @@ static int draw_run(const struct drawing *drawing, const struct figure *report, 
         return -1;
     struct svg_panel gradient = panel_of(drawing, "length of the gradient before clipping", "length");
     add_curve(drawing, &gradient, run, "gradient_norm", NULL);
-    if (put_panel(page, &gradient, err))
-        return -1;
-    figure_page_break(page);
-    return 0;
+    return put_panel(page, &gradient, err);
 }
 
 /* All runs in one panel each for loss, acceptance at the best, and tokens per iteration. */
@@ -208,10 +205,7 @@ static int draw_together(const struct drawing *drawing, struct figure_page *page
     struct svg_panel tokens = panel_of(drawing, "tokens per iteration, chain", "tokens");
     for (size_t r = 0; r < runs->count; r++)
         add_evals(drawing, &tokens, &runs->rows[r], EVAL_TOKENS, runs->rows[r].text[TEXT_RUN]);
-    if (put_panel(page, &tokens, err))
-        return -1;
-    figure_page_break(page);
-    return 0;
+    return put_panel(page, &tokens, err);
 }
 
 int training_svg(const struct figure *report, struct text *out, struct err *err)

@@ -178,9 +178,11 @@ def nodes(settings, samples, cost, _, figures):
     rows = []
     for task, name in each_task(samples):
         for number, setting in enumerate(settings):
-            row = figures(number, task)
+            row, options = figures(number, task), json.loads(setting["options"])
+            alone = options.get("draft-length") == "auto" or not str(options.get("policy", "static")).startswith("static")
+            keys = ("tree", "draft-length") if "tree" in options else ("draft-length",)
             rows.append({"type": "nodes", "task": name, "setting": setting["name"],
-                         "series": plain_name(setting, "tree", "draft-length") if row["drafts"] else setting["name"],
+                         "series": setting["name"] if alone or not row["drafts"] else plain_name(setting, *keys),
                          "nodes": 1 + row["draft_tokens"] / row["steps"], "experts": row["experts_per_layer"],
                          "tokens": row["tokens_per_step"], "speed": speed(row, number, setting, cost)})
     return rows

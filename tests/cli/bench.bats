@@ -261,7 +261,7 @@ await() { for _ in $(seq 500); do [ -s "$1" ] && return; sleep 0.02; done; retur
     refused "--task maths: there is none such; there are: math; code; extract; summ; all" --task maths
     refused "--setting K5: there is none such; there are: none; K4; B8" --setting K4 --setting K5
     refused "'ration' is no column of --csv; did you mean ratio?" --sort ration
-    refused "a figure shows all that it is given" --figure times --sort ratio
+    refused "a figure has an order of its own" --figure times --sort ratio
     refused "--svg and --html exclude each other" --svg --html
 }
 

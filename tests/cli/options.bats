@@ -227,7 +227,7 @@ moe-coact rank-experts|-B 4 --total 9|--budget, --keep and --total exclude each 
 moe-bench run|x --resume --text|--resume, --text and --print-suite exclude each other; give one
 moe-bench report|x --json --html|--text, --markdown, --json, --csv, --svg and --html exclude each other; give one
 moe-bench report|x --window 3|--window: is of a figure; add --figure
-moe-bench report|x --figure utility --sort ratio|--sort: a figure shows all that it is given; leave it or --figure out
+moe-bench report|x --figure utility --sort ratio|--sort: a figure has an order of its own; leave it or --figure out
 moe-bench simulate|x --json --markdown|--json, --markdown and --svg exclude each other; give one
 moe-bench simulate|x --iterations|--iterations: is of cache policies alone; add --cache-policy
 moe-bench simulate|x --prefetch last|--prefetch: is of single systems; add --system

@@ -246,7 +246,7 @@ static void forms_hold_the_same_rows(void **state)
     assert_non_null(strstr(text.data, "reads 0.0 GB/s (0.0 at the beginning, 0.0 at the end)"));
     assert_non_null(strstr(text.data, "K1: m.moe, {\"draft-length\":1} [inflated: 64 to 2048]\n"));
     assert_non_null(strstr(text.data, "math  K1       16666.7   2.50  "));
-    assert_non_null(strstr(text.data, "  1/2\n"));
+    assert_non_null(strstr(text.data, "  1/2  number\n"));
     assert_non_null(strstr(markdown.data, "| math | K1      |"));
     assert_int_equal(lines_of(&csv), 7);
     assert_memory_equal(csv.data, "task,setting,prompts,", 21);
@@ -464,9 +464,9 @@ static void summaries_have_a_mean_score(void **state)
     near(both->score, summ->score);
     near(both->correct_deviation, sqrt(0.5));
     assert_int_equal(report_write(&all, &summary, REPORT_TEXT, 0, &text, &err), 0);
-    assert_non_null(strstr(text.data, "\nmath  one      10000.0     1.00      1.00      4.0      0.0      1/1\n"
-                                      "summ  one      10000.0     1.00      1.00      4.0      0.0    0.562\n"
-                                      "all   one      10000.0     1.00      1.00      4.0      0.0      1/1\n"));
+    assert_non_null(strstr(text.data, "\nmath  one      10000.0     1.00      1.00      4.0      0.0      1/1  number\n"
+                                      "summ  one      10000.0     1.00      1.00      4.0      0.0    0.562  rouge\n"
+                                      "all   one      10000.0     1.00      1.00      4.0      0.0      1/1  number rouge\n"));
     assert_non_null(strstr(text.data, "mean ROUGE-L F1"));
     assert_int_equal(bench_figure(&figure, &all, &summary, &err), 0);
     assert_non_null(strstr(figure.data, ">0.562<"));

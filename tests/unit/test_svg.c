@@ -59,9 +59,9 @@ static void test_axis_and_no_title(void **unused)
                                     .x_max = 26, .y_max = 1, .curves = &curve, .count = 1};
     assert_int_equal(svg_figure(&out, "T", NULL, &panel, 1, &err), 0);
     assert_non_null(strstr(out.data, "d=\"M64.0 344.0L244.0 214.0L424.0 84.0\""));
-    assert_non_null(strstr(out.data, "<text x=\"64.0\" y=\"362.0\" text-anchor=\"middle\" font-size=\"11\">16<"));
-    assert_non_null(strstr(out.data, "<text x=\"136.0\" y=\"362.0\" text-anchor=\"middle\" font-size=\"11\">18<"));
-    assert_non_null(strstr(out.data, "<text x=\"424.0\" y=\"362.0\" text-anchor=\"middle\" font-size=\"11\">26<"));
+    assert_non_null(strstr(out.data, "<text x=\"64.0\" y=\"364.0\" text-anchor=\"middle\" font-size=\"14\">16<"));
+    assert_non_null(strstr(out.data, "<text x=\"136.0\" y=\"364.0\" text-anchor=\"middle\" font-size=\"14\">18<"));
+    assert_non_null(strstr(out.data, "<text x=\"424.0\" y=\"364.0\" text-anchor=\"middle\" font-size=\"14\">26<"));
     assert_null(strstr(out.data, ">14<"));
     assert_null(strstr(out.data, "translate"));
     assert_int_equal(svg_figure(&bare, "", NULL, &panel, 1, &err), 0);
@@ -87,7 +87,7 @@ static void test_log2_axis(void **unused)
                                     .x_max = 16, .log2 = true, .y_max = 1, .curves = &curve, .count = 1};
     assert_int_equal(svg_figure(&out, "T", NULL, &panel, 1, &err), 0);
     assert_non_null(strstr(out.data, "d=\"M64.0 344.0L154.0 84.0L206.6 344.0L334.0 84.0L424.0 344.0\""));
-    assert_non_null(strstr(out.data, "<text x=\"244.0\" y=\"362.0\" text-anchor=\"middle\" font-size=\"11\">4<"));
+    assert_non_null(strstr(out.data, "<text x=\"244.0\" y=\"364.0\" text-anchor=\"middle\" font-size=\"14\">4<"));
     assert_int_equal(occurrences(&out, "v5\" stroke"), 5);
     text_free(&out);
 }
@@ -108,13 +108,13 @@ static void test_marks_and_coinciding_curves(void **unused)
     assert_non_null(strstr(out.data, ">K4 = K8<"));
     assert_int_equal(occurrences(&out, ">K6<"), 1);
     assert_null(strstr(out.data, ">K8<"));
-    assert_int_equal(occurrences(&out, "a3 3 0 1 0"), 2 * 4);              /* a circle is two arcs */
-    assert_int_equal(occurrences(&out, "h5.4v5.4"), 3);                    /* squares: two points and the legend */
+    assert_int_equal(occurrences(&out, "a4 4 0 1 0"), 2 * 4);              /* a circle is two arcs */
+    assert_int_equal(occurrences(&out, "h7.2v7.2"), 3);                    /* squares: two points and the legend */
     text_clear(&out);
     curves[1].label = NULL;                             /* not all have names: lines alone */
     assert_int_equal(svg_figure(&out, "T", NULL, &panel, 1, &err), 0);
     assert_non_null(strstr(out.data, ">K8<"));
-    assert_null(strstr(out.data, "a3 3 0 1 0"));
+    assert_null(strstr(out.data, "a4 4 0 1 0"));
     text_free(&out);
 }
 
@@ -133,11 +133,11 @@ static void test_long_names(void **unused)
     assert_int_equal(svg_figure(&out, "short", NULL, &panel, 1, &err), 0);
     assert_non_null(strstr(out.data, "font-size=\"8\" font-weight=\"bold\">How far"));
     assert_non_null(strstr(out.data, "font-size=\"16\" font-weight=\"bold\">short"));
-    assert_int_equal(occurrences(&out, "<text x=\"96.0\" y="), 3);      /* one below the other */
+    assert_int_equal(occurrences(&out, "<text x=\"98.0\" y="), 3);      /* one below the other */
     text_clear(&out);
     curves[1].label = "budget 16";
     assert_int_equal(svg_figure(&out, "short", NULL, &panel, 1, &err), 0);
-    assert_int_equal(occurrences(&out, "<text x=\"96.0\" y="), 1);
+    assert_int_equal(occurrences(&out, "<text x=\"98.0\" y="), 2);      /* two in a line */
     text_free(&out);
 }
 
