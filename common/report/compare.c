@@ -76,56 +76,143 @@ static void compare_machines(struct comparison *out, const struct measurements *
     out->machine_changed = out->other_machine || memory_changed(out);
 }
 
-/* The verdict on one machine, as far as it is one on a machine that changed. */
-static enum compare_verdict judge_across(const struct comparison *comparison, const struct stats_ratio *ratio,
-                                         enum compare_verdict verdict)
+/* By itself: a loss may be the machine's, and so may be a gain that hides one where memory is faster now. */
+static enum compare_verdict judge_alone(const struct comparison *comparison, const struct compare_row *row)
 {
-    if (!comparison->machine_changed)
-        return verdict;
-    bool holds = verdict == COMPARE_HOLDS && !comparison->other_machine &&
-                 ratio->low >= (1 - comparison->limit) * fmax(1, comparison->memory);
+    double limit = comparison->limit, gained = memory_changed(comparison) ? fmax(1, comparison->memory) : 1;
+    bool holds = compare_judge(&row->ratio, row->high_together, row->prompts, limit) == COMPARE_HOLDS &&
+                 row->ratio.low >= (1 - limit) * gained;
     return holds ? COMPARE_HOLDS : COMPARE_UNCLEAR;
 }
 
-static int fill_row(struct compare_row *row, const struct comparison *comparison, const struct measurements *all,
-                    struct stats_pair *pairs, struct err *err)
+/* Beside its reference, with allowance for a drift that it felt half as much, or half as much again. */
+static enum compare_verdict judge_beside(const struct comparison *comparison, const struct compare_row *row)
 {
-    size_t together = comparison->count;
-    struct stats_ratio wide;
-    struct stats_pair sum = {0};
-    if (summary_pairs(all, row->now, row->base, pairs, &row->prompts, err) ||
-        stats_ratio(pairs, row->prompts, 0.05, &row->ratio, err) ||
-        stats_ratio(pairs, row->prompts, 0.05 / (double)together, &wide, err))
+    double felt = fabs(log(row->drift)) / 2, high = row->beside_high_together * exp(felt);
+    const struct stats_ratio allowed = {row->beside.ratio, row->beside.low * exp(-felt), row->beside.high * exp(felt)};
+    return compare_judge(&allowed, fmax(high, row->high_together), row->prompts, comparison->limit);
+}
+
+/* The base's reference, where the partner's is its partner and ran the same model with the same options; -1: there is none. */
+static int reference_of(const struct measurements *all, const struct compare_row *row)
+{
+    int base = all->settings[row->base].reference, now = all->settings[row->now].reference;
+    if (base < 0 || now < 0 || base == row->base || now == row->now)
         return -1;
-    for (size_t i = 0; i < row->prompts; i++) {
-        sum.tokens += pairs[i].tokens;
-        sum.seconds += pairs[i].seconds;
-        sum.base_tokens += pairs[i].base_tokens;
-        sum.base_seconds += pairs[i].base_seconds;
+    const struct measured_setting *before = &all->settings[base], *after = &all->settings[now];
+    bool same = before->stream == 0 && after->stream == 1 && !strcmp(before->name, after->name) &&
+                !strcmp(before->options, after->options) && !strcmp(before->index_sha256, after->index_sha256);
+    return same ? base : -1;
+}
+
+struct pairs {
+    struct stats_pair *pair;
+    int *prompt;
+    size_t count;
+};
+
+static int pairs_open(struct pairs *pairs, int prompts, struct err *err)
+{
+    return (pairs->pair = mem_alloc((size_t)prompts, sizeof *pairs->pair, err)) &&
+           (pairs->prompt = mem_alloc((size_t)prompts, sizeof *pairs->prompt, err)) ? 0 : -1;
+}
+
+static void pairs_free(struct pairs *pairs)
+{
+    mem_free(&pairs->pair);
+    mem_free(&pairs->prompt);
+}
+
+/* Leaves in both only the prompts that both have. */
+static void keep_common(struct pairs *a, struct pairs *b)
+{
+    size_t i = 0, k = 0, count = 0;
+    while (i < a->count && k < b->count) {
+        if (a->prompt[i] == b->prompt[k]) {
+            a->pair[count] = a->pair[i];
+            b->pair[count++] = b->pair[k];
+        }
+        bool ahead = a->prompt[i] > b->prompt[k], same = a->prompt[i] == b->prompt[k];
+        i += same || !ahead;
+        k += same || ahead;
     }
+    a->count = b->count = count;
+}
+
+static int both_intervals(const struct pairs *pairs, const struct stats_pair *beside, size_t together,
+                          struct stats_ratio *ratio, double *high_together, struct err *err)
+{
+    struct stats_ratio wide;
+    if (stats_ratio_beside(pairs->pair, beside, pairs->count, 0.05, ratio, err) ||
+        stats_ratio_beside(pairs->pair, beside, pairs->count, 0.05 / (double)together, &wide, err))
+        return -1;
+    *high_together = wide.high;
+    return 0;
+}
+
+static struct stats_pair sum_of(const struct pairs *pairs)
+{
+    struct stats_pair sum = {0};
+    for (size_t i = 0; i < pairs->count; i++) {
+        sum.tokens += pairs->pair[i].tokens;
+        sum.seconds += pairs->pair[i].seconds;
+        sum.base_tokens += pairs->pair[i].base_tokens;
+        sum.base_seconds += pairs->pair[i].base_seconds;
+    }
+    return sum;
+}
+
+static int see_beside(struct compare_row *row, const struct comparison *comparison, const struct measurements *all,
+                      struct pairs *pairs, struct pairs *beside, struct err *err)
+{
+    int now = all->settings[row->now].reference;
+    if (summary_pairs(all, now, row->reference, beside->pair, beside->prompt, &beside->count, err))
+        return -1;
+    keep_common(pairs, beside);
+    struct stats_pair sum = sum_of(beside);
+    row->drift = sum.tokens / sum.seconds / (sum.base_tokens / sum.base_seconds);
+    return both_intervals(pairs, beside->pair, comparison->count, &row->beside, &row->beside_high_together, err);
+}
+
+static int fill_row(struct compare_row *row, const struct comparison *comparison, const struct measurements *all,
+                    struct pairs *pairs, struct pairs *beside, struct err *err)
+{
+    if (summary_pairs(all, row->now, row->base, pairs->pair, pairs->prompt, &pairs->count, err))
+        return -1;
+    row->reference = reference_of(all, row);
+    row->drift = 1;
+    if (row->reference >= 0 && see_beside(row, comparison, all, pairs, beside, err))
+        return -1;
+    row->prompts = pairs->count;
+    struct stats_pair sum = sum_of(pairs);
     row->tokens_per_s = row->prompts ? sum.tokens / sum.seconds : NAN;
     row->base_tokens_per_s = row->prompts ? sum.base_tokens / sum.base_seconds : NAN;
-    row->high_together = wide.high;
+    if (both_intervals(pairs, NULL, comparison->count, &row->ratio, &row->high_together, err))
+        return -1;
+    if (row->reference < 0) {
+        row->beside = row->ratio;
+        row->beside_high_together = row->high_together;
+    }
     summary_outputs(all, row->now, row->base, &row->compared, &row->identical);
-    row->verdict = judge_across(comparison, &row->ratio,
-                                compare_judge(&row->ratio, row->high_together, row->prompts, comparison->limit));
+    row->verdict = comparison->other_machine ? COMPARE_UNCLEAR
+                 : row->reference >= 0 ? judge_beside(comparison, row) : judge_alone(comparison, row);
     return 0;
 }
 
 int comparison_make(struct comparison *out, const struct measurements *all, double limit, struct err *err)
 {
     struct comparison made = {.limit = limit, .verdict = COMPARE_UNCLEAR, .first_alone = -1};
-    struct stats_pair *pairs = NULL;
+    struct pairs pairs = {0}, beside = {0};
     size_t holds = 0;
     int rc = -1;
     if (all->stream_count != 2)
         return err_set(err, ERR_INPUT, "%zu streams; give two, what was measured before and what was measured now",
                        all->stream_count);
-    if (pair_settings(&made, all, err) || !(pairs = mem_alloc((size_t)all->prompts, sizeof *pairs, err)))
+    if (pair_settings(&made, all, err) || pairs_open(&pairs, all->prompts, err) || pairs_open(&beside, all->prompts, err))
         goto done;
     compare_machines(&made, all);
     for (size_t i = 0; i < made.count; i++) {
-        if (fill_row(&made.rows[i], &made, all, pairs, err))
+        if (fill_row(&made.rows[i], &made, all, &pairs, &beside, err))
             goto done;
         holds += made.rows[i].verdict == COMPARE_HOLDS;
         if (made.rows[i].verdict == COMPARE_SLOWER)
@@ -137,7 +224,8 @@ int comparison_make(struct comparison *out, const struct measurements *all, doub
     made = (struct comparison){0};
     rc = 0;
 done:
-    mem_free(&pairs);
+    pairs_free(&pairs);
+    pairs_free(&beside);
     comparison_free(&made);
     return rc;
 }
@@ -152,10 +240,11 @@ static int row_cells(struct table *table, const struct measurements *all, const 
 {
     if (table_cell(table, err, "%s", all->settings[row->base].name) || table_cell(table, err, "%zu", row->prompts) ||
         table_number(table, row->base_tokens_per_s, 1, err) || table_number(table, row->tokens_per_s, 1, err) ||
-        table_number(table, row->ratio.ratio, 3, err))
+        table_number(table, row->ratio.ratio, 3, err) ||
+        table_number(table, row->reference >= 0 ? row->beside.ratio : NAN, 3, err))
         return -1;
-    if (isnan(row->ratio.low) ? table_cell(table, err, "%s", "")
-                              : table_cell(table, err, "%.3f-%.3f", row->ratio.low, row->ratio.high))
+    if (isnan(row->beside.low) ? table_cell(table, err, "%s", "")
+                               : table_cell(table, err, "%.3f-%.3f", row->beside.low, row->beside.high))
         return -1;
     return table_cell(table, err, "%s", verdicts[row->verdict]);
 }
@@ -197,18 +286,18 @@ static int put_differences(struct text *out, const struct measurements *all, con
 
 int comparison_text(struct text *out, const struct measurements *all, const struct comparison *comparison, struct err *err)
 {
-    static const char *const titles[] = {"setting", "prompts", "before", "now", "ratio", "95 %", "verdict"};
+    static const char *const titles[] = {"setting", "prompts", "before", "now", "ratio", "beside", "95 %", "verdict"};
     struct table table;
     int rc = -1;
-    table_start(&table, titles, "lrrrrrl");
+    table_start(&table, titles, "lrrrrrrl");
     for (size_t i = 0; i < comparison->count; i++)
         if (row_cells(&table, all, &comparison->rows[i], err))
             goto done;
     if (table_write(&table, TABLE_TEXT, out, err) || put_differences(out, all, comparison, err))
         goto done;
     text_make_printable(out);
-    rc = text_printf(out, err, "before, now: tokens a second; ratio: now over before; limit: %.4g %%\n",
-                     100 * comparison->limit);
+    rc = text_printf(out, err, "before, now: tokens a second; ratio: now over before; beside: that over the ratio of the "
+                     "reference; limit: %.4g %%\n", 100 * comparison->limit);
 done:
     table_free(&table);
     return rc;
@@ -218,13 +307,18 @@ int comparison_json(struct text *out, const struct measurements *all, const stru
 {
     for (size_t i = 0; i < comparison->count; i++) {
         const struct compare_row *row = &comparison->rows[i];
-        json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "type", "row",
+        json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:o, s:o, s:o, "
+                                   "s:s}", "type", "row",
                                    "setting", all->settings[row->base].name, "prompts", (json_int_t)row->prompts, "compared",
                                    (json_int_t)row->compared, "identical", (json_int_t)row->identical, "base_tokens_per_s",
                                    json_finite(row->base_tokens_per_s), "tokens_per_s", json_finite(row->tokens_per_s), "ratio",
                                    json_finite(row->ratio.ratio), "ratio_low", json_finite(row->ratio.low), "ratio_high",
                                    json_finite(row->ratio.high), "ratio_high_together", json_finite(row->high_together),
-                                   "verdict", verdicts[row->verdict]);
+                                   "reference", row->reference < 0 ? NULL : all->settings[row->reference].name,
+                                   "drift", json_finite(row->drift), "beside", json_finite(row->beside.ratio), "beside_low",
+                                   json_finite(row->beside.low), "beside_high", json_finite(row->beside.high),
+                                   "beside_high_together", json_finite(row->beside_high_together), "verdict",
+                                   verdicts[row->verdict]);
         if (json_line(out, object, err))
             return -1;
     }
@@ -235,6 +329,25 @@ int comparison_json(struct text *out, const struct measurements *all, const stru
                                    (int)comparison->count, "alone", comparison->alone, "machine_changed",
                                    comparison->machine_changed, "memory", json_finite(comparison->memory), "reason",
                                    judged ? NULL : answer.text), err);
+}
+
+/* What lost may be the program's or the machine's; else there are too few runs. */
+static int refuse_noise(const struct measurements *all, const struct comparison *comparison, struct err *err)
+{
+    bool memory = memory_changed(comparison);
+    for (size_t i = 0; i < comparison->count; i++) {
+        const struct compare_row *row = &comparison->rows[i];
+        if (row->verdict == COMPARE_UNCLEAR && row->reference < 0 && memory)
+            return err_set(err, ERR_NO_ANSWER, "memory is read at %.2f times the speed before, so a difference of '%s' may be "
+                           "the machine's; moe-bench ab compares two builds by turns", comparison->memory,
+                           all->settings[row->base].name);
+        if (row->verdict == COMPARE_UNCLEAR && row->reference < 0 && row->ratio.ratio < 1 - comparison->limit)
+            return err_set(err, ERR_NO_ANSWER, "'%s' runs at %.3f of the speed before, which may be the machine's doing as "
+                           "well as the program's; moe-bench ab compares two builds by turns", all->settings[row->base].name,
+                           row->ratio.ratio);
+    }
+    return err_set(err, ERR_NO_ANSWER, "too noisy to say whether the speed holds within %.4g %%; take more prompts or "
+                   "repetitions, or moe-bench ab, which compares two builds by turns", 100 * comparison->limit);
 }
 
 /* Why nothing can be said where enough prompts were measured. */
@@ -252,11 +365,7 @@ static int refuse_to_judge(const struct measurements *all, const struct comparis
     if (comparison->other_machine)
         return err_set(err, ERR_NO_ANSWER, "the machines differ, so a difference in speed may be theirs; measure both on one "
                        "machine");
-    if (comparison->machine_changed)
-        return err_set(err, ERR_NO_ANSWER, "memory is read at %.2f times the speed before, so a difference may be the "
-                       "machine's; measure before and now in a row, on a quiet machine", comparison->memory);
-    return err_set(err, ERR_NO_ANSWER, "too noisy to say whether the speed holds within %.4g %%; take more prompts or "
-                   "repetitions, or a quieter machine", 100 * comparison->limit);
+    return refuse_noise(all, comparison, err);
 }
 
 int comparison_answer(const struct measurements *all, const struct comparison *comparison, struct err *err)
@@ -270,8 +379,9 @@ int comparison_answer(const struct measurements *all, const struct comparison *c
         const struct compare_row *row = &comparison->rows[i];
         max = row->prompts > max ? row->prompts : max;
         if (comparison->verdict == COMPARE_SLOWER && row->verdict == COMPARE_SLOWER)
-            return err_set(err, ERR_ANSWER_NO, "setting '%s' is slower: %.3f of the speed before, at most %.3f",
-                           all->settings[row->base].name, row->ratio.ratio, row->high_together);
+            return err_set(err, ERR_ANSWER_NO, "setting '%s' is slower: %.3f of the speed before beside '%s', at most %.3f",
+                           all->settings[row->base].name, row->beside.ratio, all->settings[row->reference].name,
+                           row->beside_high_together);
     }
     if (max < COMPARE_PROMPTS)
         return err_set(err, ERR_NO_ANSWER, "settings have at most %zu prompts in common; it takes %d to judge", max,

@@ -47,15 +47,20 @@ static void add(struct stats_pair *sum, const struct stats_pair *pair)
     sum->base_seconds += pair->base_seconds;
 }
 
-static double resampled(const struct stats_pair *pairs, size_t count, uint32_t resample)
+/* Of the pairs, over that of those beside them where there are any. */
+static double resampled(const struct stats_pair *pairs, const struct stats_pair *beside, size_t count, uint32_t resample)
 {
-    struct stats_pair sum = {0};
+    struct stats_pair sum = {0}, sum_beside = {0};
     for (size_t draw = 0; draw < count; draw += 4) {
         struct philox random = philox((struct philox){{(uint32_t)(draw / 4), resample, 0, 0}}, 0);
-        for (size_t i = 0; i < 4 && draw + i < count; i++)
-            add(&sum, &pairs[(uint64_t)random.word[i] * count >> 32]);
+        for (size_t i = 0; i < 4 && draw + i < count; i++) {
+            size_t at = (uint64_t)random.word[i] * count >> 32;
+            add(&sum, &pairs[at]);
+            if (beside)
+                add(&sum_beside, &beside[at]);
+        }
     }
-    return ratio_of(&sum);
+    return beside ? ratio_of(&sum) / ratio_of(&sum_beside) : ratio_of(&sum);
 }
 
 /* P(|T| > t) of Student's distribution: the finite series for whole degrees of freedom, Abramowitz and Stegun 26.7.3,
@@ -110,19 +115,30 @@ static size_t effective_count(const struct stats_pair *pairs, size_t count)
 
 int stats_ratio(const struct stats_pair *pairs, size_t count, double error, struct stats_ratio *out, struct err *err)
 {
+    return stats_ratio_beside(pairs, NULL, count, error, out, err);
+}
+
+int stats_ratio_beside(const struct stats_pair *pairs, const struct stats_pair *beside, size_t count, double error,
+                       struct stats_ratio *out, struct err *err)
+{
     if (count > UINT32_MAX)
         return err_set(err, ERR_INPUT, "more prompts than can be resampled");
-    struct stats_pair sum = {0};
-    for (size_t i = 0; i < count; i++)
+    struct stats_pair sum = {0}, sum_beside = {0};
+    for (size_t i = 0; i < count; i++) {
         add(&sum, &pairs[i]);
-    struct stats_ratio result = {.ratio = count ? ratio_of(&sum) : NAN, .low = NAN, .high = NAN};
+        if (beside)
+            add(&sum_beside, &beside[i]);
+    }
+    struct stats_ratio result = {.ratio = !count ? NAN : beside ? ratio_of(&sum) / ratio_of(&sum_beside) : ratio_of(&sum),
+                                 .low = NAN, .high = NAN};
     if (count > 1) {
         double *ratios = mem_alloc(STATS_RESAMPLES, sizeof *ratios, err), tail;
         if (!ratios)
             return -1;
         for (uint32_t s = 0; s < STATS_RESAMPLES; s++)
-            ratios[s] = resampled(pairs, count, s);
-        tail = expanded_tail(effective_count(pairs, count), error);
+            ratios[s] = resampled(pairs, beside, count, s);
+        size_t effective = effective_count(pairs, count), other = beside ? effective_count(beside, count) : effective;
+        tail = expanded_tail(other < effective ? other : effective, error);
         result.low = stats_quantile(ratios, STATS_RESAMPLES, tail);
         result.high = stats_quantile(ratios, STATS_RESAMPLES, 1 - tail);
         mem_free(&ratios);

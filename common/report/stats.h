@@ -40,4 +40,9 @@ struct stats_ratio {
 /* The interval misses the truth with probability `error`, 0 < error < 1. */
 int stats_ratio(const struct stats_pair *pairs, size_t count, double error, struct stats_ratio *out, struct err *err);
 
+/* The ratio of the pairs over that of beside[count], the same prompts in the same runs under another setting, which are drawn
+ * along with them: what changed both alike cancels. */
+int stats_ratio_beside(const struct stats_pair *pairs, const struct stats_pair *beside, size_t count, double error,
+                       struct stats_ratio *out, struct err *err);
+
 #endif

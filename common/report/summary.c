@@ -161,6 +161,7 @@ struct work {
     const struct measured_sample *begin, *end;          /* samples of the task, sorted by prompt */
     int setting, reference;
     struct stats_pair *pairs;                           /* room for a pair a prompt */
+    int *prompts;                                       /* the prompts of these; NULL: not wanted */
     double *values;                                     /* room for a value a step or sample */
 };
 
@@ -188,17 +189,20 @@ static int collect_pairs(const struct work *work, size_t *pairs, double *tokens,
             continue;
         if (run_speed(work->all, find_run(at, next, work->reference), &pair.base_tokens, &pair.base_seconds, err))
             return -1;
-        if (pair.base_seconds > 0)
+        if (pair.base_seconds > 0) {
+            if (work->prompts)
+                work->prompts[*pairs] = at->prompt;
             work->pairs[(*pairs)++] = pair;
+        }
     }
     return 0;
 }
 
-int summary_pairs(const struct measurements *all, int setting, int reference, struct stats_pair *pairs, size_t *count,
-                  struct err *err)
+int summary_pairs(const struct measurements *all, int setting, int reference, struct stats_pair *pairs, int *prompts,
+                  size_t *count, struct err *err)
 {
     const struct work work = {.all = all, .begin = all->samples, .end = all->samples + all->sample_count, .setting = setting,
-                              .reference = reference, .pairs = pairs};
+                              .reference = reference, .pairs = pairs, .prompts = prompts};
     double tokens, seconds;
     return collect_pairs(&work, count, &tokens, &seconds, err);
 }

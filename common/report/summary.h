@@ -62,10 +62,10 @@ struct summary {
 int summary_make(struct summary *out, const struct measurements *all, struct err *err);
 void summary_free(struct summary *summary);
 
-/* The prompts that ran under both settings, with tokens and seconds of iterations as in tokens_per_s, into pairs[count]:
- * room for all->prompts. */
-int summary_pairs(const struct measurements *all, int setting, int reference, struct stats_pair *pairs, size_t *count,
-                  struct err *err);
+/* The prompts that ran under both settings, with tokens and seconds of iterations as in tokens_per_s, into pairs[count],
+ * and which prompts these are, ascending, into prompts[count], which may be NULL: room for all->prompts. */
+int summary_pairs(const struct measurements *all, int setting, int reference, struct stats_pair *pairs, int *prompts,
+                  size_t *count, struct err *err);
 
 /* Samples of a setting whose prompt ran under the reference, too, and those whose token ids and text equal the reference's. */
 void summary_outputs(const struct measurements *all, int setting, int reference, size_t *compared, size_t *identical);
