@@ -1,6 +1,45 @@
 #include "cmd/decode-summary.h"
 
 #include <inttypes.h>
+#include <math.h>
+
+/* By how much more the forward reads than one over a single token, and a little for each row that is computed. */
+static double growth(const struct decode_iteration *iteration)
+{
+    const struct forward *forward = iteration->forward;
+    int64_t more = 0;
+    for (int layer = 0; forward->distinct_loaded && layer < forward->moe_layers; layer++)
+        more += forward->distinct_loaded[layer] - forward->top_k;
+    const double bytes = (double)(more > 0 ? more * forward->expert_bytes : 0);
+    return bytes / fmax(1, (double)forward->bytes - bytes) + 0.05 * (iteration->rows - 1);
+}
+
+void decode_summary_iteration(struct decode_summary *summary, const struct decode_iteration *iteration)
+{
+    struct decode_times *times = &summary->times;
+    const double seconds = (iteration->verify_us + iteration->accept_us + iteration->other_us - iteration->probe_us) / 1e6;
+    const double g = growth(iteration);
+    if (!iteration->number)                     /* the first one of a text is slower, with drafts and without */
+        return;
+    times->iterations++;
+    times->emitted += iteration->n_emitted;
+    times->draft_s += iteration->draft_us / 1e6;
+    times->seconds += seconds;
+    times->growth += g;
+    times->growth_squared += g * g;
+    times->growth_seconds += g * seconds;
+}
+
+/* Estimates the speed with drafts over that of none: seconds of a forward = plain (1 + steepness growth), by least squares over
+ * the iterations and PRIOR more in which the steepness is 1, as where bytes are all that costs time. 0: not known. */
+static double speed(const struct decode_times *times)
+{
+    enum { PRIOR = 4 };
+    const double n = times->iterations + PRIOR, g = times->growth - PRIOR, square = times->growth_squared + PRIOR;
+    const double plain = (times->seconds * square - g * times->growth_seconds) / (n * square - g * g);
+    const double spent = times->seconds + times->draft_s;
+    return plain > 0 && spent > 0 ? (double)times->emitted * plain / spent : 0;
+}
 
 void decode_summary_add(struct decode_summary *summary, int prompt_tokens, const struct decode_result *result)
 {
@@ -29,7 +68,12 @@ static int put_drafts(const struct decode_summary *summary, struct text *out, st
         return text_puts(out, "; nothing was drafted", err);
     double length = 1 + (double)summary->accepted / (double)summary->drafts;
     double saved = 100 * (1 - (double)summary->iterations / (double)summary->later);
-    return text_printf(out, err, "; acceptance length %.2f, %.1f %% of forwards saved", length, saved);
+    double ratio = speed(&summary->times);
+    if (text_printf(out, err, "; acceptance length %.2f", length) ||
+        (ratio >= 1 && text_printf(out, err, ", %.1f %% of forwards saved", saved)))
+        return -1;
+    return ratio > 0 ? text_printf(out, err, "; about %.2fx the tokens/s of no drafts%s", ratio,
+                                   ratio < 1 ? ": they cost time here" : "") : 0;
 }
 
 int decode_summary_put(const struct decode_summary *summary, bool drafting, struct text *out, struct err *err)

@@ -1,4 +1,4 @@
-/* What moe-decode says in the end: how many tokens, how fast, and what drafts saved. */
+/* What moe-decode says in the end: how many tokens, how fast, and whether drafts made it faster. */
 #ifndef MOE_CMD_DECODE_SUMMARY_H
 #define MOE_CMD_DECODE_SUMMARY_H
 
@@ -7,12 +7,21 @@
 #include "common/base/text.h"
 #include "common/decode/decode.h"
 
+/* Sums over iterations: seconds are without drafting; growth: what a forward costs more than one over a single token. */
+struct decode_times {
+    int64_t iterations, emitted;
+    double draft_s, seconds, growth, growth_squared, growth_seconds;
+};
+
 struct decode_summary {
     int texts;                          /* with a first token; only those count for the times */
     int64_t prompt_tokens, kept, tokens;                /* kept: tokens of prompts that were in the KV cache already */
     int64_t iterations, drafts, accepted, later;        /* later: tokens that iterations emitted */
     double first_s, later_s;
+    struct decode_times times;
 };
+
+void decode_summary_iteration(struct decode_summary *summary, const struct decode_iteration *iteration);
 
 void decode_summary_add(struct decode_summary *summary, int prompt_tokens, const struct decode_result *result);
 

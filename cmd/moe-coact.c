@@ -144,7 +144,7 @@ static void gather_close(struct gathered *g)
 
 static int recommend(struct ranking *ranking, const struct coact_args *args, struct err *err)
 {
-    if (args->budget && budget_parse(ranking->budget, args->budget, ranking->moe_layers, ranking->experts, err))
+    if (args->budget && budget_parse(ranking->budget, args->budget, ranking->moe_layers, ranking->experts, NULL, err))
         return err_at(err, "--budget");
     if (args->total && ranking_spread(ranking, args->total, err))
         return err_at(err, "--total");

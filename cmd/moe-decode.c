@@ -106,6 +106,7 @@ static int see_iteration(void *context, const struct decode_iteration *iteration
 {
     struct run *run = context;
     progress_step(&run->bar, (uint64_t)iteration->n_emitted);
+    decode_summary_iteration(&run->summary, iteration);
     return run->recorder.writer ? decode_record_iteration(&run->recorder, iteration, err) : 0;
 }
 
@@ -311,7 +312,7 @@ static int decode_prompts(struct run *run, bool *ended, struct err *err)
         else if (more < 0 && err->code == ERR_SIGNAL)
             *ended = true;
         else if (more < 0)
-            rc = pass_over(run, prompts_fault(run->prompts)->id, err);
+            rc = prompts_fault(run->prompts) ? pass_over(run, prompts_fault(run->prompts)->id, err) : -1;
         if (more > 0)
             prompt_free(&run->prompt);
     }
@@ -486,6 +487,8 @@ static int check_chat(const struct decode_args *args, struct err *err)
 static int check_args(const struct decode_args *args, const struct console *console, struct err *err)
 {
     bool from_input = reads_input(args);
+    if (session_check_model(&args->session, &args->files, err))
+        return -1;
     if (args->record_length && args->record != RECORD_DRAFTS)
         return err_set(err, ERR_INPUT, "--record-length: no drafts are recorded; add --record drafts");
     if (args->record_length && args->record_length < args->settings.draft_length)

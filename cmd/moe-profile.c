@@ -137,7 +137,7 @@ static int run(const void *arguments, const struct console *console, struct err 
         err_set(err, ERR_INPUT, "--rank -: standard input holds the ranking, not the prompts, too; name a file of prompts");
         goto done;
     }
-    if (profile_parse_record(&setup, args->record, err) ||
+    if (session_check_model(&args->session, &args->inputs, err) || profile_parse_record(&setup, args->record, err) ||
         (args->shard && profile_parse_shard(args->shard, &setup.shard, &setup.shards, err)) ||
         decode_rows(&args->settings, false, &rows, err) || session_open(&session, &opening, 0, rows, err) ||
         open_budget(&budget, session, args, console, err) ||
@@ -242,7 +242,8 @@ static int run_skip(const void *arguments, const struct console *console, struct
     struct skip_set best;
     struct skip_found found;
     int rows, rc = -1;
-    if (skip_profile_rows(args->window, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
+    if (session_check_model(&args->session, &args->inputs, err) || skip_profile_rows(args->window, &rows, err) ||
+        session_open(&session, &args->session, 0, rows, err) ||
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, console, err))
         goto done;
     session_print(session, console);

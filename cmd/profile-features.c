@@ -169,7 +169,8 @@ int profile_features(const void *arguments, const struct console *console, struc
     struct feature_profile *profile = NULL;
     bool ended;
     int rows, rc = -1;
-    if (caching_check_drafts(&args->session.caching, &args->settings.draft, false, err) ||
+    if (session_check_model(&args->session, &args->inputs, err) ||
+        caching_check_drafts(&args->session.caching, &args->settings.draft, false, err) ||
         (args->shard && profile_parse_shard(args->shard, &setup.examples.shard, &setup.examples.shards, err)) ||
         decode_rows(&args->settings, false, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
         choose_states(&setup.states, args, session->model, err) ||

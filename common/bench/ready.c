@@ -23,7 +23,8 @@ static bool full(const struct suite *suite, const struct bench_model *model)
 
 static int read_prompts(const struct suite *suite, struct bench_model *model, const struct console *console, struct err *err)
 {
-    const struct session_prompts options = {.field = suite->field, .chat = suite->chat, .chat_template = suite->chat_template};
+    const struct session_prompts options = {.field = suite->field, .chat = suite->chat, .chat_template = suite->chat_template,
+                                            .suite = true};
     const struct strings files = {(const char **)suite->prompts, suite->prompt_count};
     struct prompts *prompts = NULL;
     struct prompt prompt;

@@ -71,7 +71,8 @@ struct walk {
     struct console *console;
     const char **operands;
     int operand_count;
-    bool *given;                        /* [options of the subcommand] */
+    bool *given;                        /* [options of the subcommand] the rules count it */
+    bool *seen;                         /* [options of the subcommand] */
     const char *input, *output;         /* who was given "-" */
 };
 
@@ -177,6 +178,18 @@ static size_t count_options(const struct subcommand *subcommand)
     return count;
 }
 
+/* Refuses a second value for an option that keeps one: nobody can tell which of them was meant. */
+static int check_once(const struct walk *walk, const struct opt *option, struct err *err)
+{
+    if (is_console(option) || option->kind == OPT_KIND_STRINGS || option->kind == OPT_KIND_FLAG)
+        return 0;
+    bool *seen = &walk->seen[option - own_options(walk->subcommand)];
+    if (*seen)
+        return err_set(err, ERR_INPUT, "is given twice; leave one of the two out");
+    *seen = true;
+    return 0;
+}
+
 /* For the rules between options: the word none asks for nothing. */
 static void note_given(const struct walk *walk, const struct opt *option, const char *value)
 {
@@ -200,7 +213,7 @@ static int take_long(struct walk *walk, const char *word, struct err *err)
             return err_set(err, ERR_INPUT, "--%s: needs a value", option->name);
         value = walk->argv[walk->at++];
     }
-    if (store(walk, option, value, err))
+    if (check_once(walk, option, err) || store(walk, option, value, err))
         return err_at(err, "--%s", option->name);
     note_given(walk, option, value);
     return 0;
@@ -231,6 +244,8 @@ static int take_short(struct walk *walk, const char *word, struct err *err)
                 return err_set(err, ERR_INPUT, "-%c: needs a value", *letter);
             value = letter[1] ? letter + 1 : walk->argv[walk->at++];
         }
+        if (check_once(walk, option, err))
+            return err_at(err, "-%c", *letter);
         if (store(walk, option, value, err))
             return as_foreign(walk, word + 1, err) ? -1 : err_at(err, "-%c", *letter);
         note_given(walk, option, value);
@@ -338,7 +353,8 @@ int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *
     walk.operands = mem_alloc((size_t)argc, sizeof *walk.operands, err);
     if (!walk.operands)
         return -1;
-    walk.given = mem_alloc(count_options(subcommand) + 1, sizeof *walk.given, err);
+    walk.given = mem_alloc(2 * (count_options(subcommand) + 1), sizeof *walk.given, err);
+    walk.seen = walk.given + count_options(subcommand) + 1;
     int rc = walk.given ? take_words(&walk, err) : -1;
     if (!rc && !console->help && !console->version)
         rc = claim_files(&walk, err) || store_operands(&walk, err) || claim_outputs(&walk, err) ||

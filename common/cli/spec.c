@@ -154,6 +154,8 @@ int spec_text(struct spec *spec, const char *key, const char *otherwise, const c
     return 0;
 }
 
+const char *spec_kind(const struct spec *spec) { return spec->kind; }
+
 const char *spec_value(const struct spec *spec, int n) { return n < spec->givens ? spec->given[n].value : NULL; }
 
 static int append(struct err *err, const char *first, const char *second)

@@ -27,6 +27,9 @@ int spec_float(struct spec *spec, const char *key, double otherwise, double min,
 int spec_choice(struct spec *spec, const char *key, int otherwise, const char *const *choices, int *out, struct err *err);
 int spec_text(struct spec *spec, const char *key, const char *otherwise, const char **out, struct err *err);
 
+/* What comes before the colon. */
+const char *spec_kind(const struct spec *spec);
+
 /* The value of the n-th setting given, whatever its key; NULL: there are fewer. */
 const char *spec_value(const struct spec *spec, int n);
 

@@ -151,7 +151,7 @@ int budget_open(struct budget **out, const struct budget_options *options, const
     bool asked = !strcmp(options->budget, "rank"), automatic = !strncmp(options->budget, "auto", 4);
     if (asked ? recommended(budget->size, ranking, options, err)
               : automatic ? open_governor(budget, options->budget, model, err)
-              : budget_parse(budget->size, options->budget, model->moe_layers, model->experts, err)) {
+              : budget_parse(budget->size, options->budget, model->moe_layers, model->experts, note, err)) {
         err_at(err, "--budget");
         goto done;
     }

@@ -1,6 +1,9 @@
 #include "common/draft/drafter.h"
 
 #include <stddef.h>
+#include <string.h>
+
+#include "common/model/head.h"
 
 const struct drafter_class *const drafter_classes[] = {
     &drafter_ngram,
@@ -26,14 +29,33 @@ static int check_setup(const struct drafter_class *class, const struct drafter_s
     return 0;
 }
 
+/* Names the spec of what was given in place of one: a file, or a kind of head. */
+static int check_file(const struct spec *spec, struct err *err)
+{
+    const char *name = spec_kind(spec), *ending = strrchr(name, '.'), *file = spec_value(spec, 0);
+    enum head_kind kind;
+    if (ending && !strcmp(ending, ".moe"))
+        return err_set(err, ERR_INPUT, "'%s' is a file; write head:file=%s for a draft head, model:file=%s for a model", name,
+                       name, name);
+    if (head_kind_by_name(name, &kind) || !strcmp(name, "eagle"))
+        return err_set(err, ERR_INPUT, "'%s' is a kind of draft head, and the file says which it is; write head:file=%s", name,
+                       file ? file : "FILE");
+    return 0;
+}
+
 /* The drafter that `text` names: its spec, and its class; NULL: none. */
 static int pick(struct spec **spec, const char *text, const struct drafter_class **class, struct err *err)
 {
     const char *names[DRAFTERS + 1] = {"none"};
+    bool known = false;
     int which;
     for (int i = 0; i < DRAFTERS; i++)
         names[i + 1] = drafter_classes[i]->name;
-    if (spec_parse(spec, text, err) || spec_pick(*spec, "a drafter", names, DRAFTERS + 1, &which, err))
+    if (spec_parse(spec, text, err))
+        return -1;
+    for (int i = 0; i <= DRAFTERS; i++)
+        known |= !strcmp(spec_kind(*spec), names[i]);
+    if ((!known && check_file(*spec, err)) || spec_pick(*spec, "a drafter", names, DRAFTERS + 1, &which, err))
         return -1;
     *class = which ? drafter_classes[which - 1] : NULL;
     return 0;

@@ -14,7 +14,7 @@ enum { POLICIES = sizeof policy_classes / sizeof *policy_classes - 1 };
 /* The policy that `text` names, or the default: its spec, and its place in the list. */
 static int pick(struct spec **spec, const char *text, int draft_length, int *which, struct err *err)
 {
-    const char *otherwise = draft_length == DRAFT_LENGTH_AUTO ? policy_cascade.name : policy_static.name;
+    const char *otherwise = draft_length == DRAFT_LENGTH_AUTO ? policy_cascade_cost.name : policy_static.name;
     const char *names[POLICIES];
     for (int i = 0; i < POLICIES; i++)
         names[i] = policy_classes[i]->name;

@@ -148,7 +148,8 @@ extern const struct policy_class policy_static, policy_cascade, policy_cascade_c
 
 extern const struct policy_class *const policy_classes[];       /* all, NULL after the last */
 
-/* Opens the policy that `text` names, for a text that is yet empty; NULL: static, or cascade for a draft length of auto. */
+/* Opens the policy that `text` names, for a text that is yet empty; NULL: static, or cascade-cost for a draft length of
+ * auto. */
 int policy_open(struct policy **out, const char *text, const struct policy_setup *setup, struct err *err);
 void policy_close(struct policy **policy);
 

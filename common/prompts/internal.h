@@ -15,6 +15,8 @@ struct prompts {
     json_t *noted;                     /* what prompts_note_once has said */
     size_t next_text;                  /* of options.texts */
     int64_t ordinal;
+    bool checks_some;                  /* the pass at hand leaves out what can be read only once */
+    bool has_none;                     /* all was read, and there was no prompt */
     struct prompts_fault fault;
 };
 

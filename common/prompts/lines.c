@@ -35,6 +35,7 @@ struct prompt_lines {
     const struct prompt_notes *notes;
     int file;                           /* -1: none is open */
     struct unpack *unpack;              /* NULL: the file is as it is */
+    bool ended;                         /* a read has found the end; a terminal would have the next one wait for another */
     bool any;                           /* it had a line */
     const char *name;
     enum form form;
@@ -156,7 +157,7 @@ static int open_next(struct prompt_lines *lines, struct err *err)
     lines->form = form_of(lines, path);
     lines->number = lines->row = 0;
     lines->begin = lines->end = 0;
-    lines->any = lines->quoted = lines->escaped = false;
+    lines->any = lines->ended = lines->quoted = lines->escaped = false;
     lines->items = lines->depth = 0;
     return 1;
 }
@@ -173,9 +174,13 @@ static int wait_for_input(const struct prompt_lines *lines, struct err *err)
 static int read_file(void *context, void *data, size_t room, size_t *got, struct err *err)
 {
     struct prompt_lines *lines = context;
-    if (lines->stop && wait_for_input(lines, err))
+    *got = 0;
+    if (lines->ended)
+        return 0;
+    if ((lines->stop && wait_for_input(lines, err)) || file_read_some(lines->file, lines->name, data, room, got, err))
         return -1;
-    return file_read_some(lines->file, lines->name, data, room, got, err);
+    lines->ended = !*got;
+    return 0;
 }
 
 /* More bytes after those that are left, as many as are there: a prompt that has come through a pipe is not kept waiting for
@@ -463,11 +468,11 @@ static int begin_file(struct prompt_lines *lines, struct err *err)
     return 1;
 }
 
-/* No prompts are no fault; but a person should know. */
+/* A file without prompts beside others is no fault; but a person should know. */
 static void end_file(struct prompt_lines *lines)
 {
     char text[512];
-    if (!lines->any && !lines->twice && lines->notes->put) {
+    if (!lines->any && !lines->twice && lines->notes && lines->notes->put) {
         snprintf(text, sizeof text, "%s: has no prompts", lines->name);
         lines->notes->put(lines->notes->context, text);
     }

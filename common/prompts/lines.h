@@ -38,7 +38,7 @@ struct prompt_notes {
 };
 
 /* files: borrowed. none: standard input is read. stop: see prompt_lines_next; NULL: none. notes: borrowed; of files
- * without any line. */
+ * without any line; NULL: there is nothing beside the one file. */
 int prompt_lines_open(struct prompt_lines **out, const char *const *files, size_t count, bool none, bool whole, size_t limit,
                       const struct stop *stop, const struct prompt_notes *notes, struct err *err);
 void prompt_lines_close(struct prompt_lines **lines);

@@ -44,10 +44,34 @@ static int parse_arg(json_t *args, const char *arg, struct err *err)
     return rc;
 }
 
+/* Returns whether a missing file is more likely a word of a prompt without quotes: no folder, no ending. */
+static bool is_word(const char *name)
+{
+    const char *point = strchr(name, '.');
+    return !strchr(name, '/') && (!point || !point[1]);
+}
+
+static int refuse_words(const struct prompts_options *options, const char *const *files, size_t n_files, struct err *err)
+{
+    struct text words = {0};
+    int rc = -1;
+    if (options->n_texts && text_printf(&words, err, "%s ", options->texts[options->n_texts - 1]))
+        goto done;
+    for (size_t i = 0; i < n_files; i++)
+        if (text_printf(&words, err, "%s%s", files[i], i + 1 < n_files ? " " : ""))
+            goto done;
+    err_set(err, ERR_INPUT, "%s: no such file; a text as prompt needs -p and quotes: -p \"%.200s\"", files[0], words.data);
+done:
+    text_free(&words);
+    return rc;
+}
+
 /* A name that leads nowhere is said before the first prompt is answered. */
-static int check_files(const char *const *files, size_t n_files, struct err *err)
+static int check_files(const struct prompts_options *options, const char *const *files, size_t n_files, struct err *err)
 {
     struct stat status;
+    if (options->words && n_files && strcmp(files[0], "-") && access(files[0], F_OK) && is_word(files[0]))
+        return refuse_words(options, files, n_files, err);
     for (size_t i = 0; i < n_files; i++) {
         if (!strcmp(files[i], "-"))
             continue;
@@ -108,9 +132,9 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
                 options->field ? "field" : "whole");
         goto done;
     }
-    if (check_files(files, n_files, err) ||
+    if (check_files(options, files, n_files, err) ||
         prompt_lines_open(&p->lines, files, n_files, !n_files && !options->n_texts, options->whole, p->options.line_limit,
-                          options->stop, &p->options.notes, err) ||
+                          options->stop, n_files + options->n_texts > 1 ? &p->options.notes : NULL, err) ||
         (options->template_file && read_template(p, options->template_file, err)))
         goto done;
     *out = p;
@@ -555,13 +579,25 @@ static int too_long(const struct prompts *p, struct prompt *prompt, struct err *
     return -1;
 }
 
+/* All was read. That there was no prompt at all is a fault, since nobody can have meant it. */
+static int end(struct prompts *p, struct err *err)
+{
+    if (p->ordinal || p->checks_some)
+        return 0;
+    p->has_none = true;
+    return err_set(err, ERR_INPUT, "%s: has no prompts; give a text or a JSON object with \"prompt\" on each line",
+                   p->line.name ? p->line.name : "prompts");
+}
+
 int prompts_next(struct prompts *p, struct prompt *out, struct err *err)
 {
     struct text where = {0};
     if (p->next_text < p->options.n_texts)
         return next_given(p, out, err);
     int rc = prompt_lines_next(p->lines, &p->line, err);
-    if (!rc || (rc < 0 && (!err || err->code != ERR_INPUT)))
+    if (!rc)
+        return end(p, err);
+    if (rc < 0 && (!err || err->code != ERR_INPUT))
         return rc;
     if (text_printf(&where, err, "%s:%lld", p->line.name, (long long)p->line.number))
         return -1;
@@ -570,7 +606,7 @@ int prompts_next(struct prompts *p, struct prompt *out, struct err *err)
     return rc;
 }
 
-const struct prompts_fault *prompts_fault(const struct prompts *p) { return &p->fault; }
+const struct prompts_fault *prompts_fault(const struct prompts *p) { return p->has_none ? NULL : &p->fault; }
 
 static bool rewind_prompts(struct prompts *p, bool twice)
 {
@@ -584,6 +620,7 @@ int prompts_check(struct prompts *p, prompts_judge *judge, void *context, bool *
     struct prompt prompt = {0};
     int more;
     *all = rewind_prompts(p, true);
+    p->checks_some = !*all;
     while ((more = prompts_next(p, &prompt, err)) > 0) {
         int rc = judge(context, &prompt, err) ? err_at(err, "%s", prompt.where) : 0;
         prompt_free(&prompt);
@@ -591,6 +628,7 @@ int prompts_check(struct prompts *p, prompts_judge *judge, void *context, bool *
             return -1;
     }
     rewind_prompts(p, false);
+    p->checks_some = false;
     return more;
 }
 

@@ -49,6 +49,7 @@ struct prompts_options {
     bool whole;                        /* text: one prompt a file, as it is */
     const char *system;                /* the message of the system with which chats begin that have none; NULL: none */
     bool parse_special;                /* special tokens are honoured everywhere, in content too */
+    bool words;                        /* a missing file may be a word of a text that was typed without quotes */
     const char *const *texts;          /* prompts given directly, in this order; they come before the files */
     size_t n_texts;
     const struct template *chat_template;   /* borrowed; NULL: chat is an error, unless there is template_file */
@@ -89,7 +90,7 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
 void prompts_close(struct prompts **prompts);
 
 /* 1: *out is set, to be freed by prompt_free; 0: no more; -1: error. After ERR_INPUT prompts_fault says which prompt is no
- * good, and the next call goes on after it. */
+ * good, and the next call goes on after it; NULL: none is, since there are no prompts at all. */
 int prompts_next(struct prompts *prompts, struct prompt *out, struct err *err);
 
 /* Copies the string or number under "id", "task" or "answer" as text to *out, to be freed; NULL where the object has none. */

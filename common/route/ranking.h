@@ -33,8 +33,9 @@ int ranking_open(struct ranking **out, const char *method, int moe_layers, int e
 /* By frequency or mass. Errors: nothing was counted; mass is asked for and was not recorded. */
 int ranking_make(struct ranking **out, const struct route_counts *counts, enum ranking_method method, struct err *err);
 
-/* "12", or "12,8,...", one number a layer: size[layer]. A number above `experts` means all of them. */
-int budget_parse(int32_t *size, const char *text, int moe_layers, int experts, struct err *err);
+/* "12", or "12,8,...", one number a layer: size[layer]. A number above `experts` means all of them, and is
+ * noted; note: NULL, or gets a line. */
+int budget_parse(int32_t *size, const char *text, int moe_layers, int experts, struct text *note, struct err *err);
 
 /* Recommends for each layer the fewest experts whose scores sum to at least this share, 0 to 1, of the layer's. */
 void ranking_recommend(struct ranking *ranking, double share);

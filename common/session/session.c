@@ -102,6 +102,10 @@ static int open_engine(struct session *session, const struct session_options *op
         .max_logit_rows = logit_rows ? logit_rows : 1 + DRAFT_LENGTH_MAX};
     if (engine_open(&session->engine, &engine, err))
         return err_at(err, "%s", options->model);
+    if (options->context > engine_max_positions(session->engine) &&
+        text_printf(&session->notes, err, "-c %d: the model has %d positions; prompt and answer have at most as many tokens\n",
+                    options->context, engine_max_positions(session->engine)))
+        return -1;
     if (cached && open_experts(session, options, err))
         return -1;
     if (cached)
@@ -113,6 +117,16 @@ static int open_engine(struct session *session, const struct session_options *op
     return 0;
 }
 
+int session_check_model(const struct session_options *options, const struct strings *prompts, struct err *err)
+{
+    for (int i = 0; !options->model && i < prompts->count; i++) {
+        const char *name = prompts->items[i], *ending = strrchr(name, '.');
+        if (ending && !strcmp(ending, ".moe"))
+            return err_set(err, ERR_INPUT, "%s: is a model, not a file of prompts; give -m %s", name, name);
+    }
+    return options->model ? 0 : err_set(err, ERR_INPUT, "no model is given; name one with -m FILE");
+}
+
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err)
 {
     const struct device_setup device = {options->device ? options->device : "auto", options->threads, options->isa,
@@ -121,10 +135,8 @@ int session_open(struct session **out, const struct session_options *options, in
     struct session *session = mem_alloc(1, sizeof *session, err);
     if (!session)
         return -1;
-    if (!options->model) {
-        err_set(err, ERR_INPUT, "no model is given; name one with -m FILE");
+    if (session_check_model(options, &(struct strings){0}, err))
         goto failed;
-    }
     session->caching = options->caching;
     if (caching_check(&options->caching, err) || caching_prefetching(&prefetching, &options->caching, err) ||
         (options->caching.experts ? model_open_dense : model_open)(&session->model, options->model, err))
@@ -191,7 +203,7 @@ int session_open_prompts(struct prompts **out, const struct session *session, co
     const struct hparams *shape = model_hparams(session->model);
     const struct prompts_options prompts = {
         .field = options->field, .chat = options->chat, .system = options->system, .whole = options->whole,
-        .parse_special = options->parse_special,
+        .parse_special = options->parse_special, .words = !options->suite,
         .texts = options->texts.items, .n_texts = (size_t)options->texts.count, .stop = stop,
         .notes = {console ? put_note : NULL, (void *)console},
         .chat_template = session->chat, .template_file = options->chat_template,

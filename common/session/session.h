@@ -53,7 +53,7 @@ struct session_prompts {
     bool chat, whole, parse_special;
     struct strings template_args;
     enum prompts_answers answers;       /* no options: a command says what it wants of prompts/prompts.h */
-    bool unanswered, each;
+    bool unanswered, each, suite;       /* suite: files come from a suite, not from a command line */
 };
 
 #define SESSION_PROMPT_OPTIONS(args, prompts) \
@@ -84,6 +84,9 @@ struct session {
     struct text notes;                  /* on files that were read; one a line */
     json_t *trusted;                    /* bos_token and the like, for the template */
 };
+
+/* Fails where no model is named, and says so of a model among the files of prompts. */
+int session_check_model(const struct session_options *options, const struct strings *prompts, struct err *err);
 
 /* rows: of one forward; logit_rows: rows whose logits may be asked for. 0, 0: what decoding needs. */
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err);

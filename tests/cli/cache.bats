@@ -279,7 +279,7 @@ PYTHON
 @test "reports have the figures of a cache, and another program finds the same" {
     for policy in lru lfu; do
         tiers=$([ $policy = lru ] || echo "--device ref --host-experts 70% --prefetch last --split static:share=80 -n 8")
-        moe-decode -q -m pocket.moe -n 16 -d ngram -K 3 --cache-experts 50% --cache-policy $policy $tiers --stream $policy.moes \
+        moe-decode -q -m pocket.moe ${tiers:--n 16} -d ngram -K 3 --cache-experts 50% --cache-policy $policy --stream $policy.moes \
             prompts.jsonl > /dev/null
         moe-bench report --json $policy.moes > report.jsonl
         moe-bench report --markdown $policy.moes > report.md

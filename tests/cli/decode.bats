@@ -368,6 +368,34 @@ STOPS
 WRONG
 }
 
+@test "-K auto is cascade-cost, cascade is what its name says" {
+    local policy
+    for policy in '-K auto' '--policy cascade-cost'; do
+        decode -n 20 -d ngram $policy -p NAME --stream auto.moes > auto.txt
+        moe-view --json auto.moes | jq -e -s '[.[] | select(.type == "iter") | .policy.name] | unique == ["cascade-cost"]'
+    done
+    decode -n 20 -d ngram --policy cascade -p NAME --stream auto.moes | cmp - auto.txt
+    moe-view --json auto.moes | jq -e -s '[.[] | select(.type == "iter") | .policy.name] | unique == ["cascade"]'
+}
+
+@test "more than the model has is noted, and twice is refused" {
+    run moe-decode -m pocket.moe -n 2 -c 100000 -p NAME
+    [ "$status" = 0 ]
+    [ "${lines[0]}" = 'moe-decode: -c 100000: the model has 2048 positions; prompt and answer have at most as many tokens' ]
+    run moe-decode -m pocket.moe -n 2 --budget 1000 -p NAME
+    [ "$status" = 0 ]
+    [ "${lines[0]}" = 'moe-decode: --budget 1000: a layer of the model has 32 experts; more than that leaves none out' ]
+    run moe-decode -q -m pocket.moe -n 2 -c 2048 --budget 32 -p NAME
+    [ "${#lines[@]}" = 1 ]
+    run moe-decode -m pocket.moe -n 5 -n 6 -p NAME
+    assert_trouble moe-decode
+    [[ $output == *'-n: is given twice; leave one of the two out' ]]
+    run moe-decode -m pocket.moe -p NAME -o one -o two
+    assert_trouble moe-decode
+    [[ $output == *'-o: is given twice'* ]]
+    [ ! -e one ] && [ ! -e two ]
+}
+
 @test "a bad prompt names its line, and leaves no half-written stream" {
     printf '{"prompt": "NAME"}\n{"prompt": 3}\n' > bad.jsonl
     run moe-decode -q -m pocket.moe -n 4 -o out.txt --stream out.moes bad.jsonl

@@ -128,6 +128,12 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     [ "$(total num_accepted_tokens plain.jsonl)" = "$(total num_accepted_tokens worded.jsonl)" ]
 }
 
+@test "a file, or a kind of head, in place of a drafter: head:file= is named" {
+    refuse "'head.moe' is a file; write head:file=head.moe for a draft head, model:file=head.moe for a model" -d head.moe
+    refuse "'eagle3' is a kind of draft head, and the file says which it is; write head:file=head.moe" -d eagle3:file=head.moe
+    refuse 'write head:file=FILE' -d medusa
+}
+
 @test "what does not fit is refused in one line" {
     refuse "model: which one" -d model
     refuse "none.moe" -d model:file=none.moe

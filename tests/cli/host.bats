@@ -19,7 +19,7 @@ decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
         decode --kv-dtype $format > plain.txt
         decode --kv-dtype $format -d ngram -K 5 -j 1 > drafted.txt
         cmp plain.txt drafted.txt
-        decode --kv-dtype $format -n 2 --stream now.moes > /dev/null
+        moe-decode -q -m pocket.moe -n 2 --kv-dtype $format --stream now.moes prompts.jsonl > /dev/null
         [ "$(moe-view --json now.moes | jq -r 'select(.type == "machine").kv_dtype')" = $format ]
     done
     decode --stream f32.moes > f32.txt

@@ -95,8 +95,73 @@ EOF
     run moe-decode -q -m pocket.moe -n 2 odd.jsonl none.jsonl
     [ "${#lines[@]}" = 1 ]
     run moe-decode -m pocket.moe -n 2 - < /dev/null
-    [ "$output" = 'moe-decode: standard input: has no prompts' ]
+    [ "$status" = 2 ]
+    [ "$output" = 'moe-decode: standard input: has no prompts; give a text or a JSON object with "prompt" on each line' ]
     # Who names a field knows the others.
     run moe-decode -m pocket.moe -n 2 --field prompt odd.jsonl
     [ "${#lines[@]}" = 1 ]
+}
+
+# A terminal's end of input is no state: each read after Ctrl-D waits for another one.
+@test "at a terminal one Ctrl-D ends the prompts" {
+    local text
+    for text in '3 + 4 =\n' '{"prompt": "3 + 4 ="}\n{"prompt": "NAME"}\n' '[{"prompt": "3 + 4 ="}]\n'; do
+        timeout 20 "$BATS_TEST_DIRNAME/at-terminal.py" --keys 'Ctrl-D' "$text" '=' '^D' -- moe-decode -m pocket.moe -n 8
+    done
+}
+
+@test "where no file has a prompt, every command says so, exits with 2 and writes nothing" {
+    mkdir -p none
+    cd none
+    ln -sf "$MOE_POCKET" pocket.moe
+    : > empty.jsonl
+    printf '\n \n' > blank.txt
+    echo '{"model": "pocket.moe", "prompts": "empty.jsonl", "settings": [{"name": "a"}]}' > suite.json
+    local before command
+    before=$(ls)
+    for command in "moe-decode -m pocket.moe --stream out" "moe-decode -m pocket.moe --keep-going --stream out" \
+        "moe-profile -m pocket.moe -o out" "moe-profile features -m pocket.moe -o out" \
+        "moe-profile skip -m pocket.moe -o out"; do
+        run $command empty.jsonl
+        assert_trouble "${command%% *}"
+        [[ $output == *": empty.jsonl: has no prompts; give "* ]]
+        run $command -q empty.jsonl blank.txt
+        assert_trouble "${command%% *}"
+        run $command < empty.jsonl
+        assert_trouble "${command%% *}"
+        run $command <(:)
+        assert_trouble "${command%% *}"
+    done
+    for command in "run suite.json -o out" "identity suite.json -o out"; do
+        run moe-bench $command
+        assert_trouble moe-bench
+    done
+    [ "$(ls)" = "$before" ]
+    # A text beside it is enough.
+    run moe-decode -m pocket.moe -n 2 -p NAME empty.jsonl
+    [ "$status" = 0 ]
+    [[ $output == *"moe-decode: empty.jsonl: has no prompts"* ]]
+}
+
+@test "a model, or words, in place of a file of prompts: the option is named" {
+    cp pocket.moe q4.moe
+    run moe-decode pocket.moe
+    assert_trouble moe-decode
+    [[ $output == *"give -m pocket.moe" ]]
+    run moe-decode --chat q4.moe
+    assert_trouble moe-decode
+    [[ $output == *"give -m q4.moe" ]]
+    run moe-profile pocket.moe
+    assert_trouble moe-profile
+    [[ $output == *"give -m pocket.moe" ]]
+    run moe-decode -m pocket.moe Once upon a time.
+    assert_trouble moe-decode
+    [[ $output == *' -p "Once upon a time."' ]]
+    run moe-decode -m pocket.moe -p Once upon a time
+    assert_trouble moe-decode
+    [[ $output == *'upon: no such file'*' -p "Once upon a time"' ]]
+    # What looks like a file is one that is missing.
+    run moe-decode -m pocket.moe Once.jsonl
+    assert_trouble moe-decode
+    [[ $output != *" -p "* ]]
 }

@@ -80,7 +80,7 @@ static void every_form_is_understood(void **state)
         "--budget 8 --by mass --force --cache=2K in.moe a b",
         "in.moe a -B8 b -fb mass --cache 2048",
         "-B 8 -fbmass --cache 2K -- in.moe a b",
-        "-B 7 -B 8 --by coverage -f --by mass in.moe --cache 2K a b",
+        "-B 8 -f -f --by mass in.moe --force --cache 2K a b",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         assert_int_equal(parse(lines[i], &args, &console, &err), 0);
@@ -147,6 +147,10 @@ static void mistakes_are_named(void **state)
         {"-t nan", "-t: 'nan' is not a number"},
         {"-t 1e9", "-t: 1e9 is not between 0 and 100"},
         {"--seed -1", "--seed: '-1' is not a whole number from 0"},
+        {"-B 7 -B 8", "-B: is given twice; leave one of the two out"},
+        {"-B 8 --budget=8", "--budget: is given twice; leave one of the two out"},
+        {"-o a -o b", "-o: is given twice; leave one of the two out"},
+        {"--by mass --by mass", "--by: is given twice; leave one of the two out"},
         {"--rank - -m -", "standard input is named twice, by rank and by model; give one of them a file"},
         {"--rank - -", "standard input is named twice, by rank and by SOURCE; give one of them a file"},
         {"a - -", "standard input is named twice; it can be read once"},

@@ -148,7 +148,6 @@ static void cascade_climbs_to_what_pays_most(void **state)
     const struct world world = {cheap, up_to_five};
     runs_as("cascade", NONE, &world, FOUR("0") FOUR("3") FOUR("4") FOUR("5") FOUR("6") SIXTEEN("5") FOUR("5") FOUR("6")
             SIXTEEN("5"));
-    runs_as(NULL, DRAFT_LENGTH_AUTO, &world, FOUR("0") FOUR("3") FOUR("4") FOUR("5") FOUR("6") SIXTEEN("5"));
     runs_as("cascade:trials=2", NONE, &world, FOUR("0") FOUR("3") FOUR("4") SIXTEEN("4"));
     runs_as("cascade:close=0.15", NONE, &world, FOUR("0") FOUR("3") FOUR("4") SIXTEEN("4"));
     runs_as("cascade:close=0", NONE, &world, FOUR("0") FOUR("3") FOUR("4") FOUR("5") FOUR("6") SIXTEEN("5") FOUR("5") FOUR("6")

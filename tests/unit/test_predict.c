@@ -208,7 +208,7 @@ static void drafting_stops_where_the_drafter_doubts(void **state)
     assert_ptr_equal(policy_find("cascade-cost:most=4", DRAFT_LENGTH_NONE), &policy_cascade_cost);
     assert_true(policy_cascade_cost.needs_probabilities && policy_cascade_cost.drops);
     assert_false(policy_cascade.needs_probabilities || policy_cascade.drops);
-    assert_ptr_equal(policy_find(NULL, DRAFT_LENGTH_AUTO), &policy_cascade);
+    assert_ptr_equal(policy_find(NULL, DRAFT_LENGTH_AUTO), &policy_cascade_cost);
     assert_ptr_equal(policy_find(NULL, DRAFT_LENGTH_NONE), &policy_static);
     assert_null(policy_find("no-such", DRAFT_LENGTH_NONE));
     assert_int_equal(play(policy, &certain, 100, &seconds), 8);

@@ -148,8 +148,8 @@ static void what_cannot_be_json_is_one_text(void **state)
     expect_input(f, " \n\tindented\r\n", "0: \n\tindented|");
     expect_input(f, "[1] is a reference\n", "0:[1] is a reference|");
     expect_input(f, "\"Yes\", she said", "0:\"Yes\", she said|");
-    expect_input(f, "", "");
-    expect_input(f, " \n\n", "");
+    expect_input(f, "", "has no prompts");
+    expect_input(f, " \n\n", "has no prompts");
     expect_input(f, "\n  {\"prompt\":\"a\"}\n\n{\"prompt\":\"b\"}", "0:a|1:b|");
     expect_input(f, "\n\n{\"prompt\":\"a\"}\n{x", "error: standard input:4: column 2: not valid JSON");
     expect_input(f, "{x", "(--whole takes standard input as text)");
@@ -278,8 +278,8 @@ static void a_list_is_read_item_by_item(void **state)
                    "\xEF\xBB\xBF\n [ {\"prompt\":\"a]},\\\"[{\", \"id\": 5} ,\n"
                    "\"two\\\\\" ,\n{\n \"prompt\":\n\"c\"\n}\n]\n\n"),
            "5:a]},\"[{|1:two\\|2:c|");
-    expect(f, file(f, "l.json", " [ ] \n"), "");
-    expect(f, file(f, "l.json", ""), "");
+    expect_error(f, " [ ] \n", "e.jsonl: ", "has no prompts; give a text");
+    expect_error(f, "", "e.jsonl: ", "has no prompts; give a text");
     static const struct { const char *text, *place, *named; } faults[] = {
         {"[\n{\"prompt\":\"a\"}\n\n{\"prompt\":\"b\"}]", "e.jsonl:4", "a comma is missing"},
         {"[{\"prompt\":\"a\"},\n]", "e.jsonl:2", "an item of the list is missing"},

@@ -258,13 +258,13 @@ static void test_budget_parse(void **unused)
                                        "1e2", "1x2x3", "1 2 3" };
     int32_t size[3];
     struct err err = {0};
-    assert_int_equal(budget_parse(size, "12", 3, 32, &err), 0);
+    assert_int_equal(budget_parse(size, "12", 3, 32, NULL, &err), 0);
     assert_true(size[0] == 12 && size[1] == 12 && size[2] == 12);
-    assert_int_equal(budget_parse(size, "1,99999999999999999999,32", 3, 32, &err), 0);
+    assert_int_equal(budget_parse(size, "1,99999999999999999999,32", 3, 32, NULL, &err), 0);
     assert_true(size[0] == 1 && size[1] == 32 && size[2] == 32);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err_clear(&err);
-        assert_int_equal(budget_parse(size, bad[i], 3, 32, &err), -1);
+        assert_int_equal(budget_parse(size, bad[i], 3, 32, NULL, &err), -1);
         assert_int_equal(err.code, ERR_INPUT);
     }
 }
