@@ -361,6 +361,7 @@ static int open_model(struct run *run, struct err *err)
     int rows;
     session.beside = caching_files(&args->settings.draft);
     session.draft_length = decode_gamma(&args->settings);
+    session.stop = run->stop;
     if (caching_check(&session.caching, err) ||
         caching_check_drafts(&session.caching, &args->settings.draft, args->settings.force_routes, err) ||
         decode_rows(&args->settings, args->record == RECORD_DRAFTS, &rows, err) ||
@@ -373,13 +374,13 @@ static int open_model(struct run *run, struct err *err)
     int rc = budget_open(&run->budget, &options_of_budget, &model, &note, err);
     console_notes(run->console, &note);
     text_free(&note);
-    if (rc || decode_lossless_label(&args->settings, run->budget, &args->session.caching, &run->departure, &run->why, err))
+    if (rc || decode_lossless_label(&args->settings, run->budget, &run->session->caching, &run->departure, &run->why, err))
         return -1;
     if (run->departure && (run->console->verbose || isatty(STDERR_FILENO)))
         console_note(run->console, "%s: %s", run->departure, run->why.data);
     const struct decoder_setup setup = {.engine = run->session->engine, .tokenizer = run->session->tokenizer,
                                         .settings = &args->settings, .budget = run->budget,
-                                         .caching = &args->session.caching, .on_device = true, .stop = run->stop,
+                                         .caching = &run->session->caching, .on_device = true, .stop = run->stop,
                                          .keep = run->chat,
                                         .want_drafts = args->record == RECORD_DRAFTS};
     if (decoder_open(&run->decoder, &setup, err))
@@ -487,8 +488,6 @@ static int check_chat(const struct decode_args *args, struct err *err)
 static int check_args(const struct decode_args *args, const struct console *console, struct err *err)
 {
     bool from_input = reads_input(args);
-    if (session_check_model(&args->session, &args->files, err))
-        return -1;
     if (args->record_length && args->record != RECORD_DRAFTS)
         return err_set(err, ERR_INPUT, "--record-length: no drafts are recorded; add --record drafts");
     if (args->record_length && args->record_length < args->settings.draft_length)
@@ -500,9 +499,9 @@ static int check_args(const struct decode_args *args, const struct console *cons
         return err_set(err, ERR_INPUT, "--resume: a stream is read twice; name a file");
     if (from_input && args->settings.rank && strcmp(args->settings.rank, "-") == 0)
         return err_set(err, ERR_INPUT, "--rank: standard input holds the ranking; give prompts as a file or with -p");
-    if (is_chat(args))
-        return check_chat(args, err);
-    if (from_input && isatty(STDIN_FILENO))
+    if ((is_chat(args) && check_chat(args, err)) || session_check_model(&args->session, &args->files, err))
+        return -1;
+    if (from_input && !is_chat(args) && isatty(STDIN_FILENO))
         console_note(console, "reading prompts from the terminal, JSON lines or one text, up to Ctrl-D; -p TEXT gives one");
     return 0;
 }

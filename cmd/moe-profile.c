@@ -133,6 +133,7 @@ static int run(const void *arguments, const struct console *console, struct err 
     bool ended;
     int rows, rc = -1;
     opening.draft_length = decode_gamma(&args->settings);
+    opening.stop = setup.stop;
     if (args->settings.rank && !strcmp(args->settings.rank, "-") && !args->inputs.count && !args->prompts.texts.count) {
         err_set(err, ERR_INPUT, "--rank -: standard input holds the ranking, not the prompts, too; name a file of prompts");
         goto done;

@@ -130,6 +130,48 @@ int file_regular(int fd, const char *path, struct stat *status, struct err *err)
                    S_ISDIR(status->st_mode) ? "folder" : S_ISFIFO(status->st_mode) ? "pipe" : "device");
 }
 
+/* Which file is mapped where, in fixed memory for a signal handler. An entry is only read in state MAP_SET. */
+enum { MAPS = 64 };
+enum map_state { MAP_FREE, MAP_TAKEN, MAP_SET };
+static struct {
+    atomic_int state;
+    const uint8_t *data;
+    size_t bytes;
+    char name[PATH_MAX];
+} maps[MAPS];
+
+static void map_add(const uint8_t *data, size_t bytes, const char *path)
+{
+    for (int i = 0; i < MAPS; i++) {
+        int expected = MAP_FREE;
+        if (!atomic_compare_exchange_strong(&maps[i].state, &expected, MAP_TAKEN))
+            continue;
+        maps[i].data = data;
+        maps[i].bytes = bytes;
+        snprintf(maps[i].name, sizeof maps[i].name, "%s", path);
+        atomic_store(&maps[i].state, MAP_SET);
+        return;
+    }
+}
+
+static void map_remove(const uint8_t *data)
+{
+    for (int i = 0; data && i < MAPS; i++)
+        if (atomic_load(&maps[i].state) == MAP_SET && maps[i].data == data) {
+            atomic_store(&maps[i].state, MAP_FREE);
+            return;
+        }
+}
+
+const char *file_map_at_unsafe(const void *address)
+{
+    const uint8_t *at = address;
+    for (int i = 0; i < MAPS; i++)
+        if (atomic_load(&maps[i].state) == MAP_SET && at >= maps[i].data && at < maps[i].data + maps[i].bytes)
+            return maps[i].name;
+    return NULL;
+}
+
 int file_map_open(struct file_map *map, const char *path, struct err *err)
 {
     struct stat status;
@@ -150,6 +192,7 @@ int file_map_open(struct file_map *map, const char *path, struct err *err)
         madvise(data, (size_t)status.st_size, MADV_HUGEPAGE);       /* a wish: where it cannot be had, all works the same */
     map->data = data;
     map->bytes = (size_t)status.st_size;
+    map_add(map->data, map->bytes, path);
     rc = 0;
 done:
     close(fd);
@@ -165,6 +208,7 @@ void file_map_forget(const struct file_map *map, uint64_t offset, uint64_t bytes
 
 void file_map_close(struct file_map *map)
 {
+    map_remove(map->data);
     if (map->data)
         munmap((void *)(uintptr_t)map->data, map->bytes);
     map->data = NULL;

@@ -45,6 +45,9 @@ struct file_map {
 };
 int file_map_open(struct file_map *map, const char *path, struct err *err);
 void file_map_close(struct file_map *map);
+/* Returns the name of the file that is mapped there; NULL: none is, or it is one of very many. Async-signal-safe, for a handler
+ * of SIGBUS: a file that is cut off while it is mapped cannot be touched any more. */
+const char *file_map_at_unsafe(const void *address);
 /* These bytes need not stay in memory; they are read again when they are touched. A wish. */
 void file_map_forget(const struct file_map *map, uint64_t offset, uint64_t bytes);
 

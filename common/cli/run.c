@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/base/file.h"
@@ -117,6 +118,15 @@ static int run_command(const struct command *command, const char *word, struct e
     return err_set(err, ERR_INPUT, "a subcommand comes before the options; --help lists them");
 }
 
+/* Returns MiB of the limit on addresses that memory ran out by; 0: memory was not what lacked, or there is no limit. A model's
+ * file takes addresses for all of its bytes, however few of them are in memory. */
+static unsigned long long address_limit(const struct err *err)
+{
+    struct rlimit limit;
+    bool limited = err->code == ERR_MEMORY && !getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur != RLIM_INFINITY;
+    return limited ? (unsigned long long)limit.rlim_cur >> 20 : 0;
+}
+
 /* Says what went wrong; the exit code. */
 static int judge(const struct command *command, int rc, struct err *err)
 {
@@ -131,7 +141,11 @@ static int judge(const struct command *command, int rc, struct err *err)
     fflush(stdout);
     if (err->code == ERR_REPORTED)
         return 2;
-    fprintf(stderr, "%s: %s\n", command->name, err->code ? err->text : "failed without saying why");
+    fprintf(stderr, "%s: %s", command->name, err->code ? err->text : "failed without saying why");
+    if (address_limit(err))
+        fprintf(stderr, "; `ulimit -v' allows %llu MiB of addresses: raise it to the model's size and 2 GiB more, and limit "
+                "memory by a control group", address_limit(err));
+    fputc('\n', stderr);
     if (err->code == ERR_SIGNAL)
         signals_end();
     return err->code == ERR_ANSWER_NO ? 1 : err->code == ERR_NO_ANSWER ? 125 : 2;
@@ -144,7 +158,7 @@ int cli_main(int argc, char **argv, const struct command *command)
     const struct subcommand *sub = NULL;
     bool named = false;
     keep_standard_descriptors();
-    signals_catch();
+    signals_catch(command->name);
     int rc = pick_subcommand(command, argc, argv, &sub, &named, &err);
     if (!rc)
         rc = sub ? run_subcommand(command, sub, named, &console, &err) : run_command(command, argv[1], &err);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@ enum { SAME_NS = 100000000 };           /* a second signal that comes so soon is
 static struct {
     atomic_bool gentle;
     struct stop stop;
+    const char *program;
     int bell;                           /* what is written there can be read at stop.wake; -1: no pipe */
     struct timespec when;               /* the latest wish came; written before stop.signal */
     atomic_int latest;                  /* and which signal it was, also after signals_take; 0: none */
@@ -51,12 +53,35 @@ static void handle(int number)
     errno = kept;
 }
 
+static void write_text(const char *text) { (void)!write(STDERR_FILENO, text, strlen(text)); }
+
+/* A mapped file ends before the byte that was touched, or the disk fails. Several threads may find that at once. */
+static void handle_bus(int number, siginfo_t *info, void *context)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    const char *name = file_map_at_unsafe(info->si_addr);
+    (void)context;
+    if (!name) {
+        signal(number, SIG_DFL);                        /* the instruction runs again, and ends the process */
+        return;
+    }
+    while (atomic_flag_test_and_set(&told))
+        pause();
+    output_discard_all_unsafe();
+    write_text(state.program);
+    write_text(": ");
+    write_text(name);
+    write_text(": was cut off while it was mapped, or cannot be read; restore it and run again\n");
+    _exit(2);
+}
+
 /* A file may not grow any more: the write that says so fails, and is told as on a full disk. A handler is there, and the signal
  * not ignored, so that a command which is started here has it as usual. */
 static void let_write_fail(int number) { (void)number; }
 
-void signals_catch(void)
+void signals_catch(const char *program)
 {
+    state.program = program;
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
     for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
         struct sigaction action = {.sa_handler = handle}, before;
@@ -68,6 +93,8 @@ void signals_catch(void)
     struct sigaction failing = {.sa_handler = let_write_fail, .sa_flags = SA_RESTART}, before;
     if (sigaction(SIGXFSZ, NULL, &before) || before.sa_handler != SIG_IGN)
         sigaction(SIGXFSZ, &failing, NULL);
+    struct sigaction cut = {.sa_sigaction = handle_bus, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &cut, NULL);
     sigset_t pipe;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);

@@ -613,9 +613,15 @@ int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, con
     result->total_s = result->prefill_s;
     if (!decoder->ending.ended && decoder->by_device && decoder_iterate_on_device(decoder, sink, err))
         return -1;
-    while (!decoder->ending.ended && !stop_asked(decoder->setup.stop))
-        if (decoder_iterate(decoder, sink, err))
+    while (!decoder->ending.ended && !stop_asked(decoder->setup.stop)) {
+        const int length = decoder->length;
+        if (!decoder_iterate(decoder, sink, err))
+            continue;
+        if (!err || err->code != ERR_SIGNAL || decoder->length != length)
             return -1;
+        err_clear(err);                                     /* the text ends before this iteration */
+        sequence_rollback(decoder->sequence);
+    }
     if (!decoder->setup.budget || !decoder->setup.budget->verifies)
         decoder->computed = decoder->length;
     answer(decoder);

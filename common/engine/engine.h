@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/stop.h"
 #include "common/engine/expert_plan.h"
 #include "common/engine/feature.h"
 #include "common/model/model.h"
@@ -45,6 +46,7 @@ struct engine_setup {
     /* A slab of a prompt, on devices that take them (info.slabs), 1 .. 2048 rows; 0: none. Everything that is to have the same
      * bits must have the same here: ENGINE_SLAB_ROWS in all commands, with and without drafts. */
     int slab_rows;
+    const struct stop *stop;             /* when it is asked for, forwards fail between two layers, ERR_SIGNAL; NULL: none */
     bool experts_later;                  /* engine_give_experts will be called, in front of everything else */
 };
 

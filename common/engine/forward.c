@@ -238,6 +238,8 @@ int forward_put(const struct pass *pass, struct err *err)
             .hidden = shape->hidden});
     for (int n = 0, moe = 0; n < pass_layers(pass); moe += shape->layer[n++].ffn == FFN_EXPERTS) {
         const bool some = rows.rows < pass->rows;
+        if (stop_asked(engine->setup.stop))
+            return err_set(err, ERR_SIGNAL, "interrupted");
         if (pass->resumes && resume_join(pass, n, &rows, err))
             return -1;
         if (some && rows.rows == pass->rows)                    /* those that joined have gone through the layer before */

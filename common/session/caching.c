@@ -87,15 +87,18 @@ int caching_check_drafts(const struct caching_options *options, const struct str
     return 0;
 }
 
+bool caching_wanted(const struct caching_options *options) { return options->experts && strcmp(options->experts, "none"); }
+
 int caching_check(const struct caching_options *options, struct err *err)
 {
-    if (!options->experts && options->policy)
+    const bool wanted = caching_wanted(options);
+    if (!wanted && options->policy)
         return err_set(err, ERR_INPUT, "--cache-policy is for experts that are cached; give --cache-experts, too");
-    if (!options->experts && options->prefetch)
+    if (!wanted && options->prefetch)
         return err_set(err, ERR_INPUT, "--prefetch is for experts that are cached; give --cache-experts, too");
-    if (!options->experts && options->hot_set)
+    if (!wanted && options->hot_set)
         return err_set(err, ERR_INPUT, "--hot-set is for experts that are cached; give --cache-experts, too");
-    if (!options->experts && options->host)
+    if (!wanted && options->host)
         return err_set(err, ERR_INPUT, "--host-experts is for experts that are cached; give --cache-experts, too");
     if (options->hot_set && !strcmp(options->hot_set, "-"))
         return err_set(err, ERR_INPUT, "--hot-set: is read and written; name a file");
@@ -118,6 +121,36 @@ static struct extent measure(const struct model *model)
         extent.slot = (int64_t)tensor->stride > extent.slot ? (int64_t)tensor->stride : extent.slot;
     }
     return extent;
+}
+
+static uint64_t weights_of(const struct model *model)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < model_tensor_count(model); i++)
+        bytes += model_tensor_at(model, i)->bytes;
+    return bytes;
+}
+
+/* What --cache-experts auto has for slots of so many bytes that are left. */
+static int64_t room_of(int64_t left, uint64_t taken) { return left - left / 8 - (int64_t)taken; }
+
+int caching_choose(struct caching_options *options, const struct model *model, struct device *device, uint64_t taken,
+                   struct text *note, struct err *err)
+{
+    const struct extent extent = measure(model);
+    const int64_t left = device_memory_left(device), weights = (int64_t)weights_of(model);
+    const int64_t dense = weights - extent.count * extent.slot;
+    if (options->experts || options->split || !extent.count || !device_info(device)->host_memory || left < 0 ||
+        weights + (int64_t)taken <= left)
+        return 0;
+    if (text_printf(note, err, "%s: the weights take %lld MiB, and %lld MiB of memory are left; ", model_path(model),
+                    (long long)(weights >> 20), (long long)(left >> 20)))
+        return -1;
+    if (room_of(left - dense, taken) / extent.slot < model_hparams(model)->router.top_k)
+        return text_printf(note, err, "not even the experts of one token fit, so the file is mapped, which is slow: free "
+                           "memory, or convert to a smaller --dtype\n");
+    options->experts = "auto";
+    return text_printf(note, err, "experts are cached (--cache-experts auto), and --cache-experts none maps the file\n");
 }
 
 /* Memory that slots can be in, and who asks for it. */
@@ -191,7 +224,7 @@ int caching_slots(struct expert_cache *out, const struct caching_options *option
     snprintf(where, sizeof where, " on %s", info->name);
     if (!info->host_memory)
         fast.where = where;
-    fast.room = fast.left - fast.left / 8 - (int64_t)taken;
+    fast.room = room_of(fast.left, taken);
     host.room = host.left - host.left / 4;
     const bool tier = options->host && strcmp(options->host, "none");
     if (tier && info->host_memory)

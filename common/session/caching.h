@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/text.h"
 #include "common/cache/split.h"
 #include "common/cli/opt.h"
 #include "common/cli/spec.h"
@@ -25,7 +26,7 @@ struct prefetching {
 };
 
 struct caching_options {
-    const char *experts;                /* SIZE, N% or auto; NULL: the model is mapped */
+    const char *experts;                /* SIZE, N%, auto or none; NULL: none, or auto where the model exceeds memory */
     const char *host;                   /* the same or none, for a device with memory of its own; NULL: none */
     const char *policy;                 /* NULL: lru, or hot with a hot set */
     const char *hot_set;                /* file, read at the start and written at the end; NULL: none */
@@ -34,8 +35,9 @@ struct caching_options {
 };
 
 #define CACHING_OPTIONS(args, caching) \
-    OPT_STRING(0, "cache-experts", args, caching.experts, "SIZE|N%|auto", \
-               "keep so many routed experts in the device's memory and read the others when they are wanted"), \
+    OPT_STRING(0, "cache-experts", args, caching.experts, "SIZE|N%|auto|none", \
+               "keep so many routed experts in the device's memory and read the others when they are wanted; `none' maps the " \
+               "model, whatever memory there is"), \
     OPT_STRING(0, "host-experts", args, caching.host, "SIZE|N%|auto|none", \
                "keep so many in the host's memory, too, where a device with its own copies from"), \
     OPT_STRING(0, "cache-policy", args, caching.policy, \
@@ -66,6 +68,15 @@ int caching_check(const struct caching_options *options, struct err *err);
 
 /* Nothing can be known beforehand without a drafter that may be a copy of the model, or forced routes. */
 int caching_check_drafts(const struct caching_options *options, const struct strings *drafters, bool forced, struct err *err);
+
+/* Whether experts are to be cached: --cache-experts is given, and not none. */
+bool caching_wanted(const struct caching_options *options);
+
+/* Where nothing is said of --cache-experts: sets it to auto for a model whose weights and `taken` bytes beside them exceed the
+ * memory that is left, and appends a line to *note that says so. A model of which not even the experts of one token fit stays
+ * mapped, with another line. */
+int caching_choose(struct caching_options *options, const struct model *model, struct device *device, uint64_t taken,
+                   struct text *note, struct err *err);
 
 /* How many experts of all layers together have slots, of a model whose dense part is in memory: both numbers of *out. auto
  * takes what there is less an eighth and `taken`, which keys, values and other models will take; of the host's memory, where it

@@ -53,21 +53,27 @@ static uint64_t kv_bytes(const struct hparams *shape, const struct session_optio
     return (uint64_t)shape->layers * (uint64_t)width * (uint64_t)tokens * cache_size((enum cache_format)options->cache);
 }
 
+/* What keys, values and other models will take of the memory beside the model. */
+static uint64_t taken_bytes(const struct session *session, const struct session_options *options)
+{
+    return kv_bytes(model_hparams(session->model), options) + options->beside;
+}
+
 /* All in their places; or in slots, once it is known what the engine leaves of the device's memory. */
 static int open_experts(struct session *session, const struct session_options *options, struct err *err)
 {
-    struct expert_cache cache = {.policy = caching_policy(&options->caching),
+    struct expert_cache cache = {.stop = options->stop, .policy = caching_policy(&session->caching),
                                  .draft_length = options->draft_length ? options->draft_length : 8};
     struct cache_pins pins = {0};
     struct stream_model model;
-    if (!options->caching.experts)
+    if (!caching_wanted(&session->caching))
         return model_identity(session->model)->moe_layers
             ? expert_source_open(&session->experts, session->model, session->device, err) : 0;
     session_stream_model(session, &model);
-    if (caching_split(&cache.split, &options->caching, err) ||
-        caching_slots(&cache, &options->caching, session->model, session->device,
-                      kv_bytes(model_hparams(session->model), options) + options->beside, err) ||
-        cache_pins_read(&pins, &options->caching, &model, &session->notes, err))
+    if (caching_split(&cache.split, &session->caching, err) ||
+        caching_slots(&cache, &session->caching, session->model, session->device,
+                      taken_bytes(session, options), err) ||
+        cache_pins_read(&pins, &session->caching, &model, &session->notes, err))
         return -1;
     cache.pins = pins.key;
     cache.pin_weight = pins.weight;
@@ -85,7 +91,7 @@ static int open_second(struct session *session, const struct session_options *op
         .model = session->model, .device = session->device, .experts = session->experts,
         .draft_length = options->draft_length ? options->draft_length : 8,
         .host = {.threads = options->threads, .isa = options->isa, .pin = options->pin}};
-    if (caching_split(&setup.rule, &options->caching, err))
+    if (caching_split(&setup.rule, &session->caching, err))
         return -1;
     return setup.rule.kind != SPLIT_NONE ? second_open(&session->second, &setup, err) : 0;
 }
@@ -93,9 +99,10 @@ static int open_second(struct session *session, const struct session_options *op
 static int open_engine(struct session *session, const struct session_options *options, int rows, int logit_rows,
                        const struct prefetching *prefetching, struct err *err)
 {
-    const bool cached = options->caching.experts != NULL;
+    const bool cached = caching_wanted(&session->caching);
     const struct engine_setup engine = {
         .model = session->model, .device = session->device, .experts = session->experts, .experts_later = cached,
+        .stop = options->stop,
         .max_positions = options->context, .cache = (enum cache_format)options->cache,
         .look_ahead = prefetching->kind == PREFETCH_NEXT_LAYER, .forecast_forced = prefetching->kind == PREFETCH_FORCED,
         .slab_rows = ENGINE_SLAB_ROWS, .max_rows = rows ? rows : ENGINE_ROWS_MAX,
@@ -127,6 +134,24 @@ int session_check_model(const struct session_options *options, const struct stri
     return options->model ? 0 : err_set(err, ERR_INPUT, "no model is given; name one with -m FILE");
 }
 
+/* The file, mapped or with experts to be cached, and the device, whose memory decides on that where nobody has. */
+static int open_model(struct session *session, const struct session_options *options, const struct device_setup *device,
+                      struct err *err)
+{
+    const bool cached = caching_wanted(&session->caching);
+    if ((cached ? model_open_dense : model_open)(&session->model, options->model, err) ||
+        device_open(&session->device, device, err))
+        return -1;
+    if (cached || options->no_engine)
+        return 0;
+    if (caching_choose(&session->caching, session->model, session->device, taken_bytes(session, options), &session->notes, err))
+        return -1;
+    if (!caching_wanted(&session->caching))
+        return 0;
+    model_close(&session->model);
+    return model_open_dense(&session->model, options->model, err);
+}
+
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err)
 {
     const struct device_setup device = {options->device ? options->device : "auto", options->threads, options->isa,
@@ -139,15 +164,14 @@ int session_open(struct session **out, const struct session_options *options, in
         goto failed;
     session->caching = options->caching;
     if (caching_check(&options->caching, err) || caching_prefetching(&prefetching, &options->caching, err) ||
-        (options->caching.experts ? model_open_dense : model_open)(&session->model, options->model, err))
+        open_model(session, options, &device, err))
         goto failed;
     if (open_tokenizer(session, err) || make_trusted(session, err)) {
         err_at(err, "%s", options->model);
         goto failed;
     }
-    if (device_open(&session->device, &device, err) ||
-        (!options->no_engine && ((!options->caching.experts && open_experts(session, options, err)) ||
-                                 open_engine(session, options, rows, logit_rows, &prefetching, err))))
+    if (!options->no_engine && ((!caching_wanted(&session->caching) && open_experts(session, options, err)) ||
+                                open_engine(session, options, rows, logit_rows, &prefetching, err)))
         goto failed;
     *out = session;
     prefetching_free(&prefetching);

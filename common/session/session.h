@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "common/base/err.h"
+#include "common/base/stop.h"
 #include "common/cli/console.h"
 #include "common/engine/engine.h"
 #include "common/model/model.h"
@@ -30,6 +31,7 @@ struct session_options {
     uint64_t beside;            /* bytes of other models that will be opened */
     int draft_length;           /* the longest draft; 0: not known */
     int device_turn;            /* `turn` of device_setup */
+    const struct stop *stop;    /* when it is asked for, forwards and waits for experts end with ERR_SIGNAL; NULL: none */
     bool no_engine;             /* nothing runs the model: only its file is wanted */
 };
 

@@ -263,6 +263,8 @@ int cached_look(struct cached *cached, struct err *err)
 int cached_wait(struct cached *cached, struct err *err)
 {
     const double start = clock_seconds();
+    if (reads_wait(cached->reads, cached->stop, err))
+        return -1;
     int got = take_read(cached, true, err);
     if (!got && cached->host) {
         got = take_copy(cached, true, err);

@@ -343,12 +343,14 @@ static void cached_facts(const struct expert_source *source, struct store_facts 
 static void cached_free(struct expert_source *source)
 {
     struct cached *cached = cached_of(source);
-    reads_close(&cached->reads);                       /* first: reads write into memory */
+    const bool abandoned = cached->reads && reads_busy(cached->reads) && stop_asked(cached->stop);
+    (abandoned ? reads_abandon : reads_close)(&cached->reads);     /* first: reads write into memory */
     cache_close(&cached->cache);
     cache_close(&cached->host);
     device_free(cached->device, &cached->table);
-    staging_close(&cached->staging);
-    if (cached->memory)
+    if (!abandoned)
+        staging_close(&cached->staging);
+    if (cached->memory && !abandoned)
         munmap(cached->memory, cached->memory_bytes);
     mem_free(&cached->extent);
     mem_free(&cached->slot);
@@ -497,6 +499,7 @@ int expert_source_cached(struct expert_source **out, const struct model *model, 
         return -1;
     cached->base.class = &cached_class;
     cached->device = device;
+    cached->stop = setup->stop;
     if (open_parts(cached, model, setup, err) || read_first(cached, err)) {
         cached_free(&cached->base);
         return -1;

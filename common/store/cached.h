@@ -39,6 +39,7 @@ struct cached {
     struct cache *cache;                 /* of slots that are computed with */
     struct cache *host;                  /* of slots of the host; NULL: in place */
     struct reads *reads;
+    const struct stop *stop;             /* ends waiting for reads; NULL: nobody asks */
     int layers, experts, slots;          /* layers: with experts */
     int host_slots;                      /* the number of the buffer that is in neither tier */
     bool tier;                           /* the host's slots are to keep experts, not just to let them through */

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/stop.h"
 #include "common/cache/split.h"
 #include "common/model/model.h"
 #include "common/stream/values.h"
@@ -68,6 +69,7 @@ struct expert_cache {
     bool ranked;                         /* they are those of the rank stream that the policy names */
     int draft_length;                    /* the longest draft, for policies that ask */
     bool threads;                        /* reads are by threads, not by io_uring */
+    const struct stop *stop;             /* when it is asked for, waiting for reads fails with ERR_SIGNAL; NULL: none */
     struct split_rule split;             /* what another processor computes at all times never comes to the device beforehand */
 };
 

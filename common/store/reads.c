@@ -2,13 +2,15 @@
 
 #include <errno.h>
 #include <liburing.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/mem.h"
 
-enum { THREADS_MAX = 8, PART_MAX = 1 << 30 };
+enum { THREADS_MAX = 8, PART_MAX = 1 << 30, LOOK_MS = 100 };      /* LOOK_MS: between two looks at the stop */
 
 /* What an entry of io_uring is for that is no read. */
 static const uint64_t NO_READ = UINT64_MAX;
@@ -211,6 +213,20 @@ failed:
     return -1;
 }
 
+void reads_abandon(struct reads **address)
+{
+    struct reads *reads = *address;
+    if (reads && reads->ring_open)
+        io_uring_queue_exit(&reads->ring);
+    for (int i = 0; reads && i < reads->threads; i++)       /* they use *reads until they end with the process */
+        pthread_detach(reads->thread[i]);
+    if (reads && !reads->threads) {
+        mem_free(&reads->read);
+        mem_free(address);
+    }
+    *address = NULL;
+}
+
 void reads_close(struct reads **address)
 {
     struct reads *reads = *address;
@@ -261,6 +277,36 @@ int reads_start(struct reads *reads, int tag, void *data, uint64_t offset, size_
     list_add(reads, &reads->wanted, number);
     pthread_cond_signal(&reads->work);
     pthread_mutex_unlock(&reads->lock);
+    return 0;
+}
+
+/* Waits at most LOOK_MS for a read that has ended. */
+static bool has_ended(struct reads *reads, const struct stop *stop)
+{
+    struct timespec until;
+    if (reads->ring_open) {
+        struct pollfd ready[] = {{.fd = reads->ring.ring_fd, .events = POLLIN}, {.fd = stop->wake, .events = POLLIN}};
+        if (!io_uring_cq_ready(&reads->ring))
+            poll(ready, 2, LOOK_MS);
+        return io_uring_cq_ready(&reads->ring) > 0;
+    }
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += LOOK_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    pthread_mutex_lock(&reads->lock);
+    if (reads->done.first < 0)
+        pthread_cond_timedwait(&reads->ended, &reads->lock, &until);
+    const bool ended = reads->done.first >= 0;
+    pthread_mutex_unlock(&reads->lock);
+    return ended;
+}
+
+int reads_wait(struct reads *reads, const struct stop *stop, struct err *err)
+{
+    while (stop && reads->busy && !has_ended(reads, stop))
+        if (stop_asked(stop))
+            return err_set(err, ERR_SIGNAL, "interrupted");
     return 0;
 }
 

@@ -6,7 +6,7 @@ complete -c moe-decode -l isa -x -d 'use the instruction set NAME: amx, avx512vn
 complete -c moe-decode -s c -l context -x -d 'let prompt and answer have at most N tokens'
 complete -c moe-decode -l kv-dtype -x -a 'f32 f16 bf16' -d 'keep keys and values in this format'
 complete -c moe-decode -l pin -d 'bind each thread to a processor of its own'
-complete -c moe-decode -l cache-experts -x -a 'auto' -d 'keep so many routed experts in the device\'s memory and read the others when they are wanted'
+complete -c moe-decode -l cache-experts -x -a 'auto none' -d 'keep so many routed experts in the device\'s memory and read the others when they are wanted; `none\' maps the model, whatever memory there is'
 complete -c moe-decode -l host-experts -x -a 'auto none' -d 'keep so many in the host\'s memory, too, where a device with its own copies from'
 complete -c moe-decode -l cache-policy -x -a 'lru lru-global lfu hot static: ahead utility utility-released utility-real' -d 'let this policy choose which experts stay'
 complete -c moe-decode -l prefetch -x -a 'none draft forced next-layer popular popular: last table table: utility' -d 'read experts before they are wanted, by this'

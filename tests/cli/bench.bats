@@ -46,7 +46,7 @@ rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
 
 @test "options with lists are settings, and print as the suite that they are" {
     made() { moe-bench run --print-suite "$@" prompts.jsonl; }
-    made -m pocket.moe -d none,ngram:n=3,min=2,pld -K 0,2 -K1,4 --temperature 0,0.7 -n 4 --stop 5 --prompts-per-task 1 --warm-up 0 --measure-seconds 0 > made.json    # the last -K counts
+    made -m pocket.moe -d none,ngram:n=3,min=2,pld -K1,4 --temperature 0,0.7 -n 4 --stop 5 --prompts-per-task 1 --warm-up 0 --measure-seconds 0 > made.json
     jq -e '.settings == [{name: "none"},
         {name: "ngram:n=3,min=2, draft-length 1", draft: "ngram:n=3,min=2", "draft-length": 1},
         {name: "ngram:n=3,min=2, draft-length 4", draft: "ngram:n=3,min=2", "draft-length": 4},

@@ -310,7 +310,7 @@ JQ
 }
 
 @test "no tokens, no answer" {
-    moe-profile -q -m pocket.moe - < /dev/null > empty.moes
+    moe-profile -q -m pocket.moe --shard 2/2 -p 'The second of two parts is empty.' > empty.moes
     for command in rank-experts "rank-experts --by coverage" "rank-experts --by pairs" coverage "coverage --by router" matrix \
                    union "union --trees" locality stats "union --phase decode"; do
         run moe-coact $command empty.moes -o no.moes

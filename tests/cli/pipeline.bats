@@ -145,7 +145,8 @@ setup() { cd "$WORK"; }
     grep -q "bad.jsonl:$((CALIB + 1))" profiler
     grep -q "bad.jsonl:$((CALIB + 1))" ranker               # told on by the abort record
     [ "$(wc -l < decoder)" = 1 ]
-    moe-profile -q -m pocket.moe - < /dev/null | moe-coact rank-experts 2> ranker |
+    # The second of two parts of one prompt is empty.
+    moe-profile -q -m pocket.moe --shard 2/2 <(head -n 1 calib.jsonl) | moe-coact rank-experts 2> ranker |
         moe-decode -q -m pocket.moe --budget 12 --rank - prompts.jsonl 2> decoder > text && return 1
     [ ! -s text ]
     grep -q "nothing to rank by; profile prompts" ranker

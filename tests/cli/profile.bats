@@ -139,8 +139,8 @@ digest() {
     jq -s -e '.[0].labels["not lossless"] == "budget 4 to 32 of 32, static by mass, truncate"' budgeted.jsonl
 }
 
-@test "no prompts make a whole, empty stream" {
-    moe-profile -q -m pocket.moe - < /dev/null > empty.moes
+@test "a part without prompts makes a whole, empty stream" {
+    moe-profile -q -m pocket.moe --shard 2/2 <(head -n 1 prompts.jsonl) > empty.moes
     moe-view --verify empty.moes
 }
 
@@ -276,7 +276,7 @@ digest() {
     : > none.jsonl
     run moe-profile skip -q -m pocket.moe none.jsonl
     assert_trouble moe-profile
-    [[ $output == *"no prompt was answered"* ]]
+    [[ $output == *"none.jsonl: has no prompts"* ]]
     run moe-profile skip -m pocket.moe --draft ngram one.jsonl
     assert_trouble moe-profile
 }

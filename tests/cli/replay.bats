@@ -129,7 +129,7 @@ RUNS
 }
 
 @test "a draft model's drafts are replayed, too" {
-    moe-decode -m "$MOE_POCKET" -p "Tom has 3 apples" -n 40 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" -K auto \
+    moe-decode -m "$MOE_POCKET" -p "Tom has 3 apples" -n 40 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" --policy cascade \
         --temperature 0.7 --record drafts --record-length 9 --stream "$BATS_TEST_TMPDIR/model.moes" -o /dev/null
     moe-bench replay "$BATS_TEST_TMPDIR/model.moes" --policy cascade --json |
         jq -e -s 'length == 11 and .[-1].same_as_live == .[-1].live_iterations and .[9].draft_seconds > 0'
