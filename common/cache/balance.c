@@ -18,7 +18,7 @@ int balance_look(const struct cache *cache, const struct utility_expert *states,
         fetches[tau] += fetches[tau + 1];
     for (int slot = 0; slot < slots; slot++) {
         int key = cache_key(cache, slot);
-        cold += key < 0 || !states[key].level;
+        cold += key < 0 || cache_utility_is_free(cache, key);
     }
     return cold;
 }

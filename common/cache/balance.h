@@ -1,5 +1,5 @@
-/* Which experts are computed by the fast processor and which by the slow one: those of a utility of at least tau, and the
- * others. tau is chosen for each layer and step so that both end at the same time (MoE-SpAc section 3.3 and appendix C).
+/* Which experts are to be resident, so that the fast processor computes them: those of a utility of at least tau. The slow one
+ * computes all that are not resident when their layer has its turn. tau is chosen for each layer and step so that both end at the same time (MoE-SpAc section 3.3 and appendix C).
  *
  *     cpu(tau) = r_c(tau) gamma k T_cpu                       (eq. 7)    slow: one (token, expert) pair after the other
  *     gpu(tau) = r_g(tau) b T_gpu                             (eq. 8)    fast: one expert after the other, its tokens at once
@@ -45,8 +45,9 @@ struct balance {
 void balance_learn(struct balance_shares *shares, int K, const int32_t *expert, const int32_t *tokens, int count,
                    const int32_t *level, int stride);
 
-/* What a tau would have fetched of a layer, fetches[K + 1]: experts of at least that level that are not resident. And slots
- * that can be given to others: nobody is there, or an expert of level 0. states: [layers * experts] of the cache's policy. */
+/* What a tau would have fetched of a layer, fetches[K + 1]: experts of at least that level that are not resident. Returns the
+ * slots that are left (eq. 11) as appendix D counts them: empty, or with an expert of tag 0 that is not in use. After use a tag
+ * is 0 whatever the expert's level. states: [layers * experts] of the cache's policy. */
 int balance_look(const struct cache *cache, const struct utility_expert *states, int K, int layer, int experts, int slots,
                  int32_t *fetches);
 

@@ -107,9 +107,9 @@ static bool is_device_s(const struct split *split, int layer, int expert, bool t
     case SPLIT_STATIC:
         return in_part(rule, split->on_device, split->setup.layers, layer, expert);
     case SPLIT_RESIDENT:
+    case SPLIT_BALANCE:
         return there;
     case SPLIT_LEVEL:
-    case SPLIT_BALANCE:
         return level_of(level, stride, expert) >= split->layer[layer].tau;
     default:
         return true;

@@ -5,9 +5,11 @@
  *             every company, so that drafts change no text
  *   RESIDENT  on the device those that are there; what is not is asked for, for the next time (Fiddler, kTransformers,
  *             HybriMoE)
- *   LEVEL     on the device those of a level of utility of at least tau: MoE-SpAc without its balancer ("w/o HetWB", tau 2)
- *   BALANCE   the same, with a tau for each layer and verification: balance.h. Unit times, r_c and r_g are learned during the
- *             first verifications; until then tau is 1
+ *   LEVEL     on the device those of a level of utility of at least tau, be they there or not; the device waits for those that
+ *             are not. MoE-SpAc without its balancer ("w/o HetWB") is RESIDENT with the policy utility:tau=2
+ *   BALANCE   on the device those that are there, as in the paper, its released program and moe-bench simulate. A tau for each
+ *             layer and verification (balance.h) decides what is fetched and evicted. Unit times, r_c and r_g are learned
+ *             during the first verifications; until then tau is 1
  *
  * Levels are those before the verification (the policy learns of it afterwards), and a tau holds for the next one of its layer.
  * Of prompts only STATIC splits: all tokens of a prompt share what is copied for them. `layer` counts layers with experts. */

@@ -303,3 +303,9 @@ const struct utility_expert *cache_utility_states(const struct cache *cache, int
     *K = ((const struct utility *)policy)->rule.K;
     return ((const struct utility *)policy)->expert;
 }
+
+bool cache_utility_is_free(const struct cache *cache, int key)
+{
+    const struct utility *u = (const struct utility *)cache_policy_of(cache);
+    return !u->tag[key] && !u->used[key];
+}

@@ -368,14 +368,17 @@ int second_split(struct second *s, const struct layer *at, const int32_t *ids, s
     look_before(s, at, wanted);
     if (expert_source_want(s->setup.experts, wanted, s->tier, err))
         return err_at(err, "layer %d", at->number);
-    for (int i = 0; i < all; i++)
-        s->there[i] = s->tier[i] == EXPERT_ON_DEVICE;
+    bool comes = false;
+    for (int i = 0; i < all; i++) {
+        s->there[i] = s->tier[i] <= EXPERT_COMING;
+        comes |= s->tier[i] == EXPERT_COMING;
+    }
     wanted->count = split_choose(&s->split, at->moe, wanted->expert, wanted->tokens, s->there, all, s->level, sizeof *s->level);
     wanted->part = true;
     count(s, at, wanted, all);
     look_after(s, at, all);
     s->device_experts = wanted->count;
-    s->clean = true;
+    s->clean = !comes;
     for (int i = 0; i < wanted->count; i++)
         s->clean &= s->there[i];
     s->pairs = at->rows->rows * at->routing.top_k;

@@ -101,6 +101,25 @@ static int begin_layer(struct cached *cached, const struct expert_union *wanted,
     return 0;
 }
 
+static bool is_here(const struct cached *cached, int expert)
+{
+    const int slot = cache_find(cached->cache, cached->layer, expert);
+    return cached->slot[slot].ready && (!cached->staging || staging_has(cached->staging, slot));
+}
+
+static bool is_here_or_copied(const struct cached *cached, int expert) { return slot_of(cached, expert)->ready; }
+static bool is_at_host(const struct cached *cached, int expert) { return host_slot_of(cached, expert)->ready; }
+
+static enum expert_tier tier_of(const struct cached *cached, int expert)
+{
+    const int slot = cache_find(cached->cache, cached->layer, expert);
+    if (slot >= 0 && cached->slot[slot].ready)
+        return is_here(cached, expert) ? EXPERT_ON_DEVICE : EXPERT_COMING;
+    if (cached->host && cache_find(cached->host, cached->layer, expert) >= 0)
+        return is_at_host(cached, expert) ? EXPERT_ON_HOST : EXPERT_ON_DISK;
+    return EXPERT_ON_DISK;
+}
+
 static int cached_want(struct expert_source *source, const struct expert_union *wanted, enum expert_tier *tier,
                        struct err *err)
 {
@@ -108,9 +127,7 @@ static int cached_want(struct expert_source *source, const struct expert_union *
     if (begin_layer(cached, wanted, err))
         return -1;
     for (int i = 0; i < wanted->count; i++)
-        tier[i] = cache_find(cached->cache, cached->layer, wanted->expert[i]) >= 0                  ? EXPERT_ON_DEVICE
-                  : cached->host && cache_find(cached->host, cached->layer, wanted->expert[i]) >= 0 ? EXPERT_ON_HOST
-                                                                                                    : EXPERT_ON_DISK;
+        tier[i] = tier_of(cached, wanted->expert[i]);
     return 0;
 }
 
@@ -150,15 +167,6 @@ static int bring_to_slot(struct cached *cached, int expert, struct err *err)
     cache_hold(cached->cache, slot);
     return 1;
 }
-
-static bool is_here(const struct cached *cached, int expert)
-{
-    const int slot = cache_find(cached->cache, cached->layer, expert);
-    return cached->slot[slot].ready && (!cached->staging || staging_has(cached->staging, slot));
-}
-
-static bool is_here_or_copied(const struct cached *cached, int expert) { return slot_of(cached, expert)->ready; }
-static bool is_at_host(const struct cached *cached, int expert) { return host_slot_of(cached, expert)->ready; }
 
 static void swap(int32_t *a, int32_t *b)
 {

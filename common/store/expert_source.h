@@ -33,8 +33,9 @@ struct expert_union {
     bool part;                           /* some of those of the layer: `want` has been called with all */
 };
 
-/* Where an expert is, the fastest place first. HOST: memory of the host that is not the device's. */
-enum expert_tier { EXPERT_ON_DEVICE, EXPERT_ON_HOST, EXPERT_ON_DISK };
+/* Where an expert is, the fastest place first. COMING: its copy to the device has begun. HOST: memory of the host that is not
+ * the device's. DISK: also an expert that is being read. */
+enum expert_tier { EXPERT_ON_DEVICE, EXPERT_COMING, EXPERT_ON_HOST, EXPERT_ON_DISK };
 
 /* What a source has done since it was opened. An expert is wanted once by a layer of a forward, however many tokens want it. */
 struct store_facts {

@@ -79,8 +79,8 @@ static const struct field iter_fields[] = {
           "host a pair of token and expert, of the device an expert, of a copy of an expert, of a drafted token"),
     FIELD(decode_iter, split_host_us, true, "time in which the host computed experts of the verification"),
     FIELD(decode_iter, split_wait_us, true, "time in which the device's queue got nothing new as the host was not done"),
-    FIELD_ARRAY_OF(decode_iter, split_tau, "[moe_layers]", true, "the level from which on an expert was the device's; 0 where "
-                   "levels do not decide"),
+    FIELD_ARRAY_OF(decode_iter, split_tau, "[moe_layers]", true, "the level from which on experts were fetched "
+                   "(balance) or were the device's (level); 0 where levels do not decide"),
     FIELD_ARRAY_OF(decode_iter, split_device_experts, "[moe_layers]", true, "experts of the verification that the device "
                    "computed"),
     FIELD_ARRAY_OF(decode_iter, split_host_experts, "[moe_layers]", true, "and the host"),
@@ -90,8 +90,8 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, split_levels, true, "levels of the cache's policy, 0 among them"),
     FIELD_ARRAY_OF(decode_iter, split_fetches, "[moe_layers][split_levels]", true,
                    "after the layer had its turn: experts of at least each level that the device had not"),
-    FIELD_ARRAY_OF(decode_iter, split_cold, "[moe_layers]", true, "and the device's slots for others: with an expert of level "
-                   "0, or none"),
+    FIELD_ARRAY_OF(decode_iter, split_cold, "[moe_layers]", true, "and the device's slots that were left: empty, or with an "
+                   "expert of tag 0 that was not in use"),
     FIELD_ARRAY_OF(decode_iter, split_host_share, "[moe_layers][split_levels]", true, "r_c of each tau: the share of pairs "
                    "whose expert was below it"),
     FIELD_ARRAY_OF(decode_iter, split_device_share, "[moe_layers][split_levels]", true,

@@ -642,6 +642,9 @@ flat = lambda x: [z for y in x for z in flat(y)] if isinstance(x, list) else [x]
 assert len(iters) > 5 and all(t == 1 for i in iters[:3] for t in i["split_tau"])
 pairs = [sum(i["split_host_pairs"]) for i in iters], [sum(i["split_device_pairs"]) for i in iters]
 assert sum(pairs[0]) and sum(pairs[1]), pairs
+# Residency decides: the device computes what it has, and of that all but what is still being read.
+shares = [(sum(i["split_device_experts"]), i["cache_hits"]) for i in iters]
+assert all(device <= hits for device, hits in shares) and sum(d for d, _ in shares) > .8 * sum(h for _, h in shares), shares
 seen = set()
 for i, after in zip(iters[3:], iters[4:]):
     levels, unit = i["split_levels"], i["split"]

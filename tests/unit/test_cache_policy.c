@@ -4,6 +4,7 @@
 
 #include "common/base/file.h"
 #include "common/base/json.h"
+#include "common/cache/balance.h"
 #include "common/cache/utility.h"
 #include "tests/unit/distribution.h"
 #include "tests/unit/unit.h"
@@ -388,6 +389,24 @@ static bool fetch(struct tags *t, int tau, int *key, int *victim)
     }
 }
 
+/* Eq. 11 by appendix D: slots that are empty or whose tag is 0, but for those that the layer at work uses. */
+static void look_by_tags(const struct tags *t, const struct cache *cache, int first, const bool *wanted)
+{
+    enum { EXPERTS = 16 };
+    int K, left = t->slots - t->residents, fetches[8] = {0};
+    int32_t got[BALANCE_LEVELS + 1];
+    const struct utility_expert *states = cache_utility_states(cache, &K);
+    for (int key = 0; key < 64; key++) {
+        const bool used = key >= first && key < first + EXPERTS && wanted[key - first];
+        left += t->here[key] && !t->tag[key] && !used;
+        for (int tau = 1; tau <= K && key / EXPERTS == first / EXPERTS; tau++)
+            fetches[tau] += !t->here[key] && states[key].level >= tau;
+    }
+    assert_int_equal(balance_look(cache, states, K, first / EXPERTS, EXPERTS, t->slots, got), left);
+    for (int tau = 1; tau <= K; tau++)
+        assert_int_equal(got[tau], fetches[tau]);
+}
+
 /* Two processors: what is not resident is computed elsewhere; some transfers after each layer. */
 static void utility_by_tags(uint64_t seed)
 {
@@ -419,6 +438,7 @@ static void utility_by_tags(uint64_t seed)
                 if (states[e].level)
                     ask(&t, first + e, states[e].level);
             }
+            look_by_tags(&t, cache, first, wanted);
             for (int e = 0; e < EXPERTS; e++) {
                 int slot = cache_find(cache, layer, e);
                 assert_int_equal(slot >= 0, t.here[first + e]);
