@@ -1,5 +1,6 @@
 /* Which experts are to be resident, so that the fast processor computes them: those of a utility of at least tau. The slow one
- * computes all that are not resident when their layer has its turn. tau is chosen for each layer and step so that both end at the same time (MoE-SpAc section 3.3 and appendix C).
+ * computes all that are not resident when their layer has its turn. tau is chosen for each layer and step so that both end at
+ * the same time (MoE-SpAc section 3.3 and appendix C).
  *
  *     cpu(tau) = r_c(tau) gamma k T_cpu                       (eq. 7)    slow: one (token, expert) pair after the other
  *     gpu(tau) = r_g(tau) b T_gpu                             (eq. 8)    fast: one expert after the other, its tokens at once
