@@ -579,10 +579,10 @@ static int too_long(const struct prompts *p, struct prompt *prompt, struct err *
     return -1;
 }
 
-/* All was read. That there was no prompt at all is a fault, since nobody can have meant it. */
+/* Ends the prompts. A run without any prompt is an error, reported once: the next call returns 0. */
 static int end(struct prompts *p, struct err *err)
 {
-    if (p->ordinal || p->checks_some)
+    if (p->ordinal || p->checks_some || p->has_none)
         return 0;
     p->has_none = true;
     return err_set(err, ERR_INPUT, "%s: has no prompts; give a text or a JSON object with \"prompt\" on each line",

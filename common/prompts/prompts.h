@@ -90,7 +90,7 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
 void prompts_close(struct prompts **prompts);
 
 /* 1: *out is set, to be freed by prompt_free; 0: no more; -1: error. After ERR_INPUT prompts_fault says which prompt is no
- * good, and the next call goes on after it; NULL: none is, since there are no prompts at all. */
+ * good, and the next call goes on after it; NULL: there was no prompt at all, and the next call returns 0. */
 int prompts_next(struct prompts *prompts, struct prompt *out, struct err *err);
 
 /* Copies the string or number under "id", "task" or "answer" as text to *out, to be freed; NULL where the object has none. */

@@ -62,6 +62,8 @@ static void test_router(void **unused)
     assert_true(budget->plan.budget[0] == 4 && budget->plan.budget[1] == 1 && !budget->lossless);
     assert_string_equal(budget->label, "budget 1 to 4 of 4, router, substitute");
     budget_close(&budget);
+    assert_string_equal(note.data, "--budget 9,1: a layer of the model has 4 experts; more than that leaves none out\n");
+    text_clear(&note);
     assert_int_equal(open_budget(&budget, "4", NULL, false, &note, &err), 0);
     assert_true(budget->lossless);
     budget_close(&budget);
