@@ -346,7 +346,8 @@ class Balancer:
     def tau(self, layer, world, wanted):
         policy, cache, machine = world.cache.policy, world.cache, world.machine
         missing = [policy.level[layer, e] for e in range(world.experts) if (layer, e) not in cache.slot]
-        room = sum(key is None or not policy.level[key] for key in cache.here)
+        # Appendix D: a slot is free if it is empty, or if its tag is 0 and the layer at work does not use it.
+        room = sum(key is None or not (policy.tag[key] or key in policy.used) for key in cache.here)
         cpu_unit = world.slow_us / world.slow_pairs if world.slow_pairs else machine["slow"]["expert_us"]
         gpu_unit = world.fast_us / world.fast_experts if world.fast_experts else machine["fast"]["expert_us"]
         gamma, best, least = machine["draft"]["length"], self.K, math.inf

@@ -182,11 +182,14 @@ tokens() {
     tokens slab 8 --device emu --temperature 0.9 --seed 3 -d model:file=slab.moe --tree static:file=tree.json | cmp - none
 }
 
-# FAMILY and options of moe-decode: the records of the iterations but for times, the text after them.
+# FAMILY and options of moe-decode: the records of the iterations but for times, the text after them. The emulated GPU and 8 tokens,
+# unless the options say otherwise.
 records() {
-    local family=$1
+    local family=$1 usual=()
     shift
-    moe-decode -q -m $family.moe -n 8 --ignore-eos --device emu --stream iterations.moes -o text "$@" twice.jsonl
+    [[ " $*" == *" -n "* ]] || usual+=(-n 8)
+    [[ " $*" == *" --device "* ]] || usual+=(--device emu)
+    moe-decode -q -m $family.moe "${usual[@]}" --ignore-eos --stream iterations.moes -o text "$@" twice.jsonl
     moe-view --json iterations.moes | jq -c 'select(.type == "iter" or .type == "done") |
         del(.t_us, .draft_us, .verify_us, .accept_us, .other_us, .overlap)'
 }

@@ -72,7 +72,7 @@ run_page() {
         s/"prompts-per-task": 5/&, "max-tokens": 4/; s/ eval .*--text/& --tree dynamic:total=8,depth=3,topk=2/; s/--steps 10 /--steps 3 /; / -n /!s/moe-decode -m [a-z]*.moe/& -n 6/' [0-9][0-9].sh $(find . -name '*.json')
     for script in [0-9][0-9].sh; do
         grep -q "moe-" "$script" || { echo "$1: no command of this toolkit in: $(cat "$script")"; return 1; }
-        run bash -e -o pipefail "$script" < /dev/null
+        run bash -e -o pipefail "$script" <<< 'What is 2 + 3?'         # a conversation reads its first turn there
         [ "$status" -eq 141 ] && grep -q '^yes ' "$script" && run bash -e "$script" < /dev/null       # yes(1) always ends by SIGPIPE
         [ "$status" -eq 0 ] || { echo "$1: $(cat "$script")"; echo "exit status $status: $output"; return 1; }
     done
