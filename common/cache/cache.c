@@ -33,14 +33,20 @@ struct cache {
     bool *asked;                /* [layers * experts] for it */
     bool *kept_out;             /* [layers * experts] NULL: none */
     enum cache_forward forward; /* at work */
+    int kept;                   /* the layer whose residents go last; -1: none */
     struct cache_counts counts;
 };
 
 /* ---- heap of those who may go */
 
+static bool is_kept(const struct cache *c, int slot) { return c->kept >= 0 && c->slot[slot].key / c->experts == c->kept; }
+
 static bool goes_before(const struct cache *c, int a, int b)
 {
     const struct cache_value *x = &c->slot[a].value, *y = &c->slot[b].value;
+    const bool a_kept = is_kept(c, a), b_kept = is_kept(c, b);
+    if (a_kept != b_kept)
+        return b_kept;
     if (x->first != y->first)
         return x->first < y->first;
     if (x->second != y->second)
@@ -156,6 +162,7 @@ static int make_room(struct cache *c, const struct cache_setup *setup, struct er
     int keys = setup->layers * setup->experts;
     c->layers = setup->layers;
     c->experts = setup->experts;
+    c->kept = -1;
     c->slots = setup->slots < keys ? setup->slots : keys;
     c->slot = mem_alloc(c->slots, sizeof *c->slot, err);
     c->heap = mem_alloc(c->slots, sizeof *c->heap, err);
@@ -302,7 +309,8 @@ static int insert(struct cache *c, int key, enum cache_reason reason, int level,
     if (c->empties)
         slot = c->empty[--c->empties];
     else {
-        if (!c->heaped || (class->gives && !class->gives(c->policy, c->slot[c->heap[0]].key, key, level)))
+        if (!c->heaped || (reason == CACHE_PREFETCH && is_kept(c, c->heap[0])) ||
+            (class->gives && !class->gives(c->policy, c->slot[c->heap[0]].key, key, level)))
             return -1;
         slot = c->heap[0];
         *victim = c->slot[slot].key;
@@ -325,6 +333,15 @@ static int insert(struct cache *c, int key, enum cache_reason reason, int level,
 int cache_insert(struct cache *c, int layer, int expert, enum cache_reason reason, int *victim)
 {
     return insert(c, layer * c->experts + expert, reason, 0, victim);
+}
+
+void cache_keep(struct cache *c, int layer)
+{
+    if (layer == c->kept)
+        return;
+    c->kept = layer;
+    for (int at = c->heaped / 2 - 1; at >= 0; at--)
+        heap_down(c, at);
 }
 
 void cache_drop(struct cache *c, int slot)

@@ -94,6 +94,10 @@ void cache_release(struct cache *cache, int slot);
  * -1: nobody. -1: all are held, or the policy keeps those that are not. */
 int cache_insert(struct cache *cache, int layer, int expert, enum cache_reason reason, int *victim);
 
+/* Residents of this layer are evicted after those of all other layers, and never for a prefetch, until the next call; -1: no
+ * layer. In O(slots). */
+void cache_keep(struct cache *cache, int layer);
+
 /* What was to come into a slot did not: it is empty, and nobody's. It must be held once, and counts no longer as
  * fetched or inserted. */
 void cache_drop(struct cache *cache, int slot);

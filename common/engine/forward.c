@@ -219,6 +219,39 @@ static int forecast_forced_experts(const struct pass *pass, struct err *err)
     return 0;
 }
 
+int forward_begin(const struct pass *pass, struct err *err)
+{
+    return (pass->batch->plan && plan_begin(pass, err)) || keep_begin(pass, err) ? -1 : 0;
+}
+
+void forward_embed(const struct pass *pass, int rows)
+{
+    struct engine *engine = pass->engine;
+    const struct hparams *shape = engine->shape;
+    engine->ops->embed(engine->queue, &(struct embed_args){
+        .token = engine->token, .table = engine->weights->embed.data, .out = engine->space.x,
+        .format = engine->weights->embed.format, .scale = shape->embed_scale, .rows = rows, .vocab = shape->vocab,
+        .hidden = shape->hidden});
+}
+
+int forward_layer(const struct pass *pass, const struct layer_rows *rows, int n, int moe, struct err *err)
+{
+    const struct layer layer = layer_at(pass, rows, n, moe);
+    if (rows->rows && pass_attends(pass, n))
+        layer_attention(&layer);
+    if (rows->rows && pass_feeds(pass, n) && layer_ffn(&layer, err))
+        return -1;
+    if (rows->rows == pass->rows)
+        keep_layer(pass, n);
+    return 0;
+}
+
+void forward_end(const struct pass *pass)
+{
+    keep_final(pass);
+    head(pass);
+}
+
 int forward_put(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;
@@ -227,15 +260,12 @@ int forward_put(const struct pass *pass, struct err *err)
     rows.rows = pass->rows;
     rows.longest = pass->longest;
     rows.slab = pass->slab;
-    if ((pass->batch->plan && plan_begin(pass, err)) || keep_begin(pass, err) ||
+    if (forward_begin(pass, err) ||
         (pass->batch->forced && engine->setup.forecast_forced && forecast_forced_experts(pass, err)) ||
         (pass->resumes && resume_begin(pass, &rows, err)))
         return -1;
     if (rows.rows)
-        engine->ops->embed(engine->queue, &(struct embed_args){
-            .token = engine->token, .table = engine->weights->embed.data, .out = engine->space.x,
-            .format = engine->weights->embed.format, .scale = shape->embed_scale, .rows = rows.rows, .vocab = shape->vocab,
-            .hidden = shape->hidden});
+        forward_embed(pass, rows.rows);
     for (int n = 0, moe = 0; n < pass_layers(pass); moe += shape->layer[n++].ffn == FFN_EXPERTS) {
         const bool some = rows.rows < pass->rows;
         if (stop_asked(engine->setup.stop))
@@ -244,16 +274,10 @@ int forward_put(const struct pass *pass, struct err *err)
             return -1;
         if (some && rows.rows == pass->rows)                    /* those that joined have gone through the layer before */
             keep_layer(pass, n - 1);
-        const struct layer layer = layer_at(pass, &rows, n, moe);
-        if (rows.rows && pass_attends(pass, n))
-            layer_attention(&layer);
-        if (rows.rows && pass_feeds(pass, n) && layer_ffn(&layer, err))
+        if (forward_layer(pass, &rows, n, moe, err))
             return -1;
-        if (rows.rows == pass->rows)
-            keep_layer(pass, n);
     }
-    keep_final(pass);
-    head(pass);
+    forward_end(pass);
     return 0;
 }
 
@@ -289,21 +313,18 @@ static int check_part(const struct pass *pass, struct err *err)
     return 0;
 }
 
-/* What a forward is a part of. */
-enum occasion { VERIFICATION, PROMPT, PROMPT_SLAB };
-
-static void begin_experts(const struct pass *pass, enum occasion occasion)
+void forward_begin_experts(const struct pass *pass, enum occasion occasion, int rows)
 {
     const struct engine_setup *setup = &pass->engine->setup;
     const enum expert_forward forward = occasion != VERIFICATION ? EXPERTS_PROMPT
                                       : pass->batch->part || setup->beside ? EXPERTS_DRAFT : EXPERTS_VERIFY;
-    expert_source_begin(setup->experts, pass->rows, forward, occasion != VERIFICATION && !pass->sequence->kv.length);
+    expert_source_begin(setup->experts, rows, forward, occasion != VERIFICATION && !pass->sequence->kv.length);
     if (setup->second)
         second_begin(setup->second, forward);
 }
 
-static int run(struct engine *engine, struct sequence *sequence, const struct batch *batch, enum occasion occasion,
-               struct forward *out, struct err *err)
+int forward_run(struct engine *engine, struct sequence *sequence, const struct batch *batch, enum occasion occasion,
+                struct forward *out, struct err *err)
 {
     const int pending = sequence->kv.pending, stopped = sequence->stopped ? sequence->stopped->count : 0;
     struct pass pass = {.engine = engine, .sequence = sequence, .batch = batch, .rows = batch->rows,
@@ -314,7 +335,7 @@ static int run(struct engine *engine, struct sequence *sequence, const struct ba
     for (int moe = 0; moe < engine->moe_layers; moe++)
         engine->reconstruction[moe] = 0;
     if (!batch->part || !batch->part->experts)
-        begin_experts(&pass, occasion);
+        forward_begin_experts(&pass, occasion, pass.rows);
     int rc = tree_append(&pass, err);
     pass.longest = sequence->kv.length + sequence->kv.pending;
     if (!rc && !forward_put(&pass, err) && (!stops || !resume_keep(&pass, err)) && !facts_collect(&pass, out, err))
@@ -332,71 +353,5 @@ static int run(struct engine *engine, struct sequence *sequence, const struct ba
 int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out,
                    struct err *err)
 {
-    return run(engine, sequence, batch, VERIFICATION, out, err);
-}
-
-/* One piece of a prompt: a chain after the committed tokens, committed at once. */
-static int piece(struct engine *engine, struct sequence *sequence, const struct batch *batch, bool slab, struct forward *out,
-                 struct err *err)
-{
-    int32_t *node = mem_alloc((size_t)batch->rows, sizeof *node, err);
-    int rc = -1;
-    if (!node)
-        return -1;
-    for (int i = 0; i < batch->rows; i++)
-        node[i] = i;
-    if (!run(engine, sequence, batch, slab ? PROMPT_SLAB : PROMPT, out, err))
-        rc = sequence_commit(sequence, node, batch->rows, err);
-    mem_free(&node);
-    return rc;
-}
-
-/* Rows of the piece that begins at `position` of a part of a prompt that ends before `end`. */
-static int piece_rows(const struct engine *engine, bool every, int position, int end, bool *slab)
-{
-    int size = every ? engine->setup.max_logit_rows : engine->piece_rows, rows = size - position % size;
-    int whole = every ? 0 : engine->slab_rows, next = whole ? position - position % whole + whole : 0;
-    *slab = whole && position % whole == 0 && next <= end;
-    if (*slab)
-        return whole;
-    if (whole && next < position + rows && next + whole <= end)
-        rows = next - position;
-    return rows < end - position ? rows : end - position;
-}
-
-int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count,
-                  const struct batch *options, engine_piece_function *each, void *context, struct forward *out, struct err *err)
-{
-    struct batch batch = options ? *options : (struct batch){0};
-    bool every = batch.logit_rows == ENGINE_EVERY_ROW, slab;
-    if (sequence->kv.pending)
-        return err_set(err, ERR_INPUT, "a prompt cannot be added to a sequence with %d pending nodes", sequence->kv.pending);
-    if (count < 1)
-        return err_set(err, ERR_INPUT, "the prompt has no tokens; give at least one");
-    for (int done = 0; done < count; done += batch.rows) {
-        int position = sequence->kv.length;
-        int32_t last;
-        batch.rows = piece_rows(engine, every, position, position + count - done, &slab);
-        last = batch.rows - 1;
-        batch.token = token + done;
-        batch.part = NULL;
-        batch.resume = false;
-        batch.parent = NULL;
-        batch.logit_row = every ? NULL : &last;
-        batch.logit_rows = every ? batch.rows : done + batch.rows == count;
-        if (piece(engine, sequence, &batch, slab, out, err) || (each && each(context, out, position, err)))
-            return -1;
-    }
-    return 0;
-}
-
-int engine_prompt_keeps(const struct engine *engine, int same, int before, int next)
-{
-    const int whole = engine->slab_rows;
-    if (!whole)
-        return same;
-    const int old = before - before % whole, now = next - next % whole, both = old < now ? old : now;
-    if (old == now && same >= old)
-        return same;
-    return (same < both ? same : both) / whole * whole;
+    return forward_run(engine, sequence, batch, VERIFICATION, out, err);
 }

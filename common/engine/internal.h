@@ -69,6 +69,16 @@ struct pass {
     bool resumes;                                    /* some rows go on from stopped nodes: engine->from */
 };
 
+/* Pieces of a prompt that go through the layers together. */
+enum { SPAN_ROWS = 4096, SPAN_PIECES = 64 };
+
+struct span {
+    int pieces, rows;                                /* rows of all pieces */
+    int piece_rows[SPAN_PIECES];
+    bool slab[SPAN_PIECES];
+    bool every, last;                                /* logits of every row; of the last row of the last piece */
+};
+
 /* forward.c. A forward of the pass runs `layers` layers with `top_k` experts; those halves of a layer that it does not skip. */
 int pass_layers(const struct pass *pass);
 int pass_top_k(const struct pass *pass);
@@ -79,6 +89,30 @@ struct layer_experts pass_experts(const struct pass *pass, int n);
 
 /* Puts the operations of a forward on the queue, tokens, positions and slots being there. */
 int forward_put(const struct pass *pass, struct err *err);
+
+/* The same in parts: _begin makes room for what the batch asks for; _embed writes the rows' embeddings to engine->space.x;
+ * _layer runs layer n, which is layer `moe` of those with experts; _end computes the logits. */
+int forward_begin(const struct pass *pass, struct err *err);
+void forward_embed(const struct pass *pass, int rows);
+int forward_layer(const struct pass *pass, const struct layer_rows *rows, int n, int moe, struct err *err);
+void forward_end(const struct pass *pass);
+
+/* What a forward is a part of. */
+enum occasion { VERIFICATION, PROMPT, PROMPT_SLAB };
+
+/* Tells the source of experts, and the second processor, that a forward of so many rows begins. */
+void forward_begin_experts(const struct pass *pass, enum occasion occasion, int rows);
+
+/* One whole forward. On failure the sequence is as before, but for pending nodes with batch.resume. */
+int forward_run(struct engine *engine, struct sequence *sequence, const struct batch *batch, enum occasion occasion,
+                struct forward *out, struct err *err);
+
+/* span.c: several pieces of a prompt, layer by layer: all pieces run a layer before any runs the next one, so that an expert
+ * is read once for all of them. `batch` is that of the first piece, with its options; piece i has rows[i] tokens and is a slab
+ * if slab[i]. Commits the pieces; `each` as in engine_prompt. On failure the sequence is as before, or ends with a piece that
+ * `each` refused. */
+int span_run(struct engine *engine, struct sequence *sequence, const struct batch *batch, const struct span *span,
+             engine_piece_function *each, void *context, struct forward *out, struct err *err);
 
 /* oracle.c: what each routed expert adds to each row. _look keeps that of the natural routing, which is the layer's now; _mask
  * chooses from it; _compare sets it against the routing that is the layer's by then. */

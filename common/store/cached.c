@@ -323,6 +323,14 @@ static void cached_begin(struct expert_source *source, int tokens, enum expert_f
     say_near(cached);
 }
 
+static void cached_keep(struct expert_source *source, int layer)
+{
+    struct cached *cached = cached_of(source);
+    cache_keep(cached->cache, layer < 0 ? -1 : cached->number[layer]);
+    if (cached->host)
+        cache_keep(cached->host, layer < 0 ? -1 : cached->number[layer]);
+}
+
 static int cached_prefetch(struct expert_source *source, int layer, const int32_t *expert, const int32_t *tokens, int count,
                            struct err *err)
 {
@@ -496,8 +504,8 @@ static int read_first(struct cached *cached, struct err *err)
 
 static const struct expert_source_class cached_class = {
     .name = "cached", .begin = cached_begin, .prefetch = cached_prefetch, .acquire = cached_acquire, .release = cached_release,
-    .want = cached_want, .acquire_host = cached_acquire_host, .release_host = cached_release_host, .facts = cached_facts,
-    .free = cached_free};
+    .want = cached_want, .acquire_host = cached_acquire_host, .release_host = cached_release_host, .keep = cached_keep,
+    .facts = cached_facts, .free = cached_free};
 
 int expert_source_cached(struct expert_source **out, const struct model *model, struct device *device,
                          const struct expert_cache *setup, struct err *err)

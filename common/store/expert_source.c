@@ -25,6 +25,12 @@ int expert_source_prefetch(struct expert_source *source, int layer, const int32_
     return source->class->prefetch ? source->class->prefetch(source, layer, expert, tokens, count, err) : 0;
 }
 
+void expert_source_keep(struct expert_source *source, int layer)
+{
+    if (source->class->keep)
+        source->class->keep(source, layer);
+}
+
 struct store_facts store_facts_since(const struct store_facts *now, const struct store_facts *then)
 {
     return (struct store_facts){

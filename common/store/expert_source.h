@@ -100,6 +100,9 @@ struct expert_source_class {
      * one of the two holds is missing to the other. NULL: the source has no experts there. */
     int (*acquire_host)(struct expert_source *source, struct expert_union *wanted, const void **address, struct err *err);
     void (*release_host)(struct expert_source *source, struct expert_union *wanted);
+    /* Experts of this layer are evicted last until the next call, as several forwards run the layer one after another; -1: no
+     * layer. NULL: nothing is evicted. */
+    void (*keep)(struct expert_source *source, int layer);
     void (*facts)(const struct expert_source *source, struct store_facts *out);          /* NULL: nothing to tell */
     void (*free)(struct expert_source *source);
 };
@@ -139,6 +142,7 @@ void expert_source_close(struct expert_source **source);
 void expert_source_begin(struct expert_source *source, int tokens, enum expert_forward forward, bool text);
 int expert_source_prefetch(struct expert_source *source, int layer, const int32_t *expert, const int32_t *tokens, int count,
                            struct err *err);
+void expert_source_keep(struct expert_source *source, int layer);
 bool expert_source_facts(const struct expert_source *source, struct store_facts *out);   /* false: it has none */
 
 /* Whether acquire_host can be called; and the three as in the class. One thread calls all of them; others may compute with what

@@ -236,6 +236,36 @@ static void refuses(const char *text, struct cache_setup setup, const char *why)
         fail_msg("'%s' does not say '%s'", err.text, why);
 }
 
+/* The layer that is kept goes last, and never for a prefetch; then all is as before. */
+static void residents_of_a_kept_layer_go_last(void **state)
+{
+    static const char *const policies[] = {"lru", "lru-global", "lfu", "hot"};
+    (void)state;
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+        struct cache *cache = open_cache(policies[p], &(struct cache_setup){.layers = 3, .experts = 4, .slots = 6, .top_k = 2});
+        const int32_t expert[] = {0, 1, 2, 3}, tokens[] = {1, 1, 1, 1};
+        int victim, key, slot;
+        for (int layer = 0; layer < 2; layer++) {
+            cache_want(cache, layer, expert, tokens, 3);
+            for (int e = 0; e < 3; e++)
+                cache_release(cache, cache_insert(cache, layer, e, CACHE_DEMAND, &victim));
+        }
+        cache_keep(cache, 0);
+        for (int e = 0; e < 3; e++) {
+            assert_true((slot = cache_insert(cache, 2, e, CACHE_DEMAND, &victim)) >= 0);
+            assert_int_equal(victim / 4, 1);
+        }
+        cache_ask(cache, 1, 0, 1);
+        assert_int_equal(cache_fetch(cache, &key, &victim), -1);
+        assert_true((slot = cache_insert(cache, 2, 3, CACHE_DEMAND, &victim)) >= 0);
+        assert_int_equal(victim / 4, 0);
+        cache_keep(cache, -1);
+        if (p != 3)                     /* hot keeps what is hotter than a prefetch */
+            assert_true(cache_fetch(cache, &key, &victim) >= 0 && key == 4 && victim / 4 == 0);
+        cache_close(&cache);
+    }
+}
+
 static void refuses_what_cannot_be(void **state)
 {
     (void)state;
@@ -263,6 +293,7 @@ int main(void)
         cmocka_unit_test(a_forward_larger_than_the_cache_leaves_hits_to_lru),
         cmocka_unit_test(lfu_is_what_a_list_of_counts_says),
         cmocka_unit_test(requests_come_by_level_and_in_order),
+        cmocka_unit_test(residents_of_a_kept_layer_go_last),
         cmocka_unit_test(refuses_what_cannot_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

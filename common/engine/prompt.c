@@ -1,0 +1,98 @@
+/* Prompts: which pieces they are cut into, and the order in which these run. */
+#include "common/base/mem.h"
+#include "common/engine/internal.h"
+
+/* One piece of a prompt: a chain after the committed tokens, committed at once. */
+static int piece(struct engine *engine, struct sequence *sequence, const struct batch *batch, bool slab, struct forward *out,
+                 struct err *err)
+{
+    int32_t *node = mem_alloc((size_t)batch->rows, sizeof *node, err);
+    int rc = -1;
+    if (!node)
+        return -1;
+    for (int i = 0; i < batch->rows; i++)
+        node[i] = i;
+    if (!forward_run(engine, sequence, batch, slab ? PROMPT_SLAB : PROMPT, out, err))
+        rc = sequence_commit(sequence, node, batch->rows, err);
+    mem_free(&node);
+    return rc;
+}
+
+/* Rows of the piece that begins at `position` of a part of a prompt that ends before `end`. */
+static int piece_rows(const struct engine *engine, bool every, int position, int end, bool *slab)
+{
+    int size = every ? engine->setup.max_logit_rows : engine->piece_rows, rows = size - position % size;
+    int whole = every ? 0 : engine->slab_rows, next = whole ? position - position % whole + whole : 0;
+    *slab = whole && position % whole == 0 && next <= end;
+    if (*slab)
+        return whole;
+    if (whole && next < position + rows && next + whole <= end)
+        rows = next - position;
+    return rows < end - position ? rows : end - position;
+}
+
+/* Whether pieces go through the layers together. Scores and hidden states of all layers would have to be kept of all rows. */
+static bool spans(const struct engine *engine, const struct batch *batch)
+{
+    const struct expert_source *experts = engine->setup.experts;
+    return engine->moe_layers && experts && !experts->class->fixed && !batch->plan && !batch->forced && !batch->want_scores &&
+           !batch->want_hidden && !batch->want_reconstruction;
+}
+
+/* The pieces that come next of a part of a prompt that ends before `end`. */
+static void cut(struct span *span, const struct engine *engine, bool every, int position, int end, bool together)
+{
+    *span = (struct span){.every = every};
+    do {
+        span->piece_rows[span->pieces] = piece_rows(engine, every, position, end, &span->slab[span->pieces]);
+        span->rows += span->piece_rows[span->pieces];
+        position += span->piece_rows[span->pieces++];
+    } while (together && position < end && span->pieces < SPAN_PIECES && span->rows < SPAN_ROWS);
+    span->last = position == end;
+}
+
+static int run_one(struct engine *engine, struct sequence *sequence, struct batch *batch, const struct span *span,
+                   engine_piece_function *each, void *context, struct forward *out, struct err *err)
+{
+    const int position = sequence->kv.length;
+    const int32_t last = span->rows - 1;
+    batch->rows = span->rows;
+    batch->logit_row = span->every ? NULL : &last;
+    batch->logit_rows = span->every ? span->rows : span->last;
+    return piece(engine, sequence, batch, span->slab[0], out, err) || (each && each(context, out, position, err)) ? -1 : 0;
+}
+
+int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count,
+                  const struct batch *options, engine_piece_function *each, void *context, struct forward *out, struct err *err)
+{
+    struct batch batch = options ? *options : (struct batch){0};
+    const bool every = batch.logit_rows == ENGINE_EVERY_ROW, together = spans(engine, &batch);
+    struct span span;
+    if (sequence->kv.pending)
+        return err_set(err, ERR_INPUT, "a prompt cannot be added to a sequence with %d pending nodes", sequence->kv.pending);
+    if (count < 1)
+        return err_set(err, ERR_INPUT, "the prompt has no tokens; give at least one");
+    batch.part = NULL;
+    batch.resume = false;
+    batch.parent = NULL;
+    for (int done = 0; done < count; done += span.rows) {
+        const int position = sequence->kv.length;
+        cut(&span, engine, every, position, position + count - done, together);
+        batch.token = token + done;
+        if (span.pieces == 1 ? run_one(engine, sequence, &batch, &span, each, context, out, err)
+                             : span_run(engine, sequence, &batch, &span, each, context, out, err))
+            return -1;
+    }
+    return 0;
+}
+
+int engine_prompt_keeps(const struct engine *engine, int same, int before, int next)
+{
+    const int whole = engine->slab_rows;
+    if (!whole)
+        return same;
+    const int old = before - before % whole, now = next - next % whole, both = old < now ? old : now;
+    if (old == now && same >= old)
+        return same;
+    return (same < both ? same : both) / whole * whole;
+}

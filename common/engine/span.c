@@ -1,0 +1,207 @@
+/* Pieces of a prompt that go through the layers together, where experts are cached: all pieces run a layer before any of them
+ * runs the next one. So an expert is read once for all pieces, if the cache has room for the experts of one layer that they
+ * want; with fewer slots the rest of the layer is read again for each piece.
+ *
+ * A piece keeps its residual stream, its routing and its features in buffers of its own, which take the place of the engine's
+ * while the piece is at work. Its rows see the same keys and values as in a forward of their own: those of the committed tokens
+ * and, as earlier pieces have run the layer, of these pieces. The bits are the same. */
+#include "common/base/mem.h"
+#include "common/engine/internal.h"
+#include "common/engine/second.h"
+
+/* Buffers of a piece; of the engine while the piece is at work. */
+struct piece {
+    struct buffer x, wanted, expert, weight, features;
+};
+
+struct work {
+    struct engine *engine;
+    struct sequence *sequence;
+    const struct batch *batch;
+    const struct span *span;
+    struct piece *piece;
+    int start;                          /* tokens of the sequence before the span */
+    int max_rows;                       /* of a piece */
+    int32_t *every;                     /* [max_rows] 0, 1, ... */
+};
+
+/* A piece that has its turn. */
+struct turn {
+    struct batch batch;
+    struct pass pass;
+    struct layer_rows rows;
+    int32_t last;
+};
+
+static void swap(struct buffer *a, struct buffer *b)
+{
+    const struct buffer old = *a;
+    *a = *b;
+    *b = old;
+}
+
+/* Exchanges the buffers of a piece and those of the engine. */
+static void exchange(struct engine *engine, struct piece *piece)
+{
+    swap(&engine->space.x, &piece->x);
+    swap(&engine->wanted, &piece->wanted);
+    swap(&engine->expert, &piece->expert);
+    swap(&engine->weight, &piece->weight);
+    swap(&engine->features, &piece->features);
+}
+
+static int piece_open(const struct work *work, int i, struct err *err)
+{
+    const struct engine *engine = work->engine;
+    struct piece *piece = &work->piece[i];
+    const int64_t routed = (int64_t)engine->moe_layers * work->span->piece_rows[i], top_k = engine->shape->router.top_k;
+    return workspace_alloc(engine->device, &piece->x, engine->setup.max_rows, engine->shape->hidden, sizeof(float), err) ||
+           workspace_alloc(engine->device, &piece->wanted, routed, top_k, sizeof(int32_t), err) ||
+           workspace_alloc(engine->device, &piece->expert, routed, top_k, sizeof(int32_t), err) ||
+           workspace_alloc(engine->device, &piece->weight, routed, top_k, sizeof(float), err) ? -1 : 0;
+}
+
+static void work_close(struct work *work)
+{
+    for (int i = 0; work->piece && i < work->span->pieces; i++) {
+        struct piece *piece = &work->piece[i];
+        struct buffer *all[] = {&piece->x, &piece->wanted, &piece->expert, &piece->weight, &piece->features};
+        for (size_t at = 0; at < sizeof all / sizeof *all; at++)
+            device_free(work->engine->device, all[at]);
+    }
+    mem_free(&work->piece);
+    mem_free(&work->every);
+}
+
+static int work_open(struct work *work, struct err *err)
+{
+    const struct span *span = work->span;
+    for (int i = 0; i < span->pieces; i++)
+        work->max_rows = span->piece_rows[i] > work->max_rows ? span->piece_rows[i] : work->max_rows;
+    if (!(work->piece = mem_alloc((size_t)span->pieces, sizeof *work->piece, err)) ||
+        !(work->every = mem_alloc((size_t)work->max_rows, sizeof *work->every, err)))
+        return -1;
+    for (int i = 0; i < work->max_rows; i++)
+        work->every[i] = i;
+    for (int i = 0; i < span->pieces; i++)
+        if (piece_open(work, i, err))
+            return -1;
+    return 0;
+}
+
+/* Makes the rows of a piece pending nodes after the span's earlier pieces, and puts what kernels need of them on the device. */
+static int turn_begin(const struct work *work, int i, struct turn *turn, struct err *err)
+{
+    const struct span *span = work->span;
+    int before = 0;
+    for (int at = 0; at < i; at++)
+        before += span->piece_rows[at];
+    work->sequence->kv.length = work->start + before;
+    work->sequence->kv.pending = 0;
+    turn->batch = *work->batch;
+    turn->batch.rows = span->piece_rows[i];
+    turn->batch.token += before;
+    turn->last = turn->batch.rows - 1;
+    turn->batch.logit_row = span->every ? NULL : &turn->last;
+    turn->batch.logit_rows = span->every ? turn->batch.rows : span->last && i + 1 == span->pieces;
+    turn->pass = (struct pass){.engine = work->engine, .sequence = work->sequence, .batch = &turn->batch,
+                               .rows = turn->batch.rows, .slab = span->slab[i]};
+    if (tree_append(&turn->pass, err))
+        return -1;
+    turn->pass.longest = work->sequence->kv.length + work->sequence->kv.pending;
+    turn->rows = work->engine->row.at;
+    turn->rows.rows = turn->pass.rows;
+    turn->rows.longest = turn->pass.longest;
+    turn->rows.slab = turn->pass.slab;
+    return 0;
+}
+
+/* One piece through one layer. */
+static int run_layer(const struct work *work, int i, int n, int moe, struct err *err)
+{
+    struct turn turn;
+    if (turn_begin(work, i, &turn, err) || (!n && forward_begin(&turn.pass, err)))
+        return -1;
+    if (!n)
+        forward_embed(&turn.pass, turn.pass.rows);
+    return forward_layer(&turn.pass, &turn.rows, n, moe, err);
+}
+
+static int run_layers(const struct work *work, struct err *err)
+{
+    struct engine *engine = work->engine;
+    const struct hparams *shape = engine->shape;
+    for (int n = 0, moe = 0; n < shape->layers; moe += shape->layer[n++].ffn == FFN_EXPERTS) {
+        if (shape->layer[n].ffn == FFN_EXPERTS)
+            expert_source_keep(engine->setup.experts, n);
+        for (int i = 0; i < work->span->pieces; i++) {
+            if (stop_asked(engine->setup.stop))
+                return err_set(err, ERR_SIGNAL, "interrupted");
+            exchange(engine, &work->piece[i]);
+            const int rc = run_layer(work, i, n, moe, err);
+            exchange(engine, &work->piece[i]);
+            if (rc)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* Logits and facts of a piece that has run all layers; commits it. 1: `each` refuses. */
+static int end_piece(const struct work *work, int i, engine_piece_function *each, void *context, struct forward *out,
+                     struct err *err)
+{
+    struct turn turn;
+    if (turn_begin(work, i, &turn, err))
+        return -1;
+    const int position = work->sequence->kv.length;
+    forward_end(&turn.pass);
+    if (facts_collect(&turn.pass, out, err) || sequence_commit(work->sequence, work->every, turn.pass.rows, err))
+        return -1;
+    return each && each(context, out, position, err);
+}
+
+static int end_pieces(const struct work *work, engine_piece_function *each, void *context, struct forward *out,
+                      struct err *err)
+{
+    struct engine *engine = work->engine;
+    for (int i = 0, rc; i < work->span->pieces; i++) {
+        struct piece *piece = &work->piece[i];
+        exchange(engine, piece);
+        rc = end_piece(work, i, each, context, out, err);
+        exchange(engine, piece);
+        if (rc)
+            return rc;
+        if (i + 1 == work->span->pieces)
+            swap(&engine->features, &piece->features);          /* *out refers to them until the next forward */
+    }
+    return 0;
+}
+
+int span_run(struct engine *engine, struct sequence *sequence, const struct batch *batch, const struct span *span,
+             engine_piece_function *each, void *context, struct forward *out, struct err *err)
+{
+    struct work work = {.engine = engine, .sequence = sequence, .batch = batch, .span = span, .start = sequence->kv.length};
+    const struct pass whole = {.engine = engine, .sequence = sequence, .batch = batch};
+    struct err ignored = {0};
+    int rc = work_open(&work, err);
+    if (!rc) {
+        forward_begin_experts(&whole, PROMPT, span->rows);
+        rc = run_layers(&work, err);
+        expert_source_keep(engine->setup.experts, -1);
+    }
+    const bool ran = !rc;
+    if (ran)
+        rc = end_pieces(&work, each, context, out, err);
+    if (rc) {
+        queue_wait(engine->device, &ignored);           /* before the buffers in its operations are freed */
+        if (engine->setup.second)
+            second_abandon(engine->setup.second);
+        if (rc < 0) {
+            sequence->kv.length = work.start;
+            sequence_rollback(sequence);
+        }
+    }
+    work_close(&work);
+    return rc ? -1 : 0;
+}

@@ -1,0 +1,168 @@
+/* Long prompts where experts are cached: all pieces run a layer before any runs the next one. The bits are those of the mapped
+ * model, and an expert is read once. */
+#include "tests/unit/unit.h"
+
+#include "common/engine/engine.h"
+#include "tests/unit/tiny.h"
+
+enum { LONG = 300, ROWS = 16, FEATURE_LAYERS = 2 };
+
+struct rig {
+    struct model *model;
+    struct device *device;
+    struct expert_source *experts;
+    struct engine *engine;
+    struct err err;
+};
+
+static void must(int rc, const struct err *err)
+{
+    if (rc)
+        fail_msg("%s", err->text);
+}
+
+/* cache NULL: the model is mapped. */
+static void rig_open(struct rig *rig, const char *path, const char *device, int threads, const struct expert_cache *cache)
+{
+    memset(rig, 0, sizeof *rig);
+    struct err *err = &rig->err;
+    must((cache ? model_open_dense : model_open)(&rig->model, path, err), err);
+    must(device_open(&rig->device, &(struct device_setup){.name = device, .threads = threads}, err), err);
+    must(cache ? expert_source_cached(&rig->experts, rig->model, rig->device, cache, err)
+               : expert_source_open(&rig->experts, rig->model, rig->device, err), err);
+    must(engine_open(&rig->engine, &(struct engine_setup){rig->model, rig->device, rig->experts, ROWS, ROWS}, err), err);
+}
+
+static void rig_close(struct rig *rig)
+{
+    engine_close(&rig->engine);
+    expert_source_close(&rig->experts);
+    device_close(&rig->device);
+    model_close(&rig->model);
+}
+
+/* A tiny model with experts; the first seed at or after `seed` that makes one. */
+static const char *moe_file(uint64_t seed, enum weight_format format, struct hparams *shape)
+{
+    static char path[64];
+    struct err err = {0};
+    snprintf(path, sizeof path, "/tmp/moe-test-span-%d.moe", (int)getpid());
+    do {
+        struct chance chance = {seed++};
+        *shape = tiny_shape(&chance);
+    } while (!hparams_moe_layers(shape));
+    must(tiny_write_mixed(path, shape, format, format, seed, &err), &err);
+    return path;
+}
+
+static int64_t bytes_of_expert(struct rig *rig, const struct hparams *shape)
+{
+    int layer = 0;
+    while (shape->layer[layer].ffn != FFN_EXPERTS)
+        layer++;
+    return (int64_t)model_tensor(rig->model, &rig->err, "layers.%d.experts", layer)->stride;
+}
+
+struct seen {
+    float *feature;                     /* [LONG][FEATURE_LAYERS][hidden] */
+    int32_t *expert;                    /* [LONG][moe][top_k] */
+    int tokens;
+    struct device *device;
+};
+
+static int see_piece(void *context, const struct forward *piece, int position, struct err *err)
+{
+    struct seen *seen = context;
+    const size_t width = (size_t)piece->hidden_size, routed = (size_t)(piece->moe_layers * piece->top_k);
+    float *room = calloc((size_t)piece->rows * FEATURE_LAYERS * width, sizeof *room);
+    assert_int_equal(position, seen->tokens);
+    queue_download(seen->device, room, piece->features, (size_t)piece->rows * FEATURE_LAYERS * width * sizeof *room);
+    must(queue_wait(seen->device, err), err);
+    for (int row = 0; row < piece->rows; row++)
+        for (int i = 0; i < FEATURE_LAYERS; i++)
+            memcpy(seen->feature + ((size_t)(position + row) * FEATURE_LAYERS + (size_t)i) * width,
+                   room + ((size_t)i * (size_t)piece->rows + (size_t)row) * width, width * sizeof *room);
+    memcpy(seen->expert + (size_t)position * routed, piece->expert, (size_t)piece->rows * routed * sizeof *seen->expert);
+    seen->tokens += piece->rows;
+    free(room);
+    return 0;
+}
+
+/* Everything that a prompt says of its tokens, then the logits of the last one. */
+static void read_prompt(struct rig *rig, const struct hparams *shape, struct seen *seen, float *logits)
+{
+    const struct feature_request features = {.count = FEATURE_LAYERS, .layer = {0, shape->layers}};
+    struct chance chance = {11};
+    struct sequence *sequence = NULL;
+    struct forward out;
+    int32_t text[LONG];
+    for (int i = 0; i < LONG; i++)
+        text[i] = chance_range(&chance, 0, shape->vocab - 1);
+    seen->device = rig->device;
+    seen->tokens = 0;
+    must(sequence_open(&sequence, rig->engine, LONG, &rig->err), &rig->err);
+    must(engine_prompt(rig->engine, sequence, text, LONG, &(struct batch){.features = &features}, see_piece, seen, &out,
+                       &rig->err), &rig->err);
+    assert_int_equal(seen->tokens, LONG);
+    assert_int_equal(sequence_length(sequence), LONG);
+    memcpy(logits, out.logits, (size_t)shape->vocab * sizeof *logits);
+    sequence_close(&sequence);
+}
+
+/* A prompt of many pieces reads each expert that it wants once, as soon as there are slots for one layer's, under all policies
+ * that give slots; with fewer slots its bits are the same, too. */
+static void a_long_prompt_reads_each_expert_once(void **state)
+{
+    static const char *const policies[] = {NULL, "lru-global", "hot", "lfu", "utility"};
+    struct hparams shape;
+    const char *path = moe_file(51, FORMAT_BF16, &shape);
+    const int moe = hparams_moe_layers(&shape), experts = shape.router.experts, top_k = shape.router.top_k;
+    const size_t features = (size_t)LONG * FEATURE_LAYERS * (size_t)shape.hidden, routed = (size_t)(LONG * moe * top_k);
+    float *feature[2], *logits[2];
+    int32_t *expert[2];
+    struct rig rig;
+    (void)state;
+    assert_true(moe > 1 && (LONG + ROWS - 1) / ROWS > 2);
+    for (int i = 0; i < 2; i++) {
+        feature[i] = calloc(features, sizeof *feature[i]);
+        expert[i] = calloc(routed, sizeof *expert[i]);
+        logits[i] = calloc((size_t)shape.vocab, sizeof *logits[i]);
+    }
+    rig_open(&rig, path, "host", 1, NULL);
+    read_prompt(&rig, &shape, &(struct seen){feature[0], expert[0], 0, NULL}, logits[0]);
+    rig_close(&rig);
+    int distinct = 0;
+    for (int layer = 0; layer < moe; layer++)
+        for (int e = 0, found; e < experts; e++, distinct += found) {
+            found = 0;
+            for (size_t i = 0; i < routed; i++)
+                found |= (int)(i / (size_t)top_k) % moe == layer && expert[0][i] == e;
+        }
+    for (int i = 0; i < 2 * (int)(sizeof policies / sizeof *policies); i++) {
+        struct expert_cache cache = {.slots = i % 2 ? top_k : experts, .policy = policies[i / 2]};
+        struct store_facts facts;
+        rig_open(&rig, path, "host", 2, &cache);
+        read_prompt(&rig, &shape, &(struct seen){feature[1], expert[1], 0, NULL}, logits[1]);
+        assert_memory_equal(feature[0], feature[1], features * sizeof *feature[0]);
+        assert_memory_equal(expert[0], expert[1], routed * sizeof *expert[0]);
+        assert_memory_equal(logits[0], logits[1], (size_t)shape.vocab * sizeof *logits[0]);
+        assert_true(expert_source_facts(rig.experts, &facts));
+        if (cache.slots == experts)
+            assert_int_equal(facts.bytes, distinct * bytes_of_expert(&rig, &shape));
+        rig_close(&rig);
+    }
+    for (int i = 0; i < 2; i++) {
+        free(feature[i]);
+        free(expert[i]);
+        free(logits[i]);
+    }
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_long_prompt_reads_each_expert_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
