@@ -36,7 +36,7 @@ int direct_open(struct direct_file *out, const char *path, struct err *err)
         return -1;
     }
     if (!file.direct)
-        posix_fadvise(file.fd, 0, 0, POSIX_FADV_RANDOM);            /* no reading ahead */
+        posix_fadvise(file.fd, 0, 0, POSIX_FADV_RANDOM);            /* disables read-ahead */
     file.bytes = (uint64_t)status.st_size;
     *out = file;
     return 0;

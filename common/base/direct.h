@@ -1,5 +1,5 @@
-/* A file that is read past the system's page cache, so that what is read takes the reader's memory alone. Where the file system
- * cannot do so (O_DIRECT), it is read as others are, and its pages are given back at once. */
+/* A file that is read without the page cache, so that its bytes occupy the reader's memory only. Where the file system
+ * does not support this (O_DIRECT), the file is read through the page cache, and its pages are dropped after each read. */
 #ifndef MOE_BASE_DIRECT_H
 #define MOE_BASE_DIRECT_H
 
@@ -9,26 +9,26 @@
 
 #include "common/base/err.h"
 
-/* Offsets and memory are multiples of it. */
+/* Offsets and buffer addresses must be multiples of this. */
 enum { DIRECT_STEP = 4096 };
 
 struct direct_file {
-    const char *path;                /* the caller's; stays as long as this */
+    const char *path;                /* borrowed; must outlive the reader */
     int fd;
-    uint64_t bytes;                  /* when it was opened */
-    bool direct;                     /* the page cache is passed by */
+    uint64_t bytes;                  /* size when the file was opened */
+    bool direct;                     /* reads bypass the page cache */
 };
 
-/* Regular files only. direct_close accepts what was never opened, if it is all zeros. */
+/* Regular files only. direct_close accepts a zeroed struct that was never opened. */
 int direct_open(struct direct_file *out, const char *path, struct err *err);
 void direct_close(struct direct_file *file);
 
-/* Reads `bytes` bytes from `offset` on; `data` has room for the next multiple of DIRECT_STEP. A file that has fewer by now is
- * an error. Any number of threads may read at once. */
+/* Reads `bytes` bytes starting at `offset`; `data` must have room for the next multiple of DIRECT_STEP. A file that has become
+ * shorter is an error. Thread-safe. */
 int direct_read(const struct direct_file *file, void *data, uint64_t offset, size_t bytes, struct err *err);
 
-/* For who reads in another way. A read for `want` bytes from `offset` on has given `got`, or failed with errno -got: 1: all is
- * there; 0: *done bytes are, and the rest is to be asked for; -1: it failed. */
+/* Judges a read that the caller issued by other means (io_uring): it read `got` of `want` bytes at `offset`, or failed with
+ * errno -got. Returns 1 when complete; 0 when *done bytes are read and the caller must request the rest; -1 on error. */
 int direct_take(const struct direct_file *file, uint64_t offset, size_t want, int64_t got, size_t *done, struct err *err);
 
 #endif

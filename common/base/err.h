@@ -1,7 +1,7 @@
 /* One error convention for the whole project.
  *
- * A function that can fail returns 0 or -1 and takes `struct err *` last. Who finds the fault says what is wrong and
- * what to do (err_set); every caller on the way up may say where (err_at puts "where: " in front). Only cmd/ prints
+ * A function that can fail returns 0 or -1 and takes `struct err *` last. The function that finds the fault
+ * states what is wrong and what to do (err_set); each caller may add where (err_at prepends "where: "). Only cmd/ prints
  * the text and exits. Outputs of a failed function are untouched.
  *
  * A NULL err is allowed everywhere: the text is then dropped. */
@@ -13,11 +13,11 @@ enum err_code {
     ERR_INPUT,      /* a file, stream, option or model is not what it must be */
     ERR_IO,         /* the system refused to read, write, map or sync */
     ERR_MEMORY,     /* an allocation failed */
-    ERR_PIPE,       /* the reader of our standard output has gone: end quietly */
+    ERR_PIPE,       /* the reader of standard output has closed it: end without a message */
     ERR_SIGNAL,     /* interrupted by SIGINT or SIGTERM */
     ERR_ANSWER_NO,  /* nothing is broken, but the answer is no (exit 1) */
-    ERR_NO_ANSWER,  /* nothing is broken, but it cannot be judged (exit 125) */
-    ERR_REPORTED    /* another process of the job says it: end without a word (exit 2) */
+    ERR_NO_ANSWER,  /* nothing is broken, but the measurements do not decide (exit 125) */
+    ERR_REPORTED    /* another process of the job prints the message: end without one (exit 2) */
 };
 
 struct err {
@@ -32,7 +32,7 @@ int err_memory(struct err *err);
 int err_at(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void err_clear(struct err *err);
 
-/* The compiler is told that they return -1, so that it sees which variables are set where nothing failed. */
+/* The compiler knows that these return -1, so it can tell which variables are set on success. */
 static inline int err_failed(void) { return -1; }
 #define err_set(...) (err_set(__VA_ARGS__), err_failed())
 #define err_errno(...) (err_errno(__VA_ARGS__), err_failed())

@@ -20,8 +20,8 @@
 
 enum { READ_STEP = 64 * 1024, BUFFER_BYTES = 64 * 1024, WRITEBACK_BYTES = 8 << 20 };
 
-/* The page cache keeps in one piece what it is given in one, if it is aligned so; who maps the file then has a page of this
- * size, and reads it that much faster (BENCHMARKS.md). */
+/* The page cache keeps an aligned write of up to this size contiguous. A process that maps the file then gets one huge page
+ * for these bytes, and reads them faster (BENCHMARKS.md). */
 enum { WINDOW_BYTES = 2 << 20 };
 
 static bool is_standard(const char *path) { return strcmp(path, "-") == 0; }
@@ -130,7 +130,7 @@ int file_regular(int fd, const char *path, struct stat *status, struct err *err)
                    S_ISDIR(status->st_mode) ? "folder" : S_ISFIFO(status->st_mode) ? "pipe" : "device");
 }
 
-/* Which file is mapped where, in fixed memory for a signal handler. An entry is only read in state MAP_SET. */
+/* Addresses of mapped files and their names, in static memory for a signal handler. An entry is read in state MAP_SET only. */
 enum { MAPS = 64 };
 enum map_state { MAP_FREE, MAP_TAKEN, MAP_SET };
 static struct {
@@ -176,7 +176,7 @@ int file_map_open(struct file_map *map, const char *path, struct err *err)
 {
     struct stat status;
     void *data = NULL;
-    int rc = -1, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);   /* no waiting for the writer of a pipe */
+    int rc = -1, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);   /* do not wait for the writer of a pipe */
     if (fd < 0)
         return err_errno(err, "%s", path);
     if (file_regular(fd, path, &status, err))
@@ -189,7 +189,7 @@ int file_map_open(struct file_map *map, const char *path, struct err *err)
         }
     }
     if (data)
-        madvise(data, (size_t)status.st_size, MADV_HUGEPAGE);       /* a wish: where it cannot be had, all works the same */
+        madvise(data, (size_t)status.st_size, MADV_HUGEPAGE);       /* advice only: failure changes nothing but speed */
     map->data = data;
     map->bytes = (size_t)status.st_size;
     map_add(map->data, map->bytes, path);
@@ -215,9 +215,9 @@ void file_map_close(struct file_map *map)
     map->bytes = 0;
 }
 
-/* The names a signal handler has to remove. They lie in fixed memory, because the handler may run while another thread
- * closes an output: it must never follow a pointer that is being freed. A name is only read in state SLOT_NAMED, a farewell in
- * state SLOT_KEPT. */
+/* Names of the files that a signal handler removes. The table is static, because the handler may run while another thread
+ * closes an output and must never follow a pointer that is being freed. A name is read in state SLOT_NAMED only, a farewell
+ * message in state SLOT_KEPT only. */
 enum { SLOTS = 32, FAREWELL_BYTES = 4096 };
 enum slot_state { SLOT_FREE, SLOT_TAKEN, SLOT_NAMED, SLOT_KEPT };
 static struct {
@@ -250,19 +250,19 @@ void output_discard_all_unsafe(void)
 
 struct output {
     char *path;             /* as the user wrote it */
-    char *target;           /* where a link at `path` leads; the name that appears at commit */
-    char *left;             /* what an earlier process left of it; NULL: nothing */
+    char *target;           /* target of the link at `path`; the name created by the commit */
+    char *left;             /* partial output of an earlier process; NULL: none */
     uint8_t *buffer;
     size_t used;
-    struct window {         /* what output_write_at was given and did not write yet, up to a multiple of WINDOW_BYTES */
-        uint8_t *data;      /* [WINDOW_BYTES], or NULL while nothing had to wait */
+    struct window {         /* bytes passed to output_write_at and not yet written, up to a multiple of WINDOW_BYTES */
+        uint8_t *data;      /* [WINDOW_BYTES]; NULL until bytes are buffered */
         uint64_t start;
         size_t used;
     } window;
-    uint64_t behind;        /* the disk was asked to begin with all that lies before */
+    uint64_t behind;        /* write-back was started for all bytes before this offset */
     int fd, slot;           /* slot: of the temporary name, -1 when written in place */
     bool kept, folder_synced;
-    double synced;          /* clock_seconds; at first when it was opened */
+    double synced;          /* clock_seconds; initially the time of opening */
 };
 
 static const char *output_name(const struct output *out) { return is_standard(out->path) ? "standard output" : out->path; }
@@ -273,14 +273,14 @@ bool output_in_place(const struct output *out) { return out->slot < 0; }
 
 bool output_is_terminal(const struct output *out) { return isatty(out->fd); }
 
-/* Frees, and leaves nothing behind under the temporary name. */
+/* Frees the output and removes its temporary file. */
 static void output_free(struct output **address)
 {
     struct output *out = *address;
     if (!out)
         return;
     if (out->slot >= 0 && atomic_load(&slots[out->slot].state) == SLOT_NAMED)
-        unlink(slots[out->slot].name);                  /* while the lock is held that goes with the descriptor */
+        unlink(slots[out->slot].name);                  /* must run while the descriptor still holds its lock */
     if (out->fd >= 0 && !is_standard(out->path))
         close(out->fd);
     if (out->slot >= 0)
@@ -293,7 +293,7 @@ static void output_free(struct output **address)
     mem_free(address);
 }
 
-/* Creates the file that the slot names. Named before it exists: a signal in between must not leave the file behind. */
+/* Creates the file that the slot names. The slot is filled first, so that a signal in between cannot leave the file on disk. */
 static bool create_named(struct output *out)
 {
     atomic_store(&slots[out->slot].state, SLOT_NAMED);
@@ -303,7 +303,7 @@ static bool create_named(struct output *out)
     return out->fd >= 0;
 }
 
-/* Digits, or digits, a point and digits: what follows TARGET.tmp. in a temporary name. */
+/* Matches the end of a temporary name after "TARGET.tmp.": digits, or digits, a point and digits. */
 static bool is_number_of_temporary(const char *end)
 {
     size_t digits = strspn(end, "0123456789"), more;
@@ -313,8 +313,8 @@ static bool is_number_of_temporary(const char *end)
     return end[digits] == '.' && more && !end[digits + 1 + more];
 }
 
-/* Removes a temporary file whose process is gone: its lock can be had. Who makes one looks, after taking the lock, whether the
- * name was removed in between. */
+/* Removes a temporary file whose process has died: its lock is free. A process that creates one takes the lock and then checks
+ * that the name was not removed in between. */
 static void remove_dead(const char *path)
 {
     struct stat open_one, named;
@@ -327,7 +327,7 @@ static void remove_dead(const char *path)
     close(fd);
 }
 
-/* What processes that were killed left of this output: nobody else would take it away. */
+/* Removes temporary files of this output that killed processes left; no other code removes them. */
 static void remove_leftovers(const char *target)
 {
     const char *slash = strrchr(target, '/'), *base = slash ? slash + 1 : target;
@@ -345,7 +345,7 @@ static void remove_leftovers(const char *target)
     closedir(entries);
 }
 
-/* Another process that looks for leftovers may have had the lock first; then the name is gone, or about to go. */
+/* Another process that cleans up may have taken the lock first; then the name is removed, or is about to be. */
 static bool lock_named(struct output *out)
 {
     struct stat status;
@@ -383,8 +383,8 @@ static off_t file_bytes(const char *path)
     return !stat(path, &status) && S_ISREG(status.st_mode) ? status.st_size : -1;
 }
 
-/* What an earlier process left as PATH.part becomes PATH.part.old, unless that is longer: then it came less far, and goes. A
- * lock, not a process number, tells whether it is still being written: numbers come again. */
+/* Renames PATH.part of an earlier process to PATH.part.old, unless PATH.part.old is longer; then removes PATH.part. A lock, not
+ * a process number, tells whether PATH.part is still being written: process numbers are reused. */
 static int move_left(struct output *out, const char *part, struct err *err)
 {
     int rc = -1, fd = open(part, O_RDWR | O_CLOEXEC);
@@ -421,8 +421,8 @@ static int open_part(struct output *out, struct err *err)
 
 static bool starts_with(const char *text, const char *start) { return strncmp(text, start, strlen(start)) == 0; }
 
-/* Names of descriptors and devices stand for something that is already open: a rename would miss it. Of /dev, shm alone is a
- * folder of files. */
+/* Names of descriptors and devices refer to something that is already open, which a rename would not reach. Under /dev, only
+ * shm is a folder of ordinary files. */
 static bool written_in_place(const char *path, const struct stat *status)
 {
     return !S_ISREG(status->st_mode) || (starts_with(path, "/dev/") && !starts_with(path, "/dev/shm/")) ||
@@ -500,8 +500,8 @@ static void sync_folder(const char *path)
     close(fd);
 }
 
-/* When the machine goes down, what is not on the disk is lost, and perhaps what is after it. A second of work is little; to
- * wait for the disk after each piece might be much. */
+/* A crash of the machine loses bytes that are not on the disk, and perhaps later ones. Syncing once a second bounds the loss
+ * without waiting for the disk after each write. */
 void output_keep(struct output *out)
 {
     if (out->slot < 0)
@@ -527,7 +527,7 @@ void output_spare_left(struct output *out) { mem_free(&out->left); }
 
 bool output_is_kept(const struct output *out) { return out->kept; }
 
-/* Writes all of it; at `offset` unless that is negative. A descriptor that does not block is waited for. */
+/* Writes all bytes, at `offset` unless that is negative. Waits for a descriptor that is set not to block. */
 static int write_all(struct output *out, const uint8_t *data, size_t bytes, off_t offset, struct err *err)
 {
     while (bytes) {
@@ -549,7 +549,7 @@ static int write_all(struct output *out, const uint8_t *data, size_t bytes, off_
     return 0;
 }
 
-/* What could not be written once is not tried again. */
+/* A failed write is not retried. */
 static int buffer_flush(struct output *out, struct err *err)
 {
     size_t used = out->used;
@@ -557,7 +557,7 @@ static int buffer_flush(struct output *out, struct err *err)
     return write_all(out, out->buffer, used, -1, err);
 }
 
-/* The disk begins with what was written up to `end`, so that the commit waits for little. That it does not is no fault. */
+/* Starts write-back of the bytes up to `end`, so that the commit waits less. A failure is ignored. */
 static void start_writeback(struct output *out, uint64_t end)
 {
     if (end < out->behind + WRITEBACK_BYTES)
@@ -609,7 +609,7 @@ static int check_range(const struct output *out, uint64_t offset, size_t bytes, 
     return 0;
 }
 
-/* Takes what belongs to the current window, whose end writes it. */
+/* Buffers the bytes of the current window; its last byte triggers the write. */
 static int window_fill(struct output *out, uint64_t offset, const uint8_t *data, size_t bytes, struct err *err)
 {
     struct window *window = &out->window;
@@ -642,7 +642,7 @@ int output_write_at(struct output *out, uint64_t offset, const void *data, size_
 int output_expect(const struct output *out, uint64_t bytes, struct err *err)
 {
     struct statvfs disk;
-    if (out->slot < 0 || fstatvfs(out->fd, &disk) || !disk.f_blocks)        /* a file system that does not know its size */
+    if (out->slot < 0 || fstatvfs(out->fd, &disk) || !disk.f_blocks)        /* the file system does not report its size */
         return 0;
     const uint64_t blocks = geteuid() ? disk.f_bavail : disk.f_bfree;
     if (bytes <= blocks * disk.f_frsize)
@@ -651,8 +651,8 @@ int output_expect(const struct output *out, uint64_t bytes, struct err *err)
                    out->path, (double)bytes * 1e-6, (double)blocks * (double)disk.f_frsize * 1e-6);
 }
 
-/* The temporary name becomes the output's. A second descriptor holds the lock as long: without it the file would be taken for
- * what a killed process left. */
+/* Renames the temporary file to the output. A second descriptor holds the lock meanwhile; without it another process would take
+ * the file for the leftover of a killed one. */
 static int close_named(struct output *out, struct err *err)
 {
     const int lock = fcntl(out->fd, F_DUPFD_CLOEXEC, 0);

@@ -32,7 +32,7 @@ FLOAT_INLINE uint16_t f32_to_bf16(float value)
 {
     uint32_t bits = float_to_bits(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)(bits >> 16 | 0x40u);                  /* a NaN stays one */
+        return (uint16_t)(bits >> 16 | 0x40u);                  /* keeps a NaN a NaN */
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
@@ -75,7 +75,7 @@ FLOAT_INLINE float e4m3_to_f32(uint8_t code)
     return float_from_bits(sign | float_to_bits((float)magnitude * 0x1p-9f));
 }
 
-/* What is larger than 448 becomes 448. Not for NaNs. */
+/* Values above 448 become 448. Undefined for NaNs. */
 FLOAT_INLINE uint8_t f32_to_e4m3(float value)
 {
     uint32_t bits = float_to_bits(value), sign = bits >> 24 & 0x80u;

@@ -1,13 +1,13 @@
 #include "common/base/hash.h"
 
-/* The plain functions of libcrypto: the newer ones look for a provider first, with thousands of allocations, and crash
- * when one of those fails. */
+/* Uses the old functions of libcrypto: the newer ones load a provider with thousands of allocations, and crash when one of
+ * these fails. */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 #include <stdio.h>
 #include <xxhash.h>
 
-/* The library is built for the smallest processor; it may have a twin beside, of the same digests, that uses what there is. */
+/* The library is built for the oldest processors; a variant for newer ones is used where it exists, with equal digests. */
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
 #define HAS_DISPATCH 1
 #define XXH_DISPATCH_DISABLE_REPLACE

@@ -15,7 +15,7 @@ struct digest128 hash_xxh3(const void *data, size_t bytes);
 struct xxh3_stream;                      /* running XXH3 */
 int xxh3_stream_new(struct xxh3_stream **out, struct err *err);
 void xxh3_stream_put(struct xxh3_stream *stream, const void *data, size_t bytes);
-struct digest128 xxh3_stream_digest(const struct xxh3_stream *stream);   /* of what was put so far */
+struct digest128 xxh3_stream_digest(const struct xxh3_stream *stream);   /* digest of all bytes so far */
 void xxh3_stream_free(struct xxh3_stream **stream);
 
 struct sha256_stream;                    /* running SHA-256 */

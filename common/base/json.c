@@ -11,8 +11,8 @@
 #include "common/base/numeral.h"
 #include "common/base/text.h"
 
-static _Thread_local bool failed;               /* an allocation of jansson's, since this was cleared */
-static _Thread_local bool reading, too_much;    /* a text is read; its tree would take more than `room`, and gets no more */
+static _Thread_local bool failed;               /* an allocation of jansson failed since this was cleared */
+static _Thread_local bool reading, too_much;    /* while reading: the tree exceeds `room`, further allocations fail */
 static _Thread_local size_t held, room;         /* bytes of the tree so far */
 
 static void *watched_malloc(size_t bytes)
@@ -27,7 +27,7 @@ static void *watched_malloc(size_t bytes)
 static void watched_free(void *block)
 {
     const size_t bytes = malloc_usable_size(block);
-    held -= bytes < held ? bytes : held;        /* what was allocated before is freed, too */
+    held -= bytes < held ? bytes : held;        /* frees memory allocated before the limit was set, too */
     free(block);
 }
 
@@ -41,7 +41,7 @@ static bool beyond_64_bits(const char *integer, size_t bytes)
     return digits != strlen(max) ? digits > strlen(max) : memcmp(integer + negative, max, digits) > 0;
 }
 
-/* After each integer beyond 64 bits "e0", which makes a real of it. */
+/* Appends "e0" to each integer beyond 64 bits, which makes it a real. */
 static int put_reals(struct text *out, const char *text, size_t bytes)
 {
     const char *end = text + bytes, *from = text, *at = text;
@@ -116,7 +116,8 @@ json_t *json_file(const char *path, size_t limit, const char *what, struct err *
     return value;
 }
 
-/* Each real of a dump with the fewest digits, in place: jansson writes all 17. What has a point or an exponent stays so. */
+/* Shortens each real of a dump in place to the fewest digits that read back the same: jansson writes all 17. A point or an
+ * exponent is kept. */
 static void shorten_reals(char *text)
 {
     char *to = text;

@@ -1,5 +1,5 @@
-/* jansson, with memory that may run short. Alone it goes on then: a string it reads lacks a letter, an object it writes lacks a
- * key. So its allocations are watched, for each thread, and after a failure nothing is believed. */
+/* jansson, made safe against failed allocations. By itself jansson continues after one: a string lacks a letter, an object
+ * lacks a key. Allocations are therefore watched per thread, and every result after a failure is rejected. */
 #ifndef MOE_BASE_JSON_H
 #define MOE_BASE_JSON_H
 
@@ -11,23 +11,23 @@
 #include "common/base/err.h"
 #include "common/base/text.h"
 
-/* As json_loadb, but a tree may take no more than twice the bytes of its text and this: {} alone takes 200 bytes. An integer
+/* Like json_loadb, but the tree may take at most this plus twice the bytes of its text ({} alone takes 200 bytes). An integer
  * beyond 64 bits becomes a real: tokenizers without a longest text have "model_max_length": 1000000000000000019884624838656. */
 enum { JSON_TREE_ROOM = 24 << 20 };
 json_t *json_read(const char *text, size_t bytes, size_t flags, json_error_t *fault);
 
-/* Did that fail for want of memory? Then `fault` has no words for it. */
+/* Returns whether the last read failed for lack of memory; `fault` has no text then. */
 bool json_no_memory(const json_error_t *fault);
 
-/* A whole small file of at most `limit` bytes ("-" is standard input); no key may be there twice. NULL with err set, which
- * says `what` is expected: "a cost table". */
+/* Reads a whole small file of at most `limit` bytes ("-": standard input). Refuses duplicate keys. Returns NULL with err set,
+ * which names `what` was expected: "a cost table". */
 json_t *json_file(const char *path, size_t limit, const char *what, struct err *err);
 
 /* The value as text, to be freed with mem_free; NULL: no memory. Reals have the fewest digits that read back as the same,
  * unless `flags` have a JSON_REAL_PRECISION. */
 char *json_text(const json_t *value, size_t flags, struct err *err);
 
-/* The object, which is taken over, as a line of its own. */
+/* Writes the object as one line and frees it. */
 int json_line(struct text *out, json_t *object, struct err *err);
 
 json_t *json_finite(double value);      /* null where it is no number, or infinite */

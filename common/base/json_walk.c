@@ -4,7 +4,7 @@
 
 #include "common/base/utf8.h"
 
-enum { PLAIN_DIGITS = 18 };         /* fit into 64 bits, whatever they are */
+enum { PLAIN_DIGITS = 18 };         /* any this many digits fit into 64 bits */
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
@@ -34,7 +34,7 @@ static int not_json(const char *begin, const char *at, const char *what, struct 
     return err_set(err, ERR_INPUT, "not valid JSON, line %d column %d: %s", line, column, what);
 }
 
-/* After a string; NULL: it has no end. */
+/* Returns the address after a string; NULL if the string has no end. */
 static const char *string_end(const char *at, const char *end)
 {
     for (at++; at < end && *at != '"'; at++)
@@ -144,7 +144,7 @@ void json_walk_start(struct json_walk *walk, struct json_part whole)
     walk->key.begin = walk->value.begin = whole.begin;
 }
 
-/* One value, which begins at walk->at. */
+/* Skips one value, which begins at walk->at. */
 static int take_part(struct json_walk *walk, struct json_part *part, struct err *err)
 {
     const char *after = value_end(walk->at, walk->end);
@@ -209,7 +209,7 @@ int json_split(struct json_part object, const char *const *names, int count, str
         } else if (which < count) {
             parts[which] = walk.value;
         } else {
-            bytes += walk.key.bytes + walk.value.bytes;                 /* too many: the object is refused, having more */
+            bytes += walk.key.bytes + walk.value.bytes;                 /* the rest is too large: the object is refused */
             json_t *value = json_part_read(bytes > JSON_TREE_BYTES ? object : walk.value, err);
             if (!value)
                 more = -1;

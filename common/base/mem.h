@@ -9,7 +9,7 @@
 
 #include "common/base/err.h"
 
-/* *out = a op b; false, with *out untouched, when that does not fit. */
+/* *out = a op b; returns false and leaves *out unchanged on overflow. */
 static inline bool size_add(size_t a, size_t b, size_t *out)
 {
     size_t sum;
@@ -41,15 +41,15 @@ void *mem_alloc_aligned(size_t count, size_t size, struct err *err);
  * that appending is linear. New elements are zero. On failure the array is untouched. */
 int mem_grow(void *array, size_t *room, size_t need, size_t size, struct err *err);
 
-/* Makes *array hold exactly so many elements, 1 or more; those that it had stay, new ones are undefined and take no memory
- * before they are written. */
+/* Resizes *array to exactly this many elements, at least 1. Existing elements stay; new ones are undefined and take no memory
+ * until they are written. */
 int mem_resize(void *array, size_t count, size_t size, struct err *err);
 
-/* A copy of `bytes` bytes, or of a string, with a NUL after it. */
+/* Copies `bytes` bytes, or a string, and appends a NUL. */
 void *mem_copy(const void *data, size_t bytes, struct err *err);
 char *mem_string(const char *text, struct err *err);
 
-/* Takes the ADDRESS of a pointer (declared void * so that any type fits); frees what it holds and sets it to NULL. */
+/* Takes the ADDRESS of a pointer (declared void * so that any type fits); frees the memory and sets the pointer to NULL. */
 void mem_free(void *pointer);
 
 #endif

@@ -57,7 +57,7 @@ static int64_t group_reclaimable(const char *root, const char *folder)
 
 struct group_files { const char *top, *limit, *use; };
 
-/* The least of `least` (-1: no bound) and of the memory that `group` and the groups above it have left. */
+/* Returns the minimum of `least` (-1: no bound) and the memory left in `group` and each group above it. */
 static int64_t group_left(const char *root, const struct group_files *files, char *group, int64_t least)
 {
     for (;;) {

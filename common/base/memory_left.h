@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-/* Bytes; -1: it cannot be known. `root` comes before /proc and /sys: "" but in tests. */
+/* Returns bytes; -1 if unknown. `root` is a prefix of /proc and /sys, "" except in tests. */
 int64_t memory_left(const char *root);
 
 #endif

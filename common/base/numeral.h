@@ -1,4 +1,4 @@
-/* Numbers as they are written. */
+/* Formats numbers for output. */
 #ifndef MOE_BASE_NUMERAL_H
 #define MOE_BASE_NUMERAL_H
 
@@ -8,8 +8,8 @@
 
 enum { NUMERAL_ROOM = 40 };
 
-/* The fewest digits that read back as the same double; single: as the same float. Finite values only. No whole number has a
- * point: 3, 1e+20. */
+/* Formats with the fewest digits that read back as the same double (single: the same float). Finite values only. Whole numbers
+ * have no point: 3, 1e+20. */
 void numeral_real(char out[NUMERAL_ROOM], double value, bool single);
 
 /* Bytes for people, in powers of 1000: "1 byte", "762 bytes", "91.1 kB", "17.1 MB". */
@@ -18,7 +18,7 @@ void numeral_size(char out[NUMERAL_ROOM], uint64_t bytes);
 /* A count of thousands and more for people: "976", "8.5 M", "6.9 B". */
 void numeral_count(char out[NUMERAL_ROOM], double count);
 
-/* "s" behind a noun, or nothing behind one of which there is one: "%d text%s". */
+/* Returns "s" for a plural noun, "" for a count of one: "%d text%s". */
 const char *numeral_plural(int64_t count);
 
 #endif

@@ -14,7 +14,7 @@ void progress_start(struct progress *bar, enum progress_mode mode, FILE *to, con
     *bar = (struct progress){.to = shown ? to : NULL, .unit = unit, .total = total, .started = clock_seconds()};
 }
 
-/* 1234567 -> 1.23M: three digits that count, in powers of 1000. */
+/* Formats 1234567 as 1.23M: three significant digits, in powers of 1000. */
 static void short_number(double value, char *text, size_t room)
 {
     static const char suffixes[] = " kMGTPE";

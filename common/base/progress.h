@@ -5,7 +5,7 @@
  *     ... progress_step(&bar, n); ...                                        from one thread
  *     progress_end(&bar);                                                    clears the line
  *
- * Drawn ten times a second at most. Never fails: a bar that cannot be drawn is not missed. */
+ * Drawn at most ten times a second. Never fails: drawing errors are ignored. */
 #ifndef MOE_BASE_PROGRESS_H
 #define MOE_BASE_PROGRESS_H
 
@@ -21,17 +21,17 @@ enum progress_mode {
 };
 
 struct progress {
-    FILE *to;            /* NULL: nothing is drawn */
+    FILE *to;            /* NULL: no bar */
     const char *unit;
     uint64_t done, total;
-    double started, drawn;      /* clock_seconds; drawn is 0 before the first time */
+    double started, drawn;      /* clock_seconds; drawn is 0 before the first drawing */
 };
 
 void progress_start(struct progress *bar, enum progress_mode mode, FILE *to, const char *unit, uint64_t total);
 void progress_step(struct progress *bar, uint64_t amount);
 void progress_end(struct progress *bar);
 
-/* The text of the bar after `seconds` of work. */
+/* Formats the bar after `seconds` of work. */
 void progress_line(const struct progress *bar, double seconds, char *line, size_t room);
 
 #endif

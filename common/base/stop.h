@@ -1,5 +1,5 @@
-/* The wish that a run ends soon, at a point where what it wrote so far is of use: after a token, between two prompts. A signal
- * handler sets it (cli/signals.h); who works for long asks. */
+/* A request to end a run soon, at a point where its output so far is usable: after a token, or between two prompts. A signal
+ * handler sets it (cli/signals.h); long loops poll it. */
 #ifndef MOE_BASE_STOP_H
 #define MOE_BASE_STOP_H
 
@@ -8,11 +8,11 @@
 #include <stddef.h>
 
 struct stop {
-    atomic_int signal;          /* which one came; 0: none */
-    int wake;                   /* a descriptor that can be read once it came, for who waits for input; -1: none */
+    atomic_int signal;          /* number of the signal; 0: none */
+    int wake;                   /* a descriptor that becomes readable with the request, for poll(2); -1: none */
 };
 
-/* stop may be NULL: nobody can wish. */
+/* stop may be NULL: never requested. */
 static inline bool stop_asked(const struct stop *stop) { return stop && atomic_load(&stop->signal); }
 
 #endif

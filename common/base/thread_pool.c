@@ -12,13 +12,13 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 
-/* How long to spin, in seconds, before sleeping: longer than what lies between two jobs of a forward, as waking a thread takes
- * tens of microseconds, and not so long that others miss the processor (BENCHMARKS.md). */
+/* Seconds to spin before sleeping: longer than the gap between two jobs of a forward, because waking a thread takes tens of
+ * microseconds, but short enough that other processes get the processor (BENCHMARKS.md). */
 #define SPIN 20e-6
 
-/* A job is published by raising `generation`; each member counts `pending` down when it is done. Who sleeps says so in
- * `sleepers` or `caller_sleeps` before it looks a last time, and who changes the state looks at these afterwards, all in
- * one total order: so either the sleeper sees the change or the changer sees the sleeper and wakes it. */
+/* A job is published by raising `generation`; each member counts `pending` down when it is done. A thread that
+ * goes to sleep sets `sleepers` or `caller_sleeps` and then checks the state once more; a thread that changes the state checks
+ * these flags afterwards. All are sequentially consistent, so either the sleeper sees the change or it is woken. */
 struct thread_pool {
     void (*job)(void *argument, int member, int members);
     void *argument;
@@ -29,9 +29,9 @@ struct thread_pool {
     atomic_bool stop;
     pthread_mutex_t lock;
     pthread_cond_t work, done;
-    cpu_set_t before;                   /* where the caller might run before it was pinned */
+    cpu_set_t before;                   /* the caller's affinity before it was pinned */
     bool pinned;
-    int threads, started;               /* members, and those of them that were created (all but the caller) */
+    int threads, started;               /* members, and threads created (all members but the caller) */
     struct member {
         struct thread_pool *pool;
         pthread_t thread;
@@ -48,7 +48,7 @@ static inline void relax(void)
 #endif
 }
 
-/* Waits up to `seconds` until *value is no longer `old`; false when the time is over. */
+/* Waits up to `seconds` until *value differs from `old`; returns false on timeout. */
 static bool spin_until_changed(atomic_uint *value, unsigned old, double seconds)
 {
     double end = clock_seconds() + seconds;
@@ -130,7 +130,7 @@ void thread_pool_run(struct thread_pool *pool, void (*job)(void *argument, int m
     wait_for_members(pool);
 }
 
-/* Signals stay with the caller's thread: its handler may then rely on running where the program was started. */
+/* Blocks signals in the members, so that handlers run in the main thread. */
 static int start_members(struct thread_pool *pool, struct err *err)
 {
     sigset_t all, before;

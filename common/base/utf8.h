@@ -5,17 +5,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Length (1 to 4) of the character that starts at `text`, and the character itself; 0 when the bytes are no character.
+/* Returns the length (1 to 4) of the character at `text` and stores its code point; 0 if the bytes are not a character.
  * code may be NULL. */
 int utf8_next(const char *text, size_t bytes, uint32_t *code);
 
-/* Writes one character (a valid one) to out[4]; returns its length. */
+/* Writes one valid code point to out[4]; returns its length. */
 int utf8_put(char *out, uint32_t code);
 
-/* Offset of the first byte that is not part of a valid character; `bytes` when there is none. */
+/* Returns the offset of the first byte that is not part of a valid character; `bytes` if all are valid. */
 size_t utf8_fault(const char *text, size_t bytes);
 
-/* Characters in a valid text. */
+/* Counts the characters of a valid text. */
 size_t utf8_count(const char *text, size_t bytes);
 
 #endif

@@ -4,10 +4,10 @@
 
 #include "common/base/utf8.h"
 
-/* The first bytes of a value: its type, and how long the rest is or how many values follow. */
+/* The head of a value: its type, and the length of its bytes or the number of values that follow. */
 struct head {
     enum wire_type type;
-    size_t bytes;               /* of the head itself */
+    size_t bytes;               /* length of the head */
     bool negative;
     uint64_t integer;
     double real;
@@ -55,7 +55,7 @@ static const struct { uint8_t type, bytes; } heads[] = {
     {WIRE_TEXT, 1}, {WIRE_TEXT, 2}, {WIRE_TEXT, 4}, {WIRE_ARRAY, 2}, {WIRE_ARRAY, 4}, {WIRE_MAP, 2}, {WIRE_MAP, 4},
 };
 
-/* 1: *head is filled; 0: more bytes are needed; -1: no value begins like this. */
+/* Returns 1 and fills *head; 0 if more bytes are needed; -1 if no value begins with these bytes. */
 static int head_read(const uint8_t *at, size_t have, struct head *head)
 {
     *head = (struct head){.bytes = 1};

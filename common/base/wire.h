@@ -1,9 +1,9 @@
 /* msgpack bytes, read without trusting them.
  *
- * A scan walks one object as its bytes arrive and says when it is whole; nothing is allocated and no length is believed
- * before its bytes are there. A cursor then takes the object apart: it hands out one value after the other, pointing into
- * the bytes. (msgpack-c's own unpacker allocates on a claimed count and limits nesting to what was compiled into it, so it
- * only writes here.) */
+ * A scan walks one object as its bytes arrive and reports when it is complete. It allocates nothing and trusts no length
+ * before the bytes have arrived. A cursor then reads the complete object: it returns one value after the other, pointing into
+ * the bytes. (msgpack-c's own unpacker allocates on a claimed count and limits nesting to a compiled-in depth, so it is
+ * used for writing only.) */
 #ifndef MOE_BASE_WIRE_H
 #define MOE_BASE_WIRE_H
 
@@ -27,19 +27,19 @@ struct wire_value {
     uint32_t count;             /* ARRAY: elements, MAP: pairs; they follow */
 };
 
-enum { WIRE_DEPTH = 32 };       /* containers within containers */
+enum { WIRE_DEPTH = 32 };       /* depth of nested containers */
 
 struct wire_limits {
     size_t bytes;               /* of one object */
     size_t values;              /* in one object, counted over all levels */
 };
 
-/* Where a scan is. Start with {0}; go on with the same bytes and more after them. */
+/* State of a scan. Start with {0}; continue with the same bytes followed by more. */
 struct scan {
     size_t at;                  /* bytes looked at; after SCAN_WHOLE: the object's length */
     size_t values;
     int depth;
-    uint64_t left[WIRE_DEPTH];  /* values still to come on each level */
+    uint64_t left[WIRE_DEPTH];  /* values missing on each level */
 };
 
 enum scan_result { SCAN_BAD = -1, SCAN_MORE = 0, SCAN_WHOLE = 1 };
@@ -48,16 +48,16 @@ enum scan_result { SCAN_BAD = -1, SCAN_MORE = 0, SCAN_WHOLE = 1 };
 enum scan_result scan_object(struct scan *scan, const uint8_t *data, size_t bytes, const struct wire_limits *limits,
                              struct err *err);
 
-/* Bytes that a scan has found whole. */
+/* Reads bytes that a scan has found complete. */
 struct cursor {
     const uint8_t *at, *end;
 };
 
-/* The next value: a scalar whole, or the head of a container, whose values come next. -1 at the end. */
+/* Returns the next value: a scalar, or the head of a container, whose values follow. -1 at the end. */
 int cursor_next(struct cursor *cursor, struct wire_value *value);
-int cursor_skip(struct cursor *cursor);         /* one value with all that is in it */
+int cursor_skip(struct cursor *cursor);         /* skips one value and all values in it */
 
-/* Where a msgpack_packer writes: memory that remembers that it could not grow. */
+/* Output buffer of a msgpack_packer, which records a failed allocation. */
 struct wire_sink {
     struct text text;
     bool failed;

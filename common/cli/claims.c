@@ -25,12 +25,12 @@ static struct file_identity folder_of(const char *path)
     return (struct file_identity){true, status.st_dev, status.st_ino};
 }
 
-/* Names of descriptors stand for what is open, whatever folder they are in. */
+/* Names of descriptors refer to open files, whatever folder they are in. */
 static bool in_devices(const char *path) { return !strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6); }
 
 static bool same_output(const struct claim *a, const struct claim *b)
 {
-    if (!a->path || !b->path)                   /* a name like /dev/stdout may well mean it */
+    if (!a->path || !b->path)                   /* a name like /dev/stdout may refer to it */
         return false;
     if (file_same(&a->file, &b->file))
         return true;
@@ -48,7 +48,7 @@ static bool same_output(const struct claim *a, const struct claim *b)
     return !strcmp(first, second);
 }
 
-/* A path that nobody named has its own name for one. */
+/* Uses the path itself as the name where none was given. */
 static int refuse(const struct claim *claim, const char *name, const char *path, struct err *err)
 {
     if (!strcmp(name, path))
@@ -87,7 +87,7 @@ int claims_output(struct claims *claims, const char *name, const char *path, boo
     static const char *const endings[] = {"", ".part", ".part.old"};
     if (!strcmp(path, "-"))
         return 0;
-    char *real = kept ? realpath(path, NULL) : NULL;        /* where links lead is where the other two lie */
+    char *real = kept ? realpath(path, NULL) : NULL;        /* the other two names lie beside the target of the link */
     int rc = 0;
     for (int i = 0; !rc && i < (kept ? 3 : 1); i++) {
         char full[PATH_MAX];
@@ -109,7 +109,7 @@ int claims_identity(const struct claims *claims, const char *name, const char *p
     return 0;
 }
 
-/* What is not there can only be an input by mistake; when the output appears, it would be both. */
+/* A missing file can only be an input by mistake; once the output exists, the file would be both. */
 static int check_missing(const struct claims *claims, const char *name, const char *path, struct err *err)
 {
     for (int i = 0; i < claims->count; i++)

@@ -1,8 +1,8 @@
-/* What a command writes must not be what it reads, by whatever names and links: the outputs of one command line.
+/* The outputs of one command line. A command must not write a file that it reads, under any name or link.
  *
  * opt_parse claims all outputs of the option table, and standard output, and then looks at every input: options and operands
- * that name files, and the files within strings (opt_inputs). A file that only an input names, as a suite names its models, is
- * unknown to the table: who reads that input asks console_reads about it, before any work. */
+ * that name files, and the files within strings (opt_inputs). The table does not know a
+ * file that only an input names, as a suite names its models: the reader of that input calls console_reads before any work. */
 #ifndef MOE_CLI_CLAIMS_H
 #define MOE_CLI_CLAIMS_H
 
@@ -13,23 +13,23 @@ enum { CLAIMS_MAX = 16 };
 
 struct claims {
     struct claim {
-        const char *name, *path;        /* the option, and what it was given; path NULL: standard output */
-        const char *ending;             /* after the path: of what lies beside a kept output */
-        struct file_identity file;      /* what is there now */
-        struct file_identity folder;    /* where it will be */
+        const char *name, *path;        /* the option and its value; path NULL: standard output */
+        const char *ending;             /* suffix of the files beside a kept output */
+        struct file_identity file;      /* identity of the existing file */
+        struct file_identity folder;    /* its folder */
     } item[CLAIMS_MAX];
     int count;
 };
 
-/* An output that may be there or not. kept: of output_open_kept, which has two more names. Two outputs that are one file are
- * an error. Names are borrowed. */
+/* Claims an output, which may or may not exist yet. kept: written by output_open_kept, which uses two more names. Two outputs
+ * that are the same file are an error. Names are borrowed. */
 int claims_output(struct claims *claims, const char *name, const char *path, bool kept, struct err *err);
 int claims_standard_output(struct claims *claims, struct err *err);
 
-/* An error when this input is one of the outputs. "-" is what standard input reads from. */
+/* Fails if this input is one of the outputs. "-" is the file behind standard input. */
 int claims_input(const struct claims *claims, const char *name, const char *path, struct err *err);
 
-/* The same for a file that is under an identity. */
+/* The same for a file given by its identity. */
 int claims_identity(const struct claims *claims, const char *name, const char *path, const struct file_identity *file,
                     struct err *err);
 

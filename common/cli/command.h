@@ -1,12 +1,12 @@
-/* What a command is, and the loop that runs it: options, signals, errors, exit code. A command's main is
+/* A command, and the function that runs it: options, signals, errors, exit code. A command's main is
  *
  *     int main(int argc, char **argv) { return cli_main(argc, argv, &moe_coact); }
  *
  * Exit codes: 0 done; 1 the answer is no (ERR_ANSWER_NO); 2 trouble. An error is one line on stderr that begins with the
  * command's name. SIGINT, SIGTERM and SIGHUP remove unfinished output files and end the process as the signal would have; a run
- * that can end by itself before (signals.h) fails with ERR_SIGNAL, and then the process ends so, too.
- * ERR_REPORTED ends it with 2 and no line, for another process of the job says it (common/ranks).
- * A reader that went away (SIGPIPE, or ERR_PIPE where that signal was blocked) ends it the same way, without a word. */
+ * that ends early by itself (signals.h) fails with ERR_SIGNAL, and the process then ends by the same signal.
+ * ERR_REPORTED ends the process with 2 and no line: another process of the job prints it (common/ranks).
+ * A closed pipe (SIGPIPE, or ERR_PIPE where that signal is blocked) ends the process the same way, without a message. */
 #ifndef MOE_CLI_COMMAND_H
 #define MOE_CLI_COMMAND_H
 
@@ -15,7 +15,7 @@
 #include "common/cli/opt.h"
 #include "common/cli/rules.h"
 
-/* Which of the console's options a subcommand has; --help and --version are always there. */
+/* Options of the console that a subcommand accepts; --help and --version are always accepted. */
 enum {
     CONSOLE_QUIET = 1,
     CONSOLE_VERBOSE = 2,
@@ -23,15 +23,15 @@ enum {
 };
 
 struct subcommand {
-    const char *name;                   /* NULL: the command has no subcommands but this */
+    const char *name;                   /* NULL: the command has no subcommands */
     const char *summary;                /* one line, lower case, no full stop */
     const struct opt *options;          /* ends with OPT_END */
     const struct opt_rule *rules;       /* ends with OPT_RULES_END; NULL: none */
     const struct operand *operands;     /* ends with OPERAND_END; NULL: none */
     unsigned console;                   /* CONSOLE_... */
-    bool implied;                       /* meant when the first word is no subcommand */
+    bool implied;                       /* chosen if the first word is not a subcommand */
     size_t args_bytes;
-    const void *defaults;               /* what args starts as; NULL: zeros */
+    const void *defaults;               /* initial value of args; NULL: zeros */
     int (*run)(const void *args, const struct console *console, struct err *err);
 };
 
@@ -42,7 +42,7 @@ struct command {
 
 int cli_main(int argc, char **argv, const struct command *command);
 
-/* The console's own options, for `subcommand` to take those that its mask names. */
+/* The console's options; `subcommand` accepts those that its mask names. */
 extern const struct opt console_options[];
 bool console_has(const struct subcommand *subcommand, const struct opt *option);
 

@@ -1,4 +1,4 @@
-/* What a command knows about the terminal it was started from, handed down to who has something to say there. */
+/* The terminal and verbosity of a command, passed to the code that prints messages. */
 #ifndef MOE_CLI_CONSOLE_H
 #define MOE_CLI_CONSOLE_H
 
@@ -10,25 +10,25 @@
 
 struct console {
     const char *program;            /* "moe-decode" */
-    int argc;                       /* as the command was started: for the provenance in a stream's header */
+    int argc;                       /* the command line, for the provenance in a stream's header */
     char **argv;
     bool quiet, verbose;
     int progress;                   /* enum progress_mode */
     int help;                       /* see opt_parse */
     bool version;
-    struct claims claims;           /* what the command writes; see opt_parse */
+    struct claims claims;           /* outputs of the command; see opt_parse */
 };
 
-/* One line on stderr after the program's name: notes unless -q, details only under -v. */
+/* Prints one line on stderr after the program's name: notes unless -q, details only under -v. */
 void console_note(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void console_fault(const struct console *console, const struct err *err);   /* of a part; the rest goes on: also under -q */
+void console_fault(const struct console *console, const struct err *err);   /* a part failed; also under -q */
 void console_notes(const struct console *console, const struct text *notes);        /* each line of them */
 void console_detail(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Asked before a file is read that no option names, but an input does: an error when the command writes that file. */
+/* Must be called before reading a file that an input names and no option does. Fails if the command writes that file. */
 int console_reads(const struct console *console, const char *name, const char *path, struct err *err);
 
-/* Starts a bar on stderr in the mode that was asked for; -q means none. */
+/* Starts a progress bar on stderr in the requested mode; none under -q. */
 void console_progress(const struct console *console, struct progress *bar, const char *unit, uint64_t total);
 
 #endif

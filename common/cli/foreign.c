@@ -4,7 +4,7 @@
 
 #include "common/cli/command.h"
 
-/* llama.cpp's and vLLM's names, and transformers' where they are neither's; of training, those of its Trainer and its like */
+/* Option names of llama.cpp, vLLM and transformers; for training, of the Trainer of transformers and similar programs */
 static const struct { const char *theirs, *ours, *typed; } names[] = {
     {"n-predict", "max-tokens", "-n"}, {"predict", "max-tokens", "-n"}, {"max-new-tokens", "max-tokens", "-n"},
     {"max_new_tokens", "max-tokens", "-n"}, {"max_tokens", "max-tokens", "-n"}, {"output-len", "max-tokens", "-n"},
@@ -51,7 +51,7 @@ static const struct { const char *theirs, *ours, *typed; } names[] = {
     {"resume-from-checkpoint", "resume", "--resume"}, {"resume_from_checkpoint", "resume", "--resume"},
     {"output-dir", "output", "-o"}, {"output_dir", "output", "-o"}, {"outdir", "output", "-o"}};
 
-/* What there is nothing for, since it is another kind of program. */
+/* Options without an equivalent here. */
 static const struct { const char *theirs, *answer; } absent[] = {
     {"tensor-parallel-size", "a model runs on one device"}, {"tp", "a model runs on one device"},
     {"pipeline-parallel-size", "a model runs on one device"}, {"tensor-split", "a model runs on one device"},

@@ -1,4 +1,4 @@
-/* What other programs call their options, and what to type here in their place. */
+/* Option names of other programs, and their equivalents here. */
 #ifndef MOE_CLI_FOREIGN_H
 #define MOE_CLI_FOREIGN_H
 
@@ -9,7 +9,7 @@
 
 struct subcommand;
 
-/* Whether another program has an option of that name (`length` bytes, no dashes); then the error says what to type here. */
+/* Returns whether another program has an option of that name (`length` bytes, no dashes); the error names the equivalent. */
 bool foreign_option(const struct subcommand *subcommand, const char *name, size_t length, struct err *err);
 
 #endif

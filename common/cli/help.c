@@ -28,7 +28,7 @@ static int put_argument(struct text *out, const struct opt *option, struct err *
     return 0;
 }
 
-/* " (default 4)" when the arguments begin with a value that the option itself would take. */
+/* Appends " (default 4)" if the initial value is one that the option accepts. */
 static int put_default(struct text *out, const struct opt *option, const void *defaults, struct err *err)
 {
     static const uint64_t units[] = {UINT64_C(1) << 30, 1 << 20, 1 << 10, 1};
@@ -71,7 +71,7 @@ static int put_default(struct text *out, const struct opt *option, const void *d
     }
 }
 
-/* Words of `from`, broken at the right edge and indented to the help's column; the cursor is at `column`. */
+/* Prints the words of `from`, wrapped at the right edge and indented to the help column; the cursor is at `column`. */
 static int put_wrapped(struct text *out, const char *from, size_t column, struct err *err)
 {
     while (*from) {
@@ -93,7 +93,7 @@ static int put_wrapped(struct text *out, const char *from, size_t column, struct
     return text_putc(out, '\n', err);
 }
 
-/* The left column; what is longer than a line goes on in the next one after a bar. */
+/* Prints the left column; a text longer than a line is continued in the next line after a bar. */
 static int put_left(struct text *out, const char *from, struct err *err)
 {
     for (size_t left = strlen(from), indent = 0; left; indent = LEFT_INDENT) {
@@ -109,7 +109,7 @@ static int put_left(struct text *out, const char *from, struct err *err)
     return 0;
 }
 
-/* `left` in the left column and `right` beside it, or below where it does not fit. */
+/* Prints `left` in the left column and `right` beside it, or below it where it does not fit. */
 static int put_row(struct text *out, const struct text *left, const struct text *right, struct err *err)
 {
     if (put_left(out, left->data, err))
@@ -172,7 +172,7 @@ static bool has_groups(const struct opt *option)
     return option->kind;
 }
 
-/* The options under this title, wherever it comes; NULL: those before the first title. */
+/* Prints the options under all occurrences of this title; NULL: those before the first title. */
 static int put_group(struct text *out, const struct subcommand *sub, const char *title, struct err *err)
 {
     bool inside = !title;
@@ -187,7 +187,7 @@ static int put_group(struct text *out, const struct subcommand *sub, const char 
     return 0;
 }
 
-/* Each group where its title comes first. */
+/* Prints each group where its title first occurs. */
 static int put_options(struct text *out, const struct subcommand *sub, struct err *err)
 {
     bool groups = sub->options && has_groups(sub->options);

@@ -1,4 +1,4 @@
-/* The files that a command line names to be read: what the option table says of each word. */
+/* Finds the input files of a command line by the option table. */
 #include <string.h>
 
 #include "common/cli/command.h"
@@ -18,7 +18,7 @@ static int see_list(const struct visit *visit, const char *name, const struct st
     return 0;
 }
 
-/* Is it one of the words between | that are typed as they are? */
+/* Returns whether it is one of the literal words between |. */
 static bool is_word(const char *placeholder, const char *value)
 {
     size_t length = strlen(value);
@@ -28,7 +28,7 @@ static bool is_word(const char *placeholder, const char *value)
     return false;
 }
 
-/* A file alone, or as the value of any key of KIND:key=value,...; what is wrong with the value the command will say. */
+/* Finds a file given alone, or as the value of any key of KIND:key=value,... The command itself reports faulty values. */
 static int see_string(const struct visit *visit, const struct opt *option, const char *value, struct err *err)
 {
     struct spec *spec = NULL;

@@ -1,4 +1,4 @@
-/* The members of a JSON object that a person wrote. */
+/* Checks the members of a JSON object that a person wrote. */
 #ifndef MOE_CLI_KEYS_H
 #define MOE_CLI_KEYS_H
 
@@ -6,10 +6,10 @@
 
 #include "common/base/err.h"
 
-/* An error for a key that is not among `keys` (NULL at their end), with the one that was most likely meant. */
+/* Fails for a key that is not among `keys` (which end with NULL), and suggests the nearest one. */
 int keys_known(const json_t *object, const char *const *keys, struct err *err);
 
-/* *out is the whole number of the key, from min to max, or `otherwise` where there is none. */
+/* Stores the integer value of the key, from min to max, in *out, or `otherwise` if the key is missing. */
 int keys_int(const json_t *object, const char *key, int otherwise, int min, int max, int *out, struct err *err);
 
 #endif

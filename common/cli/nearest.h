@@ -1,11 +1,11 @@
-/* The known word that a mistyped one most likely meant. */
+/* Finds the known word nearest to a mistyped one. */
 #ifndef MOE_CLI_NEAREST_H
 #define MOE_CLI_NEAREST_H
 
 #include <stddef.h>
 
 struct nearest {
-    const char *word, *best;        /* best: NULL when nothing is near enough */
+    const char *word, *best;        /* best: NULL if no word is near enough */
     size_t distance;
 };
 

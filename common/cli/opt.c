@@ -62,7 +62,7 @@ const struct opt *opt_find_letter(const struct subcommand *subcommand, char lett
     return NULL;
 }
 
-/* One walk over a command line. */
+/* State of parsing one command line. */
 struct walk {
     const struct subcommand *subcommand;
     int argc, at;
@@ -71,9 +71,9 @@ struct walk {
     struct console *console;
     const char **operands;
     int operand_count;
-    bool *given;                        /* [options of the subcommand] the rules count it */
+    bool *given;                        /* [options of the subcommand] counted by the rules */
     bool *seen;                         /* [options of the subcommand] */
-    const char *input, *output;         /* who was given "-" */
+    const char *input, *output;         /* the options or operands given as "-" */
 };
 
 /* Standard input can be read once, and two writers on standard output would mix. */
@@ -101,7 +101,7 @@ static int add_string(struct walk *walk, struct strings *strings, const char *va
     return 0;
 }
 
-/* Stores the value of one option; an error does not say where yet. */
+/* Stores the value of one option; the caller adds the option to an error. */
 static int store(struct walk *walk, const struct opt *option, const char *value, struct err *err)
 {
     char *field = (is_console(option) ? (char *)walk->console : (char *)walk->args) + option->offset;
@@ -133,7 +133,7 @@ static int store(struct walk *walk, const struct opt *option, const char *value,
     case OPT_KIND_CHOICE:
         if (number_choice(value, option->choices, &whole, err))
             return -1;
-        memcpy(field, &whole, sizeof whole);                    /* the field may be an enum */
+        memcpy(field, &whole, sizeof whole);                    /* the field may have an enum type */
         return 0;
     case OPT_KIND_STRINGS:
         return add_string(walk, (struct strings *)field, value, err);
@@ -178,7 +178,7 @@ static size_t count_options(const struct subcommand *subcommand)
     return count;
 }
 
-/* Refuses a second value for an option that keeps one: nobody can tell which of them was meant. */
+/* Refuses a second value for an option that keeps one, because either may have been meant. */
 static int check_once(const struct walk *walk, const struct opt *option, struct err *err)
 {
     if (is_console(option) || option->kind == OPT_KIND_STRINGS || option->kind == OPT_KIND_FLAG)
@@ -190,14 +190,14 @@ static int check_once(const struct walk *walk, const struct opt *option, struct 
     return 0;
 }
 
-/* For the rules between options: the word none asks for nothing. */
+/* For the rules between options: the value "none" counts as not given. */
 static void note_given(const struct walk *walk, const struct opt *option, const char *value)
 {
     if (!is_console(option))
         walk->given[option - own_options(walk->subcommand)] = option->kind != OPT_KIND_CHOICE || strcmp(value, "none") != 0;
 }
 
-/* --name, --name=value, --name value */
+/* Parses --name, --name=value and --name value. */
 static int take_long(struct walk *walk, const char *word, struct err *err)
 {
     const char *name = word + 2, *equals = strchr(name, '=');
@@ -219,7 +219,7 @@ static int take_long(struct walk *walk, const char *word, struct err *err)
     return 0;
 }
 
-/* `-ngl 9` is -n with a faulty value, but more likely another program's option. */
+/* `-ngl 9` parses as -n with a faulty value, but is more likely another program's option. */
 static bool as_foreign(const struct walk *walk, const char *word, struct err *err)
 {
     struct err instead = {0};
@@ -229,7 +229,7 @@ static bool as_foreign(const struct walk *walk, const char *word, struct err *er
     return true;
 }
 
-/* -abc, -n5, -n 5 */
+/* Parses -abc, -n5 and -n 5. */
 static int take_short(struct walk *walk, const char *word, struct err *err)
 {
     for (const char *letter = word + 1; *letter; letter++) {
@@ -275,7 +275,7 @@ static int take_words(struct walk *walk, struct err *err)
     return 0;
 }
 
-/* A word too many that names no file yet was likely meant for -o, as with cp and mv. */
+/* An extra word that names no existing file was likely meant for -o, as with cp and mv. */
 static int refuse_operand(const struct walk *walk, const char *word, struct err *err)
 {
     const struct opt *output = opt_find_letter(walk->subcommand, 'o');
@@ -285,7 +285,7 @@ static int refuse_operand(const struct walk *walk, const char *word, struct err 
     return err_set(err, ERR_INPUT, "'%s' is one file or word too many; see --help", word);
 }
 
-/* Hands the operands to their fields: single ones take one word each, a list what is left. */
+/* Stores the operands in their fields: single ones take one word each, a list takes the rest. */
 static int store_operands(struct walk *walk, struct err *err)
 {
     const struct operand *operand = walk->subcommand->operands;
@@ -307,7 +307,7 @@ static int store_operands(struct walk *walk, struct err *err)
     return at < walk->operand_count ? refuse_operand(walk, walk->operands[at], err) : 0;
 }
 
-/* The file that an option names; NULL: none, or it is no option for a file. */
+/* Returns the file that an option names; NULL if it names none. */
 static const char *file_of(const struct walk *walk, const struct opt *option)
 {
     if (option->kind != OPT_KIND_INPUT && option->kind != OPT_KIND_OUTPUT)
@@ -331,7 +331,7 @@ static int claim_input(void *claims, const char *name, const char *path, struct 
     return claims_input(claims, name, path, err);
 }
 
-/* No output may be an input, or another output. Standard input counts also when nobody named it. */
+/* Refuses an output that is also an input or another output. Standard input counts even if it is implied. */
 static int claim_outputs(struct walk *walk, struct err *err)
 {
     struct claims *claims = &walk->console->claims;

@@ -1,5 +1,5 @@
-/* Option tables: one table a (sub)command says what it takes, and feeds the parser, --help, the completions and the check
- * of the man page.
+/* Option tables: one table per (sub)command lists its options and operands. Parser, --help, completions and the check of the
+ * man page all read it.
  *
  *     struct rank_args { const char *output; int by, budget; struct strings inputs; };
  *     static const char *const rank_methods[] = {"frequency", "mass", NULL};
@@ -10,11 +10,10 @@
  *         OPT_END };
  *
  * A letter of 0 means no short form. The field must have the type that the kind needs, or the table does not compile.
- * In the placeholder of a string, words in lower case between | are ones that can be typed as they are, or with settings, where
- * a colon comes; FILE is a file that is read, as a whole or after a key: completions offer them, and no output may be that file
- * (claims.h). Strings point into
- * argv. Help shows a default when the value that the arguments start with is one the option takes: a count of -1 for "not
- * given" is outside 1 .. 4096 and shows none. */
+ * In the placeholder of a string, lower-case words between | are literal values, with settings if a colon follows; FILE is an
+ * input file, as the whole value or after a key. Completions offer both, and no output may be that file (claims.h). Strings
+ * point into argv. Help shows a default if the initial value is one that the option accepts: a count of -1 for "not given" is
+ * outside 1 .. 4096 and shows none. */
 #ifndef MOE_CLI_OPT_H
 #define MOE_CLI_OPT_H
 
@@ -28,23 +27,23 @@ enum opt_kind {
     OPT_KIND_END = 0,
     OPT_KIND_FLAG,          /* bool */
     OPT_KIND_COUNT,         /* int in [min, max] */
-    OPT_KIND_COUNT_AUTO,    /* the same, or the word auto: OPT_AUTO */
+    OPT_KIND_COUNT_AUTO,    /* int in [min, max], or the word auto: OPT_AUTO */
     OPT_KIND_SIZE,          /* uint64_t in [min, max]; K, M and G are powers of 1024 */
     OPT_KIND_UINT64,        /* uint64_t */
     OPT_KIND_FLOAT,         /* double in [min, max] */
     OPT_KIND_STRING,        /* const char * */
     OPT_KIND_STRINGS,       /* struct strings: may be given several times */
     OPT_KIND_CHOICE,        /* int, an index into choices */
-    OPT_KIND_INPUT,         /* const char *: a file that is read; one "-" a command line */
-    OPT_KIND_OUTPUT,        /* const char *: a file that is written; one "-" a command line */
+    OPT_KIND_INPUT,         /* const char *: an input file; at most one "-" per command line */
+    OPT_KIND_OUTPUT,        /* const char *: an output file; at most one "-" per command line */
     OPT_KIND_HELP,          /* int: 1 for --help, 2 for --help=spec */
-    OPT_KIND_GROUP,         /* no option: the title of those that follow */
+    OPT_KIND_GROUP,         /* not an option: the title of the following options */
 };
 
 #define OPT_AUTO (-1)
 
 struct strings {
-    const char **items;     /* owned by the parser, freed after the command has run */
+    const char **items;     /* owned by the parser; freed after the command has run */
     int count;
 };
 
@@ -53,12 +52,12 @@ struct opt {
     char letter;
     const char *name, *argument, *help;
     size_t offset;
-    double min, max;             /* every int and every size below 2^53 is exact in a double; output: least 1: kept */
+    double min, max;             /* a double holds every int and every size below 2^53 exactly; output: least 1: kept */
     const char *const *choices;     /* ends with NULL */
-    const char *(*word)(int index, const char **summary);       /* of a string: words that are known, NULL after the last */
+    const char *(*word)(int index, const char **summary);       /* of a string: known words, NULL after the last */
 };
 
-/* The offset of a field that has exactly this type; there is no other association, so another type is an error. */
+/* The offset of a field of exactly this type; _Generic has no other association, so another type does not compile. */
 #define OPT_FIELD(type, args, field) _Generic(((args *)0)->field, type: offsetof(args, field))
 #define OPT_FIELD_INT(args, field) _Generic(((args *)0)->field, int: offsetof(args, field), unsigned: offsetof(args, field))
 
@@ -82,23 +81,23 @@ struct opt {
     {OPT_KIND_CHOICE, letter, name, NULL, help, OPT_FIELD_INT(args, field), 0, 0, choices, NULL}
 #define OPT_INPUT(letter, name, args, field, help) \
     {OPT_KIND_INPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 0, 0, NULL, NULL}
-/* The same in another placeholder: "FILE.moe", a file of that ending, or "FILE|router", which is a word, too. */
+/* The same with another placeholder: "FILE.moe", a file with that ending, or "FILE|router", a file or a literal word. */
 #define OPT_INPUT_AS(letter, name, args, field, argument, help) \
     {OPT_KIND_INPUT, letter, name, argument, help, OPT_FIELD(const char *, args, field), 0, 0, NULL, NULL}
-/* A string for which words are known, by a function that says them one by one. */
+/* A string with known words, which a function enumerates. */
 #define OPT_STRING_OF(letter, name, args, field, argument, word, help) \
     {OPT_KIND_STRING, letter, name, argument, help, OPT_FIELD(const char *, args, field), 0, 0, NULL, word}
 #define OPT_OUTPUT(letter, name, args, field, help) \
     {OPT_KIND_OUTPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 0, 0, NULL, NULL}
-/* An output that output_open_kept writes. */
+/* An output written by output_open_kept. */
 #define OPT_OUTPUT_KEPT(letter, name, args, field, help) \
     {OPT_KIND_OUTPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 1, 0, NULL, NULL}
-/* Those that follow, up to the next title, are under this one in --help and are a section of the man page. A title may come
- * again: what follows it then goes on with the same group. */
+/* The options up to the next title form a group in --help and a section of the man page. A title may occur again; the options
+ * after it join the same group. */
 #define OPT_GROUP(title) {OPT_KIND_GROUP, 0, "", NULL, title, 0, 0, 0, NULL, NULL}
 #define OPT_END {OPT_KIND_END, 0, NULL, NULL, NULL, 0, 0, 0, NULL, NULL}
 
-/* Options that several commands have, worded alike everywhere. */
+/* Options common to several commands. */
 #define OPT_THREADS(args, field) \
     OPT_COUNT('j', "threads", args, field, 1, 256, "work with N threads; all processors if not given")
 #define OPT_DEVICE(args, field) \
@@ -109,7 +108,7 @@ struct opt {
 enum operand_kind {
     OPERAND_KIND_END = 0,
     OPERAND_KIND_ONE,       /* const char * */
-    OPERAND_KIND_MAYBE,     /* const char *, stays as it was when not given */
+    OPERAND_KIND_MAYBE,     /* const char *, unchanged when not given */
     OPERAND_KIND_ANY,       /* struct strings */
     OPERAND_KIND_SOME,      /* struct strings, one at least */
 };
@@ -129,17 +128,17 @@ struct operand {
 struct subcommand;
 struct console;
 
-/* Fills `args` (already holding the defaults) and the console from the words argv[0 .. argc) after the subcommand.
- * When --help or --version was given (the console tells) operands may be missing. What was allocated is freed by opt_free,
- * also after a failure. */
+/* Fills `args` (which already holds the defaults) and the console from the words argv[0 .. argc) after the subcommand.
+ * With --help or --version (recorded in the console) operands may be missing. Call opt_free
+ * afterwards, also after a failure. */
 int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *args, struct console *console, struct err *err);
 void opt_free(const struct subcommand *subcommand, void *args);
 
-/* Hands each file that the arguments name to be read to `see`, with the option's or operand's name; a failure ends it. */
+/* Calls `see` for each input file, with the name of its option or operand; stops at the first failure. */
 typedef int opt_see_input(void *context, const char *name, const char *path, struct err *err);
 int opt_inputs(const struct subcommand *subcommand, const void *args, opt_see_input *see, void *context, struct err *err);
 
-/* The option of that long name (`length` bytes) or letter among those of the subcommand and of the console, or NULL. */
+/* Returns the option with that long name (`length` bytes) or letter, of the subcommand or the console; NULL if none. */
 const struct opt *opt_find(const struct subcommand *subcommand, const char *name, size_t length);
 const struct opt *opt_find_letter(const struct subcommand *subcommand, char letter);
 

@@ -4,7 +4,7 @@
 
 #include "common/cli/command.h"
 
-/* The first of these names that was given, or the next one after `from`; NULL: none. */
+/* Returns the first of these names, after `from`, that was given; NULL if none. */
 static const struct opt *find_given(const struct subcommand *subcommand, const bool *given, const char *names,
                                     const struct opt *from)
 {
@@ -18,7 +18,7 @@ static const struct opt *find_given(const struct subcommand *subcommand, const b
     return NULL;
 }
 
-/* "--a, --b or --c", those that the subcommand has. */
+/* Formats the names that the subcommand has as "--a, --b or --c". */
 static int put_names(struct text *out, const struct subcommand *subcommand, const char *names, const char *last,
                      struct err *err)
 {

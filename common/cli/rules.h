@@ -1,5 +1,5 @@
-/* What options have to do with each other, as tables: so a combination of which one option would have no effect is refused
- * everywhere, in the same words. */
+/* Rules between options, as tables: every command refuses a combination in which one option would have no effect, with the
+ * same message. */
 #ifndef MOE_CLI_RULES_H
 #define MOE_CLI_RULES_H
 
@@ -13,19 +13,19 @@ enum opt_relation {
     OPT_NO_RELATION,
     OPT_NEEDS,                          /* each of `options` needs one of `others` */
     OPT_EXCLUDES,                       /* one of `options` and one of `others` exclude each other */
-    OPT_EXCLUSIVE,                      /* of `options` one can be given */
+    OPT_EXCLUSIVE,                      /* at most one of `options` may be given */
 };
 
-/* Long names with | between them; those that a subcommand does not have count as not given. */
+/* Long names separated by |; names that a subcommand lacks count as not given. */
 struct opt_rule {
     enum opt_relation relation;
     const char *options, *others;
-    const char *why;                    /* "nothing is cached": of what is refused; NULL: it is plain */
+    const char *why;                    /* reason in the message, "nothing is cached"; NULL: obvious */
 };
 
 #define OPT_RULES_END {OPT_NO_RELATION, NULL, NULL, NULL}
 
-/* given: of each option of the subcommand's table. A choice of "none" counts as not given. */
+/* given: one flag per option of the subcommand's table. A choice of "none" counts as not given. */
 int opt_check_rules(const struct subcommand *subcommand, const bool *given, struct err *err);
 
 #endif

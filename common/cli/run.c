@@ -16,8 +16,8 @@
 #include "common/cli/nearest.h"
 #include "common/cli/signals.h"
 
-/* A descriptor that was closed would be given to the next file opened, and then printed into. Opened the wrong way
- * round, every use of it fails instead. */
+/* Opens standard descriptors that were closed, with the wrong access mode, so that every use of them fails. Otherwise the
+ * next file opened would get the number and be printed into. */
 static void keep_standard_descriptors(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -25,7 +25,7 @@ static void keep_standard_descriptors(void)
             (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-/* Picks the subcommand that the first word names; *used: that word belongs to the subcommand. */
+/* Selects the subcommand that the first word names; *used: the word was consumed. */
 static int pick_subcommand(const struct command *command, int argc, char **argv, const struct subcommand **out, bool *used,
                            struct err *err)
 {
@@ -106,7 +106,7 @@ done:
     return rc;
 }
 
-/* Without a subcommand only what concerns the command as a whole can be asked. */
+/* Without a subcommand, only options of the whole command are accepted. */
 static int run_command(const struct command *command, const char *word, struct err *err)
 {
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
@@ -118,8 +118,8 @@ static int run_command(const struct command *command, const char *word, struct e
     return err_set(err, ERR_INPUT, "a subcommand comes before the options; --help lists them");
 }
 
-/* Returns MiB of the limit on addresses that memory ran out by; 0: memory was not what lacked, or there is no limit. A model's
- * file takes addresses for all of its bytes, however few of them are in memory. */
+/* Returns the limit on address space in MiB if it caused the failure; 0 if memory was not the cause, or there is no limit. A
+ * mapped model takes address space for all its bytes, however few are in memory. */
 static unsigned long long address_limit(const struct err *err)
 {
     struct rlimit limit;
@@ -127,7 +127,7 @@ static unsigned long long address_limit(const struct err *err)
     return limited ? (unsigned long long)limit.rlim_cur >> 20 : 0;
 }
 
-/* Says what went wrong; the exit code. */
+/* Prints the error; returns the exit code. */
 static int judge(const struct command *command, int rc, struct err *err)
 {
     if (!rc && (fflush(stdout) || ferror(stdout)))

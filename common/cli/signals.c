@@ -9,15 +9,15 @@
 
 #include "common/base/file.h"
 
-enum { SAME_NS = 100000000 };           /* a second signal that comes so soon is the first one, sent twice */
+enum { SAME_NS = 100000000 };           /* a second signal within this time counts as the first one, sent twice */
 
 static struct {
     atomic_bool gentle;
     struct stop stop;
     const char *program;
-    int bell;                           /* what is written there can be read at stop.wake; -1: no pipe */
-    struct timespec when;               /* the latest wish came; written before stop.signal */
-    atomic_int latest;                  /* and which signal it was, also after signals_take; 0: none */
+    int bell;                           /* write end of the pipe behind stop.wake; -1: no pipe */
+    struct timespec when;               /* time of the latest request; written before stop.signal */
+    atomic_int latest;                  /* number of its signal, kept after signals_take; 0: none */
 } state = {.stop = {.wake = -1}, .bell = -1};
 
 static bool sent_twice(int number)
@@ -28,8 +28,8 @@ static bool sent_twice(int number)
     return (now.tv_sec - state.when.tv_sec) * 1000000000LL + (now.tv_nsec - state.when.tv_nsec) < SAME_NS;
 }
 
-/* Ends the process as the signal would have, once this returns: until then it is held back. A second signal that another
- * thread takes meanwhile discards the same files before it ends the process. */
+/* Raises the signal with its default action; it is blocked until this handler returns. A second signal that another thread
+ * handles meanwhile discards the same files before it ends the process. */
 static void end_by_signal(int number)
 {
     output_discard_all_unsafe();
@@ -55,14 +55,14 @@ static void handle(int number)
 
 static void write_text(const char *text) { (void)!write(STDERR_FILENO, text, strlen(text)); }
 
-/* A mapped file ends before the byte that was touched, or the disk fails. Several threads may find that at once. */
+/* Handles SIGBUS: a mapped file ends before the touched byte, or the disk fails. Several threads may get it at once. */
 static void handle_bus(int number, siginfo_t *info, void *context)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     const char *name = file_map_at_unsafe(info->si_addr);
     (void)context;
     if (!name) {
-        signal(number, SIG_DFL);                        /* the instruction runs again, and ends the process */
+        signal(number, SIG_DFL);                        /* the instruction is repeated and ends the process */
         return;
     }
     while (atomic_flag_test_and_set(&told))
@@ -75,8 +75,8 @@ static void handle_bus(int number, siginfo_t *info, void *context)
     _exit(2);
 }
 
-/* A file may not grow any more: the write that says so fails, and is told as on a full disk. A handler is there, and the signal
- * not ignored, so that a command which is started here has it as usual. */
+/* SIGXFSZ: a file has reached the size limit. The write fails with EFBIG and is reported like a full disk. This is a handler and
+ * not SIG_IGN, because child processes would inherit the latter. */
 static void let_write_fail(int number) { (void)number; }
 
 void signals_catch(const char *program)
@@ -86,7 +86,7 @@ void signals_catch(const char *program)
     for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
         struct sigaction action = {.sa_handler = handle}, before;
         sigfillset(&action.sa_mask);
-        /* What nohup or a shell's & made ignored stays so; but a closed pipe always ends a command. */
+        /* Signals that nohup or a shell's & ignore stay ignored; but a closed pipe always ends a command. */
         if (caught[i] == SIGPIPE || sigaction(caught[i], NULL, &before) || before.sa_handler != SIG_IGN)
             sigaction(caught[i], &action, NULL);
     }
@@ -104,7 +104,7 @@ void signals_catch(const char *program)
 const struct stop *signals_stop(void)
 {
     int ends[2];
-    if (state.bell < 0 && !pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {       /* without one a second signal is needed at worst */
+    if (state.bell < 0 && !pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {       /* without a pipe, a second signal may be needed */
         state.stop.wake = ends[0];
         state.bell = ends[1];
     }

@@ -1,12 +1,12 @@
-/* What signals do to a command. A handler has nothing but the process to keep its state in, so these are the process's.
+/* Signal handling of a command. The state is global to the process, because a handler has no other context.
  *
  * SIGINT, SIGTERM and SIGHUP remove unfinished outputs and end the process as they would have without a handler. Between
- * signals_gentle and signals_harsh the first SIGINT or SIGTERM is a wish only (base/stop.h): the run ends by itself, with its
- * outputs of use, and then signals_end. The second one ends the process at once; one that comes within a tenth of a second is
- * the same still, for timeout(1) and shells send some twice.
+ * signals_gentle and signals_harsh the first SIGINT or SIGTERM only requests a stop (base/stop.h): the run ends by itself with
+ * usable outputs and then calls signals_end. A second signal ends the process at once, unless it comes within a tenth of a
+ * second, because timeout(1) and shells send some signals twice.
  *
- * SIGBUS, which comes when a mapped file was cut off or cannot be read, removes them too, writes one line that names the file
- * and exits with 2. */
+ * SIGBUS, raised when a mapped file was truncated or cannot be read, removes them too, prints one line that names the file and
+ * exits with 2. */
 #ifndef MOE_CLI_SIGNALS_H
 #define MOE_CLI_SIGNALS_H
 
@@ -14,20 +14,20 @@
 
 #include "common/base/stop.h"
 
-void signals_catch(const char *program);        /* whose name begins the line that is written for SIGBUS */
+void signals_catch(const char *program);        /* the program name for the message of SIGBUS */
 
-const struct stop *signals_stop(void);          /* what the wish sets; always the same */
+const struct stop *signals_stop(void);          /* the request that the handler sets; always the same address */
 void signals_gentle(void);
 void signals_harsh(void);
 
-/* The name of the signal that was a wish, "SIGINT"; NULL: none came. */
+/* Returns the name of the signal that requested the stop, "SIGINT"; NULL if none. */
 const char *signals_name(void);
 
-/* Forgets the wish when it was this signal: what it asked for was done, and the next one is a wish again. False: another came,
- * or none. */
+/* Clears the request if this signal made it, so that the next signal is a request again. Returns false if another signal or
+ * none made it. */
 bool signals_take(int number);
 
-/* Ends the process by the signal that came. */
+/* Ends the process by the received signal. */
 void signals_end(void);
 
 #endif

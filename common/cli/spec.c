@@ -11,12 +11,12 @@
 enum { SETTINGS = 32 };
 
 struct spec {
-    char *kind;                                 /* owns the memory that all names and values lie in */
+    char *kind;                                 /* owns the memory of all names and values */
     struct { const char *key, *value; } given[SETTINGS];
     const char *asked[SETTINGS];                /* "new|old" */
     char name[SETTINGS][32];                    /* the first of these */
     int givens, askeds;
-    const char *twice;                          /* the key that was given by both of its names */
+    const char *twice;                          /* the key given under both of its names */
 };
 
 void spec_free(struct spec **spec)
@@ -26,7 +26,7 @@ void spec_free(struct spec **spec)
     mem_free(spec);
 }
 
-/* Ends the word at *at where `stop` or a NUL is, takes backslashes out, and moves *at past it. */
+/* Terminates the word at *at at the first `stop` or NUL, removes backslashes, and moves *at past it. */
 static char *take_word(char **at, const char *stops, char *stopped)
 {
     char *word = *at, *from = *at, *to = *at;
@@ -83,7 +83,7 @@ int spec_parse(struct spec **out, const char *text, struct err *err)
     return 0;
 }
 
-/* Is `name` one of the names of a key, "new|old"? */
+/* Returns whether `name` is one of the names of a key, "new|old". */
 static bool names_key(const char *key, const char *name)
 {
     const size_t length = strlen(name);
@@ -97,7 +97,7 @@ static bool names_key(const char *key, const char *name)
 
 static int first_name(const char *key) { return (int)strcspn(key, "|"); }
 
-/* The value given for the key, or NULL; remembers that the kind knows the key. */
+/* Returns the value given for the key, or NULL; marks the key as known. */
 static const char *ask(struct spec *spec, const char *key)
 {
     const char *value = NULL;
