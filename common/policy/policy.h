@@ -144,7 +144,7 @@ struct policy_class {
 
 extern const struct policy_class policy_static, policy_cascade, policy_cascade_cost, policy_tiers, policy_table,
                                  policy_off, policy_oracle, policy_vertical, policy_horizontal, policy_cs_drafting,
-                                 policy_tr, policy_dytc, policy_dytc_verify;
+                                 policy_tr, policy_dytc, policy_dytc_verify, policy_evict, policy_bastion, policy_threshold;
 
 extern const struct policy_class *const policy_classes[];       /* all, NULL after the last */
 

@@ -104,6 +104,26 @@ RUNS
     done
 }
 
+@test "drafts are trimmed in replay as a second program trims them" {
+    local cost="$BATS_TEST_TMPDIR/cost.json" tree="dynamic:total=16,depth=4,topk=3" python="${PYTHON:-python3}" policy
+    echo '{"cost": [{"m": 1, "seconds": 0.001}, {"m": 9, "seconds": 0.0014}, {"m": 20, "seconds": 0.003}]}' > "$cost"
+    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 60 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" --tree "$tree" \
+        --policy "evict:cost=$cost" --record drafts --stream "$BATS_TEST_TMPDIR/live.moes" -o "$BATS_TEST_TMPDIR/live.txt"
+    cmp "$BATS_TEST_TMPDIR/live.txt" "$folder/cascade.txt"
+    moe-view --json "$BATS_TEST_TMPDIR/live.moes" > "$BATS_TEST_TMPDIR/drafts.jsonl"
+    for policy in evict threshold; do
+        moe-bench replay "$BATS_TEST_TMPDIR/live.moes" --cost "$cost" --tree "$tree" --policy "$policy:cost=$cost" --iterations \
+            > "$BATS_TEST_TMPDIR/steps"
+        "$python" "$BATS_TEST_DIRNAME/../bench/evict_steps.py" $policy "$cost" 15 "$BATS_TEST_TMPDIR/drafts.jsonl" \
+            < "$BATS_TEST_TMPDIR/steps" | jq -e '.steps > 20 and .verified > .steps'
+        # One node more or less is seen.
+        jq -c '.K += 1' "$BATS_TEST_TMPDIR/steps" > "$BATS_TEST_TMPDIR/wrong"
+        run "$python" "$BATS_TEST_DIRNAME/../bench/evict_steps.py" $policy "$cost" 15 "$BATS_TEST_TMPDIR/drafts.jsonl" \
+            < "$BATS_TEST_TMPDIR/wrong"
+        [ "$status" -ne 0 ]
+    done
+}
+
 @test "nothing is cheaper than the oracle" {
     for cost in time bytes; do
         moe-bench replay "$folder/cascade.moes" --cost $cost --policy "oracle:file=$folder/cascade.moes,cost=$cost" \

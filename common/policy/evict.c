@@ -1,0 +1,293 @@
+/* Policies that draft in full and verify the part that pays: a draft is finished by its shape, its nodes are scored, and the
+ * best of them are kept (kernels/plain/trim.h). They differ in the rule that chooses how many:
+ *
+ *   evict        (1 + sum of scores) / cost, at its largest over all sizes: EVICT, arXiv 2605.00342
+ *   bastion      the same ratio, as long as each node raises it; the draft grows no further level once none of the nodes of
+ *                the last level is among those: after BASTION, arXiv 2605.29727
+ *   threshold    nodes whose score exceeds `rate` times their added cost, as "Limits of Speculation" (arXiv 2609.22156) has it
+ *
+ * The cost of an iteration with k nodes, in units of a forward over one token, is that of the forward over 1 + k rows by a
+ * table (`cost`) or by the experts that so many tokens are predicted to load, corrected by what iterations took
+ * (predict/cost_model.h), and the cost of drafting. The score is the product of the drafter's probabilities along the path, as
+ * printed; with `calibrated` 1, and for tokens without a probability, of learned acceptance probabilities
+ * (predict/node_chance.h).
+ *
+ * All verify nothing where nothing pays. Where even drafting does not pay, iterations are without drafts, but for trials that
+ * lose at most the share `explore` of all time. */
+#include "common/policy/shape.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/policy/cost.h"
+#include "common/predict/cost_model.h"
+#include "common/predict/node_chance.h"
+#include "common/predict/union.h"
+#include "kernels/plain/trim.h"
+
+enum { LENGTH_DEFAULT = 8, ROOM = SHAPE_NODES_MAX + SHAPE_SIBLINGS_MAX * SHAPE_SIBLINGS_MAX };
+enum rule { RULE_RATE, RULE_RISING, RULE_THRESHOLD };
+
+static const double memory = 0.95;      /* of what drafts gave and cost, with each iteration that drafts */
+static const double sure_cost = 10;     /* cost of the drafts that must have been seen before drafting is paused */
+
+struct evict {
+    struct policy base;
+    struct shape *shape;
+    enum rule rule;
+    int max;                            /* levels */
+    bool alone, calibrated;             /* alone: there is nothing to draft with */
+    double explore, threshold;
+    bool has_table;
+    struct cost_table table;
+    struct cost_model cost_model;
+    struct union_predictor experts;
+    struct node_chance chance[DRAFTERS_MAX];
+    double draft_seconds;               /* of a draft, on average; 0: none was made */
+    double tokens, spent, allowance;    /* of recent iterations that drafted; what trials may lose */
+    /* Of this iteration: */
+    bool drafts, paused, cut;
+    int made, K;                        /* nodes drafted, and kept */
+    double gain;
+    double node_chance[ROOM], score[ROOM], cost[ROOM + 1];
+    struct node_signal signal[ROOM];
+    int32_t order[ROOM], keep[ROOM], token[ROOM], parent[ROOM], drafter[ROOM];
+};
+
+static double growth(const struct evict *e, int M)
+{
+    const int max = e->has_table ? COST_TOKENS_MAX : UNION_TOKENS;
+    const struct cost_table *table = e->has_table ? &e->table : NULL;
+    if (M <= max)
+        return cost_growth(table, &e->experts, M);
+    double last = cost_growth(table, &e->experts, max);
+    return last + (M - max) * (last - cost_growth(table, &e->experts, max - 1));
+}
+
+static double drafting_cost(const struct evict *e)
+{
+    double level = cost_model_level(&e->cost_model);
+    return level > 0 ? e->draft_seconds / level : 0;
+}
+
+static void set_scores(struct evict *e, const struct draft_tree *tree)
+{
+    for (int node = 0; node < tree->nodes; node++) {
+        const struct node_signal signal = {fmin(1, exp((double)tree->log_probability[node])), tree->depth[node],
+                                           tree->match[node]};
+        const bool stated = !isnan(tree->log_probability[node]);
+        e->signal[node] = signal;
+        if (!stated)
+            e->signal[node].said = NAN;
+        e->node_chance[node] = stated && !e->calibrated ? signal.said
+                             : node_chance_of(&e->chance[tree->drafter[node]], &e->signal[node]);
+    }
+    trim_scores(e->score, e->node_chance, tree->parent, tree->nodes);
+}
+
+/* Orders the nodes of the tree and returns how many of them to verify. */
+static int choose(struct evict *e, const struct draft_tree *tree)
+{
+    const int nodes = tree->nodes < e->shape->nodes ? tree->nodes : e->shape->nodes;
+    const double steepness = cost_model_steepness(&e->cost_model), drafting = drafting_cost(e);
+    set_scores(e, tree);
+    trim_order(e->order, e->score, tree->nodes);
+    for (int k = 0; k <= nodes; k++)
+        e->cost[k] = 1 + steepness * growth(e, k + 1) + drafting;
+    return e->rule == RULE_RATE ? trim_by_rate(e->order, e->score, e->cost, nodes)
+         : e->rule == RULE_RISING ? trim_while_rising(e->order, e->score, e->cost, nodes)
+         : trim_by_threshold(e->order, e->score, e->cost, nodes, e->threshold);
+}
+
+/* Whether a draft that grows while it pays has ended: no node of the last level would be verified. */
+static bool has_ended(struct evict *e, const struct draft_view *view)
+{
+    const int before = view->tree->nodes - view->added;
+    if (e->rule != RULE_RISING || !view->added)
+        return false;
+    for (int at = choose(e, view->tree) - 1; at >= 0; at--)
+        if (e->order[at] >= before)
+            return false;
+    return true;
+}
+
+static struct step cut(struct evict *e, const struct draft_tree *tree)
+{
+    bool kept[ROOM] = {false};
+    int count = 0;
+    e->cut = true;
+    e->made = tree->nodes;
+    e->K = choose(e, tree);
+    e->gain = 1;
+    for (int at = 0; at < e->K; at++) {
+        kept[e->order[at]] = true;
+        e->gain += e->score[e->order[at]];
+    }
+    for (int node = 0; node < tree->nodes; node++)
+        if (kept[node])
+            e->keep[count++] = node;
+    memcpy(e->token, tree->token, (size_t)tree->nodes * sizeof *e->token);
+    memcpy(e->parent, tree->parent, (size_t)tree->nodes * sizeof *e->parent);
+    memcpy(e->drafter, tree->drafter, (size_t)tree->nodes * sizeof *e->drafter);
+    return (struct step){.kind = STEP_KEEP, .keep = e->keep, .kept = count};
+}
+
+static struct step evict_next(struct policy *policy, const struct draft_view *view)
+{
+    struct evict *e = (struct evict *)policy;
+    const int max = e->max < view->room ? e->max : view->room;
+    if (!view->steps) {
+        e->K = e->made = 0;
+        e->cut = false;
+        e->gain = 1;
+        e->cost[0] = 1;
+        e->paused = e->spent >= sure_cost && e->tokens < e->spent;
+        e->drafts = !e->alone && max > 0 && (!e->paused || e->allowance >= drafting_cost(e));
+    }
+    if (!e->drafts || e->cut)
+        return (struct step){.kind = STEP_STOP};
+    if (!has_ended(e, view)) {
+        struct step step = shape_next(e->shape, view, max);
+        if (step.kind != STEP_STOP)
+            return step;
+    }
+    return view->tree->nodes ? cut(e, view->tree) : (struct step){.kind = STEP_STOP};
+}
+
+/* Follows the text through the draft as it was before it was cut: each child of a node on that way was right or wrong. */
+static void learn(struct evict *e, const struct outcome *outcome)
+{
+    int at = -1;
+    for (int i = 0; i < outcome->emitted; i++) {
+        int next = -1;
+        for (int node = at + 1; node < e->made; node++) {
+            if (e->parent[node] != at)
+                continue;
+            node_chance_observe(&e->chance[e->drafter[node]], &e->signal[node], e->token[node] == outcome->token[i]);
+            next = e->token[node] == outcome->token[i] ? node : next;
+        }
+        if (next < 0)
+            return;
+        at = next;
+    }
+}
+
+static void evict_observe(struct policy *policy, const struct outcome *outcome)
+{
+    struct evict *e = (struct evict *)policy;
+    cost_model_observe(&e->cost_model, growth(e, outcome->drafted + 1), outcome->iteration_s - outcome->draft_s);
+    double level = cost_model_level(&e->cost_model), drafting = level > 0 ? outcome->draft_s / level : 0;
+    double spent = 1 + cost_model_steepness(&e->cost_model) * growth(e, outcome->drafted + 1) + drafting;
+    if (e->drafts) {
+        e->draft_seconds = e->draft_seconds > 0 ? 0.9 * e->draft_seconds + 0.1 * outcome->draft_s : outcome->draft_s;
+        e->tokens = memory * e->tokens + outcome->emitted;
+        e->spent = memory * e->spent + spent;
+        if (e->paused)
+            e->allowance -= fmax(0, spent - outcome->emitted);
+    }
+    e->allowance = fmin(fmax(1, drafting_cost(e)), e->allowance + e->explore);
+    learn(e, outcome);
+    union_learn(&e->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
+}
+
+static void evict_begin(struct policy *policy, const struct policy_text *text)
+{
+    (void)text;
+    union_begin(&((struct evict *)policy)->experts);
+}
+
+static void evict_free(struct policy *policy)
+{
+    struct evict *e = (struct evict *)policy;
+    union_free(&e->experts);
+    mem_free(&e);
+}
+
+static int read_settings(struct evict *e, struct spec *spec, const struct policy_setup *setup, const char *name,
+                         struct err *err)
+{
+    const int depth = e->shape->class == &shape_chain ? LENGTH_DEFAULT : e->shape->depth;
+    const int max = setup->max_length < SHAPE_DEPTH_MAX ? setup->max_length : SHAPE_DEPTH_MAX;
+    const int otherwise = setup->draft_length >= 0 ? setup->draft_length : depth;
+    const char *file;
+    int calibrated;
+    if (spec_int(spec, "max", otherwise < max ? otherwise : max, 0, max, &e->max, err) ||
+        spec_text(spec, "cost", NULL, &file, err) || spec_int(spec, "calibrated", 0, 0, 1, &calibrated, err) ||
+        spec_float(spec, "explore", 0.005, 0, 1, &e->explore, err) ||
+        (e->rule == RULE_THRESHOLD && spec_float(spec, "rate", 1, 0, 1000, &e->threshold, err)))
+        return -1;
+    if (file && cost_table_read(&e->table, file, err))
+        return err_at(err, "%s: cost", name);
+    e->has_table = file != NULL;
+    e->calibrated = calibrated;
+    return 0;
+}
+
+static int open_with(struct policy **out, struct spec *spec, const struct policy_setup *setup, enum rule rule,
+                     const char *name, struct err *err)
+{
+    struct evict *e = mem_alloc(1, sizeof *e, err);
+    if (!e)
+        return -1;
+    e->shape = setup->shape;
+    e->rule = rule;
+    e->alone = !setup->drafters;
+    e->allowance = 1;
+    if (read_settings(e, spec, setup, name, err) ||
+        union_init(&e->experts, UNION_TOKENS, setup->experts, setup->top_k, err)) {
+        evict_free(&e->base);
+        return -1;
+    }
+    for (int i = 0; i < DRAFTERS_MAX; i++)
+        node_chance_init(&e->chance[i]);
+    cost_model_init(&e->cost_model, e->has_table || !setup->experts ? 1 : 0.8, e->has_table ? 0.2 : setup->experts ? 0.3 : 1);
+    *out = &e->base;
+    return 0;
+}
+
+static int evict_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    return open_with(out, spec, setup, RULE_RATE, "evict", err);
+}
+
+static int bastion_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    return open_with(out, spec, setup, RULE_RISING, "bastion", err);
+}
+
+static int threshold_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    return open_with(out, spec, setup, RULE_THRESHOLD, "threshold", err);
+}
+
+static int evict_length(const struct policy *policy) { return ((const struct evict *)policy)->K; }
+
+static void evict_state(const struct policy *policy, struct values *out)
+{
+    const struct evict *e = (const struct evict *)policy;
+    values_text(out, "name", policy->class->name);
+    values_int(out, "K", e->K);
+    values_int(out, "made", e->made);
+    values_real(out, "gain", e->gain);
+    values_real(out, "cost", e->cost[e->K]);
+    values_real(out, "drafting", drafting_cost(e));
+    values_real(out, "steepness", cost_model_steepness(&e->cost_model));
+    values_real(out, "level_us", 1e6 * cost_model_level(&e->cost_model));
+    values_real(out, "allowance", e->allowance);
+}
+
+#define METHODS .needs_probabilities = true, .drops = true, .begin = evict_begin, .next = evict_next, .length = evict_length, \
+                .observe = evict_observe, .state = evict_state, .free = evict_free
+
+const struct policy_class policy_evict = {
+    .name = "evict", .summary = "the part of a finished draft with the most tokens for its cost",
+    .settings = "max=N,cost=FILE,calibrated=0,explore=X", .open = evict_open, METHODS};
+
+const struct policy_class policy_bastion = {
+    .name = "bastion", .summary = "a draft that grows while each node raises tokens for cost",
+    .settings = "max=N,cost=FILE,calibrated=0,explore=X", .open = bastion_open, METHODS};
+
+const struct policy_class policy_threshold = {
+    .name = "threshold", .summary = "the nodes of a finished draft whose score exceeds a constant times their cost",
+    .settings = "rate=X,max=N,cost=FILE,calibrated=0,explore=X", .open = threshold_open, METHODS};
