@@ -19,6 +19,13 @@ void decode_summary_iteration(struct decode_summary *summary, const struct decod
     struct decode_times *times = &summary->times;
     const double seconds = (iteration->verify_us + iteration->accept_us + iteration->other_us - iteration->probe_us) / 1e6;
     const double g = growth(iteration);
+    summary->all++;
+    summary->without += iteration->tree->nodes == 0;
+    for (int i = 0; i < iteration->drafters; i++) {
+        summary->verified[i] += iteration->share[i].verified;
+        summary->kept_of[i] += iteration->share[i].accepted;
+        summary->draft_s[i] += iteration->share[i].seconds;
+    }
     if (!iteration->number)                     /* the first one of a text is slower, with drafts and without */
         return;
     times->iterations++;
@@ -91,4 +98,18 @@ int decode_summary_put(const struct decode_summary *summary, bool drafting, stru
         text_printf(out, err, ", then %.1f tokens/s", (double)summary->later / summary->later_s))
         return -1;
     return drafting && summary->later ? put_drafts(summary, out, err) : 0;
+}
+
+int decode_summary_choice(const struct decode_summary *summary, const struct strings *names, const char *policy,
+                          struct text *out, struct err *err)
+{
+    if (text_printf(out, err, "--draft auto: --policy %s verified drafts in %" PRId64 " of %" PRId64 " iterations", policy,
+                    summary->all - summary->without, summary->all))
+        return -1;
+    for (int i = 0; i < names->count && i < DRAFTERS_MAX; i++)
+        if (text_printf(out, err, "; %s: %" PRId64 " of %" PRId64 " tokens accepted, drafting took ", names->items[i],
+                        summary->kept_of[i], summary->verified[i]) ||
+            put_time(out, summary->draft_s[i], err))
+            return -1;
+    return 0;
 }

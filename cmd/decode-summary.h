@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "common/base/text.h"
+#include "common/cli/opt.h"
 #include "common/decode/decode.h"
 
 /* Sums over iterations: seconds are without drafting; growth: what a forward costs more than one over a single token. */
@@ -19,6 +20,9 @@ struct decode_summary {
     int64_t iterations, drafts, accepted, later;        /* later: tokens that iterations emitted */
     double first_s, later_s;
     struct decode_times times;
+    int64_t all, without;               /* iterations; those that verified no draft */
+    int64_t verified[DRAFTERS_MAX], kept_of[DRAFTERS_MAX];      /* drafted tokens of each drafter */
+    double draft_s[DRAFTERS_MAX];
 };
 
 void decode_summary_iteration(struct decode_summary *summary, const struct decode_iteration *iteration);
@@ -27,5 +31,10 @@ void decode_summary_add(struct decode_summary *summary, int prompt_tokens, const
 
 /* One line without a newline; drafting: drafts were asked for. Nothing is put where nothing was decoded. */
 int decode_summary_put(const struct decode_summary *summary, bool drafting, struct text *out, struct err *err);
+
+/* One line without a newline on the choice among several drafters: what each had verified and accepted, and what its drafting
+ * cost. names: [count], as in --draft. */
+int decode_summary_choice(const struct decode_summary *summary, const struct strings *names, const char *policy,
+                          struct text *out, struct err *err);
 
 #endif

@@ -25,6 +25,7 @@
 #include "common/instruments/resume.h"
 #include "common/prompts/prompts.h"
 #include "common/session/session.h"
+#include "common/session/drafts.h"
 #include "common/session/settings.h"
 #include "common/stream/writer.h"
 
@@ -74,7 +75,9 @@ static const struct decode_args defaults = {.settings = DECODE_DEFAULTS};
 
 /* One run of the command: what is open, and the prompt that is being decoded. */
 struct run {
-    const struct decode_args *args;
+    struct decode_args *args;
+    struct auto_drafts drafts;
+    bool drafts_auto;                       /* --draft auto chose the drafters */
     const struct console *console;
     struct session *session;
     struct prompts *prompts;
@@ -353,7 +356,7 @@ static int record_length(const struct decode_args *args)
 
 static int open_model(struct run *run, struct err *err)
 {
-    const struct decode_args *args = run->args;
+    struct decode_args *args = run->args;
     const struct budget_options options_of_budget = budget_options_of(&args->settings, args->force);
     struct session_options session = args->session;
     struct stream_model model;
@@ -365,7 +368,8 @@ static int open_model(struct run *run, struct err *err)
     if (caching_check(&session.caching, err) ||
         caching_check_drafts(&session.caching, &args->settings.draft, args->settings.force_routes, err) ||
         decode_rows(&args->settings, args->record == RECORD_DRAFTS, &rows, err) ||
-        session_open(&run->session, &session, 0, rows, err))
+        session_open(&run->session, &session, 0, rows, err) ||
+        auto_drafts_expand(&args->settings, &run->drafts, model_hparams(run->session->model), &run->drafts_auto, err))
         return -1;
     session_print(run->session, run->console);
     if (run->session->chat_fault.code && !args->prompts.chat_template)
@@ -531,6 +535,13 @@ static int summarise(const struct run *run, struct err *err)
         if (!rc && line.length)
             console_note(run->console, "%s", line.data);
     }
+    text_clear(&line);
+    if (!rc && run->drafts_auto && run->console->verbose) {
+        const struct decode_settings *settings = &run->args->settings;
+        rc = decode_summary_choice(&run->summary, &settings->draft, settings->policy ? settings->policy : "static", &line, err);
+        if (!rc)
+            console_note(run->console, "%s", line.data);
+    }
     text_free(&line);
     return rc;
 }
@@ -559,8 +570,9 @@ static int close_early(struct run *run, struct err *err)
 
 static int decode(const void *arguments, const struct console *console, struct err *err)
 {
-    const struct decode_args *args = arguments;
-    struct run run = {.args = args, .console = console, .stop = signals_stop(), .chat = is_chat(args)};
+    struct decode_args mine = *(const struct decode_args *)arguments;
+    const struct decode_args *args = &mine;
+    struct run run = {.args = &mine, .console = console, .stop = signals_stop(), .chat = is_chat(args)};
     bool ended;
     int rc = -1;
     if (check_args(args, console, err) || open_model(&run, err) || open_flows(&run, err))

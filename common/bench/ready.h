@@ -13,6 +13,7 @@
 #include "common/decode/budget.h"
 #include "common/decode/decode.h"
 #include "common/prompts/prompts.h"
+#include "common/session/drafts.h"
 #include "common/session/session.h"
 
 struct bench_model {
@@ -30,6 +31,7 @@ void bench_model_close(struct bench_model *model);              /* and back to {
 struct ready_setting {
     struct decode_settings settings;
     struct decode_settings_store *store;
+    struct auto_drafts drafts;          /* those of `settings`, if they are `auto` */
     struct budget *budget;              /* NULL: none */
     struct decoder *decoder;
 };

@@ -98,7 +98,7 @@ extern const char *const budget_mode_words[];
     OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on after an end-of-sequence token"), \
     OPT_GROUP("Drafting"), \
     OPT_STRINGS('d', "draft", args, settings.draft, \
-                "none|ngram[:n=N]|pld[:n=N]|suffix:corpus=FILE|lookahead[:level=N]|model:file=FILE|head:file=FILE|" \
+                "auto|none|ngram[:n=N]|pld[:n=N]|suffix:corpus=FILE|lookahead[:level=N]|model:file=FILE|head:file=FILE|" \
                 "mtp[:depth=N]|self:skip=FILE[,...]", \
                 "guess tokens ahead; may be given several times, the best first"), \
     OPT_COUNT_AUTO('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \

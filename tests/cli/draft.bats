@@ -128,6 +128,18 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     [ "$(total num_accepted_tokens plain.jsonl)" = "$(total num_accepted_tokens worded.jsonl)" ]
 }
 
+@test "auto drafts by what is present, and says what each drafter was worth" {
+    decode --json -n 40 prompts.jsonl | jq -c '[.id, .tokens]' > none.txt
+    moe-decode -v -m pocket.moe --json -n 40 -d auto -d model:file=draft.moe --stream auto.moes -o auto.json prompts.jsonl 2> said.txt
+    jq -c '[.id, .tokens]' auto.json | cmp - none.txt
+    moe-view --json auto.moes | jq -e -s '(.[] | select(.type == "machine").drafters | fromjson) == ["model:file=draft.moe", "ngram"]
+        and ([.[] | select(.type == "iter").policy.name] | unique) == ["dytc-verify"]
+        and ([.[] | select(.type == "iter") | .accepted] | add) > 0'
+    grep -q '^moe-decode: --draft auto: --policy dytc-verify verified drafts in .*; model:file=draft.moe: .*; ngram: ' said.txt
+    moe-decode -m pocket.moe --json -n 40 -d auto -K 3 --policy cascade prompts.jsonl | jq -c '[.id, .tokens]' | cmp - none.txt
+    refuse "exclude one another" -d auto -d none
+}
+
 @test "a file, or a kind of head, in place of a drafter: head:file= is named" {
     refuse "'head.moe' is a file; write head:file=head.moe for a draft head, model:file=head.moe for a model" -d head.moe
     refuse "'eagle3' is a kind of draft head, and the file says which it is; write head:file=head.moe" -d eagle3:file=head.moe
