@@ -440,6 +440,7 @@ static int open_stream(struct run *run, const struct header *header, struct err 
     if (left)
         console_note(run->console, "%s: left by a run that did not end; --resume %s would go on from it", left, left);
     run->recorder.routes = run->args->record == RECORD_ROUTE;
+    run->recorder.steps = run->args->record != RECORD_NONE;
     run->recorder.flush = true;
     return decode_record_machine(&run->recorder, &run->machine, err);
 }

@@ -28,6 +28,7 @@
 #include "common/tokenizer/tokenizer.h"
 
 struct decoder;
+struct draft_steps;
 
 struct decoder_setup {
     struct engine *engine;                      /* these stay open as long as the decoder */
@@ -53,6 +54,7 @@ struct decode_iteration {
     int position;                       /* of the root */
     int K;                              /* draft length in force */
     const struct draft_tree *tree;      /* the draft; empty: there was none */
+    const struct draft_steps *steps;    /* that made it (grow.h); NULL: not known */
     int drafted;                        /* nodes that were proposed, also those dropped before the forward */
     int64_t draft_bytes;                /* read by the drafter's forwards, nominal */
     int catch_up;                       /* tokens of the text that the drafter had to read first */

@@ -2,8 +2,6 @@
 
 #include "common/base/clock.h"
 
-enum { STEPS_MAX = 256 };               /* of a policy in one iteration */
-
 static int depth_of(const struct draft_tree *tree, int node) { return node < 0 ? 0 : tree->depth[node]; }
 
 /* Lets a drafter grow the tree. A token deeper than the answer can still get would be no use. */
@@ -84,6 +82,19 @@ static int review(const struct growth *growth, const struct step *step, int room
     return added;
 }
 
+/* Adds a step to the list of those that the policy asked for. */
+static void note(struct draft_steps *steps, const struct step *step, int added)
+{
+    const int at = steps->count++;
+    const bool keeps = step->kind == STEP_KEEP;
+    steps->kind[at] = (int32_t)step->kind;
+    steps->drafter[at] = keeps ? -1 : step->drafter;
+    steps->leaf[at] = keeps || !step->leaves ? 0 : 1 + step->leaf[0].node;
+    steps->leaves[at] = keeps ? 0 : step->leaves;
+    steps->tokens[at] = step->kind == STEP_EXTEND ? step->tokens : 0;
+    steps->added[at] = added;
+}
+
 int draft_grow(const struct growth *growth, int room, struct err *err)
 {
     struct draft_view view = {.tree = growth->tree, .room = room};
@@ -93,7 +104,9 @@ int draft_grow(const struct growth *growth, int room, struct err *err)
     drafters_reset(growth->drafters);
     for (int i = 0; i < drafters; i++)
         growth->share[i] = (struct draft_share){.steps = 0};
-    for (; view.steps < STEPS_MAX; view.steps++) {
+    if (growth->steps)
+        growth->steps->count = 0;
+    for (; view.steps < DRAFT_STEPS_MAX; view.steps++) {
         struct step step = growth->policy->class->next(growth->policy, &view);
         view.added = view.agreed = 0;
         if (step.kind == STEP_STOP)
@@ -101,6 +114,8 @@ int draft_grow(const struct growth *growth, int room, struct err *err)
         if (step.kind == STEP_KEEP) {
             if (keep(growth->tree, &step, err))
                 return -1;
+            if (growth->steps)
+                note(growth->steps, &step, 0);
             continue;
         }
         if (step.drafter < 0 || step.drafter >= drafters)
@@ -109,6 +124,8 @@ int draft_grow(const struct growth *growth, int room, struct err *err)
                                               : extend(growth, &step, room, err);
         if (view.added < 0)
             return -1;
+        if (growth->steps)
+            note(growth->steps, &step, view.added);
         drafted += view.added;
     }
     drafters_collect(growth->drafters, growth->share);

@@ -6,12 +6,26 @@
 #include "common/draft/drafters.h"
 #include "common/policy/policy.h"
 
+enum { DRAFT_STEPS_MAX = 256 };         /* of a policy in one iteration */
+
+/* What a policy asked for in an iteration, in order, without the step that ends the draft. */
+struct draft_steps {
+    int count;
+    int32_t kind[DRAFT_STEPS_MAX];      /* enum step_kind */
+    int32_t drafter[DRAFT_STEPS_MAX];   /* KEEP: -1 */
+    int32_t leaf[DRAFT_STEPS_MAX];      /* the first one, as the tree was then: 0 the root, 1 + i node i; KEEP: 0 */
+    int32_t leaves[DRAFT_STEPS_MAX];
+    int32_t tokens[DRAFT_STEPS_MAX];    /* EXTEND: k */
+    int32_t added[DRAFT_STEPS_MAX];     /* nodes */
+};
+
 struct growth {
     struct draft_tree *tree;            /* cleared first; has room for what the policy's shape needs */
     struct draft_leaf *leaf;            /* scratch: [tree->capacity + 1] */
     struct policy *policy;
     struct drafters *drafters;          /* one at least */
     struct draft_share *share;          /* [drafters->count] set anew, but for what is known after the verification */
+    struct draft_steps *steps;          /* set anew; NULL: nobody looks */
 };
 
 /* room: tokens that could still be of use; a deeper one is not drafted. Returns how many tokens were drafted, also those that

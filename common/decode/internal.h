@@ -4,6 +4,7 @@
 
 #include "common/decode/decode.h"
 #include "common/decode/ending.h"
+#include "common/decode/grow.h"
 #include "common/decode/watch.h"
 #include "common/draft/drafters.h"
 #include "common/policy/shape.h"
@@ -42,6 +43,7 @@ struct decoder {
     struct policy *policy;
     struct sequence *sequence;          /* NULL before the first prompt */
     struct draft_tree tree;
+    struct draft_steps steps;           /* that made it */
     struct draft_leaf *leaf;            /* [tree.capacity] */
     struct watches watches;             /* of the five below, those that are there */
     struct forced *forced;

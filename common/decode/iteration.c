@@ -68,7 +68,8 @@ static int propose(struct decoder *decoder, struct decode_iteration *iteration, 
 {
     struct draft_tree *tree = &decoder->tree;
     const int room = decoder->ending.limit - decoder->ending.tokens - 1;
-    const struct growth growth = {tree, decoder->leaf, decoder->policy, &decoder->drafters, decoder->share};
+    const struct growth growth = {tree, decoder->leaf, decoder->policy, &decoder->drafters, decoder->share,
+                                  &decoder->steps};
     draft_tree_clear(tree);
     if (decoder->drafters.count && (iteration->drafted = draft_grow(&growth, room, err)) < 0)
         return -1;
@@ -283,7 +284,7 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
     struct forward facts;
     struct decode_iteration iteration = {
         .number = decoder->result.iterations, .position = decoder->length - 1, .tree = &decoder->tree,
-        .drafters = decoder->drafters.count, .share = decoder->share, .token = decoder->token,
+        .drafters = decoder->drafters.count, .share = decoder->share, .steps = &decoder->steps, .token = decoder->token,
         .parent = decoder->parent, .kept = decoder->kept, .path = decoder->path, .emitted = decoder->emitted, .flips = -1};
     const struct expert_source *source = engine_config(decoder->setup.engine)->experts;
     struct second *second = engine_config(decoder->setup.engine)->second;

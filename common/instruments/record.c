@@ -5,6 +5,7 @@
 
 #include "common/base/mem.h"
 #include "common/cache/utility_rule.h"
+#include "common/decode/grow.h"
 #include "common/draft/drafter.h"
 #include "common/engine/second.h"
 
@@ -89,6 +90,33 @@ static void put_drafters(struct decode_iter *iter, const struct decode_iteration
     iter->drafter_us = room->us;
     iter->drafter_catch_up = room->catch_up;
     iter->drafter_catch_up_us = room->catch_up_us;
+}
+
+/* What is in a record by node. */
+struct by_node {
+    float log_probability[ENGINE_ROWS_MAX];
+    int32_t match[ENGINE_ROWS_MAX];
+};
+
+static void put_steps(struct decode_iter *iter, const struct decode_iteration *iteration, struct by_node *room)
+{
+    const struct draft_tree *tree = iteration->tree;
+    const struct draft_steps *steps = iteration->steps;
+    room->log_probability[0] = NAN;
+    room->match[0] = 0;
+    for (int node = 0; node < tree->nodes; node++) {
+        room->log_probability[1 + node] = tree->log_probability[node];
+        room->match[1 + node] = tree->match[node];
+    }
+    iter->node_log_probability = room->log_probability;
+    iter->node_match = room->match;
+    iter->steps = steps->count;
+    iter->step_kind = steps->kind;
+    iter->step_drafter = steps->drafter;
+    iter->step_leaf = steps->leaf;
+    iter->step_leaves = steps->leaves;
+    iter->step_tokens = steps->tokens;
+    iter->step_added = steps->added;
 }
 
 static void put_cache(struct decode_iter *iter, const struct store_facts *stored)
@@ -179,9 +207,10 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         .split_host_us = NAN, .split_wait_us = NAN, .split_levels = -1,
         .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
         .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,
-        .riders = iteration->riders ? iteration->riders : -1, .drafters = -1,
+        .riders = iteration->riders ? iteration->riders : -1, .drafters = -1, .steps = -1,
         .reconstruction = forward->reconstruction, .policy = iteration->policy};
     struct by_drafter room;
+    struct by_node nodes;
     void *states = NULL;
     if (iteration->caches)
         put_cache(&iter, &iteration->stored);
@@ -189,6 +218,8 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         put_split(&iter, iteration->split, recorder->routes);
     if (iteration->drafters > 1)
         put_drafters(&iter, iteration, &room);
+    if (recorder->steps && iteration->steps && iteration->drafters)
+        put_steps(&iter, iteration, &nodes);
     for (int layer = 0; layer < forward->moe_layers; layer++) {
         iter.experts_wanted += forward->distinct_wanted[layer];
         iter.experts_loaded += forward->distinct_loaded[layer];

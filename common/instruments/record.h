@@ -14,6 +14,7 @@ struct decode_recorder {
     struct writer *writer;
     int64_t sequence;           /* of the prompt now being decoded */
     bool routes;                /* experts by layer, too */
+    bool steps;                 /* probabilities and matches of nodes, and the policy's steps */
     bool flush;                 /* after every record, for a reader that follows */
 };
 

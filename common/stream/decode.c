@@ -116,6 +116,19 @@ static const struct field iter_fields[] = {
     FIELD_ARRAY_OF(decode_iter, drafter_us, "[drafters]", true, "time that it took, part of draft_us"),
     FIELD_ARRAY_OF(decode_iter, drafter_catch_up, "[drafters]", true, "its part of catch_up"),
     FIELD_ARRAY_OF(decode_iter, drafter_catch_up_us, "[drafters]", true, "its part of catch_up_us"),
+    FIELD_ARRAY_OF(decode_iter, node_log_probability, "[nodes]", true, "log of each node's probability after its parent, as "
+                   "its drafter sees it; NaN: it cannot say, and the root"),
+    FIELD_ARRAY_OF(decode_iter, node_match, "[nodes]", true, "tokens before each node that its drafter found in a text, which "
+                   "went on with it; 0: none"),
+    FIELD(decode_iter, steps, true, "steps of the policy, in order, without the one that ended the draft"),
+    FIELD_ARRAY_OF(decode_iter, step_kind, "[steps]", true, "1: a drafter extended the tree; 2: nodes were dropped; 3: a "
+                   "drafter reviewed nodes"),
+    FIELD_ARRAY_OF(decode_iter, step_drafter, "[steps]", true, "number of the drafter, -1: none"),
+    FIELD_ARRAY_OF(decode_iter, step_leaf, "[steps]", true, "the first leaf that was extended or reviewed below, as the tree "
+                   "was then: 0 the root"),
+    FIELD_ARRAY_OF(decode_iter, step_leaves, "[steps]", true, "leaves"),
+    FIELD_ARRAY_OF(decode_iter, step_tokens, "[steps]", true, "tokens one after another that the drafter was asked for (k)"),
+    FIELD_ARRAY_OF(decode_iter, step_added, "[steps]", true, "nodes that came of it"),
     FIELD_ARRAY_OF(decode_iter, tokens, "[emitted]", true, "token ids added to the text"),
     FIELD_ARRAY_OF(decode_iter, overlap, "[nodes]", true, "the most likely that any rule which keeps the target's distribution "
                    "could keep a node that was tried: sum of min(p, q) over tokens, p the target's distribution and q the "
@@ -225,6 +238,25 @@ static int check_drafters(const struct decode_iter *iter, struct err *err)
     return 0;
 }
 
+/* What an iteration says of its policy's steps. */
+static int check_steps(const struct decode_iter *iter, struct err *err)
+{
+    for (int i = 0; iter->node_match && i < iter->nodes; i++)
+        if (iter->node_match[i] < 0)
+            return err_set(err, ERR_INPUT, "node %d matches %d tokens", i, iter->node_match[i]);
+    if (!iter->step_kind || !iter->step_drafter || !iter->step_leaf || !iter->step_leaves || !iter->step_tokens ||
+        !iter->step_added)
+        return 0;
+    for (int i = 0; i < iter->steps; i++)
+        if (iter->step_kind[i] < 1 || iter->step_kind[i] > 3 || iter->step_drafter[i] < -1 ||
+            iter->step_drafter[i] >= DECODE_DRAFTERS_MAX || iter->step_leaf[i] < 0 || iter->step_leaves[i] < 0 ||
+            iter->step_tokens[i] < 0 || iter->step_added[i] < 0)
+            return err_set(err, ERR_INPUT, "step %d of the policy is of kind %d, by drafter %d, below %d leaves from %d on, for "
+                           "%d tokens, and adds %d", i, iter->step_kind[i], iter->step_drafter[i], iter->step_leaves[i],
+                           iter->step_leaf[i], iter->step_tokens[i], iter->step_added[i]);
+    return 0;
+}
+
 static int check_iter(const void *body, const struct header *header, struct sequences *open, struct err *err)
 {
     const struct decode_iter *iter = body;
@@ -250,7 +282,7 @@ static int check_iter(const void *body, const struct header *header, struct sequ
     for (int i = 0; iter->overlap && i < iter->nodes; i++)
         if (iter->overlap[i] < 0 || iter->overlap[i] > 1.001f)
             return err_set(err, ERR_INPUT, "node %d has an overlap of %g", i, (double)iter->overlap[i]);
-    return check_drafters(iter, err);
+    return check_drafters(iter, err) || check_steps(iter, err) ? -1 : 0;
 }
 
 /* What a tree has beside a chain. */

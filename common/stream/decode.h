@@ -66,6 +66,10 @@ struct decode_iter {
     const double *drafter_us;
     const int32_t *drafter_catch_up;
     const double *drafter_catch_up_us;
+    const float *node_log_probability;      /* [nodes] NaN: not known, and the root */
+    const int32_t *node_match;              /* [nodes] */
+    int steps;                              /* -1: not recorded */
+    const int32_t *step_kind, *step_drafter, *step_leaf, *step_leaves, *step_tokens, *step_added;     /* [steps] */
     const int32_t *tokens;                  /* [emitted] */
     const float *overlap;                   /* [nodes] NaN: that of a node which was not tried, or cannot be known */
     const float *divergence;                /* [emitted] */

@@ -128,6 +128,21 @@ SUITE
     assert_trouble moe-bench
 }
 
+@test "the steps of dytc are decided again by another program" {
+    steps() { "$PYTHON" "$BATS_TEST_DIRNAME/../bench/dytc.py" "$@"; }
+    decode() { moe-decode -q -m pocket.moe -n 40 --record route --stream steps.moes -o steps.txt "$@" prompts.jsonl; }
+    decode -d self:skip=0.4 -d pld --policy dytc:min=0.3
+    steps steps.moes 40 min=0.3 | grep -E '^[0-9]{2,} steps'
+    refute steps steps.moes 40 min=0.9                      # with another setting they are not these
+    decode -d ngram -d pld --policy dytc:min=0.1,bracket=last,width=3,top-p=1,steps=2
+    steps steps.moes 40 min=0.1 bracket=last width=3 top-p=1 steps=2 | grep -E '^[0-9]{2,} steps'
+    refute steps steps.moes 40 min=0.9 bracket=last width=3 top-p=1 steps=2
+    # without --record there are no steps
+    moe-decode -q -m pocket.moe -n 20 -d ngram --stream plain.moes -o plain.txt prompts.jsonl
+    moe-view --json plain.moes > plain.jsonl
+    refute grep step_kind plain.jsonl
+}
+
 @test "the papers' figures" {
     suite figures.moes <<'SUITE'
 { "model": "pocket.moe", "prompts": "prompts.jsonl", "options": {"max-tokens": 40, "temperature": 1, "seed": 2},
