@@ -251,8 +251,8 @@ static int check_steps(const struct decode_iter *iter, struct err *err)
         if (iter->step_kind[i] < 1 || iter->step_kind[i] > 3 || iter->step_drafter[i] < -1 ||
             iter->step_drafter[i] >= DECODE_DRAFTERS_MAX || iter->step_leaf[i] < 0 || iter->step_leaves[i] < 0 ||
             iter->step_tokens[i] < 0 || iter->step_added[i] < 0)
-            return err_set(err, ERR_INPUT, "step %d of the policy is of kind %d, by drafter %d, below %d leaves from %d on, for "
-                           "%d tokens, and adds %d", i, iter->step_kind[i], iter->step_drafter[i], iter->step_leaves[i],
+            return err_set(err, ERR_INPUT, "step %d of the policy is of kind %d, by drafter %d, below %d leaves from %d on, "
+                           "for %d tokens, and adds %d", i, iter->step_kind[i], iter->step_drafter[i], iter->step_leaves[i],
                            iter->step_leaf[i], iter->step_tokens[i], iter->step_added[i]);
     return 0;
 }

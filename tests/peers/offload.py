@@ -5,7 +5,7 @@ usage: offload.py WORK MODEL.moe FOLDER FFN [--limit SHARE] [--cached SHARE] [--
 MODEL.moe is the model of FOLDER with experts of FFN neurons (moe-convert inflate: those that it does not have are zeros, so that
 texts stay); the same weights are written as GGUF. Each run is in a control group of its own whose memory, page cache included, is limited to SHARE of
 the model's bytes, and begins with an empty page cache. moekit keeps 17 % of the experts in memory and reads the others when they
-are wanted; llama.cpp maps the file, joins the group before it does, and leaves the rest to the kernel. Both go through the same
+are wanted; the same with the whole model mapped; llama.cpp maps the file, joins the group before it does, and leaves the rest to the kernel. Both go through the same
 tokens, one a forward; moekit once more with drafts of its own. Tokens a second, and how many of llama.cpp's likeliest tokens are
 moekit's. Wants root, /sys/fs/cgroup/memory (version 1), moe-decode, moe-profile and moe-view in PATH, numpy, gguf, llama_cpp."""
 import argparse
@@ -122,10 +122,10 @@ def run_llama(args, path, tokens):
     return (len(tokens[1]) - 1) / seconds, sum(a == b for a, b in zip(likeliest, tokens[1]))
 
 
-def run_moekit(args, stream, *options):
+def run_moekit(args, stream, cached, *options):
     """Tokens a second of all iterations but the first, whose time has the first token in it."""
     command = ['moe-decode', '-q', '-m', str(args.model), '-j', str(args.threads), '-n', str(args.tokens), '--ignore-eos', '-p', PROMPT,
-               '--cache-experts', f'{100 * args.cached:g}%', '--stream', str(stream), *options]
+               '--cache-experts', cached, '--stream', str(stream), *options]
     join = lambda: (GROUP / 'cgroup.procs').write_text(str(os.getpid()))
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, preexec_fn=join)
     shown = subprocess.run(['moe-view', '--json', str(stream)], capture_output=True, text=True, check=True).stdout
@@ -173,13 +173,15 @@ def main():
         write_gguf(f'{gguf}.part', args.pocket, args.ffn)
         os.rename(f'{gguf}.part', gguf)
     tokens = text_of(args, args.work)
+    stream, cached = args.work / 'offload.moes', f'{100 * args.cached:g}%'
     limit = int(args.limit * args.model.stat().st_size)
     GROUP.mkdir()
     try:
         (GROUP / 'memory.limit_in_bytes').write_text(str(limit))
         ways = {'llama.cpp, mmap': lambda: run_llama(args, gguf, tokens),
-                'moekit': lambda: (run_moekit(args, args.work / 'offload.moes'), 0),
-                'moekit, -d ngram -K 7': lambda: (run_moekit(args, args.work / 'offload.moes', '-d', 'ngram', '-K', '7'), 0)}
+                'moekit, mapped': lambda: (run_moekit(args, stream, 'none'), 0),
+                'moekit': lambda: (run_moekit(args, stream, cached), 0),
+                'moekit, -d ngram -K 7': lambda: (run_moekit(args, stream, cached, '-d', 'ngram', '-K', '7'), 0)}
         rates, most = {name: [] for name in ways}, {}
         for _ in range(args.rounds):
             for name, way in ways.items():
@@ -193,10 +195,10 @@ def main():
         GROUP.rmdir()
     print(f'{args.model.stat().st_size / 2 ** 20:.0f} MiB, memory limited to {limit / 2 ** 20:.0f} MiB, {args.threads} threads, '
           f'{args.rounds} rounds; {same} of {len(tokens[1])} of llama.cpp\'s likeliest tokens are moekit\'s')
-    print('\n| | tokens/s | from | to | over llama.cpp | peak MiB |\n|---|---|---|---|---|---|')
+    print('\n| | tokens/s | from | to | over llama.cpp | over mapped | peak MiB |\n|---|---|---|---|---|---|---|')
     for name, of in rates.items():
-        ratio = statistics.median(a / b for a, b in zip(of, rates['llama.cpp, mmap']))
-        print(f'| {name} | {statistics.median(of):.2f} | {min(of):.2f} | {max(of):.2f} | {ratio:.2f} | {most[name]:.0f} |')
+        over = [statistics.median(a / b for a, b in zip(of, rates[base])) for base in ('llama.cpp, mmap', 'moekit, mapped')]
+        print(f'| {name} | {statistics.median(of):.2f} | {min(of):.2f} | {max(of):.2f} | {over[0]:.2f} | {over[1]:.2f} | {most[name]:.0f} |')
 
 
 if __name__ == '__main__':
