@@ -1,8 +1,8 @@
-/* What a draft head is: a small network that reads hidden states of a target and guesses further tokens. A head file (.moe)
- * is a model file whose index has this description besides the shape; model.h opens it, moe-model(5) has its keys.
+/* The description of a draft head: a small network that reads hidden states of a target and predicts further tokens. A head
+ * file (.moe) is a model file whose index has this description beside the shape; model.h opens it, moe-model(5) lists its keys.
  *
- * A head belongs to a target: it reads that one's states and ids, and what it does not have itself (embedding, output head) is
- * the target's. The shape (struct hparams) that is beside the description is that of the head's own transformer layer:
+ * A head belongs to a target: it reads the target's states and ids, and uses the target's embedding and output head if it has
+ * none of its own. The shape (struct hparams) that is beside the description is that of the head's own transformer layer:
  *
  *     vocab           of the target
  *     hidden          width of the head's states
@@ -28,7 +28,7 @@
  *                  of the rest (equation 7). As published N = K = 2
  *     jakiro_star  eagle1 with two experts down gelu(up x) and a router of 2 rows, each expert a branch
  *
- * What these leave open, and what published files have, was read out of the authors' programs. */
+ * Details that the papers leave open follow the authors' programs and published files. */
 #ifndef MOE_MODEL_HEAD_H
 #define MOE_MODEL_HEAD_H
 
@@ -39,7 +39,7 @@ enum head_kind {
     HEAD_NONE,                       /* a model */
     HEAD_EAGLE1, HEAD_EAGLE3, HEAD_MEDUSA, HEAD_HYDRA, HEAD_KANGAROO, HEAD_JAKIRO, HEAD_JAKIRO_STAR,
     HEAD_KINDS,
-    HEAD_MTP = HEAD_KINDS            /* predictors of a model (hparams.h): in no file of their own */
+    HEAD_MTP = HEAD_KINDS            /* predictors of a model (hparams.h), stored in the model's file */
 };
 
 /* The second branch of jakiro: the contrast; the sum of its two experts, both added (as table 4 of the paper has it without the
@@ -60,7 +60,7 @@ struct head_target {
 struct head_params {
     enum head_kind kind;
     struct head_target target;
-    int states;                      /* which of the target's states it reads, joined in this order: */
+    int states;                      /* the target's states that it reads, concatenated in this order: */
     int state[HEAD_STATES_MAX];      /* N: the residual stream after layer N; number of layers: after the final norm */
     bool embed;                      /* has an embedding of its own */
     bool joint_bias;                 /* eagle1, jakiro, jakiro_star */
@@ -68,12 +68,12 @@ struct head_params {
     bool state_norms;                /* eagle3: each of them is normed before (fc_norm) */
     bool normed_residual;            /* eagle3: the residual is hidden_norm g (norm_before_residual) */
     bool normed_output;              /* eagle3: what final_norm makes is the next row's g (norm_output) */
-    int draft_vocab;                 /* words that it knows; the target's vocab where it has no map */
-    int32_t *target_id;              /* [draft_vocab] the target's id of each, no two alike; NULL: the same */
+    int draft_vocab;                 /* its vocabulary; the target's if it has no map */
+    int32_t *target_id;              /* [draft_vocab] target id of each, all distinct; NULL: identity */
     int heads, blocks;               /* medusa, hydra: heads, and residual blocks of each; else 0 */
     bool prefix;                     /* hydra: a layer of its own makes the state that heads read */
     int second;                      /* jakiro: enum head_second */
-    bool second_next;                /* jakiro: the second branch guesses the next token, as the first; not the one after it */
+    bool second_next;                /* jakiro: both branches predict the next token; else the second predicts the one after */
     bool scaled;                     /* jakiro_star: branches by equation 4 of the paper as printed: f times the score of the
                                       * best expert, and of the other, f the sum of both; f goes on. Not: each alone */
 };
@@ -84,18 +84,18 @@ bool head_kind_by_name(const char *name, enum head_kind *kind);     /* also eagl
 const char *head_second_name(enum head_second second);      /* contrast, sum, none */
 bool head_second_by_name(const char *name, int *second);
 
-/* Rows of a router: a weight of each expert, and one for the second branch (jakiro); 0: none. */
+/* Returns the rows of the router: one per expert, two per expert for jakiro with a second branch; 0 without a router. */
 int head_router_rows(const struct head_params *head, const struct hparams *shape);
 
-/* Whether a token uses some of its experts alone, by what the router says; two of two need no choice. head: NULL of a model's
- * predictors. */
+/* Returns whether a token uses only some of the experts, as the router chooses; two of two need no choice. head: NULL for a
+ * model's predictors. */
 bool head_routes(const struct head_params *head, const struct hparams *shape);
 
-/* All in range and consistent, or an error that names the value. */
+/* Checks that all values are in range and consistent; an error names the value. */
 int head_check(const struct head_params *head, const struct hparams *shape, struct err *err);
 
-/* Is `target` the model that the head was made for? Not if layers, widths, vocabulary or tokenizer differ; nor, unless
- * `force`, if its weights come from another source. */
+/* Checks that the head was made for `target`. Fails if layers, widths, vocabulary or tokenizer differ, and, unless `force`, if
+ * the target's weights come from another source. */
 struct model_identity;
 int head_check_target(const struct head_params *head, const struct model_identity *target, bool force, struct err *err);
 

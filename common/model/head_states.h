@@ -1,6 +1,6 @@
-/* Which of a target's states the training of a head needs: those that it reads, and the one after the final norm, which the
- * target's own probabilities come from. A state is a number as in head.h: N for the residual stream after layer N, the number
- * of layers for the state after the final norm. */
+/* The target's states that training a head needs: those that the head reads, and the state after the final norm, from which the
+ * target's own probabilities are computed. A state is numbered as in head.h: N is the residual stream after layer N, and
+ * the number of layers is the state after the final norm. */
 #ifndef MOE_MODEL_HEAD_STATES_H
 #define MOE_MODEL_HEAD_STATES_H
 

@@ -1,4 +1,4 @@
-/* Values of a model file's index on their way into msgpack and out of it, for the files that know its maps. */
+/* Writes and reads values of a model file's index as msgpack. */
 #ifndef MOE_MODEL_INDEX_VALUES_H
 #define MOE_MODEL_INDEX_VALUES_H
 
@@ -11,7 +11,7 @@
 void index_put_text(msgpack_packer *to, const char *text);
 void index_put_blob(msgpack_packer *to, const void *data, size_t bytes);
 
-/* Each reads the next value, or fails for one of another type, or out of range. */
+/* Each reads the next value; fails if it has another type or is out of range. */
 int index_take(struct cursor *cursor, enum wire_type type, struct wire_value *value, struct err *err);
 int index_int(struct cursor *cursor, int64_t min, int64_t max, int64_t *out, struct err *err);
 int index_int32(struct cursor *cursor, int *out, struct err *err);
@@ -27,8 +27,8 @@ int index_list_of(struct cursor *cursor, size_t elements, struct err *err);
 int index_map(struct cursor *cursor, const char *(*name)(int key), int keys, int required,
               int (*at)(void *context, int key, struct err *err), void *context, struct err *err);
 
-/* The description of a draft head (head_index.c). head: {0}, and to be freed also after a failure. What was read is whole, but
- * head_check has not seen it. */
+/* Reads the description of a draft head (head_index.c). head: start with {0}; free it also after a failure. The description is
+ * complete but not yet checked by head_check. */
 void index_put_head(msgpack_packer *to, const struct head_params *head);
 int index_take_head(struct cursor *cursor, struct head_params *head, struct err *err);
 

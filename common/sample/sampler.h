@@ -1,9 +1,9 @@
-/* Chooses tokens from the target's logits. The choice depends on the logits, the settings, the prompt and the position, and
- * on nothing else: so text for a seed is the same whatever drafter or draft length, and in whatever order prompts come.
+/* Chooses tokens from the target's logits. The choice depends only on the logits, the settings, the prompt and the position.
+ * The text of a seed is therefore the same with any drafter and draft length, and in any order of prompts.
  *
- * At temperature 0 the best token is taken, the lowest id of equals; otherwise kernels/plain/sample.h draws, under a key made
- * from the seed and XXH3 of the prompt's ids (i32, little-endian), and a counter that holds token, position, sample number
- * and how many equal prompts came before. */
+ * At temperature 0 the token with the highest logit is chosen, the lowest id among equals. Otherwise kernels/plain/sample.h
+ * draws; its key is made from the seed and the XXH3 of the prompt's ids (i32, little-endian), and its counter holds token,
+ * position, sample number and the number of equal prompts before. */
 #ifndef MOE_SAMPLE_SAMPLER_H
 #define MOE_SAMPLE_SAMPLER_H
 
@@ -24,14 +24,14 @@ struct sampler;
 int sampler_open(struct sampler **out, const struct sampling *sampling, int vocab, struct err *err);
 void sampler_close(struct sampler **sampler);
 
-/* The texts to come belong to this prompt; counts how often it came. sample: 0, 1, ... tells samples of one prompt apart. */
+/* Begins the texts of this prompt and counts its repetitions. sample: 0, 1, ... distinguishes samples of one prompt. */
 int sampler_begin(struct sampler *sampler, const int32_t *prompt, int count, int sample, struct err *err);
 void sampler_forget(struct sampler *sampler);       /* the counts of prompts begin anew */
 
-/* What names the draws of this text, but for the position. */
+/* Returns the key of this text's draws, without the position. */
 const struct sample_draw *sampler_draw(const struct sampler *sampler);
 
-/* The token at `position` of the text (prompt included); -1 with err set when the logits are not finite numbers. */
+/* Returns the token at `position` of the text (prompt included); -1 with err set if a logit is not finite. */
 int32_t sampler_choose(struct sampler *sampler, const float *logits, int position, struct err *err);
 
 #endif

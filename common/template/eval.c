@@ -64,7 +64,7 @@ int eval_function(struct render *r, const struct function *function, const struc
     return function->call(r, self, args, out);
 }
 
-/* What macros defined in a frame may still refer to after it has ended lives in the pool. */
+/* Frames live in the pool, because macros defined in a frame may refer to it after it has ended. */
 static struct frame *frame_new(struct render *r, struct frame *up)
 {
     struct frame *frame = pool_alloc(&r->pool, 1, sizeof *frame, r->err);
@@ -161,7 +161,7 @@ static int eval_set_block(struct render *r, const struct node *node)
     return builder_end(r, &builder, &value) || frame_set(r, node->items[0]->name, value) ? -1 : 0;
 }
 
-/* The items that the loop's condition lets through. */
+/* Collects the items that pass the loop's condition. */
 static int filtered(struct render *r, const struct node *node, struct list **list)
 {
     struct frame frame = { .up = r->frame };

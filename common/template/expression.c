@@ -1,4 +1,4 @@
-/* Expressions, by recursive descent in the order of precedence that Jinja2 has. */
+/* Parses expressions by recursive descent, with the precedence of Jinja2. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -343,7 +343,7 @@ static struct node *parse_unary(struct parser *p, bool filters)
     return node;
 }
 
-/* Levels of left-associative operators, loosest first. */
+/* Levels of left-associative operators, lowest precedence first. */
 static const struct { const char *token; int level; enum operator operator; } binary[] = {
     { "+", 0, OP_ADD }, { "-", 0, OP_SUBTRACT }, { "~", 1, OP_CONCAT }, { "*", 2, OP_MULTIPLY }, { "/", 2, OP_DIVIDE },
     { "//", 2, OP_FLOOR_DIVIDE }, { "%", 2, OP_MODULO }, { "**", 3, OP_POWER },

@@ -110,7 +110,7 @@ static int filter_default(struct render *r, const struct value *self, const stru
     return value_string(r, "", 0, false, out);
 }
 
-/* Member "a.b" or position "0" of an item. */
+/* Returns the member "a.b" or the element "0" of an item. */
 static int attribute_of(struct render *r, const struct value *item, const struct string *path, struct value *out)
 {
     *out = *item;
@@ -263,7 +263,7 @@ static int filter_abs(struct render *r, const struct value *self, const struct a
     return 0;
 }
 
-/* Without the first line, unless first is asked for; blank lines are left alone. */
+/* Indents all lines but the first (unless `first` is set) and blank ones. */
 static int filter_indent(struct render *r, const struct value *self, const struct args *args, struct value *out)
 {
     const struct value *first = arg_get(args, 1, "first"), *blank = arg_get(args, 2, "blank");
@@ -291,7 +291,7 @@ static int filter_indent(struct render *r, const struct value *self, const struc
     return builder_end(r, &builder, out);
 }
 
-/* What map, select and their kin go over: what counts as false is nothing to them. */
+/* Returns the sequence that map, select and the like iterate over; a false value is an empty sequence. */
 static int iterate_true(struct render *r, const struct value *self, struct list **out)
 {
     struct value none;

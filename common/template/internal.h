@@ -36,10 +36,10 @@ enum value_kind {
     VALUE_LOOP, VALUE_MACRO, VALUE_FUNCTION, VALUE_METHOD
 };
 
-struct string {                /* UTF-8; content: which bytes are of the values rather than the template */
+struct string {                /* UTF-8; content: which bytes come from the values, not from the template */
     const char *data;
     size_t bytes;
-    const uint8_t *mask;       /* one flag a byte, or NULL: all are as `content` says */
+    const uint8_t *mask;       /* one flag per byte; NULL: `content` holds for all bytes */
     bool content;
 };
 
@@ -56,7 +56,7 @@ struct value {
         const struct macro *macro;
         const struct function *function;
         const struct bound *bound;
-        const char *name;      /* VALUE_UNDEFINED: what was looked for */
+        const char *name;      /* VALUE_UNDEFINED: the name that was not found */
     } as;
 };
 
@@ -110,7 +110,7 @@ struct parser {
     const char *source;
     size_t bytes, at;
     int line, depth, nesting;  /* nesting: open brackets in the tag */
-    bool line_start, trim;     /* line_start: lstrip_blocks may act; trim: white space up to the next text goes (-%}) */
+    bool line_start, trim;     /* line_start: lstrip_blocks applies; trim: removes white space up to the next text (-%}) */
     enum tag_kind tag;
     struct token token;        /* the one to be read next */
     int loops;                 /* `for` bodies around this position */
@@ -120,7 +120,7 @@ struct parser {
 enum { PARSE_DEPTH = 100, EVAL_DEPTH = 1000, VALUE_DEPTH = 1000 };
 
 int parse_fail(const struct parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The text up to the next tag (or the end), white space treated; *tag is what follows. Its first token is then p->token. */
+/* Reads the text up to the next tag or the end and strips white space; *tag is the kind of tag, p->token its first token. */
 int lex_text(struct parser *p, struct string *text, enum tag_kind *tag);
 int lex_next(struct parser *p);
 bool token_is(const struct parser *p, const char *operator_or_name);
@@ -167,7 +167,7 @@ struct function {
 };
 
 int render_fail(struct render *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int render_charge(struct render *r, size_t bytes);             /* one step and one for each 32 bytes handled */
+int render_charge(struct render *r, size_t bytes);             /* counts one step, and one more per 32 bytes processed */
 
 struct value value_bool(bool boolean);
 struct value value_int(int64_t integer);
@@ -216,7 +216,7 @@ const struct function *test_find(const char *name);            /* its result is 
 const struct function *method_lookup(const struct value *self, const char *name);
 const struct function *global_find(const char *name);
 
-/* Argument i, or the one given under the keyword; NULL when not given. */
+/* Returns argument i, or the one given by keyword; NULL if not given. */
 const struct value *arg_get(const struct args *args, size_t i, const char *keyword);
 int arg_int(struct render *r, const struct args *args, size_t i, const char *keyword, int64_t fallback, int64_t *out);
 int arg_string(struct render *r, const struct args *args, size_t i, const char *keyword, const struct string **out);

@@ -30,7 +30,7 @@ static void advance(struct parser *p, size_t to)
         p->line += p->source[p->at] == '\n';
 }
 
-/* After the end of a statement or comment (not of an output): `-` takes all white space, otherwise one newline goes. */
+/* Strips after a statement or comment (not after an output): all white space with `-`, otherwise one newline. */
 static void after_tag(struct parser *p, char sign, bool trims_newline)
 {
     p->line_start = false;
@@ -46,7 +46,7 @@ static void after_tag(struct parser *p, char sign, bool trims_newline)
     }
 }
 
-/* The end of the text before a tag: `-` takes all white space, otherwise (statements, comments) that from the line's start. */
+/* Strips the text before a tag: all white space with `-`, otherwise (statements, comments) that since the start of the line. */
 static size_t text_end(const struct parser *p, size_t begin, size_t end, char sign, bool is_output)
 {
     if (sign == '-') {
@@ -111,7 +111,7 @@ int lex_text(struct parser *p, struct string *text, enum tag_kind *tag)
         if (kind == '#') {
             if (skip_comment(p))
                 return -1;
-            if (text->bytes)                           /* what follows is judged apart, as the reference does */
+            if (text->bytes)                           /* the next tag is judged by itself, as in the reference */
                 return 0;
             continue;
         }

@@ -1,4 +1,4 @@
-/* Methods of strings and mappings, as Python has them, and the functions a template may call. */
+/* Python's methods of strings and mappings, and the functions that a template may call. */
 #include <string.h>
 #include <time.h>
 
@@ -246,7 +246,7 @@ static int global_raise(struct render *r, const struct value *self, const struct
                        text.as.string->data);
 }
 
-/* The moment that the value `now` names, which no assignment of the template hides. */
+/* Parses the value `now`, which assignments of the template cannot hide. */
 static int moment(struct render *r, struct tm *out)
 {
     const struct frame *frame = r->frame;

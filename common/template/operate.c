@@ -198,7 +198,7 @@ int eval_attribute(struct render *r, const struct value *value, const char *name
     return render_charge(r, 0);
 }
 
-/* Byte offset of character `index` of the string. */
+/* Returns the byte offset of character `index` of the string. */
 static size_t offset_of(const struct string *s, size_t index)
 {
     size_t at = 0;
@@ -240,7 +240,7 @@ int eval_index(struct render *r, const struct value *value, const struct value *
     return value_part(r, s, begin, begin + (size_t)utf8_next(s->data + begin, s->bytes - begin, NULL), out);
 }
 
-/* Bounds of a[start:stop:step] for n items, as Python clips them. */
+/* Computes the bounds of a[start:stop:step] for n items, clipped as in Python. */
 static int slice_bounds(struct render *r, const struct value part[3], int64_t n, int64_t bounds[3])
 {
     int64_t step = 1;
@@ -329,7 +329,7 @@ static int eval_dict(struct render *r, const struct node *node, struct value *ou
     return 0;
 }
 
-/* Calls, filters and tests: the arguments, and what they apply to in `a`. */
+/* Evaluates the arguments of calls, filters and tests, and their subject in `a`. */
 static int eval_applied(struct render *r, const struct node *node, struct value *out)
 {
     struct value of;

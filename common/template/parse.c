@@ -62,7 +62,7 @@ static struct node *parse_if(struct parser *p)
     return token_expect(p, "endif") ? NULL : first;
 }
 
-/* Names with commas between them, with or without brackets around. */
+/* Parses names separated by commas, with or without brackets around. */
 static int parse_targets(struct parser *p, struct node *node)
 {
     bool brackets = token_is(p, "(");
@@ -154,7 +154,7 @@ static struct node *parse_macro(struct parser *p)
     return node->a && !token_expect(p, "endmacro") ? node : NULL;
 }
 
-/* generation marks the model's own turns for training; here it is its body. */
+/* The generation tag marks the model's turns for training; it is replaced by its body. */
 static struct node *parse_generation(struct parser *p)
 {
     static const char *const ends[] = { "endgeneration", NULL };
@@ -196,7 +196,7 @@ static bool ends_with(const struct parser *p, const char *const *ends)
     return false;
 }
 
-/* Text and tags up to one of `ends`, or with ends NULL up to the end of the source. */
+/* Parses text and tags up to one of `ends`; ends NULL: up to the end of the source. */
 static struct node *parse_block(struct parser *p, const char *const *ends)
 {
     struct node *block = node_new(p, NODE_BLOCK);

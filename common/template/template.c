@@ -17,7 +17,7 @@ void template_free(struct template **t)
     mem_free(t);
 }
 
-/* Line ends become \n, and the last one goes. */
+/* Converts line ends to \n and removes the last one. */
 static void plain_lines(char *source, size_t *bytes)
 {
     size_t n = 0;

@@ -1,20 +1,20 @@
 /* Chat templates: the part of Jinja2 that published models use, evaluated under limits.
  *
- * Source:   `chat_template` of tokenizer_config.json. White space is treated as transformers treats it: trim_blocks and
+ * Source:   `chat_template` of tokenizer_config.json. White space is treated as in transformers: trim_blocks and
  *           lstrip_blocks on, one newline at the very end dropped.
  * Offered:  for (else, if, loop.*, break, continue, unpacking), if, set (also as a block, and on namespaces), macro,
  *           generation; literals, slices, the operators of Jinja2, x if y else z, filters, tests and string methods as
  *           listed in template_filter.c, template_test.c and template_method.c; range, namespace, dict, raise_exception,
- *           and strftime_now, whose moment is the value `now` ("2025-08-05" or "2025-08-05 12:30:00"): there is no clock here.
- * Limits:   steps, depth and bytes, in proportion to the values given. What is not offered is an error that names line and
+ *           and strftime_now, whose moment is the value `now` ("2025-08-05" or "2025-08-05 12:30:00"): no clock is read.
+ * Limits:   steps, depth and bytes, in proportion to the values given. Anything else is an error that names line and
  *           construct.
  *
- * Provenance: each byte of the result is known to come from the template or from the values, through concatenation,
- * slicing, joining and every filter. So a special token can be honoured where the template wrote it, and be plain text in a
- * message (tokenizer_encode_segments). Of the template are: its own text and string literals, numbers, and the strings in
- * `trusted` (bos_token and the like). A message's "role" is too when it is one of system, developer, user, assistant, tool,
- * function, ipython, so that '<|' + role + '|>' works. Everything else is content. Of what tojson and the
- * printing of lists and mappings write, strings are content if any byte of them is, and the punctuation is the template's. */
+ * Provenance: each byte of the result is tracked to the template or to the values, through concatenation, slicing, joining
+ * and every filter. A special token is therefore recognised where the template wrote it, and is plain text in a message
+ * (tokenizer_encode_segments). These bytes belong to the template: its text and string literals, numbers, the strings in
+ * `trusted` (bos_token and the like), and a message's "role" if it is system, developer, user, assistant, tool, function or
+ * ipython, so that '<|' + role + '|>' works. Everything else is content. In the output of tojson and of printed lists and
+ * mappings, a string is content if any of its bytes is; the punctuation belongs to the template. */
 #ifndef MOE_TEMPLATE_TEMPLATE_H
 #define MOE_TEMPLATE_TEMPLATE_H
 
@@ -28,7 +28,7 @@
 
 struct template;
 
-/* Parses. The source is copied. A template is constant once made and may be shared by threads. */
+/* Parses the source, which is copied. A template is immutable and thread-safe. */
 int template_new(struct template **out, const char *source, size_t bytes, struct err *err);
 void template_free(struct template **t);
 

@@ -6,7 +6,7 @@
 
 #include "common/base/utf8.h"
 
-/* White space as Python's str.isspace has it. */
+/* White space as defined by Python's str.isspace. */
 static bool is_space(uint32_t c)
 {
     return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
@@ -121,7 +121,7 @@ int text_split(struct render *r, const struct string *s, const struct string *se
     return part_put(r, s, begin, s->bytes, out);
 }
 
-/* Bytes of the line end that is at `at`; 0: none does. */
+/* Returns the length of the line end at `at`; 0 if there is none. */
 static size_t line_end_bytes(const struct string *s, size_t at)
 {
     const unsigned char *p = (const unsigned char *)s->data + at;

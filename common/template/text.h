@@ -1,4 +1,4 @@
-/* Operations on strings that filters and methods share; each keeps the origin of every byte. */
+/* String operations shared by filters and methods; each preserves the origin of every byte. */
 #ifndef MOE_TEMPLATE_TEXT_H
 #define MOE_TEMPLATE_TEXT_H
 
@@ -7,7 +7,7 @@
 enum text_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZE };
 int text_case(struct render *r, const struct string *s, enum text_case to, struct value *out);
 
-/* set: characters to take off (a Python str), NULL: white space. */
+/* set: characters to strip (a Python str); NULL: white space. */
 int text_strip(struct render *r, const struct string *s, const struct string *set, bool left, bool right, struct value *out);
 
 /* separator NULL: at runs of white space, without empty parts. most < 0: no limit. */

@@ -127,7 +127,7 @@ int value_dict(struct render *r, struct value *out)
     return dict ? 0 : -1;
 }
 
-/* Room for one more; what was there moves to new memory of the pool. */
+/* Makes room for one more element, by moving the elements to new memory of the pool. */
 static int grow(struct render *r, void *array, size_t n, size_t *room, size_t size)
 {
     void *old, *made;
@@ -199,7 +199,7 @@ size_t json_bytes(const json_t *json)
     return bytes;
 }
 
-/* The roles whose names templates put between the brackets of special tokens. */
+/* Role names that templates put into special tokens. */
 static bool is_role(const json_t *json)
 {
     static const char *const roles[] = { "system", "developer", "user", "assistant", "tool", "function", "ipython" };

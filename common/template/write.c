@@ -35,7 +35,7 @@ static int write_number(struct render *r, struct builder *b, const struct value 
     return builder_puts(r, b, text);
 }
 
-/* The string in quotes as Python writes it: single ones, unless it has such and no double ones. */
+/* Writes the string in quotes like Python: single ones, unless it contains single but no double quotes. */
 static int write_repr(struct render *r, struct builder *b, const struct string *s)
 {
     bool content = string_has_content(s);

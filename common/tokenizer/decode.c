@@ -8,7 +8,7 @@
 
 /* ---- what single tokens stand for ---- */
 
-/* Letters of the byte-level alphabet to bytes; a token with any other letter is its own text. */
+/* Converts letters of the byte-level alphabet to bytes; a token with any other letter stands for its own text. */
 int decode_byte_level(const struct decoder_step *step, struct regex_scratch *scratch, const struct text *in, struct text *out,
                       struct err *err)
 {
@@ -57,7 +57,7 @@ int decode_strip(const struct decoder_step *step, struct regex_scratch *scratch,
     return text_put(out, in->data + begin, end - begin, err);
 }
 
-/* The byte that <0xNN> stands for; -1 for other texts. */
+/* Returns the byte of a token <0xNN>; -1 for other texts. */
 static int byte_of(const struct text *token)
 {
     if (token->length != 6 || memcmp(token->data, "<0x", 3) || token->data[5] != '>' ||
@@ -133,7 +133,7 @@ static int emit_replacements(struct token_decoder *d, int count, struct text *ou
     return 0;
 }
 
-/* Whether n bytes (1 to 3) can still become a character. */
+/* Returns whether n bytes (1 to 3) are a prefix of a character. */
 static bool is_prefix(const uint8_t *p, int n)
 {
     int length = p[0] >= 0xC2 && p[0] <= 0xDF ? 2 : (p[0] & 0xF0) == 0xE0 ? 3 : p[0] >= 0xF0 && p[0] <= 0xF4 ? 4 : 0;
@@ -147,7 +147,7 @@ static bool is_prefix(const uint8_t *p, int n)
     return n < 3 || (p[2] & 0xC0) == 0x80;
 }
 
-/* Takes up what is held back when it can no longer become a character: one U+FFFD, or (byte tokens) one for each byte. */
+/* Flushes held-back bytes that can no longer become a character: as one U+FFFD, or (byte tokens) one per byte. */
 static int give_up(struct token_decoder *d, int count, struct text *out, struct err *err)
 {
     return emit_replacements(d, d->tokenizer->decoding.byte_tokens ? count : count > 0, out, err);
@@ -164,7 +164,7 @@ static int put_byte(struct token_decoder *d, uint8_t byte, struct text *out, str
         }
         if (is_prefix(d->held, d->n_held))
             return 0;
-        /* What came before the last byte was a prefix of nothing, or the byte stands alone and is none. */
+        /* The bytes before the last one are no prefix of a character, or the last byte alone is invalid. */
         if (give_up(d, d->n_held > 1 ? d->n_held - 1 : 1, out, err))
             return -1;
         d->held[0] = byte;
@@ -173,7 +173,7 @@ static int put_byte(struct token_decoder *d, uint8_t byte, struct text *out, str
     return 0;
 }
 
-/* Whole characters; some at the beginning of the text may be stripped. */
+/* Appends complete characters; some at the beginning of the text may be stripped. */
 static int put_characters(struct token_decoder *d, const uint8_t *bytes, size_t count, struct text *out, struct err *err)
 {
     const struct decoding *how = &d->tokenizer->decoding;
@@ -186,8 +186,8 @@ static int put_characters(struct token_decoder *d, const uint8_t *bytes, size_t 
     return emit(d, bytes, count, out, err);
 }
 
-/* Whole runs: a run of byte tokens shows when it has ended, as characters or as that many U+FFFD. What is known to be
- * bad shows at once; a run that outgrows the memory for it shows up to its last whole character. */
+/* Appends complete runs: a run of byte tokens is appended when it has ended, as characters or as that many U+FFFD. Invalid
+ * bytes are appended at once; a run longer than the buffer is appended up to its last complete character. */
 static int put_run_byte(struct token_decoder *d, uint8_t byte, struct text *out, struct err *err)
 {
     if (d->run_bad)
@@ -209,7 +209,7 @@ static int put_run_byte(struct token_decoder *d, uint8_t byte, struct text *out,
     return emit_replacements(d, count, out, err);
 }
 
-/* What was held back, when no byte can follow. */
+/* Flushes held-back bytes when no byte can follow. */
 static int end_run(struct token_decoder *d, struct text *out, struct err *err)
 {
     int count = d->n_held, n = d->n_run;
@@ -220,7 +220,7 @@ static int end_run(struct token_decoder *d, struct text *out, struct err *err)
     return emit_replacements(d, n, out, err) || give_up(d, count, out, err) ? -1 : 0;
 }
 
-/* The first token where that is another text than later. */
+/* Decodes the first token where its text differs from that of later ones. */
 static int put_first(struct token_decoder *d, int32_t id, struct text *out, struct err *err)
 {
     const struct tokenizer *t = d->tokenizer;

@@ -16,7 +16,7 @@ struct element {
     int (*load)(struct tokenizer *t, const json_t *element, struct err *err);
 };
 
-/* Finds the row of an element and loads it; a Sequence loads its members, a null nothing. */
+/* Finds the row of an element and loads it. A Sequence loads its members; null loads nothing. */
 static int load_element(struct tokenizer *t, const json_t *element, const char *where, const char *members,
                         const struct element *rows, int depth, struct err *err)
 {
@@ -215,7 +215,7 @@ static int load_words(struct tokenizer *t, const json_t *element, struct err *er
     return regex_compile(&step->needle.regex, pattern, sizeof pattern - 1, err);
 }
 
-/* prepend_scheme (always, first, never); files from before it have add_prefix_space. */
+/* prepend_scheme (always, first, never); older files have add_prefix_space instead. */
 static int load_scheme(const json_t *element, bool *always, bool *first, struct err *err)
 {
     const json_t *value = json_object_get(element, "prepend_scheme");
@@ -255,8 +255,8 @@ int load_pre_tokenizer(struct tokenizer *t, const json_t *root, struct err *err)
 
 /* ---- decoders ---- */
 
-/* Only what one token becomes alone can be prepared for each token: so the rest must follow in the order
- * [Replace, Strip, Metaspace], ByteFallback, Fuse, Strip, each of them once or not at all. */
+/* Only rewrites of single tokens can be prepared per token. The other decoders must therefore come in the order
+ * [Replace, Strip, Metaspace], ByteFallback, Fuse, Strip, each at most once. */
 static int add_decoder(struct tokenizer *t, decoder_apply *apply, struct decoder_step **out, struct err *err)
 {
     if (t->decoding.byte_tokens || t->decoding.fused)
@@ -358,7 +358,7 @@ int load_decoder(struct tokenizer *t, const json_t *root, struct err *err)
 
 /* ---- post-processors ---- */
 
-/* ByteLevel only moves offsets, which nobody here asks for. */
+/* ByteLevel only moves offsets, which are not used here. */
 static int load_no_effect(struct tokenizer *t, const json_t *element, struct err *err)
 {
     (void)t, (void)element, (void)err;

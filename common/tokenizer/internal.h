@@ -19,7 +19,7 @@
 
 int tokens_put(struct tokens *tokens, int32_t id, struct err *err);
 
-/* Where bytes come from: runs[i] covers the bytes from the end of the run before to `end`. */
+/* Origin of bytes: runs[i] covers the bytes from the end of the previous run to `end`. */
 struct origin_run {
     size_t end;
     bool from_template;
@@ -30,8 +30,8 @@ struct origins {
 };
 int origins_put(struct origins *origins, size_t end, bool from_template, struct err *err);   /* joins with an equal run */
 
-/* The bytes begin to end (not none) have become out_begin to out_end: the same bytes, or others, which come from a template if
- * all the old ones did. *run moves forwards only: start with 0. */
+/* Records that the bytes begin to end (at least one) became out_begin to out_end, unchanged or rewritten. Rewritten bytes come
+ * from a template if all the old ones did. *run only moves forwards; start with 0. */
 int origins_map(const struct origins *origins, size_t *run, size_t begin, size_t end, size_t out_begin, size_t out_end,
                 bool same, struct origins *out, struct err *err);
 
@@ -63,7 +63,7 @@ struct bpe {
     int32_t byte_ids[256];             /* <0xNN>, -1 where missing */
 };
 
-/* entries: how many the file claims to have; ids are bounded by a multiple of it. */
+/* entries: the count that the file claims; ids are bounded by a multiple of it. */
 int bpe_start(struct bpe *bpe, size_t entries, struct err *err);
 int bpe_add(struct bpe *bpe, const char *content, size_t bytes, int64_t id, struct err *err);
 int bpe_index(struct bpe *bpe, struct err *err);                       /* after the last bpe_add */
@@ -87,7 +87,7 @@ void bpe_scratch_free(struct bpe_scratch *scratch);
 int bpe_encode(const struct bpe *bpe, const char *text, size_t bytes, struct bpe_scratch *scratch, struct tokens *out,
                struct err *err);
 
-/* A binary heap, least order first: the lowest rank, and the leftmost of equals. */
+/* A binary heap, least order first: the lowest rank, then the leftmost. */
 int bpe_heap_put(struct bpe_scratch *scratch, struct bpe_pending item, struct err *err);
 struct bpe_pending bpe_heap_take(struct bpe_scratch *scratch);
 
@@ -98,7 +98,7 @@ struct added_token {
     size_t bytes;
     int32_t id;
     bool special, single_word, lstrip, rstrip, normalized;
-    struct text form;          /* what it is in normalised text, and decodes to, where it is looked for there */
+    struct text form;          /* its normalised form, which it also decodes to, if it is searched in normalised text */
 };
 
 struct added_node { uint8_t byte; int32_t child, next, token; };       /* -1: none */
@@ -109,9 +109,9 @@ struct added_trie {
 };
 void added_trie_start(struct added_trie *trie);
 int added_trie_put(struct added_trie *trie, const char *content, size_t bytes, int32_t token, struct err *err);
-/* The child of a node by its byte, or -1. */
+/* Returns the child of a node for this byte, or -1. */
 int32_t added_child(const struct added_trie *trie, int32_t node, uint8_t byte);
-/* The longest entry that starts at `at` and ends at `limit` at most, and its end; -1: none. */
+/* Finds the longest entry that starts at `at` and ends at or before `limit`, and its end; -1 if none. */
 int32_t added_longest(const struct added_trie *trie, const char *text, size_t at, size_t limit, size_t *end);
 
 struct added_cut {             /* a token, or (token -1) the text between tokens */
@@ -144,11 +144,11 @@ struct regex_scratch {
 };
 int regex_scratch_start(struct regex_scratch *scratch, struct err *err);
 void regex_scratch_free(struct regex_scratch *scratch);
-/* First match at or after `from` in a valid UTF-8 text: 1 and *at, 0, or -1. */
+/* Finds the first match at or after `from` in valid UTF-8 text: returns 1 and sets *at, 0 if none, -1 on error. */
 int regex_find(const struct regex *regex, struct regex_scratch *scratch, const char *text, size_t bytes, size_t from,
                struct span *at, struct err *err);
 
-/* What is looked for: a pattern or a literal string. */
+/* A needle: a pattern or a literal string. */
 struct needle {
     struct regex regex;
     char *literal;
@@ -156,7 +156,7 @@ struct needle {
 };
 struct needle_walk { size_t from, last; bool any; };           /* start with {0} */
 void needle_free(struct needle *needle);
-/* The next match: 1 and *at, 0, or -1. An empty match right after a match does not count. */
+/* Finds the next match: returns 1 and sets *at, 0 if none, -1 on error. Skips an empty match right after a match. */
 int needle_next(const struct needle *needle, struct regex_scratch *scratch, const char *text, size_t bytes,
                 struct needle_walk *walk, struct span *at, struct err *err);
 
@@ -201,7 +201,7 @@ typedef int normalizer_apply(const struct normalizer_step *step, struct regex_sc
 struct normalizer_step {       /* one element of the normaliser list */
     normalizer_apply *apply;
     struct needle needle;
-    char *content;             /* what Prepend writes, and Replace in place of the needle */
+    char *content;             /* text that Prepend adds, and that replaces the needle in Replace */
     size_t content_bytes;
     bool compatible, composed; /* the form of Unicode: NFD, NFC, NFKD, NFKC */
 };
@@ -223,15 +223,15 @@ struct decoder_step {
 decoder_apply decode_byte_level, decode_replace, decode_strip;
 int decode_vocabulary(struct tokenizer *t, struct err *err);
 
-/* What decoders do beyond rewriting single tokens. */
+/* Decoder settings beyond rewriting single tokens. */
 struct decoding {
     bool raw;                  /* tokens are bytes, not characters */
     bool byte_tokens;          /* <0xNN> is that byte */
-    bool whole_runs;           /* a run of byte tokens that is not valid becomes U+FFFD throughout, not only where it is not */
-    bool fused;                /* while loading: the decoders so far make one string of all tokens */
-    bool first_drops;          /* the first token loses every `dropped`, where in others that is a space */
+    bool whole_runs;           /* an invalid run of byte tokens becomes U+FFFD completely, not only its invalid part */
+    bool fused;                /* while loading: the decoders so far join all tokens into one string */
+    bool first_drops;          /* removes every `dropped` from the first token; in other tokens it becomes a space */
     char dropped[5], stripped[5];
-    int64_t strip;             /* the text loses at most so many `stripped` at its beginning ... */
+    int64_t strip;             /* at most this many `stripped` are removed from the start of the text ... */
     bool strip_each;           /* ... or each token one, as long as there is no text */
     int32_t unstripped;        /* a token that loses nothing; -1: none */
 };
@@ -241,7 +241,7 @@ enum { TOKENIZER_STEPS = 16, TOKENIZER_ADDED_BYTES = 512, TOKENIZER_PATTERN_BYTE
 struct sentence;
 struct tokenizer {
     struct bpe bpe;
-    struct sentence *sentence;         /* of a tokenizer.model: what makes ids of text instead of all the elements below */
+    struct sentence *sentence;         /* of a tokenizer.model; replaces all elements below */
     struct added_token *added;
     size_t n_added, added_room;
     int32_t *added_by_id;              /* index into added, or -1 */
@@ -258,7 +258,7 @@ struct tokenizer {
     struct sha256 hash;
 };
 
-/* Loads one kind of element of tokenizer.json into t; a member that is missing or null is no element. */
+/* Loads one kind of element of tokenizer.json into t; a missing or null member loads nothing. */
 int load_normalizer(struct tokenizer *t, const json_t *root, struct err *err);
 int load_pre_tokenizer(struct tokenizer *t, const json_t *root, struct err *err);
 int load_post_processor(struct tokenizer *t, const json_t *root, struct err *err);

@@ -21,7 +21,7 @@ int load_bool(const json_t *object, const char *where, const char *key, bool fal
     return 0;
 }
 
-/* What must be absent, null, or the empty string, because nothing here gives it a meaning. */
+/* Refuses members that have no meaning here unless they are absent, null or the empty string. */
 static int must_be_empty(const json_t *object, const char *where, const char *key, struct err *err)
 {
     const json_t *value = json_object_get(object, key);
@@ -33,7 +33,7 @@ static int must_be_empty(const json_t *object, const char *where, const char *ke
 
 /* ---- the parts of the text ---- */
 
-/* What may be large is walked through; the rest is a tree. */
+/* Walks through members that may be large; parses the rest as a tree. */
 struct source {
     struct json_part whole, model, added, vocab, merges;
     json_t *root, *settings;            /* without these; settings: of the model */
@@ -76,7 +76,7 @@ static bool is_absent(struct json_part part) { return !part.text || (part.bytes 
 
 /* ---- the model ---- */
 
-/* "left right", or ["left", "right"], into left and right; *skip: it is no merge but a note on versions. */
+/* Splits "left right", or ["left", "right"]; *skip: the entry is a version comment, not a merge. */
 static int split_merge(struct json_part merge, struct text *left, struct text *right, uint32_t rank, bool *skip,
                        struct err *err)
 {
@@ -217,7 +217,7 @@ static int load_added_token(struct tokenizer *t, const json_t *item, struct err 
     return 0;
 }
 
-/* Into the tries; those with normalized are looked for in normalised text, in their normalised form. */
+/* Adds tokens to the tries; those with "normalized" are searched in normalised text, in their normalised form. */
 static int index_added(struct tokenizer *t, struct err *err)
 {
     struct regex_scratch scratch = {0};
@@ -371,7 +371,7 @@ static int load(struct tokenizer *t, const struct source *s, struct err *err)
 
 /* ---- tokenizer.model ---- */
 
-/* Control symbols are added tokens, special ones; the others decode to their text, with spaces in place of marks. */
+/* Control symbols become special added tokens; other pieces decode to their text, with spaces in place of marks. */
 static int load_pieces(struct tokenizer *t, struct err *err)
 {
     const struct sentence *s = t->sentence;
@@ -431,7 +431,7 @@ static int load_sentence(struct tokenizer *t, const uint8_t *data, size_t bytes,
     return s->bos >= 0 ? tokens_put(&t->before, s->bos, err) : 0;
 }
 
-/* A protobuf message begins with the tag of its first piece, which is a line feed; JSON's first letter is a brace. */
+/* A protobuf message begins with the tag of its first piece, which is a line feed; JSON begins with a brace. */
 static bool is_json(const char *data, size_t bytes)
 {
     size_t at = 0;

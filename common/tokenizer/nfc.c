@@ -1,8 +1,8 @@
-/* NFC and its kin, in time that does not depend on how hostile the text is: marks are put in order by a stable sort (the
- * library's own ordering is quadratic in the length of a run of marks), then utf8proc composes.
+/* The normalisation forms of Unicode, in time O(n log n) for any text: a stable sort orders the marks (the library's own
+ * ordering is quadratic in the length of a run of marks), then utf8proc composes.
  *
- * The text is taken in parts that begin with an ASCII character. Nothing composes or reorders across such a border, so that the
- * origin of bytes is kept part by part: a part that changes and has any content in it is content. */
+ * The text is processed in parts that begin with an ASCII character. Nothing composes or reorders across such a border, so the
+ * origin of bytes is tracked per part: a changed part that contains any content is content. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,7 +74,7 @@ static int reorder(struct nfc *nfc, struct err *err)
     return 0;
 }
 
-/* Appends the part, normalised; *same tells whether it was so already. */
+/* Appends the normalised part; *same: it was normalised already. */
 static int nfc_part(struct nfc *nfc, const char *text, size_t bytes, struct text *out, bool *same, struct err *err)
 {
     size_t begin = out->length;

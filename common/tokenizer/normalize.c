@@ -2,7 +2,7 @@
 #include "common/base/utf8.h"
 #include "common/tokenizer/internal.h"
 
-/* The content in front of every text that is not empty, whether or not it begins so already. */
+/* Prepends the content to every text that is not empty, even if the prefix is already present. */
 int normalize_prepend(const struct normalizer_step *step, struct regex_scratch *scratch, struct passage in, struct text *out,
                       struct origins *out_origins, struct err *err)
 {
@@ -28,7 +28,7 @@ static int put_same(struct passage in, size_t begin, size_t end, size_t *run, st
            origins_map(in.origins, run, begin, end, at, out->length, true, out_origins, err) ? -1 : 0;
 }
 
-/* An empty match (of a pattern) is where content is put between two bytes: it is of the origin of the byte before. */
+/* An empty match of a pattern inserts content between two bytes; it gets the origin of the byte before. */
 int normalize_replace(const struct normalizer_step *step, struct regex_scratch *scratch, struct passage in, struct text *out,
                       struct origins *out_origins, struct err *err)
 {

@@ -10,8 +10,8 @@
  *   {m,n}+              repeats in Ruby, is possessive in PCRE2: refused, like back references, options other than i, comments,
  *                       \b, \h, \K, \G, \R, \X
  *
- * Where a run of white space is looked for up to an end of line (\s+$), a search that fails from the beginning of the run fails
- * from everywhere in it: so it is not tried there, which would take time with the square of the run's length. */
+ * A search for a run of white space up to an end of line (\s+$) that fails at the beginning of the run fails everywhere in it.
+ * The other positions are therefore skipped; trying them would take time quadratic in the run's length. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@
 #define SPACES "\\x09-\\x0D\\x20\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
 #define NOT_SPACES "\\x00-\\x08\\x0E-\\x1F\\x21-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}" \
                    "\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}\\x{3001}-\\x{10FFFF}"
-/* Alphabetic characters that are no letters: letter numbers, circled and squared letters. */
+/* Alphabetic characters outside the category of letters: letter numbers, circled and squared letters. */
 #define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Pc}\\p{Nl}" \
               "\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
 
@@ -56,7 +56,7 @@ static bool is_category(const char *name, size_t bytes)
     return false;
 }
 
-/* \p{...} and \P{...}; p->at is on the p. */
+/* Parses \p{...} and \P{...}; p->at is at the p. */
 static int put_property(struct pattern *p, struct err *err)
 {
     size_t from = p->at - 1, begin, end;
@@ -132,8 +132,8 @@ static int put_escape(struct pattern *p, bool in_class, struct err *err)
     return text_putc(&p->out, '\\', err) || text_putc(&p->out, (char)c, err) ? -1 : 0;
 }
 
-/* One class: [, ^ perhaps, its parts, ]. Its plain items and the classes in it are alternatives; && begins another list of
- * these, and one character must be in all. Such classes become (?:(?=list)list), a negated one (?:(?!list)any). */
+/* Parses one class: [, an optional ^, its parts, ]. Plain items and nested classes are alternatives; && begins another list
+ * of alternatives, and a character must be in every list. They become (?:(?=list)list), a negated one (?:(?!list)any). */
 struct class_parts {
     struct text done, list, items;     /* lookaheads so far; alternatives since the last &&; plain items of the last one */
     bool nested;
@@ -313,7 +313,7 @@ int regex_compile(struct regex *out, const char *pattern, size_t bytes, struct e
         err_set(err, ERR_INPUT, "pattern \"%.60s\": %s", pattern, message);
         goto done;
     }
-    pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE);          /* where there is no JIT, the interpreter does it */
+    pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE);          /* without a JIT the interpreter runs the pattern */
     rc = 0;
 done:
     pcre2_compile_context_free(context);
@@ -327,7 +327,7 @@ void regex_free(struct regex *regex)
     regex->code = NULL;
 }
 
-/* Limits for one search: far above what the patterns of published tokenizers need, and low enough to end in seconds. */
+/* Limits of one search: far above the need of published tokenizers, and low enough to end within seconds. */
 enum { MATCH_LIMIT = 20000000, DEPTH_LIMIT = 200000, HEAP_LIMIT_KIB = 262144, STACK_BYTES = 8 << 20 };
 
 int regex_scratch_start(struct regex_scratch *s, struct err *err)

@@ -19,8 +19,9 @@ void sentence_scratch_free(struct sentence_scratch *scratch)
 
 struct slice { const char *text; size_t bytes, used; };
 
-/* The longest rule that the text begins with. The double array is Darts': a unit has a label (bits 0 to 7), whether a value
- * hangs below it (8), and the offset of its children (10 to 31, shifted by 8 if bit 9 is set); bit 31 marks a value. */
+/* Finds the longest rule that is a prefix of the text. The double array is that of Darts: a unit has a label (bits 0 to 7),
+ * a flag for a value below it (8), and the offset of its children (10 to 31, shifted by 8 if bit 9 is set); bit 31 marks a
+ * value. */
 static bool rule_find(const struct sentence *s, const char *text, size_t bytes, struct slice *out)
 {
     size_t node = 0, max = bytes < RULE_BYTES ? bytes : RULE_BYTES;
@@ -46,7 +47,7 @@ static bool rule_find(const struct sentence *s, const char *text, size_t bytes, 
     return found;
 }
 
-/* What the text begins with, normalised: a user defined symbol as it is, what a rule makes, or one character. */
+/* Normalises the beginning of the text: a user-defined symbol unchanged, the result of a rule, or one character. */
 static struct slice next_slice(const struct sentence *s, const char *text, size_t bytes)
 {
     struct slice out;
@@ -94,7 +95,7 @@ static int normalize(const struct sentence *s, const char *text, size_t bytes, s
 
 /* ---- ids ---- */
 
-/* A piece of the result: an unknown one as bytes, or as one token however many follow each other. */
+/* Appends a piece. Unknown pieces become bytes, or one unknown token per run. */
 static int put_piece(const struct sentence *s, const struct bpe *bpe, int32_t id, const char *text, size_t bytes,
                      bool *unknown_before, struct tokens *out, struct err *err)
 {
@@ -108,7 +109,7 @@ static int put_piece(const struct sentence *s, const struct bpe *bpe, int32_t id
     return 0;
 }
 
-/* Highest score first, then leftmost: as a number that is smaller the sooner. */
+/* Order in the heap: highest score first, then leftmost; a smaller number comes first. */
 static uint64_t order_of(float score, int32_t left)
 {
     uint32_t bits;
@@ -126,8 +127,8 @@ struct joiner {
     struct tokens *out;
 };
 
-/* Symbols: .id is where they begin in the text, .bytes their length (0: part of another); user defined ones never join, and
- * are marked by the top bit of .bytes. */
+/* Symbols: .id is the offset in the text, .bytes the length (0: merged into another). User-defined symbols never merge; the
+ * top bit of .bytes marks them. */
 enum { FROZEN = INT32_MIN };
 
 static int push_pair(struct joiner *j, int32_t left, int32_t right, struct err *err)
@@ -150,7 +151,7 @@ static int push_pair(struct joiner *j, int32_t left, int32_t right, struct err *
     return bpe_heap_put(&j->scratch->bpe, item, err);
 }
 
-/* An unused piece is taken apart again, the way it was put together. */
+/* Splits an unused piece again into the two parts that it was merged from. */
 static int put_symbol(struct joiner *j, const char *text, size_t bytes, struct err *err)
 {
     int32_t id = bpe_find(j->bpe, text, bytes);
@@ -217,14 +218,14 @@ static int encode_bpe(struct joiner *j, struct err *err)
     return 0;
 }
 
-/* A better way to the node; scores are of single precision throughout, which decides between equals. */
+/* Stores a better path to the node. Scores are computed in single precision, as in the original, which decides ties. */
 static void improve(struct sentence_node *node, float score, int32_t id, int32_t begin)
 {
     if (node->begin < 0 || score > node->score)
         *node = (struct sentence_node){ score, id, begin };
 }
 
-/* The pieces of greatest total score (Viterbi); a character that is no piece counts 10 below the least score. */
+/* Finds the pieces of greatest total score (Viterbi); an unknown character scores 10 below the lowest score. */
 static int encode_unigram(struct joiner *j, struct err *err)
 {
     const struct sentence *s = j->s;
@@ -255,7 +256,7 @@ static int encode_unigram(struct joiner *j, struct err *err)
         if (!single)
             improve(&nodes[begin + length], unknown + here, s->unk, (int32_t)begin);
     }
-    /* The way back, turned around in place: from each node to the next one. */
+    /* Reverses the back pointers in place: each node then points to the next one. */
     size_t end = bytes;
     for (int32_t next = -1; ; ) {
         int32_t begin = nodes[end].begin;

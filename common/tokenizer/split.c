@@ -6,7 +6,7 @@
 #include "common/base/utf8.h"
 #include "common/tokenizer/internal.h"
 
-/* The pattern that ByteLevel has built in (use_regex), as GPT-2 has it. */
+/* The built-in pattern of ByteLevel (use_regex), from GPT-2. */
 const char split_byte_level_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
@@ -93,7 +93,7 @@ static int find_all(const struct split_step *step, struct split_scratch *s, cons
     return gap < bytes ? cut_put(s, gap, bytes, false, err) : 0;
 }
 
-/* Joins matches to a neighbour: forwards to what is before them, backwards to what is after; never two in a row. */
+/* Joins each match to a neighbour: the text before it or the text after it; never two matches in a row. */
 static void merge_cuts(struct split_scratch *s, bool forwards)
 {
     size_t n = s->n, kept = 0;
@@ -173,7 +173,7 @@ bool is_punctuation(uint32_t code)
     }
 }
 
-/* Single characters of a kind are the matches. */
+/* Uses single characters of a kind as matches. */
 int split_characters(const struct split_step *step, struct split_scratch *s, const struct pieces *in, struct pieces *out,
                  struct err *err)
 {
@@ -222,7 +222,7 @@ int byte_level_byte(uint32_t code)
     return byte_level_char((uint8_t)code) == code ? (int)code : -1;
 }
 
-/* Cuts (use_regex) and writes every byte as a letter of the byte-level alphabet. */
+/* Splits (use_regex) and maps every byte to a letter of the byte-level alphabet. */
 int split_byte_level(const struct split_step *step, struct split_scratch *s, const struct pieces *in, struct pieces *out,
                      struct err *err)
 {
@@ -260,8 +260,8 @@ done:
     return rc;
 }
 
-/* Spaces become the literal, which is put in front too (not where it is already; with first_only nowhere but at the start of
- * the input); each one begins a piece (use_regex), or nothing is cut. */
+/* Replaces spaces by the literal and prepends it, unless the text already begins with it (with first_only, only at the start of
+ * the input). Each literal begins a piece (use_regex); otherwise nothing is split. */
 int split_metaspace(const struct split_step *step, struct split_scratch *s, const struct pieces *in, struct pieces *out,
                     struct err *err)
 {

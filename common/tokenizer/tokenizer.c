@@ -87,7 +87,7 @@ int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *content)
 struct encoder {
     const struct tokenizer *t;
     struct added_cuts raw, normalized;
-    struct text text[2];               /* what normalisers make, one after the other */
+    struct text text[2];               /* output of each normaliser in turn */
     struct origins origins[2], section;
     struct pieces pieces[2];
     struct split_scratch split;
@@ -112,7 +112,7 @@ static void encoder_free(struct encoder *e)
     tokens_free(&e->out);
 }
 
-/* A normalised text without added tokens. */
+/* Encodes a normalised text without added tokens. */
 static int encode_plain(struct encoder *e, const char *text, size_t bytes, bool at_start, struct err *err)
 {
     struct pieces *in = &e->pieces[0], *out = &e->pieces[1];
@@ -139,7 +139,7 @@ static int encode_plain(struct encoder *e, const char *text, size_t bytes, bool 
     return 0;
 }
 
-/* The text between the added tokens of the first kind. */
+/* Encodes the text between added tokens that are searched before normalisation. */
 static int encode_section(struct encoder *e, struct passage in, bool at_start, struct err *err)
 {
     for (int i = 0; i < e->t->n_normalizers; i++) {

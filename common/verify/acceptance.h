@@ -1,16 +1,16 @@
-/* Acceptance rules: how much of a draft is kept, and which token comes after it. One file a rule, one line in the table of
+/* Acceptance rules: how much of a draft is accepted, and which token follows. One file per rule, one line in the table of
  * acceptance.c.
  *
- *     coupled     the target chooses as if it decoded alone; the draft is followed as far as it guessed that
- *     rejection   tokens are kept at random so that the text is distributed as the target's (kernels/plain/reject.h)
- *     typical     likely tokens are kept: faster, another text (kernels/plain/typical.h)
- *     jakiro-star    as the program of Jakiro* keeps them: another text (kernels/plain/branches.h)
+ *     coupled     accepts the nodes that equal the tokens the target would choose without a draft
+ *     rejection   accepts at random such that the text has the target's distribution (kernels/plain/reject.h)
+ *     typical     accepts likely tokens; faster, but not lossless (kernels/plain/typical.h)
+ *     jakiro-star    accepts as the program of Jakiro*; not lossless (kernels/plain/branches.h)
  *
- * A rule looks at the draft, the target's logits and the settings of sampling, and at nothing else: the draw names the prompt
- * and the position, so the result is the same on any number of threads and in any order of prompts. At temperature 0 all
- * rules give the text of decoding without a draft.
+ * A rule depends only on the draft, the target's logits and the sampling settings. The draw is keyed by prompt and position, so
+ * the result is the same with any number of threads and in any order of prompts. At temperature 0 all rules give the text of
+ * decoding without a draft.
  *
- * An acceptance holds scratch: one thread at a time. */
+ * An acceptance owns scratch memory: one thread at a time. */
 #ifndef MOE_VERIFY_ACCEPTANCE_H
 #define MOE_VERIFY_ACCEPTANCE_H
 
@@ -24,7 +24,7 @@
 struct acceptance_setup {
     int vocab;
     int nodes;                          /* of the largest draft */
-    struct sample_filter filter;        /* of the target's sampling; temperature 0: the best token */
+    struct sample_filter filter;        /* settings of the target's sampling; temperature 0: greedy */
 };
 
 struct acceptance {
@@ -40,12 +40,12 @@ struct acceptance {
 struct acceptance_class {
     const char *name, *summary;
     const char *settings;               /* what may follow the colon; NULL: nothing */
-    bool same_text;                     /* byte for byte what decoding without a draft gives */
+    bool same_text;                     /* output is byte-identical with and without drafts */
     bool same_distribution;             /* distributed as that is */
-    bool wants_proposals;               /* reads draft->proposal; others take a draft without */
-    bool wants_branches;                /* reads there what kernels/plain/branches.h writes down; a draft has nothing else */
+    bool wants_proposals;               /* requires draft->proposal; other rules do not */
+    bool wants_branches;                /* requires a proposal in the form of kernels/plain/branches.h */
     int (*open)(struct acceptance *acceptance, struct spec *spec, struct err *err);        /* NULL: no settings */
-    /* As reject_walk: the number of accepted nodes, or -n when the logits for the n-th token after the root are bad. */
+    /* Like reject_walk: returns the number of accepted nodes, or -n if a logit for the n-th token after the root is not finite. */
     int (*accept)(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                   const struct sample_draw *draw, int32_t *path, int32_t *emitted);
 };
@@ -53,10 +53,10 @@ struct acceptance_class {
 extern const struct acceptance_class acceptance_coupled, acceptance_rejection, acceptance_typical,
                                      acceptance_jakiro_star;
 
-/* All rules, NULL after the last; the first is the default. */
+/* All rules, ending with NULL; the first is the default. */
 extern const struct acceptance_class *const acceptance_classes[];
 
-/* Opens the rule that `text` ("typical:epsilon=0.09,delta=0.3") names; NULL: the default. */
+/* Opens the rule named by `text` ("typical:epsilon=0.09,delta=0.3"); NULL: the default. */
 int acceptance_open(struct acceptance **out, const char *text, const struct acceptance_setup *setup, struct err *err);
 void acceptance_close(struct acceptance **acceptance);
 

@@ -1,6 +1,6 @@
-/* Coupled acceptance: the target chooses a token after the root; while a child of where we are carries that token, we step
- * there and the target chooses again (kernels/plain/accept.h). What is emitted are the target's own choices, so the text is
- * that of decoding without a draft, whatever was drafted. Only the rows on the way are looked at. */
+/* Coupled acceptance (kernels/plain/accept.h): the target chooses a token after the root. While a child of the current node
+ * carries the chosen token, that child becomes the current node and the target chooses again. All emitted tokens are the
+ * target's own choices, so the text is that of decoding without a draft. Only rows on the accepted path are read. */
 #include <stddef.h>
 
 #include "common/verify/acceptance.h"

@@ -1,9 +1,8 @@
-/* How well a drafter knows the target, token by token: for each drafted token that was tried, how likely any rule that keeps
- * the target's distribution could have kept it (kernels/plain/overlap.h). Reports print it next to measured acceptance, which
- * it bounds.
+/* An upper bound of acceptance, token by token: for each drafted token that was tried, the maximum acceptance probability of
+ * any rule that preserves the target's distribution (kernels/plain/overlap.h). Reports print it beside measured acceptance.
  *
- * A node was tried when its parent was kept. Its bound is known when it is its parent's only child, and either was not
- * drawn (its token is what it is, whatever the noise) or says what it was drawn from. */
+ * A node is tried if its parent was accepted. Its bound is known if it is its parent's only child, and was either not drawn at
+ * random or has a record of the distribution that it was drawn from. */
 #ifndef MOE_VERIFY_OVERLAP_H
 #define MOE_VERIFY_OVERLAP_H
 
