@@ -5,8 +5,8 @@ usage: offload.py WORK MODEL.moe FOLDER FFN [--limit SHARE] [--cached SHARE] [--
 MODEL.moe is the model of FOLDER with experts of FFN neurons (moe-convert inflate: those that it does not have are zeros, so that
 texts stay); the same weights are written as GGUF. Each run is in a control group of its own whose memory, page cache included, is limited to SHARE of
 the model's bytes, and begins with an empty page cache. moekit keeps 17 % of the experts in memory and reads the others when they
-are wanted; the same with the whole model mapped; llama.cpp maps the file, joins the group before it does, and leaves the rest to the kernel. Both go through the same
-tokens, one a forward; moekit once more with drafts of its own. Tokens a second, and how many of llama.cpp's likeliest tokens are
+are wanted, and once more maps the whole model: the control without which a ratio to llama.cpp is not the tier's. llama.cpp maps the
+file, joins the group before it does, and leaves the rest to the kernel. Both go through the same tokens, one a forward; moekit once more with drafts of its own. Tokens a second, and how many of llama.cpp's likeliest tokens are
 moekit's. Wants root, /sys/fs/cgroup/memory (version 1), moe-decode, moe-profile and moe-view in PATH, numpy, gguf, llama_cpp."""
 import argparse
 import ctypes
@@ -198,7 +198,8 @@ def main():
     print('\n| | tokens/s | from | to | over llama.cpp | over mapped | peak MiB |\n|---|---|---|---|---|---|---|')
     for name, of in rates.items():
         over = [statistics.median(a / b for a, b in zip(of, rates[base])) for base in ('llama.cpp, mmap', 'moekit, mapped')]
-        print(f'| {name} | {statistics.median(of):.2f} | {min(of):.2f} | {max(of):.2f} | {over[0]:.2f} | {over[1]:.2f} | {most[name]:.0f} |')
+        rate = f'{statistics.median(of):.2f} | {min(of):.2f} | {max(of):.2f}'
+        print(f'| {name} | {rate} | {over[0]:.2f} | {over[1]:.2f} | {most[name]:.0f} |')
 
 
 if __name__ == '__main__':
