@@ -45,7 +45,7 @@ struct acceptance_class {
     bool wants_proposals;               /* requires draft->proposal; other rules do not */
     bool wants_branches;                /* requires a proposal in the form of kernels/plain/branches.h */
     int (*open)(struct acceptance *acceptance, struct spec *spec, struct err *err);        /* NULL: no settings */
-    /* Like reject_walk: returns the number of accepted nodes, or -n if a logit for the n-th token after the root is not finite. */
+    /* Like reject_walk: returns the number of accepted nodes, or -n if a logit for token n after the root is not finite. */
     int (*accept)(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                   const struct sample_draw *draw, int32_t *path, int32_t *emitted);
 };
