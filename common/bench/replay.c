@@ -245,7 +245,8 @@ static struct outcome settle(struct run *run)
     struct outcome out = {
         .drafted = run->tree.nodes, .accepted = accept(run), .token = run->text->token + position_number(run) + 1,
         .moe_layers = model->moe_layers, .top_k = model->top_k, .tree = &run->tree, .kept = run->kept, .share = run->share};
-    if (all->width && run->shape->class == &shape_chain && !run->policy->class->trees)
+    const bool chains = run->shape->class == &shape_chain && !run->policy->class->trees;
+    if (all->width && (chains || run->policy->class->learns_experts))
         out.expert = experts_of(run, out.accepted);
     for (int i = 0; i < run->drafters.count; i++) {
         out.draft_s += run->share[i].seconds;

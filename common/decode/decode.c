@@ -359,6 +359,7 @@ void decoder_close(struct decoder **decoder)
     forced_close(&d->forced);
     draft_tree_free(&d->tree);
     mem_free(&d->leaf);
+    mem_free(&d->kept_expert);
     ending_free(&d->ending);
     mem_free(&d->text);
     mem_free(&d->named);

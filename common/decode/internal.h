@@ -65,6 +65,8 @@ struct decoder {
     double began;                       /* clock_seconds */
     double learning_s;                  /* the policy, from the iteration before */
     int32_t token[ROWS_MAX], parent[ROWS_MAX], path[ROWS_MAX], emitted[ROWS_MAX];
+    int32_t *kept_expert;               /* of the root and the tokens kept, for policies that learn from trees */
+    size_t kept_expert_room;
     uint8_t kept[ROWS_MAX];
 };
 

@@ -199,13 +199,25 @@ static int commit(struct decoder *decoder, struct decode_iteration *iteration, s
 }
 
 /* A probe comes when it is due, whatever was drafted: a policy that saw its time and bytes would learn something else. */
-/* Experts of the root and the tokens kept, where their rows come first in the forward, as in a chain; else NULL. */
-static const int32_t *experts_kept(const struct decoder *decoder, const struct decode_iteration *iteration)
+/* Experts of the root and the tokens kept: where their rows come first in the forward, as in a chain, or of trees, for a policy
+ * that learns from them; else NULL. */
+static const int32_t *experts_kept(struct decoder *decoder, const struct decode_iteration *iteration)
 {
-    bool first = iteration->forward->moe_layers && decoder_drafts_chains(decoder) && !decoder->policy->class->trees;
-    for (int row = 0; first && row <= iteration->accepted; row++)
-        first = iteration->kept[row];
-    return first ? iteration->forward->expert : NULL;
+    const struct forward *forward = iteration->forward;
+    const struct policy_class *policy = decoder->policy->class;
+    const size_t row = (size_t)forward->moe_layers * (size_t)forward->top_k, rows = 1 + (size_t)iteration->accepted;
+    bool first = row > 0;
+    for (size_t i = 0; first && i < rows; i++)
+        first = iteration->kept[i];
+    if (first && (policy->learns_experts || (decoder_drafts_chains(decoder) && !policy->trees)))
+        return forward->expert;
+    if (!row || !policy->learns_experts ||
+        mem_grow(&decoder->kept_expert, &decoder->kept_expert_room, rows * row, sizeof *decoder->kept_expert, NULL))
+        return NULL;
+    for (size_t i = 0; i < rows; i++)
+        memcpy(decoder->kept_expert + i * row, forward->expert + (size_t)iteration->path[i] * row,
+               row * sizeof *decoder->kept_expert);
+    return decoder->kept_expert;
 }
 
 static void decide(struct decoder *decoder, const struct decode_iteration *iteration)

@@ -2,6 +2,8 @@
  * best of them are kept (kernels/plain/trim.h). They differ in the rule that chooses how many:
  *
  *   evict        (1 + sum of scores) / cost, at its largest over all sizes: EVICT, arXiv 2605.00342
+ *   evict-experts    the same, with the cost of the union of the nodes' predicted experts (predict/token_experts.h), which are
+ *                ordered by score per added cost (kernels/plain/trim_experts.h)
  *   bastion      the same ratio, as long as each node raises it; the draft grows no further level once none of the nodes of
  *                the last level is among those: after BASTION, arXiv 2605.29727
  *   threshold    nodes whose score exceeds `rate` times their added cost, as "Limits of Speculation" (arXiv 2609.22156) has it
@@ -23,11 +25,13 @@
 #include "common/policy/cost.h"
 #include "common/predict/cost_model.h"
 #include "common/predict/node_chance.h"
+#include "common/predict/token_experts.h"
 #include "common/predict/union.h"
 #include "kernels/plain/trim.h"
+#include "kernels/plain/trim_experts.h"
 
 enum { LENGTH_DEFAULT = 8, ROOM = SHAPE_NODES_MAX + SHAPE_SIBLINGS_MAX * SHAPE_SIBLINGS_MAX };
-enum rule { RULE_RATE, RULE_RISING, RULE_THRESHOLD };
+enum rule { RULE_RATE, RULE_EXPERTS, RULE_RISING, RULE_THRESHOLD };
 
 static const double memory = 0.95;      /* of what drafts gave and cost, with each iteration that drafts */
 static const double sure_cost = 10;     /* cost of the drafts that must have been seen before drafting is paused */
@@ -44,6 +48,9 @@ struct evict {
     struct cost_model cost_model;
     struct union_predictor experts;
     struct node_chance chance[DRAFTERS_MAX];
+    struct token_experts wanted;        /* by tokens, of evict-experts */
+    uint64_t *joined;                   /* [wanted.words] scratch; NULL: nothing was learned */
+    int32_t last;                       /* token of the text; -1: not known */
     double draft_seconds;               /* of a draft, on average; 0: none was made */
     double tokens, spent, allowance;    /* of recent iterations that drafted; what trials may lose */
     /* Of this iteration: */
@@ -52,6 +59,9 @@ struct evict {
     double gain;
     double node_chance[ROOM], score[ROOM], cost[ROOM + 1];
     struct node_signal signal[ROOM];
+    const uint64_t *set[1 + ROOM];
+    double growth[ROOM + 1], average[ROOM + 1];
+    uint8_t taken[ROOM];
     int32_t order[ROOM], keep[ROOM], token[ROOM], parent[ROOM], drafter[ROOM];
 };
 
@@ -86,16 +96,42 @@ static void set_scores(struct evict *e, const struct draft_tree *tree)
     trim_scores(e->score, e->node_chance, tree->parent, tree->nodes);
 }
 
+/* Pairs of layer and expert that a forward over M neighbouring tokens loads on average, in `layers` layers. */
+static double average_pairs(const struct evict *e, int M, int layers)
+{
+    return layers * union_of(&e->experts, M < UNION_TOKENS ? M : UNION_TOKENS);
+}
+
+static int choose_by_experts(struct evict *e, const struct draft_tree *tree)
+{
+    const int layers = e->joined ? e->wanted.layers : 1, max = e->shape->nodes;
+    struct trim_experts trim = {
+        .parent = tree->parent, .score = e->score, .nodes = tree->nodes, .max = max, .set = e->set,
+        .words = e->joined ? e->wanted.words : 0, .all = (double)layers * e->experts.experts,
+        .each = (double)layers * e->experts.top_k, .growth = e->growth, .average = e->average, .base = 1 + drafting_cost(e),
+        .steepness = cost_model_steepness(&e->cost_model)};
+    for (int row = 0; row <= tree->nodes; row++)
+        e->set[row] = e->joined ? token_experts_of(&e->wanted, row ? tree->token[row - 1] : e->last) : NULL;
+    for (int k = 0; k <= tree->nodes && k <= max; k++) {
+        e->growth[k] = growth(e, k + 1);
+        e->average[k] = average_pairs(e, k + 1, layers);
+    }
+    const int nodes = trim_order_by_experts(&trim, e->order, e->cost, e->joined, e->taken);
+    return trim_by_rate(e->order, e->score, e->cost, nodes);
+}
+
 /* Orders the nodes of the tree and returns how many of them to verify. */
 static int choose(struct evict *e, const struct draft_tree *tree)
 {
     const int nodes = tree->nodes < e->shape->nodes ? tree->nodes : e->shape->nodes;
     const double steepness = cost_model_steepness(&e->cost_model), drafting = drafting_cost(e);
     set_scores(e, tree);
+    if (e->rule == RULE_EXPERTS && e->experts.experts)
+        return choose_by_experts(e, tree);
     trim_order(e->order, e->score, tree->nodes);
     for (int k = 0; k <= nodes; k++)
         e->cost[k] = 1 + steepness * growth(e, k + 1) + drafting;
-    return e->rule == RULE_RATE ? trim_by_rate(e->order, e->score, e->cost, nodes)
+    return e->rule == RULE_RATE || e->rule == RULE_EXPERTS ? trim_by_rate(e->order, e->score, e->cost, nodes)
          : e->rule == RULE_RISING ? trim_while_rising(e->order, e->score, e->cost, nodes)
          : trim_by_threshold(e->order, e->score, e->cost, nodes, e->threshold);
 }
@@ -173,12 +209,35 @@ static void learn(struct evict *e, const struct outcome *outcome)
     }
 }
 
+static void learn_experts(struct evict *e, const struct outcome *outcome)
+{
+    const size_t row = (size_t)outcome->moe_layers * (size_t)outcome->top_k;
+    for (int i = 0; outcome->expert && i < outcome->emitted; i++)
+        token_experts_learn(&e->wanted, i ? outcome->token[i - 1] : e->last, outcome->expert + (size_t)i * row,
+                            e->experts.experts, outcome->moe_layers, outcome->top_k);
+    if (!e->joined && e->wanted.layers)
+        e->joined = mem_alloc((size_t)e->wanted.words, sizeof *e->joined, NULL);
+    if (outcome->emitted)
+        e->last = outcome->token[outcome->emitted - 1];
+}
+
+/* The growth of the cost of the forward that was made; by its own experts, where they are what counts. */
+static double growth_seen(const struct evict *e, const struct outcome *outcome)
+{
+    const double average = growth(e, outcome->drafted + 1), each = (double)outcome->moe_layers * outcome->top_k;
+    if (e->rule != RULE_EXPERTS || !e->experts.experts || !outcome->drafted || !outcome->moe_layers)
+        return average;
+    const double usual = average_pairs(e, outcome->drafted + 1, outcome->moe_layers) - each;
+    return usual > 0 ? average * fmax(0, outcome->experts_loaded - each) / usual : average;
+}
+
 static void evict_observe(struct policy *policy, const struct outcome *outcome)
 {
     struct evict *e = (struct evict *)policy;
-    cost_model_observe(&e->cost_model, growth(e, outcome->drafted + 1), outcome->iteration_s - outcome->draft_s);
+    const double seen = growth_seen(e, outcome);
+    cost_model_observe(&e->cost_model, seen, outcome->iteration_s - outcome->draft_s);
     double level = cost_model_level(&e->cost_model), drafting = level > 0 ? outcome->draft_s / level : 0;
-    double spent = 1 + cost_model_steepness(&e->cost_model) * growth(e, outcome->drafted + 1) + drafting;
+    double spent = 1 + cost_model_steepness(&e->cost_model) * seen + drafting;
     if (e->drafts) {
         e->draft_seconds = e->draft_seconds > 0 ? 0.9 * e->draft_seconds + 0.1 * outcome->draft_s : outcome->draft_s;
         e->tokens = memory * e->tokens + outcome->emitted;
@@ -188,6 +247,8 @@ static void evict_observe(struct policy *policy, const struct outcome *outcome)
     }
     e->allowance = fmin(fmax(1, drafting_cost(e)), e->allowance + e->explore);
     learn(e, outcome);
+    if (e->rule == RULE_EXPERTS)
+        learn_experts(e, outcome);
     union_learn(&e->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
 }
 
@@ -195,12 +256,15 @@ static void evict_begin(struct policy *policy, const struct policy_text *text)
 {
     (void)text;
     union_begin(&((struct evict *)policy)->experts);
+    ((struct evict *)policy)->last = -1;
 }
 
 static void evict_free(struct policy *policy)
 {
     struct evict *e = (struct evict *)policy;
     union_free(&e->experts);
+    token_experts_free(&e->wanted);
+    mem_free(&e->joined);
     mem_free(&e);
 }
 
@@ -251,6 +315,11 @@ static int evict_open(struct policy **out, struct spec *spec, const struct polic
     return open_with(out, spec, setup, RULE_RATE, "evict", err);
 }
 
+static int experts_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    return open_with(out, spec, setup, RULE_EXPERTS, "evict-experts", err);
+}
+
 static int bastion_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
     return open_with(out, spec, setup, RULE_RISING, "bastion", err);
@@ -275,6 +344,10 @@ static void evict_state(const struct policy *policy, struct values *out)
     values_real(out, "steepness", cost_model_steepness(&e->cost_model));
     values_real(out, "level_us", 1e6 * cost_model_level(&e->cost_model));
     values_real(out, "allowance", e->allowance);
+    if (e->wanted.named) {
+        values_real(out, "recall", (double)e->wanted.right / (double)e->wanted.wanted);
+        values_real(out, "precision", (double)e->wanted.right / (double)e->wanted.named);
+    }
 }
 
 #define METHODS .needs_probabilities = true, .drops = true, .begin = evict_begin, .next = evict_next, .length = evict_length, \
@@ -283,6 +356,10 @@ static void evict_state(const struct policy *policy, struct values *out)
 const struct policy_class policy_evict = {
     .name = "evict", .summary = "the part of a finished draft with the most tokens for its cost",
     .settings = "max=N,cost=FILE,calibrated=0,explore=X", .open = evict_open, METHODS};
+
+const struct policy_class policy_evict_experts = {
+    .name = "evict-experts", .summary = "the same, with the cost of the experts that are predicted for its nodes",
+    .settings = "max=N,cost=FILE,calibrated=0,explore=X", .learns_experts = true, .open = experts_open, METHODS};
 
 const struct policy_class policy_bastion = {
     .name = "bastion", .summary = "a draft that grows while each node raises tokens for cost",

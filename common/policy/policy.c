@@ -7,7 +7,7 @@
 const struct policy_class *const policy_classes[] = {
     &policy_static, &policy_cascade, &policy_cascade_cost, &policy_tiers, &policy_table, &policy_off,
     &policy_oracle, &policy_vertical, &policy_horizontal, &policy_cs_drafting, &policy_tr, &policy_dytc,
-    &policy_dytc_verify, &policy_evict, &policy_bastion, &policy_threshold, NULL};
+    &policy_dytc_verify, &policy_evict, &policy_evict_experts, &policy_bastion, &policy_threshold, NULL};
 
 enum { POLICIES = sizeof policy_classes / sizeof *policy_classes - 1 };
 

@@ -80,7 +80,8 @@ struct outcome {
     int emitted;                /* with it, and after the cut at an end */
     const int32_t *token;       /* [emitted] */
     const int32_t *expert;      /* [emitted][moe_layers][top_k] of the root and the tokens kept, in layers with experts; -1:
-                                 * dropped. NULL: there are none, or the draft was no chain */
+                                 * dropped. NULL: there are none, or the draft was no chain and the
+                                 * policy does not want them of trees (learns_experts) */
     int moe_layers, top_k;
     /* Seconds, measured by the loop: a millionth of what is in the iteration's record, so that replay has the same. */
     double draft_s, verify_s, iteration_s;
@@ -109,6 +110,7 @@ struct policy_class {
     bool needs_probabilities;           /* its decisions read what drafters say of their tokens' probabilities */
     bool drops;                         /* drafted nodes again, for what they hold (STEP_KEEP) */
     bool trees;                         /* its drafts branch, whatever the shape */
+    bool learns_experts;                /* it gets outcome.expert of trees, too */
 
     /* Called by policy_open, after the drafters were opened and before any text. Reads its settings from `spec` up to spec_end;
      * sets *out on success only. Returns 0, or -1 with *err set. `setup` ends with the call; its drafters and shape stay. */
@@ -144,7 +146,8 @@ struct policy_class {
 
 extern const struct policy_class policy_static, policy_cascade, policy_cascade_cost, policy_tiers, policy_table,
                                  policy_off, policy_oracle, policy_vertical, policy_horizontal, policy_cs_drafting,
-                                 policy_tr, policy_dytc, policy_dytc_verify, policy_evict, policy_bastion, policy_threshold;
+                                 policy_tr, policy_dytc, policy_dytc_verify, policy_evict, policy_evict_experts,
+                                 policy_bastion, policy_threshold;
 
 extern const struct policy_class *const policy_classes[];       /* all, NULL after the last */
 

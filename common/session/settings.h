@@ -107,7 +107,7 @@ extern const char *const budget_mode_words[];
                "dynamic:total=N,depth=N,topk=N|own:total=N,depth=N", \
                "draft in this shape"), \
     OPT_STRING(0, "policy", args, settings.policy, "static|cascade|cascade-cost|tiers|table|off|oracle:file=FILE|" \
-               "vertical|horizontal|cs-drafting|tr|dytc|dytc-verify|evict|bastion|threshold[,...]", \
+               "vertical|horizontal|cs-drafting|tr|dytc|dytc-verify|evict|evict-experts|bastion|threshold[,...]", \
                "let this decide how much to draft")
 
 /* The longest draft, as far as that is said: else 8, MoE-SpAc's. */

@@ -71,7 +71,7 @@ complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l ignore-eos
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -s d -l draft -x -a 'auto none ngram ngram: pld pld: suffix: lookahead lookahead: model: head: mtp mtp: self:' -d 'guess tokens ahead; may be given several times, the best first'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -s K -l draft-length -x -a 'auto' -d 'draft up to N tokens one after another; 4, or as deep as the tree, if not given; `auto\': as they pay'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l tree -x -a 'chain static: dynamic: own:' -d 'draft in this shape'
-complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l policy -x -a 'static cascade cascade-cost tiers table off oracle: vertical horizontal cs-drafting tr dytc dytc-verify evict bastion threshold' -d 'let this decide how much to draft'
+complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l policy -x -a 'static cascade cascade-cost tiers table off oracle: vertical horizontal cs-drafting tr dytc dytc-verify evict evict-experts bastion threshold' -d 'let this decide how much to draft'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -s p -l prompt -x -d 'take TEXT as a prompt, before those of files; may be given several times'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l field -x -d 'the text of a prompt is in the field NAME'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l chat -d 'take a text as a message of a user'

@@ -122,6 +122,19 @@ RUNS
             < "$BATS_TEST_TMPDIR/wrong"
         [ "$status" -ne 0 ]
     done
+    # What the experts of trees taught is the same live and in replay.
+    for tree in chain "$tree"; do
+        moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 60 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" \
+            --tree "$tree" --policy evict-experts:explore=1 --record drafts --stream "$BATS_TEST_TMPDIR/experts.moes" \
+            -o "$BATS_TEST_TMPDIR/live.txt"
+        cmp "$BATS_TEST_TMPDIR/live.txt" "$folder/cascade.txt"
+        moe-view --json --type iter "$BATS_TEST_TMPDIR/experts.moes" | jq -c 'select(.type == "iter") | [.sequence, .K, .nodes,
+            .accepted, .policy.recall, .policy.gain]' > "$BATS_TEST_TMPDIR/live"
+        moe-bench replay "$BATS_TEST_TMPDIR/experts.moes" --tree "$tree" --policy evict-experts:explore=1 --iterations |
+            jq -c '[.sequence, .K, .nodes, .accepted, .policy.recall, .policy.gain]' > "$BATS_TEST_TMPDIR/replayed"
+        diff "$BATS_TEST_TMPDIR/live" "$BATS_TEST_TMPDIR/replayed"
+        tail -n 1 "$BATS_TEST_TMPDIR/live" | jq -e '.[4] > 0'
+    done
 }
 
 @test "nothing is cheaper than the oracle" {

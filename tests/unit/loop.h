@@ -377,7 +377,7 @@ static inline const char *loop_policy(const struct policy_class *class, const st
             return known[i].text;
     if (class == &policy_cascade_cost)
         snprintf(room, bytes, "cascade-cost:cost=%s,shadow=1,most=3", world->costs);
-    else if (class == &policy_evict || class == &policy_bastion || class == &policy_threshold)
+    else if (class == &policy_evict || class == &policy_evict_experts || class == &policy_bastion || class == &policy_threshold)
         snprintf(room, bytes, "%s:cost=%s,explore=1,max=3", class->name, world->costs);
     else if (class == &policy_oracle)
         snprintf(room, bytes, "oracle:file=%s,cost=bytes", rig->recording);

@@ -6,6 +6,7 @@
 
 #include "common/policy/shape.h"
 #include "kernels/plain/trim.h"
+#include "kernels/plain/trim_experts.h"
 
 enum { NODES = 9, TREES = 10000 };
 
@@ -100,6 +101,94 @@ static void no_set_of_nodes_is_better(void **state)
     assert_true(none > 100 && all > 100);
 }
 
+/* Experts of 2 layers of 16, 2 a token in each, of root and nodes; tokens often share some. */
+static void make_experts(uint64_t *bits, int rows)
+{
+    for (int row = 0; row < rows; row++) {
+        bits[row] = 0;
+        for (int layer = 0; layer < 2; layer++)
+            while (trim_count_bits(bits[row] >> (16 * layer) & 0xffff) < 2)
+                bits[row] |= (uint64_t)1 << (16 * layer + (int)(16 * uniform() * uniform()));
+    }
+}
+
+/* The best rate over all sets of nodes, counted from the experts of each anew. */
+static double best_rate_of_experts(const struct made_up *tree, const struct trim_experts *trim)
+{
+    double best = -INFINITY;
+    for (unsigned set = 0; set < 1u << tree->nodes; set++) {
+        uint64_t joined = *trim->set[0];
+        double gain = 1;
+        int k = 0, pairs = 0;
+        for (int node = 0; node < tree->nodes; node++)
+            if (set >> node & 1) {
+                joined |= *trim->set[1 + node];
+                gain += tree->score[node];
+                k++;
+            }
+        for (int pair = 0; pair < 32; pair++)
+            pairs += joined >> pair & 1;
+        double usual = trim->average[k] - trim->each;
+        double cost = trim->base + trim->steepness * trim->growth[k] * (usual > 0 ? (pairs - trim->each) / usual : 1);
+        if (holds_parents(tree, set))
+            best = fmax(best, gain / cost);
+    }
+    return best;
+}
+
+static void greedy_by_experts_is_near_the_best_set(void **state)
+{
+    double sum = 0, worst = 1, by_size = 0;
+    int best = 0, none = 0;
+    (void)state;
+    for (int i = 0; i < TREES; i++) {
+        struct made_up tree;
+        uint64_t bits[1 + NODES], joined;
+        const uint64_t *set[1 + NODES];
+        double growth[1 + NODES], average[1 + NODES], cost[1 + NODES];
+        uint8_t taken[NODES];
+        int32_t order[NODES];
+        make(&tree);
+        make_experts(bits, 1 + tree.nodes);
+        for (int row = 0; row <= tree.nodes; row++) {
+            set[row] = &bits[row];
+            average[row] = 32 * (1 - pow(1 - 2.0 / 16, 1 + row));
+            growth[row] = average[row] / 4 - 1 + 0.02 * row;
+        }
+        const struct trim_experts trim = {
+            .parent = tree.parent, .score = tree.score, .nodes = tree.nodes, .max = NODES, .set = set, .words = 1, .all = 32,
+            .each = 4, .growth = growth, .average = average, .base = 1 + 0.2 * uniform(), .steepness = 0.2 + uniform()};
+        assert_int_equal(trim_order_by_experts(&trim, order, cost, &joined, taken), tree.nodes);
+        const double rate = best_rate_of_experts(&tree, &trim);
+        int k = trim_by_rate(order, tree.score, cost, tree.nodes);
+        double gain = 1;
+        unsigned chosen = 0;
+        for (int at = 0; at < k; at++) {
+            gain += tree.score[order[at]];
+            chosen |= 1u << order[at];
+            assert_true(holds_parents(&tree, chosen));
+        }
+        const double share = gain / cost[k] / rate;
+        assert_true(share <= 1 + 1e-12);
+        sum += share;
+        worst = fmin(worst, share);
+        best += share > 1 - 1e-12;
+        none += tree.nodes && !k;
+        /* The order by score alone, as evict has it, with the same costs. */
+        double plain = 1, plain_best = 1 / cost[0];
+        uint64_t all = bits[0];
+        for (int at = 0; at < tree.nodes; at++) {
+            plain += tree.score[tree.order[at]];
+            all |= bits[1 + tree.order[at]];
+            plain_best = fmax(plain_best, plain / trim_experts_cost(&trim, at + 1, trim_count_bits(all)));
+        }
+        by_size += plain_best / rate;
+    }
+    print_message("# share of the best rate: mean %.5f, worst %.3f, the best set in %d of %d; by score alone: mean %.5f\n",
+                  sum / TREES, worst, best, TREES, by_size / TREES);
+    assert_true(sum / TREES > 0.995 && worst > 0.8 && sum > by_size && none > 100);
+}
+
 static struct policy *open_policy(const char *text, struct shape **shape)
 {
     struct policy *policy = NULL;
@@ -158,9 +247,9 @@ static struct play play(struct policy *policy, struct shape *shape, int iteratio
 
 static void what_does_not_pay_is_not_verified(void **state)
 {
-    static const char *const names[] = {"evict", "bastion", "threshold"};
+    static const char *const names[] = {"evict", "evict-experts", "bastion", "threshold"};
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         struct shape *shape = NULL;
         struct policy *policy = open_policy(names[i], &shape);
         struct play first = play(policy, shape, 50, 0.95, 8, 0.1, 1e-4);
@@ -202,7 +291,9 @@ static void stated_probabilities_are_corrected_on_request(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_set_of_nodes_is_better), cmocka_unit_test(what_does_not_pay_is_not_verified),
+        cmocka_unit_test(no_set_of_nodes_is_better),
+        cmocka_unit_test(greedy_by_experts_is_near_the_best_set),
+        cmocka_unit_test(what_does_not_pay_is_not_verified),
         cmocka_unit_test(stated_probabilities_are_corrected_on_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
