@@ -1,6 +1,6 @@
 #!/bin/sh
-# The tour: from a checkpoint to text in fewer forwards, to expert budgets, to a report. `make demo` builds and calls it,
-# with the built commands in PATH and the build folder in $O. Everything it makes stays in $O/demo.
+# The five commands of README.md, from a checkpoint to text in fewer forwards, a comparison, less memory and a simulation. `make demo`
+# builds moekit and runs this script with the built commands in PATH and the build folder in $O. All files stay in $O/demo.
 set -e
 cd "$(dirname "$0")/.."
 pocket=$PWD/tests/models/pocket
@@ -15,56 +15,39 @@ rm -f ./*.moe ./*.moes ./*.txt
 [ -e heldout.jsonl ] || ln -s "$pocket/heldout.jsonl" heldout.jsonl
 [ -e calib.jsonl ] || ln -s "$pocket/calib.jsonl" calib.jsonl
 [ -e checkpoint ] || ln -s "$pocket/model" checkpoint
-[ -e head ] || ln -s "$pocket/heads/eagle1" head
+[ -e draft ] || ln -s "$pocket/draft" draft
+[ -e rtx4090-qwen3-30b-a3b.json ] || ln -s "$pocket/../../bench/machines/rtx4090-qwen3-30b-a3b.json" .
 for task in math code extract summ; do grep "\"task\": \"$task\"" heldout.jsonl | head -n 5; done > prompts.jsonl
 
-title "1. Convert a checkpoint (a small Mixture-of-Experts model: 6 layers, 32 experts each, 4 of them for a token)"
-show "moe-convert -q checkpoint -o pocket.moe"
+title "1. Convert a checkpoint (a small Mixture-of-Experts model: 6 layers, 32 experts each, 4 per token), and ask it"
+show "moe-convert -q checkpoint --name pocket -o pocket.moe"
+show "moe-decode -q -m pocket.moe --chat -p 'Noah has 25 pens. Yuri has 3 times as many and then loses 16. How many pens does Yuri have left?'"
 
-title "2. Decode a prompt"
-show "moe-decode -q -m pocket.moe --chat -p 'Write a Python function sum_even_values(items) that returns the sum of the values of all even elements of items.'"
+title "2. Pad its experts to 0.5 GB: the same text, but each token reads what its size suggests; and a draft model of 3 % of that"
+show "moe-convert inflate -q pocket.moe --expert-ffn 2304 -o large.moe"
+moe-convert -q draft -o draft.moe
+show "moe-convert inflate -q draft.moe --step 3% --of large.moe -o small.moe"
 
-title "3. Decode 20 prompts without and with drafts: the drafts are guesses from the text so far, verified in one forward"
-show "moe-decode -q -m pocket.moe prompts.jsonl --stream none.moes > none.txt"
-show "moe-decode -q -m pocket.moe prompts.jsonl --draft ngram -K 4 --stream ngram.moes > ngram.txt"
-show "cmp none.txt ngram.txt && echo '    the texts are byte-identical'"
-echo "    forwards of the model after the prompts: $(forwards none.moes) without drafts, $(forwards ngram.moes) with"
+title "3. Decode 20 prompts without drafts and with drafts of 8 tokens, each draft verified in one forward"
+show "moe-decode -q -m large.moe prompts.jsonl --stream none.moes > none.txt"
+show "moe-decode -q -m large.moe prompts.jsonl -d model:file=small.moe -K 8 --stream draft.moes > draft.txt"
+show "cmp none.txt draft.txt && echo '    the texts are byte-identical'"
+echo "    forwards of the model after the prompts: $(forwards none.moes) without drafts, $(forwards draft.moes) with drafts"
 
-title "4. Draft with a trained head, an EAGLE-1: it reads the model's own states, and drafts a tree of 16 tokens"
-show "moe-convert head -q head --target pocket.moe -o head.moe"
-show "moe-decode -q -m pocket.moe prompts.jsonl --draft head:file=head.moe --tree dynamic:total=16,depth=5,topk=4 --stream head.moes > head.txt"
-show "cmp none.txt head.txt && echo '    the texts are byte-identical'"
-echo "    forwards of the model after the prompts: $(forwards none.moes) without drafts, $(forwards head.moes) with the head"
+title "4. Compare both: settings alternate prompt by prompt, answers are graded"
+show "moe-bench run -q -m large.moe -d none,model:file=small.moe -K 8 prompts.jsonl -o compare.moes"
+show "moe-bench report --task all compare.moes"
 
-title "5. Let a forward load at most 12 of the 32 experts: profile the model, rank its experts, keep the best"
-show "moe-profile -q -m pocket.moe calib.jsonl | moe-coact rank-experts -q | moe-decode -q -m pocket.moe --draft ngram --budget 12 --rank - prompts.jsonl > budget.txt"
-echo "    the first answer of the whole model:    $(head -n 1 none.txt)"
-echo "    the first answer of 12 experts a layer: $(head -n 1 budget.txt)"
+title "5. Keep half of the experts in memory and read the others from the file when a token requests them"
+show "moe-decode -q -m large.moe --cache-experts 50% prompts.jsonl > cached.txt"
+show "cmp none.txt cached.txt && echo '    the texts are byte-identical'"
 
-title "6. Compare settings on the same prompts, taking turns, with graded answers"
-moe-profile -q -m pocket.moe calib.jsonl | moe-coact rank-experts -q -o rank.moes
-cat > suite.json <<'SUITE'
-{
-  "model": "pocket.moe",
-  "prompts": "heldout.jsonl",
-  "settings": [
-    {"name": "none"},
-    {"name": "K=4", "draft": "ngram", "draft-length": 4},
-    {"name": "head, tree", "draft": "head:file=head.moe", "tree": "dynamic:total=16,depth=5,topk=4"},
-    {"name": "K=4, B=24 ranked", "draft": "ngram", "draft-length": 4, "budget": 24, "rank": "rank.moes"},
-    {"name": "K=4, B=12 router", "draft": "ngram", "draft-length": 4, "budget": 12}
-  ],
-  "limits": {"prompts-per-task": 20}
-}
-SUITE
-show "moe-bench run -q suite.json -o bench.moes"
-show "moe-bench report bench.moes"
+title "6. Simulate a GPU that holds 17 % of the experts of Qwen3-30B-A3B"
+show "moe-bench simulate --machine rtx4090-qwen3-30b-a3b.json --skew local --system static-split-draft --system utility-released --system lru --system hybrimoe"
 
 cat <<END
 
-What it shows: drafts keep every text (same) with fewer forwards (tok/step); a trained head saves most of them. A budget bounds the
-experts that a forward loads (experts) and pays in right answers (correct): dearly where a fixed ranking says which to keep, hardly
-where each forward's own router does. This model fits into a processor's cache, so reading few bytes gains nothing and tok/s says
-little; \`make bench\` gives its experts the weight of a large model's.
+Drafts keep every text (same) and save most forwards (tok/step). A forward over a draft reads more experts (experts, MB/step);
+the column ceiling is the speed-up that these bytes allow, and ratio the measured one.
 Everything is in $PWD; the overview is \`man -l man/moe.7\`.
 END
