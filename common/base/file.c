@@ -21,7 +21,7 @@
 enum { READ_STEP = 64 * 1024, BUFFER_BYTES = 64 * 1024, WRITEBACK_BYTES = 8 << 20 };
 
 /* The page cache keeps an aligned write of up to this size contiguous. A process that maps the file then gets one huge page
- * for these bytes, and reads them faster (BENCHMARKS.md). */
+ * for these bytes, and reads them faster (docs/benchmarks.md). */
 enum { WINDOW_BYTES = 2 << 20 };
 
 static bool is_standard(const char *path) { return strcmp(path, "-") == 0; }

@@ -13,7 +13,7 @@
 #include "common/base/mem.h"
 
 /* Seconds to spin before sleeping: longer than the gap between two jobs of a forward, because waking a thread takes tens of
- * microseconds, but short enough that other processes get the processor (BENCHMARKS.md). */
+ * microseconds, but short enough that other processes get the processor (docs/benchmarks.md). */
 #define SPIN 20e-6
 
 /* A job is published by raising `generation`; each member counts `pending` down when it is done. A thread that

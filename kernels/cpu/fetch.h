@@ -1,5 +1,5 @@
 /* Weights are asked for twice on their way: from memory into the second-level cache, and from there into the first. Asked for
- * once, into the first, they come up to a fifth slower (BENCHMARKS.md).
+ * once, into the first, they come up to a fifth slower (docs/benchmarks.md).
  *
  * A request must be between the products that it shall overlap: a core has few entries for requests on their way, and while
  * it waits for one nothing after it is finished. Several in a row, such as compilers like to make of them, stop it each time.

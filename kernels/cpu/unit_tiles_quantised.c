@@ -94,7 +94,7 @@ INLINE void strip_integers(int strip, const struct chunk *chunk, const struct ro
 }
 
 /* count is a constant where this is used. out: [count][32], sums so far. All products come first: beside loads and stores of
- * tiles the vector unit works at half its speed (BENCHMARKS.md). */
+ * tiles the vector unit works at half its speed (docs/benchmarks.md). */
 INLINE void strip(enum weight_format format, int count, int strip, bool fetch, const struct chunk *chunk,
                   const struct rows *rows, float (*in_scale)[TILE_ROWS], float *out)
 {

@@ -1,5 +1,5 @@
 /* How fast the host's kernels are, beside how fast this machine reads memory at the same moment and multiplies in registers:
- * Markdown tables, for BENCHMARKS.md.
+ * Markdown tables, for docs/benchmarks.md.
  *
  * usage: bench_kernels [THREADS [ISA|all [PART]]]    2 threads, the best instruction set, all of experts, linear, attention,
  *        select, heads and the names of formats, all if it names none
