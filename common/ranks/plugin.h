@@ -1,8 +1,8 @@
-/* What carries messages between the processes of a job, as ranks.c wants it: one C structure, found by one symbol of a plug-in
- * that is opened at run time. moe-ranks-mpi.so is the one over MPI (common/ranks/mpi).
+/* Message transport between the processes of a job: one C structure, exported under one symbol by a plug-in that ranks.c opens
+ * at run time. moe-ranks-mpi.so is the one over MPI (common/ranks/mpi).
  *
- * Messages from one process to another arrive in the order in which they were sent. An error number is the plug-in's own; 0 is
- * none. All calls come from one thread. */
+ * Messages from one process to another arrive in the order in which they were sent. Error numbers are defined by the plug-in;
+ * 0 is success. All calls come from one thread. */
 #ifndef MOE_RANKS_PLUGIN_H
 #define MOE_RANKS_PLUGIN_H
 
@@ -17,10 +17,10 @@
 struct ranks_link;
 
 struct ranks_plugin {
-    int version;                            /* RANKS_PLUGIN_VERSION, else nothing below may be used */
+    int version;                            /* must equal RANKS_PLUGIN_VERSION before any other member is used */
     /* context: the caller's, for the link alone. Requests are numbered by the caller, 0 .. requests_per_rank * *size - 1. */
     int (*open)(struct ranks_link **out, void *context, int requests_per_rank, int *rank, int *size);
-    /* Starts; `data` stays until test says that the request is done. */
+    /* Starts a request; `data` must stay valid until test reports its completion. */
     int (*send)(struct ranks_link *link, int request, int to, const void *data, size_t bytes);
     int (*receive)(struct ranks_link *link, int request, int from, void *data, size_t bytes);
     int (*test)(struct ranks_link *link, int request, int *done);

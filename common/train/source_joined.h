@@ -1,4 +1,4 @@
-/* Several sources of texts as one: those of the first, then those of the second, and so on. For shards of a feature stream. */
+/* Concatenates several sources of texts, as of shards of a feature stream. */
 #ifndef MOE_TRAIN_SOURCE_JOINED_H
 #define MOE_TRAIN_SOURCE_JOINED_H
 

@@ -1,4 +1,4 @@
-/* Texts and states of a feature stream as training takes them. */
+/* A source of texts and states from a feature stream. */
 #ifndef MOE_TRAIN_SOURCE_STREAM_H
 #define MOE_TRAIN_SOURCE_STREAM_H
 

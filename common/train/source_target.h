@@ -1,4 +1,4 @@
-/* Texts whose states the target computes when they are asked for: for states that do not fit on a disk, or are few. */
+/* A source of texts whose states the target computes on demand: for states that do not fit on a disk, or for few texts. */
 #ifndef MOE_TRAIN_SOURCE_TARGET_H
 #define MOE_TRAIN_SOURCE_TARGET_H
 

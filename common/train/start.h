@@ -1,5 +1,5 @@
-/* The head that training begins with: its description from the target and a few choices, which are the originals' where they
- * are not made; weights as the originals begin (weights.h). */
+/* The head that training begins with. Its description follows from the target and a few choices, which default to those of the
+ * original programs; its weights are initialised as theirs (weights.h). */
 #ifndef MOE_TRAIN_START_H
 #define MOE_TRAIN_START_H
 
@@ -17,8 +17,8 @@ struct start_options {
     int exit_layer;         /* kangaroo: the state after so many layers */
     int guesses, blocks;    /* medusa, hydra */
     bool prefix;            /* hydra */
-    int experts, used;      /* jakiro: how many there are, and of how many the first branch is the sum */
-    int second, ahead;      /* jakiro: its second branch (enum head_second), and how many tokens ahead that guesses: 1 or 2 */
+    int experts, used;      /* jakiro: number of experts, and number of experts in the first branch's sum */
+    int second, ahead;      /* jakiro: its second branch (enum head_second), and how many tokens ahead it predicts: 1 or 2 */
     bool scaled;            /* jakiro_star: branches by equation 4 of the paper */
 };
 extern const struct start_options start_defaults;

@@ -1,6 +1,6 @@
 /* A matrix of a model file in training: in the file's format where the device computes, which is the mapped file itself on the
- * host, a copy made once on other devices. It is not held as f32, but made so in blocks of rows when a product wants them: a
- * vocabulary of any size costs no more than a block; a matrix that is no larger is made so once. */
+ * host, a copy made once on other devices. Products dequantise it to f32 in blocks of rows: a
+ * vocabulary of any size takes the memory of one block. A matrix that fits into one block is dequantised once. */
 #ifndef MOE_TRAIN_STORED_H
 #define MOE_TRAIN_STORED_H
 
@@ -13,7 +13,7 @@ struct stored_setup {
     const struct model *model;          /* these three stay, as does who has `there` */
     const struct tensor *tensor;        /* a MATRIX */
     struct device *device;
-    struct buffer there;                /* it is on the device already: no other copy is made; none: it is not */
+    struct buffer there;                /* the copy that is on the device already; none: make one */
     bool blocks;                        /* stored_block will be called */
 };
 

@@ -1,17 +1,17 @@
-/* A network's forward, written down so that its backward follows from it.
+/* A tape: records a network's forward pass and runs the backward pass from the record.
  *
- * Operations (operation.h, loss.h) take values and parameters and give new values; each notes how gradients go back through it.
- * tape_backward then runs these notes from the last to the first, which adds to the gradients of the values and of the
- * parameters that took part. Losses put the gradients in at the end of a network.
+ * Operations (operation.h, loss.h) take values and parameters, return new values, and record a backward function.
+ * tape_backward calls these functions from the last to the first; each adds to the gradients of the values and parameters that
+ * its operation used. Losses write the first gradients, at the end of a network.
  *
  *     tape_begin(tape); ... operations, losses ...; tape_backward(tape);
  *
- * Values are in the memory of a device, and operations are put on its queue (kernels/learn.h): the tape knows no processor, and
- * what it makes is there when the device has been waited for (tape_download). Memory of values is the tape's, from tape_begin
- * to the next; it is kept from step to step. An operation that gets no memory gives NULL and sets the tape's error; one that is
- * given NULL gives NULL: so a network asks once, at its end.
+ * Values are in the memory of a device, and operations are queued there (kernels/learn.h); results are complete after the
+ * device has been waited for (tape_download). The tape owns the memory of values from one tape_begin to the next and reuses it
+ * in every step. An operation without memory returns NULL and sets the tape's error; an operation on NULL returns NULL, so a
+ * network checks once, at its end.
  *
- * The same calls give the same bytes, on the host whatever its number of threads.
+ * The same calls give the same bytes, on the host with any number of threads.
  *
  * Rows are those of all texts of a batch, one text after the other without padding (struct train_batch in batch.h). */
 #ifndef MOE_TRAIN_TAPE_H
@@ -31,11 +31,11 @@ struct variable {
 
 struct tape;
 
-/* A device without operations of training is an error. It stays. */
+/* Fails for a device without training operations. The device must outlive the tape. */
 int tape_new(struct tape **out, struct device *device, struct err *err);
 void tape_free(struct tape **tape);
 void tape_begin(struct tape *tape);
-void tape_begin_forward(struct tape *tape);     /* for a loss alone: no value has a gradient, and nothing is noted */
+void tape_begin_forward(struct tape *tape);     /* for a loss only: no gradients, and nothing is recorded */
 void tape_backward(struct tape *tape);
 int tape_failed(const struct tape *tape, struct err *err);      /* 0: no; else -1 with the reason */
 size_t tape_bytes(const struct tape *tape);                     /* of memory that it holds, on the device and beside it */
@@ -46,9 +46,9 @@ const struct learn_ops *tape_ops(const struct tape *tape);
 struct queue *tape_queue(const struct tape *tape);
 struct device *tape_device(const struct tape *tape);
 
-/* A value of the tape with undefined data; with `wanted` it has a gradient, of zeros. */
+/* Allocates a value with undefined data; with `wanted` it has a gradient of zeros. */
 struct variable *tape_value(struct tape *tape, int rows, int width, bool wanted);
-/* All of these until the next tape_begin, and undefined; 64-byte aligned. NULL, or none: error is set. */
+/* Allocate undefined memory, 64-byte aligned, valid until the next tape_begin. NULL, or none, with the error set. */
 void *tape_memory(struct tape *tape, size_t count, size_t size);                /* the host's */
 struct buffer tape_buffer(struct tape *tape, size_t count, size_t size);        /* the device's */
 /* What is at `data`, on the device: a copy; or, where the host computes, this memory itself, which then stays as it is. */
@@ -57,7 +57,7 @@ struct buffer tape_constant(struct tape *tape, const void *data, size_t count, s
 /* What a buffer has when all is done that is on the queue, which is waited for: where the host computes, that memory itself. */
 const void *tape_download(struct tape *tape, struct buffer from, size_t count, size_t size);
 
-/* Notes that `back` is to be called with `note`, which is in the tape's memory. */
+/* Records `back` and its argument `note`, which must be in the tape's memory. */
 typedef void tape_back(struct tape *tape, const void *note);
 int tape_note(struct tape *tape, tape_back *back, const void *note);
 
