@@ -2,7 +2,7 @@
 # that one pool of processes builds and tests at once, in every flavour (tests/run-checks).
 #
 #     make check                    all that must be green
-#     make check-long               with what takes longer: CONTRIBUTING.md has the table
+#     make check-long               also the slower checks: docs/checks.md has the table
 #     make check ONLY='asan/cli/*'  jobs by name; ONLY=? lists them
 #
 # The names of jobs are FLAVOUR/FOLDER/FILE. run-job gives a job its environment and one processor, unless it is one of THREADED.
