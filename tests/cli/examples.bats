@@ -101,6 +101,10 @@ run_page() {
 
 @test "the examples of moe-draft-train(1) run" { run_page moe-draft-train.1; }
 
+@test "the examples of moe-drafting(7) run" { run_page moe-drafting.7; }
+
+@test "the examples of moe-offload(7) run" { run_page moe-offload.7; }
+
 @test "the examples of moe-profile(1) run" { run_page moe-profile.1; }
 
 @test "the examples of moe-ranks(7) run" {
