@@ -1,5 +1,5 @@
 #!/bin/sh
-# The option table of each command, its --help, its man page and its completions say the same.
+# The option table, --help, man page and completions of each command agree, and the Markdown pages are linked and short.
 #
 # In man/moe-NAME.1 every option is one line `.It Fl b , Fl -by Ar METHOD` (or `.It Fl -by ...`), and the SYNOPSIS names
 # every subcommand and operand. Needs the built commands in $MOE_BIN.
@@ -87,4 +87,13 @@ for file in completions/bash/* completions/zsh/* completions/fish/* man/moe-*.1;
     name=${file##*/}; name=${name#_}; name=${name%.fish}; name=${name%.1}
     [ -f "cmd/$name.c" ] || complain "$file: there is no command $name"
 done
+
+# Relative links of the Markdown pages lead to files, and the two first pages stay short.
+for page in README.md CONTRIBUTING.md docs/*.md; do
+    for link in $(grep -o ']([^):#]*)' "$page" | sed 's/^](//; s/)$//'); do
+        [ -e "$(dirname "$page")/$link" ] || complain "$page: there is no file $link"
+    done
+done
+[ "$(wc -l < README.md)" -le 150 ] || complain "README.md: more than 150 lines; move details to docs/"
+[ "$(wc -l < CONTRIBUTING.md)" -le 200 ] || complain "CONTRIBUTING.md: more than 200 lines; move details to docs/"
 exit $bad
