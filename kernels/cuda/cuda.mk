@@ -159,7 +159,7 @@ $O/race/tests/emu/run: $(EMU_TEST_OBJECTS:$O/emu/tests/emu/%=$O/race/tests/emu/%
 # The tests of tests/kernel once more, on the device that $MOE_TEST_DEVICE names (tests/device/mirror.h): every shape, and
 # (small_NAME) few of them. And those of tests/device. tests/gpu/check runs them.
 DEVICE_TESTS := $(EMU_KERNELS:%=$O/tests/device/kernel_%) $(EMU_KERNELS:%=$O/tests/device/small_%) \
-                $O/tests/device/test_twin $O/tests/device/test_forward $O/tests/unit/run $O/tests/device/mma_emu \
+                $O/tests/device/test_twin $O/tests/device/test_forward $O/tests/device/test_slab $O/tests/device/mma_emu \
                 $(if $(CUDA_PLUGIN),$O/tests/device/mma_cuda)
 device-tests: $(DEVICE_TESTS) $(EMU_PLUGINS)
 $O/device/full/%.o: tests/kernel/%.c $O/flags | $O/libs
@@ -177,6 +177,12 @@ $O/tests/device/small_%: $O/device/small/test_%.o $O/tests/device/mirror.o $O/li
 $O/tests/device/test_twin: $O/tests/device/test_twin.o $O/tests/device/mirror.o $O/libemu.a $O/libmoe.a
 	@echo "  link tests/device/test_twin"
 	@$(CXX) $(CXXFLAGS) $(SAN_FLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm
+# A program of its own: all unit tests link more of libarchive than a kit's static libraries resolve.
+$O/tests/device/slab_runner.o: tests/runner.c $O/flags | $O/libs
+	$(call compile,-DTEST_FILES='TEST(slab)')
+$O/tests/device/test_slab: $O/tests/device/slab_runner.o $O/tests/unit/test_slab.o $O/libmoe.a
+	@echo "  link tests/device/test_slab"
+	@$(LINK) -o $@ $^ @$O/libs -lcmocka -lm
 $O/tests/device/mma_emu: $O/emu/tests/device/mma.o $O/libemu.a
 	@mkdir -p $(@D)
 	@echo "  link tests/device/mma_emu"

@@ -64,3 +64,23 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
     # Shared ones name the versions themselves.
     [ -z "$(objdump -T kit/lib/*.so* | grep -E 'GLIBC_2\.(3[6-9]|[4-9][0-9])')" ]
 }
+
+@test "the programs for a GPU link with gpu-kit alone, and run" {
+    [ -z "$MOE_SANITIZED" ] || skip "the same without sanitisers"
+    O=$(realpath "$MOE_BIN/..")
+    "$gpu/kit" "$PWD/kit"
+    # KIT decides what is linked, in a folder that was built without one, too.
+    cp "$O/flags" "$O/libs" "$O/cflags" .
+    make -s -C "$gpu/../.." O="$PWD" KIT="$PWD/kit" "$PWD/libs"
+    grep -q -- "-L$PWD/kit/lib" libs
+    link() { gcc -O2 -pthread -o "$1" "${@:2}" "$O/libmoe.a" @libs -lcmocka -lm; }
+    link slab "$O"/tests/device/slab_runner.o "$O"/tests/unit/test_slab.o
+    link forward "$O"/tests/device/test_forward.o "$O"/tests/device/mirror.o
+    link linear "$O"/device/small/test_linear.o "$O"/tests/device/mirror.o
+    # Libraries of the kit, not this machine's.
+    ! objdump -p slab | grep -E 'NEEDED.*lib(archive|jansson|crypto)'
+    ln -s "$O/lib" lib
+    mkdir bin
+    for program in slab forward linear; do mv $program bin/; done
+    MOE_TEST_DEVICE=emu bin/slab slab a_kept_text_has_the_bits_of_one_read_anew
+}
