@@ -28,7 +28,7 @@ static const char *const plain_formats[] = {"f32", "f16", "bf16", "fp8", "q8", "
 struct build_args {
     const char *source, *output, *name;
     int dtype, expert_dtype, threads;
-    bool dry_run;
+    bool dry_run, list_families;
 };
 
 #define WRITE_OPTIONS(args) \
@@ -42,8 +42,9 @@ static const struct opt build_options[] = {
     OPT_CHOICE(0, "expert-dtype", struct build_args, expert_dtype, kept_formats, "store the routed experts so; as --dtype says "
                "if not given"),
     OPT_STRING(0, "name", struct build_args, name, "NAME", "call the model so; like its folder or file if not given"),
+    OPT_FLAG(0, "list-families", struct build_args, list_families, "print the supported families as a table, and nothing else"),
     WRITE_OPTIONS(struct build_args), OPT_END };
-static const struct operand build_operands[] = { OPERAND_ONE("SOURCE", struct build_args, source), OPERAND_END };
+static const struct operand build_operands[] = { OPERAND_MAYBE("SOURCE", struct build_args, source), OPERAND_END };
 static const struct build_args build_defaults = { .expert_dtype = NOT_GIVEN };
 
 /* What would be written goes to standard output, in place of the file. */
@@ -166,6 +167,23 @@ static int plan_model(struct conversion *plan, struct checkpoint *checkpoint, co
     return err_set(err, fault.code, "%s", fault.text);
 }
 
+/* Prints the table of docs/families.md. */
+static int list_families(struct err *err)
+{
+    struct output *out = NULL;
+    struct text text = {0};
+    const struct arch *arch;
+    int rc = text_puts(&text, "| model_type | models |\n|---|---|\n", err);
+    for (int i = 0; (arch = arch_at(i)) && !rc; i++)
+        rc = text_printf(&text, err, "| %s%s%s | %s |\n", arch->model_type, arch->also ? ", " : "",
+                         arch->also ? arch->also : "", arch->summary);
+    if (!rc && !(rc = output_open(&out, "-", err)))
+        rc = output_write(out, text.data, text.length, err) || output_commit(&out, err);
+    output_discard(&out);
+    text_free(&text);
+    return rc ? -1 : 0;
+}
+
 static int build(const void *arguments, const struct console *console, struct err *err)
 {
     const struct build_args *args = arguments;
@@ -175,6 +193,10 @@ static int build(const void *arguments, const struct console *console, struct er
     struct checkpoint *checkpoint = NULL;
     struct conversion plan = {0};
     int rc = -1;
+    if (args->list_families)
+        return list_families(err);
+    if (!args->source)
+        return err_set(err, ERR_INPUT, "SOURCE is missing; see --help");
     if (check_output(args->output, args->dry_run, err) ||
         open_source(&checkpoint, args->source, args->dry_run ? NULL : args->output, &options.name, console, err) ||
         (!args->dry_run && check_sources(checkpoint, console, err)) ||

@@ -5,8 +5,9 @@
 #include <string.h>
 
 static const struct arch *const FAMILIES[] = {
-    &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_glm4_moe, &arch_gpt_oss, &arch_granitemoe, &arch_llama,
-    &arch_mistral, &arch_mixtral, &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
+    &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_dots1, &arch_ernie4_5_moe, &arch_glm4_moe, &arch_glm4_moe_lite,
+    &arch_gpt_oss, &arch_granitemoe, &arch_llama, &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_olmoe, &arch_phimoe,
+    &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {
@@ -70,11 +71,8 @@ const char *arch_key(const struct arch *arch, size_t member)
 
 static int refuse_family(const json_t *config, struct err *err)
 {
-    char known[512] = "";
-    for (int i = 0; i < FAMILY_COUNT; i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s%s%s", i ? ", " : "", FAMILIES[i]->model_type,
-                 FAMILIES[i]->also ? ", " : "", FAMILIES[i]->also ? FAMILIES[i]->also : "");
-    return config_refuse(config, "model_type", err, "supported are %s", known);
+    return config_refuse(config, "model_type", err, "this family is not supported; moe-convert --list-families prints those "
+                         "that are");
 }
 
 /* Things that would change the function if they were passed over. */
@@ -89,7 +87,7 @@ static int check_refused(const json_t *config, const struct arch *arch, struct e
     const char *wanted = arch->fixed.router.kind == ROUTER_SIGMOID ? "sigmoid" : "softmax", *scoring = wanted;
     if (config_text(config, "scoring_func", false, &scoring, err))
         return -1;
-    if (strcmp(scoring, wanted))
+    if (strcmp(scoring, wanted) && !(strcmp(wanted, "sigmoid") == 0 && strcmp(scoring, "noaux_tc") == 0))   /* dots.llm1 */
         return config_refuse(config, "scoring_func", err, "%s is expected for %s", wanted, arch->model_type);
     for (int i = 0; i < 4 && keys[i]; i++) {
         const json_t *value = config_get(config, keys[i]);
@@ -283,6 +281,11 @@ static int read_rope(const json_t *config, const struct arch *arch, struct hpara
     const char *holder = config_get(config, "rope_parameters") ? "rope_parameters" : "rope_scaling", *kind = "default";
     const json_t *rope = config_get(config, holder);
     double partial = arch->partial_rotary != 0 ? arch->partial_rotary : 1;
+    int rotary = 0;
+    if (arch->rotary_counted && config_int(config, "rotary_dim", false, &rotary, err))
+        return -1;
+    if (rotary)
+        partial = (double)rotary / s->attention.head_dim;
     if (config_real(config, "rope_theta", false, &s->rope.theta, err) ||
         config_real(config, "partial_rotary_factor", false, &partial, err))
         return -1;
@@ -332,7 +335,7 @@ static int read_windows(const json_t *config, const struct arch *arch, struct hp
     bool used = true;
     if (arch->window == WINDOW_NEVER)
         return config_get(config, "layer_types") ? read_layer_types(config, s, 0, err) : 0;
-    if (arch->window != WINDOW_ALL_LAYERS && arch->window != WINDOW_ALTERNATING)
+    if (arch->window != WINDOW_ALL_LAYERS && arch->window != WINDOW_UPPER && arch->window != WINDOW_ALTERNATING)
         used = false;
     if ((!used && config_bool(config, "use_sliding_window", false, &used, err)) ||
         config_int(config, "sliding_window", false, &window, err))
@@ -343,7 +346,7 @@ static int read_windows(const json_t *config, const struct arch *arch, struct hp
         window = 0;
     if (arch->window == WINDOW_ALTERNATING && config_get(config, "layer_types"))
         return read_layer_types(config, s, window, err);
-    if (arch->window == WINDOW_UPPER_IF_USED || arch->window == WINDOW_EVEN_IF_USED) {
+    if (arch->window == WINDOW_UPPER || arch->window == WINDOW_UPPER_IF_USED || arch->window == WINDOW_EVEN_IF_USED) {
         if (config_get(config, "layer_types"))
             return read_layer_types(config, s, window, err);
         if (config_int(config, "max_window_layers", window > 0, step == 1 ? &first : &end, err))
@@ -354,10 +357,43 @@ static int read_windows(const json_t *config, const struct arch *arch, struct hp
     return 0;
 }
 
+/* transformers 5 writes a list in place of the keys that families have published. */
+static int read_mlp_layer_types(const json_t *config, struct hparams *s, struct err *err)
+{
+    const json_t *types = config_get(config, "mlp_layer_types");
+    if (!json_is_array(types) || json_array_size(types) != (size_t)s->layers)
+        return config_refuse(config, "mlp_layer_types", err, "it must list %d layers", s->layers);
+    for (int i = 0; i < s->layers; i++) {
+        const json_t *type = json_array_get(types, (size_t)i);
+        const char *text = json_is_string(type) ? json_string_value(type) : "";
+        bool sparse = strcmp(text, "sparse") == 0;
+        if (!sparse && strcmp(text, "dense"))
+            return err_set(err, ERR_INPUT, "mlp_layer_types: layer %d is \"%.40s\"; supported are dense and sparse", i, text);
+        s->layer[i].ffn = sparse ? FFN_EXPERTS : FFN_DENSE;
+    }
+    return 0;
+}
+
+static int expert_layers_in_range(const json_t *config, struct hparams *s, struct err *err)
+{
+    int first = 0, last = -1, step = 1;
+    if (config_int(config, "moe_layer_start_index", false, &first, err) ||
+        config_int(config, "moe_layer_end_index", false, &last, err) ||
+        config_int(config, "moe_layer_interval", false, &step, err))
+        return -1;
+    if (step < 1)
+        return config_refuse(config, "moe_layer_interval", err, "it must be at least 1");
+    for (int i = 0; i < s->layers; i++)
+        s->layer[i].ffn = i >= first && (last < 0 || i <= last) && (i + 1) % step == 0 ? FFN_EXPERTS : FFN_DENSE;
+    return 0;
+}
+
 /* Dense layers first, then experts in every moe_layer_freq-th layer. */
 static int expert_layers_after_dense(const json_t *config, struct hparams *s, struct err *err)
 {
     int first = 0, step = 1;
+    if (config_get(config, "mlp_layer_types"))
+        return read_mlp_layer_types(config, s, err);
     if (config_int(config, "first_k_dense_replace", false, &first, err) ||
         config_int(config, "moe_layer_freq", false, &step, err))
         return -1;
@@ -398,6 +434,7 @@ static int read_expert_layers(const json_t *config, const struct arch *arch, str
     for (int i = 0; i < s->layers; i++)
         s->layer[i].ffn = arch->expert_layers == EXPERTS_NOWHERE ? FFN_DENSE : FFN_EXPERTS;
     if ((arch->expert_layers == EXPERTS_AFTER_DENSE && expert_layers_after_dense(config, s, err)) ||
+        (arch->expert_layers == EXPERTS_IN_RANGE && expert_layers_in_range(config, s, err)) ||
         (arch->expert_layers == EXPERTS_BY_STEP && expert_layers_by_step(config, s, err)))
         return -1;
     if (arch->shared_counted) {
@@ -405,7 +442,7 @@ static int read_expert_layers(const json_t *config, const struct arch *arch, str
             return config_refuse(config, "n_shared_experts", err, "it must be from 0 to %d", EXPERTS_MAX);
         s->shared_inner *= s->expert_inner;
     }
-    if (arch->expert_layers != EXPERTS_BY_STEP && arch->expert_layers != EXPERTS_AFTER_DENSE)
+    if (arch->expert_layers == EXPERTS_NOWHERE || arch->expert_layers == EXPERTS_EVERYWHERE)
         return 0;
     int with_experts = hparams_moe_layers(s);
     if (with_experts == s->layers)

@@ -51,6 +51,7 @@ struct naming {
     bool alternating;               /* of gate and up in one tensor: row 2 i is row i of gate, row 2 i + 1 of up */
     bool spaced;                    /* a draft head's blocks have the numbers 1, 3, ...: a Dropout comes before each */
     bool paired;                    /* of each head in q and k: row 2 i is row i, row 2 i + 1 is row width / 2 + i */
+    bool correction_row;            /* SLOT_ROUTER_CORRECTION is [1][experts] */
 };
 
 enum key_type { KEY_INT, KEY_BOOL, KEY_F32 };
@@ -73,7 +74,10 @@ struct config_key {
 enum expert_layers {
     EXPERTS_NOWHERE,
     EXPERTS_EVERYWHERE,
-    EXPERTS_AFTER_DENSE,            /* N >= first_k_dense_replace, and N a multiple of moe_layer_freq */
+    EXPERTS_AFTER_DENSE,            /* as mlp_layer_types says; without it N >= first_k_dense_replace, and N a multiple of
+                                     * moe_layer_freq */
+    EXPERTS_IN_RANGE,               /* moe_layer_start_index <= N <= moe_layer_end_index (-1: the last layer), and (N + 1) a
+                                     * multiple of moe_layer_interval */
     EXPERTS_BY_STEP                 /* not in mlp_only_layers, and (N + 1) a multiple of decoder_sparse_step */
 };
 
@@ -82,6 +86,7 @@ enum window_rule {
     WINDOW_ALL_LAYERS,              /* sliding_window */
     WINDOW_ALL_IF_USED,             /* sliding_window, if use_sliding_window */
     WINDOW_UPPER_IF_USED,           /* the same, from max_window_layers on, or where layer_types says so */
+    WINDOW_UPPER,                   /* sliding_window, from max_window_layers on, or where layer_types says so */
     WINDOW_EVEN_IF_USED,            /* the same, even layers below max_window_layers, or where layer_types says so */
     WINDOW_ALTERNATING              /* sliding_window, where layer_types says so, or in even layers */
 };
@@ -114,6 +119,7 @@ struct arch {
     bool latent;                    /* keys and values come from latents, and each head's last qk_rope_head_dim floats turn */
     enum group_rule groups;
     double partial_rotary;          /* part of a head that turns, where the key is absent; 0: always all of it */
+    bool rotary_counted;            /* rotary_dim says how many floats of a head turn */
     enum expert_layers expert_layers;
     enum window_rule window;
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
@@ -124,8 +130,9 @@ struct arch {
     bool gguf_unrounded;            /* nor that the ends of YaRN's ramp are not rounded */
 };
 
-extern const struct arch arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_glm4_moe, arch_gpt_oss, arch_granitemoe,
-    arch_llama, arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_moe;
+extern const struct arch arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_dots1, arch_ernie4_5_moe, arch_glm4_moe,
+    arch_glm4_moe_lite, arch_gpt_oss, arch_granitemoe, arch_llama, arch_minimax_m2, arch_mistral, arch_mixtral, arch_olmoe,
+    arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_moe;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);

@@ -279,6 +279,11 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
         parts[0] = matrix_part(n, SINGLE[t->role], t->layer, stage, PART_ROWS, 0, t->outputs, t->inputs);
         if (t->kind == TENSOR_VECTOR)
             parts[0].dim_count = 1;
+        if (t->role == ROLE_ROUTER_CORRECTION && n->correction_row) {
+            parts[0].dims[0] = 1;
+            parts[0].dims[1] = t->outputs;
+            parts[0].dim_count = 2;
+        }
         return 1;
     }
 }

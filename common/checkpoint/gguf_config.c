@@ -31,6 +31,8 @@ static const struct family {
     {"olmoe", NULL, "olmoe", NULL, false}, {"deepseek", NULL, "deepseek", NULL, false},
     {"deepseek2", NULL, "deepseek_v2", "deepseek_v3", false}, {"glm4moe", NULL, NULL, "glm4_moe", false},
     {"gpt-oss", NULL, "gpt_oss", NULL, true}, {"granitemoe", NULL, "granitemoe", NULL, false},
+    {"minimax-m2", NULL, NULL, "minimax_m2", false}, {"dots1", NULL, NULL, "dots1", false},
+    {"ernie4_5-moe", NULL, "ernie4_5_moe", NULL, false},
 };
 
 /* ---- putting ---- */
@@ -242,17 +244,21 @@ static int put_dense_layers(struct maker *m, int64_t layers)
 static int put_beside(struct maker *m, int64_t layers)
 {
     const char *name = NAME_OF(m, shared_inner);
-    int64_t shared = 0, first = 0;
+    int64_t shared = 0, first = 0, step = 1;
     if (m->arch->expert_layers == EXPERTS_BY_STEP) {
         if (name && (width(m, "{}.expert_shared_feed_forward_length", layers, "ffn_gate_shexp.weight", 0, &shared) ||
                      put_integer(m, name, shared)))
             return -1;
         return put_dense_layers(m, layers);
     }
-    if (m->arch->expert_layers != EXPERTS_AFTER_DENSE)
+    const bool range = m->arch->expert_layers == EXPERTS_IN_RANGE;
+    if (m->arch->expert_layers != EXPERTS_AFTER_DENSE && !range)
         return 0;
+    if (range && integer(m, "{}.interleave_moe_layer_step", false, "moe_layer_interval", &step))
+        return -1;
     return integer(m, "{}.expert_shared_count", false, name, &shared) ||
-           integer(m, "{}.leading_dense_block_count", false, "first_k_dense_replace", &first) ? -1 : 0;
+           integer(m, "{}.leading_dense_block_count", false, range ? "moe_layer_start_index" : "first_k_dense_replace",
+                   &first) ? -1 : 0;
 }
 
 static int put_groups(struct maker *m)

@@ -3,6 +3,7 @@ complete -c moe-convert -n __fish_is_first_token -a build -d 'convert a checkpoi
 complete -c moe-convert -n 'not __fish_seen_subcommand_from head synthetic inflate list' -l dtype -x -a 'keep f32 f16 bf16 fp8 q8 q4' -d 'store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32'
 complete -c moe-convert -n 'not __fish_seen_subcommand_from head synthetic inflate list' -l expert-dtype -x -a 'keep f32 f16 bf16 fp8 q8 q4' -d 'store the routed experts so; as --dtype says if not given'
 complete -c moe-convert -n 'not __fish_seen_subcommand_from head synthetic inflate list' -l name -x -d 'call the model so; like its folder or file if not given'
+complete -c moe-convert -n 'not __fish_seen_subcommand_from head synthetic inflate list' -l list-families -d 'print the supported families as a table, and nothing else'
 complete -c moe-convert -n 'not __fish_seen_subcommand_from head synthetic inflate list' -s o -l output -r -F -d 'write the model to FILE'
 complete -c moe-convert -n 'not __fish_seen_subcommand_from head synthetic inflate list' -l dry-run -d 'print what would be written, and write nothing'
 complete -c moe-convert -n 'not __fish_seen_subcommand_from head synthetic inflate list' -s j -l threads -x -d 'work with N threads; all processors if not given'

@@ -187,6 +187,13 @@ JSON
     for family in olmoe llama qwen3; do grep -q "^  $family " list; done
 }
 
+@test "the table of supported families in the docs is the one of --list-families" {
+    moe-convert --list-families > table
+    grep '^|' "$BATS_TEST_DIRNAME/../../docs/families.md" | diff - table
+    grep -q '^| dots1 | dots.llm1 |$' table
+    refuses "SOURCE is missing" moe-convert -o x.moe
+}
+
 @test "inflating keeps everything but the experts' width" {
     moe-convert pocket -o m.moe
     moe-convert inflate m.moe --expert-ffn 80 -o l.moe
@@ -480,7 +487,7 @@ END
     cp "$pocket/model.safetensors" pocket
     refuses "has no config.json" moe-convert pocket -o x.moe
     sed 's/"olmoe"/"gpt2"/' "$pocket/config.json" > pocket/config.json
-    refuses 'config.json: model_type is "gpt2"; supported are' moe-convert pocket -o x.moe
+    refuses 'config.json: model_type is "gpt2"; this family is not supported; moe-convert --list-families prints' moe-convert pocket -o x.moe
     sed 's/"num_hidden_layers": 6/"num_hidden_layers": 7/' "$pocket/config.json" > pocket/config.json
     refuses "model.layers.6.input_layernorm.weight is missing" moe-convert pocket -o x.moe
     sed 's/"num_hidden_layers": 6/"num_hidden_layers": 5/' "$pocket/config.json" > pocket/config.json

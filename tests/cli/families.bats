@@ -129,6 +129,44 @@ off() {
     off qwen3_moe '.rope_parameters.rope_theta = 20000'
 }
 
+# With a config spelt so, as its publisher does, the golden holds.
+same() {
+    local family=$1
+    rm -rf spelt spelt.moe
+    cp -r "$GOLDEN/$family/model" spelt
+    jq "$2" "$GOLDEN/$family/model/config.json" > spelt/config.json
+    moe-convert -q spelt -o spelt.moe
+    within "$(distance $family spelt.moe)" 2e-4 || { echo "$family: $2"; return 1; }
+}
+
+@test "minimax_m2 and glm4_moe_lite: rotary width, experts and their weights show" {
+    off minimax_m2 '.rope_parameters.partial_rotary_factor = 1'
+    off minimax_m2 '.num_experts_per_tok = 2'
+    same minimax_m2 'del(.rope_parameters) | .rope_theta = 10000 | .rotary_dim = 8 | .scoring_func = "sigmoid"'
+    off glm4_moe_lite '.norm_topk_prob = false'
+    off glm4_moe_lite '.routed_scaling_factor = 1'
+    same glm4_moe_lite 'del(.mlp_layer_types) | .first_k_dense_replace = 1'
+}
+
+@test "dots1 and ernie4_5_moe: window, groups and experts show" {
+    off dots1 '.sliding_window = 10'
+    off dots1 '.n_group = 1 | .topk_group = 1'
+    off dots1 '.routed_scaling_factor = 1'
+    same dots1 'del(.layer_types) | .scoring_func = "noaux_tc"'
+    off ernie4_5_moe '.moe_k = 2'
+    same ernie4_5_moe 'del(.rope_parameters) | .rope_theta = 10000'
+}
+
+@test "a list of dense and sparse layers is checked" {
+    cp -r "$GOLDEN/glm4_moe_lite/model" listed
+    jq '.mlp_layer_types = ["dense", "linear"]' "$GOLDEN/glm4_moe_lite/model/config.json" > listed/config.json
+    run -2 moe-convert listed -o x.moe
+    [[ "$output" == *'mlp_layer_types: layer 1 is "linear"; supported are dense and sparse'* ]]
+    jq '.mlp_layer_types = ["dense"]' "$GOLDEN/glm4_moe_lite/model/config.json" > listed/config.json
+    run -2 moe-convert listed -o x.moe
+    [[ "$output" == *'it must list 2 layers'* ]]
+}
+
 @test "a window bounds the keys and values that are counted" {
     # one of two layers sees 9 tokens: only the other one's 2 heads of 16 + 16 floats come to a token's bytes
     moe-decode -q -m gpt_oss.moe -n 12 --ignore-eos --stream w.moes -o /dev/null gpt_oss.jsonl

@@ -15,7 +15,8 @@ config = json.load(open(folder + '/config.json'))
 family = config['model_type']
 ARCH = {'llama': 'llama', 'mistral': 'llama', 'mixtral': 'llama', 'qwen2': 'qwen2', 'qwen3': 'qwen3', 'qwen2_moe': 'qwen2moe',
         'qwen3_moe': 'qwen3moe', 'olmoe': 'olmoe', 'deepseek': 'deepseek', 'deepseek_v2': 'deepseek2', 'deepseek_v3': 'deepseek2',
-        'gpt_oss': 'gpt-oss', 'glm4_moe': 'glm4moe', 'granitemoe': 'granitemoe'}
+        'gpt_oss': 'gpt-oss', 'glm4_moe': 'glm4moe', 'granitemoe': 'granitemoe',
+        'minimax_m2': 'minimax-m2', 'dots1': 'dots1', 'ernie4_5_moe': 'ernie4_5-moe', 'glm4_moe_lite': 'deepseek2'}
 arch = ARCH[family]
 paired = arch in ('llama', 'deepseek', 'granitemoe')
 norm_after = family in ('gpt_oss', 'glm4_moe')
@@ -137,6 +138,10 @@ def experts(there, here):
         for kind in ('weight', 'bias'):
             move(f'{there}{router}.{kind}', f'{here}ffn_gate_inp.{kind}', wide=True)
     move(there + 'mlp.gate.e_score_correction_bias', here + 'exp_probs_b.bias')
+    move(there + 'block_sparse_moe.e_score_correction_bias', here + 'exp_probs_b.bias')
+    name = there + 'mlp.moe_statics.e_score_correction_bias'
+    if name in tensors:
+        put(here + 'exp_probs_b.bias', tensors[name][0][1:], tensors.pop(name)[1])
     move(there + 'block_sparse_moe.router.layer.weight', here + 'ffn_gate_inp.weight', wide=True)
     move(there + 'block_sparse_moe.output_linear.weight', here + 'ffn_down_exps.weight')
     name = there + 'block_sparse_moe.input_linear.weight'
@@ -214,20 +219,21 @@ def add_rope():
 
 
 def add_experts():
-    count = next((config[key] for key in ('n_routed_experts', 'num_local_experts', 'num_experts') if config.get(key)), None)
+    count = next((config[key] for key in ('n_routed_experts', 'num_local_experts', 'num_experts', 'moe_num_experts') if config.get(key)), None)
     add('{}.expert_count', count)
     if not count:
         return
-    add('{}.expert_used_count', config['num_experts_per_tok'])
+    add('{}.expert_used_count', config.get('num_experts_per_tok', config.get('moe_k')))
     add('{}.expert_feed_forward_length', config.get('moe_intermediate_size'))
     add('{}.expert_shared_feed_forward_length', config.get('shared_expert_intermediate_size'))
-    add('{}.expert_shared_count', config.get('n_shared_experts'))
-    add('{}.leading_dense_block_count', config.get('first_k_dense_replace'))
+    add('{}.expert_shared_count', config.get('n_shared_experts', config.get('moe_num_shared_experts')))
+    add('{}.interleave_moe_layer_step', config.get('moe_layer_interval'))
+    add('{}.leading_dense_block_count', config.get('first_k_dense_replace', config.get('moe_layer_start_index')))
     add('{}.expert_weights_norm', config.get('norm_topk_prob'))
     add('{}.expert_weights_scale', config.get('routed_scaling_factor'))
     add('{}.expert_group_count', config.get('n_group'))
     add('{}.expert_group_used_count', config.get('topk_group'))
-    if family == 'deepseek_v3' and 'whole' not in options:      # with a correction it goes without saying
+    if family in ('deepseek_v3', 'glm4_moe_lite') and 'whole' not in options:      # with a correction it goes without saying
         add('{}.expert_gating_func', 2)
 
 

@@ -167,6 +167,15 @@ static const struct change CHANGES[] = {
     {"glm4_moe", "rope.rotary", 4}, {"glm4_moe", "router.correction", 0}, {"glm4_moe", "router.groups", 0},
     {"glm4_moe", "router.group_rank", 1}, {"glm4_moe", "router.scale", 1}, {"glm4_moe", "router.renormalise", 0},
     {"glm4_moe", "shared_inner", 0},
+    {"minimax_m2", "attention.qk_norm", QK_NORM_NONE}, {"minimax_m2", "rope.rotary", 16},
+    {"minimax_m2", "router.correction", 0},
+    {"minimax_m2", "router.renormalise", 0}, {"minimax_m2", "router.kind", ROUTER_SOFTMAX_TOPK},
+    {"glm4_moe_lite", "attention.latent_epsilon", 1e-3}, {"glm4_moe_lite", "router.correction", 0},
+    {"glm4_moe_lite", "router.scale", 1}, {"glm4_moe_lite", "shared_inner", 0},
+    {"dots1", "attention.qk_norm", QK_NORM_NONE}, {"dots1", "windows", 0}, {"dots1", "router.correction", 0},
+    {"dots1", "router.groups", 0}, {"dots1", "router.scale", 1}, {"dots1", "shared_inner", 0},
+    {"ernie4_5_moe", "router.correction", 0}, {"ernie4_5_moe", "router.renormalise", 0},
+    {"ernie4_5_moe", "router.kind", ROUTER_SIGMOID}, {"ernie4_5_moe", "shared_inner", 0}, {"ernie4_5_moe", "rope.theta", 20000},
     {"gpt_oss", "attention.sinks", 0}, {"gpt_oss", "windows", 0}, {"gpt_oss", "windows", 9},
     {"gpt_oss", "attention.qkv_bias", 0},
     {"gpt_oss", "attention.out_bias", 0}, {"gpt_oss", "rope.truncate", 1}, {"gpt_oss", "rope.amplitude", 0},
@@ -231,7 +240,7 @@ static void every_feature_of_every_family_shows(void **state)
         }
     }
     golden_close(&golden);
-    assert_int_equal(families, 16);
+    assert_int_equal(families, 20);
     assert_int_equal(missed, 0);
 }
 

@@ -79,6 +79,21 @@ FAMILIES = {
     "phimoe": {"intermediate_size": 16, "head_dim": 8, "num_local_experts": 8, "num_experts_per_tok": 2,
                "router_jitter_noise": 0.3, "attention_bias": True, "lm_head_bias": True, "sliding_window": 11,
                "original_max_position_embeddings": 128, "rope_parameters": LONG_ROPE},
+    "minimax_m2": {"intermediate_size": 16, "head_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 3,
+                   "rope_parameters": {**PLAIN_ROPE, "partial_rotary_factor": 0.5}},
+    "glm4_moe_lite": {**LATENT, "n_group": 1, "topk_group": 1, "q_lora_rank": 20, "routed_scaling_factor": 1.8,
+                      "norm_topk_prob": True, "rope_parameters": PLAIN_ROPE, "mlp_layer_types": ["dense", "sparse"]},
+    "dots1": {"intermediate_size": 40, "moe_intermediate_size": 16, "head_dim": 12, "n_routed_experts": 8,
+              "num_experts_per_tok": 3, "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1,
+              "norm_topk_prob": True, "routed_scaling_factor": 2.5, "sliding_window": 9, "max_window_layers": 1,
+              "rope_parameters": PLAIN_ROPE},
+    # as published, which is what GGUF files can say
+    "dots1-full": {"intermediate_size": 40, "moe_intermediate_size": 16, "head_dim": 12, "n_routed_experts": 8,
+                   "num_experts_per_tok": 3, "n_shared_experts": 2, "first_k_dense_replace": 1, "norm_topk_prob": True,
+                   "routed_scaling_factor": 2.5, "sliding_window": None, "rope_parameters": PLAIN_ROPE},
+    "ernie4_5_moe": {"intermediate_size": 40, "moe_intermediate_size": 16, "head_dim": 12, "moe_num_experts": 8, "moe_k": 3,
+                     "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_end_index": 1,
+                     "moe_layer_interval": 1, "rope_parameters": PLAIN_ROPE},
     # transformers has no class for the first version: it is a qwen2_moe whose shared experts have an open gate (half of them
     # then, which is undone in the file).
     "deepseek": {"intermediate_size": 40, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 32, "num_experts": 8,
