@@ -118,6 +118,14 @@ static inline void dev_blame(dev_stream stream, char *text, size_t room)
                  launches->file, launches->line);
 }
 
+/* `from` was read when it returns, whatever memory it is. */
+static inline int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream)
+{
+    bool read;
+    int error = dev_upload_begin(to, from, bytes, stream, &read);
+    return error || read ? error : dev_wait(stream);
+}
+
 /* A stream belongs to one device, and a thread may have several devices open. */
 template <typename... P, typename... A>
 static inline void dev_launch(bool early, const char *name, const char *file, int line, void (*kernel)(P...), dim3 grid,

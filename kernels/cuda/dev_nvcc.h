@@ -143,13 +143,14 @@ static inline int dev_alloc_shared(void **out, size_t bytes)
     return dev_reported(cudaHostAlloc(out, bytes, cudaHostAllocMapped));
 }
 static inline int dev_free_shared(void *memory) { return dev_reported(cudaFreeHost(memory)); }
-/* `from` is read when it returns: the runtime copies pageable memory aside, but not for a device that reads it itself. */
-static inline int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream)
+/* *read: whether `from` was read when it returns. The runtime copies pageable memory aside, but not for a device that reads it
+ * itself, and not pinned memory. */
+static inline int dev_upload_begin(void *to, const void *from, size_t bytes, dev_stream stream, bool *read)
 {
-    cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, dev_stream_of(stream));
-    if (error == cudaSuccess && stream && stream->direct)
-        error = cudaStreamSynchronize(stream->stream);
-    return dev_reported(error);
+    cudaPointerAttributes at;
+    bool pageable = !dev_reported(cudaPointerGetAttributes(&at, from)) && at.type == cudaMemoryTypeUnregistered;
+    *read = pageable && !(stream && stream->direct);
+    return dev_reported(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, dev_stream_of(stream)));
 }
 static inline int dev_upload_pinned(void *to, const void *from, size_t bytes, dev_stream stream)
 {

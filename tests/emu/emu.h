@@ -393,7 +393,7 @@ int dev_free(void *memory);
 int dev_memory_left(size_t *bytes);
 int dev_alloc_shared(void **out, size_t bytes);
 static inline int dev_free_shared(void *memory) { return dev_free(memory); }
-int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream);
+int dev_upload_begin(void *to, const void *from, size_t bytes, dev_stream stream, bool *read);
 int dev_download(void *to, const void *from, size_t bytes, dev_stream stream);
 int dev_copy(void *to, const void *from, size_t bytes, dev_stream stream);
 int dev_fill(void *to, int byte, size_t bytes, dev_stream stream);

@@ -179,10 +179,12 @@ int dev_stream_free(dev_stream stream)
 struct dev_launches *dev_launches_of(dev_stream stream) { return stream ? &stream->launches : nullptr; }
 int dev_device_of(dev_stream stream) { return stream->device; }
 
-int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream)
+/* As on a GPU: pinned memory is read when the stream reaches the copy. */
+int dev_upload_begin(void *to, const void *from, size_t bytes, dev_stream stream, bool *read)
 {
+    *read = !emu::is_pinned(from, bytes);
     return emu::stream_captures(stream) ? emu::capture_wrong(stream, "an upload")
-                                        : emu::put_copy(stream, to, from, bytes, true);
+                                        : emu::put_copy(stream, to, from, bytes, *read);
 }
 
 int dev_upload_pinned(void *to, const void *from, size_t bytes, dev_stream stream)

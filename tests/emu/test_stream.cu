@@ -119,6 +119,24 @@ static void the_host_waits_for_copies(void **state)
     rig_close(&rig);
 }
 
+/* dev_upload has read its source when it returns, be it pinned, where the copy's turn comes late. */
+static void an_upload_has_read_its_source(void **state)
+{
+    (void)state;
+    for (int device = 0; device < 4; device++) {
+        struct rig rig = rig_open(device);
+        unsigned char mine = 5, *const from[] = {rig.pinned, &mine};
+        for (int i = 0; i < 2; i++) {
+            unsigned char before = *from[i];
+            assert_int_equal(dev_upload(rig.slot, from[i], 1, rig.stream), 0);
+            *from[i] = 99;
+            assert_int_equal(dev_wait(rig.stream), 0);
+            assert_int_equal(*rig.slot, before);
+        }
+        rig_close(&rig);
+    }
+}
+
 static void mistakes_with_copies_are_found(void **state)
 {
     (void)state;
@@ -150,6 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wait_that_is_left_out_shows),
         cmocka_unit_test(the_host_waits_for_copies),
+        cmocka_unit_test(an_upload_has_read_its_source),
         cmocka_unit_test(mistakes_with_copies_are_found),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
