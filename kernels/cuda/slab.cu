@@ -41,7 +41,9 @@ bool slab_need(struct queue *queue, struct buffer *buffer, size_t bytes)
     void *memory = nullptr;
     if (bytes <= buffer->bytes)
         return true;
-    int error = dev_wait(cuda_stream(queue));
+    int error = dev_use(dev_device_of(cuda_stream(queue)));
+    if (!error)
+        error = dev_wait(cuda_stream(queue));
     dev_free((void *)(uintptr_t)buffer->address);
     *buffer = {0, 0};
     if (!error)

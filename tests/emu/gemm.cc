@@ -3,6 +3,8 @@
  * tiles or here, and in what company. */
 #include "kernels/cuda/gemm.h"
 
+#include "tests/emu/inside.h"
+
 struct gemm {
     dev_stream stream;
 };
@@ -19,6 +21,15 @@ void gemm_close(struct gemm **gemm)
 {
     delete *gemm;
     *gemm = nullptr;
+}
+
+/* A library's handle, and its memory, are of the device in use. */
+static void begin(const struct gemm *gemm)
+{
+    if (dev_device_of(gemm->stream) != emu::device_in_use())
+        emu::finding_add("a product goes to a stream of device %d while device %d is in use", dev_device_of(gemm->stream),
+                         emu::device_in_use());
+    dev_wait(gemm->stream);
 }
 
 static float widened(uint16_t half) { return float_from_bits((uint32_t)half << 16); }
@@ -39,7 +50,7 @@ static void product(const struct gemm_args *a, const uint16_t *in, const uint16_
 
 void gemm_run(struct gemm *gemm, const struct gemm_args *a)
 {
-    dev_wait(gemm->stream);
+    begin(gemm);
     if (!a->count)
         product(a, (const uint16_t *)a->in, (const uint16_t *)a->weight, (float *)a->out);
     for (int i = 0; i < a->count; i++)
@@ -53,7 +64,7 @@ static float factor(const float *from, int stride, bool turned, int i, int k)
 
 void gemm_run_floats(struct gemm *gemm, const struct gemm_floats *g)
 {
-    dev_wait(gemm->stream);
+    begin(gemm);
     for (int r = 0; r < g->rows; r++)
         for (int o = 0; o < g->columns; o++) {
             float *to = g->c + (size_t)r * (size_t)g->c_stride + o, sum = g->add ? *to : 0;

@@ -7,7 +7,10 @@ extern "C" {
 #include <stdint.h>
 #include <cmocka.h>
 }
+#include "kernels/cuda/context.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/learn.h"
+#include "kernels/cuda/slab.h"
 
 enum { NEVER_WRITTEN = 0xff };
 
@@ -163,6 +166,36 @@ static void mistakes_with_copies_are_found(void **state)
     rig_close(&rig);
 }
 
+/* A product of a library selects the device of its stream. */
+static void a_product_selects_its_device(void **state)
+{
+    (void)state;
+    struct rig rig = rig_open(1);
+    char why[64];
+    void *memory;
+    struct cuda_context context = {};
+    context.stream = rig.stream;
+    context.slab = slab_open(rig.stream, 1024, why, sizeof why);
+    assert_int_equal(dev_alloc(&memory, 3 * sizeof(float)), 0);
+    const uint64_t at = (uint64_t)(uintptr_t)memory;
+    struct queue queue = {};
+    queue.state = &context;
+    struct learn_product_args product = {};
+    product.a = buffer{at, 4};
+    product.b = buffer{at + 4, 4};
+    product.c = buffer{at + 8, 4};
+    product.a_stride = product.b_stride = product.c_stride = product.rows = product.columns = product.depth = 1;
+    assert_int_equal(dev_use(0), 0);
+    emu_options.collect = true;
+    cuda_learn_product(&queue, &product);
+    assert_string_equal(emu_findings(), "");
+    emu_clear();
+    emu_options.collect = false;
+    slab_close(&context.slab);
+    dev_free(memory);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +203,7 @@ int main(void)
         cmocka_unit_test(the_host_waits_for_copies),
         cmocka_unit_test(an_upload_has_read_its_source),
         cmocka_unit_test(mistakes_with_copies_are_found),
+        cmocka_unit_test(a_product_selects_its_device),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
