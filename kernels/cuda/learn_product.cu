@@ -98,7 +98,8 @@ void cuda_learn_product(struct queue *queue, const struct learn_product_args *p)
                                   p->kind == LEARN_OUTER, p->kind == LEARN_ROWS, p->add};
     if (!p->rows || !p->columns)
         return;
-    dev_use(dev_device_of(cuda_stream(queue)));
+    if (cuda_stream(queue))
+        dev_use(dev_device_of(cuda_stream(queue)));
     if (context->slab && p->depth)
         gemm_run_floats(context->slab->gemm, &g);
     else

@@ -41,7 +41,8 @@ bool slab_need(struct queue *queue, struct buffer *buffer, size_t bytes)
     void *memory = nullptr;
     if (bytes <= buffer->bytes)
         return true;
-    int error = dev_use(dev_device_of(cuda_stream(queue)));
+    dev_stream stream = cuda_stream(queue);
+    int error = stream ? dev_use(dev_device_of(stream)) : 0;
     if (!error)
         error = dev_wait(cuda_stream(queue));
     dev_free((void *)(uintptr_t)buffer->address);

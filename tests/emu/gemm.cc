@@ -26,7 +26,7 @@ void gemm_close(struct gemm **gemm)
 /* A library's handle, and its memory, are of the device in use. */
 static void begin(const struct gemm *gemm)
 {
-    if (dev_device_of(gemm->stream) != emu::device_in_use())
+    if (gemm->stream && dev_device_of(gemm->stream) != emu::device_in_use())
         emu::finding_add("a product goes to a stream of device %d while device %d is in use", dev_device_of(gemm->stream),
                          emu::device_in_use());
     dev_wait(gemm->stream);
