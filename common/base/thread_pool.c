@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/base/thread.h"
 
 /* Seconds to spin before sleeping: longer than the gap between two jobs of a forward, because waking a thread takes tens of
  * microseconds, but short enough that other processes get the processor (docs/benchmarks.md). */
@@ -130,19 +130,14 @@ void thread_pool_run(struct thread_pool *pool, void (*job)(void *argument, int m
     wait_for_members(pool);
 }
 
-/* Blocks signals in the members, so that handlers run in the main thread. */
 static int start_members(struct thread_pool *pool, struct err *err)
 {
-    sigset_t all, before;
     int failed = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = 1; i < pool->threads && !failed; i++) {
         pool->members[i] = (struct member){.pool = pool, .index = i};
-        failed = pthread_create(&pool->members[i].thread, NULL, member_main, &pool->members[i]);
+        failed = thread_start(&pool->members[i].thread, member_main, &pool->members[i]);
         pool->started += !failed;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed)
         return err_set(err, ERR_MEMORY, "cannot start thread %d of %d: %s; ask for fewer with --threads", pool->started + 2,
                        pool->threads, strerror(failed));

@@ -1,10 +1,10 @@
 #include "common/checkpoint/digest.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 #include "common/base/mem.h"
+#include "common/base/thread.h"
 
 struct digester {
     struct checkpoint *checkpoint;
@@ -60,20 +60,14 @@ static void digest_member(void *argument, int member, int members)
     digest_files(d, &d->errs[member]);
 }
 
-/* Signals are for the main thread. That there is no thread is no fault: the pool does the work. */
+/* A thread that cannot be started is not an error: the pool does the work. */
 int digester_start(struct digester **out, struct checkpoint *checkpoint, bool beside, struct err *err)
 {
     struct digester *d = mem_alloc(1, sizeof *d, err);
-    sigset_t all, before;
     if (!d)
         return -1;
     d->checkpoint = checkpoint;
-    if (beside) {
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        d->beside = pthread_create(&d->thread, NULL, digest_beside, d) == 0;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-    }
+    d->beside = beside && !thread_start(&d->thread, digest_beside, d);
     *out = d;
     return 0;
 }

@@ -1,12 +1,12 @@
 #include "common/engine/second.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/base/thread.h"
 #include "common/cache/utility_rule.h"
 #include "common/engine/internal.h"
 #include "common/engine/pieces.h"
@@ -80,15 +80,11 @@ static void *work(void *argument)
 
 static int worker_open(struct worker *w, struct device *host, struct err *err)
 {
-    sigset_t all, before;
     w->ops = device_ops(host);
     w->queue = device_queue(host);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(&w->thread, NULL, work, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int failed = thread_start(&w->thread, work, w);
     w->open = !failed;
     if (!failed)
         return 0;

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "common/base/mem.h"
+#include "common/base/thread.h"
 
 enum { THREADS_MAX = 8, PART_MAX = 1 << 30, LOOK_MS = 100 };      /* LOOK_MS: between two looks at the stop */
 
@@ -94,7 +95,7 @@ static int start_threads(struct reads *reads, struct err *err)
 {
     int want = reads->depth < THREADS_MAX ? reads->depth : THREADS_MAX;
     while (reads->threads < want) {
-        int failed = pthread_create(&reads->thread[reads->threads], NULL, read_all, reads);
+        int failed = thread_start(&reads->thread[reads->threads], read_all, reads);
         if (failed) {
             errno = failed;
             return err_errno(err, "cannot start a thread that reads %s", reads->file->path);

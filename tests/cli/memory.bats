@@ -88,7 +88,7 @@ told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .dr
 @test "a mapped model that is cut off while it runs: one line, exit 2, nothing half-written" {
     local option
     mkdir -p cut
-    for option in '-j 1' '-j 2'; do
+    for option in '-j 1' '-j 2' '-j 2' '-j 2' '-j 2' '-j 2' '-j 2' '-j 2'; do
         cp pocket.moe cut/copy.moe
         rm -f cut/fifo
         mkfifo cut/fifo

@@ -3,7 +3,10 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -180,6 +183,38 @@ static void a_thread_that_does_not_start_is_named(void **state)
     assert_int_equal(status, 0);
 }
 
+static void end_child(int number)
+{
+    (void)number;
+    _exit(7);
+}
+
+static void touch_missing_page(void *argument, int member, int members)
+{
+    (void)members;
+    if (member == 1)
+        (void)*(volatile char *)argument;
+}
+
+/* In a child: a member touches a page after the end of its file, which raises SIGBUS in that thread. */
+static void a_fault_of_a_member_reaches_its_handler(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        struct thread_pool *pool = NULL;
+        FILE *file = tmpfile();
+        void *page = file ? mmap(NULL, 4096, PROT_READ, MAP_SHARED, fileno(file), 0) : MAP_FAILED;
+        signal(SIGBUS, end_child);
+        if (page != MAP_FAILED && !thread_pool_new(&pool, 2, NULL))
+            thread_pool_run(pool, touch_missing_page, page);
+        _exit(1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +225,7 @@ int main(void)
         cmocka_unit_test(sizes_out_of_range_are_refused),
         cmocka_unit_test(pinned_members_have_a_processor_each),
         cmocka_unit_test(a_thread_that_does_not_start_is_named),
+        cmocka_unit_test(a_fault_of_a_member_reaches_its_handler),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,12 @@
+/* Threads beside the main one. Signals sent to the process are handled in the main thread; a fault of the thread's own
+ * instructions (SIGBUS of a mapped file that was truncated) is handled in the thread, since a blocked one would end the process
+ * without its handler. */
+#ifndef MOE_BASE_THREAD_H
+#define MOE_BASE_THREAD_H
+
+#include <pthread.h>
+
+/* As pthread_create: starts `run`, which gets `argument`. Returns 0 or an error number. The caller joins the thread. */
+int thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
+
+#endif
