@@ -193,11 +193,12 @@ static int build(const void *arguments, const struct console *console, struct er
     struct checkpoint *checkpoint = NULL;
     struct conversion plan = {0};
     int rc = -1;
+    struct convert_source found;            /* reports a repository that is not downloaded before a missing -o */
     if (args->list_families)
         return list_families(err);
     if (!args->source)
         return err_set(err, ERR_INPUT, "SOURCE is missing; see --help");
-    if (check_output(args->output, args->dry_run, err) ||
+    if (convert_source_find(&found, args->source, err) || check_output(args->output, args->dry_run, err) ||
         open_source(&checkpoint, args->source, args->dry_run ? NULL : args->output, &options.name, console, err) ||
         (!args->dry_run && check_sources(checkpoint, console, err)) ||
         plan_model(&plan, checkpoint, args, &options, err))

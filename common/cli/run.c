@@ -83,6 +83,29 @@ static int print_version(const struct command *command, struct err *err)
     return rc;
 }
 
+/* Returns the subcommand that a word after the first names; NULL: none. */
+static const struct subcommand *find_late_subcommand(const struct command *command, int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++)
+        for (const struct subcommand *sub = command->subcommands; sub->run; sub++)
+            if (sub->name && strcmp(argv[i], sub->name) == 0)
+                return sub;
+    return NULL;
+}
+
+/* Replaces the error where a subcommand is implied and another one was named after options: that name was taken for an operand,
+ * so there were too many operands. Returns -1. */
+static int note_late_subcommand(const struct command *command, const struct console *console, struct err *err)
+{
+    const struct subcommand *late = find_late_subcommand(command, console->argc, console->argv);
+    if (late && console->argv[1][0] == '-' && strstr(err->text, "too many")) {
+        *err = (struct err){0};
+        err_set(err, ERR_INPUT, "for the subcommand %s, put it before the options: %s %s %s ...", late->name, command->name,
+                late->name, console->argv[1]);
+    }
+    return -1;
+}
+
 static int run_subcommand(const struct command *command, const struct subcommand *sub, bool named, struct console *console,
                           struct err *err)
 {
@@ -92,8 +115,10 @@ static int run_subcommand(const struct command *command, const struct subcommand
         return -1;
     if (sub->defaults)
         memcpy(args, sub->defaults, sub->args_bytes);
-    if (opt_parse(sub, console->argc > skip ? console->argc - skip : 0, console->argv + skip, args, console, err))
+    if (opt_parse(sub, console->argc > skip ? console->argc - skip : 0, console->argv + skip, args, console, err)) {
+        rc = named ? -1 : note_late_subcommand(command, console, err);
         goto done;
+    }
     if (console->help)
         rc = print_help(command, named || !sub->name ? sub : NULL, console->help == 2, err);
     else if (console->version)
@@ -107,14 +132,19 @@ done:
 }
 
 /* Without a subcommand, only options of the whole command are accepted. */
-static int run_command(const struct command *command, const char *word, struct err *err)
+static int run_command(const struct command *command, int argc, char **argv, struct err *err)
 {
+    const char *word = argv[1];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
         return print_help(command, NULL, false, err);
     if (strcmp(word, "--help=spec") == 0)
         return print_help(command, NULL, true, err);
     if (strcmp(word, "--version") == 0)
         return print_version(command, err);
+    const struct subcommand *late = find_late_subcommand(command, argc, argv);
+    if (late)
+        return err_set(err, ERR_INPUT, "%s: the subcommand comes before the options: %s %s %s ...", word, command->name,
+                       late->name, word);
     return err_set(err, ERR_INPUT, "a subcommand comes before the options; --help lists them");
 }
 
@@ -161,6 +191,6 @@ int cli_main(int argc, char **argv, const struct command *command)
     signals_catch(command->name);
     int rc = pick_subcommand(command, argc, argv, &sub, &named, &err);
     if (!rc)
-        rc = sub ? run_subcommand(command, sub, named, &console, &err) : run_command(command, argv[1], &err);
+        rc = sub ? run_subcommand(command, sub, named, &console, &err) : run_command(command, argc, argv, &err);
     return judge(command, rc, &err);
 }

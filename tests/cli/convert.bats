@@ -312,6 +312,7 @@ make_cache() {
         'https://huggingface.co/Qwen/Qwen3-30B-A3B/tree/main?x=1'; do
         refuses '`hf download Qwen/Qwen3-30B-A3B' moe-convert "$name" -o x.moe
         [[ $output == *"$HOME/.cache/huggingface/hub; "*'downloads it, and the same command then finds it' ]]
+        refuses '`hf download Qwen/Qwen3-30B-A3B' moe-convert "$name"
     done
     refuses '`hf download Qwen/Q a/model.gguf --revision v1`' \
         moe-convert https://huggingface.co/Qwen/Q/resolve/v1/a/model.gguf -o x.moe

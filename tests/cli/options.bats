@@ -296,6 +296,9 @@ moe-view --ctx-size 4|unknown option --ctx-size; --help lists those there are
 moe-view -n 4|unknown option -n; --help lists those there are
 moe-decode --contxt 4|unknown option --contxt; did you mean --context?
 moe-coact covrage|'covrage' is not a subcommand; did you mean coverage?
+moe-bench --csv report x|--csv: the subcommand comes before the options: moe-bench report --csv ...
+moe-coact --layer 1 coverage|--layer: the subcommand comes before the options: moe-coact coverage --layer ...
+moe-convert -o x.moe head model|for the subcommand head, put it before the options: moe-convert head -o ...
 moe-bench reprot|'reprot' is not a subcommand; did you mean report?
 EOF
     # What is answered is an option: each that the table offers exists in some command.
@@ -317,7 +320,7 @@ offered() {
     touch a.moe b.txt
     [ "$(offered moe-decode -m '')" = "a.moe more " ]
     [ "$(offered moe-decode --model b)" = " " ]
-    [ "$(offered moe-decode -d '')" = "head: lookahead lookahead: model: mtp mtp: ngram ngram: none pld pld: self: suffix: " ]
+    [ "$(offered moe-decode -d '')" = "auto head: lookahead lookahead: model: mtp mtp: ngram ngram: none pld pld: self: suffix: " ]
     [ "$(offered moe-decode --draft ng)" = "ngram ngram: " ]
     [ "$(offered moe-decode --tree d)" = "dynamic: " ]
     [ "$(offered moe-decode --accept t)" = "typical: " ]

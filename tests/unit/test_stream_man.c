@@ -1,4 +1,6 @@
-/* man/moe-stream.5 lists what the tables of common/stream hold: nothing more, nothing less, in that order. */
+/* man/moe-stream.5 lists what the tables of common/stream hold, and man/moe-bench.1 the columns of a report: nothing more,
+ * nothing less, in that order. */
+#include "common/report/summary.h"
 #include "tests/unit/stream.h"
 
 static const char *type_text(const struct field *field, char *out, size_t room)
@@ -58,29 +60,49 @@ static void kind_text(struct text *out, const struct stream_schema *schema)
     text_puts(out, ".El\n", NULL);
 }
 
+/* The lines of a page of man/ from the one that names this test up to the next line that begins with `end`. */
+static void expect_lines(const char *page_name, const char *end, const struct text *want)
+{
+    struct text page = {0};
+    struct err err = {0};
+    char path[1200];
+    snprintf(path, sizeof path, "%s/../../man/%s", unit_models(), page_name);
+    assert_int_equal(file_read(&page, path, 1 << 20, &err), 0);
+    char *from = strstr(page.data, "a test compares them.\n"), *to = from ? strstr(from, end) : NULL;
+    assert_non_null(to);
+    to[1] = '\0';
+    if (strcmp(strchr(from, '\n') + 1, want->data) != 0) {            /* up to `end`: a line more is wrong, too */
+        fputs(want->data, stderr);
+        fail_msg("man/%s must hold exactly these lines", page_name);
+    }
+    text_free(&page);
+}
+
 static void the_page_lists_the_tables(void **state)
 {
     (void)state;
-    struct text page = {0}, want = {0};
-    struct err err = {0};
-    char path[1200];
-    snprintf(path, sizeof path, "%s/../../man/moe-stream.5", unit_models());
-    assert_int_equal(file_read(&page, path, 1 << 20, &err), 0);
+    struct text want = {0};
     for (int kind = STREAM_ANY + 1; kind < STREAM_KINDS; kind++)
         kind_text(&want, stream_schema((enum stream_kind)kind));
-    char *from = strstr(page.data, "a test compares them.\n"), *to = from ? strstr(from, "\n.Sh ") : NULL;
-    assert_non_null(to);
-    to[1] = '\0';
-    if (strcmp(strchr(from, '\n') + 1, want.data) != 0) {              /* up to the next section: a line more is wrong, too */
-        fputs(want.data, stderr);
-        fail_msg("man/moe-stream.5 must hold exactly these lines");
-    }
-    text_free(&page);
+    expect_lines("moe-stream.5", "\n.Sh ", &want);
+    text_free(&want);
+}
+
+static void the_page_lists_the_columns_of_a_report(void **state)
+{
+    (void)state;
+    struct text want = {0};
+    text_puts(&want, ".Bl -tag -width Ds -compact\n", NULL);
+    for (const struct summary_column *column = summary_columns; column->key; column++)
+        text_printf(&want, NULL, ".It Va %s\n%s\n", column->key, column->meaning);
+    text_puts(&want, ".El\n", NULL);
+    expect_lines("moe-bench.1", "\n.Ss ", &want);
     text_free(&want);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(the_page_lists_the_tables) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_page_lists_the_tables), cmocka_unit_test(the_page_lists_the_columns_of_a_report) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
