@@ -8,6 +8,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/choose.h"
+#include "kernels/delta.h"
 #include "kernels/expert_ffn.h"
 #include "kernels/linear.h"
 #include "kernels/loop.h"
@@ -47,6 +48,11 @@ struct device_ops {
     void (*loop_draft)(struct queue *, const struct loop_args *);
     void (*loop_facts)(struct queue *, const struct loop_args *);
     void (*loop_settle)(struct queue *, const struct loop_args *);
+    /* NULL on devices that do not compute layers with a state. */
+    void (*short_conv)(struct queue *, const struct short_conv_args *);
+    void (*delta_keys)(struct queue *, const struct delta_keys_args *);
+    void (*delta)(struct queue *, const struct delta_args *);
+    void (*gated)(struct queue *, const struct gated_args *);
 };
 
 static inline void ops_qkv_in_turn(const struct device_ops *ops, struct queue *queue, const struct qkv_args *args)

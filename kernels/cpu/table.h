@@ -24,6 +24,10 @@
 #define cpu_blend ISA_NAME(cpu_blend)
 #define cpu_blend_weights ISA_NAME(cpu_blend_weights)
 #define cpu_top ISA_NAME(cpu_top)
+#define cpu_short_conv ISA_NAME(cpu_short_conv)
+#define cpu_delta_keys ISA_NAME(cpu_delta_keys)
+#define cpu_delta ISA_NAME(cpu_delta)
+#define cpu_gated ISA_NAME(cpu_gated)
 
 void cpu_embed(struct queue *, const struct embed_args *);
 void cpu_norm(struct queue *, const struct norm_args *);
@@ -44,5 +48,9 @@ void cpu_log_add(struct queue *, const struct log_add_args *);
 void cpu_blend(struct queue *, const struct blend_args *);
 void cpu_blend_weights(struct queue *, const struct blend_weights_args *);
 void cpu_top(struct queue *, const struct top_args *);
+void cpu_short_conv(struct queue *, const struct short_conv_args *);
+void cpu_delta_keys(struct queue *, const struct delta_keys_args *);
+void cpu_delta(struct queue *, const struct delta_args *);
+void cpu_gated(struct queue *, const struct gated_args *);
 
 #endif

@@ -20,4 +20,8 @@ const struct device_ops ref_ops = {
     .blend = ref_blend,
     .blend_weights = ref_blend_weights,
     .top = ref_top,
+    .short_conv = ref_short_conv,
+    .delta_keys = ref_delta_keys,
+    .delta = ref_delta,
+    .gated = ref_gated,
 };

@@ -50,5 +50,9 @@ void ref_log_add(struct queue *, const struct log_add_args *);
 void ref_blend(struct queue *, const struct blend_args *);
 void ref_blend_weights(struct queue *, const struct blend_weights_args *);
 void ref_top(struct queue *, const struct top_args *);
+void ref_short_conv(struct queue *, const struct short_conv_args *);
+void ref_delta_keys(struct queue *, const struct delta_keys_args *);
+void ref_delta(struct queue *, const struct delta_args *);
+void ref_gated(struct queue *, const struct gated_args *);
 
 #endif

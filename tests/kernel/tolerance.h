@@ -48,6 +48,10 @@ static const struct tolerance TOLERANCE_ACTIVATION = {1e-6f, 1e-6f};
  * absolute one of the logarithm), and two differences rounded. */
 static const struct tolerance TOLERANCE_TOP = {4e-6f, 3e-7f};
 
+/* The gated delta rule: keys of length 1, up to 15 corrections of the order of 1, each of which is computed from those before
+ * it, and a state that is rounded at each border and shrinks from one to the next. */
+static const struct tolerance TOLERANCE_DELTA = {1e-5f, 1e-5f};
+
 /* The larger of two numbers of -16 .. 16, and a logarithm of 0 .. 0.7 within 1.2e-7; the sum is rounded by half a unit, and so
  * is the reference's. */
 static const struct tolerance TOLERANCE_LOG_ADD = {1.2e-7f, 1.2e-7f};

@@ -1,0 +1,209 @@
+#include <math.h>
+#include <string.h>
+
+#include "kernels/delta.h"
+#include "kernels/ref/ref_internal.h"
+
+static int32_t largest(const int32_t *value, int64_t count)
+{
+    int32_t max = -1;
+    for (int64_t i = 0; i < count; i++)
+        max = value[i] > max ? value[i] : max;
+    return max;
+}
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+
+void ref_short_conv(struct queue *queue, const struct short_conv_args *a)
+{
+    if (!a->rows)
+        return;
+    const int past = a->taps - 1;
+    const int32_t *slot = ref_integers(queue, a->slot, a->rows);
+    const int32_t *before = past ? ref_integers(queue, a->before, (int64_t)a->rows * past) : slot;
+    const int32_t last = largest(slot, a->rows), oldest = past ? largest(before, (int64_t)a->rows * past) : -1;
+    const float *in = ref_floats(queue, a->in, ref_span(a->rows, a->in_stride, a->width));
+    const float *weight = ref_floats(queue, a->weight, (int64_t)a->taps * a->width);
+    float *cache = ref_floats(queue, a->cache, ((int64_t)(last > oldest ? last : oldest) + 1) * a->width);
+    float *out = ref_floats(queue, a->out, ref_span(a->rows, a->out_stride, a->width));
+    for (int64_t r = 0; r < a->rows; r++)
+        memcpy(cache + (int64_t)slot[r] * a->width, in + r * a->in_stride, (size_t)a->width * sizeof *in);
+    for (int64_t r = 0; r < a->rows; r++)
+        for (int c = 0; c < a->width; c++) {
+            double sum = 0;
+            for (int t = 0; t < a->taps; t++) {
+                int64_t from = t < past ? before[r * past + t] : slot[r];
+                if (from >= 0)
+                    sum += (double)weight[t * (int64_t)a->width + c] * cache[from * a->width + c];
+            }
+            out[r * a->out_stride + c] = (float)(a->silu ? sum * sigmoid(sum) : sum);
+        }
+}
+
+static void normalise(float *x, int count, double epsilon, double factor)
+{
+    double sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += (double)x[i] * x[i];
+    for (int i = 0; i < count; i++)
+        x[i] = (float)(x[i] / sqrt(sum + epsilon) * factor);
+}
+
+void ref_delta_keys(struct queue *queue, const struct delta_keys_args *a)
+{
+    if (!a->rows)
+        return;
+    const int64_t width = (int64_t)a->key_heads * a->key_dim, heads = a->value_heads;
+    const int32_t *slot = ref_integers(queue, a->slot, a->rows), *parent = ref_integers(queue, a->parent, a->rows);
+    const int32_t last = largest(slot, a->rows), oldest = largest(parent, a->rows);
+    float *x = ref_floats(queue, a->x, ref_span(a->rows, a->stride, 2 * width));
+    const float *rate = ref_floats(queue, a->rate, ref_span(a->rows, a->gate_stride, heads));
+    const float *step = ref_floats(queue, a->step, ref_span(a->rows, a->gate_stride, heads));
+    const float *neg_a = ref_floats(queue, a->neg_a, heads), *step_bias = ref_floats(queue, a->step_bias, heads);
+    float *key = ref_floats(queue, a->key, ((int64_t)last + 1) * width);
+    float *decay = ref_floats(queue, a->decay, ((int64_t)(last > oldest ? last : oldest) + 1) * heads);
+    float *beta = ref_floats(queue, a->beta, a->rows * heads);
+    for (int64_t r = 0; r < a->rows; r++) {
+        float *q = x + r * a->stride, *k = q + width;
+        for (int h = 0; h < a->key_heads; h++) {
+            normalise(q + (int64_t)h * a->key_dim, a->key_dim, (double)a->epsilon, 1 / sqrt(a->key_dim));
+            normalise(k + (int64_t)h * a->key_dim, a->key_dim, (double)a->epsilon, 1);
+        }
+        memcpy(key + slot[r] * width, k, (size_t)width * sizeof *k);
+        for (int64_t h = 0; h < heads; h++) {
+            double t = (double)step[r * a->gate_stride + h] + (double)step_bias[h];
+            double g = (double)neg_a[h] * (fmax(t, 0) + log1p(exp(-fabs(t))));
+            beta[r * heads + h] = (float)sigmoid((double)rate[r * a->gate_stride + h]);
+            decay[slot[r] * heads + h] = (float)(parent[r] >= 0 ? g + (double)decay[parent[r] * heads + h] : g);
+        }
+    }
+}
+
+/* One value head of a call. */
+struct head {
+    const struct delta_args *args;
+    const float *key, *decay;
+    float *correction, *state;
+    int h, key_head;
+};
+
+static const float *key_at(const struct head *head, int64_t slot)
+{
+    return head->key + (slot * head->args->key_heads + head->key_head) * head->args->key_dim;
+}
+
+static float *correction_at(const struct head *head, int64_t slot)
+{
+    return head->correction + (slot * head->args->value_heads + head->h) * head->args->value_dim;
+}
+
+static double decay_at(const struct head *head, int64_t slot)
+{
+    return (double)head->decay[slot * head->args->value_heads + head->h];
+}
+
+static float *state_at(const struct head *head, int64_t state)
+{
+    const struct delta_args *a = head->args;
+    return head->state + (state * a->value_heads + head->h) * a->key_dim * a->value_dim;
+}
+
+static double dot(const float *x, const float *y, int count)
+{
+    double sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
+static void make_state(const struct head *head, int own, int before, const int32_t *path)
+{
+    const struct delta_args *a = head->args;
+    const double end = decay_at(head, path[DELTA_BORDER - 1]);
+    const float *from = before >= 0 ? state_at(head, before) : NULL;
+    float *to = state_at(head, own);
+    for (int i = 0; i < a->key_dim; i++)
+        for (int j = 0; j < a->value_dim; j++) {
+            double sum = from ? exp(end) * (double)from[(int64_t)i * a->value_dim + j] : 0;
+            for (int s = 0; s < DELTA_BORDER; s++)
+                sum += exp(end - decay_at(head, path[s])) * (double)key_at(head, path[s])[i]
+                     * (double)correction_at(head, path[s])[j];
+            to[(int64_t)i * a->value_dim + j] = (float)sum;
+        }
+}
+
+static void attend(const struct head *head, const float *q, const float *v, double beta, int own, const int32_t *path, int count,
+                   float *out)
+{
+    const struct delta_args *a = head->args;
+    const int32_t slot = path[count - 1];
+    const double decay = decay_at(head, slot);
+    const float *state = own >= 0 ? state_at(head, own) : NULL, *k = key_at(head, slot);
+    float *u = correction_at(head, slot);
+    for (int j = 0; j < a->value_dim; j++) {
+        double of_k = 0, of_q = 0;
+        for (int i = 0; state && i < a->key_dim; i++) {
+            of_k += (double)k[i] * (double)state[(int64_t)i * a->value_dim + j];
+            of_q += (double)q[i] * (double)state[(int64_t)i * a->value_dim + j];
+        }
+        double correction = (double)v[j] - exp(decay) * of_k, sum = exp(decay) * of_q;
+        for (int i = 0; i < count - 1; i++) {
+            double share = exp(decay - decay_at(head, path[i])), past = (double)correction_at(head, path[i])[j];
+            correction -= share * dot(k, key_at(head, path[i]), a->key_dim) * past;
+            sum += share * dot(q, key_at(head, path[i]), a->key_dim) * past;
+        }
+        u[j] = (float)(beta * correction);
+        out[j] = (float)(sum + dot(q, k, a->key_dim) * (double)u[j]);
+    }
+}
+
+void ref_delta(struct queue *queue, const struct delta_args *a)
+{
+    if (!a->rows)
+        return;
+    const int64_t heads = a->value_heads, keys = (int64_t)a->key_heads * a->key_dim, values = heads * a->value_dim;
+    const int32_t *own = ref_integers(queue, a->own, a->rows), *before = ref_integers(queue, a->before, a->rows);
+    const int32_t *start = ref_integers(queue, a->path_start, (int64_t)a->rows + 1);
+    const int32_t *path = ref_integers(queue, a->path, start[a->rows]);
+    const int64_t slots = 1 + (int64_t)largest(path, start[a->rows]);
+    const int32_t here = largest(own, a->rows), there = largest(before, a->rows);
+    const int64_t states = 1 + (int64_t)(here > there ? here : there);
+    const float *q = ref_floats(queue, a->q, ref_span(a->rows, a->stride, keys));
+    const float *v = ref_floats(queue, a->v, ref_span(a->rows, a->stride, values));
+    const float *beta = ref_floats(queue, a->beta, a->rows * heads);
+    float *out = ref_floats(queue, a->out, a->rows * values);
+    struct head head = {.args = a, .key = ref_floats(queue, a->key, slots * keys),
+                        .decay = ref_floats(queue, a->decay, slots * heads),
+                        .correction = ref_floats(queue, a->correction, slots * values)};
+    head.state = states ? ref_floats(queue, a->state, states * values * a->key_dim) : NULL;
+    for (int64_t r = 0; r < a->rows; r++) {
+        const int32_t *row = path + start[r];
+        int count = start[r + 1] - start[r], made = before[r] != DELTA_KEPT;
+        for (head.h = 0; head.h < a->value_heads; head.h++) {
+            head.key_head = head.h * a->key_heads / a->value_heads;
+            if (made)
+                make_state(&head, own[r], before[r], row);
+            attend(&head, q + r * a->stride + (int64_t)head.key_head * a->key_dim,
+                   v + r * a->stride + (int64_t)head.h * a->value_dim, (double)beta[r * heads + head.h], own[r],
+                   made ? row + DELTA_BORDER : row, made ? count - DELTA_BORDER : count,
+                   out + r * values + (int64_t)head.h * a->value_dim);
+        }
+    }
+}
+
+void ref_gated(struct queue *queue, const struct gated_args *a)
+{
+    if (!a->rows || !a->parts)
+        return;
+    const int parts = a->parts - 1;
+    const float *in = ref_floats(queue, a->in, ref_span(a->rows, a->in_stride, (int64_t)parts * a->in_part + a->width));
+    const float *gate = ref_floats(queue, a->gate, ref_span(a->rows, a->gate_stride, (int64_t)parts * a->gate_part + a->width));
+    float *out = ref_floats(queue, a->out, ref_span(a->rows, a->out_stride, (int64_t)parts * a->out_part + a->width));
+    for (int64_t r = 0; r < a->rows; r++)
+        for (int64_t p = 0; p < a->parts; p++)
+            for (int i = 0; i < a->width; i++) {
+                double x = (double)gate[r * a->gate_stride + p * a->gate_part + i];
+                out[r * a->out_stride + p * a->out_part + i] =
+                    (float)((double)in[r * a->in_stride + p * a->in_part + i] * (a->silu ? x : 1) * sigmoid(x));
+            }
+}

@@ -1,0 +1,370 @@
+/* Layers with a state (kernels/delta.h) over random trees: against the reference, against the rule computed step by step, and
+ * each path against itself alone, to the bit. */
+#include "tests/kernel/support.h"
+
+enum { NODES = 72, TAPS = 4 };
+
+struct shape {
+    int key_heads, value_heads, key_dim, value_dim, taps;
+};
+
+static int keys_of(const struct shape *s) { return s->key_heads * s->key_dim; }
+static int values_of(const struct shape *s) { return s->value_heads * s->value_dim; }
+static int width_of(const struct shape *s) { return 2 * keys_of(s) + values_of(s); }
+
+/* A text of `committed` tokens, and nodes after it. A node's state, for the segment after it, has the node's number. */
+struct forest {
+    int count, parent[NODES], depth[NODES];
+};
+
+static void forest_draw(struct forest *f, int committed, int nodes, uint64_t *seed)
+{
+    f->count = committed + nodes;
+    for (int i = 0; i < f->count; i++) {
+        int back = i < committed || draw_below(seed, 3) ? 1 : 1 + draw_below(seed, 6);
+        f->parent[i] = i - back < committed - 1 ? (i < committed ? i - 1 : committed - 1) : i - back;
+        f->depth[i] = f->parent[i] < 0 ? 0 : f->depth[f->parent[i]] + 1;
+    }
+}
+
+/* What is given, by node, and what is kept, by slot. */
+struct layer {
+    const struct shape *shape;
+    struct arena arena;
+    struct buffer in, rate, step, weight, neg_a, step_bias;
+    struct buffer conv, key, decay, correction, state;
+};
+
+static void layer_open(struct layer *layer, const struct shape *s, uint64_t seed)
+{
+    const size_t heads = (size_t)s->value_heads, width = (size_t)width_of(s);
+    *layer = (struct layer){.shape = s};
+    arena_open(&layer->arena);
+    struct arena *arena = &layer->arena;
+    layer->in = draw_floats(arena, NODES * width, 2, &seed);
+    layer->rate = draw_floats(arena, NODES * heads, 3, &seed);
+    layer->step = draw_floats(arena, NODES * heads, 3, &seed);
+    layer->weight = draw_floats(arena, (size_t)s->taps * width, 1, &seed);
+    layer->neg_a = draw_floats(arena, heads, 0.5f, &seed);
+    layer->step_bias = draw_floats(arena, heads, 1, &seed);
+    for (size_t h = 0; h < heads; h++)
+        ((float *)at(layer->neg_a))[h] = -0.02f - fabsf(((float *)at(layer->neg_a))[h]);
+    layer->conv = arena_take(arena, NODES * width * sizeof(float));
+    layer->key = arena_take(arena, NODES * (size_t)keys_of(s) * sizeof(float));
+    layer->decay = arena_take(arena, NODES * heads * sizeof(float));
+    layer->correction = arena_take(arena, NODES * (size_t)values_of(s) * sizeof(float));
+    layer->state = arena_take(arena, NODES * (size_t)values_of(s) * (size_t)s->key_dim * sizeof(float));
+}
+
+/* Forgets all tokens. */
+static void layer_clear(struct layer *layer)
+{
+    poison(layer->conv);
+    poison(layer->key);
+    poison(layer->decay);
+    poison(layer->correction);
+    poison(layer->state);
+}
+
+/* The integers of a call: where its rows lie, and what they see. `slot` of a node; made: the nodes whose state is there. */
+struct rows {
+    int count;
+    int32_t slot[NODES], parent[NODES], own[NODES], before[NODES], start[NODES + 1], past[NODES * (TAPS - 1)];
+    int32_t path[NODES * 2 * DELTA_BORDER];
+};
+
+static void rows_fill(struct rows *rows, const struct shape *s, const struct forest *f, const int *node, int count,
+                      const int32_t *slot, bool *made)
+{
+    int used = 0;
+    rows->count = count;
+    for (int r = 0; r < count; r++) {
+        int inside = f->depth[node[r]] % DELTA_BORDER, before = DELTA_KEPT, last = f->parent[node[r]], past = last, steps;
+        for (int i = 0; i < inside; i++)
+            last = f->parent[last];
+        rows->slot[r] = slot[node[r]];
+        rows->parent[r] = inside ? slot[f->parent[node[r]]] : -1;
+        rows->own[r] = last < 0 ? DELTA_ZERO : last;
+        for (int t = s->taps - 2; t >= 0; t--, past = past < 0 ? past : f->parent[past])
+            rows->past[r * (s->taps - 1) + t] = past < 0 ? -1 : slot[past];
+        steps = inside + 1;
+        if (last >= 0 && !made[last]) {
+            made[last] = true;
+            before = last;
+            for (int i = 0; i < DELTA_BORDER; i++)
+                before = f->parent[before];
+            steps += DELTA_BORDER;
+        }
+        rows->before[r] = before;               /* the number of a state, or -1: DELTA_ZERO */
+        rows->start[r] = used;
+        for (int i = steps - 1, at_node = node[r]; i >= 0; i--, at_node = f->parent[at_node])
+            rows->path[used + i] = slot[at_node];
+        used += steps;
+    }
+    rows->start[count] = used;
+}
+
+/* One call of each operation, over rows that are these nodes; out by node. */
+static void layer_run(struct layer *layer, const struct device_ops *ops, struct queue queue, const struct forest *f,
+                      const int *node, int count, const int32_t *slot, bool *made, float *out)
+{
+    const struct shape *s = layer->shape;
+    const int width = width_of(s), keys = keys_of(s), values = values_of(s), heads = s->value_heads, pieces = layer->arena.count;
+    struct rows rows;
+    struct arena *arena = &layer->arena;
+    rows_fill(&rows, s, f, node, count, slot, made);
+    struct buffer in = arena_take(arena, (size_t)(count * width) * sizeof(float)), x = arena_copy(arena, in);
+    struct buffer gates = arena_take(arena, (size_t)(2 * count * heads) * sizeof(float));
+    struct buffer beta = arena_take(arena, (size_t)(count * heads) * sizeof(float));
+    struct buffer o = arena_take(arena, (size_t)(count * values) * sizeof(float));
+    struct buffer slots = take_integers(arena, rows.slot, (size_t)count), parent = take_integers(arena, rows.parent, (size_t)count);
+    for (int r = 0; r < count; r++) {
+        memcpy((float *)at(in) + r * width, (float *)at(layer->in) + node[r] * width, (size_t)width * sizeof(float));
+        memcpy((float *)at(gates) + 2 * r * heads, (float *)at(layer->rate) + node[r] * heads, (size_t)heads * sizeof(float));
+        memcpy((float *)at(gates) + (2 * r + 1) * heads, (float *)at(layer->step) + node[r] * heads,
+               (size_t)heads * sizeof(float));
+    }
+    ops->short_conv(&queue, &(struct short_conv_args){
+        .in = in, .weight = layer->weight, .cache = layer->conv, .slot = slots, .out = x, .silu = true, .rows = count,
+        .before = take_integers(arena, rows.past, (size_t)(count * (s->taps - 1))), .width = width, .taps = s->taps,
+        .in_stride = width, .out_stride = width});
+    ops->delta_keys(&queue, &(struct delta_keys_args){
+        .x = x, .rate = gates, .step = buffer_part(gates, (size_t)heads * 4, gates.bytes - (size_t)heads * 4), .slot = slots,
+        .neg_a = layer->neg_a, .step_bias = layer->step_bias, .parent = parent, .key = layer->key, .decay = layer->decay,
+        .beta = beta, .epsilon = 1e-6f, .rows = count, .key_heads = s->key_heads, .value_heads = heads, .key_dim = s->key_dim,
+        .stride = width, .gate_stride = 2 * heads});
+    ops->delta(&queue, &(struct delta_args){
+        .q = x, .v = buffer_part(x, (size_t)(2 * keys) * 4, x.bytes - (size_t)(2 * keys) * 4), .beta = beta, .key = layer->key,
+        .decay = layer->decay, .correction = layer->correction, .state = layer->state, .out = o,
+        .own = take_integers(arena, rows.own, (size_t)count), .before = take_integers(arena, rows.before, (size_t)count),
+        .path_start = take_integers(arena, rows.start, (size_t)count + 1),
+        .path = take_integers(arena, rows.path, (size_t)rows.start[count]), .rows = count, .key_heads = s->key_heads,
+        .value_heads = heads, .key_dim = s->key_dim, .value_dim = s->value_dim, .stride = width});
+    for (int r = 0; r < count; r++)
+        memcpy(out + node[r] * values, (float *)at(o) + r * values, (size_t)values * sizeof(float));
+    arena_check(arena);
+    while (arena->count > pieces)
+        arena_give_back(arena);
+}
+
+/* All nodes in calls of up to `most` rows. */
+static void run_all(struct layer *layer, const struct device_ops *ops, struct queue queue, const struct forest *f, int most,
+                    uint64_t seed, float *out)
+{
+    bool made[NODES] = {false};
+    int32_t slot[NODES];
+    int node[NODES];
+    layer_clear(layer);
+    for (int i = 0; i < f->count; i++)
+        slot[i] = node[i] = i;
+    for (int i = 0, rows; i < f->count; i += rows) {
+        rows = 1 + draw_below(&seed, most);
+        rows = rows < f->count - i ? rows : f->count - i;
+        layer_run(layer, ops, queue, f, node + i, rows, slot, made, out);
+    }
+}
+
+/* The rule step by step, in double, along the path to a node. */
+static void steps_to(const struct layer *layer, const struct forest *f, int node, double *state, double *out)
+{
+    const struct shape *s = layer->shape;
+    const int keys = keys_of(s), width = width_of(s);
+    const float *in = at(layer->in), *weight = at(layer->weight);
+    double *x = calloc((size_t)width, sizeof *x);
+    if (f->parent[node] >= 0)
+        steps_to(layer, f, f->parent[node], state, out);
+    for (int c = 0; c < width; c++) {
+        for (int t = s->taps - 1, from = node; t >= 0 && from >= 0; t--, from = f->parent[from])
+            x[c] += (double)weight[t * width + c] * (double)in[from * width + c];
+        x[c] /= 1 + exp(-x[c]);
+    }
+    for (int part = 0; part < 2 * s->key_heads; part++) {
+        double sum = 1e-6, factor = part < s->key_heads ? 1 / sqrt(s->key_dim) : 1;
+        for (int i = 0; i < s->key_dim; i++)
+            sum += x[part * s->key_dim + i] * x[part * s->key_dim + i];
+        for (int i = 0; i < s->key_dim; i++)
+            x[part * s->key_dim + i] *= factor / sqrt(sum);
+    }
+    for (int h = 0; h < s->value_heads; h++) {
+        const double *q = x + h / (s->value_heads / s->key_heads) * s->key_dim, *k = q + keys;
+        double step = (double)((float *)at(layer->step))[node * s->value_heads + h] + (double)((float *)at(layer->step_bias))[h];
+        double keep = exp((double)((float *)at(layer->neg_a))[h] * log1p(exp(step)));
+        double beta = 1 / (1 + exp(-(double)((float *)at(layer->rate))[node * s->value_heads + h]));
+        for (int j = 0; j < s->value_dim; j++) {
+            double *column = state + h * s->key_dim * s->value_dim + j, seen = 0, sum = 0;
+            for (int i = 0; i < s->key_dim; i++)
+                seen += k[i] * (column[i * s->value_dim] *= keep);
+            seen = beta * (x[2 * keys + h * s->value_dim + j] - seen);
+            for (int i = 0; i < s->key_dim; i++)
+                sum += q[i] * (column[i * s->value_dim] += k[i] * seen);
+            out[h * s->value_dim + j] = sum;
+        }
+    }
+    free(x);
+}
+
+static void check_steps(const struct layer *layer, const struct forest *f, int node, const float *out)
+{
+    const struct shape *s = layer->shape;
+    double *state = calloc((size_t)(values_of(s) * s->key_dim), sizeof *state);
+    double *wanted = calloc((size_t)values_of(s), sizeof *wanted);
+    steps_to(layer, f, node, state, wanted);
+    for (int i = 0; i < values_of(s); i++) {
+        double seen = (double)out[node * values_of(s) + i];
+        if (!(fabs(seen - wanted[i]) <= (double)TOLERANCE_DELTA.absolute + (double)TOLERANCE_DELTA.relative * fabs(wanted[i])))
+            fail_msg("node %d at position %d, [%d]: %.9g, by steps %.9g", node, f->depth[node], i, seen, wanted[i]);
+    }
+    free(state);
+    free(wanted);
+}
+
+/* The path to a node token by token, in other slots: the bits of the run over the whole tree, states included. */
+static void check_alone(struct layer *layer, const struct layer *whole, const struct forest *f, int node, const float *out)
+{
+    const struct shape *s = layer->shape;
+    const size_t values = (size_t)values_of(s), state = values * (size_t)s->key_dim;
+    int32_t slot[NODES];
+    int path[NODES], count = f->depth[node] + 1;
+    bool made[NODES] = {false};
+    float *alone = calloc(NODES * values, sizeof *alone);
+    layer_clear(layer);
+    for (int i = count - 1, n = node; i >= 0; i--, n = f->parent[n]) {
+        path[i] = n;
+        slot[n] = (i + 5) % (3 * DELTA_BORDER);         /* slots are used again */
+    }
+    for (int i = 0; i < count; i++)
+        layer_run(layer, &cpu_isas()[0]->ops, queue_of(1), f, path + i, 1, slot, made, alone);
+    for (int i = 0; i < count; i++) {
+        assert_memory_equal(alone + (size_t)path[i] * values, out + (size_t)path[i] * values, values * sizeof *out);
+        if (made[path[i]])
+            assert_memory_equal((float *)at(layer->state) + (size_t)path[i] * state,
+                                (float *)at(whole->state) + (size_t)path[i] * state, state * sizeof *out);
+    }
+    free(alone);
+}
+
+static void check_forest(const struct shape *s, int committed, int nodes, uint64_t seed, bool every)
+{
+    const size_t numbers = (size_t)(NODES * values_of(s));
+    float *first = calloc(numbers, sizeof *first), *next = calloc(numbers, sizeof *next);
+    struct forest f;
+    struct layer whole, other;
+    forest_draw(&f, committed, nodes, &seed);
+    layer_open(&whole, s, seed);
+    layer_open(&other, s, seed);
+    run_all(&whole, &cpu_isas()[0]->ops, queue_of(1), &f, 24, seed, first);
+    run_all(&other, &ref_ops, queue_of_ref(&other.arena), &f, 5, seed, next);
+    for (int i = 0; i < f.count * values_of(s); i++)
+        if (first_far(&first[i], &next[i], 1, TOLERANCE_DELTA) >= 0)
+            fail_msg("[%d] is %.9g, reference %.9g", i, (double)first[i], (double)next[i]);
+    FOR_EACH_ISA(isa)
+        for (int threads = 1; threads <= (every ? POOLS : 1); threads++) {
+            run_all(&other, &isa->ops, queue_of(threads), &f, 3 + threads, seed + (uint64_t)threads, next);
+            assert_memory_equal(first, next, (size_t)(f.count * values_of(s)) * sizeof *first);
+            assert_true(same_bits(whole.state, other.state) && same_bits(whole.correction, other.correction));
+        }
+    for (int i = committed ? committed - 1 : 0; i < f.count; i++) {
+        bool leaf = true;
+        for (int j = i + 1; j < f.count; j++)
+            leaf = leaf && f.parent[j] != i;
+        if (!leaf)
+            continue;
+        check_steps(&whole, &f, i, first);
+        check_alone(&other, &whole, &f, i, first);
+    }
+    arena_close(&whole.arena);
+    arena_close(&other.arena);
+    free(first);
+    free(next);
+}
+
+/* The root lies at every offset to a border, and trees of 24 nodes reach beyond it. */
+static void random_trees_have_the_bits_of_their_paths(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {{1, 1, 4, 4, 4}, {2, 4, 16, 8, 4}, {2, 2, 33, 20, 3}, {1, 3, 7, 40, 1}};
+    for (int i = 0; i < (kernel_brief() ? 33 : 200); i++)
+        check_forest(&shapes[i % LENGTH(shapes)], i % 48, 24, (uint64_t)i, i % 16 == 0);
+}
+
+static void heads_of_published_size(void **state)
+{
+    (void)state;
+    static const struct shape shape = {2, 4, 128, 128, 4};
+    check_forest(&shape, 30, 12, 7, true);
+}
+
+/* Every row goes to its slot as it is, and the sum is not touched without `silu`. */
+static void convolutions_by_hand(void **state)
+{
+    (void)state;
+    enum { WIDTH = 21, ROWS = 3 };
+    uint64_t seed = 3;
+    struct arena arena;
+    arena_open(&arena);
+    const int32_t slot[ROWS] = {4, 0, 2}, before[ROWS][2] = {{-1, 1}, {1, 4}, {1, 4}};
+    struct short_conv_args a = {.rows = ROWS, .width = WIDTH, .taps = 3, .in_stride = WIDTH + 2, .out_stride = WIDTH};
+    a.in = draw_floats(&arena, ROWS * (WIDTH + 2), 1, &seed);
+    a.weight = draw_floats(&arena, 3 * WIDTH, 1, &seed);
+    a.cache = draw_floats(&arena, 5 * WIDTH, 1, &seed);
+    a.slot = take_integers(&arena, slot, ROWS);
+    a.before = take_integers(&arena, before[0], 2 * ROWS);
+    a.out = arena_take(&arena, ROWS * WIDTH * sizeof(float));
+    const float *in = at(a.in), *weight = at(a.weight), *cache = at(a.cache), *out = at(a.out);
+    FOR_EACH_ISA(isa) {
+        struct queue queue = queue_of(2);
+        poison(a.out);
+        isa->ops.short_conv(&queue, &a);
+        for (int r = 0; r < ROWS; r++)
+            for (int c = 0; c < WIDTH; c++) {
+                float own = in[r * (WIDTH + 2) + c], next = in[c], old = cache[WIDTH + c];
+                float sum = r ? fmaf(weight[WIDTH + c], next, fmaf(weight[c], old, 0)) : fmaf(weight[WIDTH + c], old, 0);
+                sum = fmaf(weight[2 * WIDTH + c], own, sum);
+                assert_memory_equal(&out[r * WIDTH + c], &sum, sizeof sum);
+                assert_memory_equal(&cache[slot[r] * WIDTH + c], &own, sizeof own);
+            }
+    }
+    arena_close(&arena);
+}
+
+static void gates_agree_with_the_reference(void **state)
+{
+    (void)state;
+    enum { ROWS = 4, PARTS = 3, WIDTH = 19, APART = 2 * WIDTH, STRIDE = PARTS * APART + 1 };
+    for (int silu = 0; silu < 2; silu++) {
+        uint64_t seed = 9;
+        struct arena arena;
+        arena_open(&arena);
+        struct gated_args a = {.silu = silu, .rows = ROWS, .parts = PARTS, .width = WIDTH, .in_stride = PARTS * WIDTH,
+                              .gate_stride = STRIDE, .out_stride = PARTS * WIDTH, .in_part = WIDTH, .gate_part = APART,
+                              .out_part = WIDTH};
+        struct buffer in = draw_floats(&arena, ROWS * PARTS * WIDTH, 2, &seed);
+        a.gate = draw_floats(&arena, ROWS * STRIDE, 4, &seed);
+        a.in = a.out = arena_copy(&arena, in);
+        struct queue queue = queue_of_ref(&arena);
+        ref_ops.gated(&queue, &a);
+        struct buffer expected = arena_copy(&arena, a.out), first = {0, 0};
+        FOR_EACH_ISA(isa)
+            for (int threads = 1; threads <= POOLS; threads++) {
+                queue = queue_of(threads);
+                copy_into(a.in, in);
+                isa->ops.gated(&queue, &a);
+                assert_close("gate", a.out, expected, TOLERANCE_ACTIVATION);
+                if (!first.address)
+                    first = arena_copy(&arena, a.out);
+                assert_true(same_bits(first, a.out));
+            }
+        arena_close(&arena);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_trees_have_the_bits_of_their_paths),
+        cmocka_unit_test(heads_of_published_size),
+        cmocka_unit_test(convolutions_by_hand),
+        cmocka_unit_test(gates_agree_with_the_reference),
+    };
+    return cmocka_run_group_tests(tests, pools_open, pools_close);
+}
