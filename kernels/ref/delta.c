@@ -132,8 +132,8 @@ static void make_state(const struct head *head, int own, int before, const int32
         }
 }
 
-static void attend(const struct head *head, const float *q, const float *v, double beta, int own, const int32_t *path, int count,
-                   float *out)
+static void attend(const struct head *head, const float *q, const float *v, double beta, int own, const int32_t *path,
+                   int count, float *out)
 {
     const struct delta_args *a = head->args;
     const int32_t slot = path[count - 1];

@@ -109,7 +109,8 @@ static void layer_run(struct layer *layer, const struct device_ops *ops, struct 
                       const int *node, int count, const int32_t *slot, bool *made, float *out)
 {
     const struct shape *s = layer->shape;
-    const int width = width_of(s), keys = keys_of(s), values = values_of(s), heads = s->value_heads, pieces = layer->arena.count;
+    const int width = width_of(s), keys = keys_of(s), values = values_of(s), heads = s->value_heads;
+    const int pieces = layer->arena.count;
     struct rows rows;
     struct arena *arena = &layer->arena;
     rows_fill(&rows, s, f, node, count, slot, made);
@@ -117,7 +118,8 @@ static void layer_run(struct layer *layer, const struct device_ops *ops, struct 
     struct buffer gates = arena_take(arena, (size_t)(2 * count * heads) * sizeof(float));
     struct buffer beta = arena_take(arena, (size_t)(count * heads) * sizeof(float));
     struct buffer o = arena_take(arena, (size_t)(count * values) * sizeof(float));
-    struct buffer slots = take_integers(arena, rows.slot, (size_t)count), parent = take_integers(arena, rows.parent, (size_t)count);
+    struct buffer slots = take_integers(arena, rows.slot, (size_t)count);
+    struct buffer parent = take_integers(arena, rows.parent, (size_t)count);
     for (int r = 0; r < count; r++) {
         memcpy((float *)at(in) + r * width, (float *)at(layer->in) + node[r] * width, (size_t)width * sizeof(float));
         memcpy((float *)at(gates) + 2 * r * heads, (float *)at(layer->rate) + node[r] * heads, (size_t)heads * sizeof(float));
@@ -187,7 +189,8 @@ static void steps_to(const struct layer *layer, const struct forest *f, int node
     }
     for (int h = 0; h < s->value_heads; h++) {
         const double *q = x + h / (s->value_heads / s->key_heads) * s->key_dim, *k = q + keys;
-        double step = (double)((float *)at(layer->step))[node * s->value_heads + h] + (double)((float *)at(layer->step_bias))[h];
+        double step = (double)((float *)at(layer->step))[node * s->value_heads + h] +
+                      (double)((float *)at(layer->step_bias))[h];
         double keep = exp((double)((float *)at(layer->neg_a))[h] * log1p(exp(step)));
         double beta = 1 / (1 + exp(-(double)((float *)at(layer->rate))[node * s->value_heads + h]));
         for (int j = 0; j < s->value_dim; j++) {
@@ -330,15 +333,15 @@ static void convolutions_by_hand(void **state)
 static void gates_agree_with_the_reference(void **state)
 {
     (void)state;
-    enum { ROWS = 4, PARTS = 3, WIDTH = 19, APART = 2 * WIDTH, STRIDE = PARTS * APART + 1 };
+    enum { ROWS = 4, PIECES = 3, WIDTH = 19, APART = 2 * WIDTH, STRIDE = PIECES * APART + 1 };
     for (int silu = 0; silu < 2; silu++) {
         uint64_t seed = 9;
         struct arena arena;
         arena_open(&arena);
-        struct gated_args a = {.silu = silu, .rows = ROWS, .parts = PARTS, .width = WIDTH, .in_stride = PARTS * WIDTH,
-                              .gate_stride = STRIDE, .out_stride = PARTS * WIDTH, .in_part = WIDTH, .gate_part = APART,
+        struct gated_args a = {.silu = silu, .rows = ROWS, .parts = PIECES, .width = WIDTH, .in_stride = PIECES * WIDTH,
+                              .gate_stride = STRIDE, .out_stride = PIECES * WIDTH, .in_part = WIDTH, .gate_part = APART,
                               .out_part = WIDTH};
-        struct buffer in = draw_floats(&arena, ROWS * PARTS * WIDTH, 2, &seed);
+        struct buffer in = draw_floats(&arena, ROWS * PIECES * WIDTH, 2, &seed);
         a.gate = draw_floats(&arena, ROWS * STRIDE, 4, &seed);
         a.in = a.out = arena_copy(&arena, in);
         struct queue queue = queue_of_ref(&arena);
