@@ -1,5 +1,5 @@
-/* Messages of chats, in the forms that people have them in: OpenAI's {role, content}, with a text or a list of parts, and
- * ShareGPT's {from, value}. What leaves this file has roles and, as contents, texts. */
+/* Reads chat messages in two forms: OpenAI's {role, content}, with a text or a list of parts, and ShareGPT's {from, value}.
+ * Returns messages with a role and a text as content. */
 #include "common/prompts/internal.h"
 
 #include <string.h>
@@ -53,7 +53,7 @@ int prompts_take_question(json_t *to, const json_t *messages, size_t from, size_
 
 /* ---- one message ---- */
 
-/* The role that ShareGPT's word means; the word itself where it means none. */
+/* Returns the role for ShareGPT's word; the word itself if unknown. */
 static const char *role_of(const char *from)
 {
     static const struct { const char *from, *role; } words[] = {
@@ -81,7 +81,7 @@ static void note_role(const struct prompts *p, const struct prompt *prompt, cons
     text_free(&text);
 }
 
-/* The texts of a list of parts, a newline between two, as servers join them for templates that expect text. */
+/* Joins the texts of a list of parts by newlines, as servers do for templates that expect text. */
 static json_t *join_parts(const json_t *parts, struct err *err)
 {
     struct text joint = {0};
@@ -105,7 +105,7 @@ done:
     return out;
 }
 
-/* What the message says, as a template gets it; a new reference. */
+/* Returns the content of a message as passed to a template; a new reference. */
 static json_t *content_of(const json_t *message, bool shared, struct err *err)
 {
     const char *key = shared ? "value" : "content";
@@ -120,7 +120,7 @@ static json_t *content_of(const json_t *message, bool shared, struct err *err)
     return NULL;
 }
 
-/* A message with role and content, and whatever else it has for a template. */
+/* Builds a message with role, content, and its other members for the template. */
 static json_t *read_message(const struct prompts *p, const struct prompt *prompt, const json_t *message, struct err *err)
 {
     const bool shared = !json_object_get(message, "role") && json_object_get(message, "from");

@@ -44,7 +44,7 @@ static int parse_arg(json_t *args, const char *arg, struct err *err)
     return rc;
 }
 
-/* Returns whether a missing file is more likely a word of a prompt without quotes: no folder, no ending. */
+/* Returns whether a missing file is more likely a word of an unquoted prompt: it has no folder and no ending. */
 static bool is_word(const char *name)
 {
     const char *point = strchr(name, '.');
@@ -66,7 +66,7 @@ done:
     return rc;
 }
 
-/* A name that leads nowhere is said before the first prompt is answered. */
+/* Reports missing files before the first prompt is answered. */
 static int check_files(const struct prompts_options *options, const char *const *files, size_t n_files, struct err *err)
 {
     struct stat status;
@@ -83,7 +83,7 @@ static int check_files(const struct prompts_options *options, const char *const 
     return 0;
 }
 
-/* The moment for templates that ask for the day, the same for all prompts; a template argument may name another. */
+/* The time for templates that print the date, the same for all prompts; a template argument may override it. */
 static int put_now(json_t *args)
 {
     time_t seconds = time(NULL);
@@ -222,8 +222,8 @@ static int use_raw(const struct prompts *p, struct prompt *prompt, const char *t
     return prompts_set_text(prompt, text, bytes, err);
 }
 
-/* Templates of some models ask whether tools and documents are none, not whether they are defined: transformers always hands
- * them over. */
+/* Some templates test whether tools and documents are none, not whether they are defined, because transformers always passes
+ * them. */
 int prompts_render(const struct prompts *p, json_t *messages, bool ask, struct tokens *out, struct text *text, struct err *err)
 {
     struct template_output rendered = {0};
@@ -279,7 +279,7 @@ static int use_text(const struct prompts *p, struct prompt *prompt, const char *
     return prompts_add_message(prompt->messages, "user", text, bytes, err) || prompts_use_chat(p, prompt, err) ? -1 : 0;
 }
 
-/* A conversation whose answers are put aside: what comes before each of them is asked in turn. */
+/* A conversation without its recorded answers: the messages before each answer are asked in turn. */
 static int use_questions(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
 {
     size_t next, count = json_array_size(messages);
@@ -341,7 +341,7 @@ int prompts_ids(const struct prompts *p, const char *key, const json_t *list, st
 
 /* ---- one JSON object ---- */
 
-/* Other names of keys: those of MT-bench, which Spec-Bench has too. */
+/* Alternative key names: those of MT-bench, which Spec-Bench uses, too. */
 static const struct { const char *key, *other; } synonyms[] = {{"id", "question_id"}, {"task", "category"}, {NULL, NULL}};
 
 int prompt_label(const json_t *object, const char *key, char **out, struct err *err)
@@ -377,7 +377,7 @@ static int get_max_tokens(const json_t *object, int *out, struct err *err)
     return 0;
 }
 
-/* Keys that nobody reads: most likely mistyped, or of a data set that means something else by them. */
+/* Notes unknown keys: most likely mistyped, or from a data set with another meaning. */
 static void note_keys(const struct prompts *p, const struct prompt *prompt, json_t *object)
 {
     static const char *const known[] = {"prompt", "messages", "conversations", "turns", "tokens", "id", "task", "answer",
@@ -403,7 +403,7 @@ static void note_keys(const struct prompts *p, const struct prompt *prompt, json
     text_free(&text);
 }
 
-/* Which of them an object has, and under what key. */
+/* Finds the kind of prompt that an object has, and its key. */
 struct form {
     const char *key;
     json_t *text, *messages, *turns, *tokens;
@@ -466,7 +466,7 @@ static int use_object(const struct prompts *p, struct prompt *prompt, json_t *ob
     if (form.messages && !messages)
         return -1;
     form.messages = messages;
-    /* Recorded conversations end with what was answered; what is asked is all before. */
+    /* Recorded conversations end with the answer; the messages before it form the prompt. */
     bool recorded = messages && p->options.answers == PROMPTS_ASK && !strcmp(form.key, "conversations");
     int rc = (recorded && prompts_put_last_answers_aside(messages, prompt, err)) ||
              use_form(p, prompt, object, &form, err) ? -1 : 0;
@@ -474,7 +474,7 @@ static int use_object(const struct prompts *p, struct prompt *prompt, json_t *ob
     return rc;
 }
 
-/* What to do with a text that is read as JSON lines. */
+/* Remedy for a text that is read as JSON lines. */
 static const char *way_out(const struct prompts *p)
 {
     return p->line.standard ? "--whole takes standard input as text"
@@ -515,7 +515,7 @@ static int use_line(const struct prompts *p, struct prompt *prompt, struct err *
     return rc;
 }
 
-/* What every prompt has; `made` is freed on failure. */
+/* Sets the members common to all prompts; frees `made` on failure. */
 static int finish(struct prompts *p, struct prompt *made, struct prompt *out, struct err *err)
 {
     char ordinal[32];
@@ -530,7 +530,7 @@ static int finish(struct prompts *p, struct prompt *made, struct prompt *out, st
     return 0;
 }
 
-/* Remembers which prompt it was that is no good. */
+/* Records the invalid prompt for prompts_fault. */
 static int note_fault(struct prompts *p, struct prompt *made, const char *where, struct err *err)
 {
     char ordinal[32];
@@ -546,7 +546,7 @@ static int note_fault(struct prompts *p, struct prompt *made, const char *where,
     return err_at(err, "%s", where);
 }
 
-/* One prompt that `use` makes; it counts also when it is no good. */
+/* Makes one prompt by `use`; it is counted even if it is invalid. */
 static int next_made(struct prompts *p, int (*use)(const struct prompts *, struct prompt *, struct err *), const char *where,
                      struct prompt *out, struct err *err)
 {
@@ -651,7 +651,7 @@ int prompts_each(struct prompts *p, const struct stop *stop, prompts_job *job, v
     return *ended ? 0 : rc;
 }
 
-/* What comes after the answer to the turn at hand: a user turn, or messages of a conversation up to the next answer. */
+/* Appends the next user turn, or the messages of a conversation up to the next answer. */
 static int add_next_turn(const struct prompt *prompt, json_t *messages, struct err *err)
 {
     const json_t *next = json_array_get(prompt->rest, (size_t)prompt->turn + 1);

@@ -1,18 +1,18 @@
-/* Prompts from files, one after the other, in bounded memory.
+/* Reads prompts from files one by one, in bounded memory.
  *
  * A file of JSON has objects (lines.h), or, in a list, texts, each with exactly one of
- *   prompt    text, taken raw (the tokenizer's bos is put in front; special tokens in it are plain text)
+ *   prompt    raw text (the tokenizer's bos is prepended; special tokens in it are plain text)
  *   messages  chat: [{role, content}, ...], to which the chat template is applied with add_generation_prompt; a content is a
  *             text or a list of parts ({type: text, text}), which are joined by newlines
- *   conversations   the same as ShareGPT has it, [{from, value}, ...]; what the assistant says last is its `answer`
- *   turns     chat: user turns as strings; each next one is asked after the answer to the one before it
- *   tokens    ids, taken as they are
+ *   conversations   the same in ShareGPT's form, [{from, value}, ...]; the assistant's last message is the `answer`
+ *   turns     chat: user turns as strings; each one is asked after the answer to the previous one
+ *   tokens    token ids, unchanged
  * and optional id (string or number), task, answer (string or number), max_tokens; MT-bench's question_id and category are id
  * and task where an object has none. A `prompt` that is a list of messages is one
  * of `messages`. Other keys are ignored, with a note unless options.field was given; blank lines are skipped.
- * With PROMPTS_ANSWERED `answer` is what the assistant says to it, `answer_tokens` the same as ids after `tokens`, and
- * `messages` may have answers anywhere. Where each begins is known by its tokens: those of the prompt alone begin
- * those of the joint text, or the text is refused.
+ * With PROMPTS_ANSWERED `answer` is the assistant's reply, `answer_tokens` the same as ids after `tokens`, and `messages` may
+ * contain answers anywhere. The start of an answer is found by tokens: those of the prompt alone must be a prefix of those of
+ * the joint text; otherwise the text is refused.
  * Text is a prompt, too: lines.h says where; `-` is standard input.
  *
  * Errors are ERR_INPUT and name file and line. A line longer than the limit, invalid UTF-8, JSON with duplicate keys are
@@ -35,9 +35,9 @@
 
 struct prompts;
 
-/* What becomes of answers that the texts bring along. */
+/* Treatment of answers that are part of the input. */
 enum prompts_answers {
-    PROMPTS_ASK,                       /* they are left alone: prompt.answer has them */
+    PROMPTS_ASK,                       /* stored in prompt.answer only */
     PROMPTS_ASK_AGAIN,                 /* what `messages` says of the assistant is left out, too: the questions before are
                                           asked in turn, as those of `turns` are */
     PROMPTS_ANSWERED                   /* they are part of the text, which `tokens` has as a whole, and `mask` tells where */
@@ -48,20 +48,20 @@ struct prompts_options {
     bool chat;                         /* a text is one user message */
     bool whole;                        /* text: one prompt a file, as it is */
     const char *system;                /* the message of the system with which chats begin that have none; NULL: none */
-    bool parse_special;                /* special tokens are honoured everywhere, in content too */
-    bool words;                        /* a missing file may be a word of a text that was typed without quotes */
+    bool parse_special;                /* special tokens are recognised everywhere, also in content */
+    bool words;                        /* a missing file may be a word of an unquoted text */
     const char *const *texts;          /* prompts given directly, in this order; they come before the files */
     size_t n_texts;
     const struct template *chat_template;   /* borrowed; NULL: chat is an error, unless there is template_file */
-    const char *template_file;         /* a chat template to take instead; NULL: none */
+    const char *template_file;         /* file of another chat template; NULL: none */
     const json_t *trusted;             /* borrowed; bos_token, eos_token, ... for the template; may be NULL */
     const char *const *template_args;  /* "name=value"; value is JSON if it parses as such, else a string */
     size_t n_template_args;
     size_t line_limit;                 /* bytes; 0: 64 MiB */
-    struct prompt_notes notes;         /* who wants to know what is not wrong but odd */
-    const struct stop *stop;           /* borrowed; when it is asked for, waiting for input ends: ERR_SIGNAL; NULL: none */
+    struct prompt_notes notes;         /* receives notes on input that is odd but valid */
+    const struct stop *stop;           /* borrowed; a request ends waiting for input with ERR_SIGNAL; NULL: none */
     enum prompts_answers answers;
-    bool unanswered;                   /* PROMPTS_ANSWERED: a text without an answer will do; its mask is all 0 */
+    bool unanswered;                   /* PROMPTS_ANSWERED: accepts a text without an answer; its mask is all 0 */
     bool each;                         /* PROMPTS_ANSWERED: each answer of a conversation ends a text of its own, which has no
                                           other answers in its mask: the first is there first, prompt_next_turn gives others */
     const int *ends;                   /* [n_ends] borrowed; ids that end an answer: the first is put after one of raw text */
@@ -89,8 +89,8 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
                  const struct tokenizer *tokenizer, struct err *err);
 void prompts_close(struct prompts **prompts);
 
-/* 1: *out is set, to be freed by prompt_free; 0: no more; -1: error. After ERR_INPUT prompts_fault says which prompt is no
- * good, and the next call goes on after it; NULL: there was no prompt at all, and the next call returns 0. */
+/* Returns 1 and sets *out, to be freed by prompt_free; 0 at the end; -1 on error. After ERR_INPUT prompts_fault returns the
+ * invalid prompt, and the next call continues after it; NULL: there was no prompt at all, and the next call returns 0. */
 int prompts_next(struct prompts *prompts, struct prompt *out, struct err *err);
 
 /* Copies the string or number under "id", "task" or "answer" as text to *out, to be freed; NULL where the object has none. */
@@ -102,14 +102,14 @@ struct prompts_fault {
 };
 const struct prompts_fault *prompts_fault(const struct prompts *prompts);
 
-/* Before the first prompt is taken: hands every prompt to `judge`, whose failure is one of the prompt; then all begins anew.
- * What cannot be read twice is passed over: then *all is false. */
+/* Must be called before the first prompt is read: passes every prompt to `judge`, whose failure counts as an error of the
+ * prompt, then rewinds. Skips input that cannot be read twice and sets *all to false. */
 typedef int prompts_judge(void *context, const struct prompt *prompt, struct err *err);
 int prompts_check(struct prompts *prompts, prompts_judge *judge, void *context, bool *all, struct err *err);
 void prompt_free(struct prompt *prompt);
 
-/* Hands every prompt in turn to `job`, until the stop is asked for: while input is waited for, between two prompts, or within a
- * job, which says so by *ended or by ERR_SIGNAL. Then the answer is 0, and *ended. */
+/* Passes every prompt in turn to `job`, until a stop is requested: while waiting for input, between two prompts, or within a
+ * job, which sets *ended or fails with ERR_SIGNAL. Returns 0 and sets *ended then. */
 typedef int prompts_job(void *context, struct prompts *prompts, struct prompt *prompt, bool *ended, struct err *err);
 int prompts_each(struct prompts *prompts, const struct stop *stop, prompts_job *job, void *context, bool *ended,
                  struct err *err);
@@ -119,12 +119,12 @@ int prompts_each(struct prompts *prompts, const struct stop *stop, prompts_job *
  * 1: prompt->turn is the next one; 0: there are no more turns (nothing changed); -1: error. */
 int prompt_next_turn(struct prompts *prompts, struct prompt *prompt, const char *answer, size_t bytes, struct err *err);
 
-/* A conversation that a person leads, turn by turn, without files: *out is a chat in which nothing was asked yet (turn -1,
- * turns 0: nobody knows how many). To be freed by prompt_free. */
+/* Begins an interactive conversation without files: *out is a chat without questions so far (turn -1; turns 0: unknown). The
+ * caller frees it with prompt_free. */
 int prompts_converse(struct prompts *prompts, struct prompt *out, struct err *err);
 
-/* Adds what a user says, and has it in text and tokens. On failure the chat is as before; prompt_unask takes it back. Then
- * prompt_answered_by adds what was answered, which the tokens have from the next question on. */
+/* Appends a user's message and rebuilds text and tokens. On failure the chat is unchanged. prompt_unask removes the message
+ * again. prompt_answered_by appends the answer, which is part of the tokens from the next question on. */
 int prompt_ask(struct prompts *prompts, struct prompt *prompt, const char *text, size_t bytes, struct err *err);
 void prompt_unask(struct prompt *prompt);
 int prompt_answered_by(struct prompt *prompt, const char *text, size_t bytes, struct err *err);

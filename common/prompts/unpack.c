@@ -91,7 +91,7 @@ void unpack_close(struct unpack **unpack)
     mem_free(unpack);
 }
 
-/* Not before somebody reads: a pipe may give its bytes late. */
+/* Opened on the first read: a pipe may deliver its bytes late. */
 static int begin(struct unpack *unpack, struct err *err)
 {
     struct archive_entry *entry;

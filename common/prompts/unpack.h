@@ -1,4 +1,4 @@
-/* Bytes that gzip, bzip2 or zstd may have packed, unpacked as they come. */
+/* Decompresses gzip, bzip2 and zstd while reading. */
 #ifndef MOE_PROMPTS_UNPACK_H
 #define MOE_PROMPTS_UNPACK_H
 
@@ -9,17 +9,17 @@
 
 struct unpack;
 
-/* More of what is packed; *got 0: the end. */
+/* Reads more compressed bytes; *got 0: the end. */
 typedef int unpack_source(void *context, void *data, size_t room, size_t *got, struct err *err);
 
-/* Do packed bytes begin so? *more: they may, with more than these few bytes. */
+/* Returns whether compressed data begins like this. *more: too few bytes to decide. */
 bool unpack_begins(const void *bytes, size_t count, bool *more);
 
-/* first: the bytes, 64 KiB at most, that were read of the source already, which are copied. */
+/* first: bytes already read from the source, at most 64 KiB; they are copied. */
 int unpack_open(struct unpack **out, const void *first, size_t count, unpack_source *source, void *context, struct err *err);
 void unpack_close(struct unpack **unpack);
 
-/* *got 0: the end. What is damaged or cut off is an error. */
+/* Reads decompressed bytes; *got 0: the end. Damaged or truncated data is an error. */
 int unpack_read(struct unpack *unpack, void *data, size_t room, size_t *got, struct err *err);
 
 #endif

@@ -40,8 +40,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (standard && dup2(fd, STDIN_FILENO) < 0)
         abort();
     if (!prompts_open(&prompts, &options, files, !standard, tokenizer, NULL))
-        for (;;) {
+        /* Each call but the last two reads a byte at least, so more calls mean that prompts_next never ends. */
+        for (size_t calls = 0; ; calls++) {
             struct err err = {0};
+            if (calls > bytes + 2)
+                abort();
             int rc = prompts_next(prompts, &prompt, &err);
             if (!rc || (rc < 0 && err.code != ERR_INPUT))
                 break;
