@@ -1,12 +1,12 @@
-/* How far an answer's tokens are from those of a reference: the same model without budget, or another one with the same
- * tokenizer and vocabulary. The reference reads the prompt and then, iteration by iteration, the tokens that were emitted; both
- * thus see the same text, and their logits are side by side.
+/* Measures the divergence of an answer from a reference: the same model without a budget, or another one with the same
+ * tokenizer and vocabulary. The reference reads the prompt and then, iteration by iteration, the emitted tokens, so that the
+ * logits of both are for the same text.
  *
  *   divergence   KL(p || q) = sum over tokens of p (ln p - ln q), in nats; p the reference's distribution and q the decoder's,
  *                both the softmax of their logits, before temperature and filters
  *   flip         their likeliest tokens differ, ties to the lower token
  *
- * The reference has a KV cache of its own. Without a budget, and with the model itself, bits are equal and both are 0. */
+ * The reference has its own KV cache. With the model itself and no budget, bits are equal and both measures are 0. */
 #ifndef MOE_DECODE_DIVERGENCE_H
 #define MOE_DECODE_DIVERGENCE_H
 
@@ -16,7 +16,7 @@
 
 struct divergence;
 
-/* reference: "self" or a model file. rows: emitted tokens of an iteration, at most. The target stays open longer. */
+/* reference: "self" or a model file. rows: emitted tokens of an iteration, at most. The target must outlive it. */
 int divergence_open(struct divergence **out, const char *reference, const struct engine *target, int rows, struct err *err);
 void divergence_close(struct divergence **divergence);
 

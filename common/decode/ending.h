@@ -1,9 +1,9 @@
-/* Where an answer ends, and which part of its text is certain: token after token, so that it ends at the same position however
- * many of them an iteration brings.
+/* Finds the end of an answer, and the part of its text that is final. Works token by token, so that an answer ends at the same
+ * position whatever the number of tokens per iteration.
  *
- * In this order a token ends the answer: it is an end token (kept among the tokens, not in the text); with it a stop string
- * is complete (the text is cut before the first one); it is the last that the limit allows. Text that could be the
- * beginning of a stop string, and bytes of an unfinished character, are not certain until more is known. */
+ * A token ends the answer, in this order, if it is an end token (kept among the tokens, not in the text), if it completes a
+ * stop string (the text is cut before the first one), or if it is the last one that the limit allows. Text that may be the
+ * beginning of a stop string, and bytes of an incomplete character, are not final yet. */
 #ifndef MOE_DECODE_ENDING_H
 #define MOE_DECODE_ENDING_H
 
@@ -33,7 +33,7 @@ struct ending {
 /* Stop strings must be text, not empty, and need a tokenizer. */
 int ending_check(const struct strings *stop, const struct tokenizer *tokenizer, struct err *err);
 
-/* A new answer of at most `limit` tokens, 0 or more; the four members at the top are set. */
+/* Begins an answer of at most `limit` tokens, 0 or more; sets the first four members. */
 void ending_begin(struct ending *ending, int limit);
 int ending_put(struct ending *ending, int32_t token, struct err *err);      /* only while not ended */
 void ending_free(struct ending *ending);

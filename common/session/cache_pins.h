@@ -1,5 +1,5 @@
-/* Experts that a cache is to have from the start: the best of a rank stream (--cache-policy static:rank=FILE), or those that
- * earlier runs wanted most (--hot-set FILE), which the run hands on to the next one when it is over. */
+/* Experts that a cache holds from the start: the best of a rank stream (--cache-policy static:rank=FILE), or those that earlier
+ * runs requested most (--hot-set FILE). At its end the run writes the hot set for the next one. */
 #ifndef MOE_SESSION_CACHE_PINS_H
 #define MOE_SESSION_CACHE_PINS_H
 
@@ -16,14 +16,14 @@ struct cache_pins {
     bool ranked;                /* they are those of a rank stream */
 };
 
-/* None where neither is asked for, and where the file of a hot set does not exist yet. Of a rank stream experts of all layers
- * are put in one order by their scores, and where these are equal by their number in the layer's order. Notes, one a line, are
- * appended to *note. Errors: what the files say is wrong, or is about another model. */
+/* Returns no experts if neither option is given, or if the file of the hot set does not exist yet. Sorts experts of a rank
+ * stream over all layers by score, then by rank within the layer. Appends notes, one per line, to *note. Fails if a file is
+ * invalid or belongs to another model. */
 int cache_pins_read(struct cache_pins *out, const struct caching_options *options, const struct stream_model *model,
                     struct text *note, struct err *err);
 void cache_pins_free(struct cache_pins *pins);
 
-/* Writes the hot set, where one was asked for, and the policy of the cache has measured one. */
+/* Writes the hot set if one was requested and the cache policy has measured it. */
 int cache_pins_save(const struct caching_options *options, const struct expert_source *source,
                     const struct stream_model *model, struct err *err);
 

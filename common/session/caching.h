@@ -1,5 +1,5 @@
-/* What --cache-experts, --host-experts, --cache-policy, --hot-set, --prefetch and --split say: how many experts have slots, of
- * a device and of the host, which ones stay there, what is read early, and which are computed by a second processor. */
+/* Options --cache-experts, --host-experts, --cache-policy, --hot-set, --prefetch and --split: how many experts have slots on
+ * the device and on the host, which experts stay there, which are prefetched, and which a second processor computes. */
 #ifndef MOE_SESSION_CACHING_H
 #define MOE_SESSION_CACHING_H
 
@@ -14,14 +14,14 @@
 #include "common/model/model.h"
 #include "common/store/expert_source.h"
 
-/* FORECAST: by what earlier forwards wanted (predict/forecast.h). */
+/* FORECAST: by the experts of earlier forwards (predict/forecast.h). */
 enum prefetch { PREFETCH_NONE, PREFETCH_DRAFT, PREFETCH_FORCED, PREFETCH_NEXT_LAYER, PREFETCH_FORECAST };
 
 struct prefetching {
     enum prefetch kind;
     const char *forecast;               /* of PREFETCH_FORECAST: its name, else NULL */
-    const char *file;                   /* route streams that it learns from beforehand; NULL: none */
-    int max;                            /* experts of a layer that it names; 0: not given */
+    const char *file;                   /* route streams that initialise it; NULL: none */
+    int max;                            /* experts per layer that it predicts; 0: not given */
     struct spec *spec;                  /* in whose memory they are */
 };
 
@@ -49,7 +49,7 @@ struct caching_options {
     OPT_STRING(0, "split", args, caching.split, "none|static[:share=N]|resident|level[:tau=N]|balance[:warm-up=N]", \
                "let the host's processor compute some of the experts while the device computes the others")
 
-/* For a command whose runs go on where earlier ones ended. */
+/* For a command with resumable runs. */
 #define CACHING_OPTION_HOT_SET(args, caching) \
     OPT_OUTPUT(0, "hot-set", args, caching.hot_set, \
                "begin with the experts that earlier runs wanted most, as FILE says, and keep it up to date")
@@ -57,34 +57,33 @@ struct caching_options {
 /* The policy with its settings; NULL: lru. */
 const char *caching_policy(const struct caching_options *options);
 
-/* *out is of SPLIT_NONE where nobody splits them. */
+/* *out is SPLIT_NONE without --split. */
 int caching_split(struct split_rule *out, const struct caching_options *options, struct err *err);
 
 int caching_prefetching(struct prefetching *out, const struct caching_options *options, struct err *err);
 void prefetching_free(struct prefetching *prefetching);
 
-/* Options that make no sense without each other, and names that nobody has. */
+/* Refuses combinations of options without effect, and unknown names. */
 int caching_check(const struct caching_options *options, struct err *err);
 
-/* Nothing can be known beforehand without a drafter that may be a copy of the model, or forced routes. */
+/* Routes are known in advance only with a drafter that may be a copy of the model, or with forced routes. */
 int caching_check_drafts(const struct caching_options *options, const struct strings *drafters, bool forced, struct err *err);
 
-/* Whether experts are to be cached: --cache-experts is given, and not none. */
+/* Returns whether experts are cached: --cache-experts is given and not none. */
 bool caching_wanted(const struct caching_options *options);
 
-/* Where nothing is said of --cache-experts: sets it to auto for a model whose weights and `taken` bytes beside them exceed the
- * memory that is left, and appends a line to *note that says so. A model of which not even the experts of one token fit stays
- * mapped, with another line. */
+/* Without --cache-experts: sets it to auto if the weights and `taken` further bytes exceed the memory left, and appends a
+ * line to *note. If not even the experts of one token fit, the model stays mapped, with another line. */
 int caching_choose(struct caching_options *options, const struct model *model, struct device *device, uint64_t taken,
                    struct text *note, struct err *err);
 
-/* How many experts of all layers together have slots, of a model whose dense part is in memory: both numbers of *out. auto
- * takes what there is less an eighth and `taken`, which keys, values and other models will take; of the host's memory, where it
- * is the second tier, three quarters of what there is. */
+/* Computes the number of slots over all layers, on device and host, for a model whose dense part is in memory. auto uses
+ * the free memory less an eighth and `taken` (the bytes of keys, values and other models); as a second tier, the host uses
+ * three quarters of its free memory. */
 int caching_slots(struct expert_cache *out, const struct caching_options *options, const struct model *model,
                   struct device *device, uint64_t taken, struct err *err);
 
-/* Bytes of the files that the texts of drafters name, such as model:FILE. */
+/* Returns the bytes of the files named in drafters, such as model:FILE. */
 uint64_t caching_files(const struct strings *drafters);
 
 #endif

@@ -1,4 +1,4 @@
-/* A model made ready: file, device, experts, engine, tokenizer and chat template, opened together and closed together. */
+/* A session: model file, device, experts, engine, tokenizer and chat template, opened and closed together. */
 #ifndef MOE_SESSION_SESSION_H
 #define MOE_SESSION_SESSION_H
 
@@ -18,7 +18,7 @@
 #include "common/template/template.h"
 #include "common/tokenizer/tokenizer.h"
 
-/* What the options -m, --device, -j, --isa, --pin, --context, --kv-dtype and those of caching.h say. */
+/* Values of -m, --device, -j, --isa, --pin, --context, --kv-dtype and of the options of caching.h. */
 struct session_options {
     const char *model;
     const char *device;         /* NULL: auto */
@@ -31,8 +31,8 @@ struct session_options {
     uint64_t beside;            /* bytes of other models that will be opened */
     int draft_length;           /* the longest draft; 0: not known */
     int device_turn;            /* `turn` of device_setup */
-    const struct stop *stop;    /* when it is asked for, forwards and waits for experts end with ERR_SIGNAL; NULL: none */
-    bool no_engine;             /* nothing runs the model: only its file is wanted */
+    const struct stop *stop;    /* a request ends forwards and waits for experts with ERR_SIGNAL; NULL: none */
+    bool no_engine;             /* opens the model file only; nothing runs the model */
 };
 
 extern const char *const session_cache_words[];
@@ -54,7 +54,7 @@ struct session_prompts {
     const char *field, *system, *chat_template;
     bool chat, whole, parse_special;
     struct strings template_args;
-    enum prompts_answers answers;       /* no options: a command says what it wants of prompts/prompts.h */
+    enum prompts_answers answers;       /* not options: the command sets these members of prompts/prompts.h */
     bool unanswered, each, suite;       /* suite: files come from a suite, not from a command line */
 };
 
@@ -80,27 +80,27 @@ struct session {
     struct second *second;              /* NULL: the device computes all experts */
     struct engine *engine;              /* NULL: with no_engine */
     struct tokenizer *tokenizer;        /* NULL: the model has none; prompts and answers are ids */
-    struct template *chat;              /* NULL: none, or it cannot be used, for the reason that chat_fault has */
+    struct template *chat;              /* NULL: none, or unusable for the reason in chat_fault */
     struct err chat_fault;
     struct caching_options caching;     /* as it was opened with */
     struct text notes;                  /* on files that were read; one a line */
     json_t *trusted;                    /* bos_token and the like, for the template */
 };
 
-/* Fails where no model is named, and says so of a model among the files of prompts. */
+/* Fails if no model is named; the message points to a model among the prompt files. */
 int session_check_model(const struct session_options *options, const struct strings *prompts, struct err *err);
 
-/* rows: of one forward; logit_rows: rows whose logits may be asked for. 0, 0: what decoding needs. */
+/* rows: maximum per forward; logit_rows: maximum rows with logits. 0, 0: as decoding needs. */
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err);
 void session_close(struct session **session);
 
-/* Writes the hot set of --hot-set, where one was asked for. */
+/* Writes the file of --hot-set, if given. */
 int session_keep_hot_set(const struct session *session, struct err *err);
 
-/* Notes on what its device lacks, if there is something to tell; and, with -v, on how experts are read. */
+/* Prints notes on missing device features, and, with -v, on how experts are read. */
 void session_print(const struct session *session, const struct console *console);
 
-/* stop: see prompts/prompts.h. console: gets its notes; NULL: nobody does. */
+/* stop: see prompts/prompts.h. console: prints the notes; NULL: none are printed. */
 int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
                          const struct strings *files, const struct stop *stop, const struct console *console,
                          struct err *err);

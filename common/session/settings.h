@@ -1,8 +1,7 @@
-/* How to decode: the settings that moe-decode, moe-profile and the suites of moe-bench have in common, as one table of
- * options with one parser.
+/* Decoding settings shared by moe-decode, moe-profile and the suites of moe-bench: one table of options with one parser.
  *
  * A command puts DECODE_OPTIONS(struct its_args, settings) into its own table, where `settings` is a struct decode_settings
- * in its arguments, and starts from DECODE_DEFAULTS. Words are borrowed from where they were parsed. */
+ * in its arguments, and starts from DECODE_DEFAULTS. Strings are borrowed from the parsed source. */
 #ifndef MOE_SESSION_SETTINGS_H
 #define MOE_SESSION_SETTINGS_H
 
@@ -30,10 +29,10 @@ struct decode_settings {
     const char *tree;           /* shape of drafts; NULL: a chain */
     const char *policy;         /* NULL: not given */
     const char *accept;         /* NULL: coupled */
-    bool overlap;               /* measure how much of each draft any rule could have kept */
-    const char *reference;      /* measure how far the answer is from this model's (divergence.h); NULL: do not */
+    bool overlap;               /* measure the upper bound of acceptance of each draft (verify/overlap.h) */
+    const char *reference;      /* measure the divergence of the answer from this model (divergence.h); NULL: do not */
     const char *force_routes, *force_accept;    /* recordings (forced.h); NULL: not given */
-    bool reconstruction;        /* measure the error that a budget makes in each layer */
+    bool reconstruction;        /* measure the error of a budget in each layer */
     const char *budget, *rank, *budget_phase;   /* see budget.h; NULL: not given */
     int budget_mode;            /* enum budget_mode */
 };
@@ -42,7 +41,7 @@ struct decode_settings {
 
 extern const char *const budget_mode_words[];
 
-/* What these options have to do with each other. */
+/* Rules between these options. */
 #define DECODE_RULES \
     {OPT_NEEDS, "rank|budget-phase|budget-mode", "budget", "says which experts are kept, but not how many"}, \
     {OPT_NEEDS, "reconstruction", "budget", "there is no budget whose error could be measured"}, \
@@ -72,7 +71,7 @@ extern const char *const budget_mode_words[];
     OPT_FLAG(0, "reconstruction", args, settings.reconstruction, "record the error of a budget in each layer's experts"), \
     DECODE_OPTIONS_BUT_LENGTH(args, settings)
 
-/* For a command whose -n means something else when it is not given. */
+/* For a command with another default of -n. */
 #define DECODE_OPTIONS_BUT_LENGTH(args, settings) \
     DECODE_TEXT_OPTIONS(args, settings), \
     OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P|jakiro-star", \
@@ -86,7 +85,7 @@ extern const char *const budget_mode_words[];
                "hold the budget in these forwards; decode if not given"), \
     OPT_CHOICE(0, "budget-mode", args, settings.budget_mode, budget_mode_words, "what becomes of an expert not kept")
 
-/* Those that say what the model's own text is, and how to get it sooner. */
+/* Options that determine the model's own text, and those that accelerate it. */
 #define DECODE_TEXT_OPTIONS(args, settings) \
     OPT_GROUP("Choosing tokens"), \
     OPT_FLOAT(0, "temperature", args, settings.temperature, 0, 100, "T", "divide logits by T; 0 takes the best token"), \
@@ -110,14 +109,14 @@ extern const char *const budget_mode_words[];
                "vertical|horizontal|cs-drafting|tr|dytc|dytc-verify|evict|evict-experts|bastion|threshold[,...]", \
                "let this decide how much to draft")
 
-/* The longest draft, as far as that is said: else 8, MoE-SpAc's. */
+/* Returns the maximum draft length if it is given, else 8, as in MoE-SpAc. */
 static inline int decode_gamma(const struct decode_settings *settings)
 {
     return settings->draft_length > 0 ? settings->draft_length : 8;
 }
 
 /* Reads a map of option names and values, {"draft": "ngram", "draft-length": 8, "ignore-eos": true, "stop": ["a", "b"]},
- * with the same table. The words live in *store, to be freed by decode_settings_free when the settings are no more needed. */
+ * with the same table. *store owns the strings; free it with decode_settings_free after the last use of the settings. */
 struct decode_settings_store;
 int decode_settings_from_json(struct decode_settings *out, struct decode_settings_store **store, const json_t *map,
                               struct err *err);
