@@ -1,4 +1,4 @@
-/* The text so far, for drafters that look something up in it. */
+/* The text so far, for drafters that search it. */
 #ifndef MOE_DRAFT_HISTORY_H
 #define MOE_DRAFT_HISTORY_H
 
@@ -17,7 +17,7 @@ struct draft_history {                  /* {0}: empty */
 int draft_history_put(struct draft_history *history, const int32_t *token, int count, struct err *err);
 void draft_history_free(struct draft_history *history);         /* and back to {0} */
 
-/* The last tokens of the text with those on the way to `leaf` (-1: the root), at most `room`; returns how many. */
+/* Writes the last tokens of the text and of the path to `leaf` (-1: the root), at most `room`; returns their number. */
 int draft_history_tail(const struct draft_history *history, const struct draft_tree *tree, int leaf, int32_t *tail, int room);
 
 #endif

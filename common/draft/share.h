@@ -1,4 +1,4 @@
-/* What one drafter did in one iteration, and what came of it: the loop counts it, policies learn from it, records tell it. */
+/* Work and result of one drafter in one iteration: counted by the loop, used by policies, stored in records. */
 #ifndef MOE_DRAFT_SHARE_H
 #define MOE_DRAFT_SHARE_H
 

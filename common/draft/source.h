@@ -1,5 +1,5 @@
-/* What reads the rows of a draft (rows.h): an engine over a sequence, or a draft head. The rows that it has read since it last
- * committed or dropped some are its NODES, numbered in the order in which they were given to it. */
+/* A source computes the rows of a draft (rows.h): an engine over a sequence, or a draft head. The rows computed since the last
+ * commit or drop are its NODES, numbered in the order in which they were passed. */
 #ifndef MOE_DRAFT_SOURCE_H
 #define MOE_DRAFT_SOURCE_H
 
@@ -10,10 +10,10 @@
 
 enum { DRAFT_ASKED_MAX = 64, DRAFT_BRANCHES_MAX = 2 };
 
-/* Logits [branches][source->logits] of a row that wanted some; `which` counts these. They stay for the call only. */
+/* Logits [branches][source->logits] of a requested row; `which` counts such rows. Valid during the call only. */
 typedef int draft_take_function(void *context, int which, const float *const *logits, struct err *err);
 
-/* The likeliest tokens of a row, one list of `count` for each branch, as kernels/top.h orders and ends them. */
+/* The most likely tokens of a row, one list of `count` per branch, ordered and terminated as in kernels/top.h. */
 struct draft_best {
     const int32_t *token;
     const float *log_probability;

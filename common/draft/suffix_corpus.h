@@ -1,4 +1,4 @@
-/* Earlier answers that the drafter suffix looks up in, and their index.
+/* Earlier answers that the drafter `suffix` searches, and their index.
  *
  * A corpus is a file of one of these kinds, known by how it begins: an index (suffix_corpus_save); a decode stream, whose
  * answers are taken; JSON lines, each a list of token ids, or an object with `tokens` or `text`, as moe-decode --json writes;
@@ -21,7 +21,7 @@ struct suffix_corpus_setup {
     int vocab, depth;
 };
 
-/* path: NULL opens an empty corpus, which is of use once it grows. */
+/* path: NULL opens an empty corpus, to be grown. */
 int suffix_corpus_open(struct suffix_corpus **out, const char *path, const struct suffix_corpus_setup *setup, struct err *err);
 void suffix_corpus_close(struct suffix_corpus **corpus);
 const struct suffix_tree *suffix_corpus_tree(const struct suffix_corpus *corpus);

@@ -1,12 +1,12 @@
-/* What followed what in some texts: a suffix tree of tokens, cut at a depth, that counts.
+/* A suffix tree of tokens with counts, limited to a maximum depth: how often each token followed each string.
  *
- * A node is a string that occurs and is gone on with in several ways, or that ends; its edge is the string's last part, as a
- * piece of the text. The tree grows by a token at a time. The suffixes of the text that have occurred before are its CURSORS,
- * longest first: where what comes next is looked up, too. A token costs as much as the longest of them has tokens, at most the
- * depth, and a node 32 bytes; there are fewer than two nodes a token.
+ * A node is a string with several continuations, or one at which a text ends; its edge is the last part of the string, stored
+ * as a range of the text. The tree grows one token at a time. CURSORS are the suffixes of the text that have occurred before,
+ * longest first; look-ups start there. Adding a token takes time proportional to the longest cursor, at most the depth. A node
+ * takes 32 bytes, and there are fewer than two nodes per token.
  *
- * (A suffix automaton costs less a token, but the counts of its states change along chains of links as long as the text where
- * that repeats itself; a suffix array does not grow.) */
+ * (A suffix automaton adds a token faster, but in a repetitive text it updates counts along chains of links as long as the
+ * text; a suffix array cannot grow.) */
 #ifndef MOE_DRAFT_SUFFIX_TREE_H
 #define MOE_DRAFT_SUFFIX_TREE_H
 
