@@ -34,7 +34,7 @@ struct run {
     struct simulated_store store;
     struct forecast *forecast;          /* NULL: nobody is asked */
     float *score;                       /* [experts] */
-    struct simulated_trace *trace;      /* of the forward at work; NULL: nobody looks */
+    struct simulated_trace *trace;      /* of the current forward; NULL: not recorded */
     bool out_of_memory;                 /* for it */
     double drafted;                     /* when the forward's drafting had ended */
     struct simulated_result result;

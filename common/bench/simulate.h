@@ -78,7 +78,7 @@ struct simulation {
     const struct simulated_routes *drafted, *undrafted;
     uint64_t seed;                      /* of what forecasts name wrongly */
     const char *prefetch;               /* a source of predict/forecast.h that follows from routes; NULL: none is asked */
-    struct simulated_trace *trace;      /* NULL: nobody looks */
+    struct simulated_trace *trace;      /* output; NULL: not recorded */
 };
 
 /* 0 where the machine has what a system needs: a slow processor, and memory for a drafter that knows routes; -1: *err says what

@@ -4,7 +4,7 @@
  *
  * Exit codes: 0 done; 1 the answer is no (ERR_ANSWER_NO); 2 trouble. An error is one line on stderr that begins with the
  * command's name. SIGINT, SIGTERM and SIGHUP remove unfinished output files and end the process as the signal would have; a run
- * that ends early by itself (signals.h) fails with ERR_SIGNAL, and the process then ends by the same signal.
+ * that a signal requested to stop (signals.h) fails with ERR_SIGNAL, and the process then ends by that signal.
  * ERR_REPORTED ends the process with 2 and no line: another process of the job prints it (common/ranks).
  * A closed pipe (SIGPIPE, or ERR_PIPE where that signal is blocked) ends the process the same way, without a message. */
 #ifndef MOE_CLI_COMMAND_H

@@ -1,9 +1,9 @@
 /* Signal handling of a command. The state is global to the process, because a handler has no other context.
  *
  * SIGINT, SIGTERM and SIGHUP remove unfinished outputs and end the process as they would have without a handler. Between
- * signals_gentle and signals_harsh the first SIGINT or SIGTERM only requests a stop (base/stop.h): the run ends by itself with
- * usable outputs and then calls signals_end. A second signal ends the process at once, unless it comes within a tenth of a
- * second, because timeout(1) and shells send some signals twice.
+ * signals_gentle and signals_harsh the first SIGINT or SIGTERM only requests a stop (base/stop.h): the run stops at a
+ * point where its outputs are usable, and then calls signals_end. A second signal ends the process at once, unless it comes
+ * within a tenth of a second, because timeout(1) and shells send some signals twice.
  *
  * SIGBUS, raised when a mapped file was truncated or cannot be read, removes them too, prints one line that names the file and
  * exits with 2. */

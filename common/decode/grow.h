@@ -8,12 +8,12 @@
 
 enum { DRAFT_STEPS_MAX = 256 };         /* of a policy in one iteration */
 
-/* What a policy asked for in an iteration, in order, without the step that ends the draft. */
+/* The steps that a policy requested in an iteration, in order, without the final STEP_STOP. */
 struct draft_steps {
     int count;
     int32_t kind[DRAFT_STEPS_MAX];      /* enum step_kind */
     int32_t drafter[DRAFT_STEPS_MAX];   /* KEEP: -1 */
-    int32_t leaf[DRAFT_STEPS_MAX];      /* the first one, as the tree was then: 0 the root, 1 + i node i; KEEP: 0 */
+    int32_t leaf[DRAFT_STEPS_MAX];      /* first leaf: 0 the root, 1 + i node i of the tree at that time; KEEP: 0 */
     int32_t leaves[DRAFT_STEPS_MAX];
     int32_t tokens[DRAFT_STEPS_MAX];    /* EXTEND: k */
     int32_t added[DRAFT_STEPS_MAX];     /* nodes */
@@ -25,7 +25,7 @@ struct growth {
     struct policy *policy;
     struct drafters *drafters;          /* one at least */
     struct draft_share *share;          /* [drafters->count] set anew, but for what is known after the verification */
-    struct draft_steps *steps;          /* set anew; NULL: nobody looks */
+    struct draft_steps *steps;          /* output, overwritten; NULL: not recorded */
 };
 
 /* room: tokens that could still be of use; a deeper one is not drafted. Returns how many tokens were drafted, also those that

@@ -158,9 +158,9 @@ int engine_forward(struct engine *engine, struct sequence *sequence, const struc
  * and values of a prompt for another one that begins alike gets the bits of computing it anew if both are cut at the same
  * slabs: keep whole slabs only, or none. Nodes of engine_forward are in no slab.
  *
- * Where experts are cached, pieces of up to 4096 tokens together run a layer before any of them runs the next one (span.c), so
- * that an expert is read once for all of them; not with a plan, scores or hidden states. The bits are the same, and `each` sees
- * the pieces in order.
+ * If experts are cached, pieces are grouped into spans of up to 4096 tokens (span.c): all pieces of a span run one layer before
+ * the next, so each expert is read once per span. Spans are not used with a plan, scores or hidden states. The bits are the
+ * same, and `each` receives the pieces in order.
  *
  * There must be no pending nodes. Of options (may be NULL) plan, want_scores, want_hidden, features and logit_rows count:
  * ENGINE_EVERY_ROW asks for the logits of all tokens, else *out has those of the last token alone. each (may be NULL) sees

@@ -90,17 +90,17 @@ struct layer_experts pass_experts(const struct pass *pass, int n);
 /* Puts the operations of a forward on the queue, tokens, positions and slots being there. */
 int forward_put(const struct pass *pass, struct err *err);
 
-/* The same in parts: _begin makes room for what the batch asks for; _embed writes the rows' embeddings to engine->space.x;
- * _layer runs layer n, which is layer `moe` of those with experts; _end computes the logits. */
+/* The parts of forward_put: _begin allocates the results that the batch requests; _embed writes the embeddings of the rows to
+ * engine->space.x; _layer runs layer n, which is layer `moe` of those with experts; _end computes the logits. */
 int forward_begin(const struct pass *pass, struct err *err);
 void forward_embed(const struct pass *pass, int rows);
 int forward_layer(const struct pass *pass, const struct layer_rows *rows, int n, int moe, struct err *err);
 void forward_end(const struct pass *pass);
 
-/* What a forward is a part of. */
+/* The purpose of a forward. */
 enum occasion { VERIFICATION, PROMPT, PROMPT_SLAB };
 
-/* Tells the source of experts, and the second processor, that a forward of so many rows begins. */
+/* Announces a forward of `rows` rows to the expert source and the second processor. */
 void forward_begin_experts(const struct pass *pass, enum occasion occasion, int rows);
 
 /* One whole forward. On failure the sequence is as before, but for pending nodes with batch.resume. */

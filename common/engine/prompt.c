@@ -1,4 +1,4 @@
-/* Prompts: which pieces they are cut into, and the order in which these run. */
+/* Cuts prompts into pieces, and runs the pieces one by one or in spans. */
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
 
@@ -31,7 +31,7 @@ static int piece_rows(const struct engine *engine, bool every, int position, int
     return rows < end - position ? rows : end - position;
 }
 
-/* Whether pieces go through the layers together. Scores and hidden states of all layers would have to be kept of all rows. */
+/* Returns whether pieces run in spans. Scores and hidden states would have to be kept for all layers and rows. */
 static bool spans(const struct engine *engine, const struct batch *batch)
 {
     const struct expert_source *experts = engine->setup.experts;
@@ -39,7 +39,7 @@ static bool spans(const struct engine *engine, const struct batch *batch)
            !batch->want_hidden && !batch->want_reconstruction;
 }
 
-/* The pieces that come next of a part of a prompt that ends before `end`. */
+/* Selects the next pieces of a prompt that ends before `end`. */
 static void cut(struct span *span, const struct engine *engine, bool every, int position, int end, bool together)
 {
     *span = (struct span){.every = every};

@@ -1,15 +1,15 @@
-/* Pieces of a prompt that go through the layers together, where experts are cached: all pieces run a layer before any of them
- * runs the next one. So an expert is read once for all pieces, if the cache has room for the experts of one layer that they
- * want; with fewer slots the rest of the layer is read again for each piece.
+/* Spans: several pieces of a prompt run layer by layer if experts are cached. All pieces run one layer before the next, so each
+ * expert is read once per span, if the cache has slots for all requested experts of one layer. With fewer slots, the missing
+ * experts are read again for each piece.
  *
- * A piece keeps its residual stream, its routing and its features in buffers of its own, which take the place of the engine's
- * while the piece is at work. Its rows see the same keys and values as in a forward of their own: those of the committed tokens
- * and, as earlier pieces have run the layer, of these pieces. The bits are the same. */
+ * Each piece has its own buffers for residual stream, routing and features, which replace the engine's while the piece runs.
+ * Its rows attend to the same keys and values as in a forward of the piece alone: those of the committed tokens and of earlier
+ * pieces, which have already run the layer. The bits are the same. */
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
 #include "common/engine/second.h"
 
-/* Buffers of a piece; of the engine while the piece is at work. */
+/* Buffers of a piece; exchanged with the engine's while the piece runs. */
 struct piece {
     struct buffer x, wanted, expert, weight, features;
 };
@@ -25,7 +25,7 @@ struct work {
     int32_t *every;                     /* [max_rows] 0, 1, ... */
 };
 
-/* A piece that has its turn. */
+/* The piece that runs. */
 struct turn {
     struct batch batch;
     struct pass pass;
@@ -89,7 +89,7 @@ static int work_open(struct work *work, struct err *err)
     return 0;
 }
 
-/* Makes the rows of a piece pending nodes after the span's earlier pieces, and puts what kernels need of them on the device. */
+/* Appends the rows of a piece as pending nodes after the span's earlier pieces, and uploads their tokens and positions. */
 static int turn_begin(const struct work *work, int i, struct turn *turn, struct err *err)
 {
     const struct span *span = work->span;
@@ -116,7 +116,7 @@ static int turn_begin(const struct work *work, int i, struct turn *turn, struct 
     return 0;
 }
 
-/* One piece through one layer. */
+/* Runs one piece through one layer. */
 static int run_layer(const struct work *work, int i, int n, int moe, struct err *err)
 {
     struct turn turn;
@@ -147,7 +147,7 @@ static int run_layers(const struct work *work, struct err *err)
     return 0;
 }
 
-/* Logits and facts of a piece that has run all layers; commits it. 1: `each` refuses. */
+/* Computes logits and facts of a piece that has run all layers, and commits it. Returns 1 if `each` refuses the piece. */
 static int end_piece(const struct work *work, int i, engine_piece_function *each, void *context, struct forward *out,
                      struct err *err)
 {

@@ -92,7 +92,7 @@ static void put_drafters(struct decode_iter *iter, const struct decode_iteration
     iter->drafter_catch_up_us = room->catch_up_us;
 }
 
-/* What is in a record by node. */
+/* Arrays of a record with one value per node. */
 struct by_node {
     float log_probability[ENGINE_ROWS_MAX];
     int32_t match[ENGINE_ROWS_MAX];

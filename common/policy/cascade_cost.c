@@ -54,7 +54,7 @@ struct cascade_cost {
     bool warm;                          /* the iteration before had a draft: there is no text to catch up with */
     bool timed;                         /* draft_seconds is from a warm one */
     bool speaks;                        /* the drafter gives each token of a chain a probability */
-    /* Of this iteration: */
+    /* State of the current iteration: */
     bool cut;                           /* what is drafted was looked at for the last time */
     int K, asked, made;                 /* made: tokens that the drafter had to offer */
     double gain, cost, rate;

@@ -58,7 +58,7 @@ struct dytc {
     double fixed[DRAFTERS];             /* NaN: learned */
     struct recent recent[DRAFTERS];
     int64_t iterations;
-    /* Of this iteration: */
+    /* State of the current iteration: */
     bool dry[DRAFTERS];
     int asked, K, first;
     int trial;                          /* the drafter that writes a chain to be measured; -1: none */

@@ -80,7 +80,7 @@ struct dytc_verify {
     int64_t texts, iterations;
     double allowance;
     bool speaks[DRAFTERS];
-    /* Of this iteration: */
+    /* State of the current iteration: */
     double rate, verify[MAX + 1];
     double estimate[MAX];               /* of each token of the chain */
     int nodes;                          /* of which that is known */

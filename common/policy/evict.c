@@ -33,7 +33,7 @@
 enum { LENGTH_DEFAULT = 8, ROOM = SHAPE_NODES_MAX + SHAPE_SIBLINGS_MAX * SHAPE_SIBLINGS_MAX };
 enum rule { RULE_RATE, RULE_EXPERTS, RULE_RISING, RULE_THRESHOLD };
 
-static const double memory = 0.95;      /* of what drafts gave and cost, with each iteration that drafts */
+static const double decay = 0.95;       /* of tokens and costs of drafts, per iteration that drafts */
 static const double sure_cost = 10;     /* cost of the drafts that must have been seen before drafting is paused */
 
 struct evict {
@@ -53,7 +53,7 @@ struct evict {
     int32_t last;                       /* token of the text; -1: not known */
     double draft_seconds;               /* of a draft, on average; 0: none was made */
     double tokens, spent, allowance;    /* of recent iterations that drafted; what trials may lose */
-    /* Of this iteration: */
+    /* State of the current iteration: */
     bool drafts, paused, cut;
     int made, K;                        /* nodes drafted, and kept */
     double gain;
@@ -240,8 +240,8 @@ static void evict_observe(struct policy *policy, const struct outcome *outcome)
     double spent = 1 + cost_model_steepness(&e->cost_model) * seen + drafting;
     if (e->drafts) {
         e->draft_seconds = e->draft_seconds > 0 ? 0.9 * e->draft_seconds + 0.1 * outcome->draft_s : outcome->draft_s;
-        e->tokens = memory * e->tokens + outcome->emitted;
-        e->spent = memory * e->spent + spent;
+        e->tokens = decay * e->tokens + outcome->emitted;
+        e->spent = decay * e->spent + spent;
         if (e->paused)
             e->allowance -= fmax(0, spent - outcome->emitted);
     }

@@ -2,14 +2,14 @@
 
 #include <math.h>
 
-static const double memory = 0.995;     /* weight of an observation when the next one of its kind follows */
+static const double decay = 0.995;      /* weight of an observation when the next one of its kind follows */
 static const double first_guess = 0.4;
 static const double depth_weight = 12, match_weight = 6;        /* observations that the broader rate counts as */
 
 void node_chance_init(struct node_chance *chance)
 {
     *chance = (struct node_chance){.depth = {{0, 0}}};
-    calibration_init(&chance->said, memory);
+    calibration_init(&chance->said, decay);
     chance_init(&chance->all, first_guess);
 }
 
@@ -19,8 +19,8 @@ static int match_cell(int match) { return match <= 4 ? match - 1 : match <= 6 ? 
 
 static void count(struct node_chance_cell *cell, bool kept)
 {
-    cell->kept = memory * cell->kept + kept;
-    cell->tried = memory * cell->tried + 1;
+    cell->kept = decay * cell->kept + kept;
+    cell->tried = decay * cell->tried + 1;
 }
 
 void node_chance_observe(struct node_chance *chance, const struct node_signal *signal, bool kept)

@@ -238,7 +238,7 @@ static int check_drafters(const struct decode_iter *iter, struct err *err)
     return 0;
 }
 
-/* What an iteration says of its policy's steps. */
+/* Checks the policy's steps of an iteration. */
 static int check_steps(const struct decode_iter *iter, struct err *err)
 {
     for (int i = 0; iter->node_match && i < iter->nodes; i++)

@@ -111,7 +111,7 @@ int lex_text(struct parser *p, struct string *text, enum tag_kind *tag)
         if (kind == '#') {
             if (skip_comment(p))
                 return -1;
-            if (text->bytes)                           /* the next tag is judged by itself, as in the reference */
+            if (text->bytes)                           /* text before a comment is a text of its own, as in the reference */
                 return 0;
             continue;
         }

@@ -8,7 +8,7 @@
 
 /* ---- what single tokens stand for ---- */
 
-/* Converts letters of the byte-level alphabet to bytes; a token with any other letter stands for its own text. */
+/* Converts letters of the byte-level alphabet to bytes; a token with any other letter is copied unchanged. */
 int decode_byte_level(const struct decoder_step *step, struct regex_scratch *scratch, const struct text *in, struct text *out,
                       struct err *err)
 {

@@ -26,8 +26,8 @@
 struct tokenizer;
 
 /* json: the text of tokenizer.json, or the bytes of tokenizer.model, a SentencePiece model (recognised by its first byte). In
- * the latter, control symbols are the special tokens, and the text between two of them is encoded by itself (with collapsed
- * white space and a prefix mark, if the model does so); the frame is the model's bos. */
+ * the latter, control symbols are the special tokens. The text between two of them is encoded separately (with collapsed white
+ * space and a prefix mark, if the model does so); the frame is the model's bos. */
 int tokenizer_new(struct tokenizer **out, const char *json, size_t bytes, struct err *err);
 void tokenizer_free(struct tokenizer **tokenizer);
 

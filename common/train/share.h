@@ -35,7 +35,7 @@ void share_close(struct share **share);
 /* All-gather of `each` bytes per process, in order of rank. */
 int share_equal(struct share *share, void *data, size_t each, struct err *err);
 
-/* Exchanges counts of `texts` texts, of which process r has read numbers r, r + size, ..: their tokens are in tokens[text], the
+/* Exchanges the counts of all texts. Process r passes those of texts r, r + size, ...: numbers of tokens in tokens[text],
  * divisors of the losses in *whole. Afterwards each process has the counts of all texts. */
 int share_measures(struct share *share, int32_t *tokens, int texts, struct train_whole *whole, struct err *err);
 
