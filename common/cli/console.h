@@ -16,6 +16,7 @@ struct console {
     int progress;                   /* enum progress_mode */
     int help;                       /* see opt_parse */
     bool version;
+    bool surplus;                   /* opt_parse failed because there were too many operands */
     struct claims claims;           /* outputs of the command; see opt_parse */
 };
 

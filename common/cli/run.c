@@ -98,7 +98,7 @@ static const struct subcommand *find_late_subcommand(const struct command *comma
 static int note_late_subcommand(const struct command *command, const struct console *console, struct err *err)
 {
     const struct subcommand *late = find_late_subcommand(command, console->argc, console->argv);
-    if (late && console->argv[1][0] == '-' && strstr(err->text, "too many")) {
+    if (late && console->argv[1][0] == '-' && console->surplus) {
         *err = (struct err){0};
         err_set(err, ERR_INPUT, "for the subcommand %s, put it before the options: %s %s %s ...", late->name, command->name,
                 late->name, console->argv[1]);
