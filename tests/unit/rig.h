@@ -18,33 +18,42 @@ struct rig {
     int32_t token[RIG_TOKENS];          /* random ones of its vocabulary, the same each time */
 };
 
-static void must(int rc, const struct err *err)
+static inline void must(int rc, const struct err *err)
 {
     if (rc)
         fail_msg("%s", err->text);
 }
 
 /* $MOE_TEST_DEVICE, or the one that is named. */
-static const char *device_name(const char *otherwise)
+static inline const char *device_name(const char *otherwise)
 {
     const char *name = getenv("MOE_TEST_DEVICE");
     return name && *name ? name : otherwise;
 }
 
-static void rig_open(struct rig *rig, const char *path, const char *device)
+/* cache NULL: all experts are mapped or on the device. threads 0: the default. */
+static inline void rig_open_cached(struct rig *rig, const char *path, const char *device, int threads,
+                                   const struct expert_cache *cache)
 {
     struct chance chance = {5};
     memset(rig, 0, sizeof *rig);
-    must(model_open(&rig->model, path, &rig->err), &rig->err);
-    must(device_open(&rig->device, &(struct device_setup){.name = device}, &rig->err), &rig->err);
+    struct err *err = &rig->err;
+    must((cache ? model_open_dense : model_open)(&rig->model, path, err), err);
+    must(device_open(&rig->device, &(struct device_setup){.name = device, .threads = threads}, err), err);
     if (hparams_moe_layers(model_hparams(rig->model)))
-        must(expert_source_open(&rig->experts, rig->model, rig->device, &rig->err), &rig->err);
+        must(cache ? expert_source_cached(&rig->experts, rig->model, rig->device, cache, err)
+                   : expert_source_open(&rig->experts, rig->model, rig->device, err), err);
     for (int i = 0; i < RIG_TOKENS; i++)
         rig->token[i] = chance_range(&chance, 0, model_hparams(rig->model)->vocab - 1);
 }
 
+static inline void rig_open(struct rig *rig, const char *path, const char *device)
+{
+    rig_open_cached(rig, path, device, 0, NULL);
+}
+
 /* In place of an engine before it, one with this setup but for the model and where it is; the sequence has `room` tokens. */
-static void rig_engine(struct rig *rig, struct engine_setup setup, int room)
+static inline void rig_engine(struct rig *rig, struct engine_setup setup, int room)
 {
     sequence_close(&rig->sequence);
     engine_close(&rig->engine);
@@ -55,7 +64,7 @@ static void rig_engine(struct rig *rig, struct engine_setup setup, int room)
     must(sequence_open(&rig->sequence, rig->engine, room, &rig->err), &rig->err);
 }
 
-static void rig_close(struct rig *rig)
+static inline void rig_close(struct rig *rig)
 {
     sequence_close(&rig->sequence);
     engine_close(&rig->engine);

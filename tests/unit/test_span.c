@@ -1,45 +1,8 @@
 /* Long prompts where experts are cached: all pieces run a layer before any runs the next one. The bits are those of the mapped
  * model, and an expert is read once. */
-#include "tests/unit/unit.h"
-
-#include "common/engine/engine.h"
-#include "tests/unit/tiny.h"
+#include "tests/unit/rig.h"
 
 enum { LONG = 300, ROWS = 16, FEATURE_LAYERS = 2 };
-
-struct rig {
-    struct model *model;
-    struct device *device;
-    struct expert_source *experts;
-    struct engine *engine;
-    struct err err;
-};
-
-static void must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
-
-/* cache NULL: the model is mapped. */
-static void rig_open(struct rig *rig, const char *path, const char *device, int threads, const struct expert_cache *cache)
-{
-    memset(rig, 0, sizeof *rig);
-    struct err *err = &rig->err;
-    must((cache ? model_open_dense : model_open)(&rig->model, path, err), err);
-    must(device_open(&rig->device, &(struct device_setup){.name = device, .threads = threads}, err), err);
-    must(cache ? expert_source_cached(&rig->experts, rig->model, rig->device, cache, err)
-               : expert_source_open(&rig->experts, rig->model, rig->device, err), err);
-    must(engine_open(&rig->engine, &(struct engine_setup){rig->model, rig->device, rig->experts, ROWS, ROWS}, err), err);
-}
-
-static void rig_close(struct rig *rig)
-{
-    engine_close(&rig->engine);
-    expert_source_close(&rig->experts);
-    device_close(&rig->device);
-    model_close(&rig->model);
-}
 
 /* A tiny model with experts; the first seed at or after `seed` that makes one. */
 static const char *moe_file(uint64_t seed, enum weight_format format, struct hparams *shape)
@@ -93,20 +56,18 @@ static void read_prompt(struct rig *rig, const struct hparams *shape, struct see
 {
     const struct feature_request features = {.count = FEATURE_LAYERS, .layer = {0, shape->layers}};
     struct chance chance = {11};
-    struct sequence *sequence = NULL;
     struct forward out;
     int32_t text[LONG];
     for (int i = 0; i < LONG; i++)
         text[i] = chance_range(&chance, 0, shape->vocab - 1);
     seen->device = rig->device;
     seen->tokens = 0;
-    must(sequence_open(&sequence, rig->engine, LONG, &rig->err), &rig->err);
-    must(engine_prompt(rig->engine, sequence, text, LONG, &(struct batch){.features = &features}, see_piece, seen, &out,
+    rig_engine(rig, (struct engine_setup){.max_rows = ROWS, .max_logit_rows = ROWS}, LONG);
+    must(engine_prompt(rig->engine, rig->sequence, text, LONG, &(struct batch){.features = &features}, see_piece, seen, &out,
                        &rig->err), &rig->err);
     assert_int_equal(seen->tokens, LONG);
-    assert_int_equal(sequence_length(sequence), LONG);
+    assert_int_equal(sequence_length(rig->sequence), LONG);
     memcpy(logits, out.logits, (size_t)shape->vocab * sizeof *logits);
-    sequence_close(&sequence);
 }
 
 /* A prompt of many pieces reads each expert that it wants once, as soon as there are slots for one layer's, under all policies
@@ -128,7 +89,7 @@ static void a_long_prompt_reads_each_expert_once(void **state)
         expert[i] = calloc(routed, sizeof *expert[i]);
         logits[i] = calloc((size_t)shape.vocab, sizeof *logits[i]);
     }
-    rig_open(&rig, path, "host", 1, NULL);
+    rig_open_cached(&rig, path, "host", 1, NULL);
     read_prompt(&rig, &shape, &(struct seen){feature[0], expert[0], 0, NULL}, logits[0]);
     rig_close(&rig);
     int distinct = 0;
@@ -141,7 +102,7 @@ static void a_long_prompt_reads_each_expert_once(void **state)
     for (int i = 0; i < 2 * (int)(sizeof policies / sizeof *policies); i++) {
         struct expert_cache cache = {.slots = i % 2 ? top_k : experts, .policy = policies[i / 2]};
         struct store_facts facts;
-        rig_open(&rig, path, "host", 2, &cache);
+        rig_open_cached(&rig, path, "host", 2, &cache);
         read_prompt(&rig, &shape, &(struct seen){feature[1], expert[1], 0, NULL}, logits[1]);
         assert_memory_equal(feature[0], feature[1], features * sizeof *feature[0]);
         assert_memory_equal(expert[0], expert[1], routed * sizeof *expert[0]);
