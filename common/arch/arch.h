@@ -199,6 +199,22 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     [SLOT_SHARED_UP] = "model.layers.{n}.mlp." block ".up_proj.weight", \
     [SLOT_SHARED_DOWN] = "model.layers.{n}.mlp." block ".down_proj.weight"
 
+/* DeepSeek-V3 and families with its router: sigmoid scores with a correction, groups, shared experts, dense layers first. The
+ * keys' parameters are the values of a config.json that lacks them. */
+#define CORRECTED_NAMES SHARED_NAMES("shared_experts"), DENSE_NAMES, \
+    [SLOT_ROUTER_CORRECTION] = "model.layers.{n}.mlp.gate.e_score_correction_bias"
+
+#define CORRECTED_KEYS(shared, normalised, factor, group_count, group_limit) \
+    INT_ALSO("n_routed_experts", "num_local_experts", router.experts), \
+    INT("num_experts_per_tok", router.top_k), \
+    INT("moe_intermediate_size", expert_inner), \
+    INT_OR("n_shared_experts", shared_inner, shared), \
+    INT_OR("intermediate_size", dense_inner, 0), \
+    BOOL_OR("norm_topk_prob", router.renormalise, normalised), \
+    F32_OR("routed_scaling_factor", router.scale, factor), \
+    INT_OR("n_group", router.groups, group_count), \
+    INT_OR("topk_group", router.groups_kept, group_limit)
+
 /* Where the values of one block of a canonical tensor come from. */
 enum part_role { PART_ROWS, PART_GATE, PART_UP, PART_DOWN };
 

@@ -3,26 +3,16 @@
  * the same code under another name. Reference: transformers models/deepseek_v3, and arXiv 2412.19437 section 2.1. */
 #include "common/arch/arch.h"
 
-#define MORE LATENT_NAMES, SHARED_NAMES("shared_experts"), DENSE_NAMES, \
-    [SLOT_ROUTER_CORRECTION] = "model.layers.{n}.mlp.gate.e_score_correction_bias"
-
 static const struct naming published = {
-    .slot = {LLAMA_NAMES, EXPERT_NAMES, MORE}, .ignored = {"model.layers.{n}.self_attn.rotary_emb.inv_freq"}};
-static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, MORE}};
+    .slot = {LLAMA_NAMES, EXPERT_NAMES, LATENT_NAMES, CORRECTED_NAMES},
+    .ignored = {"model.layers.{n}.self_attn.rotary_emb.inv_freq"}};
+static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, LATENT_NAMES, CORRECTED_NAMES}};
 
 const struct arch arch_deepseek_v3 = {
     .model_type = "deepseek_v3",
     .also = "kimi_k2",
     .summary = "DeepSeek-V3, V3.1, R1; Kimi K2",
-    .keys = {INT_ALSO("n_routed_experts", "num_local_experts", router.experts),
-             INT("num_experts_per_tok", router.top_k),
-             INT("moe_intermediate_size", expert_inner),
-             INT_OR("n_shared_experts", shared_inner, 1),
-             INT_OR("intermediate_size", dense_inner, 0),
-             BOOL_OR("norm_topk_prob", router.renormalise, true),
-             F32_OR("routed_scaling_factor", router.scale, 2.5),
-             INT_OR("n_group", router.groups, 8),
-             INT_OR("topk_group", router.groups_kept, 4)},
+    .keys = {CORRECTED_KEYS(1, true, 2.5, 8, 4)},
     .bias = BIAS_ALL,
     .latent = true,
     .expert_layers = EXPERTS_AFTER_DENSE,

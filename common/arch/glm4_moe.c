@@ -3,24 +3,13 @@
  * models/glm4_moe. */
 #include "common/arch/arch.h"
 
-#define MORE SHARED_NAMES("shared_experts"), DENSE_NAMES, \
-    [SLOT_ROUTER_CORRECTION] = "model.layers.{n}.mlp.gate.e_score_correction_bias"
-
-static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, MORE}};
-static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, MORE}};
+static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, CORRECTED_NAMES}};
+static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, CORRECTED_NAMES}};
 
 const struct arch arch_glm4_moe = {
     .model_type = "glm4_moe",
     .summary = "GLM-4.5, GLM-4.6",
-    .keys = {INT_ALSO("n_routed_experts", "num_local_experts", router.experts),
-             INT("num_experts_per_tok", router.top_k),
-             INT("moe_intermediate_size", expert_inner),
-             INT_OR("n_shared_experts", shared_inner, 1),
-             INT_OR("intermediate_size", dense_inner, 0),
-             BOOL_OR("norm_topk_prob", router.renormalise, true),
-             F32_OR("routed_scaling_factor", router.scale, 1),
-             INT_OR("n_group", router.groups, 1),
-             INT_OR("topk_group", router.groups_kept, 1)},
+    .keys = {CORRECTED_KEYS(1, true, 1, 1, 1)},
     .bias = BIAS_QKV_ASKED,
     .qk_norm_key = "use_qk_norm",
     .partial_rotary = 0.5,
