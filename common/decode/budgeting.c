@@ -23,6 +23,7 @@ struct budgeting {
     bool *restored;                     /* [1 + nodes] rows whose logits are those without a budget */
     float *logits;                      /* [1 + nodes + riders][vocab] the forward's, once a row is restored */
     struct reach reach;
+    struct acceptance_signal *signal;   /* [nodes] of the draft, */
     float *weight;                      /* [1 + nodes] of rows, by reach; riders are refused with it */
 };
 
@@ -62,7 +63,7 @@ static int before(struct watch *watch, struct sequence *sequence, struct batch *
         budgeting->size[layer] = governor_budget(&budgeting->governor, layer);
     batch->plan = &budgeting->plan;
     if (by_path(budgeting)) {
-        reach_weights(&budgeting->reach, iteration->tree, budgeting->weight);
+        reach_weights(&budgeting->reach, iteration->tree, budgeting->signal, budgeting->weight);
         batch->row_weight = budgeting->weight;
     }
     return 0;
@@ -196,8 +197,8 @@ static int measure(struct budgeting *budgeting, struct decode_iteration *iterati
 static int after(struct watch *watch, struct decode_iteration *iteration, struct err *err)
 {
     struct budgeting *budgeting = budgeting_of(watch);
-    if (by_path(budgeting))
-        reach_observe(&budgeting->reach, iteration->tree, iteration->kept);
+    if (by_path(budgeting) && holds(budgeting, iteration))
+        reach_observe(&budgeting->reach, iteration->tree, budgeting->signal, iteration->kept);
     if (!budgeting->meter)
         return 0;
     double start = clock_seconds();
@@ -229,7 +230,9 @@ int budgeting_open(struct budgeting **out, const struct budget *budget, struct e
     *budgeting = (struct budgeting){.watch = {&class}, .budget = budget, .engine = engine, .plan = budget->plan,
                                     .governor = budget->governor};
     budgeting->weight = mem_alloc(1 + (size_t)nodes, sizeof *budgeting->weight, err);
-    if (!budgeting->weight || (budget->automatic && !(budgeting->size = mem_alloc(layers, sizeof *budgeting->size, err)))) {
+    budgeting->signal = mem_alloc((size_t)nodes + 1, sizeof *budgeting->signal, err);
+    if (!budgeting->weight || !budgeting->signal ||
+        (budget->automatic && !(budgeting->size = mem_alloc(layers, sizeof *budgeting->size, err)))) {
         budgeting_close(&budgeting);
         return -1;
     }
@@ -247,6 +250,7 @@ void budgeting_close(struct budgeting **budgeting)
         mem_free(&(*budgeting)->size);
         meter_close(&(*budgeting)->meter);
         mem_free(&(*budgeting)->weight);
+        mem_free(&(*budgeting)->signal);
         mem_free(&(*budgeting)->divergence);
         mem_free(&(*budgeting)->restored);
         mem_free(&(*budgeting)->logits);

@@ -64,6 +64,7 @@ struct decode_iteration {
     int rows, riders;                   /* 1 + tree->nodes; and after them those that drafters add for themselves */
     const int32_t *token, *parent;      /* [rows + riders] as the forward saw them: root first, parent[0] = -1, node i is row
                                            i + 1 */
+    const float *acceptance;            /* [rows] by the policy; NaN: none, and the root; NULL: it estimates none */
     const uint8_t *kept;                /* [rows] 1: root, or accepted */
     const int32_t *path;                /* [1 + accepted] these rows, the root first */
     int accepted;                       /* nodes */

@@ -68,6 +68,7 @@ struct decoder {
     int32_t *kept_expert;               /* of the root and the tokens kept, for policies that learn from trees */
     size_t kept_expert_room;
     uint8_t kept[ROWS_MAX];
+    float node_acceptance[ROWS_MAX];
 };
 
 /* One iteration: the text grows by at least a token, or is at its end. */

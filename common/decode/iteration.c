@@ -84,6 +84,11 @@ static int propose(struct decoder *decoder, struct decode_iteration *iteration, 
     iteration->rows = 1 + tree->nodes;
     iteration->K = decoder->drafters.count ? decoder->policy->class->length(decoder->policy) : 0;
     decoder->policy->class->state(decoder->policy, &iteration->policy);
+    if (decoder->policy->class->chances) {
+        decoder->node_acceptance[0] = NAN;
+        decoder->policy->class->chances(decoder->policy, tree->nodes, decoder->node_acceptance + 1);
+        iteration->acceptance = decoder->node_acceptance;
+    }
     return decoder_add_riders(decoder, iteration, err);
 }
 

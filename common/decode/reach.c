@@ -1,54 +1,27 @@
 #include "common/decode/reach.h"
 
-#include <math.h>
-
-/* What an observation weighs when the next one comes. A text gives some hundreds: the last hundred count, so that each of the
- * calibration's bins has some, and a text that changes its kind is followed. */
-static const double memory = 0.99;
+/* Weight of an observation once the next one follows: a text gives some hundreds, and one that changes its kind is followed. */
+static const double decay = 0.9975;
 
 void reach_begin(struct reach *reach)
 {
-    *reach = (struct reach){0};
-    calibration_init(&reach->said, memory);
+    for (int i = 0; i < DRAFTERS_MAX; i++)
+        acceptance_init(&reach->acceptance[i], 0.5, decay);
 }
 
-static int depth_of(const struct draft_tree *tree, int node)
-{
-    return tree->depth[node] < REACH_DEPTH_MAX ? tree->depth[node] : REACH_DEPTH_MAX;
-}
-
-/* What its drafter says of a node; less than 0: nothing. */
-static double said_of(const struct draft_tree *tree, int node)
-{
-    double said = exp((double)tree->log_probability[node]);
-    return said <= 1 ? said : said > 1 ? 1 : -1;
-}
-
-void reach_weights(const struct reach *reach, const struct draft_tree *tree, float *weight)
+void reach_weights(const struct reach *reach, const struct draft_tree *tree, struct acceptance_signal *signal, float *weight)
 {
     weight[0] = 1;
-    for (int node = 0; node < tree->nodes; node++) {
-        int depth = depth_of(tree, node);
-        double share = said_of(tree, node);
-        share = share >= 0 ? calibration_of(&reach->said, share) : (reach->kept[depth] + 1) / (reach->tried[depth] + 2);
-        weight[1 + node] = weight[1 + tree->parent[node]] * (float)share;
-    }
+    acceptance_signals(signal, tree, 0);
+    for (int node = 0; node < tree->nodes; node++)
+        weight[1 + node] = weight[1 + tree->parent[node]] *
+                           (float)acceptance_of(&reach->acceptance[tree->drafter[node]], &signal[node]);
 }
 
-void reach_observe(struct reach *reach, const struct draft_tree *tree, const uint8_t *kept)
+void reach_observe(struct reach *reach, const struct draft_tree *tree, const struct acceptance_signal *signal,
+                   const uint8_t *kept)
 {
-    for (int node = 0; node < tree->nodes; node++) {
-        int depth = depth_of(tree, node), before = 0;
-        double said = said_of(tree, node);
-        if (!kept[1 + tree->parent[node]])
-            continue;
-        if (said >= 0)
-            calibration_observe(&reach->said, said, kept[1 + node]);
-        while (before < node && !(tree->parent[before] == tree->parent[node] && kept[1 + before]))
-            before++;
-        if (before < node)
-            continue;
-        reach->tried[depth]++;
-        reach->kept[depth] += kept[1 + node];
-    }
+    for (int node = 0; node < tree->nodes; node++)
+        if (kept[1 + tree->parent[node]])
+            acceptance_observe(&reach->acceptance[tree->drafter[node]], &signal[node], kept[1 + node]);
 }

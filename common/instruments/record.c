@@ -98,10 +98,9 @@ struct by_node {
     int32_t match[ENGINE_ROWS_MAX];
 };
 
-static void put_steps(struct decode_iter *iter, const struct decode_iteration *iteration, struct by_node *room)
+static void put_nodes(struct decode_iter *iter, const struct decode_iteration *iteration, struct by_node *room)
 {
     const struct draft_tree *tree = iteration->tree;
-    const struct draft_steps *steps = iteration->steps;
     room->log_probability[0] = NAN;
     room->match[0] = 0;
     for (int node = 0; node < tree->nodes; node++) {
@@ -110,6 +109,11 @@ static void put_steps(struct decode_iter *iter, const struct decode_iteration *i
     }
     iter->node_log_probability = room->log_probability;
     iter->node_match = room->match;
+    iter->node_acceptance = iteration->acceptance;
+}
+
+static void put_steps(struct decode_iter *iter, const struct draft_steps *steps)
+{
     iter->steps = steps->count;
     iter->step_kind = steps->kind;
     iter->step_drafter = steps->drafter;
@@ -218,8 +222,11 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         put_split(&iter, iteration->split, recorder->routes);
     if (iteration->drafters > 1)
         put_drafters(&iter, iteration, &room);
-    if (recorder->steps && iteration->steps && iteration->drafters)
-        put_steps(&iter, iteration, &nodes);
+    const bool steps = recorder->steps && iteration->steps && iteration->drafters;
+    if (steps || iteration->acceptance)
+        put_nodes(&iter, iteration, &nodes);
+    if (steps)
+        put_steps(&iter, iteration->steps);
     for (int layer = 0; layer < forward->moe_layers; layer++) {
         iter.experts_wanted += forward->distinct_wanted[layer];
         iter.experts_loaded += forward->distinct_loaded[layer];

@@ -8,8 +8,8 @@
  * - C comes from a table of cost by M (`cost`), or else from the distinct experts that M tokens are predicted to load
  *   (predict/union.h); measured iterations correct its level and steepness (predict/cost_model.h).
  * - The chances are what drafters say, corrected by what became of drafts, whether they were verified or not
- *   (predict/survival.h). Where drafting is cheap, less than `explore` of an iteration, every draft is made in full, looked at,
- *   and cut to what pays, to nothing if need be. Where it is not, what is drafted is what is expected to pay: by a drafter
+ *   (predict/acceptance.h). Where drafting is cheap, less than `explore` of an iteration, every draft is made in full, looked
+ *   at, and cut to what pays, to nothing if need be. Where it is not, what is drafted is what is expected to pay: by a drafter
  *   that says something of each token, one after the other, until it is in doubt. Drafts that are made only to learn take at
  *   most the share `explore` of all time. A drafter with a state of its own catches up then, at a cost that is measured as
  *   drafting.
@@ -25,14 +25,16 @@
 #include "common/base/mem.h"
 #include "common/policy/cost.h"
 #include "common/predict/cost_model.h"
-#include "common/predict/survival.h"
+#include "common/predict/pending.h"
 #include "common/predict/union.h"
 
 enum { MAX_DEFAULT = 8, MAX = 64, TASKS = 16, TASK_BYTES = 64, SHADOW_TOKENS = 2 };
 
+static const double first_guess = 0.5;
+
 struct task {
     char name[TASK_BYTES];
-    struct survival survival;
+    struct acceptance acceptance;
     double tokens, cost;                /* recent sums, for the rate */
     int64_t used;                       /* when, in texts */
 };
@@ -46,6 +48,7 @@ struct cascade_cost {
     struct cost_table table;
     struct cost_model cost_model;
     struct union_predictor experts;
+    struct pending pending;
     struct task task[TASKS], *now;
     int64_t texts;
     bool alone;                         /* nothing to draft with */
@@ -59,6 +62,8 @@ struct cascade_cost {
     int K, asked, made;                 /* made: tokens that the drafter had to offer */
     double gain, cost, rate;
     int32_t keep[MAX];
+    struct acceptance_signal signal[MAX];
+    int signals;                        /* nodes that have one */
     struct draft_leaf leaf;
 };
 
@@ -87,13 +92,13 @@ static double rate(const struct cascade_cost *c)
 /* The K of 0 .. most that pays best: of its tokens those of the chain are there, more would have to be drafted first. */
 static int choose(struct cascade_cost *c, int max, const struct draft_tree *chain)
 {
-    const struct survival *survival = &c->now->survival;
+    const struct acceptance *acceptance = &c->now->acceptance;
     double chance = 1, gain = 1, drafting = 0;
     int best = 0;
     double best_value = 1 - c->rate;
     c->gain = c->cost = 1;
     for (int k = 1; k <= max; k++) {
-        chance *= k <= chain->nodes ? survival_of(survival, chain, k) : survival_at(survival, k);
+        chance *= k <= chain->nodes ? acceptance_of(acceptance, &c->signal[k - 1]) : acceptance_ahead(acceptance, k);
         gain += chance;
         drafting += k <= chain->nodes ? 0 : draft_cost(c);
         double cost = cost_of(c, k) + drafting, value = gain - c->rate * cost;
@@ -107,7 +112,7 @@ static int choose(struct cascade_cost *c, int max, const struct draft_tree *chai
     return best;
 }
 
-static bool knows(const struct cascade_cost *c) { return c->now->survival.all.tried >= 1; }
+static bool knows(const struct cascade_cost *c) { return c->now->acceptance.seen >= 1; }
 
 /* How many tokens to draft before the next look at them. */
 static int ask(struct cascade_cost *c, const struct draft_view *view)
@@ -143,13 +148,15 @@ static struct step cascade_cost_next(struct policy *policy, const struct draft_v
 {
     struct cascade_cost *c = (struct cascade_cost *)policy;
     if (!view->steps) {
-        c->K = c->made = 0;
+        c->K = c->made = c->signals = 0;
         c->cut = false;
         c->gain = c->cost = 1;
         c->rate = rate(c);
         c->asked = c->alone ? 0 : ask(c, view);
         return c->asked ? extend(c, -1, c->asked) : (struct step){.kind = STEP_STOP};
     }
+    acceptance_signals(c->signal, view->tree, c->signals);
+    c->signals = view->tree->nodes;
     if (c->cut)
         return (struct step){.kind = STEP_STOP};
     if (goes_on(c, view)) {
@@ -161,7 +168,7 @@ static struct step cascade_cost_next(struct policy *policy, const struct draft_v
     if (c->made > 1)
         c->speaks = !isnan(view->tree->log_probability[1]);
     c->K = knows(c) ? choose(c, view->tree->nodes, view->tree) : 0;
-    survival_draft(&c->now->survival, view->tree);
+    pending_add(&c->pending, view->tree, c->signal);
     for (int node = 0; node < c->K; node++)
         c->keep[node] = node;
     return (struct step){.kind = STEP_KEEP, .keep = c->keep, .kept = c->K};
@@ -193,7 +200,7 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
         task->tokens = 0.98 * task->tokens + outcome->emitted;
         task->cost = 0.98 * task->cost + 1 + cost_model_steepness(&c->cost_model) * growth(c, outcome->drafted + 1) + drafting;
     }
-    survival_text(&task->survival, outcome->token, outcome->emitted);
+    pending_learn(&c->pending, &task->acceptance, 1, outcome->token, outcome->emitted);
     union_learn(&c->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
 }
 
@@ -208,10 +215,10 @@ static struct task *find_task(struct cascade_cost *c, const char *name)
             oldest = &c->task[i];
     }
     if (!c->now) {
-        survival_init(&oldest->survival, c->decay);
+        acceptance_init(&oldest->acceptance, first_guess, c->decay);
     } else if (oldest != c->now) {
         *oldest = *c->now;
-        survival_fade(&oldest->survival, 0.25);
+        acceptance_fade(&oldest->acceptance, 0.25);
         oldest->tokens *= 0.25;
         oldest->cost *= 0.25;
     }
@@ -226,7 +233,7 @@ static void cascade_cost_begin(struct policy *policy, const struct policy_text *
     c->now = find_task(c, text && text->task ? text->task : "");
     c->now->used = ++c->texts;
     c->warm = false;
-    survival_begin(&c->now->survival);
+    pending_clear(&c->pending);
     union_begin(&c->experts);
 }
 
@@ -234,6 +241,7 @@ static void cascade_cost_free(struct policy *policy)
 {
     struct cascade_cost *c = (struct cascade_cost *)policy;
     union_free(&c->experts);
+    pending_free(&c->pending);
     mem_free(&c);
 }
 
@@ -246,7 +254,7 @@ static int read_settings(struct cascade_cost *c, struct spec *spec, const struct
         spec_text(spec, "cost", NULL, &file, err) ||
         spec_float(spec, "explore|shadow", 0.005, 0, 1, &c->explore, err) ||
         spec_float(spec, "optimism|hope", 1, 0, 10, &c->optimism, err) ||
-        spec_float(spec, "decay|memory", 0.97, 0, 0.9999, &c->decay, err))
+        spec_float(spec, "decay|memory", 0.9975, 0, 0.9999, &c->decay, err))
         return -1;
     if (file && cost_table_read(&c->table, file, err))
         return err_at(err, "cascade-cost: cost");
@@ -290,8 +298,8 @@ static void cascade_cost_state(const struct policy *policy, struct values *out)
     values_real(out, "gain", c->gain);
     values_real(out, "cost", c->cost);
     values_real(out, "rate", c->rate);
-    values_real(out, "chance", survival_at(&c->now->survival, 1));
-    values_real(out, "tried", c->now->survival.all.tried);
+    values_real(out, "chance", acceptance_ahead(&c->now->acceptance, 1));
+    values_real(out, "tried", c->now->acceptance.seen);
     values_real(out, "level_us", 1e6 * cost_model_level(&c->cost_model));
     values_real(out, "steepness", cost_model_steepness(&c->cost_model));
     values_real(out, "doubt", cost_model_doubt(&c->cost_model));
@@ -299,6 +307,13 @@ static void cascade_cost_state(const struct policy *policy, struct values *out)
     values_real(out, "allowance", c->allowance);
     if (c->experts.experts)
         values_real(out, "experts", union_of(&c->experts, c->K + 1));       /* a layer, predicted */
+}
+
+static void cascade_cost_chances(const struct policy *policy, int nodes, float *out)
+{
+    const struct cascade_cost *c = (const struct cascade_cost *)policy;
+    for (int node = 0; node < nodes; node++)
+        out[node] = (float)acceptance_of(&c->now->acceptance, &c->signal[node]);
 }
 
 const struct policy_class policy_cascade_cost = {
@@ -313,5 +328,6 @@ const struct policy_class policy_cascade_cost = {
     .length = cascade_cost_length,
     .observe = cascade_cost_observe,
     .state = cascade_cost_state,
+    .chances = cascade_cost_chances,
     .free = cascade_cost_free,
 };

@@ -4,8 +4,7 @@
  * tokens are predicted to load (predict/union.h). A draft is a chain, whose plan (plan.h) is made anew after each step; when
  * it is done, second choices beside its tokens join it where they pay.
  *
- * - The chance of a token: what its drafter says of it, corrected by what became of others (predict/calibration.h); or by the
- *   length of the match it was found by; or else by its depth (predict/chance.h).
+ * - The chance of a token: predict/acceptance.h.
  * - A second choice gives one token more where all before it is right and the first choice is not: it pays if that is worth
  *   more than a row of the verification and its share of one more step of its drafter.
  * - Latency of drafters: predict/latency.h; of verification: predict/cost_model.h.
@@ -27,40 +26,31 @@
 #include "common/policy/cost.h"
 #include "common/policy/dytc.h"
 #include "common/policy/plan.h"
-#include "common/predict/calibration.h"
-#include "common/predict/chance.h"
 #include "common/predict/latency.h"
 #include "common/predict/cost_model.h"
+#include "common/predict/pending.h"
 #include "common/predict/union.h"
 
-enum { DRAFTERS = PLAN_DRAFTERS_MAX, MAX_DEFAULT = 16, MAX = PLAN_TOKENS_MAX, TASKS = 16, TASK_BYTES = 64, MATCHES = 8 };
+enum { DRAFTERS = PLAN_DRAFTERS_MAX, MAX_DEFAULT = 16, MAX = PLAN_TOKENS_MAX, TASKS = 16, TASK_BYTES = 64 };
 
 /* What was saved for trials lets optimism grow: a drafter that had bad luck at first is tried again. */
 static const double optimism_saved = 0.4;
 static const int idle_max = 200;        /* iterations after which a drafter is tried without any promise */
+static const double first_guess = 0.6;
 static const double fading = 0.998;     /* of what is known, with each iteration */
 static const double text_memory = 0.3;  /* and with each text of which no task is known */
 
-struct cell { double kept, tried; };
-
 struct known {                          /* of a drafter, in a task */
-    struct chance all;
-    struct cell depth[PLAN_DEPTHS], match[MATCHES];
-    struct calibration said;
-    struct cell second;                 /* its second choice, where its first one is wrong */
+    double second, seconds;             /* second choices that were right, and all: where its first one is wrong */
     double offers;                      /* how often it proposes anything when it is asked, 0 .. 1 */
 };
 
 struct task {
     char name[TASK_BYTES];
+    struct acceptance acceptance[DRAFTERS];
     struct known drafter[DRAFTERS];
     double tokens, cost;                /* recent sums, for the rate */
     int64_t used;                       /* when, in texts */
-};
-
-struct dropped {                        /* what was looked up at the root and then dropped */
-    int drafter, tokens;
-    int32_t token[MAX], match[MAX];
 };
 
 struct dytc_verify {
@@ -76,6 +66,7 @@ struct dytc_verify {
     struct cost_model cost_model;
     struct latency latency[DRAFTERS];
     struct union_predictor experts;
+    struct pending pending;
     struct task task[TASKS], *now;
     int64_t texts, iterations;
     double allowance;
@@ -93,8 +84,7 @@ struct dytc_verify {
     int asked;                          /* the drafter of the last step; -1: it did not extend */
     int first, K;                       /* the drafter that was asked first, -1: none */
     double gain, cost;
-    struct dropped dropped[DRAFTERS];
-    int drops;
+    struct acceptance_signal signal[MAX];
     int32_t keep[MAX];
     struct draft_leaf leaf, branch[MAX];
 };
@@ -106,34 +96,10 @@ static double growth(const struct dytc_verify *d, int M)
 
 static double level_seconds(const struct dytc_verify *d) { return cost_model_level(&d->cost_model); }
 
-static int match_group(int match) { return match <= 4 ? match - 1 : match <= 6 ? 4 : match <= 10 ? 5 : match <= 20 ? 6 : 7; }
-
-static double lean(const struct cell *cell, double weight, double otherwise)
-{
-    return (cell->kept + weight * otherwise) / (cell->tried + weight);
-}
-
 /* The chance of a drafter's token at a depth, 1 the first, before it is drafted. */
 static double chance_at(const struct dytc_verify *d, int drafter, int depth)
 {
-    const struct known *known = &d->now->drafter[drafter];
-    if (!isnan(d->fixed[drafter]))
-        return d->fixed[drafter];
-    return lean(&known->depth[depth < PLAN_DEPTHS ? depth - 1 : PLAN_DEPTHS - 1], 12, chance_of(&known->all));
-}
-
-/* And of one that is there. */
-static double chance_of_node(const struct dytc_verify *d, const struct draft_tree *tree, int node)
-{
-    int drafter = tree->drafter[node];
-    const struct known *known = &d->now->drafter[drafter];
-    double said = exp((double)tree->log_probability[node]);
-    if (!isnan(d->fixed[drafter]))
-        return d->fixed[drafter];
-    if (!isnan(said))
-        return calibration_of(&known->said, fmin(1, said));
-    double otherwise = chance_at(d, drafter, tree->depth[node]);
-    return tree->match[node] > 0 ? lean(&known->match[match_group(tree->match[node])], 6, otherwise) : otherwise;
+    return isnan(d->fixed[drafter]) ? acceptance_ahead(&d->now->acceptance[drafter], depth) : d->fixed[drafter];
 }
 
 /* What planning knows of the drafters; optimistic_about: of which one is taken to be as good as it may be, -1: none. */
@@ -143,7 +109,7 @@ static void describe(const struct dytc_verify *d, struct plan_drafter *out, int 
     for (int i = 0; i < d->drafters; i++) {
         const struct latency *latency = &d->latency[i];
         double token = latency_of(latency, 0, 1, 1), step = latency_of(latency, 1, 0, 0);
-        double doubt = i == optimistic_about && isnan(d->fixed[i]) ? chance_doubt(&d->now->drafter[i].all) : 0;
+        double doubt = i == optimistic_about && isnan(d->fixed[i]) ? acceptance_doubt(&d->now->acceptance[i]) : 0;
         double more = (d->optimism + optimism_saved * d->allowance) * doubt;
         out[i] = (struct plan_drafter){.out = d->dry[i]};
         for (int depth = 1; depth <= PLAN_DEPTHS; depth++)
@@ -279,15 +245,19 @@ static int choose_trial(struct dytc_verify *d, int max, const struct plan *plan,
 /* The chain's new tokens: how likely they are. */
 static void estimate(struct dytc_verify *d, const struct draft_tree *tree)
 {
-    for (; d->nodes < tree->nodes; d->nodes++)
-        d->estimate[d->nodes] = chance_of_node(d, tree, d->nodes);
+    acceptance_signals(d->signal, tree, d->nodes);
+    for (; d->nodes < tree->nodes; d->nodes++) {
+        const int drafter = tree->drafter[d->nodes];
+        d->estimate[d->nodes] = isnan(d->fixed[drafter]) ? acceptance_of(&d->now->acceptance[drafter], &d->signal[d->nodes])
+                              : d->fixed[drafter];
+    }
 }
 
 static void begin_iteration(struct dytc_verify *d, int max)
 {
     struct plan_drafter drafter[DRAFTERS];
     memset(d->dry, 0, sizeof d->dry);
-    d->nodes = d->drops = d->branches = d->K = 0;
+    d->nodes = d->branches = d->K = 0;
     d->tries = d->looked = d->branched = false;
     d->asked = d->first = d->trial = -1;
     d->gain = d->cost = 1;
@@ -299,20 +269,8 @@ static void begin_iteration(struct dytc_verify *d, int max)
     d->rate = fmax(1, fmax(planned, fmin(reached, 1.3 * planned)));
 }
 
-/* Keeps in mind what was looked up at the root and is dropped. */
-static void drop(struct dytc_verify *d, const struct draft_tree *tree, int drafter)
-{
-    if (d->drops == DRAFTERS)
-        return;
-    struct dropped *dropped = &d->dropped[d->drops++];
-    dropped->drafter = drafter;
-    dropped->tokens = tree->nodes < MAX ? tree->nodes : MAX;
-    memcpy(dropped->token, tree->token, (size_t)dropped->tokens * sizeof *dropped->token);
-    memcpy(dropped->match, tree->match, (size_t)dropped->tokens * sizeof *dropped->match);
-}
-
 /* Cuts what was looked up to what pays, with the best plan after it; false: all of it does. */
-static bool cut(struct dytc_verify *d, const struct draft_view *view, int asked, int max, struct step *step)
+static bool cut(struct dytc_verify *d, const struct draft_view *view, int max, struct step *step)
 {
     const struct draft_tree *tree = view->tree;
     struct plan_drafter drafter[DRAFTERS];
@@ -333,7 +291,7 @@ static bool cut(struct dytc_verify *d, const struct draft_view *view, int asked,
     if (best == tree->nodes)
         return false;
     if (!best)
-        drop(d, tree, asked);
+        pending_add(&d->pending, tree, d->signal);
     for (int node = 0; node < best; node++)
         d->keep[node] = node;
     d->nodes = best;
@@ -341,11 +299,14 @@ static bool cut(struct dytc_verify *d, const struct draft_view *view, int asked,
     return true;
 }
 
+/* The chance of a second choice where the first one is wrong, before it is drafted. */
+static double second_chance(const struct known *known) { return (known->second + 8 * 0.3) / (known->seconds + 8); }
+
 /* Second choices of one drafter beside its tokens of the chain, into d->branch, best first; returns how much more they give
  * than they cost, in tokens. */
 static double choose_branches(struct dytc_verify *d, const struct draft_tree *tree, int drafter)
 {
-    const double right = lean(&d->now->drafter[drafter].second, 8, 0.3), level = level_seconds(d);
+    const double right = second_chance(&d->now->drafter[drafter]), level = level_seconds(d);
     const struct latency *latency = &d->latency[drafter];
     double gain[MAX], worth = 0, chance = 1;
     for (int node = 0; node < tree->nodes; node++) {
@@ -417,7 +378,7 @@ static bool take_step(struct dytc_verify *d, const struct draft_view *view, int 
         d->looked = false;
         d->now->drafter[asked].offers += 0.05 * ((view->added > 0) - d->now->drafter[asked].offers);
         d->dry[asked] = true;
-        return view->added && cut(d, view, asked, max, step);
+        return view->added && cut(d, view, max, step);
     }
     for (int i = 0; i < d->drafters; i++)
         d->dry[i] &= !view->added;
@@ -461,50 +422,17 @@ static struct step dytc_verify_next(struct policy *policy, const struct draft_vi
     return extend(d, view, plan.first, d->speaks[plan.first] ? 1 : plan.count[plan.first]);
 }
 
-static void count(struct cell *cell, double memory, bool kept)
-{
-    cell->tried = memory * cell->tried + 1;
-    cell->kept = memory * cell->kept + kept;
-}
-
-static void learn(struct dytc_verify *d, int drafter, int depth, int match, double said, bool kept)
-{
-    struct known *known = &d->now->drafter[drafter];
-    chance_observe(&known->all, kept);
-    count(&known->depth[depth < PLAN_DEPTHS ? depth - 1 : PLAN_DEPTHS - 1], d->decay, kept);
-    if (!isnan(said))
-        calibration_observe(&known->said, fmin(1, said), kept);
-    else if (match > 0)
-        count(&known->match[match_group(match)], d->decay, kept);
-}
-
 /* Of second choices, which come after the chain, those count that were needed: the first choice beside them was wrong. */
 static void learn_branches(struct dytc_verify *d, const struct outcome *outcome)
 {
     const struct draft_tree *tree = outcome->tree;
     for (int node = d->nodes; tree && outcome->kept && node < tree->nodes; node++) {
         const int first = tree->parent[node] + 1;           /* the chain's */
-        if (outcome->kept[first] && !outcome->kept[1 + first])
-            count(&d->now->drafter[tree->drafter[node]].second, 0.98, outcome->kept[1 + node]);
-    }
-}
-
-static void learn_chain(struct dytc_verify *d, const struct outcome *outcome)
-{
-    const struct draft_tree *tree = outcome->tree;
-    for (int node = 0; tree && outcome->kept && node < d->nodes; node++) {
-        if (!outcome->kept[1 + tree->parent[node]])
-            break;
-        learn(d, tree->drafter[node], tree->depth[node], tree->match[node], exp((double)tree->log_probability[node]),
-              outcome->kept[1 + node]);
-    }
-    for (int i = 0; i < d->drops; i++) {
-        const struct dropped *dropped = &d->dropped[i];
-        bool kept = true;
-        for (int at = 0; kept && at < dropped->tokens && at < outcome->emitted; at++) {
-            kept = dropped->token[at] == outcome->token[at];
-            learn(d, dropped->drafter, at + 1, dropped->match[at], NAN, kept);
-        }
+        struct known *known = &d->now->drafter[tree->drafter[node]];
+        if (!outcome->kept[first] || outcome->kept[1 + first])
+            continue;
+        known->second = 0.98 * known->second + outcome->kept[1 + node];
+        known->seconds = 0.98 * known->seconds + 1;
     }
 }
 
@@ -516,8 +444,12 @@ static void dytc_verify_observe(struct policy *policy, const struct outcome *out
     for (int i = 0; outcome->share && i < d->drafters; i++)
         latency_observe(&d->latency[i], &outcome->share[i]);
     for (int i = 0; i < d->drafters; i++)
-        chance_fade(&d->now->drafter[i].all, fading);
-    learn_chain(d, outcome);
+        acceptance_fade(&d->now->acceptance[i], fading);
+    if (outcome->tree) {
+        acceptance_signals(d->signal, outcome->tree, d->nodes);
+        pending_add(&d->pending, outcome->tree, d->signal);
+    }
+    pending_learn(&d->pending, d->now->acceptance, DRAFTERS, outcome->token, outcome->emitted);
     learn_branches(d, outcome);
     double level = level_seconds(d);
     if (level > 0) {
@@ -534,19 +466,9 @@ static void forget(struct task *task, double weight)
     task->tokens *= weight;
     task->cost *= weight;
     for (int i = 0; i < DRAFTERS; i++) {
-        struct known *known = &task->drafter[i];
-        chance_fade(&known->all, weight);
-        calibration_fade(&known->said, weight);
-        known->second.kept *= weight;
-        known->second.tried *= weight;
-        for (int at = 0; at < PLAN_DEPTHS; at++) {
-            known->depth[at].kept *= weight;
-            known->depth[at].tried *= weight;
-        }
-        for (int at = 0; at < MATCHES; at++) {
-            known->match[at].kept *= weight;
-            known->match[at].tried *= weight;
-        }
+        acceptance_fade(&task->acceptance[i], weight);
+        task->drafter[i].second *= weight;
+        task->drafter[i].seconds *= weight;
     }
 }
 
@@ -562,8 +484,7 @@ static struct task *find_task(struct dytc_verify *d, const char *name)
     }
     if (!d->now) {
         for (int i = 0; i < DRAFTERS; i++) {
-            chance_init(&oldest->drafter[i].all, 0.6);
-            calibration_init(&oldest->drafter[i].said, d->decay);
+            acceptance_init(&oldest->acceptance[i], first_guess, d->decay);
             oldest->drafter[i].offers = 1;
         }
     } else if (oldest != d->now) {
@@ -583,12 +504,14 @@ static void dytc_verify_begin(struct policy *policy, const struct policy_text *t
     if (!text || !text->task)           /* it may be of another kind */
         forget(d->now, text_memory);
     union_begin(&d->experts);
+    pending_clear(&d->pending);
 }
 
 static void dytc_verify_free(struct policy *policy)
 {
     struct dytc_verify *d = (struct dytc_verify *)policy;
     union_free(&d->experts);
+    pending_free(&d->pending);
     mem_free(&d);
 }
 
@@ -601,7 +524,7 @@ static int read_settings(struct dytc_verify *d, struct spec *spec, const struct 
         spec_float(spec, "explore", 0.01, 0, 1, &d->explore, err) ||
         spec_float(spec, "optimism|hope", 1.5, 0, 10, &d->optimism, err) ||
         spec_float(spec, "warmup", 8, 0, 1000, &d->allowance, err) ||
-        spec_float(spec, "decay|memory", 0.99, 0, 0.9999, &d->decay, err) ||
+        spec_float(spec, "decay|memory", 0.9975, 0, 0.9999, &d->decay, err) ||
         spec_choice(spec, "lookahead", 1, dytc_yes_no, &ahead, err) ||
         spec_choice(spec, "siblings", 1, dytc_yes_no, &siblings, err) || spec_text(spec, "cost", NULL, &file, err) ||
         dytc_fixed(spec, "dytc-verify", d->drafters, d->fixed, err))
@@ -665,10 +588,17 @@ static void dytc_verify_state(const struct policy *policy, struct values *out)
         snprintf(key, sizeof key, "chance_%d", i);
         values_real(out, key, chance_at(d, i, 1));
         snprintf(key, sizeof key, "chance_doubt_%d", i);
-        values_real(out, key, chance_doubt(&d->now->drafter[i].all));
+        values_real(out, key, acceptance_doubt(&d->now->acceptance[i]));
         snprintf(key, sizeof key, "draft_us_%d", i);
         values_real(out, key, 1e6 * latency_of(&d->latency[i], 1, 1, 1));
     }
+}
+
+static void dytc_verify_chances(const struct policy *policy, int nodes, float *out)
+{
+    const struct dytc_verify *d = (const struct dytc_verify *)policy;
+    for (int node = 0; node < nodes; node++)
+        out[node] = node < d->nodes ? (float)d->estimate[node] : NAN;
 }
 
 const struct policy_class policy_dytc_verify = {
@@ -682,5 +612,6 @@ const struct policy_class policy_dytc_verify = {
     .length = dytc_verify_length,
     .observe = dytc_verify_observe,
     .state = dytc_verify_state,
+    .chances = dytc_verify_chances,
     .free = dytc_verify_free,
 };

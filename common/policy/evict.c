@@ -12,7 +12,7 @@
  * table (`cost`) or by the experts that so many tokens are predicted to load, corrected by what iterations took
  * (predict/cost_model.h), and the cost of drafting. The score is the product of the drafter's probabilities along the path, as
  * printed; with `calibrated` 1, and for tokens without a probability, of learned acceptance probabilities
- * (predict/node_chance.h).
+ * (predict/acceptance.h).
  *
  * All verify nothing where nothing pays. Where even drafting does not pay, iterations are without drafts, but for trials that
  * lose at most the share `explore` of all time. */
@@ -24,7 +24,7 @@
 #include "common/base/mem.h"
 #include "common/policy/cost.h"
 #include "common/predict/cost_model.h"
-#include "common/predict/node_chance.h"
+#include "common/predict/pending.h"
 #include "common/predict/token_experts.h"
 #include "common/predict/union.h"
 #include "kernels/plain/trim.h"
@@ -34,6 +34,7 @@ enum { LENGTH_DEFAULT = 8, ROOM = SHAPE_NODES_MAX + SHAPE_SIBLINGS_MAX * SHAPE_S
 enum rule { RULE_RATE, RULE_EXPERTS, RULE_RISING, RULE_THRESHOLD };
 
 static const double decay = 0.95;       /* of tokens and costs of drafts, per iteration that drafts */
+static const double first_guess = 0.4, acceptance_decay = 0.9975;
 static const double sure_cost = 10;     /* cost of the drafts that must have been seen before drafting is paused */
 
 struct evict {
@@ -47,7 +48,8 @@ struct evict {
     struct cost_table table;
     struct cost_model cost_model;
     struct union_predictor experts;
-    struct node_chance chance[DRAFTERS_MAX];
+    struct acceptance acceptance[DRAFTERS_MAX];
+    struct pending pending;
     struct token_experts wanted;        /* by tokens, of evict-experts */
     uint64_t *joined;                   /* [wanted.words] scratch; NULL: nothing was learned */
     int32_t last;                       /* token of the text; -1: not known */
@@ -57,12 +59,12 @@ struct evict {
     bool drafts, paused, cut;
     int made, K;                        /* nodes drafted, and kept */
     double gain;
-    double node_chance[ROOM], score[ROOM], cost[ROOM + 1];
-    struct node_signal signal[ROOM];
+    double chance[ROOM], score[ROOM], cost[ROOM + 1];
+    struct acceptance_signal signal[ROOM];
     const uint64_t *set[1 + ROOM];
     double growth[ROOM + 1], average[ROOM + 1];
     uint8_t taken[ROOM];
-    int32_t order[ROOM], keep[ROOM], token[ROOM], parent[ROOM], drafter[ROOM];
+    int32_t order[ROOM], keep[ROOM];
 };
 
 static double growth(const struct evict *e, int M)
@@ -83,17 +85,13 @@ static double drafting_cost(const struct evict *e)
 
 static void set_scores(struct evict *e, const struct draft_tree *tree)
 {
+    acceptance_signals(e->signal, tree, 0);
     for (int node = 0; node < tree->nodes; node++) {
-        const struct node_signal signal = {fmin(1, exp((double)tree->log_probability[node])), tree->depth[node],
-                                           tree->match[node]};
-        const bool stated = !isnan(tree->log_probability[node]);
-        e->signal[node] = signal;
-        if (!stated)
-            e->signal[node].said = NAN;
-        e->node_chance[node] = stated && !e->calibrated ? signal.said
-                             : node_chance_of(&e->chance[tree->drafter[node]], &e->signal[node]);
+        const double stated = exp((double)tree->log_probability[node]);
+        e->chance[node] = isnan(stated) || e->calibrated ? acceptance_of(&e->acceptance[tree->drafter[node]], &e->signal[node])
+                        : fmin(1, stated);
     }
-    trim_scores(e->score, e->node_chance, tree->parent, tree->nodes);
+    trim_scores(e->score, e->chance, tree->parent, tree->nodes);
 }
 
 /* Pairs of layer and expert that a forward over M neighbouring tokens loads on average, in `layers` layers. */
@@ -163,9 +161,7 @@ static struct step cut(struct evict *e, const struct draft_tree *tree)
     for (int node = 0; node < tree->nodes; node++)
         if (kept[node])
             e->keep[count++] = node;
-    memcpy(e->token, tree->token, (size_t)tree->nodes * sizeof *e->token);
-    memcpy(e->parent, tree->parent, (size_t)tree->nodes * sizeof *e->parent);
-    memcpy(e->drafter, tree->drafter, (size_t)tree->nodes * sizeof *e->drafter);
+    pending_add(&e->pending, tree, e->signal);
     return (struct step){.kind = STEP_KEEP, .keep = e->keep, .kept = count};
 }
 
@@ -189,24 +185,6 @@ static struct step evict_next(struct policy *policy, const struct draft_view *vi
             return step;
     }
     return view->tree->nodes ? cut(e, view->tree) : (struct step){.kind = STEP_STOP};
-}
-
-/* Follows the text through the draft as it was before it was cut: each child of a node on that way was right or wrong. */
-static void learn(struct evict *e, const struct outcome *outcome)
-{
-    int at = -1;
-    for (int i = 0; i < outcome->emitted; i++) {
-        int next = -1;
-        for (int node = at + 1; node < e->made; node++) {
-            if (e->parent[node] != at)
-                continue;
-            node_chance_observe(&e->chance[e->drafter[node]], &e->signal[node], e->token[node] == outcome->token[i]);
-            next = e->token[node] == outcome->token[i] ? node : next;
-        }
-        if (next < 0)
-            return;
-        at = next;
-    }
 }
 
 static void learn_experts(struct evict *e, const struct outcome *outcome)
@@ -246,7 +224,7 @@ static void evict_observe(struct policy *policy, const struct outcome *outcome)
             e->allowance -= fmax(0, spent - outcome->emitted);
     }
     e->allowance = fmin(fmax(1, drafting_cost(e)), e->allowance + e->explore);
-    learn(e, outcome);
+    pending_learn(&e->pending, e->acceptance, DRAFTERS_MAX, outcome->token, outcome->emitted);
     if (e->rule == RULE_EXPERTS)
         learn_experts(e, outcome);
     union_learn(&e->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
@@ -256,6 +234,7 @@ static void evict_begin(struct policy *policy, const struct policy_text *text)
 {
     (void)text;
     union_begin(&((struct evict *)policy)->experts);
+    pending_clear(&((struct evict *)policy)->pending);
     ((struct evict *)policy)->last = -1;
 }
 
@@ -264,6 +243,7 @@ static void evict_free(struct policy *policy)
     struct evict *e = (struct evict *)policy;
     union_free(&e->experts);
     token_experts_free(&e->wanted);
+    pending_free(&e->pending);
     mem_free(&e->joined);
     mem_free(&e);
 }
@@ -304,7 +284,7 @@ static int open_with(struct policy **out, struct spec *spec, const struct policy
         return -1;
     }
     for (int i = 0; i < DRAFTERS_MAX; i++)
-        node_chance_init(&e->chance[i]);
+        acceptance_init(&e->acceptance[i], first_guess, acceptance_decay);
     cost_model_init(&e->cost_model, e->has_table || !setup->experts ? 1 : 0.8, e->has_table ? 0.2 : setup->experts ? 0.3 : 1);
     *out = &e->base;
     return 0;
@@ -350,8 +330,16 @@ static void evict_state(const struct policy *policy, struct values *out)
     }
 }
 
+static void evict_chances(const struct policy *policy, int nodes, float *out)
+{
+    const struct evict *e = (const struct evict *)policy;
+    for (int node = 0; node < nodes; node++)
+        out[node] = (float)e->chance[e->keep[node]];
+}
+
 #define METHODS .needs_probabilities = true, .drops = true, .begin = evict_begin, .next = evict_next, .length = evict_length, \
-                .observe = evict_observe, .state = evict_state, .free = evict_free
+                .observe = evict_observe, .state = evict_state, \
+                .chances = evict_chances, .free = evict_free
 
 const struct policy_class policy_evict = {
     .name = "evict", .summary = "the part of a finished draft with the most tokens for its cost",

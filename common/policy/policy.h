@@ -136,6 +136,10 @@ struct policy_class {
      * which may be nothing. */
     void (*state)(const struct policy *policy, struct values *out);
 
+    /* Called between the last next and observe: writes to out[nodes] the acceptance probability of each node after its parent
+     * that the decisions rested on; NaN: none. NULL: the policy estimates none. */
+    void (*chances)(const struct policy *policy, int nodes, float *out);
+
     /* Called once a text by decode/device_loop.c: writes into the rules of a loop on a device (kernels/plain/loop.h) how it
      * decides. False: a device cannot decide so, and the host does. NULL: never. */
     bool (*device)(const struct policy *policy, struct loop_rules *rules);

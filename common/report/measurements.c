@@ -239,6 +239,42 @@ static int take_trials(struct measurements *all, const struct decode_iter *recor
     return 0;
 }
 
+static int take_estimate(struct measurements *all, const struct decode_iter *record, int node, bool kept, struct err *err)
+{
+    const double log = record->node_log_probability ? (double)record->node_log_probability[node] : NAN;
+    const double stated = isnan(log) ? NAN : fmin(1, exp(log));         /* fmin(1, NaN) is 1 */
+    const double estimated = record->node_acceptance ? (double)record->node_acceptance[node] : NAN;
+    if (isnan(stated) && isnan(estimated))
+        return 0;
+    if (mem_grow(&all->estimates, &all->estimate_room, all->estimate_count + 1, sizeof *all->estimates, err))
+        return -1;
+    all->estimates[all->estimate_count++] = (struct measured_estimate){stated, estimated, kept};
+    all->steps[all->step_count - 1].estimates++;
+    return 0;
+}
+
+/* Follows the text through the draft: each child of a node on that way was right or wrong. */
+static int take_estimates(struct measurements *all, const struct decode_iter *record, struct err *err)
+{
+    int at = 0;
+    all->steps[all->step_count - 1].first_estimate = all->estimate_count;
+    if (!record->node_tokens || !record->node_parents || !record->tokens)
+        return 0;
+    for (int i = 0; i < record->emitted && at >= 0; i++) {
+        int next = -1;
+        for (int node = at + 1; node < record->nodes; node++) {
+            if (record->node_parents[node] != at)
+                continue;
+            const bool kept = record->node_tokens[node] == record->tokens[i];
+            if (take_estimate(all, record, node, kept, err))
+                return -1;
+            next = kept ? node : next;
+        }
+        at = next;
+    }
+    return 0;
+}
+
 /* What a budget changed, where it was recorded. */
 static void take_changes(struct measured_step *step, const struct decode_iter *record, int moe_layers)
 {
@@ -366,7 +402,7 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
     take_cache(&all->steps[all->step_count - 1], record);
     take_split(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
     take_changes(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
-    return take_shares(all, record, err) || take_trials(all, record, err) ? -1 : 0;
+    return take_shares(all, record, err) || take_trials(all, record, err) || take_estimates(all, record, err) ? -1 : 0;
 }
 
 static int take_done(struct intake *intake, const struct decode_done *record, struct err *err)
@@ -663,6 +699,7 @@ void measurements_free(struct measurements *all)
     mem_free(&all->samples);
     mem_free(&all->steps);
     mem_free(&all->trials);
+    mem_free(&all->estimates);
     mem_free(&all->shares);
     mem_free(&all->tasks);
     *all = (struct measurements){0};

@@ -35,6 +35,8 @@ struct measured_step {                      /* one iteration */
     int nodes, drafted, emitted, experts_wanted, experts_loaded;
     size_t first_trial;                     /* of measurements.trials */
     int trials;
+    size_t first_estimate;                  /* of measurements.estimates */
+    int estimates;
     size_t first_share;                     /* of measurements.shares */
     int drafters;                           /* 0: there are not several */
     int compared, flips;                    /* emitted tokens set against a reference, and those of another likeliest token */
@@ -51,6 +53,11 @@ struct measured_step {                      /* one iteration */
 struct measured_trial {                     /* a drafted token that was tried, and whose bound is known (verify/overlap.h) */
     float bound;
     int position;                           /* after the root, from 1 */
+    bool kept;
+};
+
+struct measured_estimate {                  /* a drafted token whose parent is in the text, which went on with it or not */
+    double stated, estimated;               /* acceptance probability by its drafter, and by the policy; NaN: not recorded */
     bool kept;
 };
 
@@ -92,9 +99,11 @@ struct measurements {
     struct measured_step *steps;
     struct measured_trial *trials;
     struct measured_share *shares;
+    struct measured_estimate *estimates;
     char **tasks;                           /* in order of appearance; "" where prompts have none */
-    size_t stream_count, setting_count, sample_count, step_count, trial_count, share_count, task_count;
-    size_t stream_room, setting_room, sample_room, step_room, trial_room, share_room, task_room;
+    size_t stream_count, setting_count, sample_count, step_count, trial_count, share_count, task_count,
+           estimate_count;
+    size_t stream_room, setting_room, sample_room, step_room, trial_room, share_room, task_room, estimate_room;
     size_t dropped;                         /* samples that were aborted */
     int prompts;                            /* distinct ones, once arranged */
 };

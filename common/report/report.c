@@ -35,7 +35,7 @@ static int answer_cell(struct table *table, const struct summary_row *row, struc
 /* One of the report's tables: its heading, the rows that are in it (NULL: all), and what it has of them after task and
  * setting. A table without rows is left out. */
 struct section {
-    const char *titles[16], *align, *heading;
+    const char *titles[20], *align, *heading;
     bool (*has)(const struct summary_row *row);
     int (*cells)(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err);
 };
@@ -74,6 +74,7 @@ enum { ACCEPT_POSITIONS = 8, TRIAL_POSITIONS = 4 };
 
 static bool has_drafts(const struct summary_row *row) { return row->drafts > 0; }
 static bool has_trials(const struct summary_row *row) { return row->trials > 0; }
+static bool has_estimates(const struct summary_row *row) { return row->stated > 0 || row->estimated > 0; }
 static bool has_drafters(const struct summary_row *row) { return row->drafters > 1; }
 static bool has_changes(const struct summary_row *row) { return !isnan(row->divergence) || !isnan(row->reconstruction); }
 
@@ -127,6 +128,21 @@ static int trial_cells(struct table *table, const struct measurements *all, cons
     return 0;
 }
 
+/* How well acceptance probabilities were calibrated. */
+static int estimate_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
+{
+    (void)all;
+    if (table_number(table, row->stated > 0 ? row->stated : NAN, 0, err) || table_number(table, row->stated_brier, 3, err) ||
+        table_number(table, row->stated_error, 3, err) ||
+        table_number(table, row->estimated > 0 ? row->estimated : NAN, 0, err) ||
+        table_number(table, row->estimated_brier, 3, err) || table_number(table, row->estimated_error, 3, err))
+        return -1;
+    for (int bin = 0; bin < SUMMARY_BINS; bin++)
+        if (table_number(table, row->reliability_kept[bin], 2, err))
+            return -1;
+    return 0;
+}
+
 /* The share of right answers, or the mean score, in percent, with its deviation over repetitions. */
 static int grade_cell(struct table *table, const struct summary_row *row, struct err *err)
 {
@@ -165,6 +181,11 @@ static const struct section sections[] = {
     {{"task", "setting", "tried", "kept", "at most", "common noise", "1st", "2nd", "3rd", "4th"}, "llrrrrrrrr",
      "\nDrafted tokens that were kept, and what any rule that keeps the target's distribution keeps at most\n"
      "(1 - total variation), common noise at least; by position kept/at most\n\n", has_trials, trial_cells},
+    {{"task", "setting", "stated", "Brier", "ECE", "estimated", "Brier", "ECE", "0", ".1", ".2", ".3", ".4", ".5", ".6", ".7",
+      ".8", ".9"}, "llrrrrrrrrrrrrrrrr",
+     "\nAcceptance probabilities that drafters stated and that the policy estimated: tokens judged, Brier score and expected\n"
+     "calibration error; then the share of tokens kept by probability (estimated, or else stated), from each to the next\n\n",
+     has_estimates, estimate_cells},
     {{"task", "setting", "KL", "95 %", "flips %", "95 %", "error %", "correct %"}, "llrrrrrr",
      "\nWhat a budget changes: divergence from the reference in nats a token, likeliest tokens that are others,\n"
      "squared error of what experts add\n\n", has_changes, change_cells},
@@ -323,6 +344,11 @@ static json_t *row_json(const struct measurements *all, const struct summary_row
         rc |= json_object_set_new(object, "drafter_share", positions_json(row->drafter_share, row->drafters));
         rc |= json_object_set_new(object, "drafter_acceptance", positions_json(row->drafter_acceptance, row->drafters));
         rc |= json_object_set_new(object, "drafter_us_per_step", positions_json(row->drafter_us_per_step, row->drafters));
+    }
+    if (has_estimates(row)) {
+        rc |= json_object_set_new(object, "reliability_tokens", positions_json(row->reliability_tokens, SUMMARY_BINS));
+        rc |= json_object_set_new(object, "reliability_predicted", positions_json(row->reliability_predicted, SUMMARY_BINS));
+        rc |= json_object_set_new(object, "reliability_kept", positions_json(row->reliability_kept, SUMMARY_BINS));
     }
     if (row->trials > 0) {
         rc |= json_object_set_new(object, "kept_per_pos", positions_json(row->kept_per_pos, row->positions));

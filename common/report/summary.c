@@ -34,6 +34,12 @@ const struct summary_column summary_columns[] = {
     COLUMN(bound, "the most that any rule which keeps the target's distribution keeps of them: mean of 1 - total variation"),
     COLUMN(bound_common_noise, "what common noise keeps of them at least: mean of (1 - total variation) / "
                                "(1 + total variation)"),
+    COLUMN(stated, "drafted tokens after tokens of the text for which their drafter stated a probability"),
+    COLUMN(stated_brier, "their Brier score: mean of (probability - kept)^2"),
+    COLUMN(stated_error, "their expected calibration error: |mean probability - share kept| in each tenth, mean by tokens"),
+    COLUMN(estimated, "drafted tokens after tokens of the text for which the policy estimated an acceptance probability"),
+    COLUMN(estimated_brier, "their Brier score"),
+    COLUMN(estimated_error, "their expected calibration error"),
     COLUMN(ttft_ms_mean, "milliseconds from a prompt's start to its first token"),
     COLUMN(ttft_ms_median, "the same, median over samples"),
     COLUMN(ttft_ms_p99, "the same, 99th percentile"),
@@ -453,6 +459,54 @@ static void summarise_trials(const struct work *work, struct summary_row *row)
     }
 }
 
+struct reliability { double tokens[SUMMARY_BINS], predicted[SUMMARY_BINS], kept[SUMMARY_BINS], all, squares; };
+
+static void judge(struct reliability *out, double probability, bool kept)
+{
+    if (isnan(probability))
+        return;
+    const int bin = probability < 1 ? (int)(SUMMARY_BINS * probability) : SUMMARY_BINS - 1;
+    out->tokens[bin]++;
+    out->predicted[bin] += probability;
+    out->kept[bin] += kept;
+    out->all++;
+    out->squares += (probability - kept) * (probability - kept);
+}
+
+static double calibration_error(const struct reliability *judged)
+{
+    double sum = 0;
+    for (int bin = 0; bin < SUMMARY_BINS; bin++)
+        sum += fabs(judged->predicted[bin] - judged->kept[bin]);
+    return quotient(sum, judged->all);
+}
+
+static void summarise_estimates(const struct work *work, struct summary_row *row)
+{
+    struct reliability stated = {.all = 0}, estimated = {.all = 0};
+    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
+        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
+            const struct measured_step *step = &work->all->steps[sample->first_step + i];
+            for (int t = 0; t < step->estimates; t++) {
+                const struct measured_estimate *one = &work->all->estimates[step->first_estimate + (size_t)t];
+                judge(&stated, one->stated, one->kept);
+                judge(&estimated, one->estimated, one->kept);
+            }
+        }
+    row->stated = stated.all;
+    row->stated_brier = quotient(stated.squares, stated.all);
+    row->stated_error = calibration_error(&stated);
+    row->estimated = estimated.all;
+    row->estimated_brier = quotient(estimated.squares, estimated.all);
+    row->estimated_error = calibration_error(&estimated);
+    const struct reliability *shown = estimated.all > 0 ? &estimated : &stated;
+    for (int bin = 0; bin < SUMMARY_BINS; bin++) {
+        row->reliability_tokens[bin] = shown->tokens[bin];
+        row->reliability_predicted[bin] = quotient(shown->predicted[bin], shown->tokens[bin]);
+        row->reliability_kept[bin] = quotient(shown->kept[bin], shown->tokens[bin]);
+    }
+}
+
 /* Mean over the compared tokens of what `value` sums up in a step, with its interval; a prompt's samples stay together. */
 static int mean_change(const struct work *work, double (*value)(const struct measured_step *), struct stats_ratio *out,
                        struct err *err)
@@ -646,6 +700,7 @@ static int add_rows(struct summary *out, struct work *work, int task, struct err
         summarise_positions(work, row);
         summarise_drafters(work, row);
         summarise_trials(work, row);
+        summarise_estimates(work, row);
     }
     return compare_with_best(work, out->rows + first, out->count - first, err);
 }

@@ -13,7 +13,7 @@
 #include "common/report/stats.h"
 #include "common/stream/decode.h"
 
-enum { SUMMARY_POSITIONS = 64 };
+enum { SUMMARY_POSITIONS = 64, SUMMARY_BINS = 10 };
 
 struct summary_row {
     int task;                           /* of measurements.tasks; -1: all of them */
@@ -34,6 +34,10 @@ struct summary_row {
     double identical, compared, correct, graded, correct_share, correct_deviation, scored, score, score_deviation;
     unsigned rules;                     /* set of enum grade_rule by which answers were graded (grade_rules_cell) */
     double trials, trials_kept, bound, bound_common_noise;
+    double stated, stated_brier, stated_error;      /* tokens judged with a probability by their drafter; error: expected
+                                                     * calibration error */
+    double estimated, estimated_brier, estimated_error;         /* and with one by the policy */
+    double reliability_tokens[SUMMARY_BINS], reliability_predicted[SUMMARY_BINS], reliability_kept[SUMMARY_BINS];
     double divergence, divergence_low, divergence_high, flips, flips_low, flips_high, reconstruction;
     int positions;                      /* of the arrays below in use */
     double accepted_per_pos[SUMMARY_POSITIONS];     /* share of the drafts that had this many tokens accepted, from 1 on */

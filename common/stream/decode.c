@@ -120,6 +120,8 @@ static const struct field iter_fields[] = {
                    "its drafter sees it; NaN: it cannot say, and the root"),
     FIELD_ARRAY_OF(decode_iter, node_match, "[nodes]", true, "tokens before each node that its drafter found in a text, which "
                    "went on with it; 0: none"),
+    FIELD_ARRAY_OF(decode_iter, node_acceptance, "[nodes]", true, "acceptance probability of each node after its parent, as "
+                   "the policy estimated it for its decision; NaN: it did not, and the root"),
     FIELD(decode_iter, steps, true, "steps of the policy, in order, without the one that ended the draft"),
     FIELD_ARRAY_OF(decode_iter, step_kind, "[steps]", true, "1: a drafter extended the tree; 2: nodes were dropped; 3: a "
                    "drafter reviewed nodes"),
@@ -244,6 +246,10 @@ static int check_steps(const struct decode_iter *iter, struct err *err)
     for (int i = 0; iter->node_match && i < iter->nodes; i++)
         if (iter->node_match[i] < 0)
             return err_set(err, ERR_INPUT, "node %d matches %d tokens", i, iter->node_match[i]);
+    for (int i = 0; iter->node_acceptance && i < iter->nodes; i++)
+        if (iter->node_acceptance[i] < 0 || iter->node_acceptance[i] > 1)
+            return err_set(err, ERR_INPUT, "the acceptance probability of node %d is %g, not from 0 to 1", i,
+                           (double)iter->node_acceptance[i]);
     if (!iter->step_kind || !iter->step_drafter || !iter->step_leaf || !iter->step_leaves || !iter->step_tokens ||
         !iter->step_added)
         return 0;

@@ -68,6 +68,7 @@ struct decode_iter {
     const double *drafter_catch_up_us;
     const float *node_log_probability;      /* [nodes] NaN: not known, and the root */
     const int32_t *node_match;              /* [nodes] */
+    const float *node_acceptance;           /* [nodes] NaN: not estimated, and the root */
     int steps;                              /* -1: not recorded */
     const int32_t *step_kind, *step_drafter, *step_leaf, *step_leaves, *step_tokens, *step_added;     /* [steps] */
     const int32_t *tokens;                  /* [emitted] */

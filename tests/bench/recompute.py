@@ -86,6 +86,38 @@ def trials(iters):
                 yield depth, float(bound), depth <= i["accepted"]
 
 
+def judged(iters, key):
+    """(probability, kept) of each drafted token whose parent is in the text."""
+    for i in iters:
+        said = i.get(key, ())
+        path, token, parent = [0], i["node_tokens"], i["node_parents"]
+        for word in i["tokens"] if len(said) else ():
+            children = [n for n in range(len(parent)) if parent[n] == path[-1]]
+            for n in children:
+                if not math.isnan(said[n]):
+                    p = float(said[n])
+                    yield p if key == "node_acceptance" else min(1.0, math.exp(p)), bool(token[n] == word)
+            right = [n for n in children if token[n] == word]
+            if not right:
+                break
+            path += right
+
+
+def calibration(row, iters):
+    """Brier score, expected calibration error and reliability diagram of acceptance probabilities."""
+    for name, key in ("stated", "node_log_probability"), ("estimated", "node_acceptance"):
+        pairs = list(judged(iters, key))
+        row[name] = len(pairs)
+        if not pairs:
+            continue
+        bins = [[(p, k) for p, k in pairs if min(9, int(10 * p)) == b] for b in range(10)]
+        row[name + "_brier"] = sum((p - k) ** 2 for p, k in pairs) / len(pairs)
+        row[name + "_error"] = sum(abs(sum(p for p, _ in b) - sum(k for _, k in b)) for b in bins) / len(pairs)
+        row["reliability_tokens"] = [len(b) for b in bins]
+        row["reliability_predicted"] = [ratio_of(sum(p for p, _ in b), len(b)) for b in bins]
+        row["reliability_kept"] = [ratio_of(sum(k for _, k in b), len(b)) for b in bins]
+
+
 class Sample:
     def __init__(self, setting, repeat):
         self.setting, self.repeat, self.iters, self.grade, self.score, self.rule = setting, repeat, [], None, None, None
@@ -310,6 +342,7 @@ def figures(settings, samples, bandwidth, number, task):
         for key, which in ("kept_per_pos", 2), ("bound_per_pos", 1):
             at = [[t[which] for t in tried if t[0] == p + 1] for p in range(deepest)]
             row[key] = [float(np.mean(values)) if values else None for values in at]
+    calibration(row, iters)
     drafters(row, iters)
     row["tokens_per_step"] = ratio_of(row["tokens"], row["steps"])
     changes(row, [runs[k] for k in order])
@@ -417,6 +450,14 @@ def trial_table(row, _):
                 *("" if math.isnan(kept) else f"{kept:.2f}/{bound:.2f}" for kept, bound in pairs)]
 
 
+def estimate_table(row, _):
+    if row["stated"] or row["estimated"]:
+        get = lambda key: row.get(key) or math.nan
+        cells = [fixed(get(name + key), places) for name in ("stated", "estimated")
+                 for key, places in (("", 0), ("_brier", 3), ("_error", 3))]
+        return cells + [fixed(share, 2) for share in row["reliability_kept"]]
+
+
 def change_table(row, _):
     if "divergence" in row or "reconstruction" in row:
         mean, deviation = ("correct_share", "correct_deviation") if "correct_share" in row else ("score", "score_deviation")
@@ -442,7 +483,8 @@ def printed(lines):
 def wrong_tables(rows, references, lines):
     """How many of the tables printed are not those of the rows."""
     wanted = [[cells for row, own in zip(rows, references) if (cells := table(row, own)) is not None]
-              for table in (main_table, time_table, position_table, drafter_table, trial_table, change_table)]
+              for table in (main_table, time_table, position_table, drafter_table, trial_table, estimate_table,
+                            change_table)]
     # A column without a value is left out, a cell without one is a dash.
     wanted = [[[cell or "-" for cell, column in zip(row, zip(*table)) if any(column)] for row in table] for table in wanted if table]
     found, wrong = printed(lines), 0

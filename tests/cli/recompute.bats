@@ -42,10 +42,14 @@ suite() {
     {"name": "oracle", "draft": "ngram", "draft-length": 3, "budget": 6, "rank": "oracle"},
     {"name": "cascade", "draft": "ngram", "policy": "cascade"},
     {"name": "two", "draft": ["ngram", "model:file=draft.moe"]},
+    {"name": "evict", "draft": "model:file=draft.moe", "tree": "dynamic:total=12,depth=4,topk=3",
+     "policy": "threshold:rate=0.1,explore=1,calibrated=1"},
+    {"name": "verify", "draft": "ngram", "policy": "dytc-verify:explore=1"},
     {"name": "other", "model": "d"}, {"name": "other 3", "model": "d", "draft": "ngram", "draft-length": 3}
   ] }
 SUITE
     again kinds.moes
+    jq -se 'all(.[] | select(.type == "row" and .setting == "evict"); .estimated > 20 and .stated == .estimated)' report.jsonl
     # A table that is wrong is noticed, one cell or a row.
     sed '/^| math *| tree /s/|\([^|]*\)|\([^|]*\)|$/|\2|\1|/' report.md > wrong.md
     run "$PYTHON" "$BATS_TEST_DIRNAME/../bench/recompute.py" kinds.moes report.jsonl wrong.md

@@ -7,7 +7,7 @@
 
 #include "common/policy/shape.h"
 #include "common/predict/cost_model.h"
-#include "common/predict/survival.h"
+#include "common/predict/pending.h"
 #include "common/predict/union.h"
 
 enum { MAX = 8, LAYERS = 2, EXPERTS = 16, TOP_K = 2, TASKS = 3, ITERATIONS = 60, TEXTS = 5 };
@@ -19,7 +19,7 @@ static double uniform(uint64_t *state)
 }
 
 /* Of a task: what is known. */
-struct task { bool known; struct survival survival; double tokens, cost; };
+struct task { bool known; struct acceptance acceptance; double tokens, cost; };
 
 struct reference {
     uint64_t chance;
@@ -29,6 +29,8 @@ struct reference {
     struct task task[TASKS], *now;
     struct cost_model cost_model;
     struct union_predictor experts;
+    struct pending pending;
+    struct acceptance_signal signal[MAX];
     double each, allowance, rate, gain, cost;   /* each: seconds of a drafted token, as it is known */
     int asked;
 };
@@ -52,10 +54,11 @@ static int choose(struct reference *t, int max, const struct draft_tree *tree)
 {
     double value[MAX + 1], G[MAX + 1] = {1}, C[MAX + 1] = {1}, way = 1;
     int best = 0;
+    acceptance_signals(t->signal, tree, 0);
     value[0] = 1 - t->rate;
     for (int K = 1; K <= max; K++) {
         bool there = K <= tree->nodes;
-        way *= there ? survival_of(&t->now->survival, tree, K) : survival_at(&t->now->survival, K);
+        way *= there ? acceptance_of(&t->now->acceptance, &t->signal[K - 1]) : acceptance_ahead(&t->now->acceptance, K);
         G[K] = G[K - 1] + way;
         C[K] = 1 + cost_model_steepness(&t->cost_model) * exp(-t->hope * cost_model_doubt(&t->cost_model)) * growth(t, K + 1) +
                (there ? 0 : (K - tree->nodes) * drafting(t));
@@ -68,7 +71,7 @@ static int choose(struct reference *t, int max, const struct draft_tree *tree)
     return best;
 }
 
-static bool knows(const struct reference *t) { return t->now->survival.all.tried >= 1; }
+static bool knows(const struct reference *t) { return t->now->acceptance.seen >= 1; }
 
 /* Tokens to draft before the first look. */
 static int first_ask(struct reference *t, int max, const struct draft_tree *tree)
@@ -136,7 +139,7 @@ static int learn(struct reference *t, struct policy *policy, const struct draft_
     t->allowance = fmin(1, t->allowance + t->shadow - (K ? 0 : spent));
     t->now->tokens = 0.98 * t->now->tokens + kept + 1;
     t->now->cost = 0.98 * t->now->cost + 1 + cost_model_steepness(&t->cost_model) * growth(t, K + 1) + spent;
-    survival_text(&t->now->survival, emitted, kept + 1);
+    pending_learn(&t->pending, &t->now->acceptance, 1, emitted, kept + 1);
     union_learn(&t->experts, outcome.expert, kept + 1, LAYERS);
     return kept + 1;
 }
@@ -169,7 +172,8 @@ static int iterate(struct reference *t, struct policy *policy, struct draft_tree
             t->heard = t->speaks;
         t->gain = t->cost = 1;
         K = knows(t) ? choose(t, tree->nodes, tree) : 0;
-        survival_draft(&t->now->survival, tree);
+        acceptance_signals(t->signal, tree, 0);
+        pending_add(&t->pending, tree, t->signal);
         assert_int_equal(step.kind, STEP_KEEP);
         assert_int_equal(step.kept, K);
         assert_int_equal(draft_tree_keep(tree, step.keep, step.kept), 0);
@@ -186,7 +190,7 @@ static int iterate(struct reference *t, struct policy *policy, struct draft_tree
     near(values_number(&state, "cost", NAN), t->cost, "cost", iteration);
     near(values_number(&state, "allowance", NAN), t->allowance, "allowance", iteration);
     near(values_number(&state, "draft_us", NAN), 1e6 * t->each, "drafting", iteration);
-    near(values_number(&state, "tried", NAN), t->now->survival.all.tried, "observations", iteration);
+    near(values_number(&state, "tried", NAN), t->now->acceptance.seen, "observations", iteration);
     return learn(t, policy, tree, made, text);
 }
 
@@ -197,14 +201,14 @@ static void begin(struct reference *t, struct policy *policy, int task)
     struct task *now = &t->task[task];
     if (!now->known) {
         now->known = true;
-        now->survival = t->now->survival;
-        survival_fade(&now->survival, 0.25);
+        now->acceptance = t->now->acceptance;
+        acceptance_fade(&now->acceptance, 0.25);
         now->tokens = t->now->tokens / 4;
         now->cost = t->now->cost / 4;
     }
     t->now = now;
     t->warm = false;
-    survival_begin(&now->survival);
+    pending_clear(&t->pending);
     union_begin(&t->experts);
     policy->class->begin(policy, &(struct policy_text){.task = names[task]});
 }
@@ -215,6 +219,7 @@ static struct policy *open_both(struct reference *t, uint64_t seed, const char *
     char text[1400], costs[600];
     struct policy *policy = NULL;
     struct err err = {0};
+    pending_free(&t->pending);
     *t = (struct reference){.chance = seed * 7919, .table = seed % 2, .speaks = seed / 2 % 2, .allowance = 1};
     uniform(&t->chance);
     t->cap = 1 + (int)(uniform(&t->chance) * MAX);
@@ -238,7 +243,7 @@ static struct policy *open_both(struct reference *t, uint64_t seed, const char *
                                        .experts = EXPERTS, .top_k = TOP_K};
     if (policy_open(&policy, text, &setup, &err))
         fail_msg("%s: %s", text, err.text);
-    survival_init(&t->task[0].survival, 0.95);
+    acceptance_init(&t->task[0].acceptance, 0.5, 0.95);
     t->task[0].known = true;
     t->now = &t->task[0];
     assert_int_equal(union_init(&t->experts, t->cap + 1, EXPERTS, TOP_K, &err), 0);

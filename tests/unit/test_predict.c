@@ -2,13 +2,20 @@
 #include "tests/unit/unit.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "common/base/mem.h"
 #include "common/policy/cost.h"
 #include "common/policy/shape.h"
 #include "common/predict/cost_model.h"
-#include "common/predict/survival.h"
+#include "common/predict/pending.h"
 #include "common/predict/union.h"
+
+static double uniform(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return ((double)(*state >> 40) + 0.5) * 0x1p-24;
+}
 
 static void near(double got, double expected, double within)
 {
@@ -16,51 +23,73 @@ static void near(double got, double expected, double within)
         fail_msg("%g, not %g", got, expected);
 }
 
-static void draft_chain(struct draft_tree *tree, const int32_t *token, int count, float log_probability)
+/* A draft of nodes (token, parent, drafter), and the estimators that learn from it. */
+struct teaching {
+    struct draft_tree tree;
+    struct acceptance_signal signal[8];
+    struct pending pending;
+    struct acceptance acceptance[2], expected[2];
+};
+
+static void teach_draft(struct teaching *t, const int32_t (*node)[3], int nodes, float log_probability)
 {
-    draft_tree_clear(tree);
-    for (int i = 0; i < count; i++)
-        draft_tree_add(tree, i - 1, token[i], i ? NAN : log_probability, 0);
+    draft_tree_clear(&t->tree);
+    for (int i = 0; i < nodes; i++)
+        draft_tree_add(&t->tree, node[i][1], node[i][0], i ? NAN : log_probability, node[i][2]);
+    acceptance_signals(t->signal, &t->tree, 0);
+    pending_add(&t->pending, &t->tree, t->signal);
 }
 
+static void teach_text(struct teaching *t, int32_t token) { pending_learn(&t->pending, t->acceptance, 2, &token, 1); }
+
+static void expect(struct teaching *t, int node, int drafter, bool kept)
+{
+    acceptance_observe(&t->expected[drafter], &t->signal[node], kept);
+}
+
+/* Each node is judged when the text has reached its parent, in any later iteration, and teaches its own drafter. */
 static void drafts_teach_without_being_verified(void **state)
 {
-    static const int32_t text[] = {5, 6, 7, 8}, right[] = {5, 6, 7}, wrong[] = {5, 9, 7};
-    struct survival *survival = mem_alloc(1, sizeof *survival, NULL);
-    struct draft_tree tree;
+    static const int32_t tree[6][3] = {{5, -1, 0}, {9, -1, 1}, {6, 0, 0}, {7, 0, 1}, {8, 1, 0}, {1, 3, 0}};
+    static const int32_t chain[3][3] = {{6, -1, 0}, {7, 0, 0}, {8, 1, 0}};
+    struct teaching *t = mem_alloc(1, sizeof *t, NULL);
     (void)state;
-    assert_int_equal(draft_tree_init(&tree, 8, NULL), 0);
-    survival_init(survival, 0.9);
-    near(survival_at(survival, 1), 0.5, 1e-12);
-    draft_chain(&tree, right, 3, NAN);
-    survival_draft(survival, &tree);
-    draft_chain(&tree, wrong, 3, logf(0.9f));
-    survival_draft(survival, &tree);
-    survival_text(survival, text, 1);
-    assert_int_equal(survival->drafts, 2);
-    near(survival->depth[0].tried, 1.9, 1e-12);
-    near(survival->depth[0].kept, 1.9, 1e-12);
-    survival_text(survival, text + 1, 1);               /* 6: kept by one, and the other ends */
-    assert_int_equal(survival->drafts, 1);
-    near(survival->depth[1].tried, 1.9, 1e-12);
-    near(survival->depth[1].kept, 0.9, 1e-12);
-    assert_true(survival->cell[1][4].tried == 1 && survival->cell[1][4].kept == 0);
-    survival_text(survival, text + 2, 2);               /* 7: the first is at its end */
-    assert_int_equal(survival->drafts, 0);
-    assert_true(survival->depth[2].tried == 1 && survival->depth[2].kept == 1 && survival->depth[3].tried == 0);
-    /* An estimate leans on that of its depth as on 4 observations, and that on the one of all as on 2. */
-    double all = (survival->all.kept + 2 * 0.5) / (survival->all.tried + 2);
-    near(survival_at(survival, 2), (0.9 + 4 * all) / (1.9 + 4), 1e-12);
-    near(survival_of(survival, &tree, 2), (0 + 8 * survival_at(survival, 2)) / (1 + 8), 1e-12);
-    draft_chain(&tree, right, 3, NAN);
-    survival_draft(survival, &tree);
-    survival_begin(survival);
-    survival_text(survival, text, 1);
-    near(survival->depth[0].tried, 1.9, 1e-12);         /* drafts of another text do not count */
-    survival_fade(survival, 0.5);
-    near(survival->depth[0].tried, 0.95, 1e-12);
-    draft_tree_free(&tree);
-    mem_free(&survival);
+    assert_int_equal(draft_tree_init(&t->tree, 8, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        acceptance_init(&t->acceptance[i], 0.5, 0.9);
+        acceptance_init(&t->expected[i], 0.5, 0.9);
+    }
+    teach_draft(t, tree, 6, logf(0.9f));
+    assert_true(t->signal[1].before == 1 && t->signal[3].before == 1 && t->signal[2].before == 0);
+    assert_true(t->signal[3].sure == t->signal[0].stated && isnan(t->signal[4].sure) && t->signal[5].depth == 3);
+    teach_text(t, 5);
+    expect(t, 0, 0, true);
+    expect(t, 1, 1, false);
+    assert_memory_equal(t->acceptance, t->expected, sizeof t->expected);
+    teach_text(t, 7);
+    expect(t, 2, 0, false);
+    expect(t, 3, 1, true);
+    assert_memory_equal(t->acceptance, t->expected, sizeof t->expected);
+    assert_int_equal(t->pending.drafts, 1);
+    teach_text(t, 2);
+    expect(t, 5, 0, false);
+    assert_memory_equal(t->acceptance, t->expected, sizeof t->expected);
+    assert_int_equal(t->pending.drafts, 0);
+    near(t->acceptance[1].seen, 1.9, 1e-12);
+    for (int i = 0; i < 3; i++) {                       /* as if each iteration had drafted and verified nothing */
+        teach_draft(t, chain, 3, NAN);
+        teach_text(t, chain[0][0] + i);
+    }
+    assert_int_equal(t->pending.drafts, 0);             /* the second and the third were wrong at once, the first ended */
+    near(t->acceptance[0].seen, (((((2.71 * 0.9 + 1) * 0.9 + 1) * 0.9 + 1) * 0.9 + 1) * 0.9 + 1) , 1e-12);
+    teach_draft(t, chain, 3, NAN);
+    pending_clear(&t->pending);
+    t->expected[0] = t->acceptance[0];
+    teach_text(t, 6);
+    assert_memory_equal(t->acceptance, t->expected, sizeof *t->expected);       /* drafts of another text do not count */
+    pending_free(&t->pending);
+    draft_tree_free(&t->tree);
+    mem_free(&t);
 }
 
 static void unions_come_from_the_text(void **state)
@@ -218,24 +247,90 @@ static void drafting_stops_where_the_drafter_doubts(void **state)
     shape_close(&shape);
 }
 
+/* The weights of a logistic regression that fit these observations best, with a prior, by gradient descent. */
+static void fit_slowly(const double (*x)[6], const bool *kept, int count, const double *prior, double *weight)
+{
+    const double first[6] = {weight[0]};
+    for (int round = 0; round < 4000; round++) {
+        double slope[6];
+        for (int i = 0; i < 6; i++)
+            slope[i] = prior[i] * (first[i] - weight[i]);
+        for (int n = 0; n < count; n++) {
+            double sum = 0;
+            for (int i = 0; i < 6; i++)
+                sum += weight[i] * x[n][i];
+            for (int i = 0; i < 6; i++)
+                slope[i] += x[n][i] * (kept[n] - 1 / (1 + exp(-sum)));
+        }
+        for (int i = 0; i < 6; i++)
+            weight[i] += 0.0015 * slope[i];
+    }
+}
+
+/* Online, each observation once: close to the regression over all of them at once. */
+static void estimates_are_those_of_a_regression(void **state)
+{
+    enum { COUNT = 400 };
+    static const double prior[6] = {8, 0.5, 4, 4, 4, 2};
+    static double x[COUNT][6];
+    static bool kept[COUNT];
+    struct acceptance acceptance;
+    double weight[6] = {1};
+    uint64_t seed = 5;
+    (void)state;
+    acceptance_init(&acceptance, 0.5, 1);
+    for (int n = 0; n < COUNT; n++) {
+        const double p = 0.05 + 0.9 * uniform(&seed), z = log(p / (1 - p));
+        const int depth = 1 + n % 4, before = n % 3 == 2;
+        const float margin = n % 2 ? (float)(2 * uniform(&seed)) : 0;
+        const double right = 1 / (1 + exp(-(0.6 * z - 0.3 - 0.2 * depth - before + 0.3 * (double)margin)));
+        const struct acceptance_signal signal = {logf((float)p), NAN, margin, depth, 0, before};
+        const double features[6] = {z, 1, log2(depth), fmax(0, z - 2), (double)margin / 4, before};
+        memcpy(x[n], features, sizeof features);
+        kept[n] = uniform(&seed) < right;
+        acceptance_observe(&acceptance, &signal, kept[n]);
+    }
+    fit_slowly((const double (*)[6])x, kept, COUNT, prior, weight);
+    for (int n = 0; n < COUNT; n++) {
+        const double z = x[n][0];
+        const struct acceptance_signal signal = {.stated = (float)-log1p(exp(-z)), .sure = NAN, .margin = (float)(4 * x[n][4]),
+                                                 .depth = 1 + n % 4, .before = n % 3 == 2};
+        double sum = 0;
+        for (int i = 0; i < 6; i++)
+            sum += weight[i] * x[n][i];
+        near(acceptance_of(&acceptance, &signal), 1 / (1 + exp(-sum)), 0.04);
+    }
+}
+
 static void drafters_are_believed_until_known_better(void **state)
 {
-    struct calibration calibration;
+    const struct acceptance_signal sure = {logf(0.8f), NAN, 0, 1, 0, 0}, unsure = {logf(0.3f), NAN, 0, 2, 0, 0};
+    const struct acceptance_signal silent = {NAN, NAN, 0, 1, 0, 0}, found = {NAN, NAN, 0, 1, 12, 0};
+    struct acceptance acceptance;
     (void)state;
-    calibration_init(&calibration, 0.9);
-    near(calibration_of(&calibration, 0.8), 0.8, 1e-12);
-    calibration_observe(&calibration, 0.8, false);
-    near(calibration_of(&calibration, 0.8), 0.8 - 0.8 / 3, 1e-12);
-    near(calibration_of(&calibration, 0.6), 0.6, 1e-12);                /* of others nothing was seen */
-    for (int i = 0; i < 200; i++)
-        calibration_observe(&calibration, 0.75, i % 2);
-    near(calibration_of(&calibration, 0.75), 0.5 + 0.25 * 2 / 12, 0.03);        /* ten observations and what was said */
-    near(calibration_of(&calibration, 0.8) - calibration_of(&calibration, 0.75), 0.05, 1e-12);
-    calibration_fade(&calibration, 0);
-    near(calibration_of(&calibration, 0.75), 0.75, 1e-12);
-    for (int i = 0; i < 100; i++)
-        calibration_observe(&calibration, 0.02, true);
-    near(calibration_of(&calibration, 0.1), 1 - 0.98 * 2 / 12 + 0.08, 0.01);
+    acceptance_init(&acceptance, 0.4, 0.98);
+    near(acceptance_of(&acceptance, &sure), 0.8, 1e-6);
+    near(acceptance_of(&acceptance, &unsure), 0.3, 1e-6);
+    near(acceptance_of(&acceptance, &silent), 0.4, 1e-12);
+    near(acceptance_of(&acceptance, &found), 0.4, 1e-12);
+    acceptance_observe(&acceptance, &sure, false);
+    assert_true(acceptance_of(&acceptance, &sure) > 0.4 && acceptance_of(&acceptance, &sure) < 0.75);     /* not far */
+    for (int i = 0; i < 300; i++)
+        acceptance_observe(&acceptance, i % 2 ? &sure : &unsure, i % 4 == 1);
+    near(acceptance_of(&acceptance, &sure), 0.5, 0.08);
+    near(acceptance_of(&acceptance, &unsure), 0, 0.06);
+    near(acceptance_of(&acceptance, &silent), acceptance_ahead(&acceptance, 1), 0.03);     /* none was observed */
+    for (int i = 0; i < 300; i++)
+        acceptance_observe(&acceptance, i % 2 ? &silent : &found, i % 2 == 0 || i % 8 == 1);
+    assert_true(acceptance_of(&acceptance, &found) > 0.9);                  /* match length tells right from wrong */
+    near(acceptance_of(&acceptance, &silent), 0.25, 0.08);
+    double before = acceptance_of(&acceptance, &found);
+    acceptance_fade(&acceptance, 0);
+    near(acceptance_of(&acceptance, &found), before, 1e-12);
+    near(acceptance.seen, 0, 1e-12);
+    for (int i = 0; i < 20; i++)
+        acceptance_observe(&acceptance, &found, false);
+    assert_true(acceptance_of(&acceptance, &found) < 0.4);                  /* forgotten soon */
 }
 
 static void tasks_are_remembered(void **state)
@@ -265,7 +360,7 @@ int main(void)
         cmocka_unit_test(drafts_teach_without_being_verified), cmocka_unit_test(unions_come_from_the_text),
         cmocka_unit_test(prices_follow_level_and_steepness), cmocka_unit_test(useless_drafts_cost_nothing_to_find_out),
         cmocka_unit_test(drafting_stops_where_the_drafter_doubts), cmocka_unit_test(drafters_are_believed_until_known_better),
-        cmocka_unit_test(tasks_are_remembered),
+        cmocka_unit_test(estimates_are_those_of_a_regression),        cmocka_unit_test(tasks_are_remembered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

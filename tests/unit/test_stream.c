@@ -68,6 +68,7 @@ static void a_decode_stream_comes_back(void **state)
 {
     (void)state;
     static const int32_t nodes[3] = {1, 2, 3}, parents[3] = {-1, 0, 1}, tokens[2] = {2, 9}, layers[2] = {4, 3};
+    static const float sure[3] = {NAN, 1, 0.25F}, too_sure[3] = {NAN, 1, 1.25F};
     char *folder = unit_folder();
     const char *path = unit_path(folder, "d.moes");
     struct header header = {0};
@@ -78,7 +79,7 @@ static void a_decode_stream_comes_back(void **state)
     struct decode_iter iter = {.sequence = 1, .t_us = 0.1, .K = 2, .nodes = 3, .drafted = 2, .accepted = 1, .emitted = 2,
                                .draft_us = 1e-9, .verify_us = 3, .experts_wanted = 7, .experts_loaded = 6,
                                .bytes = INT64_MAX, .node_tokens = nodes, .node_parents = parents, .tokens = tokens,
-                               .experts_wanted_layer = layers};
+                               .experts_wanted_layer = layers, .node_acceptance = sure};
     values_int(&iter.policy, "K", -3);
     values_real(&iter.policy, "utility", 0.1);
     values_text(&iter.policy, "phase", "test");
@@ -91,6 +92,9 @@ static void a_decode_stream_comes_back(void **state)
     assert_int_equal(writer_record(out, &decode_machine_kind, &machine, &err), 0);
     assert_int_equal(writer_record(out, &decode_begin_kind, &begin, &err), 0);
     assert_int_equal(writer_record(out, &decode_iter_kind, &iter, &err), 0);
+    iter.node_acceptance = too_sure;
+    assert_int_equal(writer_record(out, &decode_iter_kind, &iter, &err), -1);
+    assert_non_null(strstr(err.text, "the acceptance probability of node 2 is 1.25, not from 0 to 1"));
     assert_int_equal(writer_record(out, &decode_done_kind, &done, &err), 0);
     assert_int_equal(writer_close(&out, &err), 0);
 
@@ -106,6 +110,7 @@ static void a_decode_stream_comes_back(void **state)
     const struct decode_iter *got = record->body;
     assert_true(got->t_us == 0.1 && got->draft_us == 1e-9 && got->bytes == INT64_MAX);
     assert_int_equal(got->node_tokens[2], 3);
+    assert_true(isnan(got->node_acceptance[0]) && got->node_acceptance[2] == 0.25F);
     assert_int_equal(got->experts_wanted_layer[0], 4);
     assert_null(got->experts_loaded_layer);
     assert_int_equal(got->policy.count, 3);
