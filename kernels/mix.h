@@ -1,5 +1,5 @@
 /* What draft heads need beside the operations of their targets: activations of layers without a gate, sums of experts whose
- * weights a head makes itself, and logits of two branches under one softmax.
+ * weights a head makes itself, and logits of two branches under one softmax. Layers that norm what they add use activate, too.
  *
  * `rows` is at most 512. All numbers are f32. A row's bits depend on that row alone. Strides count floats, 0: rows lie without
  * a gap. Every step is rounded as written, so that the bits are the same on all devices. */
@@ -11,14 +11,16 @@
 
 enum activation {
     ACTIVATION_SILU,                     /* x sigmoid(x), plain_silu of kernels/plain/math.h */
-    ACTIVATION_GELU                      /* 0.5 x (1 + erf(x / sqrt 2)), plain_gelu there: the exact form, not that of tanh */
+    ACTIVATION_GELU,                     /* 0.5 x (1 + erf(x / sqrt 2)), plain_gelu there: the exact form, not that of tanh */
+    ACTIVATION_NONE                      /* x */
 };
 
-/* out[r][i] = add[r][i] + activation(in[r][i]), or without add the activation alone; i < width.
+/* out[r][i] = add[r][i] + [scale *] activation(in[r][i]), or the same without add; i < width.
  * in, add (may be none), out [rows] of their strides; out may be the same buffer as in or add, with the same stride. */
 struct activate_args {
     struct buffer in, add, out;
     enum activation activation;
+    float scale;                         /* 0: none */
     int rows, width, in_stride, add_stride, out_stride;
 };
 
@@ -31,7 +33,8 @@ struct log_add_args {
 };
 
 /* out[r][i] = in[r][i] + sum over the slots s of weight[r][s] * part[r][s][i], i < width.
- * in, out [rows] of their strides; may be the same buffer with the same stride. in may be none: zeros
+ * in, out [rows] of their strides; may be the same buffer with the same stride. in may be none: zeros; so without slots out is
+ *         cleared
  * part    [rows*slot_stride] of part_stride: row r's slots are r*slot_stride .. ; as expert_ffn leaves `partial`
  * weight  [rows][slot_stride]
  * slot_stride counts slots; 0: there are no others than those `slots`, which come first

@@ -25,9 +25,11 @@ struct embed_args {
  * f32:
  *     out[r][p][i] = (in[r][p][i] - mean of in[r][p]) / sqrt(variance of in[r][p] + epsilon) * weight[i] + bias[i]
  * in  [rows] of in_stride,  first parts*width floats used;  out [rows] of out_stride; may be the same buffer as in
- * weight [width] f32, shared by the parts (one part: a layer's norm, or OLMoE's norm over all of q; heads as parts: Qwen3's).
+ * weight [width] f32 or none: 1; bias none: 0. Shared by the parts (one part: a layer's norm, or OLMoE's
+ *         norm over all of q; heads as parts: Qwen3's).
  * Order: 16 partial sums (index mod 16) by fused multiply-add in ascending index, then halves added: 8+8, 4+4, 2+2, 1+1;
- *        the mean is their sum / width; out = in * (1 / sqrt(mean + epsilon)) * weight from left to right.
+ *        the mean is their sum / width; out = in * (1 / sqrt(mean + epsilon)) * weight from left to right,
+ *        without weight the first product alone.
  *        With center the mean is summed in the same way, by additions alone, and taken from each value first; then + bias. */
 struct norm_args {
     struct buffer in, weight, bias, out;

@@ -5,9 +5,10 @@
 #include <string.h>
 
 static const struct arch *const FAMILIES[] = {
-    &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_dots1, &arch_ernie4_5_moe, &arch_glm4_moe, &arch_glm4_moe_lite,
-    &arch_gpt_oss, &arch_granitemoe, &arch_llama, &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_olmoe, &arch_phimoe,
-    &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
+    &arch_afmoe, &arch_cohere2_moe, &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_dots1, &arch_ernie4_5_moe,
+    &arch_exaone_moe, &arch_flex_olmo, &arch_glm4_moe, &arch_glm4_moe_lite, &arch_gpt_oss, &arch_granitemoe,
+    &arch_hunyuan_v1_moe, &arch_llama, &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_olmoe, &arch_phimoe, &arch_qwen2,
+    &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {
@@ -16,13 +17,29 @@ static const struct config_key SHARED[] = {
     INT("vocab_size", vocab),
     INT("num_attention_heads", attention.heads),
     INT("max_position_embeddings", max_positions),
-    F32("rms_norm_eps", norm_epsilon),
+    {"rms_norm_eps", KEY_F32, offsetof(struct hparams, norm_epsilon), true, 0, "layer_norm_eps"},
     BOOL_OR("tie_word_embeddings", tied, false),
     INT_OR("bos_token_id", bos, -1),
     INT_OR("pad_token_id", pad, -1),
 };
 
 const struct arch *arch_at(int index) { return index < FAMILY_COUNT ? FAMILIES[index] : NULL; }
+
+/* Some publishers list a number for each layer; only the same for all is supported. */
+static int read_listed_int(const json_t *config, const struct config_key *key, const char *name, int *out, struct err *err)
+{
+    const json_t *list = config_get(config, name), *first = json_array_get(list, 0), *entry;
+    size_t at;
+    if (!json_is_array(list))
+        return config_int(config, name, key->required, out, err);
+    json_array_foreach(list, at, entry)
+        if (!json_equal(first, entry))
+            return config_refuse(config, name, err, "only the same number for all layers is supported");
+    if (!json_is_integer(first) || json_integer_value(first) < 0 || json_integer_value(first) > INT32_MAX)
+        return config_refuse(config, name, err, "its entries must be integers of at least 0");
+    *out = (int)json_integer_value(first);
+    return 0;
+}
 
 static int read_key(const json_t *config, const struct config_key *key, struct hparams *shape, struct err *err)
 {
@@ -33,7 +50,7 @@ static int read_key(const json_t *config, const struct config_key *key, struct h
     const char *name = key->other && !config_get(config, key->key) && config_get(config, key->other) ? key->other : key->key;
     switch (key->type) {
     case KEY_INT:
-        if (config_int(config, name, key->required, &integer, err))
+        if (read_listed_int(config, key, name, &integer, err))
             return -1;
         memcpy(at, &integer, sizeof integer);
         return 0;
@@ -232,10 +249,19 @@ static int read_longrope(const json_t *config, const json_t *rope, struct rope_s
            config_int(holder, "original_max_position_embeddings", true, &s->original_positions, err) ? -1 : 0;
 }
 
-/* The positions of a model with dynamic rope are those that it knew before. */
+/* The positions of a model with dynamic rope are those that it knew before. Where alpha is given (HunYuan), nothing is dynamic:
+ * theta has grown by it once and for all. */
 static int read_dynamic(const json_t *rope, struct hparams *s, struct err *err)
 {
-    double factor;
+    double factor, alpha = 0;
+    if (config_real(rope, "alpha", false, &alpha, err))
+        return -1;
+    if (alpha != 0 && !(alpha >= 1 && alpha <= 1e6 && s->rope.rotary > 2))
+        return config_refuse(rope, "alpha", err, "it must be at least 1");
+    if (alpha != 0) {
+        s->rope.theta *= pow(alpha, s->rope.rotary / (s->rope.rotary - 2.0));
+        return 0;
+    }
     if (config_real(rope, "factor", true, &factor, err))
         return -1;
     if (!(factor >= 1 && factor <= 1e6))
@@ -328,6 +354,30 @@ static int read_layer_types(const json_t *config, struct hparams *s, int window,
     return 0;
 }
 
+/* Each so many layers one without a window. */
+static int read_window_pattern(const json_t *config, const struct arch *arch, struct hparams *s, int window, struct err *err)
+{
+    int pattern = 4;
+    if (config_get(config, "layer_types"))
+        return read_layer_types(config, s, window, err);
+    if (config_int(config, arch->pattern_key, false, &pattern, err))
+        return -1;
+    if (pattern < 1)
+        return config_refuse(config, arch->pattern_key, err, "it must be at least 1");
+    for (int i = 0; i < s->layers; i++)
+        s->layer[i].window = (i + 1) % pattern ? window : 0;
+    return 0;
+}
+
+static void still_full_layers(const struct arch *arch, struct hparams *s)
+{
+    bool any = false;
+    for (int i = 0; i < s->layers; i++)
+        any |= s->layer[i].window > 0;
+    for (int i = 0; i < s->layers; i++)
+        s->layer[i].still = arch->full_still && any && !s->layer[i].window;
+}
+
 static int read_windows(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
     int window = 0, first = 0, end = s->layers, step = arch->window == WINDOW_EVEN_IF_USED || arch->window == WINDOW_ALTERNATING
@@ -335,7 +385,7 @@ static int read_windows(const json_t *config, const struct arch *arch, struct hp
     bool used = true;
     if (arch->window == WINDOW_NEVER)
         return config_get(config, "layer_types") ? read_layer_types(config, s, 0, err) : 0;
-    if (arch->window != WINDOW_ALL_LAYERS && arch->window != WINDOW_UPPER && arch->window != WINDOW_ALTERNATING)
+    if (arch->window == WINDOW_ALL_IF_USED || arch->window == WINDOW_UPPER_IF_USED || arch->window == WINDOW_EVEN_IF_USED)
         used = false;
     if ((!used && config_bool(config, "use_sliding_window", false, &used, err)) ||
         config_int(config, "sliding_window", false, &window, err))
@@ -344,6 +394,8 @@ static int read_windows(const json_t *config, const struct arch *arch, struct hp
         return config_refuse(config, "sliding_window", err, "it must be 0, null or positive");
     if (!used)
         window = 0;
+    if (arch->window == WINDOW_PATTERN)
+        return read_window_pattern(config, arch, s, window, err);
     if (arch->window == WINDOW_ALTERNATING && config_get(config, "layer_types"))
         return read_layer_types(config, s, window, err);
     if (arch->window == WINDOW_UPPER || arch->window == WINDOW_UPPER_IF_USED || arch->window == WINDOW_EVEN_IF_USED) {
@@ -389,16 +441,17 @@ static int expert_layers_in_range(const json_t *config, struct hparams *s, struc
 }
 
 /* Dense layers first, then experts in every moe_layer_freq-th layer. */
-static int expert_layers_after_dense(const json_t *config, struct hparams *s, struct err *err)
+static int expert_layers_after_dense(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
+    const char *key = arch->dense_key ? arch->dense_key : "first_k_dense_replace";
     int first = 0, step = 1;
     if (config_get(config, "mlp_layer_types"))
         return read_mlp_layer_types(config, s, err);
-    if (config_int(config, "first_k_dense_replace", false, &first, err) ||
+    if (config_int(config, key, false, &first, err) ||
         config_int(config, "moe_layer_freq", false, &step, err))
         return -1;
     if (first < 0)
-        return config_refuse(config, "first_k_dense_replace", err, "it must be at least 0");
+        return config_refuse(config, key, err, "it must be at least 0");
     if (step < 1)
         return config_refuse(config, "moe_layer_freq", err, "it must be at least 1");
     for (int i = 0; i < s->layers; i++)
@@ -433,7 +486,7 @@ static int read_expert_layers(const json_t *config, const struct arch *arch, str
 {
     for (int i = 0; i < s->layers; i++)
         s->layer[i].ffn = arch->expert_layers == EXPERTS_NOWHERE ? FFN_DENSE : FFN_EXPERTS;
-    if ((arch->expert_layers == EXPERTS_AFTER_DENSE && expert_layers_after_dense(config, s, err)) ||
+    if ((arch->expert_layers == EXPERTS_AFTER_DENSE && expert_layers_after_dense(config, arch, s, err)) ||
         (arch->expert_layers == EXPERTS_IN_RANGE && expert_layers_in_range(config, s, err)) ||
         (arch->expert_layers == EXPERTS_BY_STEP && expert_layers_by_step(config, s, err)))
         return -1;
@@ -517,10 +570,12 @@ static int read_config(const json_t *config, const struct arch *arch, struct hpa
             return -1;
     if (shape->layers < 1 || shape->layers > LAYERS_MAX)
         return config_refuse(config, "num_hidden_layers", err, "it must be from 1 to %d", LAYERS_MAX);
-    return check_refused(config, arch, err) || read_attention(config, arch, shape, err) ||
-        read_rope(config, arch, shape, err) ||
-           read_windows(config, arch, shape, err) || read_expert_layers(config, arch, shape, err) ||
-           read_groups(config, arch, shape, err) ? -1 : 0;
+    if (check_refused(config, arch, err) || read_attention(config, arch, shape, err) || read_rope(config, arch, shape, err) ||
+        read_windows(config, arch, shape, err))
+        return -1;
+    still_full_layers(arch, shape);
+    return read_expert_layers(config, arch, shape, err) || read_groups(config, arch, shape, err) ||
+           (arch->finish && arch->finish(config, shape, err)) ? -1 : 0;
 }
 
 int arch_read(const json_t *config, const json_t *generation, struct hparams *out, const struct arch **arch, struct err *err)

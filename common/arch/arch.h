@@ -29,7 +29,7 @@ enum source_slot {
     SLOT_HEAD_BIAS, SLOT_FINAL_NORM_BIAS, SLOT_ATTENTION_NORM_BIAS, SLOT_FFN_NORM_BIAS,
     SLOT_DENSE_GATE, SLOT_DENSE_UP, SLOT_DENSE_DOWN,
     SLOT_Q_A, SLOT_Q_A_BIAS, SLOT_Q_A_NORM, SLOT_Q_B, SLOT_KV_A, SLOT_KV_A_BIAS, SLOT_KV_A_NORM, SLOT_KV_B,     /* latents */
-    SLOT_SINKS, SLOT_ROUTER_BIAS,
+    SLOT_ATTENTION_GATE, SLOT_ATTENTION_OUT_NORM, SLOT_FFN_OUT_NORM, SLOT_SINKS, SLOT_ROUTER_BIAS,
     SLOT_EXPERTS_GATE_UP_BIAS,      /* [experts][2 inner] */
     SLOT_EXPERTS_DOWN_BIAS,         /* [experts][hidden] */
     SLOT_EXPERTS_GATE_BIAS, SLOT_EXPERTS_UP_BIAS,   /* [experts][inner]; in place of SLOT_EXPERTS_GATE_UP_BIAS */
@@ -88,7 +88,8 @@ enum window_rule {
     WINDOW_UPPER_IF_USED,           /* the same, from max_window_layers on, or where layer_types says so */
     WINDOW_UPPER,                   /* sliding_window, from max_window_layers on, or where layer_types says so */
     WINDOW_EVEN_IF_USED,            /* the same, even layers below max_window_layers, or where layer_types says so */
-    WINDOW_ALTERNATING              /* sliding_window, where layer_types says so, or in even layers */
+    WINDOW_ALTERNATING,             /* sliding_window, where layer_types says so, or in even layers */
+    WINDOW_PATTERN                  /* sliding_window, where layer_types says so, or but for each pattern_key-th layer (4) */
 };
 
 enum bias_rule {
@@ -121,18 +122,24 @@ struct arch {
     double partial_rotary;          /* part of a head that turns, where the key is absent; 0: always all of it */
     bool rotary_counted;            /* rotary_dim says how many floats of a head turn */
     enum expert_layers expert_layers;
+    const char *dense_key;          /* of EXPERTS_AFTER_DENSE, in place of first_k_dense_replace; NULL: that */
     enum window_rule window;
+    const char *pattern_key;
+    bool full_still;                /* where some layers have a window, positions do not turn queries and keys of the others */
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
     struct hparams fixed;           /* rope.theta is the default of the family */
+    /* Reads what no table says, when all else was read; NULL: nothing. */
+    int (*finish)(const json_t *config, struct hparams *shape, struct err *err);
     const struct naming *naming[2];
     bool gguf_paired;               /* GGUF files of the family have q and k paired */
     bool gguf_renormalise;          /* they do not say that the weights of experts are renormalised */
     bool gguf_unrounded;            /* nor that the ends of YaRN's ramp are not rounded */
 };
 
-extern const struct arch arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_dots1, arch_ernie4_5_moe, arch_glm4_moe,
-    arch_glm4_moe_lite, arch_gpt_oss, arch_granitemoe, arch_llama, arch_minimax_m2, arch_mistral, arch_mixtral, arch_olmoe,
-    arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_moe;
+extern const struct arch arch_afmoe, arch_cohere2_moe, arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_dots1,
+    arch_ernie4_5_moe, arch_exaone_moe, arch_flex_olmo, arch_glm4_moe, arch_glm4_moe_lite, arch_gpt_oss, arch_granitemoe,
+    arch_hunyuan_v1_moe, arch_llama, arch_minimax_m2, arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe, arch_qwen2,
+    arch_qwen2_moe, arch_qwen3, arch_qwen3_moe;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);
@@ -149,7 +156,11 @@ int arch_read(const json_t *config, const json_t *generation, struct hparams *sh
 int arch_read_text(const char *config, size_t bytes, int layers, struct hparams *shape, struct err *err);
 
 /* What all llama-like families call their tensors outside the feed-forward network. */
-#define LLAMA_NAMES \
+#define LLAMA_NAMES LLAMA_PROJECTIONS, QK_NORM_NAMES, [SLOT_FFN_NORM] = "model.layers.{n}.post_attention_layernorm.weight"
+#define QK_NORM_NAMES \
+    [SLOT_Q_NORM] = "model.layers.{n}.self_attn.q_norm.weight", \
+    [SLOT_K_NORM] = "model.layers.{n}.self_attn.k_norm.weight"
+#define LLAMA_PROJECTIONS \
     [SLOT_EMBED] = "model.embed_tokens.weight", \
     [SLOT_HEAD] = "lm_head.weight", \
     [SLOT_FINAL_NORM] = "model.norm.weight", \
@@ -160,11 +171,8 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     [SLOT_Q_BIAS] = "model.layers.{n}.self_attn.q_proj.bias", \
     [SLOT_K_BIAS] = "model.layers.{n}.self_attn.k_proj.bias", \
     [SLOT_V_BIAS] = "model.layers.{n}.self_attn.v_proj.bias", \
-    [SLOT_Q_NORM] = "model.layers.{n}.self_attn.q_norm.weight", \
-    [SLOT_K_NORM] = "model.layers.{n}.self_attn.k_norm.weight", \
     [SLOT_OUT] = "model.layers.{n}.self_attn.o_proj.weight", \
     [SLOT_OUT_BIAS] = "model.layers.{n}.self_attn.o_proj.bias", \
-    [SLOT_FFN_NORM] = "model.layers.{n}.post_attention_layernorm.weight", \
     [SLOT_PREDICT_EMBED] = "model.layers.{n}.embed_tokens.weight", \
     [SLOT_PREDICT_HEAD] = "model.layers.{n}.shared_head.head.weight", \
     [SLOT_PREDICT_NORM] = "model.layers.{n}.shared_head.norm.weight", \
@@ -184,13 +192,13 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     [SLOT_DENSE_GATE] = "model.layers.{n}.mlp.gate_proj.weight", \
     [SLOT_DENSE_UP] = "model.layers.{n}.mlp.up_proj.weight", \
     [SLOT_DENSE_DOWN] = "model.layers.{n}.mlp.down_proj.weight"
-#define EXPERT_NAMES \
-    [SLOT_ROUTER] = "model.layers.{n}.mlp.gate.weight", \
+#define EXPERT_NAMES [SLOT_ROUTER] = "model.layers.{n}.mlp.gate.weight", APART_NAMES
+#define APART_NAMES \
     [SLOT_EXPERT_GATE] = "model.layers.{n}.mlp.experts.{e}.gate_proj.weight", \
     [SLOT_EXPERT_UP] = "model.layers.{n}.mlp.experts.{e}.up_proj.weight", \
     [SLOT_EXPERT_DOWN] = "model.layers.{n}.mlp.experts.{e}.down_proj.weight"
-#define FUSED_NAMES \
-    [SLOT_ROUTER] = "model.layers.{n}.mlp.gate.weight", \
+#define FUSED_NAMES [SLOT_ROUTER] = "model.layers.{n}.mlp.gate.weight", TOGETHER_NAMES
+#define TOGETHER_NAMES \
     [SLOT_EXPERTS_GATE_UP] = "model.layers.{n}.mlp.experts.gate_up_proj", \
     [SLOT_EXPERTS_DOWN] = "model.layers.{n}.mlp.experts.down_proj"
 

@@ -38,7 +38,7 @@ int ahead_look(const struct layer *at, struct err *err)
     if (make_room(space, err))
         return -1;
     const struct buffer logits = shape->router.kind == ROUTER_SPARSEMIXER ? space->ahead_logits : space->ahead_score;
-    layer_norm(space, space->x, weights->ffn_norm, weights->ffn_norm_bias, space->ahead_normed, rows);
+    layer_enter(at, weights, true, space->ahead_normed);
     space->ops->linear(space->queue, &(struct linear_args){
         .in = space->ahead_normed, .weight = weights->router.data, .bias = weights->router_bias, .out = logits,
         .operand = space->operand, .format = weights->router.format, .rows = rows, .inputs = shape->hidden,

@@ -75,16 +75,21 @@ static int force_experts(const struct layer *at, struct err *err)
     return 0;
 }
 
+/* What the feed-forward network adds to, and by which factor. */
+static struct buffer sum_of(const struct workspace *space) { return space->branch.address ? space->branch : space->x; }
+
+static float scale_of(const struct workspace *space) { return space->branch.address ? 0 : space->shape->residual_scale; }
+
 static struct expert_ffn_args expert_args(const struct layer *at)
 {
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
     return (struct expert_ffn_args){
-        .in = space->normed, .out = space->x, .expert = at->routing.expert, .weight = at->routing.weight,
+        .in = space->normed, .out = sum_of(space), .expert = at->routing.expert, .weight = at->routing.weight,
         .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
         .alpha = shape->glu_alpha, .inner = space->inner, .partial = space->partial,
         .group = space->group, .operand = space->operand, .format = at->experts.format,
-        .down_format = at->experts.down_format, .scale = shape->residual_scale, .slab = at->rows->slab,
+        .down_format = at->experts.down_format, .scale = scale_of(space), .slab = at->rows->slab,
         .rows = at->rows->rows, .slots = at->routing.top_k, .experts = shape->router.experts, .hidden = shape->hidden,
         .inner_width = shape->expert_inner};
 }
@@ -144,14 +149,14 @@ static int routed_ffn(const struct layer *at, struct err *err)
 }
 
 /* The block that every row uses: a dense layer's, or the shared experts'. No weight: 1. */
-static void dense_ffn(const struct layer *at, int inner, struct buffer weight)
+static void dense_ffn(const struct layer *at, int inner, struct buffer weight, float scale)
 {
     struct workspace *space = at->space;
     const struct layer_weights *weights = at->weights;
     space->ops->expert_ffn(space->queue, &(struct expert_ffn_args){
-        .in = space->normed, .out = space->x, .weight = weight, .table = weights->dense_table, .inner = space->inner,
+        .in = space->normed, .out = sum_of(space), .weight = weight, .table = weights->dense_table, .inner = space->inner,
         .partial = space->partial, .group = space->group, .operand = space->operand, .format = weights->dense_format,
-        .down_format = weights->dense_down_format, .scale = space->shape->residual_scale, .slab = at->rows->slab,
+        .down_format = weights->dense_down_format, .scale = scale, .slab = at->rows->slab,
         .rows = at->rows->rows, .slots = 1, .experts = 1, .hidden = space->shape->hidden, .inner_width = inner});
 }
 
@@ -169,19 +174,26 @@ static void shared_ffn(const struct layer *at)
         space->ops->route_score(space->queue, &(struct route_score_args){
             .logits = space->shared, .score = space->shared, .kind = ROUTER_SIGMOID, .rows = at->rows->rows, .experts = 1});
     }
-    dense_ffn(at, shape->shared_inner, space->shared);
+    const float scale = scale_of(space), factor = shape->shared_scale;
+    dense_ffn(at, shape->shared_inner, space->shared, scale == 0 ? factor : factor == 0 ? scale : scale * factor);
 }
 
 int layer_ffn(const struct layer *layer, struct err *err)
 {
     struct workspace *space = layer->space;
     const struct hparams *shape = space->shape;
-    layer_norm(space, space->x, layer->weights->ffn_norm, layer->weights->ffn_norm_bias, space->normed, layer->rows->rows);
+    if (!shape->parallel)
+        layer_enter(layer, layer->weights, true, space->normed);
+    if (space->branch.address)
+        space->ops->blend(space->queue, &(struct blend_args){.out = space->branch, .rows = layer->rows->rows,
+                                                             .width = shape->hidden});
     if (shape->layer[layer->number].ffn == FFN_DENSE)
-        dense_ffn(layer, shape->dense_inner, (struct buffer){0, 0});
+        dense_ffn(layer, shape->dense_inner, (struct buffer){0, 0}, scale_of(space));
     else if (routed_ffn(layer, err))
         return -1;
     if (shape->layer[layer->number].ffn == FFN_EXPERTS && shape->shared_inner)
         shared_ffn(layer);
+    if (space->branch.address)
+        layer_add_branch(layer, layer->weights->ffn_out_norm);
     return 0;
 }

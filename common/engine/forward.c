@@ -237,6 +237,8 @@ void forward_embed(const struct pass *pass, int rows)
 int forward_layer(const struct pass *pass, const struct layer_rows *rows, int n, int moe, struct err *err)
 {
     const struct layer layer = layer_at(pass, rows, n, moe);
+    if (rows->rows && pass->engine->shape->parallel)
+        layer_enter(&layer, layer.weights, false, layer.space->normed);
     if (rows->rows && pass_attends(pass, n))
         layer_attention(&layer);
     if (rows->rows && pass_feeds(pass, n) && layer_ffn(&layer, err))

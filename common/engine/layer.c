@@ -10,6 +10,33 @@ void layer_norm(const struct workspace *space, struct buffer in, struct buffer w
         .rows = rows, .parts = 1, .width = shape->hidden, .in_stride = shape->hidden, .out_stride = shape->hidden});
 }
 
+static void copy_scaled(const struct workspace *space, struct buffer in, struct buffer add, float scale, struct buffer out,
+                        int rows)
+{
+    space->ops->activate(space->queue, &(struct activate_args){
+        .in = in, .add = add, .out = out, .activation = ACTIVATION_NONE, .scale = scale, .rows = rows,
+        .width = space->shape->hidden});
+}
+
+void layer_enter(const struct layer *layer, const struct layer_weights *weights, bool ffn, struct buffer out)
+{
+    const struct workspace *space = layer->space;
+    const struct hparams *shape = space->shape;
+    const bool second = ffn && !shape->parallel;
+    if (shape->norms == NORM_AFTER)
+        copy_scaled(space, space->x, (struct buffer){0, 0}, 0, out, layer->rows->rows);
+    else
+        layer_norm(space, space->x, second ? weights->ffn_norm : weights->attention_norm,
+                   second ? weights->ffn_norm_bias : weights->attention_norm_bias, out, layer->rows->rows);
+}
+
+void layer_add_branch(const struct layer *layer, struct buffer norm)
+{
+    const struct workspace *space = layer->space;
+    layer_norm(space, space->branch, norm, (struct buffer){0, 0}, space->branch, layer->rows->rows);
+    copy_scaled(space, space->branch, space->x, space->shape->residual_scale, space->x, layer->rows->rows);
+}
+
 /* The part of each row of a buffer from `first` float on, with the buffer's stride. */
 static struct buffer row_part(struct buffer rows, int first)
 {
@@ -52,7 +79,8 @@ static struct rope_args rotation(const struct layer *layer, struct buffer x, int
 {
     return (struct rope_args){
         .x = x, .table = layer->rope, .position = layer->rows->position, .rows = layer->rows->rows, .heads = heads,
-        .head_dim = head_dim, .rotary = layer->space->shape->rope.rotary, .stride = stride};
+        .head_dim = head_dim, .stride = stride,
+        .rotary = layer->space->shape->layer[layer->number].still ? 0 : layer->space->shape->rope.rotary};
 }
 
 /* Queries into space->qkv, keys and values into the cache. */
@@ -68,7 +96,7 @@ static void make_qkv(const struct layer *layer)
     project(layer, in, weights->qkv.inputs, &weights->qkv, weights->qkv_bias, space->qkv, space->qkv_width);
     if (weights->v.data.address)
         project(layer, in, weights->v.inputs, &weights->v, weights->v_bias, v, space->qkv_width);
-    ops_qkv(space->ops, space->queue, &(struct qkv_args){
+    const struct qkv_args args = {
         .q_norm = head_norm(layer, space->qkv, weights->q_norm, heads),
         .k_norm = head_norm(layer, k, weights->k_norm, kv_heads),
         .clamp = {.x = space->qkv, .limit = shape->attention.clip_qkv, .rows = layer->rows->rows, .width = space->qkv_width,
@@ -77,7 +105,16 @@ static void make_qkv(const struct layer *layer)
         .k_rope = rotation(layer, k, kv_heads, head_dim, space->qkv_width),
         .write = {.in_k = k, .in_v = v, .k = layer->cache.k, .v = layer->cache.v, .slot = layer->rows->slot,
                   .format = layer->cache.format, .rows = layer->rows->rows, .kv_heads = kv_heads, .head_dim = head_dim,
-                  .value_dim = head_dim, .capacity = layer->cache.capacity, .stride = space->qkv_width}});
+                  .value_dim = head_dim, .capacity = layer->cache.capacity, .stride = space->qkv_width}};
+    if (!shape->attention.turn_first) {
+        ops_qkv(space->ops, space->queue, &args);
+        return;
+    }
+    space->ops->rope(space->queue, &args.q_rope);
+    space->ops->rope(space->queue, &args.k_rope);
+    space->ops->norm(space->queue, &args.q_norm);
+    space->ops->norm(space->queue, &args.k_norm);
+    space->ops->kv_write(space->queue, &args.write);
 }
 
 /* The same through latents (model/hparams.h). */
@@ -111,15 +148,28 @@ static void make_latent_qkv(const struct layer *layer)
         .stride = space->spread_width, .shared_width = rotary, .shared_stride = kv_rank + rotary});
 }
 
+/* attended *= sigmoid(gate), float by float. */
+static void weigh_attended(const struct layer *layer)
+{
+    struct workspace *space = layer->space;
+    const int width = space->shape->attention.heads * space->shape->attention.value_dim;
+    const struct matrix *gate = &layer->weights->gate;
+    project(layer, space->normed, gate->inputs, gate, (struct buffer){0, 0}, space->gate, width);
+    space->ops->gated(space->queue, &(struct gated_args){
+        .in = space->attended, .gate = space->gate, .out = space->attended, .rows = layer->rows->rows, .parts = 1,
+        .width = width, .in_stride = width, .gate_stride = width, .out_stride = width});
+}
+
 void layer_attention(const struct layer *layer)
 {
     struct workspace *space = layer->space;
     const struct hparams *shape = space->shape;
     const struct layer_weights *weights = layer->weights;
     int heads = shape->attention.heads, value_dim = shape->attention.value_dim;
+    const bool apart = space->branch.address != 0;
 
-    if (!layer->reads.address)
-        layer_norm(space, space->x, weights->attention_norm, weights->attention_norm_bias, space->normed, layer->rows->rows);
+    if (!layer->reads.address && !shape->parallel)
+        layer_enter(layer, weights, false, space->normed);
     (shape->attention.kv_rank ? make_latent_qkv : make_qkv)(layer);
     space->ops->attention(space->queue, &(struct attention_args){
         .q = space->qkv, .k = layer->cache.k, .v = layer->cache.v, .sink = weights->sinks, .prefix = layer->rows->prefix,
@@ -128,9 +178,13 @@ void layer_attention(const struct layer *layer)
         .kv_heads = shape->attention.kv_heads, .head_dim = shape->attention.head_dim, .value_dim = value_dim,
         .capacity = layer->cache.capacity, .stride = space->qkv_width, .window = shape->layer[layer->number].window,
         .longest = layer->rows->longest});
+    if (shape->attention.gate)
+        weigh_attended(layer);
     space->ops->linear(space->queue, &(struct linear_args){
-        .in = space->attended, .weight = weights->out.data, .bias = weights->out_bias, .out = space->x,
-        .operand = space->operand, .format = weights->out.format, .add = true, .scale = shape->residual_scale,
+        .in = space->attended, .weight = weights->out.data, .bias = weights->out_bias, .out = apart ? space->branch : space->x,
+        .operand = space->operand, .format = weights->out.format, .add = !apart, .scale = apart ? 0 : shape->residual_scale,
         .slab = layer->rows->slab, .rows = layer->rows->rows, .inputs = heads * value_dim, .outputs = shape->hidden,
         .in_stride = heads * value_dim, .out_stride = shape->hidden});
+    if (apart)
+        layer_add_branch(layer, weights->attention_out_norm);
 }

@@ -51,7 +51,14 @@ struct layer {
     float *reconstruction;               /* set to what the plan costs (struct forward); NULL: not asked for */
 };
 
-/* x += what attention makes of it; x += what the feed-forward network does. Each may be left out by itself. */
+/* What attention, or with `ffn` the feed-forward network, of a layer with these weights reads of x, into `out`. */
+void layer_enter(const struct layer *layer, const struct layer_weights *weights, bool ffn, struct buffer out);
+
+/* x += the norm of space->branch. */
+void layer_add_branch(const struct layer *layer, struct buffer norm);
+
+/* x += what attention makes of it; x += what the feed-forward network does. Each may be left out by itself. Of parallel layers
+ * both read what layer_enter has put into space->normed before. */
 void layer_attention(const struct layer *layer);
 int layer_ffn(const struct layer *layer, struct err *err);
 

@@ -84,7 +84,12 @@ static int take_attention(struct weights *weights, const struct model *model, in
 {
     const struct hparams *shape = model_hparams(model);
     struct layer_weights *layer = &weights->layer[n];
-    if (take_vector(weights, model, "layers.%d.attention.norm", n, &layer->attention_norm, err) ||
+    const bool bias = shape->layer_norm && !shape->norm_unbiased;
+    if ((shape->norms != NORM_AFTER &&
+         take_vector(weights, model, "layers.%d.attention.norm", n, &layer->attention_norm, err)) ||
+        (shape->norms != NORM_BEFORE &&
+         take_vector(weights, model, "layers.%d.attention.out_norm", n, &layer->attention_out_norm, err)) ||
+        (shape->attention.gate && take_matrix(weights, model, "layers.%d.attention.gate", n, &layer->gate, err)) ||
         (shape->attention.kv_rank ? take_latent : take_qkv)(weights, model, n, err) ||
         take_matrix(weights, model, "layers.%d.attention.out", n, &layer->out, err))
         return -1;
@@ -92,9 +97,8 @@ static int take_attention(struct weights *weights, const struct model *model, in
         (take_vector(weights, model, "layers.%d.attention.q_norm", n, &layer->q_norm, err) ||
          take_vector(weights, model, "layers.%d.attention.k_norm", n, &layer->k_norm, err)))
         return -1;
-    if (shape->layer_norm && (take_vector(weights, model, "layers.%d.attention.norm_bias", n, &layer->attention_norm_bias,
-                                          err) ||
-                              take_vector(weights, model, "layers.%d.ffn.norm_bias", n, &layer->ffn_norm_bias, err)))
+    if ((bias && take_vector(weights, model, "layers.%d.attention.norm_bias", n, &layer->attention_norm_bias, err)) ||
+        (bias && !shape->parallel && take_vector(weights, model, "layers.%d.ffn.norm_bias", n, &layer->ffn_norm_bias, err)))
         return -1;
     if (shape->attention.sinks && take_vector(weights, model, "layers.%d.attention.sinks", n, &layer->sinks, err))
         return -1;
@@ -124,7 +128,9 @@ static int take_ffn(struct weights *weights, const struct model *model, int n, s
     const struct hparams *shape = model_hparams(model);
     struct layer_weights *layer = &weights->layer[n];
     const struct tensor *tensor;
-    if (take_vector(weights, model, "layers.%d.ffn.norm", n, &layer->ffn_norm, err))
+    if ((shape->norms != NORM_AFTER && !shape->parallel &&
+         take_vector(weights, model, "layers.%d.ffn.norm", n, &layer->ffn_norm, err)) ||
+        (shape->norms != NORM_BEFORE && take_vector(weights, model, "layers.%d.ffn.out_norm", n, &layer->ffn_out_norm, err)))
         return -1;
     if (shape->layer[n].ffn == FFN_DENSE)
         return take_block(weights, model, "layers.%d.dense", n, err);
@@ -153,7 +159,8 @@ static int take_all(struct weights *weights, const struct model *model, struct e
     if (take_matrix(weights, model, "embed", 0, &weights->embed, err) ||
         take_vector(weights, model, "final_norm", 0, &weights->final_norm, err))
         return -1;
-    if ((shape->layer_norm && take_vector(weights, model, "final_norm_bias", 0, &weights->final_norm_bias, err)) ||
+    if ((shape->layer_norm && !shape->norm_unbiased &&
+         take_vector(weights, model, "final_norm_bias", 0, &weights->final_norm_bias, err)) ||
         (shape->head_bias && take_vector(weights, model, "head_bias", 0, &weights->head_bias, err)))
         return -1;
     weights->head = weights->embed;
@@ -213,7 +220,8 @@ void weights_close(struct weights **weights)
                                 &layer->dense,
                                 &layer->q_a.data, &layer->q.data, &layer->kv_a.data, &layer->kv_b.data, &layer->q_a_bias,
                                 &layer->q_a_norm, &layer->kv_a_bias, &layer->kv_a_norm, &layer->sinks,
-                                &layer->router_bias, &layer->gate_up_bias, &layer->down_bias};
+                                &layer->router_bias, &layer->gate_up_bias, &layer->down_bias, &layer->gate.data,
+                                &layer->attention_out_norm, &layer->ffn_out_norm};
         for (size_t i = 0; w->owned && i < sizeof all / sizeof *all; i++)
             device_free(w->device, all[i]);
         device_free(w->device, &layer->dense_table);

@@ -14,8 +14,9 @@ struct matrix {
 
 struct layer_weights {
     struct buffer attention_norm, q_norm, k_norm, qkv_bias, out_bias, ffn_norm, router_correction, attention_norm_bias,
-                  ffn_norm_bias;        /* vectors; address 0: none */
+                  ffn_norm_bias, attention_out_norm, ffn_out_norm;      /* vectors; address 0: none */
     struct matrix qkv, out, router;
+    struct matrix gate;                      /* of attention's output */
     struct matrix v;                         /* where it is in a format of its own; else none, and qkv has it */
     struct buffer v_bias;                    /* its part of qkv_bias */
     struct matrix q_a, q, kv_a, kv_b;        /* with latents, in place of qkv */

@@ -23,6 +23,9 @@ static int alloc_attention(struct workspace *space, struct err *err)
         alloc(space, &space->qkv, space->qkv_width, err) ||
         alloc(space, &space->attended, shape->attention.heads * shape->attention.value_dim, err))
         return -1;
+    if ((shape->norms != NORM_BEFORE && alloc(space, &space->branch, shape->hidden, err)) ||
+        (shape->attention.gate && alloc(space, &space->gate, shape->attention.heads * shape->attention.value_dim, err)))
+        return -1;
     if (!shape->attention.kv_rank)
         return 0;
     return alloc(space, &space->latent_q, shape->attention.q_rank, err) ||
@@ -143,7 +146,8 @@ int workspace_make(struct workspace *space, struct device *device, const struct 
 void workspace_free(struct workspace *space)
 {
     struct buffer *all[] = {
-        &space->x, &space->normed, &space->qkv, &space->attended, &space->latent_q, &space->latent_kv, &space->spread,
+        &space->x, &space->normed, &space->qkv, &space->attended, &space->gate, &space->branch,
+        &space->latent_q, &space->latent_kv, &space->spread,
         &space->inner, &space->partial, &space->group, &space->operand, &space->router_logits, &space->shared,
         &space->apart_in, &space->apart_out, &space->apart_row, &space->piece_expert, &space->ahead_normed,
         &space->ahead_logits, &space->ahead_score, &space->ahead_wanted, &space->ahead_expert, &space->ahead_weight};

@@ -15,6 +15,8 @@ struct workspace {
     int qkv_width, spread_width;                     /* qkv_width: with latents that of q alone */
     struct buffer x;                                 /* the residual stream */
     struct buffer normed, qkv, attended;
+    struct buffer gate;                              /* [rows][heads * value_dim], of attention that has one */
+    struct buffer branch;                            /* [rows][hidden] normed before x gets it; none: x gets it at once */
     struct buffer latent_q, latent_kv, spread;       /* [rows][q_rank], [kv_rank + rotary], [what kv_b makes] */
     struct buffer inner, partial, group;             /* scratch of expert_ffn */
     struct buffer operand;                           /* scratch: rows as products take them (operand_bytes) */

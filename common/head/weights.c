@@ -63,6 +63,8 @@ static struct buffer *vector_of_role(struct head_weights *w, const struct tensor
         case ROLE_K_NORM: return &layer->k_norm;
         case ROLE_OUT_BIAS: return &layer->out_bias;
         case ROLE_FFN_NORM: return &layer->ffn_norm;
+        case ROLE_ATTENTION_OUT_NORM: return &layer->attention_out_norm;
+        case ROLE_FFN_OUT_NORM: return &layer->ffn_out_norm;
         case ROLE_ATTENTION_NORM_BIAS: return &layer->attention_norm_bias;
         case ROLE_FFN_NORM_BIAS: return &layer->ffn_norm_bias;
         case ROLE_Q_A_BIAS: return &layer->q_a_bias;
@@ -93,6 +95,7 @@ static struct matrix *matrix_of_role(struct head_weights *w, const struct tensor
         case ROLE_KV_B: return &w->layer.kv_b;
         case ROLE_SHARED_GATE: return &w->layer.shared_gate;
         case ROLE_OUT: return &w->layer.out;
+        case ROLE_ATTENTION_GATE: return &w->layer.gate;
         case ROLE_ROUTER: return &w->layer.router;
         case ROLE_BRANCH_UP: return &w->branch_up[t->stage];
         case ROLE_BRANCH_DOWN: return &w->branch_down[t->stage];

@@ -88,7 +88,8 @@ static int check_shape(const struct head_params *head, const struct hparams *sha
         check_range("kind of q and k norm", shape->attention.qk_norm, QK_NORM_NONE, QK_NORM_NONE, err))
         return -1;
     if (shape->layer_norm || shape->attention.sinks || shape->expert_bias || shape->router.correction || shape->router.bias ||
-        shape->head_bias || shape->tied)
+        shape->head_bias || shape->tied || shape->norms != NORM_BEFORE || shape->parallel || shape->attention.gate ||
+        shape->layer[0].still)
         return err_set(err, ERR_INPUT, "the shape has parts that no draft head has");
     if (ffn == FFN_NONE) {
         if (check_range("inner width of dense layers (there are none)", shape->dense_inner, 0, 0, err))

@@ -106,6 +106,28 @@ static int check_attention(const struct hparams *s, struct err *err)
     return 0;
 }
 
+/* What some families have in another place, or beside the usual. */
+static int check_places(const struct hparams *s, struct err *err)
+{
+    if (check_range("place of norms", s->norms, NORM_BEFORE, NORM_BOTH, err) ||
+        check_real("scale of shared experts", (double)s->shared_scale, 0, 1e30, err))
+        return -1;
+    if (s->norm_unbiased && !s->layer_norm)
+        return err_set(err, ERR_INPUT, "norms without a bias, but they take no mean away");
+    if (s->layer_norm && s->norms != NORM_BEFORE)
+        return err_set(err, ERR_INPUT, "norms with a mean after attention are not supported");
+    if (s->parallel && s->norms != NORM_BEFORE)
+        return err_set(err, ERR_INPUT, "parallel attention has one norm, which comes first");
+    if (s->attention.turn_first && (s->attention.kv_rank || s->attention.clip_qkv > 0 || s->attention.qk_norm != QK_NORM_HEAD))
+        return err_set(err, ERR_INPUT, "turning before norms is supported with norms of heads alone");
+    if (s->attention.gate && s->attention.kv_rank)
+        return err_set(err, ERR_INPUT, "gated attention with latents is not supported");
+    for (int i = 0; i < s->layers + s->predictors && i < LAYERS_MAX; i++)
+        if (s->layer[i].still && s->attention.kv_rank)
+            return err_set(err, ERR_INPUT, "layer %d: latents without positions are not supported", i);
+    return s->predictors && s->parallel ? err_set(err, ERR_INPUT, "predictors of parallel layers are not supported") : 0;
+}
+
 static int check_groups(const struct hparams *s, struct err *err)
 {
     int groups = s->router.groups, experts = s->router.experts;
@@ -153,7 +175,7 @@ int hparams_check(const struct hparams *s, struct err *err)
     if (with_experts < s->layers ? check_range("inner width of dense layers", s->dense_inner, 1, WIDTH_MAX, err)
                                  : check_range("inner width of dense layers (there are none)", s->dense_inner, 0, 0, err))
         return -1;
-    if (check_predictors(s, err))
+    if (check_predictors(s, err) || check_places(s, err))
         return -1;
     if (check_real("embedding scale", (double)s->embed_scale, 0, 1e30, err) ||
         check_real("residual scale", (double)s->residual_scale, 0, 1e30, err) ||

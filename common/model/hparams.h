@@ -21,6 +21,12 @@ enum qk_norm {
     QK_NORM_HEAD         /* over each head (Qwen3) */
 };
 
+enum norm_place {
+    NORM_BEFORE,         /* attention and feed-forward network read a norm of the residual stream */
+    NORM_AFTER,          /* they read the stream itself, and it gets a norm of what they make (FlexOlmo) */
+    NORM_BOTH
+};
+
 enum rope_kind {
     ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3,
     ROPE_YARN,           /* arXiv 2309.00071: slow pairs are interpolated, fast ones kept, a ramp between */
@@ -59,6 +65,9 @@ struct hparams {
     int vocab, hidden, layers, max_positions;
     float norm_epsilon;
     bool layer_norm;                 /* norms of layers and the final one take the mean away and have a bias */
+    bool norm_unbiased;              /* such norms have no bias */
+    enum norm_place norms;           /* of layers */
+    bool parallel;                   /* attention and feed-forward network read the same norm, and both add to the stream */
     bool tied;                       /* the output head is the embedding */
     bool head_bias;
     int eos[EOS_MAX], eos_count;     /* ids that end a sequence */
@@ -70,6 +79,8 @@ struct hparams {
         int q_rank, kv_rank;         /* latent attention (below): widths; kv_rank 0: ordinary, q_rank 0: q has none */
         float latent_epsilon;        /* of the norms of latents */
         enum qk_norm qk_norm;
+        bool turn_first;             /* q and k turn before their norms, which are of each head */
+        bool gate;                   /* a sigmoid of a product with what attention reads weighs each float of its output */
         bool sinks;                  /* each head has a score that takes part in the softmax and has no value */
         bool qkv_bias, out_bias;     /* with latents qkv_bias is of what makes them */
         float clip_qkv;              /* 0: none */
@@ -93,9 +104,11 @@ struct hparams {
     bool expert_bias;                /* routed experts have biases of gate, up and down */
     float glu_limit, glu_alpha;      /* of routed experts (kernels/plain/glu.h); limit 0: silu(gate) * up */
     bool shared_gate;                /* a sigmoid of its own gate weighs their output */
+    float shared_scale;              /* multiplies it; 0: not */
 
     struct layer_shape {
         uint8_t ffn;                 /* enum ffn_kind */
+        bool still;                  /* positions do not turn its queries and keys (NoPE) */
         int window;                  /* sliding window, 0: none */
     } layer[LAYERS_MAX];             /* predictors' after those of the layers */
 

@@ -5,7 +5,7 @@
 
 #include "common/base/mem.h"
 
-enum { LAYER_TENSORS = 24, PREDICTOR_TENSORS = 6, MODEL_TENSORS = 5, NAME_ROOM = 40 };
+enum { LAYER_TENSORS = 27, PREDICTOR_TENSORS = 6, MODEL_TENSORS = 5, NAME_ROOM = 40 };
 
 static void add(struct layout *layout, enum tensor_role role, enum tensor_kind kind, int layer, int outputs, int inputs,
                 const char *name)
@@ -63,17 +63,27 @@ static void add_attention(struct layout *layout, const struct hparams *s, int la
         "attention.out");
     if (s->attention.out_bias)
         add(layout, ROLE_OUT_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.out_bias");
+    if (s->attention.gate)
+        add(layout, ROLE_ATTENTION_GATE, TENSOR_MATRIX, layer, s->attention.heads * s->attention.value_dim, inputs,
+            "attention.gate");
+    if (s->norms != NORM_BEFORE)
+        add(layout, ROLE_ATTENTION_OUT_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "attention.out_norm");
 }
 
 static void add_layer(struct layout *layout, const struct hparams *s, int layer)
 {
-    add(layout, ROLE_ATTENTION_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm");
-    if (s->layer_norm)
+    const bool bias = s->layer_norm && !s->norm_unbiased;
+    if (s->norms != NORM_AFTER)
+        add(layout, ROLE_ATTENTION_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm");
+    if (bias)
         add(layout, ROLE_ATTENTION_NORM_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm_bias");
     add_attention(layout, s, layer, s->hidden);
-    add(layout, ROLE_FFN_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.norm");
-    if (s->layer_norm)
+    if (s->norms != NORM_AFTER && !s->parallel)
+        add(layout, ROLE_FFN_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.norm");
+    if (bias && !s->parallel)
         add(layout, ROLE_FFN_NORM_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.norm_bias");
+    if (s->norms != NORM_BEFORE)
+        add(layout, ROLE_FFN_OUT_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.out_norm");
     if (s->layer[layer].ffn == FFN_EXPERTS) {
         add(layout, ROLE_ROUTER, TENSOR_MATRIX, layer, s->router.experts, s->hidden, "router");
         if (s->router.correction)
@@ -127,7 +137,7 @@ int layout_make(struct layout *out, const struct hparams *shape, struct err *err
     if (shape->head_bias)
         add(&layout, ROLE_HEAD_BIAS, TENSOR_VECTOR, -1, shape->vocab, 1, "head_bias");
     add(&layout, ROLE_FINAL_NORM, TENSOR_VECTOR, -1, shape->hidden, 1, "final_norm");
-    if (shape->layer_norm)
+    if (shape->layer_norm && !shape->norm_unbiased)
         add(&layout, ROLE_FINAL_NORM_BIAS, TENSOR_VECTOR, -1, shape->hidden, 1, "final_norm_bias");
     for (int i = 0; i < shape->layers; i++)
         add_layer(&layout, shape, i);

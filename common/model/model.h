@@ -7,7 +7,8 @@
  *     head                       MATRIX  [vocab][hidden]         absent when tied
  *     head_bias                  VECTOR  [vocab]                 when head_bias
  *     final_norm                 VECTOR  [hidden]                final_norm_bias alike when layer_norm
- *     layers.N.attention.norm    VECTOR  [hidden]                attention.norm_bias alike when layer_norm
+ *     layers.N.attention.norm    VECTOR  [hidden]                unless NORM_AFTER; attention.norm_bias alike when layer_norm
+ *                                                                and not norm_unbiased, and so for all norms
  *     layers.N.attention.qkv     MATRIX  [(heads + 2 kv_heads) head_dim][hidden]     rows of q, then k, then v
  *     layers.N.attention.qkv_bias VECTOR                                             when qkv_bias
  *     with latents, in place of qkv and its bias (R: rope.rotary; rows of a head that turn come first):
@@ -22,7 +23,10 @@
  *     layers.N.attention.sinks   VECTOR  [heads]                 when sinks
  *     layers.N.attention.out     MATRIX  [hidden][heads value_dim]
  *     layers.N.attention.out_bias VECTOR [hidden]                                    when out_bias
- *     layers.N.ffn.norm          VECTOR  [hidden]                ffn.norm_bias alike when layer_norm
+ *     layers.N.attention.gate    MATRIX  [heads value_dim][hidden]                   when attention.gate
+ *     layers.N.attention.out_norm VECTOR [hidden]                unless NORM_BEFORE
+ *     layers.N.ffn.norm          VECTOR  [hidden]                not when parallel; else as attention.norm, and ffn.norm_bias
+ *     layers.N.ffn.out_norm      VECTOR  [hidden]                unless NORM_BEFORE
  *     layers.N.router            MATRIX  [experts][hidden]                           FFN_EXPERTS
  *     layers.N.router_correction VECTOR  [experts]                                   when router.correction
  *     layers.N.router_bias       VECTOR  [experts]               when router.bias
@@ -84,7 +88,8 @@ enum tensor_role {
     ROLE_OUT_BIAS, ROLE_FFN_NORM, ROLE_ROUTER, ROLE_ROUTER_CORRECTION, ROLE_EXPERTS, ROLE_SHARED, ROLE_SHARED_GATE,
     ROLE_DENSE, ROLE_HEAD_BIAS, ROLE_FINAL_NORM_BIAS, ROLE_ATTENTION_NORM_BIAS, ROLE_FFN_NORM_BIAS,
     ROLE_Q_A, ROLE_Q_A_BIAS, ROLE_Q_A_NORM, ROLE_Q, ROLE_KV_A, ROLE_KV_A_BIAS, ROLE_KV_A_NORM, ROLE_KV_B,
-    ROLE_SINKS, ROLE_ROUTER_BIAS, ROLE_EXPERTS_GATE_UP_BIAS, ROLE_EXPERTS_DOWN_BIAS,
+    ROLE_ATTENTION_GATE, ROLE_ATTENTION_OUT_NORM, ROLE_FFN_OUT_NORM, ROLE_SINKS, ROLE_ROUTER_BIAS,
+    ROLE_EXPERTS_GATE_UP_BIAS, ROLE_EXPERTS_DOWN_BIAS,
     ROLE_PREDICT_EMBED, ROLE_PREDICT_HEAD, ROLE_PREDICT_NORM, ROLE_PREDICT_EMBED_NORM, ROLE_PREDICT_HIDDEN_NORM,
     ROLE_PREDICT_JOINT,
     /* of draft heads */

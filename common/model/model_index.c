@@ -72,7 +72,19 @@ static const struct field { const char *key; enum field_type type; size_t offset
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof *FIELDS };
 
-_Static_assert(FIELD_COUNT + 5 <= 64, "fields seen are kept as bits");
+/* Of some families only: a file has those that are not 0, under one key, so that other models' files stay what they were. */
+static const struct field FURTHER[] = {
+    FIELD(FIELD_INT, "norms", norms),
+    FIELD(FIELD_BOOL, "norm_unbiased", norm_unbiased),
+    FIELD(FIELD_BOOL, "parallel", parallel),
+    FIELD(FIELD_BOOL, "turn_first", attention.turn_first),
+    FIELD(FIELD_BOOL, "attention_gate", attention.gate),
+    FIELD(FIELD_F32, "shared_scale", shared_scale),
+};
+enum { FURTHER_COUNT = sizeof FURTHER / sizeof *FURTHER };
+
+_Static_assert(FURTHER_COUNT <= 64, "fields seen are kept as bits");
+_Static_assert(FIELD_COUNT + 7 <= 64, "fields seen are kept as bits");
 _Static_assert(sizeof(enum qk_norm) == sizeof(int), "enumerations are read as int");
 
 /* ---- first page ---- */
@@ -203,9 +215,88 @@ static void put_predictors(msgpack_packer *to, const struct hparams *shape)
     }
 }
 
+static size_t field_size(enum field_type type)
+{
+    return type == FIELD_INT ? sizeof(int) : type == FIELD_BOOL ? sizeof(bool) : type == FIELD_F32 ? sizeof(float)
+                                                                                                   : sizeof(double);
+}
+
+static void put_field(msgpack_packer *to, const struct hparams *shape, const struct field *field)
+{
+    const char *at = (const char *)shape + field->offset;
+    int integer;
+    float single;
+    double real;
+    index_put_text(to, field->key);
+    switch (field->type) {
+    case FIELD_INT:
+        memcpy(&integer, at, sizeof integer);
+        msgpack_pack_int(to, integer);
+        break;
+    case FIELD_BOOL:
+        *at ? msgpack_pack_true(to) : msgpack_pack_false(to);
+        break;
+    case FIELD_F32:
+        memcpy(&single, at, sizeof single);
+        msgpack_pack_double(to, (double)single);
+        break;
+    case FIELD_F64:
+        memcpy(&real, at, sizeof real);
+        msgpack_pack_double(to, real);
+        break;
+    }
+}
+
+static bool is_set(const struct hparams *shape, const struct field *field)
+{
+    static const char zeros[sizeof(double)];
+    return memcmp((const char *)shape + field->offset, zeros, field_size(field->type)) != 0;
+}
+
+static int further_fields(const struct hparams *shape)
+{
+    int count = 0;
+    for (int i = 0; i < FURTHER_COUNT; i++)
+        count += is_set(shape, &FURTHER[i]);
+    return count;
+}
+
+static void put_further(msgpack_packer *to, const struct hparams *shape)
+{
+    const int count = further_fields(shape);
+    if (!count)
+        return;
+    index_put_text(to, "further");
+    msgpack_pack_map(to, (size_t)count);
+    for (int i = 0; i < FURTHER_COUNT; i++)
+        if (is_set(shape, &FURTHER[i]))
+            put_field(to, shape, &FURTHER[i]);
+}
+
+/* The layers whose queries and keys do not turn. */
+static int still_layers(const struct hparams *shape)
+{
+    int count = 0;
+    for (int i = 0; i < shape->layers; i++)
+        count += shape->layer[i].still;
+    return count;
+}
+
+static void put_still(msgpack_packer *to, const struct hparams *shape)
+{
+    const int count = still_layers(shape);
+    if (!count)
+        return;
+    index_put_text(to, "still");
+    msgpack_pack_array(to, (size_t)count);
+    for (int i = 0; i < shape->layers; i++)
+        if (shape->layer[i].still)
+            msgpack_pack_int(to, i);
+}
+
 static void put_shape(msgpack_packer *to, const struct hparams *shape)
 {
-    msgpack_pack_map(to, FIELD_COUNT + 4 + (shape->predictors > 0));
+    msgpack_pack_map(to, FIELD_COUNT + 4 + (shape->predictors > 0) + (still_layers(shape) > 0) + (further_fields(shape) > 0));
     index_put_text(to, "family");
     index_put_text(to, shape->family);
     index_put_text(to, "eos");
@@ -225,30 +316,10 @@ static void put_shape(msgpack_packer *to, const struct hparams *shape)
         msgpack_pack_int(to, shape->layer[i].window);
     }
     put_predictors(to, shape);
-    for (int i = 0; i < FIELD_COUNT; i++) {
-        const char *at = (const char *)shape + FIELDS[i].offset;
-        int integer;
-        float single;
-        double real;
-        index_put_text(to, FIELDS[i].key);
-        switch (FIELDS[i].type) {
-        case FIELD_INT:
-            memcpy(&integer, at, sizeof integer);
-            msgpack_pack_int(to, integer);
-            break;
-        case FIELD_BOOL:
-            *at ? msgpack_pack_true(to) : msgpack_pack_false(to);
-            break;
-        case FIELD_F32:
-            memcpy(&single, at, sizeof single);
-            msgpack_pack_double(to, (double)single);
-            break;
-        case FIELD_F64:
-            memcpy(&real, at, sizeof real);
-            msgpack_pack_double(to, real);
-            break;
-        }
-    }
+    put_still(to, shape);
+    put_further(to, shape);
+    for (int i = 0; i < FIELD_COUNT; i++)
+        put_field(to, shape, &FIELDS[i]);
 }
 
 static void put_sources(msgpack_packer *to, const struct model_facts *facts)
@@ -420,6 +491,30 @@ static int take_predictors(struct index_reader *r, struct err *err)
     return 0;
 }
 
+/* It may come before the layers, which do not touch it. */
+static int take_still(struct index_reader *r, struct err *err)
+{
+    size_t count;
+    if (index_count(&r->cursor, LAYERS_MAX, &count, err))
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        int64_t layer;
+        if (index_int(&r->cursor, 0, LAYERS_MAX - 1, &layer, err))
+            return -1;
+        r->facts->shape.layer[layer].still = true;
+    }
+    return 0;
+}
+
+static const char *further_key(int key) { return FURTHER[key].key; }
+
+static int take_further_key(void *context, int key, struct err *err) { return take_field(context, &FURTHER[key], err); }
+
+static int take_further(struct index_reader *r, struct err *err)
+{
+    return index_map(&r->cursor, further_key, FURTHER_COUNT, 0, take_further_key, r, err);
+}
+
 static int take_stretch(struct index_reader *r, struct err *err)
 {
     struct wire_value value;
@@ -441,8 +536,8 @@ static int take_family(struct index_reader *r, struct err *err)
 
 static const struct shape_list { const char *key; int (*take)(struct index_reader *, struct err *); } SHAPE_LISTS[] = {
     {"family", take_family}, {"eos", take_eos}, {"rope_stretch", take_stretch}, {"layers", take_layers},
-    {"predictors", take_predictors}};
-enum { SHAPE_LIST_COUNT = sizeof SHAPE_LISTS / sizeof *SHAPE_LISTS, OPTIONAL_LISTS = 1 };    /* these are the last */
+    {"predictors", take_predictors}, {"still", take_still}, {"further", take_further}};
+enum { SHAPE_LIST_COUNT = sizeof SHAPE_LISTS / sizeof *SHAPE_LISTS, OPTIONAL_LISTS = 3 };    /* these are the last */
 
 static const char *shape_key(int key)
 {

@@ -24,6 +24,7 @@ static void show_digest(struct show *show, const char *key, const struct sha256 
 static void show_shape(struct show *show, const struct hparams *shape)
 {
     static const char *const norms[] = {"none", "whole", "head"};
+    static const char *const places[] = {"before", "after", "both"};
     static const char *const ropes[] = {"default", "linear", "llama3", "yarn", "stretched", "dynamic"};
     static const char *const routers[] = {"softmax-topk", "sigmoid", "sparsemixer"};
     show_int(show, "layers", shape->layers);
@@ -52,6 +53,9 @@ static void show_shape(struct show *show, const struct hparams *shape)
     show_int(show, "shared_inner", shape->shared_inner);
     show_flag(show, "shared_gate", shape->shared_gate);
     show_int(show, "predictors", shape->predictors);
+    show_string(show, "norms", places[shape->norms]);
+    show_flag(show, "parallel", shape->parallel);
+    show_flag(show, "attention_gate", shape->attention.gate);
 }
 
 static void show_origin(struct show *show, const struct model_facts *facts)

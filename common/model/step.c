@@ -28,6 +28,7 @@ void step_bytes(struct step_bytes *out, const struct model *model)
         case ROLE_ROUTER_BIAS:
         case ROLE_FFN_NORM:
         case ROLE_FFN_NORM_BIAS:
+        case ROLE_FFN_OUT_NORM:
             bytes.router += t->bytes;
             break;
         case ROLE_HEAD:

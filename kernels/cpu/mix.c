@@ -6,11 +6,12 @@
 
 /* The activation and whether there is `add` are constants where this is called: each loop is vectorised for itself. */
 static inline __attribute__((always_inline)) void activate_row(enum activation activation, const float *in, const float *add,
-                                                               float *out, int width)
+                                                               float *out, float scale, int width)
 {
     INDEPENDENT                 /* out may be in or add, never a shifted one */
     for (int i = 0; i < width; i++) {
-        float y = activation == ACTIVATION_GELU ? plain_gelu(in[i]) : plain_silu(in[i]);
+        float y = activation == ACTIVATION_NONE ? in[i] : activation == ACTIVATION_GELU ? plain_gelu(in[i]) : plain_silu(in[i]);
+        y = scale * y;
         out[i] = add ? add[i] + y : y;
     }
 }
@@ -20,21 +21,22 @@ static void activate_rows(void *argument, int member, int members)
     const struct activate_args *a = argument;
     const size_t from = (size_t)row_stride(a->in_stride, a->width), more = (size_t)row_stride(a->add_stride, a->width);
     const size_t to = (size_t)row_stride(a->out_stride, a->width);
+    const float scale = a->scale != 0 ? a->scale : 1.0f;
     size_t begin, end;
     thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     for (size_t r = begin; r < end; r++) {
         const float *in = (const float *)work_pointer(a->in) + r * from;
+        const float *add = a->add.address ? (const float *)work_pointer(a->add) + r * more : NULL;
         float *out = (float *)work_pointer(a->out) + r * to;
-        if (a->add.address) {
-            const float *add = (const float *)work_pointer(a->add) + r * more;
-            if (a->activation == ACTIVATION_GELU)
-                activate_row(ACTIVATION_GELU, in, add, out, a->width);
-            else
-                activate_row(ACTIVATION_SILU, in, add, out, a->width);
-        } else if (a->activation == ACTIVATION_GELU)
-            activate_row(ACTIVATION_GELU, in, NULL, out, a->width);
+        if (a->activation == ACTIVATION_NONE)
+            add ? activate_row(ACTIVATION_NONE, in, add, out, scale, a->width)
+                : activate_row(ACTIVATION_NONE, in, NULL, out, scale, a->width);
+        else if (a->activation == ACTIVATION_GELU)
+            add ? activate_row(ACTIVATION_GELU, in, add, out, scale, a->width)
+                : activate_row(ACTIVATION_GELU, in, NULL, out, scale, a->width);
         else
-            activate_row(ACTIVATION_SILU, in, NULL, out, a->width);
+            add ? activate_row(ACTIVATION_SILU, in, add, out, scale, a->width)
+                : activate_row(ACTIVATION_SILU, in, NULL, out, scale, a->width);
     }
 }
 

@@ -55,7 +55,7 @@ static void norm_part(const float *in, const float *weight, float *out, int widt
     float inverse = 1.0f / sqrtf(lanes_dot(in, in, width) / (float)width + epsilon);
     INDEPENDENT                 /* out may be in, never a shifted in */
     for (int i = 0; i < width; i++)
-        out[i] = in[i] * inverse * weight[i];
+        out[i] = weight ? in[i] * inverse * weight[i] : in[i] * inverse;
 }
 
 static void layer_norm_part(const float *in, const float *weight, const float *bias, float *out, int width, float epsilon)
@@ -68,8 +68,11 @@ static void layer_norm_part(const float *in, const float *weight, const float *b
     for (int i = 0; i < width; i++)
         out[i] = in[i] - mean;
     float inverse = 1.0f / sqrtf(lanes_dot(out, out, width) / (float)width + epsilon);
-    for (int i = 0; i < width; i++)
-        out[i] = out[i] * inverse * weight[i] + bias[i];
+    for (int i = 0; i < width; i++) {
+        out[i] = weight ? out[i] * inverse * weight[i] : out[i] * inverse;
+        if (bias)
+            out[i] = out[i] + bias[i];
+    }
 }
 
 static void norm_rows(void *argument, int member, int members)
@@ -81,10 +84,11 @@ static void norm_rows(void *argument, int member, int members)
         for (size_t p = 0; p < (size_t)a->parts; p++) {
             const float *in = (const float *)work_pointer(a->in) + r * (size_t)a->in_stride + p * (size_t)a->width;
             float *out = (float *)work_pointer(a->out) + r * (size_t)a->out_stride + p * (size_t)a->width;
+            const float *weight = a->weight.address ? work_pointer(a->weight) : NULL;
             if (a->center)
-                layer_norm_part(in, work_pointer(a->weight), work_pointer(a->bias), out, a->width, a->epsilon);
+                layer_norm_part(in, weight, a->bias.address ? work_pointer(a->bias) : NULL, out, a->width, a->epsilon);
             else
-                norm_part(in, work_pointer(a->weight), out, a->width, a->epsilon);
+                norm_part(in, weight, out, a->width, a->epsilon);
         }
 }
 

@@ -51,6 +51,7 @@ void cuda_activate(struct queue *, const struct activate_args *);
 void cuda_log_add(struct queue *, const struct log_add_args *);
 void cuda_blend(struct queue *, const struct blend_args *);
 void cuda_blend_weights(struct queue *, const struct blend_weights_args *);
+void cuda_gated(struct queue *, const struct gated_args *);
 void cuda_top(struct queue *, const struct top_args *);
 void cuda_choose(struct queue *, const struct choose_args *);
 void cuda_loop_draft(struct queue *, const struct loop_args *);

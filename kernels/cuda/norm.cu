@@ -9,8 +9,8 @@ __global__ void norm_kernel(struct norm_args a, const int32_t *live)
     SHARED_DYN(float, x);
     SHARED(float, sum, 2);
     if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) {
-        prefetch_floats(device_pointer<float>(a.weight), a.width);
-        prefetch_floats(device_pointer<float>(a.bias), a.center ? a.width : 0);
+        prefetch_floats(device_pointer<float>(a.weight), a.weight.address ? a.width : 0);
+        prefetch_floats(device_pointer<float>(a.bias), a.center && a.bias.address ? a.width : 0);
     }
     in_turn();
     int64_t row = blockIdx.y, part = blockIdx.x;
@@ -44,8 +44,8 @@ __global__ void norm_kernel(struct norm_args a, const int32_t *live)
     }
     __syncthreads();
     for (int i = (int)threadIdx.x; i < a.width; i += NORM_THREADS) {
-        float y = x[i] * sum[1] * weight[i];
-        out[i] = a.center ? y + device_pointer<float>(a.bias)[i] : y;
+        float y = a.weight.address ? x[i] * sum[1] * weight[i] : x[i] * sum[1];
+        out[i] = a.center && a.bias.address ? y + device_pointer<float>(a.bias)[i] : y;
     }
 }
 

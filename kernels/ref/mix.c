@@ -12,7 +12,9 @@ void ref_activate(struct queue *queue, const struct activate_args *a)
     for (int r = 0; r < a->rows; r++)
         for (int i = 0; i < a->width; i++) {
             double x = in[(int64_t)r * from + i];
-            double y = a->activation == ACTIVATION_GELU ? 0.5 * x * (1 + erf(x / sqrt(2))) : x / (1 + exp(-x));
+            double y = a->activation == ACTIVATION_NONE ? x
+                     : a->activation == ACTIVATION_GELU ? 0.5 * x * (1 + erf(x / sqrt(2))) : x / (1 + exp(-x));
+            y *= a->scale != 0 ? (double)a->scale : 1;
             out[(int64_t)r * to + i] = (float)(add ? add[(int64_t)r * more + i] + y : y);
         }
 }
@@ -38,8 +40,8 @@ void ref_blend(struct queue *queue, const struct blend_args *a)
     const int to = row_stride(a->out_stride, a->width), apart = row_stride(a->slot_stride, a->slots);
     const int places = (a->rows - 1) * apart + a->slots;
     const float *in = a->in.address ? ref_floats(queue, a->in, ref_span(a->rows, from, a->width)) : NULL;
-    const float *part = ref_floats(queue, a->part, ref_span(places, next, a->width));
-    const float *weight = ref_floats(queue, a->weight, places);
+    const float *part = a->slots ? ref_floats(queue, a->part, ref_span(places, next, a->width)) : NULL;
+    const float *weight = a->slots ? ref_floats(queue, a->weight, places) : NULL;
     float *out = ref_floats(queue, a->out, ref_span(a->rows, to, a->width));
     for (int64_t r = 0; r < a->rows; r++)
         for (int i = 0; i < a->width; i++) {

@@ -21,20 +21,21 @@ void ref_norm(struct queue *queue, const struct norm_args *a)
 {
     int64_t used = (int64_t)a->parts * a->width;
     const float *in = ref_floats(queue, a->in, ref_span(a->rows, a->in_stride, used));
-    const float *weight = ref_floats(queue, a->weight, a->width);
-    const float *bias = a->center ? ref_floats(queue, a->bias, a->width) : NULL;
+    const float *weight = a->weight.address ? ref_floats(queue, a->weight, a->width) : NULL;
+    const float *bias = a->center && a->bias.address ? ref_floats(queue, a->bias, a->width) : NULL;
     float *out = ref_floats(queue, a->out, ref_span(a->rows, a->out_stride, used));
     for (int r = 0; r < a->rows; r++)
         for (int p = 0; p < a->parts; p++) {
             const float *x = in + (int64_t)r * a->in_stride + (int64_t)p * a->width;
             float *y = out + (int64_t)r * a->out_stride + (int64_t)p * a->width;
             double sum = 0, mean = 0;
-            for (int i = 0; bias && i < a->width; i++)
+            for (int i = 0; a->center && i < a->width; i++)
                 mean += (double)x[i] / a->width;
             for (int i = 0; i < a->width; i++)
                 sum += (x[i] - mean) * (x[i] - mean);
             for (int i = 0; i < a->width; i++)
-                y[i] = (float)((x[i] - mean) / sqrt(sum / a->width + (double)a->epsilon) * weight[i] + (bias ? bias[i] : 0));
+                y[i] = (float)((x[i] - mean) / sqrt(sum / a->width + (double)a->epsilon) * (weight ? weight[i] : 1) +
+                               (bias ? bias[i] : 0));
         }
 }
 

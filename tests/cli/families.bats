@@ -157,6 +157,38 @@ same() {
     same ernie4_5_moe 'del(.rope_parameters) | .rope_theta = 10000'
 }
 
+@test "exaone_moe, afmoe and cohere2_moe: which layers turn, windows and weights show" {
+    off exaone_moe '.layer_types[1] = "sliding_attention"'
+    off exaone_moe '.sliding_window = 10'
+    off exaone_moe '.topk_group = 4'
+    same exaone_moe 'del(.layer_types, .mlp_layer_types) | .sliding_window_pattern = 2 | .first_k_dense_replace = 1'
+    off afmoe '.mup_enabled = false'
+    off afmoe '.route_scale = 1'
+    same afmoe 'del(.layer_types) | .global_attn_every_n_layers = 2'
+    off cohere2_moe '.shared_expert_combination_strategy = "sum"'
+    off cohere2_moe '.expert_selection_fn = "softmax"'
+    off cohere2_moe '.prefix_dense_sliding_window_pattern = 2'
+    off cohere2_moe '.logit_scale = 1'
+    same cohere2_moe 'del(.layer_types, .mlp_layer_types, .tie_word_embeddings) | .first_k_dense_replace = 1 |
+        .sliding_window_pattern = 2'
+}
+
+@test "hunyuan_v1_moe and flex_olmo: alpha of rope, experts and their weights show" {
+    off hunyuan_v1_moe '.rope_parameters.alpha = 1'
+    off hunyuan_v1_moe '.moe_topk = 2'
+    same hunyuan_v1_moe '.moe_topk = [3, 3] | .moe_intermediate_size = [16, 16] | .num_shared_expert = [1, 1] |
+        .rope_scaling = (.rope_parameters | .type = .rope_type | del(.rope_type)) | .rope_theta = 100 | del(.rope_parameters)'
+    off flex_olmo '.num_experts_per_tok = 2'
+    off flex_olmo '.rope_parameters.rope_theta = 20000'
+}
+
+@test "a number for each layer must be the same for all" {
+    cp -r "$GOLDEN/hunyuan_v1_moe/model" numbers
+    jq '.moe_topk = [3, 2]' "$GOLDEN/hunyuan_v1_moe/model/config.json" > numbers/config.json
+    run -2 moe-convert numbers -o x.moe
+    [[ "$output" == *'moe_topk is [3,2]; only the same number for all layers is supported'* ]]
+}
+
 @test "a list of dense and sparse layers is checked" {
     cp -r "$GOLDEN/glm4_moe_lite/model" listed
     jq '.mlp_layer_types = ["dense", "linear"]' "$GOLDEN/glm4_moe_lite/model/config.json" > listed/config.json

@@ -267,6 +267,19 @@ static struct made activate(struct queue *queue, int rows, int filled)
     return {a.out, WIDTH, false};
 }
 
+static struct made gated(struct queue *queue, int rows, int filled)
+{
+    struct gated_args a = {};
+    a.in = floats(ROWS * WIDTH, filled * WIDTH);
+    a.gate = floats(ROWS * WIDTH, filled * WIDTH);
+    a.out = floats(ROWS * WIDTH, 0);
+    a.rows = rows;
+    a.parts = 1;
+    a.width = a.in_stride = a.gate_stride = a.out_stride = WIDTH;
+    cuda_gated(queue, &a);
+    return {a.out, WIDTH, false};
+}
+
 static struct made log_add(struct queue *queue, int rows, int filled)
 {
     struct log_add_args a = {};
@@ -352,7 +365,7 @@ static void live_rows_alone_are_treated(void **state)
     } operations[] = {
         {"embed", embed}, {"norm", norm}, {"clamp", clamp}, {"gather", gather}, {"linear", linear}, {"rope", rope},
         {"kv_write", kv_write}, {"attention", attention}, {"route_score", score}, {"route_select", select},
-        {"expert_ffn", expert_ffn}, {"activate", activate}, {"log_add", log_add}, {"blend", blend},
+        {"expert_ffn", expert_ffn}, {"activate", activate}, {"gated", gated}, {"log_add", log_add}, {"blend", blend},
         {"blend_weights", blend_weights}, {"top", top}, {"choose", choose}, {"quantise", quantise},
         {"attention, some rows at a time", attention}, {"attention, few chunks at a time", attention},
     };

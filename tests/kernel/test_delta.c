@@ -330,44 +330,12 @@ static void convolutions_by_hand(void **state)
     arena_close(&arena);
 }
 
-static void gates_agree_with_the_reference(void **state)
-{
-    (void)state;
-    enum { ROWS = 4, PIECES = 3, WIDTH = 19, APART = 2 * WIDTH, STRIDE = PIECES * APART + 1 };
-    for (int silu = 0; silu < 2; silu++) {
-        uint64_t seed = 9;
-        struct arena arena;
-        arena_open(&arena);
-        struct gated_args a = {.silu = silu, .rows = ROWS, .parts = PIECES, .width = WIDTH, .in_stride = PIECES * WIDTH,
-                              .gate_stride = STRIDE, .out_stride = PIECES * WIDTH, .in_part = WIDTH, .gate_part = APART,
-                              .out_part = WIDTH};
-        struct buffer in = draw_floats(&arena, ROWS * PIECES * WIDTH, 2, &seed);
-        a.gate = draw_floats(&arena, ROWS * STRIDE, 4, &seed);
-        a.in = a.out = arena_copy(&arena, in);
-        struct queue queue = queue_of_ref(&arena);
-        ref_ops.gated(&queue, &a);
-        struct buffer expected = arena_copy(&arena, a.out), first = {0, 0};
-        FOR_EACH_ISA(isa)
-            for (int threads = 1; threads <= POOLS; threads++) {
-                queue = queue_of(threads);
-                copy_into(a.in, in);
-                isa->ops.gated(&queue, &a);
-                assert_close("gate", a.out, expected, TOLERANCE_ACTIVATION);
-                if (!first.address)
-                    first = arena_copy(&arena, a.out);
-                assert_true(same_bits(first, a.out));
-            }
-        arena_close(&arena);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_trees_have_the_bits_of_their_paths),
         cmocka_unit_test(heads_of_published_size),
         cmocka_unit_test(convolutions_by_hand),
-        cmocka_unit_test(gates_agree_with_the_reference),
     };
     return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

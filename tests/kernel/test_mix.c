@@ -20,6 +20,7 @@ static int next_row(int r, int rows) { return r + (SPARSE > 1 ? 1 + rows / 8 : 1
 struct activated {
     int rows, width, in_stride, add_stride, out_stride;
     int with_add, in_place;                 /* in_place: out is in, or (2) add */
+    float scale;
 };
 
 static void check_activate(const struct activated *s, enum activation activation)
@@ -28,7 +29,7 @@ static void check_activate(const struct activated *s, enum activation activation
     struct arena arena;
     arena_open(&arena);
     struct activate_args args = {.activation = activation, .rows = s->rows, .width = s->width, .in_stride = s->in_stride,
-                                 .add_stride = s->add_stride, .out_stride = s->out_stride};
+                                 .add_stride = s->add_stride, .out_stride = s->out_stride, .scale = s->scale};
     struct buffer in = draw_floats(&arena, span(s->rows, s->in_stride, s->width) / sizeof(float), 4, &seed);
     struct buffer add = draw_floats(&arena, span(s->rows, s->add_stride, s->width) / sizeof(float), 4, &seed), first = {0, 0};
     args.in = arena_copy(&arena, in);
@@ -77,12 +78,14 @@ static void activations_agree_with_the_reference(void **state)
 {
     (void)state;
     static const struct activated shapes[] = {
-        {1, 1, 0, 0, 0, 0, 0}, {3, 33, 0, 0, 0, 1, 0}, {5, 130, 131, 140, 260, 1, 0}, {2, 7, 9, 0, 9, 0, 1},
-        {9, 192, 200, 192, 192, 1, 2}, {60, 767, 0, 0, 0, 1, 1}, {512, 300, 0, 0, 301, 1, 0}, {4, 1024, 2048, 0, 1024, 0, 0},
+        {1, 1, 0, 0, 0, 0, 0, 0}, {3, 33, 0, 0, 0, 1, 0, -1.5f}, {5, 130, 131, 140, 260, 1, 0, 0}, {2, 7, 9, 0, 9, 0, 1, 0.7f},
+        {9, 192, 200, 192, 192, 1, 2, 0}, {60, 767, 0, 0, 0, 1, 1, 0.3f}, {512, 300, 0, 0, 301, 1, 0, 0},
+        {4, 1024, 2048, 0, 1024, 0, 0, 0},
     };
     for (int i = 0; i < LENGTH(shapes); i++) {
         check_activate(&shapes[i], ACTIVATION_SILU);
         check_activate(&shapes[i], ACTIVATION_GELU);
+        check_activate(&shapes[i], ACTIVATION_NONE);
     }
 }
 
@@ -218,7 +221,7 @@ static void sums_of_slots_have_the_order_of_the_contract(void **state)
     static const struct blended shapes[] = {
         {1, 1, 1, 0, 0, 0, 0, 0}, {3, 2, 33, 0, 0, 0, 1, 0}, {7, 2, 130, 140, 131, 390, 0, 0}, {60, 2, 192, 0, 0, 0, 0, 0},
         {5, 3, 2100, 0, 0, 0, 1, 0}, {4, 5, 1025, 1025, 2048, 1030, 0, 0}, {512, 2, 100, 0, 0, 0, 0, 0},
-        {9, 1, 65, 0, 0, 0, 0, 2}, {6, 2, 192, 0, 192, 0, 2, 5}, {3, 2, 1100, 0, 0, 0, 2, 0},
+        {9, 1, 65, 0, 0, 0, 0, 2}, {6, 2, 192, 0, 192, 0, 2, 5}, {3, 2, 1100, 0, 0, 0, 2, 0}, {7, 0, 33, 0, 0, 40, 2, 0},
     };
     for (int i = 0; i < LENGTH(shapes); i++)
         check_blend(&shapes[i]);
@@ -337,6 +340,43 @@ static void rules_by_hand(void **state)
     arena_close(&arena);
 }
 
+static void gates_agree_with_the_reference(void **state)
+{
+    (void)state;
+    enum { ROWS = 4, PIECES = 3, WIDTH = 19, APART = 2 * WIDTH, STRIDE = PIECES * APART + 1 };
+    for (int silu = 0; silu < 2; silu++) {
+        uint64_t seed = 9;
+        struct arena arena;
+        arena_open(&arena);
+        struct gated_args a = {.silu = silu, .rows = ROWS, .parts = PIECES, .width = WIDTH, .in_stride = PIECES * WIDTH,
+                              .gate_stride = STRIDE, .out_stride = PIECES * WIDTH, .in_part = WIDTH, .gate_part = APART,
+                              .out_part = WIDTH};
+        struct buffer in = draw_floats(&arena, ROWS * PIECES * WIDTH, 2, &seed);
+        a.gate = draw_floats(&arena, ROWS * STRIDE, 4, &seed);
+        a.in = a.out = arena_copy(&arena, in);
+        struct queue queue = queue_of_ref(&arena);
+        ref_ops.gated(&queue, &a);
+        struct buffer expected = arena_copy(&arena, a.out), first = {0, 0};
+        if (EMULATED) {
+            queue = queue_of_host();
+            copy_into(a.in, in);
+            host_ops()->gated(&queue, &a);
+            first = arena_copy(&arena, a.out);
+        }
+        FOR_EACH_ISA(isa)
+            for (int threads = 1; threads <= POOLS; threads++) {
+                queue = queue_of(threads);
+                copy_into(a.in, in);
+                isa->ops.gated(&queue, &a);
+                assert_close("gate", a.out, expected, TOLERANCE_ACTIVATION);
+                if (!first.address)
+                    first = arena_copy(&arena, a.out);
+                assert_true(same_bits(first, a.out));
+            }
+        arena_close(&arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,6 +385,7 @@ int main(void)
         cmocka_unit_test(sums_of_slots_have_the_order_of_the_contract),
         cmocka_unit_test(weights_agree_with_the_reference),
         cmocka_unit_test(rules_by_hand),
+        cmocka_unit_test(gates_agree_with_the_reference),
     };
     return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

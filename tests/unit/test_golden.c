@@ -111,7 +111,7 @@ static double golden_distance(const struct golden *golden, void (*change)(struct
 }
 
 /* One member of the description, by its name, and what it is changed to. */
-enum kind { FLAG, INTEGER, SINGLE, REAL, WINDOWS };
+enum kind { FLAG, INTEGER, SINGLE, REAL, WINDOWS, STILL };
 struct member { const char *name; enum kind kind; size_t offset; };
 #define MEMBER(kind, member) {#member, kind, offsetof(struct hparams, member)}
 static const struct member MEMBERS[] = {
@@ -126,7 +126,8 @@ static const struct member MEMBERS[] = {
     MEMBER(SINGLE, router.jitter), MEMBER(FLAG, router.correction), MEMBER(FLAG, router.bias), MEMBER(INTEGER, router.groups),
     MEMBER(INTEGER, router.groups_kept), MEMBER(INTEGER, router.group_rank), MEMBER(INTEGER, shared_inner),
     MEMBER(FLAG, shared_gate), MEMBER(FLAG, expert_bias), MEMBER(SINGLE, glu_limit), MEMBER(SINGLE, glu_alpha),
-    {"windows", WINDOWS, 0},
+    MEMBER(INTEGER, norms), MEMBER(FLAG, parallel), MEMBER(FLAG, attention.turn_first), MEMBER(FLAG, attention.gate),
+    MEMBER(SINGLE, shared_scale), {"windows", WINDOWS, 0}, {"still", STILL, 0},
 };
 
 struct change { const char *family, *member; double to; };
@@ -176,6 +177,21 @@ static const struct change CHANGES[] = {
     {"dots1", "router.groups", 0}, {"dots1", "router.scale", 1}, {"dots1", "shared_inner", 0},
     {"ernie4_5_moe", "router.correction", 0}, {"ernie4_5_moe", "router.renormalise", 0},
     {"ernie4_5_moe", "router.kind", ROUTER_SIGMOID}, {"ernie4_5_moe", "shared_inner", 0}, {"ernie4_5_moe", "rope.theta", 20000},
+    {"exaone_moe", "still", 0}, {"exaone_moe", "still", 1}, {"exaone_moe", "windows", 0}, {"exaone_moe", "windows", 9},
+    {"exaone_moe", "attention.qk_norm", QK_NORM_NONE}, {"exaone_moe", "router.correction", 0},
+    {"exaone_moe", "router.groups", 0}, {"exaone_moe", "router.scale", 1}, {"exaone_moe", "shared_inner", 0},
+    {"hunyuan_v1_moe", "attention.turn_first", 0}, {"hunyuan_v1_moe", "rope.theta", 100}, {"hunyuan_v1_moe", "shared_inner", 0},
+    {"hunyuan_v1_moe", "router.renormalise", 0},
+    {"flex_olmo", "attention.qk_norm", QK_NORM_NONE}, {"flex_olmo", "router.top_k", 2},
+    {"flex_olmo", "rope.theta", 20000},
+    {"afmoe", "attention.gate", 0}, {"afmoe", "still", 0}, {"afmoe", "still", 1}, {"afmoe", "windows", 0},
+    {"afmoe", "embed_scale", 0}, {"afmoe", "router.correction", 0}, {"afmoe", "router.scale", 1}, {"afmoe", "shared_inner", 0},
+    {"cohere2_moe", "layer_norm", 0}, {"cohere2_moe", "still", 0}, {"cohere2_moe", "still", 1},
+    {"cohere2_moe", "shared_scale", 0},
+    {"cohere2_moe", "router.scale", 1}, {"cohere2_moe", "logit_divisor", 0},
+    {"cohere2_moe", "router.kind", ROUTER_SOFTMAX_TOPK},
+    {"cohere2_moe-rms", "router.renormalise", 0}, {"cohere2_moe-rms", "still", 0},
+    {"cohere2_moe-rms", "shared_inner", 0},
     {"gpt_oss", "attention.sinks", 0}, {"gpt_oss", "windows", 0}, {"gpt_oss", "windows", 9},
     {"gpt_oss", "attention.qkv_bias", 0},
     {"gpt_oss", "attention.out_bias", 0}, {"gpt_oss", "rope.truncate", 1}, {"gpt_oss", "rope.amplitude", 0},
@@ -211,6 +227,10 @@ static void apply(struct hparams *shape, const void *to)
         for (int i = 0; i < shape->layers; i++)
             shape->layer[i].window = (int)change->to;
         break;
+    case STILL:
+        for (int i = 0; i < shape->layers; i++)
+            shape->layer[i].still = change->to != 0;
+        break;
     }
 }
 
@@ -240,7 +260,7 @@ static void every_feature_of_every_family_shows(void **state)
         }
     }
     golden_close(&golden);
-    assert_int_equal(families, 20);
+    assert_int_equal(families, 26);
     assert_int_equal(missed, 0);
 }
 

@@ -137,7 +137,7 @@ static void the_choice_is_that_of_the_printed_equation(void **state)
         int32_t budget[LAYERS_MAX];
         world.shape = tiny_shape(&chance);
         if (world.shape.router.experts < 4 || world.shape.router.kind == ROUTER_SPARSEMIXER || world.shape.router.groups ||
-            world.shape.router.correction || world.shape.layer[0].ffn != FFN_EXPERTS)
+            world.shape.router.correction || world.shape.layer[0].ffn != FFN_EXPERTS || world.shape.norms != NORM_BEFORE)
             continue;
         world.experts = world.shape.router.experts;
         world.top_k = world.shape.router.top_k;

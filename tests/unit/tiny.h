@@ -43,6 +43,20 @@ static inline void tiny_latents(struct chance *chance, struct hparams *shape)
     shape->attention.clip_qkv = 0;
 }
 
+/* What some families have in another place, or beside the usual. */
+static inline void tiny_places(struct chance *chance, struct hparams *shape)
+{
+    const bool latents = shape->attention.kv_rank > 0;
+    shape->norms = shape->layer_norm ? NORM_BEFORE : (enum norm_place)chance_range(chance, 0, 2);
+    shape->norm_unbiased = shape->layer_norm && chance_range(chance, 0, 1);
+    shape->parallel = shape->norms == NORM_BEFORE && chance_range(chance, 0, 1);
+    shape->attention.gate = !latents && chance_range(chance, 0, 1);
+    shape->attention.turn_first = !latents && shape->attention.qk_norm == QK_NORM_HEAD && shape->attention.clip_qkv == 0;
+    shape->shared_scale = shape->shared_inner && chance_range(chance, 0, 1) ? 0.6f : 0;
+    for (int n = 0; n < shape->layers && !latents; n++)
+        shape->layer[n].still = chance_range(chance, 0, 1);
+}
+
 static inline struct hparams tiny_shape(struct chance *chance)
 {
     struct hparams shape = {.family = "tiny", .norm_epsilon = 1e-5f, .bos = -1, .pad = -1};
@@ -117,6 +131,9 @@ static inline struct hparams tiny_shape(struct chance *chance)
     }
     if (chance_range(chance, 0, 3) == 0)
         tiny_latents(chance, &shape);
+    struct chance apart = *chance;                  /* draws of its own: seeds give the shapes that they gave before */
+    if (chance_range(&apart, 0, 2) == 0)
+        tiny_places(&apart, &shape);
     shape.attention.sinks = chance_range(chance, 0, 2) == 0;
     if (hparams_moe_layers(&shape) && chance_range(chance, 0, 2) == 0) {
         shape.router.bias = shape.expert_bias = true;
@@ -124,6 +141,7 @@ static inline struct hparams tiny_shape(struct chance *chance)
         shape.glu_alpha = 1.702f;
     }
     shape.predictors = chance_range(chance, 0, 3) ? 0 : chance_range(chance, 1, 2);
+    shape.parallel &= !shape.predictors;
     for (int i = 0; i < shape.predictors; i++) {
         shape.predictor[i] = (struct predictor_shape){chance_range(chance, 0, 1), chance_range(chance, 0, 1)};
         shape.layer[shape.layers + i] = shape.layer[chance_range(chance, 0, shape.layers - 1)];

@@ -94,6 +94,30 @@ FAMILIES = {
     "ernie4_5_moe": {"intermediate_size": 40, "moe_intermediate_size": 16, "head_dim": 12, "moe_num_experts": 8, "moe_k": 3,
                      "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_end_index": 1,
                      "moe_layer_interval": 1, "rope_parameters": PLAIN_ROPE},
+    "exaone_moe": {"intermediate_size": 40, "moe_intermediate_size": 16, "head_dim": 12, "num_hidden_layers": 3, "num_experts": 8,
+                   "num_experts_per_tok": 3, "num_shared_experts": 2, "n_group": 4, "topk_group": 2,
+                   "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "sliding_window": 9,
+                   "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                   "rope_parameters": PLAIN_ROPE},
+    "hunyuan_v1_moe": {"intermediate_size": 16, "head_dim": 12, "num_experts": 8, "moe_topk": 3,
+                       "rope_parameters": {"rope_type": "dynamic", "factor": 1.0, "alpha": 20.0, "rope_theta": 100.0}},
+    "flex_olmo": {"intermediate_size": 16, "num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": False,
+                  "rope_parameters": PLAIN_ROPE},
+    "afmoe": {"intermediate_size": 40, "moe_intermediate_size": 16, "head_dim": 12, "num_hidden_layers": 3, "num_experts": 8,
+              "num_experts_per_tok": 3, "num_shared_experts": 2, "num_dense_layers": 1, "route_scale": 1.8,
+              "sliding_window": 9, "mup_enabled": True,
+              "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "rope_parameters": PLAIN_ROPE},
+    # layers: dense with a full attention that turns, two of experts; the norms of one take the mean away
+    "cohere2_moe": {"intermediate_size": 16, "prefix_dense_intermediate_size": 40, "head_dim": 12, "num_hidden_layers": 3,
+                    "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 2, "expert_selection_fn": "sigmoid",
+                    "shared_expert_combination_strategy": "average", "logit_scale": 0.5, "sliding_window": 9,
+                    "first_k_dense_replace": 1, "layer_norm_eps": 1e-3, "rms_norm_eps": None, "tie_word_embeddings": True,
+                    "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+                    "rope_parameters": PLAIN_ROPE},
+    "cohere2_moe-rms": {"intermediate_size": 16, "head_dim": 12, "num_experts": 8, "num_experts_per_tok": 3,
+                        "num_shared_experts": 1, "expert_selection_fn": "softmax",
+                        "shared_expert_combination_strategy": "sum", "logit_scale": 2.0, "sliding_window": 9,
+                        "layer_types": ["sliding_attention", "full_attention"], "rope_parameters": PLAIN_ROPE},
     # transformers has no class for the first version: it is a qwen2_moe whose shared experts have an open gate (half of them
     # then, which is undone in the file).
     "deepseek": {"intermediate_size": 40, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 32, "num_experts": 8,
@@ -110,7 +134,7 @@ def scale(name, tied, family):
         return 4.0                              # so that the clamp bites
     if tied and ("o_proj" in name or "down" in name):
         return 8.0
-    for part, value in {"q_proj": 1.6, "k_proj": 1.6, "q_b_proj": 1.6, "lm_head": 2.5, "gate.weight": 2.0, "router": 2.0}.items():
+    for part, value in {"q_proj": 1.6, "k_proj": 1.6, "q_b_proj": 1.6, "lm_head": 2.5, "gate.weight": 2.0, "gate.wg": 2.0, "router": 2.0}.items():
         if part in name:
             return value
     return 1.2
@@ -122,7 +146,7 @@ def draw(model, tied, family, seed):
     with torch.no_grad():
         for name, weight in [*model.named_parameters(), *corrections]:
             noise = torch.randn_like(weight)
-            if "correction" in name:
+            if "correction" in name or "expert_bias" in name:
                 weight.copy_(-0.5 + 0.3 * noise)
             elif "sinks" in name:
                 weight.copy_(noise)
