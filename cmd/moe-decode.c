@@ -33,7 +33,7 @@ struct decode_args {
     struct session_options session;
     struct session_prompts prompts;
     struct decode_settings settings;
-    const char *output, *stream, *resume;
+    const char *output, *stream, *resume, *calibration;
     int record, record_length;
     bool json, keep_going, force;
     struct strings files;
@@ -48,6 +48,8 @@ static const struct opt options[] = {
     SESSION_PROMPT_OPTIONS(struct decode_args, prompts),
     DECODE_OPTIONS(struct decode_args, settings),
     OPT_GROUP("Output"),
+    OPT_OUTPUT(0, "calibration", struct decode_args, calibration,
+               "begin with the acceptance estimates of earlier runs, as FILE says, and keep it up to date"),
     OPT_OUTPUT('o', "output", struct decode_args, output, "write the text to FILE"),
     OPT_FLAG(0, "json", struct decode_args, json, "write one JSON object a prompt in place of text"),
     OPT_OUTPUT_KEPT(0, "stream", struct decode_args, stream,
@@ -66,6 +68,7 @@ static const struct opt_rule rules[] = {
     {OPT_NEEDS, "record", "stream", "there is no stream to put it into"},
     {OPT_NEEDS, "record-length", "record", "no drafts are recorded"},
     {OPT_EXCLUDES, "record-length", "tree", "trees are recorded in the shape that --tree gives"},
+    {OPT_NEEDS, "calibration", "draft", "there is no drafter to estimate"},
     {OPT_NEEDS, "force", "rank", "there is no ranking to use"},
     SESSION_RULES, DECODE_RULES, OPT_RULES_END};
 
@@ -389,6 +392,8 @@ static int open_model(struct run *run, struct err *err)
                                         .want_drafts = args->record == RECORD_DRAFTS};
     if (decoder_open(&run->decoder, &setup, err))
         return -1;
+    if (args->calibration && decoder_read_calibration(run->decoder, args->calibration, model.source_sha256, err))
+        return err_at(err, "--calibration");
     console_notes(run->console, decoder_notes(run->decoder));
     if (decoder_loop_device(run->decoder))
         console_detail(run->console, "iterations: %s", decoder_loop_device(run->decoder));
@@ -511,11 +516,21 @@ static int check_args(const struct decode_args *args, const struct console *cons
     return 0;
 }
 
+/* Writes the files that the next run begins with. */
+static int keep_files(struct run *run, struct err *err)
+{
+    struct stream_model model;
+    session_stream_model(run->session, &model);
+    if (run->args->calibration && decoder_write_calibration(run->decoder, run->args->calibration, model.source_sha256, err))
+        return err_at(err, "--calibration");
+    return session_keep_hot_set(run->session, err);
+}
+
 /* All prompts were decoded or passed over. A hot set that cannot be written costs neither texts nor stream. */
 static int close_outputs(struct run *run, struct err *err)
 {
     if ((run->recorder.writer && writer_close(&run->recorder.writer, err)) ||
-        (run->text && output_commit(&run->text, err)) || session_keep_hot_set(run->session, err))
+        (run->text && output_commit(&run->text, err)) || keep_files(run, err))
         return -1;
     if (run->resume && decode_resume_left(run->resume))
         console_note(run->console, "%s: %d of its texts were not among those of these prompts, or not in this order",
@@ -563,7 +578,7 @@ static int close_early(struct run *run, struct err *err)
     err_set(&reason, ERR_SIGNAL, "ended by %s after %d texts%s%s%s", signals_name(), run->texts, file ? "; --resume " : "",
             file ? stream : "", file ? " goes on from there" : "");
     if ((run->recorder.writer && writer_close_early(&run->recorder.writer, reason.text, err)) ||
-        (run->text && output_commit(&run->text, err)) || session_keep_hot_set(run->session, err))
+        (run->text && output_commit(&run->text, err)) || keep_files(run, err))
         return -1;
     *err = reason;
     return -1;

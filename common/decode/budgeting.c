@@ -23,7 +23,7 @@ struct budgeting {
     bool *restored;                     /* [1 + nodes] rows whose logits are those without a budget */
     float *logits;                      /* [1 + nodes + riders][vocab] the forward's, once a row is restored */
     struct reach reach;
-    struct acceptance_signal *signal;   /* [nodes] of the draft, */
+    struct estimator_signal *signal;   /* [nodes] of the draft, */
     float *weight;                      /* [1 + nodes] of rows, by reach; riders are refused with it */
 };
 

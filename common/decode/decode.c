@@ -9,6 +9,7 @@
 #include "common/decode/forecasting.h"
 #include "common/decode/forced.h"
 #include "common/decode/internal.h"
+#include "common/predict/calibration.h"
 
 /* The shape of drafts: as it was asked for; else a chain, or what drafters make that have trees of their own, where nothing
  * chooses or records lengths. */
@@ -391,6 +392,34 @@ const struct acceptance *decoder_acceptance(const struct decoder *decoder) { ret
 struct sequence *decoder_sequence(struct decoder *decoder) { return decoder->sequence; }
 int decoder_limit(const struct decoder *decoder) { return decoder->ending.limit; }
 bool decoder_drafts_chains(const struct decoder *decoder) { return decoder->shape->class == &shape_chain; }
+
+/* Sets entry[DRAFTERS_MAX] and returns how many there are; -1: the policy has none. */
+static int calibrated(struct decoder *decoder, struct calibration_entry *entry, struct err *err)
+{
+    const struct policy_class *policy = decoder->policy->class;
+    int entries = 0;
+    for (int i = 0; policy->estimator && i < decoder->drafters.count; i++) {
+        struct estimator *estimator = policy->estimator(decoder->policy, i);
+        if (estimator)
+            entry[entries++] = (struct calibration_entry){decoder->setup.settings->draft.items[i], estimator};
+    }
+    return entries ? entries : err_set(err, ERR_INPUT, "policy %s estimates no acceptance probabilities; choose cascade-cost, "
+                                       "dytc-verify or evict", policy->name);
+}
+
+int decoder_read_calibration(struct decoder *decoder, const char *path, const char *model, struct err *err)
+{
+    struct calibration_entry entry[DRAFTERS_MAX];
+    const int entries = calibrated(decoder, entry, err);
+    return entries < 0 ? -1 : calibration_read(path, model, entry, entries, err);
+}
+
+int decoder_write_calibration(struct decoder *decoder, const char *path, const char *model, struct err *err)
+{
+    struct calibration_entry entry[DRAFTERS_MAX];
+    const int entries = calibrated(decoder, entry, err);
+    return entries < 0 ? -1 : calibration_write(path, model, entry, entries, err);
+}
 
 int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, struct err *err)
 {

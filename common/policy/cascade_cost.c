@@ -8,7 +8,7 @@
  * - C comes from a table of cost by M (`cost`), or else from the distinct experts that M tokens are predicted to load
  *   (predict/union.h); measured iterations correct its level and steepness (predict/cost_model.h).
  * - The chances are what drafters say, corrected by what became of drafts, whether they were verified or not
- *   (predict/acceptance.h). Where drafting is cheap, less than `explore` of an iteration, every draft is made in full, looked
+ *   (predict/estimator.h). Where drafting is cheap, less than `explore` of an iteration, every draft is made in full, looked
  *   at, and cut to what pays, to nothing if need be. Where it is not, what is drafted is what is expected to pay: by a drafter
  *   that says something of each token, one after the other, until it is in doubt. Drafts that are made only to learn take at
  *   most the share `explore` of all time. A drafter with a state of its own catches up then, at a cost that is measured as
@@ -34,7 +34,7 @@ static const double first_guess = 0.5;
 
 struct task {
     char name[TASK_BYTES];
-    struct acceptance acceptance;
+    struct estimator estimator;
     double tokens, cost;                /* recent sums, for the rate */
     int64_t used;                       /* when, in texts */
 };
@@ -62,7 +62,7 @@ struct cascade_cost {
     int K, asked, made;                 /* made: tokens that the drafter had to offer */
     double gain, cost, rate;
     int32_t keep[MAX];
-    struct acceptance_signal signal[MAX];
+    struct estimator_signal signal[MAX];
     int signals;                        /* nodes that have one */
     struct draft_leaf leaf;
 };
@@ -92,13 +92,13 @@ static double rate(const struct cascade_cost *c)
 /* The K of 0 .. most that pays best: of its tokens those of the chain are there, more would have to be drafted first. */
 static int choose(struct cascade_cost *c, int max, const struct draft_tree *chain)
 {
-    const struct acceptance *acceptance = &c->now->acceptance;
+    const struct estimator *estimator = &c->now->estimator;
     double chance = 1, gain = 1, drafting = 0;
     int best = 0;
     double best_value = 1 - c->rate;
     c->gain = c->cost = 1;
     for (int k = 1; k <= max; k++) {
-        chance *= k <= chain->nodes ? acceptance_of(acceptance, &c->signal[k - 1]) : acceptance_ahead(acceptance, k);
+        chance *= k <= chain->nodes ? estimator_of(estimator, &c->signal[k - 1]) : estimator_ahead(estimator, k);
         gain += chance;
         drafting += k <= chain->nodes ? 0 : draft_cost(c);
         double cost = cost_of(c, k) + drafting, value = gain - c->rate * cost;
@@ -112,7 +112,7 @@ static int choose(struct cascade_cost *c, int max, const struct draft_tree *chai
     return best;
 }
 
-static bool knows(const struct cascade_cost *c) { return c->now->acceptance.seen >= 1; }
+static bool knows(const struct cascade_cost *c) { return c->now->estimator.seen >= 1; }
 
 /* How many tokens to draft before the next look at them. */
 static int ask(struct cascade_cost *c, const struct draft_view *view)
@@ -155,7 +155,7 @@ static struct step cascade_cost_next(struct policy *policy, const struct draft_v
         c->asked = c->alone ? 0 : ask(c, view);
         return c->asked ? extend(c, -1, c->asked) : (struct step){.kind = STEP_STOP};
     }
-    acceptance_signals(c->signal, view->tree, c->signals);
+    estimator_signals(c->signal, view->tree, c->signals);
     c->signals = view->tree->nodes;
     if (c->cut)
         return (struct step){.kind = STEP_STOP};
@@ -200,7 +200,7 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
         task->tokens = 0.98 * task->tokens + outcome->emitted;
         task->cost = 0.98 * task->cost + 1 + cost_model_steepness(&c->cost_model) * growth(c, outcome->drafted + 1) + drafting;
     }
-    pending_learn(&c->pending, &task->acceptance, 1, outcome->token, outcome->emitted);
+    pending_learn(&c->pending, &task->estimator, 1, outcome->token, outcome->emitted);
     union_learn(&c->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
 }
 
@@ -215,10 +215,10 @@ static struct task *find_task(struct cascade_cost *c, const char *name)
             oldest = &c->task[i];
     }
     if (!c->now) {
-        acceptance_init(&oldest->acceptance, first_guess, c->decay);
+        estimator_init(&oldest->estimator, first_guess, c->decay);
     } else if (oldest != c->now) {
         *oldest = *c->now;
-        acceptance_fade(&oldest->acceptance, 0.25);
+        estimator_fade(&oldest->estimator, 0.25);
         oldest->tokens *= 0.25;
         oldest->cost *= 0.25;
     }
@@ -298,8 +298,8 @@ static void cascade_cost_state(const struct policy *policy, struct values *out)
     values_real(out, "gain", c->gain);
     values_real(out, "cost", c->cost);
     values_real(out, "rate", c->rate);
-    values_real(out, "chance", acceptance_ahead(&c->now->acceptance, 1));
-    values_real(out, "tried", c->now->acceptance.seen);
+    values_real(out, "chance", estimator_ahead(&c->now->estimator, 1));
+    values_real(out, "tried", c->now->estimator.seen);
     values_real(out, "level_us", 1e6 * cost_model_level(&c->cost_model));
     values_real(out, "steepness", cost_model_steepness(&c->cost_model));
     values_real(out, "doubt", cost_model_doubt(&c->cost_model));
@@ -313,7 +313,13 @@ static void cascade_cost_chances(const struct policy *policy, int nodes, float *
 {
     const struct cascade_cost *c = (const struct cascade_cost *)policy;
     for (int node = 0; node < nodes; node++)
-        out[node] = (float)acceptance_of(&c->now->acceptance, &c->signal[node]);
+        out[node] = (float)estimator_of(&c->now->estimator, &c->signal[node]);
+}
+
+/* One for all drafters. */
+static struct estimator *cascade_cost_estimator(struct policy *policy, int drafter)
+{
+    return drafter ? NULL : &((struct cascade_cost *)policy)->now->estimator;
 }
 
 const struct policy_class policy_cascade_cost = {
@@ -329,5 +335,6 @@ const struct policy_class policy_cascade_cost = {
     .observe = cascade_cost_observe,
     .state = cascade_cost_state,
     .chances = cascade_cost_chances,
+    .estimator = cascade_cost_estimator,
     .free = cascade_cost_free,
 };

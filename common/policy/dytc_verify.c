@@ -4,7 +4,7 @@
  * tokens are predicted to load (predict/union.h). A draft is a chain, whose plan (plan.h) is made anew after each step; when
  * it is done, second choices beside its tokens join it where they pay.
  *
- * - The chance of a token: predict/acceptance.h.
+ * - The chance of a token: predict/estimator.h.
  * - A second choice gives one token more where all before it is right and the first choice is not: it pays if that is worth
  *   more than a row of the verification and its share of one more step of its drafter.
  * - Latency of drafters: predict/latency.h; of verification: predict/cost_model.h.
@@ -47,7 +47,7 @@ struct known {                          /* of a drafter, in a task */
 
 struct task {
     char name[TASK_BYTES];
-    struct acceptance acceptance[DRAFTERS];
+    struct estimator estimator[DRAFTERS];
     struct known drafter[DRAFTERS];
     double tokens, cost;                /* recent sums, for the rate */
     int64_t used;                       /* when, in texts */
@@ -84,7 +84,7 @@ struct dytc_verify {
     int asked;                          /* the drafter of the last step; -1: it did not extend */
     int first, K;                       /* the drafter that was asked first, -1: none */
     double gain, cost;
-    struct acceptance_signal signal[MAX];
+    struct estimator_signal signal[MAX];
     int32_t keep[MAX];
     struct draft_leaf leaf, branch[MAX];
 };
@@ -99,7 +99,7 @@ static double level_seconds(const struct dytc_verify *d) { return cost_model_lev
 /* The chance of a drafter's token at a depth, 1 the first, before it is drafted. */
 static double chance_at(const struct dytc_verify *d, int drafter, int depth)
 {
-    return isnan(d->fixed[drafter]) ? acceptance_ahead(&d->now->acceptance[drafter], depth) : d->fixed[drafter];
+    return isnan(d->fixed[drafter]) ? estimator_ahead(&d->now->estimator[drafter], depth) : d->fixed[drafter];
 }
 
 /* What planning knows of the drafters; optimistic_about: of which one is taken to be as good as it may be, -1: none. */
@@ -109,7 +109,7 @@ static void describe(const struct dytc_verify *d, struct plan_drafter *out, int 
     for (int i = 0; i < d->drafters; i++) {
         const struct latency *latency = &d->latency[i];
         double token = latency_of(latency, 0, 1, 1), step = latency_of(latency, 1, 0, 0);
-        double doubt = i == optimistic_about && isnan(d->fixed[i]) ? acceptance_doubt(&d->now->acceptance[i]) : 0;
+        double doubt = i == optimistic_about && isnan(d->fixed[i]) ? estimator_doubt(&d->now->estimator[i]) : 0;
         double more = (d->optimism + optimism_saved * d->allowance) * doubt;
         out[i] = (struct plan_drafter){.out = d->dry[i]};
         for (int depth = 1; depth <= PLAN_DEPTHS; depth++)
@@ -245,10 +245,10 @@ static int choose_trial(struct dytc_verify *d, int max, const struct plan *plan,
 /* The chain's new tokens: how likely they are. */
 static void estimate(struct dytc_verify *d, const struct draft_tree *tree)
 {
-    acceptance_signals(d->signal, tree, d->nodes);
+    estimator_signals(d->signal, tree, d->nodes);
     for (; d->nodes < tree->nodes; d->nodes++) {
         const int drafter = tree->drafter[d->nodes];
-        d->estimate[d->nodes] = isnan(d->fixed[drafter]) ? acceptance_of(&d->now->acceptance[drafter], &d->signal[d->nodes])
+        d->estimate[d->nodes] = isnan(d->fixed[drafter]) ? estimator_of(&d->now->estimator[drafter], &d->signal[d->nodes])
                               : d->fixed[drafter];
     }
 }
@@ -444,12 +444,12 @@ static void dytc_verify_observe(struct policy *policy, const struct outcome *out
     for (int i = 0; outcome->share && i < d->drafters; i++)
         latency_observe(&d->latency[i], &outcome->share[i]);
     for (int i = 0; i < d->drafters; i++)
-        acceptance_fade(&d->now->acceptance[i], fading);
+        estimator_fade(&d->now->estimator[i], fading);
     if (outcome->tree) {
-        acceptance_signals(d->signal, outcome->tree, d->nodes);
+        estimator_signals(d->signal, outcome->tree, d->nodes);
         pending_add(&d->pending, outcome->tree, d->signal);
     }
-    pending_learn(&d->pending, d->now->acceptance, DRAFTERS, outcome->token, outcome->emitted);
+    pending_learn(&d->pending, d->now->estimator, DRAFTERS, outcome->token, outcome->emitted);
     learn_branches(d, outcome);
     double level = level_seconds(d);
     if (level > 0) {
@@ -466,7 +466,7 @@ static void forget(struct task *task, double weight)
     task->tokens *= weight;
     task->cost *= weight;
     for (int i = 0; i < DRAFTERS; i++) {
-        acceptance_fade(&task->acceptance[i], weight);
+        estimator_fade(&task->estimator[i], weight);
         task->drafter[i].second *= weight;
         task->drafter[i].seconds *= weight;
     }
@@ -484,7 +484,7 @@ static struct task *find_task(struct dytc_verify *d, const char *name)
     }
     if (!d->now) {
         for (int i = 0; i < DRAFTERS; i++) {
-            acceptance_init(&oldest->acceptance[i], first_guess, d->decay);
+            estimator_init(&oldest->estimator[i], first_guess, d->decay);
             oldest->drafter[i].offers = 1;
         }
     } else if (oldest != d->now) {
@@ -588,7 +588,7 @@ static void dytc_verify_state(const struct policy *policy, struct values *out)
         snprintf(key, sizeof key, "chance_%d", i);
         values_real(out, key, chance_at(d, i, 1));
         snprintf(key, sizeof key, "chance_doubt_%d", i);
-        values_real(out, key, acceptance_doubt(&d->now->acceptance[i]));
+        values_real(out, key, estimator_doubt(&d->now->estimator[i]));
         snprintf(key, sizeof key, "draft_us_%d", i);
         values_real(out, key, 1e6 * latency_of(&d->latency[i], 1, 1, 1));
     }
@@ -599,6 +599,11 @@ static void dytc_verify_chances(const struct policy *policy, int nodes, float *o
     const struct dytc_verify *d = (const struct dytc_verify *)policy;
     for (int node = 0; node < nodes; node++)
         out[node] = node < d->nodes ? (float)d->estimate[node] : NAN;
+}
+
+static struct estimator *dytc_verify_estimator(struct policy *policy, int drafter)
+{
+    return &((struct dytc_verify *)policy)->now->estimator[drafter];
 }
 
 const struct policy_class policy_dytc_verify = {
@@ -613,5 +618,6 @@ const struct policy_class policy_dytc_verify = {
     .observe = dytc_verify_observe,
     .state = dytc_verify_state,
     .chances = dytc_verify_chances,
+    .estimator = dytc_verify_estimator,
     .free = dytc_verify_free,
 };

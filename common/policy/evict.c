@@ -12,7 +12,7 @@
  * table (`cost`) or by the experts that so many tokens are predicted to load, corrected by what iterations took
  * (predict/cost_model.h), and the cost of drafting. The score is the product of the drafter's probabilities along the path, as
  * printed; with `calibrated` 1, and for tokens without a probability, of learned acceptance probabilities
- * (predict/acceptance.h).
+ * (predict/estimator.h).
  *
  * All verify nothing where nothing pays. Where even drafting does not pay, iterations are without drafts, but for trials that
  * lose at most the share `explore` of all time. */
@@ -34,7 +34,7 @@ enum { LENGTH_DEFAULT = 8, ROOM = SHAPE_NODES_MAX + SHAPE_SIBLINGS_MAX * SHAPE_S
 enum rule { RULE_RATE, RULE_EXPERTS, RULE_RISING, RULE_THRESHOLD };
 
 static const double decay = 0.95;       /* of tokens and costs of drafts, per iteration that drafts */
-static const double first_guess = 0.4, acceptance_decay = 0.9975;
+static const double first_guess = 0.4, estimator_decay = 0.9975;
 static const double sure_cost = 10;     /* cost of the drafts that must have been seen before drafting is paused */
 
 struct evict {
@@ -48,7 +48,7 @@ struct evict {
     struct cost_table table;
     struct cost_model cost_model;
     struct union_predictor experts;
-    struct acceptance acceptance[DRAFTERS_MAX];
+    struct estimator estimator[DRAFTERS_MAX];
     struct pending pending;
     struct token_experts wanted;        /* by tokens, of evict-experts */
     uint64_t *joined;                   /* [wanted.words] scratch; NULL: nothing was learned */
@@ -60,7 +60,7 @@ struct evict {
     int made, K;                        /* nodes drafted, and kept */
     double gain;
     double chance[ROOM], score[ROOM], cost[ROOM + 1];
-    struct acceptance_signal signal[ROOM];
+    struct estimator_signal signal[ROOM];
     const uint64_t *set[1 + ROOM];
     double growth[ROOM + 1], average[ROOM + 1];
     uint8_t taken[ROOM];
@@ -85,10 +85,10 @@ static double drafting_cost(const struct evict *e)
 
 static void set_scores(struct evict *e, const struct draft_tree *tree)
 {
-    acceptance_signals(e->signal, tree, 0);
+    estimator_signals(e->signal, tree, 0);
     for (int node = 0; node < tree->nodes; node++) {
         const double stated = exp((double)tree->log_probability[node]);
-        e->chance[node] = isnan(stated) || e->calibrated ? acceptance_of(&e->acceptance[tree->drafter[node]], &e->signal[node])
+        e->chance[node] = isnan(stated) || e->calibrated ? estimator_of(&e->estimator[tree->drafter[node]], &e->signal[node])
                         : fmin(1, stated);
     }
     trim_scores(e->score, e->chance, tree->parent, tree->nodes);
@@ -224,7 +224,7 @@ static void evict_observe(struct policy *policy, const struct outcome *outcome)
             e->allowance -= fmax(0, spent - outcome->emitted);
     }
     e->allowance = fmin(fmax(1, drafting_cost(e)), e->allowance + e->explore);
-    pending_learn(&e->pending, e->acceptance, DRAFTERS_MAX, outcome->token, outcome->emitted);
+    pending_learn(&e->pending, e->estimator, DRAFTERS_MAX, outcome->token, outcome->emitted);
     if (e->rule == RULE_EXPERTS)
         learn_experts(e, outcome);
     union_learn(&e->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
@@ -284,7 +284,7 @@ static int open_with(struct policy **out, struct spec *spec, const struct policy
         return -1;
     }
     for (int i = 0; i < DRAFTERS_MAX; i++)
-        acceptance_init(&e->acceptance[i], first_guess, acceptance_decay);
+        estimator_init(&e->estimator[i], first_guess, estimator_decay);
     cost_model_init(&e->cost_model, e->has_table || !setup->experts ? 1 : 0.8, e->has_table ? 0.2 : setup->experts ? 0.3 : 1);
     *out = &e->base;
     return 0;
@@ -337,9 +337,14 @@ static void evict_chances(const struct policy *policy, int nodes, float *out)
         out[node] = (float)e->chance[e->keep[node]];
 }
 
+static struct estimator *evict_estimator(struct policy *policy, int drafter)
+{
+    return &((struct evict *)policy)->estimator[drafter];
+}
+
 #define METHODS .needs_probabilities = true, .drops = true, .begin = evict_begin, .next = evict_next, .length = evict_length, \
                 .observe = evict_observe, .state = evict_state, \
-                .chances = evict_chances, .free = evict_free
+                .chances = evict_chances, .estimator = evict_estimator, .free = evict_free
 
 const struct policy_class policy_evict = {
     .name = "evict", .summary = "the part of a finished draft with the most tokens for its cost",

@@ -140,6 +140,9 @@ struct policy_class {
      * that the decisions rested on; NaN: none. NULL: the policy estimates none. */
     void (*chances)(const struct policy *policy, int nodes, float *out);
 
+    /* Returns the estimator that the policy has at present for the tokens of a drafter; NULL: none. NULL: it has none. */
+    struct estimator *(*estimator)(struct policy *policy, int drafter);
+
     /* Called once a text by decode/device_loop.c: writes into the rules of a loop on a device (kernels/plain/loop.h) how it
      * decides. False: a device cannot decide so, and the host does. NULL: never. */
     bool (*device)(const struct policy *policy, struct loop_rules *rules);

@@ -2,7 +2,7 @@
 
 #include "common/base/mem.h"
 
-void pending_add(struct pending *pending, const struct draft_tree *tree, const struct acceptance_signal *signal)
+void pending_add(struct pending *pending, const struct draft_tree *tree, const struct estimator_signal *signal)
 {
     if (!tree->nodes || pending->drafts == PENDING_DRAFTS)
         return;
@@ -22,14 +22,14 @@ void pending_add(struct pending *pending, const struct draft_tree *tree, const s
 }
 
 /* Follows the text by one token; returns whether nodes are left below it. */
-static bool follow(struct pending_draft *draft, struct acceptance *acceptance, int drafters, int32_t token)
+static bool follow(struct pending_draft *draft, struct estimator *estimator, int drafters, int32_t token)
 {
     const int at = draft->at;
     bool left = false;
     for (int i = at + 1; i < draft->nodes; i++) {
         const struct pending_node *node = &draft->node[i];
         if (node->parent == at) {
-            acceptance_observe(&acceptance[drafters > 1 ? node->drafter : 0], &node->signal, node->token == token);
+            estimator_observe(&estimator[drafters > 1 ? node->drafter : 0], &node->signal, node->token == token);
             draft->at = node->token == token ? i : draft->at;
         } else {
             left |= draft->at > at && node->parent == draft->at;
@@ -38,12 +38,12 @@ static bool follow(struct pending_draft *draft, struct acceptance *acceptance, i
     return left;
 }
 
-void pending_learn(struct pending *pending, struct acceptance *acceptance, int drafters, const int32_t *token, int count)
+void pending_learn(struct pending *pending, struct estimator *estimator, int drafters, const int32_t *token, int count)
 {
     for (int i = 0; i < count && pending->drafts; i++) {
         int left = 0;
         for (int at = 0; at < pending->drafts; at++) {
-            if (!follow(&pending->draft[at], acceptance, drafters, token[i]))
+            if (!follow(&pending->draft[at], estimator, drafters, token[i]))
                 continue;
             struct pending_draft kept = pending->draft[at];
             pending->draft[at] = pending->draft[left];

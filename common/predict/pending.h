@@ -1,27 +1,27 @@
 /* Drafts of the present text whose tokens the text has not reached yet. Each node teaches the acceptance estimator of its
- * drafter (acceptance.h) once its parent is in the text, whether it was verified or not: the token is right if the text
+ * drafter (estimator.h) once its parent is in the text, whether it was verified or not: the token is right if the text
  * continues with it. */
 #ifndef MOE_PREDICT_PENDING_H
 #define MOE_PREDICT_PENDING_H
 
-#include "common/predict/acceptance.h"
+#include "common/predict/estimator.h"
 
 enum { PENDING_DRAFTS = 65 };
 
 struct pending {
     struct pending_draft {
         int nodes, at;                  /* at: the last node that is in the text; -1: the root */
-        struct pending_node { int32_t token, parent, drafter; struct acceptance_signal signal; } *node;
+        struct pending_node { int32_t token, parent, drafter; struct estimator_signal signal; } *node;
         int capacity;
     } draft[PENDING_DRAFTS];
     int drafts;
 };
 
 /* Adds a draft of nodes with these signals; ignored where there is no room or no memory. */
-void pending_add(struct pending *pending, const struct draft_tree *tree, const struct acceptance_signal *signal);
+void pending_add(struct pending *pending, const struct draft_tree *tree, const struct estimator_signal *signal);
 
-/* Teaches acceptance[drafters], or one estimator for all drafters, by the tokens that follow in the text. */
-void pending_learn(struct pending *pending, struct acceptance *acceptance, int drafters, const int32_t *token, int count);
+/* Teaches estimator[drafters], or one estimator for all drafters, by the tokens that follow in the text. */
+void pending_learn(struct pending *pending, struct estimator *estimator, int drafters, const int32_t *token, int count);
 
 void pending_clear(struct pending *pending);            /* before another text */
 void pending_free(struct pending *pending);

@@ -140,6 +140,22 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     refuse "exclude one another" -d auto -d none
 }
 
+@test "a run begins with the acceptance estimates that another one saved" {
+    first() { moe-view --json cal.moes | jq -s 'map(select(.type == "iter"))[0].policy | [.chance, .tried]' -c; }
+    for run in 1 2; do
+        decode -d ngram -K auto --calibration cal.json --stream cal.moes -o cal.txt prompts.jsonl
+        first > first-$run.json
+    done
+    jq -e '. == [0.5, 0]' first-1.json
+    jq -e '.[1] > 0 and .[0] != 0.5' first-2.json || { cat first-2.json; return 1; }
+    decode -d ngram -K auto -o none.txt prompts.jsonl
+    cmp none.txt cal.txt
+    refuse 'policy static estimates no acceptance probabilities' -d ngram --calibration cal.json
+    echo '{}' > bad.json
+    refuse '--calibration: bad.json: this is no calibration' -d ngram -K auto --calibration bad.json
+    [ "$(cat bad.json)" = '{}' ]
+}
+
 @test "a file, or a kind of head, in place of a drafter: head:file= is named" {
     refuse "'head.moe' is a file; write head:file=head.moe for a draft head, model:file=head.moe for a model" -d head.moe
     refuse "'eagle3' is a kind of draft head, and the file says which it is; write head:file=head.moe" -d eagle3:file=head.moe

@@ -19,7 +19,7 @@ static double uniform(uint64_t *state)
 }
 
 /* Of a task: what is known. */
-struct task { bool known; struct acceptance acceptance; double tokens, cost; };
+struct task { bool known; struct estimator estimator; double tokens, cost; };
 
 struct reference {
     uint64_t chance;
@@ -30,7 +30,7 @@ struct reference {
     struct cost_model cost_model;
     struct union_predictor experts;
     struct pending pending;
-    struct acceptance_signal signal[MAX];
+    struct estimator_signal signal[MAX];
     double each, allowance, rate, gain, cost;   /* each: seconds of a drafted token, as it is known */
     int asked;
 };
@@ -54,11 +54,11 @@ static int choose(struct reference *t, int max, const struct draft_tree *tree)
 {
     double value[MAX + 1], G[MAX + 1] = {1}, C[MAX + 1] = {1}, way = 1;
     int best = 0;
-    acceptance_signals(t->signal, tree, 0);
+    estimator_signals(t->signal, tree, 0);
     value[0] = 1 - t->rate;
     for (int K = 1; K <= max; K++) {
         bool there = K <= tree->nodes;
-        way *= there ? acceptance_of(&t->now->acceptance, &t->signal[K - 1]) : acceptance_ahead(&t->now->acceptance, K);
+        way *= there ? estimator_of(&t->now->estimator, &t->signal[K - 1]) : estimator_ahead(&t->now->estimator, K);
         G[K] = G[K - 1] + way;
         C[K] = 1 + cost_model_steepness(&t->cost_model) * exp(-t->hope * cost_model_doubt(&t->cost_model)) * growth(t, K + 1) +
                (there ? 0 : (K - tree->nodes) * drafting(t));
@@ -71,7 +71,7 @@ static int choose(struct reference *t, int max, const struct draft_tree *tree)
     return best;
 }
 
-static bool knows(const struct reference *t) { return t->now->acceptance.seen >= 1; }
+static bool knows(const struct reference *t) { return t->now->estimator.seen >= 1; }
 
 /* Tokens to draft before the first look. */
 static int first_ask(struct reference *t, int max, const struct draft_tree *tree)
@@ -139,7 +139,7 @@ static int learn(struct reference *t, struct policy *policy, const struct draft_
     t->allowance = fmin(1, t->allowance + t->shadow - (K ? 0 : spent));
     t->now->tokens = 0.98 * t->now->tokens + kept + 1;
     t->now->cost = 0.98 * t->now->cost + 1 + cost_model_steepness(&t->cost_model) * growth(t, K + 1) + spent;
-    pending_learn(&t->pending, &t->now->acceptance, 1, emitted, kept + 1);
+    pending_learn(&t->pending, &t->now->estimator, 1, emitted, kept + 1);
     union_learn(&t->experts, outcome.expert, kept + 1, LAYERS);
     return kept + 1;
 }
@@ -172,7 +172,7 @@ static int iterate(struct reference *t, struct policy *policy, struct draft_tree
             t->heard = t->speaks;
         t->gain = t->cost = 1;
         K = knows(t) ? choose(t, tree->nodes, tree) : 0;
-        acceptance_signals(t->signal, tree, 0);
+        estimator_signals(t->signal, tree, 0);
         pending_add(&t->pending, tree, t->signal);
         assert_int_equal(step.kind, STEP_KEEP);
         assert_int_equal(step.kept, K);
@@ -190,7 +190,7 @@ static int iterate(struct reference *t, struct policy *policy, struct draft_tree
     near(values_number(&state, "cost", NAN), t->cost, "cost", iteration);
     near(values_number(&state, "allowance", NAN), t->allowance, "allowance", iteration);
     near(values_number(&state, "draft_us", NAN), 1e6 * t->each, "drafting", iteration);
-    near(values_number(&state, "tried", NAN), t->now->acceptance.seen, "observations", iteration);
+    near(values_number(&state, "tried", NAN), t->now->estimator.seen, "observations", iteration);
     return learn(t, policy, tree, made, text);
 }
 
@@ -201,8 +201,8 @@ static void begin(struct reference *t, struct policy *policy, int task)
     struct task *now = &t->task[task];
     if (!now->known) {
         now->known = true;
-        now->acceptance = t->now->acceptance;
-        acceptance_fade(&now->acceptance, 0.25);
+        now->estimator = t->now->estimator;
+        estimator_fade(&now->estimator, 0.25);
         now->tokens = t->now->tokens / 4;
         now->cost = t->now->cost / 4;
     }
@@ -243,7 +243,7 @@ static struct policy *open_both(struct reference *t, uint64_t seed, const char *
                                        .experts = EXPERTS, .top_k = TOP_K};
     if (policy_open(&policy, text, &setup, &err))
         fail_msg("%s: %s", text, err.text);
-    acceptance_init(&t->task[0].acceptance, 0.5, 0.95);
+    estimator_init(&t->task[0].estimator, 0.5, 0.95);
     t->task[0].known = true;
     t->now = &t->task[0];
     assert_int_equal(union_init(&t->experts, t->cap + 1, EXPERTS, TOP_K, &err), 0);

@@ -2,7 +2,7 @@
 #include "tests/unit/scenario.h"
 
 #include "common/policy/plan.h"
-#include "common/predict/acceptance.h"
+#include "common/predict/estimator.h"
 #include "common/predict/latency.h"
 
 /* ---- steps ---- */
@@ -330,24 +330,24 @@ static void latencies_are_found(void **state)
 
 static void chances_settle_and_follow(void **state)
 {
-    static const struct acceptance_signal signal = {NAN, NAN, 0, 1, 0, 0};
+    static const struct estimator_signal signal = {NAN, NAN, 0, 1, 0, 0};
     struct world_random r = {6, 0};
-    struct acceptance acceptance;
+    struct estimator estimator;
     double apart = 0;
     (void)state;
-    acceptance_init(&acceptance, 0.6, 0.98);
-    double doubt = acceptance_doubt(&acceptance);
+    estimator_init(&estimator, 0.6, 0.98);
+    double doubt = estimator_doubt(&estimator);
     for (int n = 0; n < 2000; n++) {
-        acceptance_observe(&acceptance, &signal, world_draw(&r) < 0.8);
-        apart += n >= 1000 ? fabs(acceptance_ahead(&acceptance, 1) - 0.8) / 1000 : 0;
+        estimator_observe(&estimator, &signal, world_draw(&r) < 0.8);
+        apart += n >= 1000 ? fabs(estimator_ahead(&estimator, 1) - 0.8) / 1000 : 0;
     }
-    assert_true(apart < 0.05 && acceptance_doubt(&acceptance) < 0.1 * doubt + 0.05);
+    assert_true(apart < 0.05 && estimator_doubt(&estimator) < 0.1 * doubt + 0.05);
     for (int n = 0; n < 60; n++)
-        acceptance_observe(&acceptance, &signal, world_draw(&r) < 0.2);
-    assert_true(acceptance_ahead(&acceptance, 1) < 0.4 && acceptance_of(&acceptance, &signal) < 0.4);
-    double known = acceptance_doubt(&acceptance), mean = acceptance_ahead(&acceptance, 1);
-    acceptance_fade(&acceptance, 0.1);
-    assert_true(acceptance_doubt(&acceptance) > known && fabs(acceptance_ahead(&acceptance, 1) - mean) < 1e-12);
+        estimator_observe(&estimator, &signal, world_draw(&r) < 0.2);
+    assert_true(estimator_ahead(&estimator, 1) < 0.4 && estimator_of(&estimator, &signal) < 0.4);
+    double known = estimator_doubt(&estimator), mean = estimator_ahead(&estimator, 1);
+    estimator_fade(&estimator, 0.1);
+    assert_true(estimator_doubt(&estimator) > known && fabs(estimator_ahead(&estimator, 1) - mean) < 1e-12);
 }
 
 /* The short form of tests/long/test_scenarios.c. */

@@ -7,6 +7,7 @@
 #include "common/base/mem.h"
 #include "common/policy/cost.h"
 #include "common/policy/shape.h"
+#include "common/predict/calibration.h"
 #include "common/predict/cost_model.h"
 #include "common/predict/pending.h"
 #include "common/predict/union.h"
@@ -26,9 +27,9 @@ static void near(double got, double expected, double within)
 /* A draft of nodes (token, parent, drafter), and the estimators that learn from it. */
 struct teaching {
     struct draft_tree tree;
-    struct acceptance_signal signal[8];
+    struct estimator_signal signal[8];
     struct pending pending;
-    struct acceptance acceptance[2], expected[2];
+    struct estimator estimator[2], expected[2];
 };
 
 static void teach_draft(struct teaching *t, const int32_t (*node)[3], int nodes, float log_probability)
@@ -36,15 +37,15 @@ static void teach_draft(struct teaching *t, const int32_t (*node)[3], int nodes,
     draft_tree_clear(&t->tree);
     for (int i = 0; i < nodes; i++)
         draft_tree_add(&t->tree, node[i][1], node[i][0], i ? NAN : log_probability, node[i][2]);
-    acceptance_signals(t->signal, &t->tree, 0);
+    estimator_signals(t->signal, &t->tree, 0);
     pending_add(&t->pending, &t->tree, t->signal);
 }
 
-static void teach_text(struct teaching *t, int32_t token) { pending_learn(&t->pending, t->acceptance, 2, &token, 1); }
+static void teach_text(struct teaching *t, int32_t token) { pending_learn(&t->pending, t->estimator, 2, &token, 1); }
 
 static void expect(struct teaching *t, int node, int drafter, bool kept)
 {
-    acceptance_observe(&t->expected[drafter], &t->signal[node], kept);
+    estimator_observe(&t->expected[drafter], &t->signal[node], kept);
 }
 
 /* Each node is judged when the text has reached its parent, in any later iteration, and teaches its own drafter. */
@@ -56,8 +57,8 @@ static void drafts_teach_without_being_verified(void **state)
     (void)state;
     assert_int_equal(draft_tree_init(&t->tree, 8, NULL), 0);
     for (int i = 0; i < 2; i++) {
-        acceptance_init(&t->acceptance[i], 0.5, 0.9);
-        acceptance_init(&t->expected[i], 0.5, 0.9);
+        estimator_init(&t->estimator[i], 0.5, 0.9);
+        estimator_init(&t->expected[i], 0.5, 0.9);
     }
     teach_draft(t, tree, 6, logf(0.9f));
     assert_true(t->signal[1].before == 1 && t->signal[3].before == 1 && t->signal[2].before == 0);
@@ -65,28 +66,28 @@ static void drafts_teach_without_being_verified(void **state)
     teach_text(t, 5);
     expect(t, 0, 0, true);
     expect(t, 1, 1, false);
-    assert_memory_equal(t->acceptance, t->expected, sizeof t->expected);
+    assert_memory_equal(t->estimator, t->expected, sizeof t->expected);
     teach_text(t, 7);
     expect(t, 2, 0, false);
     expect(t, 3, 1, true);
-    assert_memory_equal(t->acceptance, t->expected, sizeof t->expected);
+    assert_memory_equal(t->estimator, t->expected, sizeof t->expected);
     assert_int_equal(t->pending.drafts, 1);
     teach_text(t, 2);
     expect(t, 5, 0, false);
-    assert_memory_equal(t->acceptance, t->expected, sizeof t->expected);
+    assert_memory_equal(t->estimator, t->expected, sizeof t->expected);
     assert_int_equal(t->pending.drafts, 0);
-    near(t->acceptance[1].seen, 1.9, 1e-12);
+    near(t->estimator[1].seen, 1.9, 1e-12);
     for (int i = 0; i < 3; i++) {                       /* as if each iteration had drafted and verified nothing */
         teach_draft(t, chain, 3, NAN);
         teach_text(t, chain[0][0] + i);
     }
     assert_int_equal(t->pending.drafts, 0);             /* the second and the third were wrong at once, the first ended */
-    near(t->acceptance[0].seen, (((((2.71 * 0.9 + 1) * 0.9 + 1) * 0.9 + 1) * 0.9 + 1) * 0.9 + 1) , 1e-12);
+    near(t->estimator[0].seen, (((((2.71 * 0.9 + 1) * 0.9 + 1) * 0.9 + 1) * 0.9 + 1) * 0.9 + 1) , 1e-12);
     teach_draft(t, chain, 3, NAN);
     pending_clear(&t->pending);
-    t->expected[0] = t->acceptance[0];
+    t->expected[0] = t->estimator[0];
     teach_text(t, 6);
-    assert_memory_equal(t->acceptance, t->expected, sizeof *t->expected);       /* drafts of another text do not count */
+    assert_memory_equal(t->estimator, t->expected, sizeof *t->expected);       /* drafts of another text do not count */
     pending_free(&t->pending);
     draft_tree_free(&t->tree);
     mem_free(&t);
@@ -274,63 +275,112 @@ static void estimates_are_those_of_a_regression(void **state)
     static const double prior[6] = {8, 0.5, 4, 4, 4, 2};
     static double x[COUNT][6];
     static bool kept[COUNT];
-    struct acceptance acceptance;
+    struct estimator estimator;
     double weight[6] = {1};
     uint64_t seed = 5;
     (void)state;
-    acceptance_init(&acceptance, 0.5, 1);
+    estimator_init(&estimator, 0.5, 1);
     for (int n = 0; n < COUNT; n++) {
         const double p = 0.05 + 0.9 * uniform(&seed), z = log(p / (1 - p));
         const int depth = 1 + n % 4, before = n % 3 == 2;
         const float margin = n % 2 ? (float)(2 * uniform(&seed)) : 0;
         const double right = 1 / (1 + exp(-(0.6 * z - 0.3 - 0.2 * depth - before + 0.3 * (double)margin)));
-        const struct acceptance_signal signal = {logf((float)p), NAN, margin, depth, 0, before};
+        const struct estimator_signal signal = {logf((float)p), NAN, margin, depth, 0, before};
         const double features[6] = {z, 1, log2(depth), fmax(0, z - 2), (double)margin / 4, before};
         memcpy(x[n], features, sizeof features);
         kept[n] = uniform(&seed) < right;
-        acceptance_observe(&acceptance, &signal, kept[n]);
+        estimator_observe(&estimator, &signal, kept[n]);
     }
     fit_slowly((const double (*)[6])x, kept, COUNT, prior, weight);
     for (int n = 0; n < COUNT; n++) {
         const double z = x[n][0];
-        const struct acceptance_signal signal = {.stated = (float)-log1p(exp(-z)), .sure = NAN, .margin = (float)(4 * x[n][4]),
+        const struct estimator_signal signal = {.stated = (float)-log1p(exp(-z)), .sure = NAN, .margin = (float)(4 * x[n][4]),
                                                  .depth = 1 + n % 4, .before = n % 3 == 2};
         double sum = 0;
         for (int i = 0; i < 6; i++)
             sum += weight[i] * x[n][i];
-        near(acceptance_of(&acceptance, &signal), 1 / (1 + exp(-sum)), 0.04);
+        near(estimator_of(&estimator, &signal), 1 / (1 + exp(-sum)), 0.04);
     }
 }
 
 static void drafters_are_believed_until_known_better(void **state)
 {
-    const struct acceptance_signal sure = {logf(0.8f), NAN, 0, 1, 0, 0}, unsure = {logf(0.3f), NAN, 0, 2, 0, 0};
-    const struct acceptance_signal silent = {NAN, NAN, 0, 1, 0, 0}, found = {NAN, NAN, 0, 1, 12, 0};
-    struct acceptance acceptance;
+    const struct estimator_signal sure = {logf(0.8f), NAN, 0, 1, 0, 0}, unsure = {logf(0.3f), NAN, 0, 2, 0, 0};
+    const struct estimator_signal silent = {NAN, NAN, 0, 1, 0, 0}, found = {NAN, NAN, 0, 1, 12, 0};
+    struct estimator estimator;
     (void)state;
-    acceptance_init(&acceptance, 0.4, 0.98);
-    near(acceptance_of(&acceptance, &sure), 0.8, 1e-6);
-    near(acceptance_of(&acceptance, &unsure), 0.3, 1e-6);
-    near(acceptance_of(&acceptance, &silent), 0.4, 1e-12);
-    near(acceptance_of(&acceptance, &found), 0.4, 1e-12);
-    acceptance_observe(&acceptance, &sure, false);
-    assert_true(acceptance_of(&acceptance, &sure) > 0.4 && acceptance_of(&acceptance, &sure) < 0.75);     /* not far */
+    estimator_init(&estimator, 0.4, 0.98);
+    near(estimator_of(&estimator, &sure), 0.8, 1e-6);
+    near(estimator_of(&estimator, &unsure), 0.3, 1e-6);
+    near(estimator_of(&estimator, &silent), 0.4, 1e-12);
+    near(estimator_of(&estimator, &found), 0.4, 1e-12);
+    estimator_observe(&estimator, &sure, false);
+    assert_true(estimator_of(&estimator, &sure) > 0.4 && estimator_of(&estimator, &sure) < 0.75);     /* not far */
     for (int i = 0; i < 300; i++)
-        acceptance_observe(&acceptance, i % 2 ? &sure : &unsure, i % 4 == 1);
-    near(acceptance_of(&acceptance, &sure), 0.5, 0.08);
-    near(acceptance_of(&acceptance, &unsure), 0, 0.06);
-    near(acceptance_of(&acceptance, &silent), acceptance_ahead(&acceptance, 1), 0.03);     /* none was observed */
+        estimator_observe(&estimator, i % 2 ? &sure : &unsure, i % 4 == 1);
+    near(estimator_of(&estimator, &sure), 0.5, 0.08);
+    near(estimator_of(&estimator, &unsure), 0, 0.06);
+    near(estimator_of(&estimator, &silent), estimator_ahead(&estimator, 1), 0.03);     /* none was observed */
     for (int i = 0; i < 300; i++)
-        acceptance_observe(&acceptance, i % 2 ? &silent : &found, i % 2 == 0 || i % 8 == 1);
-    assert_true(acceptance_of(&acceptance, &found) > 0.9);                  /* match length tells right from wrong */
-    near(acceptance_of(&acceptance, &silent), 0.25, 0.08);
-    double before = acceptance_of(&acceptance, &found);
-    acceptance_fade(&acceptance, 0);
-    near(acceptance_of(&acceptance, &found), before, 1e-12);
-    near(acceptance.seen, 0, 1e-12);
+        estimator_observe(&estimator, i % 2 ? &silent : &found, i % 2 == 0 || i % 8 == 1);
+    assert_true(estimator_of(&estimator, &found) > 0.9);                  /* match length tells right from wrong */
+    near(estimator_of(&estimator, &silent), 0.25, 0.08);
+    double before = estimator_of(&estimator, &found);
+    estimator_fade(&estimator, 0);
+    near(estimator_of(&estimator, &found), before, 1e-12);
+    near(estimator.seen, 0, 1e-12);
     for (int i = 0; i < 20; i++)
-        acceptance_observe(&acceptance, &found, false);
-    assert_true(acceptance_of(&acceptance, &found) < 0.4);                  /* forgotten soon */
+        estimator_observe(&estimator, &found, false);
+    assert_true(estimator_of(&estimator, &found) < 0.4);                  /* forgotten soon */
+}
+
+static void refused(const char *path, const char *text, const char *why)
+{
+    struct estimator estimator;
+    struct err err = {0};
+    const struct calibration_entry entry = {"ngram", &estimator};
+    estimator_init(&estimator, 0.5, 0.99);
+    unit_write(path, text, strlen(text));
+    assert_int_equal(calibration_read(path, "abc", &entry, 1, &err), -1);
+    if (!strstr(err.text, why) || !strstr(err.text, path))
+        fail_msg("%s, not %s", err.text, why);
+}
+
+static void estimates_are_saved_and_loaded(void **state)
+{
+    char *folder = unit_folder(), text[4096];
+    const char *path = unit_path(folder, "calibration.json");
+    struct estimator made, other, got[2], untouched;
+    struct err err = {0};
+    uint64_t seed = 3;
+    (void)state;
+    estimator_init(&made, 0.5, 0.99);
+    estimator_init(&other, 0.5, 0.99);
+    untouched = got[0] = got[1] = other;
+    const struct calibration_entry both[2] = {{"ngram", &made}, {"model:file=a \"b\".moe", &other}};
+    const struct calibration_entry read[2] = {{"ngram", &got[0]}, {"suffix", &got[1]}};
+    assert_int_equal(calibration_read(path, "abc", read, 2, &err), 0);          /* no file yet */
+    assert_memory_equal(&got[0], &untouched, sizeof untouched);
+    for (int i = 0; i < 200; i++)
+        estimator_observe(&made, &(struct estimator_signal){i % 2 ? (float)-uniform(&seed) : NAN, NAN, 0, 1 + i % 5, i % 7, 0},
+                          uniform(&seed) < 0.6);
+    assert_int_equal(calibration_write(path, "abc", both, 2, &err), 0);
+    assert_int_equal(calibration_read(path, "abc", read, 2, &err), 0);
+    assert_memory_equal(&got[0], &made, sizeof made);
+    assert_memory_equal(&got[1], &untouched, sizeof untouched);                 /* the file does not have it */
+    assert_int_equal(calibration_read(path, "abd", read, 2, &err), -1);
+    assert_non_null(strstr(err.text, "it is for other weights"));
+    refused(path, "{}", "this is no calibration of version 1");
+    refused(path, "{\"calibration\": 1, \"model\": \"\", \"drafters\": {\"ngram\": {\"seen\": 1, \"fits\": [[1]]}}}",
+            "\"ngram\": \"seen\", a number, and \"fits\", 6 lists of 43 numbers, are expected");
+    size_t used = (size_t)snprintf(text, sizeof text, "{\"calibration\": 1, \"model\": \"abc\", \"drafters\": {\"ngram\": "
+                                                      "{\"seen\": 1, \"fits\": [");
+    for (int at = 0; at < 6 * 43; at++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s1%s", at % 43 ? "," : at ? ",[" : "[",
+                                 at % 43 == 42 ? "]" : "");
+    snprintf(text + used, sizeof text - used, "]}}}");
+    refused(path, text, "its numbers are of no regression");                    /* all ones: a matrix without a root */
+    unit_remove(folder);
 }
 
 static void tasks_are_remembered(void **state)
@@ -360,7 +410,8 @@ int main(void)
         cmocka_unit_test(drafts_teach_without_being_verified), cmocka_unit_test(unions_come_from_the_text),
         cmocka_unit_test(prices_follow_level_and_steepness), cmocka_unit_test(useless_drafts_cost_nothing_to_find_out),
         cmocka_unit_test(drafting_stops_where_the_drafter_doubts), cmocka_unit_test(drafters_are_believed_until_known_better),
-        cmocka_unit_test(estimates_are_those_of_a_regression),        cmocka_unit_test(tasks_are_remembered),
+        cmocka_unit_test(estimates_are_those_of_a_regression), cmocka_unit_test(estimates_are_saved_and_loaded),
+        cmocka_unit_test(tasks_are_remembered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@ enum { NODES = 4 };
 struct draft {
     struct draft_tree tree;
     struct reach reach;
-    struct acceptance_signal signal[NODES];
+    struct estimator_signal signal[NODES];
     float weight[1 + NODES];
 };
 
@@ -77,14 +77,14 @@ static void what_became_of_earlier_drafts_counts(void **state)
     draft_begin(&draft, share);
     draft_weigh(&draft);
     reach_observe(&draft.reach, &draft.tree, draft.signal, first);      /* node 1 in vain; 3 was not tried */
-    near((float)draft.reach.acceptance[0].seen, 0.9975 * (0.9975 * 1 + 1) + 1);
+    near((float)draft.reach.estimator[0].seen, 0.9975 * (0.9975 * 1 + 1) + 1);
     for (int i = 0; i < 400; i++)
         reach_observe(&draft.reach, &draft.tree, draft.signal, i % 4 ? first : second);
     draft_weigh(&draft);
     assert_float_equal((double)draft.weight[1], 0.75, 0.08);
     assert_float_equal((double)draft.weight[3], 0.25, 0.08);
     assert_float_equal((double)(draft.weight[2] / draft.weight[1]), 0.25, 0.12);        /* of both nodes of depth 2 */
-    assert_true(draft.reach.acceptance[1].seen <= 0);
+    assert_true(draft.reach.estimator[1].seen <= 0);
     reach_begin(&draft.reach);
     draft_weigh(&draft);
     near(draft.weight[3], 0.5);

@@ -14,47 +14,50 @@
  * followed. Each of the two counts by how well it predicted recent observations. Information never falls below that of the
  * prior. Under coupled acceptance above temperature 0 the stated probability is conditional on the noise
  * (kernels/plain/propose.h), and the same applies. */
-#ifndef MOE_PREDICT_ACCEPTANCE_H
-#define MOE_PREDICT_ACCEPTANCE_H
+#ifndef MOE_PREDICT_ESTIMATOR_H
+#define MOE_PREDICT_ESTIMATOR_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "common/draft/tree.h"
 
-enum { ACCEPTANCE_FEATURES = 6, ACCEPTANCE_SPANS = 2 };
-enum acceptance_kind { ACCEPTANCE_AHEAD, ACCEPTANCE_STATED, ACCEPTANCE_SILENT, ACCEPTANCE_KINDS };
+enum { ESTIMATOR_FEATURES = 6, ESTIMATOR_SPANS = 2 };
+enum estimator_kind { ESTIMATOR_AHEAD, ESTIMATOR_STATED, ESTIMATOR_SILENT, ESTIMATOR_KINDS };
 
-struct acceptance_fit {
-    double weight[ACCEPTANCE_FEATURES];
-    double information[ACCEPTANCE_FEATURES][ACCEPTANCE_FEATURES];       /* inverse covariance of the weights */
+struct estimator_fit {
+    double weight[ESTIMATOR_FEATURES];
+    double information[ESTIMATOR_FEATURES][ESTIMATOR_FEATURES];       /* inverse covariance of the weights */
     double loss;                        /* recent sum of -log of the probability predicted for each outcome */
 };
 
-struct acceptance {
-    double decay[ACCEPTANCE_SPANS];
+struct estimator {
+    double decay[ESTIMATOR_SPANS];
     double seen;                        /* observations, each with its present weight in the longer span */
-    struct acceptance_fit fit[ACCEPTANCE_KINDS][ACCEPTANCE_SPANS];
+    struct estimator_fit fit[ESTIMATOR_KINDS][ESTIMATOR_SPANS];
 };
 
-struct acceptance_signal {              /* of a drafted token */
+struct estimator_signal {              /* of a drafted token */
     float stated;                       /* log-probability; NaN: none */
     float sure;                         /* the nearest ancestor's that has one; NaN: none has */
     float margin;                       /* stated minus that of the next sibling; 0: not known */
     int32_t depth, match, before;       /* as in draft_tree; siblings added before it */
 };
 
-void acceptance_init(struct acceptance *acceptance, double guess, double decay);    /* guess: at every depth; in 0 .. 1 */
-void acceptance_observe(struct acceptance *acceptance, const struct acceptance_signal *signal, bool kept);
+void estimator_init(struct estimator *estimator, double guess, double decay);    /* guess: at every depth; in 0 .. 1 */
+void estimator_observe(struct estimator *estimator, const struct estimator_signal *signal, bool kept);
 
 /* Multiplies the weight of all observations so far by `weight`, 0 .. 1. Estimates stay as they are. */
-void acceptance_fade(struct acceptance *acceptance, double weight);
+void estimator_fade(struct estimator *estimator, double weight);
+
+/* Returns whether all numbers are finite, and all information is positive definite. */
+bool estimator_is_sound(const struct estimator *estimator);
 
 /* Writes signal[from .. nodes - 1]; signal[0 .. from - 1] are of earlier calls for the same tree. */
-void acceptance_signals(struct acceptance_signal *signal, const struct draft_tree *tree, int from);
+void estimator_signals(struct estimator_signal *signal, const struct draft_tree *tree, int from);
 
-double acceptance_of(const struct acceptance *acceptance, const struct acceptance_signal *signal);      /* 0 .. 1 */
-double acceptance_ahead(const struct acceptance *acceptance, int depth);        /* 1: the first */
-double acceptance_doubt(const struct acceptance *acceptance);   /* standard deviation of acceptance_ahead at depth 1 */
+double estimator_of(const struct estimator *estimator, const struct estimator_signal *signal);      /* 0 .. 1 */
+double estimator_ahead(const struct estimator *estimator, int depth);        /* 1: the first */
+double estimator_doubt(const struct estimator *estimator);   /* standard deviation of estimator_ahead at depth 1 */
 
 #endif

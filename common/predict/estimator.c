@@ -1,14 +1,14 @@
-#include "common/predict/acceptance.h"
+#include "common/predict/estimator.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { FEATURES = ACCEPTANCE_FEATURES, SPANS = ACCEPTANCE_SPANS };
+enum { FEATURES = ESTIMATOR_FEATURES, SPANS = ESTIMATOR_SPANS };
 
 /* Information of the priors; a token of probability 1/2 adds a quarter of its squared feature. */
-static const double prior[ACCEPTANCE_KINDS][FEATURES] = {
-    [ACCEPTANCE_AHEAD] = {0.4, 10, 10, 10, 1, 1}, [ACCEPTANCE_STATED] = {8, 0.5, 4, 4, 4, 2},
-    [ACCEPTANCE_SILENT] = {8, 1, 2, 2, 2, 1}};
+static const double prior[ESTIMATOR_KINDS][FEATURES] = {
+    [ESTIMATOR_AHEAD] = {0.4, 10, 10, 10, 1, 1}, [ESTIMATOR_STATED] = {8, 0.5, 4, 4, 4, 2},
+    [ESTIMATOR_SILENT] = {8, 1, 2, 2, 2, 1}};
 
 static const double least = 1e-3;               /* no probability is nearer to 0 or 1 than this: */
 static const double information_min = 0.02;     /* and none adds less information */
@@ -22,7 +22,7 @@ static double logit(double p)
 
 static double logistic(double x) { return fmin(1 - least, fmax(least, 1 / (1 + exp(-x)))); }
 
-static void fit_fade(struct acceptance_fit *fit, enum acceptance_kind kind, double weight)
+static void fit_fade(struct estimator_fit *fit, enum estimator_kind kind, double weight)
 {
     for (int i = 0; i < FEATURES; i++) {
         for (int j = 0; j < FEATURES; j++)
@@ -31,7 +31,7 @@ static void fit_fade(struct acceptance_fit *fit, enum acceptance_kind kind, doub
     }
 }
 
-static double fit_of(const struct acceptance_fit *fit, const double *x)
+static double fit_of(const struct estimator_fit *fit, const double *x)
 {
     double sum = 0;
     for (int i = 0; i < FEATURES; i++)
@@ -41,7 +41,7 @@ static double fit_of(const struct acceptance_fit *fit, const double *x)
 
 /* Writes the covariance of the weights times x, by Cholesky's decomposition: the prior keeps the information positive
  * definite. */
-static void fit_spread(const struct acceptance_fit *fit, const double *x, double *out)
+static void fit_spread(const struct estimator_fit *fit, const double *x, double *out)
 {
     double lower[FEATURES][FEATURES];
     for (int i = 0; i < FEATURES; i++)
@@ -65,7 +65,7 @@ static void fit_spread(const struct acceptance_fit *fit, const double *x, double
 }
 
 /* One step of Newton's method. */
-static void fit_observe(struct acceptance_fit *fit, enum acceptance_kind kind, double decay, const double *x, bool kept)
+static void fit_observe(struct estimator_fit *fit, enum estimator_kind kind, double decay, const double *x, bool kept)
 {
     const double p = logistic(fit_of(fit, x)), information = fmax(information_min, p * (1 - p));
     double step[FEATURES];
@@ -86,7 +86,7 @@ static void set_ahead(double *x, int depth)
 }
 
 /* Sets the features of a token for each span; returns whether its drafter states a probability. */
-static enum acceptance_kind set_features(const struct acceptance *a, const struct acceptance_signal *signal,
+static enum estimator_kind set_features(const struct estimator *a, const struct estimator_signal *signal,
                                          double x[SPANS][FEATURES])
 {
     const double before = fmin(signal->before, 3), match = log2(fmax(1, signal->match));
@@ -95,67 +95,86 @@ static enum acceptance_kind set_features(const struct acceptance *a, const struc
     double ahead[FEATURES];
     set_ahead(ahead, signal->depth);
     for (int span = 0; span < SPANS; span++) {
-        const double base = isnan(signal->stated) ? fit_of(&a->fit[ACCEPTANCE_AHEAD][span], ahead)
+        const double base = isnan(signal->stated) ? fit_of(&a->fit[ESTIMATOR_AHEAD][span], ahead)
                           : logit(exp((double)signal->stated));
         const double stated[FEATURES] = {base, 1, log2(signal->depth), fmax(0, base - 2), margin, before};
         const double silent[FEATURES] = {base, 1, match, signal->match > 0, sure, before};
         memcpy(x[span], isnan(signal->stated) ? silent : stated, sizeof stated);
     }
-    return isnan(signal->stated) ? ACCEPTANCE_SILENT : ACCEPTANCE_STATED;
+    return isnan(signal->stated) ? ESTIMATOR_SILENT : ESTIMATOR_STATED;
 }
 
 /* The weight of the shorter span. */
-static double weight_of_short(const struct acceptance_fit *fit)
+static double weight_of_short(const struct estimator_fit *fit)
 {
     return 1 / (1 + exp(fmin(50, fmax(-50, fit[1].loss - fit[0].loss + 1))));
 }
 
-static double mix(const struct acceptance_fit *fit, const double x[SPANS][FEATURES])
+static double mix(const struct estimator_fit *fit, const double x[SPANS][FEATURES])
 {
     const double of_short = weight_of_short(fit);
     return (1 - of_short) * logistic(fit_of(&fit[0], x[0])) + of_short * logistic(fit_of(&fit[1], x[1]));
 }
 
-void acceptance_init(struct acceptance *acceptance, double guess, double decay)
+void estimator_init(struct estimator *estimator, double guess, double decay)
 {
-    *acceptance = (struct acceptance){.decay = {decay, pow(decay, 16)}};
-    for (int kind = 0; kind < ACCEPTANCE_KINDS; kind++)
+    *estimator = (struct estimator){.decay = {decay, pow(decay, 16)}};
+    for (int kind = 0; kind < ESTIMATOR_KINDS; kind++)
         for (int span = 0; span < SPANS; span++) {
-            struct acceptance_fit *fit = &acceptance->fit[kind][span];
-            fit->weight[0] = kind == ACCEPTANCE_AHEAD ? logit(guess) : 1;
+            struct estimator_fit *fit = &estimator->fit[kind][span];
+            fit->weight[0] = kind == ESTIMATOR_AHEAD ? logit(guess) : 1;
             for (int i = 0; i < FEATURES; i++)
                 fit->information[i][i] = prior[kind][i];
         }
 }
 
-static void observe(struct acceptance *acceptance, enum acceptance_kind kind, const double x[SPANS][FEATURES], bool kept)
+static void observe(struct estimator *estimator, enum estimator_kind kind, const double x[SPANS][FEATURES], bool kept)
 {
     for (int span = 0; span < SPANS; span++)
-        fit_observe(&acceptance->fit[kind][span], kind, acceptance->decay[span], x[span], kept);
+        fit_observe(&estimator->fit[kind][span], kind, estimator->decay[span], x[span], kept);
 }
 
-void acceptance_observe(struct acceptance *acceptance, const struct acceptance_signal *signal, bool kept)
+void estimator_observe(struct estimator *estimator, const struct estimator_signal *signal, bool kept)
 {
     double x[SPANS][FEATURES];
-    const enum acceptance_kind kind = set_features(acceptance, signal, x);
-    observe(acceptance, kind, (const double (*)[FEATURES])x, kept);
-    acceptance->seen = acceptance->decay[0] * acceptance->seen + 1;
+    const enum estimator_kind kind = set_features(estimator, signal, x);
+    observe(estimator, kind, (const double (*)[FEATURES])x, kept);
+    estimator->seen = estimator->decay[0] * estimator->seen + 1;
     if (signal->before)
         return;
     for (int span = 0; span < SPANS; span++)
         set_ahead(x[span], signal->depth);
-    observe(acceptance, ACCEPTANCE_AHEAD, (const double (*)[FEATURES])x, kept);
+    observe(estimator, ESTIMATOR_AHEAD, (const double (*)[FEATURES])x, kept);
 }
 
-void acceptance_fade(struct acceptance *acceptance, double weight)
+void estimator_fade(struct estimator *estimator, double weight)
 {
-    acceptance->seen *= weight;
-    for (int kind = 0; kind < ACCEPTANCE_KINDS; kind++)
+    estimator->seen *= weight;
+    for (int kind = 0; kind < ESTIMATOR_KINDS; kind++)
         for (int span = 0; span < SPANS; span++)
-            fit_fade(&acceptance->fit[kind][span], kind, weight);
+            fit_fade(&estimator->fit[kind][span], kind, weight);
 }
 
-void acceptance_signals(struct acceptance_signal *signal, const struct draft_tree *tree, int from)
+bool estimator_is_sound(const struct estimator *estimator)
+{
+    bool sound = isfinite(estimator->seen) && estimator->seen >= 0;
+    for (int kind = 0; kind < ESTIMATOR_KINDS; kind++)
+        for (int span = 0; span < SPANS; span++) {
+            const struct estimator_fit *fit = &estimator->fit[kind][span];
+            double spread[FEATURES];
+            sound &= isfinite(fit->loss);
+            for (int i = 0; i < FEATURES; i++)
+                for (int j = 0; j < FEATURES; j++)
+                    sound &= isfinite(fit->weight[i]) && fit->information[i][i] >= prior[kind][i] / 2 &&
+                             fabs(fit->information[i][j] - fit->information[j][i]) <= 1e-6 * fit->information[i][i];
+            fit_spread(fit, fit->weight, spread);               /* not a number where it has no root */
+            for (int i = 0; i < FEATURES; i++)
+                sound &= isfinite(spread[i]);
+        }
+    return sound;
+}
+
+void estimator_signals(struct estimator_signal *signal, const struct draft_tree *tree, int from)
 {
     for (int node = from; node < tree->nodes; node++) {
         const int parent = tree->parent[node];
@@ -165,7 +184,7 @@ void acceptance_signals(struct acceptance_signal *signal, const struct draft_tre
             sibling--;
         if (parent >= 0)
             sure = isnan(signal[parent].stated) ? signal[parent].sure : signal[parent].stated;
-        signal[node] = (struct acceptance_signal){.stated = tree->log_probability[node], .sure = sure,
+        signal[node] = (struct estimator_signal){.stated = tree->log_probability[node], .sure = sure,
                                                   .depth = tree->depth[node], .match = tree->match[node]};
         if (sibling <= parent)
             continue;
@@ -175,25 +194,25 @@ void acceptance_signals(struct acceptance_signal *signal, const struct draft_tre
     }
 }
 
-double acceptance_of(const struct acceptance *acceptance, const struct acceptance_signal *signal)
+double estimator_of(const struct estimator *estimator, const struct estimator_signal *signal)
 {
     double x[SPANS][FEATURES];
-    const enum acceptance_kind kind = set_features(acceptance, signal, x);
-    return mix(acceptance->fit[kind], (const double (*)[FEATURES])x);
+    const enum estimator_kind kind = set_features(estimator, signal, x);
+    return mix(estimator->fit[kind], (const double (*)[FEATURES])x);
 }
 
-double acceptance_ahead(const struct acceptance *acceptance, int depth)
+double estimator_ahead(const struct estimator *estimator, int depth)
 {
     double x[SPANS][FEATURES];
     for (int span = 0; span < SPANS; span++)
         set_ahead(x[span], depth);
-    return mix(acceptance->fit[ACCEPTANCE_AHEAD], (const double (*)[FEATURES])x);
+    return mix(estimator->fit[ESTIMATOR_AHEAD], (const double (*)[FEATURES])x);
 }
 
-double acceptance_doubt(const struct acceptance *acceptance)
+double estimator_doubt(const struct estimator *estimator)
 {
-    const struct acceptance_fit *fit = acceptance->fit[ACCEPTANCE_AHEAD];
-    const double of_short = weight_of_short(fit), p = fmin(0.95, fmax(0.05, acceptance_ahead(acceptance, 1)));
+    const struct estimator_fit *fit = estimator->fit[ESTIMATOR_AHEAD];
+    const double of_short = weight_of_short(fit), p = fmin(0.95, fmax(0.05, estimator_ahead(estimator, 1)));
     double x[FEATURES], spread[FEATURES], variance = 0;
     set_ahead(x, 1);
     for (int span = 0; span < SPANS; span++) {

@@ -1,0 +1,25 @@
+/* A calibration: the acceptance estimators of a run, for the next run of the same model with the same drafters. A small JSON
+ * file:
+ *
+ *     {"calibration": 1, "model": SHA-256, "drafters": {"ngram": {"seen": 310.5, "fits": [[...], ...]}, ...}}
+ *
+ * with a list for each regression and span of estimator.h: loss, weights, information by rows. Errors: ERR_INPUT with the
+ * file's name, one line; another model. */
+#ifndef MOE_PREDICT_CALIBRATION_H
+#define MOE_PREDICT_CALIBRATION_H
+
+#include "common/base/err.h"
+#include "common/predict/estimator.h"
+
+struct calibration_entry {
+    const char *drafter;                /* as given to --draft */
+    struct estimator *estimator;
+};
+
+/* Replaces the estimators of those drafters that the file has. A file that does not exist changes nothing. model: digest of
+ * the weights, "": not known. */
+int calibration_read(const char *path, const char *model, const struct calibration_entry *entry, int entries, struct err *err);
+
+int calibration_write(const char *path, const char *model, const struct calibration_entry *entry, int entries, struct err *err);
+
+#endif
