@@ -131,8 +131,8 @@ static void note_widened(const struct conversion *plan, const struct console *co
 {
     if (plan->widened)
         console_note(console, "%zu tensors from %s on become f32: their parts have different dtypes, rows that are no whole "
-                     "blocks, or integers that no format here holds; --dtype bf16 halves them", plan->widened,
-                     plan->widened_first);
+                     "blocks, or integers that no format here holds; --dtype bf16 halves them, q8 and q4 keep them small",
+                     plan->widened, plan->widened_first);
 }
 
 /* What a plan says, if nothing shall be written; else the file. */

@@ -4,18 +4,31 @@
  *     Q4_1    20: d, m, 16 bytes of the same kind: d * n + m
  *     Q5_0    22: d, 32 fifth bits, 16 bytes: d * (n - 16);      Q5_1    24: d, m, fifth bits, bytes: d * n + m
  *     Q8_0    34: d, 32 int8
- *     Q4_K    144 an 256: d, dmin, s[12], qs[128];               Q6_K    210: ql[128], qh[64], sc[16], d
+ *     Q2_K    84 an 256: for each 16 values a byte of scale s (low half) and minimum t, codes of 2 bits, d, m: d s n - m t
+ *     Q3_K    110: third bits, codes of 2 bits, scales s of 6 bits for each 16 values, d: d (s - 32) (n - 4)
+ *     Q4_K    144: d, dmin, s[12], qs[128];                      Q6_K    210: ql[128], qh[64], sc[16], d
  *     Q5_K    176: d, dmin, s[12], fifth bits[32], qs[128]: as Q4_K, bit j of fifth bit byte i is of value 32 j + i
+ *     IQ4_NL  18 an 32: d, 16 bytes as in Q4_0: d * level[n], 16 levels from -127 to 113
+ *     IQ4_XS  136 an 256: d, upper and lower bits of scales s of 6 bits for each 32, bytes as in Q4_0: d (s - 32) level[n]
+ *     TQ1_0   54 an 256: ternary digits, five a byte, d;         TQ2_0   66: codes of 2 bits, d: both d * {-1, 0, 1}
  *     MXFP4   17 an 32: E8M0 scale, 16 bytes of E2M1 in the order of Q4_0, where others have neighbours in a byte
+ *     NVFP4   36 an 64: four E4M3 scales, one for 16 values each, whose E2M1 lie in 8 bytes in the order of Q4_0
+ *     IQ1 to IQ3: gguf_grids.h
  *
- * A weight is rounded once, to f32. Those that kernels/formats.h has are kept as they are. */
+ * A weight is rounded once, to f32. Types that kernels/formats.h has, too, are kept as they are. */
 #ifndef MOE_CHECKPOINT_CODING_GGUF_H
 #define MOE_CHECKPOINT_CODING_GGUF_H
 
 #include "common/checkpoint/coding.h"
 
-extern const struct source_coding coding_q4_0, coding_q4_1, coding_q5_0, coding_q5_1, coding_q8_0, coding_q4_k, coding_q5_k,
-    coding_q6_k, coding_mxfp4_gguf;
+struct gguf_coding {
+    struct source_coding coding;                            /* first: a tensor's coding leads to its struct gguf_coding */
+    int id;                                                 /* ggml_type in the file */
+    int block, bytes;                                       /* values of a block, and its bytes */
+    void (*decode)(const uint8_t *block, float *values);    /* the values of one block */
+};
+
+extern const struct gguf_coding gguf_codings[];             /* coding.name is NULL after the last */
 
 /* All types of tensors that can be read, for messages. */
 extern const char coding_gguf_names[];

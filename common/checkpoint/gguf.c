@@ -19,22 +19,16 @@ static const int TYPE_BYTES[GGUF_TYPES] = {
     [GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4,
     [GGUF_BOOL] = 1, [GGUF_STRING] = 8, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8};
 
-/* Types of tensors; those without a coding are known by their size alone. */
+/* Types of tensors without blocks, or without a coding: those are known by their size alone. */
 static const struct gguf_dtype {
     int id;
     const char *name;
     int block, bytes;
     const struct source_coding *coding;
 } DTYPES[] = {
-    {0, "F32", 1, 4, &coding_f32}, {1, "F16", 1, 2, &coding_f16}, {30, "BF16", 1, 2, &coding_bf16},
-    {2, "Q4_0", 32, 18, &coding_q4_0}, {3, "Q4_1", 32, 20, &coding_q4_1}, {6, "Q5_0", 32, 22, &coding_q5_0},
-    {7, "Q5_1", 32, 24, &coding_q5_1}, {8, "Q8_0", 32, 34, &coding_q8_0}, {12, "Q4_K", 256, 144, &coding_q4_k},
-    {13, "Q5_K", 256, 176, &coding_q5_k}, {14, "Q6_K", 256, 210, &coding_q6_k}, {39, "MXFP4", 32, 17, &coding_mxfp4_gguf},
-    {9, "Q8_1", 32, 36, NULL}, {10, "Q2_K", 256, 84, NULL}, {11, "Q3_K", 256, 110, NULL}, {15, "Q8_K", 256, 292, NULL},
-    {16, "IQ2_XXS", 256, 66, NULL}, {17, "IQ2_XS", 256, 74, NULL}, {18, "IQ3_XXS", 256, 98, NULL}, {19, "IQ1_S", 256, 50, NULL},
-    {20, "IQ4_NL", 32, 18, NULL}, {21, "IQ3_S", 256, 110, NULL}, {22, "IQ2_S", 256, 82, NULL}, {23, "IQ4_XS", 256, 136, NULL},
-    {29, "IQ1_M", 256, 56, NULL}, {34, "TQ1_0", 256, 54, NULL}, {35, "TQ2_0", 256, 66, NULL}, {24, "I8", 1, 1, NULL},
-    {25, "I16", 1, 2, NULL}, {26, "I32", 1, 4, NULL}, {27, "I64", 1, 8, NULL}, {28, "F64", 1, 8, NULL},
+    {0, "F32", 1, 4, &coding_f32}, {1, "F16", 1, 2, &coding_f16}, {30, "BF16", 1, 2, &coding_bf16}, {9, "Q8_1", 32, 36, NULL},
+    {15, "Q8_K", 256, 292, NULL}, {24, "I8", 1, 1, NULL}, {25, "I16", 1, 2, NULL}, {26, "I32", 1, 4, NULL},
+    {27, "I64", 1, 8, NULL}, {28, "F64", 1, 8, NULL},
 };
 
 void gguf_free(struct gguf *g)
@@ -199,24 +193,33 @@ static int take_entries(struct header *h, uint64_t count, struct err *err)
 
 /* ---- tensors ---- */
 
+/* The type of an id; its name is NULL where no such type is known. */
+static struct gguf_dtype dtype_of(uint64_t id)
+{
+    for (size_t i = 0; i < sizeof DTYPES / sizeof *DTYPES; i++)
+        if ((uint64_t)DTYPES[i].id == id)
+            return DTYPES[i];
+    for (const struct gguf_coding *c = gguf_codings; c->coding.name; c++)
+        if ((uint64_t)c->id == id)
+            return (struct gguf_dtype){c->id, c->coding.name, c->block, c->bytes, &c->coding};
+    return (struct gguf_dtype){0};
+}
+
 static int take_dtype(struct header *h, struct source_tensor *t, uint64_t *values, struct err *err)
 {
     uint64_t id;
-    const struct gguf_dtype *type = NULL;
     if (take_number(h, 4, &id, err))
         return -1;
-    for (size_t i = 0; i < sizeof DTYPES / sizeof *DTYPES; i++)
-        if ((uint64_t)DTYPES[i].id == id)
-            type = &DTYPES[i];
-    if (!type)
+    const struct gguf_dtype type = dtype_of(id);
+    if (!type.name)
         return err_set(err, ERR_INPUT, "is of type %llu, which is not known here; supported are %s", (unsigned long long)id,
                        coding_gguf_names);
-    if (t->dims[t->dim_count - 1] % type->block)
+    if (t->dims[t->dim_count - 1] % type.block)
         return err_set(err, ERR_INPUT, "has rows of %lld values, but %s comes in blocks of %d; the file is damaged",
-                       (long long)t->dims[t->dim_count - 1], type->name, type->block);
-    memcpy(t->dtype_name, type->name, strlen(type->name) + 1);
-    t->coding = type->coding;
-    if (__builtin_mul_overflow(*values / (uint64_t)type->block, (uint64_t)type->bytes, &t->bytes))
+                       (long long)t->dims[t->dim_count - 1], type.name, type.block);
+    memcpy(t->dtype_name, type.name, strlen(type.name) + 1);
+    t->coding = type.coding;
+    if (__builtin_mul_overflow(*values / (uint64_t)type.block, (uint64_t)type.bytes, &t->bytes))
         return err_set(err, ERR_INPUT, "is larger than any file");
     return 0;
 }

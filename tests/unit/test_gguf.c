@@ -574,8 +574,8 @@ static void test_damaged(void **state)
     memset(file.data + find_bytes(&file, "first") + 4, 0x7F, 16);
     expect_bad(&file, "tensor first: has a size of");
     file = small_file(3);
-    file.data[find_bytes(&file, "first") + 20] = 40;            /* the type */
-    expect_bad(&file, "tensor first: is of type 40, which is not known here; supported are F32");
+    file.data[find_bytes(&file, "first") + 20] = 99;            /* the type */
+    expect_bad(&file, "tensor first: is of type 99, which is not known here; supported are F32");
     file = small_file(3);
     file.data[find_bytes(&file, "second") + 24] = 97;           /* the offset: 96 */
     expect_bad(&file, "lies at 97, which is no multiple of 32");
