@@ -58,13 +58,18 @@ static void decode_q2_k(const uint8_t *b, float *out)
     }
 }
 
+/* The scale of group j of 16 values. */
+static int q3_k_scale(const uint8_t s[12], int j)
+{
+    return ((s[j % 8] >> j / 8 * 4 & 15) | (s[8 + j % 4] >> j / 4 * 2 & 3) << 4) - 32;
+}
+
 static void decode_q3_k(const uint8_t *b, float *out)
 {
     const uint8_t *high = b, *low = b + 32, *s = b + 96;
     for (int i = 0; i < 256; i++) {
-        const int j = i / 16, scale = (s[j % 8] >> j / 8 * 4 & 15) | (s[8 + j % 4] >> j / 4 * 2 & 3) << 4;
         const int code = (low[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3) - (high[i % 32] >> i / 32 & 1 ? 0 : 4);
-        out[i] = half_at(b + 108) * (float)(scale - 32) * (float)code;
+        out[i] = half_at(b + 108) * (float)q3_k_scale(s, i / 16) * (float)code;
     }
 }
 
@@ -133,8 +138,80 @@ static void decode_q8_0(const uint8_t *b, float *out) { format_coded_values(FORM
 static void decode_q4_k(const uint8_t *b, float *out) { format_coded_values(FORMAT_Q4_K, 256, b, out); }
 static void decode_q6_k(const uint8_t *b, float *out) { format_coded_values(FORMAT_Q6_K, 256, b, out); }
 
+/* ---- blocks as coded rows have them (kernels/formats.h): the same values, exactly ---- */
+
+static void recode_q5_0(const uint8_t *b, uint8_t *out)
+{
+    memcpy(out, b, 2);
+    for (int i = 0; i < 32; i++)
+        out[2 + i] = (uint8_t)((nibble(b + 6, i) | fifth(b + 2, i)) - 16);
+}
+
+static void recode_iq4_nl(const uint8_t *b, uint8_t *out)
+{
+    memcpy(out, b, 2);
+    for (int i = 0; i < 32; i++)
+        out[2 + i] = (uint8_t)IQ4_LEVELS[nibble(b + 2, i)];
+}
+
+/* Makes a block of Q6_K of values d * scale * n, -32 <= n < 32, with a scale for each 16. `decode` writes n from `block` once
+ * its d is 1; the caller has set its scales to 1. */
+static void to_q6_k(uint8_t *block, int d_at, void (*decode)(const uint8_t *, float *), const int8_t scales[16], uint8_t *out)
+{
+    float n[256];
+    memcpy(out + 208, block + d_at, 2);
+    memcpy(out + 192, scales, 16);
+    memset(out, 0, 192);
+    block[d_at] = 0, block[d_at + 1] = 0x3c;        /* 1 in f16 */
+    decode(block, n);
+    for (int i = 0; i < 256; i++) {
+        const int code = (int)n[i] + 32, quarter = i / 32 % 4;
+        out[i / 128 * 64 + quarter % 2 * 32 + i % 32] |= (uint8_t)((code & 15) << quarter / 2 * 4);
+        out[128 + i / 128 * 32 + i % 32] |= (uint8_t)(code >> 4 << 2 * quarter);
+    }
+}
+
+static void recode_q3_k(const uint8_t *b, uint8_t *out)
+{
+    uint8_t block[110];
+    int8_t scales[16];
+    for (int j = 0; j < 16; j++)
+        scales[j] = (int8_t)q3_k_scale(b + 96, j);
+    memcpy(block, b, sizeof block);
+    memset(block + 96, 0x11, 8);                    /* 33 - 32: the lower four bits, the upper two */
+    memset(block + 104, 0xaa, 4);
+    to_q6_k(block, 108, decode_q3_k, scales, out);
+}
+
+static void recode_iq3_s(const uint8_t *b, uint8_t *out)
+{
+    uint8_t block[110];
+    int8_t scales[16];
+    for (int j = 0; j < 16; j++)
+        scales[j] = (int8_t)(1 + 2 * (b[106 + j / 4] >> j / 2 % 2 * 4 & 15));
+    memcpy(block, b, sizeof block);
+    memset(block + 106, 0, 4);
+    to_q6_k(block, 0, gguf_decode_iq3_s, scales, out);
+}
+
+static const int8_t ONES[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
+static void recode_tq1_0(const uint8_t *b, uint8_t *out)
+{
+    uint8_t block[54];
+    memcpy(block, b, sizeof block);
+    to_q6_k(block, 52, decode_tq1_0, ONES, out);
+}
+
+static void recode_tq2_0(const uint8_t *b, uint8_t *out)
+{
+    uint8_t block[66];
+    memcpy(block, b, sizeof block);
+    to_q6_k(block, 64, decode_tq2_0, ONES, out);
+}
+
 /* Neighbours into one byte, the scale after them. */
-static void order_mxfp4(const uint8_t *b, uint8_t *out)
+static void recode_mxfp4(const uint8_t *b, uint8_t *out)
 {
     for (int i = 0; i < 16; i++)
         out[i] = (uint8_t)(nibble(b + 1, 2 * i) | nibble(b + 1, 2 * i + 1) << 4);
@@ -144,7 +221,7 @@ static void order_mxfp4(const uint8_t *b, uint8_t *out)
 static void decode_mxfp4(const uint8_t *b, float *out)
 {
     uint8_t ordered[17];
-    order_mxfp4(b, ordered);
+    recode_mxfp4(b, ordered);
     format_coded_values(FORMAT_MXFP4, 32, ordered, out);
 }
 
@@ -160,53 +237,45 @@ static int read_blocks(const struct checkpoint *cp, const struct source_tensor *
     return 0;
 }
 
-/* Blocks that coded rows have too. */
-static int read_rows(const struct checkpoint *cp, const struct source_tensor *t, int64_t first, int64_t count,
-                     struct source_reading *reading, unsigned char *coded, struct err *err)
+static int read_coded(const struct checkpoint *cp, const struct source_tensor *t, int64_t first, int64_t count,
+                      struct source_reading *reading, unsigned char *coded, struct err *err)
 {
     const struct gguf_coding *type = (const struct gguf_coding *)t->coding;
-    const size_t all = (size_t)(count / type->block * type->bytes);
-    if (source_raw(cp, t, (uint64_t)(first / type->block * type->bytes), all, reading, 0, err))
+    const int64_t blocks = count / type->block;
+    const size_t coded_bytes = format_coded_bytes(type->coding.format, type->block);
+    if (source_raw(cp, t, (uint64_t)(first / type->block * type->bytes), (size_t)(blocks * type->bytes), reading, 0, err))
         return -1;
-    memcpy(coded, reading->raw, all);
+    for (int64_t i = 0; type->recode && i < blocks; i++)
+        type->recode(reading->raw + i * type->bytes, coded + (size_t)i * coded_bytes);
+    if (!type->recode)
+        memcpy(coded, reading->raw, (size_t)blocks * coded_bytes);
     return 0;
 }
 
-static int read_rows_mxfp4(const struct checkpoint *cp, const struct source_tensor *t, int64_t first, int64_t count,
-                           struct source_reading *reading, unsigned char *coded, struct err *err)
-{
-    const size_t blocks = (size_t)(count / 32);
-    if (source_raw(cp, t, (uint64_t)(first / 32 * 17), blocks * 17, reading, 0, err))
-        return -1;
-    for (size_t i = 0; i < blocks; i++)
-        order_mxfp4(reading->raw + 17 * i, coded + 17 * i);
-    return 0;
-}
-
-#define KEPT(name, format, rows) {name, format, read_blocks, rows}
-#define READ(name)               {name, FORMAT_F32, read_blocks, NULL}
+#define KEPT(name, format) {name, format, read_blocks, read_coded}
+#define READ(name)         {name, FORMAT_F32, read_blocks, NULL}
 const struct gguf_coding gguf_codings[] = {
-    {KEPT("Q4_0", FORMAT_Q4, read_rows), 2, 32, 18, decode_q4_0},
-    {READ("Q4_1"), 3, 32, 20, decode_q4_1},
-    {READ("Q5_0"), 6, 32, 22, decode_q5_0},
-    {READ("Q5_1"), 7, 32, 24, decode_q5_1},
-    {KEPT("Q8_0", FORMAT_Q8, read_rows), 8, 32, 34, decode_q8_0},
-    {READ("Q2_K"), 10, 256, 84, decode_q2_k},
-    {READ("Q3_K"), 11, 256, 110, decode_q3_k},
-    {KEPT("Q4_K", FORMAT_Q4_K, read_rows), 12, 256, 144, decode_q4_k},
-    {READ("Q5_K"), 13, 256, 176, decode_q5_k},
-    {KEPT("Q6_K", FORMAT_Q6_K, read_rows), 14, 256, 210, decode_q6_k},
-    {READ("IQ2_XXS"), 16, 256, 66, gguf_decode_iq2_xxs},
-    {READ("IQ2_XS"), 17, 256, 74, gguf_decode_iq2_xs},
-    {READ("IQ3_XXS"), 18, 256, 98, gguf_decode_iq3_xxs},
-    {READ("IQ1_S"), 19, 256, 50, gguf_decode_iq1_s},
-    {READ("IQ4_NL"), 20, 32, 18, decode_iq4_nl},
-    {READ("IQ3_S"), 21, 256, 110, gguf_decode_iq3_s},
-    {READ("IQ2_S"), 22, 256, 82, gguf_decode_iq2_s},
-    {READ("IQ4_XS"), 23, 256, 136, decode_iq4_xs},
-    {READ("IQ1_M"), 29, 256, 56, gguf_decode_iq1_m},
-    {READ("TQ1_0"), 34, 256, 54, decode_tq1_0},
-    {READ("TQ2_0"), 35, 256, 66, decode_tq2_0},
-    {KEPT("MXFP4", FORMAT_MXFP4, read_rows_mxfp4), 39, 32, 17, decode_mxfp4},
-    {READ("NVFP4"), 40, 64, 36, decode_nvfp4},
+    {KEPT("Q4_0", FORMAT_Q4), 2, 32, 18, decode_q4_0, NULL},
+    {READ("Q4_1"), 3, 32, 20, decode_q4_1, NULL},
+    {KEPT("Q5_0", FORMAT_Q8), 6, 32, 22, decode_q5_0, recode_q5_0},
+    {READ("Q5_1"), 7, 32, 24, decode_q5_1, NULL},
+    {KEPT("Q8_0", FORMAT_Q8), 8, 32, 34, decode_q8_0, NULL},
+    {READ("Q2_K"), 10, 256, 84, decode_q2_k, NULL},
+    {KEPT("Q3_K", FORMAT_Q6_K), 11, 256, 110, decode_q3_k, recode_q3_k},
+    {KEPT("Q4_K", FORMAT_Q4_K), 12, 256, 144, decode_q4_k, NULL},
+    {READ("Q5_K"), 13, 256, 176, decode_q5_k, NULL},
+    {KEPT("Q6_K", FORMAT_Q6_K), 14, 256, 210, decode_q6_k, NULL},
+    {READ("IQ2_XXS"), 16, 256, 66, gguf_decode_iq2_xxs, NULL},
+    {READ("IQ2_XS"), 17, 256, 74, gguf_decode_iq2_xs, NULL},
+    {READ("IQ3_XXS"), 18, 256, 98, gguf_decode_iq3_xxs, NULL},
+    {READ("IQ1_S"), 19, 256, 50, gguf_decode_iq1_s, NULL},
+    {KEPT("IQ4_NL", FORMAT_Q8), 20, 32, 18, decode_iq4_nl, recode_iq4_nl},
+    {KEPT("IQ3_S", FORMAT_Q6_K), 21, 256, 110, gguf_decode_iq3_s, recode_iq3_s},
+    {READ("IQ2_S"), 22, 256, 82, gguf_decode_iq2_s, NULL},
+    {READ("IQ4_XS"), 23, 256, 136, decode_iq4_xs, NULL},
+    {READ("IQ1_M"), 29, 256, 56, gguf_decode_iq1_m, NULL},
+    {KEPT("TQ1_0", FORMAT_Q6_K), 34, 256, 54, decode_tq1_0, recode_tq1_0},
+    {KEPT("TQ2_0", FORMAT_Q6_K), 35, 256, 66, decode_tq2_0, recode_tq2_0},
+    {KEPT("MXFP4", FORMAT_MXFP4), 39, 32, 17, decode_mxfp4, recode_mxfp4},
+    {READ("NVFP4"), 40, 64, 36, decode_nvfp4, NULL},
     {{NULL}}};

@@ -15,7 +15,8 @@
  *     NVFP4   36 an 64: four E4M3 scales, one for 16 values each, whose E2M1 lie in 8 bytes in the order of Q4_0
  *     IQ1 to IQ3: gguf_grids.h
  *
- * A weight is rounded once, to f32. Types that kernels/formats.h has, too, are kept as they are. */
+ * A weight is rounded once, to f32. Types that kernels/formats.h has, too, are kept as they are; others are kept in one of its
+ * formats where that holds each of their weights exactly: Q5_0 and IQ4_NL in q8, Q3_K, IQ3_S, TQ1_0 and TQ2_0 in q6_k. */
 #ifndef MOE_CHECKPOINT_CODING_GGUF_H
 #define MOE_CHECKPOINT_CODING_GGUF_H
 
@@ -26,6 +27,7 @@ struct gguf_coding {
     int id;                                                 /* ggml_type in the file */
     int block, bytes;                                       /* values of a block, and its bytes */
     void (*decode)(const uint8_t *block, float *values);    /* the values of one block */
+    void (*recode)(const uint8_t *block, uint8_t *coded);   /* the block as coded rows of coding.format; NULL: the same bytes */
 };
 
 extern const struct gguf_coding gguf_codings[];             /* coding.name is NULL after the last */
