@@ -16,7 +16,7 @@ struct console {
     int progress;                   /* enum progress_mode */
     int help;                       /* see opt_parse */
     bool version;
-    bool surplus;                   /* opt_parse failed because there were too many operands */
+    bool misplaced;                 /* opt_parse failed at an option or operand that another subcommand may have */
     struct claims claims;           /* outputs of the command; see opt_parse */
 };
 

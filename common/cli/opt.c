@@ -157,6 +157,7 @@ static int unknown_option(const struct walk *walk, const char *name, size_t leng
     memcpy(word, name, kept);
     word[kept] = '\0';
     struct nearest nearest = {.word = word};
+    walk->console->misplaced = true;
     for (const struct opt *option = own_options(walk->subcommand); option->kind; option++)
         if (option->kind != OPT_KIND_GROUP)
             nearest_offer(&nearest, option->name);
@@ -279,7 +280,7 @@ static int take_words(struct walk *walk, struct err *err)
 static int refuse_operand(const struct walk *walk, const char *word, struct err *err)
 {
     const struct opt *output = opt_find_letter(walk->subcommand, 'o');
-    walk->console->surplus = true;
+    walk->console->misplaced = true;
     if (output && output->kind == OPT_KIND_OUTPUT && !*(const char **)((char *)walk->args + output->offset) &&
         access(word, F_OK))
         return err_set(err, ERR_INPUT, "'%s' is one file or word too many; the output is named by -o %s", word, word);

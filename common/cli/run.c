@@ -94,11 +94,11 @@ static const struct subcommand *find_late_subcommand(const struct command *comma
 }
 
 /* Replaces the error where a subcommand is implied and another one was named after options: that name was taken for an operand,
- * so there were too many operands. Returns -1. */
+ * so there were too many operands, or options that only the named one has. Returns -1. */
 static int note_late_subcommand(const struct command *command, const struct console *console, struct err *err)
 {
     const struct subcommand *late = find_late_subcommand(command, console->argc, console->argv);
-    if (late && console->argv[1][0] == '-' && console->surplus) {
+    if (late && console->argv[1][0] == '-' && console->misplaced) {
         *err = (struct err){0};
         err_set(err, ERR_INPUT, "for the subcommand %s, put it before the options: %s %s %s ...", late->name, command->name,
                 late->name, console->argv[1]);
