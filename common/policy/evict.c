@@ -14,8 +14,11 @@
  * printed; with `calibrated` 1, and for tokens without a probability, of learned acceptance probabilities
  * (predict/estimator.h).
  *
- * All verify nothing where nothing pays. Where even drafting does not pay, iterations are without drafts, but for trials that
- * lose at most the share `explore` of all time. */
+ * With `truth` a recording of the drafts replaces estimates, predictions or both (truth.h).
+ *
+ * All verify nothing where nothing pays. Where recent iterations that drafted gave fewer tokens per second than one without a
+ * draft, iterations are without drafts, but for trials, which lose at most the share `explore` of all time; a trial that gains
+ * pays for the next one. */
 #include "common/policy/shape.h"
 
 #include <math.h>
@@ -23,6 +26,7 @@
 
 #include "common/base/mem.h"
 #include "common/policy/cost.h"
+#include "common/policy/truth.h"
 #include "common/predict/cost_model.h"
 #include "common/predict/pending.h"
 #include "common/predict/token_experts.h"
@@ -35,7 +39,7 @@ enum rule { RULE_RATE, RULE_EXPERTS, RULE_RISING, RULE_THRESHOLD };
 
 static const double decay = 0.95;       /* of tokens and costs of drafts, per iteration that drafts */
 static const double first_guess = 0.4, estimator_decay = 0.9975;
-static const double sure_cost = 10;     /* cost of the drafts that must have been seen before drafting is paused */
+static const double sure_cost = 10;     /* forwards of time that drafts took before drafting can be paused */
 
 struct evict {
     struct policy base;
@@ -52,9 +56,11 @@ struct evict {
     struct pending pending;
     struct token_experts wanted;        /* by tokens, of evict-experts */
     uint64_t *joined;                   /* [wanted.words] scratch; NULL: nothing was learned */
+    struct truth truth;                 /* in place of estimates and predictions */
     int32_t last;                       /* token of the text; -1: not known */
     double draft_seconds;               /* of a draft, on average; 0: none was made */
-    double tokens, spent, allowance;    /* of recent iterations that drafted; what trials may lose */
+    double tokens, seconds;             /* of recent iterations that drafted */
+    double allowance;                   /* what trials may lose */
     /* State of the current iteration: */
     bool drafts, paused, cut;
     int made, K;                        /* nodes drafted, and kept */
@@ -91,6 +97,8 @@ static void set_scores(struct evict *e, const struct draft_tree *tree)
         e->chance[node] = isnan(stated) || e->calibrated ? estimator_of(&e->estimator[tree->drafter[node]], &e->signal[node])
                         : fmin(1, stated);
     }
+    if (e->truth.acceptance)
+        truth_chances(&e->truth, tree, e->chance);
     trim_scores(e->score, e->chance, tree->parent, tree->nodes);
 }
 
@@ -102,19 +110,23 @@ static double average_pairs(const struct evict *e, int M, int layers)
 
 static int choose_by_experts(struct evict *e, const struct draft_tree *tree)
 {
-    const int layers = e->joined ? e->wanted.layers : 1, max = e->shape->nodes;
+    const bool truth = e->truth.experts;
+    uint64_t *joined = truth ? e->truth.joined : e->joined;
+    const int layers = truth ? e->truth.layers : joined ? e->wanted.layers : 1, max = e->shape->nodes;
     struct trim_experts trim = {
         .parent = tree->parent, .score = e->score, .nodes = tree->nodes, .max = max, .set = e->set,
-        .words = e->joined ? e->wanted.words : 0, .all = (double)layers * e->experts.experts,
+        .words = truth ? e->truth.words : joined ? e->wanted.words : 0, .all = (double)layers * e->experts.experts,
         .each = (double)layers * e->experts.top_k, .growth = e->growth, .average = e->average, .base = 1 + drafting_cost(e),
         .steepness = cost_model_steepness(&e->cost_model)};
-    for (int row = 0; row <= tree->nodes; row++)
-        e->set[row] = e->joined ? token_experts_of(&e->wanted, row ? tree->token[row - 1] : e->last) : NULL;
+    if (truth)
+        truth_sets(&e->truth, tree, e->experts.experts, e->set);
+    for (int row = 0; !truth && row <= tree->nodes; row++)
+        e->set[row] = joined ? token_experts_of(&e->wanted, row ? tree->token[row - 1] : e->last) : NULL;
     for (int k = 0; k <= tree->nodes && k <= max; k++) {
         e->growth[k] = growth(e, k + 1);
         e->average[k] = average_pairs(e, k + 1, layers);
     }
-    const int nodes = trim_order_by_experts(&trim, e->order, e->cost, e->joined, e->taken);
+    const int nodes = trim_order_by_experts(&trim, e->order, e->cost, joined, e->taken);
     return trim_by_rate(e->order, e->score, e->cost, nodes);
 }
 
@@ -170,11 +182,12 @@ static struct step evict_next(struct policy *policy, const struct draft_view *vi
     struct evict *e = (struct evict *)policy;
     const int max = e->max < view->room ? e->max : view->room;
     if (!view->steps) {
+        const double level = cost_model_level(&e->cost_model);
         e->K = e->made = 0;
         e->cut = false;
         e->gain = 1;
         e->cost[0] = 1;
-        e->paused = e->spent >= sure_cost && e->tokens < e->spent;
+        e->paused = e->seconds >= sure_cost * level && e->tokens * level < e->seconds;
         e->drafts = !e->alone && max > 0 && (!e->paused || e->allowance >= drafting_cost(e));
     }
     if (!e->drafts || e->cut)
@@ -214,25 +227,26 @@ static void evict_observe(struct policy *policy, const struct outcome *outcome)
     struct evict *e = (struct evict *)policy;
     const double seen = growth_seen(e, outcome);
     cost_model_observe(&e->cost_model, seen, outcome->iteration_s - outcome->draft_s);
-    double level = cost_model_level(&e->cost_model), drafting = level > 0 ? outcome->draft_s / level : 0;
-    double spent = 1 + cost_model_steepness(&e->cost_model) * seen + drafting;
+    const double level = cost_model_level(&e->cost_model);
     if (e->drafts) {
         e->draft_seconds = e->draft_seconds > 0 ? 0.9 * e->draft_seconds + 0.1 * outcome->draft_s : outcome->draft_s;
         e->tokens = decay * e->tokens + outcome->emitted;
-        e->spent = decay * e->spent + spent;
-        if (e->paused)
-            e->allowance -= fmax(0, spent - outcome->emitted);
+        e->seconds = decay * e->seconds + outcome->iteration_s;
+        if (e->paused && level > 0)
+            e->allowance -= outcome->iteration_s / level - outcome->emitted;
     }
-    e->allowance = fmin(fmax(1, drafting_cost(e)), e->allowance + e->explore);
+    e->allowance = fmin(fmax(1, 2 * drafting_cost(e)), e->allowance + e->explore);
     pending_learn(&e->pending, e->estimator, DRAFTERS_MAX, outcome->token, outcome->emitted);
     if (e->rule == RULE_EXPERTS)
         learn_experts(e, outcome);
     union_learn(&e->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
+    recorded_follow_observe(&e->truth.follow, outcome);
 }
 
 static void evict_begin(struct policy *policy, const struct policy_text *text)
 {
-    (void)text;
+    if (((struct evict *)policy)->truth.recording)
+        recorded_follow_begin(&((struct evict *)policy)->truth.follow, text);
     union_begin(&((struct evict *)policy)->experts);
     pending_clear(&((struct evict *)policy)->pending);
     ((struct evict *)policy)->last = -1;
@@ -243,6 +257,7 @@ static void evict_free(struct policy *policy)
     struct evict *e = (struct evict *)policy;
     union_free(&e->experts);
     token_experts_free(&e->wanted);
+    truth_free(&e->truth);
     pending_free(&e->pending);
     mem_free(&e->joined);
     mem_free(&e);
@@ -259,7 +274,8 @@ static int read_settings(struct evict *e, struct spec *spec, const struct policy
     if (spec_int(spec, "max", otherwise < max ? otherwise : max, 0, max, &e->max, err) ||
         spec_text(spec, "cost", NULL, &file, err) || spec_int(spec, "calibrated", 0, 0, 1, &calibrated, err) ||
         spec_float(spec, "explore", 0.005, 0, 1, &e->explore, err) ||
-        (e->rule == RULE_THRESHOLD && spec_float(spec, "rate", 1, 0, 1000, &e->threshold, err)))
+        (e->rule == RULE_THRESHOLD && spec_float(spec, "rate", 1, 0, 1000, &e->threshold, err)) ||
+        truth_open(&e->truth, spec, setup, 1 + ROOM, err))
         return -1;
     if (file && cost_table_read(&e->table, file, err))
         return err_at(err, "%s: cost", name);
@@ -342,22 +358,23 @@ static struct estimator *evict_estimator(struct policy *policy, int drafter)
     return &((struct evict *)policy)->estimator[drafter];
 }
 
+#define SETTINGS "max=N,cost=FILE,calibrated=0,explore=X,truth=acceptance|experts|both,file=STREAM"
 #define METHODS .needs_probabilities = true, .drops = true, .begin = evict_begin, .next = evict_next, .length = evict_length, \
                 .observe = evict_observe, .state = evict_state, \
                 .chances = evict_chances, .estimator = evict_estimator, .free = evict_free
 
 const struct policy_class policy_evict = {
     .name = "evict", .summary = "the part of a finished draft with the most tokens for its cost",
-    .settings = "max=N,cost=FILE,calibrated=0,explore=X", .open = evict_open, METHODS};
+    .settings = SETTINGS, .open = evict_open, METHODS};
 
 const struct policy_class policy_evict_experts = {
     .name = "evict-experts", .summary = "the same, with the cost of the experts that are predicted for its nodes",
-    .settings = "max=N,cost=FILE,calibrated=0,explore=X", .learns_experts = true, .open = experts_open, METHODS};
+    .settings = SETTINGS, .learns_experts = true, .open = experts_open, METHODS};
 
 const struct policy_class policy_bastion = {
     .name = "bastion", .summary = "a draft that grows while each node raises tokens for cost",
-    .settings = "max=N,cost=FILE,calibrated=0,explore=X", .open = bastion_open, METHODS};
+    .settings = SETTINGS, .open = bastion_open, METHODS};
 
 const struct policy_class policy_threshold = {
     .name = "threshold", .summary = "the nodes of a finished draft whose score exceeds a constant times their cost",
-    .settings = "rate=X,max=N,cost=FILE,calibrated=0,explore=X", .open = threshold_open, METHODS};
+    .settings = "rate=X," SETTINGS, .open = threshold_open, METHODS};

@@ -6,10 +6,9 @@
 #include "common/policy/shape.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "common/base/mem.h"
-#include "common/policy/recording.h"
+#include "common/policy/recorded_way.h"
 
 enum { BY_TIME, BY_BYTES };
 
@@ -18,8 +17,8 @@ struct oracle {
     struct recording *recording;
     int max, measure;
     uint8_t *best;                          /* [positions] */
-    const struct recorded_text *text;       /* NULL: not known */
-    int at, K;                              /* position of the next iteration */
+    struct recorded_follow follow;
+    int K;                                  /* of this iteration */
     struct draft_leaf root;
 };
 
@@ -66,22 +65,11 @@ static int solve_all(struct oracle *oracle, struct err *err)
     return rc;
 }
 
-static bool same_prompt(const struct recorded_text *text, const struct policy_text *about)
-{
-    return text->prompt_tokens == about->prompt_tokens &&
-           !memcmp(text->prompt, about->prompt, (size_t)about->prompt_tokens * sizeof *about->prompt);
-}
-
 static void oracle_begin(struct policy *policy, const struct policy_text *about)
 {
     struct oracle *oracle = (struct oracle *)policy;
-    oracle->text = NULL;
-    oracle->at = oracle->K = 0;
-    for (size_t i = 0; about->prompt && i < oracle->recording->texts; i++) {
-        const struct recorded_text *text = &oracle->recording->text[i];
-        if (same_prompt(text, about) && (!oracle->text || text->sequence == about->sequence))
-            oracle->text = text;
-    }
+    oracle->K = 0;
+    recorded_follow_begin(&oracle->follow, about);
 }
 
 static void oracle_free(struct policy *policy)
@@ -112,6 +100,7 @@ static int oracle_open(struct policy **out, struct spec *spec, const struct poli
         oracle_free(&oracle->base);
         return err_at(err, "oracle");
     }
+    oracle->follow.all = oracle->recording;
     *out = &oracle->base;
     return 0;
 }
@@ -122,8 +111,9 @@ static struct step oracle_next(struct policy *policy, const struct draft_view *v
     if (view->steps)
         return (struct step){.kind = STEP_STOP};
     oracle->K = 0;
-    if (oracle->text && oracle->at < oracle->text->tokens - 1)
-        oracle->K = oracle->best[oracle->text->position + (size_t)oracle->at];
+    const struct recorded_text *text = oracle->follow.text;
+    if (text && oracle->follow.at < text->tokens - 1)
+        oracle->K = oracle->best[text->position + (size_t)oracle->follow.at];
     if (!oracle->K)
         return (struct step){.kind = STEP_STOP};
     oracle->root = (struct draft_leaf){-1, 1};
@@ -132,16 +122,7 @@ static struct step oracle_next(struct policy *policy, const struct draft_view *v
 
 static void oracle_observe(struct policy *policy, const struct outcome *outcome)
 {
-    struct oracle *oracle = (struct oracle *)policy;
-    const struct recorded_text *text = oracle->text;
-    if (!text)
-        return;
-    for (int i = 0; i < outcome->emitted; i++)
-        if (oracle->at + 1 + i >= text->tokens || text->token[oracle->at + 1 + i] != outcome->token[i]) {
-            oracle->text = NULL;
-            return;
-        }
-    oracle->at += outcome->emitted;
+    recorded_follow_observe(&((struct oracle *)policy)->follow, outcome);
 }
 
 static int oracle_length(const struct policy *policy) { return ((const struct oracle *)policy)->K; }
@@ -151,7 +132,7 @@ static void oracle_state(const struct policy *policy, struct values *out)
     const struct oracle *oracle = (const struct oracle *)policy;
     values_text(out, "name", policy->class->name);
     values_int(out, "K", oracle->K);
-    values_int(out, "known", oracle->text != NULL);
+    values_int(out, "known", oracle->follow.text != NULL);
 }
 
 const struct policy_class policy_oracle = {

@@ -1,5 +1,32 @@
 #include "common/policy/recorded_way.h"
 
+#include <string.h>
+
+static bool same_prompt(const struct recorded_text *text, const struct policy_text *about)
+{
+    return text->prompt_tokens == about->prompt_tokens &&
+           !memcmp(text->prompt, about->prompt, (size_t)about->prompt_tokens * sizeof *about->prompt);
+}
+
+void recorded_follow_begin(struct recorded_follow *follow, const struct policy_text *about)
+{
+    follow->text = NULL;
+    follow->at = 0;
+    for (size_t i = 0; about->prompt && i < follow->all->texts; i++) {
+        const struct recorded_text *text = &follow->all->text[i];
+        if (same_prompt(text, about) && (!follow->text || text->sequence == about->sequence))
+            follow->text = text;
+    }
+}
+
+void recorded_follow_observe(struct recorded_follow *follow, const struct outcome *outcome)
+{
+    for (int i = 0; follow->text && i < outcome->emitted; i++)
+        if (follow->at + 1 + i >= follow->text->tokens || follow->text->token[follow->at + 1 + i] != outcome->token[i])
+            follow->text = NULL;
+    follow->at += outcome->emitted;
+}
+
 static size_t draft_at(const struct recorded_way *way, int position)
 {
     return (way->text->position + (size_t)position) * (size_t)way->all->drafters + (size_t)way->drafter;

@@ -6,7 +6,18 @@
 #ifndef MOE_POLICY_RECORDED_WAY_H
 #define MOE_POLICY_RECORDED_WAY_H
 
+#include "common/policy/policy.h"
 #include "common/policy/recording.h"
+
+/* Follows the texts that are decoded through a recording of them. */
+struct recorded_follow {
+    const struct recording *all;
+    const struct recorded_text *text;   /* NULL: it has no such text, or this one turned out another */
+    int at;                             /* token of the text that is the root of the next iteration */
+};
+
+void recorded_follow_begin(struct recorded_follow *follow, const struct policy_text *about);
+void recorded_follow_observe(struct recorded_follow *follow, const struct outcome *outcome);
 
 struct recorded_way {
     const struct recording *all;

@@ -134,6 +134,12 @@ RUNS
             jq -c '[.sequence, .K, .nodes, .accepted, .policy.recall, .policy.gain]' > "$BATS_TEST_TMPDIR/replayed"
         diff "$BATS_TEST_TMPDIR/live" "$BATS_TEST_TMPDIR/replayed"
         tail -n 1 "$BATS_TEST_TMPDIR/live" | jq -e '.[4] > 0'
+        # Who knows what is accepted verifies nothing else, and is faster.
+        moe-bench replay "$BATS_TEST_TMPDIR/experts.moes" --cost bytes --tree "$tree" --policy evict-experts:explore=1 --json \
+            --policy "evict-experts:explore=1,truth=experts,file=$BATS_TEST_TMPDIR/experts.moes" \
+            --policy "evict-experts:explore=1,truth=both,file=$BATS_TEST_TMPDIR/experts.moes" | jq -es '
+            map(select(.policy | startswith("evict-experts"))) | .[2].accepted_tokens == .[2].draft_tokens and
+            .[2].accepted_tokens > 0 and .[2].seconds < .[0].seconds and .[0].accepted_tokens < .[0].draft_tokens'
     done
 }
 
@@ -147,6 +153,12 @@ RUNS
     [ "$(jq .num_drafts <<< "$output")" = 0 ]
     run moe-decode -m "$MOE_POCKET" -p x -n 20 -d ngram --policy oracle
     assert_trouble moe-decode
+    run moe-decode -m "$MOE_POCKET" -p x -n 20 -d ngram --policy evict:truth=both
+    assert_trouble moe-decode
+    # With acceptance known, and drafts that cost nothing, the cut of the best rate is nearly as good as the oracle.
+    moe-bench replay "$folder/cascade.moes" --cost bytes --policy "oracle:file=$folder/cascade.moes,cost=bytes" --json \
+        --policy "evict:truth=acceptance,file=$folder/cascade.moes" --policy evict | jq -es '
+        map(select(.policy | startswith("oracle") or startswith("evict")).seconds) | .[1] < 1.02 * .[0] and .[1] < .[2]'
 }
 
 @test "a static length in replay is a run of that length" {

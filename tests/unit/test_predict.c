@@ -346,6 +346,30 @@ static void refused(const char *path, const char *text, const char *why)
         fail_msg("%s, not %s", err.text, why);
 }
 
+/* A dear drafter that is right, beside forwards that hardly grow: the first iterations, from which the cost of a forward
+ * without a draft cannot be known, do not stop the drafts for good. A drafter that is wrong costs little. */
+static void trimmed_drafts_resume_once_costs_are_known(void **state)
+{
+    static const struct world right = {true, {1, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35, 1.4}, 0.3, 8, -9};
+    static const struct world wrong = {false, {1, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35, 1.4}, 0.3, 8, -9};
+    static const char *const policies[] = {"evict", "evict-experts:calibrated=1", "bastion"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct shape *shape = NULL;
+        struct policy *policy = open_policy(policies[i], &shape);
+        double seconds;
+        play(policy, &right, 60, &seconds);
+        assert_int_equal(play(policy, &right, 40, &seconds), 8);
+        near(seconds, 40 * (8 * 0.3 + 1.4) / 9, 0.01);
+        policy_close(&policy);
+        policy = open_policy(policies[i], &shape);
+        play(policy, &wrong, 1000, &seconds);
+        near(seconds, 1000, 1000 * 0.02);
+        policy_close(&policy);
+        shape_close(&shape);
+    }
+}
+
 static void estimates_are_saved_and_loaded(void **state)
 {
     char *folder = unit_folder(), text[4096];
@@ -411,6 +435,7 @@ int main(void)
         cmocka_unit_test(prices_follow_level_and_steepness), cmocka_unit_test(useless_drafts_cost_nothing_to_find_out),
         cmocka_unit_test(drafting_stops_where_the_drafter_doubts), cmocka_unit_test(drafters_are_believed_until_known_better),
         cmocka_unit_test(estimates_are_those_of_a_regression), cmocka_unit_test(estimates_are_saved_and_loaded),
+        cmocka_unit_test(trimmed_drafts_resume_once_costs_are_known),
         cmocka_unit_test(tasks_are_remembered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,27 @@
+/* What a recording of drafts (recording.h) knows of a draft before it is verified: which of its tokens the text continues with,
+ * and which experts they want. A policy that decides by it shows how much better estimates and predictions would be worth. */
+#ifndef MOE_POLICY_TRUTH_H
+#define MOE_POLICY_TRUTH_H
+
+#include "common/policy/recorded_way.h"
+
+struct truth {
+    bool acceptance, experts;           /* that the policy asks for */
+    struct recording *recording;        /* NULL: of neither */
+    struct recorded_follow follow;
+    int layers, words;                  /* with experts; of 64 bits */
+    uint64_t *bits, *joined;            /* [room][words]; scratch [words] */
+    int room;
+};
+
+/* Reads the settings truth and file of a policy whose drafts have up to `room` - 1 nodes, and the recording. */
+int truth_open(struct truth *out, struct spec *spec, const struct policy_setup *setup, int room, struct err *err);
+void truth_free(struct truth *truth);
+
+/* Writes chance[nodes]: 1 for a node that the text continues with, given its parent, else 0. Unknown texts: unchanged. */
+void truth_chances(const struct truth *truth, const struct draft_tree *tree, double *chance);
+
+/* Writes set[1 + nodes], root first: bits of the pairs of layer and expert; NULL: not recorded. */
+void truth_sets(struct truth *truth, const struct draft_tree *tree, int experts, const uint64_t **set);
+
+#endif
