@@ -127,12 +127,15 @@ static struct format_choice choose(int choice)
     return (struct format_choice){.format = (enum weight_format)(choice - 1)};
 }
 
-static void note_widened(const struct conversion *plan, const struct console *console)
+static void note_changed(const struct conversion *plan, const struct console *console)
 {
     if (plan->widened)
         console_note(console, "%zu tensors from %s on become f32: their parts have different dtypes, rows that are no whole "
                      "blocks, or integers that no format here holds; --dtype bf16 halves them, q8 and q4 keep them small",
                      plan->widened, plan->widened_first);
+    if (plan->skipped)
+        console_note(console, "%zu tensors from %s on are left out: the text model alone is converted", plan->skipped,
+                     plan->first_skipped);
 }
 
 /* What a plan says, if nothing shall be written; else the file. */
@@ -203,7 +206,7 @@ static int build(const void *arguments, const struct console *console, struct er
         (!args->dry_run && check_sources(checkpoint, console, err)) ||
         plan_model(&plan, checkpoint, args, &options, err))
         goto done;
-    note_widened(&plan, console);
+    note_changed(&plan, console);
     if (!plan.facts.tokenizer_json.length)
         console_note(console, "no tokenizer.json or tokenizer.model was found: the model takes and gives token ids alone");
     rc = carry_out(&plan, args->output, args->dry_run, args->threads, console, err);
@@ -306,7 +309,7 @@ static int head(const void *arguments, const struct console *console, struct err
         (!args->dry_run && check_sources(checkpoint, console, err)) ||
         conversion_plan_head(&plan, checkpoint, target, &options, &said, err))
         goto done;
-    note_widened(&plan, console);
+    note_changed(&plan, console);
     rc = carry_out(&plan, args->output, args->dry_run, args->threads, console, err);
     if (!rc)
         console_note(console, "%s: %s", head_kind_name(plan.facts.head.kind), said.length ? said.data : "all is its own");

@@ -4,7 +4,8 @@
  *   out[r] += sum over the slots s of r, in slot order, of
  *             [scale *] weight[r][s] * (Wdown[e] . glu(Wgate[e] . in[r] [+ bgate[e]], Wup[e] . in[r] [+ bup[e]]) [+ bdown[e]]),
  *             e = expert[r][s]
- *   glu(g, u) = silu(g) * u                                                   limit 0
+ *   glu(g, u) = gelu_tanh(g) * u                                              GLU_GELU_TANH; else
+ *             = silu(g) * u                                                   limit 0
  *             = (max(-limit, min(u, limit)) + 1) * g' * sigmoid(alpha * g')   else, g' = min(g, limit)
  *
  * in       [rows][hidden]  f32   after the layer's norm
@@ -38,6 +39,7 @@
 
 #include "kernels/buffer.h"
 #include "kernels/formats.h"
+#include "kernels/plain/glu.h"
 
 /* On the host bounds of experts and lists of pairs; on a GPU a pair, and 16 bytes for an item that may hold it alone. */
 static inline size_t expert_group_numbers(size_t experts, size_t pairs) { return experts + 1 + 5 * pairs; }
@@ -47,6 +49,7 @@ struct expert_ffn_args {
     enum weight_format format, down_format;
     float scale;                         /* 0: none */
     float limit, alpha;                  /* of glu */
+    enum glu_kind glu;
     bool slab;                           /* rows are a slab */
     bool apart;                          /* what each expert makes of a row is kept apart: partial is the result */
     int rows, slots, experts, hidden, inner_width;

@@ -12,6 +12,7 @@
 enum activation {
     ACTIVATION_SILU,                     /* x sigmoid(x), plain_silu of kernels/plain/math.h */
     ACTIVATION_GELU,                     /* 0.5 x (1 + erf(x / sqrt 2)), plain_gelu there: the exact form, not that of tanh */
+    ACTIVATION_TANH,                     /* plain_tanh there */
     ACTIVATION_NONE                      /* x */
 };
 

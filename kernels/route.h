@@ -47,21 +47,23 @@ struct route_shortlist_args {
 /* For each row: wanted = its natural top_k by VALUE, score[e] + bias[e] (bias [experts] f32, or none: score itself), largest
  * first, ties to the lower expert; expert = the same under the mask (none: equal to wanted), -1 for a slot that is dropped or,
  * under substitution, when fewer than top_k are allowed; weight = score without bias, divided by the sum over the set + 1e-20
- * when renormalise (truncation: over the natural set; sum in slot order), then times scale; 0 for a slot of -1. Kept slots
+ * when renormalise (truncation: over the natural set; sum in slot order), then times scale, then times expert_scale[e] (f32
+ * [experts], or none); 0 for a slot of -1. Kept slots
  * come first, largest value first: without a bias that is heaviest first.
  *
  * With groups > 1 the experts are so many runs of equal length, and only those of the groups_kept best groups can be chosen
  * (DeepSeek-V3, arXiv 2412.19437 section 2.1.2): a group is as good as the sum of its group_rank (1 or 2) largest values, ties
  * to the lower group. Under substitution only what the mask allows counts, and groups without any are out.
  *
- * ROUTER_SPARSEMIXER (arXiv 2409.12136; as Phi-3.5-MoE runs it): value is the logit, without bias and groups, and slots are
+ * ROUTER_SPARSEMIXER (arXiv 2409.12136; as Phi-3.5-MoE runs it): value is the logit, without bias, groups and
+ * expert_scale, and slots are
  * filled one by one: the best of what is left, with m its logit, weighs 1 / (sum of plain_exp(x[e] - m) over the e left with
  * not (m - x[e]) / max(|x[e]|, m) > 2 jitter, ascending), times scale. Under substitution what the mask forbids is not left.
  *
  * score, logits (of ROUTER_SPARSEMIXER alone) [rows][experts] f32; mask [experts] u8 or none; wanted, expert [rows][top_k] i32;
  * weight [rows][top_k] f32. groups_kept groups have at least top_k experts. */
 struct route_select_args {
-    struct buffer score, logits, bias, mask, wanted, expert, weight;
+    struct buffer score, logits, bias, expert_scale, mask, wanted, expert, weight;
     enum router_kind kind;
     enum budget_mode mode;
     bool renormalise;

@@ -6,9 +6,9 @@
 
 static const struct arch *const FAMILIES[] = {
     &arch_afmoe, &arch_cohere2_moe, &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_dots1, &arch_ernie4_5_moe,
-    &arch_exaone_moe, &arch_flex_olmo, &arch_glm4_moe, &arch_glm4_moe_lite, &arch_gpt_oss, &arch_granitemoe,
-    &arch_hunyuan_v1_moe, &arch_llama, &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_olmoe, &arch_phimoe, &arch_qwen2,
-    &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
+    &arch_exaone_moe, &arch_flex_olmo, &arch_gemma4, &arch_glm4_moe, &arch_glm4_moe_lite, &arch_gpt_oss, &arch_granitemoe,
+    &arch_hunyuan_v1_moe, &arch_llama, &arch_mimo_v2_flash, &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_olmoe,
+    &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {
@@ -17,7 +17,7 @@ static const struct config_key SHARED[] = {
     INT("vocab_size", vocab),
     INT("num_attention_heads", attention.heads),
     INT("max_position_embeddings", max_positions),
-    {"rms_norm_eps", KEY_F32, offsetof(struct hparams, norm_epsilon), true, 0, "layer_norm_eps"},
+    {"rms_norm_eps", KEY_F32, offsetof(struct hparams, norm_epsilon), false, 0, "layer_norm_eps"},
     BOOL_OR("tie_word_embeddings", tied, false),
     INT_OR("bos_token_id", bos, -1),
     INT_OR("pad_token_id", pad, -1),
@@ -99,7 +99,7 @@ static int check_refused(const json_t *config, const struct arch *arch, struct e
     const char *activation = "silu";
     if (config_text(config, "hidden_act", false, &activation, err))
         return -1;
-    if (strcmp(activation, "silu"))
+    if (strcmp(activation, "silu") && arch->fixed.glu == GLU_SILU)
         return config_refuse(config, "hidden_act", err, "only silu is supported");
     const char *wanted = arch->fixed.router.kind == ROUTER_SIGMOID ? "sigmoid" : "softmax", *scoring = wanted;
     if (config_text(config, "scoring_func", false, &scoring, err))
@@ -273,11 +273,32 @@ static int read_dynamic(const json_t *rope, struct hparams *s, struct err *err)
     return 0;
 }
 
+/* All pairs of a head have a place, and the first of them turn. */
+static int read_proportional(const json_t *rope, double partial, struct rope_shape *s, int head_dim, struct err *err)
+{
+    double factor = 1;
+    if (config_real(rope, "factor", false, &factor, err))
+        return -1;
+    s->kind = factor != 1 ? ROPE_LINEAR : ROPE_DEFAULT;
+    s->factor = factor;
+    s->rotary = head_dim;
+    s->turning = (int)(partial * head_dim / 2);
+    if (s->turning < 1)
+        return config_refuse(rope, "partial_rotary_factor", err, "no pair of a head's %d floats would turn", head_dim);
+    s->turning = 2 * s->turning == head_dim ? 0 : s->turning;
+    return 0;
+}
+
 static int read_rope_kind(const json_t *config, const json_t *rope, const struct arch *arch, const char *key, const char *kind,
                           struct hparams *s, struct err *err)
 {
     if (strcmp(kind, "default") == 0)
         return 0;
+    if (strcmp(kind, "proportional") == 0 && !arch->latent) {
+        double partial = 1;
+        return config_real(rope, "partial_rotary_factor", false, &partial, err) ||
+               read_proportional(rope, partial, &s->rope, s->attention.head_dim, err) ? -1 : 0;
+    }
     if (strcmp(kind, "dynamic") == 0)
         return read_dynamic(rope, s, err);
     if (strcmp(kind, "yarn") == 0)
@@ -304,7 +325,7 @@ static int read_rope_kind(const json_t *config, const json_t *rope, const struct
 /* transformers 4 has rope_theta beside rope_scaling (or null), 5 has both in rope_parameters. */
 static int read_rope(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
-    const char *holder = config_get(config, "rope_parameters") ? "rope_parameters" : "rope_scaling", *kind = "default";
+    const char *holder = config_get(config, "rope_parameters") ? "rope_parameters" : "rope_scaling";
     const json_t *rope = config_get(config, holder);
     double partial = arch->partial_rotary != 0 ? arch->partial_rotary : 1;
     int rotary = 0;
@@ -321,17 +342,39 @@ static int read_rope(const json_t *config, const struct arch *arch, struct hpara
         return arch->rope_required ? config_refuse(config, holder, err, "a %s model needs it", arch->model_type) : 0;
     if (!json_is_object(rope))
         return config_refuse(config, holder, err, "it must be an object");
-    const char *kind_key = config_get(rope, "rope_type") ? "rope_type" : "type";
+    if (config_get(rope, "full_attention") || config_get(rope, "sliding_attention")) {
+        if (arch->other == OTHER_NONE)
+            return config_refuse(config, holder, err, "different rope by layer type is not supported");
+        const char *type = arch->other == OTHER_SLIDING ? "full_attention" : "sliding_attention";
+        rope = config_get(rope, type);
+        if (!json_is_object(rope))
+            return config_refuse(config, holder, err, "it must have an object %s", type);
+    }
+    return arch_read_rope(config, rope, arch, s, err) ? err_at(err, "%s", holder) : 0;
+}
+
+int arch_read_rope(const json_t *config, const json_t *rope, const struct arch *arch, struct hparams *s, struct err *err)
+{
+    const char *kind_key = config_get(rope, "rope_type") ? "rope_type" : "type", *kind = "default";
+    double partial = s->attention.head_dim > 0 ? (double)s->rope.rotary / s->attention.head_dim : 1;
+    const bool own = config_get(rope, "partial_rotary_factor") != NULL;
     if (config_text(rope, kind_key, false, &kind, err) || config_real(rope, "rope_theta", false, &s->rope.theta, err) ||
-        config_real(rope, "partial_rotary_factor", false, &partial, err))
-        return err_at(err, "%s", holder);
-    if (set_rotary(rope, arch, partial, s, err))
-        return err_at(err, "%s", holder);
-    if (config_get(rope, "full_attention") || config_get(rope, "sliding_attention"))
-        return config_refuse(config, holder, err, "different rope by layer type is not supported");
-    if (read_rope_kind(config, rope, arch, kind_key, kind, s, err) ||
-        (arch->latent && strcmp(kind, "default") && scale_latents(rope, s, err)))
-        return err_at(err, "%s", holder);
+        config_real(rope, "partial_rotary_factor", false, &partial, err) ||
+        (own && set_rotary(rope, arch, partial, s, err)) || read_rope_kind(config, rope, arch, kind_key, kind, s, err))
+        return -1;
+    return arch->latent && strcmp(kind, "default") ? scale_latents(rope, s, err) : 0;
+}
+
+int arch_read_other_rope(const json_t *config, const json_t *rope, const struct arch *arch, struct hparams *s, struct err *err)
+{
+    struct hparams other = *s;
+    other.attention.head_dim = s->other.head_dim;
+    other.rope = (struct rope_shape){.theta = arch->fixed.rope.theta};
+    if (set_rotary(config, arch, arch->partial_rotary != 0 ? arch->partial_rotary : 1, &other, err) ||
+        arch_read_rope(config, rope, arch, &other, err))
+        return -1;
+    s->other.rope = other.rope;
+    s->max_positions = other.max_positions;
     return 0;
 }
 
@@ -346,7 +389,7 @@ static int read_layer_types(const json_t *config, struct hparams *s, int window,
         bool sliding = strcmp(text, "sliding_attention") == 0;
         if (!sliding && strcmp(text, "full_attention"))
             return err_set(err, ERR_INPUT, "layer_types: layer %d is \"%.40s\"; supported are full_attention and "
-                           "sliding_attention", i, text);
+                           "sliding_attention; moe-convert --list-families prints families that are supported", i, text);
         if (sliding && !window)
             return err_set(err, ERR_INPUT, "layer_types: layer %d is sliding_attention, but sliding_window is off", i);
         s->layer[i].window = sliding ? window : 0;
@@ -445,8 +488,15 @@ static int expert_layers_after_dense(const json_t *config, const struct arch *ar
 {
     const char *key = arch->dense_key ? arch->dense_key : "first_k_dense_replace";
     int first = 0, step = 1;
+    const json_t *listed = config_get(config, "moe_layer_freq");
     if (config_get(config, "mlp_layer_types"))
         return read_mlp_layer_types(config, s, err);
+    if (json_is_array(listed) && json_array_size(listed) != (size_t)s->layers)
+        return config_refuse(config, "moe_layer_freq", err, "a list must have %d layers", s->layers);
+    for (int i = 0; i < s->layers && json_is_array(listed); i++)
+        s->layer[i].ffn = json_integer_value(json_array_get(listed, (size_t)i)) ? FFN_EXPERTS : FFN_DENSE;
+    if (json_is_array(listed))
+        return 0;
     if (config_int(config, key, false, &first, err) ||
         config_int(config, "moe_layer_freq", false, &step, err))
         return -1;
@@ -574,14 +624,21 @@ static int read_config(const json_t *config, const struct arch *arch, struct hpa
         read_windows(config, arch, shape, err))
         return -1;
     still_full_layers(arch, shape);
-    return read_expert_layers(config, arch, shape, err) || read_groups(config, arch, shape, err) ||
-           (arch->finish && arch->finish(config, shape, err)) ? -1 : 0;
+    for (int i = 0; i < shape->layers; i++)
+        shape->layer[i].other = arch->other != OTHER_NONE && (shape->layer[i].window > 0) == (arch->other == OTHER_SLIDING);
+    if (read_expert_layers(config, arch, shape, err) || read_groups(config, arch, shape, err) ||
+        (arch->finish && arch->finish(config, shape, err)))
+        return -1;
+    return shape->norm_epsilon == 0 && !config_get(config, "rms_norm_eps")
+        ? config_refuse(config, "rms_norm_eps", err, "the model's shape needs it") : 0;
 }
 
 int arch_read(const json_t *config, const json_t *generation, struct hparams *out, const struct arch **arch, struct err *err)
 {
     const char *model_type = "";
     struct hparams shape;
+    if (json_is_object(config_get(config, "text_config")))         /* a model of texts and images: its text part */
+        config = config_get(config, "text_config");
     if (config_text(config, "model_type", true, &model_type, err))
         return err_at(err, "config.json");
     const struct arch *family = arch_find(model_type);

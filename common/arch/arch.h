@@ -29,7 +29,8 @@ enum source_slot {
     SLOT_HEAD_BIAS, SLOT_FINAL_NORM_BIAS, SLOT_ATTENTION_NORM_BIAS, SLOT_FFN_NORM_BIAS,
     SLOT_DENSE_GATE, SLOT_DENSE_UP, SLOT_DENSE_DOWN,
     SLOT_Q_A, SLOT_Q_A_BIAS, SLOT_Q_A_NORM, SLOT_Q_B, SLOT_KV_A, SLOT_KV_A_BIAS, SLOT_KV_A_NORM, SLOT_KV_B,     /* latents */
-    SLOT_ATTENTION_GATE, SLOT_ATTENTION_OUT_NORM, SLOT_FFN_OUT_NORM, SLOT_SINKS, SLOT_ROUTER_BIAS,
+    SLOT_ATTENTION_GATE, SLOT_ATTENTION_OUT_NORM, SLOT_FFN_OUT_NORM, SLOT_EXPERTS_NORM, SLOT_EXPERTS_OUT_NORM,
+    SLOT_SHARED_OUT_NORM, SLOT_LAYER_SCALE, SLOT_ROUTER_NORM, SLOT_EXPERT_SCALE, SLOT_SINKS, SLOT_ROUTER_BIAS,
     SLOT_EXPERTS_GATE_UP_BIAS,      /* [experts][2 inner] */
     SLOT_EXPERTS_DOWN_BIAS,         /* [experts][hidden] */
     SLOT_EXPERTS_GATE_BIAS, SLOT_EXPERTS_UP_BIAS,   /* [experts][inner]; in place of SLOT_EXPERTS_GATE_UP_BIAS */
@@ -45,7 +46,8 @@ enum source_slot {
 
 struct naming {
     const char *slot[SLOT_COUNT];
-    const char *ignored[4];         /* names that old checkpoints have and nobody needs */
+    const char *ignored[5];         /* names that old checkpoints have and nobody needs; NAME* are parts that are left out, of
+                                     * which a note tells */
     bool transposed;                /* SLOT_EXPERTS_GATE_UP is [experts][hidden][2 inner], SLOT_EXPERTS_DOWN is
                                      * [experts][inner][hidden] */
     bool alternating;               /* of gate and up in one tensor: row 2 i is row i of gate, row 2 i + 1 of up */
@@ -92,6 +94,8 @@ enum window_rule {
     WINDOW_PATTERN                  /* sliding_window, where layer_types says so, or but for each pattern_key-th layer (4) */
 };
 
+enum other_layers { OTHER_NONE, OTHER_SLIDING, OTHER_FULL };
+
 enum bias_rule {
     BIAS_NEVER,
     BIAS_ALL,                       /* q, k, v and out, where attention_bias says so */
@@ -125,6 +129,7 @@ struct arch {
     const char *dense_key;          /* of EXPERTS_AFTER_DENSE, in place of first_k_dense_replace; NULL: that */
     enum window_rule window;
     const char *pattern_key;
+    enum other_layers other;        /* which layers' attention is of the other kind; `finish` fills hparams.other */
     bool full_still;                /* where some layers have a window, positions do not turn queries and keys of the others */
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
     struct hparams fixed;           /* rope.theta is the default of the family */
@@ -136,10 +141,17 @@ struct arch {
     bool gguf_unrounded;            /* nor that the ends of YaRN's ramp are not rounded */
 };
 
+/* Reads a rope object of config.json into shape->rope, for the shape's heads. */
+int arch_read_rope(const json_t *config, const json_t *rope, const struct arch *arch, struct hparams *shape, struct err *err);
+
+/* The same into shape->other.rope, for heads of the other kind. */
+int arch_read_other_rope(const json_t *config, const json_t *rope, const struct arch *arch, struct hparams *shape,
+                         struct err *err);
+
 extern const struct arch arch_afmoe, arch_cohere2_moe, arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_dots1,
-    arch_ernie4_5_moe, arch_exaone_moe, arch_flex_olmo, arch_glm4_moe, arch_glm4_moe_lite, arch_gpt_oss, arch_granitemoe,
-    arch_hunyuan_v1_moe, arch_llama, arch_minimax_m2, arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe, arch_qwen2,
-    arch_qwen2_moe, arch_qwen3, arch_qwen3_moe;
+    arch_ernie4_5_moe, arch_exaone_moe, arch_flex_olmo, arch_gemma4, arch_glm4_moe, arch_glm4_moe_lite, arch_gpt_oss,
+    arch_granitemoe, arch_hunyuan_v1_moe, arch_llama, arch_mimo_v2_flash, arch_minimax_m2, arch_mistral, arch_mixtral,
+    arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_moe;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);

@@ -5,8 +5,9 @@
 
 static const struct naming published = {
     .slot = {LLAMA_NAMES, EXPERT_NAMES, SHARED_NAMES("shared_experts"), DENSE_NAMES,
-             [SLOT_ROUTER_CORRECTION] = "model.layers.{n}.mlp.e_score_correction_bias"}};
-static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, CORRECTED_NAMES}};
+             [SLOT_ROUTER_CORRECTION] = "model.layers.{n}.mlp.e_score_correction_bias"},
+    .ignored = {"mtp.*"}};
+static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, CORRECTED_NAMES}, .ignored = {"mtp.*"}};
 
 const struct arch arch_exaone_moe = {
     .model_type = "exaone_moe",

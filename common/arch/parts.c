@@ -210,17 +210,18 @@ static int block_parts(const struct naming *n, const struct tensor *t, enum sour
 
 static int qkv_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
-    int width = s->attention.head_dim, q = s->attention.heads * width, kv = s->attention.kv_heads * width, count;
+    const struct layer_attention own = hparams_attention(s, t->layer);
+    int width = own.head_dim, q = s->attention.heads * width, k = own.kv_heads * width, v = own.kv_heads * own.value_dim, count;
     const int inputs = t->inputs;
     if (t->kind == TENSOR_VECTOR) {
         count = half_parts(n, vector_part(n, SLOT_Q_BIAS, t->layer, 0, q), width, 1, parts);
-        count += half_parts(n, vector_part(n, SLOT_K_BIAS, t->layer, q, kv), width, 1, parts + count);
-        parts[count] = vector_part(n, SLOT_V_BIAS, t->layer, q + kv, kv);
+        count += half_parts(n, vector_part(n, SLOT_K_BIAS, t->layer, q, k), width, 1, parts + count);
+        parts[count] = vector_part(n, SLOT_V_BIAS, t->layer, q + k, v);
         return count + 1;
     }
     count = half_parts(n, matrix_part(n, SLOT_Q, t->layer, 0, PART_ROWS, 0, q, inputs), width, inputs, parts);
-    count += half_parts(n, matrix_part(n, SLOT_K, t->layer, 0, PART_ROWS, q, kv, inputs), width, inputs, parts + count);
-    parts[count] = matrix_part(n, SLOT_V, t->layer, 0, PART_ROWS, q + kv, kv, inputs);
+    count += half_parts(n, matrix_part(n, SLOT_K, t->layer, 0, PART_ROWS, q, k, inputs), width, inputs, parts + count);
+    parts[count] = matrix_part(n, own.value_is_key ? SLOT_K : SLOT_V, t->layer, 0, PART_ROWS, q + k, v, inputs);
     return count + 1;
 }
 
@@ -235,7 +236,9 @@ static const enum source_slot SINGLE[] = {
     [ROLE_FFN_NORM_BIAS] = SLOT_FFN_NORM_BIAS, [ROLE_Q_A] = SLOT_Q_A, [ROLE_Q_A_BIAS] = SLOT_Q_A_BIAS,
     [ROLE_Q_A_NORM] = SLOT_Q_A_NORM, [ROLE_KV_A_NORM] = SLOT_KV_A_NORM, [ROLE_SINKS] = SLOT_SINKS,
     [ROLE_ATTENTION_GATE] = SLOT_ATTENTION_GATE, [ROLE_ATTENTION_OUT_NORM] = SLOT_ATTENTION_OUT_NORM,
-    [ROLE_FFN_OUT_NORM] = SLOT_FFN_OUT_NORM,
+    [ROLE_FFN_OUT_NORM] = SLOT_FFN_OUT_NORM, [ROLE_EXPERTS_NORM] = SLOT_EXPERTS_NORM,
+    [ROLE_EXPERTS_OUT_NORM] = SLOT_EXPERTS_OUT_NORM, [ROLE_SHARED_OUT_NORM] = SLOT_SHARED_OUT_NORM,
+    [ROLE_LAYER_SCALE] = SLOT_LAYER_SCALE, [ROLE_ROUTER_NORM] = SLOT_ROUTER_NORM, [ROLE_EXPERT_SCALE] = SLOT_EXPERT_SCALE,
     [ROLE_ROUTER_BIAS] = SLOT_ROUTER_BIAS, [ROLE_PREDICT_EMBED] = SLOT_PREDICT_EMBED,
     [ROLE_PREDICT_HEAD] = SLOT_PREDICT_HEAD, [ROLE_PREDICT_NORM] = SLOT_PREDICT_NORM,
     [ROLE_PREDICT_EMBED_NORM] = SLOT_PREDICT_EMBED_NORM, [ROLE_PREDICT_HIDDEN_NORM] = SLOT_PREDICT_HIDDEN_NORM,

@@ -113,10 +113,12 @@ int conversion_bind(struct conversion *c, struct tensor *t, const struct format_
     return 0;
 }
 
-/* name is a pattern with {n} for a number. */
+/* pattern may have {n} for a number, or end with * for anything. */
 static bool matches(const char *name, const char *pattern)
 {
-    const char *number = strstr(pattern, "{n}");
+    const char *number = strstr(pattern, "{n}"), *rest = strchr(pattern, '*');
+    if (rest)
+        return strncmp(name, pattern, (size_t)(rest - pattern)) == 0;
     if (!number)
         return strcmp(name, pattern) == 0;
     size_t before = (size_t)(number - pattern);
@@ -163,8 +165,11 @@ int conversion_check_left_over(struct conversion *c, struct err *err)
     for (size_t i = 0; i < c->checkpoint->tensor_count; i++) {
         const struct source_tensor *source = &c->checkpoint->tensors[i];
         bool ignored = source->used;
-        for (int k = 0; k < 4 && !ignored && c->naming->ignored[k]; k++)
+        for (int k = 0; k < 5 && !ignored && c->naming->ignored[k]; k++) {
             ignored = matches(source->name, c->naming->ignored[k]);
+            if (ignored && strchr(c->naming->ignored[k], '*') && !c->skipped++)
+                c->first_skipped = source->name;
+        }
         if (ignored)
             continue;
         if (c->facts.shape.tied && strcmp(source->name, c->naming->slot[SLOT_HEAD]) == 0) {

@@ -33,6 +33,8 @@ struct conversion {
     struct layout layout;
     size_t widened;                 /* tensors that become f32 as no format here holds what their parts are kept in */
     const char *widened_first;      /* the first one's name, in layout */
+    size_t skipped;                 /* tensors of parts that are left out, as of images */
+    const char *first_skipped;      /* the first one's name, in the checkpoint */
 };
 
 /* out: {0}; filled on success only. */

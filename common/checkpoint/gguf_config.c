@@ -32,7 +32,7 @@ static const struct family {
     {"deepseek2", NULL, "deepseek_v2", "deepseek_v3", false}, {"glm4moe", NULL, NULL, "glm4_moe", false},
     {"gpt-oss", NULL, "gpt_oss", NULL, true}, {"granitemoe", NULL, "granitemoe", NULL, false},
     {"minimax-m2", NULL, NULL, "minimax_m2", false}, {"dots1", NULL, NULL, "dots1", false},
-    {"ernie4_5-moe", NULL, "ernie4_5_moe", NULL, false},
+    {"ernie4_5-moe", NULL, "ernie4_5_moe", NULL, false}, {"hunyuan-moe", NULL, "hunyuan_v1_moe", NULL, false},
 };
 
 /* ---- putting ---- */

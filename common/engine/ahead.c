@@ -38,16 +38,21 @@ int ahead_look(const struct layer *at, struct err *err)
     if (make_room(space, err))
         return -1;
     const struct buffer logits = shape->router.kind == ROUTER_SPARSEMIXER ? space->ahead_logits : space->ahead_score;
-    layer_enter(at, weights, true, space->ahead_normed);
+    if (shape->router.norm)
+        layer_norm(space, space->x, weights->router_norm, (struct buffer){0, 0}, space->ahead_normed, rows);
+    else
+        layer_enter(at, weights, true, space->ahead_normed);
     space->ops->linear(space->queue, &(struct linear_args){
         .in = space->ahead_normed, .weight = weights->router.data, .bias = weights->router_bias, .out = logits,
-        .operand = space->operand, .format = weights->router.format, .rows = rows, .inputs = shape->hidden,
+        .operand = space->operand, .format = weights->router.format, .scale = shape->router.logit_scale, .rows = rows,
+        .inputs = shape->hidden,
         .outputs = shape->router.experts, .in_stride = shape->hidden, .out_stride = shape->router.experts});
     space->ops->route_score(space->queue, &(struct route_score_args){
         .logits = logits, .score = space->ahead_score, .kind = shape->router.kind, .rows = rows,
         .experts = shape->router.experts});
     space->ops->route_select(space->queue, &(struct route_select_args){
-        .score = space->ahead_score, .logits = logits, .bias = weights->router_correction, .wanted = space->ahead_wanted,
+        .score = space->ahead_score, .logits = logits, .bias = weights->router_correction,
+        .expert_scale = weights->expert_scale, .wanted = space->ahead_wanted,
         .expert = space->ahead_expert, .weight = space->ahead_weight, .kind = shape->router.kind, .mode = BUDGET_SUBSTITUTE,
         .renormalise = shape->router.renormalise, .scale = shape->router.scale, .jitter = shape->router.jitter, .rows = rows,
         .experts = shape->router.experts, .top_k = shape->router.top_k, .groups = shape->router.groups,

@@ -15,9 +15,12 @@ static void score_experts(const struct layer *at)
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
     const struct matrix *router = &at->weights->router;
+    if (shape->router.norm)
+        layer_norm(space, space->x, at->weights->router_norm, (struct buffer){0, 0}, space->router_normed, at->rows->rows);
     space->ops->linear(space->queue, &(struct linear_args){
-        .in = space->normed, .weight = router->data, .bias = at->weights->router_bias, .out = router_logits(at),
-        .operand = space->operand, .format = router->format, .rows = at->rows->rows, .inputs = shape->hidden,
+        .in = shape->router.norm ? space->router_normed : space->normed, .weight = router->data,
+        .bias = at->weights->router_bias, .out = router_logits(at), .operand = space->operand, .format = router->format,
+        .scale = shape->router.logit_scale, .rows = at->rows->rows, .inputs = shape->hidden,
         .outputs = shape->router.experts, .in_stride = shape->hidden, .out_stride = shape->router.experts});
     space->ops->route_score(space->queue, &(struct route_score_args){
         .logits = router_logits(at), .score = at->routing.score, .kind = shape->router.kind, .rows = at->rows->rows,
@@ -31,7 +34,8 @@ static void select_experts(const struct layer *at, struct buffer mask)
     const struct hparams *shape = space->shape;
     const struct expert_plan *plan = at->plan;
     space->ops->route_select(space->queue, &(struct route_select_args){
-        .score = at->routing.score, .logits = router_logits(at), .bias = at->weights->router_correction, .mask = mask,
+        .score = at->routing.score, .logits = router_logits(at), .bias = at->weights->router_correction,
+        .expert_scale = at->weights->expert_scale, .mask = mask,
         .wanted = at->routing.wanted, .expert = at->routing.expert, .weight = at->routing.weight, .kind = shape->router.kind,
         .mode = plan ? plan->mode : BUDGET_SUBSTITUTE, .renormalise = shape->router.renormalise, .scale = shape->router.scale,
         .jitter = shape->router.jitter, .rows = at->rows->rows, .experts = shape->router.experts,
@@ -87,7 +91,7 @@ static struct expert_ffn_args expert_args(const struct layer *at)
     return (struct expert_ffn_args){
         .in = space->normed, .out = sum_of(space), .expert = at->routing.expert, .weight = at->routing.weight,
         .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
-        .alpha = shape->glu_alpha, .inner = space->inner, .partial = space->partial,
+        .alpha = shape->glu_alpha, .glu = shape->glu, .inner = space->inner, .partial = space->partial,
         .group = space->group, .operand = space->operand, .format = at->experts.format,
         .down_format = at->experts.down_format, .scale = scale_of(space), .slab = at->rows->slab,
         .rows = at->rows->rows, .slots = at->routing.top_k, .experts = shape->router.experts, .hidden = shape->hidden,
@@ -156,7 +160,7 @@ static void dense_ffn(const struct layer *at, int inner, struct buffer weight, f
     space->ops->expert_ffn(space->queue, &(struct expert_ffn_args){
         .in = space->normed, .out = sum_of(space), .weight = weight, .table = weights->dense_table, .inner = space->inner,
         .partial = space->partial, .group = space->group, .operand = space->operand, .format = weights->dense_format,
-        .down_format = weights->dense_down_format, .scale = scale, .slab = at->rows->slab,
+        .down_format = weights->dense_down_format, .glu = space->shape->glu, .scale = scale, .slab = at->rows->slab,
         .rows = at->rows->rows, .slots = 1, .experts = 1, .hidden = space->shape->hidden, .inner_width = inner});
 }
 
@@ -178,21 +182,50 @@ static void shared_ffn(const struct layer *at)
     dense_ffn(at, shape->shared_inner, space->shared, scale == 0 ? factor : factor == 0 ? scale : scale * factor);
 }
 
+static void clear_branch(const struct layer *layer)
+{
+    struct workspace *space = layer->space;
+    if (space->branch.address)
+        space->ops->blend(space->queue, &(struct blend_args){.out = space->branch, .rows = layer->rows->rows,
+                                                             .width = space->shape->hidden});
+}
+
+/* Shared and routed experts with norms of their own: space->branch = the sum of both. */
+static int apart_ffn(const struct layer *layer, struct err *err)
+{
+    struct workspace *space = layer->space;
+    const struct layer_weights *weights = layer->weights;
+    const struct buffer none = {0, 0};
+    layer_enter(layer, weights, true, space->normed);
+    shared_ffn(layer);
+    layer_norm_branch(layer, weights->shared_out_norm, none, space->beside);
+    clear_branch(layer);
+    layer_norm(space, space->x, weights->experts_norm, none, space->normed, layer->rows->rows);
+    if (routed_ffn(layer, err))
+        return -1;
+    layer_norm_branch(layer, weights->experts_out_norm, space->beside, space->branch);
+    return 0;
+}
+
 int layer_ffn(const struct layer *layer, struct err *err)
 {
     struct workspace *space = layer->space;
     const struct hparams *shape = space->shape;
-    if (!shape->parallel)
-        layer_enter(layer, layer->weights, true, space->normed);
-    if (space->branch.address)
-        space->ops->blend(space->queue, &(struct blend_args){.out = space->branch, .rows = layer->rows->rows,
-                                                             .width = shape->hidden});
-    if (shape->layer[layer->number].ffn == FFN_DENSE)
-        dense_ffn(layer, shape->dense_inner, (struct buffer){0, 0}, scale_of(space));
-    else if (routed_ffn(layer, err))
-        return -1;
-    if (shape->layer[layer->number].ffn == FFN_EXPERTS && shape->shared_inner)
-        shared_ffn(layer);
+    const bool experts = shape->layer[layer->number].ffn == FFN_EXPERTS;
+    clear_branch(layer);
+    if (experts && shape->shared_apart) {
+        if (apart_ffn(layer, err))
+            return -1;
+    } else {
+        if (!shape->parallel)
+            layer_enter(layer, layer->weights, true, space->normed);
+        if (!experts)
+            dense_ffn(layer, shape->dense_inner, (struct buffer){0, 0}, scale_of(space));
+        else if (routed_ffn(layer, err))
+            return -1;
+        if (experts && shape->shared_inner)
+            shared_ffn(layer);
+    }
     if (space->branch.address)
         layer_add_branch(layer, layer->weights->ffn_out_norm);
     return 0;

@@ -160,7 +160,6 @@ int64_t nominal_bytes(const struct pass *pass, int64_t cached)
 {
     const struct engine *engine = pass->engine;
     const struct hparams *shape = engine->shape;
-    int width = shape->attention.kv_heads * (shape->attention.head_dim + shape->attention.value_dim);
     int moe = 0, first = shape->layers;
     int64_t bytes = pass->batch->logit_rows > 0 ? engine->weights->head_bytes : 0;
     for (int row = 0; row < pass->rows; row++)
@@ -169,8 +168,8 @@ int64_t nominal_bytes(const struct pass *pass, int64_t cached)
         const struct layer_weights *weights = &engine->weights->layer[n];
         int64_t seen = (int64_t)shape->layer[n].window + pass->rows - 1;
         if (n >= first && pass_attends(pass, n))
-            bytes += weights->attention_bytes + (shape->layer[n].window && seen < cached ? seen : cached) * width *
-                     (int64_t)cache_size(engine->setup.cache);
+            bytes += weights->attention_bytes + (shape->layer[n].window && seen < cached ? seen : cached) *
+                     hparams_kv_width(shape, n) * (int64_t)cache_size(engine->setup.cache);
         if (n >= first && pass_feeds(pass, n))
             bytes += weights->ffn_bytes;
         if (shape->layer[n].ffn == FFN_EXPERTS)

@@ -104,7 +104,8 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
     const struct sequence *sequence = pass->sequence;
     const struct batch *batch = pass->batch;
     struct layer at = {
-        .space = &engine->space, .number = n, .weights = &engine->weights->layer[n], .rows = rows, .rope = engine->rope.table,
+        .space = &engine->space, .number = n, .weights = &engine->weights->layer[n], .rows = rows,
+        .rope = engine->shape->layer[n].other ? engine->other_rope.table : engine->rope.table,
         .cache = kv_layer(&sequence->kv, n)};
     if (engine->shape->layer[n].ffn != FFN_EXPERTS)
         return at;
@@ -179,6 +180,7 @@ static void head(const struct pass *pass)
     struct engine *engine = pass->engine;
     const struct matrix *matrix = &engine->weights->head;
     int rows = pass->batch->logit_rows, hidden = engine->shape->hidden;
+    const float divisor = engine->shape->logit_divisor, cap = engine->shape->logit_cap;
     if (!rows)
         return;
     engine->ops->gather(engine->queue, &(struct gather_args){
@@ -188,9 +190,14 @@ static void head(const struct pass *pass)
     engine->ops->linear(engine->queue, &(struct linear_args){
         .in = engine->last, .weight = matrix->data, .bias = engine->weights->head_bias, .out = engine->logits,
         .operand = engine->space.operand,
-        .scale = engine->shape->logit_divisor != 0 ? 1 / engine->shape->logit_divisor : 0, .format = matrix->format,
+        .scale = divisor != 0 && cap != 0 ? 1 / (divisor * cap) : divisor != 0 ? 1 / divisor : cap != 0 ? 1 / cap : 0,
+        .format = matrix->format,
         .rows = rows, .inputs = hidden, .outputs = engine->shape->vocab, .in_stride = hidden,
         .out_stride = engine->shape->vocab});
+    if (cap != 0)
+        engine->ops->activate(engine->queue, &(struct activate_args){
+            .in = engine->logits, .out = engine->logits, .activation = ACTIVATION_TANH, .scale = cap, .rows = rows,
+            .width = engine->shape->vocab});
 }
 
 /* Routes that are known before any layer has run. */
@@ -243,6 +250,8 @@ int forward_layer(const struct pass *pass, const struct layer_rows *rows, int n,
         layer_attention(&layer);
     if (rows->rows && pass_feeds(pass, n) && layer_ffn(&layer, err))
         return -1;
+    if (rows->rows && (pass_attends(pass, n) || pass_feeds(pass, n)))
+        layer_scale(&layer);
     if (rows->rows == pass->rows)
         keep_layer(pass, n);
     return 0;

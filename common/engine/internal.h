@@ -18,7 +18,7 @@ struct engine {
 
     /* On the device. */
     struct workspace space;
-    struct rope_positions rope;
+    struct rope_positions rope, other_rope;          /* other_rope: of layers of the other kind */
     struct row_table row;                            /* of max_rows */
     struct buffer token, logit_row, every_row;       /* i32 */
     struct buffer merge;                             /* [max_rows] i32, resume.c */

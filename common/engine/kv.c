@@ -6,16 +6,25 @@
 
 #include "common/base/mem.h"
 
+static struct layer_attention kv_of(const struct kv_shape *shape, int layer)
+{
+    if (shape->model)
+        return hparams_attention(shape->model, layer);
+    return (struct layer_attention){.kv_heads = shape->kv_heads, .head_dim = shape->head_dim, .value_dim = shape->value_dim};
+}
+
 static int alloc_layers(struct kv *kv, struct err *err)
 {
     const struct kv_shape *shape = &kv->shape;
-    size_t slots, k, v;
-    if (!size_mul((size_t)kv->capacity, (size_t)shape->kv_heads * cache_size(shape->format), &slots) ||
-        !size_mul(slots, (size_t)shape->head_dim, &k) || !size_mul(slots, (size_t)shape->value_dim, &v))
-        return err_memory(err);
-    for (int layer = 0; layer < shape->layers; layer++)
+    for (int layer = 0; layer < shape->layers; layer++) {
+        const struct layer_attention own = kv_of(shape, layer);
+        size_t slots, k, v;
+        if (!size_mul((size_t)kv->capacity, (size_t)own.kv_heads * cache_size(shape->format), &slots) ||
+            !size_mul(slots, (size_t)own.head_dim, &k) || !size_mul(slots, (size_t)own.value_dim, &v))
+            return err_memory(err);
         if (device_alloc(kv->device, k, &kv->k[layer], err) || device_alloc(kv->device, v, &kv->v[layer], err))
             return err_at(err, "KV cache of %d tokens", kv->capacity);
+    }
     return 0;
 }
 
@@ -71,11 +80,12 @@ static int move_kept(struct kv *kv, const int32_t *node, int first, int count, s
     for (int i = first; i < count; i++)
         slot[i - first] = kv->length + i;
     queue_upload(kv->device, to, slot, bytes);
-    for (int layer = 0; layer < shape->layers; layer++)
+    for (int layer = 0; layer < shape->layers; layer++) {
+        const struct layer_attention own = kv_of(shape, layer);
         device_ops(kv->device)->kv_move(device_queue(kv->device), &(struct kv_move_args){
             .k = kv->k[layer], .v = kv->v[layer], .from = from, .to = to, .format = shape->format, .count = count - first,
-            .kv_heads = shape->kv_heads, .head_dim = shape->head_dim, .value_dim = shape->value_dim,
-            .capacity = kv->capacity});
+            .kv_heads = own.kv_heads, .head_dim = own.head_dim, .value_dim = own.value_dim, .capacity = kv->capacity});
+    }
     rc = queue_wait(kv->device, err);
 done:
     device_free(kv->device, &from);

@@ -8,10 +8,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/model/hparams.h"
 #include "common/tensor/device.h"
 
 struct kv_shape {
     int layers, kv_heads, head_dim, value_dim;
+    const struct hparams *model;                     /* whose layers say the last three, each for itself; NULL: all are alike */
     enum cache_format format;
 };
 

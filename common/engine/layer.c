@@ -30,6 +30,21 @@ void layer_enter(const struct layer *layer, const struct layer_weights *weights,
                    second ? weights->ffn_norm_bias : weights->attention_norm_bias, out, layer->rows->rows);
 }
 
+void layer_scale(const struct layer *layer)
+{
+    if (layer->weights->scale != 0)
+        copy_scaled(layer->space, layer->space->x, (struct buffer){0, 0}, layer->weights->scale, layer->space->x,
+                    layer->rows->rows);
+}
+
+void layer_norm_branch(const struct layer *layer, struct buffer norm, struct buffer add, struct buffer out)
+{
+    const struct workspace *space = layer->space;
+    layer_norm(space, space->branch, norm, (struct buffer){0, 0}, out, layer->rows->rows);
+    if (add.address)
+        copy_scaled(space, add, out, 0, out, layer->rows->rows);
+}
+
 void layer_add_branch(const struct layer *layer, struct buffer norm)
 {
     const struct workspace *space = layer->space;
@@ -59,11 +74,12 @@ static struct norm_args head_norm(const struct layer *layer, struct buffer x, st
 {
     struct workspace *space = layer->space;
     const struct hparams *shape = space->shape;
+    const int head_dim = hparams_attention(shape, layer->number).head_dim;
     bool whole = shape->attention.qk_norm == QK_NORM_WHOLE;
     return (struct norm_args){
         .in = x, .weight = shape->attention.qk_norm == QK_NORM_NONE ? (struct buffer){0, 0} : weight, .out = x,
         .epsilon = shape->norm_epsilon, .rows = layer->rows->rows, .parts = whole ? 1 : heads,
-        .width = whole ? heads * shape->attention.head_dim : shape->attention.head_dim,
+        .width = whole ? heads * head_dim : head_dim,
         .in_stride = space->qkv_width, .out_stride = space->qkv_width};
 }
 
@@ -77,10 +93,11 @@ static void latent_norm(const struct layer *layer, struct buffer x, struct buffe
 
 static struct rope_args rotation(const struct layer *layer, struct buffer x, int heads, int head_dim, int stride)
 {
+    const struct hparams *shape = layer->space->shape;
     return (struct rope_args){
         .x = x, .table = layer->rope, .position = layer->rows->position, .rows = layer->rows->rows, .heads = heads,
         .head_dim = head_dim, .stride = stride,
-        .rotary = layer->space->shape->layer[layer->number].still ? 0 : layer->space->shape->rope.rotary};
+        .rotary = shape->layer[layer->number].still ? 0 : hparams_attention(shape, layer->number).rope->rotary};
 }
 
 /* Queries into space->qkv, keys and values into the cache. */
@@ -89,13 +106,18 @@ static void make_qkv(const struct layer *layer)
     struct workspace *space = layer->space;
     const struct hparams *shape = space->shape;
     const struct layer_weights *weights = layer->weights;
-    int heads = shape->attention.heads, kv_heads = shape->attention.kv_heads, head_dim = shape->attention.head_dim;
+    const struct layer_attention own = hparams_attention(shape, layer->number);
+    int heads = shape->attention.heads, kv_heads = own.kv_heads, head_dim = own.head_dim;
     struct buffer k = row_part(space->qkv, heads * head_dim), v = row_part(space->qkv, (heads + kv_heads) * head_dim);
 
     struct buffer in = layer->reads.address ? layer->reads : space->normed;
     project(layer, in, weights->qkv.inputs, &weights->qkv, weights->qkv_bias, space->qkv, space->qkv_width);
     if (weights->v.data.address)
         project(layer, in, weights->v.inputs, &weights->v, weights->v_bias, v, space->qkv_width);
+    if (shape->attention.value_norm)
+        space->ops->norm(space->queue, &(struct norm_args){
+            .in = v, .out = v, .epsilon = shape->norm_epsilon, .rows = layer->rows->rows, .parts = kv_heads,
+            .width = own.value_dim, .in_stride = space->qkv_width, .out_stride = space->qkv_width});
     const struct qkv_args args = {
         .q_norm = head_norm(layer, space->qkv, weights->q_norm, heads),
         .k_norm = head_norm(layer, k, weights->k_norm, kv_heads),
@@ -105,7 +127,7 @@ static void make_qkv(const struct layer *layer)
         .k_rope = rotation(layer, k, kv_heads, head_dim, space->qkv_width),
         .write = {.in_k = k, .in_v = v, .k = layer->cache.k, .v = layer->cache.v, .slot = layer->rows->slot,
                   .format = layer->cache.format, .rows = layer->rows->rows, .kv_heads = kv_heads, .head_dim = head_dim,
-                  .value_dim = head_dim, .capacity = layer->cache.capacity, .stride = space->qkv_width}};
+                  .value_dim = own.value_dim, .capacity = layer->cache.capacity, .stride = space->qkv_width}};
     if (!shape->attention.turn_first) {
         ops_qkv(space->ops, space->queue, &args);
         return;
@@ -165,8 +187,10 @@ void layer_attention(const struct layer *layer)
     struct workspace *space = layer->space;
     const struct hparams *shape = space->shape;
     const struct layer_weights *weights = layer->weights;
-    int heads = shape->attention.heads, value_dim = shape->attention.value_dim;
+    const struct layer_attention own = hparams_attention(shape, layer->number);
+    const int heads = shape->attention.heads, value_dim = own.value_dim;
     const bool apart = space->branch.address != 0;
+    const float scale = apart ? 0 : shape->residual_scale, values = shape->attention.value_scale;
 
     if (!layer->reads.address && !shape->parallel)
         layer_enter(layer, weights, false, space->normed);
@@ -175,14 +199,15 @@ void layer_attention(const struct layer *layer)
         .q = space->qkv, .k = layer->cache.k, .v = layer->cache.v, .sink = weights->sinks, .prefix = layer->rows->prefix,
         .path_start = layer->rows->path_start, .path = layer->rows->path, .out = space->attended,
         .scale = shape->attention.scale, .format = layer->cache.format, .rows = layer->rows->rows, .heads = heads,
-        .kv_heads = shape->attention.kv_heads, .head_dim = shape->attention.head_dim, .value_dim = value_dim,
+        .kv_heads = own.kv_heads, .head_dim = own.head_dim, .value_dim = value_dim,
         .capacity = layer->cache.capacity, .stride = space->qkv_width, .window = shape->layer[layer->number].window,
         .longest = layer->rows->longest});
     if (shape->attention.gate)
         weigh_attended(layer);
     space->ops->linear(space->queue, &(struct linear_args){
         .in = space->attended, .weight = weights->out.data, .bias = weights->out_bias, .out = apart ? space->branch : space->x,
-        .operand = space->operand, .format = weights->out.format, .add = !apart, .scale = apart ? 0 : shape->residual_scale,
+        .operand = space->operand, .format = weights->out.format, .add = !apart,
+        .scale = scale == 0 ? values : values == 0 ? scale : scale * values,
         .slab = layer->rows->slab, .rows = layer->rows->rows, .inputs = heads * value_dim, .outputs = shape->hidden,
         .in_stride = heads * value_dim, .out_stride = shape->hidden});
     if (apart)

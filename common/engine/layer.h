@@ -54,6 +54,12 @@ struct layer {
 /* What attention, or with `ffn` the feed-forward network, of a layer with these weights reads of x, into `out`. */
 void layer_enter(const struct layer *layer, const struct layer_weights *weights, bool ffn, struct buffer out);
 
+/* out = the norm of space->branch, plus `add` (none: 0). */
+void layer_norm_branch(const struct layer *layer, struct buffer norm, struct buffer add, struct buffer out);
+
+/* What is done to x when the layer has run. */
+void layer_scale(const struct layer *layer);
+
 /* x += the norm of space->branch. */
 void layer_add_branch(const struct layer *layer, struct buffer norm);
 

@@ -40,6 +40,8 @@ static double grown_theta(const struct rope_shape *shape, int position)
 static float inverse_frequency(const struct rope_shape *shape, int i)
 {
     float plain = (float)(1.0 / pow(shape->theta, 2.0 * i / shape->rotary));
+    if (shape->turning && i >= shape->turning)
+        return 0;
     if (shape->kind == ROPE_LINEAR)
         return (float)(plain / shape->factor);
     if (shape->kind == ROPE_YARN)

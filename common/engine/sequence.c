@@ -5,13 +5,13 @@
 int sequence_open(struct sequence **out, struct engine *engine, int capacity, struct err *err)
 {
     const struct hparams *shape = engine->shape;
-    const struct kv_shape kv = {shape->layers, shape->attention.kv_heads, shape->attention.head_dim, shape->attention.value_dim,
-                                engine->setup.cache};
+    const struct kv_shape kv = {.layers = shape->layers, .model = shape, .format = engine->setup.cache};
     const int positions = capacity < engine->max_positions ? capacity : engine->max_positions;
     struct sequence *sequence;
     if (capacity < 1)
         return err_set(err, ERR_INPUT, "a sequence of %d tokens: at least 1 is needed", capacity);
-    if (rope_cover(&engine->rope, &engine->shape->rope, engine->device, positions, err))
+    if (rope_cover(&engine->rope, &engine->shape->rope, engine->device, positions, err) ||
+        (hparams_has_other(shape) && rope_cover(&engine->other_rope, &shape->other.rope, engine->device, positions, err)))
         return -1;
     sequence = mem_alloc(1, sizeof *sequence, err);
     if (!sequence)
@@ -66,12 +66,12 @@ int sequence_truncate(struct sequence *sequence, int length, struct err *err)
 }
 
 /* The part of each head, [heads][capacity][width], that the first `length` tokens fill; by way of `room` on the host. */
-static int copy_heads(const struct sequence *to, struct buffer into, const struct sequence *from, struct buffer out, int width,
-                      int length, void *room, struct err *err)
+static int copy_heads(const struct sequence *to, struct buffer into, const struct sequence *from, struct buffer out, int heads,
+                      int width, int length, void *room, struct err *err)
 {
     struct device *device = to->engine->device;
     const uint64_t token = (uint64_t)width * cache_size(to->engine->setup.cache), bytes = (uint64_t)length * token;
-    for (int head = 0; head < to->engine->shape->attention.kv_heads; head++) {
+    for (int head = 0; head < heads; head++) {
         queue_download(device, room, buffer_part(out, (uint64_t)head * (uint64_t)from->kv.capacity * token, bytes), bytes);
         if (queue_wait(device, err))
             return -1;
@@ -84,8 +84,9 @@ int sequence_copy(struct sequence *to, const struct sequence *from, int length, 
 {
     const struct engine_setup *own = &to->engine->setup, *its = &from->engine->setup;
     const struct hparams *shape = to->engine->shape;
-    const int width = shape->attention.head_dim > shape->attention.value_dim ? shape->attention.head_dim
-                                                                             : shape->attention.value_dim;
+    int width = 0;
+    for (int layer = 0; layer < shape->layers; layer++)
+        width = hparams_kv_width(shape, layer) > width ? hparams_kv_width(shape, layer) : width;      /* more than a head's */
     if (own->model != its->model || own->device != its->device || own->cache != its->cache)
         return err_set(err, ERR_INPUT, "a sequence cannot be copied from another model, device or format of the cache");
     if (length < 0 || length > from->kv.length || length > to->kv.capacity)
@@ -93,9 +94,12 @@ int sequence_copy(struct sequence *to, const struct sequence *from, int length, 
                        from->kv.length, to->kv.capacity);
     void *room = mem_alloc((size_t)(length ? length : 1), (size_t)width * cache_size(own->cache), err);
     int rc = room ? 0 : -1;
-    for (int layer = 0; !rc && length && layer < shape->layers; layer++)
-        rc = copy_heads(to, to->kv.k[layer], from, from->kv.k[layer], shape->attention.head_dim, length, room, err) ||
-             copy_heads(to, to->kv.v[layer], from, from->kv.v[layer], shape->attention.value_dim, length, room, err) ? -1 : 0;
+    for (int layer = 0; !rc && length && layer < shape->layers; layer++) {
+        const struct layer_attention its_own = hparams_attention(shape, layer);
+        const int heads = its_own.kv_heads;
+        rc = copy_heads(to, to->kv.k[layer], from, from->kv.k[layer], heads, its_own.head_dim, length, room, err) ||
+             copy_heads(to, to->kv.v[layer], from, from->kv.v[layer], heads, its_own.value_dim, length, room, err) ? -1 : 0;
+    }
     mem_free(&room);
     if (rc)
         return -1;

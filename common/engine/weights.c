@@ -100,7 +100,7 @@ static int take_attention(struct weights *weights, const struct model *model, in
     if ((bias && take_vector(weights, model, "layers.%d.attention.norm_bias", n, &layer->attention_norm_bias, err)) ||
         (bias && !shape->parallel && take_vector(weights, model, "layers.%d.ffn.norm_bias", n, &layer->ffn_norm_bias, err)))
         return -1;
-    if (shape->attention.sinks && take_vector(weights, model, "layers.%d.attention.sinks", n, &layer->sinks, err))
+    if (hparams_attention(shape, n).sinks && take_vector(weights, model, "layers.%d.attention.sinks", n, &layer->sinks, err))
         return -1;
     if (shape->attention.out_bias && take_vector(weights, model, "layers.%d.attention.out_bias", n, &layer->out_bias, err))
         return -1;
@@ -123,6 +123,17 @@ static int take_block(struct weights *weights, const struct model *model, const 
     return 0;
 }
 
+/* The number that the stream is multiplied with after the layer: the host has it. */
+static int take_scale(struct weights *weights, const struct model *model, int n, struct err *err)
+{
+    const struct tensor *tensor = model_tensor(model, err, "layers.%d.scale", n);
+    if (!tensor)
+        return -1;
+    weights->layer[n].scale = *(const float *)model_data(model, tensor);
+    weights->taken_bytes += (int64_t)tensor->bytes;
+    return weights->layer[n].scale != 0 ? 0 : err_set(err, ERR_INPUT, "%s: is 0; the model's layers add nothing", tensor->name);
+}
+
 static int take_ffn(struct weights *weights, const struct model *model, int n, struct err *err)
 {
     const struct hparams *shape = model_hparams(model);
@@ -139,6 +150,14 @@ static int take_ffn(struct weights *weights, const struct model *model, int n, s
         return -1;
     if (shape->router.correction && take_vector(weights, model, "layers.%d.router_correction", n, &layer->router_correction,
                                                 err))
+        return -1;
+    if ((shape->router.norm && take_vector(weights, model, "layers.%d.router_norm", n, &layer->router_norm, err)) ||
+        (shape->router.expert_scale &&
+         take_vector(weights, model, "layers.%d.router_expert_scale", n, &layer->expert_scale, err)) ||
+        (shape->shared_apart &&
+         (take_vector(weights, model, "layers.%d.ffn.experts_norm", n, &layer->experts_norm, err) ||
+          take_vector(weights, model, "layers.%d.ffn.experts_out_norm", n, &layer->experts_out_norm, err) ||
+          take_vector(weights, model, "layers.%d.ffn.shared_out_norm", n, &layer->shared_out_norm, err))))
         return -1;
     if (shape->router.bias && take_vector(weights, model, "layers.%d.router_bias", n, &layer->router_bias, err))
         return -1;
@@ -173,7 +192,7 @@ static int take_all(struct weights *weights, const struct model *model, struct e
         if (take_attention(weights, model, n, err))
             return -1;
         layer->attention_bytes = weights->taken_bytes;
-        if (take_ffn(weights, model, n, err))
+        if (take_ffn(weights, model, n, err) || (shape->layer_scale && take_scale(weights, model, n, err)))
             return -1;
         layer->ffn_bytes = weights->taken_bytes - layer->attention_bytes;
         weights->expert_bytes += layer->expert_bytes;
@@ -221,7 +240,8 @@ void weights_close(struct weights **weights)
                                 &layer->q_a.data, &layer->q.data, &layer->kv_a.data, &layer->kv_b.data, &layer->q_a_bias,
                                 &layer->q_a_norm, &layer->kv_a_bias, &layer->kv_a_norm, &layer->sinks,
                                 &layer->router_bias, &layer->gate_up_bias, &layer->down_bias, &layer->gate.data,
-                                &layer->attention_out_norm, &layer->ffn_out_norm};
+                                &layer->attention_out_norm, &layer->ffn_out_norm, &layer->experts_norm,
+                                &layer->experts_out_norm, &layer->shared_out_norm, &layer->router_norm, &layer->expert_scale};
         for (size_t i = 0; w->owned && i < sizeof all / sizeof *all; i++)
             device_free(w->device, all[i]);
         device_free(w->device, &layer->dense_table);

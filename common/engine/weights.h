@@ -14,7 +14,9 @@ struct matrix {
 
 struct layer_weights {
     struct buffer attention_norm, q_norm, k_norm, qkv_bias, out_bias, ffn_norm, router_correction, attention_norm_bias,
-                  ffn_norm_bias, attention_out_norm, ffn_out_norm;      /* vectors; address 0: none */
+                  ffn_norm_bias, attention_out_norm, ffn_out_norm, experts_norm, experts_out_norm, shared_out_norm, router_norm,
+                  expert_scale;         /* vectors; address 0: none */
+    float scale;                             /* of the stream, when the layer is done; 0: none */
     struct matrix qkv, out, router;
     struct matrix gate;                      /* of attention's output */
     struct matrix v;                         /* where it is in a format of its own; else none, and qkv has it */

@@ -21,10 +21,12 @@ static int alloc_attention(struct workspace *space, struct err *err)
     const struct hparams *shape = space->shape;
     if (alloc(space, &space->x, shape->hidden, err) || alloc(space, &space->normed, shape->hidden, err) ||
         alloc(space, &space->qkv, space->qkv_width, err) ||
-        alloc(space, &space->attended, shape->attention.heads * shape->attention.value_dim, err))
+        alloc(space, &space->attended, space->attended_width, err))
         return -1;
     if ((shape->norms != NORM_BEFORE && alloc(space, &space->branch, shape->hidden, err)) ||
-        (shape->attention.gate && alloc(space, &space->gate, shape->attention.heads * shape->attention.value_dim, err)))
+        (shape->attention.gate && alloc(space, &space->gate, space->attended_width, err)) ||
+        (shape->shared_apart && alloc(space, &space->beside, shape->hidden, err)) ||
+        (shape->router.norm && alloc(space, &space->router_normed, shape->hidden, err)))
         return -1;
     if (!shape->attention.kv_rank)
         return 0;
@@ -133,7 +135,13 @@ int workspace_make(struct workspace *space, struct device *device, const struct 
     const struct hparams *shape = model_hparams(model);
     *space = (struct workspace){.device = device, .ops = device_ops(device), .queue = device_queue(device), .shape = shape,
                                 .rows = rows};
-    space->qkv_width = (shape->attention.heads + 2 * shape->attention.kv_heads) * shape->attention.head_dim;
+    for (int n = 0; n < shape->layers || n == 0; n++) {
+        const struct layer_attention own = hparams_attention(shape, n);
+        const int qkv = shape->attention.heads * own.head_dim + hparams_kv_width(shape, n);
+        const int attended = shape->attention.heads * own.value_dim;
+        space->qkv_width = qkv > space->qkv_width ? qkv : space->qkv_width;
+        space->attended_width = attended > space->attended_width ? attended : space->attended_width;
+    }
     if (shape->attention.kv_rank) {
         space->qkv_width = shape->attention.heads * shape->attention.head_dim;
         space->spread_width = shape->attention.heads *
@@ -146,7 +154,8 @@ int workspace_make(struct workspace *space, struct device *device, const struct 
 void workspace_free(struct workspace *space)
 {
     struct buffer *all[] = {
-        &space->x, &space->normed, &space->qkv, &space->attended, &space->gate, &space->branch,
+        &space->x, &space->normed, &space->qkv, &space->attended, &space->gate, &space->branch, &space->beside,
+        &space->router_normed,
         &space->latent_q, &space->latent_kv, &space->spread,
         &space->inner, &space->partial, &space->group, &space->operand, &space->router_logits, &space->shared,
         &space->apart_in, &space->apart_out, &space->apart_row, &space->piece_expert, &space->ahead_normed,

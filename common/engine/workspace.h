@@ -12,11 +12,13 @@ struct workspace {
     struct queue *queue;
     const struct hparams *shape;
     int rows;
+    int attended_width;                              /* the widest of all layers, as qkv_width */
     int qkv_width, spread_width;                     /* qkv_width: with latents that of q alone */
     struct buffer x;                                 /* the residual stream */
     struct buffer normed, qkv, attended;
     struct buffer gate;                              /* [rows][heads * value_dim], of attention that has one */
     struct buffer branch;                            /* [rows][hidden] normed before x gets it; none: x gets it at once */
+    struct buffer beside, router_normed;             /* [rows][hidden] of shared_apart, and of a router with a norm */
     struct buffer latent_q, latent_kv, spread;       /* [rows][q_rank], [kv_rank + rotary], [what kv_b makes] */
     struct buffer inner, partial, group;             /* scratch of expert_ffn */
     struct buffer operand;                           /* scratch: rows as products take them (operand_bytes) */

@@ -295,7 +295,7 @@ int head_begin(struct head *head, int tokens, struct err *err)
     if (head->modules)
         return modules_begin(head, tokens, err);
     const struct kv_shape kv = {head->layers, shape->attention.kv_heads, shape->attention.head_dim,
-                                shape->attention.value_dim, engine_config(head->setup.target)->cache};
+                                shape->attention.value_dim, NULL, engine_config(head->setup.target)->cache};
     head->kv.length = head->kv.pending = 0;
     if (head->kv.capacity >= tokens + HEAD_NODES_MAX)
         return 0;

@@ -71,6 +71,8 @@ static struct buffer *vector_of_role(struct head_weights *w, const struct tensor
         case ROLE_Q_A_NORM: return &layer->q_a_norm;
         case ROLE_KV_A_BIAS: return &layer->kv_a_bias;
         case ROLE_KV_A_NORM: return &layer->kv_a_norm;
+        case ROLE_ROUTER_NORM: return &layer->router_norm;
+        case ROLE_EXPERT_SCALE: return &layer->expert_scale;
         case ROLE_SINKS: return &layer->sinks;
         case ROLE_ROUTER_CORRECTION: return &layer->router_correction;
         case ROLE_ROUTER_BIAS: return &layer->router_bias;

@@ -11,6 +11,38 @@ int hparams_moe_layers(const struct hparams *shape)
     return count;
 }
 
+bool hparams_has_other(const struct hparams *shape)
+{
+    for (int i = 0; i < shape->layers; i++)
+        if (shape->layer[i].other)
+            return true;
+    return false;
+}
+
+struct layer_attention hparams_attention(const struct hparams *s, int layer)
+{
+    const struct attention_kind *other = &s->other;
+    if (s->layer[layer].other)
+        return (struct layer_attention){other->kv_heads, other->head_dim, other->value_dim, other->sinks, other->value_is_key,
+                                        &other->rope};
+    return (struct layer_attention){s->attention.kv_heads, s->attention.head_dim, s->attention.value_dim, s->attention.sinks,
+                                    false, &s->rope};
+}
+
+int hparams_kv_width(const struct hparams *shape, int layer)
+{
+    const struct layer_attention own = hparams_attention(shape, layer);
+    return own.kv_heads * (own.head_dim + own.value_dim);
+}
+
+int64_t hparams_kv_widths(const struct hparams *shape)
+{
+    int64_t all = 0;
+    for (int i = 0; i < shape->layers; i++)
+        all += hparams_kv_width(shape, i);
+    return all;
+}
+
 static int check_range(const char *name, int64_t value, int64_t min, int64_t max, struct err *err)
 {
     if (value >= min && value <= max)
@@ -43,6 +75,77 @@ static int check_counts(const struct hparams *s, struct err *err)
            check_range("padding token", s->pad, -1, s->vocab - 1, err) ? -1 : 0;
 }
 
+static int check_rope(const struct rope_shape *rope, int head_dim, struct err *err)
+{
+    if (check_range("kind of rope", rope->kind, ROPE_DEFAULT, ROPE_DYNAMIC, err) ||
+        check_range("rotary width", rope->rotary, 2, head_dim, err) || check_real("rope theta", rope->theta, 1, 1e30, err) ||
+        check_range("pairs that turn", rope->turning, 0, rope->rotary / 2, err))
+        return -1;
+    if (rope->rotary % 2)
+        return err_set(err, ERR_INPUT, "rotary width is %d; it must be even", rope->rotary);
+    if (rope->turning && rope->kind != ROPE_DEFAULT && rope->kind != ROPE_LINEAR)
+        return err_set(err, ERR_INPUT, "a part of the pairs turns, with another rope than default and linear");
+    if (check_real("amplitude of rope", rope->amplitude, 0, 1e6, err) ||
+        check_real("amplitude of rope far out", rope->long_amplitude, 0, 1e6, err))
+        return -1;
+    if (rope->kind == ROPE_YARN &&
+        (check_real("beta_fast", rope->beta_fast, 1e-6, 1e6, err) ||
+         check_real("beta_slow", rope->beta_slow, 1e-6, 1e6, err) ||
+         check_range("original positions", rope->original_positions, 1, INT32_MAX, err) ||
+         check_real("rope theta", rope->theta, 1.0001, 1e30, err)))
+        return -1;
+    if (rope->kind == ROPE_DYNAMIC &&
+        (check_range("rotary width", rope->rotary, 4, head_dim, err) ||
+         check_real("rope factor", rope->factor, 1, 1e6, err) ||
+         check_range("original positions", rope->original_positions, 1, INT32_MAX, err)))
+        return -1;
+    for (int i = 0; rope->kind == ROPE_STRETCHED && i < rope->rotary / 2; i++)
+        if (check_real("a stretch of rope", rope->stretch[i], 1e-6, 1e6, err))
+            return -1;
+    if (rope->long_amplitude != 0 && check_range("original positions", rope->original_positions, 1, INT32_MAX, err))
+        return -1;
+    if (rope->kind != ROPE_DEFAULT && rope->kind != ROPE_STRETCHED && check_real("rope factor", rope->factor, 1e-6, 1e6, err))
+        return -1;
+    if (rope->kind != ROPE_LLAMA3)
+        return 0;
+    if (check_real("low_freq_factor", rope->low_factor, 1e-6, 1e6, err) ||
+        check_real("high_freq_factor", rope->high_factor, 1e-6, 1e6, err) ||
+        check_range("original positions", rope->original_positions, 1, INT32_MAX, err))
+        return -1;
+    if (rope->high_factor <= rope->low_factor)
+        return err_set(err, ERR_INPUT, "high_freq_factor %g must be larger than low_freq_factor %g", rope->high_factor,
+                       rope->low_factor);
+    return 0;
+}
+
+static int check_kv_heads(int heads, int kv_heads, struct err *err)
+{
+    if (check_range("number of key and value heads", kv_heads, 1, heads, err))
+        return -1;
+    return heads % kv_heads ? err_set(err, ERR_INPUT, "%d heads cannot share %d key and value heads evenly", heads, kv_heads)
+                            : 0;
+}
+
+/* Of layers of the other kind. */
+static int check_other(const struct hparams *s, struct err *err)
+{
+    const struct attention_kind *other = &s->other;
+    if (!hparams_has_other(s))
+        return 0;
+    if (s->attention.kv_rank || s->attention.qkv_bias || s->attention.clip_qkv > 0 || s->attention.gate ||
+        s->attention.qk_norm == QK_NORM_WHOLE)
+        return err_set(err, ERR_INPUT, "two kinds of attention with latents, biases, a clamp, a gate or norms over all heads "
+                       "are not supported");
+    if (other->rope.kind == ROPE_STRETCHED)
+        return err_set(err, ERR_INPUT, "a stretched rope of the other kind of attention is not supported");
+    if (other->value_is_key && other->value_dim != other->head_dim)
+        return err_set(err, ERR_INPUT, "values that are keys must be as wide");
+    return check_kv_heads(s->attention.heads, other->kv_heads, err) ||
+           check_range("width of a head", other->head_dim, 1, HEAD_DIM_MAX, err) ||
+           check_range("width of a value", other->value_dim, 1, HEAD_DIM_MAX, err) ||
+           check_rope(&other->rope, other->head_dim, err) ? -1 : 0;
+}
+
 static int check_attention(const struct hparams *s, struct err *err)
 {
     int heads = s->attention.heads, kv_heads = s->attention.kv_heads, head_dim = s->attention.head_dim;
@@ -54,56 +157,22 @@ static int check_attention(const struct hparams *s, struct err *err)
         check_range("rank of queries", s->attention.q_rank, 0, s->attention.kv_rank ? WIDTH_MAX : 0, err) ||
         check_range("rank of keys and values", s->attention.kv_rank, 0, WIDTH_MAX, err))
         return -1;
-    if (s->attention.kv_rank
-            ? check_range("number of key and value heads", kv_heads, heads, heads, err) ||
-              check_range("rotary width", s->rope.rotary, 2, head_dim - 1, err) ||
-              check_range("kind of q and k norm", s->attention.qk_norm, QK_NORM_NONE, QK_NORM_NONE, err) ||
-              check_real("clip_qkv", (double)s->attention.clip_qkv, 0, 0, err) ||
-              check_real("epsilon of the norms of latents", (double)s->attention.latent_epsilon, 1e-20, 1, err)
-            : check_range("width of a value", s->attention.value_dim, head_dim, head_dim, err))
+    if (s->attention.kv_rank &&
+        (check_range("number of key and value heads", kv_heads, heads, heads, err) ||
+         check_range("rotary width", s->rope.rotary, 2, head_dim - 1, err) ||
+         check_range("kind of q and k norm", s->attention.qk_norm, QK_NORM_NONE, QK_NORM_NONE, err) ||
+         check_real("clip_qkv", (double)s->attention.clip_qkv, 0, 0, err) ||
+         check_real("epsilon of the norms of latents", (double)s->attention.latent_epsilon, 1e-20, 1, err)))
         return -1;
-    if (heads % kv_heads)
-        return err_set(err, ERR_INPUT, "%d heads cannot share %d key and value heads evenly", heads, kv_heads);
-    if (check_range("kind of q and k norm", s->attention.qk_norm, QK_NORM_NONE, QK_NORM_HEAD, err) ||
+    if (check_kv_heads(heads, kv_heads, err) ||
+        check_range("kind of q and k norm", s->attention.qk_norm, QK_NORM_NONE, QK_NORM_HEAD, err) ||
         check_real("clip_qkv", (double)s->attention.clip_qkv, 0, 1e30, err) ||
         check_real("attention scale", (double)s->attention.scale, 1e-30, 1e30, err) ||
-        check_range("kind of rope", s->rope.kind, ROPE_DEFAULT, ROPE_DYNAMIC, err) ||
-        check_range("rotary width", s->rope.rotary, 2, head_dim, err) || check_real("rope theta", s->rope.theta, 1, 1e30, err))
+        check_real("scale of values", (double)s->attention.value_scale, 0, 1e30, err))
         return -1;
-    if (s->rope.rotary % 2)
-        return err_set(err, ERR_INPUT, "rotary width is %d; it must be even", s->rope.rotary);
-    if (check_real("amplitude of rope", s->rope.amplitude, 0, 1e6, err) ||
-        check_real("amplitude of rope far out", s->rope.long_amplitude, 0, 1e6, err))
-        return -1;
-    if (s->rope.kind == ROPE_YARN &&
-        (check_real("beta_fast", s->rope.beta_fast, 1e-6, 1e6, err) ||
-         check_real("beta_slow", s->rope.beta_slow, 1e-6, 1e6, err) ||
-         check_range("original positions", s->rope.original_positions, 1, INT32_MAX, err) ||
-         check_real("rope theta", s->rope.theta, 1.0001, 1e30, err)))
-        return -1;
-    if (s->rope.kind == ROPE_DYNAMIC &&
-        (check_range("rotary width", s->rope.rotary, 4, head_dim, err) ||
-         check_real("rope factor", s->rope.factor, 1, 1e6, err) ||
-         check_range("original positions", s->rope.original_positions, 1, INT32_MAX, err)))
-        return -1;
-    for (int i = 0; s->rope.kind == ROPE_STRETCHED && i < s->rope.rotary / 2; i++)
-        if (check_real("a stretch of rope", s->rope.stretch[i], 1e-6, 1e6, err))
-            return -1;
-    if (s->rope.long_amplitude != 0 && check_range("original positions", s->rope.original_positions, 1, INT32_MAX, err))
-        return -1;
-    if (s->rope.kind != ROPE_DEFAULT && s->rope.kind != ROPE_STRETCHED &&
-        check_real("rope factor", s->rope.factor, 1e-6, 1e6, err))
-        return -1;
-    if (s->rope.kind != ROPE_LLAMA3)
-        return 0;
-    if (check_real("low_freq_factor", s->rope.low_factor, 1e-6, 1e6, err) ||
-        check_real("high_freq_factor", s->rope.high_factor, 1e-6, 1e6, err) ||
-        check_range("original positions", s->rope.original_positions, 1, INT32_MAX, err))
-        return -1;
-    if (s->rope.high_factor <= s->rope.low_factor)
-        return err_set(err, ERR_INPUT, "high_freq_factor %g must be larger than low_freq_factor %g", s->rope.high_factor,
-                       s->rope.low_factor);
-    return 0;
+    if (s->attention.value_scale != 0 && s->attention.out_bias)
+        return err_set(err, ERR_INPUT, "scaled values with a bias of attention's output are not supported");
+    return check_rope(&s->rope, head_dim, err) || check_other(s, err) ? -1 : 0;
 }
 
 /* What some families have in another place, or beside the usual. */
@@ -125,6 +194,18 @@ static int check_places(const struct hparams *s, struct err *err)
     for (int i = 0; i < s->layers + s->predictors && i < LAYERS_MAX; i++)
         if (s->layer[i].still && s->attention.kv_rank)
             return err_set(err, ERR_INPUT, "layer %d: latents without positions are not supported", i);
+    if (check_range("kind of gated units", s->glu, GLU_SILU, GLU_GELU_TANH, err) ||
+        check_real("scale of the router's logits", (double)s->router.logit_scale, 0, 1e30, err) ||
+        check_real("cap of logits", (double)s->logit_cap, 0, 1e30, err))
+        return -1;
+    if (s->glu != GLU_SILU && s->glu_limit > 0)
+        return err_set(err, ERR_INPUT, "gelu units with a limit are not supported");
+    if (s->shared_apart && (s->norms != NORM_BOTH || !s->shared_inner))
+        return err_set(err, ERR_INPUT, "shared experts with norms of their own need norms before and after");
+    if (s->router.expert_scale && s->router.kind == ROUTER_SPARSEMIXER)
+        return err_set(err, ERR_INPUT, "scaled experts of a sparsemixer are not supported");
+    if (s->predictors && (s->layer_scale || s->shared_apart))
+        return err_set(err, ERR_INPUT, "predictors of such layers are not supported");
     return s->predictors && s->parallel ? err_set(err, ERR_INPUT, "predictors of parallel layers are not supported") : 0;
 }
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "kernels/plain/glu.h"
 #include "kernels/route.h"
 
 /* Bounds of what hparams_check lets through: far beyond any published model, small enough that a product of two fits int64. */
@@ -45,6 +46,7 @@ struct rope_shape {
     int rotary;                      /* floats of a head that turn */
     double theta, factor;            /* factor: linear, llama3, yarn, dynamic */
     double low_factor, high_factor;  /* llama3 */
+    int turning;                     /* pairs that turn, of rotary / 2, whose frequencies count all of these; 0: all */
     int original_positions;          /* llama3, yarn, stretched, dynamic */
     double beta_fast, beta_slow;     /* yarn: turns within the original positions where the ramp ends and begins */
     bool truncate;                   /* yarn: the ramp's ends are rounded to whole pairs */
@@ -60,6 +62,14 @@ struct rope_shape {
  * Predictors (DeepSeek-V3, arXiv 2412.19437 section 2.2) are layers after the last one that guess further tokens: number i
  * takes the embedding of a token and the hidden state that i layers of this kind have made of the one before it, norms both,
  * joins them by a matrix, and goes through a layer like the others; the head gives logits of what its norm makes of that. */
+/* What layers of another kind have in place of what hparams.attention and hparams.rope say (MiMo-V2, Gemma 4). */
+struct attention_kind {
+    int kv_heads, head_dim, value_dim;
+    bool sinks;
+    bool value_is_key;               /* rows of v are those of k */
+    struct rope_shape rope;
+};
+
 struct hparams {
     char family[32];                 /* model_type, for people only */
     int vocab, hidden, layers, max_positions;
@@ -84,11 +94,16 @@ struct hparams {
         bool sinks;                  /* each head has a score that takes part in the softmax and has no value */
         bool qkv_bias, out_bias;     /* with latents qkv_bias is of what makes them */
         float clip_qkv;              /* 0: none */
+        float value_scale;           /* multiplies values; 0: not */
+        bool value_norm;             /* each head's value is normed, without a weight */
         float scale;
     } attention;
     struct rope_shape rope;
+    struct attention_kind other;         /* of layer[].other */
     float embed_scale, residual_scale;   /* multiply embeddings, and what attention and feed-forward add; 0: not */
     float logit_divisor;                 /* 0: none */
+    float logit_cap;                     /* logits become cap * tanh(logit / cap), after the divisor; 0: none */
+    bool layer_scale;                    /* each layer multiplies the stream by a number of its own when it is done */
 
     struct {
         enum router_kind kind;
@@ -97,6 +112,9 @@ struct hparams {
         float scale, jitter;         /* jitter: sparsemixer */
         bool correction;             /* a bias of each expert's score, for choosing only */
         bool bias;                   /* one of each expert's logit */
+        bool norm;                   /* it reads a norm of its own of the stream */
+        float logit_scale;           /* multiplies logits; 0: not */
+        bool expert_scale;           /* each expert's weight is multiplied by a number of its own */
         int groups, groups_kept, group_rank;     /* route.h; groups 0: none */
     } router;
     int expert_inner, dense_inner;   /* inner widths; 0 where no layer is of that kind */
@@ -105,9 +123,13 @@ struct hparams {
     float glu_limit, glu_alpha;      /* of routed experts (kernels/plain/glu.h); limit 0: silu(gate) * up */
     bool shared_gate;                /* a sigmoid of its own gate weighs their output */
     float shared_scale;              /* multiplies it; 0: not */
+    bool shared_apart;               /* shared experts read ffn.norm, routed ones a norm of their own; both sums are normed
+                                      * before they are added (Gemma 4) */
+    enum glu_kind glu;               /* of all feed-forward networks */
 
     struct layer_shape {
         uint8_t ffn;                 /* enum ffn_kind */
+        bool other;                  /* its attention is of the other kind */
         bool still;                  /* positions do not turn its queries and keys (NoPE) */
         int window;                  /* sliding window, 0: none */
     } layer[LAYERS_MAX];             /* predictors' after those of the layers */
@@ -119,6 +141,19 @@ struct hparams {
 };
 
 int hparams_moe_layers(const struct hparams *shape);
+bool hparams_has_other(const struct hparams *shape);     /* some layer's attention is of the other kind */
+
+/* What a layer's attention has for itself; `rope` points into the shape. */
+struct layer_attention {
+    int kv_heads, head_dim, value_dim;
+    bool sinks, value_is_key;
+    const struct rope_shape *rope;
+};
+struct layer_attention hparams_attention(const struct hparams *shape, int layer);
+
+/* Floats of keys and values of a token: in a layer, and in all. */
+int hparams_kv_width(const struct hparams *shape, int layer);
+int64_t hparams_kv_widths(const struct hparams *shape);
 
 /* Everything in range and consistent, or an error that names the value: what the engine need not ask again. */
 int hparams_check(const struct hparams *shape, struct err *err);

@@ -5,7 +5,7 @@
 
 #include "common/base/mem.h"
 
-enum { LAYER_TENSORS = 27, PREDICTOR_TENSORS = 6, MODEL_TENSORS = 5, NAME_ROOM = 40 };
+enum { LAYER_TENSORS = 33, PREDICTOR_TENSORS = 6, MODEL_TENSORS = 5, NAME_ROOM = 40 };
 
 static void add(struct layout *layout, enum tensor_role role, enum tensor_kind kind, int layer, int outputs, int inputs,
                 const char *name)
@@ -43,24 +43,25 @@ static void add_latent(struct layout *layout, const struct hparams *s, int layer
 /* All after the norm, which reads `inputs`. */
 static void add_attention(struct layout *layout, const struct hparams *s, int layer, int inputs)
 {
-    int head_dim = s->attention.head_dim, q = s->attention.heads * head_dim, kv = s->attention.kv_heads * head_dim;
+    const struct layer_attention own = hparams_attention(s, layer);
+    int head_dim = own.head_dim, q = s->attention.heads * head_dim, k = own.kv_heads * head_dim;
+    int v = own.kv_heads * own.value_dim;
     if (s->attention.kv_rank) {
         add_latent(layout, s, layer);
     } else {
-        add(layout, ROLE_QKV, TENSOR_MATRIX, layer, q + 2 * kv, inputs, "attention.qkv");
-        layout->tensors[layout->count - 1].last = kv;
+        add(layout, ROLE_QKV, TENSOR_MATRIX, layer, q + k + v, inputs, "attention.qkv");
+        layout->tensors[layout->count - 1].last = v;
         if (s->attention.qkv_bias)
-            add(layout, ROLE_QKV_BIAS, TENSOR_VECTOR, layer, q + 2 * kv, 1, "attention.qkv_bias");
+            add(layout, ROLE_QKV_BIAS, TENSOR_VECTOR, layer, q + k + v, 1, "attention.qkv_bias");
     }
     if (s->attention.qk_norm != QK_NORM_NONE) {
         bool whole = s->attention.qk_norm == QK_NORM_WHOLE;
         add(layout, ROLE_Q_NORM, TENSOR_VECTOR, layer, whole ? q : head_dim, 1, "attention.q_norm");
-        add(layout, ROLE_K_NORM, TENSOR_VECTOR, layer, whole ? kv : head_dim, 1, "attention.k_norm");
+        add(layout, ROLE_K_NORM, TENSOR_VECTOR, layer, whole ? k : head_dim, 1, "attention.k_norm");
     }
-    if (s->attention.sinks)
+    if (own.sinks)
         add(layout, ROLE_SINKS, TENSOR_VECTOR, layer, s->attention.heads, 1, "attention.sinks");
-    add(layout, ROLE_OUT, TENSOR_MATRIX, layer, s->hidden, s->attention.heads * s->attention.value_dim,
-        "attention.out");
+    add(layout, ROLE_OUT, TENSOR_MATRIX, layer, s->hidden, s->attention.heads * own.value_dim, "attention.out");
     if (s->attention.out_bias)
         add(layout, ROLE_OUT_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.out_bias");
     if (s->attention.gate)
@@ -88,6 +89,15 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
         add(layout, ROLE_ROUTER, TENSOR_MATRIX, layer, s->router.experts, s->hidden, "router");
         if (s->router.correction)
             add(layout, ROLE_ROUTER_CORRECTION, TENSOR_VECTOR, layer, s->router.experts, 1, "router_correction");
+        if (s->router.norm)
+            add(layout, ROLE_ROUTER_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "router_norm");
+        if (s->router.expert_scale)
+            add(layout, ROLE_EXPERT_SCALE, TENSOR_VECTOR, layer, s->router.experts, 1, "router_expert_scale");
+        if (s->shared_apart) {
+            add(layout, ROLE_EXPERTS_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.experts_norm");
+            add(layout, ROLE_EXPERTS_OUT_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.experts_out_norm");
+            add(layout, ROLE_SHARED_OUT_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.shared_out_norm");
+        }
         if (s->router.bias)
             add(layout, ROLE_ROUTER_BIAS, TENSOR_VECTOR, layer, s->router.experts, 1, "router_bias");
         if (s->expert_bias) {
@@ -104,6 +114,8 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
     } else {
         add(layout, ROLE_DENSE, TENSOR_EXPERTS, layer, s->hidden, s->dense_inner, "dense");
     }
+    if (s->layer_scale)
+        add(layout, ROLE_LAYER_SCALE, TENSOR_VECTOR, layer, 1, 1, "scale");
 }
 
 static void add_predictor(struct layout *layout, const struct hparams *s, int i)

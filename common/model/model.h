@@ -9,7 +9,8 @@
  *     final_norm                 VECTOR  [hidden]                final_norm_bias alike when layer_norm
  *     layers.N.attention.norm    VECTOR  [hidden]                unless NORM_AFTER; attention.norm_bias alike when layer_norm
  *                                                                and not norm_unbiased, and so for all norms
- *     layers.N.attention.qkv     MATRIX  [(heads + 2 kv_heads) head_dim][hidden]     rows of q, then k, then v
+ *     layers.N.attention.qkv     MATRIX  [(heads + kv_heads) head_dim + kv_heads value_dim][hidden]   rows of q, k, v; of
+ *                                                                layers of the other kind with its numbers
  *     layers.N.attention.qkv_bias VECTOR                                             when qkv_bias
  *     with latents, in place of qkv and its bias (R: rope.rotary; rows of a head that turn come first):
  *     layers.N.attention.q_a     MATRIX  [q_rank][hidden]        when q_rank; q_a_bias VECTOR when qkv_bias
@@ -27,9 +28,14 @@
  *     layers.N.attention.out_norm VECTOR [hidden]                unless NORM_BEFORE
  *     layers.N.ffn.norm          VECTOR  [hidden]                not when parallel; else as attention.norm, and ffn.norm_bias
  *     layers.N.ffn.out_norm      VECTOR  [hidden]                unless NORM_BEFORE
+ *     layers.N.ffn.experts_norm  VECTOR  [hidden]                when shared_apart: what routed experts read;
+ *                                                                experts_out_norm, shared_out_norm alike, of their sums
+ *     layers.N.scale             VECTOR  [1]                     when layer_scale
  *     layers.N.router            MATRIX  [experts][hidden]                           FFN_EXPERTS
  *     layers.N.router_correction VECTOR  [experts]                                   when router.correction
  *     layers.N.router_bias       VECTOR  [experts]               when router.bias
+ *     layers.N.router_norm       VECTOR  [hidden]                when router.norm
+ *     layers.N.router_expert_scale VECTOR [experts]              when router.expert_scale
  *     layers.N.experts_gate_up_bias VECTOR [experts 2 expert_inner]   when expert_bias; of an expert's gate, then of its up
  *     layers.N.experts_down_bias VECTOR  [experts hidden]        when expert_bias
  *     layers.N.experts           EXPERTS count = experts, inner = expert_inner       FFN_EXPERTS
@@ -88,7 +94,8 @@ enum tensor_role {
     ROLE_OUT_BIAS, ROLE_FFN_NORM, ROLE_ROUTER, ROLE_ROUTER_CORRECTION, ROLE_EXPERTS, ROLE_SHARED, ROLE_SHARED_GATE,
     ROLE_DENSE, ROLE_HEAD_BIAS, ROLE_FINAL_NORM_BIAS, ROLE_ATTENTION_NORM_BIAS, ROLE_FFN_NORM_BIAS,
     ROLE_Q_A, ROLE_Q_A_BIAS, ROLE_Q_A_NORM, ROLE_Q, ROLE_KV_A, ROLE_KV_A_BIAS, ROLE_KV_A_NORM, ROLE_KV_B,
-    ROLE_ATTENTION_GATE, ROLE_ATTENTION_OUT_NORM, ROLE_FFN_OUT_NORM, ROLE_SINKS, ROLE_ROUTER_BIAS,
+    ROLE_ATTENTION_GATE, ROLE_ATTENTION_OUT_NORM, ROLE_FFN_OUT_NORM, ROLE_EXPERTS_NORM, ROLE_EXPERTS_OUT_NORM,
+    ROLE_SHARED_OUT_NORM, ROLE_LAYER_SCALE, ROLE_ROUTER_NORM, ROLE_EXPERT_SCALE, ROLE_SINKS, ROLE_ROUTER_BIAS,
     ROLE_EXPERTS_GATE_UP_BIAS, ROLE_EXPERTS_DOWN_BIAS,
     ROLE_PREDICT_EMBED, ROLE_PREDICT_HEAD, ROLE_PREDICT_NORM, ROLE_PREDICT_EMBED_NORM, ROLE_PREDICT_HIDDEN_NORM,
     ROLE_PREDICT_JOINT,

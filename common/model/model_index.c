@@ -80,11 +80,39 @@ static const struct field FURTHER[] = {
     FIELD(FIELD_BOOL, "turn_first", attention.turn_first),
     FIELD(FIELD_BOOL, "attention_gate", attention.gate),
     FIELD(FIELD_F32, "shared_scale", shared_scale),
+    FIELD(FIELD_F32, "value_scale", attention.value_scale),
+    FIELD(FIELD_BOOL, "value_norm", attention.value_norm),
+    FIELD(FIELD_INT, "rope_turning", rope.turning),
+    FIELD(FIELD_INT, "other_kv_heads", other.kv_heads),
+    FIELD(FIELD_INT, "other_head_dim", other.head_dim),
+    FIELD(FIELD_INT, "other_value_dim", other.value_dim),
+    FIELD(FIELD_BOOL, "other_sinks", other.sinks),
+    FIELD(FIELD_BOOL, "other_value_is_key", other.value_is_key),
+    FIELD(FIELD_INT, "other_rope_kind", other.rope.kind),
+    FIELD(FIELD_INT, "other_rope_rotary", other.rope.rotary),
+    FIELD(FIELD_INT, "other_rope_turning", other.rope.turning),
+    FIELD(FIELD_F64, "other_rope_theta", other.rope.theta),
+    FIELD(FIELD_F64, "other_rope_factor", other.rope.factor),
+    FIELD(FIELD_F64, "other_rope_low_factor", other.rope.low_factor),
+    FIELD(FIELD_F64, "other_rope_high_factor", other.rope.high_factor),
+    FIELD(FIELD_INT, "other_rope_original_positions", other.rope.original_positions),
+    FIELD(FIELD_F64, "other_rope_beta_fast", other.rope.beta_fast),
+    FIELD(FIELD_F64, "other_rope_beta_slow", other.rope.beta_slow),
+    FIELD(FIELD_BOOL, "other_rope_truncate", other.rope.truncate),
+    FIELD(FIELD_F64, "other_rope_amplitude", other.rope.amplitude),
+    FIELD(FIELD_F64, "other_rope_long_amplitude", other.rope.long_amplitude),
+    FIELD(FIELD_INT, "glu", glu),
+    FIELD(FIELD_BOOL, "shared_apart", shared_apart),
+    FIELD(FIELD_BOOL, "router_norm", router.norm),
+    FIELD(FIELD_F32, "router_logit_scale", router.logit_scale),
+    FIELD(FIELD_BOOL, "router_expert_scale", router.expert_scale),
+    FIELD(FIELD_BOOL, "layer_scale", layer_scale),
+    FIELD(FIELD_F32, "logit_cap", logit_cap),
 };
 enum { FURTHER_COUNT = sizeof FURTHER / sizeof *FURTHER };
 
 _Static_assert(FURTHER_COUNT <= 64, "fields seen are kept as bits");
-_Static_assert(FIELD_COUNT + 7 <= 64, "fields seen are kept as bits");
+_Static_assert(FIELD_COUNT + 8 <= 64, "fields seen are kept as bits");
 _Static_assert(sizeof(enum qk_norm) == sizeof(int), "enumerations are read as int");
 
 /* ---- first page ---- */
@@ -273,30 +301,38 @@ static void put_further(msgpack_packer *to, const struct hparams *shape)
             put_field(to, shape, &FURTHER[i]);
 }
 
-/* The layers whose queries and keys do not turn. */
-static int still_layers(const struct hparams *shape)
+/* Which layers have a flag, one of struct layer_shape at `offset`. */
+static bool layer_flag(const struct hparams *shape, int layer, size_t offset)
+{
+    return *((const char *)&shape->layer[layer] + offset) != 0;
+}
+
+static int flagged_layers(const struct hparams *shape, size_t offset)
 {
     int count = 0;
     for (int i = 0; i < shape->layers; i++)
-        count += shape->layer[i].still;
+        count += layer_flag(shape, i, offset);
     return count;
 }
 
-static void put_still(msgpack_packer *to, const struct hparams *shape)
+static void put_flags(msgpack_packer *to, const struct hparams *shape, const char *key, size_t offset)
 {
-    const int count = still_layers(shape);
+    const int count = flagged_layers(shape, offset);
     if (!count)
         return;
-    index_put_text(to, "still");
+    index_put_text(to, key);
     msgpack_pack_array(to, (size_t)count);
     for (int i = 0; i < shape->layers; i++)
-        if (shape->layer[i].still)
+        if (layer_flag(shape, i, offset))
             msgpack_pack_int(to, i);
 }
 
+enum { STILL = offsetof(struct layer_shape, still), OTHER = offsetof(struct layer_shape, other) };
+
 static void put_shape(msgpack_packer *to, const struct hparams *shape)
 {
-    msgpack_pack_map(to, FIELD_COUNT + 4 + (shape->predictors > 0) + (still_layers(shape) > 0) + (further_fields(shape) > 0));
+    msgpack_pack_map(to, FIELD_COUNT + 4 + (shape->predictors > 0) + (flagged_layers(shape, STILL) > 0) +
+                         (flagged_layers(shape, OTHER) > 0) + (further_fields(shape) > 0));
     index_put_text(to, "family");
     index_put_text(to, shape->family);
     index_put_text(to, "eos");
@@ -316,7 +352,8 @@ static void put_shape(msgpack_packer *to, const struct hparams *shape)
         msgpack_pack_int(to, shape->layer[i].window);
     }
     put_predictors(to, shape);
-    put_still(to, shape);
+    put_flags(to, shape, "still", STILL);
+    put_flags(to, shape, "other", OTHER);
     put_further(to, shape);
     for (int i = 0; i < FIELD_COUNT; i++)
         put_field(to, shape, &FIELDS[i]);
@@ -492,7 +529,7 @@ static int take_predictors(struct index_reader *r, struct err *err)
 }
 
 /* It may come before the layers, which do not touch it. */
-static int take_still(struct index_reader *r, struct err *err)
+static int take_flags(struct index_reader *r, size_t offset, struct err *err)
 {
     size_t count;
     if (index_count(&r->cursor, LAYERS_MAX, &count, err))
@@ -501,10 +538,13 @@ static int take_still(struct index_reader *r, struct err *err)
         int64_t layer;
         if (index_int(&r->cursor, 0, LAYERS_MAX - 1, &layer, err))
             return -1;
-        r->facts->shape.layer[layer].still = true;
+        *((bool *)((char *)&r->facts->shape.layer[layer] + offset)) = true;
     }
     return 0;
 }
+
+static int take_still(struct index_reader *r, struct err *err) { return take_flags(r, STILL, err); }
+static int take_other(struct index_reader *r, struct err *err) { return take_flags(r, OTHER, err); }
 
 static const char *further_key(int key) { return FURTHER[key].key; }
 
@@ -536,8 +576,9 @@ static int take_family(struct index_reader *r, struct err *err)
 
 static const struct shape_list { const char *key; int (*take)(struct index_reader *, struct err *); } SHAPE_LISTS[] = {
     {"family", take_family}, {"eos", take_eos}, {"rope_stretch", take_stretch}, {"layers", take_layers},
-    {"predictors", take_predictors}, {"still", take_still}, {"further", take_further}};
-enum { SHAPE_LIST_COUNT = sizeof SHAPE_LISTS / sizeof *SHAPE_LISTS, OPTIONAL_LISTS = 3 };    /* these are the last */
+    {"predictors", take_predictors}, {"still", take_still}, {"other", take_other},
+    {"further", take_further}};
+enum { SHAPE_LIST_COUNT = sizeof SHAPE_LISTS / sizeof *SHAPE_LISTS, OPTIONAL_LISTS = 4 };    /* these are the last */
 
 static const char *shape_key(int key)
 {

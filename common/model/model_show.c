@@ -149,6 +149,8 @@ static void show_lines(struct show *show, const struct model *model)
     show_parameters(show, model);
     show_line(show, "    %d head%s of %d, %d for keys and values", shape->attention.heads,
               numeral_plural(shape->attention.heads), shape->attention.head_dim, shape->attention.kv_heads);
+    if (hparams_has_other(shape))
+        show_line(show, "    in some layers heads of %d, %d for keys and values", shape->other.head_dim, shape->other.kv_heads);
     if (identity->moe_layers)
         show_line(show, "    %d layer%s with %d experts of inner width %d, %d a token", identity->moe_layers,
                   numeral_plural(identity->moe_layers), identity->experts, shape->expert_inner, identity->top_k);

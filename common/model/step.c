@@ -29,6 +29,11 @@ void step_bytes(struct step_bytes *out, const struct model *model)
         case ROLE_FFN_NORM:
         case ROLE_FFN_NORM_BIAS:
         case ROLE_FFN_OUT_NORM:
+        case ROLE_EXPERTS_NORM:
+        case ROLE_EXPERTS_OUT_NORM:
+        case ROLE_SHARED_OUT_NORM:
+        case ROLE_ROUTER_NORM:
+        case ROLE_EXPERT_SCALE:
             bytes.router += t->bytes;
             break;
         case ROLE_HEAD:

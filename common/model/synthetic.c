@@ -69,6 +69,8 @@ static bool is_norm(enum tensor_role role)
 {
     return role == ROLE_FINAL_NORM || role == ROLE_ATTENTION_NORM || role == ROLE_FFN_NORM || role == ROLE_Q_NORM ||
            role == ROLE_ATTENTION_OUT_NORM || role == ROLE_FFN_OUT_NORM ||
+           role == ROLE_EXPERTS_NORM || role == ROLE_EXPERTS_OUT_NORM || role == ROLE_SHARED_OUT_NORM ||
+           role == ROLE_LAYER_SCALE || role == ROLE_ROUTER_NORM || role == ROLE_EXPERT_SCALE ||
            role == ROLE_K_NORM || role == ROLE_Q_A_NORM || role == ROLE_KV_A_NORM || role == ROLE_PREDICT_NORM ||
            role == ROLE_PREDICT_EMBED_NORM || role == ROLE_PREDICT_HIDDEN_NORM || role == ROLE_STATES_NORM ||
            role == ROLE_STATE_NORM || role == ROLE_EMBED_NORM || role == ROLE_HIDDEN_NORM;

@@ -125,8 +125,12 @@ static inline void gate_unit(const struct ffn *f, int expert, int u, size_t used
             up[i] += bias[width + i];
         }
     }
-    for (int i = 0; i < UNIT_INNER; i++)
-        gate[i] = plain_glu(gate[i], up[i], a->limit, a->alpha);
+    if (a->glu == GLU_GELU_TANH)
+        for (int i = 0; i < UNIT_INNER; i++)
+            gate[i] = plain_glu(GLU_GELU_TANH, gate[i], up[i], 0, 0);
+    else
+        for (int i = 0; i < UNIT_INNER; i++)
+            gate[i] = plain_glu(GLU_SILU, gate[i], up[i], a->limit, a->alpha);
 }
 
 static void gate_up(void *argument, int member, int members)

@@ -10,7 +10,8 @@ static inline __attribute__((always_inline)) void activate_row(enum activation a
 {
     INDEPENDENT                 /* out may be in or add, never a shifted one */
     for (int i = 0; i < width; i++) {
-        float y = activation == ACTIVATION_NONE ? in[i] : activation == ACTIVATION_GELU ? plain_gelu(in[i]) : plain_silu(in[i]);
+        float y = activation == ACTIVATION_NONE ? in[i] : activation == ACTIVATION_TANH ? plain_tanh(in[i])
+                  : activation == ACTIVATION_GELU ? plain_gelu(in[i]) : plain_silu(in[i]);
         y = scale * y;
         out[i] = add ? add[i] + y : y;
     }
@@ -31,6 +32,9 @@ static void activate_rows(void *argument, int member, int members)
         if (a->activation == ACTIVATION_NONE)
             add ? activate_row(ACTIVATION_NONE, in, add, out, scale, a->width)
                 : activate_row(ACTIVATION_NONE, in, NULL, out, scale, a->width);
+        else if (a->activation == ACTIVATION_TANH)
+            add ? activate_row(ACTIVATION_TANH, in, add, out, scale, a->width)
+                : activate_row(ACTIVATION_TANH, in, NULL, out, scale, a->width);
         else if (a->activation == ACTIVATION_GELU)
             add ? activate_row(ACTIVATION_GELU, in, add, out, scale, a->width)
                 : activate_row(ACTIVATION_GELU, in, NULL, out, scale, a->width);

@@ -66,7 +66,8 @@ static void select_rows(void *argument, int member, int members)
     size_t begin, end, experts = (size_t)a->experts, top_k = (size_t)a->top_k;
     thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     const struct plain_router router = {
-        .bias = work_pointer(a->bias), .experts = a->experts, .top_k = a->top_k, .groups = a->groups,
+        .bias = work_pointer(a->bias), .expert_scale = work_pointer(a->expert_scale), .experts = a->experts,
+        .top_k = a->top_k, .groups = a->groups,
         .groups_kept = a->groups_kept, .group_rank = a->group_rank, .substitute = a->mode == BUDGET_SUBSTITUTE,
         .renormalise = a->renormalise, .scale = a->scale, .jitter = a->jitter};
     for (size_t r = begin; r < end && a->kind == ROUTER_SPARSEMIXER; r++) {

@@ -10,7 +10,8 @@ __global__ void activate_kernel(struct activate_args a, const int32_t *live)
     if (i >= a.width || not_live(live, row))
         return;
     float x = device_pointer<float>(a.in)[row * a.in_stride + i];
-    float y = a.activation == ACTIVATION_NONE ? x : a.activation == ACTIVATION_GELU ? plain_gelu(x) : plain_silu(x);
+    float y = a.activation == ACTIVATION_NONE ? x : a.activation == ACTIVATION_TANH ? plain_tanh(x)
+              : a.activation == ACTIVATION_GELU ? plain_gelu(x) : plain_silu(x);
     if (a.scale != 0)
         y = a.scale * y;
     if (a.add.address)

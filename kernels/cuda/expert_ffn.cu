@@ -149,7 +149,7 @@ DEVICE void gate_up_item(const struct expert_ffn_args &a, const struct tile_cut 
         gate = gate + bias[at];
         up = up + bias[a.inner_width + at];
     }
-    device_pointer<float>(a.inner)[(int64_t)pair[token] * a.inner_width + at] = plain_glu(gate, up, a.limit, a.alpha);
+    device_pointer<float>(a.inner)[(int64_t)pair[token] * a.inner_width + at] = plain_glu(a.glu, gate, up, a.limit, a.alpha);
 }
 
 /* partial = down(inner) of an item, for 32 outputs. `offset`: of down in an expert's block. */

@@ -132,6 +132,8 @@ DEVICE void give_out(const struct route_select_args &a, int64_t row, const float
         if (substitute || !mask || mask[chosen[s]]) {
             float own = a.kind == ROUTER_SPARSEMIXER ? m->share[s]
                         : (a.renormalise ? score[chosen[s]] / (sum + 1e-20f) : score[chosen[s]]) * a.scale;
+            if (a.expert_scale.address && a.kind != ROUTER_SPARSEMIXER)
+                own = own * device_pointer<float>(a.expert_scale)[chosen[s]];
             weight[kept] = own;
             expert[kept++] = chosen[s];
         }

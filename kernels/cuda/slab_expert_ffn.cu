@@ -28,7 +28,7 @@ __global__ void slab_gate_up_kernel(struct expert_ffn_args a, const float *sums,
         gate = gate + bias[i];
         up = up + bias[a.inner_width + i];
     }
-    device_pointer<float>(a.inner)[(int64_t)pair * a.inner_width + i] = plain_glu(gate, up, a.limit, a.alpha);
+    device_pointer<float>(a.inner)[(int64_t)pair * a.inner_width + i] = plain_glu(a.glu, gate, up, a.limit, a.alpha);
 }
 
 /* partial of a pair: a thread an output. */

@@ -4,9 +4,16 @@
 
 #include "kernels/plain/math.h"
 
-/* SwiGLU (arXiv 2002.05202); with a limit that of gpt-oss: clamped, a steeper sigmoid, and up begins at 1. */
-PLAIN float plain_glu(float gate, float up, float limit, float alpha)
+enum glu_kind {
+    GLU_SILU,                           /* SwiGLU (arXiv 2002.05202) */
+    GLU_GELU_TANH                       /* GEGLU there, with gelu by tanh (Gemma): plain_gelu_tanh(gate) * up */
+};
+
+/* With a limit SwiGLU is that of gpt-oss: clamped, a steeper sigmoid, and up begins at 1. */
+PLAIN float plain_glu(int kind, float gate, float up, float limit, float alpha)
 {
+    if (kind == GLU_GELU_TANH)
+        return plain_gelu_tanh(gate) * up;
     if (limit == 0)
         return plain_silu(gate) * up;
     gate = gate < limit ? gate : limit;

@@ -16,6 +16,9 @@
  * plain_log_add: log(e^a + e^b), the larger one and the logarithm of 1 + e^-(difference), which is within 6e-8 of it; b and a
  * give the same bits. Of -inf twice it is -inf; NaN stays NaN.
  *
+ * plain_gelu_tanh: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); within 3e-7 |x|, and -inf gives NaN. plain_tanh: within
+ * 2e-7, odd; NaN stays NaN.
+ *
  * plain_gelu: 0.5 x (1 + erf(x / sqrt 2)) from left to right, the exact form of arXiv 1606.08415; within 1.2e-7 |x|. -inf gives
  * NaN, as it does with silu. */
 #ifndef MOE_KERNELS_PLAIN_MATH_H
@@ -110,6 +113,18 @@ PLAIN float plain_log_add(float a, float b)
     const float max = a > b ? a : b, min = a > b ? b : a;       /* of a NaN one is */
     const float share = plain_exp(min == max ? 0.0f : min - max);
     return max + plain_log(1.0f + share) + 0.0f * share;        /* plain_log takes no NaN */
+}
+
+/* 0.5 (1 + tanh z) is sigmoid 2z: here with z = sqrt(2 / pi) (x + 0.044715 x^3). */
+PLAIN float plain_gelu_tanh(float x)
+{
+    return x / (1.0f + plain_exp(-0x1.988454p+0f * fmaf(0x1.6e4e26p-5f * x * x, x, x)));
+}
+
+PLAIN float plain_tanh(float x)
+{
+    const float e = plain_exp(-2.0f * fabsf(x));
+    return copysignf((1.0f - e) / (1.0f + e), x);
 }
 
 PLAIN float plain_gelu(float x) { return 0.5f * x * (1.0f + plain_erf(x * 0x1.6a09e6p-1f)); }

@@ -29,10 +29,11 @@ PLAIN int plain_top(const float *value, const uint8_t *mask, int experts, int co
 
 enum { PLAIN_EXPERTS_MAX = 1024 };
 
-/* What one row of route_select goes by; bias NULL: none. `substitute` says what a mask does: choose among the allowed, or
+/* What one row of route_select goes by; bias, expert_scale
+ * NULL: none. `substitute` says what a mask does: choose among the allowed, or
  * drop what is not. */
 struct plain_router {
-    const float *bias, *logits;         /* logits: of the row, for a sparsemixer; NULL: another kind */
+    const float *bias, *expert_scale, *logits;      /* logits: of the row, for a sparsemixer; NULL: another kind */
     int experts, top_k, groups, groups_kept, group_rank, substitute, renormalise;
     float scale, jitter;
 };
@@ -137,6 +138,8 @@ PLAIN void plain_select(const struct plain_router *r, const float *score, const 
     }
     for (int s = 0; s < kept; s++)
         weight[s] = (r->renormalise ? score[expert[s]] / (sum + 1e-20f) : score[expert[s]]) * r->scale;
+    for (int s = 0; r->expert_scale && s < kept; s++)
+        weight[s] *= r->expert_scale[expert[s]];
     for (int s = kept; s < r->top_k; s++) {
         expert[s] = -1;
         weight[s] = 0;

@@ -11,6 +11,8 @@ struct expert {
 
 static double glu(const struct expert_ffn_args *a, double gate, double up)
 {
+    if (a->glu == GLU_GELU_TANH)
+        return 0.5 * gate * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (gate + 0.044715 * gate * gate * gate))) * up;
     if (a->limit == 0)
         return gate / (1 + exp(-gate)) * up;
     gate = fmin(gate, (double)a->limit);
@@ -32,8 +34,8 @@ static void run_gate_up(const struct expert_ffn_args *a, const struct expert *ex
             int row = i / UNIT_INNER * UNIT_OUTPUTS + i % UNIT_INNER;
             float gate = ref_quantised_product(a->format, block, a->hidden, row, x);
             float up = ref_quantised_product(a->format, block, a->hidden, row + UNIT_INNER, x);
-            inner[i] = bias ? plain_glu(gate + bias[i], up + bias[a->inner_width + i], a->limit, a->alpha)
-                            : plain_glu(gate, up, a->limit, a->alpha);
+            inner[i] = bias ? plain_glu((int)a->glu, gate + bias[i], up + bias[a->inner_width + i], a->limit, a->alpha)
+                            : plain_glu((int)a->glu, gate, up, a->limit, a->alpha);
             continue;
         }
         double gate = bias ? (double)bias[i] : 0, up = bias ? (double)bias[a->inner_width + i] : 0;

@@ -13,6 +13,7 @@ void ref_activate(struct queue *queue, const struct activate_args *a)
         for (int i = 0; i < a->width; i++) {
             double x = in[(int64_t)r * from + i];
             double y = a->activation == ACTIVATION_NONE ? x
+                     : a->activation == ACTIVATION_TANH ? tanh(x)
                      : a->activation == ACTIVATION_GELU ? 0.5 * x * (1 + erf(x / sqrt(2))) : x / (1 + exp(-x));
             y *= a->scale != 0 ? (double)a->scale : 1;
             out[(int64_t)r * to + i] = (float)(add ? add[(int64_t)r * more + i] + y : y);

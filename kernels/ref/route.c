@@ -82,8 +82,8 @@ static void open_groups(const struct route_select_args *a, const float *value, c
     }
 }
 
-static void select_row(const struct route_select_args *a, const float *score, const float *bias, const uint8_t *mask,
-                       int32_t *wanted, int32_t *expert, float *weight)
+static void select_row(const struct route_select_args *a, const float *score, const float *bias, const float *own,
+                       const uint8_t *mask, int32_t *wanted, int32_t *expert, float *weight)
 {
     int substitute = mask && a->mode == BUDGET_SUBSTITUTE, kept = 0;
     uint8_t natural[ROUTE_EXPERTS_MAX], allowed[ROUTE_EXPERTS_MAX];
@@ -106,7 +106,8 @@ static void select_row(const struct route_select_args *a, const float *score, co
             expert[kept++] = chosen;
     }
     for (int s = 0; s < kept; s++)
-        weight[s] = (a->renormalise ? score[expert[s]] / (sum + 1e-20f) : score[expert[s]]) * a->scale;
+        weight[s] = (a->renormalise ? score[expert[s]] / (sum + 1e-20f) : score[expert[s]]) * a->scale *
+                    (own ? own[expert[s]] : 1);
 }
 
 /* What a sparsemixer gives expert `chosen` after `before` others were taken. */
@@ -147,6 +148,7 @@ void ref_route_select(struct queue *queue, const struct route_select_args *a)
 {
     const float *score = ref_floats(queue, a->score, (int64_t)a->rows * a->experts);
     const float *bias = a->bias.address ? ref_floats(queue, a->bias, a->experts) : NULL;
+    const float *own = a->expert_scale.address ? ref_floats(queue, a->expert_scale, a->experts) : NULL;
     const uint8_t *mask = a->mask.address ? ref_bytes(queue, a->mask, (uint64_t)a->experts) : NULL;
     int32_t *wanted = ref_integers(queue, a->wanted, (int64_t)a->rows * a->top_k);
     int32_t *expert = ref_integers(queue, a->expert, (int64_t)a->rows * a->top_k);
@@ -158,6 +160,6 @@ void ref_route_select(struct queue *queue, const struct route_select_args *a)
             select_mixed(a, logits + (int64_t)r * a->experts, mask, wanted + slot, expert + slot, weight + slot);
             continue;
         }
-        select_row(a, score + (int64_t)r * a->experts, bias, mask, wanted + slot, expert + slot, weight + slot);
+        select_row(a, score + (int64_t)r * a->experts, bias, own, mask, wanted + slot, expert + slot, weight + slot);
     }
 }

@@ -173,6 +173,50 @@ same() {
         .sliding_window_pattern = 2'
 }
 
+@test "mimo_v2_flash and gemma4: both kinds of layers show" {
+    off mimo_v2_flash '.attention_value_scale = null'
+    off mimo_v2_flash '.rope_parameters.sliding_attention.rope_theta = 10000'
+    off mimo_v2_flash '.sliding_window = 10'
+    same mimo_v2_flash '.hybrid_layer_pattern = [0, 1, 0] | .moe_layer_freq = [0, 1, 1] | .sliding_window_size = 8 |
+        .swa_num_key_value_heads = 2 | .swa_rope_theta = 100 | .rope_theta = 10000 | .partial_rotary_factor = 0.334 |
+        .layernorm_epsilon = .rms_norm_eps |
+        del(.layer_types, .mlp_layer_types, .rope_parameters, .rms_norm_eps, .sliding_window)'
+    off gemma4_text '.rope_parameters.full_attention.partial_rotary_factor = 0.25'
+    off gemma4_text '.final_logit_softcapping = null'
+    off gemma4_text '.top_k_experts = 2'
+    same gemma4_text '.global_head_dim = 16 | .num_global_key_value_heads = 1 | del(.per_layer_config, .tie_word_embeddings)'
+}
+
+@test "gemma4: of a model of texts and images the text part is converted, and a note tells" {
+    mkdir -p nested
+    jq '{model_type: "gemma4", text_config: ., vision_config: {}}' "$GOLDEN/gemma4_text/model/config.json" > nested/config.json
+    python3 - "$GOLDEN/gemma4_text/model/model.safetensors" nested/model.safetensors <<'END'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+length = struct.unpack("<Q", data[:8])[0]
+header, values = json.loads(data[8:8 + length]), data[8 + length:]
+header = {name.replace("model.", "model.language_model.", 1): entry for name, entry in header.items()}
+for name in "model.vision_tower.a", "model.embed_vision.b":
+    header[name] = {"dtype": "F32", "shape": [2], "data_offsets": [len(values), len(values) + 8]}
+    values += bytes(8)
+text = json.dumps(header).encode()
+open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + values)
+END
+    run -0 moe-convert nested -o nested.moe
+    [[ "$output" == *'2 tensors from model.'*' on are left out: the text model alone is converted'* ]]
+    within "$(distance gemma4_text nested.moe)" 2e-4
+    jq '.text_config.enable_moe_block = false' nested/config.json > dense && mv dense nested/config.json
+    run -2 moe-convert nested -o x.moe
+    [[ "$output" == *'enable_moe_block is false; only Gemma 4 with experts is supported'* ]]
+}
+
+@test "layer types that are not supported point to the list of families" {
+    cp -r "$GOLDEN/exaone_moe/model" typed
+    jq '.layer_types[1] = "linear_attention"' "$GOLDEN/exaone_moe/model/config.json" > typed/config.json
+    run -2 moe-convert typed -o x.moe
+    [[ "$output" == *'layer 1 is "linear_attention"; supported are full_attention and sliding_attention; moe-convert --list'* ]]
+}
+
 @test "hunyuan_v1_moe and flex_olmo: alpha of rope, experts and their weights show" {
     off hunyuan_v1_moe '.rope_parameters.alpha = 1'
     off hunyuan_v1_moe '.moe_topk = 2'

@@ -16,7 +16,7 @@ family = config['model_type']
 ARCH = {'llama': 'llama', 'mistral': 'llama', 'mixtral': 'llama', 'qwen2': 'qwen2', 'qwen3': 'qwen3', 'qwen2_moe': 'qwen2moe',
         'qwen3_moe': 'qwen3moe', 'olmoe': 'olmoe', 'deepseek': 'deepseek', 'deepseek_v2': 'deepseek2', 'deepseek_v3': 'deepseek2',
         'gpt_oss': 'gpt-oss', 'glm4_moe': 'glm4moe', 'granitemoe': 'granitemoe',
-        'minimax_m2': 'minimax-m2', 'dots1': 'dots1', 'ernie4_5_moe': 'ernie4_5-moe', 'glm4_moe_lite': 'deepseek2'}
+        'minimax_m2': 'minimax-m2', 'dots1': 'dots1', 'ernie4_5_moe': 'ernie4_5-moe', 'glm4_moe_lite': 'deepseek2', 'hunyuan_v1_moe': 'hunyuan-moe'}
 arch = ARCH[family]
 paired = arch in ('llama', 'deepseek', 'granitemoe')
 norm_after = family in ('gpt_oss', 'glm4_moe')
@@ -101,7 +101,8 @@ def attention(there, here):
                 put(f'{here}attn_{part}.{kind}', shape, pair_halves(shape, values, count))
             else:
                 move(name, f'{here}attn_{part}.{kind}')
-        move(f'{there}self_attn.{part}_norm.weight', f'{here}attn_{part}_norm.weight')
+        for norm in (f'{part}_norm', {'q': 'query', 'k': 'key', 'v': ''}[part] + '_layernorm'):
+            move(f'{there}self_attn.{norm}.weight', f'{here}attn_{part}_norm.weight')
     for old, new in (('q_a_proj', 'attn_q_a'), ('q_b_proj', 'attn_q_b'), ('kv_a_proj_with_mqa', 'attn_kv_a_mqa')):
         for kind in ('weight', 'bias'):
             move(f'{there}self_attn.{old}.{kind}', f'{here}{new}.{kind}')
@@ -132,9 +133,9 @@ def experts(there, here):
         gather([there + 'mlp.experts.{}.' + part + '_proj.weight', there + 'block_sparse_moe.experts.{}.' + old + '.weight'],
                f'{here}ffn_{part}_exps.weight')
         move(f'{there}mlp.{part}_proj.weight', f'{here}ffn_{part}.weight')
-        for shared in ('shared_expert', 'shared_experts'):
+        for shared in ('shared_expert', 'shared_experts', 'shared_mlp'):
             move(f'{there}mlp.{shared}.{part}_proj.weight', f'{here}ffn_{part}_shexp.weight')
-    for router in ('mlp.gate', 'mlp.router', 'block_sparse_moe.gate'):
+    for router in ('mlp.gate', 'mlp.gate.wg', 'mlp.router', 'block_sparse_moe.gate'):
         for kind in ('weight', 'bias'):
             move(f'{there}{router}.{kind}', f'{here}ffn_gate_inp.{kind}', wide=True)
     move(there + 'mlp.gate.e_score_correction_bias', here + 'exp_probs_b.bias')
@@ -198,7 +199,7 @@ def add(key, value):
 def add_rope():
     rope = config.get('rope_parameters') or {'rope_theta': config.get('rope_theta', 10000.0), 'rope_type': 'default'}
     width = config.get('head_dim') or config['hidden_size'] // heads
-    add('{}.rope.freq_base', float(rope['rope_theta']))
+    add('{}.rope.freq_base', rope['rope_theta'] * rope.get('alpha', 1.0) ** (width / (width - 2)))
     add('{}.rope.dimension_count', config['qk_rope_head_dim'] if latent else int(width * rope.get('partial_rotary_factor', 1)))
     if rope['rope_type'] in ('linear', 'yarn'):
         add('{}.rope.scaling.type', rope['rope_type'])
@@ -223,7 +224,7 @@ def add_experts():
     add('{}.expert_count', count)
     if not count:
         return
-    add('{}.expert_used_count', config.get('num_experts_per_tok', config.get('moe_k')))
+    add('{}.expert_used_count', config.get('num_experts_per_tok', config.get('moe_k', config.get('moe_topk'))))
     add('{}.expert_feed_forward_length', config.get('moe_intermediate_size'))
     add('{}.expert_shared_feed_forward_length', config.get('shared_expert_intermediate_size'))
     add('{}.expert_shared_count', config.get('n_shared_experts', config.get('moe_num_shared_experts')))

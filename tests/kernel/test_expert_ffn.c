@@ -75,6 +75,8 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
         a->limit = 0.8f;
         a->alpha = 1.702f;
     }
+    if (s->inner % 4 == 2)
+        a->glu = GLU_GELU_TANH;
     a->inner = arena_take(&call->arena, pairs * (size_t)s->inner * sizeof(float));
     a->partial = arena_take(&call->arena, pairs * (size_t)s->hidden * sizeof(float));
     a->group = arena_take(&call->arena, expert_group_numbers((size_t)s->experts, pairs) * sizeof(int32_t));

@@ -85,6 +85,7 @@ static void activations_agree_with_the_reference(void **state)
     for (int i = 0; i < LENGTH(shapes); i++) {
         check_activate(&shapes[i], ACTIVATION_SILU);
         check_activate(&shapes[i], ACTIVATION_GELU);
+        check_activate(&shapes[i], ACTIVATION_TANH);
         check_activate(&shapes[i], ACTIVATION_NONE);
     }
 }

@@ -67,6 +67,8 @@ static void choices_agree_with_the_reference(void **state)
                 call.args.groups_kept = shapes[i].kept;
                 call.args.group_rank = 1 + kind % 2;
             }
+            if (kind % 6 == 4)
+                call.args.expert_scale = draw_floats(&call.arena, (size_t)shapes[i].experts, 1, &seed);
             all_agree(&call);
             arena_close(&call.arena);
         }

@@ -127,7 +127,11 @@ static const struct member MEMBERS[] = {
     MEMBER(INTEGER, router.groups_kept), MEMBER(INTEGER, router.group_rank), MEMBER(INTEGER, shared_inner),
     MEMBER(FLAG, shared_gate), MEMBER(FLAG, expert_bias), MEMBER(SINGLE, glu_limit), MEMBER(SINGLE, glu_alpha),
     MEMBER(INTEGER, norms), MEMBER(FLAG, parallel), MEMBER(FLAG, attention.turn_first), MEMBER(FLAG, attention.gate),
-    MEMBER(SINGLE, shared_scale), {"windows", WINDOWS, 0}, {"still", STILL, 0},
+    MEMBER(SINGLE, shared_scale), MEMBER(SINGLE, attention.value_scale), MEMBER(FLAG, attention.value_norm),
+    MEMBER(FLAG, other.sinks), MEMBER(REAL, other.rope.theta), MEMBER(INTEGER, other.rope.turning), MEMBER(INTEGER, glu),
+    MEMBER(FLAG, shared_apart), MEMBER(FLAG, router.norm), MEMBER(SINGLE, router.logit_scale),
+    MEMBER(FLAG, router.expert_scale),
+    MEMBER(FLAG, layer_scale), MEMBER(SINGLE, logit_cap), {"windows", WINDOWS, 0}, {"still", STILL, 0},
 };
 
 struct change { const char *family, *member; double to; };
@@ -192,6 +196,15 @@ static const struct change CHANGES[] = {
     {"cohere2_moe", "router.kind", ROUTER_SOFTMAX_TOPK},
     {"cohere2_moe-rms", "router.renormalise", 0}, {"cohere2_moe-rms", "still", 0},
     {"cohere2_moe-rms", "shared_inner", 0},
+    {"mimo_v2_flash", "attention.value_scale", 0}, {"mimo_v2_flash", "other.sinks", 0}, {"mimo_v2_flash", "windows", 0},
+    {"mimo_v2_flash", "other.rope.theta", 10000}, {"mimo_v2_flash", "rope.theta", 100},
+    {"mimo_v2_flash", "router.correction", 0},
+    {"mimo_v2_flash", "router.groups", 0}, {"mimo_v2_flash", "router.scale", 1},
+    {"gemma4_text", "glu", GLU_SILU}, {"gemma4_text", "attention.value_norm", 0}, {"gemma4_text", "attention.scale", 0.35},
+    {"gemma4_text", "other.rope.turning", 0}, {"gemma4_text", "other.rope.theta", 100}, {"gemma4_text", "windows", 0},
+    {"gemma4_text", "router.norm", 0}, {"gemma4_text", "router.logit_scale", 0}, {"gemma4_text", "router.expert_scale", 0},
+    {"gemma4_text", "shared_apart", 0}, {"gemma4_text", "layer_scale", 0}, {"gemma4_text", "logit_cap", 0},
+    {"gemma4_text", "embed_scale", 0},
     {"gpt_oss", "attention.sinks", 0}, {"gpt_oss", "windows", 0}, {"gpt_oss", "windows", 9},
     {"gpt_oss", "attention.qkv_bias", 0},
     {"gpt_oss", "attention.out_bias", 0}, {"gpt_oss", "rope.truncate", 1}, {"gpt_oss", "rope.amplitude", 0},
@@ -260,7 +273,7 @@ static void every_feature_of_every_family_shows(void **state)
         }
     }
     golden_close(&golden);
-    assert_int_equal(families, 26);
+    assert_int_equal(families, 28);
     assert_int_equal(missed, 0);
 }
 

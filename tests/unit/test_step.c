@@ -20,8 +20,7 @@ static void a_step_is_what_a_forward_of_one_token_reads(void **state)
         const struct batch batch = {.rows = 1, .token = rig.token, .logit_rows = 1};
         must(engine_forward(rig.engine, rig.sequence, &batch, &forward, &rig.err), &rig.err);
         step_bytes(&bytes, rig.model);
-        int64_t cache = (int64_t)sizeof(float) * shape.layers * shape.attention.kv_heads *
-                        (shape.attention.head_dim + shape.attention.value_dim);
+        int64_t cache = (int64_t)sizeof(float) * hparams_kv_widths(&shape);
         assert_int_equal(step_bytes_all(&bytes), forward.bytes - cache);
         assert_int_equal(bytes.experts > 0, hparams_moe_layers(&shape) > 0);
         assert_int_equal(bytes.shared > 0, shape.shared_inner > 0);

@@ -43,6 +43,23 @@ static inline void tiny_latents(struct chance *chance, struct hparams *shape)
     shape->attention.clip_qkv = 0;
 }
 
+/* Layers of two kinds, values of another width than keys, and numbers that multiply. */
+static inline void tiny_kinds(struct chance *chance, struct hparams *shape)
+{
+    const int heads = shape->attention.heads, half = chance_range(chance, 2, 12), rotary = chance_range(chance, 1, half);
+    shape->attention.value_dim = chance_range(chance, 1, 30);
+    shape->attention.value_scale = !shape->attention.out_bias && chance_range(chance, 0, 1) ? 0.7f : 0;
+    shape->attention.value_norm = chance_range(chance, 0, 1);
+    if (shape->attention.qkv_bias || shape->attention.clip_qkv > 0 || shape->attention.gate ||
+        shape->attention.qk_norm == QK_NORM_WHOLE)
+        return;
+    shape->other = (struct attention_kind){
+        .kv_heads = chance_range(chance, 0, 1) ? 1 : heads, .head_dim = 2 * half, .value_dim = chance_range(chance, 1, 30),
+        .sinks = chance_range(chance, 0, 1), .rope = {.rotary = 2 * rotary, .theta = 500, .turning = (rotary + 1) / 2}};
+    for (int n = 0; n < shape->layers; n++)
+        shape->layer[n].other = chance_range(chance, 0, 1);
+}
+
 /* What some families have in another place, or beside the usual. */
 static inline void tiny_places(struct chance *chance, struct hparams *shape)
 {
@@ -55,6 +72,17 @@ static inline void tiny_places(struct chance *chance, struct hparams *shape)
     shape->shared_scale = shape->shared_inner && chance_range(chance, 0, 1) ? 0.6f : 0;
     for (int n = 0; n < shape->layers && !latents; n++)
         shape->layer[n].still = chance_range(chance, 0, 1);
+    if (!latents)
+        tiny_kinds(chance, shape);
+    shape->glu = chance_range(chance, 0, 1) ? GLU_GELU_TANH : GLU_SILU;
+    shape->logit_cap = chance_range(chance, 0, 1) ? 5 : 0;
+    shape->layer_scale = chance_range(chance, 0, 1);
+    if (!hparams_moe_layers(shape))
+        return;
+    shape->shared_apart = shape->norms == NORM_BOTH && shape->shared_inner && chance_range(chance, 0, 2);
+    shape->router.norm = chance_range(chance, 0, 1);
+    shape->router.logit_scale = chance_range(chance, 0, 1) ? 0.7f : 0;
+    shape->router.expert_scale = shape->router.kind != ROUTER_SPARSEMIXER && chance_range(chance, 0, 1);
 }
 
 static inline struct hparams tiny_shape(struct chance *chance)
@@ -137,11 +165,13 @@ static inline struct hparams tiny_shape(struct chance *chance)
     shape.attention.sinks = chance_range(chance, 0, 2) == 0;
     if (hparams_moe_layers(&shape) && chance_range(chance, 0, 2) == 0) {
         shape.router.bias = shape.expert_bias = true;
+        shape.glu = GLU_SILU;
         shape.glu_limit = 0.7f;
         shape.glu_alpha = 1.702f;
     }
     shape.predictors = chance_range(chance, 0, 3) ? 0 : chance_range(chance, 1, 2);
-    shape.parallel &= !shape.predictors;
+    if (shape.predictors)
+        shape.parallel = shape.layer_scale = shape.shared_apart = false;
     for (int i = 0; i < shape.predictors; i++) {
         shape.predictor[i] = (struct predictor_shape){chance_range(chance, 0, 1), chance_range(chance, 0, 1)};
         shape.layer[shape.layers + i] = shape.layer[chance_range(chance, 0, shape.layers - 1)];

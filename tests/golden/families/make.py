@@ -118,6 +118,22 @@ FAMILIES = {
                         "num_shared_experts": 1, "expert_selection_fn": "softmax",
                         "shared_expert_combination_strategy": "sum", "logit_scale": 2.0, "sliding_window": 9,
                         "layer_types": ["sliding_attention", "full_attention"], "rope_parameters": PLAIN_ROPE},
+    "mimo_v2_flash": {"intermediate_size": 40, "moe_intermediate_size": 16, "head_dim": 12, "v_head_dim": 8,
+                      "num_hidden_layers": 3, "num_key_value_heads": 1, "n_routed_experts": 8, "num_experts_per_tok": 3,
+                      "n_group": 4, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 1.8,
+                      "attention_value_scale": 0.6, "sliding_window": 9, "mlp_layer_types": ["dense", "sparse", "sparse"],
+                      "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+                      "rope_parameters": {"full_attention": {**PLAIN_ROPE, "partial_rotary_factor": 0.334},
+                                          "sliding_attention": {"rope_type": "default", "rope_theta": 100.0,
+                                                                "partial_rotary_factor": 0.334}}},
+    "gemma4_text": {"intermediate_size": 24, "moe_intermediate_size": 16, "head_dim": 8, "global_head_dim": 16,
+                    "num_global_key_value_heads": 1, "attention_k_eq_v": True, "num_experts": 8, "top_k_experts": 3,
+                    "enable_moe_block": True, "hidden_size_per_layer_input": 0, "sliding_window": 9,
+                    "final_logit_softcapping": 6.0, "tie_word_embeddings": True, "use_bidirectional_attention": "vision",
+                    "layer_types": ["sliding_attention", "full_attention"],
+                    "rope_parameters": {"sliding_attention": PLAIN_ROPE,
+                                        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5,
+                                                           "rope_theta": 100000.0}}},
     # transformers has no class for the first version: it is a qwen2_moe whose shared experts have an open gate (half of them
     # then, which is undone in the file).
     "deepseek": {"intermediate_size": 40, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 32, "num_experts": 8,
@@ -142,11 +158,15 @@ def scale(name, tied, family):
 
 def draw(model, tied, family, seed):
     torch.manual_seed(seed)
-    corrections = [each for each in model.named_buffers() if "correction" in each[0]]
+    corrections = [each for each in model.named_buffers() if "correction" in each[0] or "layer_scalar" in each[0]]
     with torch.no_grad():
         for name, weight in [*model.named_parameters(), *corrections]:
             noise = torch.randn_like(weight)
-            if "correction" in name or "expert_bias" in name:
+            if "layer_scalar" in name or "per_expert_scale" in name:
+                weight.copy_(0.8 + 0.2 * noise)
+            elif "router.scale" in name:
+                weight.copy_(1 + 0.3 * noise)
+            elif "correction" in name or "expert_bias" in name:
                 weight.copy_(-0.5 + 0.3 * noise)
             elif "sinks" in name:
                 weight.copy_(noise)
@@ -155,7 +175,8 @@ def draw(model, tied, family, seed):
             elif name.endswith("_bias"):
                 weight.copy_(0.2 * noise)
             elif "norm" in name:
-                weight.copy_(1 + 0.3 * noise)
+                loud = family == "gemma4_text" and name.endswith(("post_attention_layernorm.weight", "forward_layernorm.weight"))
+                weight.copy_((1 + 0.3 * noise) * (5 if loud and "post" in name else 1))     # else a token repeats itself
             elif name.endswith("bias"):
                 weight.copy_(0.2 * noise)
             elif "embed" in name:
