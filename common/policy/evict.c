@@ -14,6 +14,9 @@
  * printed; with `calibrated` 1, and for tokens without a probability, of learned acceptance probabilities
  * (predict/estimator.h).
  *
+ * Under evict-experts and bastion a chain whose drafter states probabilities grows token by token, as long as the next one is
+ * expected to pay for drafting and verifying it.
+ *
  * With `truth` a recording of the drafts replaces estimates, predictions or both (truth.h).
  *
  * All verify nothing where nothing pays. Where recent iterations that drafted gave fewer tokens per second than one without a
@@ -59,6 +62,8 @@ struct evict {
     struct truth truth;                 /* in place of estimates and predictions */
     int32_t last;                       /* token of the text; -1: not known */
     double draft_seconds;               /* of a draft, on average; 0: none was made */
+    double token_seconds;               /* of one of its tokens */
+    bool speaks;                        /* the drafter states a probability of each token of a chain */
     double tokens, seconds;             /* of recent iterations that drafted */
     double allowance;                   /* what trials may lose */
     /* State of the current iteration: */
@@ -70,6 +75,7 @@ struct evict {
     const uint64_t *set[1 + ROOM];
     double growth[ROOM + 1], average[ROOM + 1];
     uint8_t taken[ROOM];
+    struct draft_leaf leaf;
     int32_t order[ROOM], keep[ROOM];
 };
 
@@ -158,12 +164,51 @@ static bool has_ended(struct evict *e, const struct draft_view *view)
     return true;
 }
 
+/* Whether a chain grows token by token, as long as the next one is expected to pay. */
+static bool grows(const struct evict *e)
+{
+    return (e->rule == RULE_RISING || e->rule == RULE_EXPERTS) && e->shape->class == &shape_chain && e->speaks;
+}
+
+/* Whether one more token of a chain is expected to give more than it costs to draft and to verify, in tokens at the rate of
+ * recent iterations that drafted. */
+static bool goes_on(struct evict *e, const struct draft_view *view, int max)
+{
+    const int nodes = view->tree->nodes;
+    const double level = cost_model_level(&e->cost_model), steepness = cost_model_steepness(&e->cost_model);
+    if (!view->added || nodes >= max || !(level > 0))
+        return false;
+    set_scores(e, view->tree);
+    const double rate = fmax(1, e->seconds > 0 ? e->tokens * level / e->seconds : 1);
+    const double cost = steepness * (growth(e, nodes + 2) - growth(e, nodes + 1)) + e->token_seconds / level;
+    return e->score[nodes - 1] * estimator_ahead(&e->estimator[view->tree->drafter[nodes - 1]], nodes + 1) > rate * cost;
+}
+
+/* Sets the step that goes on with the draft; returns whether there is one. */
+static bool extend(struct evict *e, const struct draft_view *view, int max, struct step *step)
+{
+    if (!view->steps || !grows(e)) {
+        if (has_ended(e, view))
+            return false;
+        *step = shape_next(e->shape, view, grows(e) ? 1 : max);
+        step->levels = grows(e) ? 0 : step->levels;
+        return step->kind != STEP_STOP;
+    }
+    if (!view->tree->nodes || !goes_on(e, view, max))
+        return false;
+    e->leaf = (struct draft_leaf){view->tree->nodes - 1, 1};
+    *step = (struct step){.kind = STEP_EXTEND, .drafter = view->tree->drafter[view->tree->nodes - 1], .tokens = 1,
+                          .leaf = &e->leaf, .leaves = 1};
+    return true;
+}
+
 static struct step cut(struct evict *e, const struct draft_tree *tree)
 {
     bool kept[ROOM] = {false};
     int count = 0;
     e->cut = true;
     e->made = tree->nodes;
+    e->speaks = tree->nodes && !isnan(tree->log_probability[tree->nodes - 1]);
     e->K = choose(e, tree);
     e->gain = 1;
     for (int at = 0; at < e->K; at++) {
@@ -192,11 +237,9 @@ static struct step evict_next(struct policy *policy, const struct draft_view *vi
     }
     if (!e->drafts || e->cut)
         return (struct step){.kind = STEP_STOP};
-    if (!has_ended(e, view)) {
-        struct step step = shape_next(e->shape, view, max);
-        if (step.kind != STEP_STOP)
-            return step;
-    }
+    struct step step;
+    if (extend(e, view, max, &step))
+        return step;
     return view->tree->nodes ? cut(e, view->tree) : (struct step){.kind = STEP_STOP};
 }
 
@@ -230,6 +273,8 @@ static void evict_observe(struct policy *policy, const struct outcome *outcome)
     const double level = cost_model_level(&e->cost_model);
     if (e->drafts) {
         e->draft_seconds = e->draft_seconds > 0 ? 0.9 * e->draft_seconds + 0.1 * outcome->draft_s : outcome->draft_s;
+        const double each = outcome->draft_s / (e->made > 0 ? e->made : 1);
+        e->token_seconds = e->token_seconds > 0 ? 0.9 * e->token_seconds + 0.1 * each : each;
         e->tokens = decay * e->tokens + outcome->emitted;
         e->seconds = decay * e->seconds + outcome->iteration_s;
         if (e->paused && level > 0)

@@ -37,6 +37,8 @@ def choose(policy, scores, cost):
     if policy == "threshold":
         values = [g - cost(k) for k, g in enumerate(gain)]
         return max(range(len(values)), key=lambda k: (values[k], -k))
+    if policy == "bastion":                     # as long as each node raises the rate
+        return next((k for k in range(len(scores)) if rates[k + 1] <= rates[k]), len(scores))
     raise ValueError(policy)
 
 
@@ -58,8 +60,10 @@ def main():
             continue
         score = [1.0]
         for node in range(1, draft["n"]):
-            score.append(score[draft["parents"][node]] * min(1, math.exp(f32(draft["log_probability"][node]))))
-        best = sorted(score[1:], reverse=True)[:int(total)]
+            parent = draft["parents"][node] if "parents" in draft else node - 1
+            score.append(score[parent] * min(1, math.exp(f32(draft["log_probability"][node]))))
+        drafted = score[1:1 + state["made"]] if policy == "bastion" else score[1:]      # of a chain
+        best = sorted(drafted, reverse=True)[:int(total)]
 
         def cost(k):
             return 1 + state["steepness"] * (forward_seconds(table, k + 1) / one - 1) + state["drafting"]

@@ -122,6 +122,13 @@ RUNS
             < "$BATS_TEST_TMPDIR/wrong"
         [ "$status" -ne 0 ]
     done
+    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 60 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" -K 8 \
+        --policy "bastion:cost=$cost" --record drafts --stream "$BATS_TEST_TMPDIR/chain.moes" -o "$BATS_TEST_TMPDIR/live.txt"
+    moe-view --json "$BATS_TEST_TMPDIR/chain.moes" > "$BATS_TEST_TMPDIR/drafts.jsonl"
+    moe-bench replay "$BATS_TEST_TMPDIR/chain.moes" --cost "$cost" --policy "bastion:cost=$cost" --iterations \
+        > "$BATS_TEST_TMPDIR/steps"
+    "$python" "$BATS_TEST_DIRNAME/../bench/evict_steps.py" bastion "$cost" 8 "$BATS_TEST_TMPDIR/drafts.jsonl" \
+        < "$BATS_TEST_TMPDIR/steps" | jq -e '.steps > 8 and .verified > .steps'
     # What the experts of trees taught is the same live and in replay.
     for tree in chain "$tree"; do
         moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 60 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" \
