@@ -414,6 +414,26 @@ INLINE void strips(enum weight_format format, int rows, const unsigned char *chu
         }
 }
 
+/* The last inputs of a row whose number is no multiple of 32, one row at a time: for several
+ * rows it would be compiled once for each number of rows. A row's sums do not depend on the rows beside it. */
+#define REST(format) \
+    static __attribute__((noinline)) void rest_##format(const unsigned char *chunk, int span, const float *in, \
+                                                        float *chains) \
+    { \
+        strips(format, 1, chunk, span, span + 1, &in, chains); \
+    }
+
+REST(FORMAT_FP8)
+REST(FORMAT_MXFP4)
+REST(FORMAT_Q4_K)
+REST(FORMAT_Q6_K)
+
+typedef void rest_function(const unsigned char *chunk, int span, const float *in, float *chains);
+
+static rest_function *const REST_TABLE[FORMAT_COUNT] = {
+    [FORMAT_FP8] = rest_FORMAT_FP8, [FORMAT_MXFP4] = rest_FORMAT_MXFP4,
+    [FORMAT_Q4_K] = rest_FORMAT_Q4_K, [FORMAT_Q6_K] = rest_FORMAT_Q6_K};
+
 INLINE void product(enum weight_format format, int rows, const unsigned char *unit, int inputs, const void *const *in,
                     float *out)
 {
@@ -435,7 +455,8 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
         const unsigned char *chunk = unit + (size_t)(whole / CHUNK_SPANS) * unit_chunk_bytes(format);
         float room[DECODED_ROWS][SPAN];
         take_rest(rows, inputs, in, room, x);
-        strips(format, rows, chunk, whole % CHUNK_SPANS, whole % CHUNK_SPANS + 1, x, chains);
+        for (int r = 0; r < rows; r++)
+            REST_TABLE[format](chunk, whole % CHUNK_SPANS, x[r], chains + r * UNIT_OUTPUTS);
     }
     for (int i = 0; i < rows * UNIT_OUTPUTS; i += LANES)
         vector_store(out + i, vector_add(vector_load(chains + i), vector_load(chains + ODD + i)));

@@ -95,7 +95,11 @@ deps-cuda:
 	    nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
 	@chmod -R u+x $(CUDA_TOOLKIT)/nvidia/cu13/bin $(CUDA_TOOLKIT)/nvidia/cu13/nvvm/bin
 	@$(CUDA_TOOLKIT)/nvidia/cu13/bin/nvcc --version | tail -n 1
-.PHONY: deps-cuda cuda-left-out
+# Kernels for GPUs compiled for one processor and judged: the part of the long check that `make check` leaves out without a GPU.
+check-cuda:
+	@$(MAKE) --no-print-directory CUDA=yes CUDA_ARCH='$(or $(CUDA_ARCH),90a)' $O/lib/moekit/moe-cuda.so
+	@MOE_BIN=$O/bin tests/check/cuda.sh
+.PHONY: deps-cuda cuda-left-out check-cuda
 
 # $(1): flags of its own, $(2): what it is called.
 define compile_emu
@@ -144,7 +148,7 @@ $O/lib/moekit/moe-emu-race.so: $(RACE_OBJECTS)
 
 EMU_TEST_OBJECTS := $(EMU_FILES:%=$O/emu/tests/emu/test_%.o) $O/emu/tests/runner.o $(EMU_KERNELS:%=$O/emu/tests/kernel/test_%.o)
 $O/emu/tests/kernel/test_%.o: tests/kernel/test_%.c $O/flags | $O/libs
-	$(call compile,-DMOE_EMU=1 -Dmain=kernel_$*_main -Wno-missing-prototypes)
+	$(call compile,-DMOE_EMU=1 -Dmain=kernel_$*_main -Wno-missing-prototypes $(TEST_LEVEL))
 $O/emu/tests/runner.o: tests/runner.c $O/emu/flags $(wildcard tests/emu/test_*)
 	$(call compile_emu,-x c++ -DTEST_FILES='$(patsubst %,TEST(%),$(EMU_FILES)) $(patsubst %,KERNEL(%),$(EMU_KERNELS))',$<)
 $O/tests/emu/run: $(EMU_TEST_OBJECTS) $O/libemu.a $O/libmoe.a

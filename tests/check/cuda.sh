@@ -1,6 +1,7 @@
 #!/bin/sh
 # Kernels for GPUs keep what they have in registers: no spill, no stack frame, in what ptxas said of each when the plug-in was
-# built; and there is code for each processor that it was built for. Where there is no nvcc there is nothing to look at.
+# built; and there is code for each processor that it was built for. Without a build of these sources there is nothing to judge:
+# the long check makes one where nvcc is, and so does make check-cuda.
 # Besides, nothing outside kernels/cuda includes a header of CUDA.
 cd "$(dirname "$0")/../.." || exit 2
 build=${MOE_BIN:-build/normal/bin}/..
@@ -12,6 +13,10 @@ grep -nE '^ *# *include *[<"](cuda|cublas|cooperative_groups|nccl|mma\.h|crt/)' 
 
 if [ ! -e "$build/lib/moekit/moe-cuda.so" ]; then
     echo "no moe-cuda.so: CUDA was left out of this build"
+    exit $bad
+fi
+if [ -n "$(find kernels/cuda kernels/plain -newer "$build/lib/moekit/moe-cuda.so" -name '*.[chu]*' | head -n 1)" ]; then
+    echo "moe-cuda.so is older than its sources: make check-cuda"
     exit $bad
 fi
 first= processors=
