@@ -197,11 +197,11 @@ $O/tests/device/mma_cuda: $O/cuda/tests/device/mma.o $O/emu/tests/emu/mma.o
 	@$(NVCC) -o $@ $^ $(if $(KIT),-L$(KIT)/lib -Xlinker -rpath=$(CURDIR)/$(KIT)/lib) -lcmocka
 .PHONY: device-tests
 
-# What a GPU has to say, on a machine that may have nothing but the CUDA toolkit, gcc, g++ and make: gpu-kit makes a folder of the
+# What a GPU has to say, on a machine that may have nothing but the CUDA toolkit, gcc, g++ and make: gpu-kit packs the
 # libraries that it lacks, for tests/gpu/check and tests/gpu/bench to find there. DEVICE=emu tries all of it without a GPU.
 DEVICE ?= cuda
 gpu-kit:
-	@tests/gpu/kit build/gpu-kit
+	@tests/gpu/kit build/gpu-kit build/gpu-kit.tar.xz
 gpu-check:
 	@DEVICE='$(DEVICE)' tests/gpu/check
 gpu-bench:

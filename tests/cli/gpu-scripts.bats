@@ -55,6 +55,7 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
     [ -z "$MOE_SANITIZED" ] || skip "the same without sanitisers"
     "$gpu/kit" "$PWD/kit"
     [ -s kit/libs ]
+    kit/bin/make --version | grep -q 'GNU Make'
     nm -u kit/lib/*.a 2> errors | awk '$1 == "U" { print $2 }' | sort -u > wanted
     nm -g --defined-only kit/lib/*.a 2> errors | awk 'NF == 3 { print $3 }' | sort -u > brought
     objdump -T "$(gcc -print-file-name=libc.so.6)" | awk '/ [(]?GLIBC_2\.(3[6-9]|[4-9][0-9])/ { print $NF }' | sort -u > newer
@@ -63,6 +64,29 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
     [ ! -s missing ]
     # Shared ones name the versions themselves.
     [ -z "$(objdump -T kit/lib/*.so* | grep -E 'GLIBC_2\.(3[6-9]|[4-9][0-9])')" ]
+}
+
+@test "a packed kit is unpacked where it lies, and once more when it is newer" {
+    command -v python3 || skip "no python3"
+    mkdir -p made/gpu-kit/bin build
+    echo first > made/gpu-kit/libs
+    tar -C made -cJf build/gpu-kit.tar.xz gpu-kit
+    unpack() { self=test DEVICE=emu COMMIT=abc PATH=$PATH sh -c '. "$0/common.sh"; echo "$kit $commit"' "$gpu"; }
+    [ "$(unpack)" = "build/gpu-kit abc" ]
+    grep -qx first build/gpu-kit/libs
+    echo kept > build/gpu-kit/mark
+    unpack
+    [ -e build/gpu-kit/mark ]
+    echo second > made/gpu-kit/libs
+    tar -C made -cJf build/gpu-kit.tar.xz gpu-kit
+    touch -d '+1 minute' build/gpu-kit.tar.xz
+    unpack
+    grep -qx second build/gpu-kit/libs
+    echo damaged > build/gpu-kit.tar.xz
+    touch -d '+2 minutes' build/gpu-kit.tar.xz
+    run unpack
+    [ "$status" = 125 ]
+    [[ $output == *"cannot be unpacked with python3"* ]]
 }
 
 @test "the programs for a GPU link with gpu-kit alone, and run" {

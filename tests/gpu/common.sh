@@ -34,9 +34,15 @@ for top in sys.path:
         print(file.rsplit("/", 1)[0])' 2> /dev/null | awk '!seen[$0]++' | paste -sd :)
 [ -z "$wheels" ] || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$wheels"
 
-# Libraries: the kit, where it was brought along; else the system's.
+# Libraries and make: the kit, where it was brought along, unpacked once for each archive; else the system's.
 kit=
+if [ -e build/gpu-kit.tar.xz ] && ! [ build/gpu-kit/libs -nt build/gpu-kit.tar.xz ]; then
+    rm -rf build/gpu-kit
+    python3 -c 'import tarfile; tarfile.open("build/gpu-kit.tar.xz").extractall("build")' 2> build/gpu-kit.log && touch build/gpu-kit/libs ||
+        { cat build/gpu-kit.log; cannot "build/gpu-kit.tar.xz cannot be unpacked with python3; make gpu-kit packs it anew"; }
+fi
 [ -e build/gpu-kit/libs ] && kit=build/gpu-kit
+[ -z "$kit" ] || command -v make > /dev/null || MAKE=$PWD/$kit/bin/make
 commit=${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
 
 describe() {
