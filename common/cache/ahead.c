@@ -1,9 +1,9 @@
-/* ahead: what is asked for beforehand is kept until its layer has had its turn; of all others the one goes that was wanted the
- * longest time ago, per layer (recency.h). Ours, for forecasts that name experts one by one, such as the routes of a draft
- * phase: the level of a request is how many tokens are expected to want it, and a resident that is expected gives way only to
- * one that more tokens want.
+/* ahead: a requested expert is kept until its layer has had its turn; among all other residents the least recently used one
+ * is evicted first, per layer (recency.h). Ours, for forecasts that name single experts, such as the routes of a draft
+ * phase: the level of a request is the number of tokens that are expected to want the expert, and an expected resident is
+ * evicted only for an expert that more tokens want.
  *
- * What is wanted in spite of the forecast has a slot like everything else: on demand the lowest goes. */
+ * An expert that the forecast missed gets a slot all the same: on demand the resident with the lowest value is evicted. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
 #include "common/cache/recency.h"
@@ -11,9 +11,9 @@
 struct ahead {
     struct cache_policy base;
     int experts;
-    bool drafts;                /* the forward at work does */
+    bool drafts;                /* the current forward is a draft's */
     struct recency *recency;
-    uint8_t *expected;          /* [keys] by so many tokens */
+    uint8_t *expected;          /* [keys] number of tokens expected to want each expert */
 };
 
 static void ahead_free(struct cache_policy *policy)

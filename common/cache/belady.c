@@ -1,7 +1,8 @@
-/* belady: the expert goes that will be wanted last (Belady 1966). It must know the future, so it works over recorded routes: no
- * policy that inserts what is wanted has more hits. Where an expert can be computed elsewhere, one that is wanted later than
- * all residents is kept out, and no policy has more hits that brings in only what was just wanted. Where wants are not those
- * that it was given, it says so in its state (strayed) and is no bound. */
+/* belady: evicts the expert whose next use is furthest in the future (Belady 1966). The policy must know the future, so it
+ * works over recorded routes only: among policies that insert every wanted expert none has more hits. If an expert without a
+ * slot can be computed elsewhere, an expert whose next use is later than those of all residents is not inserted; then none
+ * has more hits among policies that insert only experts just wanted. If the actual wants differ from the recorded ones, the
+ * state says `strayed`, and the policy is no bound. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
 
@@ -12,9 +13,9 @@ struct belady {
     int experts;
     bool strayed, elsewhere;
     const struct cache_future *future;
-    int32_t *after;             /* [count] the next use of the same key; NEVER */
-    int32_t *next;              /* [keys] where it is wanted next; NEVER */
-    int32_t at;                 /* wants so far */
+    int32_t *after;             /* [count] index of the next want of the same key, or NEVER */
+    int32_t *next;              /* [keys] index of the key's next want, or NEVER */
+    int32_t at;                 /* number of wants so far */
 };
 
 static void belady_free(struct cache_policy *policy)
@@ -75,7 +76,7 @@ static struct cache_value belady_value(const struct cache_policy *policy, int ke
     return (struct cache_value){-(int64_t)((const struct belady *)policy)->next[key], 0};
 }
 
-/* What is fetched beforehand, or need not be inserted, drives out only what is wanted later. */
+/* A prefetch, or an insertion that is optional, evicts only a resident whose next use is later than the new expert's. */
 static bool belady_gives(const struct cache_policy *policy, int victim, int key, int level)
 {
     const struct belady *b = (const struct belady *)policy;

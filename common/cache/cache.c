@@ -12,11 +12,11 @@ const struct cache_policy_class *const cache_policy_classes[] = {
 enum { POLICIES = sizeof cache_policy_classes / sizeof *cache_policy_classes - 1 };
 
 struct slot {
-    struct cache_value value;   /* as it is in the heap */
+    struct cache_value value;   /* copy of the policy's value by which the heap is ordered */
     int32_t key;                /* -1: empty */
-    int32_t held;               /* so often */
-    int32_t at;                 /* in the heap; -1: not there, as it is held or empty */
-    bool fetched;               /* came beforehand, and was not wanted yet */
+    int32_t held;               /* number of holds */
+    int32_t at;                 /* index in the heap; -1: held or empty, so not in the heap */
+    bool fetched;               /* prefetched, and not wanted since */
 };
 
 struct cache {
@@ -24,20 +24,20 @@ struct cache {
     int layers, experts, slots;
     struct slot *slot;          /* [slots] */
     int32_t *slot_of;           /* [layers * experts] -1: not resident */
-    int32_t *heap;              /* [slots] residents that nobody holds: the first goes next */
+    int32_t *heap;              /* [slots] residents without a hold; heap[0] is evicted next */
     int heaped;
-    int32_t *empty;             /* [slots] a stack */
+    int32_t *empty;             /* [slots] stack of empty slots */
     int empties;
     struct cache_queue *queue;
-    uint8_t *expected;          /* [layers * experts] by so many tokens of the verification to come */
-    bool *asked;                /* [layers * experts] for it */
-    bool *kept_out;             /* [layers * experts] NULL: none */
-    enum cache_forward forward; /* at work */
-    int kept;                   /* the layer whose residents go last; -1: none */
+    uint8_t *expected; /* [layers * experts] number of tokens of the next verification that are expected to want each expert */
+    bool *asked;                /* [layers * experts] requested for the next verification */
+    bool *kept_out;             /* [layers * experts] see cache_setup; NULL: none */
+    enum cache_forward forward; /* kind of the current forward */
+    int kept;                   /* the layer whose residents are evicted last; -1: none */
     struct cache_counts counts;
 };
 
-/* ---- heap of those who may go */
+/* ---- heap of residents that can be evicted */
 
 static bool is_kept(const struct cache *c, int slot) { return c->kept >= 0 && c->slot[slot].key / c->experts == c->kept; }
 
@@ -82,7 +82,7 @@ static void heap_down(struct cache *c, int at)
     heap_set(c, at, slot);
 }
 
-/* Its value has changed. */
+/* Restores the heap's order after the slot's value has changed. */
 static void heap_move(struct cache *c, int slot)
 {
     heap_up(c, c->slot[slot].at);
@@ -141,7 +141,7 @@ const struct cache_policy_class *cache_policy_find(const char *text)
 static int setup_check(const struct cache_setup *setup, struct err *err)
 {
     if (setup->layers < 1 || setup->experts < 1 || setup->layers > CACHE_KEYS_MAX / setup->experts)
-        return err_set(err, ERR_INPUT, "a cache for %d layers of %d experts; at least one, and at most %d in all, can be",
+        return err_set(err, ERR_INPUT, "a cache for %d layers of %d experts; at least one, and at most %d in all, are allowed",
                        setup->layers, setup->experts, (int)CACHE_KEYS_MAX);
     if (setup->top_k < 1 || setup->top_k > setup->experts)
         return err_set(err, ERR_INPUT, "a token wants %d of %d experts", setup->top_k, setup->experts);
@@ -225,7 +225,7 @@ void cache_close(struct cache **cache)
     mem_free(cache);
 }
 
-/* ---- what happens */
+/* ---- events */
 
 void cache_begin(struct cache *c)
 {
@@ -242,7 +242,8 @@ void cache_step(struct cache *c, int tokens, enum cache_forward forward)
         revalue(c, slot);
 }
 
-/* The layer has its turn, and what was asked for is held against what is wanted. */
+/* Scores the requests for a layer against the experts that it wants, and drops the requests that are left: the layer has its
+ * turn. */
 static void end_requests(struct cache *c, int first, const int32_t *expert, int count)
 {
     if (c->forward == CACHE_DRAFTS)

@@ -1,8 +1,9 @@
-/* hot: the expert goes that is wanted least often of late: each forward that wants it counts one, and what it counted halves
- * every `half` forwards. It begins with what earlier runs have counted (pins with weights), fetches the best of that before
- * anything is decoded, and hands its counts on (cache_weights), so that a hot set survives runs.
+/* hot: evicts the expert that was wanted least often of late: each forward that wants an expert adds one to its count, and
+ * counts halve every `half` forwards. The policy begins with the counts of earlier runs (pins with weights), prefetches the
+ * best of those experts before anything is decoded, and exports its counts (cache_weights), so that a hot set survives runs.
  *
- * Nothing is halved: what is added grows instead, and all is scaled back before it leaves the range of a double. */
+ * No count is ever halved: the increment grows instead, and everything is scaled back before it leaves the range of a
+ * double. */
 #include <math.h>
 #include <string.h>
 
@@ -14,9 +15,9 @@
 struct hot {
     struct cache_policy base;
     int keys, experts, half, asked;
-    double one;                 /* what a forward counts now */
-    double *heat;               /* [keys] */
-    int32_t *first;             /* [asked] to be fetched at the start, best first */
+    double one;                 /* current increment of a forward */
+    double *heat;               /* [keys] counts */
+    int32_t *first;             /* [asked] experts to prefetch at the start, best first */
 };
 
 static void hot_free(struct cache_policy *policy)
@@ -80,7 +81,7 @@ static void hot_want(struct cache_policy *policy, struct cache *cache, int layer
         hot->heat[layer * hot->experts + expert[i]] += hot->one;
 }
 
-/* Doubles that are not negative have the order of their bits. */
+/* The bit patterns of doubles >= 0 have the order of their values. */
 static struct cache_value hot_value(const struct cache_policy *policy, int key)
 {
     int64_t bits;
@@ -88,7 +89,7 @@ static struct cache_value hot_value(const struct cache_policy *policy, int key)
     return (struct cache_value){bits, 0};
 }
 
-/* One that is fetched beforehand drives out only what is less hot: else a hot set larger than the cache would chase itself. */
+/* A prefetch evicts only a less hot expert: else a hot set larger than the cache would keep evicting itself. */
 static bool hot_gives(const struct cache_policy *policy, int victim, int key, int level)
 {
     const struct hot *hot = (const struct hot *)policy;

@@ -113,7 +113,7 @@ static int hotter(const void *a, const void *b)
     return x->weight != y->weight ? (x->weight < y->weight) - (x->weight > y->weight) : (x->key > y->key) - (x->key < y->key);
 }
 
-/* All weights above 0, hottest first; NULL with err set. */
+/* Returns all weights above 0, hottest first; NULL with err set. */
 static struct warm *sorted(const double *weight, int keys, int *count, struct err *err)
 {
     struct warm *warm = mem_alloc(keys, sizeof *warm, err);

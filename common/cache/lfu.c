@@ -1,6 +1,5 @@
-/* lfu: the expert goes that was wanted the fewest times, by forwards, since the run began; of equal ones the one wanted the
- * longest time ago, per layer (recency.h). Counts outlive the eviction: what is known of an expert is known of it wherever it
- * is. */
+/* lfu: evicts the expert that the fewest forwards have wanted since the run began; among equal ones the least recently used,
+ * per layer (recency.h). Counts survive eviction. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
 #include "common/cache/recency.h"

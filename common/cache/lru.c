@@ -1,5 +1,5 @@
-/* lru: the expert goes that was wanted the longest time ago, counted by the wants of its own layer (recency.h); lru-global: of
- * one list over all layers. One that was fetched beforehand counts as wanted when it came. */
+/* lru: evicts the least recently used expert, where an age counts the wants of the expert's own layer (recency.h);
+ * lru-global: the same with one list over all layers. A prefetched expert counts as wanted when it arrives. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
 #include "common/cache/recency.h"

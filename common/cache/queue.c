@@ -3,12 +3,12 @@
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
 
-struct request { int32_t level, before, after; };           /* level 0: not asked for; keys + 1, 0: none */
+struct request { int32_t level, before, after; };           /* level 0: not requested. Neighbours are key + 1; 0: none */
 
 struct cache_queue {
     struct request *request;    /* [keys] */
-    int32_t first[CACHE_LEVELS + 1], last[CACHE_LEVELS + 1];            /* keys + 1, 0: none */
-    uint64_t filled;            /* bit level - 1: somebody asks */
+    int32_t first[CACHE_LEVELS + 1], last[CACHE_LEVELS + 1]; /* [level] key + 1 of the first and last request; 0: none */
+    uint64_t filled;            /* bit level - 1: the level has a request */
 };
 
 int cache_queue_open(struct cache_queue **out, int keys, struct err *err)

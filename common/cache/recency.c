@@ -7,13 +7,13 @@
 struct recency {
     int experts;
     bool global;
-    int64_t clock;              /* wants so far, of layers or of experts if global */
+    int64_t clock;              /* number of wants so far: turns of layers, or single experts if global */
     int64_t *value;             /* [keys] */
-    int32_t *list;              /* [layers][experts] wanted last first; NULL if global */
-    bool *wanted;               /* [experts] false between calls */
+    int32_t *list;              /* [layers][experts] most recently wanted first; NULL if global */
+    bool *wanted;               /* [experts] scratch; all false between calls */
 };
 
-enum { TURN_BITS = 40 };        /* of a value: the rank, which is below CACHE_KEYS_MAX, has the bits above */
+enum { TURN_BITS = 40 };        /* low bits of a value: the turn; the bits above are the rank, which is below CACHE_KEYS_MAX */
 
 static int64_t value_at(int rank, int64_t turn) { return -((int64_t)rank * (1ll << TURN_BITS) + turn); }
 
@@ -59,7 +59,7 @@ void recency_want(struct recency *r, int layer, const int32_t *expert, int count
     r->clock++;
     for (int i = 0; i < count; i++)
         r->wanted[expert[i]] = true;
-    for (int from = r->experts - 1, to = from; from >= 0; from--)       /* the others keep their order */
+    for (int from = r->experts - 1, to = from; from >= 0; from--)       /* the other experts keep their order */
         if (!r->wanted[list[from]])
             list[to--] = list[from];
     for (int i = 0; i < count; i++) {

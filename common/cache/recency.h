@@ -20,7 +20,8 @@ struct recency;
 int recency_open(struct recency **out, int layers, int experts, bool global, struct err *err);
 void recency_close(struct recency **recency);
 
-/* A layer has its turn and wants these distinct experts. Changes the numbers of all experts of the layer. O(experts). */
+/* Moves these distinct experts of a layer to the front: the layer has its turn. Changes the numbers of all experts of the
+ * layer. O(experts). */
 void recency_want(struct recency *recency, int layer, const int32_t *expert, int count);
 
 /* Counts an expert as wanted now; the numbers of others stay as they are until their layer's next turn. O(experts). */

@@ -42,7 +42,7 @@ int split_rule_read(struct split_rule *out, const char *text, struct err *err)
     return rc;
 }
 
-/* STATIC: experts of each layer, or layers. */
+/* STATIC: number of experts of each layer, or of layers, that the device computes. */
 static int64_t device_part(const struct split_rule *rule, int layers, int experts, int64_t slots)
 {
     const int64_t parts = rule->by_layers ? layers : experts;
@@ -65,7 +65,7 @@ int split_open(struct split *out, const struct split_setup *setup, struct err *e
     const int all = setup->layers * setup->experts;
     struct split split = {.setup = *setup};
     if (rule->kind >= SPLIT_LEVEL && !setup->K)
-        return err_set(err, ERR_INPUT, "%s: which experts are hot is what levels of utility say; give --cache-experts and "
+        return err_set(err, ERR_INPUT, "%s: the rule needs levels of utility; give --cache-experts and "
                        "--cache-policy utility, too", split_rule_name(rule));
     if (rule->kind == SPLIT_LEVEL && rule->tau > setup->K)
         return err_set(err, ERR_INPUT, "level: tau=%d: levels go up to %d", rule->tau, setup->K);

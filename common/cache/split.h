@@ -1,18 +1,19 @@
-/* Which experts of a layer a device computes and which the host's processor, at the same time. Decisions alone: no clock, no
- * tensors, plain arrays, so that they can be made again from what records have.
+/* Which experts of a layer a device computes and which ones the host's processor, at the same time. Decisions only: no
+ * clock, no tensors, plain arrays, so that a recorded run's decisions can be recomputed.
  *
- *   STATIC    each expert always by the same processor: as llama.cpp has it, split once. A token then has the same bits in
- *             every company, so that drafts change no text
- *   RESIDENT  on the device those that are there; what is not is asked for, for the next time (Fiddler, kTransformers,
+ *   STATIC    each expert always on the same processor, as llama.cpp splits a model once. The bits of a token then do not
+ *             depend on the other tokens of its forward, so drafts change no text
+ *   RESIDENT  the device computes resident experts; the others are requested for the next time (Fiddler, kTransformers,
  *             HybriMoE)
- *   LEVEL     on the device those of a level of utility of at least tau, be they there or not; the device waits for those that
- *             are not. MoE-SpAc without its balancer ("w/o HetWB") is RESIDENT with the policy utility:tau=2
- *   BALANCE   on the device those that are there, as in the paper, its released program and moe-bench simulate. A tau for each
- *             layer and verification (balance.h) decides what is fetched and evicted. Unit times, r_c and r_g are learned
- *             during the first verifications; until then tau is 1
+ *   LEVEL     the device computes experts with a utility level of at least tau, resident or not, and waits for those that are
+ *             not. MoE-SpAc without its balancer ("w/o HetWB") is RESIDENT with the policy utility:tau=2
+ *   BALANCE   the device computes resident experts, as in the paper, its released program and moe-bench simulate. A tau for
+ *             each layer and verification (balance.h) decides which experts are fetched and evicted. Unit times, r_c and r_g
+ *             are learned during the first verifications; until then tau is 1
  *
- * Levels are those before the verification (the policy learns of it afterwards), and a tau holds for the next one of its layer.
- * Of prompts only STATIC splits: all tokens of a prompt share what is copied for them. `layer` counts layers with experts. */
+ * Levels are those before the verification (the policy learns from it afterwards), and a tau applies to the next
+ * verification of its layer. Only STATIC splits prompts: all tokens of a prompt share each copied expert. `layer` counts
+ * layers with experts. */
 #ifndef MOE_CACHE_SPLIT_H
 #define MOE_CACHE_SPLIT_H
 
@@ -26,45 +27,45 @@ enum split_kind { SPLIT_NONE, SPLIT_STATIC, SPLIT_RESIDENT, SPLIT_LEVEL, SPLIT_B
 
 struct split_rule {
     enum split_kind kind;
-    bool by_layers;             /* STATIC: experts of whole layers, the last ones on the device; else the first of each layer */
-    double share;               /* STATIC: on the device, of all experts; negative: as many as it has slots for */
-    int tau;                    /* LEVEL */
-    int warm_up;                /* BALANCE: verifications */
+    bool by_layers; /* STATIC: the device computes whole layers, the last ones; else the first experts of each layer */
+    double share; /* STATIC: share of all experts that the device computes; negative: as many as it has slots for */
+    int tau;                    /* LEVEL: lowest level that the device computes */
+    int warm_up;                /* BALANCE: verifications before the first tau is computed */
 };
 
-/* "static:share=25,by=layers", "resident", "level:tau=2", "balance:warm-up=8", "none". */
+/* Parses "static:share=25,by=layers", "resident", "level:tau=2", "balance:warm-up=8" or "none". */
 int split_rule_read(struct split_rule *out, const char *text, struct err *err);
 const char *split_rule_name(const struct split_rule *rule);
-/* No bit of a token depends on its company. */
+/* True if no bit of a token depends on the other tokens of its forward. */
 bool split_rule_is_lossless(const struct split_rule *rule);
 
-/* Whether the device, with so many slots, may compute an expert: STATIC says it for ever. */
+/* Whether a device with `slots` slots may compute an expert: for STATIC this never changes. */
 bool split_rule_on_device(const struct split_rule *rule, int layers, int experts, int64_t slots, int layer, int expert);
 
 struct split_setup {
     struct split_rule rule;
     int layers, experts, top_k; /* layers with experts; experts of each */
-    int all_layers;             /* L of eq. 10 */
-    int slots;                  /* of the device; all experts have one: layers * experts */
+    int all_layers;             /* all layers of the target, L of eq. 10 */
+    int slots;                  /* of the device; layers * experts if every expert has its own */
     int draft_length;           /* gamma */
-    int K;                      /* of levels; 0: there are none */
+    int K;                      /* highest level; 0: the policy has no levels */
     double expert_bytes;
 };
 
-/* Sums of seconds, and of what took them; measured while it warms up. */
+/* Sums of seconds, and the number of things that took them; measured during the warm-up. */
 struct split_times {
     double host_s, device_s, copy_s, draft_s;
     int64_t pairs, experts, copies, drafted;
 };
 
 struct split_layer {
-    int tau;                    /* that holds now */
+    int tau;                    /* current tau */
     struct balance_shares shares;
 };
 
 struct split {
     struct split_setup setup;
-    int64_t on_device;          /* STATIC: experts of each layer, or layers */
+    int64_t on_device;          /* STATIC: number of experts of each layer, or of layers, that the device computes */
     struct split_times times;
     int64_t verifications;
     struct split_layer *layer;  /* [layers] */
@@ -73,18 +74,19 @@ struct split {
 int split_open(struct split *out, const struct split_setup *setup, struct err *err);
 void split_close(struct split *split);
 
-/* A verification begins. */
+/* Begins a verification. */
 void split_begin(struct split *split);
 bool split_warms_up(const struct split *split);
 
-/* The layer wants expert[i] by tokens[i]; on_device[i]: it is there; level[experts of the layer], `stride` bytes apart, those
- * before this forward (NULL: none). Moves those that the device computes to the front, in the order they had, as the others
- * keep theirs; answers how many. on_device moves along. */
+/* Moves the experts that the device computes to the front of expert[], tokens[] and on_device[], stably, and returns their
+ * number. tokens[i] tokens want expert[i]; on_device[i]: it is resident; level[experts of the layer], `stride` bytes apart,
+ * are the levels before this forward (NULL: none). */
 int split_choose(const struct split *split, int layer, int32_t *expert, int32_t *tokens, bool *on_device, int count,
                  const int32_t *level, int stride);
 
-/* A verification's layer wanted these, at those levels; then, when the policy has learned of it, what tau is next:
- * fetches[K + 1] and `cold` slots as balance_look says. */
+/* split_learn records the experts that a layer of a verification wanted, and their levels; split_next, called after the
+ * policy has learned from the same verification, returns the layer's next tau. fetches[K + 1] and `cold` are from
+ * balance_look. */
 void split_learn(struct split *split, int layer, const int32_t *expert, const int32_t *tokens, int count, const int32_t *level,
                  int stride);
 int split_next(struct split *split, int layer, int distinct, const int32_t *fetches, int cold);

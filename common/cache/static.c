@@ -1,8 +1,8 @@
-/* static: pins stay for ever, the best of a rank stream or of a hot set; the other slots are kept by last use. Pins are fetched
- * beforehand, each layer's anew whenever the layer had its turn without them.
+/* static: pins, the best of a rank stream or of a hot set, are never evicted; the other slots evict the least recently used
+ * expert. Pins are prefetched at the start, and again when their layer had its turn without them.
  *
  * With pins in all slots this is what llama.cpp does with experts that it leaves on one device ("--override-tensor" and
- * "--n-cpu-moe"): a split once, before anything is known. */
+ * "--n-cpu-moe"): a split made once, before anything is known. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
 
@@ -10,8 +10,8 @@ struct pins {
     struct cache_policy base;
     int keys, experts, pinned;
     int64_t clock;
-    int64_t *last;              /* [keys] */
-    bool *pin;                  /* [keys] */
+    int64_t *last;              /* [keys] time of the last want */
+    bool *pin;                  /* [keys] whether an expert is pinned */
 };
 
 static void pins_free(struct cache_policy *policy)
@@ -22,8 +22,8 @@ static void pins_free(struct cache_policy *policy)
     mem_free(&p);
 }
 
-/* Slots that are not for pins: where all that is wanted must have one, as many as the largest draft can want of a layer, but
- * at most half. */
+/* Number of slots that pins leave free. 0 if experts can be computed elsewhere; else every wanted expert needs a slot, so as
+ * many as the longest draft can want of a layer, but at most half of all slots. */
 static int reserve_of(const struct cache_setup *setup)
 {
     int64_t max = (int64_t)(setup->draft_length + 1) * setup->top_k;
@@ -37,7 +37,7 @@ static int reserve_of(const struct cache_setup *setup)
 
 static int pins_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)
 {
-    const char *rank;           /* who decodes has read it */
+    const char *rank;           /* not used here: the command that decodes has read the file already */
     int reserve, keys = setup->layers * setup->experts;
     if (spec_text(spec, "rank", NULL, &rank, err) ||
         spec_int(spec, "reserve", reserve_of(setup), setup->elsewhere ? 0 : setup->top_k, setup->slots, &reserve, err))

@@ -1,27 +1,28 @@
-/* utility: experts are fetched and evicted by one number, which verification measures (MoE-SpAc, arXiv 2603.09983).
+/* utility: experts are fetched and evicted by one number, which is learned from verifications (MoE-SpAc, arXiv 2603.09983).
  *
- * After each verification Algorithm 1 gives every expert of the layer a level 0 .. K (utility_rule.h). Those above 0 are asked
- * for: levels from K down to tau, first in first out (section 3.4). Residents are tagged with their level, and the lowest tag
- * goes first; beforehand only tags below tau go. One in use counts as K + 1: it is held. Afterwards its tag is 0 (appendix D):
- * it goes next, unless its own request, which finds it resident, comes first. tau is the balancer's (cache_threshold), or a
- * setting.
+ * After each verification Algorithm 1 gives every expert of the layer a level 0 .. K (utility_rule.h). Experts above level 0
+ * are requested, from level K down to tau, first in first out (section 3.4). Residents are tagged with their level, and the
+ * lowest tag is evicted first; a prefetch evicts only tags below tau. An expert in use counts as K + 1: it is held. After
+ * use its tag is 0 (appendix D): it is evicted next, unless its own request, which finds it resident, is served before. tau
+ * comes from the balancer (cache_threshold), or is a setting.
  *
- * Verifications alone are learned from: a prompt's tokens are no draft's, and a draft's own forwards are not what a forward
- * wants.
+ * Only verifications are learned from: the tokens of a prompt belong to no draft, and a draft model's own forwards do not
+ * predict what a verification wants.
  *
- * What is in the settings: the ablations of table 4 are K=1 (w/o SpecUE), boundaries=fixed (w/o AdaBC), tau=2 (w/o HetWB),
- * prefetch=no (w/o SG-Prefetcher), evict=no (w/o SG-Evictor: residents stay until the cache is full, and then, too).
+ * The ablations of table 4 are settings: K=1 (w/o SpecUE), boundaries=fixed (w/o AdaBC), tau=2 (w/o HetWB), prefetch=no (w/o
+ * SG-Prefetcher), evict=no (w/o SG-Evictor: residents are never evicted, even if the cache is full).
  *
- * utility-released is the rule of the program that the authors published (github.com/lshAlgorithm/MoE-SpAc, ggml-backend.cpp):
- * a level moves by f - level, up from a difference of 5, down from 1; K is 5, tau stays 1, and nothing is balanced. There all
- * residents of a layer have tag 0 after its turn until a request of theirs is served; here those that were not wanted keep
- * their level meanwhile.
+ * utility-released is the rule of the program that the authors published (github.com/lshAlgorithm/MoE-SpAc,
+ * ggml-backend.cpp): a level changes by comparing f - level with the boundaries 5 (up) and 1 (down); K is 5, tau stays 1,
+ * and nothing is balanced. In that program all residents of a layer have tag 0 after its turn until a request for them is
+ * served; here residents that were not wanted keep their level meanwhile.
  *
- * Of equal tags the lowest number goes first, which is the first layer's: its turn comes next. ties=layer is layer-aware: the
- * resident goes whose layer had its turn last, and so has the longest time to its next one.
+ * Among equal tags the lowest key is evicted first, which belongs to the first layer: its turn comes next. ties=layer is
+ * layer-aware: it evicts the resident whose layer had its turn last, since that layer's next turn is furthest away.
  *
- * utility-real is ours: boundaries are real, a resident keeps its level after use, one of a lower level gives way to one of a
- * higher one, and of equal levels the one goes that was wanted the longest time ago, per layer (recency.h). */
+ * utility-real is ours: boundaries are real numbers, a resident keeps its level after use, a resident of a lower level is
+ * evicted for an expert of a higher level, and among equal levels the least recently used is evicted first, per layer
+ * (recency.h). */
 #include "common/cache/utility.h"
 
 #include <math.h>
@@ -50,15 +51,15 @@ struct utility {
     int tau;
     bool tau_given, verifies;
     struct utility_expert *expert;              /* [keys] */
-    int32_t *frequency;                         /* [experts] of a layer, 0 in between */
-    uint8_t *tag;                               /* [keys] of residents */
-    bool *used;                                 /* [keys] wanted in the layer's last turn, and not given up since */
+    int32_t *frequency;                         /* [experts] of the current layer; all 0 between calls */
+    uint8_t *tag;                               /* [keys] tags of residents */
+    bool *used;                                 /* [keys] wanted in the layer's last turn, and not released since */
     struct recency *recency;
     int64_t turns;
-    int64_t *turn;                              /* [layers] when the layer had its turn */
+    int64_t *turn;                              /* [layers] time of the layer's last turn */
 };
 
-/* What the settings of each policy are by default; up and down -1: by the draft length, or by fixed boundaries. */
+/* Default settings of each policy; up and down -1: derived from the draft length, or from fixed boundaries. */
 static const struct {
     int K, boundaries, up, down, signal, after, gives, ties, tau;
 } defaults[] = {
@@ -79,7 +80,7 @@ static void utility_free(struct cache_policy *policy)
     mem_free(&u);
 }
 
-/* A boundary at the start, where the settings do not give it. */
+/* Returns the initial value of a boundary that the settings do not give. */
 static int boundary(int given, int boundaries, int fixed, int start)
 {
     return given >= 0 ? given : boundaries == UTILITY_FIXED ? fixed : start;
@@ -112,8 +113,8 @@ static int read_settings(struct utility *u, struct spec *spec, const struct cach
     u->keys = setup->layers * setup->experts;
     u->experts = setup->experts;
     if (!u->evict && !setup->elsewhere)
-        return err_set(err, ERR_INPUT, "evict=no: what is not resident could be computed nowhere, as all must come through the "
-                                       "cache");
+        return err_set(err, ERR_INPUT, "evict=no: an expert that is not resident could not be computed, "
+                                       "since all experts come through the cache");
     u->expert = mem_alloc(u->keys, sizeof *u->expert, err);
     u->frequency = mem_alloc(u->experts, sizeof *u->frequency, err);
     u->tag = mem_alloc(u->keys, sizeof *u->tag, err);
@@ -192,7 +193,7 @@ static void utility_inserted(struct cache_policy *policy, int key, int level)
     struct utility *u = (struct utility *)policy;
     u->tag[key] = (uint8_t)u->expert[key].level;
     if (level)
-        u->used[key] = false;               /* since it was asked for nobody has used it */
+        u->used[key] = false;               /* not wanted since its request was served, so the next release keeps the tag */
 }
 
 static void utility_released(struct cache_policy *policy, int key)
@@ -211,7 +212,7 @@ static struct cache_value utility_value(const struct cache_policy *policy, int k
     return (struct cache_value){u->tag[key], second};
 }
 
-/* On demand the lowest goes; beforehand a cold one, or one below what comes. */
+/* On demand the lowest tag is evicted; for a prefetch only a cold resident, or one of a lower level than the request. */
 static bool utility_gives(const struct cache_policy *policy, int victim, int key, int level)
 {
     const struct utility *u = (const struct utility *)policy;
@@ -241,7 +242,7 @@ static bool utility_weights(const struct cache_policy *policy, double *weight)
     return true;
 }
 
-/* How many experts are at each level, and where boundaries are on the mean. */
+/* Writes the number of experts at each level, and the means of both boundaries. */
 static void utility_state(const struct cache_policy *policy, struct values *out)
 {
     const struct utility *u = (const struct utility *)policy;

@@ -1,20 +1,20 @@
-/* How much an expert will be of use, learned from how many tokens of each verification wanted it: Algorithm 1 of MoE-SpAc
- * (arXiv 2603.09983), one expert, one step. f is its activation frequency: tokens of this step that the router gave it.
+/* How useful an expert will be, learned from the number of tokens of each verification that wanted it: Algorithm 1 of
+ * MoE-SpAc (arXiv 2603.09983), one expert, one step. f is its activation frequency: the number of tokens in this step that
+ * the router sent to it. `before` is f of the step before.
  *
  *     delta = f - before
  *     level   min(K, level + 1) where delta >= up;  max(0, level - 1) where -delta >= down;  else as it was         (eq. 6)
  *     up      floor((1 - lambda) up + lambda delta) where delta > 0;  down likewise with -delta where delta < 0
  *
- * Both boundaries begin at floor(gamma / 2). Taken literally the floor keeps a boundary from ever rising while
- * lambda (delta - boundary) < 1, which with lambda 0.1 and gamma 8 is always: boundaries fall 4, 3, 2, 1 and stay at 1.
- * What there is besides:
+ * Both boundaries begin at floor(gamma / 2). Taken literally the floor keeps a boundary from ever rising while lambda (delta
+ * - boundary) < 1, which with lambda 0.1 and gamma 8 is always: boundaries fall 4, 3, 2, 1 and stay at 1. The variants:
  *
- *   FLOOR   as printed. The floor is taken exactly: lambda counts in millionths
- *   REAL    ours: boundaries are real numbers, and delta is held against their floors
+ *   FLOOR   as printed. The floor is computed exactly: lambda counts in millionths
+ *   REAL    ours: boundaries are real numbers, and delta is compared with their floors
  *   FIXED   boundaries do not move ("w/o AdaBC" in section 4.4: up 3, down 1)
- *   state_signal    delta = f - level, as the released code has it, with fixed boundaries up 5, down 1
+ *   state_signal    delta = f - level, as in the released code, with fixed boundaries up 5, down 1
  *
- * The paper leaves open what `before` is at the first step; here it is 0, and it goes on from text to text. */
+ * The paper does not define `before` at the first step; here it is 0, and it is kept from text to text. */
 #ifndef MOE_CACHE_UTILITY_RULE_H
 #define MOE_CACHE_UTILITY_RULE_H
 
@@ -25,14 +25,14 @@ enum utility_boundaries { UTILITY_FLOOR, UTILITY_REAL, UTILITY_FIXED };
 
 struct utility_rule {
     int K;                      /* the highest level */
-    int lambda;                 /* millionths */
+    int lambda;                 /* in millionths */
     enum utility_boundaries boundaries;
     bool state_signal;
 };
 
 struct utility_expert {
-    int32_t level, before;      /* 0 .. K; the frequency of the step before */
-    double up, down;            /* whole numbers under FLOOR */
+    int32_t level, before;      /* 0 .. K; activation frequency in the step before */
+    double up, down;            /* boundaries; whole numbers under FLOOR */
 };
 
 /* Inline: it runs for each expert of each layer of each step. */
