@@ -30,19 +30,19 @@ struct array {
     const void *data;
 };
 
-/* Elements of one of several types, where a record leaves the choice. */
+/* An array whose record allows several element types. */
 struct elements {
     const void *data;           /* NULL: absent */
     enum dtype dtype;
 };
 
-/* Elements and bytes of a shape; -1 with err set when they do not fit into memory's terms. */
+/* Computes number of elements and bytes of a shape; -1 with err set if they overflow size_t. */
 int array_measure(enum dtype dtype, int rank, const uint64_t *shape, size_t *count, size_t *bytes, struct err *err);
 
-/* Takes the payload of an extension value apart. array->data points into it, at any alignment. */
+/* Parses the payload of an extension value. array->data points into the payload, at any alignment. */
 int array_decode(struct array *array, const uint8_t *payload, size_t bytes, struct err *err);
 
-/* What comes before the elements; returns its length. */
+/* Writes the bytes before the elements; returns their number. */
 size_t array_encode_head(uint8_t head[8 + 8 * ARRAY_RANK], enum dtype dtype, int rank, const uint64_t *shape);
 
 #endif

@@ -1,4 +1,4 @@
-/* What writer and reader of streams agree on; moe-stream(5) describes it for others. */
+/* Framing constants and functions that writer and reader of streams share; moe-stream(5) documents the format. */
 #ifndef MOE_STREAM_FRAME_H
 #define MOE_STREAM_FRAME_H
 
@@ -21,10 +21,10 @@ enum { FRAME_GUARD_BYTES = 11, FRAME_BYTES = 15, FRAME_MAJOR = 1, FRAME_MINOR = 
 #define FRAME_HEADER_BYTES  ((size_t)16 << 20)
 #define FRAME_HEADER_VALUES ((size_t)1 << 17)
 
-/* Types with this start may be skipped by who does not know them. */
+/* True for record types that a reader may skip if it does not know them. */
 bool frame_is_ancillary(const char *type);
 
-/* How many records of each type went by: what the end record says. */
+/* Number of records of each type; the end record repeats these counts. */
 struct frame_count {
     char type[FRAME_TYPE];
     uint64_t records;

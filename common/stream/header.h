@@ -1,7 +1,7 @@
-/* A stream's header: what it holds, who made it, with what, from what.
+/* A stream's header: the kind of stream, the tool and arguments that made it, and the model and streams it was made from.
  *
- * A header owns all its strings. Start with {0}; free with header_free. Sources are the headers of the streams that this
- * one was made from, HEADER_DEPTH deep at most; what lies deeper is only counted. */
+ * A header owns all its strings. Start with {0}; free with header_free. Sources are the headers of the streams that this one
+ * was made from, at most HEADER_DEPTH deep; deeper sources are only counted. */
 #ifndef MOE_STREAM_HEADER_H
 #define MOE_STREAM_HEADER_H
 
@@ -13,9 +13,9 @@
 #include "common/base/wire.h"
 #include "common/stream/kind.h"
 
-enum { HEADER_DEPTH = 8, HEADER_ITEMS = 4096 };         /* arguments, labels or sources of one */
+enum { HEADER_DEPTH = 8, HEADER_ITEMS = 4096 };         /* maximum of arguments, of labels and of sources of one header */
 
-/* Which model a stream speaks of. Hashes are SHA-256 in lower-case hex, "" when unknown. */
+/* The model that a stream was made with. Hashes are SHA-256 in lower-case hex, "" when unknown. */
 struct stream_model {
     char index_sha256[65];          /* of the .moe file's index: this very file */
     char source_sha256[65];         /* of the checkpoint it was made from: these weights, in any format */
@@ -29,7 +29,7 @@ struct stream_model {
 struct label { char *key, *value; };    /* "synthetic", "inflated" -> "64 to 2048", "not lossless" -> "budget" */
 
 struct header {
-    enum stream_kind kind;          /* STREAM_ANY in a source of a kind that is not known here */
+    enum stream_kind kind;          /* STREAM_ANY for a source of an unknown kind */
     char *kind_name;
     int version;
     char *tool, *tool_version;
@@ -51,13 +51,14 @@ int header_init(struct header *header, enum stream_kind kind, const char *tool, 
                 char *const *argv, struct err *err);
 int header_set_dtype(struct header *header, const char *dtype, struct err *err);
 int header_set_device(struct header *header, const char *device, struct err *err);
-int header_label(struct header *header, const char *key, const char *value, struct err *err);    /* replaces one of that key */
-const char *header_label_of(const struct header *header, const char *key);                       /* NULL: not there */
+/* replaces a label of the same key */
+int header_label(struct header *header, const char *key, const char *value, struct err *err);
+const char *header_label_of(const struct header *header, const char *key);                       /* NULL: no such label */
 int header_copy(struct header *out, const struct header *from, struct err *err);
-void header_free(struct header *header);        /* and back to {0} */
+void header_free(struct header *header);        /* leaves {0} */
 
-/* Adds a copy of `source` to header's sources. The first one also hands down its model, seed, dtype, device and labels,
- * each unless header has its own. */
+/* Adds a copy of `source` to header's sources. From the first source the header also inherits model, seed, dtype, device and
+ * labels, each unless the header has its own. */
 int header_derive(struct header *header, const struct header *source, struct err *err);
 
 /* May `data` (a stream's model) be used with `model`? Another shape is an error; another tokenizer or
@@ -66,8 +67,8 @@ int header_derive(struct header *header, const struct header *source, struct err
 int header_same_model(const struct stream_model *data, const struct stream_model *model, const char *what, bool force,
                       struct text *note, struct err *err);
 
-/* The wire: appends the header's map to *out; reads a map that a scan found whole. An unknown kind or a version later than
- * this code's is an error, except in sources. */
+/* header_encode appends the header's map to *out; header_decode reads a complete map. An unknown kind, or a version later
+ * than this code's, is an error, except in sources. */
 int header_encode(const struct header *header, struct text *out, struct err *err);
 int header_decode(struct header *out, const uint8_t *begin, const uint8_t *end, struct err *err);
 

@@ -7,9 +7,9 @@
 #include "common/stream/field.h"
 
 struct rank_layer {
-    int layer;                      /* among the layers with a router */
+    int layer;                      /* index among the layers with a router */
     const char *method;
-    int budget;                     /* -1: none recommended */
+    int budget;                     /* recommended budget; -1: none */
     const int32_t *order;           /* [experts], a permutation, best first */
     const double *score;            /* [experts], of the expert at the same index of order */
 };

@@ -42,14 +42,14 @@ int reader_open(struct reader **out, const char *path, enum stream_kind kind, co
 const struct header *reader_header(const struct reader *reader);
 const char *reader_name(const struct reader *reader);           /* the path, or "standard input" */
 
-/* 1: *record is the next one, valid until the next call; 0: the stream ended, whole; -1: err says why. */
+/* Returns 1: *record is the next record, valid until the next call; 0: the stream is complete; -1: error, err set. */
 int reader_next(struct reader *reader, const struct record **record, struct err *err);
 
-/* The message of the abort record that the last answer, -1, was about; NULL: it was about something else. Valid until the
- * reader is closed. */
+/* Returns the message of the abort record that made reader_next return -1; NULL: that error had another cause. Valid until
+ * the reader is closed. */
 const char *reader_abort_message(const struct reader *reader);
 
-/* What came so far: records by type, and bytes. */
+/* Records by type, and bytes, read so far. */
 const struct frame_counts *reader_counts(const struct reader *reader);
 uint64_t reader_bytes(const struct reader *reader);
 struct digest128 reader_digest(const struct reader *reader);   /* of these; of a whole stream without its last 16 */
@@ -64,7 +64,7 @@ int reader_return(struct reader *reader, const struct reader_mark *mark, struct 
 
 void reader_close(struct reader **reader);
 
-/* Do these first bytes of a file (READER_SNIFF of them, or all there are) begin a stream? */
+/* True if these first bytes of a file (READER_SNIFF of them, or the whole file) begin a stream. */
 enum { READER_SNIFF = FRAME_GUARD_BYTES };
 bool reader_sniff(const void *bytes, size_t count);
 

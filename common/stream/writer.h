@@ -23,7 +23,7 @@
 
 struct writer;
 
-/* "-" is standard output; a terminal is refused. The header is copied and written at once. */
+/* Opens a writer. "-" is standard output; a terminal is rejected. The header is copied and written at once. */
 int writer_open(struct writer **out, const char *path, const struct header *header, struct err *err);
 
 /* The same for a run that takes hours (output_open_kept): what writer_keep has seen survives signals and failures, as PATH.part
@@ -33,7 +33,7 @@ const char *writer_left(const struct writer *writer);
 void writer_farewell(struct writer *writer, const char *text);         /* output_farewell */
 int writer_keep(struct writer *writer, struct err *err);
 
-/* One record of a kind that the stream's schema has, from its C struct: checked as a reader checks it, and committed. */
+/* Writes one record of a kind that the stream's schema has, from its C struct: checked as a reader checks it, and committed. */
 int writer_record(struct writer *writer, const struct record_kind *kind, const void *body, struct err *err);
 
 /* The same by hand: begin, keys and values, end. writer_end commits; without it a record leaves no trace. */
@@ -48,12 +48,12 @@ void writer_map_begin(struct writer *writer, const char *key);
 void writer_map_end(struct writer *writer);
 int writer_end(struct writer *writer, struct err *err);
 
-/* Passes a record on as it was read, under the index that is next here. */
+/* Copies a record as it was read; its index is the next one of this stream. */
 int writer_copy(struct writer *writer, const struct record *record, struct err *err);
 
-int writer_flush(struct writer *writer, struct err *err);       /* what was committed reaches the reader now */
+int writer_flush(struct writer *writer, struct err *err);       /* makes committed records visible to the reader now */
 
-/* The end record; then the file gets its name. Frees the writer, also on failure (then a file does not appear). */
+/* Writes the end record and gives the file its name. Frees the writer, also on failure (then no file appears). */
 int writer_close(struct writer **writer, struct err *err);
 
 /* The same with an abort record in place of the end: for a run that was ended early, and whose records are of use. Sequences
