@@ -17,7 +17,8 @@
  *
  * A row's PATH are slots: those of its ancestors in its segment, ascending in position, and its own slot last. Ancestors among
  * the rows of a call come before their descendants. In one call the slots of rows are distinct, and no row has the slot of
- * another row's ancestor that is no row of this call. All numbers are f32; `rows` is at most 512; strides count floats. */
+ * another row's ancestor that is no row of this call. Rows are computed in order: a state may be made where that of an earlier
+ * row was. All numbers are f32; `rows` is at most 512; strides count floats. */
 #ifndef MOE_KERNELS_DELTA_H
 #define MOE_KERNELS_DELTA_H
 

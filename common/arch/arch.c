@@ -8,7 +8,7 @@ static const struct arch *const FAMILIES[] = {
     &arch_afmoe, &arch_cohere2_moe, &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_dots1, &arch_ernie4_5_moe,
     &arch_exaone_moe, &arch_flex_olmo, &arch_gemma4, &arch_glm4_moe, &arch_glm4_moe_lite, &arch_gpt_oss, &arch_granitemoe,
     &arch_hunyuan_v1_moe, &arch_llama, &arch_mimo_v2_flash, &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_olmoe,
-    &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
+    &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_5_moe, &arch_qwen3_moe, &arch_qwen3_next};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {
@@ -378,7 +378,7 @@ int arch_read_other_rope(const json_t *config, const json_t *rope, const struct 
     return 0;
 }
 
-static int read_layer_types(const json_t *config, struct hparams *s, int window, struct err *err)
+static int read_layer_types(const json_t *config, const struct arch *arch, struct hparams *s, int window, struct err *err)
 {
     const json_t *types = config_get(config, "layer_types");
     if (!json_is_array(types) || json_array_size(types) != (size_t)s->layers)
@@ -387,13 +387,44 @@ static int read_layer_types(const json_t *config, struct hparams *s, int window,
         const json_t *type = json_array_get(types, (size_t)i);
         const char *text = json_is_string(type) ? json_string_value(type) : "";
         bool sliding = strcmp(text, "sliding_attention") == 0;
-        if (!sliding && strcmp(text, "full_attention"))
+        s->layer[i].state = arch->states && strcmp(text, "linear_attention") == 0;
+        if (!sliding && !s->layer[i].state && strcmp(text, "full_attention"))
             return err_set(err, ERR_INPUT, "layer_types: layer %d is \"%.40s\"; supported are full_attention and "
-                           "sliding_attention; moe-convert --list-families prints families that are supported", i, text);
+                           "%s_attention; moe-convert --list-families prints families that are supported", i, text,
+                           arch->states ? "linear" : "sliding");
         if (sliding && !window)
             return err_set(err, ERR_INPUT, "layer_types: layer %d is sliding_attention, but sliding_window is off", i);
         s->layer[i].window = sliding ? window : 0;
     }
+    return 0;
+}
+
+static int read_state_layers(const json_t *config, struct hparams *s, struct err *err)
+{
+    int interval = 4;
+    if (config_int(config, "full_attention_interval", false, &interval, err))
+        return -1;
+    if (interval < 1)
+        return config_refuse(config, "full_attention_interval", err, "it must be at least 1");
+    for (int i = 0; i < s->layers; i++)
+        s->layer[i].state = (i + 1) % interval != 0;
+    return 0;
+}
+
+/* The shape of layers with a state. */
+static int read_delta(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
+{
+    if (!arch->states)
+        return 0;
+    s->delta = (struct delta_shape){16, 32, 128, 128, 4};
+    if (config_int(config, "linear_num_key_heads", false, &s->delta.key_heads, err) ||
+        config_int(config, "linear_num_value_heads", false, &s->delta.value_heads, err) ||
+        config_int(config, "linear_key_head_dim", false, &s->delta.key_dim, err) ||
+        config_int(config, "linear_value_head_dim", false, &s->delta.value_dim, err) ||
+        config_int(config, "linear_conv_kernel_dim", false, &s->delta.taps, err))
+        return -1;
+    if (!hparams_state_layers(s))
+        s->delta = (struct delta_shape){0};
     return 0;
 }
 
@@ -402,7 +433,7 @@ static int read_window_pattern(const json_t *config, const struct arch *arch, st
 {
     int pattern = 4;
     if (config_get(config, "layer_types"))
-        return read_layer_types(config, s, window, err);
+        return read_layer_types(config, arch, s, window, err);
     if (config_int(config, arch->pattern_key, false, &pattern, err))
         return -1;
     if (pattern < 1)
@@ -427,7 +458,8 @@ static int read_windows(const json_t *config, const struct arch *arch, struct hp
         ? 2 : 1;
     bool used = true;
     if (arch->window == WINDOW_NEVER)
-        return config_get(config, "layer_types") ? read_layer_types(config, s, 0, err) : 0;
+        return config_get(config, "layer_types") ? read_layer_types(config, arch, s, 0, err)
+             : arch->states ? read_state_layers(config, s, err) : 0;
     if (arch->window == WINDOW_ALL_IF_USED || arch->window == WINDOW_UPPER_IF_USED || arch->window == WINDOW_EVEN_IF_USED)
         used = false;
     if ((!used && config_bool(config, "use_sliding_window", false, &used, err)) ||
@@ -440,10 +472,10 @@ static int read_windows(const json_t *config, const struct arch *arch, struct hp
     if (arch->window == WINDOW_PATTERN)
         return read_window_pattern(config, arch, s, window, err);
     if (arch->window == WINDOW_ALTERNATING && config_get(config, "layer_types"))
-        return read_layer_types(config, s, window, err);
+        return read_layer_types(config, arch, s, window, err);
     if (arch->window == WINDOW_UPPER || arch->window == WINDOW_UPPER_IF_USED || arch->window == WINDOW_EVEN_IF_USED) {
         if (config_get(config, "layer_types"))
-            return read_layer_types(config, s, window, err);
+            return read_layer_types(config, arch, s, window, err);
         if (config_int(config, "max_window_layers", window > 0, step == 1 ? &first : &end, err))
             return -1;
     }
@@ -626,8 +658,8 @@ static int read_config(const json_t *config, const struct arch *arch, struct hpa
     still_full_layers(arch, shape);
     for (int i = 0; i < shape->layers; i++)
         shape->layer[i].other = arch->other != OTHER_NONE && (shape->layer[i].window > 0) == (arch->other == OTHER_SLIDING);
-    if (read_expert_layers(config, arch, shape, err) || read_groups(config, arch, shape, err) ||
-        (arch->finish && arch->finish(config, shape, err)))
+    if (read_delta(config, arch, shape, err) || read_expert_layers(config, arch, shape, err) ||
+        read_groups(config, arch, shape, err) || (arch->finish && arch->finish(config, shape, err)))
         return -1;
     return shape->norm_epsilon == 0 && !config_get(config, "rms_norm_eps")
         ? config_refuse(config, "rms_norm_eps", err, "the model's shape needs it") : 0;

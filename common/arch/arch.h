@@ -2,7 +2,7 @@
  *
  * A family is one file with one table (struct arch) and one line in arch.c. It says nothing but what is special: which keys
  * fill which hparams, what is fixed, and the names of tensors. A source tensor plays a SLOT; a canonical tensor is made from
- * one to three slots (q, k and v become qkv; gate, up and down become an expert). A family may have two NAMINGS: the
+ * one to three slots (q, k and v become qkv; gate, up and down become an expert). A family may have several NAMINGS: the
  * published one, and the one with all experts in one tensor, as transformers 5 holds them in memory; GGUF has names of its
  * own, the same for all families (gguf.c).
  *
@@ -41,6 +41,11 @@ enum source_slot {
     /* of draft heads (head.h): {n} is which of the heads, {e} which block, branch or state */
     SLOT_JOINT, SLOT_JOINT_BIAS, SLOT_STATES_NORM, SLOT_STATE_NORM, SLOT_EMBED_NORM, SLOT_HIDDEN_NORM, SLOT_BRANCH_UP,
     SLOT_BRANCH_DOWN, SLOT_BLOCK, SLOT_BLOCK_BIAS, SLOT_RESIDUAL, SLOT_RESIDUAL_BIAS, SLOT_OUTPUT, SLOT_OUTPUT_BIAS,
+    /* of layers with a state: q, k, v and z of each key head in turn, with the value heads that it serves, and so b and a; or
+     * each by itself, in place of the first two */
+    SLOT_DELTA_QKVZ, SLOT_DELTA_BA, SLOT_DELTA_QKV, SLOT_DELTA_Z, SLOT_DELTA_B, SLOT_DELTA_A,
+    SLOT_DELTA_CONV,                /* [width][1][taps] */
+    SLOT_DELTA_A_LOG, SLOT_DELTA_STEP_BIAS, SLOT_DELTA_NORM, SLOT_DELTA_OUT,
     SLOT_COUNT
 };
 
@@ -48,6 +53,8 @@ struct naming {
     const char *slot[SLOT_COUNT];
     const char *ignored[5];         /* names that old checkpoints have and nobody needs; NAME* are parts that are left out, of
                                      * which a note tells */
+    bool centred;                   /* weights of norms but SLOT_DELTA_NORM are less by 1 */
+    bool gated_q;                   /* SLOT_Q has of each head its query, then its part of SLOT_ATTENTION_GATE */
     bool transposed;                /* SLOT_EXPERTS_GATE_UP is [experts][hidden][2 inner], SLOT_EXPERTS_DOWN is
                                      * [experts][inner][hidden] */
     bool alternating;               /* of gate and up in one tensor: row 2 i is row i of gate, row 2 i + 1 of up */
@@ -130,12 +137,14 @@ struct arch {
     enum window_rule window;
     const char *pattern_key;
     enum other_layers other;        /* which layers' attention is of the other kind; `finish` fills hparams.other */
+    bool states;                    /* layers with a state, where layer_types says linear_attention, or all but each
+                                     * full_attention_interval-th (4) */
     bool full_still;                /* where some layers have a window, positions do not turn queries and keys of the others */
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
     struct hparams fixed;           /* rope.theta is the default of the family */
     /* Reads what no table says, when all else was read; NULL: nothing. */
     int (*finish)(const json_t *config, struct hparams *shape, struct err *err);
-    const struct naming *naming[2];
+    const struct naming *naming[3];
     bool gguf_paired;               /* GGUF files of the family have q and k paired */
     bool gguf_renormalise;          /* they do not say that the weights of experts are renormalised */
     bool gguf_unrounded;            /* nor that the ends of YaRN's ramp are not rounded */
@@ -151,7 +160,7 @@ int arch_read_other_rope(const json_t *config, const json_t *rope, const struct 
 extern const struct arch arch_afmoe, arch_cohere2_moe, arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_dots1,
     arch_ernie4_5_moe, arch_exaone_moe, arch_flex_olmo, arch_gemma4, arch_glm4_moe, arch_glm4_moe_lite, arch_gpt_oss,
     arch_granitemoe, arch_hunyuan_v1_moe, arch_llama, arch_mimo_v2_flash, arch_minimax_m2, arch_mistral, arch_mixtral,
-    arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_moe;
+    arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);
@@ -235,8 +244,9 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     INT_OR("n_group", router.groups, group_count), \
     INT_OR("topk_group", router.groups_kept, group_limit)
 
-/* Where the values of one block of a canonical tensor come from. */
+/* Where the values of one block of a canonical tensor come from; of a vector, what becomes of each. */
 enum part_role { PART_ROWS, PART_GATE, PART_UP, PART_DOWN };
+enum part_value { VALUE_SAME, VALUE_PLUS_ONE, VALUE_NEG_EXP };
 
 struct part {
     char name[128];                 /* the source tensor */
@@ -244,6 +254,7 @@ struct part {
     int dim_count;
     int64_t skip;                   /* its elements in front of this part */
     enum part_role role;
+    enum part_value value;
     int first, rows, columns;       /* goes to rows first .. first + rows; a vector: rows of one column */
     /* run not 0: rows come in runs. Row i is row (i / run) * from_group + (i % run) * from_step of the source after `skip`,
      * and goes to row first + (i / run) * to_group + i % run. */

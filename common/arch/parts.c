@@ -208,6 +208,16 @@ static int block_parts(const struct naming *n, const struct tensor *t, enum sour
     return 3;
 }
 
+/* Of each head the rows from `from_row` on, of its query or its gate. */
+static struct part gated_q_part(const struct naming *n, const struct hparams *s, const struct tensor *t, int from_row)
+{
+    const int width = s->attention.head_dim, rows = s->attention.heads * width;
+    struct part part = in_runs(matrix_part(n, SLOT_Q, t->layer, 0, PART_ROWS, 0, 2 * rows, t->inputs), t->inputs, from_row,
+                               width, 2 * width, 1, width);
+    part.rows = rows;
+    return part;
+}
+
 static int qkv_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
     const struct layer_attention own = hparams_attention(s, t->layer);
@@ -219,10 +229,75 @@ static int qkv_parts(const struct naming *n, const struct hparams *s, const stru
         parts[count] = vector_part(n, SLOT_V_BIAS, t->layer, q + k, v);
         return count + 1;
     }
-    count = half_parts(n, matrix_part(n, SLOT_Q, t->layer, 0, PART_ROWS, 0, q, inputs), width, inputs, parts);
+    if (n->gated_q) {
+        parts[0] = gated_q_part(n, s, t, 0);
+        count = 1;
+    } else {
+        count = half_parts(n, matrix_part(n, SLOT_Q, t->layer, 0, PART_ROWS, 0, q, inputs), width, inputs, parts);
+    }
     count += half_parts(n, matrix_part(n, SLOT_K, t->layer, 0, PART_ROWS, q, k, inputs), width, inputs, parts + count);
     parts[count] = matrix_part(n, own.value_is_key ? SLOT_K : SLOT_V, t->layer, 0, PART_ROWS, q + k, v, inputs);
     return count + 1;
+}
+
+/* Rows of `tensor` that each key head has in turn, from `from_row` of its group of `group` on: `run` of them. */
+static struct part grouped(struct part whole, int columns, int from_row, int run, int group, int groups, int first)
+{
+    struct part part = in_runs(whole, columns, from_row, run, group, 1, run);
+    part.first = first;
+    part.rows = groups * run;
+    return part;
+}
+
+static int delta_in_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
+{
+    const struct delta_shape *d = &s->delta;
+    const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim, each = values / d->key_heads;
+    const int group = 2 * d->key_dim + 2 * each, columns = t->inputs;
+    if (!n->slot[SLOT_DELTA_QKVZ]) {
+        parts[0] = matrix_part(n, SLOT_DELTA_QKV, t->layer, 0, PART_ROWS, 0, 2 * keys + values, columns);
+        parts[1] = matrix_part(n, SLOT_DELTA_Z, t->layer, 0, PART_ROWS, 2 * keys + values, values, columns);
+        return 2;
+    }
+    const struct part whole = matrix_part(n, SLOT_DELTA_QKVZ, t->layer, 0, PART_ROWS, 0, t->outputs, columns);
+    parts[0] = grouped(whole, columns, 0, d->key_dim, group, d->key_heads, 0);
+    parts[1] = grouped(whole, columns, d->key_dim, d->key_dim, group, d->key_heads, keys);
+    parts[2] = grouped(whole, columns, 2 * d->key_dim, each, group, d->key_heads, 2 * keys);
+    parts[3] = grouped(whole, columns, 2 * d->key_dim + each, each, group, d->key_heads, 2 * keys + values);
+    return 4;
+}
+
+static int delta_gate_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
+{
+    const int heads = s->delta.value_heads, groups = s->delta.key_heads, each = heads / groups, columns = t->inputs;
+    if (!n->slot[SLOT_DELTA_BA]) {
+        parts[0] = matrix_part(n, SLOT_DELTA_B, t->layer, 0, PART_ROWS, 0, heads, columns);
+        parts[1] = matrix_part(n, SLOT_DELTA_A, t->layer, 0, PART_ROWS, heads, heads, columns);
+        return 2;
+    }
+    const struct part whole = matrix_part(n, SLOT_DELTA_BA, t->layer, 0, PART_ROWS, 0, 2 * heads, columns);
+    parts[0] = grouped(whole, columns, 0, each, 2 * each, groups, 0);
+    parts[1] = grouped(whole, columns, each, each, 2 * each, groups, heads);
+    return 2;
+}
+
+/* A channel's taps lie together in the source. */
+static int conv_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
+{
+    const int taps = s->delta.taps, width = t->outputs / taps;
+    struct part part = in_runs(vector_part(n, SLOT_DELTA_CONV, t->layer, 0, t->outputs), 1, 0, width, 1, taps, width);
+    part.dims[0] = width;
+    part.dims[1] = 1;
+    part.dims[2] = taps;
+    part.dim_count = 3;
+    parts[0] = part;
+    return 1;
+}
+
+static bool is_centred(const struct naming *n, enum tensor_role role)
+{
+    return n->centred && (role == ROLE_FINAL_NORM || role == ROLE_ATTENTION_NORM || role == ROLE_FFN_NORM ||
+                          role == ROLE_Q_NORM || role == ROLE_K_NORM);
 }
 
 /* Tensors that are made of one of the source as a whole. */
@@ -239,6 +314,8 @@ static const enum source_slot SINGLE[] = {
     [ROLE_FFN_OUT_NORM] = SLOT_FFN_OUT_NORM, [ROLE_EXPERTS_NORM] = SLOT_EXPERTS_NORM,
     [ROLE_EXPERTS_OUT_NORM] = SLOT_EXPERTS_OUT_NORM, [ROLE_SHARED_OUT_NORM] = SLOT_SHARED_OUT_NORM,
     [ROLE_LAYER_SCALE] = SLOT_LAYER_SCALE, [ROLE_ROUTER_NORM] = SLOT_ROUTER_NORM, [ROLE_EXPERT_SCALE] = SLOT_EXPERT_SCALE,
+    [ROLE_DELTA_NEG_A] = SLOT_DELTA_A_LOG, [ROLE_DELTA_STEP_BIAS] = SLOT_DELTA_STEP_BIAS,
+    [ROLE_DELTA_NORM] = SLOT_DELTA_NORM, [ROLE_DELTA_OUT] = SLOT_DELTA_OUT,
     [ROLE_ROUTER_BIAS] = SLOT_ROUTER_BIAS, [ROLE_PREDICT_EMBED] = SLOT_PREDICT_EMBED,
     [ROLE_PREDICT_HEAD] = SLOT_PREDICT_HEAD, [ROLE_PREDICT_NORM] = SLOT_PREDICT_NORM,
     [ROLE_PREDICT_EMBED_NORM] = SLOT_PREDICT_EMBED_NORM, [ROLE_PREDICT_HIDDEN_NORM] = SLOT_PREDICT_HIDDEN_NORM,
@@ -280,10 +357,21 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
         return block_parts(n, t, SLOT_DENSE_GATE, parts);
     case ROLE_SHARED:
         return block_parts(n, t, SLOT_SHARED_GATE, parts);
+    case ROLE_DELTA_IN:
+        return delta_in_parts(n, s, t, parts);
+    case ROLE_DELTA_GATES:
+        return delta_gate_parts(n, s, t, parts);
+    case ROLE_DELTA_CONV:
+        return conv_parts(n, s, t, parts);
+    case ROLE_ATTENTION_GATE:
+        parts[0] = n->gated_q ? gated_q_part(n, s, t, s->attention.head_dim)
+                              : matrix_part(n, SLOT_ATTENTION_GATE, t->layer, 0, PART_ROWS, 0, t->outputs, t->inputs);
+        return 1;
     default:
         parts[0] = matrix_part(n, SINGLE[t->role], t->layer, stage, PART_ROWS, 0, t->outputs, t->inputs);
         if (t->kind == TENSOR_VECTOR)
             parts[0].dim_count = 1;
+        parts[0].value = t->role == ROLE_DELTA_NEG_A ? VALUE_NEG_EXP : is_centred(n, t->role) ? VALUE_PLUS_ONE : VALUE_SAME;
         if (t->role == ROLE_ROUTER_CORRECTION && n->correction_row) {
             parts[0].dims[0] = 1;
             parts[0].dims[1] = t->outputs;
@@ -302,7 +390,7 @@ const struct naming *arch_naming(const struct arch *arch, const struct hparams *
         return gguf;
     while (layer < shape->layers && shape->layer[layer].ffn != FFN_EXPERTS)
         layer++;
-    for (int i = 0; i < 2 && arch->naming[i] && layer < shape->layers; i++) {
+    for (int i = 0; i < 3 && arch->naming[i] && layer < shape->layers; i++) {
         char name[128];
         const struct naming *naming = arch->naming[i];
         fill_name(name, sizeof name, naming->slot[naming->slot[SLOT_EXPERTS_GATE_UP] ? SLOT_EXPERTS_GATE_UP : SLOT_EXPERT_GATE],

@@ -445,6 +445,12 @@ static int make_coded(const struct conversion *c, struct scratch *scratch, struc
     return 0;
 }
 
+static void change_values(float *values, size_t count, enum part_value change)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] = change == VALUE_PLUS_ONE ? 1 + values[i] : -expf(values[i]);
+}
+
 static int make_values(const struct conversion *c, struct scratch *scratch, struct block_job *job, const struct part *part,
                        const struct source_tensor *source, int row, int rows, struct err *err)
 {
@@ -453,6 +459,8 @@ static int make_values(const struct conversion *c, struct scratch *scratch, stru
     if (part->across ? read_across(c, scratch, part, source, row, rows, false, scratch->values, err)
                      : source->coding->read(c->checkpoint, source, at, (int64_t)count, &scratch->reading, scratch->values, err))
         return -1;
+    if (part->value != VALUE_SAME)
+        change_values(scratch->values, count, part->value);
     if (check_values(scratch->values, count, columns, part_format(job->tensor, part), err)) {
         err_at(err, "rows from %d on", row);
         return err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);

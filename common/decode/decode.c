@@ -438,7 +438,8 @@ static int kept_tokens(const struct decoder *decoder, const struct decode_prompt
     max = prompt->tokens - 1 < max ? prompt->tokens - 1 : max;
     while (same < max && decoder->text[same] == prompt->token[same])
         same++;
-    return engine_prompt_keeps(setup->engine, same, decoder->prompt_tokens, prompt->tokens);
+    return sequence_keeps(decoder->sequence,
+                          engine_prompt_keeps(setup->engine, same, decoder->prompt_tokens, prompt->tokens));
 }
 
 /* A sequence of the first `kept` tokens of the one before, and room for this many and the draft nodes beyond them. */

@@ -18,6 +18,7 @@ static int alloc_rows(struct engine *engine, struct err *err)
     return alloc(engine, &engine->last, logit_rows, shape->hidden, f, err) ||
            alloc(engine, &engine->logits, logit_rows, shape->vocab, f, err) || alloc(engine, &engine->token, rows, 1, i, err) ||
            row_table_open(&engine->row, engine->device, rows, err) ||
+           recurrent_table_open(&engine->recurrent, engine->device, rows, shape, err) ||
            alloc(engine, &engine->logit_row, logit_rows, 1, i, err) || alloc(engine, &engine->every_row, rows, 1, i, err) ||
            alloc(engine, &engine->merge, rows, 1, i, err) ? -1 : 0;
 }
@@ -75,6 +76,9 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
         return err_set(err, ERR_INPUT, "%s: the model has experts, but no expert source is open", model_path(setup->model));
     if (setup->cache != CACHE_F32 && !device_info(setup->device)->narrow_cache)
         return err_set(err, ERR_INPUT, "device %s: keeps keys and values in f32 alone", device_info(setup->device)->name);
+    if (hparams_state_layers(shape) && !device_ops(setup->device)->delta)
+        return err_set(err, ERR_INPUT, "device %s: does not compute layers with a state, which %s has; use --device host",
+                       device_info(setup->device)->name, model_path(setup->model));
     engine = mem_alloc(1, sizeof *engine, err);
     if (!engine)
         return -1;
@@ -132,6 +136,7 @@ void engine_close(struct engine **engine)
     mem_free(&e->distinct_loaded);
     mem_free(&e->indices);
     row_table_close(&e->row);
+    recurrent_table_close(&e->recurrent);
     mem_free(&e->node);
     mem_free(&e->from);
     mem_free(&e->reconstruction);

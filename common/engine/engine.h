@@ -78,7 +78,15 @@ int sequence_capacity(const struct sequence *sequence);
 /* Keeps the path node[0], node[1], ... (each the parent of the next, the first a child of -1); drops all other nodes. */
 int sequence_commit(struct sequence *sequence, const int32_t *node, int count, struct err *err);
 void sequence_rollback(struct sequence *sequence);             /* drops all pending nodes */
-int sequence_truncate(struct sequence *sequence, int length, struct err *err);    /* and committed tokens from `length` on */
+int sequence_truncate(struct sequence *sequence, int length, struct err *err);    /* and committed tokens from `length` on;
+                                                                                   * sequence_keeps says where */
+
+/* Bytes that a sequence has for states, with a piece of a prompt in it; 0 where no layer has one. */
+uint64_t sequence_state_bytes(const struct hparams *shape);
+
+/* The longest length up to `length`, which is at most sequence_length, to which the sequence can be cut: `length`, but where
+ * layers have a state (recurrent.h): these have states of the last points alone. 0 is always possible. */
+int sequence_keeps(const struct sequence *sequence, int length);
 
 /* Makes the first `length` committed tokens of `from` all that `to` has, bit for bit. Their engines, which may be two, are of
  * one model, on one device, with one format of the cache. */

@@ -155,6 +155,14 @@ static int alloc_hidden(struct engine *engine, struct err *err)
     return engine->out_hidden ? 0 : -1;
 }
 
+/* The state of a layer, and what the tokens of a segment have added to it. */
+static int64_t state_bytes(const struct delta_shape *d, int64_t cached)
+{
+    const int64_t keys = (int64_t)d->key_heads * d->key_dim, values = (int64_t)d->value_heads * d->value_dim;
+    const int64_t tokens = cached < DELTA_BORDER ? cached : DELTA_BORDER;
+    return (values * d->key_dim + tokens * (keys + values + d->value_heads)) * (int64_t)sizeof(float);
+}
+
 /* A layer is read if any row runs it. */
 int64_t nominal_bytes(const struct pass *pass, int64_t cached)
 {
@@ -167,7 +175,9 @@ int64_t nominal_bytes(const struct pass *pass, int64_t cached)
     for (int n = 0; n < shape->layers; n++) {
         const struct layer_weights *weights = &engine->weights->layer[n];
         int64_t seen = (int64_t)shape->layer[n].window + pass->rows - 1;
-        if (n >= first && pass_attends(pass, n))
+        if (n >= first && pass_attends(pass, n) && shape->layer[n].state)
+            bytes += weights->attention_bytes + state_bytes(&shape->delta, cached);
+        else if (n >= first && pass_attends(pass, n))
             bytes += weights->attention_bytes + (shape->layer[n].window && seen < cached ? seen : cached) *
                      hparams_kv_width(shape, n) * (int64_t)cache_size(engine->setup.cache);
         if (n >= first && pass_feeds(pass, n))

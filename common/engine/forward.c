@@ -106,7 +106,9 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
     struct layer at = {
         .space = &engine->space, .number = n, .weights = &engine->weights->layer[n], .rows = rows,
         .rope = engine->shape->layer[n].other ? engine->other_rope.table : engine->rope.table,
-        .cache = kv_layer(&sequence->kv, n)};
+        .cache = kv_layer(&sequence->kv, n), .states = &engine->recurrent.at};
+    if (engine->shape->layer[n].state)
+        at.recurrent = sequence->recurrent.layer[n];
     if (engine->shape->layer[n].ffn != FFN_EXPERTS)
         return at;
     at.experts = pass_experts(pass, n);
@@ -311,6 +313,8 @@ static int check_part(const struct pass *pass, struct err *err)
     const struct feature_request *features = pass->batch->features;
     if (part->layers < 0 || part->layers > shape->layers)
         return err_set(err, ERR_INPUT, "a forward cannot stop after layer %d of %d", part->layers, shape->layers);
+    if ((part->layers || part->skip_attention || part->skip_ffn) && hparams_state_layers(shape))
+        return err_set(err, ERR_INPUT, "a forward cannot leave layers out of a model whose layers have a state");
     if (part->top_k < 0 || part->top_k > shape->router.top_k)
         return err_set(err, ERR_INPUT, "%d experts a token: the model has %d", part->top_k, shape->router.top_k);
     if (pass->batch->resume && pass->batch->part)
@@ -339,7 +343,7 @@ int forward_run(struct engine *engine, struct sequence *sequence, const struct b
 {
     const int pending = sequence->kv.pending, stopped = sequence->stopped ? sequence->stopped->count : 0;
     struct pass pass = {.engine = engine, .sequence = sequence, .batch = batch, .rows = batch->rows,
-                        .slab = occasion == PROMPT_SLAB};
+                        .slab = occasion == PROMPT_SLAB, .prompt = occasion != VERIFICATION};
     bool stops = batch->part && pass_layers(&pass) < engine->shape->layers && pass_leaves_nothing_else_out(batch);
     if (check_plan(&pass, err) || check_part(&pass, err))
         return -1;
@@ -354,6 +358,7 @@ int forward_run(struct engine *engine, struct sequence *sequence, const struct b
     if (engine->setup.second)
         second_abandon(engine->setup.second);
     sequence->kv.pending = pending;
+    recurrent_drop(&sequence->recurrent, pending, true);
     if (sequence->stopped)
         sequence->stopped->count = stopped;
     if (batch->resume)

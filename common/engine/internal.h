@@ -20,6 +20,7 @@ struct engine {
     struct workspace space;
     struct rope_positions rope, other_rope;          /* other_rope: of layers of the other kind */
     struct row_table row;                            /* of max_rows */
+    struct recurrent_table recurrent;                /* the same of layers with a state */
     struct buffer token, logit_row, every_row;       /* i32 */
     struct buffer merge;                             /* [max_rows] i32, resume.c */
     struct buffer last, logits;
@@ -54,6 +55,7 @@ struct stopped {
 struct sequence {
     struct engine *engine;
     struct kv kv;
+    struct recurrent recurrent;                      /* of layers with a state */
     const struct forward_part **part;                /* [capacity] that it went through; NULL: whole */
     struct stopped *stopped;                         /* made when first needed */
 };
@@ -66,6 +68,7 @@ struct pass {
     int rows;
     int longest;                                     /* positions that a row may see; 0: the device alone knows */
     bool slab;                                       /* its rows are one (kernels/linear.h) */
+    bool prompt;                                     /* its rows are a piece of a prompt */
     bool resumes;                                    /* some rows go on from stopped nodes: engine->from */
 };
 

@@ -13,6 +13,8 @@ static struct layer_attention kv_of(const struct kv_shape *shape, int layer)
     return (struct layer_attention){.kv_heads = shape->kv_heads, .head_dim = shape->head_dim, .value_dim = shape->value_dim};
 }
 
+static bool has_cache(const struct kv_shape *shape, int layer) { return !shape->model || !shape->model->layer[layer].state; }
+
 static int alloc_layers(struct kv *kv, struct err *err)
 {
     const struct kv_shape *shape = &kv->shape;
@@ -22,7 +24,8 @@ static int alloc_layers(struct kv *kv, struct err *err)
         if (!size_mul((size_t)kv->capacity, (size_t)own.kv_heads * cache_size(shape->format), &slots) ||
             !size_mul(slots, (size_t)own.head_dim, &k) || !size_mul(slots, (size_t)own.value_dim, &v))
             return err_memory(err);
-        if (device_alloc(kv->device, k, &kv->k[layer], err) || device_alloc(kv->device, v, &kv->v[layer], err))
+        if (has_cache(shape, layer) &&
+            (device_alloc(kv->device, k, &kv->k[layer], err) || device_alloc(kv->device, v, &kv->v[layer], err)))
             return err_at(err, "KV cache of %d tokens", kv->capacity);
     }
     return 0;
@@ -81,6 +84,8 @@ static int move_kept(struct kv *kv, const int32_t *node, int first, int count, s
         slot[i - first] = kv->length + i;
     queue_upload(kv->device, to, slot, bytes);
     for (int layer = 0; layer < shape->layers; layer++) {
+        if (!has_cache(shape, layer))
+            continue;
         const struct layer_attention own = kv_of(shape, layer);
         device_ops(kv->device)->kv_move(device_queue(kv->device), &(struct kv_move_args){
             .k = kv->k[layer], .v = kv->v[layer], .from = from, .to = to, .format = shape->format, .count = count - first,

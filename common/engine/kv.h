@@ -13,7 +13,8 @@
 
 struct kv_shape {
     int layers, kv_heads, head_dim, value_dim;
-    const struct hparams *model;                     /* whose layers say the last three, each for itself; NULL: all are alike */
+    const struct hparams *model;                     /* whose layers say the last three, each for itself, or have a state and no
+                                                      * keys and values; NULL: all are alike */
     enum cache_format format;
 };
 

@@ -52,15 +52,14 @@ void layer_add_branch(const struct layer *layer, struct buffer norm)
     copy_scaled(space, space->branch, space->x, space->shape->residual_scale, space->x, layer->rows->rows);
 }
 
-/* The part of each row of a buffer from `first` float on, with the buffer's stride. */
-static struct buffer row_part(struct buffer rows, int first)
+struct buffer layer_row_part(struct buffer rows, int first)
 {
     uint64_t offset = (uint64_t)first * sizeof(float);
     return buffer_part(rows, offset, rows.bytes - offset);
 }
 
-static void project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
-                    struct buffer out, int out_stride)
+void layer_project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
+                   struct buffer out, int out_stride)
 {
     struct workspace *space = layer->space;
     space->ops->linear(space->queue, &(struct linear_args){
@@ -108,12 +107,13 @@ static void make_qkv(const struct layer *layer)
     const struct layer_weights *weights = layer->weights;
     const struct layer_attention own = hparams_attention(shape, layer->number);
     int heads = shape->attention.heads, kv_heads = own.kv_heads, head_dim = own.head_dim;
-    struct buffer k = row_part(space->qkv, heads * head_dim), v = row_part(space->qkv, (heads + kv_heads) * head_dim);
+    struct buffer k = layer_row_part(space->qkv, heads * head_dim);
+    struct buffer v = layer_row_part(space->qkv, (heads + kv_heads) * head_dim);
 
     struct buffer in = layer->reads.address ? layer->reads : space->normed;
-    project(layer, in, weights->qkv.inputs, &weights->qkv, weights->qkv_bias, space->qkv, space->qkv_width);
+    layer_project(layer, in, weights->qkv.inputs, &weights->qkv, weights->qkv_bias, space->qkv, space->qkv_width);
     if (weights->v.data.address)
-        project(layer, in, weights->v.inputs, &weights->v, weights->v_bias, v, space->qkv_width);
+        layer_project(layer, in, weights->v.inputs, &weights->v, weights->v_bias, v, space->qkv_width);
     if (shape->attention.value_norm)
         space->ops->norm(space->queue, &(struct norm_args){
             .in = v, .out = v, .epsilon = shape->norm_epsilon, .rows = layer->rows->rows, .parts = kv_heads,
@@ -147,23 +147,23 @@ static void make_latent_qkv(const struct layer *layer)
     const struct layer_weights *weights = layer->weights;
     int heads = shape->attention.heads, head_dim = shape->attention.head_dim, hidden = shape->hidden;
     int q_rank = shape->attention.q_rank, kv_rank = shape->attention.kv_rank, rotary = shape->rope.rotary;
-    struct buffer none = {0, 0}, key = row_part(space->latent_kv, kv_rank);
+    struct buffer none = {0, 0}, key = layer_row_part(space->latent_kv, kv_rank);
 
     if (q_rank) {
-        project(layer, space->normed, hidden, &weights->q_a, weights->q_a_bias, space->latent_q, q_rank);
+        layer_project(layer, space->normed, hidden, &weights->q_a, weights->q_a_bias, space->latent_q, q_rank);
         latent_norm(layer, space->latent_q, weights->q_a_norm, q_rank, q_rank);
     }
-    project(layer, q_rank ? space->latent_q : space->normed, q_rank ? q_rank : hidden, &weights->q, none, space->qkv,
+    layer_project(layer, q_rank ? space->latent_q : space->normed, q_rank ? q_rank : hidden, &weights->q, none, space->qkv,
             space->qkv_width);
-    project(layer, space->normed, hidden, &weights->kv_a, weights->kv_a_bias, space->latent_kv, kv_rank + rotary);
+    layer_project(layer, space->normed, hidden, &weights->kv_a, weights->kv_a_bias, space->latent_kv, kv_rank + rotary);
     latent_norm(layer, space->latent_kv, weights->kv_a_norm, kv_rank, kv_rank + rotary);
-    project(layer, space->latent_kv, kv_rank + rotary, &weights->kv_b, none, space->spread, space->spread_width);
+    layer_project(layer, space->latent_kv, kv_rank + rotary, &weights->kv_b, none, space->spread, space->spread_width);
     struct rope_args q_rope = rotation(layer, space->qkv, heads, head_dim, space->qkv_width);
     struct rope_args k_rope = rotation(layer, key, 1, rotary, kv_rank + rotary);
     space->ops->rope(space->queue, &q_rope);
     space->ops->rope(space->queue, &k_rope);
     space->ops->kv_write(space->queue, &(struct kv_write_args){
-        .in_k = space->spread, .in_v = row_part(space->spread, heads * (head_dim - rotary)), .shared = key,
+        .in_k = space->spread, .in_v = layer_row_part(space->spread, heads * (head_dim - rotary)), .shared = key,
         .k = layer->cache.k, .v = layer->cache.v, .slot = layer->rows->slot, .format = layer->cache.format,
         .rows = layer->rows->rows, .kv_heads = heads, .head_dim = head_dim,
         .value_dim = shape->attention.value_dim, .capacity = layer->cache.capacity,
@@ -176,7 +176,7 @@ static void weigh_attended(const struct layer *layer)
     struct workspace *space = layer->space;
     const int width = space->shape->attention.heads * space->shape->attention.value_dim;
     const struct matrix *gate = &layer->weights->gate;
-    project(layer, space->normed, gate->inputs, gate, (struct buffer){0, 0}, space->gate, width);
+    layer_project(layer, space->normed, gate->inputs, gate, (struct buffer){0, 0}, space->gate, width);
     space->ops->gated(space->queue, &(struct gated_args){
         .in = space->attended, .gate = space->gate, .out = space->attended, .rows = layer->rows->rows, .parts = 1,
         .width = width, .in_stride = width, .gate_stride = width, .out_stride = width});
@@ -184,6 +184,10 @@ static void weigh_attended(const struct layer *layer)
 
 void layer_attention(const struct layer *layer)
 {
+    if (layer->space->shape->layer[layer->number].state) {
+        layer_delta(layer);
+        return;
+    }
     struct workspace *space = layer->space;
     const struct hparams *shape = space->shape;
     const struct layer_weights *weights = layer->weights;

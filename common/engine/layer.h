@@ -5,6 +5,7 @@
 
 #include "common/engine/expert_plan.h"
 #include "common/engine/kv.h"
+#include "common/engine/recurrent.h"
 #include "common/engine/weights.h"
 #include "common/engine/workspace.h"
 #include "common/store/expert_source.h"
@@ -38,6 +39,8 @@ struct layer {
     struct layer_experts experts;        /* of a layer that has some */
     struct buffer reads;                 /* [rows][inputs of qkv] what attention reads; none: the norm of x */
     struct layer_cache cache;
+    struct recurrent_layer recurrent;    /* of a layer with a state */
+    const struct recurrent_rows *states; /* what its rows see of that */
     const struct layer_rows *rows;
     struct buffer rope;                  /* rotations of all positions (rope.h) */
     struct layer_routing routing;
@@ -66,7 +69,15 @@ void layer_add_branch(const struct layer *layer, struct buffer norm);
 /* x += what attention makes of it; x += what the feed-forward network does. Each may be left out by itself. Of parallel layers
  * both read what layer_enter has put into space->normed before. */
 void layer_attention(const struct layer *layer);
+void layer_delta(const struct layer *layer);             /* in place of attention, of layers with a state */
 int layer_ffn(const struct layer *layer, struct err *err);
+
+/* out = in, rows of in_stride, times `matrix`, plus bias. */
+void layer_project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
+                   struct buffer out, int out_stride);
+
+/* The part of each row of a buffer from `first` float on, with the buffer's stride. */
+struct buffer layer_row_part(struct buffer rows, int first);
 
 /* out = the norm of `rows` rows. */
 void layer_norm(const struct workspace *space, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out,

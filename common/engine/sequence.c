@@ -18,7 +18,8 @@ int sequence_open(struct sequence **out, struct engine *engine, int capacity, st
         return -1;
     sequence->engine = engine;
     sequence->part = mem_alloc((size_t)capacity, sizeof *sequence->part, err);
-    if (!sequence->part || kv_open(&sequence->kv, engine->device, &kv, capacity, err)) {
+    if (!sequence->part || kv_open(&sequence->kv, engine->device, &kv, capacity, err) ||
+        recurrent_open(&sequence->recurrent, engine->device, shape, err)) {
         sequence_close(&sequence);
         return -1;
     }
@@ -32,6 +33,7 @@ void sequence_close(struct sequence **sequence)
     if (!s)
         return;
     kv_close(&s->kv);
+    recurrent_close(&s->recurrent);
     mem_free(&s->part);
     stopped_free(s);
     mem_free(sequence);
@@ -45,6 +47,7 @@ int sequence_commit(struct sequence *sequence, const int32_t *node, int count, s
 {
     if (kv_commit(&sequence->kv, node, count, err))
         return -1;
+    recurrent_commit(&sequence->recurrent, node, count);
     sequence_rollback(sequence);
     return 0;
 }
@@ -52,6 +55,7 @@ int sequence_commit(struct sequence *sequence, const int32_t *node, int count, s
 void sequence_rollback(struct sequence *sequence)
 {
     sequence->kv.pending = 0;
+    recurrent_drop(&sequence->recurrent, 0, false);
     if (sequence->stopped)
         sequence->stopped->count = 0;
 }
@@ -60,10 +64,22 @@ int sequence_truncate(struct sequence *sequence, int length, struct err *err)
 {
     if (length < 0 || length > sequence->kv.length)
         return err_set(err, ERR_INPUT, "a sequence of %d tokens cannot be cut to %d", sequence->kv.length, length);
+    if (sequence_keeps(sequence, length) != length)
+        return err_set(err, ERR_INPUT, "a sequence of %d tokens cannot be cut to %d: its layers have a state, and those of "
+                       "that point are gone; the next point before it is %d", sequence->kv.length, length,
+                       sequence_keeps(sequence, length));
+    recurrent_truncate(&sequence->recurrent, length);
     sequence->kv.length = length;
     sequence_rollback(sequence);
     return 0;
 }
+
+uint64_t sequence_state_bytes(const struct hparams *shape)
+{
+    return hparams_state_layers(shape) ? recurrent_bytes(shape, ENGINE_ROWS_MAX) : 0;
+}
+
+int sequence_keeps(const struct sequence *sequence, int length) { return recurrent_keeps(&sequence->recurrent, length); }
 
 /* The part of each head, [heads][capacity][width], that the first `length` tokens fill; by way of `room` on the host. */
 static int copy_heads(const struct sequence *to, struct buffer into, const struct sequence *from, struct buffer out, int heads,
@@ -92,17 +108,23 @@ int sequence_copy(struct sequence *to, const struct sequence *from, int length, 
     if (length < 0 || length > from->kv.length || length > to->kv.capacity)
         return err_set(err, ERR_INPUT, "%d tokens cannot be copied from a sequence of %d to one with room for %d", length,
                        from->kv.length, to->kv.capacity);
+    if (sequence_keeps(from, length) != length)
+        return err_set(err, ERR_INPUT, "%d of %d tokens cannot be copied: the states of that point are gone", length,
+                       from->kv.length);
     void *room = mem_alloc((size_t)(length ? length : 1), (size_t)width * cache_size(own->cache), err);
     int rc = room ? 0 : -1;
     for (int layer = 0; !rc && length && layer < shape->layers; layer++) {
+        if (shape->layer[layer].state)
+            continue;
         const struct layer_attention its_own = hparams_attention(shape, layer);
         const int heads = its_own.kv_heads;
         rc = copy_heads(to, to->kv.k[layer], from, from->kv.k[layer], heads, its_own.head_dim, length, room, err) ||
              copy_heads(to, to->kv.v[layer], from, from->kv.v[layer], heads, its_own.value_dim, length, room, err) ? -1 : 0;
     }
     mem_free(&room);
-    if (rc)
+    if (rc || recurrent_copy(&to->recurrent, &from->recurrent, err))
         return -1;
+    recurrent_truncate(&to->recurrent, length);
     to->kv.length = length;
     sequence_rollback(to);
     return 0;

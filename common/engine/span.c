@@ -105,7 +105,7 @@ static int turn_begin(const struct work *work, int i, struct turn *turn, struct 
     turn->batch.logit_row = span->every ? NULL : &turn->last;
     turn->batch.logit_rows = span->every ? turn->batch.rows : span->last && i + 1 == span->pieces;
     turn->pass = (struct pass){.engine = work->engine, .sequence = work->sequence, .batch = &turn->batch,
-                               .rows = turn->batch.rows, .slab = span->slab[i]};
+                               .rows = turn->batch.rows, .slab = span->slab[i], .prompt = true};
     if (tree_append(&turn->pass, err))
         return -1;
     turn->pass.longest = work->sequence->kv.length + work->sequence->kv.pending;
@@ -134,6 +134,7 @@ static int run_layers(const struct work *work, struct err *err)
     for (int n = 0, moe = 0; n < shape->layers; moe += shape->layer[n++].ffn == FFN_EXPERTS) {
         if (shape->layer[n].ffn == FFN_EXPERTS)
             expert_source_keep(engine->setup.experts, n);
+        recurrent_rewind(&work->sequence->recurrent);
         for (int i = 0; i < work->span->pieces; i++) {
             if (stop_asked(engine->setup.stop))
                 return err_set(err, ERR_SIGNAL, "interrupted");
@@ -142,6 +143,7 @@ static int run_layers(const struct work *work, struct err *err)
             exchange(engine, &work->piece[i]);
             if (rc)
                 return -1;
+            recurrent_commit(&work->sequence->recurrent, work->every, work->span->piece_rows[i]);
         }
     }
     return 0;
@@ -165,6 +167,7 @@ static int end_pieces(const struct work *work, engine_piece_function *each, void
                       struct err *err)
 {
     struct engine *engine = work->engine;
+    recurrent_rewind(&work->sequence->recurrent);
     for (int i = 0, rc; i < work->span->pieces; i++) {
         struct piece *piece = &work->piece[i];
         exchange(engine, piece);
@@ -185,6 +188,7 @@ int span_run(struct engine *engine, struct sequence *sequence, const struct batc
     const struct pass whole = {.engine = engine, .sequence = sequence, .batch = batch};
     struct err ignored = {0};
     int rc = work_open(&work, err);
+    recurrent_hold(&sequence->recurrent);
     if (!rc) {
         forward_begin_experts(&whole, PROMPT, span->rows);
         rc = run_layers(&work, err);
@@ -199,9 +203,11 @@ int span_run(struct engine *engine, struct sequence *sequence, const struct batc
             second_abandon(engine->setup.second);
         if (rc < 0) {
             sequence->kv.length = work.start;
+            recurrent_rewind(&sequence->recurrent);
             sequence_rollback(sequence);
         }
     }
+    recurrent_release(&sequence->recurrent);
     work_close(&work);
     return rc ? -1 : 0;
 }

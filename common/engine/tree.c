@@ -115,7 +115,9 @@ int tree_append(struct pass *pass, struct err *err)
     if (batch->resume && !pass->resumes)
         sequence_rollback(sequence);
     fresh = append(pass, err);
-    if (fresh < 0 || row_table_fill(&engine->row, &sequence->kv, engine->node, pass->rows, err))
+    if (fresh < 0 || row_table_fill(&engine->row, &sequence->kv, engine->node, pass->rows, err) ||
+        (sequence->recurrent.layers && recurrent_fill(&sequence->recurrent, &engine->recurrent, &sequence->kv, engine->node,
+                                                      pass->rows, pass->prompt, err)))
         return -1;
     for (int row = 0; pass->resumes && row < pass->rows; row++)
         sequence->part[engine->node[row]] = NULL;

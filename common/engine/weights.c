@@ -80,6 +80,19 @@ static int take_qkv(struct weights *weights, const struct model *model, int n, s
     return 0;
 }
 
+static int take_delta(struct weights *weights, const struct model *model, int n, struct err *err)
+{
+    struct layer_weights *layer = &weights->layer[n];
+    return take_vector(weights, model, "layers.%d.attention.norm", n, &layer->attention_norm, err) ||
+           take_matrix(weights, model, "layers.%d.delta.in", n, &layer->delta_in, err) ||
+           take_matrix(weights, model, "layers.%d.delta.gates", n, &layer->delta_gates, err) ||
+           take_vector(weights, model, "layers.%d.delta.conv", n, &layer->delta_conv, err) ||
+           take_vector(weights, model, "layers.%d.delta.neg_a", n, &layer->delta_neg_a, err) ||
+           take_vector(weights, model, "layers.%d.delta.step_bias", n, &layer->delta_step_bias, err) ||
+           take_vector(weights, model, "layers.%d.delta.norm", n, &layer->delta_norm, err) ||
+           take_matrix(weights, model, "layers.%d.delta.out", n, &layer->out, err) ? -1 : 0;
+}
+
 static int take_attention(struct weights *weights, const struct model *model, int n, struct err *err)
 {
     const struct hparams *shape = model_hparams(model);
@@ -189,7 +202,7 @@ static int take_all(struct weights *weights, const struct model *model, struct e
     for (int n = 0; n < shape->layers; n++) {
         struct layer_weights *layer = &weights->layer[n];
         weights->taken_bytes = 0;
-        if (take_attention(weights, model, n, err))
+        if ((shape->layer[n].state ? take_delta : take_attention)(weights, model, n, err))
             return -1;
         layer->attention_bytes = weights->taken_bytes;
         if (take_ffn(weights, model, n, err) || (shape->layer_scale && take_scale(weights, model, n, err)))
@@ -241,7 +254,9 @@ void weights_close(struct weights **weights)
                                 &layer->q_a_norm, &layer->kv_a_bias, &layer->kv_a_norm, &layer->sinks,
                                 &layer->router_bias, &layer->gate_up_bias, &layer->down_bias, &layer->gate.data,
                                 &layer->attention_out_norm, &layer->ffn_out_norm, &layer->experts_norm,
-                                &layer->experts_out_norm, &layer->shared_out_norm, &layer->router_norm, &layer->expert_scale};
+                                &layer->experts_out_norm, &layer->shared_out_norm, &layer->router_norm, &layer->expert_scale,
+                                &layer->delta_in.data, &layer->delta_gates.data, &layer->delta_conv, &layer->delta_neg_a,
+                                &layer->delta_step_bias, &layer->delta_norm};
         for (size_t i = 0; w->owned && i < sizeof all / sizeof *all; i++)
             device_free(w->device, all[i]);
         device_free(w->device, &layer->dense_table);

@@ -25,6 +25,8 @@ struct layer_weights {
     struct buffer sinks, router_bias, gate_up_bias, down_bias;   /* the last two of all routed experts */
     struct buffer q_a_bias, q_a_norm, kv_a_bias, kv_a_norm;
     struct matrix shared_gate;
+    struct matrix delta_in, delta_gates;     /* of a layer with a state, whose out is above */
+    struct buffer delta_conv, delta_neg_a, delta_step_bias, delta_norm;
     struct buffer dense, dense_table;        /* one EXPERT block, of a dense layer or of the shared experts; the table of its
                                               * one address */
     enum weight_format dense_format, experts_format;

@@ -15,13 +15,27 @@ static int alloc(struct workspace *space, struct buffer *out, int64_t width, str
     return workspace_alloc(space->device, out, space->rows, width, sizeof(float), err);
 }
 
+static int alloc_delta(struct workspace *space, struct err *err)
+{
+    const struct delta_shape *d = &space->shape->delta;
+    const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim;
+    if (!hparams_state_layers(space->shape))
+        return 0;
+    return alloc(space, &space->delta_in, 2 * keys + 2 * values, err) ||
+           alloc(space, &space->delta_x, 2 * keys + values, err) ||
+           alloc(space, &space->delta_gates, 2 * d->value_heads, err) || alloc(space, &space->delta_beta, d->value_heads, err)
+        ? -1 : 0;
+}
+
 /* With latents: they, and the keys and values made from them. */
 static int alloc_attention(struct workspace *space, struct err *err)
 {
     const struct hparams *shape = space->shape;
+    const int values = shape->delta.value_heads * shape->delta.value_dim;
     if (alloc(space, &space->x, shape->hidden, err) || alloc(space, &space->normed, shape->hidden, err) ||
         alloc(space, &space->qkv, space->qkv_width, err) ||
-        alloc(space, &space->attended, space->attended_width, err))
+        alloc(space, &space->attended, space->attended_width > values ? space->attended_width : values, err) ||
+        alloc_delta(space, err))
         return -1;
     if ((shape->norms != NORM_BEFORE && alloc(space, &space->branch, shape->hidden, err)) ||
         (shape->attention.gate && alloc(space, &space->gate, space->attended_width, err)) ||
@@ -155,7 +169,7 @@ void workspace_free(struct workspace *space)
 {
     struct buffer *all[] = {
         &space->x, &space->normed, &space->qkv, &space->attended, &space->gate, &space->branch, &space->beside,
-        &space->router_normed,
+        &space->router_normed, &space->delta_in, &space->delta_x, &space->delta_gates, &space->delta_beta,
         &space->latent_q, &space->latent_kv, &space->spread,
         &space->inner, &space->partial, &space->group, &space->operand, &space->router_logits, &space->shared,
         &space->apart_in, &space->apart_out, &space->apart_row, &space->piece_expert, &space->ahead_normed,

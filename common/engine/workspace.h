@@ -17,6 +17,7 @@ struct workspace {
     struct buffer x;                                 /* the residual stream */
     struct buffer normed, qkv, attended;
     struct buffer gate;                              /* [rows][heads * value_dim], of attention that has one */
+    struct buffer delta_in, delta_x, delta_gates, delta_beta;    /* of layers with a state (delta.c) */
     struct buffer branch;                            /* [rows][hidden] normed before x gets it; none: x gets it at once */
     struct buffer beside, router_normed;             /* [rows][hidden] of shared_apart, and of a router with a norm */
     struct buffer latent_q, latent_kv, spread;       /* [rows][q_rank], [kv_rank + rotary], [what kv_b makes] */

@@ -39,8 +39,16 @@ int64_t hparams_kv_widths(const struct hparams *shape)
 {
     int64_t all = 0;
     for (int i = 0; i < shape->layers; i++)
-        all += hparams_kv_width(shape, i);
+        all += shape->layer[i].state ? 0 : hparams_kv_width(shape, i);
     return all;
+}
+
+int hparams_state_layers(const struct hparams *shape)
+{
+    int count = 0;
+    for (int i = 0; i < shape->layers; i++)
+        count += shape->layer[i].state;
+    return count;
 }
 
 static int check_range(const char *name, int64_t value, int64_t min, int64_t max, struct err *err)
@@ -209,6 +217,29 @@ static int check_places(const struct hparams *s, struct err *err)
     return s->predictors && s->parallel ? err_set(err, ERR_INPUT, "predictors of parallel layers are not supported") : 0;
 }
 
+static int check_states(const struct hparams *s, struct err *err)
+{
+    const struct delta_shape *d = &s->delta;
+    const bool any = hparams_state_layers(s) > 0;
+    const int min = any, max = any ? HEADS_MAX : 0, dim = any ? HEAD_DIM_MAX : 0;
+    if (check_range("number of key heads of layers with a state", d->key_heads, min, max, err) ||
+        check_range("number of value heads of layers with a state", d->value_heads, min, max, err) ||
+        check_range("width of a key head of layers with a state", d->key_dim, min, dim, err) ||
+        check_range("width of a value head of layers with a state", d->value_dim, min, dim, err) ||
+        check_range("taps of the convolution", d->taps, min, any ? CONV_TAPS_MAX : 0, err))
+        return -1;
+    if (!any)
+        return 0;
+    if (d->value_heads % d->key_heads)
+        return err_set(err, ERR_INPUT, "%d value heads cannot share %d key heads evenly", d->value_heads, d->key_heads);
+    if (s->norms != NORM_BEFORE || s->layer_norm || s->parallel)
+        return err_set(err, ERR_INPUT, "layers with a state are supported after a norm without a mean alone");
+    for (int i = s->layers; i < s->layers + s->predictors && i < LAYERS_MAX; i++)
+        if (s->layer[i].state)
+            return err_set(err, ERR_INPUT, "predictor %d: predictors with a state are not supported", i - s->layers);
+    return 0;
+}
+
 static int check_groups(const struct hparams *s, struct err *err)
 {
     int groups = s->router.groups, experts = s->router.experts;
@@ -256,7 +287,7 @@ int hparams_check(const struct hparams *s, struct err *err)
     if (with_experts < s->layers ? check_range("inner width of dense layers", s->dense_inner, 1, WIDTH_MAX, err)
                                  : check_range("inner width of dense layers (there are none)", s->dense_inner, 0, 0, err))
         return -1;
-    if (check_predictors(s, err) || check_places(s, err))
+    if (check_predictors(s, err) || check_places(s, err) || check_states(s, err))
         return -1;
     if (check_real("embedding scale", (double)s->embed_scale, 0, 1e30, err) ||
         check_real("residual scale", (double)s->residual_scale, 0, 1e30, err) ||

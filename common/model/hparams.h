@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "kernels/delta.h"
 #include "kernels/plain/glu.h"
 #include "kernels/route.h"
 
@@ -100,6 +101,10 @@ struct hparams {
     } attention;
     struct rope_shape rope;
     struct attention_kind other;         /* of layer[].other */
+    struct delta_shape {
+        int key_heads, value_heads, key_dim, value_dim;      /* kernels/delta.h */
+        int taps;                    /* of the convolution before it */
+    } delta;                         /* of layers with a state; zeros: no layer has one */
     float embed_scale, residual_scale;   /* multiply embeddings, and what attention and feed-forward add; 0: not */
     float logit_divisor;                 /* 0: none */
     float logit_cap;                     /* logits become cap * tanh(logit / cap), after the divisor; 0: none */
@@ -130,6 +135,7 @@ struct hparams {
     struct layer_shape {
         uint8_t ffn;                 /* enum ffn_kind */
         bool other;                  /* its attention is of the other kind */
+        bool state;                  /* it has a state and no attention: the gated delta rule (kernels/delta.h) */
         bool still;                  /* positions do not turn its queries and keys (NoPE) */
         int window;                  /* sliding window, 0: none */
     } layer[LAYERS_MAX];             /* predictors' after those of the layers */
@@ -151,9 +157,10 @@ struct layer_attention {
 };
 struct layer_attention hparams_attention(const struct hparams *shape, int layer);
 
-/* Floats of keys and values of a token: in a layer, and in all. */
+/* Floats of keys and values of a token: in a layer with attention, and in all of these. */
 int hparams_kv_width(const struct hparams *shape, int layer);
 int64_t hparams_kv_widths(const struct hparams *shape);
+int hparams_state_layers(const struct hparams *shape);
 
 /* Everything in range and consistent, or an error that names the value: what the engine need not ask again. */
 int hparams_check(const struct hparams *shape, struct err *err);

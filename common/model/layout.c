@@ -71,6 +71,20 @@ static void add_attention(struct layout *layout, const struct hparams *s, int la
         add(layout, ROLE_ATTENTION_OUT_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "attention.out_norm");
 }
 
+/* A layer with a state in place of attention. */
+static void add_delta(struct layout *layout, const struct hparams *s, int layer)
+{
+    const struct delta_shape *d = &s->delta;
+    const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim;
+    add(layout, ROLE_DELTA_IN, TENSOR_MATRIX, layer, 2 * keys + 2 * values, s->hidden, "delta.in");
+    add(layout, ROLE_DELTA_GATES, TENSOR_MATRIX, layer, 2 * d->value_heads, s->hidden, "delta.gates");
+    add(layout, ROLE_DELTA_CONV, TENSOR_VECTOR, layer, d->taps * (2 * keys + values), 1, "delta.conv");
+    add(layout, ROLE_DELTA_NEG_A, TENSOR_VECTOR, layer, d->value_heads, 1, "delta.neg_a");
+    add(layout, ROLE_DELTA_STEP_BIAS, TENSOR_VECTOR, layer, d->value_heads, 1, "delta.step_bias");
+    add(layout, ROLE_DELTA_NORM, TENSOR_VECTOR, layer, d->value_dim, 1, "delta.norm");
+    add(layout, ROLE_DELTA_OUT, TENSOR_MATRIX, layer, s->hidden, values, "delta.out");
+}
+
 static void add_layer(struct layout *layout, const struct hparams *s, int layer)
 {
     const bool bias = s->layer_norm && !s->norm_unbiased;
@@ -78,7 +92,10 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
         add(layout, ROLE_ATTENTION_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm");
     if (bias)
         add(layout, ROLE_ATTENTION_NORM_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm_bias");
-    add_attention(layout, s, layer, s->hidden);
+    if (s->layer[layer].state)
+        add_delta(layout, s, layer);
+    else
+        add_attention(layout, s, layer, s->hidden);
     if (s->norms != NORM_AFTER && !s->parallel)
         add(layout, ROLE_FFN_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.norm");
     if (bias && !s->parallel)
@@ -280,7 +297,8 @@ void layout_free(struct layout *layout)
 /* An embedding is looked up, not multiplied; a router is small, and its errors choose other experts. */
 bool role_unquantised(enum tensor_role role)
 {
-    return role == ROLE_EMBED || role == ROLE_PREDICT_EMBED || role == ROLE_ROUTER || role == ROLE_SHARED_GATE;
+    return role == ROLE_EMBED || role == ROLE_PREDICT_EMBED || role == ROLE_ROUTER || role == ROLE_SHARED_GATE ||
+           role == ROLE_DELTA_GATES;
 }
 
 enum weight_format tensor_format(const struct tensor *tensor, enum weight_format wanted, enum weight_format other)

@@ -27,7 +27,8 @@ int layout_make(struct layout *out, const struct hparams *shape, struct err *err
 int layout_make_head(struct layout *out, const struct head_params *head, const struct hparams *shape, struct err *err);
 void layout_free(struct layout *layout);
 
-/* Matrices that are never made into fp8, q8 or q4: embeddings, routers, and gates of shared experts. */
+/* Matrices that are never made into fp8, q8 or q4: embeddings, routers, gates of shared experts, and gates of layers with a
+ * state. */
 bool role_unquantised(enum tensor_role role);
 
 /* What to store a tensor in when `wanted` was asked for: those matrices stay in `other` where it is a format with scales,

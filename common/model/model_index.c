@@ -108,11 +108,16 @@ static const struct field FURTHER[] = {
     FIELD(FIELD_BOOL, "router_expert_scale", router.expert_scale),
     FIELD(FIELD_BOOL, "layer_scale", layer_scale),
     FIELD(FIELD_F32, "logit_cap", logit_cap),
+    FIELD(FIELD_INT, "delta_key_heads", delta.key_heads),
+    FIELD(FIELD_INT, "delta_value_heads", delta.value_heads),
+    FIELD(FIELD_INT, "delta_key_dim", delta.key_dim),
+    FIELD(FIELD_INT, "delta_value_dim", delta.value_dim),
+    FIELD(FIELD_INT, "delta_taps", delta.taps),
 };
 enum { FURTHER_COUNT = sizeof FURTHER / sizeof *FURTHER };
 
 _Static_assert(FURTHER_COUNT <= 64, "fields seen are kept as bits");
-_Static_assert(FIELD_COUNT + 8 <= 64, "fields seen are kept as bits");
+_Static_assert(FIELD_COUNT + 9 <= 64, "fields seen are kept as bits");
 _Static_assert(sizeof(enum qk_norm) == sizeof(int), "enumerations are read as int");
 
 /* ---- first page ---- */
@@ -327,12 +332,16 @@ static void put_flags(msgpack_packer *to, const struct hparams *shape, const cha
             msgpack_pack_int(to, i);
 }
 
-enum { STILL = offsetof(struct layer_shape, still), OTHER = offsetof(struct layer_shape, other) };
+enum {
+    STILL = offsetof(struct layer_shape, still), OTHER = offsetof(struct layer_shape, other),
+    STATES = offsetof(struct layer_shape, state)
+};
 
 static void put_shape(msgpack_packer *to, const struct hparams *shape)
 {
     msgpack_pack_map(to, FIELD_COUNT + 4 + (shape->predictors > 0) + (flagged_layers(shape, STILL) > 0) +
-                         (flagged_layers(shape, OTHER) > 0) + (further_fields(shape) > 0));
+                         (flagged_layers(shape, OTHER) > 0) + (flagged_layers(shape, STATES) > 0) +
+                         (further_fields(shape) > 0));
     index_put_text(to, "family");
     index_put_text(to, shape->family);
     index_put_text(to, "eos");
@@ -354,6 +363,7 @@ static void put_shape(msgpack_packer *to, const struct hparams *shape)
     put_predictors(to, shape);
     put_flags(to, shape, "still", STILL);
     put_flags(to, shape, "other", OTHER);
+    put_flags(to, shape, "states", STATES);
     put_further(to, shape);
     for (int i = 0; i < FIELD_COUNT; i++)
         put_field(to, shape, &FIELDS[i]);
@@ -545,6 +555,7 @@ static int take_flags(struct index_reader *r, size_t offset, struct err *err)
 
 static int take_still(struct index_reader *r, struct err *err) { return take_flags(r, STILL, err); }
 static int take_other(struct index_reader *r, struct err *err) { return take_flags(r, OTHER, err); }
+static int take_states(struct index_reader *r, struct err *err) { return take_flags(r, STATES, err); }
 
 static const char *further_key(int key) { return FURTHER[key].key; }
 
@@ -576,9 +587,9 @@ static int take_family(struct index_reader *r, struct err *err)
 
 static const struct shape_list { const char *key; int (*take)(struct index_reader *, struct err *); } SHAPE_LISTS[] = {
     {"family", take_family}, {"eos", take_eos}, {"rope_stretch", take_stretch}, {"layers", take_layers},
-    {"predictors", take_predictors}, {"still", take_still}, {"other", take_other},
+    {"predictors", take_predictors}, {"still", take_still}, {"other", take_other}, {"states", take_states},
     {"further", take_further}};
-enum { SHAPE_LIST_COUNT = sizeof SHAPE_LISTS / sizeof *SHAPE_LISTS, OPTIONAL_LISTS = 4 };    /* these are the last */
+enum { SHAPE_LIST_COUNT = sizeof SHAPE_LISTS / sizeof *SHAPE_LISTS, OPTIONAL_LISTS = 5 };    /* these are the last */
 
 static const char *shape_key(int key)
 {

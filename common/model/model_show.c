@@ -56,6 +56,7 @@ static void show_shape(struct show *show, const struct hparams *shape)
     show_string(show, "norms", places[shape->norms]);
     show_flag(show, "parallel", shape->parallel);
     show_flag(show, "attention_gate", shape->attention.gate);
+    show_int(show, "state_layers", hparams_state_layers(shape));
 }
 
 static void show_origin(struct show *show, const struct model_facts *facts)
@@ -151,6 +152,10 @@ static void show_lines(struct show *show, const struct model *model)
               numeral_plural(shape->attention.heads), shape->attention.head_dim, shape->attention.kv_heads);
     if (hparams_has_other(shape))
         show_line(show, "    in some layers heads of %d, %d for keys and values", shape->other.head_dim, shape->other.kv_heads);
+    if (hparams_state_layers(shape))
+        show_line(show, "    %d layer%s with a state in place of attention: %d value heads of %d x %d",
+                  hparams_state_layers(shape), numeral_plural(hparams_state_layers(shape)), shape->delta.value_heads,
+                  shape->delta.key_dim, shape->delta.value_dim);
     if (identity->moe_layers)
         show_line(show, "    %d layer%s with %d experts of inner width %d, %d a token", identity->moe_layers,
                   numeral_plural(identity->moe_layers), identity->experts, shape->expert_inner, identity->top_k);

@@ -73,7 +73,7 @@ static bool is_norm(enum tensor_role role)
            role == ROLE_LAYER_SCALE || role == ROLE_ROUTER_NORM || role == ROLE_EXPERT_SCALE ||
            role == ROLE_K_NORM || role == ROLE_Q_A_NORM || role == ROLE_KV_A_NORM || role == ROLE_PREDICT_NORM ||
            role == ROLE_PREDICT_EMBED_NORM || role == ROLE_PREDICT_HIDDEN_NORM || role == ROLE_STATES_NORM ||
-           role == ROLE_STATE_NORM || role == ROLE_EMBED_NORM || role == ROLE_HIDDEN_NORM;
+           role == ROLE_STATE_NORM || role == ROLE_DELTA_NORM || role == ROLE_EMBED_NORM || role == ROLE_HIDDEN_NORM;
 }
 
 static int make_random(void *context, int member, struct block_job *job, struct err *err)
@@ -88,7 +88,12 @@ static int make_random(void *context, int member, struct block_job *job, struct 
     if (!g->values[member] && !(g->values[member] = mem_alloc(WIDTH_MAX, sizeof(float), err)))
         return -1;
     memset(job->packed, 0, t->stride);
-    if (t->kind == TENSOR_VECTOR) {
+    if (t->role == ROLE_DELTA_CONV) {
+        random_row((float *)job->packed, t->outputs, key, 0, 1);
+    } else if (t->role == ROLE_DELTA_NEG_A) {
+        for (int i = 0; i < t->outputs; i++)
+            ((float *)job->packed)[i] = -2 * (float)(i + 1) / (float)(t->outputs + 1);
+    } else if (t->kind == TENSOR_VECTOR) {
         for (int i = 0; is_norm(t->role) && i < t->outputs; i++)
             ((float *)job->packed)[i] = 1;
     } else if (t->kind == TENSOR_MATRIX) {

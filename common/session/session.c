@@ -44,12 +44,13 @@ static int make_trusted(struct session *session, struct err *err)
     return 0;
 }
 
-/* Bytes of keys and values of the longest text, taken as 8,192 tokens where nobody says. */
+/* Bytes of states, and of keys and values of the longest text, taken as 8,192 tokens where nobody says. */
 static uint64_t kv_bytes(const struct hparams *shape, const struct session_options *options)
 {
     int tokens = shape->max_positions < 8192 ? shape->max_positions : 8192;
     tokens = options->context && options->context < shape->max_positions ? options->context : tokens;
-    return (uint64_t)hparams_kv_widths(shape) * (uint64_t)tokens * cache_size((enum cache_format)options->cache);
+    return sequence_state_bytes(shape) +
+           (uint64_t)hparams_kv_widths(shape) * (uint64_t)tokens * cache_size((enum cache_format)options->cache);
 }
 
 /* What keys, values and other models will take of the memory beside the model. */

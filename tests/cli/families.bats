@@ -226,6 +226,49 @@ END
     off flex_olmo '.rope_parameters.rope_theta = 20000'
 }
 
+@test "qwen3_next: states, gates, norms, rotary width and experts show" {
+    off qwen3_next '.num_experts_per_tok = 2'
+    off qwen3_next '.norm_topk_prob = false'
+    off qwen3_next '.rope_parameters.partial_rotary_factor = 0.5'
+    off qwen3_next '.rms_norm_eps = 1e-5'
+    same qwen3_next 'del(.rope_parameters, .norm_topk_prob, .linear_conv_kernel_dim) | .rope_theta = 10000'
+}
+
+@test "qwen3_5_moe: nested and plain files are the same model; states, gates and rotary width show" {
+    off qwen3_5_moe '.text_config.num_experts_per_tok = 2'
+    off qwen3_5_moe '.text_config.rope_parameters.partial_rotary_factor = 0.5'
+    off qwen3_5_moe '.text_config.rms_norm_eps = 1e-5'
+    same qwen3_5_moe 'del(.text_config.rope_parameters.partial_rotary_factor, .text_config.linear_conv_kernel_dim)'
+    run moe-convert "$GOLDEN/qwen3_5_moe/model" -o noted.moe
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"2 tensors from "*" on are left out: the text model alone is converted"* ]]
+    run -2 moe-decode -m qwen3_5_moe.moe -n 2 -d self:exit=1 qwen3_5_moe.jsonl
+    [[ "$output" == *"skip, exit and search leave layers out, which is not possible with qwen3_5_moe.moe: its layers have a state"* ]]
+}
+
+@test "tensors of parts that are left out are counted in one note, and unknown layer types are named" {
+    cp -r "$GOLDEN/qwen3_next/model" parts
+    python3 - parts/model.safetensors <<'END'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8:8 + size])
+end = len(data) - 8 - size
+for name in ("mtp.fc.weight", "mtp.norm.weight"):
+    header[name] = {"dtype": "BF16", "shape": [1], "data_offsets": [end, end + 2]}
+    end += 2
+text = json.dumps(header).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + size:] + bytes(4))
+END
+    run moe-convert parts -o parts.moe
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"2 tensors from mtp.fc.weight on are left out"* ]]
+    within "$(distance qwen3_next parts.moe)" 2e-4
+    jq '.layer_types[1] = "mamba"' "$GOLDEN/qwen3_next/model/config.json" > parts/config.json
+    run -2 moe-convert parts -o x.moe
+    [[ "$output" == *'layer 1 is "mamba"; supported are full_attention and linear_attention; moe-convert --list-families'* ]]
+}
+
 @test "a number for each layer must be the same for all" {
     cp -r "$GOLDEN/hunyuan_v1_moe/model" numbers
     jq '.moe_topk = [3, 2]' "$GOLDEN/hunyuan_v1_moe/model/config.json" > numbers/config.json

@@ -205,6 +205,10 @@ static const struct change CHANGES[] = {
     {"gemma4_text", "router.norm", 0}, {"gemma4_text", "router.logit_scale", 0}, {"gemma4_text", "router.expert_scale", 0},
     {"gemma4_text", "shared_apart", 0}, {"gemma4_text", "layer_scale", 0}, {"gemma4_text", "logit_cap", 0},
     {"gemma4_text", "embed_scale", 0},
+    {"qwen3_next", "attention.gate", 0}, {"qwen3_next", "rope.rotary", 16}, {"qwen3_next", "router.renormalise", 0},
+    {"qwen3_next", "shared_gate", 0}, {"qwen3_next", "attention.qk_norm", QK_NORM_NONE},
+    {"qwen3_5_moe", "attention.gate", 0}, {"qwen3_5_moe", "rope.rotary", 16}, {"qwen3_5_moe", "router.renormalise", 0},
+    {"qwen3_5_moe", "shared_gate", 0}, {"qwen3_5_moe", "norm_epsilon", 1e-5},
     {"gpt_oss", "attention.sinks", 0}, {"gpt_oss", "windows", 0}, {"gpt_oss", "windows", 9},
     {"gpt_oss", "attention.qkv_bias", 0},
     {"gpt_oss", "attention.out_bias", 0}, {"gpt_oss", "rope.truncate", 1}, {"gpt_oss", "rope.amplitude", 0},
@@ -273,7 +277,7 @@ static void every_feature_of_every_family_shows(void **state)
         }
     }
     golden_close(&golden);
-    assert_int_equal(families, 28);
+    assert_int_equal(families, 30);
     assert_int_equal(missed, 0);
 }
 

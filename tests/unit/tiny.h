@@ -225,10 +225,10 @@ static inline int tiny_make(void *context, int member, struct block_job *job, st
     if (!row)
         return -1;
     memset(job->packed, 0, t->stride);
-    bool norm = strstr(t->name, "norm") != NULL;
+    const bool norm = strstr(t->name, "norm") != NULL, decay = strstr(t->name, "neg_a") != NULL;
     if (t->kind == TENSOR_VECTOR) {
         for (int i = 0; i < t->outputs; i++)
-            ((float *)job->packed)[i] = (norm ? 1.0f : 0.0f) + 0.3f * chance_signed(&chance);
+            ((float *)job->packed)[i] = (norm ? 1.0f : decay ? -0.31f : 0.0f) + 0.3f * chance_signed(&chance);
     } else if (t->kind == TENSOR_MATRIX) {
         float size = strcmp(t->name, "embed") ? 2.5f / sqrtf((float)t->inputs) : 2.5f;
         int first = t->outputs - t->last, begin = t->mixed ? first : 0;

@@ -43,6 +43,10 @@ LATENT = {"intermediate_size": 40, "moe_intermediate_size": 16, "num_key_value_h
           "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 10, "n_routed_experts": 8, "num_experts_per_tok": 3,
           "n_shared_experts": 2, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2}
 
+STATES = {"layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_num_key_heads": 2,
+          "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6, "linear_conv_kernel_dim": 4,
+          "rope_parameters": {**PLAIN_ROPE, "partial_rotary_factor": 0.25}}
+
 FAMILIES = {
     "olmoe": {"intermediate_size": 16, "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": True, "clip_qkv": 0.8,
               "num_key_value_heads": 4, "rope_parameters": PLAIN_ROPE},
@@ -134,6 +138,12 @@ FAMILIES = {
                     "rope_parameters": {"sliding_attention": PLAIN_ROPE,
                                         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5,
                                                            "rope_theta": 100000.0}}},
+    "qwen3_next": {"intermediate_size": 40, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
+                   "head_dim": 16, "num_hidden_layers": 3, "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": True,
+                   "mlp_only_layers": [1], **STATES},
+    # as published: in a file with a vision tower and a predictor, of which the numbers mean nothing
+    "qwen3_5_moe": {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 24, "head_dim": 16, "num_hidden_layers": 3,
+                    "num_experts": 8, "num_experts_per_tok": 3, **STATES},
     # transformers has no class for the first version: it is a qwen2_moe whose shared experts have an open gate (half of them
     # then, which is undone in the file).
     "deepseek": {"intermediate_size": 40, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 32, "num_experts": 8,
@@ -174,9 +184,12 @@ def draw(model, tied, family, seed):
                 weight.zero_()
             elif name.endswith("_bias"):
                 weight.copy_(0.2 * noise)
+            elif "A_log" in name:
+                weight.copy_(-2.5 + noise)                          # so that a state is felt over several segments
             elif "norm" in name:
                 loud = family == "gemma4_text" and name.endswith(("post_attention_layernorm.weight", "forward_layernorm.weight"))
-                weight.copy_((1 + 0.3 * noise) * (5 if loud and "post" in name else 1))     # else a token repeats itself
+                centred = family.startswith(("qwen3_next", "qwen3_5")) and "linear_attn" not in name
+                weight.copy_(((0 if centred else 1) + 0.3 * noise) * (5 if loud and "post" in name else 1))     # else a token repeats itself
             elif name.endswith("bias"):
                 weight.copy_(0.2 * noise)
             elif "embed" in name:
@@ -237,9 +250,27 @@ def to_deepseek(folder):
         file.write("\n")
 
 
+def nest(folder):
+    """The text model in `folder` as a part of a model with a vision tower."""
+    path = os.path.join(folder, "model.safetensors")
+    tensors = {name.replace("model.", "model.language_model.", 1): values
+               for name, values in safetensors.torch.load_file(path).items()}
+    tensors["model.visual.pos_embed.weight"] = torch.zeros(2, 2, dtype=torch.bfloat16)
+    tensors["mtp.fc.weight"] = torch.zeros(2, 2, dtype=torch.bfloat16)
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    path = os.path.join(folder, "config.json")
+    with open(path, encoding="utf-8") as file:
+        text = json.load(file)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"model_type": "qwen3_5_moe", "text_config": text, "tie_word_embeddings": False,
+                   "vision_config": {"model_type": "qwen3_5_moe"}}, file, indent=2, sort_keys=True)
+        file.write("\n")
+
+
 def make(family):
     settings = {**COMMON, **FAMILIES[family]}
-    config = AutoConfig.for_model("qwen2_moe" if family == "deepseek" else family.split("-")[0], **settings)
+    kind = {"deepseek": "qwen2_moe", "qwen3_5_moe": "qwen3_5_moe_text"}.get(family, family.split("-")[0])
+    config = AutoConfig.for_model(kind, **settings)
     folder = os.path.join(HERE, family)
     shutil.rmtree(folder, ignore_errors=True)
     for seed in range(200):
@@ -254,6 +285,8 @@ def make(family):
         raise SystemExit(f"{family}: no draw is clear enough")
     if family == "deepseek":
         to_deepseek(os.path.join(folder, "model"))
+    if family == "qwen3_5_moe":
+        nest(os.path.join(folder, "model"))
     os.chmod(os.path.join(folder, "model", "model.safetensors"), 0o644)
     generation = os.path.join(folder, "model", "generation_config.json")
     if os.path.exists(generation):

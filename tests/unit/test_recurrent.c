@@ -1,0 +1,406 @@
+/* Layers with a state (common/engine/recurrent.h) over random tiny models. A node's logits are the bits of its path decoded
+ * alone, wherever a path crosses a border; after a commit the states are those of a text without drafts, to the bit; pieces of
+ * a prompt, spans and threads do not show; texts are cut where states are kept; a forward that fails changes nothing. */
+#include "tests/unit/unit.h"
+
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "common/engine/internal.h"
+#include "tests/unit/tiny.h"
+
+enum { MAX_NODES = 40, ROWS = 64 };
+
+struct rig {
+    struct model *model;
+    struct device *device;
+    struct expert_source *experts;
+    struct engine *engine;
+    struct hparams shape;
+    struct stop stop;
+    struct err err;
+};
+
+static void must(int rc, const struct err *err)
+{
+    if (rc)
+        fail_msg("%s", err->text);
+}
+
+static const char *tiny_path(void)
+{
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/moe-test-recurrent-%d.moe", (int)getpid());
+    return path;
+}
+
+/* Writes a model of which at least the first layer has a state. */
+static void write_model(uint64_t seed)
+{
+    struct chance chance = {seed};
+    struct err err = {0};
+    struct hparams shape;
+    do
+        shape = tiny_shape(&chance);
+    while (shape.norms != NORM_BEFORE || shape.layer_norm || shape.parallel);
+    const int heads = chance_range(&chance, 1, 3);
+    shape.delta = (struct delta_shape){heads, heads * chance_range(&chance, 1, 2), chance_range(&chance, 2, 20),
+                                       chance_range(&chance, 2, 20), chance_range(&chance, 1, 5)};
+    for (int n = 0; n < shape.layers; n++)
+        shape.layer[n].state = n == 0 || chance_range(&chance, 0, 1);
+    must(tiny_write(tiny_path(), &shape, FORMAT_F32, seed, &err), &err);
+}
+
+/* cached: some experts of all layers in slots, so that prompts go in spans. */
+static void rig_open(struct rig *rig, const char *device, int threads, int max_rows, bool cached)
+{
+    memset(rig, 0, sizeof *rig);
+    struct err *err = &rig->err;
+    must((cached ? model_open_dense : model_open)(&rig->model, tiny_path(), err), err);
+    rig->shape = *model_hparams(rig->model);
+    must(device_open(&rig->device, &(struct device_setup){device, threads, NULL}, err), err);
+    const int experts = rig->shape.router.experts, slots = experts < 4 ? experts : 4;
+    if (hparams_moe_layers(&rig->shape)) {
+        const struct expert_cache cache = {.slots = hparams_moe_layers(&rig->shape) * slots};
+        must(cached ? expert_source_cached(&rig->experts, rig->model, rig->device, &cache, err)
+                   : expert_source_open(&rig->experts, rig->model, rig->device, err), err);
+    }
+    const struct engine_setup setup = {.model = rig->model, .device = rig->device, .experts = rig->experts,
+                                       .max_rows = max_rows, .max_logit_rows = max_rows, .stop = &rig->stop};
+    must(engine_open(&rig->engine, &setup, err), err);
+}
+
+static void rig_close(struct rig *rig)
+{
+    engine_close(&rig->engine);
+    expert_source_close(&rig->experts);
+    device_close(&rig->device);
+    model_close(&rig->model);
+}
+
+static struct sequence *open_text(struct rig *rig, int capacity)
+{
+    struct sequence *sequence = NULL;
+    must(sequence_open(&sequence, rig->engine, capacity, &rig->err), &rig->err);
+    return sequence;
+}
+
+static void read_prompt(struct rig *rig, struct sequence *sequence, const int32_t *token, int count)
+{
+    struct forward out;
+    if (count)
+        must(engine_prompt(rig->engine, sequence, token, count, NULL, NULL, NULL, &out, &rig->err), &rig->err);
+}
+
+/* Reads tokens one by one; logits of each into want [count][vocab] if not NULL. */
+static void read_singly(struct rig *rig, struct sequence *sequence, const int32_t *token, int count, float *want)
+{
+    const size_t vocab = (size_t)rig->shape.vocab;
+    struct forward out;
+    for (int i = 0; i < count; i++) {
+        const struct batch batch = {.rows = 1, .token = &token[i], .logit_rows = 1};
+        must(engine_forward(rig->engine, sequence, &batch, &out, &rig->err), &rig->err);
+        if (want)
+            memcpy(want + (size_t)i * vocab, out.logits, vocab * sizeof *want);
+        must(sequence_commit(sequence, (int32_t[]){0}, 1, &rig->err), &rig->err);
+    }
+}
+
+/* On the host alone: other devices' buffers have no addresses here. */
+static void same_row(struct buffer a, int32_t i, struct buffer b, int32_t j, int64_t width)
+{
+    const size_t floats = (size_t)width;
+    assert_memory_equal((const float *)(uintptr_t)a.address + (size_t)i * floats,
+                        (const float *)(uintptr_t)b.address + (size_t)j * floats, floats * sizeof(float));
+}
+
+/* All that both keep of their last tokens: at least what the next token reads. */
+static void same_states(const struct rig *rig, const struct sequence *a, const struct sequence *b)
+{
+    const struct recurrent_plan *p = &a->recurrent.now, *q = &b->recurrent.now;
+    const struct delta_shape *d = &rig->shape.delta;
+    const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim;
+    int states = 0;
+    assert_int_equal(p->length, q->length);
+    assert_int_equal(a->kv.length, p->length);
+    for (int back = 1; device_info(rig->device)->host_memory && back <= p->tail_count && back <= q->tail_count; back++) {
+        const struct recurrent_node *i = &p->tail[p->tail_count - back], *j = &q->tail[q->tail_count - back];
+        for (int n = 0; n < rig->shape.layers; n++) {
+            const struct recurrent_layer *x = &a->recurrent.layer[n], *y = &b->recurrent.layer[n];
+            if (!rig->shape.layer[n].state)
+                continue;
+            same_row(x->conv, i->slot, y->conv, j->slot, 2 * keys + values);
+            same_row(x->key, i->slot, y->key, j->slot, keys);
+            same_row(x->decay, i->slot, y->decay, j->slot, d->value_heads);
+            same_row(x->correction, i->slot, y->correction, j->slot, values);
+            if (i->own >= 0 && j->own >= 0)
+                same_row(x->state, i->own, y->state, j->own, (int64_t)values * d->key_dim);
+            states += i->own >= 0 && j->own >= 0;
+        }
+    }
+    if (device_info(rig->device)->host_memory && p->length > DELTA_BORDER)
+        assert_true(states > 0);
+}
+
+/* What is in use is what is needed: nothing leaks. */
+static void check_uses(const struct sequence *sequence)
+{
+    const struct recurrent *r = &sequence->recurrent;
+    int slots = 0, states = 0;
+    for (int i = 0; i < r->slots; i++)
+        slots += r->slot_used[i];
+    for (int i = 0; i < r->states; i++)
+        states += r->state_used[i];
+    assert_int_equal(slots, r->now.tail_count);
+    assert_in_range(states, 0, 3);
+}
+
+/* ---- trees ---- */
+
+struct tree {
+    int count;
+    int32_t token[MAX_NODES], parent[MAX_NODES];
+};
+
+static void draw_tree(struct tree *tree, struct chance *chance, int vocab)
+{
+    const int reach = chance_range(chance, 1, 4);
+    tree->count = chance_range(chance, 1, MAX_NODES);
+    for (int i = 0; i < tree->count; i++) {
+        tree->token[i] = chance_range(chance, 0, vocab - 1);
+        tree->parent[i] = chance_range(chance, i - reach < -1 ? -1 : i - reach, i - 1);
+    }
+}
+
+static int path_of(const struct tree *tree, int node, int32_t *path)
+{
+    int count = 0, at = node;
+    for (int i = node; i >= 0; i = tree->parent[i])
+        count++;
+    for (int i = count; i-- > 0; at = tree->parent[at])
+        path[i] = at;
+    return count;
+}
+
+static void run_tree(struct rig *rig, struct sequence *sequence, const struct tree *tree, struct chance *chance, float *got)
+{
+    const size_t vocab = (size_t)rig->shape.vocab;
+    struct forward out;
+    for (int done = 0, rows; done < tree->count; done += rows) {
+        rows = chance_range(chance, 1, tree->count - done);
+        const struct batch batch = {.rows = rows, .token = tree->token + done, .parent = tree->parent + done,
+                                    .logit_rows = rows};
+        must(engine_forward(rig->engine, sequence, &batch, &out, &rig->err), &rig->err);
+        memcpy(got + (size_t)done * vocab, out.logits, (size_t)rows * vocab * sizeof *got);
+    }
+}
+
+/* A tree after `text`, of which a path is kept: its nodes' logits, and then the states, against the path alone. */
+static void try_tree(struct rig *rig, struct sequence *text, struct sequence *plain, struct chance *chance)
+{
+    const size_t vocab = (size_t)rig->shape.vocab;
+    static float got[MAX_NODES * 100], want[MAX_NODES * 100];
+    int32_t path[MAX_NODES], token[MAX_NODES];
+    struct tree tree;
+    assert_true(vocab <= 100);
+    draw_tree(&tree, chance, rig->shape.vocab);
+    run_tree(rig, text, &tree, chance, got);
+    const int kept = path_of(&tree, chance_range(chance, 0, tree.count - 1), path);
+    for (int i = 0; i < kept; i++)
+        token[i] = tree.token[path[i]];
+    if (chance_range(chance, 0, 4) == 0) {                     /* nothing is kept, and it is drafted again */
+        sequence_rollback(text);
+        check_uses(text);
+        run_tree(rig, text, &tree, chance, got);
+    }
+    must(sequence_commit(text, path, kept, &rig->err), &rig->err);
+    read_singly(rig, plain, token, kept, want);
+    for (int i = 0; i < kept; i++)
+        assert_memory_equal(got + (size_t)path[i] * vocab, want + (size_t)i * vocab, vocab * sizeof *got);
+    same_states(rig, text, plain);
+    check_uses(text);
+}
+
+static void trees_do_not_show(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct chance chance = {seed + 1000};
+        struct rig rig;
+        int32_t prompt[40];
+        write_model(seed);
+        rig_open(&rig, seed % 5 ? "host" : "ref", 1 + (int)(seed % 2), ROWS, false);
+        for (int i = 0; i < 40; i++)
+            prompt[i] = chance_range(&chance, 0, rig.shape.vocab - 1);
+        const int before = chance_range(&chance, 0, 40);
+        struct sequence *text = open_text(&rig, 700), *plain = open_text(&rig, 700);
+        read_prompt(&rig, text, prompt, before);
+        read_singly(&rig, plain, prompt, before, NULL);
+        for (int i = 0; i < 10; i++)
+            try_tree(&rig, text, plain, &chance);
+        sequence_close(&text);
+        sequence_close(&plain);
+        rig_close(&rig);
+    }
+}
+
+/* ---- prompts ---- */
+
+static void prompts_do_not_show(void **state)
+{
+    (void)state;
+    static const int lengths[] = {1, 15, 16, 17, 63, 64, 65, 1000};
+    static const struct { const char *device; int threads, rows; bool cached; } ways[] = {
+        {"host", 1, 7, false}, {"host", 2, 16, false}, {"host", 1, 64, false}, {"host", 2, 512, false}, {"host", 1, 33, true}};
+    for (uint64_t seed = 41; seed <= 43; seed++) {
+        int32_t token[1000 + 20];
+        struct chance chance = {seed};
+        struct rig rig, other;
+        write_model(seed);
+        rig_open(&rig, "host", 1, ROWS, false);
+        for (int i = 0; i < 1020; i++)
+            token[i] = chance_range(&chance, 0, rig.shape.vocab - 1);
+        const size_t floats = 20 * (size_t)rig.shape.vocab;
+        float *want = mem_alloc(floats, sizeof *want, NULL), *got = mem_alloc(floats, sizeof *got, NULL);
+        for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+            struct sequence *plain = open_text(&rig, 1020);
+            read_singly(&rig, plain, token, lengths[l], NULL);
+            for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+                rig_open(&other, ways[w].device, ways[w].threads, ways[w].rows, ways[w].cached);
+                struct sequence *text = open_text(&other, 1020);
+                const int first = lengths[l] / 3;
+                read_prompt(&other, text, token, first);
+                read_prompt(&other, text, token + first, lengths[l] - first);
+                same_states(&rig, text, plain);
+                check_uses(text);
+                if (w == l % 5) {
+                    read_singly(&other, text, token + lengths[l], 20, got);
+                    struct sequence *copy = open_text(&rig, 1020);
+                    must(sequence_copy(copy, plain, lengths[l], &rig.err), &rig.err);
+                    read_singly(&rig, copy, token + lengths[l], 20, want);
+                    assert_memory_equal(got, want, floats * sizeof *got);
+                    sequence_close(&copy);
+                }
+                sequence_close(&text);
+                rig_close(&other);
+            }
+            sequence_close(&plain);
+        }
+        mem_free(&want);
+        mem_free(&got);
+        rig_close(&rig);
+    }
+}
+
+/* ---- cutting ---- */
+
+static void texts_are_cut_where_states_are_kept(void **state)
+{
+    (void)state;
+    struct chance chance = {7};
+    struct rig rig;
+    int32_t token[100];
+    write_model(61);
+    rig_open(&rig, "host", 1, ROWS, false);
+    for (int i = 0; i < 100; i++)
+        token[i] = chance_range(&chance, 0, rig.shape.vocab - 1);
+    for (int length = 1; length <= 80; length += chance_range(&chance, 1, 3))
+        for (int back = 0; back <= 40 && back < length; back += chance_range(&chance, 1, 9)) {
+            struct sequence *text = open_text(&rig, 120), *plain = open_text(&rig, 120);
+            read_prompt(&rig, text, token, length);
+            const int want = length - back, keeps = sequence_keeps(text, want);
+            assert_in_range(keeps, 0, want);
+            if (back <= DELTA_BORDER)
+                assert_int_equal(keeps, want);
+            if (keeps < want) {
+                assert_int_equal(sequence_truncate(text, want, &rig.err), -1);
+                assert_non_null(strstr(rig.err.text, "its layers have a state"));
+                assert_int_equal(sequence_length(text), length);
+            }
+            must(sequence_truncate(text, keeps, &rig.err), &rig.err);
+            check_uses(text);
+            read_prompt(&rig, text, token + keeps, length - keeps);
+            read_prompt(&rig, plain, token, length);
+            same_states(&rig, text, plain);
+            sequence_close(&text);
+            sequence_close(&plain);
+        }
+    rig_close(&rig);
+}
+
+/* ---- failures ---- */
+
+/* A forward, and spans, that are interrupted leave the text as it was; what was drafted stays drafted. */
+static void interruptions_change_nothing(void **state)
+{
+    (void)state;
+    for (int cached = 0; cached <= 1; cached++) {
+        struct chance chance = {9};
+        struct rig rig;
+        int32_t token[300];
+        struct forward out;
+        write_model(41);
+        rig_open(&rig, "host", 1, ROWS, cached);
+        for (int i = 0; i < 300; i++)
+            token[i] = chance_range(&chance, 0, rig.shape.vocab - 1);
+        struct sequence *text = open_text(&rig, 400), *plain = open_text(&rig, 400);
+        read_prompt(&rig, text, token, 31);
+        read_prompt(&rig, plain, token, 31);
+        const struct batch draft = {.rows = 4, .token = token + 31, .logit_rows = 1};
+        must(engine_forward(rig.engine, text, &draft, &out, &rig.err), &rig.err);
+        atomic_store(&rig.stop.signal, 2);
+        assert_int_equal(engine_forward(rig.engine, text, &draft, &out, &rig.err), -1);
+        assert_int_equal(sequence_pending(text), 4);
+        atomic_store(&rig.stop.signal, 0);
+        must(sequence_commit(text, (int32_t[]){0, 1, 2, 3}, 4, &rig.err), &rig.err);
+        read_singly(&rig, plain, token + 31, 4, NULL);
+        same_states(&rig, text, plain);
+        atomic_store(&rig.stop.signal, 2);
+        assert_int_equal(engine_prompt(rig.engine, text, token + 35, 200, NULL, NULL, NULL, &out, &rig.err), -1);
+        atomic_store(&rig.stop.signal, 0);
+        check_uses(text);
+        same_states(&rig, text, plain);
+        read_prompt(&rig, text, token + 35, 200);
+        read_singly(&rig, plain, token + 35, 200, NULL);
+        same_states(&rig, text, plain);
+        sequence_close(&text);
+        sequence_close(&plain);
+        rig_close(&rig);
+    }
+}
+
+static void layers_are_not_left_out(void **state)
+{
+    (void)state;
+    const uint8_t skip[LAYERS_MAX] = {1};
+    const struct forward_part parts[] = {{.layers = 1}, {.skip_attention = skip}, {.skip_ffn = skip}};
+    struct rig rig;
+    struct forward out;
+    write_model(3);
+    rig_open(&rig, "host", 1, ROWS, false);
+    struct sequence *text = open_text(&rig, 10);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const struct batch batch = {.rows = 1, .token = (int32_t[]){1}, .logit_rows = 1, .part = &parts[i]};
+        assert_int_equal(engine_forward(rig.engine, text, &batch, &out, &rig.err), -1);
+        assert_string_equal(rig.err.text, "a forward cannot leave layers out of a model whose layers have a state");
+    }
+    sequence_close(&text);
+    rig_close(&rig);
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    unlink(tiny_path());
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trees_do_not_show), cmocka_unit_test(prompts_do_not_show),
+        cmocka_unit_test(texts_are_cut_where_states_are_kept), cmocka_unit_test(interruptions_change_nothing),
+        cmocka_unit_test(layers_are_not_left_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, clear);
+}
