@@ -363,10 +363,12 @@ static void trimmed_drafts_resume_once_costs_are_known(void **state)
         assert_true(play(policy, &right, 40, &seconds) >= 6);
         near(seconds, 40 * (8 * 0.3 + 1.4) / 9, 1);
         policy_close(&policy);
+        shape_close(&shape);
         policy = open_policy(policies[i], &shape);
         play(policy, &wrong, 1000, &seconds);
         near(seconds, 1000, 1000 * 0.02);
         policy_close(&policy);
+        shape_close(&shape);
         /* Certain of three tokens, then lost: evict finishes its draft, the others end it there, at the latest one token on. */
         policy = open_policy(policies[i], &shape);
         play(policy, &lost, 60, &seconds);
