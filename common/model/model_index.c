@@ -306,7 +306,7 @@ static void put_further(msgpack_packer *to, const struct hparams *shape)
             put_field(to, shape, &FURTHER[i]);
 }
 
-/* Which layers have a flag, one of struct layer_shape at `offset`. */
+/* Which layers, those of predictors among them, have a flag, one of struct layer_shape at `offset`. */
 static bool layer_flag(const struct hparams *shape, int layer, size_t offset)
 {
     return *((const char *)&shape->layer[layer] + offset) != 0;
@@ -315,7 +315,7 @@ static bool layer_flag(const struct hparams *shape, int layer, size_t offset)
 static int flagged_layers(const struct hparams *shape, size_t offset)
 {
     int count = 0;
-    for (int i = 0; i < shape->layers; i++)
+    for (int i = 0; i < shape->layers + shape->predictors; i++)
         count += layer_flag(shape, i, offset);
     return count;
 }
@@ -327,7 +327,7 @@ static void put_flags(msgpack_packer *to, const struct hparams *shape, const cha
         return;
     index_put_text(to, key);
     msgpack_pack_array(to, (size_t)count);
-    for (int i = 0; i < shape->layers; i++)
+    for (int i = 0; i < shape->layers + shape->predictors; i++)
         if (layer_flag(shape, i, offset))
             msgpack_pack_int(to, i);
 }
@@ -608,8 +608,10 @@ static int take_shape(struct index_reader *r, struct err *err)
     int keys = FIELD_COUNT + SHAPE_LIST_COUNT;
     if (index_map(&r->cursor, shape_key, keys, keys - OPTIONAL_LISTS, take_shape_key, r, err))
         return -1;
-    for (int i = 0; i < shape->predictors && shape->layers + i < LAYERS_MAX; i++)
-        shape->layer[shape->layers + i] = r->further[i];
+    for (int i = 0; i < shape->predictors && shape->layers + i < LAYERS_MAX; i++) {
+        shape->layer[shape->layers + i].ffn = r->further[i].ffn;
+        shape->layer[shape->layers + i].window = r->further[i].window;
+    }
     const struct head_params *head = r->facts->head.kind != HEAD_NONE ? &r->facts->head : NULL;
     if (head ? head_check(head, shape, err) : hparams_check(shape, err))
         return -1;
