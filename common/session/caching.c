@@ -183,6 +183,9 @@ static int read_slots(const char *text, const struct slot_memory *memory, const 
     } else if (*text && text[strlen(text) - 1] == '%') {
         if (read_share(text, extent, slots, err))
             return err_at(err, "%s", memory->option);
+    } else if (*text < '0' || *text > '9') {
+        return err_set(err, ERR_INPUT, "%s: '%s' is no size; give a size such as 2G, a share such as 30%%, auto or none",
+                       memory->option, text);
     } else {
         if (number_size(text, 1, INT64_MAX, &bytes, err))
             return err_at(err, "%s", memory->option);

@@ -113,6 +113,8 @@ static int read_guard(struct reader *reader, struct err *err)
         if (reader->length >= 7 && !memcmp(at, FRAME_GUARD, 7))
             return err_set(err, ERR_INPUT, "%s: the stream was damaged by a conversion of line ends; copy it as binary",
                            reader->name);
+        if (reader->length > 4 && !memcmp(at, "\x89MOEW", 5))         /* the first bytes of moe-model(5) */
+            return err_set(err, ERR_INPUT, "%s: is a model file, not a stream; moe-view shows it", reader->name);
         return err_set(err, ERR_INPUT, "%s: not a stream of these commands; give what one of them wrote", reader->name);
     }
     if (reader->length < FRAME_BYTES)

@@ -205,6 +205,8 @@ wait_for() {
 --resume run/old other.jsonl|is of none of the prompts
 --resume run/old reversed.jsonl|is of none of the prompts
 --resume other.jsonl p.jsonl|other.jsonl: not a stream of these commands
+--resume pocket.moe p.jsonl|pocket.moe: is a model file, not a stream; moe-view shows it
+--cache-experts nonee p.jsonl|--cache-experts: 'nonee' is no size; give a size such as 2G, a share such as 30%, auto or none
 --resume - p.jsonl|--resume: a stream is read twice; name a file
 --resume run/old --stream run/old p.jsonl|an output needs a file of its own
 WRONG
