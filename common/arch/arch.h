@@ -41,8 +41,8 @@ enum source_slot {
     /* of draft heads (head.h): {n} is which of the heads, {e} which block, branch or state */
     SLOT_JOINT, SLOT_JOINT_BIAS, SLOT_STATES_NORM, SLOT_STATE_NORM, SLOT_EMBED_NORM, SLOT_HIDDEN_NORM, SLOT_BRANCH_UP,
     SLOT_BRANCH_DOWN, SLOT_BLOCK, SLOT_BLOCK_BIAS, SLOT_RESIDUAL, SLOT_RESIDUAL_BIAS, SLOT_OUTPUT, SLOT_OUTPUT_BIAS,
-    /* of layers with a state: q, k, v and z of each key head in turn, with the value heads that it serves, and so b and a; or
-     * each by itself, in place of the first two */
+    /* of layers with a state: one matrix of q, k, v and z, grouped by key head, and one of b and a, grouped alike; or separate
+     * matrices in place of these two */
     SLOT_DELTA_QKVZ, SLOT_DELTA_BA, SLOT_DELTA_QKV, SLOT_DELTA_Z, SLOT_DELTA_B, SLOT_DELTA_A,
     SLOT_DELTA_CONV,                /* [width][1][taps] */
     SLOT_DELTA_A_LOG, SLOT_DELTA_STEP_BIAS, SLOT_DELTA_NORM, SLOT_DELTA_OUT,
@@ -51,10 +51,9 @@ enum source_slot {
 
 struct naming {
     const char *slot[SLOT_COUNT];
-    const char *ignored[5];         /* names that old checkpoints have and nobody needs; NAME* are parts that are left out, of
-                                     * which a note tells */
-    bool centred;                   /* weights of norms but SLOT_DELTA_NORM are less by 1 */
-    bool gated_q;                   /* SLOT_Q has of each head its query, then its part of SLOT_ATTENTION_GATE */
+    const char *ignored[5];         /* unused tensors of old checkpoints; NAME* are parts that are left out with a note */
+    bool centred;                   /* norms, except SLOT_DELTA_NORM, are stored as weight - 1 */
+    bool gated_q;                   /* SLOT_Q interleaves by head: query, then attention gate */
     bool transposed;                /* SLOT_EXPERTS_GATE_UP is [experts][hidden][2 inner], SLOT_EXPERTS_DOWN is
                                      * [experts][inner][hidden] */
     bool alternating;               /* of gate and up in one tensor: row 2 i is row i of gate, row 2 i + 1 of up */
@@ -98,7 +97,7 @@ enum window_rule {
     WINDOW_UPPER,                   /* sliding_window, from max_window_layers on, or where layer_types says so */
     WINDOW_EVEN_IF_USED,            /* the same, even layers below max_window_layers, or where layer_types says so */
     WINDOW_ALTERNATING,             /* sliding_window, where layer_types says so, or in even layers */
-    WINDOW_PATTERN                  /* sliding_window, where layer_types says so, or but for each pattern_key-th layer (4) */
+    WINDOW_PATTERN                  /* sliding_window, where layer_types says so, or but in each pattern_key-th layer (4) */
 };
 
 enum other_layers { OTHER_NONE, OTHER_SLIDING, OTHER_FULL };
@@ -142,7 +141,7 @@ struct arch {
     bool full_still;                /* where some layers have a window, positions do not turn queries and keys of the others */
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
     struct hparams fixed;           /* rope.theta is the default of the family */
-    /* Reads what no table says, when all else was read; NULL: nothing. */
+    /* Reads keys that need code, after all others were read; NULL: none. */
     int (*finish)(const json_t *config, struct hparams *shape, struct err *err);
     const struct naming *naming[3];
     bool gguf_paired;               /* GGUF files of the family have q and k paired */
@@ -244,7 +243,7 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     INT_OR("n_group", router.groups, group_count), \
     INT_OR("topk_group", router.groups_kept, group_limit)
 
-/* Where the values of one block of a canonical tensor come from; of a vector, what becomes of each. */
+/* The source of one block of a canonical tensor; part_value is the conversion of each element of a vector. */
 enum part_role { PART_ROWS, PART_GATE, PART_UP, PART_DOWN };
 enum part_value { VALUE_SAME, VALUE_PLUS_ONE, VALUE_NEG_EXP };
 

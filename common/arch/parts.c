@@ -208,7 +208,7 @@ static int block_parts(const struct naming *n, const struct tensor *t, enum sour
     return 3;
 }
 
-/* Of each head the rows from `from_row` on, of its query or its gate. */
+/* The query rows of all heads in a gated SLOT_Q (from_row 0), or their gate rows (from_row head_dim). */
 static struct part gated_q_part(const struct naming *n, const struct hparams *s, const struct tensor *t, int from_row)
 {
     const int width = s->attention.head_dim, rows = s->attention.heads * width;

@@ -33,7 +33,7 @@
 enum { CACHE_LEVELS = 64 };             /* levels of requests are 1 .. CACHE_LEVELS, the highest first */
 enum { CACHE_KEYS_MAX = 1 << 22 };      /* maximum of layers x experts */
 
-/* What a forward is for. A prompt has no draft, so policies learn nothing of drafts from it. Requests made during drafting
+/* The purpose of a forward. A prompt has no draft, so policies learn nothing of drafts from it. Requests made during drafting
  * are for the verification that follows: the forwards of a draft leave them in the queue. */
 enum cache_forward { CACHE_VERIFIES, CACHE_PROMPT, CACHE_DRAFTS };
 

@@ -3,14 +3,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/base/float.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/gguf_grids.h"
 
 const char coding_gguf_names[] =
     "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, MXFP4, NVFP4, TQ1_0, TQ2_0 and IQ1 to IQ4";
-
-static float half_at(const uint8_t *at) { return f16_to_f32((uint16_t)(at[0] | at[1] << 8)); }
 
 /* Nibbles of 32 values: those of the low halves first. */
 static int nibble(const uint8_t *bytes, int i) { return i < 16 ? bytes[i] & 15 : bytes[i - 16] >> 4; }
@@ -20,19 +17,19 @@ static int fifth(const uint8_t *bits, int i) { return (bits[i / 8] >> i % 8 & 1)
 static void decode_q4_1(const uint8_t *b, float *out)
 {
     for (int i = 0; i < 32; i++)
-        out[i] = half_at(b) * (float)nibble(b + 4, i) + half_at(b + 2);
+        out[i] = gguf_half_at(b) * (float)nibble(b + 4, i) + gguf_half_at(b + 2);
 }
 
 static void decode_q5_0(const uint8_t *b, float *out)
 {
     for (int i = 0; i < 32; i++)
-        out[i] = half_at(b) * (float)((nibble(b + 6, i) | fifth(b + 2, i)) - 16);
+        out[i] = gguf_half_at(b) * (float)((nibble(b + 6, i) | fifth(b + 2, i)) - 16);
 }
 
 static void decode_q5_1(const uint8_t *b, float *out)
 {
     for (int i = 0; i < 32; i++)
-        out[i] = half_at(b) * (float)(nibble(b + 8, i) | fifth(b + 4, i)) + half_at(b + 2);
+        out[i] = gguf_half_at(b) * (float)(nibble(b + 8, i) | fifth(b + 4, i)) + gguf_half_at(b + 2);
 }
 
 static void decode_q5_k(const uint8_t *b, float *out)
@@ -41,7 +38,7 @@ static void decode_q5_k(const uint8_t *b, float *out)
     for (int j = 0; j < 8; j++) {
         int scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
         int min = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4;
-        float d = half_at(b) * (float)scale, m = half_at(b + 2) * (float)min;
+        float d = gguf_half_at(b) * (float)scale, m = gguf_half_at(b + 2) * (float)min;
         for (int i = 0; i < 32; i++) {
             int code = (low[j / 2 * 32 + i] >> j % 2 * 4 & 15) | (high[i] >> j & 1) << 4;
             out[32 * j + i] = d * (float)code - m;
@@ -53,7 +50,7 @@ static void decode_q2_k(const uint8_t *b, float *out)
 {
     for (int i = 0; i < 256; i++) {
         const uint8_t scales = b[i / 16], code = b[16 + i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3;
-        const float d = half_at(b + 80) * (float)(scales & 15), m = half_at(b + 82) * (float)(scales >> 4);
+        const float d = gguf_half_at(b + 80) * (float)(scales & 15), m = gguf_half_at(b + 82) * (float)(scales >> 4);
         out[i] = d * (float)code - m;
     }
 }
@@ -69,7 +66,7 @@ static void decode_q3_k(const uint8_t *b, float *out)
     const uint8_t *high = b, *low = b + 32, *s = b + 96;
     for (int i = 0; i < 256; i++) {
         const int code = (low[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3) - (high[i % 32] >> i / 32 & 1 ? 0 : 4);
-        out[i] = half_at(b + 108) * (float)q3_k_scale(s, i / 16) * (float)code;
+        out[i] = gguf_half_at(b + 108) * (float)q3_k_scale(s, i / 16) * (float)code;
     }
 }
 
@@ -78,7 +75,7 @@ static const int8_t IQ4_LEVELS[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 
 static void decode_iq4_nl(const uint8_t *b, float *out)
 {
     for (int i = 0; i < 32; i++)
-        out[i] = half_at(b) * (float)IQ4_LEVELS[nibble(b + 2, i)];
+        out[i] = gguf_half_at(b) * (float)IQ4_LEVELS[nibble(b + 2, i)];
 }
 
 static void decode_iq4_xs(const uint8_t *b, float *out)
@@ -86,7 +83,7 @@ static void decode_iq4_xs(const uint8_t *b, float *out)
     const int high = b[2] | b[3] << 8;
     for (int j = 0; j < 8; j++) {
         const int scale = (b[4 + j / 2] >> j % 2 * 4 & 15) | (high >> 2 * j & 3) << 4;
-        const float d = half_at(b) * (float)(scale - 32);
+        const float d = gguf_half_at(b) * (float)(scale - 32);
         for (int i = 0; i < 32; i++)
             out[32 * j + i] = d * (float)IQ4_LEVELS[nibble(b + 8 + 16 * j, i)];
     }
@@ -105,14 +102,14 @@ static void decode_tq1_0(const uint8_t *b, float *out)
         const int code = i < 160   ? ternary(b[i % 32], i / 32)
                          : i < 240 ? ternary(b[32 + (i - 160) % 16], (i - 160) / 16)
                                    : ternary(b[48 + (i - 240) % 4], (i - 240) / 4);
-        out[i] = half_at(b + 52) * (float)code;
+        out[i] = gguf_half_at(b + 52) * (float)code;
     }
 }
 
 static void decode_tq2_0(const uint8_t *b, float *out)
 {
     for (int i = 0; i < 256; i++)
-        out[i] = half_at(b + 64) * (float)((b[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3) - 1);
+        out[i] = gguf_half_at(b + 64) * (float)((b[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3) - 1);
 }
 
 /* Unsigned E4M3, where 0x7f is 0 as ggml reads it. */

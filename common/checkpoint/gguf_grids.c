@@ -332,7 +332,6 @@ static const uint16_t grid_iq1[2048] = {
 
 static unsigned word_at(const uint8_t *at) { return (unsigned)at[0] | (unsigned)at[1] << 8; }
 static uint32_t dword_at(const uint8_t *at) { return word_at(at) | (uint32_t)word_at(at + 2) << 16; }
-static float half_at(const uint8_t *at) { return f16_to_f32((uint16_t)word_at(at)); }
 
 /* The eight signs of a sign index: the seven bits, and above them the one that makes the number of ones even. */
 static unsigned signs_of(unsigned index) { return index | (unsigned)__builtin_parity(index) << 7; }
@@ -361,7 +360,7 @@ void gguf_decode_iq2_xxs(const uint8_t *b, float *values)
     for (int j = 0; j < BLOCK / 32; j++) {
         const uint8_t *grid = b + 2 + 8 * j;
         const uint32_t signs = dword_at(grid + 4);
-        const float scale = half_at(b) * (0.5f + (float)(signs >> 28)) * 0.25f;
+        const float scale = gguf_half_at(b) * (0.5f + (float)(signs >> 28)) * 0.25f;
         for (int i = 0; i < 4; i++)
             put_iq2(scale, grid_iq2_xxs[grid[i]], signs_of(signs >> 7 * i & 127), values + 32 * j + 8 * i);
     }
@@ -372,7 +371,7 @@ void gguf_decode_iq2_xs(const uint8_t *b, float *values)
     const uint8_t *scales = b + 66;
     for (int i = 0; i < BLOCK / 8; i++) {
         const unsigned word = word_at(b + 2 + 2 * i), s = scales[i / 4] >> i / 2 % 2 * 4 & 15u;
-        put_iq2(half_at(b) * (0.5f + (float)s) * 0.25f, grid_iq2_xs[word & 511], signs_of(word >> 9), values + 8 * i);
+        put_iq2(gguf_half_at(b) * (0.5f + (float)s) * 0.25f, grid_iq2_xs[word & 511], signs_of(word >> 9), values + 8 * i);
     }
 }
 
@@ -381,7 +380,7 @@ void gguf_decode_iq2_s(const uint8_t *b, float *values)
     const uint8_t *low = b + 2, *signs = b + 34, *high = b + 66, *scales = b + 74;
     for (int i = 0; i < BLOCK / 8; i++) {
         const unsigned s = scales[i / 4] >> i / 2 % 2 * 4 & 15u, index = low[i] | (high[i / 4] >> i % 4 * 2 & 3u) << 8;
-        put_iq2(half_at(b) * (0.5f + (float)s) * 0.25f, grid_iq2_s[index], signs[i], values + 8 * i);
+        put_iq2(gguf_half_at(b) * (0.5f + (float)s) * 0.25f, grid_iq2_s[index], signs[i], values + 8 * i);
     }
 }
 
@@ -391,7 +390,8 @@ void gguf_decode_iq3_xxs(const uint8_t *b, float *values)
     for (int i = 0; i < BLOCK / 4; i++) {
         const uint32_t word = dword_at(b + 66 + i / 8 * 4);
         const unsigned signs = signs_of(word >> i / 2 % 4 * 7 & 127) >> i % 2 * 4;
-        put_iq3(half_at(b) * (0.5f + (float)(word >> 28)) * 0.5f, magnitudes, grid_iq3_xxs[b[2 + i]], signs, values + 4 * i);
+        const float scale = gguf_half_at(b) * (0.5f + (float)(word >> 28)) * 0.5f;
+        put_iq3(scale, magnitudes, grid_iq3_xxs[b[2 + i]], signs, values + 4 * i);
     }
 }
 
@@ -401,7 +401,8 @@ void gguf_decode_iq3_s(const uint8_t *b, float *values)
     const uint8_t *low = b + 2, *high = b + 66, *signs = b + 74, *scales = b + 106;
     for (int i = 0; i < BLOCK / 4; i++) {
         const unsigned s = scales[i / 16] >> i / 8 % 2 * 4 & 15u, index = low[i] | (high[i / 8] >> i % 8 & 1u) << 8;
-        put_iq3(half_at(b) * (float)(1 + 2 * s), magnitudes, grid_iq3_s[index], signs[i / 2] >> i % 2 * 4u, values + 4 * i);
+        const float scale = gguf_half_at(b) * (float)(1 + 2 * s);
+        put_iq3(scale, magnitudes, grid_iq3_s[index], signs[i / 2] >> i % 2 * 4u, values + 4 * i);
     }
 }
 
@@ -417,7 +418,7 @@ void gguf_decode_iq1_s(const uint8_t *b, float *values)
 {
     for (int i = 0; i < BLOCK / 8; i++) {
         const unsigned word = word_at(b + 34 + i / 4 * 2), index = b[2 + i] | (word >> i % 4 * 3 & 7) << 8;
-        put_iq1(half_at(b) * (float)(2 * (word >> 12 & 7) + 1), grid_iq1[index], word >> 15, values + 8 * i);
+        put_iq1(gguf_half_at(b) * (float)(2 * (word >> 12 & 7) + 1), grid_iq1[index], word >> 15, values + 8 * i);
     }
 }
 

@@ -11,12 +11,17 @@
  *     IQ1_M     56: the same bytes; for each 16 values two nibbles: 3 high bits and the sign of delta; s for each 16, whose
  *                   words hold the four nibbles of d in their upper bits     both: d (2 s + 1) * ({-1, 0, 1} + delta), 1/8
  *
- * A sign index stands for 8 signs, the last of which makes their number even. Every value is exact in f32. Grids are those of
- * ggml, two bits (IQ1, IQ2) or four (IQ3) a magnitude, the first one lowest. */
+ * A sign index encodes 8 signs; the eighth makes the number of minus signs even. Every value is exact in f32. Grids are those
+ * of ggml, with two bits (IQ1, IQ2) or four (IQ3) per magnitude, the first one in the lowest bits. */
 #ifndef MOE_CHECKPOINT_GGUF_GRIDS_H
 #define MOE_CHECKPOINT_GGUF_GRIDS_H
 
 #include <stdint.h>
+
+#include "common/base/float.h"
+
+/* The f16 at an address of any alignment. */
+static inline float gguf_half_at(const uint8_t *at) { return f16_to_f32((uint16_t)(at[0] | at[1] << 8)); }
 
 /* Each writes the 256 values of a block. */
 void gguf_decode_iq2_xxs(const uint8_t *block, float *values);

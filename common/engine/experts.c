@@ -79,7 +79,7 @@ static int force_experts(const struct layer *at, struct err *err)
     return 0;
 }
 
-/* What the feed-forward network adds to, and by which factor. */
+/* The buffer that the feed-forward network adds its output to, and the factor of the output (0: none). */
 static struct buffer sum_of(const struct workspace *space) { return space->branch.address ? space->branch : space->x; }
 
 static float scale_of(const struct workspace *space) { return space->branch.address ? 0 : space->shape->residual_scale; }

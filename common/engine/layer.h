@@ -40,7 +40,7 @@ struct layer {
     struct buffer reads;                 /* [rows][inputs of qkv] what attention reads; none: the norm of x */
     struct layer_cache cache;
     struct recurrent_layer recurrent;    /* of a layer with a state */
-    const struct recurrent_rows *states; /* what its rows see of that */
+    const struct recurrent_rows *states; /* its rows' slots, states and paths */
     const struct layer_rows *rows;
     struct buffer rope;                  /* rotations of all positions (rope.h) */
     struct layer_routing routing;
@@ -54,20 +54,20 @@ struct layer {
     float *reconstruction;               /* set to what the plan costs (struct forward); NULL: not asked for */
 };
 
-/* What attention, or with `ffn` the feed-forward network, of a layer with these weights reads of x, into `out`. */
+/* Writes the input of attention, or with `ffn` of the feed-forward network, to `out`: a norm of x, or x itself (NORM_AFTER). */
 void layer_enter(const struct layer *layer, const struct layer_weights *weights, bool ffn, struct buffer out);
 
 /* out = the norm of space->branch, plus `add` (none: 0). */
 void layer_norm_branch(const struct layer *layer, struct buffer norm, struct buffer add, struct buffer out);
 
-/* What is done to x when the layer has run. */
+/* Multiplies x by the scale of the layer, if it has one, after attention and feed-forward network. */
 void layer_scale(const struct layer *layer);
 
 /* x += the norm of space->branch. */
 void layer_add_branch(const struct layer *layer, struct buffer norm);
 
-/* x += what attention makes of it; x += what the feed-forward network does. Each may be left out by itself. Of parallel layers
- * both read what layer_enter has put into space->normed before. */
+/* Add the output of attention, and of the feed-forward network, to x; either may be left out. In parallel layers both read
+ * space->normed, which layer_enter must have written before. */
 void layer_attention(const struct layer *layer);
 void layer_delta(const struct layer *layer);             /* in place of attention, of layers with a state */
 int layer_ffn(const struct layer *layer, struct err *err);

@@ -259,7 +259,7 @@ static int enter_segment(struct recurrent *r, int last, int32_t *own, int32_t *b
     return 0;
 }
 
-/* What one row sees. */
+/* Assigns the slot and the states of a node and fills in the arguments of its row. */
 static int fill_row(struct recurrent *r, const struct kv *kv, int node, int row, struct arrays *a, struct err *err)
 {
     const int past = r->shape->delta.taps - 1, position = kv->length + kv->depth[node], inside = position % DELTA_BORDER;

@@ -5,7 +5,7 @@
  * same numbers of slots and states. Nothing is moved: a commit keeps the slots of its path, and states that a draft made stay
  * when it is committed, as they have the bits that the text alone would have given them.
  *
- * So a text can be cut back by some tokens without reading it anew: to recurrent_keeps. */
+ * Therefore a text can be truncated by some tokens without reading it again: to a length that recurrent_keeps returns. */
 #ifndef MOE_ENGINE_RECURRENT_H
 #define MOE_ENGINE_RECURRENT_H
 
@@ -35,7 +35,7 @@ struct recurrent {
     const struct hparams *shape;
     int layers, slots, states;                       /* layers with a state; capacities, which grow */
     struct recurrent_layer *layer;                   /* [layers of the shape] */
-    struct recurrent_plan now, held;                 /* held: what must stay although it is not in use; length -1: nothing */
+    struct recurrent_plan now, held;                 /* held: kept for recurrent_rewind; length -1: nothing is */
     struct recurrent_node *node;                     /* [node_room] pending */
     size_t node_room;
     bool *slot_used, *state_used;                    /* [slots], [states] */
@@ -44,7 +44,7 @@ struct recurrent {
     size_t made_room;
 };
 
-/* What the kernels need of some rows, on the device. */
+/* Arguments of the kernels (kernels/delta.h) for the rows of a forward, on the device. */
 struct recurrent_rows {
     struct buffer slot, parent, own, before, past, path_start, path;     /* i32 */
 };
@@ -67,24 +67,24 @@ int recurrent_table_open(struct recurrent_table *table, struct device *device, i
                          struct err *err);
 void recurrent_table_close(struct recurrent_table *table);
 
-/* Slots and states for these nodes, of which those from now.pending on are new; kv knows their parents. With `chain` the rows
- * are a piece of a prompt, all committed after the forward: their states are kept no longer than the next ones need them.
- * After a failure recurrent_drop is called. */
+/* Assigns slots and states to these nodes and uploads their rows' arguments to `table`. Nodes from now.pending on are new; kv
+ * has their parents. With `chain` the rows are a piece of a prompt, which is committed whole after the forward: a state is
+ * freed as soon as no later row needs it. After a failure the caller calls recurrent_drop. */
 int recurrent_fill(struct recurrent *recurrent, struct recurrent_table *table, const struct kv *kv, const int32_t *node,
                    int rows, bool chain, struct err *err);
 
 /* Drops the nodes from `pending` on; with `failed` also what the last recurrent_fill would have made. */
 void recurrent_drop(struct recurrent *recurrent, int pending, bool failed);
 
-/* The path was found to be one by kv_commit. */
+/* Appends the path to the text; kv_commit has checked that it is one. */
 void recurrent_commit(struct recurrent *recurrent, const int32_t *node, int count);
 
 /* The longest length up to `length` to which the text can be cut; and cuts it, with all pending nodes dropped. */
 int recurrent_keeps(const struct recurrent *recurrent, int length);
 void recurrent_truncate(struct recurrent *recurrent, int length);
 
-/* Several pieces that go through the layers together: _hold keeps what the text has now, _rewind goes back to it, _release
- * ends that. */
+/* For several pieces that go through the layers together: _hold saves the present text, _rewind returns to it for the next
+ * layer, _release ends this. */
 void recurrent_hold(struct recurrent *recurrent);
 void recurrent_rewind(struct recurrent *recurrent);
 void recurrent_release(struct recurrent *recurrent);

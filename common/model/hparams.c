@@ -134,7 +134,7 @@ static int check_kv_heads(int heads, int kv_heads, struct err *err)
                             : 0;
 }
 
-/* Of layers of the other kind. */
+/* Checks the second kind of attention layers. */
 static int check_other(const struct hparams *s, struct err *err)
 {
     const struct attention_kind *other = &s->other;
@@ -183,7 +183,7 @@ static int check_attention(const struct hparams *s, struct err *err)
     return check_rope(&s->rope, head_dim, err) || check_other(s, err) ? -1 : 0;
 }
 
-/* What some families have in another place, or beside the usual. */
+/* Checks the places of norms, and features of few families: gates, scales, shared experts with norms of their own. */
 static int check_places(const struct hparams *s, struct err *err)
 {
     if (check_range("place of norms", s->norms, NORM_BEFORE, NORM_BOTH, err) ||

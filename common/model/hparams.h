@@ -56,14 +56,8 @@ struct rope_shape {
     double stretch[HEAD_DIM_MAX / 2];    /* stretched: rotary / 2 of them */
 };
 
-/* Latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1): keys and values of all heads are made from a normed latent
- * of kv_rank floats, queries from one of q_rank or from the hidden state. The first rope.rotary floats of a head turn; those
- * of the key are made beside the latent, once for all heads.
- *
- * Predictors (DeepSeek-V3, arXiv 2412.19437 section 2.2) are layers after the last one that guess further tokens: number i
- * takes the embedding of a token and the hidden state that i layers of this kind have made of the one before it, norms both,
- * joins them by a matrix, and goes through a layer like the others; the head gives logits of what its norm makes of that. */
-/* What layers of another kind have in place of what hparams.attention and hparams.rope say (MiMo-V2, Gemma 4). */
+/* The second kind of attention layers, in models with two (MiMo-V2, Gemma 4): replaces these members of hparams.attention and
+ * hparams.rope in layers with `other`. */
 struct attention_kind {
     int kv_heads, head_dim, value_dim;
     bool sinks;
@@ -71,6 +65,13 @@ struct attention_kind {
     struct rope_shape rope;
 };
 
+/* Latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1): keys and values of all heads are made from a normed latent
+ * of kv_rank floats, queries from one of q_rank or from the hidden state. The first rope.rotary floats of a head turn; those
+ * of the key are made beside the latent, once for all heads.
+ *
+ * Predictors (DeepSeek-V3, arXiv 2412.19437 section 2.2) are layers after the last one that guess further tokens: number i
+ * takes the embedding of a token and the hidden state that i layers of this kind have made of the one before it, norms both,
+ * joins them by a matrix, and goes through a layer like the others; the head gives logits of what its norm makes of that. */
 struct hparams {
     char family[32];                 /* model_type, for people only */
     int vocab, hidden, layers, max_positions;
@@ -149,7 +150,7 @@ struct hparams {
 int hparams_moe_layers(const struct hparams *shape);
 bool hparams_has_other(const struct hparams *shape);     /* some layer's attention is of the other kind */
 
-/* What a layer's attention has for itself; `rope` points into the shape. */
+/* The attention parameters of one layer, of whichever kind; `rope` points into the shape. */
 struct layer_attention {
     int kv_heads, head_dim, value_dim;
     bool sinks, value_is_key;

@@ -72,7 +72,7 @@ static const struct field { const char *key; enum field_type type; size_t offset
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof *FIELDS };
 
-/* Of some families only: a file has those that are not 0, under one key, so that other models' files stay what they were. */
+/* Fields of few families. A file has only those that are not 0, in one map, so that files of other models do not change. */
 static const struct field FURTHER[] = {
     FIELD(FIELD_INT, "norms", norms),
     FIELD(FIELD_BOOL, "norm_unbiased", norm_unbiased),
@@ -538,7 +538,7 @@ static int take_predictors(struct index_reader *r, struct err *err)
     return 0;
 }
 
-/* It may come before the layers, which do not touch it. */
+/* Sets a flag of the listed layers. The list may precede that of the layers, which leaves flags unchanged. */
 static int take_flags(struct index_reader *r, size_t offset, struct err *err)
 {
     size_t count;

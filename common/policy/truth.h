@@ -1,12 +1,12 @@
-/* What a recording of drafts (recording.h) knows of a draft before it is verified: which of its tokens the text continues with,
- * and which experts they want. A policy that decides by it shows how much better estimates and predictions would be worth. */
+/* Outcomes of drafts, read from a recording (recording.h) before the draft is verified: the tokens that the text continues
+ * with, and the experts of each token. A policy that decides by them shows what perfect estimates would gain. */
 #ifndef MOE_POLICY_TRUTH_H
 #define MOE_POLICY_TRUTH_H
 
 #include "common/policy/recorded_way.h"
 
 struct truth {
-    bool acceptance, experts;           /* that the policy asks for */
+    bool acceptance, experts;           /* requested by the policy */
     struct recording *recording;        /* NULL: of neither */
     struct recorded_follow follow;
     int layers, words;                  /* with experts; of 64 bits */

@@ -9,7 +9,7 @@
  *   silent    a token without one, from the probability by `ahead`, the match length, the probability that the drafter stated
  *             last on the token's path, and the number of earlier siblings. Prior: the probability by `ahead`.
  *
- * So a drafter is believed until observations contradict it. Each regression exists twice: an observation weighs `decay` as
+ * Thus a drafter is trusted until observations contradict it. Each regression exists twice: an observation weighs `decay` as
  * much once the next one follows, and decay^16, so that a probability that stays is known closely and one that changes is
  * followed. Each of the two counts by how well it predicted recent observations. Information never falls below that of the
  * prior. Under coupled acceptance above temperature 0 the stated probability is conditional on the noise

@@ -29,9 +29,8 @@ PLAIN int plain_top(const float *value, const uint8_t *mask, int experts, int co
 
 enum { PLAIN_EXPERTS_MAX = 1024 };
 
-/* What one row of route_select goes by; bias, expert_scale
- * NULL: none. `substitute` says what a mask does: choose among the allowed, or
- * drop what is not. */
+/* Parameters of route_select for one row; bias, expert_scale NULL: none. With `substitute` a row chooses among the experts that
+ * its mask allows; without, the others are dropped from its choice. */
 struct plain_router {
     const float *bias, *expert_scale, *logits;      /* logits: of the row, for a sparsemixer; NULL: another kind */
     int experts, top_k, groups, groups_kept, group_rank, substitute, renormalise;

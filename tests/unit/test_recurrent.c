@@ -142,7 +142,7 @@ static void same_states(const struct rig *rig, const struct sequence *a, const s
         assert_true(states > 0);
 }
 
-/* What is in use is what is needed: nothing leaks. */
+/* Slots and states in use are those that the text needs: none leaks. */
 static void check_uses(const struct sequence *sequence)
 {
     const struct recurrent *r = &sequence->recurrent;

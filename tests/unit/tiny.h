@@ -60,7 +60,7 @@ static inline void tiny_kinds(struct chance *chance, struct hparams *shape)
         shape->layer[n].other = chance_range(chance, 0, 1);
 }
 
-/* What some families have in another place, or beside the usual. */
+/* Features of few families: other places of norms, gates, scales. */
 static inline void tiny_places(struct chance *chance, struct hparams *shape)
 {
     const bool latents = shape->attention.kv_rank > 0;
