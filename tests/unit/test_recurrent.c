@@ -363,6 +363,17 @@ static void interruptions_change_nothing(void **state)
         read_prompt(&rig, text, token + 35, 200);
         read_singly(&rig, plain, token + 35, 200, NULL);
         same_states(&rig, text, plain);
+        /* The first token of a segment: the interrupted forward was to make the state at its beginning. */
+        read_prompt(&rig, text, token + 235, 5);
+        read_singly(&rig, plain, token + 235, 5, NULL);
+        assert_int_equal(sequence_length(text) % DELTA_BORDER, 0);
+        atomic_store(&rig.stop.signal, 2);
+        assert_int_equal(engine_forward(rig.engine, text, &draft, &out, &rig.err), -1);
+        atomic_store(&rig.stop.signal, 0);
+        check_uses(text);
+        read_singly(&rig, text, token + 240, 4, NULL);
+        read_singly(&rig, plain, token + 240, 4, NULL);
+        same_states(&rig, text, plain);
         sequence_close(&text);
         sequence_close(&plain);
         rig_close(&rig);
