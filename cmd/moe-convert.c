@@ -18,6 +18,7 @@
 #include "common/cli/number.h"
 #include "common/model/step.h"
 #include "common/model/synthetic.h"
+#include "common/tokenizer/tokenizer.h"
 
 static const char PRODUCER[] = "moe-convert " MOE_VERSION;
 
@@ -390,6 +391,21 @@ done:
     return rc;
 }
 
+/* A model takes texts, with words that are made up; a draft head has its target's tokenizer. */
+static int make_tokenizer(struct synthetic_options *options, int vocab, struct err *err)
+{
+    struct text *json = &options->tokenizer_json;
+    struct tokenizer *tokenizer = NULL;
+    if (options->head || tokenizer_made(json, vocab, err))
+        return options->head ? 0 : -1;
+    if (json->length && tokenizer_new(&tokenizer, json->data, json->length, err))
+        return -1;
+    if (tokenizer)
+        tokenizer_hash(tokenizer, &options->tokenizer);
+    tokenizer_free(&tokenizer);
+    return 0;
+}
+
 static int synthetic(const void *arguments, const struct console *console, struct err *err)
 {
     const struct synthetic_args *args = arguments;
@@ -410,7 +426,7 @@ static int synthetic(const void *arguments, const struct console *console, struc
              print_plan(&layout, &made.shape, options.head, err) ? -1 : 0;
         goto done;
     }
-    if (start_pool(&pool, args->output, args->threads, err))
+    if (make_tokenizer(&options, made.shape.vocab, err) || start_pool(&pool, args->output, args->threads, err))
         goto done;
     console_progress(console, &bar, "bytes", 0);
     rc = synthetic_write(args->output, &made.shape, &options, pool, &bar, err);
@@ -419,6 +435,7 @@ done:
     thread_pool_free(&pool);
     layout_free(&layout);
     head_reading_free(&made);
+    text_free(&options.tokenizer_json);
     return rc;
 }
 

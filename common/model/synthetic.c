@@ -137,11 +137,13 @@ int synthetic_write(const char *path, const struct hparams *shape, const struct 
                     struct thread_pool *pool,
                     struct progress *bar, struct err *err)
 {
-    struct model_facts facts = {.shape = *shape, .synthetic = true, .seed = options->seed};
+    struct model_facts facts = {.shape = *shape, .synthetic = true, .seed = options->seed, .tokenizer = options->tokenizer};
+    const struct text *json = &options->tokenizer_json;
     struct generator *g = mem_alloc(1, sizeof *g, err);
     struct layout layout = {0};
     int rc = -1;
-    if (!g || (options->head && head_copy(&facts.head, options->head, err)) || synthetic_plan(&layout, shape, options, err))
+    if (!g || (json->length && text_put(&facts.tokenizer_json, json->data, json->length, err)) ||
+        (options->head && head_copy(&facts.head, options->head, err)) || synthetic_plan(&layout, shape, options, err))
         goto done;
     model_facts_name(&facts, options->name);
     snprintf(facts.producer, sizeof facts.producer, "%s", options->producer);

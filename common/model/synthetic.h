@@ -18,6 +18,8 @@ struct synthetic_options {
     uint64_t seed;
     const char *name, *producer;
     const struct head_params *head;     /* of a draft head, whose layer is the shape; NULL: it is a model */
+    struct text tokenizer_json;         /* borrowed; empty: none */
+    struct sha256 tokenizer;
 };
 
 /* bar may be NULL; its total is set here. */

@@ -31,6 +31,11 @@ struct tokenizer;
 int tokenizer_new(struct tokenizer **out, const char *json, size_t bytes, struct err *err);
 void tokenizer_free(struct tokenizer **tokenizer);
 
+/* Writes the tokenizer.json of a model that has none, such as one of random weights: the 256 bytes, which encode any text, and
+ * made-up words for all ids from 256 to below `vocab`, so that whatever is decoded can be read. The first ids are the same for
+ * every `vocab`. Nothing is written where the bytes do not fit. out: {0} */
+int tokenizer_made(struct text *out, int vocab, struct err *err);
+
 int tokenizer_vocab_size(const struct tokenizer *tokenizer);             /* highest id + 1 */
 
 /* SHA-256 of the mapping between texts and ids: every token, the merges in order, the flags of added tokens and the settings of

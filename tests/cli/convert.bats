@@ -172,7 +172,12 @@ JSON
     run cmp a.moe c.moe
     [ "$status" -eq 1 ]
     moe-convert synthetic --like c.json --layers 5 -o d.moe
-    shows d.moe '"synthetic": true' '"layers": 5,'
+    shows d.moe '"synthetic": true' '"layers": 5,' '"tokenizer": false'
+    # With room for bytes it takes and gives texts.
+    sed 's/"vocab_size": 100/"vocab_size": 400/' c.json > words.json
+    moe-convert synthetic --like words.json -o e.moe
+    shows e.moe '"synthetic": true' '"tokenizer": true'
+    [ "$(moe-decode -m e.moe -n 4 --json -p 'Hé "\' | jq -c '[.prompt_tokens, (.text | length > 0)]')" = '[6,true]' ]
     refuses "no shape is known by that name" moe-convert synthetic --like olmo -o x.moe
     refuses "no --like NAME" moe-convert synthetic -o x.moe
     refuses "missing.json" moe-convert synthetic --like missing.json -o x.moe

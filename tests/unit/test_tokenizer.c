@@ -536,6 +536,46 @@ static void the_hash_sees_what_matters_alone(void **state)
     tokenizer_free(&reference);
 }
 
+static void made_words_take_any_text_and_name_every_id(void **state)
+{
+    enum { VOCAB = 256 + 70 + 4900 + 3 };
+    const struct { int32_t id; const char *word; } words[] = {
+        {'A', "A"}, {256, " ba"}, {256 + 69, " tu"}, {256 + 70, " baba"}, {256 + 70 + 4900, " bababa"}, {VOCAB - 1, " bababi"}};
+    struct tokenizer *t = NULL, *longer = NULL;
+    struct text json = {0}, again = {0};
+    size_t bytes;
+    (void)state;
+    assert_int_equal(tokenizer_made(&json, 255, NULL), 0);
+    assert_null(json.data);
+    assert_int_equal(tokenizer_made(&json, VOCAB, NULL), 0);
+    assert_int_equal(tokenizer_made(&again, VOCAB + 9, NULL), 0);
+    assert_int_equal(tokenizer_new(&t, json.data, json.length, NULL), 0);
+    assert_int_equal(tokenizer_new(&longer, again.data, again.length, NULL), 0);
+    assert_int_equal(tokenizer_vocab_size(t), VOCAB);
+    assert_int_equal(tokenizer_compare(t, longer), VOCAB);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const uint8_t *word = tokenizer_token_bytes(t, words[i].id, &bytes);
+        assert_int_equal(bytes, strlen(words[i].word));
+        assert_memory_equal(word, words[i].word, bytes);
+    }
+    for (int32_t id = 0; id < VOCAB; id++)
+        assert_non_null(tokenizer_token_bytes(t, id, &bytes));
+    for (uint32_t code = 0; code < 0x3000; code++) {                /* a byte is a token */
+        char text[4];
+        struct tokens tokens = {0};
+        const int length = utf8_put(text, code);
+        assert_int_equal(tokenizer_encode(t, text, (size_t)length, 0, &tokens, NULL), 0);
+        assert_int_equal(tokens.n, length);
+        for (int i = 0; i < length; i++)
+            assert_int_equal(*tokenizer_token_bytes(t, tokens.ids[i], &bytes), (uint8_t)text[i]);
+        tokens_free(&tokens);
+    }
+    text_free(&json);
+    text_free(&again);
+    tokenizer_free(&t);
+    tokenizer_free(&longer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +595,7 @@ int main(void)
         cmocka_unit_test(models_that_are_none_are_refused_by_name),
         cmocka_unit_test(patterns_that_explode_end_in_an_error),
         cmocka_unit_test(the_hash_sees_what_matters_alone),
+        cmocka_unit_test(made_words_take_any_text_and_name_every_id),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
