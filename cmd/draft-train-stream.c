@@ -58,9 +58,9 @@ int draft_train_stream_open(struct writer **out, const char *path, const struct 
     copying.writer = writer;
     const char *const left[] = {writer_left(writer), path};
     for (size_t i = 0; past->steps > 0 && i < sizeof left / sizeof *left; i++) {
-        bool begun;
+        struct leftover found;
         copying.same = false;
-        if (is_file(left[i]) && leftover_read(left[i], STREAM_TRAIN, copy_record, &copying, &begun, NULL, err))
+        if (is_file(left[i]) && leftover_read(left[i], STREAM_TRAIN, copy_record, &copying, &found, err))
             goto failed;
     }
     *out = writer;

@@ -23,6 +23,7 @@
 #include "common/bench/run.h"
 #include "common/bench/suite.h"
 #include "common/bench/suite_options.h"
+#include "common/cli/again.h"
 #include "common/cli/command.h"
 #include "common/report/bench_figure.h"
 #include "common/report/figure.h"
@@ -39,7 +40,8 @@ struct run_args {
     const char *output;
     struct session_options session;
     struct suite_options made;
-    bool text, resume, force, print_suite;
+    const char *resume;
+    bool text, force, print_suite;
 };
 
 static const struct opt run_options[] = {
@@ -55,14 +57,15 @@ static const struct opt run_options[] = {
     SUITE_OPTIONS(struct run_args, made),
     OPT_FLAG(0, "print-suite", struct run_args, print_suite, "print the suite that these options make, and run nothing"),
     OPT_GROUP("Options of run and identity"),
-    OPT_FLAG(0, "resume", struct run_args, resume, "go on with what a run into the same file did before it was killed"),
+    OPT_RESUMED(0, "resume", struct run_args, resume,
+                "take finished samples from the bench stream FILE of a run that did not end, and run the rest"),
     OPT_FLAG(0, "text", struct run_args, text, "write the report in place of the stream, which is not kept"),
     OPT_FLAG(0, "force", struct run_args, force, "take a rank stream of a model with another tokenizer or vocabulary"),
     OPT_GROUP("Other options"),
     OPT_OUTPUT_KEPT('o', "output", struct run_args, output, "write the bench stream to FILE, not standard output"),
     OPT_END };
 
-static const struct operand run_operands[] = { OPERAND_SOME("FILE", struct run_args, files), OPERAND_END };
+static const struct operand run_operands[] = { OPERAND_ANY("FILE", struct run_args, files), OPERAND_END };
 
 static const struct run_args run_defaults = { .output = "-", .made = SUITE_OPTIONS_DEFAULTS };
 
@@ -236,35 +239,12 @@ done:
     return rc;
 }
 
-/* A word as a shell takes it. */
-static int put_word(struct text *out, const char *word, struct err *err)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@%+-";
-    if (*word && !word[strspn(word, plain)])
-        return text_puts(out, word, err);
-    if (text_putc(out, '\'', err))
-        return -1;
-    for (; *word; word++)
-        if (*word == '\'' ? text_puts(out, "'\\''", err) : text_putc(out, *word, err))
-            return -1;
-    return text_putc(out, '\'', err);
-}
-
-/* The command line that goes on with this run: its own, with --resume and the output. */
+/* The command line that goes on with this run, for a terminal after a signal. */
 static int put_farewell(struct text *out, const struct console *console, const char *output, struct err *err)
 {
-    bool resumed = false;
-    if (text_printf(out, err, "%s%s: ended; what is finished is kept, this goes on with it:\n  %s run",
-                    isatty(STDERR_FILENO) ? "\n" : "", console->program, console->program))
-        return -1;
-    for (int i = 2; i < console->argc; i++)
-        resumed |= !strcmp(console->argv[i], "--resume");
-    if (!resumed && text_puts(out, " --resume", err))
-        return -1;
-    for (int i = 2; i < console->argc; i++)
-        if (text_putc(out, ' ', err) || put_word(out, console->argv[i], err))
-            return -1;
-    return (output && (text_puts(out, " -o ", err) || put_word(out, output, err))) || text_putc(out, '\n', err) ? -1 : 0;
+    return text_printf(out, err, "%s%s: ended; what is finished is kept, this goes on with it:\n  ",
+                       isatty(STDERR_FILENO) ? "\n" : "", console->program) ||
+           again_put(out, console, 2, output, err) || text_putc(out, '\n', err) ? -1 : 0;
 }
 
 static bool taken(const char *path, const char *suffix)
@@ -300,7 +280,8 @@ static int run_at_terminal(struct bench_setup *setup, const char *suite, struct 
 {
     struct text path = {0}, farewell = {0};
     int rc = -1;
-    if (name_stream(&path, suite, err) || put_farewell(&farewell, setup->console, path.data, err))
+    if ((setup->resume ? text_puts(&path, setup->resume, err) : name_stream(&path, suite, err)) ||
+        put_farewell(&farewell, setup->console, path.data, err))
         goto done;
     const char *kept = setup->output = path.data;
     setup->farewell = setup->console->quiet ? NULL : farewell.data;
@@ -320,7 +301,7 @@ done:
 static int run_into(struct bench_setup *setup, struct err *err)
 {
     struct text farewell = {0};
-    if (put_farewell(&farewell, setup->console, NULL, err))
+    if (put_farewell(&farewell, setup->console, setup->output, err))
         return -1;
     setup->farewell = setup->console->quiet ? NULL : farewell.data;
     int rc = bench_run(setup, err);
@@ -371,19 +352,35 @@ static bool has_reference(const struct suite *suite)
     return false;
 }
 
+/* Diagnoses a missing suite: no words at all, or a suite that --resume took. */
+static int check_files(const struct run_args *args, struct err *err)
+{
+    if (args->resume && !strcmp(args->resume, "-"))
+        return err_set(err, ERR_INPUT, "--resume: a stream is read twice; name a file");
+    if (args->files.count)
+        return 0;
+    if (args->resume && text_ends(args->resume, ".json"))
+        return err_set(err, ERR_INPUT, "--resume %s: takes the stream to go on with, then the suite: --resume %s %s",
+                       args->resume, strcmp(args->output, "-") ? args->output : "STREAM", args->resume);
+    return err_set(err, ERR_INPUT, args->made.models.count ? "no prompts; name a file of prompts after the options"
+                   : "no suite; name one, SUITE.json, or a model and prompts: moe-bench run -m MODEL.moe PROMPTS.jsonl");
+}
+
 static int run(const void *arguments, const struct console *console, struct err *err)
 {
     const struct run_args *args = arguments;
     struct suite *suite = NULL;
-    if (open_suite(&suite, args, console, err))
+    if (check_files(args, err) || open_suite(&suite, args, console, err))
         return -1;
     if (!suite)
         return 0;
     if (args->made.models.count && !has_reference(suite))
         console_note(console, "no setting is without drafts and budget, so there are no ratios; add -d none, or -K 0");
-    struct bench_setup setup = { .suite = suite, .session = args->session, .output = args->output, .keep = !args->text,
+    bool unnamed = !strcmp(args->output, "-");
+    const char *output = unnamed && args->resume ? args->resume : args->output;
+    struct bench_setup setup = { .suite = suite, .session = args->session, .output = output, .keep = !args->text,
                                  .resume = args->resume, .force = args->force, .console = console };
-    bool terminal = !args->resume && !strcmp(args->output, "-") && isatty(STDOUT_FILENO);
+    bool terminal = unnamed && isatty(STDOUT_FILENO);
     const char *name = args->made.models.count ? args->made.models.items[0] : args->files.items[0];
     int rc = args->text ? run_and_report(&setup, args->output, err)
              : terminal ? run_at_terminal(&setup, name, err) : run_into(&setup, err);

@@ -16,6 +16,7 @@
 #include "common/base/mem.h"
 #include "common/base/progress.h"
 #include "common/base/text.h"
+#include "common/cli/again.h"
 #include "common/cli/command.h"
 #include "common/cli/signals.h"
 #include "common/decode/budget.h"
@@ -27,6 +28,7 @@
 #include "common/session/session.h"
 #include "common/session/drafts.h"
 #include "common/session/settings.h"
+#include "common/stream/leftover.h"
 #include "common/stream/writer.h"
 
 struct decode_args {
@@ -58,8 +60,8 @@ static const struct opt options[] = {
     OPT_COUNT(0, "record-length", struct decode_args, record_length, 1, DRAFT_LENGTH_MAX,
               "record drafts of up to N tokens, -K at least; 8, or -K where that is more"),
     OPT_FLAG(0, "keep-going", struct decode_args, keep_going, "pass over prompts that are no good, and go on with the next"),
-    OPT_INPUT(0, "resume", struct decode_args, resume,
-              "take finished texts from the decode stream FILE of a run that did not end, and decode the rest"),
+    OPT_RESUMED(0, "resume", struct decode_args, resume,
+                "take finished texts from the decode stream FILE of a run that did not end, and decode the rest"),
     OPT_GROUP("Other options"),
     OPT_FLAG(0, "force", struct decode_args, force, "use a ranking of a model with another tokenizer or vocabulary"),
     OPT_END};
@@ -75,6 +77,8 @@ static const struct opt_rule rules[] = {
 static const struct operand operands[] = {OPERAND_ANY("PROMPTS", struct decode_args, files), OPERAND_END};
 
 static const struct decode_args defaults = {.settings = DECODE_DEFAULTS};
+
+static bool reads_input(const struct decode_args *args) { return !args->files.count && !args->prompts.texts.count; }
 
 /* One run of the command: what is open, and the prompt that is being decoded. */
 struct run {
@@ -96,6 +100,9 @@ struct run {
     struct text options;                    /* decode_options */
     struct decode_described machine;
     struct decode_resume *resume;           /* NULL: none */
+    struct text resumed;                    /* the file that it is read from */
+    bool in_place;                          /* the stream of this run replaces the one that is resumed */
+    int decoded;                            /* texts that were begun here, not taken over */
     const struct stop *stop;
     int texts, failed;                      /* finished texts; prompts that were passed over */
     bool chat;                              /* a conversation at the terminal */
@@ -226,6 +233,7 @@ static int decode_text(struct run *run, struct decode_result *result, struct err
 {
     const struct decode_sink sink = {.context = run, .begin = see_begin, .iteration = see_iteration, .text = see_text};
     const struct decode_prompt prompt = text_of(run);
+    run->decoded++;
     if (decoder_run(run->decoder, &prompt, &sink, result, err))
         return err->code == ERR_INPUT ? err_at(err, "%s", run->prompt.where) : -1;
     return finish(run, &prompt, result, err);
@@ -242,14 +250,15 @@ static int take_text(struct run *run, struct decode_result *result, struct err *
         return -1;
     run->recorder.flush = flush;
     if (decoder_replay(run->decoder, &prompt, taken.token, taken.tokens, result, err))
-        return err_at(err, "%s: %s", run->args->resume, run->prompt.where);
+        return err_at(err, "%s: %s", run->resumed.data, run->prompt.where);
     result->iterations = taken.iterations;
     result->drafts = taken.drafts;
     result->draft_tokens = taken.draft_tokens;
     result->accepted_tokens = taken.accepted_tokens;
     run->recorder.sequence++;
     run->texts++;
-    if (run->recorder.writer && writer_keep(run->recorder.writer, err))
+    /* Where the old stream is on the disk until this one replaces it, a signal need not spare a copy of its beginning. */
+    if (run->recorder.writer && !run->in_place && writer_keep(run->recorder.writer, err))
         return -1;
     return write_answer(run, result, false, err);
 }
@@ -406,14 +415,24 @@ static int open_model(struct run *run, struct err *err)
     return 0;
 }
 
-/* How far the stream of an earlier run is of use here. */
-static int open_resume(struct run *run, const struct header *header, struct err *err)
+/* How far the stream of an earlier run is of use here. A stream that this run writes itself need not be there yet, so that one
+ * command line serves the first run and all later ones. */
+static int open_resume(struct run *run, struct header *header, struct err *err)
 {
     const char *path = run->args->resume;
-    if (decode_resume_open(&run->resume, path, header, &run->machine.machine, err))
+    if (leftover_find(&run->resumed, path, err))
         return -1;
-    console_note(run->console, "%s: %d finished texts are taken over", path, decode_resume_count(run->resume));
-    return 0;
+    const bool found = run->resumed.length;
+    run->in_place = run->args->stream && !strcmp(run->args->stream, path);
+    if (!found && run->in_place) {
+        console_note(run->console, "%s: no run left any finished text of it; all are decoded", path);
+        return 0;
+    }
+    if (decode_resume_open(&run->resume, found ? run->resumed.data : path, header, &run->machine.machine, err))
+        return -1;
+    console_note(run->console, "%s: %d finished texts are taken over", run->resumed.data, decode_resume_count(run->resume));
+    return !run->in_place && decode_resume_header(run->resume) ? header_derive(header, decode_resume_header(run->resume), err)
+                                                               : 0;
 }
 
 static int judge(void *context, const struct prompt *prompt, struct err *err)
@@ -442,7 +461,7 @@ static int open_stream(struct run *run, const struct header *header, struct err 
     if (writer_open_kept(&run->recorder.writer, run->args->stream, header, err))
         return -1;
     const char *left = writer_left(run->recorder.writer);
-    if (left)
+    if (left && !run->resume)
         console_note(run->console, "%s: left by a run that did not end; --resume %s would go on from it", left, left);
     run->recorder.routes = run->args->record == RECORD_ROUTE;
     run->recorder.steps = run->args->record != RECORD_NONE;
@@ -466,8 +485,6 @@ static int open_flows(struct run *run, struct err *err)
     if ((run->budget && run->budget->source.kind != STREAM_ANY && header_derive(&header, &run->budget->source, err)) ||
         (run->departure && header_label(&header, run->departure, run->why.data, err)) ||
         (args->resume && open_resume(run, &header, err)) ||
-        (run->resume && decode_resume_header(run->resume) &&
-         header_derive(&header, decode_resume_header(run->resume), err)) ||
         session_open_prompts(&run->prompts, run->session, &args->prompts, &args->files, run->stop, run->console, err) ||
         (run->chat && prompts_converse(run->prompts, &run->prompt, err)) || check_prompts(run, err) ||
         (args->stream && open_stream(run, &header, err)) ||
@@ -478,8 +495,6 @@ done:
     header_free(&header);
     return rc;
 }
-
-static bool reads_input(const struct decode_args *args) { return !args->files.count && !args->prompts.texts.count; }
 
 /* Somebody sits there who can answer, too. */
 static bool is_chat(const struct decode_args *args)
@@ -526,15 +541,26 @@ static int keep_files(struct run *run, struct err *err)
     return session_keep_hot_set(run->session, err);
 }
 
+/* The stream that is resumed is finished, and has all texts of this run already. */
+static bool is_finished(const struct run *run)
+{
+    return run->in_place && run->resume && decode_resume_whole(run->resume) && !strcmp(run->resumed.data, run->args->stream) &&
+           !run->decoded && !run->failed;
+}
+
 /* All prompts were decoded or passed over. A hot set that cannot be written costs neither texts nor stream. */
 static int close_outputs(struct run *run, struct err *err)
 {
+    if (run->recorder.writer && is_finished(run)) {
+        console_note(run->console, "%s: is finished, and stays as it is", run->args->stream);
+        writer_abort(&run->recorder.writer, err);
+    }
     if ((run->recorder.writer && writer_close(&run->recorder.writer, err)) ||
         (run->text && output_commit(&run->text, err)) || keep_files(run, err))
         return -1;
     if (run->resume && decode_resume_left(run->resume))
         console_note(run->console, "%s: %d of its texts were not among those of these prompts, or not in this order",
-                     run->args->resume, decode_resume_left(run->resume));
+                     run->resumed.data, decode_resume_left(run->resume));
     return run->failed ? err_set(err, ERR_ANSWER_NO, "%d prompt%s passed over, %d text%s there", run->failed,
                                  run->failed == 1 ? " was" : "s were", run->texts, run->texts == 1 ? " is" : "s are")
                        : 0;
@@ -568,19 +594,38 @@ static int leave_chat(struct run *run, struct err *err)
     return close_outputs(run, err) ? -1 : err_set(err, ERR_SIGNAL, "the conversation was ended by %s", signals_name());
 }
 
+/* Appends to the error how to go on from the stream that is kept. */
+static void add_again(const struct run *run, struct err *err)
+{
+    const char *stream = run->args->stream, *more = reads_input(run->args) ? ", with the same prompts as input" : "";
+    struct text line = {0};
+    struct err full = {0};
+    bool fits = !again_put(&line, run->console, 1, stream, NULL) &&
+                strlen(err->text) + line.length + strlen(more) + 64 < sizeof full.text;
+    for (size_t i = 0; fits && i < line.length; i++)
+        fits = (unsigned char)line.data[i] >= ' ';
+    if (fits)
+        err_set(&full, err->code, "%s; this goes on from there%s: %s", err->text, more, line.data);
+    else
+        err_set(&full, err->code, "%.300s; the same command line with --resume %.300s goes on from there%s", err->text, stream,
+                more);
+    *err = full;
+    text_free(&line);
+}
+
 /* A signal came: what there is stays, and says that it is not all. */
 static int close_early(struct run *run, struct err *err)
 {
-    const char *stream = run->args->stream;
-    bool file = run->recorder.writer && strcmp(stream, "-");
+    bool file = run->recorder.writer && strcmp(run->args->stream, "-");
     struct err reason = {0};
     err_clear(err);
-    err_set(&reason, ERR_SIGNAL, "ended by %s after %d texts%s%s%s", signals_name(), run->texts, file ? "; --resume " : "",
-            file ? stream : "", file ? " goes on from there" : "");
+    err_set(&reason, ERR_SIGNAL, "ended by %s after %d texts", signals_name(), run->texts);
     if ((run->recorder.writer && writer_close_early(&run->recorder.writer, reason.text, err)) ||
         (run->text && output_commit(&run->text, err)) || keep_files(run, err))
         return -1;
     *err = reason;
+    if (file)
+        add_again(run, err);
     return -1;
 }
 
@@ -598,8 +643,11 @@ static int decode(const void *arguments, const struct console *console, struct e
        : summarise(&run, err) ? -1 : ended ? (run.chat ? leave_chat : close_early)(&run, err) : close_outputs(&run, err);
 done:
     signals_harsh();
-    if (rc && run.recorder.writer && run.texts && strcmp(args->stream, "-"))
-        console_note(console, "%s.part has the %d texts that were finished; --resume goes on from it", args->stream, run.texts);
+    if (rc && run.recorder.writer && run.texts && strcmp(args->stream, "-")) {
+        const struct err fault = *err;
+        writer_abort(&run.recorder.writer, &fault);
+        add_again(&run, err);
+    }
     writer_abort(&run.recorder.writer, err);
     output_discard(&run.text);
     decode_resume_close(&run.resume);
@@ -608,6 +656,7 @@ done:
     decoder_close(&run.decoder);
     budget_close(&run.budget);
     text_free(&run.options);
+    text_free(&run.resumed);
     text_free(&run.why);
     session_close(&run.session);
     return rc;

@@ -69,7 +69,7 @@ suite() {
                                    draft: "model:file=\(.)", "draft-length": 4}])} |
         if $tokens then .limits["max-tokens"] = $tokens | .["measure-seconds"] = 0.05 else . end' \
         --args "$@" > "$suites/$name.json"
-    [ -e "$suites/$name.moes" ] || moe-bench run --resume $threads "$suites/$name.json" -o "$suites/$name.moes"
+    [ -e "$suites/$name.moes" ] || moe-bench run --resume "$suites/$name.moes" $threads "$suites/$name.json"
     moe-bench report "$suites/$name.moes" | tee "$suites/$name.txt"
 }
 
@@ -131,7 +131,7 @@ dense() {
                           "force-accept": "draft"})]} |
         .settings[]["force-accept"] |= "\($at)/\(.).moes" |
         if $brief == "" then . else .["measure-seconds"] = 0.05 end' > "$forced/suite.json"
-    [ -e "$forced/suite.moes" ] || moe-bench run --resume $threads "$forced/suite.json" -o "$forced/suite.moes"
+    [ -e "$forced/suite.moes" ] || moe-bench run --resume "$forced/suite.moes" $threads "$forced/suite.json"
     moe-bench report "$forced/suite.moes" | tee "$forced/suite.txt"
 }
 

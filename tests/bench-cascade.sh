@@ -59,7 +59,7 @@ suite() {
     jq --argjson n "$prompts" --argjson tokens "${tokens:-null}" '.prompts |= sub("^../models"; "../../tests/models") |
         if .limits.prompts then .limits.prompts = (($n + 1) / 2 | floor) else .limits["prompts-per-task"] = $n end |
         if $tokens then .limits["max-tokens"] = $tokens | .["measure-seconds"] = 0 else . end |'" $3" "$2" > "$out/cascade-$1.json"
-    moe-bench run --resume $threads "$out/cascade-$1.json" -o "$suites/cascade-$1.moes"
+    moe-bench run --resume "$suites/cascade-$1.moes" $threads "$out/cascade-$1.json"
     moe-bench report "$suites/cascade-$1.moes" | tee "$suites/cascade-$1.txt"
     moe-bench report --svg "$suites/cascade-$1.moes" -o "$suites/cascade-$1.svg"
 }

@@ -45,7 +45,7 @@ suite() {
          limits: {"prompts-per-task": $n}} |
         if $tokens then .limits["max-tokens"] = $tokens | .["measure-seconds"] = 0.05 else . end' > "$work/$1.json"
     # shellcheck disable=SC2086
-    [ -e "$work/$1.moes" ] || moe-bench run -q --resume $threads "$work/$1.json" -o "$work/$1.moes"
+    [ -e "$work/$1.moes" ] || moe-bench run -q --resume "$work/$1.moes" $threads "$work/$1.json"
     moe-bench report "$work/$1.moes" > "$work/$1.txt"
     moe-bench report --json "$work/$1.moes" | jq -c 'select(.type == "row" and .task == null)' > "$work/$1.jsonl"
 }

@@ -16,7 +16,7 @@ wants() {
 
 suite() {
     [ -e "$papers/moe-spec-$1.moes" ] ||
-        moe-bench run --resume $threads "tests/bench/moe-spec-$1.json" -o "$papers/moe-spec-$1.moes"
+        moe-bench run --resume "$papers/moe-spec-$1.moes" $threads "tests/bench/moe-spec-$1.json"
     moe-bench report "$papers/moe-spec-$1.moes" | tee "$papers/moe-spec-$1.txt"
     moe-bench report --svg "$papers/moe-spec-$1.moes" -o "$papers/moe-spec-$1.svg"
 }

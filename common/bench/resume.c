@@ -11,6 +11,7 @@
 struct resume {
     char *path;
     int samples;
+    bool whole;
     struct text plan;
     struct reader *in;
     const struct record *next;          /* the sample record that begins the next one */
@@ -54,20 +55,25 @@ static int count(void *context, const struct reader *in, const struct record *re
     return take_plan(counted->resume, record, &counted->machine, err);
 }
 
-/* Counts the samples after which another one begins. */
+/* Counts the samples after which another one begins, or the end. */
 static int count_samples(struct resume *resume, struct err *err)
 {
     struct counted counted = { .resume = resume };
-    bool begun;
-    if (leftover_read(resume->path, STREAM_BENCH, count, &counted, &begun, NULL, err))
+    struct leftover left;
+    if (leftover_read(resume->path, STREAM_BENCH, count, &counted, &left, err))
         return -1;
-    resume->samples = counted.begun > 0 ? counted.begun - 1 : 0;
+    if (!left.begun && !leftover_is_stump(resume->path)) {
+        *err = left.why;
+        return -1;
+    }
+    resume->whole = left.whole;
+    resume->samples = counted.begun - (counted.begun > 0 && !left.whole);
     return 0;
 }
 
 static int other_run(const struct resume *resume, const char *what, struct err *err)
 {
-    return err_set(err, ERR_INPUT, "%s: was left by a run with other %s; remove it, or run without --resume", resume->path,
+    return err_set(err, ERR_INPUT, "%s: is of a run with other %s; resume it with those, or run without --resume", resume->path,
                    what);
 }
 
@@ -81,20 +87,20 @@ static int advance(struct resume *resume, struct writer *writer, const char *rul
         if (writer && resume->next->kind == &bench_grade_kind &&
             strcmp(((const struct bench_grade *)resume->next->body)->rule, rule))
             return other_run(resume, "rules of grading", err);
-        if (writer && writer_copy(writer, resume->next, err))
+        if (writer && resume->next->kind != &decode_machine_kind && writer_copy(writer, resume->next, err))
             return -1;
     }
+    if (!more && resume->whole && resume->samples == 1)
+        return 0;
     return more < 0 ? -1 : err_set(err, ERR_INPUT, "%s: has changed while it was read", resume->path);
 }
 
-int resume_open(struct resume **out, const char *left, struct err *err)
+int resume_open(struct resume **out, const char *path, struct err *err)
 {
     struct resume *resume;
     int rc = -1;
     *out = NULL;
-    if (!left)
-        return 0;
-    if (!(resume = mem_alloc(1, sizeof *resume, err)) || !(resume->path = mem_string(left, err)) || count_samples(resume, err))
+    if (!(resume = mem_alloc(1, sizeof *resume, err)) || !(resume->path = mem_string(path, err)) || count_samples(resume, err))
         goto done;
     if (resume->samples && (reader_open(&resume->in, resume->path, STREAM_BENCH, NULL, err) ||
                             advance(resume, NULL, NULL, err)))
@@ -121,6 +127,8 @@ void resume_close(struct resume **address)
 }
 
 int resume_samples(const struct resume *resume) { return resume ? resume->samples : 0; }
+bool resume_whole(const struct resume *resume) { return resume && resume->whole; }
+const char *resume_path(const struct resume *resume) { return resume->path; }
 
 int resume_check(const struct resume *resume, const struct text *plan, struct err *err)
 {

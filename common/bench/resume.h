@@ -1,5 +1,5 @@
-/* What a run left that was ended before its time: the stream it was writing, without an end (writer_open_kept). Whole samples
- * are taken over from it, in the order of the run; the last one that was begun is not.
+/* What a run left: the stream it was writing, without an end if it was ended before its time (writer_open_kept). Whole samples
+ * are taken over from it, in the order of the run; without an end, the last one that was begun is not.
  *
  * It is taken only if it was to be the same: settings, models and options, device, threads and cache (resume_check), and for
  * each sample setting, repetition, the prompt's id, task and number of tokens, and the rule it was graded by (resume_sample).
@@ -15,10 +15,13 @@
 
 struct resume;
 
-/* left: writer_left. *out is NULL when that is, or when nothing in it is whole: then the run begins anew. */
-int resume_open(struct resume **out, const char *left, struct err *err);
+/* path: a bench stream, or what a killed process left of one. *out is NULL if nothing in it is whole: then the run begins
+ * anew. */
+int resume_open(struct resume **out, const char *path, struct err *err);
 
 int resume_samples(const struct resume *resume);            /* whole ones that are left; 0 for NULL */
+bool resume_whole(const struct resume *resume);             /* that run ended by itself; false for NULL */
+const char *resume_path(const struct resume *resume);
 
 /* plan: what resume_plan_* made of the settings and the machine of this run. */
 int resume_check(const struct resume *resume, const struct text *plan, struct err *err);

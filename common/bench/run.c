@@ -12,6 +12,7 @@
 #include "common/instruments/record.h"
 #include "common/report/grade.h"
 #include "common/stream/bench.h"
+#include "common/stream/leftover.h"
 
 enum { WARM_UP_TOKENS = 16 };
 
@@ -98,21 +99,33 @@ static int put_settings(struct bench *bench, struct err *err)
     return 0;
 }
 
-static int put_machine(struct bench *bench, struct err *err)
+static struct decode_machine describe_machine(const struct bench *bench, struct roofline *described)
 {
     const struct session *session = bench->models[0].session;
-    struct device *device = session->device;
-    struct roofline measured = {.bytes_per_second = NAN};
-    roofline_describe(device, &measured);
+    *described = (struct roofline){.bytes_per_second = NAN};
+    roofline_describe(session->device, described);
+    return (struct decode_machine){.threads = described->threads, .device = described->device,
+                                   .isa = *described->isa ? described->isa : NULL,
+                                   .kv_dtype = session_cache_words[engine_config(session->engine)->cache],
+                                   .read_bandwidth = NAN};
+}
+
+static int plan_machine(struct bench *bench, struct err *err)
+{
+    struct roofline described;
+    const struct decode_machine record = describe_machine(bench, &described);
+    return resume_plan_machine(&bench->plan, &record, err);
+}
+
+static int put_machine(struct bench *bench, struct err *err)
+{
+    struct roofline described;
+    struct decode_machine record = describe_machine(bench, &described);
     if (bench->suite->measure_seconds > 0 &&
-        roofline_measure(device, ROOFLINE_BYTES, bench->suite->measure_seconds, &measured.bytes_per_second, err))
+        roofline_measure(bench->models[0].session->device, ROOFLINE_BYTES, bench->suite->measure_seconds,
+                         &record.read_bandwidth, err))
         return -1;
-    const struct decode_machine record = {.threads = measured.threads, .device = measured.device,
-                                          .isa = *measured.isa ? measured.isa : NULL,
-                                          .kv_dtype = session_cache_words[engine_config(session->engine)->cache],
-                                          .read_bandwidth = measured.bytes_per_second};
-    return writer_record(bench->writer, &decode_machine_kind, &record, err) ||
-           resume_plan_machine(&bench->plan, &record, err) ? -1 : 0;
+    return writer_record(bench->writer, &decode_machine_kind, &record, err);
 }
 
 static int sink_begin(void *context, double prefill_s, struct err *err)
@@ -149,6 +162,11 @@ static int put_grade(struct bench *bench, const struct decode_settings *settings
     return rc;
 }
 
+static bool in_place(const struct bench *bench)
+{
+    return bench->setup->resume && !strcmp(bench->setup->resume, bench->setup->output);
+}
+
 /* One prompt under one setting. Random numbers are those of all settings, and of all repetitions unless draws are fresh. */
 static int run_sample(struct bench *bench, size_t number, int setting, int repeat, struct err *err)
 {
@@ -162,8 +180,10 @@ static int run_sample(struct bench *bench, size_t number, int setting, int repea
         const char *rule = grade_rule_names[suite_grade_rule(bench->suite, bench->prompt->task, bench->prompt->answer)];
         bench->recorder.sequence++;
         progress_step(&bench->bar, 1);
-        return resume_sample(bench->resume, setting, repeat, bench->prompt, rule, bench->writer, err) ||
-               writer_keep(bench->writer, err) ? -1 : 0;
+        if (resume_sample(bench->resume, setting, repeat, bench->prompt, rule, bench->writer, err))
+            return -1;
+        /* Where the old stream is on the disk until this one replaces it, a signal need not spare a copy of its beginning. */
+        return in_place(bench) ? 0 : writer_keep(bench->writer, err);
     }
     const struct decode_prompt prompt = {.token = bench->prompt->tokens.ids, .tokens = bench->prompt->tokens.n,
                                          .max_tokens = bench->prompt->max_tokens,
@@ -267,23 +287,62 @@ static int check_settings(const struct suite *suite, struct err *err)
     return 0;
 }
 
+/* A stream that this run writes itself need not be there yet, so that one command line serves the first run and later ones. */
 static int open_resume(struct bench *bench, struct err *err)
 {
-    const char *left = writer_left(bench->writer);
     const struct console *console = bench->setup->console;
-    if (!bench->setup->resume) {
-        if (left)
-            console_note(console, "%s: left by a run that did not end; this one begins anew, --resume would go on from it",
-                         left);
+    const char *path = bench->setup->resume;
+    struct text found = {0};
+    if (!path)
         return 0;
-    }
-    if (resume_open(&bench->resume, left, err) || (bench->resume && resume_check(bench->resume, &bench->plan, err)))
+    int rc = leftover_find(&found, path, err);
+    if (!rc && (found.length || !in_place(bench)))
+        rc = resume_open(&bench->resume, found.length ? found.data : path, err);
+    if (!rc && bench->resume)
+        console_note(console, "%s: %d finished samples are taken over", found.data, resume_samples(bench->resume));
+    else if (!rc)
+        console_note(console, "%s: no run left any finished sample of it; all are run", path);
+    text_free(&found);
+    return rc;
+}
+
+static void note_left(const struct bench *bench)
+{
+    const char *left = writer_left(bench->writer);
+    if (left && !bench->setup->resume)
+        console_note(bench->setup->console, "%s: left by a run that did not end; this one begins anew, --resume %s would go on "
+                     "from it", left, left);
+}
+
+/* Whole samples are there for all that the suite asks for: they are compared with it, but nothing is run or written. */
+static int pass_finished(struct bench *bench, struct err *err)
+{
+    const struct bench_setup *setup = bench->setup;
+    if (run_samples(bench, err))
         return -1;
-    if (bench->resume)
-        console_note(console, "%s: %d finished samples are taken over", left, resume_samples(bench->resume));
-    else
-        console_note(console, "%s: no run left any finished sample of it; all are run", bench->setup->output);
+    if (resume_samples(bench->resume))
+        return err_set(err, ERR_INPUT, "%s: is finished, and has %d samples more than this suite asks for; write to another "
+                       "file with -o", resume_path(bench->resume), resume_samples(bench->resume));
+    console_note(setup->console, "%s: is finished, and stays as it is; nothing is run", setup->output);
+    writer_abort(&bench->writer, err);
     return 0;
+}
+
+/* The part of a run after the header of its stream. */
+static int run_all(struct bench *bench, struct err *err)
+{
+    const size_t total = bench->models[0].count * (size_t)(bench->suite->setting_count * bench->suite->repetitions);
+    console_progress(bench->setup->console, &bench->bar, "runs", total);
+    int rc = put_settings(bench, err) || plan_machine(bench, err) ||
+             (bench->resume && resume_check(bench->resume, &bench->plan, err)) ? -1 : 0;
+    bool finished = !rc && in_place(bench) && resume_whole(bench->resume) && (size_t)resume_samples(bench->resume) >= total &&
+                    !strcmp(resume_path(bench->resume), bench->setup->output);
+    if (!rc && finished)
+        rc = pass_finished(bench, err);
+    else if (!rc)
+        rc = put_machine(bench, err) || warm_up(bench, err) || run_samples(bench, err) || put_machine(bench, err) ? -1 : 0;
+    progress_end(&bench->bar);
+    return rc || !bench->writer ? rc : writer_close(&bench->writer, err);
 }
 
 int bench_run(const struct bench_setup *setup, struct err *err)
@@ -291,26 +350,17 @@ int bench_run(const struct bench_setup *setup, struct err *err)
     struct bench bench = {.setup = setup, .suite = setup->suite};
     struct header header = {0};
     int rc = -1;
-    if (setup->resume && !strcmp(setup->output, "-"))
-        return err_set(err, ERR_INPUT, "--resume: needs a file that the stream goes to; give -o FILE");
     if (check_settings(bench.suite, err) || open_models(&bench, err) || open_lanes(&bench, err) ||
         check_prompts(&bench, err) ||
         session_header(bench.models[0].session, STREAM_BENCH, setup->console, bench.ready[0].settings.seed, &header, err) ||
+        open_resume(&bench, err) ||
         (setup->keep ? writer_open_kept : writer_open)(&bench.writer, setup->output, &header, err))
         goto done;
+    note_left(&bench);
     bench.recorder.writer = bench.writer;
     if (setup->farewell)
         writer_farewell(bench.writer, setup->farewell);
-    console_progress(setup->console, &bench.bar, "runs",
-                     bench.models[0].count * (size_t)(bench.suite->setting_count * bench.suite->repetitions));
-    if (put_settings(&bench, err) || put_machine(&bench, err) ||
-        open_resume(&bench, err) || warm_up(&bench, err) || run_samples(&bench, err) ||
-        put_machine(&bench, err)) {
-        progress_end(&bench.bar);
-        goto done;
-    }
-    progress_end(&bench.bar);
-    rc = writer_close(&bench.writer, err) || session_keep_hot_set(bench.models[0].session, err) ? -1 : 0;
+    rc = run_all(&bench, err) || session_keep_hot_set(bench.models[0].session, err) ? -1 : 0;
 done:
     writer_abort(&bench.writer, err);
     resume_close(&bench.resume);

@@ -16,7 +16,7 @@ struct bench_setup {
     const char *output;                     /* "-": standard output */
     bool keep;                              /* what is finished survives signals and failures, beside the output */
     const char *farewell;                   /* said when a signal ends a run of which something is kept; NULL: nothing */
-    bool resume;                            /* take over what a run of this output left so; keep, too, then */
+    const char *resume;                     /* take over what a run of this output left so, and keep; NULL: nothing */
     bool force;                             /* take rank streams of a model with another shape or tokenizer */
     const struct console *console;
 };

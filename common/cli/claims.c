@@ -91,7 +91,7 @@ int claims_output(struct claims *claims, const char *name, const char *path, boo
     int rc = 0;
     for (int i = 0; !rc && i < (kept ? 3 : 1); i++) {
         char full[PATH_MAX];
-        struct claim made = {.name = name, .path = path, .ending = endings[i], .folder = folder_of(path)};
+        struct claim made = {.name = name, .path = path, .ending = endings[i], .kept = kept, .folder = folder_of(path)};
         if (snprintf(full, sizeof full, "%s%s", real ? real : path, endings[i]) < PATH_MAX)
             made.file = file_identify(full);
         rc = add(claims, &made, err);
@@ -100,29 +100,46 @@ int claims_output(struct claims *claims, const char *name, const char *path, boo
     return rc;
 }
 
-int claims_identity(const struct claims *claims, const char *name, const char *path, const struct file_identity *file,
-                    struct err *err)
+static int check_identity(const struct claims *claims, const char *name, const char *path, const struct file_identity *file,
+                          bool resumed, struct err *err)
 {
     for (int i = 0; i < claims->count; i++)
-        if (file_same(&claims->item[i].file, file))
+        if (!(resumed && claims->item[i].kept) && file_same(&claims->item[i].file, file))
             return refuse(&claims->item[i], name, path, err);
     return 0;
 }
 
+int claims_identity(const struct claims *claims, const char *name, const char *path, const struct file_identity *file,
+                    struct err *err)
+{
+    return check_identity(claims, name, path, file, false, err);
+}
+
 /* A missing file can only be an input by mistake; once the output exists, the file would be both. */
-static int check_missing(const struct claims *claims, const char *name, const char *path, struct err *err)
+static int check_missing(const struct claims *claims, const char *name, const char *path, bool resumed, struct err *err)
 {
     for (int i = 0; i < claims->count; i++)
-        if (claims->item[i].path && !strcmp(claims->item[i].path, path) && access(path, F_OK))
+        if (!(resumed && claims->item[i].kept) && claims->item[i].path && !strcmp(claims->item[i].path, path) &&
+            access(path, F_OK))
             return refuse(&claims->item[i], name, path, err);
     return 0;
+}
+
+static int check_input(const struct claims *claims, const char *name, const char *path, bool resumed, struct err *err)
+{
+    const bool standard = !strcmp(path, "-");
+    const struct file_identity file = standard ? file_identify_descriptor(STDIN_FILENO) : file_identify(path);
+    if (!standard && check_missing(claims, name, path, resumed, err))
+        return -1;
+    return check_identity(claims, name, standard ? "standard input" : path, &file, resumed, err);
 }
 
 int claims_input(const struct claims *claims, const char *name, const char *path, struct err *err)
 {
-    const bool standard = !strcmp(path, "-");
-    const struct file_identity file = standard ? file_identify_descriptor(STDIN_FILENO) : file_identify(path);
-    if (!standard && check_missing(claims, name, path, err))
-        return -1;
-    return claims_identity(claims, name, standard ? "standard input" : path, &file, err);
+    return check_input(claims, name, path, false, err);
+}
+
+int claims_resumed(const struct claims *claims, const char *name, const char *path, struct err *err)
+{
+    return check_input(claims, name, path, true, err);
 }

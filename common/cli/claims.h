@@ -6,6 +6,8 @@
 #ifndef MOE_CLI_CLAIMS_H
 #define MOE_CLI_CLAIMS_H
 
+#include <stdbool.h>
+
 #include "common/base/err.h"
 #include "common/base/file.h"
 
@@ -15,6 +17,7 @@ struct claims {
     struct claim {
         const char *name, *path;        /* the option and its value; path NULL: standard output */
         const char *ending;             /* suffix of the files beside a kept output */
+        bool kept;
         struct file_identity file;      /* identity of the existing file */
         struct file_identity folder;    /* its folder */
     } item[CLAIMS_MAX];
@@ -29,7 +32,10 @@ int claims_standard_output(struct claims *claims, struct err *err);
 /* Fails if this input is one of the outputs. "-" is the file behind standard input. */
 int claims_input(const struct claims *claims, const char *name, const char *path, struct err *err);
 
-/* The same for a file given by its identity. */
+/* The same for a stream that the command continues, which a kept output may replace. */
+int claims_resumed(const struct claims *claims, const char *name, const char *path, struct err *err);
+
+/* The same as claims_input for a file given by its identity. */
 int claims_identity(const struct claims *claims, const char *name, const char *path, const struct file_identity *file,
                     struct err *err);
 

@@ -328,9 +328,13 @@ static int claim_files(struct walk *walk, struct err *err)
     return 0;
 }
 
-static int claim_input(void *claims, const char *name, const char *path, struct err *err)
+static int claim_input(void *context, const char *name, const char *path, struct err *err)
 {
-    return claims_input(claims, name, path, err);
+    const struct walk *walk = context;
+    const struct claims *claims = &walk->console->claims;
+    const struct opt *option = opt_find(walk->subcommand, name, strlen(name));
+    bool resumed = option && option->kind == OPT_KIND_INPUT && option->min > 0;
+    return (resumed ? claims_resumed : claims_input)(claims, name, path, err);
 }
 
 /* Refuses an output that is also an input or another output. Standard input counts even if it is implied. */
@@ -345,7 +349,7 @@ static int claim_outputs(struct walk *walk, struct err *err)
         if (value && claims_output(claims, option->name, value, option->min > 0, err))
             return -1;
     }
-    return opt_inputs(walk->subcommand, walk->args, claim_input, claims, err) ||
+    return opt_inputs(walk->subcommand, walk->args, claim_input, walk, err) ||
            claims_input(claims, "standard input", "-", err) ? -1 : 0;
 }
 

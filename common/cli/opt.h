@@ -52,7 +52,7 @@ struct opt {
     char letter;
     const char *name, *argument, *help;
     size_t offset;
-    double min, max;             /* a double holds every int and every size below 2^53 exactly; output: least 1: kept */
+    double min, max;             /* exact for every int and size below 2^53; min 1 of an output: kept, of an input: resumed */
     const char *const *choices;     /* ends with NULL */
     const char *(*word)(int index, const char **summary);       /* of a string: known words, NULL after the last */
 };
@@ -84,6 +84,9 @@ struct opt {
 /* The same with another placeholder: "FILE.moe", a file with that ending, or "FILE|router", a file or a literal word. */
 #define OPT_INPUT_AS(letter, name, args, field, argument, help) \
     {OPT_KIND_INPUT, letter, name, argument, help, OPT_FIELD(const char *, args, field), 0, 0, NULL, NULL}
+/* The stream that a run continues: it may be the kept output of the same command, which then replaces it. */
+#define OPT_RESUMED(letter, name, args, field, help) \
+    {OPT_KIND_INPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 1, 0, NULL, NULL}
 /* A string with known words, which a function enumerates. */
 #define OPT_STRING_OF(letter, name, args, field, argument, word, help) \
     {OPT_KIND_STRING, letter, name, argument, help, OPT_FIELD(const char *, args, field), 0, 0, NULL, word}

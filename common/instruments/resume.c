@@ -1,7 +1,6 @@
 #include "common/instruments/resume.h"
 
 #include <string.h>
-#include <sys/stat.h>
 
 #include <jansson.h>
 
@@ -30,6 +29,7 @@ struct decode_resume {
     size_t count, room;
     struct walk then, expected, now;    /* those of the stream; of prompts before the run; of texts in it */
     int turns;                          /* expected: later turns that may follow */
+    bool whole;                         /* the stream has its end */
     char *options, *device, *isa, *cache;       /* of the stream's machine; NULL: not recorded */
     bool open;                          /* while it is first read: a text is begun */
     struct finished begun;
@@ -182,33 +182,17 @@ static int check_origin(const struct decode_resume *resume, const struct header 
            check_word(resume, "kv-dtype", resume->cache, machine->kv_dtype, err) ? -1 : 0;
 }
 
-/* A process that was killed early leaves nothing, or half a header: that is no other file. */
-static bool is_stump(const char *path)
-{
-    static const struct wire_limits limits = {FRAME_HEADER_BYTES, FRAME_HEADER_VALUES};
-    const size_t guard = FRAME_GUARD_BYTES;
-    struct text text = {0};
-    struct scan scan = {0};
-    bool stump = !file_read(&text, path, FRAME_BYTES + FRAME_HEADER_BYTES, NULL) &&
-                 !memcmp(text.data ? text.data : "", FRAME_GUARD, text.length < guard ? text.length : guard);
-    if (stump && text.length > FRAME_BYTES)
-        stump = scan_object(&scan, (const uint8_t *)text.data + FRAME_BYTES, text.length - FRAME_BYTES, &limits, NULL) ==
-                SCAN_MORE;
-    text_free(&text);
-    return stump;
-}
-
 static int read_stream(struct decode_resume *resume, const struct header *header, const struct decode_machine *machine,
                        struct err *err)
 {
-    struct err why = {0};
-    bool begun;
-    if (leftover_read(resume->path, STREAM_DECODE, see, resume, &begun, &why, err))
+    struct leftover left;
+    if (leftover_read(resume->path, STREAM_DECODE, see, resume, &left, err))
         return -1;
-    if (!begun && !is_stump(resume->path)) {
-        *err = why;
+    if (!left.begun && !leftover_is_stump(resume->path)) {
+        *err = left.why;
         return -1;
     }
+    resume->whole = left.whole;
     return resume->count ? check_origin(resume, header, machine, err) : 0;
 }
 
@@ -216,9 +200,6 @@ int decode_resume_open(struct decode_resume **out, const char *path, const struc
                        const struct decode_machine *machine, struct err *err)
 {
     const struct sampling sampling = {.top_p = 1, .seed = header->seed};
-    struct stat status;
-    if (!stat(path, &status) && !S_ISREG(status.st_mode))
-        return err_set(err, ERR_INPUT, "%s: is read twice; name a file on disk", path);
     struct decode_resume *resume = mem_alloc(1, sizeof *resume, err);
     if (!resume)
         return -1;
@@ -261,6 +242,7 @@ const struct header *decode_resume_header(const struct decode_resume *resume)
     return resume->header.kind == STREAM_ANY ? NULL : &resume->header;
 }
 
+bool decode_resume_whole(const struct decode_resume *resume) { return resume->whole; }
 int decode_resume_count(const struct decode_resume *resume) { return (int)resume->count; }
 int decode_resume_left(const struct decode_resume *resume) { return (int)(resume->count - resume->now.at); }
 

@@ -31,6 +31,7 @@ int decode_resume_open(struct decode_resume **out, const char *path, const struc
 void decode_resume_close(struct decode_resume **resume);
 
 const struct header *decode_resume_header(const struct decode_resume *resume);      /* NULL: the stream has not even that */
+bool decode_resume_whole(const struct decode_resume *resume);       /* that run ended by itself */
 int decode_resume_count(const struct decode_resume *resume);        /* finished texts */
 int decode_resume_left(const struct decode_resume *resume);         /* those that were not taken so far */
 

@@ -83,7 +83,8 @@ rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
     refused "'prompts.jsonl' is one suite too many" suite.json prompts.jsonl
     refused "--print-suite: prints what options make, and suite.json is a suite already" --print-suite suite.json
     refused "--draft ngram,,pld: a value is missing beside a comma" -m pocket.moe -d ngram,,pld prompts.jsonl
-    refused "FILE is missing" -m pocket.moe
+    refused "no prompts; name a file of prompts after the options" -m pocket.moe
+    refused "no suite; name one, SUITE.json, or a model and prompts"
     refused "more than" -m pocket.moe -d ngram -K 1,2,3,4,5,6,7,8,9,10 --top-k 1,2,3,4,5,6,7,8,9 --seed 1,2,3,4,5,6,7,8,9 \
         --min-p 0,.1,.2,.3,.4,.5 prompts.jsonl
 }
@@ -393,16 +394,23 @@ SUITE
     run at_terminal "my suite.moes.part" 20000 -- moe-bench run -j 1 "my suite.json"
     [ "$status" = 130 ]
     [ "${lines[-2]}" = "moe-bench: ended; what is finished is kept, this goes on with it:" ]
-    [ "${lines[-1]}" = "  moe-bench run --resume -j 1 'my suite.json' -o 'my suite.moes'" ]
+    [ "${lines[-1]}" = "  moe-bench run --resume 'my suite.moes' -j 1 'my suite.json'" ]
     [ -e "my suite.moes.part" ] && [ ! -e "my suite.moes" ]
     eval "${lines[-1]}" 2> note
     grep -q 'finished samples are taken over' note
     moe-view --verify "my suite.moes"
+    # finished, it is not run again
+    cp "my suite.moes" before
+    eval "${lines[-1]}" 2> note
+    [ "$(cat note)" = "moe-bench: my suite.moes: 144 finished samples are taken over
+moe-bench: my suite.moes: is finished, and stays as it is; nothing is run" ]
+    cmp before "my suite.moes"
+    [ ! -e "my suite.moes.part" ]
     [ "$(moe-view --json "my suite.moes" | jq -c 'select(.type == "done")' | wc -l)" = 144 ]
     # a file that was named, and one run that went on already
-    run at_terminal "../it's here/x.moes.part" 20000 -- moe-bench run --resume "my suite.json" "-ox.moes"
+    run at_terminal "../it's here/x.moes.part" 20000 -- moe-bench run "my suite.json" --resume x.moes "-ox.moes"
     [ "$status" = 130 ]
-    [ "${lines[-1]}" = "  moe-bench run --resume 'my suite.json' -ox.moes" ]
+    [ "${lines[-1]}" = "  moe-bench run --resume x.moes 'my suite.json' -ox.moes" ]
     # nothing is said where nothing is kept, or under -q
     run at_terminal y.moes.part 1 -- moe-bench run -q "my suite.json" -o y.moes
     [[ $output != *--resume* ]]
@@ -426,21 +434,21 @@ SUITE
     moe-bench run -q long.json -o long.moes &
     pid=$!
     grown long.moes.part 100000
-    run moe-bench run -q --resume long.json -o long.moes
+    run moe-bench run -q --resume long.moes long.json
     assert_trouble moe-bench
     [[ $output == *"another process is writing it"* ]]
     # no signal takes away what was finished
     kill -TERM $pid
     wait $pid || true
     [ ! -e long.moes ]
-    moe-bench run --progress never --resume long.json -o long.moes 2> note &
+    moe-bench run --progress never long.json --resume long.moes 2> note &
     pid=$!
     for _ in $(seq 1200); do grep -q 'taken over' note && break; sleep 0.05; done
     # Of two that are left the longer one counts.
     grown long.moes.part $(($(stat -c %s long.moes.part.old) + 20000))
     kill -9 $pid
     wait $pid || true
-    grep -q 'long.moes.part.old: [0-9]* finished samples are taken over' note
+    grep -q 'long.moes.part: [0-9]* finished samples are taken over' note
     [ ! -e long.moes ]
     cp long.moes.part left
     # another suite is not mixed with it
@@ -448,17 +456,17 @@ SUITE
                   's/"limits": {/&"max-tokens": 39, /' 's/"repetitions": 2/&, "draws": "fresh"/' \
                   's/"repetitions": 2/&, "grade": {"math": "exact"}/'; do
         sed "$change" long.json > other.json
-        run moe-bench run -q --resume other.json -o long.moes
+        run moe-bench run -q --resume long.moes other.json
         assert_trouble moe-bench
         cmp left long.moes.part.old
     done
-    run moe-bench run -q --resume --kv-dtype f16 long.json -o long.moes
+    run moe-bench run -q --resume long.moes --kv-dtype f16 long.json
     assert_trouble moe-bench
-    run moe-bench run -q --resume --context 500 long.json -o long.moes
+    run moe-bench run -q --resume long.moes --context 500 long.json
     assert_trouble moe-bench
     cmp left long.moes.part.old
     head -c 9000 left > long.moes.part         # of a run ended before it
-    moe-bench run -q --resume long.json -o long.moes
+    moe-bench run -q --resume long.moes long.json
     [ ! -e long.moes.part ] && [ ! -e long.moes.part.old ]
     moe-view --verify long.moes
     moe-view --json long.moes > long.jsonl
@@ -469,8 +477,37 @@ SUITE
     moe-view --json left 2> /dev/null | jq -c 'select(.type == "done")' > before
     [ -s before ]
     jq -c 'select(.type == "done")' long.jsonl | head -n "$(wc -l < before)" | cmp - before
-    run moe-bench run --resume long.json
+    # more repetitions go on from a finished stream; fewer are refused
+    sed 's/"repetitions": 2/"repetitions": 3/' long.json > more.json
+    moe-bench run more.json --resume long.moes -o more.moes 2> note
+    grep -q 'long.moes: 96 finished samples are taken over' note
+    [ "$(moe-view --json more.moes | jq -c 'select(.type == "sample")' | wc -l)" = 144 ]
+    cp long.moes before
+    sed 's/"repetitions": 2/"repetitions": 1/' long.json > fewer.json
+    run moe-bench run -q fewer.json --resume long.moes
     assert_trouble moe-bench
+    [[ $output == *"is finished, and has 48 samples more than this suite asks for; write to another file with -o" ]]
+    cmp before long.moes
+    # a run that began anew over it, and was killed, is what is gone on with
+    head -c 100000 left > long.moes.part
+    moe-bench run long.json --resume long.moes 2> note
+    grep -q 'long.moes.part: [0-9]* finished samples are taken over' note
+    [ ! -e long.moes.part ] && [ ! -e long.moes.part.old ]
+    moe-view --verify long.moes
+    while IFS='|' read -r words part; do
+        run moe-bench run -q $words
+        assert_trouble moe-bench
+        [[ $output == *"$part"* ]] || { echo "$words: $output"; false; }
+    done <<'WRONG'
+--resume long.json|--resume long.json: takes the stream to go on with, then the suite: --resume STREAM long.json
+--resume long.json -o x.moes|then the suite: --resume x.moes long.json
+--resume - long.json|--resume: a stream is read twice; name a file
+--resume /dev/null long.json|/dev/null: is read twice; name a file on disk
+--resume pocket.moe long.json|pocket.moe: is a model file, not a stream
+--resume rank.moes long.json|a rank stream, but a bench stream is wanted
+--resume missing.moes -o x.moes long.json|missing.moes: No such file
+WRONG
+    [ ! -e x.moes ] && [ ! -e x.moes.part ]
 }
 
 @test "a prompt that cannot fit is told before any is run" {

@@ -117,7 +117,9 @@ wait_for() {
         code=0
         wait $! || code=$?
         [ $code = $((128 + number)) ]
-        grep -q "^moe-decode: ended by SIG$signal after [0-9] texts; --resume run/old.moes goes on from there\$" run/said
+        again="moe-decode --resume run/old.moes $settings --json --ignore-eos -n 400 some.jsonl --stream run/old.moes"
+        again+="${cached:+ $cached} -o run/old.json"
+        grep -q "^moe-decode: ended by SIG$signal after [0-9] texts; this goes on from there: $again\$" run/said
         [ "$(wc -l < run/said)" = 1 ]
         [ "$(ls run)" = "$(printf 'old.json\nold.moes\nsaid')" ]
         # The text at work is there as far as it came, and says so.
@@ -132,6 +134,15 @@ wait_for() {
         decode --json --ignore-eos -n 400 some.jsonl --resume run/old.moes -o run/new.json
         decode --json --ignore-eos -n 400 some.jsonl | cmp - run/new.json
         head -n 1 run/new.json | cmp - <(head -n 1 run/old.json) || [ "$(wc -l < run/old.json)" = 1 ]
+        # What the note names works as typed; finished, nothing is decoded again, and the stream stays.
+        $(sed 's/.*from there: //' run/said) 2> /dev/null
+        cmp run/new.json run/old.json
+        moe-view --verify run/old.moes
+        cp run/old.moes run/before
+        $(sed 's/.*from there: //; s/ -q / /' run/said) 2> run/note
+        cmp run/new.json run/old.json
+        cmp run/old.moes run/before
+        grep -q "run/old.moes: is finished, and stays as it is" run/note
         rm run/*
     done
 }
@@ -208,25 +219,40 @@ wait_for() {
 --resume pocket.moe p.jsonl|pocket.moe: is a model file, not a stream; moe-view shows it
 --cache-experts nonee p.jsonl|--cache-experts: 'nonee' is no size; give a size such as 2G, a share such as 30%, auto or none
 --resume - p.jsonl|--resume: a stream is read twice; name a file
---resume run/old --stream run/old p.jsonl|an output needs a file of its own
+--resume run/old -o run/old p.jsonl|an output needs a file of its own
 WRONG
 }
 
-@test "a stream is not gone on with into itself, or into what it is written as" {
-    head -c 60000 full.moes > run/x.moes.part
-    cp run/x.moes.part run/x.moes.part.old
-    for name in run/x.moes.part run/x.moes.part.old; do
-        run decode --resume $name --stream run/x.moes p.jsonl
-        assert_trouble moe-decode
-        [[ $output == *"an output needs a file of its own" ]]
+@test "a stream is gone on with into itself, whatever of it was left" {
+    local bytes name
+    bytes=$(stat -c %s full.moes)
+    for name in x.moes x.moes.part x.moes.part.old; do
+        head -c $((bytes / 2)) full.moes > run/$name
+        for resume in run/x.moes run/$name; do
+            cp run/$name saved
+            decode --resume $resume --stream run/x.moes p.jsonl | cmp - full
+            cmp <(timeless run/x.moes) <(timeless full.moes)
+            [ "$(ls run)" = x.moes ]
+            [ "$resume" != run/x.moes ] || moe-view --json run/x.moes | head -n 1 | jq -e '.sources == null or .sources == []'
+            rm run/*
+            mv saved run/$name
+        done
+        rm run/*
     done
-    ln -s x.moes run/link
-    echo old > run/x.moes
-    run decode --resume run/x.moes.part --stream run/link p.jsonl
+    # The longest counts, unless a whole stream was being replaced.
+    head -c $((bytes / 3)) full.moes > run/x.moes.part
+    head -c $((bytes / 2)) full.moes > run/x.moes
+    moe-decode ${settings/-q/} --resume run/x.moes --stream run/y.moes p.jsonl 2>&1 > /dev/null | grep -q 'run/x.moes: .* taken over'
+    cp full.moes run/x.moes
+    moe-decode ${settings/-q/} --resume run/x.moes --stream run/x.moes p.jsonl 2>&1 > run/text | grep -q 'x.moes.part: .* taken over'
+    cmp run/text full
+    rm run/*
+    # One command line serves the first run, too; a link's target is what is replaced.
+    ln -s z.moes run/link
+    moe-decode ${settings/-q/} --resume run/link --stream run/link p.jsonl 2> run/said | cmp - full
+    grep -q 'run/link: no run left any finished text of it; all are decoded' run/said
+    run decode --resume run/missing p.jsonl
     assert_trouble moe-decode
-    [[ $output == *"an output needs a file of its own" ]]
-    cmp run/x.moes.part run/x.moes.part.old
-    cmp run/x.moes.part <(head -c 60000 full.moes)
 }
 
 @test "prompts are checked before the first one; --keep-going passes over those that are no good" {

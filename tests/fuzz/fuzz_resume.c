@@ -75,8 +75,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct found found = {0};
     struct decode_resume *resume = NULL;
     struct writer *writer = NULL;
-    bool begun;
-    if (!leftover_read(path, STREAM_DECODE, see, &found, &begun, NULL, NULL) && found.has_header) {
+    struct leftover left;
+    if (!leftover_read(path, STREAM_DECODE, see, &found, &left, NULL) && found.has_header) {
         const struct decode_machine machine = {.device = found.device ? found.device : "", .isa = found.isa,
                                                .kv_dtype = found.cache, .options = found.options ? found.options : "{}"};
         struct header header = {0};
