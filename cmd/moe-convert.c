@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cmd/convert-attach.h"
 #include "cmd/convert-source.h"
 #include "common/base/file.h"
 #include "common/base/mem.h"
@@ -568,6 +569,9 @@ static const struct subcommand subcommands[] = {
       .options = inflate_options,
       .rules = inflate_rules, .operands = inflate_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
       .args_bytes = sizeof(struct inflate_args), .run = inflate },
+    { .name = "attach", .summary = "name the draft heads and draft models that --draft auto uses with a model",
+      .options = attach_options, .operands = attach_operands, .console = CONSOLE_QUIET,
+      .args_bytes = sizeof(struct attach_args), .run = convert_attach },
     { .name = "list", .summary = "print families, weight formats and known shapes", .options = list_options,
       .args_bytes = sizeof(struct list_args), .run = list },
     { .run = NULL },

@@ -84,7 +84,6 @@ static bool reads_input(const struct decode_args *args) { return !args->files.co
 struct run {
     struct decode_args *args;
     struct auto_drafts drafts;
-    bool drafts_auto;                       /* --draft auto chose the drafters */
     const struct console *console;
     struct session *session;
     struct prompts *prompts;
@@ -366,6 +365,19 @@ static int record_length(const struct decode_args *args)
     return args->settings.draft_length > PROBE_LENGTH_DEFAULT ? args->settings.draft_length : PROBE_LENGTH_DEFAULT;
 }
 
+/* The files attached to the model, which are inputs of this run. */
+static int open_drafts(struct run *run, struct err *err)
+{
+    const struct attached *attached = &run->drafts.attached;
+    if (auto_drafts_attach(&run->args->settings, &run->drafts, run->args->session.model, err) ||
+        (attached->path && console_reads(run->console, "attached drafters", attached->path, err)))
+        return -1;
+    for (int i = 0; i < attached->count; i++)
+        if (console_reads(run->console, "attached drafter", attached->file[i], err))
+            return -1;
+    return 0;
+}
+
 static int open_model(struct run *run, struct err *err)
 {
     struct decode_args *args = run->args;
@@ -374,6 +386,8 @@ static int open_model(struct run *run, struct err *err)
     struct stream_model model;
     struct text note = {0};
     int rows;
+    if (open_drafts(run, err))
+        return -1;
     session.beside = caching_files(&args->settings.draft);
     session.draft_length = decode_gamma(&args->settings);
     session.stop = run->stop;
@@ -381,7 +395,7 @@ static int open_model(struct run *run, struct err *err)
         caching_check_drafts(&session.caching, &args->settings.draft, args->settings.force_routes, err) ||
         decode_rows(&args->settings, args->record == RECORD_DRAFTS, &rows, err) ||
         session_open(&run->session, &session, 0, rows, err) ||
-        auto_drafts_expand(&args->settings, &run->drafts, model_hparams(run->session->model), &run->drafts_auto, err))
+        auto_drafts_expand(&args->settings, &run->drafts, run->session->model, err))
         return -1;
     session_print(run->session, run->console);
     if (run->session->chat_fault.code && !args->prompts.chat_template)
@@ -578,7 +592,7 @@ static int summarise(const struct run *run, struct err *err)
             console_note(run->console, "%s", line.data);
     }
     text_clear(&line);
-    if (!rc && run->drafts_auto && run->console->verbose) {
+    if (!rc && run->drafts.found && run->console->verbose) {
         const struct decode_settings *settings = &run->args->settings;
         rc = decode_summary_choice(&run->summary, &settings->draft, settings->policy ? settings->policy : "static", &line, err);
         if (!rc)
@@ -655,6 +669,7 @@ done:
     probe_close(&run.probe);
     decoder_close(&run.decoder);
     budget_close(&run.budget);
+    auto_drafts_free(&run.drafts);
     text_free(&run.options);
     text_free(&run.resumed);
     text_free(&run.why);

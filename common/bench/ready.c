@@ -135,10 +135,10 @@ static int open_parts(struct ready_setting *ready, const struct suite *suite, in
 {
     struct stream_model model;
     int limit = suite->limit_tokens;
-    bool drafts_auto;
     session_stream_model(session, &model);
     if (decode_settings_from_json(&ready->settings, &ready->store, suite->settings[setting].options, err) ||
-        auto_drafts_expand(&ready->settings, &ready->drafts, model_hparams(session->model), &drafts_auto, err))
+        auto_drafts_attach(&ready->settings, &ready->drafts, model_path(session->model), err) ||
+        auto_drafts_expand(&ready->settings, &ready->drafts, session->model, err))
         return -1;
     if (limit && (ready->settings.max_tokens < 0 || ready->settings.max_tokens > limit))
         ready->settings.max_tokens = limit;
@@ -163,6 +163,7 @@ void ready_setting_close(struct ready_setting *ready)
 {
     decoder_close(&ready->decoder);
     budget_close(&ready->budget);
+    auto_drafts_free(&ready->drafts);
     decode_settings_free(&ready->store);
     *ready = (struct ready_setting){0};
 }

@@ -38,7 +38,7 @@ static int compare_tokens(const struct model *own, const struct model *target, s
     return rc;
 }
 
-static int check_tokenizer(const struct model *own, const struct model *target, struct err *err)
+int companion_check_tokens(const struct model *own, const struct model *target, struct err *err)
 {
     const struct model_identity *mine = model_identity(own), *its = model_identity(target);
     static const struct sha256 none;
@@ -53,7 +53,7 @@ static int check_tokenizer(const struct model *own, const struct model *target, 
 static int open_parts(struct companion *companion, const char *file, struct engine_setup *engine, struct err *err)
 {
     if (file) {
-        if (model_open(&companion->model, file, err) || check_tokenizer(companion->model, engine->model, err) ||
+        if (model_open(&companion->model, file, err) || companion_check_tokens(companion->model, engine->model, err) ||
             (model_identity(companion->model)->moe_layers &&
              expert_source_open(&companion->experts, companion->model, engine->device, err)))
             return -1;

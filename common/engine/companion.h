@@ -11,6 +11,10 @@ struct companion;
 int companion_open(struct companion **out, const char *file, const struct engine *target, int max_rows, int max_logit_rows,
                    struct err *err);
 void companion_close(struct companion **companion);
+
+/* Fails unless both models have the same tokens, each under the same id. */
+int companion_check_tokens(const struct model *own, const struct model *target, struct err *err);
+
 struct engine *companion_engine(const struct companion *companion);
 
 #endif

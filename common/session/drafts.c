@@ -3,26 +3,30 @@
 #include <string.h>
 
 #include "common/draft/drafter.h"
+#include "common/model/hparams.h"
 
-static void add(struct auto_drafts *store, int *count, const char *name)
+static bool has(const struct decode_settings *settings, const struct drafter_class *class)
 {
-    const struct drafter_class *class = drafter_find(name);
-    bool present = false;
-    for (int i = 0; i < *count; i++)
-        present |= drafter_find(store->item[i]) == class;
-    if (!present)
-        store->item[(*count)++] = name;
+    for (int i = 0; i < settings->draft.count; i++)
+        if (drafter_find(settings->draft.items[i]) == class)
+            return true;
+    return false;
 }
 
-int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *store, const struct hparams *model, bool *found,
-                       struct err *err)
+/* Adds the drafter unless one of its kind is there already, or there are as many as can be used. */
+static void add(struct decode_settings *settings, struct auto_drafts *store, const char *name)
+{
+    if (settings->draft.count < DRAFTERS_MAX && !has(settings, drafter_find(name)))
+        store->item[settings->draft.count++] = name;
+}
+
+int auto_drafts_attach(struct decode_settings *settings, struct auto_drafts *store, const char *model, struct err *err)
 {
     const struct strings *named = &settings->draft;
     int count = 0;
-    *found = false;
     for (int i = 0; i < named->count; i++)
-        *found |= !strcmp(named->items[i], "auto");
-    if (!*found)
+        store->found |= !strcmp(named->items[i], "auto");
+    if (!store->found)
         return 0;
     if (named->count > DRAFTERS_MAX)
         return err_set(err, ERR_INPUT, "--draft: %d drafters, of at most %d; leave some out", named->count, DRAFTERS_MAX);
@@ -31,11 +35,41 @@ int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *sto
             return err_set(err, ERR_INPUT, "--draft: none and auto exclude one another; leave one of the two out");
         else if (strcmp(named->items[i], "auto"))
             store->item[count++] = named->items[i];
-    if (model->predictors)
-        add(store, &count, "mtp");
-    add(store, &count, "ngram");
+    if (attached_read(&store->attached, model, err))
+        return -1;
+    const int given = count;
+    for (int i = 0; i < store->attached.count; i++) {
+        bool twice = false;
+        for (int other = 0; other < given; other++)
+            twice |= !strcmp(store->item[other], store->attached.draft[i]);
+        if (!twice)
+            store->item[count++] = store->attached.draft[i];
+    }
     settings->draft = (struct strings){store->item, count};
+    return 0;
+}
+
+int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *store, const struct model *model, struct err *err)
+{
+    enum { SELF_LAYERS = 4 };           /* fewer leave too little out */
+    const struct hparams *shape = model_hparams(model);
+    if (!store->found)
+        return 0;
+    if (attached_check(&store->attached, model, err))
+        return -1;
+    if (shape->predictors)
+        add(settings, store, "mtp");
+    if (shape->layers >= SELF_LAYERS && !hparams_state_layers(shape))
+        add(settings, store, "self");
+    add(settings, store, "suffix");
+    add(settings, store, "ngram");
     if (!settings->policy && !settings->tree)
         settings->policy = "dytc-verify";
     return 0;
+}
+
+void auto_drafts_free(struct auto_drafts *store)
+{
+    attached_free(&store->attached);
+    *store = (struct auto_drafts){0};
 }

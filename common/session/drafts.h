@@ -1,20 +1,29 @@
-/* `--draft auto`: the drafters that a model has without further files, and the policy that chooses among them. */
+/* `--draft auto`: the drafters that are present for a model, and the policy that chooses among them. */
 #ifndef MOE_SESSION_DRAFTS_H
 #define MOE_SESSION_DRAFTS_H
 
 #include <stdbool.h>
 
 #include "common/draft/share.h"
-#include "common/model/hparams.h"
+#include "common/model/model.h"
+#include "common/session/attached.h"
 #include "common/session/settings.h"
 
-struct auto_drafts { const char *item[DRAFTERS_MAX + 2]; };
+struct auto_drafts {
+    const char *item[DRAFTERS_MAX + ATTACHED_MAX + 4];
+    struct attached attached;
+    bool found;                         /* `auto` was there; without it, settings are as before */
+};
 
-/* Replaces `auto` among the drafters of `settings` by those that are present: the others named there, predictors of the model
- * (mtp), and prompt lookup (ngram). Where neither policy nor tree was given, the policy is dytc-verify, which chooses drafter
- * and length by their costs. The list lies in *store, which must outlive the settings. Writes to *found whether `auto` was
- * there; without it, settings are as before. Returns 0, or -1 with *err set. */
-int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *store, const struct hparams *model, bool *found,
-                       struct err *err);
+/* Call before the model is opened: if `auto` is among the drafters of `settings`, replaces it by the files attached to the
+ * model file `model` (attached.h). The list lies in *store, which must outlive the settings. Returns 0, or -1 with *err set. */
+int auto_drafts_attach(struct decode_settings *settings, struct auto_drafts *store, const char *model, struct err *err);
+
+/* Call with the open model: adds the drafters that need no file, after those named and attached: the model's predictors (mtp),
+ * the model with parts left out (self), and what the text repeats (suffix, ngram). Where neither policy nor tree was given, the
+ * policy is dytc-verify, which chooses drafter and length by their costs. Returns 0, or -1 with *err set. */
+int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *store, const struct model *model, struct err *err);
+
+void auto_drafts_free(struct auto_drafts *store);               /* and back to {0} */
 
 #endif

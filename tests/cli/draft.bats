@@ -132,12 +132,68 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     decode --json -n 40 prompts.jsonl | jq -c '[.id, .tokens]' > none.txt
     moe-decode -v -m pocket.moe --json -n 40 -d auto -d model:file=draft.moe --stream auto.moes -o auto.json prompts.jsonl 2> said.txt
     jq -c '[.id, .tokens]' auto.json | cmp - none.txt
-    moe-view --json auto.moes | jq -e -s '(.[] | select(.type == "machine").drafters | fromjson) == ["model:file=draft.moe", "ngram"]
+    moe-view --json auto.moes | jq -e -s '(.[] | select(.type == "machine").drafters | fromjson) == ["model:file=draft.moe", "self", "suffix", "ngram"]
         and ([.[] | select(.type == "iter").policy.name] | unique) == ["dytc-verify"]
         and ([.[] | select(.type == "iter") | .accepted] | add) > 0'
-    grep -q '^moe-decode: --draft auto: --policy dytc-verify verified drafts in .*; model:file=draft.moe: .*; ngram: ' said.txt
+    grep -q '^moe-decode: --draft auto: --policy dytc-verify verified drafts in .*; model:file=draft.moe: .*; self: .*; ngram: ' said.txt
     moe-decode -m pocket.moe --json -n 40 -d auto -K 3 --policy cascade prompts.jsonl | jq -c '[.id, .tokens]' | cmp - none.txt
     refuse "exclude one another" -d auto -d none
+}
+
+@test "a model file names its drafters for auto, and what is not for this model is not attached" {
+    drafters() { moe-view --json "$1" | jq -c 'select(.type == "machine").drafters | fromjson'; }
+    mkdir -p box/heads else
+    cp "$MOE_POCKET" box/m.moe
+    cp draft.moe box/a,b.moe
+    moe-convert head -q "$MOE_MODELS/pocket/heads/eagle3" --target box/m.moe -o box/heads/eagle3.moe
+    moe-convert head -q "$MOE_MODELS/pocket/heads/eagle1" --target box/m.moe -o else/eagle1.moe
+    moe-convert attach box/m.moe box/heads/eagle3.moe box/a,b.moe else/eagle1.moe 2> said.txt
+    grep -q '^moe-convert: box/m.moe: attached as head:file=box/heads/eagle3.moe$' said.txt
+    jq -e --arg other "$PWD/else/eagle1.moe" '.drafters == 1 and (.files | map(.kind + " " + .file)) ==
+        ["head heads/eagle3.moe", "model a,b.moe", "head " + $other]' box/m.moe.drafters
+    moe-view --json box/m.moe | jq -s -e --slurpfile at box/m.moe.drafters 'map(select(.type == "model"))[0].source_sha256 == $at[0].source'
+    mv box moved
+    # The same text, from the drafters attached, wherever the folder lies.
+    decode -n 24 --json prompts.jsonl | jq -c '[.id, .tokens]' > none.txt
+    moe-decode -q -m moved/m.moe -n 24 --json -d auto -d ngram --stream auto.moes -o auto.json prompts.jsonl
+    jq -c '[.id, .tokens]' auto.json | cmp - none.txt
+    [ "$(drafters auto.moes)" = "[\"ngram\",\"head:file=moved/heads/eagle3.moe\",\"model:file=moved/a\\\\,b.moe\",\"head:file=$PWD/else/eagle1.moe\",\"self\",\"suffix\"]" ]
+    moe-view --json auto.moes | jq -e -s '[.[] | select(.type == "iter").drafter_accepted[1:4] | add] | add > 0'
+    (cd moved && moe-convert attach m.moe | cmp - <(printf '%s\n' head:file=heads/eagle3.moe 'model:file=a\,b.moe' "head:file=$WORK/else/eagle1.moe"))
+    # Refused: nothing changes.
+    cp moved/m.moe.drafters kept
+    for wrong in "tiny.moe: its tokenizer is not" "tiny-head.moe: is a head of" "m.moe: is the model itself" "none.moe: No such"; do
+        file=${wrong%%:*}
+        [ "$file" != m.moe ] || file=moved/m.moe
+        [ -e tiny.moe ] || moe-convert -q "$MOE_MODELS/../golden/mtp/glm4_moe/model" -o tiny.moe
+        [ -e tiny-head.moe ] || moe-convert synthetic -q --head eagle1 --like "$BATS_TEST_DIRNAME/../bench/tiny-head.json" \
+            --target tiny.moe -o tiny-head.moe
+        run moe-convert attach moved/m.moe moved/heads/eagle3.moe $file
+        assert_trouble moe-convert
+        [[ $output == *"$wrong"* ]] || { echo "'$output' does not say $wrong"; return 1; }
+        cmp kept moved/m.moe.drafters
+    done
+    run moe-convert attach moved/m.moe draft.moe draft.moe draft.moe draft.moe draft.moe
+    assert_trouble moe-convert
+    # Files of other weights, or that say something else, are refused when they are used; none is written over.
+    cp tiny.moe moved/tiny.moe
+    cp kept moved/tiny.moe.drafters
+    run moe-decode -m moved/tiny.moe -d auto -p x
+    assert_trouble moe-decode
+    [[ $output == *"tiny.moe.drafters: its drafters were attached to a model with other weights"* ]]
+    run moe-decode -m moved/m.moe -d auto -p x -o moved/heads/eagle3.moe
+    assert_trouble moe-decode
+    [[ $output == *"an output needs a file of its own"* ]]
+    for bad in '{}' '[]' '{"drafters": 2}' '{"drafters": 1, "source": "a", "files": []}' "$(jq -c '.files[0].kind = "tree"' kept)" \
+               "$(jq -c '.files[1].file = ""' kept)" "$(jq -c '.more = 1' kept)" "$(jq -c '.files = [range(5) | {}]' kept)"; do
+        echo "$bad" > moved/m.moe.drafters
+        run moe-decode -m moved/m.moe -d auto -p x
+        assert_trouble moe-decode
+        [[ $output == *"m.moe.drafters: "* ]]
+        moe-decode -q -m moved/m.moe -d ngram -n 1 -p x > plain.txt
+    done
+    rm moved/m.moe.drafters
+    [ -z "$(moe-convert attach moved/m.moe)" ]
 }
 
 @test "a run begins with the acceptance estimates that another one saved" {
