@@ -5,11 +5,13 @@
  * Writes: text, or JSON lines with --json; a decode stream with --stream
  * Exit:   0 done, 1 some prompts were passed over (--keep-going), 2 trouble */
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <jansson.h>
 
 #include "cmd/decode-chat.h"
+#include "cmd/decode-convert.h"
 #include "cmd/decode-summary.h"
 #include "common/base/file.h"
 #include "common/base/json.h"
@@ -37,7 +39,7 @@ struct decode_args {
     struct decode_settings settings;
     const char *output, *stream, *resume, *calibration;
     int record, record_length;
-    bool json, keep_going, force;
+    bool json, keep_going, force, convert;
     struct strings files;
 };
 
@@ -47,6 +49,8 @@ static const char *const record_words[] = {"none", "route", "drafts", NULL};
 static const struct opt options[] = {
     SESSION_OPTIONS(struct decode_args, session),
     CACHING_OPTION_HOT_SET(struct decode_args, session.caching),
+    OPT_FLAG(0, "convert", struct decode_args, convert,
+             "let --model be a checkpoint, as of moe-convert, and keep what it becomes for later runs"),
     SESSION_PROMPT_OPTIONS(struct decode_args, prompts),
     DECODE_OPTIONS(struct decode_args, settings),
     OPT_GROUP("Output"),
@@ -643,14 +647,33 @@ static int close_early(struct run *run, struct err *err)
     return -1;
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat status;
+    return !stat(path, &status) && S_ISDIR(status.st_mode);
+}
+
 static int decode(const void *arguments, const struct console *console, struct err *err)
 {
     struct decode_args mine = *(const struct decode_args *)arguments;
     const struct decode_args *args = &mine;
     struct run run = {.args = &mine, .console = console, .stop = signals_stop(), .chat = is_chat(args)};
     bool ended;
+    struct text converted = {0};
     int rc = -1;
-    if (check_args(args, console, err) || open_model(&run, err) || open_flows(&run, err))
+    if (check_args(args, console, err))
+        goto done;
+    if (!args->convert && is_folder(args->session.model)) {
+        err_set(err, ERR_INPUT, "%s: is a folder, not a model file; `moe-convert %s -o FILE` makes one of a checkpoint, or "
+                "--convert does so here", args->session.model, args->session.model);
+        goto done;
+    }
+    if (args->convert) {
+        if (decode_convert(&converted, args->session.model, args->session.threads, console, err))
+            goto done;
+        mine.session.model = converted.data;
+    }
+    if (open_model(&run, err) || open_flows(&run, err))
         goto done;
     signals_gentle();
     rc = (run.chat ? converse : decode_prompts)(&run, &ended, err) ? -1
@@ -672,6 +695,7 @@ done:
     auto_drafts_free(&run.drafts);
     text_free(&run.options);
     text_free(&run.resumed);
+    text_free(&converted);
     text_free(&run.why);
     session_close(&run.session);
     return rc;

@@ -12,6 +12,7 @@ complete -c moe-decode -l cache-policy -x -a 'lru lru-global lfu hot static: ahe
 complete -c moe-decode -l prefetch -x -a 'none draft forced next-layer popular popular: last table table: utility' -d 'read experts before they are wanted, by this'
 complete -c moe-decode -l split -x -a 'none static static: resident level level: balance balance:' -d 'let the host\'s processor compute some of the experts while the device computes the others'
 complete -c moe-decode -l hot-set -r -F -d 'begin with the experts that earlier runs wanted most, as FILE says, and keep it up to date'
+complete -c moe-decode -l convert -d 'let --model be a checkpoint, as of moe-convert, and keep what it becomes for later runs'
 complete -c moe-decode -s p -l prompt -x -d 'take TEXT as a prompt, before those of files; may be given several times'
 complete -c moe-decode -l field -x -d 'the text of a prompt is in the field NAME'
 complete -c moe-decode -l chat -d 'take a text as a message of a user'

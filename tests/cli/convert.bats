@@ -289,7 +289,7 @@ END
     done
     run moe-decode -m pocket -p x
     assert_trouble moe-decode
-    [[ $output == *'pocket: is a folder, not a model file; `moe-convert pocket -o FILE` makes one of a checkpoint' ]]
+    [[ $output == *'pocket: is a folder, not a model file; `moe-convert pocket -o FILE` makes one of a checkpoint'* ]]
     run moe-decode -m none.moe -p x
     assert_trouble moe-decode
     [[ $output == *'none.moe: No such file or directory; `moe-convert CHECKPOINT -o FILE` makes a model file' ]]
@@ -650,4 +650,46 @@ many() { awk -v text="$1" -v times="$2" 'BEGIN { for (i = 0; i < times; i++) pri
     { awk 'BEGIN { printf "{\"weight_map\":{"
             for (i = 0; i < 1000000; i++) printf "%s\"layers.%d.weight\":\"model.safetensors\"", i ? "," : "", i
             print "}}" }'; } | holds model.safetensors.index.json "tensor layers.0.weight should be in model.safetensors"
+}
+
+@test "moe-decode converts a checkpoint when asked, once, and again when it has changed" {
+    export XDG_CACHE_HOME=$PWD/cache
+    cp -r "$pocket" ck
+    chmod -R u+w ck
+    run moe-decode -m ck -p NAME -n 4
+    assert_trouble moe-decode
+    [ "$output" = "moe-decode: ck: is a folder, not a model file; \`moe-convert ck -o FILE\` makes one of a checkpoint, or --convert does so here" ]
+    [ ! -e cache ]
+    moe-convert -q ck -o m.moe
+    moe-decode -q -m m.moe -p NAME -n 4 > want
+    moe-decode --convert -m ck -p NAME -n 4 2> note | cmp - want
+    kept=$(ls cache/moekit/ck-*.moe)
+    [ "$(cat note)" = "moe-decode: ck: is converted to $PWD/$kept, once" ]
+    cmp m.moe "$kept"
+    [ "$(moe-decode --convert -m ck -p NAME -n 4 2>&1)" = "$(cat want)" ]
+    moe-decode -q --convert -m m.moe -p NAME -n 4 | cmp - want
+    # Weights of another time, another text, another name: each is another file.
+    touch -d '2020-01-01' ck/model.safetensors
+    moe-decode -q --convert -m ck -p NAME -n 4 | cmp - want
+    sed -i 's/"temperature"/"temperatures"/; s/}$/ }/' ck/generation_config.json
+    moe-decode -q --convert -m ck -p NAME -n 4 > /dev/null
+    moe-decode -q --convert -m ck/model.safetensors -p NAME -n 4 > /dev/null
+    [ "$(ls cache/moekit | wc -l)" = 4 ]
+    env -u XDG_CACHE_HOME HOME=$PWD/home moe-decode -q --convert -m ck -p NAME -n 4 > /dev/null
+    ls home/.cache/moekit/ck-*.moe
+    tar cf ck.tar ck
+    while IFS='|' read -r words part; do
+        run $words -p NAME -n 4
+        assert_trouble moe-decode
+        [[ $output == *"$part"* ]] || { echo "$words: $output"; false; }
+    done <<WRONG
+moe-decode --convert -m ck.tar|--convert: ck.tar is not a folder, .safetensors, .gguf or pytorch_model.bin file; \`moe-convert
+moe-decode --convert -m missing|missing: No such file or directory
+moe-decode --convert -m cache|cache: has no .safetensors
+moe-decode --convert -m ck -o ck/model.safetensors|an output needs a file of its own
+moe-decode --convert|no model is given; name one with -m FILE
+env -u HOME -u XDG_CACHE_HOME moe-decode --convert -m ck|neither XDG_CACHE_HOME nor HOME names a folder
+env XDG_CACHE_HOME=$PWD/m.moe moe-decode --convert -m ck|--convert: set XDG_CACHE_HOME to another folder, or \`moe-convert ck
+WRONG
+    cmp ck/model.safetensors "$pocket/model.safetensors"
 }
