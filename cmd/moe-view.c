@@ -16,6 +16,7 @@
 #include "common/model/model_show.h"
 #include "common/stream/reader.h"
 #include "common/stream/show.h"
+#include "common/stream/show_origin.h"
 
 struct view_args {
     struct strings files;
@@ -113,9 +114,10 @@ static int verify_stream(struct show *show, struct reader *in, struct err *err)
 static int view_stream(struct show *show, struct reader *in, const struct view_args *args, bool live, struct err *err)
 {
     const struct header *header = reader_header(in);
-    struct show_filter filter = {.sequence = args->sequence, .layer = args->layer};
+    struct origins origins = {0};
+    struct show_filter filter = {.sequence = args->sequence, .layer = args->layer, .origins = &origins};
     const struct record *record;
-    int more;
+    int more, rc = 0;
     if (args->verify)
         return verify_stream(show, in, err);
     if (check_type(stream_schema(header->kind), args, &filter.type, err))
@@ -123,9 +125,12 @@ static int view_stream(struct show *show, struct reader *in, const struct view_a
     bool head = !filter.type || !strcmp(filter.type, "header"), end = !filter.type || !strcmp(filter.type, "end");
     if (head && show_header(show, header, err))
         return -1;
-    while ((more = reader_next(in, &record, err)) > 0)
-        if (show_record(show, record, &filter, err) || (live && show_flush(show, err)))
-            return -1;
+    while (!rc && (more = reader_next(in, &record, err)) > 0)
+        rc = (args->csv && origins_see(&origins, record, err)) || show_record(show, record, &filter, err) ||
+             (live && show_flush(show, err));
+    origins_free(&origins);
+    if (rc)
+        return -1;
     if (more < 0 && (!filter.type || !strcmp(filter.type, "abort")))
         show_abort(show, in);
     if (more < 0)

@@ -55,10 +55,12 @@ int show_flush(struct show *show, struct err *err);
 
 /* Which records to show, and which layer of them; each NULL or -1: all. A record without a sequence, or with nothing by
  * layers, belongs to none. */
+struct origins;
 struct show_filter {
     const char *type;
     int64_t sequence;
     int layer;
+    const struct origins *origins;      /* for a table of iterations (show_origin.h); NULL: without what earlier records say */
 };
 
 int show_header(struct show *show, const struct header *header, struct err *err);

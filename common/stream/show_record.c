@@ -7,6 +7,8 @@
 
 #include "common/base/numeral.h"
 #include "common/base/text.h"
+#include "common/stream/decode.h"
+#include "common/stream/show_origin.h"
 
 static void show_list_of_texts(struct show *show, const char *key, char *const *texts, int count)
 {
@@ -274,7 +276,7 @@ static int show_cell(struct show *show, const struct record *record, const struc
     return 0;
 }
 
-static int show_rows(struct show *show, const struct record *record, struct err *err)
+static int show_rows(struct show *show, const struct record *record, const struct origins *origins, struct err *err)
 {
     const struct record_kind *kind = record->kind;
     int64_t rows = 1;
@@ -289,6 +291,8 @@ static int show_rows(struct show *show, const struct record *record, struct err 
         }
     for (int64_t row = 0; row < rows; row++) {
         show_begin(show, kind->type, record->index);
+        if (origins && kind == &decode_iter_kind)
+            origins_show(origins, show, ((const struct decode_iter *)record->body)->sequence);
         for (int i = 0; i < kind->count; i++)
             if (show_cell(show, record, &kind->fields[i], kind->spread ? row : -1, err))
                 return -1;
@@ -306,7 +310,7 @@ int show_record(struct show *show, const struct record *record, const struct sho
     if (!wanted)
         return 0;
     if (show_form(show) == SHOW_CSV)
-        return show_rows(show, record, err);
+        return show_rows(show, record, filter->origins, err);
     show_begin(show, record->type, record->index);
     for (int i = 0; i < record->count; i++)
         if (show_entry(show, record, &record->entries[i], filter->layer, err))

@@ -90,6 +90,21 @@ PY
 row = next(csv.DictReader(sys.stdin))
 assert None not in row and row["policy"] == "{\"K\": 2, \"phase\": \"set\", \"utility\": 1.25}", row' <<< "$output"
     [[ ${lines[1]} == *',123456789012,'* ]]
+    # An iteration says what it is one of: the setting of a bench stream, the prompt, and its number in that text.
+    echo '{"model": "'"$MOE_POCKET"'", "prompts": "two.jsonl", "options": {"max-tokens": 3, "ignore-eos": true},
+        "settings": [{"name": "a, b"}, {"name": "K2", "draft": "ngram", "draft-length": 2}], "repetitions": 2,
+        "measure-seconds": 0, "warm-up": 0}' > suite.json
+    printf '{"id": "x", "prompt": "NAME"}\n{"id": "y", "prompt": "SUM"}\n' > two.jsonl
+    moe-bench run -q suite.json -o bench.moes
+    fine moe-view --csv -t iter bench.moes
+    [[ ${lines[0]} == setting,repeat,id,iteration,sequence,t_us,* ]]
+    [ "$(python3 -c 'import csv, sys
+rows = [row for row in csv.DictReader(sys.stdin) if row["setting"] == "a, b"]
+print(*(row["repeat"] + row["id"] + row["iteration"] for row in rows))' <<< "$output")" = '0x0 0x1 0y0 0y1 1x0 1x1 1y0 1y1' ]
+    fine moe-view --csv -t iter -s 5 bench.moes
+    [[ ${lines[1]} == '"a, b",1,x,0,5,'* ]]
+    fine moe-view --csv -t iter "$streams/decode.moes"
+    [[ ${lines[1]} == ,,a,0,0,* ]]
     refused "choose it with --type: machine, begin, iter, draft, done" moe-view --csv "$streams/decode.moes"
 }
 
