@@ -16,6 +16,7 @@
 #include "common/checkpoint/convert_head.h"
 #include "common/checkpoint/export_head.h"
 #include "common/cli/command.h"
+#include "common/cli/nearest.h"
 #include "common/cli/number.h"
 #include "common/model/step.h"
 #include "common/model/synthetic.h"
@@ -202,7 +203,8 @@ static int build(const void *arguments, const struct console *console, struct er
     if (args->list_families)
         return list_families(err);
     if (!args->source)
-        return err_set(err, ERR_INPUT, "SOURCE is missing; see --help");
+        return err_set(err, ERR_INPUT, "SOURCE is missing; name a checkpoint's folder or file, or a repository of the Hugging "
+                       "Face hub");
     if (convert_source_find(&found, args->source, err) || check_output(args->output, args->dry_run, err) ||
         open_source(&checkpoint, args->source, args->dry_run ? NULL : args->output, &options.name, console, err) ||
         (!args->dry_run && check_sources(checkpoint, console, err)) ||
@@ -350,14 +352,24 @@ static const struct opt synthetic_options[] = {
     OPT_SEED(struct synthetic_args, seed), WRITE_OPTIONS(struct synthetic_args), OPT_END };
 static const struct synthetic_args synthetic_defaults = { .dtype = FORMAT_BF16, .expert_dtype = NOT_GIVEN };
 
+static int unknown_shape(const char *name, struct err *err)
+{
+    struct nearest nearest = {.word = name};
+    const char *known, *summary;
+    for (int i = 0; (known = known_shape_at(i, &summary)); i++)
+        nearest_offer(&nearest, known);
+    return err_set(err, ERR_INPUT, "--like %s: no shape is known by that name; %s%s%s`moe-convert list` has them, and a "
+                   "config.json can be given", name, nearest.best ? "did you mean " : "", nearest.best ? nearest.best : "",
+                   nearest.best ? "? " : "");
+}
+
 static int read_shape(const struct synthetic_args *args, struct hparams *shape, struct err *err)
 {
     const char *known = known_shape(args->like);
     struct text text = {0};
     int rc = -1;
     if (!known && !strchr(args->like, '/') && !strstr(args->like, ".json"))
-        return err_set(err, ERR_INPUT, "--like %s: no shape is known by that name; `moe-convert list` has them, and a "
-                       "config.json can be given", args->like);
+        return unknown_shape(args->like, err);
     if (known ? text_puts(&text, known, err) : file_read(&text, args->like, source_text_kinds[TEXT_CONFIG].limit, err))
         goto done;
     rc = arch_read_text(text.data, text.length, args->layers, shape, err);

@@ -197,6 +197,8 @@ static int view_open(struct show *show, const char *path, int fd, const struct v
 
 static int view_input(struct show *show, const char *path, const struct view_args *args, struct err *err)
 {
+    if (!strcmp(path, "-") && isatty(STDIN_FILENO))
+        return err_set(err, ERR_INPUT, "standard input is a terminal; name a file, or pipe a stream in");
     int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
     return fd < 0 ? err_errno(err, "%s", path) : view_open(show, path, fd, args, err);
 }

@@ -66,6 +66,8 @@ int file_read_some(int fd, const char *name, void *data, size_t room, size_t *go
         }
         if (errno == EAGAIN)
             poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, -1);
+        else if (errno == EISDIR)
+            return err_set(err, ERR_INPUT, "%s: is a folder; name a file", name);
         else if (errno != EINTR)
             return err_errno(err, "%s", name);
     }

@@ -1,9 +1,12 @@
 #include "common/bench/suite.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/file.h"
 #include "common/base/json.h"
@@ -12,8 +15,10 @@
 #include "common/cli/keys.h"
 #include "common/cli/nearest.h"
 #include "common/cli/number.h"
+#include "common/model/model_index.h"
 #include "common/report/grade.h"
 #include "common/report/summary.h"
+#include "common/stream/frame.h"
 #include "kernels/plain/philox.h"
 
 static const char *const order_words[] = {"interleaved", "random", "blocked", NULL};
@@ -529,8 +534,33 @@ static int make_suite(struct suite **out, const json_t *root, const char *folder
 
 int suite_from_json(struct suite **out, const json_t *root, struct err *err) { return make_suite(out, root, "", err); }
 
+/* Names what was given in place of a suite. */
+static int check_kind(const char *path, struct err *err)
+{
+    char first[sizeof MODEL_MAGIC + FRAME_GUARD_BYTES] = "";
+    size_t got = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat status;
+    if (fd >= 0 && !fstat(fd, &status) && S_ISREG(status.st_mode))
+        (void)!file_read_some(fd, path, first, sizeof first, &got, NULL);
+    if (fd >= 0)
+        close(fd);
+    if (got >= sizeof MODEL_MAGIC - 1 && !memcmp(first, MODEL_MAGIC, sizeof MODEL_MAGIC - 1))
+        return err_set(err, ERR_INPUT, "%s: is a model file, not a suite; `moe-bench run -m %s PROMPTS` runs it without one",
+                       path, path);
+    if (got >= FRAME_GUARD_BYTES && !memcmp(first, FRAME_GUARD, FRAME_GUARD_BYTES))
+        return err_set(err, ERR_INPUT, "%s: is a stream, not a suite, a JSON file that names models, prompts and settings; "
+                       "`moe-bench report %s` shows it", path, path);
+    if (text_ends(path, ".jsonl") || text_ends(path, ".txt"))
+        return err_set(err, ERR_INPUT, "%s: is a file of prompts, not a suite; `moe-bench run -m MODEL.moe %s` runs it "
+                       "without one", path, path);
+    return 0;
+}
+
 int suite_read(struct suite **out, const char *path, struct err *err)
 {
+    if (strcmp(path, "-") && check_kind(path, err))
+        return -1;
     json_t *root = json_file(path, (size_t)16 << 20, "one JSON object, a suite", err);
     char *folder = root ? folder_of(path, err) : NULL;
     int rc = folder ? make_suite(out, root, folder, err) : -1;

@@ -46,6 +46,9 @@ int cli_main(int argc, char **argv, const struct command *command);
 extern const struct opt console_options[];
 bool console_has(const struct subcommand *subcommand, const struct opt *option);
 
+/* Appends the usage of a subcommand: words of the command line in order, without a newline. */
+int help_usage(struct text *out, const char *program, const struct subcommand *subcommand, struct err *err);
+
 /* Help for people (`subcommand` NULL: the command as a whole), and the whole table for programs: tab-separated lines
  *     command    NAME SUMMARY
  *     subcommand NAME SUMMARY implied|-         a name of - means the command itself

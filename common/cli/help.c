@@ -134,9 +134,9 @@ static int put_option(struct text *out, const struct opt *option, const void *de
     return rc ? -1 : 0;
 }
 
-static int put_usage(struct text *out, const struct command *command, const struct subcommand *sub, struct err *err)
+int help_usage(struct text *out, const char *program, const struct subcommand *sub, struct err *err)
 {
-    if (text_printf(out, err, "usage: %s", command->name))
+    if (text_printf(out, err, "usage: %s", program))
         return -1;
     if (sub->name && text_printf(out, err, sub->implied ? " [%s]" : " %s", sub->name))
         return -1;
@@ -149,7 +149,7 @@ static int put_usage(struct text *out, const struct command *command, const stru
             text_puts(out, hole + 2, err))
             return -1;
     }
-    return text_putc(out, '\n', err);
+    return 0;
 }
 
 static int put_sentence(struct text *out, const char *summary, struct err *err)
@@ -213,7 +213,8 @@ static int put_options(struct text *out, const struct subcommand *sub, struct er
 int help_print(struct text *out, const struct command *command, const struct subcommand *sub, struct err *err)
 {
     if (sub)
-        return put_usage(out, command, sub, err) || put_sentence(out, sub->summary, err) || put_options(out, sub, err) ? -1 : 0;
+        return help_usage(out, command->name, sub, err) || text_putc(out, '\n', err) ||
+               put_sentence(out, sub->summary, err) || put_options(out, sub, err) ? -1 : 0;
     if (text_printf(out, err, "usage: %s %s\n", command->name, implied_subcommand(command) ? "[SUBCOMMAND] ..."
                     : "SUBCOMMAND ...") ||
         put_sentence(out, command->summary, err) || text_puts(out, "\nSubcommands:\n", err))

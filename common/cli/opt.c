@@ -287,6 +287,18 @@ static int refuse_operand(const struct walk *walk, const char *word, struct err 
     return err_set(err, ERR_INPUT, "'%s' is one file or word too many; see --help", word);
 }
 
+static int missing_operand(const struct walk *walk, const char *name, struct err *err)
+{
+    const char *program = walk->console->program;
+    struct text usage = {0};
+    if (!program || help_usage(&usage, program, walk->subcommand, NULL))
+        err_set(err, ERR_INPUT, "%s is missing; see --help", name);
+    else
+        err_set(err, ERR_INPUT, "%s is missing; %s", name, usage.data);
+    text_free(&usage);
+    return -1;
+}
+
 /* Stores the operands in their fields: single ones take one word each, a list takes the rest. */
 static int store_operands(struct walk *walk, struct err *err)
 {
@@ -295,7 +307,7 @@ static int store_operands(struct walk *walk, struct err *err)
     for (; operand && operand->kind; operand++) {
         char *field = (char *)walk->args + operand->offset;
         if (at == walk->operand_count && (operand->kind == OPERAND_KIND_ONE || operand->kind == OPERAND_KIND_SOME))
-            return err_set(err, ERR_INPUT, "%s is missing; see --help", operand->name);
+            return missing_operand(walk, operand->name, err);
         bool list = operand->kind == OPERAND_KIND_ANY || operand->kind == OPERAND_KIND_SOME;
         for (bool first = true; at < walk->operand_count && (list || first); at++, first = false) {
             if (claim_standard(&walk->input, "input", operand->name, walk->operands[at], err))

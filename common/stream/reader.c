@@ -61,7 +61,8 @@ static int fill(struct reader *reader, struct err *err)
 static int truncated(const struct reader *reader, struct err *err)
 {
     if (!reader->offset && !reader->length)
-        return err_set(err, ERR_INPUT, "%s: empty, not a stream; its producer wrote nothing", reader->name);
+        return err_set(err, ERR_INPUT, "%s: empty, not a stream; its producer wrote nothing%s", reader->name,
+                       !strcmp(reader->name, "standard input") ? ", or no file was named" : "");
     return err_set(err, ERR_INPUT, "%s: truncated at byte %llu: no end record; the producer was cut off, run it again",
                    reader->name, (unsigned long long)(reader->offset + (reader->length - reader->start)));
 }
@@ -190,6 +191,8 @@ failed:
 int reader_open(struct reader **out, const char *path, enum stream_kind kind, const struct reader_options *options,
                 struct err *err)
 {
+    if (!strcmp(path, "-") && isatty(STDIN_FILENO))
+        return err_set(err, ERR_INPUT, "standard input is a terminal; name a stream, or pipe one in");
     if (!strcmp(path, "-"))
         return reader_open_fd(out, STDIN_FILENO, "standard input", NULL, 0, kind, options, err);
     int fd = open(path, O_RDONLY | O_CLOEXEC);

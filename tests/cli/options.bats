@@ -352,3 +352,31 @@ offered() {
     done < <(awk '/^\.Ss / { inside = /Ranges/ } inside && /^\.It [a-z]/ { gsub(/\\-/, "-"); gsub(/ Ta/, ""); print $2, $3, $4, $5, $6 }' "$page")
     [ $rows -gt 50 ]
 }
+
+@test "a command without what it needs says what is missing, and what to name in its place" {
+    cd "$BATS_TEST_TMPDIR"
+    moe-profile -q -m "$MOE_POCKET" -n 1 "$MOE_MODELS/pocket/long.jsonl" -o r.moes
+    ln -s "$MOE_POCKET" m.moe
+    cp "$MOE_MODELS/pocket/long.jsonl" p.jsonl
+    while IFS='|' read -r words said; do
+        run sh -c "$words < /dev/null"
+        assert_trouble "${words%% *}"
+        [ "$output" = "${words%% *}: $said" ] || { echo "$words: $output"; false; }
+    done <<'WRONG'
+moe-bench run|no suite; name one, SUITE.json, or a model and prompts: moe-bench run -m MODEL.moe PROMPTS.jsonl
+moe-bench run m.moe|m.moe: is a model file, not a suite; `moe-bench run -m m.moe PROMPTS` runs it without one
+moe-bench run p.jsonl|p.jsonl: is a file of prompts, not a suite; `moe-bench run -m MODEL.moe p.jsonl` runs it without one
+moe-bench gate r.moes|r.moes: is a stream, not a suite, a JSON file that names models, prompts and settings; `moe-bench report r.moes` shows it
+moe-bench run .|.: is a folder; name a file
+moe-bench compare r.moes|NOW is missing; usage: moe-bench compare [OPTION...] BASE NOW
+moe-bench report|standard input: empty, not a stream; its producer wrote nothing, or no file was named
+moe-convert|SOURCE is missing; name a checkpoint's folder or file, or a repository of the Hugging Face hub
+moe-convert synthetic --like olmoe -o x.moe|--like olmoe: no shape is known by that name; did you mean olmoe-1b-7b? `moe-convert list` has them, and a config.json can be given
+moe-convert synthetic --like none -o x.moe|--like none: no shape is known by that name; `moe-convert list` has them, and a config.json can be given
+WRONG
+    for words in moe-view 'moe-bench report' 'moe-coact coverage'; do      # a terminal is not waited for
+        run bounded "$BATS_TEST_DIRNAME/at-terminal.py" -- $words
+        [ "$status" = 2 ]
+        [[ $output == *"standard input is a terminal; name a "* ]]
+    done
+}

@@ -188,7 +188,7 @@ PY
     echo '{"prompt": "hello"}' > prompts.jsonl
     refused "prompts.jsonl: not a stream" moe-view prompts.jsonl
     refused "none.moes: No such file" moe-view none.moes
-    refused "Is a directory" moe-view .
+    refused "is a folder; name a file" moe-view .
     refused "exclude each other" moe-view --json --csv "$streams/rank.moes"
     sed 's/\r//' "$streams/rank.moes" > unix.moes
     refused "unix.moes: the stream was damaged by a conversion of line ends" moe-view unix.moes
