@@ -71,7 +71,7 @@ static void reading_appends_up_to_the_limit(void **state)
     assert_int_equal(f->err.code, ERR_IO);
     err_clear(&f->err);
     assert_int_equal(file_read(&text, f->folder, 9, &f->err), -1);
-    assert_non_null(strstr(f->err.text, "Is a directory"));
+    assert_non_null(strstr(f->err.text, "is a folder; name a file"));
     text_free(&text);
 }
 
