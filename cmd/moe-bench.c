@@ -14,6 +14,7 @@
 #include "cmd/bench-replay.h"
 #include "cmd/bench-simulate.h"
 #include "cmd/bench-sweep.h"
+#include "cmd/bench-tune.h"
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/mem.h"
@@ -504,6 +505,8 @@ static const struct opt_rule report_rules[] = {
     {OPT_NEEDS, "cost|window", "figure", "is of a figure"},
     {OPT_EXCLUDES, "sort", "figure", "a figure has an order of its own"}, OPT_RULES_END};
 
+static const struct opt_rule tune_rules[] = {SESSION_RULES, OPT_RULES_END};
+
 static const struct opt_rule identity_rules[] = {SESSION_RULES, OPT_RULES_END};
 
 static const struct subcommand subcommands[] = {
@@ -539,6 +542,9 @@ static const struct subcommand subcommands[] = {
       .args_bytes = sizeof(struct roofline_args), .defaults = &roofline_defaults, .run = roofline },
     { .name = "sweep", .summary = "measure what a forward of several tokens costs beside one of one", .options = sweep_options,
       .console = CONSOLE_QUIET, .args_bytes = sizeof(struct sweep_args), .defaults = &sweep_defaults, .run = bench_sweep },
+    { .name = "tune", .summary = "find the drafting options that are fastest for a model on this machine",
+      .options = tune_options, .rules = tune_rules, .operands = tune_operands, .console = CONSOLE_QUIET,
+      .args_bytes = sizeof(struct tune_args), .defaults = &tune_defaults, .run = bench_tune },
     { .run = NULL },
 };
 

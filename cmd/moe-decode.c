@@ -74,7 +74,7 @@ static const struct opt_rule rules[] = {
     {OPT_NEEDS, "record", "stream", "there is no stream to put it into"},
     {OPT_NEEDS, "record-length", "record", "no drafts are recorded"},
     {OPT_EXCLUDES, "record-length", "tree", "trees are recorded in the shape that --tree gives"},
-    {OPT_NEEDS, "calibration", "draft", "there is no drafter to estimate"},
+    {OPT_NEEDS, "calibration", "draft|settings", "there is no drafter to estimate"},
     {OPT_NEEDS, "force", "rank", "there is no ranking to use"},
     SESSION_RULES, DECODE_RULES, OPT_RULES_END};
 

@@ -257,7 +257,8 @@ static int merge_options(struct parse *parse, const json_t *map, struct suite_se
         return -1;
     static const char *const rankings[] = {"router", "path", "oracle", "oracle:as=routed", "oracle:as=printed", NULL};
     static const char *const references[] = {"self", NULL};
-    return resolve_file(parse, setting->options, "rank", rankings, err) ||
+    return resolve_file(parse, setting->options, "settings", references + 1, err) ||
+           resolve_file(parse, setting->options, "rank", rankings, err) ||
            resolve_file(parse, setting->options, "reference", references, err) ||
            resolve_file(parse, setting->options, "force-routes", references + 1, err) ||
            resolve_file(parse, setting->options, "force-accept", references + 1, err) ? -1 : 0;
@@ -318,6 +319,7 @@ bool suite_plain(const struct suite_setting *setting)
     const json_t *length = json_object_get(setting->options, "draft-length");
     bool none = json_is_integer(length) && !json_integer_value(length);
     bool drafts = draft ? strcmp(draft, "none") != 0 : json_object_get(setting->options, "force-accept") != NULL;
+    drafts |= !draft && json_object_get(setting->options, "settings");
     return (!drafts || none) && !json_object_get(setting->options, "budget");
 }
 

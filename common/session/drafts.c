@@ -24,6 +24,8 @@ int auto_drafts_attach(struct decode_settings *settings, struct auto_drafts *sto
 {
     const struct strings *named = &settings->draft;
     int count = 0;
+    if (tuned_read(&store->tuned, settings, err))
+        return -1;
     for (int i = 0; i < named->count; i++)
         store->found |= !strcmp(named->items[i], "auto");
     if (!store->found)
@@ -53,6 +55,8 @@ int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *sto
 {
     enum { SELF_LAYERS = 4 };           /* fewer leave too little out */
     const struct hparams *shape = model_hparams(model);
+    if (tuned_check(&store->tuned, model, err))
+        return -1;
     if (!store->found)
         return 0;
     if (attached_check(&store->attached, model, err))
@@ -71,5 +75,6 @@ int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *sto
 void auto_drafts_free(struct auto_drafts *store)
 {
     attached_free(&store->attached);
+    tuned_free(&store->tuned);
     *store = (struct auto_drafts){0};
 }

@@ -1,4 +1,5 @@
-/* `--draft auto`: the drafters that are present for a model, and the policy that chooses among them. */
+/* `--draft auto`: the drafters that are present for a model, and the policy that chooses among them; and --settings, which may
+ * say auto, too. */
 #ifndef MOE_SESSION_DRAFTS_H
 #define MOE_SESSION_DRAFTS_H
 
@@ -8,15 +9,18 @@
 #include "common/model/model.h"
 #include "common/session/attached.h"
 #include "common/session/settings.h"
+#include "common/session/tuned.h"
 
 struct auto_drafts {
     const char *item[DRAFTERS_MAX + ATTACHED_MAX + 4];
     struct attached attached;
+    struct tuned tuned;
     bool found;                         /* `auto` was there; without it, settings are as before */
 };
 
-/* Call before the model is opened: if `auto` is among the drafters of `settings`, replaces it by the files attached to the
- * model file `model` (attached.h). The list lies in *store, which must outlive the settings. Returns 0, or -1 with *err set. */
+/* Call before the model is opened: takes the options of settings->tuned; then, if `auto` is among the drafters of `settings`,
+ * replaces it by the files attached to the model file `model` (attached.h). The list lies in *store, which must outlive the
+ * settings. Returns 0, or -1 with *err set. */
 int auto_drafts_attach(struct decode_settings *settings, struct auto_drafts *store, const char *model, struct err *err);
 
 /* Call with the open model: adds the drafters that need no file, after those named and attached: the model's predictors (mtp),

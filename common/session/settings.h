@@ -26,6 +26,7 @@ struct decode_settings {
     bool ignore_eos;
     struct strings draft;       /* "ngram:n=4", ..., best first; count 0: not given */
     int draft_length;           /* or DRAFT_LENGTH_AUTO; DRAFT_LENGTH_NONE: not given */
+    const char *tuned;          /* file of settings (tuned.h); NULL: not given */
     const char *tree;           /* shape of drafts; NULL: a chain */
     const char *policy;         /* NULL: not given */
     const char *accept;         /* NULL: coupled */
@@ -45,21 +46,24 @@ extern const char *const budget_mode_words[];
 #define DECODE_RULES \
     {OPT_NEEDS, "rank|budget-phase|budget-mode", "budget", "says which experts are kept, but not how many"}, \
     {OPT_NEEDS, "reconstruction", "budget", "there is no budget whose error could be measured"}, \
-    {OPT_NEEDS, "overlap", "draft|force-accept", "there are no drafts to measure"}, \
+    {OPT_NEEDS, "overlap", "draft|force-accept|settings", "there are no drafts to measure"}, \
     {OPT_EXCLUDES, "accept", "force-accept", "what is kept follows from the text that is forced"}, \
-    {OPT_NEEDS, "accept", "draft", "there are no drafts to keep or refuse"}, \
+    {OPT_NEEDS, "accept", "draft|settings", "there are no drafts to keep or refuse"}, \
     {OPT_EXCLUDES, "budget", "force-routes|force-accept", "routes or text are forced"}, \
     DECODE_TEXT_RULES
 
 #define DECODE_TEXT_RULES \
     {OPT_NEEDS, "top-k|top-p|min-p", "temperature", "at temperature 0 the best token is taken"}, \
-    {OPT_NEEDS, "seed", "temperature|draft|force-accept", "at temperature 0 nothing is drawn"}, \
+    {OPT_NEEDS, "seed", "temperature|draft|force-accept|settings", "at temperature 0 nothing is drawn"}, \
     {OPT_NEEDS, "tree|policy", "draft|force-accept", "there is nothing to draft with"}
 
 #define DECODE_OPTIONS(args, settings) \
     OPT_GROUP("Choosing tokens"), \
     OPT_COUNT('n', "max-tokens", args, settings.max_tokens, 0, 1 << 24, \
               "make at most N new tokens a prompt; its own max_tokens, or 256, if not given"), \
+    OPT_GROUP("Drafting"), \
+    OPT_INPUT(0, "settings", args, settings.tuned, \
+              "draft as FILE says, written by moe-bench tune, unless drafter, length, tree or policy is given"), \
     OPT_GROUP("Measurements"), \
     OPT_FLAG(0, "overlap", args, settings.overlap, "record how likely any rule could keep each drafted token tried"), \
     OPT_STRING(0, "reference", args, settings.reference, "self|FILE", \

@@ -22,6 +22,7 @@ complete -c moe-decode -l parse-special -d 'let special tokens count in prompts,
 complete -c moe-decode -l chat-template -r -F -d 'take the chat template in FILE, not the model\'s'
 complete -c moe-decode -l template-arg -x -d 'hand VALUE to the chat template as NAME'
 complete -c moe-decode -s n -l max-tokens -x -d 'make at most N new tokens a prompt; its own max_tokens, or 256, if not given'
+complete -c moe-decode -l settings -r -F -d 'draft as FILE says, written by moe-bench tune, unless drafter, length, tree or policy is given'
 complete -c moe-decode -l overlap -d 'record how likely any rule could keep each drafted token tried'
 complete -c moe-decode -l reference -r -F -a 'self' -d 'record how far each token is from that of model FILE, or of this one without budget'
 complete -c moe-decode -l force-routes -r -F -d 'let tokens go to the experts that the recording of drafts FILE has'

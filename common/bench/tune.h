@@ -1,0 +1,29 @@
+/* Finds the drafting options that are fastest for a model on this machine: `moe-bench tune`.
+ *
+ * First the cost curve is measured (sweep.h), then changes are tried one after the other, beginning with no drafts: --draft
+ * auto, and each drafter that is present by itself with drafts of 2, 4 and 8 tokens. The options in force and the changed ones
+ * decode every prompt one right after the other, first the former ahead, then, if the change gained, once more with the latter
+ * ahead. A change is kept if in both orders all tokens are the same and tokens a second are TUNE_GAIN times as many. */
+#ifndef MOE_BENCH_TUNE_H
+#define MOE_BENCH_TUNE_H
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+#include "common/cli/console.h"
+#include "common/cli/opt.h"
+#include "common/session/session.h"
+
+#define TUNE_GAIN 1.03
+
+struct tune_setup {
+    struct session_options session;
+    struct strings prompts;             /* files */
+    int max_tokens, prompts_max;        /* of an answer; in all, 0: no limit */
+    double seconds;                     /* for the cost curve */
+    const struct console *console;      /* a note on each change */
+};
+
+/* Appends the file of settings to *out (session/tuned.h reads it). */
+int tune_run(const struct tune_setup *setup, struct text *out, struct err *err);
+
+#endif
