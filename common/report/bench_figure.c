@@ -217,7 +217,7 @@ done:
 int bench_figure(struct text *out, const struct measurements *all, const struct summary *summary, struct err *err)
 {
     struct page page = { .all = all, .summary = summary, .max = greatest_ratio(summary) };
-    struct text body = {0}, panels = {0}, note = {0};
+    struct text body = {0}, panels = {0}, note = {0}, labels = {0};
     double bottom;
     int tasks = 0, height = 0, rc = -1;
     for (size_t i = 0; i < summary->count; i++)
@@ -230,12 +230,19 @@ int bench_figure(struct text *out, const struct measurements *all, const struct 
                         numeral_plural(all->streams[i].threads)))
             goto done;
     for (size_t i = 0; i < all->setting_count; i++)
-        if (*all->settings[i].label && !strstr(note.data, all->settings[i].label) &&
-            text_printf(&note, err, " [%s]", all->settings[i].label))
+        if (*all->settings[i].label && !strstr(labels.data ? labels.data : "", all->settings[i].label) &&
+            text_printf(&labels, err, "%s%s", labels.length ? "; " : "", all->settings[i].label))
             goto done;
     fit_names(&page);
-    if (put_panels(&panels, &page, bottom + 20, &height, err) ||
-        svg_head(&body, WIDTH + page.wider, (int)bottom + 40 + height, "Ways of decoding compared", note.data, err) ||
+    if (put_panels(&panels, &page, bottom + 20, &height, err))
+        goto done;
+    if (labels.length) {                                /* below all else, where there is room */
+        int lines = svg_lines(&panels, 10, bottom + height + 40, WIDTH + page.wider - 20, 16, 11, labels.data, err);
+        if (lines < 0)
+            goto done;
+        height += lines * 16;
+    }
+    if (svg_head(&body, WIDTH + page.wider, (int)bottom + 40 + height, "Ways of decoding compared", note.data, err) ||
         put_ratio_axis(&body, &page, bottom, err) || put_rows(&body, &page, &bottom, err) ||
         text_put(&body, panels.data, panels.length, err) || text_puts(&body, "</svg>\n", err))
         goto done;
@@ -244,5 +251,6 @@ done:
     text_free(&body);
     text_free(&panels);
     text_free(&note);
+    text_free(&labels);
     return rc;
 }

@@ -237,12 +237,18 @@ int figure_write(const struct figure *figure, enum report_form form, struct text
 
 int figure_page_panel(struct figure_page *page, const struct svg_panel *panel, struct err *err)
 {
-    if (text_printf(&page->body, err, "<g transform=\"translate(0 %d)\">\n", page->height) ||
-        svg_figure(&page->body, "", NULL, panel, 1, err) || text_puts(&page->body, "</g>\n", err))
-        return -1;
-    page->height += svg_height(panel, 1);
+    struct svg_panel shown = *panel;
+    struct text legend = {0};
+    int rc = svg_legend(&legend, panel, err);
+    shown.unnamed = legend.length && page->legend.length && !strcmp(legend.data, page->legend.data);
+    if (!rc)
+        rc = text_printf(&page->body, err, "<g transform=\"translate(0 %d)\">\n", page->height) ||
+             svg_figure(&page->body, "", NULL, &shown, 1, err) || text_puts(&page->body, "</g>\n", err) ? -1 : 0;
+    page->height += svg_height(&shown, 1);
     page->width = SVG_PANEL_WIDTH;
-    return 0;
+    text_free(&page->legend);
+    page->legend = legend;
+    return rc;
 }
 
 int figure_svg(const struct figure *figure, struct text *out, struct err *err)
@@ -253,5 +259,6 @@ int figure_svg(const struct figure *figure, struct text *out, struct err *err)
                       figure->bytes ? "costs are nominal bytes" : "costs are measured seconds", err) ||
              text_put(out, page.body.data, page.body.length, err) || text_puts(out, "</svg>\n", err) ? -1 : 0;
     text_free(&page.body);
+    text_free(&page.legend);
     return rc;
 }

@@ -29,9 +29,10 @@ int figure_quality(const struct figure_work *work, struct err *err);
 int figure_nodes(const struct figure_work *work, struct err *err);
 int figure_boundary(const struct figure_work *work, struct err *err);
 
-/* Panels below a title, one below the other: as wide as a column of a paper, or a phone. */
+/* Panels below a title, one below the other: as wide as a column of a paper, or a phone. A panel whose legend is that of the
+ * panel above it has none. */
 struct figure_page {
-    struct text body;
+    struct text body, legend;
     int width, height;
 };
 int figure_page_panel(struct figure_page *page, const struct svg_panel *panel, struct err *err);

@@ -378,22 +378,44 @@ static size_t means_end(const struct figure_table *means, size_t at)
     return next;
 }
 
-/* One panel of a task: the means over its texts, a curve a setting. */
+/* The rows of a task and setting; NULL: there are none. */
+static const struct figure_row *find_means(const struct figure_table *means, const char *task, const char *setting,
+                                           size_t *count)
+{
+    for (size_t i = 0, next; i < means->count; i = next) {
+        next = means_end(means, i);
+        *count = next - i;
+        if (means->rows[i].text[0] == task && means->rows[i].text[1] == setting)
+            return &means->rows[i];
+    }
+    return NULL;
+}
+
+/* One panel of a task: the means over its texts, a curve a setting. A setting has the same mark in all panels, so that one
+ * without a mean has its place, too. */
 static int draw_means(const struct figure_table *means, const struct drawing *drawing, const char *task,
                       struct figure_page *page, struct err *err)
 {
+    static const double nothing[] = {NAN};
     struct svg_panel panel = {.title = *task ? task : "prompts", .x_label = "iteration of the text",
                               .y_label = "utility, mean of texts", .x_min = INFINITY, .y_max = 1.2, .level = 1,
                               .curves = drawing->curves};
     for (size_t i = 0, next; i < means->count; i = next) {
+        size_t count = 0;
+        bool known = false;
         next = means_end(means, i);
-        if (means->rows[i].text[0] != task)
+        for (int c = 0; c < panel.count && !known; c++)
+            known = drawing->curves[c].label == means->rows[i].text[1];
+        if (known)
             continue;
+        const struct figure_row *rows = find_means(means, task, means->rows[i].text[1], &count);
+        size_t at = rows ? (size_t)(rows - means->rows) : 0;
         drawing->curves[panel.count] = (struct svg_curve){
-            .label = means->rows[i].text[1], .x = drawing->mean_x + i, .y = drawing->mean_y + i, .points = (int)(next - i),
+            .label = means->rows[i].text[1], .x = rows ? drawing->mean_x + at : nothing,
+            .y = rows ? drawing->mean_y + at : nothing, .points = rows ? (int)count : 1,
             .stroke = panel.count < SVG_THIN ? panel.count : SVG_THIN + (panel.count - SVG_THIN) % SVG_PATTERNS};
         panel.count++;
-        for (size_t p = i; p < next; p++) {
+        for (size_t p = at; rows && p < at + count; p++) {
             panel.x_min = fmin(panel.x_min, drawing->mean_x[p]);
             panel.x_max = fmax(panel.x_max, drawing->mean_x[p]);
             panel.y_max = fmax(panel.y_max, 1.05 * drawing->mean_y[p]);

@@ -41,6 +41,31 @@ int svg_fitting(const char *text, int width, int size)
     return size;
 }
 
+int svg_lines(struct text *out, double x, double y, int width, int line, int size, const char *text, struct err *err)
+{
+    const size_t room = (size_t)fmax(1, width / (LETTER * size));
+    int count = 0;
+    do {
+        size_t length = strlen(text), cut = length <= room ? length : room;
+        while (cut < length && cut && text[cut] != ' ')
+            cut--;
+        if (!cut)                                   /* a word that is longer than a line */
+            cut = strcspn(text, " ");
+        if (out) {
+            struct text words = {0};
+            int rc = text_put(&words, text, cut, err) ||
+                     svg_text(out, x, y + count * line, "start", svg_fitting(words.data, width + size, size), "", words.data,
+                              err);
+            text_free(&words);
+            if (rc)
+                return -1;
+        }
+        text += cut + (text[cut] == ' ');
+        count++;
+    } while (*text);
+    return count;
+}
+
 double svg_step(double max)
 {
     double power = pow(10, floor(log10(max / 5))), part = max / 5 / power;
@@ -248,6 +273,22 @@ static int put_curve(struct text *out, const struct svg_panel *panel, const stru
     return text_puts(out, drawn == 1 ? "m-4 0h8\"/>\n" : "\"/>\n", err);
 }
 
+/* "K4 = K8": this curve and those that it covers. */
+static int name_together(struct text *label, const struct svg_panel *panel, int curve, struct err *err)
+{
+    text_clear(label);
+    for (int i = curve; i < panel->count; i++)
+        if (panel->curves[i].label && drawn_as(panel, i) == curve &&
+            text_printf(label, err, "%s%s", label->length ? " = " : "", panel->curves[i].label))
+            return -1;
+    return 0;
+}
+
+static bool in_legend(const struct svg_panel *panel, int curve)
+{
+    return !panel->unnamed && panel->curves[curve].label && drawn_as(panel, curve) == curve;
+}
+
 /* How many entries of a legend are in a line: as many as the longest one allows, three at most. */
 static int legend_columns(const struct svg_panel *panel)
 {
@@ -262,54 +303,67 @@ static int legend_columns(const struct svg_panel *panel)
     return widest < FRAME_W ? (int)(FRAME_W / widest) : 1;
 }
 
+/* Lines of one entry: a name that is wider than the panel is broken. */
+static int entry_lines(const struct svg_panel *panel, int curve, int columns)
+{
+    struct text label = {0};
+    int lines = columns > 1 || name_together(&label, panel, curve, NULL)
+        ? 1 : svg_lines(NULL, 0, 0, FRAME_W - LEGEND_MARK, LEGEND_LINE, SMALL, label.data, NULL);
+    text_free(&label);
+    return lines;
+}
+
+static int legend_lines(const struct svg_panel *panel)
+{
+    int columns = legend_columns(panel), named = 0;
+    for (int i = 0; i < panel->count; i++)
+        if (in_legend(panel, i))
+            named += entry_lines(panel, i, columns);
+    return (named + columns - 1) / columns;
+}
+
 int svg_height(const struct svg_panel *panels, int count)
 {
     int max = 0;
-    for (int p = 0; p < count; p++) {
-        int columns = legend_columns(&panels[p]), named = 0;
-        for (int i = 0; i < panels[p].count; i++)
-            named += panels[p].curves[i].label && drawn_as(&panels[p], i) == i;
-        max = (named + columns - 1) / columns > max ? (named + columns - 1) / columns : max;
-    }
+    for (int p = 0; p < count; p++)
+        max = legend_lines(&panels[p]) > max ? legend_lines(&panels[p]) : max;
     return UNTITLED + FRAME_H + BELOW + max * LEGEND_LINE + 8;
 }
 
-/* "K4 = K8": this curve and those that it covers. */
-static int name_together(struct text *label, const struct svg_panel *panel, int curve, struct err *err)
+static int put_entry(struct text *out, const struct svg_panel *panel, int i, double x, double y, int width, const char *label,
+                     struct err *err)
 {
-    text_clear(label);
-    for (int i = curve; i < panel->count; i++)
-        if (panel->curves[i].label && drawn_as(panel, i) == curve &&
-            text_printf(label, err, "%s%s", label->length ? " = " : "", panel->curves[i].label))
-            return -1;
-    return 0;
+    const struct svg_curve *curve = &panel->curves[i];
+    if ((has_line(panel, curve) && (text_printf(out, err, "<path d=\"M%.1f %.1fh28\" ", x, y) ||
+                                    put_stroke(out, curve->stroke, err) || text_puts(out, "/>\n", err))) ||
+        (is_marked(panel) && put_shape(out, i, x + 14, y, err)) ||
+        (curve->dots && put_shape(out, mark_of(panel, curve), x + 14, y, err)))
+        return -1;
+    if (width == FRAME_W)
+        return svg_lines(out, x + LEGEND_MARK, y + 5, width - LEGEND_MARK, LEGEND_LINE, SMALL, label, err) < 0 ? -1 : 0;
+    return svg_text(out, x + LEGEND_MARK, y + 5, "start", svg_fitting(label, width - LEGEND_MARK, SMALL), "", label, err);
 }
 
 static int put_legend(struct text *out, const struct svg_panel *panel, double left, struct err *err)
 {
-    int columns = legend_columns(panel), width = FRAME_W / columns, placed = 0;
+    int columns = legend_columns(panel), width = FRAME_W / columns, placed = 0, rc = 0;
     struct text label = {0};
-    for (int i = 0; i < panel->count; i++) {
-        if (!panel->curves[i].label || drawn_as(panel, i) != i)
+    for (int i = 0; i < panel->count && !rc; i++) {
+        if (!in_legend(panel, i))
             continue;
-        if (name_together(&label, panel, i, err))
-            goto failed;
-        double x = left + placed % columns * width, y = TOP + FRAME_H + BELOW + placed / columns * LEGEND_LINE;
-        const struct svg_curve *curve = &panel->curves[i];
-        if ((has_line(panel, curve) && (text_printf(out, err, "<path d=\"M%.1f %.1fh28\" ", x, y) ||
-                                        put_stroke(out, curve->stroke, err) || text_puts(out, "/>\n", err))) ||
-            (is_marked(panel) && put_shape(out, i, x + 14, y, err)) ||
-            (curve->dots && put_shape(out, mark_of(panel, curve), x + 14, y, err)) ||
-            svg_text(out, x + LEGEND_MARK, y + 5, "start", svg_fitting(label.data, width - LEGEND_MARK, SMALL), "", label.data,
-                     err))
-            goto failed;
-        placed++;
+        rc = name_together(&label, panel, i, err);
+        if (!rc)
+            rc = put_entry(out, panel, i, left + placed % columns * width,
+                           TOP + FRAME_H + BELOW + placed / columns * LEGEND_LINE, width, label.data, err);
+        placed += entry_lines(panel, i, columns);
     }
     text_free(&label);
-    return 0;
-failed:
-    text_free(&label);
-    return -1;
+    return rc;
+}
+
+int svg_legend(struct text *out, const struct svg_panel *panel, struct err *err)
+{
+    return put_legend(out, panel, 0, err);
 }
 
 int svg_head(struct text *out, int width, int height, const char *title, const char *note, struct err *err)

@@ -42,6 +42,7 @@ struct svg_panel {
     double level;               /* a thin dashed line across at this y; 0: none */
     bool log2;                  /* an axis of doublings: x_min above 0, ticks at powers of 2 */
     bool percent;               /* label y = 1 as 100 % */
+    bool unnamed;               /* without legend: another panel has the same one */
     const struct svg_curve *curves;
     int count;
 };
@@ -52,6 +53,7 @@ int svg_figure(struct text *out, const char *title, const char *note, const stru
                struct err *err);
 enum { SVG_PANEL_WIDTH = 444 };                                 /* pixels */
 int svg_height(const struct svg_panel *panels, int count);      /* of a figure without title, in pixels */
+int svg_legend(struct text *out, const struct svg_panel *panel, struct err *err);      /* the legend alone, to compare */
 
 /* What figures of another kind are made of: the first tag and the title, a text (anchor: start, middle or end; more: further
  * attributes), and a step of 1, 2 or 5 times a power of ten that divides `max` into some five parts. "</svg>" is the
@@ -60,6 +62,9 @@ int svg_head(struct text *out, int width, int height, const char *title, const c
 int svg_text(struct text *out, double x, double y, const char *anchor, int size, const char *more, const char *text,
              struct err *err);
 double svg_step(double max);
+/* Returns how many lines of `width` pixels the text takes, broken between words; writes them, `line` pixels apart, unless out
+ * is NULL. -1: no memory. */
+int svg_lines(struct text *out, double x, double y, int width, int line, int size, const char *text, struct err *err);
 int svg_escape(struct text *out, const char *text, struct err *err);      /* as a text or value of XML and HTML */
 
 /* The font size at which a text of average letters fits into `width` pixels: `size`, or a smaller one down to 6. */

@@ -121,6 +121,11 @@ SUITE
     [ "$(($(wc -l < figure.csv) - 1))" = "$(grep -c '"type":"drafter"' boundary-time.jsonl)" ]
     moe-bench report --figure boundary --svg cascades.moes > boundary.svg
     "$PYTHON" -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' boundary.svg
+    # narrowed, it shows what was computed of all
+    moe-bench report --figure boundary --json --task math --setting vertical cascades.moes > narrowed.jsonl
+    [ -s narrowed.jsonl ]
+    [ "$(grep -vc '"task":"math".*"setting":"vertical"' narrowed.jsonl)" = 0 ]
+    [ "$(grep -vcxFf boundary-time.jsonl narrowed.jsonl)" = 0 ]
     # one decode stream
     moe-decode -q -m pocket.moe -d model:file=draft.moe -d ngram --policy dytc-verify -n 24 --stream cascade.moes -o out.txt \
         two.jsonl
