@@ -198,15 +198,17 @@ $O/tests/device/mma_cuda: $O/cuda/tests/device/mma.o $O/emu/tests/emu/mma.o
 .PHONY: device-tests
 
 # What a GPU has to say, on a machine that may have nothing but the CUDA toolkit, gcc, g++ and make: gpu-kit packs the
-# libraries that it lacks, for tests/gpu/check and tests/gpu/bench to find there. DEVICE=emu tries all of it without a GPU.
+# libraries that it lacks, for tests/gpu/all to find there. DEVICE=emu tries all of it without a GPU.
 DEVICE ?= cuda
 gpu-kit:
 	@tests/gpu/kit build/gpu-kit build/gpu-kit.tar.xz
+gpu-all:
+	@DEVICE='$(DEVICE)' tests/gpu/all
 gpu-check:
-	@DEVICE='$(DEVICE)' tests/gpu/check
+	@DEVICE='$(DEVICE)' tests/gpu/all check
 gpu-bench:
-	@DEVICE='$(DEVICE)' tests/gpu/bench
-.PHONY: gpu-kit gpu-check gpu-bench
+	@DEVICE='$(DEVICE)' tests/gpu/all bench
+.PHONY: gpu-kit gpu-all gpu-check gpu-bench
 
 -include $(EMU_OBJECTS:.o=.d) $(EMU_TEST_OBJECTS:.o=.d) $(RACE_OBJECTS:.o=.d) $(EMU_FILES:%=$O/race/tests/emu/test_%.d) \
          $(CUDA_OBJECTS:.o=.d) $(EMU_KERNELS:%=$O/device/full/test_%.d) $(EMU_KERNELS:%=$O/device/small/test_%.d) \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# What tests/gpu/check and tests/gpu/bench are made of, where it can be seen without a GPU.
+# What tests/gpu/all is made of, where it can be seen without a GPU.
 
 load common
 
@@ -71,7 +71,7 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
     mkdir -p made/gpu-kit/bin build
     echo first > made/gpu-kit/libs
     tar -C made -cJf build/gpu-kit.tar.xz gpu-kit
-    unpack() { self=test DEVICE=emu COMMIT=abc PATH=$PATH sh -c '. "$0/common.sh"; echo "$kit $commit"' "$gpu"; }
+    unpack() { self=test DEVICE=emu COMMIT=abc PATH=$PATH sh -c '. "$0/common.sh"; unpack_kit; echo "$kit $commit"' "$gpu"; }
     [ "$(unpack)" = "build/gpu-kit abc" ]
     grep -qx first build/gpu-kit/libs
     echo kept > build/gpu-kit/mark
@@ -107,4 +107,108 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
     mkdir bin
     for program in slab forward linear; do mv $program bin/; done
     MOE_TEST_DEVICE=emu bin/slab slab a_kept_text_has_the_bits_of_one_read_anew
+}
+
+# A tree in which tests/gpu/all runs stubs: each adds its name to `ran`; `hangs` and `fails` name those that do so.
+stub_tree() {
+    mkdir -p tree/tests/gpu tree/tests/kernel tree/tests/emu tree/kernels/cuda tree/common tree/cmd bin
+    cp "$gpu/all" "$gpu/common.sh" tree/tests/gpu
+    cat > stub <<'STUB'
+#!/bin/bash
+top=${TOP:?}
+case $0 in */bench) name=bench_$1 ;; *) name=${MOE_TEST_EXACT:+exact_}${MOE_TEST_DEVICE#emu}${0##*/} ;; esac
+case $1 in --version | -m) exit ;; esac
+echo "$name" >> "$top/ran"
+[ "$name" != bench_tiny_bf16 ] || { mkdir -p "$4"; echo records > "$4/a.moes"; echo "figures of $1"; }
+! grep -qx "$name" "$top/hangs" || sleep 300
+! grep -qx "$name" "$top/fails" || { echo "not ok 1 - because"; echo 1..1; exit 1; }
+STUB
+    cat > bin/make <<'MAKE'
+#!/bin/bash
+[ ! -e "$TOP/unbuildable" ] || { echo "a.c:1: error: no such thing"; exit 2; }
+mkdir -p build/gpu/bin build/gpu/lib build/gpu/tests/device build/gpu/tests/gpu
+for name in linear attention expert_ffn slab rows route coded mix top learn learn_loss; do cp "$TOP/stub" build/gpu/tests/device/small_$name; done
+for name in mma_emu test_twin test_forward test_slab; do cp "$TOP/stub" build/gpu/tests/device/$name; done
+cp "$TOP/stub" build/gpu/bin/moe-decode
+printf '#!/bin/sh\n[ "$1" != join ] || cat "$3" > "$2"\n' > build/gpu/tests/gpu/bench_device
+chmod +x build/gpu/tests/gpu/bench_device
+MAKE
+    printf '#!/bin/sh\necho "Kernel 0 of $0: $*"\n' > bin/cuda-gdb
+    chmod +x stub bin/*
+    for name in texts loop identity tiers train budget bench; do cp stub tree/tests/gpu/$name; done
+    for name in linear attention; do echo kernel > tree/kernels/cuda/$name.cu; echo test > tree/tests/kernel/test_$name.c; done
+    touch hangs fails ran tree/tests/kernel/support.h
+    export TOP=$PWD PATH=$PWD/bin:$PATH DEVICE=emu COMMIT=abc MOE_GPU_SECONDS=100
+}
+all() { : > ran; OUT=$TOP/out tree/tests/gpu/all "$@" 2>&1; }
+
+@test "tests/gpu/all runs each part once, keeps its state in OUT, and runs again what changed" {
+    command -v python3 || skip "no python3"
+    stub_tree
+    run all
+    echo "$output"
+    [ "$status" = 0 ]
+    [[ ${lines[-1]} == *" passed, 0 failed" ]]
+    [ -z "$(sort ran | uniq -d)" ]
+    for name in texts mma_emu small_linear bench_tiny_bf16 exact_small_top; do grep -qx $name ran; done
+    [ "$(ls out | paste -sd ' ')" = "bench.moes logs.tgz report.md results" ]
+    [ "$(cat out/bench.moes)" = records ]
+    grep -qx 'figures of tiny_bf16' out/report.md
+    # What OUT had comes along; nothing else is left of the first call.
+    mkdir kept
+    cp out/logs.tgz kept
+    rm -r tree/build out/*
+    mkdir -p tree/build/gpu/out
+    cp kept/logs.tgz tree/build/gpu/out
+    run all
+    [ "$status" = 0 ]
+    [ ! -s ran ]
+    [[ $output == *"passed before: texts twin_mma"* ]]
+    [ "$(cat out/bench.moes)" = records ]
+    # An edited kernel, its relatives, and what uses all kernels.
+    echo edited > tree/kernels/cuda/linear.cu
+    run all check
+    [ "$status" = 0 ]
+    for name in small_linear small_coded exact_small_linear texts; do grep -qx $name ran; done
+    ! grep -qx 'small_attention' ran
+    ! grep bench_ ran
+    run all twin_mma
+    [ "$(cat ran)" = mma_emu ]
+}
+
+@test "tests/gpu/all: what fails, hangs or does not build is named, and what is left is done by the next call" {
+    command -v python3 || skip "no python3"
+    stub_tree
+    # Killed in the middle of a part, with which its processes end.
+    echo loop > hangs
+    OUT=$TOP/out tree/tests/gpu/all texts loop > log 2>&1 3>&- &
+    call=$!
+    for try in {1..100}; do grep -qx loop ran && break; sleep 0.1; done
+    kill -KILL $call
+    : > hangs
+    run all texts
+    [ "$status" = 0 ]
+    ! pgrep -f "tests/gpu/loop build/gpu emu" -a
+    grep -q '^texts ' out/results
+    ! grep '^loop ' out/results
+    # Time that ends is no failure.
+    echo tiers > hangs
+    MOE_GPU_SECONDS=9 run all tiers
+    echo "$output"
+    [ "$status" = 3 ]
+    [[ $output == *"left for another call: tiers"* ]]
+    # A part that has no end is looked at; one that fails prints its command and comes last, another time.
+    echo loop > fails
+    MOE_GPU_SLOW=1/60 run all texts tiers loop
+    echo "$output"
+    [ "$status" = 1 ]
+    [[ $output == *"FAILED: tiers (exit status 124, no end within 2 s)"*"Kernel 0 of "*"info cuda kernels"* ]]
+    [[ $output == *"FAILED: loop"*"MOE_TEST_DEVICE=emu"*" tests/gpu/loop build/gpu emu"*"not ok 1 - because"* ]]
+    [[ ${lines[-1]} == "1 passed, 2 failed" ]]
+    touch unbuildable
+    run all texts
+    [ "$status" = 1 ]
+    [[ $output == *"FAILED: build"*"a.c:1: error: no such thing"* ]]
+    [ ! -s ran ]
+    tar -xOzf out/logs.tgz ./logs/build | grep 'no such thing'
 }

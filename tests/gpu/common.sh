@@ -1,8 +1,8 @@
-# Read by tests/gpu/check and tests/gpu/bench, in the top folder: finds the device, the compiler for it and what the machine lacks,
-# and builds into build/gpu. DEVICE: cuda, cuda:N; or emu, the emulator, to try the command itself.
+# Read by tests/gpu/all, in the top folder: finds the device, the compiler for it and what the machine lacks. DEVICE: cuda, cuda:N;
+# or emu, the emulator, to try the command itself. Builds go into build/gpu.
 
 DEVICE=${DEVICE:-cuda}
-out=build/gpu
+built=build/gpu
 began=$(date +%s)
 width=$(nproc 2>/dev/null || echo 4)
 
@@ -16,8 +16,9 @@ cuda | cuda:*)
     smi=$(command -v nvidia-smi || ls /usr/local/nvidia/bin/nvidia-smi 2>/dev/null)
     [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || cannot "there is no driver for GPUs here; DEVICE=emu tries the emulator"
     [ -n "$nvcc" ] || cannot "there is no nvcc here; make deps-cuda fetches it"
-    # "9.0": 90a; what is older or newer than that has no `a' that is used here.
-    capability=$($smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ')
+    # "9.0, NVIDIA H200, ...": 90a; what is older or newer than that has no `a' that is used here.
+    card=$(timeout 20 $smi --query-gpu=compute_cap,name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -n 1)
+    capability=$(echo "${card%%,*}" | tr -d '. ')
     case $capability in
     90) arch=${CUDA_ARCH:-90a} ;;
     [0-9]*) arch=${CUDA_ARCH:-$capability} ;;
@@ -34,31 +35,32 @@ for top in sys.path:
         print(file.rsplit("/", 1)[0])' 2> /dev/null | awk '!seen[$0]++' | paste -sd :)
 [ -z "$wheels" ] || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$wheels"
 
-# Libraries and make: the kit, where it was brought along, unpacked once for each archive; else the system's.
-kit=
-if [ -e build/gpu-kit.tar.xz ] && ! [ build/gpu-kit/libs -nt build/gpu-kit.tar.xz ]; then
-    rm -rf build/gpu-kit
-    python3 -c 'import tarfile; tarfile.open("build/gpu-kit.tar.xz").extractall("build")' 2> build/gpu-kit.log && touch build/gpu-kit/libs ||
-        { cat build/gpu-kit.log; cannot "build/gpu-kit.tar.xz cannot be unpacked with python3; make gpu-kit packs it anew"; }
-fi
-[ -e build/gpu-kit/libs ] && kit=build/gpu-kit
-[ -z "$kit" ] || command -v make > /dev/null || MAKE=$PWD/$kit/bin/make
-commit=${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
+commit=${COMMIT:-$(git rev-parse --short HEAD 2> /dev/null || echo unknown)}
 
-describe() {
-    echo "device   $DEVICE$([ -z "$smi" ] || $smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | sed 's/^/: /')"
-    echo "compiler $($nvcc --version 2>/dev/null | tail -n 1), for sm_$arch; $(gcc --version | head -n 1)"
-    echo "machine  $(nproc) processors, $(date -u +%Y-%m-%d), commit $commit"
+# Libraries and make: the kit, where it was brought along, unpacked once for each archive; else the system's.
+unpack_kit() {
+    kit=
+    if [ -e build/gpu-kit.tar.xz ] && ! [ build/gpu-kit/libs -nt build/gpu-kit.tar.xz ]; then
+        rm -rf build/gpu-kit
+        python3 -c 'import tarfile; tarfile.open("build/gpu-kit.tar.xz").extractall("build")' 2> build/gpu-kit.log &&
+            touch build/gpu-kit/libs ||
+            { cat build/gpu-kit.log; cannot "build/gpu-kit.tar.xz cannot be unpacked with python3; make gpu-kit packs it anew"; }
+    fi
+    [ -e build/gpu-kit/libs ] && kit=build/gpu-kit
+    [ -z "$kit" ] || command -v make > /dev/null || MAKE=$PWD/$kit/bin/make
 }
 
-# Everything in one go: what it prints is in $out/build.log, the last lines of it here when it fails.
-build() {
-    mkdir -p "$out"
-    if ! PATH="${nvcc:+${nvcc%/*}:}$PATH" ${MAKE:-make} -j"$width" O="$out" CUDA_ARCH="$arch" ${nvcc:+NVCC="$nvcc"} ${kit:+KIT="$kit"} \
-        "$@" > "$out/build.log" 2>&1; then
-        tail -n 40 "$out/build.log"
-        return 1
-    fi
-    grep -A 6 'warning:' "$out/build.log" | head -n 20
-    echo "built in $(elapsed) s"
+# What a report must name, and what may be missing. Takes no time: nothing here asks the GPU for more than its name.
+machine() {
+    version() { command -v "$1" > /dev/null && "$@" 2>&1 | head -n 1 || echo "no $1"; }
+    echo "device    $DEVICE${card:+: $card}"
+    echo "machine   $(nproc) x $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(date -u +'%Y-%m-%d %H:%M'), commit $commit"
+    echo "memory    $(awk '/^MemTotal/ { t = $2 } /^MemAvailable/ { print int($2 / 1048576) " of " int(t / 1048576) " GiB free" }' /proc/meminfo)"
+    echo "disk      $(df -Pk . /dev/shm 2> /dev/null | awk 'NR > 1 { printf "%s%d GiB free in %s", (NR == 2 ? "" : ", "), $4 / 1048576, $6 }')"
+    echo "nvcc      $(${nvcc:-false} --version 2> /dev/null | tail -n 1), for sm_$arch"
+    echo "compilers $(version gcc --version); $(version g++ --version)"
+    echo "tools     $(version make --version); $(version python3 --version); $(version git --version)"
+    for tool in cuda-gdb compute-sanitizer; do
+        echo "          $tool: $(PATH="$PATH:/usr/local/cuda/bin" command -v $tool || echo none)"
+    done
 }
