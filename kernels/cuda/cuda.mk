@@ -121,16 +121,17 @@ $O/libemu.a: $(EMU_OBJECTS)
 	@rm -f $@
 	@$(AR) rcs $@ $^
 
-# Once more for the race detector, which is in the emulator: kernels call it at each access, libtsan is not linked.
+# Once more for the race detector, which is in the emulator: kernels call it at each access, libtsan and libubsan are not linked.
+RACE_FLAGS := -fsanitize=thread,alignment
 RACE_OBJECTS := $(EMU_OBJECTS:$O/emu/%=$O/race/%)
 $O/emu/tests/emu/test_%.o: tests/emu/test_%.cu $O/emu/flags
 	$(call compile_emu,-x c++ -Dmain=test_$*_main,$<)
 $O/race/tests/emu/test_%.o: tests/emu/test_%.cu $O/emu/flags
-	$(call compile_emu,-x c++ -fsanitize=thread -Dmain=test_$*_main,$< for races)
+	$(call compile_emu,-x c++ $(RACE_FLAGS) -Dmain=test_$*_main,$< for races)
 $O/race/%.o: %.cc $O/emu/flags
 	$(call compile_emu,-DEMU_RACE=1,$< for races)
 $O/race/%.o: %.cu $O/emu/flags
-	$(call compile_emu,-x c++ -fsanitize=thread,$< for races)
+	$(call compile_emu,-x c++ $(RACE_FLAGS),$< for races)
 $O/libemu-race.a: $(RACE_OBJECTS)
 	@rm -f $@
 	@$(AR) rcs $@ $^

@@ -6,7 +6,7 @@
 
 namespace emu {
 
-running now = {nullptr, dim3(), dim3(), 0, 0, HOST, 0, nullptr, false, false};
+running now = {nullptr, dim3(), dim3(), 0, 0, HOST, 0, nullptr, false, false, nullptr, 0};
 location *here;
 
 static std::vector<thread> threads;
@@ -278,11 +278,30 @@ static void run_block(int index)
     shared_end();
 }
 
-static bool launch_allowed(const char *name, dim3 grid, dim3 block, size_t smem)
+/* The threads that a kernel's __launch_bounds__ allow: the nops in front of it. Alignment may have added a few. */
+static unsigned bound_of(const void *kernel)
 {
+    unsigned nops = 0;
+#if defined(__x86_64__)
+    for (const unsigned char *p = (const unsigned char *)kernel; p[-1] == 0x90; p--)
+        nops++;
+#elif defined(__aarch64__)
+    for (const uint32_t *p = (const uint32_t *)kernel; p[-1] == 0xd503201f; p--)
+        nops++;
+#endif
+    return nops >= 32 ? nops / 32 * 32 : 1024;
+}
+
+static bool launch_allowed(const call &call)
+{
+    const char *name = call.name;
+    const dim3 &grid = call.grid, &block = call.block;
+    const size_t smem = call.smem;
     uint64_t size = (uint64_t)block.x * block.y * block.z;
     if (!size || size > 1024 || block.z > 64)
         finding_add("%s: a block of %u x %u x %u threads, not 1 .. 1024", name, block.x, block.y, block.z);
+    else if (size > bound_of(call.kernel))
+        finding_add("%s: a block of %u threads, but its __launch_bounds__ allow %u", name, (unsigned)size, bound_of(call.kernel));
     else if (!grid.x || !grid.y || !grid.z || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
         finding_add("%s: a grid of %u x %u x %u blocks", name, grid.x, grid.y, grid.z);
     else if (smem > 227 * 1024)
@@ -302,7 +321,7 @@ bool launch(const call &call)
         finding_add("%s is launched by a kernel", call.name);
         return false;
     }
-    if (!launch_allowed(call.name, grid, block, call.smem))
+    if (!launch_allowed(call))
         return false;
     now.kernel = call.name;
     now.grid = grid;
@@ -315,6 +334,8 @@ bool launch(const call &call)
         race_stream_waits();
     body = call.body;
     arguments = call.arguments;
+    now.arguments = (const unsigned char *)arguments;
+    now.argument_bytes = call.bytes;
     if ((int)threads.size() < now.threads)
         threads.resize((size_t)now.threads);
     ready.assign((size_t)(now.threads + 63) / 64, 0);

@@ -6,11 +6,13 @@
  *
  *   - threads that wait where others cannot come: ended, at another barrier, in another collective, a lane outside the mask
  *   - writes past the end of a shared array or of device memory (by their poisoned tails; ASan tells the line)
- *   - launches that no GPU takes; 16-byte accesses at other addresses; launches on a stream of a device that is not in use
+ *   - launches that no GPU takes, or with more threads than __launch_bounds__ allows; 16-byte accesses at other addresses;
+ *     launches on a stream of a device that is not in use
  *   - copies from memory that is not pinned, and memory that is freed in the middle of one (stream.cc)
  *   - graphs whose WHILE node does not end, or that no GPU would take (graph.cc)
  *   - where kernels were compiled for it (race.cc): races between threads of a block and between blocks, reads of shared memory
- *     that nobody wrote, and what a launch that may be early does before pdl_wait other than read what no launch wrote
+ *     that nobody wrote, and what a launch that may be early does before pdl_wait other than read what no launch wrote;
+ *     accesses to memory of the host; accesses at addresses that are not a multiple of the type's alignment
  *
  * A device has two streams that run beside each other, and what is right gives the same bits in each order that events allow:
  * devices 0 and 2 run copies as late as they can, 1 and 3 run everything else so (stream.cc).
@@ -48,13 +50,19 @@ extern struct emu_options emu_options;   /* at first: forward, 90, abort */
 const char *emu_findings(void);
 void emu_clear(void);
 bool emu_races_seen(void);               /* whether this build looks for races */
+void emu_allow(const void *memory, size_t bytes);        /* memory of the host that kernels may access in a test */
 int emu_runnables_made(void);            /* of all graphs so far */
 
 #define __global__
 #define __device__
 #define __host__
 #define __forceinline__ inline
+/* As many nops in front of the function, which block.cc counts. */
+#if defined(__x86_64__) || defined(__aarch64__)
+#define __launch_bounds__(n, ...) __attribute__((patchable_function_entry((int)(n) + 0, (int)(n) + 0)))
+#else
 #define __launch_bounds__(...)
+#endif
 #define EMU_LINE int line = __builtin_LINE()
 
 struct dim3 {
@@ -113,6 +121,7 @@ struct call {
     thread_body *body;
     const void *arguments;
     size_t bytes;
+    const void *kernel;
 };
 int submit(dev_stream stream, const call &call);
 
@@ -375,7 +384,7 @@ static inline int dev_start(bool early, const char *name, void (*kernel)(P...), 
     static_assert(std::is_trivially_copyable<call>::value, "arguments of kernels are copied as bytes");
     static_assert(alignof(call) <= 16, "arguments of kernels lie at multiples of 16");
     const call c = {kernel, emu::make_pack((emu::pack<P...> *)nullptr, given...)};
-    return emu::submit(stream, {name, early, grid, block, smem, call::body, &c, sizeof c});
+    return emu::submit(stream, {name, early, grid, block, smem, call::body, &c, sizeof c, (const void *)kernel});
 }
 
 struct dev_properties;

@@ -142,6 +142,12 @@ void fiber_switch(int from, int to, bool from_is_done)
     arrived(from);
 }
 
+bool fiber_owns(int index, const void *address)
+{
+    const char *stack = of(index)->stack;
+    return (const char *)address >= stack && (const char *)address < stack + STACK;
+}
+
 void fibers_forget(int count)
 {
 #ifdef EMU_ASAN

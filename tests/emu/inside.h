@@ -16,6 +16,7 @@ const int HOST = -1;
 void fibers_prepare(int count, void (*start)(int fiber));    /* fiber i will begin in start(i), which never returns */
 void fiber_switch(int from, int to, bool from_is_done);
 void fibers_forget(int count);                               /* what was left in the middle of something */
+bool fiber_owns(int fiber, const void *address);             /* it is on the fiber's stack */
 
 /* -- block.cc -- */
 
@@ -53,6 +54,8 @@ struct running {
     thread *thread_of;
     bool given_up;                       /* a finding ended the launch */
     bool early;                          /* it may begin before the launch in front of it has ended */
+    const unsigned char *arguments;
+    size_t argument_bytes;
 };
 extern running now;
 

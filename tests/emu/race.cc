@@ -7,6 +7,9 @@
  *     of one warp, and both threads passed a __syncwarp that named them (kept as vector clocks of a warp's lanes);
  *     of two blocks, and the first was published by an atomic that the second's block saw (release and acquire an address).
  *
+ * Each access is also held against what a kernel can reach: regions of shared and device memory, its own stack, the launch's
+ * arguments, and constants, which nvcc puts into the device's memory.
+ *
  * Shuffles, votes and mma order nothing, though the emulator lets lanes meet there. Only order counts, not what happened to
  * come first: so a race is found in any schedule. A copy by cp_async writes at the issue and at the wait. */
 #include "tests/emu/inside.h"
@@ -31,9 +34,12 @@ void race_stream_waits(void) {}
 
 }
 
+void emu_allow(const void *, size_t) {}
+
 #else
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <algorithm>
 #include <map>
@@ -259,14 +265,54 @@ static void refine(region &r)
     r.grain /= 2;
 }
 
+typedef std::vector<std::pair<const unsigned char *, const unsigned char *>> ranges;
+static ranges allowed;
+
+static bool lies_in(const ranges &all, const unsigned char *address)
+{
+    return std::any_of(all.begin(), all.end(), [=](const auto &one) { return address >= one.first && address < one.second; });
+}
+
+/* What programs and libraries map read-only. */
+static const ranges &constants(void)
+{
+    static ranges all;
+    if (all.empty())
+        dl_iterate_phdr([](struct dl_phdr_info *info, size_t, void *) {
+            for (int i = 0; i < info->dlpi_phnum; i++) {
+                const ElfW(Phdr) &p = info->dlpi_phdr[i];
+                const unsigned char *begin = (const unsigned char *)(info->dlpi_addr + p.p_vaddr);
+                if (p.p_type == PT_GNU_RELRO || (p.p_type == PT_LOAD && !(p.p_flags & PF_W)))
+                    all.push_back({begin, begin + p.p_memsz});
+            }
+            return 0;
+        }, nullptr);
+    return all;
+}
+
+/* Memory of no region: the emulator's own that kernels read by threadIdx and its kin, arguments, constants; else the host's. */
+static void check_host(const unsigned char *start, size_t bytes, bool write, const void *site, int line)
+{
+    const unsigned char *threads = (const unsigned char *)now.thread_of;
+    if (!write && (start == (const unsigned char *)&here || (start >= threads && start < threads + now.threads * sizeof(thread)) ||
+                   (start >= now.arguments && start < now.arguments + now.argument_bytes) || lies_in(constants(), start)))
+        return;
+    if (lies_in(allowed, start))
+        return;
+    access one = access();
+    one.line = line;
+    one.site = site;
+    found(line, "%s %zu bytes of the host's memory in %s", write ? "writes" : "reads", bytes, name_of(one).c_str());
+}
+
 void race_access(const void *address, size_t bytes, bool write, const void *site, int line)
 {
     const unsigned char *start = (const unsigned char *)address;
-    if (now.self == HOST || !bytes)
+    if (now.self == HOST || !bytes || fiber_owns(now.self, address))
         return;
     region *r = region_of(start);
     if (!r)
-        return;
+        return check_host(start, bytes, write, site, line);
     size_t offset = (size_t)(start - r->base);
     if (offset + bytes > r->bytes) {
         access here_and_now = access();
@@ -311,7 +357,9 @@ void race_no_cache(const void *address, int line)
 void race_atomic(const void *address)
 {
     region *r = region_of((const unsigned char *)address);
-    if (!r || r->shared)
+    if (!r)
+        found(0, "an atomic on the host's memory");
+    if (r->shared)
         return;
     knowledge &mine = known[now.block_index], &there = published[address];
     for (auto &one : there) {
@@ -327,7 +375,25 @@ void race_atomic(const void *address)
 
 }
 
-/* What compilers call. */
+void emu_allow(const void *memory, size_t bytes)
+{
+    emu::allowed.push_back({(const unsigned char *)memory, (const unsigned char *)memory + bytes});
+}
+
+/* What compilers call. This is libubsan's, which is not linked either (-fsanitize=alignment). */
+struct mismatch {
+    const char *file;
+    uint32_t line, column;
+    const void *type;
+    unsigned char log_alignment, kind;
+};
+extern "C" void __ubsan_handle_type_mismatch_v1(const mismatch *what, uintptr_t address)
+{
+    if (emu::now.self != emu::HOST)
+        emu::found((int)what->line, "an access at ...%03x, which is not a multiple of %d", (unsigned)(address & 0xfff),
+                   1 << what->log_alignment);
+}
+
 
 #define SITE __builtin_return_address(0)
 #define EMU_HOOK(size)                                                                                       \

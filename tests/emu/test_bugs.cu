@@ -27,6 +27,7 @@ static int memory_new(void **)
     for (int i = 0; i < 4096; i++)
         in_memory[i] = (float)(i % 251);
     emu_options.collect = true;
+    emu_allow(line_of, sizeof line_of);
     return 0;
 }
 
@@ -356,7 +357,7 @@ static void test_device_bounds(void **)
                   "past the end of 16384 bytes of device memory", "use-after-poison");
 }
 
-/* Vectors of the language itself at other addresses are found under UBSan. */
+/* Vectors of the language itself at other addresses are found under UBSan, and where races are. */
 template <typename T> __global__ void vectors(const float *in, float *out, int at)
 {
     *(T *)(out + at) = *(const T *)in;
@@ -368,10 +369,68 @@ static void test_vectors(void **)
     LAUNCH(vectors<float4>, 1, 1, 0, nullptr, in_memory, out_memory, 4);
     LAUNCH(vectors<uint2>, 1, 1, 0, nullptr, in_memory, out_memory, 2);
     assert_silent();
+    if (emu_races_seen()) {
+        LAUNCH(vectors<float4>, 1, 1, 0, nullptr, in_memory, out_memory, 2);
+        assert_said("thread (0, 0, 0), line ");
+        assert_said("which is not a multiple of 16");
+        emu_clear();
+        LAUNCH(vectors<uint2>, 1, 1, 0, nullptr, in_memory + 1, out_memory, 2);
+        assert_said("which is not a multiple of 8");
+    }
 #ifdef __SANITIZE_ADDRESS__
     assert_bounds([] { LAUNCH(vectors<float4>, 1, 1, 0, nullptr, in_memory, out_memory, 2); }, "", "misaligned address");
     assert_bounds([] { LAUNCH(vectors<uint2>, 1, 1, 0, nullptr, in_memory, out_memory, 1); }, "", "misaligned address");
 #endif
+}
+
+/* --- memory of the host --- */
+
+static const float table[4] = {1, 2, 3, 4};
+static float host_value[4];
+
+/* BUG 0: constants, arguments, its own stack. 1: reads, 2: writes, 3: adds to memory of the host; 4: another thread's stack. */
+template <int BUG> __global__ void reaches(float *out, float *from, int index, const float **shown)
+{
+    float mine[4] = {table[index], 1, 2, 3};
+    if (BUG == 0)
+        out[threadIdx.x] = mine[index] + table[index ^ 1];
+    if (BUG == 1)
+        out[threadIdx.x] = from[index];
+    if (BUG == 2)
+        from[index] = mine[index];
+    if (BUG == 3)
+        atomicAdd(&from[index], 1.0f);
+    if (BUG == 4 && threadIdx.x == 0)
+        *shown = mine;
+    __syncthreads();
+    if (BUG == 4)
+        out[threadIdx.x] = (*shown)[index];
+}
+
+template <int BUG> static void reaches_run(float *from)
+{
+    emu_clear();
+    LAUNCH((reaches<BUG>), 1, 2, 0, nullptr, out_memory, from, 1, (const float **)(void *)in_memory);
+}
+
+static void test_host_memory(void **)
+{
+    float here[2] = {0, 0};
+    if (!emu_races_seen())
+        return;
+    reaches_run<0>(host_value);
+    reaches_run<1>(out_memory + 2);
+    assert_silent();
+    reaches_run<1>(host_value);
+    assert_said("reads 4 bytes of the host's memory in line ");
+    reaches_run<1>(here);
+    assert_said("reads 4 bytes of the host's memory in line ");
+    reaches_run<2>(host_value);
+    assert_said("writes 4 bytes of the host's memory in line ");
+    reaches_run<3>(host_value);
+    assert_said("an atomic on the host's memory");
+    reaches_run<4>(host_value);
+    assert_said("thread (1, 0, 0), line 0: reads 4 bytes of the host's memory in line ");
 }
 
 /* --- blocks --- */
@@ -577,6 +636,25 @@ static void test_grid_barrier(void **)
     assert_said("has waited a million times for something that does not come");
 }
 
+enum { BOUND = 64 };
+template <int N> __global__ void __launch_bounds__(BOUND, N) bounded(float *out) { out[threadIdx.x] = N; }
+__global__ void __launch_bounds__(2 * BOUND) bounded_twice(float *out) { out[threadIdx.x] = 1; }
+
+static void test_launch_bounds(void **)
+{
+#if defined(__x86_64__) || defined(__aarch64__)
+    emu_clear();
+    LAUNCH(bounded<2>, 1, 64, 0, nullptr, out_memory);
+    LAUNCH(bounded_twice, 1, 128, 0, nullptr, out_memory);
+    assert_silent();
+    LAUNCH(bounded<2>, 1, 65, 0, nullptr, out_memory);
+    assert_said("bounded<2>: a block of 65 threads, but its __launch_bounds__ allow 64");
+    emu_clear();
+    LAUNCH(bounded_twice, 1, dim3(32, 5), 0, nullptr, out_memory);
+    assert_said("a block of 160 threads, but its __launch_bounds__ allow 128");
+#endif
+}
+
 static void test_launches(void **)
 {
     emu_clear();
@@ -620,6 +698,7 @@ int main(void)
         cmocka_unit_test(test_lane_left_out),
         cmocka_unit_test(test_shared_bounds),
         cmocka_unit_test(test_device_bounds),
+        cmocka_unit_test(test_host_memory),
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_never_written),
@@ -628,6 +707,7 @@ int main(void)
         cmocka_unit_test(test_vectors),
         cmocka_unit_test(test_early_launches),
         cmocka_unit_test(test_grid_barrier),
+        cmocka_unit_test(test_launch_bounds),
         cmocka_unit_test(test_launches),
     };
     return cmocka_run_group_tests(tests, memory_new, memory_old);

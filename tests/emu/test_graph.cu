@@ -164,6 +164,14 @@ static dev_graph counting(dev_stream stream, int *left, int *count)
     return graph;
 }
 
+static int *new_count(int value)
+{
+    int *count = nullptr;
+    assert_int_equal(dev_alloc((void **)&count, sizeof *count), 0);
+    *count = value;
+    return count;
+}
+
 /* Of the emulator: a condition drives what was made of its own graph, and that only while the graph lives. */
 static void conditions_belong_to_their_graphs(void **state)
 {
@@ -172,10 +180,10 @@ static void conditions_belong_to_their_graphs(void **state)
     for (int way = 0; way < WAYS; way++) {
         dev_stream stream;
         dev_runnable runnable;
-        int left = 5, count = 0, later = 0;
+        int *left = new_count(5), *count = new_count(0), *later = new_count(0);
         assert_int_equal(dev_stream_new(&stream), 0);
-        dev_graph first = counting(stream, &left, &count), second = counting(stream, &left, &later);
-        assert_int_equal(count, 0);                 /* captured is not run */
+        dev_graph first = counting(stream, left, count), second = counting(stream, left, later);
+        assert_int_equal(*count, 0);                /* captured is not run */
         assert_int_equal(dev_runnable_new(&runnable, first), 0);
         if (way == UPDATED)
             assert_int_equal(dev_runnable_update(runnable, second), 0);
@@ -186,16 +194,19 @@ static void conditions_belong_to_their_graphs(void **state)
         emu_options.collect = false;
         if (way == OWN) {
             assert_string_equal(emu_findings(), "");
-            assert_int_equal(count, 5);
+            assert_int_equal(*count, 5);
         } else {
             assert_non_null(strstr(emu_findings(), "turns without an end"));
         }
-        assert_int_equal(later > 0, way == UPDATED);
+        assert_int_equal(*later > 0, way == UPDATED);
         emu_clear();
         dev_runnable_free(&runnable);
         dev_graph_free(&first);
         dev_graph_free(&second);
         dev_stream_free(stream);
+        dev_free(left);
+        dev_free(count);
+        dev_free(later);
     }
 }
 
@@ -206,10 +217,10 @@ static void mistakes_with_graphs_are_found(void **state)
     dev_stream stream;
     dev_runnable runnable, other;
     dev_graph graph;
-    int left = 1, count = 0;
+    int *left = new_count(1), *count = new_count(0);
     assert_int_equal(dev_use(1), 0);
     assert_int_equal(dev_stream_new(&stream), 0);
-    dev_graph loop = counting(stream, &left, &count);
+    dev_graph loop = counting(stream, left, count);
     emu_options.collect = true;
     assert_int_equal(dev_runnable_new(&runnable, loop), 0);
     assert_int_equal(dev_runnable_new(&other, loop), 1);
@@ -223,18 +234,20 @@ static void mistakes_with_graphs_are_found(void **state)
     assert_int_equal(dev_runnable_update(runnable, graph), 910);
     assert_int_equal(dev_use(0), 0);
     const dev_condition none = 0;
-    assert_int_equal(dev_start(false, "a kernel", set_kernel, dim3(1), dim3(1), 0, stream, none, &left, &count), 400);
+    assert_int_equal(dev_start(false, "a kernel", set_kernel, dim3(1), dim3(1), 0, stream, none, left, count), 400);
     assert_non_null(strstr(emu_findings(), "a stream of device 1 while device 0 is in use"));
     emu_clear();
-    LAUNCH(set_kernel, dim3(1), dim3(1), 0, stream, none, &left, &count);
+    LAUNCH(set_kernel, dim3(1), dim3(1), 0, stream, none, left, count);
     assert_int_equal(dev_wait(stream), 0);
     assert_string_equal(emu_findings(), "");
-    assert_int_equal(count, 1);
+    assert_int_equal(*count, 1);
     emu_options.collect = false;
     dev_runnable_free(&runnable);
     dev_graph_free(&graph);
     dev_graph_free(&loop);
     dev_stream_free(stream);
+    dev_free(left);
+    dev_free(count);
 }
 
 int main(void)
