@@ -301,7 +301,8 @@ static bool launch_allowed(const call &call)
     if (!size || size > 1024 || block.z > 64)
         finding_add("%s: a block of %u x %u x %u threads, not 1 .. 1024", name, block.x, block.y, block.z);
     else if (size > bound_of(call.kernel))
-        finding_add("%s: a block of %u threads, but its __launch_bounds__ allow %u", name, (unsigned)size, bound_of(call.kernel));
+        finding_add("%s: a block of %u threads, but its __launch_bounds__ allow %u", name, (unsigned)size,
+                    bound_of(call.kernel));
     else if (!grid.x || !grid.y || !grid.z || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
         finding_add("%s: a grid of %u x %u x %u blocks", name, grid.x, grid.y, grid.z);
     else if (smem > 227 * 1024)

@@ -294,7 +294,8 @@ static const ranges &constants(void)
 static void check_host(const unsigned char *start, size_t bytes, bool write, const void *site, int line)
 {
     const unsigned char *threads = (const unsigned char *)now.thread_of;
-    if (!write && (start == (const unsigned char *)&here || (start >= threads && start < threads + now.threads * sizeof(thread)) ||
+    if (!write && (start == (const unsigned char *)&here ||
+                   (start >= threads && start < threads + now.threads * sizeof(thread)) ||
                    (start >= now.arguments && start < now.arguments + now.argument_bytes) || lies_in(constants(), start)))
         return;
     if (lies_in(allowed, start))
