@@ -196,7 +196,7 @@ moe-decode|--rank path|--rank: says which experts are kept, but not how many; ad
 moe-decode|--budget-phase decode|--budget-phase: says which experts are kept, but not how many; add --budget
 moe-decode|--budget-mode truncate|--budget-mode: says which experts are kept, but not how many; add --budget
 moe-decode|--reconstruction|--reconstruction: there is no budget whose error could be measured; add --budget
-moe-decode|--overlap|--overlap: there are no drafts to measure; add --draft or --force-accept
+moe-decode|--overlap|--overlap: there are no drafts to measure; add --draft, --force-accept or --settings
 moe-decode|--accept coupled --force-accept x|--accept: what is kept follows from the text that is forced; leave it or --force-accept out
 moe-decode|-B 2 --force-routes x|--budget: routes or text are forced; leave it or --force-routes out
 moe-decode|--top-k 4|--top-k: at temperature 0 the best token is taken; add --temperature

@@ -115,7 +115,8 @@ RUNS
         moe-bench replay "$BATS_TEST_TMPDIR/live.moes" --cost "$cost" --tree "$tree" --policy "$policy:cost=$cost" --iterations \
             > "$BATS_TEST_TMPDIR/steps"
         "$python" "$BATS_TEST_DIRNAME/../bench/evict_steps.py" $policy "$cost" 15 "$BATS_TEST_TMPDIR/drafts.jsonl" \
-            < "$BATS_TEST_TMPDIR/steps" | jq -e '.steps > 20 and .verified > .steps'
+            < "$BATS_TEST_TMPDIR/steps" > "$BATS_TEST_TMPDIR/stepped"
+        jq -e '.steps > 20 and .verified > .steps' "$BATS_TEST_TMPDIR/stepped"
         # One node more or less is seen.
         jq -c '.K += 1' "$BATS_TEST_TMPDIR/steps" > "$BATS_TEST_TMPDIR/wrong"
         run "$python" "$BATS_TEST_DIRNAME/../bench/evict_steps.py" $policy "$cost" 15 "$BATS_TEST_TMPDIR/drafts.jsonl" \
@@ -128,7 +129,23 @@ RUNS
     moe-bench replay "$BATS_TEST_TMPDIR/chain.moes" --cost "$cost" --policy "bastion:cost=$cost" --iterations \
         > "$BATS_TEST_TMPDIR/steps"
     "$python" "$BATS_TEST_DIRNAME/../bench/evict_steps.py" bastion "$cost" 8 "$BATS_TEST_TMPDIR/drafts.jsonl" \
-        < "$BATS_TEST_TMPDIR/steps" | jq -e '.steps > 8 and .verified > .steps'
+        < "$BATS_TEST_TMPDIR/steps" > "$BATS_TEST_TMPDIR/stepped"
+    jq -e '.steps > 8 and .verified > .steps' "$BATS_TEST_TMPDIR/stepped"
+    # With the cost of predicted experts, too: what texts taught of them is made anew there. A head is less sure than the model.
+    moe-convert head -q "$MOE_MODELS/pocket/heads/eagle3" --target "$MOE_POCKET" -o "$BATS_TEST_TMPDIR/head.moe"
+    awk 'NR % 30 == 1 && NR < 100' "$MOE_MODELS/pocket/heldout.jsonl" > "$BATS_TEST_TMPDIR/held.jsonl"
+    moe-decode -m "$MOE_POCKET" "$BATS_TEST_TMPDIR/held.jsonl" -n 40 -d "head:file=$BATS_TEST_TMPDIR/head.moe" --tree "$tree" \
+        --policy "evict:cost=$cost" --record drafts --stream "$BATS_TEST_TMPDIR/head.moes" -o "$BATS_TEST_TMPDIR/live.txt"
+    moe-view --json "$BATS_TEST_TMPDIR/head.moes" > "$BATS_TEST_TMPDIR/drafts.jsonl"
+    moe-bench replay "$BATS_TEST_TMPDIR/head.moes" --cost "$cost" --tree "$tree" --policy "evict-experts:explore=1,cost=$cost" \
+        --iterations > "$BATS_TEST_TMPDIR/steps"
+    "$python" "$BATS_TEST_DIRNAME/../bench/evict_experts_steps.py" "$cost" 15 "$BATS_TEST_TMPDIR/drafts.jsonl" \
+        < "$BATS_TEST_TMPDIR/steps" > "$BATS_TEST_TMPDIR/stepped"
+    jq -e '.steps > 10 and .verified > .steps and .predicted > .verified / 2' "$BATS_TEST_TMPDIR/stepped"
+    jq -c '.K += 1' "$BATS_TEST_TMPDIR/steps" > "$BATS_TEST_TMPDIR/wrong"
+    run "$python" "$BATS_TEST_DIRNAME/../bench/evict_experts_steps.py" "$cost" 15 "$BATS_TEST_TMPDIR/drafts.jsonl" \
+        < "$BATS_TEST_TMPDIR/wrong"
+    [ "$status" -ne 0 ]
     # What the experts of trees taught is the same live and in replay.
     for tree in chain "$tree"; do
         moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 60 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" \
