@@ -202,8 +202,8 @@ moe-decode|-B 2 --force-routes x|--budget: routes or text are forced; leave it o
 moe-decode|--top-k 4|--top-k: at temperature 0 the best token is taken; add --temperature
 moe-decode|--top-p 0.5|--top-p: at temperature 0 the best token is taken; add --temperature
 moe-decode|--min-p 0.5|--min-p: at temperature 0 the best token is taken; add --temperature
-moe-decode|--seed 4|--seed: at temperature 0 nothing is drawn; add --temperature, --draft or --force-accept
-moe-decode|--accept rejection|--accept: there are no drafts to keep or refuse; add --draft
+moe-decode|--seed 4|--seed: at temperature 0 nothing is drawn; add --temperature, --draft, --force-accept or --settings
+moe-decode|--accept rejection|--accept: there are no drafts to keep or refuse; add --draft or --settings
 moe-decode|--tree chain|--tree: there is nothing to draft with; add --draft or --force-accept
 moe-decode|--policy static|--policy: there is nothing to draft with; add --draft or --force-accept
 moe-decode|--cache-policy lru|--cache-policy: no experts are cached; add --cache-experts
