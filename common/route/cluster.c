@@ -2,14 +2,14 @@
 
 #include "common/base/mem.h"
 
-/* Groups by the number of one of their experts. A group's experts are a list from head to tail. */
+/* A group is named by the number of one of its experts; its experts form a linked list from head to tail. */
 struct groups {
     int n;
     const int64_t *count;
     double *alike;              /* [n][n], mean similarity of two groups */
-    int *size;                  /* [n]; 0: has been joined to another */
+    int *size;                  /* [n]; 0: joined to another group */
     int *head, *tail, *next;    /* [n] */
-    int *chain;                 /* [n]: each the most alike to the one before it */
+    int *chain;                 /* [n]: each is the most similar group to its predecessor */
 };
 
 static double similarity(const struct groups *g, int a, int b)
@@ -61,7 +61,7 @@ static void turn(struct groups *g, int group)
     g->head[group] = before;
 }
 
-/* b's experts after a's, both turned so that their ends fit best. */
+/* Appends b's experts to a's. Reverses either list if that makes the experts that meet more similar. */
 static void join_lists(struct groups *g, int a, int b)
 {
     const int end_a[] = { g->tail[a], g->head[a] }, end_b[] = { g->head[b], g->tail[b] };
@@ -95,7 +95,7 @@ static void join(struct groups *g, int a, int b)
     g->size[b] = 0;
 }
 
-/* The group most alike to this one; of equals the one before it in the chain, or else the first. */
+/* Returns the group most similar to this one. Of equals its predecessor in the chain wins, else the first. */
 static int nearest(const struct groups *g, int group, int before)
 {
     const double *alike = g->alike + (size_t)group * (size_t)g->n;
@@ -121,7 +121,7 @@ int cluster_order(int32_t *order, const int64_t *count, int n, struct err *err)
             g.chain[length++] = near;
             continue;
         }
-        last = top < before ? top : before;             /* each is the other's nearest */
+        last = top < before ? top : before;             /* mutual nearest neighbours are joined */
         join(&g, last, top < before ? before : top);
         length -= 2;
         left--;

@@ -5,8 +5,8 @@
 #include "common/base/mem.h"
 #include "common/stream/coact.h"
 
-/* rank[l][e + 1]: budget from which on expert e is kept, 0 for a dropped slot; needs[l][B]: tokens that are fully served from
- * a budget of B on. */
+/* rank[l][e + 1]: the smallest budget that keeps expert e; rank[l][0] = 0, for dropped slots. needs[l][B]: tokens for which B
+ * is the smallest budget that keeps all their experts. */
 struct tally {
     int moe_layers, experts, top_k;
     int32_t *rank;              /* [moe_layers][experts + 1] */

@@ -21,7 +21,7 @@ struct drift {
     int layers, experts, hidden;
     int64_t pairs;
     struct layer_sums *sums;    /* [layers] */
-    struct open_text *texts;    /* open ones in front; arrays of closed ones are used again */
+    struct open_text *texts;    /* open texts first; the arrays of closed texts are reused */
     size_t open, room;
 };
 
@@ -82,7 +82,7 @@ static double score_distance(const float *a, const float *b, int count)
 
 static void add_pair(struct drift *d, const struct open_text *text, const float *state, const float *probs)
 {
-    double before = 0;          /* the layer before's */
+    double before = 0;          /* the previous layer's */
     for (int l = 0; l < d->layers; l++) {
         struct layer_sums *s = &d->sums[l];
         double apart = distance(text->state + (size_t)l * (size_t)d->hidden, state + (size_t)l * (size_t)d->hidden, d->hidden);

@@ -10,7 +10,7 @@ static int64_t fewer(const int64_t *missed, const int64_t *selected, int a, int 
     return missed[a] != missed[b] ? missed[a] - missed[b] : selected[a] != selected[b] ? selected[a] - selected[b] : b - a;
 }
 
-/* Of the experts that are kept, the one that is missed least. */
+/* Returns the kept expert with the smallest loss. */
 static int least_missed(const int64_t *missed, const int64_t *selected, const uint8_t *out, int experts)
 {
     int min = -1;
@@ -28,7 +28,7 @@ static int check_tokens(const struct route_counts *counts, struct err *err)
     return 0;
 }
 
-/* Coverage: all layers lose one expert a pass over the tokens. */
+/* Coverage: each pass over the tokens drops one expert in every layer. */
 enum { KEPT, LEAVING, OUT };
 
 struct cover {
@@ -61,7 +61,8 @@ static void leave(struct cover *cover, struct ranking *ranking, size_t at, int e
     ranking->score[at + (size_t)rank] = (double)cover->missed[at + (size_t)expert];
 }
 
-/* Takes out those that nobody misses, and one more, for which the tokens must be read; is there such a one in any layer? */
+/* Drops experts without loss, and marks one more in each layer as LEAVING, for which the tokens must be read. Returns whether
+ * any layer has such an expert. */
 static bool choose(struct cover *cover, struct ranking *ranking, const int64_t *selected)
 {
     bool any = false;
@@ -115,11 +116,11 @@ done:
     return rc;
 }
 
-/* Pairs: a layer at a time, from its matrix. */
+/* Pairs: one layer at a time, from its matrix. */
 struct peel {
     struct ranking *ranking;
     const struct route_counts *counts;
-    int64_t *missed;            /* [experts]: pairs with experts that are kept */
+    int64_t *missed;            /* [experts]: pairs with kept experts */
     uint8_t *out;               /* [experts] */
 };
 

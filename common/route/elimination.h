@@ -1,15 +1,16 @@
-/* Rankings that know which experts the same tokens select. Both begin with all experts and leave out one after the other, in
- * each layer the one that is missed least; what is left out last comes first.
+/* Rankings that consider which experts are selected together. Each layer begins with all experts and drops them one by one,
+ * always the expert with the smallest loss; the expert dropped last is ranked first. Loss of dropping an expert:
  *
- *   coverage   misses are the tokens that all experts still kept would serve in full, and no longer do
- *   pairs      misses are the pairs that two experts still kept would have served, counted by token; the last one is the
- *              one that most tokens select. This is the peeling of the densest subgraph (Charikar 2000) in the matrix of
- *              pairs, and needs no more than that: coverage up to second order
+ *   coverage   tokens whose selected experts are all kept, and no longer would be
+ *   pairs      pairs of kept experts that tokens selected together and that would be broken, counted per token. The last expert
+ *              left is the one that most tokens select. This is the greedy peeling for the densest subgraph (Charikar 2000) in
+ *              the co-activation matrix, the second-order approximation of coverage
  *
- * Equal misses leave out the expert that fewer tokens select, then the one with the higher number. The score of an expert is
- * what it adds to those in front of it: the scores of the first B sum to what B experts serve, tokens or pairs.
+ * Of equal losses the expert that fewer tokens select is dropped, then the one with the higher number. An expert's score is
+ * what it adds to the experts ranked before it: the scores of the first B experts sum to the tokens (or pairs) that B experts
+ * serve.
  *
- * Coverage reads the spool once an expert. All numbers are integers. */
+ * Coverage reads the spool once per expert. All numbers are integers. */
 #ifndef MOE_ROUTE_ELIMINATION_H
 #define MOE_ROUTE_ELIMINATION_H
 
@@ -19,7 +20,8 @@
 #include "common/route/ranking.h"
 #include "common/route/spool.h"
 
-/* counts and spool hold the same tokens; bar, may be NULL, counts experts. Errors: no tokens; too many experts for pairs. */
+/* Makes the ranking from counts and spool, which must hold the same tokens. bar, which may be NULL, counts experts. Errors: no
+ * tokens; too many experts for pairs. */
 int ranking_by_coverage(struct ranking **out, const struct route_counts *counts, struct route_spool *spool,
                         struct progress *bar, struct err *err);
 int ranking_by_pairs(struct ranking **out, const struct route_counts *counts, struct route_spool *spool, struct err *err);

@@ -1,6 +1,6 @@
-/* Route streams as input, and decode streams where a consumer can use their iterations: several of one model, one after the
- * other, of which the records of the phases wanted are handed on. Whatever was learned from them may be used
- * only when this has succeeded: then every stream was whole. */
+/* Reads route streams, and decode streams if the consumer accepts iterations: one or more streams of one model, in order, whose
+ * records of the requested phases are passed to the consumer. The consumer's results are valid only after route_input_read has
+ * succeeded, because only then is every stream known to be complete. */
 #ifndef MOE_ROUTE_INPUT_H
 #define MOE_ROUTE_INPUT_H
 
@@ -13,34 +13,35 @@
 #include "common/stream/header.h"
 #include "common/stream/route.h"
 
-/* Of the first three the tokens that are part of the text; DECODE: those after the prompt, drafted or not. VERIFY: all nodes
- * of forwards that verify a draft, rejected ones included ("each token processed during verification", MoE-Spec appendix D):
- * their records are handed on as if all were accepted, and with no mass, which is summed over the accepted alone. */
+/* ALL, PROMPT and DECODE select tokens of the text; DECODE those after the prompt, whether drafted or not. VERIFY selects all
+ * nodes of forwards that verify a draft, rejected nodes included ("each token processed during verification", MoE-Spec appendix
+ * D). The consumer gets these records as if all nodes were accepted, and without mass, which is a sum over accepted nodes only.
+ * */
 enum route_phases { ROUTE_ALL, ROUTE_PROMPT, ROUTE_DECODE, ROUTE_VERIFY };
-extern const char *const route_phase_words[];                   /* in the order of the enum, NULL after the last */
+extern const char *const route_phase_words[];                   /* in the order of the enum; ends with NULL */
 
 struct route_input {
     const char *const *paths;       /* "-": standard input */
     int count;                      /* 0: standard input */
     int phases;                     /* enum route_phases */
-    bool force;                     /* models of another shape or tokenizer are a note; what cannot be counted stays an error */
-    struct progress *bar;           /* steps by tokens; may be NULL */
+    bool force;                     /* another shape or tokenizer is a note; routes that cannot be counted are an error */
+    struct progress *bar;           /* counts tokens; may be NULL */
 };
 
-/* Any function may be NULL; a failure ends the reading. */
+/* Callbacks. Each may be NULL; a failure ends the reading. */
 struct route_consumer {
     void *context;
-    int (*open)(void *context, const struct stream_model *model, struct err *err);       /* once, before all else */
+    int (*open)(void *context, const struct stream_model *model, struct err *err);       /* once, before all others */
     void (*begin)(void *context, const struct route_begin *begin);      /* a sequence begins */
     int (*tokens)(void *context, const struct route_tokens *record, struct err *err);
     int (*end)(void *context, int64_t sequence, struct err *err);       /* the sequence gets no more tokens */
     int (*iteration)(void *context, const struct decode_iter *iter, struct err *err);   /* NULL: decode streams are refused */
 };
 
-/* What to say where no record of these phases came: "the routes have no ...; profile ..." */
+/* Sets the error for input without records of these phases: "the routes have no ...; profile ..." Returns -1. */
 int route_phase_lacks(int phases, struct err *err);
 
-/* Each stream's header is added to the sources of *header; notes, one a line, to *note. */
+/* Reads all streams. Adds each stream's header to the sources of *header, and notes, one a line, to *note. */
 int route_input_read(const struct route_input *input, const struct route_consumer *consumer, struct header *header,
                      struct text *note, struct err *err);
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Options of moe-profile and moe-decode. An option that is none of these is passed over, and so is its value, unless that
- * begins with a dash. */
+/* Options of moe-profile and moe-decode. Any other option is ignored, and so is its value, unless the value begins with a dash.
+ * */
 static const struct decisive { char letter; const char *name; bool flag; } decisive[] = {
     {'n', "max-tokens", false}, {0, "record", false}, {0, "temperature", false}, {0, "top-k", false}, {0, "top-p", false},
     {0, "min-p", false}, {0, "seed", false}, {0, "stop", false}, {0, "ignore-eos", true}, {'d', "draft", false},
@@ -18,7 +18,7 @@ static const struct decisive { char letter; const char *name; bool flag; } decis
 enum { OPTIONS = sizeof decisive / sizeof *decisive };
 static const char flag_letters[] = "qvh";
 
-/* The options as they were given; joined with " + " where one may be given several times. */
+/* The options as given; values of a repeatable option are joined with " + ". */
 struct given { struct text value[OPTIONS]; };
 
 static int find(const char *name, size_t length)
@@ -37,7 +37,7 @@ static int find_letter(char letter)
     return -1;
 }
 
-/* The last one counts, but those that add up: drafters, stop texts, arguments of templates. */
+/* The last value counts, except for options that accumulate: drafters, stop texts, template arguments. */
 static int take(struct given *given, int option, const char *value, struct err *err)
 {
     struct text *text = &given->value[option];
@@ -78,7 +78,7 @@ static int take_options(struct given *given, const struct header *header, struct
     return 0;
 }
 
-/* 0.70 is 0.7. */
+/* Compares numbers by value: 0.70 equals 0.7. */
 static bool same(const struct text *a, const struct text *b)
 {
     if (!a->length || !b->length)

@@ -7,11 +7,11 @@
 #include "common/stream/reader.h"
 #include "common/stream/writer.h"
 
-/* The sequences of one input that are open, under their old and new numbers. */
+/* The open sequences of one input, with their old and new numbers. */
 struct renumber {
     struct { int64_t from, to; } *open;
     size_t count, room;
-    int64_t next;               /* goes on over all inputs */
+    int64_t next;               /* the next number, counted over all inputs */
 };
 
 static int renumber_take(struct renumber *map, int64_t from, bool begins, bool ends, int64_t *to, struct err *err)
@@ -33,7 +33,7 @@ static int renumber_take(struct renumber *map, int64_t from, bool begins, bool e
     return err_set(err, ERR_INPUT, "sequence %lld was not begun", (long long)from);
 }
 
-/* Record types by name, so that each kind of stream can say begin and end in its own way. */
+/* Names of record types, because kinds of streams have different records for begin and end. */
 static bool begins_sequence(const char *type) { return !strcmp(type, "begin"); }
 static bool ends_sequence(const char *type) { return !strcmp(type, "end_sequence") || !strcmp(type, "done"); }
 
@@ -55,7 +55,7 @@ static int copy_record(struct writer *out, const struct record *record, struct r
     return writer_record(out, record->kind, *body, err);
 }
 
-/* The stream that was just read is one that was read before: counted twice it would weigh twice. */
+/* Refuses a stream that was read before: merging it twice would double its weight. */
 static int check_twice(const struct merge *merge, struct reader *const *inputs, struct digest128 *digest, int at,
                        struct text *note, struct err *err)
 {
@@ -98,7 +98,7 @@ done:
     return rc;
 }
 
-/* Of each key what any of the streams up to `last` says, each value once: "8 of 32; 12 of 32". */
+/* Joins, for each key, the distinct values of the streams up to `last`: "8 of 32; 12 of 32". */
 static int merge_labels(struct header *header, struct reader *const *inputs, int last, struct err *err)
 {
     const struct header *source = reader_header(inputs[last]);
@@ -121,7 +121,7 @@ static int merge_labels(struct header *header, struct reader *const *inputs, int
     return 0;
 }
 
-/* Tokens that were drawn or recorded otherwise are no more of the same kind. */
+/* Tokens that were drawn or recorded with other options are not comparable. */
 static int check_alike(const struct merge *merge, const struct header *first, const struct header *source, const char *name,
                        struct text *note, struct err *err)
 {

@@ -1,11 +1,10 @@
-/* Several streams of one kind and one model as one: all records in the order of the files, sequences renumbered in the order
- * in which they begin, the headers of all as sources. Labels are those of all; where values differ, all of them.
+/* Merges streams of one kind and one model: all records in the order of the files, sequences renumbered in the order in which
+ * they begin, the headers of all inputs as sources. The labels of all inputs are kept; a label with several values lists them.
  *
- * Route, decode and feature streams can be merged. Of rankings and analyses there is one a model, so two make no third; the
- * settings of one bench are not those of another. Streams made with different options (made_alike.h), and one that comes twice,
- * are an error, or with force a note.
- * Memory is that of one record and of the sequences open at a time. The output is finished only when every input was
- * whole. */
+ * Route, decode and feature streams can be merged. Rankings and analyses cannot, because there is one per model; nor can bench
+ * streams, because their settings differ. Streams made with different options (made_alike.h), or the same stream twice, are an
+ * error, and with force a note. Memory: one record, and a table of the open sequences. The output is completed only after every
+ * input was read to its end. */
 #ifndef MOE_ROUTE_MERGE_H
 #define MOE_ROUTE_MERGE_H
 
@@ -15,7 +14,7 @@
 #include "common/base/text.h"
 #include "common/stream/header.h"
 
-/* tool .. argv: who merges, for the header. Notes, one a line, go to *note. */
+/* tool to argv describe the merging command, for the header. Notes, one a line, are appended to *note. */
 struct merge {
     const char *const *paths;
     int count;

@@ -8,18 +8,18 @@
 #include "common/route/counts.h"
 #include "common/stream/coact.h"
 
-/* A token's experts of one layer are a set of bits, 64 experts a word. Each word of a layer, its lane, is looked at alone: what
- * is counted are sums over experts. A lane holds a text's last tokens: HISTORY that have been counted, then those that have
- * not. */
+/* A token's experts of one layer are a bit set of 64-bit words. All counts are sums over experts, so each word can be processed
+ * by itself: a lane is one word of the set for a text's last tokens, HISTORY tokens already counted and then the pending ones.
+ * */
 enum { HISTORY = 1 << (NEIGHBOUR_WIDTHS - 1), BLOCK = 64, LANE = HISTORY + BLOCK };
 
 struct text_state {
-    int64_t sequence, tokens;   /* counted so far */
-    int pending;                /* of BLOCK */
+    int64_t sequence, tokens;   /* tokens: counted so far */
+    int pending;                /* tokens not yet counted, at most BLOCK */
     uint64_t *lanes;            /* [moe_layers][words][LANE] */
 };
 
-/* What the pending tokens of one lane add, see count_lane. */
+/* Adds the counts of one lane's pending tokens; see count_any_lane. */
 typedef void lane_counter(const uint64_t *lane, int64_t before, int pending, int64_t *distinct, int64_t *common);
 
 struct neighbours {
@@ -29,11 +29,11 @@ struct neighbours {
     int64_t *distinct;          /* [moe_layers][widths] summed over windows */
     int64_t *common;            /* [moe_layers][widths] summed over pairs */
     lane_counter *count_lane;
-    struct text_state *texts;   /* open ones in front; lanes of closed ones are used again */
+    struct text_state *texts;   /* open texts first; the lanes of closed texts are reused */
     size_t open, room;
 };
 
-/* Loops of known length, which become a few instructions. */
+/* Loops of constant length, which the compiler unrolls into vector instructions. */
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE void unite(uint64_t *restrict out, const uint64_t *restrict set, int back)
@@ -60,11 +60,12 @@ INLINE int64_t count_bits(const uint64_t *set, int from, int to)
     return bits;
 }
 
-/* distinct[i]: in windows of 2^i tokens that end at a pending one; a window of 2^i is two of half the width. A window must lie
- * within the text, of which `before` tokens came earlier. common[i]: of pairs whose second token is pending. */
+/* Adds to distinct[i] the experts of windows of 2^i tokens that end at a pending token; a window's set is the union of the sets
+ * of its halves. Windows that would begin before the text, of which `before` tokens are counted, are skipped. Adds to common[i]
+ * the experts shared by pairs of tokens 2^i apart whose second token is pending. */
 INLINE void count_any_lane(const uint64_t *lane, int64_t before, int pending, int64_t *distinct, int64_t *common)
 {
-    uint64_t sets[2][HISTORY + LANE], both[BLOCK];      /* in front of a lane: nothing */
+    uint64_t sets[2][HISTORY + LANE], both[BLOCK];      /* each begins with empty sets, as history of the lane */
     memset(sets[0], 0, HISTORY * sizeof *lane);
     memset(sets[1], 0, HISTORY * sizeof *lane);
     memcpy(sets[0] + HISTORY, lane, LANE * sizeof *lane);
@@ -83,7 +84,7 @@ static void count_lane(const uint64_t *lane, int64_t before, int pending, int64_
     count_any_lane(lane, before, pending, distinct, common);
 }
 
-/* The same where the processor has instructions that count bits. */
+/* The same with popcnt instructions. */
 #if defined(__x86_64__)
 __attribute__((target("popcnt"))) static void count_lane_popcnt(const uint64_t *lane, int64_t before, int pending,
                                                                 int64_t *distinct, int64_t *common)
@@ -183,7 +184,7 @@ static void count_pending(struct neighbours *n, struct text_state *text)
 
 static bool part_of_text(const struct route_tokens *record, int token) { return !record->accepted || record->accepted[token]; }
 
-/* The sets of tokens from .. to - 1 of the record, in one layer, after those that are pending. */
+/* Appends the sets of the record's tokens from .. to - 1 in one layer to the pending tokens. */
 static void put_sets(struct neighbours *n, const struct text_state *text, const struct route_tokens *record, int layer,
                      int from, int to)
 {
@@ -192,7 +193,7 @@ static void put_sets(struct neighbours *n, const struct text_state *text, const 
     uint64_t *set = text->lanes + (size_t)layer * (size_t)n->words * LANE + HISTORY + text->pending;
     int words = n->words, top_k = n->top_k;
     for (int i = from; i < to; i++, slots += (size_t)n->moe_layers * (size_t)top_k) {
-        uint64_t only = 0;      /* of a layer that has one word */
+        uint64_t only = 0;      /* the set, if a layer has one word */
         if (!part_of_text(record, i))
             continue;
         for (int word = 0; word < words; word++)

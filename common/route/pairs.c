@@ -4,8 +4,8 @@
 
 #include "common/base/mem.h"
 
-/* Layers from .. from + layers of the model's, being counted: of two different slots of a token in either order, row and column
- * 0 for dropped slots. 32 bits hold any number of tokens, and two layers' counts stay in the nearest cache. */
+/* Counts of pairs of different slots of a token, in slot order, for layers from .. from + layers - 1. Row and column 0 are for
+ * dropped slots. 32 bits suffice for ROUTE_TOKENS_MAX tokens, and keep the counts of two layers in the first-level cache. */
 struct block {
     int from, layers, experts, top_k;
     uint32_t *count;            /* [layers][1 + experts][1 + experts] */
@@ -21,7 +21,7 @@ static inline void count_pairs(uint32_t *restrict count, size_t wide, const int1
         }
 }
 
-/* Numbers of slots that models have become straight code. */
+/* Common numbers of slots are constants, so that the compiler unrolls the loops. */
 static void count_tokens(void *context, int layer, const int16_t *slot, int tokens)
 {
     const struct block *block = context;
@@ -36,7 +36,7 @@ static void count_tokens(void *context, int layer, const int16_t *slot, int toke
     }
 }
 
-/* Both orders together. An expert pairs with itself where a damaged stream lets a token select it twice. */
+/* Adds both orders of each pair. An expert pairs with itself only if a damaged stream has a token that selects it twice. */
 static void add_up(int64_t *out, const uint32_t *count, const int64_t *selected, size_t experts)
 {
     size_t wide = experts + 1;

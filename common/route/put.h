@@ -1,4 +1,4 @@
-/* Where an analysis puts its records, one after the other: into a stream, or shown as JSON or CSV. */
+/* The sink for an analysis's records: a stream, or text as JSON or CSV. */
 #ifndef MOE_ROUTE_PUT_H
 #define MOE_ROUTE_PUT_H
 

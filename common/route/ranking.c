@@ -41,7 +41,7 @@ void ranking_free(struct ranking **ranking)
     mem_free(ranking);
 }
 
-#define SPREAD_STEPS_MAX 4e9        /* some seconds; today's largest models need 6e8 */
+#define SPREAD_STEPS_MAX 4e9        /* additions, a few seconds; today's largest models need 6e8 */
 
 struct candidate {
     int64_t score;
@@ -133,8 +133,8 @@ void ranking_recommend(struct ranking *ranking, double share)
     }
 }
 
-/* best[n]: the greatest product of shares, as a logarithm, that layers 0 .. layer can keep with n experts, each at least one;
- * taken[n]: of these this layer's. A share of nothing counts as a millionth. */
+/* best[n]: the logarithm of the largest product of shares that layers 0 .. layer keep with n experts in all, at least one each;
+ * taken[n]: this layer's experts among them. A share of zero counts as 1e-6. */
 static void spread_layer(const double *score, int experts, int layer, int total, const double *before, double *best,
                          int16_t *taken)
 {
@@ -203,7 +203,7 @@ int ranking_put(const struct ranking *ranking, record_put *put, void *context, s
     return 0;
 }
 
-/* `seen` has experts + moe_layers flags: the experts of this order, and after them the layers read so far. */
+/* seen: [experts + moe_layers] flags, for the experts of this order, then for the layers read so far. */
 static int ranking_take(struct ranking *ranking, const struct rank_layer *record, uint8_t *seen, struct err *err)
 {
     int experts = ranking->experts;

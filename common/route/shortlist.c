@@ -7,7 +7,7 @@
 #include "common/base/mem.h"
 
 struct candidate {
-    float sum;                          /* what the engine ranks by */
+    float sum;                          /* the key of the engine's ranking */
     int32_t expert;
     double mass;
 };
@@ -16,10 +16,10 @@ struct shortlist {
     int moe_layers, experts, top_k;
     int64_t forwards, nodes;
     bool corrected;
-    float *correction;                  /* [moe_layers][experts] of the latest text that began */
-    int64_t *mass, *served;             /* [moe_layers][experts], in steps of 2^-30, and in nodes */
+    float *correction;                  /* [moe_layers][experts] of the current text */
+    int64_t *mass, *served;             /* [moe_layers][experts]: mass in units of 2^-30, served in nodes */
     struct candidate *candidate;        /* [experts] */
-    int32_t *rank;                      /* [experts], 0 for the first */
+    int32_t *rank;                      /* [experts], from 0 */
 };
 
 int shortlist_open(struct shortlist **out, const struct stream_model *model, struct err *err)
@@ -93,7 +93,7 @@ static int rank_layer(struct shortlist *s, const struct route_tokens *record, in
     return 0;
 }
 
-/* Adds what the first B of the ranking keep of this forward, for every B. */
+/* Adds, for every B, the share of this forward that the first B experts of the ranking keep. */
 static void cover_layer(struct shortlist *s, const struct route_tokens *record, int layer)
 {
     size_t at = (size_t)layer * (size_t)s->experts, row = (size_t)s->moe_layers * (size_t)s->top_k;

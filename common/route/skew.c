@@ -13,7 +13,7 @@ static int most_first(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-/* The fewest experts that make up half of `all` selections. */
+/* Returns the smallest number of experts that make up half of `all` selections. */
 static int count_half(int64_t *sorted, int experts, int64_t all)
 {
     int64_t kept = 0;

@@ -1,11 +1,11 @@
-/* How unevenly a layer uses its experts, and how often the same ones together (MoE-Spec figure 2c, appendix D).
+/* How unevenly a layer uses its experts, and how concentrated its pairs of experts are (MoE-Spec figure 2c, appendix D).
  *
- *   effective       exp of the entropy of selections: so many experts used alike would be as uncertain
- *   half            fewest experts that make up half of the selections
- *   concentration   eq. 9: tokens that select the most frequent pair, over what a pair would have if all pairs were equally
+ *   effective       exp of the entropy of selections: the number of equally used experts with the same entropy
+ *   half            smallest number of experts that make up half of the selections
+ *   concentration   eq. 9: tokens that select the most frequent pair, divided by the tokens of a pair if all pairs were equally
  *                   likely, tokens x k (k-1) / (E (E-1)). NaN for a model whose tokens select one expert
  *
- * Made from counts and the matrix of pairs. */
+ * Computed from counts and the co-activation matrix. */
 #ifndef MOE_ROUTE_SKEW_H
 #define MOE_ROUTE_SKEW_H
 
@@ -21,14 +21,14 @@ struct skew {
     struct coact_stats *layers;         /* [moe_layers] */
 };
 
-/* counts and spool hold the same tokens. Errors: no tokens, more experts than pairs can be counted of. */
+/* counts and spool must hold the same tokens. Errors: no tokens; more experts than PAIRS_EXPERTS_MAX. */
 int skew_make(struct skew **out, const struct route_counts *counts, struct route_spool *spool, struct err *err);
 void skew_free(struct skew **skew);
 
-/* One layer's, from its matrix. */
+/* Computes the figures of one layer from its matrix. */
 int skew_layer(struct coact_stats *out, const struct route_counts *counts, int layer, const int64_t *count, struct err *err);
 
-/* A `stats` record a layer. */
+/* Writes one `stats` record a layer. */
 int skew_put(const struct skew *skew, record_put *put, void *context, struct err *err);
 
 #endif

@@ -1,21 +1,21 @@
-/* What speculation says of experts: appendices A and B of MoE-SpAc (arXiv 2603.09983), formulas as printed.
+/* The analysis of speculation and experts in appendices A and B of MoE-SpAc (arXiv 2603.09983), formulas as printed.
  *
- *     Omega = (1 - alpha^(gamma + 1)) / (1 - alpha)              tokens of an iteration                          (eq. 1)
- *     T = (k N) (T_LOAD + T_FFN) L                               a forward that needs the share k of N experts   (eq. 13)
+ *     Omega = (1 - alpha^(gamma + 1)) / (1 - alpha)              tokens per iteration                            (eq. 1)
+ *     T = (k N) (T_LOAD + T_FFN) L                               a forward that loads the share k of N experts   (eq. 13)
  *     T_SD = Z a + gamma T_D,  T_AR = Z b gamma                  Z = N (T_LOAD + T_FFN) L                        (eq. 14)
- *     TPOT_SD = (Z a + gamma T_D) / Omega,  TPOT_AR = Z b        seconds of a token                              (eq. 15)
- *     a + gamma T_D / Z < b Omega                                then drafts pay                                 (eq. 16)
- *     a / b < Omega                                              where drafting costs nothing                    (eq. 17)
- *     Omega -> 1 / (1 - alpha)                                   so a / b must be below that                     (eq. 18)
- *     H(X)                                                       of a number of tokens that want an expert, bits (eq. 19)
- *     SNR = sqrt(n) p / sqrt(p (1 - p))                          where n tokens choose independently             (eq. 20)
+ *     TPOT_SD = (Z a + gamma T_D) / Omega,  TPOT_AR = Z b        seconds per token                               (eq. 15)
+ *     a + gamma T_D / Z < b Omega                                the condition for a gain from drafts            (eq. 16)
+ *     a / b < Omega                                              the same, if drafting is free                   (eq. 17)
+ *     Omega -> 1 / (1 - alpha)                                   the upper limit of a / b                        (eq. 18)
+ *     H(X)                                                       entropy of the tokens that select an expert, bits (eq. 19)
+ *     SNR = sqrt(n) p / sqrt(p (1 - p))                          if n tokens choose independently                (eq. 20)
  *     fault = (f >= tau) != (estimate >= tau)                                                                    (eq. 21)
  *     |estimate - f| <= |f - tau|  =>  no fault                                                                  (eq. 22)
  *     |s_t - s_t+1| <= C_R delta_in prod (1 + sigma),  sigma = beta (1 + alpha)                       (eq. 23, 29, 30)
  *
- * Two of these do not hold as printed. Eq. 14 counts the experts of gamma tokens, but a verification has the text's last token
- * besides. Eq. 22 fails where an expert below tau is estimated to be at tau: the estimate is off by the whole margin, and the
- * decision is another (f = 1, tau = 2, estimate 2). Eq. 23 has sigma = beta (1 + N alpha); its proof (eq. 29) has no N. */
+ * Three of them are inexact as printed. Eq. 14 counts the experts of gamma tokens, but a verification also has the text's last
+ * token. Eq. 22 fails for an expert below tau whose estimate is exactly tau: the error equals the margin, and the decision
+ * differs (f = 1, tau = 2, estimate 2). Eq. 23 has sigma = beta (1 + N alpha), while its proof (eq. 29) has no N. */
 #ifndef MOE_ROUTE_SPECULATION_H
 #define MOE_ROUTE_SPECULATION_H
 
@@ -24,18 +24,18 @@
 double speculation_tokens(int draft_length, double acceptance);         /* eq. 1; acceptance 1: draft_length + 1 */
 double speculation_limit(double acceptance);                            /* eq. 18; acceptance 1: infinite */
 
-/* eq. 15: seconds a token. all: of a forward that needs all experts (Z); share: of the experts (a, b). */
+/* eq. 15: seconds per token. all: seconds of a forward that loads all experts (Z); share: share of the experts (a, b). */
 double speculation_drafted(double all, double share, double draft, int draft_length, double acceptance);
 double speculation_undrafted(double all, double share);
 
-double speculation_entropy(const double *chance, int count);            /* eq. 19: bits; chances sum to 1 */
-double speculation_binomial(int tokens, int k, double p);               /* the chance that k of so many tokens choose */
+double speculation_entropy(const double *chance, int count);            /* eq. 19: bits; probabilities sum to 1 */
+double speculation_binomial(int tokens, int k, double p);               /* probability that k of `tokens` choose it */
 double speculation_snr(int tokens, double p);                           /* eq. 20; p 0: 0, 1: infinite */
 
 bool speculation_fault(double frequency, double estimate, double threshold);            /* eq. 21 */
 double speculation_margin(double frequency, double threshold);                          /* eq. 22 */
 
-/* eq. 31 and 35: norm: of the router's weights; growth: 1 + sigma of each layer before it, [count]. */
+/* eq. 31 and 35. norm: norm of the router's weights; growth[count]: 1 + sigma of each earlier layer. */
 double speculation_drift(double norm, double first, const double *growth, int count);
 
 #endif

@@ -17,14 +17,14 @@ struct route_spool {
     const char *folder;
     bool narrow;                /* one byte a selection, 255 for a dropped slot */
     size_t layers, top_k;
-    size_t row_bytes;           /* of one token's selections in one layer */
-    size_t block_bytes;         /* no more than BLOCK_BYTES, or one token's */
-    int block_tokens, used;     /* tokens that a block holds; in the one being filled */
-    size_t full;                /* blocks that hold block_tokens */
-    size_t keep;                /* blocks, [layers][block_tokens][top_k], that have room in memory; the others go to the file */
-    uint8_t *memory;            /* [keep]: pages come as they are written to */
-    uint8_t *passing;           /* a block on its way to the file */
-    struct thread_pool *pool;   /* who replays; NULL before the first time */
+    size_t row_bytes;           /* bytes of one token's selections in one layer */
+    size_t block_bytes;         /* at most BLOCK_BYTES, but at least one token */
+    int block_tokens, used;     /* tokens per block; tokens in the block being filled */
+    size_t full;                /* complete blocks */
+    size_t keep;                /* blocks, [layers][block_tokens][top_k], that fit into memory; the others are in the file */
+    uint8_t *memory;            /* [keep] blocks; mapped, so that pages are allocated when first written */
+    uint8_t *passing;           /* a block to be written to the file */
+    struct thread_pool *pool;   /* for replays; NULL before the first one */
 };
 
 int route_spool_open(struct route_spool **out, const struct stream_model *model, size_t memory, const char *folder,
@@ -45,7 +45,7 @@ int route_spool_open(struct route_spool **out, const struct stream_model *model,
     spool->keep = memory / spool->block_bytes;
     spool->memory = spool->keep ? mmap(NULL, spool->keep * spool->block_bytes, PROT_READ | PROT_WRITE,
                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : MAP_FAILED;
-    if (spool->memory == MAP_FAILED) {          /* then all of it in the file */
+    if (spool->memory == MAP_FAILED) {          /* then all blocks are in the file */
         spool->memory = NULL;
         spool->keep = 0;
     }
@@ -78,13 +78,13 @@ static int write_passing(struct route_spool *spool, struct err *err)
     return 0;
 }
 
-/* Where the block lies that is being filled. */
+/* Returns the address of the block being filled. */
 static uint8_t *filling(const struct route_spool *spool)
 {
     return spool->full < spool->keep ? spool->memory + spool->full * spool->block_bytes : spool->passing;
 }
 
-/* Room for one more token. */
+/* Makes room for one more token. */
 static int make_room(struct route_spool *spool, struct err *err)
 {
     if (spool->used < spool->block_tokens && filling(spool))
@@ -102,7 +102,7 @@ static int make_room(struct route_spool *spool, struct err *err)
     return 0;
 }
 
-/* Many selections at once where there are so many: a loop of known length becomes a few instructions. */
+/* Converts selections in groups of constant length, which the compiler turns into vector instructions. */
 static void narrow(uint8_t *restrict to, const int16_t *restrict from, size_t count)
 {
     for (; count >= 8; count -= 8, to += 8, from += 8)
@@ -168,7 +168,7 @@ struct replay {
     struct { struct err err; int rc; } member[REPLAY_THREADS];
 };
 
-/* All blocks, in them the layers from .. to - 1. */
+/* Replays layers from .. to - 1 of all blocks. */
 static int replay_layers(const struct replay *replay, int from, int to, struct err *err)
 {
     const struct route_spool *spool = replay->spool;

@@ -13,7 +13,7 @@ const char *const synthesis_skews[] = {"flat", "mild", "steep", "local", "local-
 #define STEEP_FIRST 0.1
 #define STEEP_TAKES 0.8
 
-/* Fitted to published hits of LRU before any other policy ran (tests/bench/local.py fit). */
+/* Fitted to published hit rates of LRU before any other policy ran (tests/bench/local.py fit). */
 #define LOCAL_EXPONENT 1.65
 #define LOCAL_OLMOE_EXPONENT 1.2
 #define LOCAL_COMMON 0.5
@@ -26,12 +26,12 @@ struct synthesis {
     struct synthesis_setup setup;
     uint64_t state;
     double exponent, keeping;
-    double *up_to;              /* [experts] weights of ranks summed up to this one, the last is 1 */
+    double *up_to;              /* [experts] cumulative weights of ranks; the last is 1 */
     int16_t *expert_of;         /* [layers][experts] by rank */
     int16_t *rank_of;           /* [layers][experts] by expert */
-    double *common;             /* [layers][experts] local: what all texts have in common */
+    double *common;             /* [layers][experts] local: g, common to all texts */
     struct liking *liking;      /* [experts] */
-    int32_t *taken;             /* [experts] who chose this expert last */
+    int32_t *taken;             /* [experts] the draw that chose this expert last */
     int32_t turn;
 };
 
@@ -110,7 +110,7 @@ static int by_key(const void *a, const void *b)
     return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : x->expert - y->expert;
 }
 
-/* Ranks experts for the text that begins: by a mean of what all texts have in common and of what is this text's own. */
+/* Ranks experts for a new text, by the mean of g, common to all texts, and t, the text's own. */
 static void rank_text(struct synthesis *s)
 {
     const int experts = s->setup.experts;
@@ -134,7 +134,7 @@ void synthesis_draw(struct synthesis *s, int16_t *expert, const int16_t *before)
     draw_layers(s, expert, before, s->setup.layers);
 }
 
-/* What a trial shows: the share that the first `first` ranks take, and what neighbours have in common. */
+/* The results of a trial: the share of the first `first` ranks, and the share of experts that neighbours have in common. */
 static void try_out(struct synthesis *s, int first, double *takes, double *shares, int16_t *expert)
 {
     int layers = s->setup.layers < TRIAL_LAYERS ? s->setup.layers : TRIAL_LAYERS, slots = layers * s->setup.top_k;
@@ -155,7 +155,7 @@ static void try_out(struct synthesis *s, int first, double *takes, double *share
     *shares = (double)shared / (TRIAL_TOKENS - 1) / slots;
 }
 
-/* Both by halving: what they are found by rises with them. */
+/* Finds both by bisection: the measured share increases with the parameter. */
 static void find_parameters(struct synthesis *s, int16_t *expert)
 {
     double low = 0, high = 8, takes, shares;
@@ -184,7 +184,7 @@ static void find_parameters(struct synthesis *s, int16_t *expert)
     }
 }
 
-/* Ranks are dealt out by the seed, layer by layer. */
+/* Assigns ranks to experts at random, layer by layer. */
 static void deal(struct synthesis *s)
 {
     int experts = s->setup.experts;

@@ -8,19 +8,19 @@
 #include "common/route/counts.h"
 #include "common/stream/coact.h"
 
-/* Forwards of one number of nodes. */
+/* Sums over the forwards with one number of nodes. */
 struct size_class {
     int nodes;
     int64_t trees;
-    int64_t *distinct;          /* [moe_layers], summed over them */
+    int64_t *distinct;          /* [moe_layers], summed over forwards */
 };
 
 struct trees {
     int moe_layers, experts, top_k;
-    int64_t count, nodes, selecting;    /* selecting: forwards whose selections are known */
+    int64_t count, nodes, selecting;    /* selecting: forwards with recorded selections */
     struct size_class *sizes;           /* ascending */
     size_t size_count, size_room;
-    int64_t *selected;                  /* [moe_layers][experts] by all nodes */
+    int64_t *selected;                  /* [moe_layers][experts] selections of all nodes */
     uint8_t *seen;                      /* [experts] */
 };
 
@@ -81,7 +81,7 @@ static struct size_class *size_of(struct trees *t, int nodes, struct err *err)
     return &t->sizes[at];
 }
 
-/* The distinct experts of this layer; counts how many nodes selected each. */
+/* Returns the number of distinct experts of this layer, and counts the nodes that selected each. */
 static int count_layer(struct trees *t, const struct route_tokens *record, int layer)
 {
     size_t row = (size_t)t->moe_layers * (size_t)t->top_k, first = (size_t)layer * (size_t)t->top_k;

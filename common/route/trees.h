@@ -1,13 +1,13 @@
-/* What forwards need that verify drafts: all their nodes together, rejected ones included, layer by layer.
+/* Distinct experts of forwards that verify drafts: of all nodes together, rejected ones included, layer by layer.
  *
- *   distinct[l]       by number of nodes: experts that at least one node selects, mean over such forwards (MoE-Spec eq. 3);
- *                     under a budget those that it left
+ *   distinct[l]       for each number of nodes: experts that at least one node selects, mean over such forwards (MoE-Spec
+ *                     eq. 3); under a budget, experts that remain
  *
- * Forwards are records of the phases decode (one node) and verify; prompts are none. A decode stream's iterations have no
- * selections but experts_loaded_layer: they give distinct only. What independence would give is as in neighbours.h, from the
- * selections of all nodes.
+ * Forwards are records of the phases decode (one node) and verify; prompts do not count. Iterations of a decode stream have
+ * experts_loaded_layer but no selections, and contribute to distinct only. The values for independent tokens are those of
+ * neighbours.h, from the selections of all nodes.
  *
- * Memory is that of a table a number of nodes that came. */
+ * Memory: one table for each number of nodes that occurs. */
 #ifndef MOE_ROUTE_TREES_H
 #define MOE_ROUTE_TREES_H
 
@@ -25,10 +25,10 @@ struct trees;
 int trees_open(struct trees **out, const struct stream_model *model, struct err *err);
 void trees_free(struct trees **trees);
 
-/* Records of prompts are passed over. Experts must be in range. */
+/* Adds a record; records of prompts are ignored. Experts must be in range. */
 int trees_add(struct trees *trees, const struct route_tokens *record, struct err *err);
 
-/* Errors: the iteration does not say what each layer loaded. */
+/* Adds an iteration of a decode stream. Errors: the iteration lacks experts_loaded_layer. */
 int trees_add_iteration(struct trees *trees, const struct decode_iter *iter, struct err *err);
 
 int64_t trees_count(const struct trees *trees);             /* forwards */
@@ -40,11 +40,12 @@ struct tree_size {
     double distinct, independent, alike;        /* independent: NaN when selections were not recorded */
 };
 
-/* Numbers of nodes that came, ascending; of layer -1 the mean over layers. `out` has room for trees_sizes of them. */
+/* trees_layer stores one entry for each number of nodes that occurs, ascending, in out[trees_sizes]. Layer -1 is the mean over
+ * layers. */
 int trees_sizes(const struct trees *trees);
 void trees_layer(const struct trees *trees, int layer, struct tree_size *out);
 
-/* A `union` record a layer. */
+/* Writes one `union` record a layer. */
 int trees_put_union(const struct trees *trees, record_put *put, void *context, struct err *err);
 
 #endif

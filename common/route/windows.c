@@ -12,18 +12,18 @@
 
 struct open_text {
     int64_t sequence, tokens;
-    uint8_t *now, *before;      /* [moe_layers][max][experts] f of the window at hand, and of the one before */
+    uint8_t *now, *before;      /* [moe_layers][max][experts] f of the current window and of the previous one */
 };
 
 struct windows {
     int moe_layers, experts, top_k, max;
     int64_t tokens, closed[WINDOWS_MAX + 1], pairs[WINDOWS_MAX + 1];
-    int64_t *seen;              /* [moe_layers], of each: [width - 1][experts][width + 1] windows by f */
-    int64_t *joint;             /* [moe_layers], of each: [width - 1][width + 1][width + 1] experts by f and the next f */
+    int64_t *seen;              /* [moe_layers], each [width - 1][experts][width + 1]: windows by f */
+    int64_t *joint;             /* [moe_layers], each [width - 1][width + 1][width + 1]: experts by f and next f */
     uint8_t *map;               /* [2][moe_layers][experts][experts] */
-    int64_t mapped;             /* the text that it is of; -1: none yet */
+    int64_t mapped;             /* the sequence it belongs to; -1: none yet */
     int map_count[2];
-    struct open_text *texts;    /* open ones in front; arrays of closed ones are used again */
+    struct open_text *texts;    /* open texts first; the arrays of closed texts are reused */
     size_t open, room;
 };
 
@@ -119,7 +119,7 @@ static void map_window(struct windows *w, int which, int layer, const uint8_t *n
         map[(size_t)e * (size_t)w->experts + (size_t)at] = now[e];
 }
 
-/* The window of this width that ends with the text's last token is whole. */
+/* Counts the complete window of this width that ends with the text's last token. */
 static void close_window(struct windows *w, struct open_text *text, int width)
 {
     size_t E = (size_t)w->experts;
@@ -193,10 +193,10 @@ int windows_experts(const struct windows *w) { return w->experts; }
 
 int windows_max(const struct windows *w) { return w->max; }
 
-/* One expert's part of the means. */
+/* Adds one expert to the sums of the means. */
 struct expert_sums {
     double distinct, entropy, entropy_binomial, snr, snr_binomial, all;
-    int moving;                 /* experts of which f changes */
+    int moving;                 /* experts whose f varies */
 };
 
 static void add_expert(struct expert_sums *sums, const int64_t *seen, int width, int64_t windows)
@@ -221,7 +221,7 @@ static void add_expert(struct expert_sums *sums, const int64_t *seen, int width,
     }
 }
 
-/* Of f and the next one, from how often each pair of them was. */
+/* Computes the correlation of f and next f from the counts of their pairs. */
 static void relate(struct window_facts *out, const int64_t *joint, int width, double pairs)
 {
     double a = 0, b = 0, aa = 0, bb = 0, ab = 0, apart = 0;
@@ -302,7 +302,7 @@ int windows_put_reuse(const struct windows *w, const struct reuse_setup *setup, 
                                       .gain = gain, .gain_verified = gain_verified };
         struct window_facts one, of;
         windows_layer(w, layer, 1, &one);
-        double b = one.distinct / w->experts, all = 1 / b;        /* so that a forward of one token takes 1 */
+        double b = one.distinct / w->experts, all = 1 / b;        /* in units of a forward of one token */
         for (int i = 0, K = 1; K < w->max; i++, K++) {
             double a;
             windows_layer(w, layer, K, &of);

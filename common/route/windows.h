@@ -1,9 +1,10 @@
-/* Texts cut into windows of 1, 2, ... tokens, one after the other, each as a verification whose drafts are all right: by how
- * many of a window's tokens each expert is wanted (its activation frequency f), and what the window before says of that.
+/* Cuts texts into consecutive windows of 1, 2, ... tokens, each of which stands for a verification with all drafted tokens
+ * accepted. Computes for each expert the number of a window's tokens that select it (its activation frequency f), and how well
+ * the previous window predicts f.
  *
- * Tokens are those that are part of the text, in its order; what is left at a text's end is no window. Sequences may
- * interleave. Memory: two bytes for each width, layer and expert of each text that is open, and 8 x (width + 1) for each
- * width, layer and expert. */
+ * Only tokens of the text count, in its order; an incomplete window at a text's end is dropped. Sequences may interleave.
+ * Memory: two bytes for each width, layer and expert of each open text, and 8 x (width + 1) bytes for each width, layer and
+ * expert. */
 #ifndef MOE_ROUTE_WINDOWS_H
 #define MOE_ROUTE_WINDOWS_H
 
@@ -17,11 +18,11 @@ enum { WINDOWS_MAX = 17 };
 
 struct windows;
 
-/* max: the widest, at most WINDOWS_MAX. */
+/* max: the largest width, at most WINDOWS_MAX. */
 int windows_open(struct windows **out, const struct stream_model *model, int max, struct err *err);
 void windows_free(struct windows **windows);
 
-/* Experts must be in range. A text ends with windows_end; what is still open is left out of its last windows. */
+/* Adds a record, whose experts must be in range. windows_end ends a text; the incomplete windows of open texts do not count. */
 int windows_add(struct windows *windows, const struct route_tokens *record, struct err *err);
 void windows_end(struct windows *windows, int64_t sequence);
 
@@ -30,37 +31,38 @@ int windows_layers(const struct windows *windows);
 int windows_experts(const struct windows *windows);
 int windows_max(const struct windows *windows);
 
-/* Of one layer and width; means are over experts, NaN where there is nothing to take them of. */
+/* The figures of one layer and width. Means are over experts, and NaN if no expert qualifies. */
 struct window_facts {
-    int64_t windows, pairs;             /* pairs: of a window and the next one */
-    double distinct;                    /* experts of a window */
-    double entropy, entropy_binomial;   /* bits of f; and if tokens chose independently, each expert as often as here */
-    double snr, snr_binomial;           /* mean f over its standard deviation, of experts of which f changes */
-    double correlation;                 /* of f and the next window's, over all experts */
-    double change;                      /* sum of |next f - f| over that of f: 0 nothing changes, 2 all does */
+    int64_t windows, pairs;             /* pairs: consecutive windows */
+    double distinct;                    /* distinct experts per window */
+    double entropy, entropy_binomial;   /* entropy of f in bits; the same for independent tokens */
+    double snr, snr_binomial;           /* mean of f divided by its standard deviation, of experts whose f varies */
+    double correlation;                 /* of f in a window and in the next one, over all experts */
+    double change;                      /* sum of |next f - f| divided by the sum of f: 0 no change, 2 all experts change */
 };
 void windows_layer(const struct windows *windows, int layer, int width, struct window_facts *out);
 
-/* "As often as in the window before" as an estimate of f, against a threshold: shares of all experts and pairs. */
+/* Judges the previous window's f as the estimate of f, for decisions by a threshold. Shares of all experts and pairs of
+ * windows. */
 struct window_faults {
-    double wrong;                       /* the estimate is not f */
+    double wrong;                       /* the estimate differs from f */
     double margin;                      /* mean of |f - threshold| */
-    double within;                      /* wrong, and by no more than the margin */
-    double faults;                      /* the decision is another */
-    double contradicted;                /* within the margin, and a fault all the same */
+    double within;                      /* the estimate is wrong by at most the margin */
+    double faults;                      /* estimate and f lead to different decisions */
+    double contradicted;                /* a fault although within the margin (contradicts eq. 22) */
 };
 void windows_faults(const struct windows *windows, int layer, int width, double threshold, struct window_faults *out);
 
-/* f of the first text's first windows, as many as experts: [experts][experts], a row an expert; *count: how many there are.
- * Kept for widths 1 and max alone. */
+/* Returns f of the first text's first windows, at most `experts` of them: [experts][experts], one row for each expert; *count:
+ * the number of windows. Only widths 1 and max are kept. */
 const uint8_t *windows_map(const struct windows *windows, int layer, int width, int *count);
 
-struct reuse_setup { double acceptance, draft_cost; };          /* draft_cost: a drafted token over a forward of one */
+struct reuse_setup { double acceptance, draft_cost; };          /* draft_cost: in forwards of one token */
 
-/* A `reuse` record a layer: MoE-SpAc eq. 13 to 18, for drafts of 1 to max - 1. */
+/* Writes one `reuse` record a layer: MoE-SpAc eq. 13 to 18, for drafts of 1 to max - 1 tokens. */
 int windows_put_reuse(const struct windows *windows, const struct reuse_setup *setup, record_put *put, void *context,
                       struct err *err);
-/* A `signal` record a layer: eq. 19 to 22. Windows of one token are decided at 0.5, as the paper has it. */
+/* Writes one `signal` record a layer: eq. 19 to 22. Windows of one token use the threshold 0.5, as in the paper. */
 int windows_put_signal(const struct windows *windows, double threshold, record_put *put, void *context, struct err *err);
 
 #endif
