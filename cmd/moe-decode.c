@@ -448,7 +448,7 @@ static int open_resume(struct run *run, struct header *header, struct err *err)
     }
     if (decode_resume_open(&run->resume, found ? run->resumed.data : path, header, &run->machine.machine, err))
         return -1;
-    console_note(run->console, "%s: %d finished texts are taken over", run->resumed.data, decode_resume_count(run->resume));
+    console_note(run->console, "%s: %d finished texts are taken over", path, decode_resume_count(run->resume));
     return !run->in_place && decode_resume_header(run->resume) ? header_derive(header, decode_resume_header(run->resume), err)
                                                                : 0;
 }
@@ -478,9 +478,9 @@ static int open_stream(struct run *run, const struct header *header, struct err 
 {
     if (writer_open_kept(&run->recorder.writer, run->args->stream, header, err))
         return -1;
-    const char *left = writer_left(run->recorder.writer);
-    if (left && !run->resume)
-        console_note(run->console, "%s: left by a run that did not end; --resume %s would go on from it", left, left);
+    if (writer_left(run->recorder.writer) && !run->resume)
+        console_note(run->console, "%s: a run that did not end left texts; --resume %s would go on from them",
+                     run->args->stream, run->args->stream);
     run->recorder.routes = run->args->record == RECORD_ROUTE;
     run->recorder.steps = run->args->record != RECORD_NONE;
     run->recorder.flush = true;
@@ -578,7 +578,7 @@ static int close_outputs(struct run *run, struct err *err)
         return -1;
     if (run->resume && decode_resume_left(run->resume))
         console_note(run->console, "%s: %d of its texts were not among those of these prompts, or not in this order",
-                     run->resumed.data, decode_resume_left(run->resume));
+                     run->args->resume, decode_resume_left(run->resume));
     return run->failed ? err_set(err, ERR_ANSWER_NO, "%d prompt%s passed over, %d text%s there", run->failed,
                                  run->failed == 1 ? " was" : "s were", run->texts, run->texts == 1 ? " is" : "s are")
                        : 0;

@@ -299,7 +299,7 @@ static int open_resume(struct bench *bench, struct err *err)
     if (!rc && (found.length || !in_place(bench)))
         rc = resume_open(&bench->resume, found.length ? found.data : path, err);
     if (!rc && bench->resume)
-        console_note(console, "%s: %d finished samples are taken over", found.data, resume_samples(bench->resume));
+        console_note(console, "%s: %d finished samples are taken over", path, resume_samples(bench->resume));
     else if (!rc)
         console_note(console, "%s: no run left any finished sample of it; all are run", path);
     text_free(&found);
@@ -308,10 +308,10 @@ static int open_resume(struct bench *bench, struct err *err)
 
 static void note_left(const struct bench *bench)
 {
-    const char *left = writer_left(bench->writer);
-    if (left && !bench->setup->resume)
-        console_note(bench->setup->console, "%s: left by a run that did not end; this one begins anew, --resume %s would go on "
-                     "from it", left, left);
+    const char *output = bench->setup->output;
+    if (writer_left(bench->writer) && !bench->setup->resume)
+        console_note(bench->setup->console, "%s: a run that did not end left samples; this one begins anew, --resume %s would "
+                     "go on from them", output, output);
 }
 
 /* Whole samples are there for all that the suite asks for: they are compared with it, but nothing is run or written. */

@@ -98,10 +98,10 @@ wait_for() {
     kill -TERM $pid
     wait $pid || [ $? = 143 ]
     exec 7>&-
-    grep -q 'run/0.moes.part.old: left by a run that did not end; --resume run/0.moes.part.old would go on from it' run/said
-    decode --json --resume run/0.moes.part.old p.jsonl | cmp - full--json
+    grep -q 'run/0.moes: a run that did not end left texts; --resume run/0.moes would go on from them' run/said
+    decode --json --resume run/0.moes p.jsonl | cmp - full--json
     moe-decode -m pocket.moe -n 1 --stream run/0.moes -p x 2> run/said
-    grep -q '/0.moes.part.old would go on from it$' run/said
+    grep -q '/0.moes would go on from them$' run/said
     [ ! -e run/0.moes.part.old ]
 }
 
@@ -242,9 +242,13 @@ WRONG
     # The longest counts, unless a whole stream was being replaced.
     head -c $((bytes / 3)) full.moes > run/x.moes.part
     head -c $((bytes / 2)) full.moes > run/x.moes
-    moe-decode ${settings/-q/} --resume run/x.moes --stream run/y.moes p.jsonl 2>&1 > /dev/null | grep -q 'run/x.moes: .* taken over'
+    texts() { { moe-view --json -t done "$1" 2> /dev/null || true; } | wc -l; }
+    local half third
+    half=$(texts run/x.moes) third=$(texts run/x.moes.part)
+    [ "$third" -lt "$half" ]
+    moe-decode ${settings/-q/} --resume run/x.moes --stream run/y.moes p.jsonl 2>&1 > /dev/null | grep -q "run/x.moes: $half .* taken over"
     cp full.moes run/x.moes
-    moe-decode ${settings/-q/} --resume run/x.moes --stream run/x.moes p.jsonl 2>&1 > run/text | grep -q 'x.moes.part: .* taken over'
+    moe-decode ${settings/-q/} --resume run/x.moes --stream run/x.moes p.jsonl 2>&1 > run/text | grep -q "x.moes: $third .* taken over"
     cmp run/text full
     rm run/*
     # One command line serves the first run, too; a link's target is what is replaced.
