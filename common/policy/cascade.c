@@ -3,22 +3,24 @@
  *
  *     utility = (tokens an iteration) / (seconds of an iteration / seconds of one without a draft)       equation 3
  *
- * A text begins with `baseline` iterations without a draft, which are measured. Then phases take turns:
+ * A text begins with `baseline` iterations without a draft, whose time is measured. Then two phases alternate:
  *
  *   test   trials of `trial` iterations, each at one K, up to `trials` of them. The first is at the K of the highest utility in
  *          recent memory (section 5.3), or at 1 after a set phase without drafts (5.4). From there K climbs towards higher
- *          utility (5.6). A test phase ends early when utility has fallen `falls` times running, when two trials running differ
- *          by at most `close`, when K = 1 does not pay, or when there is nowhere left to go, as is always so after two falls.
- *   set    `set` iterations at the best K of the test phase; at 0 when that does not pay (utility below 1). Each time it comes
- *          to 0 the next set phases are `backoff` times as long (5.5).
+ *          utility (5.6). A test phase ends early after `falls` consecutive falls of utility, when two consecutive trials
+ * differ
+ *          by at most `close`, when K = 1 does not pay, or when no untried neighbour is left (always the case after two falls).
+ *   set    `set` iterations at the best K of the test phase, or at 0 if that K does not pay (utility below 1). Each set phase
+ * at
+ *          0 makes the following set phases `backoff` times as long (5.5).
  *
- * After `refresh` iterations with a draft and none without, one without is measured again.
+ * After `refresh` consecutive iterations with drafts, one iteration without a draft is measured again.
  *
- * What the paper leaves open, and what is done here: the very first K is `first`. A climb begins upwards when the first trial
- * pays and downwards when it does not, by steps of 1; when utility falls it goes on at the other side of its best K, and it
- * tries no K twice. K ends at `max`, or at -K. "Recent" is the last `memory` iterations, and ties go to the smaller K. Set
- * phases do not grow beyond `longest`, and have their first length again after one with drafts. All of it begins anew with each
- * text. Of the baseline the last `baseline` measurements count, those of set phases at 0 among them. */
+ * Choices that the paper leaves open: the very first K is `first`. A climb begins upwards if the first trial pays, else
+ * downwards, in steps of 1; when utility falls the climb continues on the other side of its best K, and it tries no K twice. K
+ * is at most `max`, and at most -K. "Recent" means the last `memory` iterations; ties go to the smaller K. Set phases grow to
+ * at most `longest`, and return to their initial length after one with drafts. All state is reset with each text. The baseline
+ * is the mean of the last `baseline` measurements, including those of set phases at 0. */
 #include <math.h>
 
 #include "common/base/mem.h"

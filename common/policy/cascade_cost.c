@@ -1,22 +1,22 @@
-/* Cascade with costs that are known beforehand: no trial has to lose to find out that drafts lose.
+/* Cascade with costs that are known beforehand, so that no trial has to lose time to show that drafts do not pay.
  *
- * An iteration with K drafted tokens gives G(K) = 1 + the sum over k of the chance that k tokens are accepted, and costs
- * C(K), in units of an iteration without a draft. Over a text the best choice at each position is the K of the largest
- * G(K) - rate C(K), where `rate` is the tokens per unit of cost that the policy reaches on average: then the total is at its
- * best, not the utility of the single iteration.
+ * An iteration with K drafted tokens emits G(K) = 1 + sum over k of P(at least k tokens are accepted) tokens, and costs C(K),
+ * in units of an iteration without a draft. The policy chooses the K that maximises G(K) - rate C(K), where `rate` is its
+ * average of tokens per unit of cost. This choice maximises the throughput over the text, not the utility of a single
+ * iteration.
  *
  * - C comes from a table of cost by M (`cost`), or else from the distinct experts that M tokens are predicted to load
  *   (predict/union.h); measured iterations correct its level and steepness (predict/cost_model.h).
- * - The chances are what drafters say, corrected by what became of drafts, whether they were verified or not
- *   (predict/estimator.h). Where drafting is cheap, less than `explore` of an iteration, every draft is made in full, looked
- *   at, and cut to what pays, to nothing if need be. Where it is not, what is drafted is what is expected to pay: by a drafter
- *   that says something of each token, one after the other, until it is in doubt. Drafts that are made only to learn take at
- *   most the share `explore` of all time. A drafter with a state of its own catches up then, at a cost that is measured as
- *   drafting.
- * - A steepness that was not seen for long is taken to be lower by `optimism` standard deviations, so that speculation
- *   comes back.
+ * - Acceptance probabilities are the drafters' own, calibrated by the outcomes of drafts, verified or not
+ * (predict/estimator.h).
+ *   If drafting is cheap (less than `explore` of an iteration), every draft is made in full, and then cut to the length that
+ *   pays, possibly to nothing. Otherwise only the tokens that are expected to pay are drafted; a drafter with probabilities
+ *   drafts token by token until the next one is not expected to pay. Drafts made only to learn take at most the share `explore`
+ *   of all time. A drafter with a state of its own then catches up with the text, which is measured as drafting time.
+ * - A steepness without recent observations is assumed to be `optimism` standard deviations lower, so that speculation resumes.
  *
- * Texts begin with K = 0 until a chance is known. What was learned stays, for each task, from text to text. */
+ * Texts begin with K = 0 until an acceptance probability is known. What was learned is kept for each task, from text to text.
+ * */
 #include "common/policy/shape.h"
 
 #include <math.h>
@@ -35,8 +35,8 @@ static const double first_guess = 0.5;
 struct task {
     char name[TASK_BYTES];
     struct estimator estimator;
-    double tokens, cost;                /* recent sums, for the rate */
-    int64_t used;                       /* when, in texts */
+    double tokens, cost;                /* recent sums, for `rate` */
+    int64_t used;                       /* time of last use, in texts */
 };
 
 struct cascade_cost {
@@ -51,19 +51,19 @@ struct cascade_cost {
     struct pending pending;
     struct task task[TASKS], *now;
     int64_t texts;
-    bool alone;                         /* nothing to draft with */
-    /* Drafting: seconds a token, 0 before the first; and what may be spent to learn, in units of an iteration. */
+    bool alone;                         /* there is no drafter */
+    /* Seconds per drafted token, 0 before the first draft; and the allowance for learning, in units of an iteration. */
     double draft_seconds, allowance;
-    bool warm;                          /* the iteration before had a draft: there is no text to catch up with */
-    bool timed;                         /* draft_seconds is from a warm one */
-    bool speaks;                        /* the drafter gives each token of a chain a probability */
+    bool warm;                          /* the previous iteration had a draft: the drafter has no text to catch up with */
+    bool timed;                         /* draft_seconds was measured in a warm iteration */
+    bool speaks;                        /* the drafter states a probability for each token of a chain */
     /* State of the current iteration: */
-    bool cut;                           /* what is drafted was looked at for the last time */
-    int K, asked, made;                 /* made: tokens that the drafter had to offer */
+    bool cut;                           /* the draft has its final length */
+    int K, asked, made;                 /* made: tokens that the drafter proposed */
     double gain, cost, rate;
     int32_t keep[MAX];
     struct estimator_signal signal[MAX];
-    int signals;                        /* nodes that have one */
+    int signals;                        /* number of nodes with a signal */
     struct draft_leaf leaf;
 };
 
@@ -72,7 +72,7 @@ static double growth(const struct cascade_cost *c, int M)
     return cost_growth(c->has_table ? &c->table : NULL, &c->experts, M);
 }
 
-/* An iteration that verifies K tokens, without drafting them. */
+/* Returns the cost of an iteration that verifies K tokens, without drafting. */
 static double cost_of(const struct cascade_cost *c, int K)
 {
     return 1 + cost_model_steepness(&c->cost_model) * exp(-c->optimism * cost_model_doubt(&c->cost_model)) * growth(c, K + 1);
@@ -89,7 +89,7 @@ static double rate(const struct cascade_cost *c)
     return c->now->cost > 0 ? fmax(1, c->now->tokens / c->now->cost) : 1;
 }
 
-/* The K of 0 .. most that pays best: of its tokens those of the chain are there, more would have to be drafted first. */
+/* Returns the best K of 0 .. most. Tokens beyond the present chain also cost their drafting. */
 static int choose(struct cascade_cost *c, int max, const struct draft_tree *chain)
 {
     const struct estimator *estimator = &c->now->estimator;
@@ -114,7 +114,7 @@ static int choose(struct cascade_cost *c, int max, const struct draft_tree *chai
 
 static bool knows(const struct cascade_cost *c) { return c->now->estimator.seen >= 1; }
 
-/* How many tokens to draft before the next look at them. */
+/* Returns how many tokens to draft before the next decision. */
 static int ask(struct cascade_cost *c, const struct draft_view *view)
 {
     int max = c->max < view->room ? c->max : view->room;
@@ -129,7 +129,7 @@ static int ask(struct cascade_cost *c, const struct draft_view *view)
     return K ? c->speaks ? 1 : K : c->allowance >= draft_cost(c) * learn ? learn : 0;
 }
 
-/* Is one more token worth drafting, now that it is seen what was drafted? */
+/* Returns whether drafting one more token is expected to pay, given the tokens drafted so far. */
 static bool goes_on(struct cascade_cost *c, const struct draft_view *view)
 {
     const struct draft_tree *tree = view->tree;
@@ -174,7 +174,7 @@ static struct step cascade_cost_next(struct policy *policy, const struct draft_v
     return (struct step){.kind = STEP_KEEP, .keep = c->keep, .kept = c->K};
 }
 
-/* What a token costs to draft, without what a drafter had to read of the text after a rest: that is paid once. */
+/* Updates the cost of drafting a token, from warm iterations: catching up with the text after a pause is paid once only. */
 static void time_drafting(struct cascade_cost *c, double each)
 {
     if (!c->warm)
@@ -204,7 +204,8 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
     union_learn(&c->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
 }
 
-/* What is known of the task; for a new one, a quarter of what the one before it taught, in the slot longest unused. */
+/* Finds the slot of the task. A new task gets the slot unused for longest, with the previous task's knowledge at a quarter of
+ * its weight. */
 static struct task *find_task(struct cascade_cost *c, const char *name)
 {
     struct task *oldest = &c->task[0];
@@ -306,7 +307,7 @@ static void cascade_cost_state(const struct policy *policy, struct values *out)
     values_real(out, "draft_us", 1e6 * c->draft_seconds);
     values_real(out, "allowance", c->allowance);
     if (c->experts.experts)
-        values_real(out, "experts", union_of(&c->experts, c->K + 1));       /* a layer, predicted */
+        values_real(out, "experts", union_of(&c->experts, c->K + 1));       /* predicted, per layer */
 }
 
 static void cascade_cost_chances(const struct policy *policy, int nodes, float *out)
@@ -316,7 +317,7 @@ static void cascade_cost_chances(const struct policy *policy, int nodes, float *
         out[node] = (float)estimator_of(&c->now->estimator, &c->signal[node]);
 }
 
-/* One for all drafters. */
+/* There is one estimator for all drafters. */
 static struct estimator *cascade_cost_estimator(struct policy *policy, int drafter)
 {
     return drafter ? NULL : &((struct cascade_cost *)policy)->now->estimator;

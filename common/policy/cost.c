@@ -9,7 +9,7 @@
 
 enum { FILE_LIMIT = 1 << 20 };
 
-/* Fills seconds[from + 1 .. to] on the line from `before` at `from` to `now` at `to`. */
+/* Fills seconds[from + 1 .. to] by interpolating linearly from `before` at `from` to `now` at `to`. */
 static void draw(struct cost_table *table, int from, double before, int to, double now)
 {
     for (int m = from + 1; m <= to; m++)

@@ -1,9 +1,10 @@
-/* What iterations cost, as tables say: a JSON file with the time of a forward over M tokens,
+/* Cost tables: JSON files with the seconds of a forward over M tokens,
  *
  *     {"cost": [{"m": 1, "seconds": 0.010}, {"m": 2, "seconds": 0.014}, ...], "draft_seconds": 0.0001}
  *
- * as moe-bench sweep writes it. Between two sizes it is interpolated, beyond the last one it grows as between the last two.
- * draft_seconds, for each drafted token, may be missing: 0. Other keys are passed over. */
+ * as moe-bench sweep writes them. Values between two sizes are interpolated linearly; beyond the last size they continue the
+ * line through the last two. draft_seconds, the time of one drafted token, is optional and defaults to 0. Other keys are
+ * ignored. */
 #ifndef MOE_POLICY_COST_H
 #define MOE_POLICY_COST_H
 
@@ -13,12 +14,13 @@
 enum { COST_TOKENS_MAX = 512 };
 
 struct cost_table {
-    double seconds[COST_TOKENS_MAX + 1];        /* [1 ..] of a forward over so many tokens */
+    double seconds[COST_TOKENS_MAX + 1];        /* [1 ..] of a forward over this many tokens */
     double draft;                               /* of drafting one token */
 };
 
-/* By how much a forward over M tokens is predicted to exceed one over a single token, as predict/cost_model.h wants it: by the
- * table, else by the experts that M tokens are predicted to load, else by a tenth for each token. table: NULL: none. */
+/* Returns the predicted excess of a forward over M tokens relative to one over a single token, the input of
+ * predict/cost_model.h: from the table if there is one (table may be NULL), else from the experts that M tokens are predicted
+ * to load, else a tenth for each token. */
 double cost_growth(const struct cost_table *table, const struct union_predictor *experts, int M);
 
 int cost_table_read(struct cost_table *out, const char *path, struct err *err);

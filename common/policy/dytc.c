@@ -1,29 +1,31 @@
-/* DyTC's objective with a stop rule of our own. Only a summary of the paper (CAS-Spec, arXiv 2510.26843) was at hand. It says
- * that a tree grows at its likeliest leaf, by the drafter s and the number of tokens k for which
+/* DyTC's objective with a stop rule of our own, after a summary of the paper (CAS-Spec, arXiv 2510.26843); the full text was
+ * not available. A tree grows at its most probable leaf, by the drafter s and the number of tokens k that maximise
  *
  *     T(s, k) = (a (1 - a^k) / (1 - a) + a^k a_n) / (c k + c_n)
  *
- * is largest: a is the acceptance of s and c its cost, a_n and c_n are those of the cheapest drafter, the last one, whose
- * single token stands for all later ones. Acceptance is a_new = lambda a_old + (1 - lambda) a_recent, with the mean over the
- * last H tokens that were accepted or rejected. A leaf's probability follows from its tokens: from the logits of their
- * drafters, or the lengths of the matches they were found by. Siblings of the likeliest leaf are extended in the same step, as
- * a forward over a few more tokens takes as long.
+ * where a is the acceptance rate of s and c its cost, and a_n and c_n are those of the cheapest (last) drafter, whose single
+ * token represents all later ones. The acceptance rate is a_new = lambda a_old + (1 - lambda) a_recent, where a_recent is the
+ * mean over the last H tokens that were accepted or rejected. A leaf's probability is computed from its tokens: from their
+ * drafters' logits, or from the lengths of their matches in the text. Siblings of the most probable leaf are extended in the
+ * same step, because a forward over a few more tokens takes the same time.
  *
  * The summary leaves open, and this file chooses:
- * - min: a draft ends when its likeliest leaf is less probable than this. T has no cost of verification, so T never ends a
- *   draft. The default is the threshold of SWIFT's tree (tr.c).
- * - bracket: the quotient divides the whole, as the text around the formula wants it; with `last` it divides only the second
- *   term, as the formula is printed there.
- * - c k is what predict/latency.h says of k tokens in one step, in units of the target's forward over one token
+ * - min: a draft ends when the probability of its most probable leaf is below `min`. T has no cost of verification, so T alone
+ *   never ends a draft. The default is the threshold of SWIFT's tree (tr.c).
+ * - bracket: the quotient divides the whole sum, as the text around the formula implies; with `last` it divides the second term
+ *   only, as the formula is printed in the summary.
+ * - c k is the latency of k tokens in one step (predict/latency.h), in units of the target's forward over one token
  *   (predict/cost_model.h). With `whole` that unit cancels.
- * - A match of m tokens means a probability of m / (m + 1). For a drafter that says nothing it is its acceptance, and (1 - a)
- *   of that for each sibling before.
- * - top-p: siblings, likeliest first, until the extended ones have that share of the family's probability.
- * - Each leaf gets `width` children, a tree `nodes` nodes, a step `steps` tokens at most.
- * - A drafter that adds nothing below one leaf is not asked again in this draft. Asked again at each new leaf, lookup drafters
- *   win nearly always, and are often wrong.
- * - During the first `warmup` iterations drafters take turns, with chains of 4. Later, a drafter that was not asked for
- *   `retry` iterations writes such a chain again, so that bad luck at the beginning locks none out. */
+ * - A match of m tokens has a probability of m / (m + 1). For a drafter without probabilities it is the drafter's acceptance
+ * rate
+ *   a, times (1 - a) for each earlier sibling.
+ * - top-p: siblings are extended, most probable first, until they have this share of the family's probability.
+ * - Limits: `width` children of a leaf, `nodes` nodes of a tree, `steps` tokens of a step.
+ * - A drafter that adds nothing below a leaf is not asked again in the same draft. If lookup drafters were asked at each new
+ * leaf,
+ *   they would nearly always be chosen, and would often be wrong.
+ * - During the first `warmup` iterations drafters alternate, with chains of 4 tokens. Later, a drafter unused for `retry`
+ *   iterations drafts such a chain again, so that bad luck at the beginning excludes no drafter. */
 #include "common/policy/dytc.h"
 
 #include <math.h>
@@ -42,9 +44,9 @@ enum { BRACKET_WHOLE, BRACKET_LAST };
 
 const char *const dytc_yes_no[] = {"no", "yes", NULL};
 
-struct recent {                         /* of a drafter */
+struct recent {                         /* recent outcomes of a drafter's tokens */
     double acceptance;
-    uint8_t kept[WINDOW_MAX];           /* a ring */
+    uint8_t kept[WINDOW_MAX];           /* ring buffer */
     int64_t judged;
     struct latency latency;
 };
@@ -53,18 +55,18 @@ struct dytc {
     struct policy base;
     int drafters, max, nodes, width, steps, window, warmup, retry, bracket, ahead;
     double lambda, top_p, min;
-    struct cost_model cost_model;       /* of the target's forward */
+    struct cost_model cost_model;       /* cost of the target's forward */
     struct union_predictor experts;
-    double fixed[DRAFTERS];             /* NaN: learned */
+    double fixed[DRAFTERS];             /* acceptance rates given; NaN: learned */
     struct recent recent[DRAFTERS];
     int64_t iterations;
     /* State of the current iteration: */
     bool dry[DRAFTERS];
     int asked, K, first;
-    int trial;                          /* the drafter that writes a chain to be measured; -1: none */
+    int trial;                          /* the drafter whose chain is a measurement; -1: none */
     double value, leaf_chance;
-    double chance[NODES];               /* of each node, with all above it */
-    bool inner[NODES];                  /* it has children */
+    double chance[NODES];               /* of each node: probability that it and its ancestors are accepted */
+    bool inner[NODES];                  /* whether the node has children */
     struct draft_leaf leaf[NODES];
 };
 
@@ -92,7 +94,7 @@ static double acceptance(const struct dytc *d, int drafter)
     return isnan(d->fixed[drafter]) ? d->recent[drafter].acceptance : d->fixed[drafter];
 }
 
-/* The cost of k tokens of a drafter in one step, in forwards of the target. */
+/* Returns the cost of k tokens of a drafter in one step, in units of a forward of the target over one token. */
 static double cost_of(const struct dytc *d, int drafter, int k)
 {
     const double level = cost_model_level(&d->cost_model);
@@ -107,7 +109,7 @@ static double objective(const struct dytc *d, int drafter, int k)
     return d->bracket == BRACKET_WHOLE ? (now + later) / (cost + cost_later) : now + later / (cost + cost_later);
 }
 
-/* How likely a node is when all above it is accepted. */
+/* Returns the acceptance probability of a node, given that its ancestors are accepted. */
 static double chance_of(const struct dytc *d, const struct draft_tree *tree, int node)
 {
     double said = exp((double)tree->log_probability[node]), chance = acceptance(d, tree->drafter[node]);
@@ -131,7 +133,7 @@ static void look(struct dytc *d, const struct draft_tree *tree)
     }
 }
 
-/* The likeliest leaf and, after it, those of its siblings that are gone on with; 0: there is none. */
+/* Stores the most probable leaf and then the siblings to be extended with it; returns their number, 0 if there is no leaf. */
 static int choose_leaves(struct dytc *d, const struct draft_tree *tree, int depth)
 {
     int best = -1, leaves = 0;
@@ -167,7 +169,7 @@ static int choose_leaves(struct dytc *d, const struct draft_tree *tree, int dept
     return leaves;
 }
 
-/* The drafter and its number of tokens; -1: nobody has anything, or there is no room. */
+/* Returns the drafter with the largest T, and stores its number of tokens; -1: no drafter has tokens, or the tree is full. */
 static int choose_drafter(struct dytc *d, const struct draft_tree *tree, int leaves, int depth, int *tokens)
 {
     int best = -1, above = d->leaf[0].node < 0 ? 0 : tree->depth[d->leaf[0].node];
@@ -190,7 +192,7 @@ static struct step extend(struct dytc *d, int drafter, int leaves, int tokens)
     return (struct step){.kind = STEP_EXTEND, .drafter = drafter, .tokens = tokens, .leaf = d->leaf, .leaves = leaves};
 }
 
-/* The drafter whose turn it is: each in the first iterations, later the one that was not asked for longest; -1: none. */
+/* Returns the drafter to be measured: all by turns in the first iterations, later one unused for long; -1: none. */
 static int choose_trial(const struct dytc *d)
 {
     int found = -1;
@@ -233,7 +235,7 @@ static struct step dytc_next(struct policy *policy, const struct draft_view *vie
     return drafter < 0 ? (struct step){.kind = STEP_STOP} : extend(d, drafter, leaves, tokens);
 }
 
-/* Of siblings by one drafter the first is its own choice, and counts. */
+/* Of siblings by one drafter only the first, its own choice, counts. */
 static bool is_choice(const struct draft_tree *tree, int node)
 {
     for (int before = 0; before < node; before++)

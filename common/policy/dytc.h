@@ -1,4 +1,4 @@
-/* What dytc and dytc-verify have in common: settings of their ablations. */
+/* Settings for ablations that dytc and dytc-verify share. */
 #ifndef MOE_POLICY_DYTC_H
 #define MOE_POLICY_DYTC_H
 
@@ -6,7 +6,8 @@
 
 extern const char *const dytc_yes_no[];         /* "no", "yes", NULL */
 
-/* `acceptance=X/Y/...`, a chance for each drafter, in place of what is learned: out[drafters]; NaN: not given. */
+/* Parses `acceptance=X/Y/...`, an acceptance probability for each drafter that replaces the learned one, into out[drafters];
+ * NaN: not given. */
 int dytc_fixed(struct spec *spec, const char *name, int drafters, double *out, struct err *err);
 
 #endif

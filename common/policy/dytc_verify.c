@@ -1,21 +1,25 @@
-/* DyTC with the verification in its objective. DyTC (CAS-Spec, arXiv 2510.26843; dytc.c has it as printed) weighs drafted
- * tokens against the cost of drafting alone, so the cheapest drafter always wins and no draft is ever too long. Here a draft
- * gives the bonus token besides, and costs the forward that verifies it, which for an MoE knows the experts that so many
- * tokens are predicted to load (predict/union.h). A draft is a chain, whose plan (plan.h) is made anew after each step; when
- * it is done, second choices beside its tokens join it where they pay.
+/* DyTC with the verification in its objective. DyTC (CAS-Spec, arXiv 2510.26843; dytc.c) weighs drafted tokens against the cost
+ * of drafting only, so the cheapest drafter always wins and no draft is ever too long. Here the gain of a draft includes the
+ * bonus token, and its cost includes the forward that verifies it; for an MoE that cost depends on the experts that the tokens
+ * are predicted to load (predict/union.h). A draft is a chain. Its plan (plan.h) is recomputed after each step. To the finished
+ * chain, second choices beside its tokens are added where they pay.
  *
- * - The chance of a token: predict/estimator.h.
- * - A second choice gives one token more where all before it is right and the first choice is not: it pays if that is worth
- *   more than a row of the verification and its share of one more step of its drafter.
+ * - The acceptance probability of a token is that of predict/estimator.h.
+ * - A second choice gains one token if all tokens before it are accepted and the first choice is not. It pays if the expected
+ * gain
+ *   exceeds the cost of a row of the verification plus its share of one more step of its drafter.
  * - Latency of drafters: predict/latency.h; of verification: predict/cost_model.h.
- * - Drafters that look tokens up are asked first, as that costs next to nothing, and what they found is cut to what pays. They
- *   draw nothing, so what is dropped changes no distribution; how it would have fared teaches, too.
- * - What is not known is tried when it would pay if it were as good as it may well be (`optimism` standard deviations better),
- *   as long as the loss that is expected of trying stays within the share `explore` of all time. A text's first iterations
- *   have `warmup` forwards for it. From the same share a drafter is tried that was not asked for long, as what is known of its
- *   cost may be an accident.
+ * - Lookup drafters are asked first, because they cost almost nothing, and the tokens they find are cut to those that pay.
+ * Lookups
+ *   draw nothing at random, so dropping tokens changes no distribution. The estimator also learns from the dropped tokens.
+ * - A drafter with uncertain estimates is tried if it would pay with an acceptance `optimism` standard deviations above its
+ *   estimate, as long as the expected loss of trials stays within the share `explore` of all time. The first iterations of a
+ * text
+ *   have an allowance of `warmup` forwards. A drafter that was not asked for long is tried within the same allowance, because
+ * its
+ *   measured cost may be an outlier.
  *
- * What was learned stays, for each task, from text to text. */
+ * What was learned is kept for each task, from text to text. */
 #include "common/policy/shape.h"
 
 #include <math.h>
@@ -33,33 +37,33 @@
 
 enum { DRAFTERS = PLAN_DRAFTERS_MAX, MAX_DEFAULT = 16, MAX = PLAN_TOKENS_MAX, TASKS = 16, TASK_BYTES = 64 };
 
-/* What was saved for trials lets optimism grow: a drafter that had bad luck at first is tried again. */
+/* Optimism grows with the unspent allowance, so that a drafter with bad luck at the beginning is tried again. */
 static const double optimism_saved = 0.4;
-static const int idle_max = 200;        /* iterations after which a drafter is tried without any promise */
+static const int idle_max = 200;        /* iterations after which a drafter is tried regardless of its estimate */
 static const double first_guess = 0.6;
-static const double fading = 0.998;     /* of what is known, with each iteration */
-static const double text_memory = 0.3;  /* and with each text of which no task is known */
+static const double fading = 0.998;     /* factor on past observations, per iteration */
+static const double text_memory = 0.3;  /* and per text without a task */
 
-struct known {                          /* of a drafter, in a task */
-    double second, seconds;             /* second choices that were right, and all: where its first one is wrong */
-    double offers;                      /* how often it proposes anything when it is asked, 0 .. 1 */
+struct known {                          /* what is known of a drafter in a task */
+    double second, seconds;             /* accepted second choices, and all, where the first choice was rejected */
+    double offers;                      /* share of requests at which it proposes tokens, 0 .. 1 */
 };
 
 struct task {
     char name[TASK_BYTES];
     struct estimator estimator[DRAFTERS];
     struct known drafter[DRAFTERS];
-    double tokens, cost;                /* recent sums, for the rate */
-    int64_t used;                       /* when, in texts */
+    double tokens, cost;                /* recent sums, for the rate of tokens per cost */
+    int64_t used;                       /* time of last use, in texts */
 };
 
 struct dytc_verify {
     struct policy base;
     int drafters, max;
     bool looks_up[DRAFTERS];
-    bool ahead;                         /* plans reach beyond the drafter that begins */
-    bool siblings;                      /* second choices may join a chain */
-    double fixed[DRAFTERS];             /* NaN: learned */
+    bool ahead;                         /* plans include further drafters after the first */
+    bool siblings;                      /* second choices may be added to a chain */
+    double fixed[DRAFTERS];             /* acceptance rates given; NaN: learned */
     double explore, optimism, decay;
     bool has_table;
     struct cost_table table;
@@ -73,16 +77,16 @@ struct dytc_verify {
     bool speaks[DRAFTERS];
     /* State of the current iteration: */
     double rate, verify[MAX + 1];
-    double estimate[MAX];               /* of each token of the chain */
-    int nodes;                          /* of which that is known */
-    bool branched;                      /* second choices were asked for, */
-    int branches;                       /* so many */
-    bool dry[DRAFTERS];                 /* it has nothing to add below the present leaf */
-    bool tries;                         /* something rests on optimism */
-    int trial;                          /* the drafter that is yet to get a token for it; -1: none */
-    bool looked;                        /* the last step looked tokens up, which are yet to be cut */
-    int asked;                          /* the drafter of the last step; -1: it did not extend */
-    int first, K;                       /* the drafter that was asked first, -1: none */
+    double estimate[MAX];               /* acceptance probability of each token of the chain */
+    int nodes;                          /* nodes with an estimate */
+    bool branched;                      /* second choices were requested */
+    int branches;                       /* number of second choices */
+    bool dry[DRAFTERS];                 /* the drafter has nothing to add below the present leaf */
+    bool tries;                         /* the plan depends on optimism */
+    int trial;                          /* the drafter on trial that still needs a token; -1: none */
+    bool looked;                        /* the last step looked tokens up, which are not yet cut */
+    int asked;                          /* the drafter of the last step; -1: the step did not extend */
+    int first, K;                       /* first: the drafter asked first; -1: none */
     double gain, cost;
     struct estimator_signal signal[MAX];
     int32_t keep[MAX];
@@ -96,13 +100,13 @@ static double growth(const struct dytc_verify *d, int M)
 
 static double level_seconds(const struct dytc_verify *d) { return cost_model_level(&d->cost_model); }
 
-/* The chance of a drafter's token at a depth, 1 the first, before it is drafted. */
+/* Returns the expected acceptance probability of a drafter's next token at a depth (from 1), before the token is drafted. */
 static double chance_at(const struct dytc_verify *d, int drafter, int depth)
 {
     return isnan(d->fixed[drafter]) ? estimator_ahead(&d->now->estimator[drafter], depth) : d->fixed[drafter];
 }
 
-/* What planning knows of the drafters; optimistic_about: of which one is taken to be as good as it may be, -1: none. */
+/* Fills the plan's data of the drafters. optimistic_about: the drafter whose estimate is raised by optimism; -1: none. */
 static void describe(const struct dytc_verify *d, struct plan_drafter *out, int optimistic_about)
 {
     double level = level_seconds(d);
@@ -120,7 +124,8 @@ static void describe(const struct dytc_verify *d, struct plan_drafter *out, int 
     }
 }
 
-/* Of a draft whose chain has so many tokens: each may have a second choice beside it, as far as a forward is known. */
+/* Returns the max nodes of a draft with this chain length: each token may have a second choice, up to the largest forward of
+ * known cost. */
 static int nodes_for(int chain) { return 2 * chain < MAX ? 2 * chain : MAX; }
 
 static void weigh_verification(struct dytc_verify *d, int room, bool optimistic)
@@ -168,7 +173,7 @@ static void plan_from(struct dytc_verify *d, struct plan *out, int nodes, int ma
         plan_find(out, &setup);
         return;
     }
-    for (int i = 0; i < (d->drafters ? d->drafters : 1); i++) {         /* each as if it had to write all that is left */
+    for (int i = 0; i < (d->drafters ? d->drafters : 1); i++) {         /* each as if it drafted all remaining tokens */
         struct plan_setup alone = setup;
         struct plan plan;
         alone.drafter = one;
@@ -182,9 +187,9 @@ static void plan_from(struct dytc_verify *d, struct plan *out, int nodes, int ma
     }
 }
 
-/* What trying one token of a drafter loses in cost, for each time that it comes to a judgement: at the first position of the
- * chain that is always so, but what is refused there takes the rest with it; at the end it is so when all before it is
- * accepted. */
+/* Returns the expected loss, in cost, of trying one token of a drafter, divided by the probability that the token is judged. At
+ * the chain's first position the token is always judged, but its rejection also discards the rest; at the end it is judged only
+ * if all tokens before it are accepted. */
 static double loss_of_trial(const struct dytc_verify *d, const struct plan_drafter *drafter, int which, int max,
                             const struct plan *plan, bool *last)
 {
@@ -206,9 +211,9 @@ static double loss_of_trial(const struct dytc_verify *d, const struct plan_draft
     return *last ? end : first;
 }
 
-/* A drafter that would pay if it were as good as it may be, or else one that was not asked for long; -1: none. The loss that
- * is to be expected of trying it is paid for; what promises most is saved for, as trials that promise less would use it all
- * up. last: it gets the end of the chain. */
+/* Chooses a drafter to try: one that would pay under optimism, or else one that was not asked for long; -1: none. The allowance
+ * must cover the expected loss. The most promising trial has priority, and the allowance is saved for it, because less
+ * promising trials would use it up. *last: the trial is at the end of the chain. */
 static int choose_trial(struct dytc_verify *d, int max, const struct plan *plan, bool *last)
 {
     struct plan_drafter drafter[DRAFTERS];
@@ -242,7 +247,7 @@ static int choose_trial(struct dytc_verify *d, int max, const struct plan *plan,
     return found;
 }
 
-/* The chain's new tokens: how likely they are. */
+/* Estimates the acceptance probabilities of the chain's new tokens. */
 static void estimate(struct dytc_verify *d, const struct draft_tree *tree)
 {
     estimator_signals(d->signal, tree, d->nodes);
@@ -269,7 +274,7 @@ static void begin_iteration(struct dytc_verify *d, int max)
     d->rate = fmax(1, fmax(planned, fmin(reached, 1.3 * planned)));
 }
 
-/* Cuts what was looked up to what pays, with the best plan after it; false: all of it does. */
+/* Cuts the looked-up tokens to those that pay, given the best plan after them. Returns false if all of them pay. */
 static bool cut(struct dytc_verify *d, const struct draft_view *view, int max, struct step *step)
 {
     const struct draft_tree *tree = view->tree;
@@ -299,11 +304,11 @@ static bool cut(struct dytc_verify *d, const struct draft_view *view, int max, s
     return true;
 }
 
-/* The chance of a second choice where the first one is wrong, before it is drafted. */
+/* Returns the probability that a second choice is right where the first one is wrong, before the second choice is drafted. */
 static double second_chance(const struct known *known) { return (known->second + 8 * 0.3) / (known->seconds + 8); }
 
-/* Second choices of one drafter beside its tokens of the chain, into d->branch, best first; returns how much more they give
- * than they cost, in tokens. */
+/* Stores in d->branch the second choices of one drafter beside its tokens of the chain, best first. Returns their expected gain
+ * less their cost, in tokens. */
 static double choose_branches(struct dytc_verify *d, const struct draft_tree *tree, int drafter)
 {
     const double right = second_chance(&d->now->drafter[drafter]), level = level_seconds(d);
@@ -328,7 +333,7 @@ static double choose_branches(struct dytc_verify *d, const struct draft_tree *tr
     return d->branches ? worth - d->rate * (latency->begun ? latency_of(latency, 1, 1, d->branches) / level : 0.05) : 0;
 }
 
-/* The step that asks for second choices, by the drafter whose ones are worth most; false: none pay. */
+/* Stores the step that requests second choices from the drafter with the largest gain. Returns false if none pay. */
 static bool branch(struct dytc_verify *d, const struct draft_tree *tree, struct step *step)
 {
     double max = 0;
@@ -366,7 +371,7 @@ static struct step stop(struct dytc_verify *d, const struct draft_view *view)
     return (struct step){.kind = STEP_STOP};
 }
 
-/* What the step before did: what is known of its tokens, and who has nothing more to add here. */
+/* Takes over the result of the previous step: estimates of its tokens, and drafters without further tokens here. */
 static bool take_step(struct dytc_verify *d, const struct draft_view *view, int max, struct step *step)
 {
     const int asked = d->asked;
@@ -422,12 +427,12 @@ static struct step dytc_verify_next(struct policy *policy, const struct draft_vi
     return extend(d, view, plan.first, d->speaks[plan.first] ? 1 : plan.count[plan.first]);
 }
 
-/* Of second choices, which come after the chain, those count that were needed: the first choice beside them was wrong. */
+/* Learns from second choices, which follow the chain: only those count whose first choice was wrong. */
 static void learn_branches(struct dytc_verify *d, const struct outcome *outcome)
 {
     const struct draft_tree *tree = outcome->tree;
     for (int node = d->nodes; tree && outcome->kept && node < tree->nodes; node++) {
-        const int first = tree->parent[node] + 1;           /* the chain's */
+        const int first = tree->parent[node] + 1;           /* the first choice, in the chain */
         struct known *known = &d->now->drafter[tree->drafter[node]];
         if (!outcome->kept[first] || outcome->kept[1 + first])
             continue;
@@ -472,7 +477,8 @@ static void forget(struct task *task, double weight)
     }
 }
 
-/* What is known of the task; for a new one, a quarter of what the one before it taught, in the slot longest unused. */
+/* Finds the slot of the task. A new task gets the slot unused for longest, with the previous task's knowledge at a quarter of
+ * its weight. */
 static struct task *find_task(struct dytc_verify *d, const char *name)
 {
     struct task *oldest = &d->task[0];
@@ -501,7 +507,7 @@ static void dytc_verify_begin(struct policy *policy, const struct policy_text *t
     struct dytc_verify *d = (struct dytc_verify *)policy;
     d->now = find_task(d, text && text->task ? text->task : "");
     d->now->used = ++d->texts;
-    if (!text || !text->task)           /* it may be of another kind */
+    if (!text || !text->task)           /* the text may be of another kind */
         forget(d->now, text_memory);
     union_begin(&d->experts);
     pending_clear(&d->pending);
@@ -582,7 +588,7 @@ static void dytc_verify_state(const struct policy *policy, struct values *out)
     values_real(out, "steepness", cost_model_steepness(&d->cost_model));
     values_real(out, "doubt", cost_model_doubt(&d->cost_model));
     if (d->experts.experts)
-        values_real(out, "experts", union_of(&d->experts, d->K + 1));       /* a layer, predicted */
+        values_real(out, "experts", union_of(&d->experts, d->K + 1));       /* predicted, per layer */
     for (int i = 0; i < d->drafters; i++) {
         char key[VALUES_KEY];
         snprintf(key, sizeof key, "chance_%d", i);

@@ -1,17 +1,17 @@
-/* Policies that draft in full and verify the part that pays: a draft is finished by its shape, its nodes are scored, and the
- * best of them are kept (kernels/plain/trim.h). They differ in the rule that chooses how many:
+/* Policies that draft in full and verify the part that pays: the shape finishes a draft, its nodes are scored, and the nodes
+ * with the highest scores are kept (kernels/plain/trim.h). Rules for the number of nodes:
  *
- *   evict        (1 + sum of scores) / cost, at its largest over all sizes: EVICT, arXiv 2605.00342
+ *   evict        the number that maximises (1 + sum of scores) / cost, over all numbers: EVICT, arXiv 2605.00342
  *   evict-experts    the same, with the cost of the union of the nodes' predicted experts (predict/token_experts.h), which are
  *                ordered by score per added cost (kernels/plain/trim_experts.h)
- *   bastion      the same ratio, as long as each node raises it; the draft grows no further level once none of the nodes of
- *                the last level is among those: after BASTION, arXiv 2605.29727
- *   threshold    nodes whose score exceeds `rate` times their added cost, as "Limits of Speculation" (arXiv 2609.22156) has it
+ *   bastion      nodes are added while each raises this ratio; the draft grows no further level if none of the last level's
+ *                nodes was added: after BASTION, arXiv 2605.29727
+ *   threshold    nodes whose score exceeds `rate` times their added cost: "Limits of Speculation", arXiv 2609.22156
  *
- * The cost of an iteration with k nodes, in units of a forward over one token, is that of the forward over 1 + k rows by a
- * table (`cost`) or by the experts that so many tokens are predicted to load, corrected by what iterations took
- * (predict/cost_model.h), and the cost of drafting. The score is the product of the drafter's probabilities along the path, as
- * printed; with `calibrated` 1, and for tokens without a probability, of learned acceptance probabilities
+ * The cost of an iteration with k nodes, in units of a forward over one token, is the cost of drafting plus that of a forward
+ * over 1 + k rows: from a table (`cost`), or from the experts that this many tokens are predicted to load, corrected by
+ * measured times (predict/cost_model.h). The score is the product of the drafter's probabilities along the path, as printed;
+ * with `calibrated` 1, and for tokens without a probability, the product of learned acceptance probabilities
  * (predict/estimator.h).
  *
  * Under evict-experts and bastion a chain whose drafter states probabilities grows token by token, as long as the next one is
@@ -19,9 +19,9 @@
  *
  * With `truth` a recording of the drafts replaces estimates, predictions or both (truth.h).
  *
- * All verify nothing where nothing pays. Where recent iterations that drafted gave fewer tokens per second than one without a
- * draft, iterations are without drafts, but for trials, which lose at most the share `explore` of all time; a trial that gains
- * pays for the next one. */
+ * All policies verify nothing if nothing pays. While recent drafts gave fewer tokens per second than iterations without a
+ * draft, iterations are without drafts, except for trials, which lose at most the share `explore` of all time; a trial with a
+ * gain earns the next one. */
 #include "common/policy/shape.h"
 
 #include <math.h>
@@ -40,16 +40,16 @@
 enum { LENGTH_DEFAULT = 8, ROOM = SHAPE_NODES_MAX + SHAPE_SIBLINGS_MAX * SHAPE_SIBLINGS_MAX };
 enum rule { RULE_RATE, RULE_EXPERTS, RULE_RISING, RULE_THRESHOLD };
 
-static const double decay = 0.95;       /* of tokens and costs of drafts, per iteration that drafts */
+static const double decay = 0.95;       /* factor on past tokens and seconds, per iteration with a draft */
 static const double first_guess = 0.4, estimator_decay = 0.9975;
-static const double sure_cost = 10;     /* forwards of time that drafts took before drafting can be paused */
+static const double sure_cost = 10;     /* min time of drafts, in forwards, before drafting is paused */
 
 struct evict {
     struct policy base;
     struct shape *shape;
     enum rule rule;
     int max;                            /* levels */
-    bool alone, calibrated;             /* alone: there is nothing to draft with */
+    bool alone, calibrated;             /* alone: there is no drafter */
     double explore, threshold;
     bool has_table;
     struct cost_table table;
@@ -57,18 +57,18 @@ struct evict {
     struct union_predictor experts;
     struct estimator estimator[DRAFTERS_MAX];
     struct pending pending;
-    struct token_experts wanted;        /* by tokens, of evict-experts */
+    struct token_experts wanted;        /* evict-experts: predicted experts by token */
     uint64_t *joined;                   /* [wanted.words] scratch; NULL: nothing was learned */
-    struct truth truth;                 /* in place of estimates and predictions */
-    int32_t last;                       /* token of the text; -1: not known */
-    double draft_seconds;               /* of a draft, on average; 0: none was made */
-    double token_seconds;               /* of one of its tokens */
+    struct truth truth;                 /* replaces estimates and predictions */
+    int32_t last;                       /* the text's last token; -1: unknown */
+    double draft_seconds;               /* mean seconds of a draft; 0: none was made */
+    double token_seconds;               /* mean seconds of a drafted token */
     bool speaks;                        /* the drafter states a probability of each token of a chain */
     double tokens, seconds;             /* of recent iterations that drafted */
-    double allowance;                   /* what trials may lose */
+    double allowance;                   /* the loss that trials may still cause */
     /* State of the current iteration: */
     bool drafts, paused, cut;
-    int made, K;                        /* nodes drafted, and kept */
+    int made, K;                        /* nodes drafted; nodes kept */
     double gain;
     double chance[ROOM], score[ROOM], cost[ROOM + 1];
     struct estimator_signal signal[ROOM];
@@ -108,7 +108,7 @@ static void set_scores(struct evict *e, const struct draft_tree *tree)
     trim_scores(e->score, e->chance, tree->parent, tree->nodes);
 }
 
-/* Pairs of layer and expert that a forward over M neighbouring tokens loads on average, in `layers` layers. */
+/* Returns the mean number of (layer, expert) pairs that a forward over M neighbouring tokens loads in `layers` layers. */
 static double average_pairs(const struct evict *e, int M, int layers)
 {
     return layers * union_of(&e->experts, M < UNION_TOKENS ? M : UNION_TOKENS);
@@ -152,7 +152,7 @@ static int choose(struct evict *e, const struct draft_tree *tree)
          : trim_by_threshold(e->order, e->score, e->cost, nodes, e->threshold);
 }
 
-/* Whether a draft that grows while it pays has ended: no node of the last level would be verified. */
+/* Returns whether growth has ended: no node of the last level would be verified. */
 static bool has_ended(struct evict *e, const struct draft_view *view)
 {
     const int before = view->tree->nodes - view->added;
@@ -164,14 +164,14 @@ static bool has_ended(struct evict *e, const struct draft_view *view)
     return true;
 }
 
-/* Whether a chain grows token by token, as long as the next one is expected to pay. */
+/* Returns whether a chain grows token by token, while the next token is expected to pay. */
 static bool grows(const struct evict *e)
 {
     return (e->rule == RULE_RISING || e->rule == RULE_EXPERTS) && e->shape->class == &shape_chain && e->speaks;
 }
 
-/* Whether one more token of a chain is expected to give more than it costs to draft and to verify, in tokens at the rate of
- * recent iterations that drafted. */
+/* Returns whether one more token of a chain is expected to gain more than its drafting and verification cost, in tokens at the
+ * rate of recent iterations with drafts. */
 static bool goes_on(struct evict *e, const struct draft_view *view, int max)
 {
     const int nodes = view->tree->nodes;
@@ -184,7 +184,7 @@ static bool goes_on(struct evict *e, const struct draft_view *view, int max)
     return e->score[nodes - 1] * estimator_ahead(&e->estimator[view->tree->drafter[nodes - 1]], nodes + 1) > rate * cost;
 }
 
-/* Sets the step that goes on with the draft; returns whether there is one. */
+/* Stores the step that continues the draft. Returns whether there is one. */
 static bool extend(struct evict *e, const struct draft_view *view, int max, struct step *step)
 {
     if (!view->steps || !grows(e)) {
@@ -255,7 +255,7 @@ static void learn_experts(struct evict *e, const struct outcome *outcome)
         e->last = outcome->token[outcome->emitted - 1];
 }
 
-/* The growth of the cost of the forward that was made; by its own experts, where they are what counts. */
+/* Returns the excess of the cost of the forward just made; computed from its own experts if cost is predicted by experts. */
 static double growth_seen(const struct evict *e, const struct outcome *outcome)
 {
     const double average = growth(e, outcome->drafted + 1), each = (double)outcome->moe_layers * outcome->top_k;

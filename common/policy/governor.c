@@ -2,9 +2,9 @@
 
 #include <math.h>
 
-enum { SPAN = 32, SAVED = 512, KNOWN = 16, CAREFREE = 32 };             /* tokens, tokens, a share, tokens */
+enum { SPAN = 32, SAVED = 512, KNOWN = 16, CAREFREE = 32 };             /* tokens; tokens; denominator of a share; tokens */
 
-static const double LUMP = 2, RISK = 0.05, GROWS_MAX = 1.5, FALLS = 0.8;        /* nats, nats a token; at once */
+static const double LUMP = 2, RISK = 0.05, GROWS_MAX = 1.5, FALLS = 0.8;        /* nats; nats per token; factor; factor */
 
 int governor_init(struct governor *governor, struct spec *spec, int experts, int top_k, int layers, struct err *err)
 {
@@ -19,10 +19,10 @@ int governor_init(struct governor *governor, struct spec *spec, int experts, int
 
 static double income(const struct governor *governor) { return GOVERNOR_AIM * governor->bound; }
 
-/* Which reach is in force. */
+/* Returns the index of the reach in force. */
 static int mode(const struct governor *governor) { return governor_checks(governor, 0); }
 
-/* Experts that are left out, of all layers together. */
+/* Returns the number of experts left out, summed over layers. */
 static int left_out(const struct governor *governor)
 {
     double full = governor->account / (SPAN * income(governor));

@@ -1,14 +1,18 @@
 /* Cascades of drafters of CS-Drafting (arXiv 2312.11462), in chains.
  *
- *   vertical     The cheapest drafts a few tokens, the next better one reviews them in one forward and adds its own; when that
- *                level has its tokens the one above reviews them, and so on up to the best drafter, whose tokens the target
- *                verifies. With lengths=N/N/..., best first: tokens that each level gathers before the next one takes them.
- *   horizontal   The best writes the first tokens, which count most, and cheaper ones the later: lengths=N/N/..., best first.
- *   cs-drafting  Both, the paper's algorithm 1: the target's draft is written horizontally, and what a drafter writes is
- *                written for it in turn by those below it, `inner` tokens each, and reviewed by it.
+ *   vertical     The cheapest drafter drafts a few tokens; the next better drafter reviews them in one forward and adds a token
+ * of
+ *                its own. When a level has its number of tokens, the level above reviews them, up to the best drafter, whose
+ *                tokens the target verifies. lengths=N/N/..., best drafter first: tokens of each level before the next level
+ *                reviews them.
+ *   horizontal   The best drafter drafts the first tokens, which matter most, and cheaper drafters the later ones.
+ *                lengths=N/N/..., best drafter first.
+ *   cs-drafting  Both, the paper's algorithm 1: the target's draft is horizontal, and each drafter's part is drafted by the
+ *                drafters below it, `inner` tokens each, and reviewed by it.
  *
- * All are the paper's matrix of lengths: row 0 the target's, row 1 + t of drafter t, column i what drafter i writes for it. A
- * row of zeros is of a drafter that writes by itself. A drafter that adds nothing is passed over. */
+ * All three are cases of the paper's matrix of lengths: row 0 for the target, row 1 + t for drafter t; column i is the number
+ * of tokens that drafter i drafts for it. A drafter with a row of zeros drafts by itself. A drafter that adds nothing is
+ * skipped. */
 #include "common/policy/shape.h"
 
 #include <stdlib.h>
@@ -17,17 +21,17 @@
 
 enum { DRAFTERS = 8 };
 
-struct part {                           /* a text that is being written for `of`, -1: the target */
-    int of, by;                         /* and by whom now */
-    int start, since;                   /* tokens before it, and before the part of who writes now */
+struct part {                           /* a part being drafted for drafter `of`; -1: for the target */
+    int of, by;                         /* by: the drafter at work */
+    int start, since;                   /* tokens before the part; tokens before the tokens of `by` */
 };
 
 struct levels {
     struct policy base;
     int drafters, max;
     int length[1 + DRAFTERS][DRAFTERS];
-    struct part part[1 + DRAFTERS];     /* of this iteration, innermost last */
-    int parts, K, before;               /* before: tokens when the step before was asked for */
+    struct part part[1 + DRAFTERS];     /* a stack, innermost last */
+    int parts, K, before;               /* before: tokens at the request of the previous step */
     struct draft_leaf leaf;
 };
 
@@ -58,13 +62,13 @@ static struct step levels_next(struct policy *policy, const struct draft_view *v
     if (!view->steps) {
         l->part[0] = (struct part){-1, 0, 0, 0};
         l->parts = 1;
-    } else if (nodes <= l->before) {    /* who was asked last had nothing */
+    } else if (nodes <= l->before) {    /* the last drafter had nothing */
         l->part[l->parts - 1].by++;
         l->part[l->parts - 1].since = nodes;
     }
     while (l->parts && max > 0) {
         struct part *part = &l->part[l->parts - 1];
-        const int *row = l->length[1 + part->of], room = max - nodes - (l->parts - 1);     /* each reviewer's own token fits */
+        const int *row = l->length[1 + part->of], room = max - nodes - (l->parts - 1);     /* a token for each reviewer */
         if (part->by < l->drafters && (nodes - part->since >= row[part->by] || room <= 0)) {
             part->by++;
             part->since = nodes;
@@ -87,7 +91,7 @@ static struct step levels_next(struct policy *policy, const struct draft_view *v
     return stop(l, view);
 }
 
-/* Numbers with slashes between, one for each drafter. */
+/* Parses numbers separated by slashes, one for each drafter. */
 static int parse(const char *text, int count, int *out, struct err *err)
 {
     const char *at = text;

@@ -1,6 +1,6 @@
-/* Off for good: a fixed draft length until drafts pay too little, then none any more, also in later texts. The rule of
- * TensorRT-LLM's acceptance threshold: when the mean acceptance length (accepted tokens and the bonus token) of the last
- * `window` iterations with a draft is below `min`. */
+/* Off for good: a fixed draft length until the acceptance is too low, then no drafts for the rest of the run. The rule of
+ * TensorRT-LLM's acceptance threshold: drafting stops when the mean acceptance length (accepted tokens and the bonus token) of
+ * the last `window` iterations with a draft is below `min`. */
 #include "common/policy/shape.h"
 
 #include "common/base/mem.h"
@@ -12,9 +12,9 @@ struct off {
     struct shape *shape;
     int K, window;
     double min;
-    int accepted[WINDOW_MAX];           /* of the last drafts, a ring */
+    int accepted[WINDOW_MAX];           /* of the last drafts; ring buffer */
     int64_t drafts;
-    int64_t sum;                        /* of the ring */
+    int64_t sum;                        /* sum over the ring buffer */
     bool ended;
 };
 

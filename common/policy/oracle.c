@@ -1,8 +1,8 @@
-/* Oracle: the draft lengths that would have been best, from a recording of the same prompts with the same drafter
- * (recording.h): for each answer the way from its first token to its last of the least total cost, found backwards. What no
- * policy can reach, as a bound for all of them. Source of the idea: "Limits of Speculation", arXiv 2609.22156.
+/* Oracle: the optimal draft lengths, from a recording of the same prompts with the same drafter (recording.h). For each answer,
+ * dynamic programming from the end finds the sequence of lengths with the least total cost: an upper bound for all policies.
+ * Source of the idea: "Limits of Speculation", arXiv 2609.22156.
  *
- * An answer that is not in the recording, or turns out another, gets no drafts. */
+ * An answer that is not in the recording, or differs from it, gets no drafts. */
 #include "common/policy/shape.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ struct oracle {
     int max, measure;
     uint8_t *best;                          /* [positions] */
     struct recorded_follow follow;
-    int K;                                  /* of this iteration */
+    int K;                                  /* the present draft length */
     struct draft_leaf root;
 };
 
@@ -33,7 +33,7 @@ static double cost_of(const struct oracle *oracle, const struct recorded_positio
     return live ? position->iteration_us : all->draft_us[row] + all->verify_us[row];
 }
 
-/* The best K at every position of a text; total[i] is the least cost from position i on. */
+/* Computes the best K at every position of a text. total[i]: least cost from position i to the end. */
 static void solve(struct oracle *oracle, const struct recorded_text *text, double *total)
 {
     int positions = text->tokens - 1;

@@ -15,7 +15,7 @@ static double chance_at(const struct plan_drafter *drafter, int depth)
     return drafter->chance[depth < PLAN_DEPTHS ? depth - 1 : PLAN_DEPTHS - 1];
 }
 
-/* Likeliest first; of equal ones the cheaper. */
+/* Sorts available drafters by acceptance probability, highest first; of equals the cheaper one first. */
 static void sort(struct search *search)
 {
     const struct plan_drafter *all = search->setup->drafter;
@@ -51,7 +51,8 @@ static void consider(struct search *search, int done, double tokens, double cost
     }
 }
 
-/* At most what any way from here can be worth: all further tokens as likely as the likeliest drafter's, and free. */
+/* Returns an upper bound of the value of any continuation: all further tokens have the highest probability of any drafter, at
+ * no cost. */
 static double bound(const struct search *search, int done, double survival, double tokens, double cost)
 {
     const struct plan_setup *setup = search->setup;
@@ -62,7 +63,7 @@ static double bound(const struct search *search, int done, double survival, doub
     return tokens - setup->rate * (cost + setup->verify[done]);
 }
 
-/* Drafters from order[at] on; what was planned so far. */
+/* Searches counts for the drafters from order[at] on, given the plan so far. */
 static void go_on(struct search *search, int at, int done, double survival, double tokens, double cost)
 {
     const struct plan_setup *setup = search->setup;
@@ -120,7 +121,7 @@ double plan_best_rate(const struct plan_setup *setup)
     struct plan_setup root = *setup;
     struct plan plan;
     double rate = 1;
-    for (int round = 0; round < 8; round++) {           /* Dinkelbach: each round's best plan sets the next one's rate */
+    for (int round = 0; round < 8; round++) {           /* Dinkelbach's method: each best plan determines the next rate */
         int length = 0;
         root.done = 0;
         root.survival = 1;

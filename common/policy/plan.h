@@ -1,12 +1,11 @@
-/* How a chain is best gone on with by several drafters, when the chance of each to be right and all costs are known: the plan
- * of the largest
+/* Finds the best continuation of a chain by several drafters, given acceptance probabilities and costs: the plan that maximises
  *
- *     tokens expected - rate * cost,      cost: of drafting, and of the forward that verifies it all
+ *     expected tokens - rate * cost,      cost: of drafting, and of the forward that verifies the chain
  *
- * with `rate`, the tokens that a unit of cost gives on average, the price of time in tokens: over a text the best total comes
- * from the best of these at each position. Costs are in units of a forward over one token. Drafters that are likelier right
- * come first: of two neighbours in a chain the order changes no cost, and the likelier one in front leaves more chance for
- * both. */
+ * where `rate`, the average tokens per unit of cost, is the value of time in tokens: maximising this at each position maximises
+ * the throughput over a text. Costs are in units of a forward over one token. Drafters with a higher acceptance probability
+ * come first, because the order of drafters does not change the cost, and more tokens survive if the more probable ones come
+ * first. */
 #ifndef MOE_POLICY_PLAN_H
 #define MOE_POLICY_PLAN_H
 
@@ -15,33 +14,33 @@
 enum { PLAN_DRAFTERS_MAX = 8, PLAN_TOKENS_MAX = 64, PLAN_DEPTHS = 3 };
 
 struct plan_drafter {
-    bool out;                           /* not to be had at this position */
-    double chance[PLAN_DEPTHS];         /* of its first, second and every further position below the root */
-    double step, token;                 /* cost of asking it, and of each token */
+    bool out;                           /* unavailable at this position */
+    double chance[PLAN_DEPTHS];         /* acceptance probability at depth 1, 2, and 3 and beyond */
+    double step, token;                 /* cost of a step, plus cost of each of its tokens */
 };
 
 struct plan_setup {
     int drafters;
     const struct plan_drafter *drafter;
-    int done, max;                     /* tokens of the chain by now, and at the end */
-    double survival;                    /* the chance that all of those are right */
+    int done, max;                     /* tokens of the chain now; max in the end */
+    double survival;                    /* probability that all tokens so far are accepted */
     double rate;
-    const double *verify;               /* [most + 1] cost of a forward over the root and so many tokens */
+    const double *verify;               /* [max + 1] cost of a forward over the root and this many tokens */
 };
 
 struct plan {
-    double value;                       /* from here on: what is done counts only in verify */
-    double tokens, cost;                /* of what it adds */
+    double value;                       /* of the continuation; the tokens so far count in verify only */
+    double tokens, cost;                /* of the added tokens */
     int count[PLAN_DRAFTERS_MAX];       /* tokens of each drafter */
-    int first;                          /* the drafter that begins; -1: nothing is added */
+    int first;                          /* the first drafter; -1: nothing is added */
 };
 
 void plan_find(struct plan *out, const struct plan_setup *setup);
 
-/* The same for given counts. */
+/* Computes the value of a plan with given counts. */
 void plan_weigh(struct plan *plan, const struct plan_setup *setup);
 
-/* The most tokens per cost that any plan from the root reaches, at least 1: that of no draft. */
+/* Returns the maximum of tokens per cost over all plans from the root; at least 1, the value without a draft. */
 double plan_best_rate(const struct plan_setup *setup);
 
 #endif

@@ -11,7 +11,7 @@ const struct policy_class *const policy_classes[] = {
 
 enum { POLICIES = sizeof policy_classes / sizeof *policy_classes - 1 };
 
-/* The policy that `text` names, or the default: its spec, and its place in the list. */
+/* Parses the spec of the policy that `text` names, or of the default, and finds its index in the list. */
 static int pick(struct spec **spec, const char *text, int draft_length, int *which, struct err *err)
 {
     const char *otherwise = draft_length == DRAFT_LENGTH_AUTO ? policy_cascade_cost.name : policy_static.name;

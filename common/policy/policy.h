@@ -1,14 +1,14 @@
-/* Decides how a draft grows. One file a policy, one line in the table of policy.c. No tensor, no clock: measurements in,
- * decisions out, so that a saved stream can be replayed through a policy without a model.
+/* A policy decides how a draft grows. Each policy has its own file and a line in the table of policy.c. A policy uses neither
+ * tensors nor a clock: it turns measurements into decisions, so that a saved stream can be replayed through it without a model.
  *
- * What is drawn is verified: acceptance by rejection keeps the target's distribution only if whether a token is drafted was
- * settled before it was drawn. So a policy may look at all that it is shown, and at what it remembers, to decide what is
- * drawn next; but one that drops nodes says so (`drops`), and its drafts are then not drawn where that matters. A drawn node
- * that is dropped all the same is an error of the loop (decode/grow.h).
+ * Every token drawn at random must be verified: acceptance by rejection preserves the target's distribution only if the
+ * decision to draft a token was made before the token was drawn. A policy may use the whole view and its own state to decide
+ * what is drawn next. A policy that drops nodes declares it (`drops`); under acceptance by rejection its drafts are then not
+ * drawn at random. Dropping a drawn node is an error of the loop (decode/grow.h).
  *
- * next() is asked until it says stop: static K answers once, a cascade of drafters or a growing tree many times. observe()
- * gets what really happened; state() shows what the decisions of this iteration rested on, for the iteration's
- * record. Sources are named in each policy's file by paper section. */
+ * The loop calls next() until it returns STEP_STOP: a static K takes one step, a cascade of drafters or a growing tree many.
+ * observe() receives the outcome of the iteration; state() returns, for the iteration's record, the values on which the
+ * decisions were based. Each policy's file names its source by paper section. */
 #ifndef MOE_POLICY_POLICY_H
 #define MOE_POLICY_POLICY_H
 
@@ -26,128 +26,127 @@ struct shape;
 
 enum { DRAFT_LENGTH_AUTO = -1, DRAFT_LENGTH_NONE = -2 };       /* -K auto; not given */
 
-struct policy_drafter {         /* what is known of a drafter beforehand */
-    const char *name;           /* as it was asked for: "self:skip=0.6" */
+struct policy_drafter {         /* properties of a drafter, known before decoding */
+    const char *name;           /* as given by --draft: "self:skip=0.6" */
     bool reviews;               /* STEP_REVIEW is possible */
-    bool looks_up;              /* its tokens come from text, at next to no cost; else from a model */
+    bool looks_up;              /* its tokens are looked up in text, at almost no cost; else computed by a model */
 };
 
 struct policy_setup {
-    int drafters;               /* in use; 0: there is nothing to draft with */
-    const struct policy_drafter *drafter;       /* [drafters] best first; they stay as long as the policy */
-    int draft_length;           /* -K: static's own, others' cap; or one of the above */
+    int drafters;               /* number of drafters; 0: none */
+    const struct policy_drafter *drafter;       /* [drafters] best first; must outlive the policy */
+    int draft_length;           /* -K: the length of `static`, the maximum of others; or one of the above */
     int max_length;             /* the largest K */
-    struct shape *shape;        /* of the draft (shape.h); stays open as long as the policy */
-    bool sampled;               /* at a temperature above 0 */
-    bool chains;                /* only those are recorded, or will be: no node may have two children */
-    int experts, top_k;         /* of a layer, and of a token there; 0: the model has none */
+    struct shape *shape;        /* of the draft (shape.h); must outlive the policy */
+    bool sampled;               /* temperature above 0 */
+    bool chains;                /* recordings hold chains only: no node may have two children */
+    int experts, top_k;         /* experts of a layer; experts per token; 0: a dense model */
 };
 
-struct policy_text {            /* what is about to be decoded; pointers hold during the call */
+struct policy_text {            /* the text to be decoded; pointers are valid during the call */
     int64_t sequence;           /* its number in the run */
-    const char *task;           /* NULL: none is known */
+    const char *task;           /* NULL: unknown */
     const int32_t *prompt;      /* [prompt_tokens] */
     int prompt_tokens;
 };
 
 struct draft_view {
     const struct draft_tree *tree;
-    int steps;                  /* next() was asked so often in this iteration */
-    int added;                  /* nodes that the step before has added; 0 at the first one */
-    int agreed;                 /* nodes that it reviewed and kept; they and its own follow one another below its leaf */
-    int room;                   /* tokens that could still be of use: a draft reaches no deeper */
+    int steps;                  /* earlier calls of next() in this iteration */
+    int added;                  /* nodes added by the previous step; 0 at first */
+    int agreed;                 /* nodes that the previous step, a review, kept: a chain below its leaf */
+    int room;                   /* tokens left until the answer's limit: the maximum depth of a draft */
 };
 
-/* EXTEND: a drafter adds to the tree. KEEP: nodes are dropped. REVIEW: a drafter reads all that is below one leaf, in one
- * forward, follows its own choice through it, drops what is not on that way and adds its own token at the end (CS-Drafting,
- * arXiv 2312.11462, the vertical cascade). What is left of a tree is numbered anew, as by KEEP. */
+/* EXTEND: a drafter adds nodes. KEEP: all other nodes are dropped. REVIEW: in one forward a drafter reads all nodes below one
+ * leaf, follows its own choices through them, drops the nodes off that path, and adds its own token at the end (the vertical
+ * cascade of CS-Drafting, arXiv 2312.11462). KEEP and REVIEW renumber the remaining nodes. */
 enum step_kind { STEP_STOP, STEP_EXTEND, STEP_KEEP, STEP_REVIEW };
 
-/* Arrays are the policy's and stay until it is asked again. */
+/* The policy owns the arrays; they are valid until its next call. */
 struct step {
     enum step_kind kind;
     int drafter, tokens;                /* EXTEND: see drafter.h; REVIEW: the drafter */
-    int levels;                         /* EXTEND: that the draft gets from here on, with those of this step, be there room or
-                                         * not; 0: not settled */
-    const struct draft_leaf *leaf;      /* [leaves]; REVIEW: one */
+    int levels;                         /* EXTEND: levels that the draft will still get, this step's included, if there is
+                                         * room; 0: undecided */
+    const struct draft_leaf *leaf;      /* [leaves]; REVIEW: one leaf */
     int leaves;
-    const int32_t *keep;                /* KEEP: these nodes, ascending, with the parents of all; the others are dropped */
+    const int32_t *keep;                /* KEEP: the nodes to keep, ascending, with all their ancestors */
     int kept;
 };
 
 struct outcome {
-    int drafted, accepted;      /* tokens verified; accepted leaves the bonus token out */
-    int emitted;                /* with it, and after the cut at an end */
+    int drafted, accepted;      /* tokens verified; tokens accepted, without the bonus token */
+    int emitted;                /* tokens emitted: with the bonus token, cut at the answer's end */
     const int32_t *token;       /* [emitted] */
-    const int32_t *expert;      /* [emitted][moe_layers][top_k] of the root and the tokens kept, in layers with experts; -1:
-                                 * dropped. NULL: there are none, or the draft was no chain and the
-                                 * policy does not want them of trees (learns_experts) */
+    const int32_t *expert;      /* [emitted][moe_layers][top_k] of the root and the accepted tokens, -1: dropped. NULL:
+                                 * a dense model, or the draft was no chain and the policy does not
+                                 * have learns_experts */
     int moe_layers, top_k;
-    /* Seconds, measured by the loop: a millionth of what is in the iteration's record, so that replay has the same. */
+    /* Seconds: exactly the microseconds of the iteration's record / 1e6, so that replay passes the same values. */
     double draft_s, verify_s, iteration_s;
     int experts_loaded;         /* distinct (layer, expert) pairs */
-    int64_t bytes;              /* weights and KV read by the target */
-    int64_t draft_bytes;        /* and by drafters */
-    const struct draft_tree *tree;              /* what was verified */
-    const uint8_t *kept;                        /* [1 + tree->nodes] 1: the root, and nodes accepted */
+    int64_t bytes;              /* weights, keys and values read by the target */
+    int64_t draft_bytes;        /* the same, by drafters */
+    const struct draft_tree *tree;              /* the verified draft */
+    const uint8_t *kept;                        /* [1 + tree->nodes], root first; 1: the root, and accepted nodes */
     const struct draft_share *share;            /* [drafters] */
 };
 
-struct policy {                 /* what all policies begin with */
+struct policy {                 /* the first member of every policy */
     const struct policy_class *class;
 };
 
-/* The methods of a policy. Decoding (decode/iteration.c, decode/grow.c) and replay (bench/replay.c) call them alike, from one
- * thread, in this order for a text:
+/* The methods of a policy. Decoding (decode/iteration.c, decode/grow.c) and replay (bench/replay.c) call them in the same way,
+ * from one thread, and for each text in this order:
  *
  *     begin                                        once
- *     each iteration:  next, until it says stop;  length and state, for the record;  observe
+ *     each iteration:  next, until it returns STEP_STOP;  length and state, for the record;  observe
  *
- * None but open can fail. What a method is given ends with the call; what it returns stays until the policy is called again. */
+ * Only open can fail. Arguments are valid during the call; results are valid until the policy is called again. */
 struct policy_class {
     const char *name, *summary;
-    const char *settings;               /* what may follow the colon: "K=N"; NULL: nothing */
-    bool needs_probabilities;           /* its decisions read what drafters say of their tokens' probabilities */
-    bool drops;                         /* drafted nodes again, for what they hold (STEP_KEEP) */
-    bool trees;                         /* its drafts branch, whatever the shape */
-    bool learns_experts;                /* it gets outcome.expert of trees, too */
+    const char *settings;               /* settings allowed after the colon: "K=N"; NULL: none */
+    bool needs_probabilities;           /* its decisions use the drafters' probabilities of their tokens */
+    bool drops;                         /* it drops drafted nodes depending on their tokens (STEP_KEEP) */
+    bool trees;                         /* its drafts branch, with any shape */
+    bool learns_experts;                /* it receives outcome.expert for trees, too */
 
     /* Called by policy_open, after the drafters were opened and before any text. Reads its settings from `spec` up to spec_end;
      * sets *out on success only. Returns 0, or -1 with *err set. `setup` ends with the call; its drafters and shape stay. */
     int (*open)(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err);
 
-    /* Called before each text, before its prompt is read. What was learned from earlier texts may be kept. NULL: all texts
-     * are the same to it. */
+    /* Called before each text, before its prompt is read. The policy may keep what it learned from earlier texts. NULL: nothing
+     * to do. */
     void (*begin)(struct policy *policy, const struct policy_text *text);
 
-    /* Called for each step of a draft, first with an empty tree, then with what the step before made of it. It may assume that
-     * the step was carried out, though a drafter may have added fewer nodes than asked for (view->added). Returns the step;
-     * after STEP_STOP it is not asked again in this iteration, nor after the largest number of steps (STEPS_MAX of
-     * decode/grow.c). */
+    /* Returns the next step of a draft. Called first with an empty tree, then with the tree after each step. The previous step
+     * has been carried out, but the drafter may have added fewer nodes than requested (view->added). Not called again in an
+     * iteration after STEP_STOP, nor after STEPS_MAX steps (decode/grow.c). */
     struct step (*next)(struct policy *policy, const struct draft_view *view);
 
-    /* Called after the last next of an iteration: the K in force, which the iteration's record has. */
+    /* Returns the K in force, for the iteration's record. Called after the last next of an iteration. */
     int (*length)(const struct policy *policy);
 
-    /* Called after acceptance, once an iteration, with what really happened. NULL: it does not look. */
+    /* Receives the outcome. Called once an iteration, after acceptance. NULL: the policy ignores outcomes. */
     void (*observe)(struct policy *policy, const struct outcome *outcome);
 
-    /* Called between the last next and observe: adds what the decisions of this iteration rested on to `out`,
-     * which may be nothing. */
+    /* Adds to `out` the values on which this iteration's decisions were based, if any. Called between the last next and
+     * observe. */
     void (*state)(const struct policy *policy, struct values *out);
 
-    /* Called between the last next and observe: writes to out[nodes] the acceptance probability of each node after its parent
-     * that the decisions rested on; NaN: none. NULL: the policy estimates none. */
+    /* Writes to out[nodes] each node's acceptance probability given its parent, as used by the decisions; NaN: none. Called
+     * between the last next and observe. NULL: the policy estimates none. */
     void (*chances)(const struct policy *policy, int nodes, float *out);
 
-    /* Returns the estimator that the policy has at present for the tokens of a drafter; NULL: none. NULL: it has none. */
+    /* Returns the policy's present estimator for tokens of the drafter, or NULL. NULL method: the policy has no estimators. */
     struct estimator *(*estimator)(struct policy *policy, int drafter);
 
-    /* Called once a text by decode/device_loop.c: writes into the rules of a loop on a device (kernels/plain/loop.h) how it
-     * decides. False: a device cannot decide so, and the host does. NULL: never. */
+    /* Writes the policy's decision rule into the rules of a loop on a device (kernels/plain/loop.h). Called once a text by
+     * decode/device_loop.c. Returns false if a device cannot apply the rule; the host then decides. NULL: always the host. */
     bool (*device)(const struct policy *policy, struct loop_rules *rules);
 
-    /* Called by policy_close with what open made. */
+    /* Frees the policy. Called by policy_close. */
     void (*free)(struct policy *policy);
 };
 
@@ -156,15 +155,15 @@ extern const struct policy_class policy_static, policy_cascade, policy_cascade_c
                                  policy_tr, policy_dytc, policy_dytc_verify, policy_evict, policy_evict_experts,
                                  policy_bastion, policy_threshold;
 
-extern const struct policy_class *const policy_classes[];       /* all, NULL after the last */
+extern const struct policy_class *const policy_classes[];       /* ends with NULL */
 
-/* Opens the policy that `text` names, for a text that is yet empty; NULL: static, or cascade-cost for a draft length of
- * auto. */
+/* Opens the policy that `text` ("tiers:max=4") names. With text NULL opens static, or cascade-cost for a draft length of auto.
+ * */
 int policy_open(struct policy **out, const char *text, const struct policy_setup *setup, struct err *err);
 void policy_close(struct policy **policy);
 
-/* The class of the policy that `text` names, known before it is opened, as drafters are opened first; NULL: policy_open would
- * refuse the name. */
+/* Returns the class of the policy that `text` names, for use before the drafters, and thus the policy, are open. Returns NULL
+ * if policy_open would refuse the name. */
 const struct policy_class *policy_find(const char *text, int draft_length);
 
 #endif

@@ -11,16 +11,16 @@
 #include "common/stream/decode.h"
 #include "common/stream/reader.h"
 
-/* What is known of the text whose records come now. */
+/* The text whose records are being read. */
 struct state {
     struct recording *recording;
     struct recorded_text *text;         /* NULL: none is open */
-    struct recorded_position *live;     /* [iterations] what iterations did */
-    int *at;                            /* [iterations] the position that each began at */
+    struct recorded_position *live;     /* [iterations] results of live iterations */
+    int *at;                            /* [iterations] position at which each began */
     size_t live_room, at_room;
-    int emitted;                        /* tokens of the answer by now; the first one is the prompt's */
-    int live_drafters;                  /* as the last iteration says; 0: it does not */
-    int number;                         /* drafters whose drafts the last place has */
+    int emitted;                        /* tokens of the answer so far; the first is the prompt's */
+    int live_drafters;                  /* drafters in the last iteration's record; 0: not recorded */
+    int number;                         /* drafts read at the last position */
 };
 
 static int begin(struct state *state, const struct decode_begin *record, struct err *err)
@@ -45,7 +45,7 @@ static int begin(struct state *state, const struct decode_begin *record, struct 
     return 0;
 }
 
-/* What an iteration says by drafter. */
+/* Reads an iteration's figures by drafter. */
 static int take_shares(struct state *state, struct recorded_position *live, const struct decode_iter *record, struct err *err)
 {
     struct recording *all = state->recording;
@@ -75,7 +75,7 @@ static int take_shares(struct state *state, struct recorded_position *live, cons
 static int iterate(struct state *state, const struct decode_iter *record, struct err *err)
 {
     size_t count = (size_t)state->text->iterations;
-    const bool probed = record->probe >= 0;         /* which says nothing of the draft: decide (decode/iteration.c) */
+    const bool probed = record->probe >= 0;         /* not part of the draft: see decide (decode/iteration.c) */
     double us = record->draft_us + record->verify_us + record->accept_us + record->other_us - (probed ? record->probe_us : 0);
     if (record->emitted < 1 || !isfinite(us))
         return err_set(err, ERR_INPUT, "an iteration that emits %d tokens in %g microseconds", record->emitted, us);
@@ -118,7 +118,7 @@ static int grow_rows(struct recording *all, size_t rows, struct err *err)
            (all->width && mem_grow(&all->expert, &room[7], rows, all->width * sizeof *all->expert, err)) ? -1 : 0;
 }
 
-/* Appends what a record says of each drafted token. */
+/* Appends a record's figures of each drafted token. */
 static int add_rows(struct recording *all, const struct decode_draft *record, struct err *err)
 {
     size_t n = (size_t)record->n, row = all->rows;
@@ -167,14 +167,14 @@ static int add_position(struct state *state, const struct decode_draft *record, 
     return 0;
 }
 
-/* One drafter's draft: the first one's begins a position, the others' follow at the same position, in order. */
+/* Reads one drafter's draft. The first drafter's draft begins a position; the others follow at the same position, in order. */
 static int add_draft(struct state *state, const struct decode_draft *record, struct err *err)
 {
     struct recording *all = state->recording;
     const int drafter = record->drafter < 0 ? 0 : record->drafter;
     const bool whole = state->number == all->drafters;
     if (drafter && !all->drafters)
-        state->number += drafter == state->number;          /* at the first position of all they are counted */
+        state->number += drafter == state->number;          /* the first position determines the number of drafters */
     else if (drafter)
         state->number += drafter == state->number && drafter < all->drafters;
     else if (all->drafters && !whole)
@@ -202,7 +202,7 @@ static int add_draft(struct state *state, const struct decode_draft *record, str
     return 0;
 }
 
-/* The drafts of a position must say of the text what it is. */
+/* Checks that the drafts of a position agree with the text. */
 static int check_draft(const struct recording *all, const struct recorded_text *text, int at, int left,
                        const struct recorded_draft *draft, struct err *err)
 {

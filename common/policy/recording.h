@@ -1,9 +1,9 @@
-/* A decode stream with drafts (moe-decode --record drafts) as plain arrays: for each position of each text what a draft of any
- * length would have done there, and what the iteration that really began there did. Drafts are chains everywhere, or trees
- * everywhere: then a position has all nodes that were drafted, in that order, and element k is for the first k of them.
+/* A decode stream with drafts (moe-decode --record drafts) as plain arrays: for each position of each text, the results of a
+ * draft of any length, and of the live iteration that began there, if any. Drafts are all chains or all trees. A position of
+ * trees has all drafted nodes in the order of drafting, and element k refers to the first k nodes.
  *
- * A position is the root of an iteration that could have been: the text's tokens but the last one, in order. A stream in which
- * a position is missing, or in which drafts and text contradict each other, is refused. */
+ * A position is the root of a possible iteration: each token of the text but the last one, in order. A stream with a missing
+ * position, or with drafts that contradict the text, is refused. */
 #ifndef MOE_POLICY_RECORDING_H
 #define MOE_POLICY_RECORDING_H
 
@@ -15,26 +15,26 @@
 #include "common/draft/share.h"
 #include "common/stream/header.h"
 
-/* What one drafter drafts at a position: 0 .. n - 1 tokens; arrays are the recording's, element k for k drafted tokens. */
+/* One drafter's draft at a position, of 0 .. n - 1 tokens. Arrays are the recording's; element k is for k drafted tokens. */
 struct recorded_draft {
     int n, accepted;
-    size_t row;                         /* of the arrays by row */
+    size_t row;                         /* first row in the recording's arrays */
 };
 
-/* n, accepted and row are the first drafter's. */
+/* n, accepted and row are those of the first drafter. */
 struct recorded_position {
     int n, accepted, left, room;
     size_t row;
-    int nodes;                          /* what was verified in the iteration that began here, with the root; 0: none did */
+    int nodes;                          /* nodes verified by the live iteration here, with the root; 0: none began here */
     int K, drafted, experts_loaded;
     double draft_us, verify_us, iteration_us, catch_up_us;
     int64_t bytes, draft_bytes;
     int catch_up;
-    uint64_t tree;                      /* recording_tree of what was verified */
-    int kept;                           /* drafted tokens that were accepted then */
-    uint64_t makers;                    /* the same of its drafters and reviewers, with several drafters; 0: not known */
-    size_t share;                       /* one more than where its shares [drafters] begin; 0: not known */
-    int64_t expert_bytes;               /* of one expert; 0: not known */
+    uint64_t tree;                      /* recording_tree of the verified draft */
+    int kept;                           /* drafted tokens that it accepted */
+    uint64_t makers;                    /* digest of its drafters and reviewers, if there are several drafters; 0: unknown */
+    size_t share;                       /* 1 + index of its shares [drafters]; 0: unknown */
+    int64_t expert_bytes;               /* bytes of one expert; 0: unknown */
 };
 
 struct recorded_text {
@@ -42,27 +42,27 @@ struct recorded_text {
     char *id, *task;                    /* NULL: none */
     int32_t *prompt;                    /* [prompt_tokens] */
     int prompt_tokens;
-    int32_t *token;                     /* [tokens] of the answer */
+    int32_t *token;                     /* [tokens] the answer */
     int tokens;
-    size_t position;                    /* the first of tokens - 1 */
+    size_t position;                    /* index of its first position; there are tokens - 1 */
     int iterations;                     /* of the live run */
 };
 
 struct recording {
     struct header header;
-    int drafters;                       /* each with a draft at each position */
-    char *named;                        /* their names, a list in JSON; NULL: not known */
-    bool sampled;                       /* at a temperature above 0, as far as is known */
+    int drafters;                       /* each has a draft at each position */
+    char *named;                        /* their names, a JSON list; NULL: unknown */
+    bool sampled;                       /* temperature above 0; false if unknown */
     struct recorded_draft *draft;       /* [positions][drafters] */
     size_t drafts, draft_room;
     struct recorded_text *text;
     struct recorded_position *position;
     size_t texts, positions, rows, text_room, position_room;
-    int length;                         /* longest draft that was asked for, everywhere */
+    int length;                         /* the largest draft length requested */
     size_t width;                       /* moe_layers x top_k */
     int32_t *token;                     /* [rows] */
     bool trees;
-    int32_t *parent, *asked, *path;     /* [rows] of trees: as in decode_draft; NULL: chains */
+    int32_t *parent, *asked, *path;     /* [rows] of trees, as in decode_draft; NULL: chains */
     float *log_probability;             /* [rows] */
     int32_t *match;                     /* [rows] */
     double *draft_us, *verify_us;       /* [rows] */
@@ -70,15 +70,15 @@ struct recording {
     int32_t *experts_loaded;            /* [rows] */
     int32_t *expert;                    /* [rows][width] or NULL */
     size_t row_room[12];
-    struct draft_share *share;          /* of iterations of several drafters */
+    struct draft_share *share;          /* of iterations with several drafters */
     size_t shares, share_room;
 };
 
 int recording_read(struct recording **out, const char *path, struct err *err);
 
-/* For who can make no use of trees; one: nor of several drafters. */
+/* Refuses a recording of trees, and with `one` a recording of several drafters. */
 int recording_read_chains(struct recording **out, const char *path, bool one, struct err *err);
-/* A digest of a tree, root first; never 0. */
+/* Returns a digest of a tree, root first; never 0. */
 uint64_t recording_tree(const int32_t *token, const int32_t *parent, int rows);
 
 void recording_free(struct recording **recording);

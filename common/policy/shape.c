@@ -53,7 +53,7 @@ struct step shape_next(struct shape *shape, const struct draft_view *view, int d
     return step;
 }
 
-/* A chain: one step below the root, and all tokens in it. */
+/* A chain: one step with all tokens, below the root. */
 
 enum { CHAIN_DEFAULT = 4 };
 

@@ -1,15 +1,16 @@
-/* A tree that grows where its drafter is most certain. A node's value is the probability of the way to it, as the drafter
- * sees it: the sum of log-probabilities from the root down.
+/* A tree that grows at its most probable nodes. A node's value is the log-probability of its path according to the drafter: the
+ * sum of log-probabilities from the root down.
  * Source: Li, Wei, Zhang, Zhang, "EAGLE-2", arXiv 2406.16858, sections 4.1 (expansion) and 4.2 (reranking).
  *
- * On each level the `topk` nodes of the level above that have the highest values get up to `topk` children each; `depth`
- * levels of it. In the end the nodes of highest value are kept, so many that the verifying forward has `total` tokens, the
- * root among them; equals rank by age. No child is worth more than its parent, which is older, so the kept ones are a tree.
- * Values are floats as in the authors' code: a child that is nearly sure has its parent's value exactly, and the order of
- * equals shows in what is kept.
+ * Each of `depth` levels extends the `topk` nodes of the level above with the highest values by up to `topk` children each. At
+ * the end the nodes with the highest values are kept, such that the verifying forward has `total` tokens with the root; of
+ * equal values the older node is kept. A child's value never exceeds that of its older parent, so the kept nodes form a tree.
+ * Values are floats, as in the authors' code: a child with a probability near 1 has exactly its parent's value, so the order of
+ * equal values influences which nodes are kept.
  *
- * Nodes that fall behind the best total - 1 are dropped on the way: others only join, so they could not come back, nor could
- * what grows below them. The tree is the one that dropping at the end gives, and a drafter does no work for what is lost. */
+ * Nodes outside the best total - 1 are dropped as soon as possible: nodes are only added, so a dropped node and its descendants
+ * could never be among the best again. The result is the same as with dropping at the end, without drafting below such nodes.
+ * */
 #include "common/policy/shape.h"
 
 #include <math.h>
@@ -23,7 +24,7 @@ struct rank { float value; int32_t node; };
 
 struct dynamic {
     struct shape base;
-    int topk, level;                    /* level: grown in this iteration */
+    int topk, level;                    /* level: the last level grown */
     float *value;                       /* [room] */
     struct rank *rank;                  /* [room] */
     int32_t *keep;                      /* [room] */
@@ -65,7 +66,7 @@ static int dynamic_open(struct shape **out, struct spec *spec, struct err *err)
     return 0;
 }
 
-/* What a drafter cannot say counts as never. */
+/* A token without a probability has probability 0. */
 static void set_values(struct dynamic *dynamic, const struct draft_tree *tree)
 {
     for (int node = 0; node < tree->nodes; node++) {
@@ -89,7 +90,7 @@ static int compare_nodes(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* Ranks the nodes of one level, or of all (level 0); returns their number. */
+/* Ranks the nodes of one level, or of all levels (level 0). Returns their number. */
 static int rank_nodes(struct dynamic *dynamic, const struct draft_tree *tree, int level)
 {
     int count = 0;

@@ -1,5 +1,5 @@
-/* The tree that a drafter makes as it likes, as its paper has it: all branches at once, of so many tokens that the verifying
- * forward has `total`, the root among them, and of `depth` levels at most. */
+/* A tree of the drafter's own shape, as published with the drafter: all branches in one step, such that the verifying forward
+ * has at most `total` tokens with the root; at most `depth` levels. */
 #include "common/policy/shape.h"
 
 #include "common/base/mem.h"

@@ -1,12 +1,13 @@
 /* A tree of ranks that is the same in every iteration, read from a file: a JSON list of paths, each a list of ranks from the
- * root down. [[0],[1],[0,0],[0,1]] asks for the two best tokens after the root, and for the two best after the first of
- * them. Medusa and EAGLE-1 write their trees so (Cai et al., arXiv 2401.10774, section 2.3.3; trees/ has the published ones).
+ * root down. [[0],[1],[0,0],[0,1]] requests the two best tokens after the root, and the two best after the first of these.
+ * Medusa and EAGLE-1 publish their trees in this form (Cai et al., arXiv 2401.10774, section 2.3.3; published trees are in
+ * trees/).
  *
- * Every beginning of a path must be a path itself; the order does not matter. A drafter gives the best tokens after a node,
- * so where the file leaves a rank out and has a larger one beside it, that rank is drafted and dropped again at once.
+ * Every prefix of a path must be a path itself; the order of paths does not matter. A drafter adds the best tokens after a
+ * node, so a rank that the file skips below a larger one is drafted and dropped at once.
  *
- * Or without a file: `depth` levels of `width` nodes each, below the best node of the level above. It is what a chain with
- * further leaves (tr) can ask of its drafter, and so what is recorded for such. */
+ * Without a file: `depth` levels of `width` nodes each, below the best node of the level above. This covers every request of a
+ * chain with further leaves (tr), and is what is recorded for replays of tr. */
 #include "common/policy/shape.h"
 
 #include <stdlib.h>
@@ -21,22 +22,22 @@
 enum { FILE_LIMIT = 1 << 20 };
 
 struct path {
-    int count, given;                   /* ranks; its number in the file */
+    int count, given;                   /* number of ranks; index in the file */
     uint8_t rank[SHAPE_DEPTH_MAX];
 };
 
-/* Nodes level by level, those of a level in the order of their paths; so children are next to each other, in the order of
- * ranks. */
+/* Nodes level by level, those of a level in the order of their paths, so that siblings are adjacent and in the order of ranks.
+ * */
 struct static_tree {
     struct shape base;
-    int32_t first[SHAPE_DEPTH_MAX + 2];     /* of each level; first[1] is 0 */
+    int32_t first[SHAPE_DEPTH_MAX + 2];     /* first node of each level; first[1] is 0 */
     int32_t *parent;                        /* [nodes] or -1 */
     int32_t *rank;                          /* [nodes] */
-    int32_t *children;                      /* [nodes] to be drafted: up to the largest rank wanted */
+    int32_t *children;                      /* [nodes] children to draft: largest requested rank + 1 */
     int root_children;
-    int level;                              /* grown in this iteration */
-    bool found;                             /* node[] holds that level, too */
-    int32_t *node;                          /* [nodes] what is there in this iteration's draft, or -1 */
+    int level;                              /* last level grown in this iteration */
+    bool found;                             /* node[] includes that level */
+    int32_t *node;                          /* [nodes] node of this iteration's draft, or -1 */
     struct draft_leaf *leaf;                /* [nodes] */
     int32_t *keep;                          /* [room] */
 };
@@ -78,7 +79,7 @@ static int read_path(const json_t *item, int given, struct path *out, struct err
     return 0;
 }
 
-/* The index in path[0 .. count) of the path that begins like `whole` and has `length` ranks, or -1. */
+/* Returns the index in path[count] of the prefix of `whole` with `length` ranks, or -1. */
 static int find_path(const struct path *path, int count, const struct path *whole, int length)
 {
     struct path wanted = *whole;
@@ -87,7 +88,7 @@ static int find_path(const struct path *path, int count, const struct path *whol
     return found ? (int)(found - path) : -1;
 }
 
-/* From sorted paths to nodes. */
+/* Makes nodes from sorted paths. */
 static int link_paths(struct static_tree *tree, const struct path *path, int count, struct err *err)
 {
     for (int at = 0; at < count; at++) {
@@ -106,7 +107,7 @@ static int link_paths(struct static_tree *tree, const struct path *path, int cou
     return 0;
 }
 
-/* How large a draft gets: a level with all its ranks, those that are dropped at once among them. */
+/* Computes the capacity that a draft needs, including ranks that are dropped at once. */
 static void measure(struct static_tree *tree, int count)
 {
     struct shape *shape = &tree->base;
@@ -123,7 +124,7 @@ static void measure(struct static_tree *tree, int count)
     shape->trims = shape->added > count;
 }
 
-/* From the nodes' paths, in any order, to the tree. */
+/* Makes the tree from the nodes' paths, which may be in any order. */
 static int make_tree(struct static_tree *tree, struct path *path, size_t count, struct err *err)
 {
     tree->parent = mem_alloc(count, sizeof *tree->parent, err);
@@ -203,7 +204,7 @@ static int static_tree_open(struct shape **out, struct spec *spec, struct err *e
     return 0;
 }
 
-/* The child of `parent` that was added after `rank` others, or -1. */
+/* Returns the child of `parent` with this rank, in order of addition, or -1. */
 static int nth_child(const struct draft_tree *draft, int parent, int rank)
 {
     for (int node = parent + 1; node < draft->nodes; node++)
@@ -212,7 +213,7 @@ static int nth_child(const struct draft_tree *draft, int parent, int rank)
     return -1;
 }
 
-/* Finds the nodes of the level that was grown last, and drops what is beside them; true: there is such. */
+/* Finds the nodes of the last level, and stores the step that drops other nodes. Returns whether there are other nodes. */
 static bool find_level(struct static_tree *tree, const struct draft_tree *draft, struct step *step)
 {
     int kept = 0, wanted = 0;

@@ -1,4 +1,4 @@
-/* Static: the same shape in every iteration: a chain of K tokens, or a tree of at most K levels, by the first drafter that
+/* Static: the same shape in every iteration, a chain of K tokens or a tree of at most K levels, from the first drafter that
  * proposes anything (shape_next). K = 0 drafts nothing. */
 #include "common/policy/shape.h"
 

@@ -1,6 +1,6 @@
-/* Draft length by table: how long a draft is follows from how long the answer is already, as a user has measured it to pay.
+/* Draft length by table: a function of the answer's present length, given by the user.
  *
- *     table:rows=0:4/64:6/512:0       4 from the start, 6 from the 64th new token on, none from the 512th
+ *     table:rows=0:4/64:6/512:0       K = 4 from the start, 6 from the 64th new token on, 0 from the 512th on
  *
  * Before the first row's position nothing is drafted. */
 #include "common/policy/shape.h"
@@ -16,7 +16,7 @@ struct table_policy {
     struct shape *shape;
     long from[ROWS_MAX];                /* ascending */
     int length[ROWS_MAX], rows;
-    int64_t tokens;                     /* of the answer by now */
+    int64_t tokens;                     /* of the answer so far */
 };
 
 static int parse_rows(struct table_policy *table, const char *text, int max, struct err *err)
@@ -58,7 +58,7 @@ static int table_open(struct policy **out, struct spec *spec, const struct polic
 static void table_begin(struct policy *policy, const struct policy_text *text)
 {
     (void)text;
-    ((struct table_policy *)policy)->tokens = 1;        /* the prompt's forward gives the first */
+    ((struct table_policy *)policy)->tokens = 1;        /* the prompt's forward emits the first token */
 }
 
 static int table_length(const struct policy *policy)

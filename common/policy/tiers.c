@@ -1,11 +1,11 @@
-/* Draft length by acceptance, in tiers: an average of how many drafted tokens are kept decides which of a few lengths is in
- * force. The rule of SGLang's adaptive speculation:
+/* Draft length by acceptance, in tiers: a running average of accepted tokens selects one of a few lengths. The rule of SGLang's
+ * adaptive speculation:
  *
  *     average = (1 - weight) average + weight accepted                    after each iteration with a draft
  *
- * Every `every` drafts, once `warmup` drafts have been seen: down a tier while average <= next lower length - 1/2 + down, then
- * up a tier while average > length - 1/2 + up. It knows no cost. At a length of 0 nothing is learned, so it is a tier to stay
- * in. Begins in the highest tier that is not above 3, or in the lowest; goes on from text to text. */
+ * After every `every` drafts, from the `warmup`th draft on: down one tier while average <= next lower length - 1/2 + down, then
+ * up one tier while average > length - 1/2 + up. The rule ignores cost. A tier of length 0 is final, because nothing is learned
+ * there. Begins in the highest tier of at most 3, or in the lowest; the state is kept from text to text. */
 #include "common/policy/shape.h"
 
 #include <stdlib.h>

@@ -1,13 +1,13 @@
-/* Tr, the tree of SWIFT (Xia et al., arXiv 2410.06916): a chain of the first drafter's likeliest tokens, with further leaves at
- * each level, the more the less sure it is:
+/* Tr, the tree of SWIFT (Xia et al., arXiv 2410.06916): a chain of the first drafter's most probable tokens, with further
+ * leaves at each level. The number of leaves depends on the probability of the most probable token:
  *
- *     probability of the likeliest        above .95   above .8   above .5   else
- *     leaves of the level, it included        3           5          8       10       at temperature 0
+ *     probability                         above .95   above .8   above .5   else
+ *     leaves of the level, all included       3           5          8       10       at temperature 0
  *                                             1           3          5       10       above
  *
- * It ends with the first level whose likeliest token is below `min`, .8, and after `max` levels, 25. A drafter that says
- * nothing of probabilities counts as sure. Each level is asked for the largest number of leaves, of which those too many are
- * dropped at once; a tree ends with 64 nodes. */
+ * The tree ends with the first level whose most probable token is below `min` (.8), after `max` levels (25), or at 64 nodes. A
+ * drafter without probabilities counts as certain. Each level is drafted with the largest number of leaves, and surplus leaves
+ * are dropped at once. */
 #include "common/policy/shape.h"
 
 #include <math.h>
@@ -22,8 +22,8 @@ struct tr {
     double min;
     bool sampled;
     int K;
-    int last;                           /* node at the end of the chain, -1: the root */
-    bool ended, grew;                   /* no further level; the step before asked for one */
+    int last;                           /* last node of the chain; -1: the root */
+    bool ended, grew;                   /* no further level; the previous step grew one */
     int32_t keep[NODES];
     struct draft_leaf leaf;
 };
@@ -35,8 +35,8 @@ static int leaves_for(const struct tr *tr, double probability)
     return (tr->sampled ? warm : cold)[group];
 }
 
-/* The level that was added: its likeliest leaf is gone on from, and as many as it needs are kept. Returns how many nodes are
- * left in all, which are in keep. */
+/* Processes the added level: its most probable leaf continues the chain, and the level's number of leaves is kept. Stores all
+ * kept nodes in keep, and returns their number. */
 static int take_level(struct tr *tr, const struct draft_tree *tree, int from)
 {
     int best = from, kept = 0;

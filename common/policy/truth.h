@@ -7,9 +7,9 @@
 
 struct truth {
     bool acceptance, experts;           /* requested by the policy */
-    struct recording *recording;        /* NULL: of neither */
+    struct recording *recording;        /* NULL: neither is requested */
     struct recorded_follow follow;
-    int layers, words;                  /* with experts; of 64 bits */
+    int layers, words;                  /* layers with experts; words of 64 bits per set */
     uint64_t *bits, *joined;            /* [room][words]; scratch [words] */
     int room;
 };
