@@ -1,9 +1,10 @@
-/* Checkpoints in tar and zip, read once from front to back.
+/* Reads checkpoints from tar and zip archives in one pass from front to back.
  *
- * Nothing is extracted: names are only compared. Texts are held in memory, members with weights are copied one after the
- * other into a file without a name. Only after the last member is it known which folder of the archive is the checkpoint: the
- * one of config.json nearest to the root, or else of a .gguf file. What is no archive may be a GGUF file, also compressed: it
- * counts as an archive of one. Warnings of libarchive count as faults, since it reports a bad checksum as one. */
+ * No member is extracted under its own name; member names are only compared. Texts are kept in memory. Weight files are
+ * copied one after the other into one unnamed temporary file (the spool). Only after the last member is it known which
+ * folder of the archive is the checkpoint: the folder nearest to the root with a config.json, or else with a .gguf file.
+ * Input that is not an archive may be a single GGUF file, also compressed; it is read as an archive with one member. A
+ * warning of libarchive is an error here, since libarchive reports a bad checksum as a warning. */
 #include "common/checkpoint/archive.h"
 
 #include <archive_entry.h>
@@ -22,7 +23,7 @@
 
 enum { MEMBERS_MAX = 1 << 20, TEXTS_MAX = 256 << 20, STEP = 256 << 10 };
 
-/* Weights do not shrink much. What grows beyond this is no checkpoint. */
+/* Weights compress little. Output of more than RATIO_FROM bytes and RATIO_MAX times the input is no checkpoint (a zip bomb). */
 enum { RATIO_MAX = 200 };
 static const uint64_t RATIO_FROM = (uint64_t)1 << 30;
 
@@ -30,7 +31,7 @@ struct member {
     char *folder, *name;        /* folder: "" or without the last slash */
     int which;                  /* enum source_text; -1: weights */
     struct text text;
-    uint64_t base, bytes;       /* of weights, in the spool */
+    uint64_t base, bytes;       /* range of a weight file in the spool */
 };
 
 struct unpacking {
@@ -44,7 +45,7 @@ struct unpacking {
     uint8_t *step;              /* [STEP] */
 };
 
-static const char ALONE[] = "model.gguf";       /* what stands for the name of a file that came without one */
+static const char ALONE[] = "model.gguf";       /* name of an input file that has no name */
 
 static int fault(const struct unpacking *u, struct err *err)
 {
@@ -66,7 +67,7 @@ static int check_ratio(struct unpacking *u, size_t more, struct err *err)
     return 0;
 }
 
-/* The next bytes of a member into u->step; 0 at its end, -1 on a fault. */
+/* Reads the next bytes of the current member into u->step. Returns their number, 0 at the member's end, -1 on an error. */
 static ssize_t member_bytes(struct unpacking *u, struct err *err)
 {
     la_ssize_t got = archive_read_data(u->archive, u->step, STEP);
@@ -92,7 +93,8 @@ static int take_text(struct unpacking *u, struct member *m, struct err *err)
     return 0;
 }
 
-/* How much of weights is needed for their header, from their first bytes; with GGUF, how much at most. */
+/* Sets *end to the number of bytes that the header of a weight file needs, as its first bytes say; for GGUF the maximum, for
+ * torch.save 0, because its header cannot be read from the file's beginning. */
 static int header_end(const struct member *m, const uint8_t *data, size_t bytes, uint64_t *end, struct err *err)
 {
     size_t header;
@@ -106,13 +108,13 @@ static int header_end(const struct member *m, const uint8_t *data, size_t bytes,
     return 0;
 }
 
-/* Not an archive, but one file, perhaps compressed. */
+/* Returns whether the input is one file, perhaps compressed, and not an archive. */
 static bool is_alone(const struct unpacking *u)
 {
     return (archive_format(u->archive) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_RAW;
 }
 
-/* Of weights whose data nobody will ask for, only the header is kept. */
+/* Copies a weight file to the spool; with headers_only only its header, because nobody will read its data. */
 static int take_weights(struct unpacking *u, struct member *m, struct err *err)
 {
     uint64_t keep = UINT64_MAX;
@@ -213,7 +215,8 @@ static int depth(const char *folder)
     return slashes;
 }
 
-/* The nearest folder of config.json, or of .gguf files. */
+/* Finds the folder nearest to the root that contains a config.json (or, with `gguf`, a .gguf file). *other: a member of
+ * another folder at the same depth, or NULL. */
 static void find_nearest(const struct unpacking *u, bool gguf, const struct member **found, const struct member **other)
 {
     const struct member *best = NULL, *equal = NULL;
@@ -273,7 +276,7 @@ static int add_weights(struct checkpoint *cp, struct unpacking *u, const struct 
     return checkpoint_read_header(cp, (int)cp->file_count - 1, err) ? err_at(err, "%s", m->name) : 0;
 }
 
-/* All files of which the name of one says that it is one. */
+/* Adds all shards of the set to which `name` belongs. */
 static int add_named(struct checkpoint *cp, struct unpacking *u, const char *root, const char *name, struct err *err)
 {
     char shard[SOURCE_NAME];
@@ -314,7 +317,7 @@ done:
     return rc;
 }
 
-/* All .gguf files of the folder are one model; as in a folder, a config.json beside them does not count. */
+/* Adds all .gguf files of the folder, which are one model. A config.json beside them is ignored, as in a folder on disk. */
 static int add_gguf(struct checkpoint *cp, struct unpacking *u, const char *root, struct err *err)
 {
     checkpoint_drop_text(cp, TEXT_CONFIG);
@@ -349,7 +352,8 @@ static int choose(struct checkpoint *cp, struct unpacking *u, struct err *err)
     struct member *torch = NULL;
     for (int i = 0; i < TORCH_NAMES && !torch; i++)
         torch = find_member(u, root, torch_names[i]);
-    const bool usual = weights || torch || cp->texts[TEXT_TORCH_INDEX].length;      /* as in a folder */
+    const bool usual = weights || torch || cp->texts[TEXT_TORCH_INDEX].length;      /* weights have a usual name (same rule
+                                                                                     * as in folder.c) */
     struct shard_search search = {.begin = "", .ending = ".safetensors"};
     struct shard_search torch_search = {.begin = "pytorch_model", .ending = ".bin"};
     for (size_t i = 0; i < u->count && !usual; i++)
@@ -393,7 +397,7 @@ static int start(struct unpacking *u, int fd, const char *beside, struct err *er
     archive_read_support_filter_zstd(u->archive);
     archive_read_support_format_tar(u->archive);
     archive_read_support_format_raw(u->archive);
-    if (u->input.seekable)          /* the streaming reader of zip does not see that the directory is cut off */
+    if (u->input.seekable)          /* the streaming zip reader of libarchive does not notice a truncated directory */
         archive_read_support_format_zip_seekable(u->archive);
     else
         archive_read_support_format_zip_streamable(u->archive);
@@ -403,7 +407,8 @@ static int start(struct unpacking *u, int fd, const char *beside, struct err *er
 int checkpoint_open_archive(struct checkpoint *cp, int fd, const char *beside, struct err *err)
 {
     struct unpacking u = {.spool = -1};
-    locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);          /* libarchive gives names in the locale's code */
+    locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);          /* libarchive converts names to the locale's
+                                                                                * encoding */
     locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
     cp->headers_only = !beside;
     int rc = start(&u, fd, beside, err) || read_members(&u, err) || choose(cp, &u, err) ? -1 : 0;

@@ -1,4 +1,4 @@
-/* What archive.c and spool.c share: the bytes of an archive as they come, and where tensor data of its members go. */
+/* Input side of archives, shared by archive.c and spool.c: the archive's bytes, and the unnamed file for its tensor data. */
 #ifndef MOE_CHECKPOINT_ARCHIVE_H
 #define MOE_CHECKPOINT_ARCHIVE_H
 
@@ -6,35 +6,37 @@
 
 #include "common/checkpoint/checkpoint.h"
 
-/* The archive's own bytes. libarchive does not notice every cut, so the last of them are kept and looked at afterwards: a
- * zip read from a pipe must end in its directory, a plain tar in a block of zeros. An .xz is unpacked here, with the dictionary
- * of `xz -9` at most: libarchive has no limit that helps. (Of the others, zstd may have a window of 128 MiB, gzip and bzip2
- * take less than 4 MiB; this is only reserved until what was unpacked fills it.) */
+/* Reads the archive's own bytes. libarchive does not notice every truncation, so the last bytes are kept and checked
+ * afterwards: a zip read from a pipe must end with its directory, a plain tar with a block of zeros. An .xz is decompressed
+ * here, with at most the dictionary of `xz -9`, because libarchive has no useful memory limit. (The other filters need no
+ * limit: zstd may have a window of 128 MiB, of which only the pages actually filled take memory; gzip and bzip2 need less
+ * than 4 MiB.) */
 enum { TAIL_BYTES = 66 << 10, INPUT_STEP = 64 << 10 };
 
 struct archive_input {
     int fd;
-    bool seekable;              /* a regular file, whose end can be read at any time */
-    uint64_t total;             /* bytes read from a pipe, or of an .xz */
+    bool seekable;              /* a regular file; its end can be read at any time */
+    uint64_t total;             /* bytes read from a pipe, or decompressed from an .xz */
     int failed;                 /* errno of the failed read */
-    size_t ahead;               /* bytes in step that were looked at first */
-    struct xz_input *xz;        /* NULL: it is no .xz */
+    size_t ahead;               /* bytes in step that were read beforehand to recognise .xz */
+    struct xz_input *xz;        /* NULL: the input is not an .xz */
     uint8_t *step;              /* [INPUT_STEP] */
-    uint8_t *tail;              /* [TAIL_BYTES], a ring */
+    uint8_t *tail;              /* [TAIL_BYTES], a ring buffer of the last bytes */
 };
 
 int archive_input_open(struct archive_input *input, int fd, struct err *err);
 void archive_input_close(struct archive_input *input);
-int archive_input_attach(struct archive_input *input, struct archive *archive);          /* libarchive's result */
+int archive_input_attach(struct archive_input *input, struct archive *archive);          /* returns libarchive's result code */
 
-/* Bytes read so far of what is compressed, and whether anything is. */
+/* Returns the number of compressed bytes read so far. */
 uint64_t archive_input_packed(const struct archive_input *input, struct archive *archive);
+/* Returns whether the input is not compressed at all. */
 bool archive_input_plain(const struct archive_input *input, struct archive *archive);
 
-/* After the last of `members` members: reads a pipe to its end and checks the archive's end. */
+/* Must be called after the last of `members` members. Reads a pipe to its end and checks that the archive is complete. */
 int archive_input_check_end(struct archive_input *input, struct archive *archive, uint64_t members, struct err *err);
 
-/* A file without a name in the folder of `beside`; in memory when that is NULL. */
+/* Opens an unnamed file in the folder of `beside`, or in memory if `beside` is NULL. */
 int spool_open(int *fd, const char *beside, struct err *err);
 int spool_write(int fd, uint64_t offset, const void *data, size_t bytes, struct err *err);
 

@@ -1,4 +1,4 @@
-/* What a checkpoint holds, however it was opened (open.c): texts, files, shards by its index, tensors by name. */
+/* An open checkpoint (open.c): its texts, files, shards named by the index, and tensors sorted by name. */
 #include "common/checkpoint/checkpoint.h"
 
 #include <errno.h>
@@ -15,8 +15,9 @@
 #include "common/checkpoint/shard.h"
 #include "common/checkpoint/torch.h"
 
-/* Empty is what is left of a file when a disk was full or a download was cut. Taken for a text that is not there, it would cost
- * the model its tokenizer. A template may really have nothing in it; config.json is asked for where it counts. */
+/* An empty file is left when a disk was full or a download was interrupted. It is an error, not a missing text: otherwise
+ * the model would silently lose its tokenizer. A chat template may really be empty; an empty config.json is found where it
+ * is parsed. */
 const struct source_text_kind source_text_kinds[TEXT_COUNT] = {
     [TEXT_CONFIG] = {"config.json", 4u << 20, true},
     [TEXT_GENERATION] = {"generation_config.json", 1u << 20},
@@ -184,7 +185,7 @@ done:
     return rc;
 }
 
-/* The index's map of tensors to files. */
+/* Finds the index's object "weight_map", which maps tensor names to file names. */
 static int index_map(const struct checkpoint *cp, struct json_part *map, struct err *err)
 {
     static const char *const names[] = {"weight_map"};
@@ -201,7 +202,7 @@ static int index_map(const struct checkpoint *cp, struct json_part *map, struct 
     return json_part_is(*map, '{') ? 0 : err_set(err, ERR_INPUT, "has no weight_map");
 }
 
-/* A tensor and its file; empty: it is no string. */
+/* Reads one entry of the weight map: a tensor name and its file name. `file` stays empty if the value is not a string. */
 static int index_entry(const struct json_walk *walk, struct text *tensor, struct text *file, struct err *err)
 {
     if (json_part_string(walk->key, tensor, err))
@@ -210,7 +211,7 @@ static int index_entry(const struct json_walk *walk, struct text *tensor, struct
     return json_part_is(walk->value, '"') ? json_part_string(walk->value, file, err) : text_puts(file, "", err);
 }
 
-/* Where a name is, or would be, among sorted ones. */
+/* Returns the index of a name in a sorted list, or the index at which to insert it (binary search). */
 static size_t index_of(char *const *names, size_t count, const char *name)
 {
     size_t low = 0;

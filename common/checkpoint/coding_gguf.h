@@ -23,16 +23,18 @@
 #include "common/checkpoint/coding.h"
 
 struct gguf_coding {
-    struct source_coding coding;                            /* first: a tensor's coding leads to its struct gguf_coding */
-    int id;                                                 /* ggml_type in the file */
-    int block, bytes;                                       /* values of a block, and its bytes */
-    void (*decode)(const uint8_t *block, float *values);    /* the values of one block */
-    void (*recode)(const uint8_t *block, uint8_t *coded);   /* the block as coded rows of coding.format; NULL: the same bytes */
+    struct source_coding coding;                            /* first member: a tensor's coding is cast to its struct
+                                                             * gguf_coding */
+    int id;                                                 /* ggml_type number in the file */
+    int block, bytes;                                       /* values of a block, and bytes of a block */
+    void (*decode)(const uint8_t *block, float *values);    /* decodes one block to floats */
+    void (*recode)(const uint8_t *block, uint8_t *coded);   /* converts one block to coded rows of coding.format; NULL: the
+                                                             * bytes are the same */
 };
 
-extern const struct gguf_coding gguf_codings[];             /* coding.name is NULL after the last */
+extern const struct gguf_coding gguf_codings[];             /* ends with an entry whose coding.name is NULL */
 
-/* All types of tensors that can be read, for messages. */
+/* Names of all readable tensor types, for messages. */
 extern const char coding_gguf_names[];
 
 #endif

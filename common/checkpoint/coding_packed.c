@@ -8,14 +8,15 @@
 
 enum { WORD = sizeof(uint32_t), AWQ_CODES = 8, HALF = 16 };
 
-/* Some rows of a joint in reading->raw: where its parts are, all in units of 4 bytes. */
+/* Some rows of a joined tensor in reading->raw. Offsets of its parts are in units of 4 bytes. */
 struct packed_rows {
     const struct source_tensor *tensor;
     const uint8_t *raw;
-    bool awq, across;                       /* across: words hold neighbours of one output */
-    int bits, per;                          /* codes a word */
-    int64_t columns, outputs, first, count, groups, group;          /* group: inputs in one */
-    int64_t first_word, words;              /* where words hold outputs: of codes (AWQ) and zeros (but packed ones) */
+    bool awq, across;                       /* across: a word contains neighbouring inputs of one output */
+    int bits, per;                          /* per: codes in a word */
+    int64_t columns, outputs, first, count, groups, group;          /* group: inputs of one group */
+    int64_t first_word, words;              /* range of words where a word contains several outputs: of codes (AWQ) and of
+                                             * zeros (except format packed) */
     size_t codes, scales, zeros, order, end;
 };
 
@@ -38,7 +39,7 @@ static void packed_begin(struct packed_rows *p, const struct source_tensor *t, i
     p->end = p->order + (t->parts[PACKED_ORDER].name ? (size_t)p->columns : 0);
 }
 
-/* Columns first .. first + count of a part [rows][width], elements of `element` bytes, to raw + at. */
+/* Reads columns first .. first + count of a part [rows][width] with elements of `element` bytes to raw + at. */
 static int read_slices(const struct checkpoint *cp, const struct source_tensor *part, int64_t rows, int64_t width,
                        int64_t first, int64_t count, size_t element, struct source_reading *reading, size_t at, struct err *err)
 {
@@ -51,7 +52,7 @@ static int read_slices(const struct checkpoint *cp, const struct source_tensor *
     return 0;
 }
 
-/* Scales become f32 where they lie, from the last on. */
+/* Reads the scales and converts them to f32 in place, from the last to the first, because the result is larger. */
 static int read_scales(const struct checkpoint *cp, const struct packed_rows *p, struct source_reading *reading,
                        struct err *err)
 {
@@ -130,7 +131,7 @@ static int packed_read(const struct checkpoint *cp, struct packed_rows *p, struc
     return 0;
 }
 
-/* Which of a word's codes an output is. */
+/* Returns the shift in bits of an output's code within its word. */
 static int output_shift(const struct packed_rows *p, int64_t output)
 {
     static const int AWQ_POSITION[AWQ_CODES] = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -191,7 +192,8 @@ static int read_packed(const struct checkpoint *cp, const struct source_tensor *
     return 0;
 }
 
-/* 32 inputs as a block of q4, if they are what config.json says: one group, its zero in the middle, an f16 scale. */
+/* Writes 32 inputs as one q4 block. Fails unless they are what config.json declared: in one group, zero point in the middle,
+ * scale exact in f16. */
 static int put_block(const struct checkpoint *cp, const struct packed_rows *p, int64_t row, int64_t first, unsigned char *out,
                      struct err *err)
 {

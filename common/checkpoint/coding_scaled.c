@@ -6,12 +6,12 @@
 #include "common/base/mem.h"
 #include "common/checkpoint/checkpoint.h"
 
-/* Rows of a joint: where its codes and the scales of one row are in reading->raw. */
+/* Rows of a joined tensor, and where reading->raw contains the scales of the current row. */
 struct scaled_rows {
-    int64_t columns, first, count;          /* rows first .. first + count, over all matrices */
-    int64_t rows, row_blocks, column_blocks;            /* of one matrix: rows, and scales down and across */
-    int64_t held;                           /* the row of scales that is in raw; -1: none */
-    size_t scales;                          /* where, as f32 */
+    int64_t columns, first, count;          /* rows first .. first + count, counted over all matrices */
+    int64_t rows, row_blocks, column_blocks;            /* of one matrix: rows, and numbers of scales down and across */
+    int64_t held;                           /* the row of scales that is in raw now; -1: none */
+    size_t scales;                          /* byte offset in raw of the scales, as f32 */
 };
 
 static void scaled_begin(struct scaled_rows *s, const struct source_tensor *t, int64_t first, int64_t count, size_t code_bytes)
@@ -23,7 +23,8 @@ static void scaled_begin(struct scaled_rows *s, const struct source_tensor *t, i
     s->scales = size_align((size_t)count * code_bytes, sizeof(float));
 }
 
-/* The scales of one row. What was read stays at the end of raw, where it is widened in place, from the last on. */
+/* Reads the scales of one row to the end of raw and converts them to f32 in place, from the last to the first, because the
+ * result is larger. */
 static int scaled_take(const struct checkpoint *cp, const struct source_tensor *t, struct scaled_rows *s, int64_t row,
                        struct source_reading *reading, struct err *err)
 {
@@ -103,7 +104,7 @@ static int read_fp8_coded(const struct checkpoint *cp, const struct source_tenso
     return 0;
 }
 
-/* Blocks of 16 bytes, then their scales, which in the file lie in two tensors. */
+/* Interleaves blocks of 16 bytes with their scales, which are two tensors in the file. */
 static int read_mxfp4_coded(const struct checkpoint *cp, const struct source_tensor *t, int64_t first, int64_t count,
                             struct source_reading *reading, unsigned char *coded, struct err *err)
 {

@@ -1,13 +1,13 @@
-/* Codings of joints: codes in the first part, scales in the second, one for each block[0] rows and block[1] columns of a matrix
- * (the last two dims; any before them count matrices). A weight is code * scale, rounded to f32. */
+/* Codings of joined tensors with two parts: codes, and scales, one for each block of block[0] rows and block[1] columns of a
+ * matrix (the last two dims; dims before them count matrices). A weight is code * scale, rounded to f32. */
 #ifndef MOE_CHECKPOINT_CODING_SCALED_H
 #define MOE_CHECKPOINT_CODING_SCALED_H
 
 #include "common/checkpoint/coding.h"
 
 extern const struct source_coding coding_fp8;           /* E4M3; 128 neighbouring columns share their scale */
-extern const struct source_coding coding_fp8_narrow;    /* the same, where they may not */
+extern const struct source_coding coding_fp8_narrow;    /* E4M3 with narrower blocks of columns */
 extern const struct source_coding coding_i8;
-extern const struct source_coding coding_mxfp4;         /* 16 bytes of E2M1 and one E8M0 scale for 32 columns */
+extern const struct source_coding coding_mxfp4;         /* 16 bytes of E2M1 and one E8M0 scale per 32 columns */
 
 #endif

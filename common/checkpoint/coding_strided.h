@@ -1,15 +1,15 @@
-/* Codings of tensors whose elements do not lie side by side: a matrix whose rows lie apart, or that is transposed. The first
- * part is what does: the file's rows, with as many elements as the stride. */
+/* Codings of tensors that are not contiguous: matrices with padded rows, and transposed matrices. The first part of such a
+ * tensor is its contiguous source: the file's rows, each with as many elements as the stride. */
 #ifndef MOE_CHECKPOINT_CODING_STRIDED_H
 #define MOE_CHECKPOINT_CODING_STRIDED_H
 
 #include "common/checkpoint/checkpoint.h"
 
-/* Makes the tensor, which has dims, offset and bytes, one of these strides in elements; others than of a matrix as above are
- * refused. What it allocates is the tensor's. */
+/* Turns `tensor` (dims, offset and bytes are set) into one with these strides, in elements. Strides other than those of a
+ * matrix as above are an error. The tensor owns what is allocated. */
 int strided_tensor(struct source_tensor *tensor, const int64_t *strides, struct err *err);
 
-/* Gives the tensor the coding of its dtype_name, for its strides. */
+/* Sets the strided coding for the tensor's dtype_name. */
 void strided_dtype(struct source_tensor *tensor);
 
 #endif

@@ -12,7 +12,7 @@
 #include "common/tokenizer/config.h"
 #include "common/tokenizer/tokenizer.h"
 
-/* Values read at once: some rows, or one of the widest. */
+/* Values read at once: some rows, or one row of the maximal width. */
 enum { CHUNK_VALUES = 1 << 18, SCRATCH_VALUES = WIDTH_MAX };
 _Static_assert((int)SCRATCH_VALUES >= (int)CHUNK_VALUES, "a chunk must fit");
 
@@ -31,14 +31,14 @@ static const char *config_name(const struct checkpoint *cp) { return cp->config_
 
 static bool is_head(const struct conversion *c) { return c->facts.head.kind != HEAD_NONE; }
 
-/* "olmoe model", or "draft head (eagle1)". */
+/* Writes "olmoe model" or "draft head (eagle1)" to `out` and returns it. */
 static const char *what_name(const struct conversion *c, char out[64])
 {
     snprintf(out, 64, is_head(c) ? "draft head (%s)" : "%s model", c->facts.shape.family);
     return out;
 }
 
-/* The source tensor of a part, checked. */
+/* Finds the source tensor of a part and checks its shape. */
 static struct source_tensor *bind(const struct conversion *c, const struct tensor *t, const struct part *part, struct err *err)
 {
     struct source_tensor *source = checkpoint_find(c->checkpoint, part->name);
@@ -67,20 +67,20 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
     return source;
 }
 
-/* Whether a part belongs to what may have a format of its own. */
+/* Returns whether a part belongs to the rows that may have a format of their own (v of a qkv, down of an expert). */
 static bool in_last(const struct tensor *t, const struct part *part)
 {
     return part->role == PART_DOWN || (t->last > 0 && part->first >= t->outputs - t->last);
 }
 
-/* Binds all parts of a tensor and chooses its format: v and down may keep quantised dtypes of their own; other kept dtypes that
- * differ among its parts, or whose blocks its rows are not made of, meet in f32. */
+/* Binds all parts of a tensor and chooses its format. v and down may keep quantised dtypes of their own. Other parts become
+ * f32 if their dtypes differ, or if the rows are not whole blocks of the dtype. */
 int conversion_bind(struct conversion *c, struct tensor *t, const struct format_choice *choice, struct err *err)
 {
     struct kept {
         bool seen, scaled, differs;
         enum weight_format format;
-    } kept[2] = {{0}};                                              /* the last part apart */
+    } kept[2] = {{0}};                                              /* [1]: the parts for which in_last is true */
     for (int block = 0; block < t->count; block++) {
         struct part parts[PARTS_MAX];
         int count = arch_parts(c->naming, &c->facts.shape, t, block, parts);
@@ -113,7 +113,7 @@ int conversion_bind(struct conversion *c, struct tensor *t, const struct format_
     return 0;
 }
 
-/* pattern may have {n} for a number, or end with * for anything. */
+/* Returns whether a name matches a pattern, in which {n} is a number and a final * is anything. */
 static bool matches(const char *name, const char *pattern)
 {
     const char *number = strstr(pattern, "{n}"), *rest = strchr(pattern, '*');
@@ -143,7 +143,7 @@ static int compare_tied(const struct conversion *c, const struct source_tensor *
                               c->checkpoint->files[head->file].name, head->name);
 }
 
-/* Some quantisers give each module a bias, of zeros where the model has none. */
+/* Sets *zero if a tensor is a bias of zeros only. Some quantisers add such a bias to each module of a model that has none. */
 static int find_zero_bias(const struct conversion *c, const struct source_tensor *t, bool *zero, struct err *err)
 {
     struct source_reading reading = {0};
@@ -235,8 +235,8 @@ static int hash_tokenizer(const struct text *json, struct sha256 *out, char **fr
     return rc;
 }
 
-/* A tokenizer.model counts where there is no tokenizer.json. The tokenizer is loaded here, so that a model file never holds one
- * that no command can use; before its text is copied, as both may be large. */
+/* Copies the tokenizer; tokenizer.model is used if there is no tokenizer.json. The tokenizer is loaded here, so that a model
+ * file never contains one that no command can use. It is loaded before its text is copied, as both may be large. */
 static int take_tokenizer(struct model_facts *facts, const struct checkpoint *cp, const struct tokenizer_config *config,
                           struct err *err)
 {
@@ -312,7 +312,7 @@ void conversion_free(struct conversion *c)
 struct scratch {
     struct source_reading reading;
     float *values;
-    unsigned char *block;           /* of a source whose rows are columns here: floats, or as they are kept; grows */
+    unsigned char *block;           /* grows; rows of an `across` source: floats or coded values */
     unsigned char *coded;           /* grows */
     size_t block_room, coded_room;
 };
@@ -322,7 +322,8 @@ struct maker {
     struct scratch scratch[THREAD_POOL_MAX];
 };
 
-/* Values that are not finite would spread through every logit; ones too large for a format would become so. */
+/* Checks that values are finite and within the format's range: a value that is not finite would spread to every logit, and a
+ * value out of range would become infinite. */
 static int check_values(const float *values, size_t count, size_t columns, enum weight_format format, struct err *err)
 {
     float limit = format_limit(format);
@@ -337,13 +338,14 @@ static int check_values(const float *values, size_t count, size_t columns, enum 
     return 0;
 }
 
-/* The format of a part's rows. */
+/* Returns the format of a part's rows. */
 static enum weight_format part_format(const struct tensor *t, const struct part *part)
 {
     return in_last(t, part) ? tensor_last_format(t) : t->format;
 }
 
-/* Row i of a part: where it comes from, in elements, and where it goes; and how many after it lie alike. */
+/* Returns the offset, in elements of the source, of row `row` of a part. row_target returns the row's index in the tensor;
+ * rows_together the number of rows from `row` on, at most `max`, that are contiguous in both. */
 static int64_t row_source(const struct part *part, int row)
 {
     int64_t from = row;
@@ -366,7 +368,8 @@ static int rows_together(const struct part *part, int row, int max)
     return left < run ? left : run;
 }
 
-/* Rows of a part, as floats or as coded rows; the other is NULL. Down, and v of a mixed qkv, are matrices of their own. */
+/* Packs rows of a part into the block, from floats or from coded rows (the other pointer is NULL). Down, and v of a mixed
+ * qkv, are matrices of their own at tensor_last_offset. */
 static void pack(const struct block_job *job, const struct part *part, int first, int rows, const float *values,
                  const unsigned char *coded)
 {
@@ -393,8 +396,8 @@ static void pack(const struct block_job *job, const struct part *part, int first
         matrix_pack(format, packed, t->inputs, first, rows, values);
 }
 
-/* Rows that are columns of the source, as floats or as they are kept, to `out`: a whole block, of the part or of a run of it,
- * is read at its first row, and kept for the others. */
+/* Reads rows that are columns of the source, as floats or as coded values, to `out`. The whole source block (of the part, or
+ * of one of its runs) is read with its first row and cached for its other rows. */
 static int read_across(const struct conversion *c, struct scratch *scratch, const struct part *part,
                        const struct source_tensor *source, int row, int rows, bool coded, void *out, struct err *err)
 {
@@ -421,7 +424,7 @@ static int read_across(const struct conversion *c, struct scratch *scratch, cons
     return 0;
 }
 
-/* Rows of a source whose coding is the tensor's format: they are packed as they are. */
+/* Makes rows from a source whose coding has the tensor's format: the coded rows are packed unchanged. */
 static int make_coded(const struct conversion *c, struct scratch *scratch, struct block_job *job, const struct part *part,
                       const struct source_tensor *source, int row, int rows, struct err *err)
 {
@@ -490,7 +493,7 @@ static int make_part(const struct conversion *c, struct scratch *scratch, struct
     return 0;
 }
 
-/* Do the weights leave no byte of a block out? */
+/* Returns whether the weights fill every byte of a block, so that no padding has to be zeroed. */
 static bool is_full(const struct tensor *t)
 {
     size_t bytes = (size_t)t->outputs * (t->kind == TENSOR_VECTOR ? sizeof(float) : format_coded_bytes(t->format, t->inputs));
@@ -525,7 +528,7 @@ static int compare_source(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Provenance in the order of names, so that it does not depend on how the files came. */
+/* Records the source files and their digests, sorted by name, so that provenance does not depend on the order of the files. */
 static int take_sources(struct model_facts *facts, const struct checkpoint *cp, struct err *err)
 {
     if (mem_grow(&facts->sources, &facts->source_room, cp->file_count, sizeof *facts->sources, err))
@@ -543,7 +546,7 @@ static int take_sources(struct model_facts *facts, const struct checkpoint *cp, 
     return 0;
 }
 
-/* A vocabulary map is as much of the source as the weights are. */
+/* Adds the vocabulary map to the identity of the source, of which it is as much a part as the weights are. */
 static int add_map(struct model_facts *facts, struct err *err)
 {
     struct sha256_stream *stream = NULL;

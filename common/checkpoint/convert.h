@@ -1,12 +1,13 @@
-/* From a checkpoint to a model file.
+/* Converts a checkpoint to a model file.
  *
- * A plan binds every canonical tensor to source tensors and chooses formats; making it reads no weights. It fails on a
- * tensor that is missing, misshapen, of a dtype that cannot be read, or left over. Writing then goes through the tensors in
- * canonical order, a block a thread, some rows at a time.
+ * A plan binds every canonical tensor to source tensors and chooses formats; planning reads no weights. It fails on a tensor
+ * that is missing, has the wrong shape, has a dtype that cannot be read, or is left over. Writing then processes the tensors
+ * in canonical order, one block per thread, some rows at a time.
  *
- * The identity of the source is the SHA-256 over, for each block in canonical order, the XXH3 of its parts, each as one line
- * (name, block, part, dtype, rows x columns) and its bytes as they lie in the checkpoint: the same for one file or many,
- * archive or folder, experts apart or fused. Bytes go through SHA-256 once, for the digests of the files. */
+ * The identity of the source is the SHA-256 over the XXH3 hashes of the parts of each block, in canonical order. Each hash
+ * is one line (name, block, part, dtype, rows x columns); it covers the part's bytes as they are in the checkpoint. So the
+ * identity is the same for one file or many, archive or folder, experts apart or fused. SHA-256 runs over the bytes
+ * themselves only once, for the digests of the files. */
 #ifndef MOE_CHECKPOINT_CONVERT_H
 #define MOE_CHECKPOINT_CONVERT_H
 
@@ -14,15 +15,16 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/model/model_write.h"
 
-/* What becomes of matrices; vectors are always f32. */
+/* Format of matrices; vectors are always f32. */
 struct format_choice {
-    bool keep;                      /* the checkpoint's own dtype, tensor by tensor */
-    enum weight_format format;      /* otherwise, one that is made from floats; fp8, q8 and q4 keep embedding and router */
+    bool keep;                      /* keep the checkpoint's dtype of each tensor */
+    enum weight_format format;      /* otherwise: the format made from floats; with fp8, q8 and q4, embedding and router keep
+                                     * their dtype */
 };
 
 struct convert_options {
     struct format_choice dense, experts;
-    const char *name;               /* NULL: the checkpoint's own */
+    const char *name;               /* NULL: the checkpoint's own name */
     const char *producer;
 };
 
@@ -31,28 +33,28 @@ struct conversion {
     const struct naming *naming;
     struct model_facts facts;
     struct layout layout;
-    size_t widened;                 /* tensors that become f32 as no format here holds what their parts are kept in */
-    const char *widened_first;      /* the first one's name, in layout */
-    size_t skipped;                 /* tensors of parts that are left out, as of images */
-    const char *first_skipped;      /* the first one's name, in the checkpoint */
+    size_t widened;                 /* number of tensors that become f32 because no format here represents all their parts */
+    const char *widened_first;      /* canonical name of the first such tensor */
+    size_t skipped;                 /* number of tensors left out, as those of an image encoder */
+    const char *first_skipped;      /* name of the first such tensor in the checkpoint */
 };
 
-/* out: {0}; filled on success only. */
+/* Plans a conversion. out must be {0}; it is filled only on success. */
 int conversion_plan(struct conversion *out, struct checkpoint *checkpoint, const struct convert_options *options,
                     struct err *err);
 void conversion_free(struct conversion *conversion);
 
-/* ---- for those that plan other files than models ---- */
+/* ---- for modules that plan files other than models ---- */
 
 /* Binds all parts of a tensor of the layout and chooses its format. */
 int conversion_bind(struct conversion *conversion, struct tensor *tensor, const struct format_choice *choice, struct err *err);
 
-/* An error that names a tensor of the source that is neither bound nor known to be of no use. */
+/* Fails with the name of the first source tensor that is neither bound nor known to be unneeded. */
 int conversion_check_left_over(struct conversion *conversion, struct err *err);
 
 /* ---- */
 
-/* bar may be NULL; it steps by bytes written. The plan is spent afterwards, also on failure. */
+/* Writes the model file. bar may be NULL; it counts bytes written. The plan cannot be used again, also after a failure. */
 int conversion_write(struct conversion *conversion, const char *path, struct thread_pool *pool, struct progress *bar,
                      struct err *err);
 

@@ -19,7 +19,7 @@ static const char *file_of(const struct checkpoint *cp, const struct source_tens
     return cp->files[tensor->file].name;
 }
 
-/* The bytes of a vector of `count` elements of a dtype without a coding. */
+/* Reads the bytes of a vector of `count` elements whose dtype has no coding. The caller frees *out. */
 static int read_vector(const struct checkpoint *cp, struct source_tensor *tensor, const char *dtype, int count, size_t element,
                        uint8_t **out, struct err *err)
 {
@@ -46,7 +46,7 @@ static int64_t integer_at(const uint8_t *bytes)
     return (int64_t)value;
 }
 
-/* d2t holds offsets: word i is the target's id i + d2t[i]. */
+/* Reads the vocabulary map from d2t, which contains offsets: draft id i is the target's id i + d2t[i]. */
 static int read_offsets(struct head_params *head, const struct checkpoint *cp, struct source_tensor *tensor, struct err *err)
 {
     uint8_t *data = NULL;
@@ -69,7 +69,7 @@ static int read_offsets(struct head_params *head, const struct checkpoint *cp, s
     return rc;
 }
 
-/* t2d marks the ids that words are: the same ones. */
+/* Checks that t2d marks exactly the target's ids that are in the vocabulary map. */
 static int compare_marks(const struct head_params *head, const struct checkpoint *cp, struct source_tensor *tensor,
                          struct err *err)
 {
@@ -92,7 +92,7 @@ static int compare_marks(const struct head_params *head, const struct checkpoint
     return rc;
 }
 
-/* Where data cannot be read nothing is written either: any map stands for the one that is not known. */
+/* Without data (headers only) no file is written, so any vocabulary map may replace the unknown one. */
 static int pass_over(struct head_params *head, struct source_tensor *offsets, struct source_tensor *marks, struct err *err)
 {
     if (marks)
@@ -107,7 +107,8 @@ static int pass_over(struct head_params *head, struct source_tensor *offsets, st
     return 0;
 }
 
-/* The map of an EAGLE-3 head. Where it knows all words, a map of zeros is none; its authors then left both tensors out. */
+/* Reads the vocabulary map of an EAGLE-3 head. If the head has the target's whole vocabulary, a map of zeros is dropped; its
+ * authors later left out both tensors in this case. */
 static int read_map(struct head_params *head, const struct checkpoint *cp, struct err *err)
 {
     struct source_tensor *offsets = checkpoint_find(cp, "d2t"), *marks = checkpoint_find(cp, "t2d");
@@ -126,7 +127,7 @@ static int read_map(struct head_params *head, const struct checkpoint *cp, struc
     return marks ? compare_marks(head, cp, marks, err) : 0;
 }
 
-/* What the source's texts and tensors say, into the facts. */
+/* Fills the facts from the source's texts and tensors. */
 static int read_head(struct conversion *c, const struct model *target, const struct head_options *options, struct text *said,
                      struct err *err)
 {

@@ -1,6 +1,6 @@
-/* From a published draft head to a head file (common/model/head.h, common/arch/head.h): a plan, which conversion_write then
- * writes as it does a model's. It fails on what conversion_plan fails on, and where the head is not one for the target: another
- * width or vocabulary, layers that the target does not have, a vocabulary map that leads out of it. */
+/* Plans the conversion of a published draft head to a head file (common/model/head.h, common/arch/head.h), which
+ * conversion_write then writes. Planning fails where conversion_plan fails, and if the head does not fit the target: another
+ * width or vocabulary, layers that the target does not have, or a vocabulary map with ids outside the target's vocabulary. */
 #ifndef MOE_CHECKPOINT_CONVERT_HEAD_H
 #define MOE_CHECKPOINT_CONVERT_HEAD_H
 
@@ -12,14 +12,15 @@ struct head_options {
     enum head_kind kind;            /* HEAD_NONE: recognised by the tensors */
     int exit_layer;
     enum layer_ids layer_ids;
-    const char *name;               /* NULL: the source's own */
+    const char *name;               /* NULL: the source's own name */
     const char *producer;
 };
 
-/* The kind of draft head that a checkpoint is by its tensors; HEAD_NONE: it is none, or not known here. */
+/* Returns the kind of draft head, recognised by the checkpoint's tensors; HEAD_NONE if it is no head or of an unknown kind. */
 enum head_kind checkpoint_head_kind(const struct checkpoint *checkpoint);
 
-/* out: {0}; filled on success only. said: what is the target's, for people; {0}. */
+/* Plans a conversion. out must be {0}; it is filled only on success. said must be {0}; it receives a text for the user that
+ * lists what the head takes from the target because its source does not say it. */
 int conversion_plan_head(struct conversion *out, struct checkpoint *checkpoint, const struct model *target,
                          const struct head_options *options, struct text *said, struct err *err);
 

@@ -8,9 +8,9 @@
 
 struct digester {
     struct checkpoint *checkpoint;
-    atomic_size_t next;                 /* the file that is taken next */
+    atomic_size_t next;                 /* index of the next file to digest */
     atomic_bool stopped;
-    bool beside;                        /* there is a thread */
+    bool beside;                        /* an own thread is running */
     pthread_t thread;
     struct err own, errs[THREAD_POOL_MAX];
 };
@@ -60,7 +60,7 @@ static void digest_member(void *argument, int member, int members)
     digest_files(d, &d->errs[member]);
 }
 
-/* A thread that cannot be started is not an error: the pool does the work. */
+/* Starts the thread. If it cannot be started, this is no error: digester_end does all the work in the pool. */
 int digester_start(struct digester **out, struct checkpoint *checkpoint, bool beside, struct err *err)
 {
     struct digester *d = mem_alloc(1, sizeof *d, err);

@@ -1,7 +1,7 @@
-/* SHA-256 of the files of a checkpoint, one file a thread.
+/* Computes the SHA-256 of the files of a checkpoint, one file per thread.
  *
- * It takes about as long as converting does, so that it can begin beside it, on a thread of its own; the pool takes what is
- * left when it is asked for the end. Start with NULL: it is ended or given up by address. */
+ * Digesting takes about as long as converting, so it can run concurrently on a thread of its own; digester_end processes the
+ * remaining files in the pool. Initialise the pointer with NULL; digester_end and digester_stop free it and set it to NULL. */
 #ifndef MOE_CHECKPOINT_DIGEST_H
 #define MOE_CHECKPOINT_DIGEST_H
 
@@ -10,11 +10,11 @@
 
 struct digester;
 
-/* The checkpoint is borrowed until the end; its files' digests are not to be looked at before. */
+/* Starts digesting. The checkpoint is borrowed until the end; the digests of its files must not be read before. */
 int digester_start(struct digester **out, struct checkpoint *checkpoint, bool beside, struct err *err);
 
-/* All files not digested before have their digests. Frees, also on failure. */
+/* Waits until all files have their digests, then frees the digester, also on failure. */
 int digester_end(struct digester **digester, struct thread_pool *pool, struct err *err);
-void digester_stop(struct digester **digester);         /* gives up soon, and frees */
+void digester_stop(struct digester **digester);         /* stops early, and frees */
 
 #endif

@@ -12,7 +12,7 @@
 #include "common/base/mem.h"
 #include "common/checkpoint/tensor_file.h"
 
-/* A tensor of the folder: a part of one of the head, or what is made of its vocabulary map. */
+/* A tensor of the folder: a part of a tensor of the head, or one derived from its vocabulary map. */
 enum entry_kind { ENTRY_PART, ENTRY_OFFSETS, ENTRY_MARKS };
 
 struct entry {
@@ -21,7 +21,7 @@ struct entry {
     const struct tensor *tensor;
     int block;
     const char *dtype;
-    size_t element;                 /* bytes of one */
+    size_t element;                 /* bytes of one element */
     uint64_t bytes;
 };
 
@@ -31,13 +31,13 @@ struct head_export {
     size_t count, room;
     enum weight_format format;      /* of matrices */
     json_t *config;
-    enum tensor_form form;          /* of the file with the weights */
+    enum tensor_form form;          /* form of the file with the weights */
     const char *weights;            /* its name */
 };
 
 /* ---- values ---- */
 
-/* Row and column of a part, as the head has it. */
+/* Returns an element of a part, by row and column of the published tensor. */
 static float value_at(const struct model *head, const struct entry *entry, int row, int column)
 {
     const struct tensor *t = entry->tensor;
@@ -88,7 +88,8 @@ static enum weight_format format_of(const struct entry *entry)
     return last ? tensor_last_format(t) : t->format;
 }
 
-/* Vectors, which a head file has in f32, are written as matrices are where that holds each of their numbers. */
+/* Returns the format in which a part is written. Vectors, which are f32 in a head file, are written in the format of the
+ * matrices if that is exact for each of their values. */
 static enum weight_format format_for(const struct head_export *export, const struct entry *entry)
 {
     if (entry->tensor->kind != TENSOR_VECTOR)
@@ -152,7 +153,8 @@ static int plan_tensors(struct head_export *export, const struct naming *naming,
     return add_map(export, model_head(head), err);
 }
 
-/* The blocks of a head that are one module of the program's, run several times: all of Medusa's, Hydra's from the second on. */
+/* Returns whether blocks differ that are one module in the published program, which runs it several times: all blocks of a
+ * Medusa head, those of a Hydra head from the second on. */
 static bool blocks_differ(const struct model *head)
 {
     const struct head_params *params = model_head(head);
@@ -169,8 +171,8 @@ static bool blocks_differ(const struct model *head)
     return false;
 }
 
-/* What each program's loader opens: EAGLE's and Jakiro's look for pytorch_model.bin first, Medusa's, Hydra's and Kangaroo's
- * know nothing but their pickle; speculators are models of transformers. */
+/* File that each program's loader opens: EAGLE's and Jakiro's look for pytorch_model.bin first; Medusa's, Hydra's and
+ * Kangaroo's only read their pickle; speculators are models of transformers. */
 static const struct { enum tensor_form form; const char *torch, *safetensors; } files[PROGRAMS] = {
     [PROGRAM_EAGLE] = {TENSORS_TORCH, "pytorch_model.bin", "model.safetensors"},
     [PROGRAM_SPECULATORS] = {TENSORS_SAFETENSORS, "pytorch_model.bin", "model.safetensors"},
@@ -233,7 +235,7 @@ static void put_i64(int64_t value, unsigned char *to)
         to[i] = (unsigned char)((uint64_t)value >> 8 * i);
 }
 
-/* d2t has offsets: word i is the target's id i + d2t[i]. t2d marks these ids. */
+/* Writes d2t or t2d. d2t contains offsets: draft id i is the target's id i + d2t[i]. t2d marks these target ids. */
 static void put_map(const struct head_params *params, enum entry_kind kind, unsigned char *to)
 {
     for (int i = 0; i < params->draft_vocab; i++) {
@@ -303,7 +305,7 @@ static int path_in(struct text *out, const char *folder, const char *name, struc
     return text_printf(out, err, "%s/%s", folder, name);
 }
 
-/* Both files in a folder of another name, which then gets its own. */
+/* Writes both files to a temporary folder, which is renamed afterwards. */
 static int write_folder(const struct head_export *export, const char *temporary, const char *folder, struct err *err)
 {
     struct text weights = {0}, config = {0};

@@ -1,5 +1,6 @@
-/* A head file as its authors' program has it: a folder with config.json and the tensors under their published names, in the
- * file that the program's loader opens. What convert_head makes of that folder is the same head, to the bit. */
+/* Exports a head file to the format of its authors' program: a folder with config.json and the tensors under their published
+ * names, in the file that the program's loader opens. Converting this folder again (convert_head) gives the same head, bit
+ * for bit. */
 #ifndef MOE_CHECKPOINT_EXPORT_HEAD_H
 #define MOE_CHECKPOINT_EXPORT_HEAD_H
 
@@ -9,19 +10,19 @@ struct head_export;
 
 struct head_export_request {
     enum head_program program;
-    bool safetensors;               /* also where the program's loader opens another form */
+    bool safetensors;               /* write safetensors even if the program's loader opens another form */
 };
 
-/* Plans the folder: what is in it, but no data. The head stays open as long. note: see head_publish. A head whose weights are
- * in a format with scales is an error: the programs have no such heads. */
+/* Plans the folder, but reads no data. The head must stay open as long as the plan. note: see head_publish. A head whose
+ * weights are in a format with scales is an error, because the programs have no such heads. */
 int head_export_open(struct head_export **out, const struct model *head, const struct head_export_request *request,
                      struct text *note, struct err *err);
 void head_export_close(struct head_export **export);
 
-/* Appends a line a tensor: "fc.weight BF16 [192][384]". */
+/* Appends one line per tensor: "fc.weight BF16 [192][384]". */
 int head_export_print(const struct head_export *export, struct text *out, struct err *err);
 
-/* Writes the folder, which must not be there yet, or be empty; it appears whole or not at all. */
+/* Writes the folder, which must not exist or must be empty; on failure no folder appears. */
 int head_export_write(const struct head_export *export, const char *folder, struct err *err);
 
 #endif

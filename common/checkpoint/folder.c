@@ -1,4 +1,4 @@
-/* Checkpoints on disk: a folder, or one file with its texts beside it. */
+/* Opens checkpoints on disk: a folder, or one file with its texts in the same folder. */
 #include "common/checkpoint/checkpoint.h"
 
 #include <dirent.h>
@@ -51,7 +51,7 @@ static int add_weights(struct checkpoint *cp, const char *folder, const char *na
     return checkpoint_read_header(cp, (int)cp->file_count - 1, err) ? err_at(err, "%s", name) : 0;
 }
 
-/* `by`: the file whose text or name says that there is this one. */
+/* Adds one shard. by: the file whose text or name refers to this shard, for messages. */
 static int add_shard(struct checkpoint *cp, const char *folder, const char *name, const char *by, struct err *err)
 {
     char path[PATH_MAX];
@@ -62,7 +62,7 @@ static int add_shard(struct checkpoint *cp, const char *folder, const char *name
     return add_weights(cp, folder, name, err);
 }
 
-/* One file of weights, or all those of which its name says that it is one. */
+/* Adds one weight file, or all shards of the set to which its name belongs. */
 static int add_named(struct checkpoint *cp, const char *folder, const char *name, struct err *err)
 {
     char shard[SOURCE_NAME];
@@ -90,8 +90,8 @@ static int add_shards(struct checkpoint *cp, const char *folder, struct err *err
     return rc;
 }
 
-/* The one .safetensors file in a folder without an index, or one of the shards where all are of one set; empty: there is none.
- * Where there are other weights, only the usual name counts. */
+/* Finds the only .safetensors file of a folder without index, or the first shard if all .safetensors files are one set;
+ * `found` stays empty if there is none. If the folder has other weights, only the usual name is accepted. */
 static int find_weights(const char *folder, bool others, char found[SOURCE_NAME], struct err *err)
 {
     struct shard_search search = {.begin = "", .ending = ".safetensors"};
@@ -122,7 +122,8 @@ static int find_weights(const char *folder, bool others, char found[SOURCE_NAME]
     return 0;
 }
 
-/* The texts of the folder count, but for config.json, which is often of something else there. */
+/* Opens the .gguf files of a folder. The texts of the folder are used, except config.json, which often belongs to something
+ * else. */
 static int open_gguf(struct checkpoint *cp, const char *folder, struct err *err)
 {
     char name[SOURCE_NAME], path[PATH_MAX];
@@ -135,7 +136,7 @@ static int open_gguf(struct checkpoint *cp, const char *folder, struct err *err)
     return join(path, folder, name, err) || checkpoint_open_gguf(cp, path, err) ? -1 : 0;
 }
 
-/* Of several files of torch.save without an index, one of those whose names say that they are a set; empty: there is none. */
+/* Finds the first of several torch.save files without index whose names are one set; `found` stays empty if there is none. */
 static int find_torch_shard(const char *folder, char found[SOURCE_NAME], struct err *err)
 {
     struct shard_search search = {.begin = "pytorch_model", .ending = ".bin"};
@@ -149,7 +150,7 @@ static int find_torch_shard(const char *folder, char found[SOURCE_NAME], struct 
     return 0;
 }
 
-/* The first file of weights with one of torch's names; empty: there is none. */
+/* Finds the first weight file with one of PyTorch's usual names; `found` stays empty if there is none. */
 static int find_torch(const char *folder, char found[SOURCE_NAME], struct err *err)
 {
     char path[PATH_MAX];
@@ -163,8 +164,8 @@ static int find_torch(const char *folder, char found[SOURCE_NAME], struct err *e
     return 0;
 }
 
-/* Weights have usual names. One .safetensors file of another name is taken for them only where there are none of these: what
- * lies beside a pytorch_model.bin is something else. */
+/* Opens a folder by the usual names of weight files. A .safetensors file of another name is used only if no file has a usual
+ * name: beside a pytorch_model.bin it would be something else. */
 int checkpoint_open_folder(struct checkpoint *cp, const char *folder, struct err *err)
 {
     char name[SOURCE_NAME] = "", torch[SOURCE_NAME];
@@ -194,6 +195,6 @@ int checkpoint_open_weights(struct checkpoint *cp, const char *file, struct err 
     if (read_texts(cp, *folder ? folder : "/", err))
         return -1;
     checkpoint_drop_text(cp, TEXT_TORCH_INDEX);
-    checkpoint_drop_text(cp, TEXT_INDEX);       /* the file was named: an index beside it is of something else */
+    checkpoint_drop_text(cp, TEXT_INDEX);       /* the user named the file; an index in its folder is not its own */
     return add_named(cp, *folder ? folder : "/", slash ? slash + 1 : file, err);
 }

@@ -13,7 +13,7 @@ static int is_framed(const struct tokenizer *tokenizer, bool *framed, struct err
     return rc;
 }
 
-/* A token of the configuration, where it is asked for; NULL: none is to be put. */
+/* Returns a token of the configuration if it is requested (`asked`), and sets its id; NULL if no token is to be added. */
 static const char *token_of(const struct tokenizer *tokenizer, const struct tokenizer_config *config, bool asked,
                             const char *name, int32_t *id)
 {
@@ -21,7 +21,7 @@ static const char *token_of(const struct tokenizer *tokenizer, const struct toke
     return content && (*id = tokenizer_find(tokenizer, content)) >= 0 ? content : NULL;
 }
 
-/* A token into both lists of a TemplateProcessing. */
+/* Adds a token to both lists of a TemplateProcessing. */
 static int put_token(json_t *template, const char *content, int32_t id)
 {
     json_t *piece = json_pack("{s:{s:s,s:i}}", "SpecialToken", "id", content, "type_id", 0);
@@ -53,7 +53,7 @@ int frame_make(char **out, const struct tokenizer *tokenizer, const struct token
     return *out ? 0 : -1;
 }
 
-/* The member of the text's object; no value: it has none. */
+/* Finds a member of a text's JSON object; `value` stays empty if there is none. */
 static int find_member(struct json_part whole, const char *name, struct json_part *value, struct err *err)
 {
     struct json_walk walk;

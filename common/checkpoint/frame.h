@@ -1,17 +1,17 @@
-/* What transformers and llama.cpp put around a text because tokenizer_config.json says add_bos_token or add_eos_token, though
- * tokenizer.json itself puts nothing there (DeepSeek): written into the text of tokenizer.json as a TemplateProcessing, so that
- * a model file's tokenizer says all of it. */
+/* Special tokens that transformers and llama.cpp add around a text because of add_bos_token or add_eos_token in
+ * tokenizer_config.json, although tokenizer.json itself adds none (DeepSeek). They are written into the text of
+ * tokenizer.json as a TemplateProcessing, so that the tokenizer in a model file is complete. */
 #ifndef MOE_CHECKPOINT_FRAME_H
 #define MOE_CHECKPOINT_FRAME_H
 
 #include "common/tokenizer/config.h"
 #include "common/tokenizer/tokenizer.h"
 
-/* The post-processor to be put, as JSON, to be freed with mem_free. NULL: there is none, as the tokenizer has a frame of its
- * own, or nothing is asked for, or what is asked for is not in the vocabulary. */
+/* Makes the post-processor as JSON, which the caller frees with mem_free. *out is NULL if none is to be added: the tokenizer
+ * adds such tokens itself, none is requested, or the requested token is not in the vocabulary. */
 int frame_make(char **out, const struct tokenizer *tokenizer, const struct tokenizer_config *config, struct err *err);
 
-/* The text of a tokenizer.json with it, after the post-processor that is there. */
+/* Writes the text of tokenizer.json with `frame` after its own post-processor. */
 int frame_put(struct text *out, const struct text *json, const char *frame, struct err *err);
 
 #endif

@@ -20,10 +20,10 @@
 
 #include "common/base/float.h"
 
-/* The f16 at an address of any alignment. */
+/* Returns the f16 at an address of any alignment. */
 static inline float gguf_half_at(const uint8_t *at) { return f16_to_f32((uint16_t)(at[0] | at[1] << 8)); }
 
-/* Each writes the 256 values of a block. */
+/* Each decodes one block to 256 floats. */
 void gguf_decode_iq2_xxs(const uint8_t *block, float *values);
 void gguf_decode_iq2_xs(const uint8_t *block, float *values);
 void gguf_decode_iq2_s(const uint8_t *block, float *values);

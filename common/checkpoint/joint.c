@@ -9,7 +9,7 @@
 #include "common/checkpoint/coding_scaled.h"
 #include "common/checkpoint/quantisation.h"
 
-/* The tensor named like `name`, its last `cut` bytes replaced by `end`. */
+/* Returns the tensor whose name is `name` with the last `cut` bytes replaced by `end`; NULL if there is none. */
 static struct source_tensor *sibling(const struct checkpoint *cp, const char *name, size_t cut, const char *end)
 {
     char other[SOURCE_NAME + 32];
@@ -27,7 +27,8 @@ static int wrong_shape(const struct checkpoint *cp, const struct source_tensor *
                    expected);
 }
 
-/* `tensor` takes `others` as its further parts and itself, as it was, as the first; NULL: a part without a name. */
+/* Makes `tensor` a joined tensor: its first part is a copy of itself, `others` are its further parts. NULL in `others`: a
+ * part without a name. */
 static int take_parts(struct source_tensor *tensor, struct source_tensor *const *others, int count, struct err *err)
 {
     struct source_tensor *parts = mem_alloc((size_t)count + 1, sizeof *parts, err);
@@ -48,7 +49,7 @@ static int take_parts(struct source_tensor *tensor, struct source_tensor *const 
     }
     for (int i = 0; i < count; i++)
         if (others[i])
-            others[i]->used = true;                     /* until it is taken out of the list */
+            others[i]->used = true;                     /* until it is removed from the list */
     tensor->parts = parts;
     tensor->part_count = count + 1;
     return 0;
@@ -56,7 +57,8 @@ static int take_parts(struct source_tensor *tensor, struct source_tensor *const 
 
 static int64_t parts_of(int64_t size, int64_t block) { return size / block + (size % block != 0); }
 
-/* How many rows and columns share one of the scales; their shape says it, but for the size of blocks. */
+/* Computes how many rows and columns share a scale: from the shape of the scales, except for the size of blocks, which
+ * config.json says. */
 static int fit_scales(const struct checkpoint *cp, const struct quantisation *q, const struct source_tensor *t,
                       const struct source_tensor *scale, bool blocks, int64_t block[2], struct err *err)
 {
@@ -82,7 +84,7 @@ static int fit_scales(const struct checkpoint *cp, const struct quantisation *q,
     return elements == matrices * rows ? 0 : wrong_shape(cp, scale, "one scale, or one for each row, is expected", err);
 }
 
-/* Of activations and of caches: they change no weight. */
+/* Suffixes of scales of activations and KV caches; they change no weight. */
 static const char *const ACTIVATIONS[] = {
     ".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point", ".k_scale",
     ".v_scale", ".q_scale", ".k_zero_point", ".v_zero_point"};
@@ -112,7 +114,7 @@ static int join_scaled(const struct checkpoint *cp, const struct quantisation *q
     t->block[1] = block[1];
     bool wide = block[1] % FP8_BLOCK_INPUTS == 0 || block[1] >= t->dims[t->dim_count - 1];
     t->coding = !fp8 ? &coding_i8 : wide ? &coding_fp8 : &coding_fp8_narrow;
-    /* config.json has said that these, if they are there, are none. */
+    /* config.json has said that the quantisation is symmetric: zero points, if stored, have no effect */
     if (q->method == QUANTISED_COMPRESSED && (scale = sibling(cp, t->name, 0, "_zero_point")))
         scale->used = true;
     return 0;
@@ -141,10 +143,10 @@ static int join_blocks(const struct checkpoint *cp, struct source_tensor *t, str
 
 /* ---- integers in words ---- */
 
-/* Where the tensors of a module are that hold its packed weight. */
+/* Names of the tensors of a module that contain its packed weight. */
 static const struct packing {
-    const char *codes, *scales, *zeros, *order;         /* after the module's name */
-    const struct source_coding *coding, *kept;          /* kept: as q4, where that is exact; NULL: never */
+    const char *codes, *scales, *zeros, *order;         /* suffixes after the module's name */
+    const struct source_coding *coding, *kept;          /* kept: coding for q4, where that is exact; NULL: never */
     bool zeros_needed;
 } PACKINGS[] = {
     [QUANTISED_GPTQ] = {"qweight", "scales", "qzeros", "g_idx", &coding_gptq, &coding_gptq_q4, true},
@@ -159,7 +161,7 @@ static bool has_shape(const struct source_tensor *t, const char *dtype, int coun
            (count < 2 || t->dims[1] == b);
 }
 
-/* Whether f16 holds all scales, as q4 needs them. When data cannot be read, this is taken for granted. */
+/* Sets *fit if all scales are exact in f16, as q4 needs. Without data (headers only) they are assumed to be. */
 static int scales_fit(const struct checkpoint *cp, const struct source_tensor *scales, bool *fit, struct err *err)
 {
     enum { STEP = 1 << 15 };
@@ -186,7 +188,7 @@ done:
     return rc;
 }
 
-/* compressed-tensors says the shape, lest it is only known up to whole words. */
+/* Reads the shape that compressed-tensors stores; otherwise it would be known only up to whole words. */
 static int take_shape(const struct checkpoint *cp, const struct source_tensor *codes, int64_t per, int64_t dims[2],
                       struct err *err)
 {
@@ -277,7 +279,7 @@ static int join_packed(const struct checkpoint *cp, const struct quantisation *q
 
 /* ---- */
 
-/* The name of the matrix in place of that of its codes. */
+/* Replaces the name of the codes by the name of the matrix. */
 static void rename_packed(struct source_tensor *t, const char *codes)
 {
     static const char matrix[] = "weight";

@@ -1,5 +1,4 @@
-/* Which of the openers a path is for: a folder, a file of weights, an index, a GGUF file or an archive; and the checkpoint's
- * name. */
+/* Chooses the reader for a path (a folder, weight file, index, GGUF file or archive) and names the checkpoint. */
 #include "common/checkpoint/checkpoint.h"
 
 #include <fcntl.h>
@@ -18,7 +17,7 @@
 #include "common/model/model_index.h"
 #include "common/stream/frame.h"
 
-/* The last part of a path, without the given ending, as a model's name. */
+/* Writes the last component of a path, without the given ending, as the model's name. */
 static void name_after(char out[64], const char *path)
 {
     char resolved[PATH_MAX];
@@ -35,7 +34,7 @@ static void name_after(char out[64], const char *path)
     }
 }
 
-/* One text of a checkpoint, or prompts: the folder is what was meant. */
+/* Rejects a path to one text of a checkpoint, or to prompts: the user meant its folder. */
 static int refuse_text(const char *path, struct err *err)
 {
     const char *slash = strrchr(path, '/');

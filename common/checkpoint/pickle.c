@@ -25,15 +25,15 @@ enum {
     SETITEM = 's', SETITEMS = 'u', BINPUT = 'q', LONG_BINPUT = 'r', BINGET = 'h', LONG_BINGET = 'j'
 };
 
-/* The state of a pickle that is being read. */
+/* State of the reader. */
 struct unpickling {
     struct pickle *out;
     size_t bytes, at, opcode_at;
     uint32_t *stack;
     size_t depth, stack_room;
-    size_t *marks;                          /* depths */
+    size_t *marks;                          /* stack depths at the marks */
     size_t mark_count, mark_room;
-    uint32_t *memo;                         /* values + 1; 0: none */
+    uint32_t *memo;                         /* index of a value + 1; 0: none */
     size_t memo_count, memo_room;
 };
 
@@ -70,13 +70,13 @@ static int push_integer(struct unpickling *u, enum pickle_kind kind, int64_t int
     return push_new(u, (struct pickle_value){.kind = (uint8_t)kind, .is.integer = integer}, err);
 }
 
-/* How many values the stack has above the last mark; what is below belongs to others. */
+/* Returns the number of values above the last mark; values below it belong to outer objects. */
 static size_t above_mark(const struct unpickling *u)
 {
     return u->depth - (u->mark_count ? u->marks[u->mark_count - 1] : 0);
 }
 
-/* The values above the last mark, taken off; where they were. */
+/* Pops the last mark and all values above it. *from, *count: their range in the stack. */
 static int pop_mark(struct unpickling *u, size_t *from, size_t *count, struct err *err)
 {
     if (!u->mark_count)
@@ -87,7 +87,7 @@ static int pop_mark(struct unpickling *u, size_t *from, size_t *count, struct er
     return 0;
 }
 
-/* `count` values at stack[from] become the items of a new one. */
+/* Replaces `count` values at stack[from] by one new value that contains them as items. */
 static int gather(struct unpickling *u, enum pickle_kind kind, size_t from, size_t count, struct err *err)
 {
     struct pickle *out = u->out;
@@ -110,7 +110,7 @@ static int gather_last(struct unpickling *u, size_t count, struct err *err)
     return gather(u, PICKLE_TUPLE, u->depth - count, count, err);
 }
 
-/* The list or dictionary on top takes the values at stack[from]. */
+/* Adds the values at stack[from] to the list or dictionary on top of the stack. */
 static int take_entries(struct unpickling *u, enum pickle_kind kind, size_t from, size_t count, struct err *err)
 {
     struct pickle *out = u->out;
@@ -158,7 +158,7 @@ static int take_bytes(struct unpickling *u, size_t count, const uint8_t **bytes,
     return 0;
 }
 
-/* An unsigned number of `count` bytes. */
+/* Reads an unsigned number of `count` bytes. */
 static int take_number(struct unpickling *u, size_t count, uint32_t *number, struct err *err)
 {
     const uint8_t *bytes;
@@ -178,7 +178,7 @@ static int take_integer(struct unpickling *u, size_t count, bool sign, struct er
     return push_integer(u, PICKLE_INTEGER, sign ? (int64_t)(int32_t)number : (int64_t)number, err);
 }
 
-/* Longer ones than 8 bytes occur once, as PyTorch's magic number, of which the lower half is kept. */
+/* Reads a long integer. One longer than 8 bytes occurs only as PyTorch's magic number; its lower 8 bytes are kept. */
 static int take_long(struct unpickling *u, struct err *err)
 {
     uint32_t count;
@@ -256,7 +256,7 @@ static int get_memo(struct unpickling *u, size_t number_bytes, struct err *err)
     return push(u, u->memo[number] - 1, err);
 }
 
-/* ---- what stands for calls ---- */
+/* ---- call placeholders ---- */
 
 static bool is_kind(const struct unpickling *u, const struct pickle_value *of, uint32_t item, enum pickle_kind kind)
 {
@@ -271,7 +271,7 @@ static bool is_text(const struct unpickling *u, const struct pickle_value *of, u
     return value->count == strlen(text) && memcmp(u->out->data + value->is.integer, text, value->count) == 0;
 }
 
-/* ('storage', type, key, device, elements): all but the first word stay. */
+/* Makes a storage of the tuple ('storage', type, key, device, elements), without its first word. */
 static int take_storage(struct unpickling *u, struct err *err)
 {
     if (!above_mark(u))
@@ -317,7 +317,7 @@ static int call(struct unpickling *u, struct err *err)
     return damaged(err, "what is called, or with what, is not what weights need");
 }
 
-/* Attributes of a dictionary, which say nothing of weights, are dropped. */
+/* Drops the attributes of a dictionary, which do not concern weights. */
 static int drop_state(struct unpickling *u, struct err *err)
 {
     if (above_mark(u) < 2 || u->out->values[u->stack[u->depth - 2]].kind != PICKLE_DICT)

@@ -11,7 +11,8 @@ static const char *const FP8_KEYS[] = {"quant_method", "weight_block_size", "act
                                        "fmt", "scale_fmt", "ignored_layers", NULL};
 static const char *const MXFP4_KEYS[] = {"quant_method", "modules_to_not_convert", NULL};
 
-/* How the codes were found, what ran them, and what their modules are called; tensors say which modules those are. */
+/* Known keys: how the codes were found, which program ran them, and names of modules. These do not change weights; the
+ * tensors themselves show which modules are quantised. */
 static const char *const GPTQ_KEYS[] = {
     "quant_method", "method", "bits", "group_size", "sym", "desc_act", "checkpoint_format", "format", "pack_dtype",
     "true_sequential", "static_groups", "damp_percent", "damp_auto_increment", "act_group_aware", "mse", "dataset", "tokenizer",
@@ -52,7 +53,7 @@ static int read_pair(const json_t *object, const char *key, int out[2], struct e
     return 0;
 }
 
-/* -1 and none stand for all inputs. */
+/* Reads a group size; -1 and null mean one group of all inputs. */
 static int read_group(const json_t *object, const char *key, int *out, struct err *err)
 {
     int group = -1;

@@ -1,14 +1,14 @@
-/* What config.json says under quantization_config of the weights of a checkpoint. In: the texts. Out: a struct quantisation.
+/* Parses quantization_config of a checkpoint's config.json. In: the texts. Out: a struct quantisation.
  *
- *     quant_method          of weights                                                        formats
+ *     quant_method          weights                                                           accepted formats
  *     fp8                   F8_E4M3 with scales of blocks                                     fmt e4m3
  *     mxfp4                 MXFP4 blocks
  *     gptq                  4 or 8 bits in words, groups, act-order                           gptq, gptq_v2
  *     awq                   4 bits in words, groups                                           gemm
  *     compressed-tensors    F8_E4M3 or I8 with scales, or words as above     float-, int-, naive-, pack-quantized
  *
- * It must be understood: an unknown method or format, or a key that may change values, is an error that names it. What is said
- * of activations and caches changes no weight and is passed over. */
+ * An unknown method, format, or key that may change values is an error that names it. Settings of activations and caches
+ * change no weight and are ignored. */
 #ifndef MOE_CHECKPOINT_QUANTISATION_H
 #define MOE_CHECKPOINT_QUANTISATION_H
 
@@ -17,12 +17,13 @@
 struct quantisation {
     enum { QUANTISED_NOT, QUANTISED_FP8, QUANTISED_MXFP4, QUANTISED_GPTQ, QUANTISED_AWQ, QUANTISED_COMPRESSED } method;
     int block[2];               /* rows and columns that share a scale */
-    bool scales_of_blocks;      /* X_scale, too, is for blocks */
-    bool packed;                /* integers in words; the following is of these */
-    int bits, group;            /* group: inputs that share scale and zero; 0: all, or as the shape of scales says */
-    bool symmetric;             /* zeros are in the middle */
-    bool ordered;               /* groups are not of neighbours */
-    int zero_add;               /* a zero is more than is stored */
+    bool scales_of_blocks;      /* X_scale, too, has one scale per block */
+    bool packed;                /* integers packed into words; the following members apply only to these */
+    int bits, group;            /* group: inputs that share scale and zero point; 0: all, or as the shape of the scales
+                                 * implies */
+    bool symmetric;             /* zero points are the middle of the range */
+    bool ordered;               /* groups do not consist of neighbouring inputs */
+    int zero_add;               /* added to a stored zero point */
 };
 
 int quantisation_read(const struct checkpoint *checkpoint, struct quantisation *out, struct err *err);

@@ -7,7 +7,8 @@
 #include "common/base/json_walk.h"
 #include "common/base/mem.h"
 
-/* The format's own limit on the text; and one on the tensors in it, so that they take no more than some 100 MB. */
+/* The format's own limit of the header's bytes, and a limit of tensors, so that they need no more than about 100 MB of
+ * memory. */
 enum { HEADER_MAX = 100000000, TENSORS_MAX = 1 << 18 };
 
 static const struct { const char *name; int bytes; const struct source_coding *coding; } DTYPES[] = {
@@ -101,7 +102,7 @@ static int by_offset(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* Data without holes or overlaps, from 0 on. */
+/* Checks that the data of the tensors, from offset 0 on, have no gaps or overlaps. *end: their total size in bytes. */
 static int check_order(struct source_tensor *tensors, size_t count, uint64_t *end, struct err *err)
 {
     uint64_t at = 0;
@@ -162,7 +163,7 @@ int safetensors_parse(struct checkpoint *checkpoint, int file, const char *heade
     }
     if (json_whole(&whole, header, bytes, err) || add_tensors(checkpoint, file, whole, err))
         goto done;
-    size_t added = checkpoint->tensor_count - before;           /* there may be no tensors at all, and no memory for them */
+    size_t added = checkpoint->tensor_count - before;           /* may be 0, and then no memory is allocated */
     if (check_order(added ? checkpoint->tensors + before : NULL, added, data_bytes, err))
         goto done;
     for (size_t i = before; i < checkpoint->tensor_count; i++)

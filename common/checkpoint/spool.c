@@ -14,7 +14,7 @@
 
 struct xz_input {
     lzma_stream stream;
-    bool ended;                     /* the last byte was unpacked */
+    bool ended;                     /* the last byte was decompressed */
     uint8_t plain[INPUT_STEP];
 };
 
@@ -27,7 +27,7 @@ static int open_xz(struct archive_input *input, struct err *err)
     return lzma_stream_decoder(&xz->stream, lzma_easy_decoder_memusage(9), LZMA_CONCATENATED) == LZMA_OK ? 0 : err_memory(err);
 }
 
-/* The first bytes, which are kept for the reading; of a file they are read again. */
+/* Reads the first bytes to recognise .xz. From a pipe they are kept for later reading; a regular file is read again. */
 static int look_at_first(struct archive_input *input, struct err *err)
 {
     static const uint8_t magic[] = {0xfd, '7', 'z', 'X', 'Z', 0};
@@ -68,7 +68,7 @@ void archive_input_close(struct archive_input *input)
     mem_free(&input->tail);
 }
 
-/* The next bytes of a pipe or an .xz; 0 at its end. */
+/* Reads the next bytes of a pipe or an .xz; returns 0 at its end. */
 static ssize_t next_bytes(struct archive_input *input)
 {
     ssize_t got = (ssize_t)input->ahead;
@@ -156,7 +156,7 @@ bool archive_input_plain(const struct archive_input *input, struct archive *arch
     return !input->xz && archive_filter_code(archive, 0) == ARCHIVE_FILTER_NONE;
 }
 
-/* The last `bytes` bytes in `out`; fewer when there are not so many. */
+/* Copies the last `bytes` bytes of the input to `out`; returns how many there were, perhaps fewer. */
 static size_t last_bytes(const struct archive_input *input, uint8_t *out, size_t bytes)
 {
     if (input->seekable) {
@@ -175,7 +175,8 @@ static size_t last_bytes(const struct archive_input *input, uint8_t *out, size_t
 
 static unsigned little16(const uint8_t *at) { return at[0] | (unsigned)at[1] << 8; }
 
-/* The record that ends a zip: signature, counts (0xffff: in another record), and a comment that fills the rest. */
+/* Returns whether the tail contains the record that ends a zip: signature, matching counts (0xffff: in the 64-bit record),
+ * and a comment that fills the rest. */
 static bool zip_ends(const struct archive_input *input, uint8_t *tail, uint64_t members)
 {
     enum { RECORD = 22 };

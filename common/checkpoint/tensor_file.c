@@ -10,11 +10,11 @@
 struct tensor_file {
     enum tensor_form form;
     const struct named_tensor *list;
-    size_t count, at;               /* at: the tensor whose bytes come next */
-    uint64_t done;                  /* of its bytes */
+    size_t count, at;               /* at: index of the tensor that is written now */
+    uint64_t done;                  /* bytes of that tensor already written */
     struct output *out;
-    struct zip_writer *zip;         /* of the form torch */
-    char archive[128];              /* NAME */
+    struct zip_writer *zip;         /* only for TENSORS_TORCH */
+    char archive[128];              /* NAME in the paths of the zip */
 };
 
 /* ---- safetensors ---- */
@@ -90,7 +90,7 @@ static const char *storage_type(const char *dtype, uint64_t *element)
     return known[i].type;
 }
 
-/* Sizes, or the steps between neighbours of each dim in rows side by side. */
+/* Appends the tuple of sizes or, with `steps`, of contiguous strides. */
 static int put_dims(struct text *out, const struct named_tensor *t, bool steps, struct err *err)
 {
     int rc = text_putc(out, '(', err);
@@ -103,7 +103,7 @@ static int put_dims(struct text *out, const struct named_tensor *t, bool steps, 
     return rc ? rc : text_putc(out, 't', err);
 }
 
-/* A name, and the call of _rebuild_tensor_v2 with storage, offset, sizes, steps, no gradient, no hooks. */
+/* Appends a name and the call of _rebuild_tensor_v2 with storage, offset, sizes, strides, no gradient, no hooks. */
 static int put_tensor(struct text *out, const struct named_tensor *t, size_t index, struct err *err)
 {
     uint64_t element;
@@ -153,7 +153,7 @@ static int begin_torch(struct tensor_file *file, struct err *err)
     return rc;
 }
 
-/* ---- both ---- */
+/* ---- both forms ---- */
 
 static void name_archive(struct tensor_file *file, const char *path)
 {

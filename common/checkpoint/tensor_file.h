@@ -1,8 +1,8 @@
-/* A file of named tensors as others read it: safetensors, or what torch.save writes of a dictionary of them.
+/* Writes a file of named tensors for other programs: safetensors, or the form of torch.save of a dictionary of tensors.
  *
  *     torch      a zip file (zip_write.h) with NAME/data.pkl, a pickle of protocol 2 of an OrderedDict from names to tensors
- *                without gradients, as torch.load(weights_only=True) takes it; NAME/byteorder; NAME/data/I, the bytes of
- *                tensor I; NAME/version. NAME is the file's, without its end, as PyTorch names it. */
+ *                without gradients, which torch.load(weights_only=True) accepts; NAME/byteorder; NAME/data/I, the bytes of
+ *                tensor I; NAME/version. NAME is the file's name without its extension, as in PyTorch. */
 #ifndef MOE_CHECKPOINT_TENSOR_FILE_H
 #define MOE_CHECKPOINT_TENSOR_FILE_H
 
@@ -22,12 +22,13 @@ struct named_tensor {
 
 struct tensor_file;
 
-/* list [count] stays the caller's, and as it is until the end. The file appears whole or not at all, by the commit. */
+/* Begins a file. The caller owns list [count], which must not change until the commit. On failure no file appears. */
 int tensor_file_open(struct tensor_file **out, const char *path, enum tensor_form form, const struct named_tensor *list,
                      size_t count, struct err *err);
-/* The next bytes of the tensors, which follow each other; a piece does not go beyond one tensor. */
+/* Appends the next bytes of the tensors, in order; one call must not cross the end of a tensor. */
 int tensor_file_put(struct tensor_file *file, const void *data, size_t bytes, struct err *err);
-int tensor_file_commit(struct tensor_file **file, struct err *err);      /* frees, also on failure */
+int tensor_file_commit(struct tensor_file **file, struct err *err);      /* renames the file into place; frees, also on
+                                                                          * failure */
 void tensor_file_discard(struct tensor_file **file);
 
 #endif

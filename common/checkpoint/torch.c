@@ -8,25 +8,26 @@
 #include "common/checkpoint/coding_strided.h"
 #include "common/checkpoint/pickle.h"
 
-/* A pickle of the number 0x1950a86a20f9469cfc6c, with which the old form begins; its lower half; and what follows it. */
+/* The old form begins with a pickle of the number 0x1950a86a20f9469cfc6c. The constants are that pickle, the number's lower
+ * half, and the protocol number that follows. */
 static const uint8_t OLD_MAGIC[] = {0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
 enum { OLD_PROTOCOL = 1001, TENSORS_MAX = 1 << 17 };
 
-/* Where the elements of a storage are. */
+/* A storage: where its elements are in the file. */
 struct storage {
-    const char *key;                /* not ended by a NUL */
+    const char *key;                /* not NUL-terminated */
     size_t length;
     uint32_t type;                  /* enum pickle_global */
-    uint64_t elements, offset;      /* offset in the file */
+    uint64_t elements, offset;      /* offset: bytes from the file's beginning */
 };
 
 struct reader {
     struct checkpoint *cp;
     int file;
-    struct torch_zip zip;           /* of the zip form */
-    size_t prefix;                  /* length of "NAME/", and where it is */
+    struct torch_zip zip;           /* only in the zip form */
+    size_t prefix;                  /* length of "NAME/" and, below, its text */
     const char *prefix_name;
-    struct storage *storages;       /* of the old form, sorted by key */
+    struct storage *storages;       /* only in the old form, sorted by key */
     size_t storage_count;
     struct pickle pickle;
 };
@@ -47,7 +48,7 @@ bool torch_is_weights(const char *name)
     return strncmp(name, begin, sizeof begin - 1) == 0 && text_ends(name, ".bin");
 }
 
-/* A zip file whose first member is data.pkl in a folder, as torch.save writes it; or the old form's first pickle. */
+/* Returns whether the bytes begin a zip file whose first member is NAME/data.pkl, as torch.save writes it, or the old form. */
 bool torch_is_file(const uint8_t *data, size_t bytes)
 {
     static const char pickle[] = "/data.pkl";
@@ -74,7 +75,7 @@ static const struct pickle_value *item(const struct pickle *p, const struct pick
     return &p->values[p->items[of->is.items + index]];
 }
 
-/* What a pickle says of a storage; where it is, is not known yet. */
+/* Reads the type, key and length of a storage from the pickle. Its location is found later. */
 static int said_storage(const struct pickle *p, const struct pickle_value *value, struct storage *out, struct err *err)
 {
     const struct pickle_value *key = item(p, value, 1), *elements = item(p, value, 3);
@@ -121,7 +122,7 @@ static int find_storage(const struct reader *r, const struct pickle_value *value
 
 /* ---- tensors ---- */
 
-/* Sizes and strides. Strides of sizes below 2 mean nothing, and become what they would be in rows side by side. */
+/* Reads sizes and strides. The stride of a dim of size < 2 is irrelevant and is replaced by that of a contiguous tensor. */
 static int read_dims(const struct pickle *p, const struct pickle_value *value, struct source_tensor *t,
                      int64_t strides[SOURCE_DIMS], struct err *err)
 {
@@ -143,7 +144,7 @@ static int read_dims(const struct pickle *p, const struct pickle_value *value, s
     return 0;
 }
 
-/* Where a tensor's elements are: those of a whole storage, or of a part of it. */
+/* Sets the location of a tensor's elements: a whole storage or a part of one. */
 static int locate_tensor(struct source_tensor *t, const struct storage *s, uint64_t first, const int64_t *strides,
                         struct err *err)
 {
@@ -265,7 +266,7 @@ static int read_zip(struct reader *r, uint8_t **data, struct err *err)
 
 /* ---- the old form ---- */
 
-/* The keys of storages, and where each one's elements are: after the pickles in this order. */
+/* Locates the storages in the old form: their elements follow the pickles, in the order of `keys`. */
 static int locate_storages(struct reader *r, const struct pickle *keys, uint64_t at, struct err *err)
 {
     const struct source_tensor whole = {.file = r->file};
@@ -296,7 +297,7 @@ static int locate_storages(struct reader *r, const struct pickle *keys, uint64_t
     return at == size ? 0 : damaged(err, "there is more after the last storage");
 }
 
-/* All storages that the pickle names, sorted, each once. */
+/* Collects all storages that the pickle names, sorted by key, each once. */
 static int collect_storages(struct reader *r, struct err *err)
 {
     const struct pickle *p = &r->pickle;
@@ -340,7 +341,7 @@ static int read_old(struct reader *r, uint8_t **data, struct err *err)
     const struct source_tensor whole = {.file = r->file};
     const uint64_t size = r->cp->files[r->file].bytes;
     const size_t room = size < PICKLE_BYTES_MAX ? (size_t)size : PICKLE_BYTES_MAX;
-    size_t at = sizeof OLD_MAGIC + 1;                           /* the magic number, and its end */
+    size_t at = sizeof OLD_MAGIC + 1;                           /* the magic number and its STOP opcode */
     int rc = -1;
     struct pickle pickles[COUNT] = {0};
     if (!(*data = mem_alloc(room, 1, err)) || checkpoint_read(r->cp, &whole, 0, *data, room, err))

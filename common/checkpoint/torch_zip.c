@@ -1,4 +1,4 @@
-/* The directory of a zip file: PKWARE's APPNOTE.TXT, sections 4.3.7 to 4.3.16, with the 64-bit forms. */
+/* Reads the directory of a zip file: PKWARE's APPNOTE.TXT, sections 4.3.7 to 4.3.16, with the 64-bit forms. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,12 +23,12 @@ static int damaged(struct err *err, const char *what)
     return err_set(err, ERR_INPUT, "%s; the zip file is damaged or cut off", what);
 }
 
-/* Where the directory is, and how many entries it has. */
+/* Location of the directory, and its number of entries. */
 struct directory_span {
     uint64_t offset, bytes, count;
 };
 
-/* The last record of the file, after which may be a comment. */
+/* Finds the end-of-directory record, the last record of the file except for a comment. */
 static int find_end(const struct checkpoint *cp, const struct source_tensor *whole, uint64_t size, struct directory_span *out,
                     uint64_t *end_at, struct err *err)
 {
@@ -51,7 +51,7 @@ done:
     return rc;
 }
 
-/* Large files have a second record of the end, with wider numbers; a locator before the first says where. */
+/* Reads the 64-bit end record of a large file; a locator before the 32-bit record points to it. */
 static int find_end64(const struct checkpoint *cp, const struct source_tensor *whole, uint64_t end_at,
                       struct directory_span *out,
                       struct err *err)
@@ -74,7 +74,7 @@ static int find_end64(const struct checkpoint *cp, const struct source_tensor *w
     return 0;
 }
 
-/* Sizes that do not fit into 32 bits are in an extra field, those that do not, in this order. */
+/* Reads those sizes that do not fit into 32 bits from the extra field, which contains only these, in this order. */
 static int widen(const uint8_t *extra, size_t length, uint64_t sizes[3], struct err *err)
 {
     bool wide = false;
@@ -121,7 +121,7 @@ static int read_entry(struct torch_member *out, const uint8_t *directory, size_t
     return 0;
 }
 
-/* A member's data begin after a header of its own, whose length only that header tells. */
+/* Finds a member's data. They begin after a local header, whose length only that header itself says. */
 static int find_data(const struct checkpoint *cp, const struct source_tensor *whole, uint64_t size, struct torch_member *member,
                      struct err *err)
 {

@@ -19,7 +19,7 @@ struct zip_writer {
         char name[256];
         uint64_t offset, bytes, missing;
     } member;
-    uint32_t checksum;              /* CRC-32 of the member so far */
+    uint32_t checksum;              /* CRC-32 of the member's bytes so far */
 };
 
 /* ---- headers ---- */
@@ -32,10 +32,11 @@ static int put(struct text *out, uint64_t value, int bytes, struct err *err)
     return text_put(out, number, (size_t)bytes, err);
 }
 
-/* What a field of 32 bits says of a number. */
+/* Returns the value of a 32-bit field: the number, or UINT32_MAX if it is in a 64-bit field. */
 static uint64_t narrow(const struct zip_writer *zip, uint64_t value) { return value < zip->large ? value : UINT32_MAX; }
 
-/* Version, flags, method (none), time, date, checksum, both sizes, length of the name: alike in both headers of a member. */
+/* Appends what both headers of a member have in common: version, flags, method (none), time, date, checksum, both sizes,
+ * length of the name. */
 static int put_facts(const struct zip_writer *zip, struct text *out, const struct member *m, bool wide, uint32_t sum,
                      struct err *err)
 {
@@ -44,7 +45,7 @@ static int put_facts(const struct zip_writer *zip, struct text *out, const struc
            put(out, narrow(zip, m->bytes), 4, err) || put(out, strlen(m->name), 2, err) ? -1 : 0;
 }
 
-/* The sizes, where they are large, and padding. */
+/* Writes a member's local header: the sizes, if large also as 64-bit fields, and padding. */
 static int put_local(struct zip_writer *zip, struct err *err)
 {
     static const uint8_t zeros[ZIP_ALIGNMENT];
