@@ -29,7 +29,7 @@ static int check_setup(const struct drafter_class *class, const struct drafter_s
     return 0;
 }
 
-/* Names the spec of what was given in place of one: a file, or a kind of head. */
+/* Fails with a remedy if the user gave a file, or the kind of a head, in place of a drafter's spec. */
 static int check_file(const struct spec *spec, struct err *err)
 {
     const char *name = spec_kind(spec), *ending = strrchr(name, '.'), *file = spec_value(spec, 0);
@@ -43,7 +43,7 @@ static int check_file(const struct spec *spec, struct err *err)
     return 0;
 }
 
-/* The drafter that `text` names: its spec, and its class; NULL: none. */
+/* Parses the spec `text` and finds the class of its drafter. *class is NULL for "none". */
 static int pick(struct spec **spec, const char *text, const struct drafter_class **class, struct err *err)
 {
     const char *names[DRAFTERS + 1] = {"none"};

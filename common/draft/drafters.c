@@ -12,7 +12,8 @@ static int check_names(const char *const *text, int count, struct err *err)
     return 0;
 }
 
-/* A budget for drafting goes to those that can follow one; with none of them, the first says that it cannot. */
+/* Returns whether drafter `which` gets the expert budget for drafting. The budget goes to all drafters that support one; if
+ * none does, it goes to the first, whose open then fails with the reason. */
 static bool takes_plan(const char *const *text, int count, int which)
 {
     bool any = false;

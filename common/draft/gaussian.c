@@ -5,11 +5,12 @@
 
 #include "common/base/mem.h"
 
-#define ROUNDING 1e-9               /* likelihoods that differ by less do not differ */
+#define ROUNDING 1e-9               /* likelihoods that differ by less count as equal */
 
 enum { REFINEMENTS = 12 };
 
-/* Lengths of the grid: dense where points of a box have their distances. Where none is likelier, it is 1. */
+/* Grid of length scales, dense at the distances between points of the unit box. GRID_ONE: index of length 1, used if no
+ * length is likelier. */
 static const double grid[] = {1e-5, 0.03, 0.1, 0.3, 0.6, 1, 2, 4, 8, 16, 32, 100, 1e3, 1e5};
 enum { GRID = sizeof grid / sizeof *grid, GRID_ONE = 5 };
 
@@ -17,7 +18,7 @@ struct gaussian {
     int dimensions, points, fitted;
     double noise, mean, scale, length, likelihood;
     double *point, *score;          /* [points][dimensions]; [points] */
-    double *square, *factor;        /* lower triangles, see row_of: squared distances of points; Cholesky's */
+    double *square, *factor;        /* lower triangles (row_of): squared distances of points, Cholesky factor */
     double *weight;                 /* [fitted] inverse covariance times scaled scores */
     double *work, *slope;           /* [points] */
     size_t point_room, score_room, square_room, factor_room, weight_room, work_room, slope_room;
@@ -61,7 +62,7 @@ static double squared_distance(const double *a, const double *b, int count)
     return sum;
 }
 
-/* Four sums, so that they need not wait for each other. */
+/* Returns the dot product. Four partial sums, so that the additions do not depend on each other. */
 static double dot(const double *a, const double *b, int count)
 {
     double sum[4] = {0, 0, 0, 0};
@@ -74,7 +75,7 @@ static double dot(const double *a, const double *b, int count)
     return sum[0] + sum[1] + (sum[2] + sum[3]);
 }
 
-/* Where row i of a lower triangle begins, the diagonal being its last: what the rows before it take. */
+/* Returns the offset of row i of a packed lower triangle; a row ends with its diagonal element. */
 static size_t row_of(int i) { return (size_t)i * ((size_t)i + 1) / 2; }
 
 int gaussian_add(struct gaussian *gaussian, const double *point, double score, struct err *err)
@@ -104,7 +105,7 @@ static double kernel(double square, double length)
     return (1 + r + r * r / 3) * exp(-r);
 }
 
-/* vector := the solution of factor * x = vector. */
+/* Solves factor * x = vector in place (forward substitution). */
 static void solve_forward(const double *factor, int n, double *vector)
 {
     for (int i = 0; i < n; i++) {
@@ -113,7 +114,7 @@ static void solve_forward(const double *factor, int n, double *vector)
     }
 }
 
-/* The same of factor's transpose. */
+/* Solves transpose(factor) * x = vector in place (back substitution). */
 static void solve_back(const double *factor, int n, double *vector)
 {
     for (int i = n - 1; i >= 0; i--) {
@@ -124,8 +125,8 @@ static void solve_back(const double *factor, int n, double *vector)
     }
 }
 
-/* Factors the covariance of this length, leaves the weights, and returns the log of the marginal likelihood. A diagonal of
- * 1 + noise keeps the matrix positive as long as rounding is smaller than noise. */
+/* Factors the covariance for this length scale, computes the weights, and returns the log of the marginal likelihood. The
+ * diagonal of 1 + noise keeps the matrix positive definite as long as rounding errors are smaller than noise. */
 static double solve(struct gaussian *gaussian, double length)
 {
     int n = gaussian->points;
@@ -147,7 +148,7 @@ static double solve(struct gaussian *gaussian, double length)
     return likelihood;
 }
 
-/* The best length between two of the grid, on a scale of logarithms: golden section. */
+/* Returns the best length between two lengths of the grid, by golden-section search on a logarithmic scale. */
 static double refine(struct gaussian *gaussian, double low, double high)
 {
     const double golden = (sqrt(5) - 1) / 2;
@@ -184,7 +185,7 @@ int gaussian_fit(struct gaussian *gaussian, struct err *err)
         squares += (gaussian->score[i] - gaussian->mean) * (gaussian->score[i] - gaussian->mean);
     gaussian->scale = sqrt(squares / n);
     if (!(gaussian->scale > 1e-12 * fabs(gaussian->mean)))
-        gaussian->scale = 1;                        /* all scores are equal but for rounding */
+        gaussian->scale = 1;                        /* all scores are equal up to rounding */
     double likelihood = solve(gaussian, grid[best]);
     for (int at = 0; at < GRID; at++) {
         double now = solve(gaussian, grid[at]);
@@ -209,7 +210,7 @@ struct expectation gaussian_expect(struct gaussian *gaussian, const double *poin
         double square = squared_distance(point, gaussian->point + (size_t)i * (size_t)width, width);
         double r = sqrt(5 * square) / length;
         inner[i] = kernel(square, length);
-        slope[i] = -5 / (3 * length * length) * (1 + r) * exp(-r);      /* of inner[i] along point - point[i] */
+        slope[i] = -5 / (3 * length * length) * (1 + r) * exp(-r);      /* derivative of inner[i] along point - point[i] */
         mean += gaussian->weight[i] * inner[i];
     }
     solve_forward(gaussian->factor, n, inner);

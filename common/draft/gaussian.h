@@ -1,11 +1,12 @@
-/* Gaussian process regression: from scores seen at some points, what to expect at another one, and how sure that is. As
- * scikit-learn's GaussianProcessRegressor computes it with a Matern kernel of nu = 5/2 and normalize_y, which bayes_opt uses:
+/* Gaussian process regression: predicts the score at a point, and its standard deviation, from scores observed at other
+ * points. Computes the same as scikit-learn's GaussianProcessRegressor with a Matern kernel of nu = 5/2 and normalize_y,
+ * which bayes_opt uses:
  *
  *     k(x, x') = (1 + r + r^2 / 3) exp(-r),   r = sqrt(5) |x - x'| / length
  *
- * Scores are shifted and scaled to mean 0 and standard deviation 1 (where all are equal: shifted). `noise` is added to the
- * diagonal of the scaled scores' covariance. The length is the one of largest marginal likelihood between 1e-5 and 1e5: the
- * best of a grid, then refined between its neighbours. */
+ * Scores are shifted and scaled to mean 0 and standard deviation 1 (if all are equal: only shifted). `noise` is added to the
+ * diagonal of the covariance of scaled scores. The length scale maximises the marginal likelihood between 1e-5 and 1e5: the
+ * best of a grid, refined between its neighbours. */
 #ifndef MOE_DRAFT_GAUSSIAN_H
 #define MOE_DRAFT_GAUSSIAN_H
 
@@ -19,14 +20,14 @@ void gaussian_close(struct gaussian **gaussian);
 int gaussian_add(struct gaussian *gaussian, const double *point, double score, struct err *err);
 int gaussian_points(const struct gaussian *gaussian);
 
-/* Takes in what was added: finds the length, and solves for it. Before this, nothing is predicted. */
+/* Fits the length scale and the weights to all scores added so far. Must be called before a prediction. */
 int gaussian_fit(struct gaussian *gaussian, struct err *err);
 double gaussian_length(const struct gaussian *gaussian);
-double gaussian_log_likelihood(const struct gaussian *gaussian);        /* marginal, at that length */
+double gaussian_log_likelihood(const struct gaussian *gaussian);        /* log marginal likelihood at that length */
 
 struct expectation { double mean, deviation; };
 
-/* gradient: [2][dimensions] of the mean, then of the deviation; NULL: not wanted. */
+/* Predicts at a point. gradient: [2][dimensions] receives the gradients of mean and deviation; NULL: not wanted. */
 struct expectation gaussian_expect(struct gaussian *gaussian, const double *point, double *gradient);
 
 #endif

@@ -6,7 +6,7 @@
 
 static bool sees_tokens(const struct guess *guess) { return head_description(guess->head)->kind == HEAD_HYDRA; }
 
-/* Numbers of an answer. */
+/* Returns how many values an answer has: `ranked` tokens, or the logits of the draft vocabulary. */
 static size_t width(const struct guess *guess)
 {
     return (size_t)(guess->ranked ? guess->ranked : head_description(guess->head)->draft_vocab);
@@ -31,7 +31,7 @@ void guess_close(struct guess *guess)
     guess->head = NULL;
 }
 
-/* Medusa's first `heads` heads, as far as they have not been run yet. */
+/* Runs those of Medusa's first `heads` heads that have not been run for this draft, in one forward. */
 static int know(struct guess *guess, int heads, int64_t *bytes, struct err *err)
 {
     const int first = guess->known, wanted = heads < guess->heads ? heads : guess->heads;
@@ -71,7 +71,7 @@ int guess_root(struct guess *guess, int32_t token, int levels, struct head_forwa
     return 0;
 }
 
-/* An answer of a row to who asked for it: logits, or tokens with their log-probabilities. */
+/* Passes the answer for a row to the reader's callback: logits, or tokens with their log-probabilities. */
 static int give(const struct guess *guess, const struct draft_reading *reading, int which, const float *logits,
                 const int32_t *token, struct err *err)
 {
@@ -81,7 +81,7 @@ static int give(const struct guess *guess, const struct draft_reading *reading, 
                          : reading->take(reading->context, which, all, err);
 }
 
-/* The root's token, then those on the way to a node. */
+/* Writes the root's token, then the tokens on the path to a node. */
 static void write_way(const struct guess *guess, int node, int32_t *token)
 {
     for (int at = guess->depth[node]; at > 0; at--, node = guess->parent[node])
@@ -89,7 +89,7 @@ static void write_way(const struct guess *guess, int node, int32_t *token)
     token[0] = guess->root;
 }
 
-/* Logits of Hydra's head `depth` after those nodes at this depth that want them. */
+/* Runs Hydra's head `depth` for those requested rows of a reading that are at this depth. */
 static int read_depth(struct guess *guess, const struct draft_reading *reading, int first, int depth, int64_t *bytes,
                       struct err *err)
 {

@@ -1,6 +1,6 @@
-/* What Medusa's and Hydra's heads guess below the nodes of a draft: children of the root by head 0, of a node at depth d by
- * head d, and none where there is no such head. Medusa's heads do not see the way to a node: each is run once a draft, as many
- * as are needed in one forward. Hydra's do: each level is one forward. */
+/* Runs Medusa's and Hydra's heads for the nodes of a draft. Head 0 gives the children of the root, head d those of a node at
+ * depth d; a node deeper than the last head has no children. Medusa's heads do not see the path to a node: each runs once
+ * per draft, all needed ones in one forward. Hydra's heads do see it: each level of the draft is one forward. */
 #ifndef MOE_DRAFT_GUESS_H
 #define MOE_DRAFT_GUESS_H
 
@@ -8,26 +8,26 @@
 #include "common/head/head.h"
 
 struct guess {
-    struct head *head;                  /* NULL: not in use */
-    int heads, known;                   /* of medusa: whose answers of this draft are there */
-    int ranked;                         /* answers are so many of the likeliest tokens; 0: logits */
-    float *logits;                      /* medusa: [heads][vocab], or of these tokens the log-probabilities: [heads][ranked] */
-    int32_t *best;                      /* and they: [heads][ranked] */
-    int32_t root;                       /* the text's newest token */
+    struct head *head;                  /* NULL: unused */
+    int heads, known;                   /* known: number of Medusa heads already run for this draft */
+    int ranked;                         /* answers are this many most likely tokens; 0: logits */
+    float *logits;                      /* Medusa: [heads][vocab] logits; if ranked, [heads][ranked] log-probabilities */
+    int32_t *best;                      /* if ranked: [heads][ranked] their tokens */
+    int32_t root;                       /* the last token of the text */
     /* Nodes of the draft, by number: */
     int32_t token[DRAFT_ROWS_MAX];
     int parent[DRAFT_ROWS_MAX], depth[DRAFT_ROWS_MAX];
 };
 
-/* For a head of either kind; close it also when opening has failed. */
+/* Opens either kind of head. guess_close must be called also if opening failed. */
 int guess_open(struct guess *guess, struct head *head, int ranked, struct err *err);
 void guess_close(struct guess *guess);
 
-/* A new draft after a text that ends with this token, of which `levels` are asked for: the answer for the first is branch 0 of
- * *out, valid until the next call. */
+/* Begins a new draft of `levels` levels after a text that ends with `token`. The answer for level 1 is branch 0 of *out,
+ * valid until the next call. */
 int guess_root(struct guess *guess, int32_t token, int levels, struct head_forward *out, int64_t *bytes, struct err *err);
 
-/* As draft_source.read; the first row is node number `first`, and none is deeper than there are heads. */
+/* Implements draft_source.read. The first row is node number `first`; no row may be deeper than there are heads. */
 int guess_read(struct guess *guess, const struct draft_reading *reading, int first, int64_t *bytes, struct err *err);
 
 #endif

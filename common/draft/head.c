@@ -1,11 +1,12 @@
-/* A draft head drafts: a small network over the target's own states (common/head). Before a draft it reads the true states of
- * what came since the last one, in one forward whose last row is the root; then each level of a draft is one forward,
- * in which the head goes on from what it has made itself. Those rows are dropped: once their tokens are part of the text, the
- * target's states take their place. Of a prompt each piece is read when the target has read it.
+/* Drafts with a draft head: a small network over the target's hidden states (common/head). Before a draft, the head reads in
+ * one forward the true states of all tokens since the last draft; the last row is the root. Then each level of the draft is
+ * one forward, in which the head continues from its own predicted states. These rows are dropped afterwards: once their
+ * tokens are part of the text, the target's states replace them. Each piece of a prompt is read as soon as the target has
+ * read it.
  *
- * A head on early states (Kangaroo) has true ones of drafted tokens, too: these run through the target's first layers on the
- * target's KV cache, from where the verification goes on, and what was accepted stays. Heads that
- * guess (guess.h) read no drafted rows. */
+ * A head on early states (Kangaroo) has true states of drafted tokens, too: drafted tokens run through the target's first
+ * layers on the target's KV cache. The verification resumes from there, and accepted rows stay. Heads that guess (guess.h)
+ * read no drafted rows. */
 #include "common/draft/drafter.h"
 
 #include <stdio.h>
@@ -20,7 +21,7 @@
 
 enum { MTP_DEPTH_MAX = 64 };
 
-/* What was said of a head; -1: what its file says. */
+/* Settings given by the user; -1: as in the head's file. */
 struct head_settings { int parallel, contrast, scaled; };
 
 struct head_drafter {
@@ -30,18 +31,19 @@ struct head_drafter {
     struct head *head;
     const struct head_params *params;
     struct engine *target;
-    struct sequence *sequence;          /* the target's, of this text */
-    struct states states;               /* from row head_length on */
+    struct sequence *sequence;          /* the target's, for this text */
+    struct states states;               /* true states, from row head_length on */
     struct draft_rows rows;
-    struct guess guess;                 /* of a head that has some */
+    struct guess guess;                 /* for Medusa and Hydra */
     bool second;                        /* Jakiro: the second branch drafts, too */
     struct head_settings wanted;
     bool early;                         /* the head reads early states, and no tokens */
-    bool changed;                       /* a budget has made other states of what was accepted than the head has read */
-    struct forward_part part;           /* with these, what comes before them */
-    int nodes;                          /* of the source: */
-    int32_t node[DRAFT_ROWS_MAX], target_node[DRAFT_ROWS_MAX];      /* which they are of the head's, and of the target's */
-    int32_t *token;                     /* the text, rows.length of it */
+    bool changed;                       /* a budget changed the experts of accepted rows, so the states that the head read
+                                         * are not true */
+    struct forward_part part;           /* with `early`: the target's layers before the head */
+    int nodes;                          /* of the source */
+    int32_t node[DRAFT_ROWS_MAX], target_node[DRAFT_ROWS_MAX];      /* number of each node in the head, and in the target */
+    int32_t *token;                     /* the text, [rows.length] */
     size_t token_room;
 };
 
@@ -74,12 +76,12 @@ static int head_room(const struct draft_source *source)
     return mine->early && there < room ? there : room;
 }
 
-/* Rows of one forward of the head: which of a reading. */
+/* The rows of one forward of the head, as a selection of the rows of a reading. */
 struct wave {
     int rows, logit_rows;
-    int32_t row[HEAD_ROWS_MAX];         /* of the reading */
+    int32_t row[HEAD_ROWS_MAX];         /* indices in the reading */
     int32_t token[HEAD_ROWS_MAX], parent[HEAD_ROWS_MAX];
-    int32_t logit_row[DRAFT_ASKED_MAX], which[DRAFT_ASKED_MAX];     /* of the wave, and of the reading */
+    int32_t logit_row[DRAFT_ASKED_MAX], which[DRAFT_ASKED_MAX];     /* indices in the wave, and in the reading */
 };
 
 static void wave_add(const struct head_drafter *mine, struct wave *wave, const struct draft_reading *reading, int row)
@@ -101,7 +103,7 @@ static struct draft_best best_at(const struct head_forward *forward, int branch,
     return (struct draft_best){best->token + first, best->log_probability + first};
 }
 
-/* `states` as head_batch has them, of all rows; address 0: none. */
+/* Runs one forward of the head. states: input states of all rows, as in head_batch; address 0: none. */
 static int wave_run(struct head_drafter *mine, const struct wave *wave, const struct draft_reading *reading,
                     struct buffer states, int64_t *bytes, struct err *err)
 {
@@ -130,8 +132,8 @@ static int wave_run(struct head_drafter *mine, const struct wave *wave, const st
     return 0;
 }
 
-/* A row that goes on from what the head made needs a parent of an earlier forward: of a reading in which another drafter's
- * nodes come along each level is one. */
+/* Reads rows level by level. A row that continues from the head's own states needs a parent from an earlier forward, so if a
+ * reading contains several levels (nodes of another drafter), each level is one forward. */
 static int read_levels(struct head_drafter *mine, const struct draft_reading *reading, int64_t *bytes, struct err *err)
 {
     int level[DRAFT_ROWS_MAX], last = 0;
@@ -151,7 +153,7 @@ static int read_levels(struct head_drafter *mine, const struct draft_reading *re
     return 0;
 }
 
-/* All rows run through the target's first layers, and then, with what these left, through the head. */
+/* Runs all rows through the target's first layers, then the resulting states through the head. */
 static int read_early(struct head_drafter *mine, const struct draft_reading *reading, int64_t *bytes, struct err *err)
 {
     int32_t parent[HEAD_ROWS_MAX];
@@ -181,14 +183,14 @@ static int head_read_rows(struct draft_source *source, const struct draft_readin
     return 0;
 }
 
-/* Rows of the text whose states are there, and their tokens, too. */
+/* Returns for how many rows of the text both the states and the tokens that the head needs are known. */
 static int rows_known(const struct head_drafter *mine)
 {
     const int known = mine->rows.length - head_length(mine->head) - !mine->early;
     return known < mine->states.count ? known : mine->states.count;
 }
 
-/* The head reads these rows of the text, with the logits of the last one in *out, or NULL. */
+/* Lets the head read the next `rows` rows of the text. out receives the logits of the last one; it may be NULL. */
 static int read_text(struct head_drafter *mine, int rows, struct head_forward *out, struct err *err)
 {
     int32_t state[STATES_ROOM], node[STATES_ROOM];
@@ -215,7 +217,7 @@ static int read_text(struct head_drafter *mine, int rows, struct head_forward *o
     return 0;
 }
 
-/* Whether a budget has left out an expert of a row that is kept. */
+/* Returns whether a budget replaced an expert of a kept row. */
 static bool has_changed(const struct target_view *view)
 {
     const struct forward *forward = view->forward;
@@ -228,7 +230,8 @@ static bool has_changed(const struct target_view *view)
     return false;
 }
 
-/* What is shown waits for the next draft, which reads it together; but pieces of a prompt, and what there is no room for. */
+/* Stores the true states for the next draft, which reads them together. They are read at once if they are of the prompt, or
+ * if there is no room for more. */
 static int head_see(struct drafter *drafter, const struct target_view *view, struct err *err)
 {
     struct head_drafter *mine = (struct head_drafter *)drafter;
@@ -267,8 +270,9 @@ static int head_begin_text(struct drafter *drafter, const struct draft_text *tex
     return head_begin(mine->head, text->tokens, err) ? err_at(err, "%s", mine->source.path) : 0;
 }
 
-/* Rows of early states that were accepted are true: the root's and those on the way; the last token's was not read yet. Not
- * where a budget has changed them: then they are read anew, as of other heads. */
+/* Commits the head's rows of accepted tokens, which were read with true (early) states: the root's row and those on the
+ * accepted path. The last emitted token was not read yet. Not called if a budget changed the states; then the rows are read
+ * again, as with other heads. */
 static int keep_accepted(struct head_drafter *mine, const int32_t *token, int count, struct err *err)
 {
     int32_t path[DRAFT_ROWS_MAX];
@@ -302,8 +306,8 @@ static int head_commit_text(struct drafter *drafter, const int32_t *token, int c
     return 0;
 }
 
-/* Reads what came since the last draft, of which so many levels are asked for; row 0 is there then, or is read with the first
- * leaves. */
+/* Reads the tokens since the last draft. `levels` are the requested levels. Afterwards row 0, the root, exists; with early
+ * states it is read with the first leaves. */
 static int catch_up(struct head_drafter *mine, int levels, struct err *err)
 {
     const int32_t root = mine->token[mine->rows.length - 1];
@@ -327,7 +331,7 @@ static int catch_up(struct head_drafter *mine, int levels, struct err *err)
     return mine->source.branches > 1 ? draft_rows_root_second(&mine->rows, forward.logits[1], err) : 0;
 }
 
-/* Whether it can draft so many levels here; less than 0: a failure. */
+/* Returns 1 if it can draft `levels` levels now, 0 if not, -1 on failure. */
 static int ready(struct head_drafter *mine, int levels, struct err *err)
 {
     if (mine->rows.rows)
@@ -354,7 +358,7 @@ static int head_review(struct drafter *drafter, struct draft_tree *tree, int lea
     return rc > 0 ? draft_rows_review(&mine->rows, tree, leaf, agreed, err) : rc;
 }
 
-/* How opening went, for -v. */
+/* Writes the cost of opening to base.detail, for -v. */
 static void tell(struct head_drafter *mine, int64_t bytes)
 {
     const struct feature_request *features = &mine->base.features;
@@ -369,8 +373,8 @@ static void tell(struct head_drafter *mine, int64_t bytes)
     }
 }
 
-/* Whether Jakiro's second branch drafts, and as what, by the file and by what was said: the last two levels from one forward,
- * or the nodes of the last level but one where it was trained for these. */
+/* Decides from the file and the user's settings whether Jakiro's second branch drafts, and what: the last two levels from
+ * one forward, or, where it was trained for the next token, the nodes of the last level but one. */
 static int choose_second(struct head_drafter *mine, struct head_params *params, struct err *err)
 {
     const struct head_settings *wanted = &mine->wanted;
@@ -406,7 +410,7 @@ static int choose_branches(struct head_drafter *mine, struct head_params *params
     return choose_second(mine, params, err);
 }
 
-/* The network and what is around it: a head's file, or the model itself for its predictors. */
+/* Opens the network: a head's file, or the prediction layers of the model itself. */
 static int open_network(struct head_drafter *mine, const struct model *model, const struct drafter_setup *setup,
                         struct err *err)
 {

@@ -15,7 +15,7 @@ struct draft_history {                  /* {0}: empty */
 };
 
 int draft_history_put(struct draft_history *history, const int32_t *token, int count, struct err *err);
-void draft_history_free(struct draft_history *history);         /* and back to {0} */
+void draft_history_free(struct draft_history *history);         /* *history is {0} afterwards */
 
 /* Writes the last tokens of the text and of the path to `leaf` (-1: the root), at most `room`; returns their number. */
 int draft_history_tail(const struct draft_history *history, const struct draft_tree *tree, int leaf, int32_t *tail, int room);

@@ -1,20 +1,22 @@
-/* Lookahead decoding: Fu, Bailis, Stoica, Zhang, arXiv 2402.02057, with its reference (hao-ai-lab/LookaheadDecoding,
- * jacobi_greedy_search_multilevel, one worker). The target guesses ahead of itself, a window of W columns and N - 1 levels,
- * as Jacobi iteration does: each step the window rides on the verification, the likeliest token after each row of its last
- * level becomes a level of its own, and the oldest level is dropped. Of each column that makes an n-gram of N tokens, which
- * goes to a pool: under its first token the other N - 1, for each token up to G of them, of which the one not seen for longest
- * makes room. All that the pool has under the last token of the text is verified, each a branch.
+/* Lookahead decoding (Fu, Bailis, Stoica, Zhang, arXiv 2402.02057) after its reference (hao-ai-lab/LookaheadDecoding,
+ * jacobi_greedy_search_multilevel, one worker). The target guesses its own future tokens by Jacobi iteration in a window of
+ * W columns and N - 1 levels. Each verification also computes the rows of the window. The most likely tokens after the rows
+ * of its last level become a new level, and the oldest level is dropped. Each column then forms an n-gram of N tokens for
+ * the pool: the pool stores up to G continuations (N - 1 tokens) of each first token, and replaces the one not seen for
+ * longest. All continuations of the text's last token are verified, each as a branch.
  *
- * Rows: level 0 is a chain of W - 1 tokens below the root; row j of level 1 comes after the root and j tokens of that chain,
- * row j of a later level after row j of the level before. Level 0 is copied at random from the text, W + N - 3 tokens of it,
- * and the levels come one a step, each step one column less, until there are N - 1. The random numbers are those of the text,
- * so a run repeats. The window goes on by a token a step, however many were accepted (ALWAYS_FWD_ONE, the reference's default).
+ * Rows: level 0 is a chain of W - 1 tokens below the root; row j of level 1 follows the root and j tokens of that chain; row
+ * j of a later level follows row j of the level before it. Level 0 begins with W + N - 3 random tokens of the text. Each
+ * iteration adds a level and shortens the levels by one column, until there are N - 1 levels. The random numbers are those
+ * of the text, so a run is reproducible. The window advances by one token per iteration, however many were accepted
+ * (ALWAYS_FWD_ONE, the reference's default).
  *
- * Unlike there: the pool is asked as soon as it has something, not when the window is full; and with `prompt=yes` it gets each
- * n-gram of the answer as it is there (the reference notes the last token of an accepted run once for each of the run).
+ * Differences from the reference: the pool is used as soon as it has an entry, not only when the window is full; and with
+ * `prompt=yes` each n-gram of the answer enters the pool as it is (the reference enters the last token of an accepted run
+ * once for each token of the run).
  *
- * A leaf that is asked for one child gets the guess that was seen last. With several children it gets as many guesses that
- * begin differently; as a tree of its own (DRAFT_OWN) all of them, as the reference has it. */
+ * A leaf with one requested child gets the continuation seen last. With several children it gets that many continuations
+ * with different first tokens; with a tree of its own (DRAFT_OWN) it gets all of them, as in the reference. */
 #include "common/draft/drafter.h"
 
 #include <math.h>
@@ -26,10 +28,11 @@
 
 enum { LEVEL_MAX = 16, WINDOW_MAX = 64, GUESS_MAX = 64, COPIED = 0x6c6f6f6b };
 
-struct guesses { int32_t token; int count; };           /* of a token: rows of pool.gram, the one seen last is the last */
+struct guesses { int32_t token; int count; };           /* continuations of `token`: rows of pool.gram, ordered by time last
+                                                         * seen, newest last */
 
 struct pool {
-    int32_t *entry;                     /* [vocab] number of its guesses + 1; 0: none */
+    int32_t *entry;                     /* [vocab] index of the token's guesses + 1; 0: none */
     struct guesses *item;
     int32_t *gram;                      /* [items][guess][level - 1] */
     size_t item_room, gram_room;
@@ -43,10 +46,10 @@ struct lookahead {
     struct pool pool;
     struct sample_draw draw;
     bool begun;                         /* the window has its first level */
-    int filled;                         /* levels that came after the first */
+    int filled;                         /* number of levels after the first */
     int length[LEVEL_MAX];              /* tokens of each level */
     int32_t past[LEVEL_MAX][WINDOW_MAX + LEVEL_MAX];
-    int32_t root;                       /* after which the window rides */
+    int32_t root;                       /* token after which the window begins */
     int32_t token[RIDERS_MAX], parent[RIDERS_MAX];
 };
 
@@ -60,7 +63,8 @@ static void lookahead_free(struct drafter *drafter)
     mem_free(&mine);
 }
 
-/* The most rows of any step: while levels come, each is a token shorter than the one before it was. */
+/* Returns the maximum rows of the window in any iteration. While levels are added, each makes the levels shorter by one
+ * token. */
 static int rows_needed(int level, int window)
 {
     int max = 0;
@@ -117,7 +121,7 @@ static int32_t *gram_of(const struct lookahead *mine, int item, int which)
     return mine->pool.gram + ((size_t)item * (size_t)mine->guess + (size_t)which) * (size_t)(mine->level - 1);
 }
 
-/* Under `key` these level - 1 tokens were seen. */
+/* Enters level - 1 tokens that followed `key`. */
 static int pool_put(struct lookahead *mine, int32_t key, const int32_t *gram, struct err *err)
 {
     struct pool *pool = &mine->pool;
@@ -137,7 +141,7 @@ static int pool_put(struct lookahead *mine, int32_t key, const int32_t *gram, st
         which++;
     if (which == guesses->count && which < mine->guess)
         guesses->count++;
-    else                                /* it was seen, or the first one makes room */
+    else                                /* moves a known continuation, or replaces the oldest one */
         which = which < guesses->count ? which : 0;
     memmove(gram_of(mine, item, which), gram_of(mine, item, which + 1), (size_t)(guesses->count - 1 - which) * bytes);
     memcpy(gram_of(mine, item, guesses->count - 1), gram, bytes);
@@ -158,7 +162,7 @@ static int lookahead_commit(struct drafter *drafter, const int32_t *token, int c
     return 0;
 }
 
-/* Adds a guess below a leaf; false: the tree is full. */
+/* Adds a continuation below a leaf. Returns false if the tree is full. */
 static bool add(struct lookahead *mine, struct draft_tree *tree, int node, const int32_t *gram, int tokens)
 {
     for (int at = 0; at < tokens && at < mine->level - 1; at++) {
@@ -224,7 +228,7 @@ static int lookahead_ride(struct drafter *drafter, const struct draft_tree *tree
     for (int level = 0; level <= mine->filled; level++) {
         const int first = rows;
         for (int at = 0; at < mine->length[level]; at++) {
-            /* Level 1 has a row more than level 0, and its first comes after the root. */
+            /* Level 1 has one row more than level 0, because its first row follows the root. */
             int after = level > 1 ? above + at : at - 1;
             mine->token[rows] = mine->past[level][at];
             mine->parent[rows++] = after < 0 ? 0 : own + after;
@@ -248,7 +252,7 @@ static void set_level(struct lookahead *mine, int level, const int32_t *token, i
     memcpy(mine->past[level], token, (size_t)count * sizeof *token);
 }
 
-/* What the columns of a full window make, with the new level at their end. */
+/* Enters into the pool the n-grams that the columns of a full window form with the newest level at their end. */
 static int pool_window(struct lookahead *mine, const int32_t *newest, struct err *err)
 {
     int32_t gram[LEVEL_MAX];

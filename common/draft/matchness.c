@@ -6,8 +6,8 @@
 
 struct match_window {
     struct engine *engine;
-    struct sequence *sequence;      /* the prompt but for its last token */
-    int32_t *token;                 /* [tokens + 1] from the prompt's last one on */
+    struct sequence *sequence;      /* the prompt without its last token */
+    int32_t *token;                 /* [tokens + 1] the prompt's last token, then the window */
     int tokens;
     int64_t bytes;
 };

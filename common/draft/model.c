@@ -1,11 +1,10 @@
-/* A smaller model drafts: it decodes ahead with a KV cache of its own, on the target's device.
+/* Drafts with a smaller model, which decodes ahead on the target's device with a KV cache of its own.
  *
- * Its cache holds the text but for what came since it was last asked; that is read in one forward when it is asked again,
- * whose last row is the root's. What it has read of drafts are rows after it (rows.h); what of them is accepted stays in the
- * cache.
+ * Its cache contains the text up to the last draft. The tokens since then are read in one forward at the next draft; the
+ * last row of that forward is the root. Rows of drafts follow after the text (rows.h); accepted ones stay in the cache.
  *
- * The draft model must have the target's tokenizer. Its vocabulary may be padded otherwise: tokens that the target does not
- * have are not proposed, and after a token that the draft model does not have, or where its context ends, it is silent. */
+ * The draft model must have the target's tokenizer. The padding of its vocabulary may differ: tokens that the target does
+ * not have are not proposed. It drafts nothing after a token that the draft model does not have, or where its context ends. */
 #include "common/draft/drafter.h"
 
 #include "common/base/clock.h"
@@ -16,11 +15,11 @@
 struct model_drafter {
     struct drafter base;
     struct companion *companion;
-    struct engine_source source;        /* the companion's; its sequence is NULL before the first text */
+    struct engine_source source;        /* on the draft model's engine; its sequence is NULL before the first text */
     struct draft_rows rows;
-    int32_t *token;                     /* the text, rows.length of it */
+    int32_t *token;                     /* the text, [rows.length] */
     size_t token_room;
-    bool lost;                          /* the text has a token that the draft model does not know */
+    bool lost;                          /* the text contains a token that the draft model does not have */
 };
 
 static void model_free_drafter(struct drafter *drafter)
@@ -33,7 +32,7 @@ static void model_free_drafter(struct drafter *drafter)
     mem_free(&mine);
 }
 
-/* A budget of the draft model's own experts. */
+/* Checks that a budget fits the draft model's own experts. */
 static int check_plan(const struct expert_plan *plan, const struct engine *engine, const char *file, struct err *err)
 {
     const struct hparams *shape = engine_hparams(engine);
@@ -84,12 +83,13 @@ static int model_begin(struct drafter *drafter, const struct draft_text *text, s
         if (old >= tokens)
             return sequence_truncate(source->sequence, 0, err);
     }
-    int room = old < max / 2 ? 2 * old : max;             /* so that growing prompts do not each cost a new one */
+    int room = old < max / 2 ? 2 * old : max;             /* grow by half at least, so that not every longer prompt
+                                                           * reallocates the cache */
     sequence_close(&source->sequence);
     return sequence_open(&source->sequence, source->engine, (room < tokens ? tokens : room) + ENGINE_ROWS_MAX, err);
 }
 
-/* What was drafted, read and accepted stays in the cache; but not the last token, whose logits the next draft wants. */
+/* Commits the rows of accepted tokens, except the last one's, whose logits the next draft needs. */
 static int keep_accepted(struct model_drafter *mine, const int32_t *token, int count, struct err *err)
 {
     struct draft_rows *rows = &mine->rows;
@@ -126,12 +126,13 @@ static int count_bytes(void *context, const struct forward *piece, int position,
     return 0;
 }
 
-/* Reads what came since the last draft; the root is row 0 then. */
+/* Reads the tokens since the last draft. Row 0, the root, exists afterwards. */
 static int catch_up(struct model_drafter *mine, struct err *err)
 {
     struct draft_rows *rows = &mine->rows;
     int cached = sequence_length(mine->source.sequence);
-    const struct batch options = {.plan = cached ? mine->source.plan : NULL};     /* as with the target, not in the prompt */
+    const struct batch options = {.plan = cached ? mine->source.plan : NULL};     /* no budget while reading a prompt, as
+                                                                                   * with the target */
     struct forward forward;
     double began = clock_seconds();
     if (engine_prompt(mine->source.engine, mine->source.sequence, mine->token + cached, rows->length - cached, &options,
@@ -144,7 +145,7 @@ static int catch_up(struct model_drafter *mine, struct err *err)
     return 0;
 }
 
-/* Whether it can draft here; less than 0: a failure. */
+/* Returns 1 if it can draft now, 0 if not, -1 on failure. */
 static int ready(struct model_drafter *mine, struct err *err)
 {
     const struct draft_rows *rows = &mine->rows;

@@ -1,6 +1,6 @@
-/* Prompt lookup (kernels/plain/ngram.h): what followed the last tokens when they were in the text before. Costs no forward,
- * and guesses well where answers repeat their prompts. Several children of a node are different tokens that followed, those
- * of the longest suffix first, of them the most recent first; their probabilities are estimates from counts. */
+/* Prompt lookup (kernels/plain/ngram.h): proposes the tokens that followed an earlier occurrence of the last tokens. Needs
+ * no forward; works well if answers repeat parts of their prompts. Children of a node are different tokens that followed,
+ * ordered by the length of the matching suffix, then most recent first; their probabilities are estimated from counts. */
 #include "common/draft/drafter.h"
 
 #include <math.h>

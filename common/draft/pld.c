@@ -1,12 +1,12 @@
-/* Prompt lookup as its reference has it (Saxena, "Prompt lookup decoding", 2023, find_candidate_pred_tokens): of the last n
- * tokens, n = 3, 2, 1, the first position in prompt and answer where they are and as many tokens follow as are wanted, 10.
- * Where fewer follow, shorter n-grams are tried, and then there is no draft: the reference drafts token 100 there, which is
- * one row more and no guess. With `cut=1` a continuation that reaches the text's end is cut there, as transformers'
- * PromptLookupCandidateGenerator does (whose default is n = 2). ngram.c takes the most recent position and lets a continuation
- * that reaches the end repeat itself.
+/* Prompt lookup as in its reference (Saxena, "Prompt lookup decoding", 2023, find_candidate_pred_tokens): searches prompt
+ * and answer for the first earlier occurrence of the last n tokens, n = 3, 2, 1, after which as many tokens follow as
+ * requested, 10. If fewer follow, shorter n-grams are tried, and then there is no draft; the reference then drafts token
+ * 100, which costs a row and predicts nothing. With `cut=1` a continuation that reaches the text's end is truncated, as in
+ * transformers' PromptLookupCandidateGenerator (whose default is n = 2). ngram.c instead uses the most recent occurrence,
+ * and lets a continuation that reaches the end repeat itself.
  *
- * All later positions have fewer tokens after them than the first: so the first is all that is kept. Below a leaf the n-gram
- * is read through the leaf, and what is found is in the text. */
+ * Later occurrences have fewer tokens after them than the first one, so the index stores only first occurrences. For a leaf,
+ * the n-gram ends with the leaf's path; occurrences are searched in the text only. */
 #include "common/draft/drafter.h"
 
 #include <math.h>
@@ -19,10 +19,10 @@ enum { LONGEST_DEFAULT = 3, TOKENS_DEFAULT = 10, TOKENS_MAX = 64, SLOTS_FIRST = 
 
 struct pld {
     struct drafter base;
-    int longest, tokens;                /* n, and how many must follow; */
-    int cut;                            /* 1: one is enough, and up to `tokens` are drafted */
+    int longest, tokens;                /* n, and how many tokens must follow */
+    int cut;                            /* 1: one following token is enough, and up to `tokens` are drafted */
     struct draft_history history;
-    struct ngram_index index;           /* of first positions; without `earlier` */
+    struct ngram_index index;           /* first occurrences; unused with `earlier` */
 };
 
 static void pld_free(struct drafter *drafter)
@@ -33,7 +33,7 @@ static void pld_free(struct drafter *drafter)
     mem_free(&pld);
 }
 
-/* text[last] has just been written: enters the n-grams that end before it and are new. */
+/* Must be called after text[last] is written. Enters the n-grams that end before it, unless they are known. */
 static void enter(struct ngram_index *index, const int32_t *text, int last, int longest)
 {
     for (int n = 1; n <= longest && n <= last; n++) {
@@ -97,7 +97,7 @@ static int pld_commit(struct drafter *drafter, const int32_t *token, int count, 
     return 0;
 }
 
-/* Where what follows the tail begins, and the length of the n-gram before it; 0: nowhere. */
+/* Returns the position after a match of the tail, and the length of the matching n-gram in *n; 0: no match. */
 static int find(const struct pld *pld, const int32_t *tail, int count, int length, int *n)
 {
     for (*n = pld->longest < count ? pld->longest : count; *n > 0; --*n) {

@@ -55,7 +55,7 @@ void draft_rows_forget(struct draft_rows *rows)
     rows->rows = rows->batch_rows = rows->logit_rows = 0;
 }
 
-/* Logits of the target's tokens: of those that the source does not know none is likely at all. */
+/* Returns logits in the order of the target's vocabulary; tokens that the source does not have get -infinity. */
 static const float *in_order(struct draft_rows *rows, const float *logits)
 {
     const struct draft_source *source = rows->source;
@@ -115,7 +115,8 @@ static int refuse_logits(const struct draft_rows *rows, struct err *err)
     return err_set(err, ERR_INPUT, "%s: logits are not finite; %s", rows->source->path, rows->source->fault);
 }
 
-/* Of equal logits the lower id comes first, as propose_tokens has it; tokens that are impossible are none. */
+/* Copies a list of the most likely tokens without those of probability 0. Equal logits are ordered by id, as in
+ * propose_tokens. An empty list is an error: logits are not finite. */
 static int rank(const struct draft_rows *rows, const struct draft_best *from, int count, struct draft_ranking *out,
                 struct err *err)
 {
@@ -136,7 +137,7 @@ static void set_children(const struct draft_rows *rows, int at, const struct dra
     row->doubtful = rows->stop > 0 && exp((double)ranking->log_probability[0]) < rows->stop;
 }
 
-/* The nodes that are asked for are those of the last level but one, and the second branch guesses them. */
+/* Returns whether the requested nodes are on the last level but one and are predicted by the second branch. */
 static bool guessed_by_second(const struct draft_rows *rows)
 {
     return rows->source->second_next && rows->source->branches > 1 && rows->levels == 2;
@@ -174,7 +175,8 @@ static int have_proposal(struct draft_rows *rows, int at, struct err *err)
     return rows->proposal[at] ? 0 : -1;
 }
 
-/* Writes down what the children of a row are drawn from; with noise of their own, that is also how likely they are. */
+/* Stores the distribution that a row's children are drawn from. With their own noise (DRAFT_DRAWN) it also gives their
+ * log-probabilities. */
 static int keep_proposal(struct draft_rows *rows, int at, const float *logits, struct err *err)
 {
     struct draft_row *row = &rows->row[at];
@@ -188,7 +190,8 @@ static int keep_proposal(struct draft_rows *rows, int at, const float *logits, s
     return 0;
 }
 
-/* SWIFT's rule asks the softmax of the logits themselves, whatever the temperature is. */
+/* Returns whether the most likely token is less probable than `limit`. SWIFT's rule uses the softmax of the unscaled logits
+ * at any temperature. */
 static bool likeliest_below(const float *logits, int vocab, double limit)
 {
     float max = -INFINITY;
@@ -200,7 +203,7 @@ static bool likeliest_below(const float *logits, int vocab, double limit)
     return 1 / sum < limit;
 }
 
-/* The children of a row of two branches, whose second one was kept. */
+/* Ranks the children of a row from both branches; the second branch's logits were kept. */
 static int rank_branches(struct draft_rows *rows, int at, const float *logits, struct err *err)
 {
     struct draft_row *row = &rows->row[at];
@@ -216,7 +219,7 @@ static int rank_branches(struct draft_rows *rows, int at, const float *logits, s
     return row->found ? 0 : refuse_logits(rows, err);
 }
 
-/* From the logits after a row to its children, as many as were asked for. */
+/* Ranks the children of a row by its logits, as many as were requested. */
 static int rank_children(struct draft_rows *rows, int at, const float *logits, struct err *err)
 {
     struct draft_row *row = &rows->row[at];
@@ -237,7 +240,7 @@ static int rank_children(struct draft_rows *rows, int at, const float *logits, s
     return rows->setup.proposals ? keep_proposal(rows, at, logits, err) : 0;
 }
 
-/* A row that is not read. */
+/* Adds a row that the source does not read. */
 static int add_unread(struct draft_rows *rows, int parent, int32_t token)
 {
     struct draft_row *row = &rows->row[rows->rows];
@@ -263,8 +266,8 @@ static int add_row(struct draft_rows *rows, int parent, int32_t token)
     return row;
 }
 
-/* Whether the rows on the way to a node have room: among the source's levels, the rows, in the source, in its context, and in
- * one reading. */
+/* Returns whether the rows on the path to a node fit into the source's levels, the row table, the source's nodes, its
+ * context, and one reading. */
 static bool has_room(const struct draft_rows *rows, int depth)
 {
     const struct draft_source *source = rows->source;
@@ -273,7 +276,7 @@ static bool has_room(const struct draft_rows *rows, int depth)
            rows->batch_rows + depth <= source->max_rows;
 }
 
-/* Another drafter's tokens may be beyond the vocabulary of this source. */
+/* Returns whether all tokens of a path are in this source's vocabulary; another drafter's tokens may not be. */
 static bool can_read(const struct draft_rows *rows, const int32_t *path, int depth)
 {
     for (int at = 0; at < depth; at++)
@@ -282,8 +285,8 @@ static bool can_read(const struct draft_rows *rows, const int32_t *path, int dep
     return true;
 }
 
-/* The row of a leaf with its children ranked once the forward has run; -1: there is no room for it, or it cannot be read. Rows
- * on the way that were not read yet (another drafter's nodes) come along. */
+/* Returns the row of a leaf, whose children are ranked once the forward has run; -1: no room, or it cannot be read. Rows on
+ * the path that were not read yet (another drafter's nodes) are added to the batch. */
 static int want_leaf(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf)
 {
     int32_t path[ENGINE_ROWS_MAX];
@@ -294,7 +297,7 @@ static int want_leaf(struct draft_rows *rows, const struct draft_tree *tree, con
     for (int at = 0; at < depth; at++) {
         next = draft_rows_child(rows, row, path[at]);
         if (next && (rows->row[next].node == DRAFT_UNREAD || (at == depth - 1 && rows->row[next].asked < asked)))
-            next = 0;                   /* read, but its logits are gone: once more */
+            next = 0;                   /* it was read, but its logits are gone: read it again */
         row = next ? next : add_row(rows, row, path[at]);
     }
     if (rows->row[row].asked < asked) {
@@ -305,7 +308,8 @@ static int want_leaf(struct draft_rows *rows, const struct draft_tree *tree, con
     return row;
 }
 
-/* A leaf on the last level but one, whose children the second branch of its parent's row ranks: its row. 0: it is no such. */
+/* Returns the row of a leaf on the last level but one, whose children come from the second branch of its parent's row; 0: it
+ * is no such leaf. */
 static int leaf_by_second(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf)
 {
     int32_t path[ENGINE_ROWS_MAX];
@@ -324,7 +328,7 @@ static int leaf_by_second(struct draft_rows *rows, const struct draft_tree *tree
     return last;
 }
 
-/* The logits of a row of the batch. */
+/* Callback for the logits of a row of the batch. */
 static int take_logits(void *context, int which, const float *const *logits, struct err *err)
 {
     struct draft_rows *rows = context;
@@ -338,7 +342,7 @@ static int take_logits(void *context, int which, const float *const *logits, str
     return 0;
 }
 
-/* Instead of them the likeliest tokens. */
+/* Callback for the most likely tokens of a row of the batch, in place of its logits. */
 static int take_best(void *context, int which, const struct draft_best *branch, int count, struct err *err)
 {
     struct draft_rows *rows = context;
@@ -347,7 +351,8 @@ static int take_best(void *context, int which, const struct draft_best *branch, 
                      rows->levels == 2 && rows->source->branches > 1 && !rows->source->second_next, err);
 }
 
-/* How many children the rows of the batch are to have; the root and second branches all that may be asked for later. */
+/* Returns how many children the rows of the batch need. The root and second branches get the maximum, since more may be
+ * requested later. */
 static int best_wanted(const struct draft_rows *rows)
 {
     const int first = rows->rows - rows->batch_rows;
@@ -377,14 +382,14 @@ static int read_batch(struct draft_rows *rows, struct err *err)
     return !rows->ranked && rows->row[0].ranked < rows->row[0].asked ? rank_children(rows, 0, root, err) : 0;
 }
 
-/* Reads leaves[count], of which there may be more than one forward takes; row[] tells where they are, -1: were not read.
- * Returns how many of them it has read now. */
+/* Reads as many of leaves[count] as one forward can. row[]: their rows, -1 for leaves that cannot be read. Returns the
+ * number of leaves processed. */
 static int read_leaves(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf, int count,
                        int *row, struct err *err)
 {
     const int max = rows->source->max_logit_rows;
     int done = 0;
-    if (rows->logit_rows == max && read_batch(rows, err))      /* the root alone */
+    if (rows->logit_rows == max && read_batch(rows, err))      /* possible only if the batch is the root alone */
         return -1;
     while (done < count && (!done || rows->logit_rows < max)) {
         int depth = leaf[done].node < 0 ? 0 : tree->depth[leaf[done].node];
@@ -398,7 +403,8 @@ static int read_leaves(struct draft_rows *rows, const struct draft_tree *tree, c
     return read_batch(rows, err) ? -1 : done;
 }
 
-/* Puts what a script says into the place of a row's own children: whenever these are used, as a row may be ranked again. */
+/* Replaces a row's children by those of the script. Called each time the children are used, because a row may be ranked
+ * again. */
 static int follow_script(struct draft_rows *rows, int at, int count, struct err *err)
 {
     const struct draft_script *script = rows->setup.script;
@@ -417,7 +423,7 @@ static int follow_script(struct draft_rows *rows, int at, int count, struct err 
     return row->found < 0 ? -1 : 0;
 }
 
-/* Adds the children of a leaf to the tree, and what should be continued to next[room]; returns how many that are. */
+/* Adds the children of a leaf to the tree, and writes those that are to be extended to next[room]; returns their number. */
 static int add_children(const struct draft_rows *rows, struct draft_tree *tree, const struct draft_leaf *leaf, int at,
                         struct draft_leaf *next, int room)
 {
@@ -437,7 +443,7 @@ static int add_children(const struct draft_rows *rows, struct draft_tree *tree, 
     return added;
 }
 
-/* A leaf of its own below which it would not go on. */
+/* Returns whether a leaf is this drafter's own node and the draft ends at it. */
 static bool ends_at(const struct draft_rows *rows, const struct draft_tree *tree, int node)
 {
     int32_t path[ENGINE_ROWS_MAX];
@@ -451,7 +457,7 @@ static bool ends_at(const struct draft_rows *rows, const struct draft_tree *tree
     return rows->row[row].found && rows->row[row].doubtful;
 }
 
-/* One level. Children go to next[], which has room for as many as the tree. */
+/* Extends all leaves by one level. Children are written to next[], which has room for as many nodes as the tree. */
 static int extend(struct draft_rows *rows, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
                   struct draft_leaf *next, struct err *err)
 {
@@ -508,11 +514,11 @@ done:
     return rc;
 }
 
-/* What a review looks at: the leaf and all below it, and where each is read. */
+/* The nodes of a review: the leaf and all nodes below it, with the row of each. */
 struct reviewed {
     struct draft_leaf *leaf;            /* [1 + nodes] the first is the leaf itself */
-    int *row;                           /* [1 + nodes] -1: there is no room for it */
-    int32_t *way;                       /* [1 + nodes] of the tree, that it keeps */
+    int *row;                           /* [1 + nodes] -1: no room for it */
+    int32_t *way;                       /* [1 + nodes] nodes of the tree that the review keeps */
     int count;
 };
 
@@ -537,7 +543,7 @@ static void reviewed_free(struct reviewed *reviewed)
     mem_free(&reviewed->way);
 }
 
-/* The child of a reviewed node that carries the token; -1: there is none. */
+/* Returns the index of the child of a reviewed node that carries the token; -1: none. */
 static int reviewed_child(const struct reviewed *reviewed, const struct draft_tree *tree, int from, int32_t token)
 {
     for (int at = from + 1; at < reviewed->count; at++)
@@ -546,20 +552,20 @@ static int reviewed_child(const struct reviewed *reviewed, const struct draft_tr
     return -1;
 }
 
-/* Its own token after a row; -1: there is none. */
+/* Returns this drafter's own token after a row; -1: none. */
 static int32_t choice_after(const struct draft_rows *rows, int row)
 {
     return row >= 0 && rows->row[row].found ? rows->row[row].best[0] : -1;
 }
 
-/* Writes into a node that it is this drafter's choice after a row. */
+/* Records in a node its probability as this drafter's choice after a row. */
 static void mark(const struct draft_rows *rows, struct draft_tree *tree, int node, int row)
 {
     tree->log_probability[node] = rows->setup.probabilities ? rows->row[row].log_probability[0] : NAN;
     tree->proposal[node] = rows->setup.proposals ? rows->proposal[row] : NULL;
 }
 
-/* Follows its own choice, drops what it does not keep, and adds its token. */
+/* Follows the drafter's own choices through the reviewed nodes, drops all other nodes, and adds its own next token. */
 static int follow(const struct draft_rows *rows, struct draft_tree *tree, struct reviewed *reviewed, int *agreed,
                   struct err *err)
 {

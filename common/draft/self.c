@@ -1,11 +1,12 @@
-/* The target drafts for itself, made cheaper: it leaves out halves of its layers (SWIFT, arXiv 2410.06916), takes fewer experts
- * a token or those of a quantised copy of itself, or stops after a layer; and any of these together. It works after the
- * committed tokens of the target's own KV cache, on pending nodes, so no token of a text is read a second time: each draft
- * begins with the root, a node of its own.
+/* The target drafts for itself at lower cost: it skips attention or feed-forward parts of its layers (SWIFT, arXiv
+ * 2410.06916), uses fewer experts per token or those of a quantised copy of itself, or exits after a layer; all of these can
+ * be combined. It drafts on pending nodes after the committed tokens of the target's own KV cache, so no token of a text is
+ * read a second time. Each draft begins with the root, which is a node, too.
  *
- * With search=N what its layers leave out is searched for meanwhile (self_search.h), with a candidate each N-th draft.
+ * With search=N the set of skipped parts is searched for while decoding (self_search.h), with one candidate per N drafts.
  *
- * Where it only stops, the target goes on from there when it verifies, and reads the first layers once (batch.resume). */
+ * If it only exits early, the verification resumes from the exit layer and does not compute the first layers again
+ * (batch.resume). */
 #include "common/draft/drafter.h"
 
 #include "common/base/mem.h"
@@ -23,9 +24,9 @@ struct self_drafter {
     struct draft_rows rows;
     struct forward_part part;
     struct skip_set skip;
-    struct experts_copy *experts;       /* NULL: its own */
-    struct self_search *search;         /* NULL: none */
-    int32_t last;                       /* token of the text: the root */
+    struct experts_copy *experts;       /* NULL: the target's own experts */
+    struct self_search *search;         /* NULL: no search */
+    int32_t last;                       /* last token of the text: the root */
 };
 
 static void self_free_drafter(struct drafter *drafter)
@@ -69,8 +70,8 @@ static int read_settings(struct self_settings *out, struct spec *spec, const str
     return 0;
 }
 
-/* Of a ratio with an exit, the layers before it are all there are. What a file says to skip must be among them, or the settings
- * say something else than they do. */
+/* Opens the set of skipped parts. With an exit, a ratio applies to the layers before the exit. A file may skip only parts of
+ * these layers; otherwise its settings would not describe the draft. */
 static int open_skip(struct self_drafter *mine, const struct self_settings *settings, const struct model *model,
                      struct err *err)
 {
@@ -145,7 +146,7 @@ static int self_begin(struct drafter *drafter, const struct draft_text *text, st
     return 0;
 }
 
-/* Its nodes are gone with the verification. */
+/* Appends to the text. Its nodes were dropped by the verification. */
 static int self_commit(struct drafter *drafter, const int32_t *token, int count, struct err *err)
 {
     struct self_drafter *mine = (struct self_drafter *)drafter;
@@ -155,7 +156,7 @@ static int self_commit(struct drafter *drafter, const int32_t *token, int count,
     return mine->search ? self_search_commit(mine->search, token, count, err) : 0;
 }
 
-/* Whether there is room for the root at least. */
+/* Returns whether there is room for at least the root; sets the root. */
 static bool ready(struct self_drafter *mine)
 {
     struct draft_rows *rows = &mine->rows;
@@ -171,8 +172,8 @@ static bool ready(struct self_drafter *mine)
     return true;
 }
 
-/* A candidate of the search, before the first node of a draft: those that there are hang on the part as it is. What it read is
- * part of what drafting costs. */
+/* Scores a candidate of the search. Only before the first node of a draft, because its nodes depend on the current set.
+ * Bytes read by the search count as drafting cost. */
 static int search_on(struct self_drafter *mine, struct err *err)
 {
     bool better;

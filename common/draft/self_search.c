@@ -9,8 +9,8 @@ struct self_search {
     struct skip_search *search;
     struct forward_part part;
     struct engine *engine;
-    int tokens, interval;               /* of a window; drafts for each candidate */
-    struct match_window *window;        /* of this text; NULL: it is too short yet */
+    int tokens, interval;               /* tokens of a window; drafts per candidate */
+    struct match_window *window;        /* of this text; NULL: the text is too short yet */
     int32_t *token;
     size_t token_room;
     int prompt, length, drafts;

@@ -4,17 +4,17 @@
 
 #include <stdint.h>
 
-enum { DRAFTERS_MAX = 8 };                  /* in use together */
+enum { DRAFTERS_MAX = 8 };                  /* maximum number of drafters in use together */
 
 struct draft_share {
-    int steps;                  /* it was asked so often, to draft or to review */
-    int levels;                 /* tokens that it was asked for below a leaf, over all steps; a review is one */
+    int steps;                  /* calls to draft or review */
+    int levels;                 /* requested levels below a leaf, summed over all calls; a review counts as one */
     int reviewed;               /* nodes of other drafters that it read */
     int proposed;               /* nodes that it added, also those dropped later */
-    int verified, accepted;     /* of its nodes: in the forward, and kept there */
-    int64_t bytes;              /* weights, keys and values that it read, nominal */
+    int verified, accepted;     /* its nodes in the verification, and the accepted ones */
+    int64_t bytes;              /* nominal bytes of weights, keys and values read */
     double seconds;
-    int caught_up;              /* tokens of the text that it had to read first, and how long that took, part of seconds */
+    int caught_up;              /* tokens of the text that it read first, and the seconds this took, included in `seconds` */
     double caught_up_s;
 };
 

@@ -29,8 +29,8 @@ bool skip_part(const struct skip_set *set, int part) { return *part_of(set, part
 
 void skip_part_set(struct skip_set *set, int part, bool left_out) { *(uint8_t *)(uintptr_t)part_of(set, part) = left_out; }
 
-/* Leaves out `parts` parts of layers first, first + 2, ..., of which there are `layers`: whole layers evenly spread, and of one
- * more the attention when `parts` is odd. */
+/* Marks `parts` parts of the `layers` layers first, first + 2, ... as skipped: whole layers, evenly spread; if `parts` is
+ * odd, also the attention of one more layer. */
 static void spread(struct skip_set *set, int first, int layers, int parts)
 {
     int chosen = (parts + 1) / 2;
@@ -60,7 +60,7 @@ static int wrong(struct err *err, const char *key, const char *what)
     return err_set(err, ERR_INPUT, "\"%s\": %s", key, what);
 }
 
-/* The digest that is under a key, as text of 64 digits; "" where there is none and none is needed. */
+/* Reads the digest with the given key, a string of 64 hexadecimal digits; "" if it is missing and not needed. */
 static int get_digest(const json_t *map, const char *key, bool needed, const char **out, struct err *err)
 {
     const json_t *value = json_object_get(map, key);
@@ -148,7 +148,7 @@ static int get_search(const json_t *map, struct skip_search_facts *out, struct e
         keys_int(map, "kept", 0, 0, COUNT_MAX, &out->kept, err))
         return -1;
     if (!seed)
-        return wrong(err, "seed", "a text of digits is expected");      /* JSON's integers end at 63 bits */
+        return wrong(err, "seed", "a text of digits is expected");      /* JSON integers have only 63 bits here */
     if (number_uint64(seed, &out->seed, err))
         return err_at(err, "\"seed\"");
     for (int i = 0; ended && skip_endings[i] && !out->ended; i++)

@@ -13,16 +13,16 @@ static const double noise = 1e-2, kappa = 2.5;
 struct skip_search {
     struct skip_search_setup setup;
     struct skip_set first, best, candidate;
-    int parts, count;               /* that may be left out; that are */
-    struct gaussian *gaussian;      /* of all that was scored */
+    int parts, count;               /* parts that may be skipped; parts that are */
+    struct gaussian *gaussian;      /* fitted to all scored sets */
     bool *seen;                     /* [scored][parts] */
     size_t seen_room;
     double *point, *trial, *peak, *gradient;        /* [parts] each, gradient [2][parts] */
     int *order;                     /* [parts] */
-    int scored, bayesian, kept, idle;       /* idle: in a row that were no better */
+    int scored, bayesian, kept, idle;       /* idle: candidates since the last better one */
     double score;
     const char *ended;
-    bool asked, expected;              /* a candidate is out; it is the process's */
+    bool asked, expected;              /* asked: a candidate awaits its score; expected: it came from the Gaussian process */
 };
 
 int skip_search_open(struct skip_search **out, const struct skip_search_setup *setup, const struct skip_set *first,
@@ -72,7 +72,7 @@ static void leave_out(struct skip_search *search, const int *part)
         skip_part_set(&search->candidate, part[i], true);
 }
 
-/* Draw number `try` of candidate number `scored`. */
+/* Draws a random set: attempt number `try` for candidate number `scored`. */
 static void draw_random(struct skip_search *search, int try)
 {
     struct philox random = {{0}};
@@ -100,7 +100,7 @@ static void draw_point(struct skip_search *search, int number, double *point)
     }
 }
 
-/* mean + kappa deviation. gradient: of it; NULL: not wanted. */
+/* Returns the upper confidence bound, mean + kappa deviation, and its gradient (NULL: not wanted). */
 static double confidence_bound(struct skip_search *search, const double *point, double *gradient)
 {
     struct expectation expected = gaussian_expect(search->gaussian, point, gradient);
@@ -109,7 +109,7 @@ static double confidence_bound(struct skip_search *search, const double *point, 
     return expected.mean + kappa * expected.deviation;
 }
 
-/* From search->point upwards along the gradient, inside the box; returns the bound where it ends. */
+/* Ascends from search->point along the gradient within the unit box; returns the bound at the final point. */
 static double ascend(struct skip_search *search)
 {
     double value = confidence_bound(search, search->point, search->gradient), step = 0;
@@ -139,7 +139,8 @@ static double ascend(struct skip_search *search)
     return value;
 }
 
-/* Start 0 is the best of many random points, start 1 what scored best so far, the others are random. */
+/* Sets the start point of an ascent: number 0 is the best of many random points, number 1 the best set so far, the others
+ * are random. */
 static void begin_ascent(struct skip_search *search, int start)
 {
     double highest = -INFINITY;
@@ -160,7 +161,7 @@ static void begin_ascent(struct skip_search *search, int start)
     }
 }
 
-/* The parts whose coordinates of the highest point are largest; of equal ones the earlier. */
+/* Makes the set of the parts with the largest coordinates at the maximum of the bound; of equal ones the earlier. */
 static int draw_expected(struct skip_search *search, struct err *err)
 {
     double highest = -INFINITY;

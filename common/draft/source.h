@@ -25,43 +25,43 @@ struct draft_reading {
     int rows;
     const int32_t *token;               /* [rows] */
     const int32_t *parent;              /* [rows] node, rows of this reading among them, or -1: the end of what is committed */
-    const int32_t *logit_row;           /* [logit_rows] ascending */
+    const int32_t *logit_row;           /* [logit_rows] ascending row indices whose logits are wanted */
     int logit_rows;
-    int branches;                       /* of logits that are wanted: 1, or more that the source has */
+    int branches;                       /* number of branches whose logits are wanted; at most the source's */
     draft_take_function *take;
-    int best;                           /* so many of the likeliest tokens are wanted, not logits, of a source that ranks;
+    int best;                           /* number of most likely tokens wanted in place of logits, from a source that ranks;
                                          * 0: logits */
     draft_take_best_function *take_best;
     void *context;
 };
 
 struct draft_source {
-    const char *path;                   /* of its file, for people */
-    const char *fault;                  /* why logits may not be finite, for people */
-    int vocab;                          /* tokens that it can read are below */
-    int logits;                         /* how many it answers, and of which token each is; NULL: of the same number */
+    const char *path;                   /* of its file, for messages */
+    const char *fault;                  /* likely reason of logits that are not finite, for messages */
+    int vocab;                          /* all tokens that it can read are below this */
+    int logits;                         /* number of logits it returns, and the token of each; NULL: the same index */
     const int32_t *target_id;
-    int branches;                       /* distributions of a row: of the token after it, and of the one after that, whatever
-                                         * comes between (Jakiro) */
-    bool second_next;                   /* the second is of the token after the row, too */
-    bool beside;                        /* so it is, and children are drawn from both (DRAFT_BRANCHES) */
-    int max_rows, max_logit_rows;       /* of one reading; at most DRAFT_ASKED_MAX rows have logits */
-    int positions;                      /* longest text, a draft included */
-    int ranks;                          /* how many of the likeliest tokens it can answer by itself; 0: it answers logits */
-    int levels;                         /* of a draft, of which no more can be had; 0: any number */
+    int branches;                       /* distributions per row: of the next token, and (Jakiro) of the token after it,
+                                         * whatever the next one is */
+    bool second_next;                   /* the second branch predicts the next token, too */
+    bool beside;                        /* likewise, and children are drawn from both (DRAFT_BRANCHES) */
+    int max_rows, max_logit_rows;       /* maximum of one reading; at most DRAFT_ASKED_MAX rows have logits */
+    int positions;                      /* longest text, including a draft */
+    int ranks;                          /* number of most likely tokens that it can return itself; 0: it returns logits */
+    int levels;                         /* maximum depth of a draft; 0: any */
     int (*nodes)(const struct draft_source *source);
-    int (*room)(const struct draft_source *source);             /* for further nodes */
-    /* Adds rows as nodes; *bytes: weights and KV read, nominal. */
+    int (*room)(const struct draft_source *source);             /* returns how many more nodes fit */
+    /* Reads rows and adds them as nodes. *bytes: nominal bytes of weights and KV read. */
     int (*read)(struct draft_source *source, const struct draft_reading *reading, int64_t *bytes, struct err *err);
 };
 
-/* A whole model, or a part of it. */
+/* The source of a whole model, or of a part of it. */
 struct engine_source {
     struct draft_source base;
     struct engine *engine;
-    struct sequence *sequence;          /* of this text */
-    const struct forward_part *part;    /* what its forwards leave out; NULL: nothing */
-    const struct expert_plan *plan;     /* NULL: none */
+    struct sequence *sequence;          /* of the current text */
+    const struct forward_part *part;    /* layers and parts that its forwards leave out; NULL: none */
+    const struct expert_plan *plan;     /* budget of experts; NULL: none */
 };
 
 void engine_source_init(struct engine_source *source, struct engine *engine);

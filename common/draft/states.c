@@ -38,7 +38,7 @@ int states_room(const struct states *states)
     return STATES_ROOM - states->first - states->count;
 }
 
-/* Rows of one state, `from` on. */
+/* Returns the rows of one state from row `from` on. */
 static struct buffer rows_of(const struct states *states, int which, int from)
 {
     const uint64_t row = (uint64_t)states->head->target.hidden * sizeof(float);
@@ -63,7 +63,7 @@ void states_put(struct states *states, const struct target_view *view, int first
     states->count += count;
 }
 
-/* What is left goes to the beginning once it does not lie on itself there. */
+/* Drops the first rows. The rest is moved to the beginning of the buffer as soon as source and destination do not overlap. */
 void states_drop(struct states *states, int count)
 {
     const struct device_ops *ops = device_ops(states->device);

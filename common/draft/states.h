@@ -1,6 +1,6 @@
-/* True states of a text that a draft head has still to read: what the target left of them on the device (target_view), copied
- * where they stay, in the order in which the head joins them, the newest last. Their room is fixed: who puts more in reads some
- * first. */
+/* True hidden states of a text that a draft head has still to read: copies, on the device, of what the target left there
+ * (target_view), in the order in which the head concatenates them, newest last. The capacity is fixed: a caller that adds
+ * more must read some first. */
 #ifndef MOE_DRAFT_STATES_H
 #define MOE_DRAFT_STATES_H
 
@@ -12,13 +12,14 @@ enum { STATES_ROOM = ENGINE_ROWS_MAX };
 
 struct states {
     struct device *device;
-    const struct head_params *head;     /* which states, and how wide each is */
+    const struct head_params *head;     /* which states, and the width of each */
     struct buffer state;                /* [head->states][STATES_ROOM][target hidden] */
     struct buffer index;                /* [STATES_ROOM] i32 */
-    int first, count;                   /* rows of each */
+    int first, count;                   /* range of valid rows in each state */
 };
 
-/* The states that this head reads of each forward of the target. Close also when opening has failed. */
+/* Allocates the buffers and sets *wanted to the target's layers that the head reads. states_close must be called also if
+ * this failed. */
 int states_open(struct states *states, struct device *device, const struct head_params *head, struct feature_request *wanted,
                 struct err *err);
 void states_close(struct states *states);
@@ -26,10 +27,10 @@ void states_close(struct states *states);
 void states_clear(struct states *states);
 int states_room(const struct states *states);
 
-/* Adds the states of these kept rows of a view, first .. first + count - 1: at most states_room. */
+/* Appends the states of kept rows first .. first + count - 1 of a view; at most states_room of them. */
 void states_put(struct states *states, const struct target_view *view, int first, int count);
 
-/* The first `count` were read. */
+/* Drops the first `count` rows, which the head has read. */
 void states_drop(struct states *states, int count);
 
 #endif

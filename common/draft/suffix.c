@@ -1,20 +1,23 @@
-/* SuffixDecoding (Oliaro, Jia, Campos, Qiao, arXiv 2411.04975) after its authors' program ArcticInference (read at 9d46438),
- * with its defaults. The paper itself was not at hand.
+/* SuffixDecoding (Oliaro, Jia, Campos, Qiao, arXiv 2411.04975) after its authors' program ArcticInference (commit 9d46438),
+ * with its defaults. The paper itself was not available.
  *
- * Two suffix trees (suffix_tree.h): of prompt and answer, and of a corpus of earlier answers. For every p for which the last p
- * tokens occur, a draft of at most factor x p tokens continues them, the likeliest ones: the probability of a token is the
- * product, on the way to it, of its share among what followed there, and none below `min` is taken. The draft with the highest
- * score counts: the sum of its probabilities, which is the number of tokens expected to be right. Of equal drafts the one
- * after more tokens counts, and the answer's before the corpus'.
+ * There are two suffix trees (suffix_tree.h): of prompt and answer, and of a corpus of earlier answers. For every p such
+ * that the last p tokens occur in a tree, a draft of at most factor x p tokens continues them with the most probable tokens.
+ * The probability of a token is the product, along the path to it, of its relative frequency among the tokens that followed
+ * there; tokens with a probability below `min` are left out. The draft with the highest score is used. The score is the sum
+ * of its probabilities, that is the expected number of correct tokens. Of equal scores the longer match wins, then the
+ * answer's tree.
  *
- * Differences from ArcticInference: a token's share is of what followed the string before it; ArcticInference divides by how
- * often that string occurs, its occurrences at the end of a text included, which nothing follows (`divisor=occurrences`).
- * Equals among children rank by age, the youngest first, and at most 64 children of a node are looked at. A finished answer
- * joins the corpus when the next text begins (`grow=1`), not token by token, and none is ever evicted.
+ * Differences from ArcticInference: a token's relative frequency is among what followed the string before it;
+ * ArcticInference divides by the number of occurrences of that string, including those at the end of a text, which nothing
+ * follows (`divisor=occurrences`). Children of equal frequency are ordered by age, youngest first, and at most 64 children
+ * of a node are considered. A finished answer joins the corpus when the next text begins (`grow=1`), not token by token, and
+ * no answer is ever evicted.
  *
- * A tree of its own (DRAFT_OWN) is the one of tree speculation there. A leaf that is asked for one child gets a chain, each
- * time the most frequent child: chains are compared at their full length and then cut to what was asked for, so that a shorter
- * one is how a longer one begins. With several children, a leaf gets a tree with so many at the leaf and one below. */
+ * A tree of its own (DRAFT_OWN) is that of tree speculation in ArcticInference. A leaf with one requested child gets a chain
+ * of the most frequent children: chains are compared at their full length and then cut to the requested length, so that a
+ * shorter chain is a prefix of a longer one. With several children, a leaf gets a tree with that many children at the leaf
+ * and one child per node below. */
 #include "common/draft/drafter.h"
 
 #include <math.h>
@@ -32,12 +35,12 @@ struct suffix {
     struct drafter base;
     double factor, min;
     int total, occurrences, grow;
-    struct suffix_tree own;             /* its tokens are the text, */
-    int prompt;                         /* of which so many are the prompt's; -1: not read yet */
+    struct suffix_tree own;             /* suffix tree of the text */
+    int prompt;                         /* tokens of the prompt; -1: not read yet */
     struct suffix_corpus *corpus;       /* NULL: none */
-    int cursors;                        /* of the text in the corpus' tree */
+    int cursors;                        /* matches of the text's end in the corpus' tree */
     struct suffix_cursor cursor[SUFFIX_DEPTH_MAX + 1], below[SUFFIX_DEPTH_MAX + 1];
-    struct suffix_draft draft[2];       /* the best by now, and the next one */
+    struct suffix_draft draft[2];       /* the best draft so far, and the next candidate */
 };
 
 static void suffix_free(struct drafter *drafter)
@@ -117,8 +120,8 @@ static int suffix_commit(struct drafter *drafter, const int32_t *token, int coun
     return 0;
 }
 
-/* Holds the drafts after cursor[0 .. count), longest first, against the best by now; *match: after how many tokens that is.
- * A draft scores at most as much as it has tokens, and shorter strings get shorter drafts. */
+/* Compares the drafts after cursor[0 .. count), longest match first, with the best so far; *match: length of the match that
+ * won. A draft's score is at most its number of tokens, and shorter matches give shorter drafts, so the loop can stop early. */
 static void consider(struct suffix *suffix, const struct suffix_tree *tree, const struct suffix_cursor *cursor, int count,
                      struct suffix_limits limits, int *best, int *match)
 {
@@ -137,7 +140,7 @@ static void consider(struct suffix *suffix, const struct suffix_tree *tree, cons
     }
 }
 
-/* Where the text with the way to the leaf is in the tree; written to suffix->below. */
+/* Finds the matches of the text's end plus the path to a leaf; writes them to suffix->below and returns their number. */
 static int follow(struct suffix *suffix, const struct suffix_tree *tree, const struct suffix_cursor *cursor, int count,
                   const int32_t *path, int deep)
 {
@@ -147,7 +150,7 @@ static int follow(struct suffix *suffix, const struct suffix_tree *tree, const s
     return count;
 }
 
-/* Adds so many levels of a draft below a leaf; false: the tree is full. */
+/* Adds `levels` levels of a draft below a leaf. Returns false if the tree is full. */
 static bool add(struct suffix *suffix, struct draft_tree *tree, int leaf, const struct suffix_draft *draft, int levels,
                 int match)
 {

@@ -23,16 +23,16 @@ struct index_head {
     uint8_t magic[8];
     uint32_t version, depth;
     uint64_t tokens, nodes, texts;
-    struct sha256 tokenizer;            /* zeros: not known */
-    struct digest128 digest;            /* of the file with zeros here */
+    struct sha256 tokenizer;            /* zeros: unknown */
+    struct digest128 digest;            /* of the file, computed with zeros here */
 };
 
 struct suffix_corpus {
     struct suffix_corpus_setup setup;
     struct suffix_tree tree;
-    struct file_map map;                /* what the tree points into; else it has its own */
-    struct sha256 tokenizer_id;         /* zeros: not known */
-    struct tokenizer *tokenizer;        /* made when there is text */
+    struct file_map map;                /* the mapped index, into which the tree points; unused if the tree owns its arrays */
+    struct sha256 tokenizer_id;         /* zeros: unknown */
+    struct tokenizer *tokenizer;        /* loaded when there is text to tokenise */
     struct tokens ids;                  /* scratch */
     int64_t texts;
     double seconds;
@@ -92,7 +92,7 @@ static int add_text(struct suffix_corpus *corpus, const char *text, size_t bytes
            add_ids(corpus, corpus->ids.ids, corpus->ids.n, err) ? -1 : 0;
 }
 
-/* A list of token ids. */
+/* Adds a text that is a list of token ids. */
 static int add_list(struct suffix_corpus *corpus, const json_t *list, struct err *err)
 {
     size_t count = json_array_size(list);
@@ -231,7 +231,7 @@ int suffix_corpus_save(const struct suffix_corpus *corpus, const char *path, str
     return output_commit(&out, err);
 }
 
-/* The file lies in the corpus' map. */
+/* Loads an index, which is mapped at corpus->map. */
 static int load(struct suffix_corpus *corpus, struct err *err)
 {
     static const struct sha256 none;

@@ -1,11 +1,11 @@
 /* Earlier answers that the drafter `suffix` searches, and their index.
  *
- * A corpus is a file of one of these kinds, known by how it begins: an index (suffix_corpus_save); a decode stream, whose
- * answers are taken; JSON lines, each a list of token ids, or an object with `tokens` or `text`, as moe-decode --json writes;
- * or text, UTF-8, one text in all. A .txt file is text, however it begins.
+ * A corpus is a file of one of these kinds, recognised by its first bytes: an index (suffix_corpus_save); a decode stream,
+ * whose answers are used; JSON lines, each a list of token ids, or an object with `tokens` or `text`, as written by
+ * moe-decode --json; or UTF-8 text, which is one text. A .txt file is always text.
  *
- * An index is a file of its own: head, tokens, nodes (struct suffix_node), all little-endian, with a digest over them. It names
- * the tokenizer whose ids it has. It is mapped, and checked before it is used. */
+ * An index is a file of its own: header, tokens, nodes (struct suffix_node), all little-endian, with a digest over them. It
+ * names the tokenizer of its ids. It is mapped, and validated before use. */
 #ifndef MOE_DRAFT_SUFFIX_CORPUS_H
 #define MOE_DRAFT_SUFFIX_CORPUS_H
 
@@ -17,7 +17,7 @@ struct model;
 struct suffix_corpus;
 
 struct suffix_corpus_setup {
-    const struct model *model;          /* whose tokenizer reads text, and must have made the ids; NULL: not known */
+    const struct model *model;          /* its tokenizer reads text and must match the ids; NULL: unknown */
     int vocab, depth;
 };
 
@@ -26,14 +26,14 @@ int suffix_corpus_open(struct suffix_corpus **out, const char *path, const struc
 void suffix_corpus_close(struct suffix_corpus **corpus);
 const struct suffix_tree *suffix_corpus_tree(const struct suffix_corpus *corpus);
 
-/* Writes the index. A file that is there must be an index. */
+/* Writes the index. An existing file is replaced only if it is an index. */
 int suffix_corpus_save(const struct suffix_corpus *corpus, const char *path, struct err *err);
 
 /* Adds an answer to a corpus; suffix_corpus_grow must be called before the first one. */
 int suffix_corpus_grow(struct suffix_corpus *corpus, struct err *err);
 int suffix_corpus_add(struct suffix_corpus *corpus, const int32_t *token, int count, struct err *err);
 
-/* In words: tokens, texts, how long it took and what memory. */
+/* Writes a description: tokens, texts, seconds it took and memory. */
 void suffix_corpus_describe(const struct suffix_corpus *corpus, char *out, size_t room);
 
 #endif

@@ -20,7 +20,7 @@ static uint32_t hash(int32_t parent, int32_t token)
     return (uint32_t)(mixed >> 32);
 }
 
-/* The slot of the child that begins with the token, or the empty one where it belongs. */
+/* Returns the hash slot of the child that begins with the token, or the empty slot for it. */
 static uint32_t find_slot(const struct suffix_tree *tree, int32_t parent, int32_t token)
 {
     uint32_t at = hash(parent, token) & (tree->slots - 1);
@@ -87,7 +87,7 @@ size_t suffix_tree_bytes(const struct suffix_tree *tree)
 
 /* ---- growing ---- */
 
-/* Where a suffix that came after `parent` went on with the last token, as none did before. */
+/* Adds a leaf below `parent` for a suffix that continues with the last token as no suffix did before. */
 static void add_leaf(struct suffix_tree *tree, int32_t parent, int length)
 {
     const int last = tree->tokens - 1, end = last - length + tree->depth;
@@ -102,9 +102,9 @@ static void add_leaf(struct suffix_tree *tree, int32_t parent, int length)
     tree->slot[find_slot(tree, parent, tree->token[last])] = leaf;
 }
 
-/* Makes a node where the cursor is, amid an edge, and moves the cursor there. Cursors after it in the list are shorter: on this
- * edge they are nearer to the root, and have not come to what is now below the node. The cursors before it are past the node:
- * they are longer, and where the text goes on, none of them is on this edge any more. */
+/* Splits an edge at the cursor, and moves the cursor to the new node. Later cursors in the list are shorter suffixes: those
+ * on this edge are nearer to the root and have not reached what is now below the node. Earlier cursors are longer suffixes:
+ * they are past the node, and as the text continues, none of them is on this edge any more. */
 static void split(struct suffix_tree *tree, int which)
 {
     struct suffix_cursor *cursor = &tree->cursor[which];
@@ -133,7 +133,8 @@ static void split(struct suffix_tree *tree, int which)
     tree->slot[find_slot(tree, node, tree->token[lower->start])] = below;
 }
 
-/* Takes the cursor past the last token; false: no suffix before went on so, and it has a leaf of its own now. */
+/* Advances a cursor over the last token. Returns false if no earlier suffix continued so; the suffix then has got a leaf of
+ * its own. */
 static bool advance(struct suffix_tree *tree, int which, int32_t token)
 {
     struct suffix_cursor *cursor = &tree->cursor[which];
@@ -158,7 +159,7 @@ static bool advance(struct suffix_tree *tree, int which, int32_t token)
     return false;
 }
 
-/* Allocates room for so many more nodes. */
+/* Allocates memory for `more` further nodes. */
 static int reserve_nodes(struct suffix_tree *tree, int more, struct err *err)
 {
     const size_t nodes = (size_t)tree->nodes + (size_t)more;
@@ -193,8 +194,8 @@ int suffix_tree_put(struct suffix_tree *tree, int32_t token, struct err *err)
     return 0;
 }
 
-/* Ends the text: makes a node wherever one of its suffixes ends amid an edge. What is below such a node has not followed this
- * suffix, and later texts must not count it there. */
+/* Ends the text: makes a node wherever one of its suffixes ends within an edge. What is below such a node has not followed
+ * this suffix, and later texts must not count it there. */
 static int end_text(struct suffix_tree *tree, struct err *err)
 {
     if (reserve_nodes(tree, tree->cursors, err))
@@ -258,7 +259,8 @@ int suffix_tree_sort(struct suffix_tree *tree, struct err *err)
     return 0;
 }
 
-/* Children name their parent, and all but the root are somebody's: so every list of them ends. */
+/* Returns whether a loaded tree is consistent. Children name their parent, and each node except the root is the child of
+ * exactly one node: so every child list is finite. */
 static bool is_sound(const struct suffix_tree *tree, int vocab)
 {
     int64_t seen = 1;
@@ -328,7 +330,7 @@ int suffix_tree_thaw(struct suffix_tree *tree, struct err *err)
 
 static bool step(const struct suffix_tree *tree, struct suffix_cursor *cursor, int32_t token)
 {
-    if (cursor->length == tree->depth)          /* in a damaged tree, too, so that cursors stay as many as there is room for */
+    if (cursor->length == tree->depth)          /* checked in a damaged tree, too, so that the cursors fit their array */
         return false;
     if (cursor->at < edge_tokens(tree, cursor->node)) {
         if (tree->token[tree->node[cursor->node].start + cursor->at] != token)
@@ -357,14 +359,14 @@ int suffix_tree_follow(const struct suffix_tree *tree, struct suffix_cursor *cur
     return kept;
 }
 
-/* A token that could be next: number `at` of the node's edge. */
+/* A token that may be next: number `at` of the node's edge. */
 struct chance {
     double probability, share;
     int32_t node, at, parent, level;
 };
 
-/* A heap: the most probable first, of equals the one that came first. No two of them are on one way, so their probabilities
- * add up to 1 at most, and none is below the least: so many fit. */
+/* A heap ordered by probability, then by time of insertion. No two entries are on one path, so their probabilities sum to at
+ * most 1, and each is at least SUFFIX_MIN: this bounds their number. */
 struct queue {
     struct entry { struct chance chance; int order; } entry[SUFFIX_SHARES_MAX + CHILDREN_MAX];
     int count, came;
@@ -403,7 +405,8 @@ static struct chance queue_take(struct queue *queue)
     return best;
 }
 
-/* How often the string `at` tokens into a node's edge occurs. Suffixes of a text that goes on may end before that point. */
+/* Returns how often the string `at` tokens into a node's edge occurs. Suffixes of an unfinished text may end before that
+ * point. */
 static int occurrences(const struct suffix_tree *tree, int32_t node, int at)
 {
     int count = tree->node[node].count;
@@ -412,7 +415,7 @@ static int occurrences(const struct suffix_tree *tree, int32_t node, int at)
     return count;
 }
 
-/* Queues the most frequent children of a node, of equals the younger. */
+/* Queues the most frequent children of a node, of equal ones the younger, at most `max`. */
 static void put_children(const struct suffix_tree *tree, struct queue *queue, struct chance chance, int max,
                          const struct suffix_limits *limits)
 {

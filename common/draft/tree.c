@@ -60,7 +60,7 @@ int draft_tree_add(struct draft_tree *tree, int parent, int32_t token, float log
     return tree->nodes++;
 }
 
-/* The position of `node` in the ascending list kept[0 .. count), or -1. */
+/* Returns the index of `node` in the ascending list kept[0 .. count), or -1. */
 static int position_of(const int32_t *kept, int count, int32_t node)
 {
     int low = 0, high = count;

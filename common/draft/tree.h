@@ -13,8 +13,8 @@
 
 struct draft_tree {
     int nodes, capacity;
-    int levels;                 /* that the tree would get from here on, those that are being added among them, if there was
-                                 * room; 0: not known */
+    int levels;                 /* levels that the tree would still get if there were room, including the one being added; 0:
+                                 * unknown */
     int32_t *token;             /* [nodes] */
     int32_t *parent;            /* [nodes] an earlier node, or -1 */
     int32_t *depth;             /* [nodes] 1: a child of the root */
@@ -33,8 +33,8 @@ struct draft_leaf {
     int32_t siblings;
 };
 
-int draft_tree_init(struct draft_tree *tree, int capacity, struct err *err);       /* *tree holds nothing before */
-void draft_tree_free(struct draft_tree *tree);                                      /* and back to {0} */
+int draft_tree_init(struct draft_tree *tree, int capacity, struct err *err);       /* *tree is uninitialised before */
+void draft_tree_free(struct draft_tree *tree);                                      /* *tree is {0} afterwards */
 void draft_tree_clear(struct draft_tree *tree);
 
 /* Returns the new node, or the existing one with the same parent and token, unchanged; -1 if the tree is full.
@@ -58,7 +58,7 @@ int draft_tree_path(const struct draft_tree *tree, int node, int32_t *token, int
 /* Returns the node reached from the root by these tokens; -1, the root, for no tokens; -2 if there is no such path. */
 int draft_tree_find(const struct draft_tree *tree, const int32_t *token, int count);
 
-int draft_tree_depth(const struct draft_tree *tree);        /* of the deepest node; 0: empty */
+int draft_tree_depth(const struct draft_tree *tree);        /* depth of the deepest node; 0: empty */
 bool draft_tree_is_below(const struct draft_tree *tree, int node, int leaf);        /* at any depth */
 
 #endif
