@@ -1,6 +1,6 @@
-/* moe-bench ab: is one build slower than another? Both run the same suite by turns.
+/* moe-bench ab: compares the speed of two builds, which run the same suite interleaved.
  *
- * Reads:  a suite, and what it names
+ * Reads:  a suite, and the files that it names
  * Writes: a table or JSON lines
  * Exit:   0 not slower, 1 slower, 2 trouble, 125 undecided */
 #ifndef MOE_CMD_BENCH_AB_H

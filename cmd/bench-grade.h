@@ -1,4 +1,4 @@
-/* moe-bench grade: the texts of a saved stream against the answers of its prompts.
+/* moe-bench grade: grades the texts of a saved stream by the reference answers of its prompts.
  *
  * Reads:  a decode or bench stream; files of prompts with answers
  * Writes: a table, or JSON lines; the bench stream with its new grades

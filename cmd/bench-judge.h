@@ -1,8 +1,8 @@
-/* moe-bench's subcommands that judge what was measured, from saved streams and without a model.
+/* Subcommands of moe-bench that judge measurements from saved streams, without a model.
  *
  * Reads:  two bench or decode streams (compare); a suite and streams (gate)
  * Writes: a table, JSON lines or JUnit XML
- * Exit:   0 it holds, 1 the answer is no, 2 trouble, 125 cannot judge */
+ * Exit:   0 passed, 1 failed, 2 trouble, 125 cannot judge */
 #ifndef MOE_CMD_BENCH_JUDGE_H
 #define MOE_CMD_BENCH_JUDGE_H
 
@@ -31,13 +31,13 @@ extern const struct operand gate_operands[];
 extern const struct gate_args gate_defaults;
 int bench_gate(const void *arguments, const struct console *console, struct err *err);
 
-/* Streams into measurements, arranged; no path at all: standard input. */
+/* Reads streams into sorted measurements; without paths, standard input. */
 int bench_gather(struct measurements *all, const struct strings *inputs, struct err *err);
 
-/* The same, or train streams, if the first is one: then all must be. */
+/* Reads the same, or train streams if the first stream is one; then all must be train streams. */
 int bench_gather_any(struct measurements *all, struct trainings *trainings, const struct strings *inputs, struct err *err);
 
-/* A file of this text, whole or not at all. */
+/* Writes the text to a file, which appears complete or not at all. */
 int bench_write(const char *path, const struct text *body, struct err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* moe-bench replay: policies over a stream recorded with moe-decode --record drafts, without a model.
+/* moe-bench replay: runs policies over a stream recorded by moe-decode --record drafts, without a model.
  *
  * Reads:  a decode stream with drafts; a cost table
  * Writes: a table, or JSON lines

@@ -5,7 +5,7 @@
 #include "common/bench/simulate_figure.h"
 #include "common/bench/simulated_cache.h"
 
-/* Of predict/forecast.h those that follow from routes. */
+/* The forecasts of predict/forecast.h that need routes only. */
 static const char *const sources[] = {"none", "popular", "last", "table", "utility", NULL};
 
 const struct opt simulate_options[] = {
@@ -52,7 +52,7 @@ const struct operand simulate_operands[] = { OPERAND_ANY("STREAM", struct simula
 const struct simulate_args simulate_defaults = { .output = "-", .texts = 4, .tokens = 512, .draft_length = -1, .cached = -1,
                                                  .host_cached = -1,                                                 .seed = 1 };
 
-/* Of recorded routes nothing is made. */
+/* Options for synthetic routes have no effect on recorded routes. */
 static int check_made(const struct simulate_args *args, struct err *err)
 {
     const struct { const char *name; bool given; } made[] = {
@@ -88,7 +88,7 @@ static int get_routes(struct simulated_routes *out, const struct simulate_args *
     return simulated_routes_make(out, &texts, err);
 }
 
-/* All systems that the machine can have. */
+/* All systems that the machine can run. */
 static int simulate_all(struct text *body, const struct simulation *simulation, const struct simulate_args *args,
                         struct err *err)
 {
@@ -98,7 +98,7 @@ static int simulate_all(struct text *body, const struct simulation *simulation, 
         if (!simulate_possible(simulation, system->name, err))
             all[count++] = system->name;
     if (!args->systems.count && !count)
-        return -1;                      /* as the last one says */
+        return -1;                      /* the error of the last attempt */
     err_clear(err);
     struct simulated_table table = {0};
     int rc = simulate_compare(&table, simulation, args->systems.count ? args->systems.items : all,
@@ -120,7 +120,7 @@ static int make_figure(struct text *body, const struct simulation *simulation, c
                            err);
 }
 
-/* Policies alone want no machine, but for the share that it caches. */
+/* A comparison of cache policies alone needs only the cached share of the machine. */
 static int cache_alone(const struct simulate_args *args, const struct console *console, struct err *err)
 {
     struct simulated_machine machine = {.cached = args->cached}, host = {.cached = args->host_cached};
@@ -135,7 +135,7 @@ static int cache_alone(const struct simulate_args *args, const struct console *c
         get_routes(&routes, args, &machine, console, err))
         return -1;
     machine.cached = args->cached >= 0 ? args->cached : machine.cached;
-    if (args->host_cached >= 0)         /* one at least: too few is an error, none is not what was said */
+    if (args->host_cached >= 0)         /* at least one: none would not be what was given, and too few is an error */
         host_slots = simulated_machine_slots(&host, routes.layers, routes.experts);
     host_slots += args->host_cached >= 0 && !host_slots;
     const struct simulated_caching caching = {

@@ -1,4 +1,4 @@
-/* moe-bench simulate: decoding on a described machine in virtual time.
+/* moe-bench simulate: simulates decoding on a described machine, in virtual time.
  *
  * Reads:  a machine's description; route streams
  * Writes: a table or JSON lines, labelled simulated; a route stream

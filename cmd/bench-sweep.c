@@ -27,7 +27,7 @@ const struct sweep_args sweep_defaults = { .rows = "1,2,4,8,16,32,64", .prefix =
 
 enum { ROUNDS_MIN = 5 };
 
-/* "2,4,8" into 1, 2, 4, 8: ascending, 1 in front. */
+/* Parses "2,4,8" into 1, 2, 4, 8: ascending, with 1 added in front. */
 static int read_rows(const char *list, int *rows, int *count, struct err *err)
 {
     char *words = mem_string(list, err), *rest = words, *word;

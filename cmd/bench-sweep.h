@@ -1,4 +1,4 @@
-/* moe-bench sweep: what a forward of M tokens costs beside one of one.
+/* moe-bench sweep: measures the cost of a forward over M tokens relative to one over a single token.
  *
  * Reads:  a model
  * Writes: a table, or a JSON object that moe-bench replay takes as a cost table

@@ -1,4 +1,4 @@
-/* moe-bench tune: the drafting options that are fastest for a model on this machine.
+/* moe-bench tune: finds the fastest drafting options for a model on this machine.
  *
  * Reads:  a model, the drafters attached to it, prompts
  * Writes: a file of settings, for --settings of moe-decode and "settings" of suites

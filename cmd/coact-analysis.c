@@ -82,7 +82,7 @@ int coact_read(const struct route_consumer *consumer, const struct coact_args *a
     struct route_input input = { .paths = args->inputs.items, .count = args->inputs.count, .phases = args->phase,
                                  .force = args->force, .bar = &bar };
     enum form form;
-    if (choose_form(args, &form, err))          /* before the work, not after it */
+    if (choose_form(args, &form, err))          /* checked before the work begins */
         return -1;
     console_progress(console, &bar, "tokens", 0);
     int rc = header_init(header, kind, console->program, MOE_VERSION, console->argc, console->argv, err) ||

@@ -1,4 +1,4 @@
-/* What the analyses of moe-coact have in common: their options, reading routes, and writing what was found. */
+/* Parts shared by the analyses of moe-coact: options, reading of routes, and output of results. */
 #ifndef MOE_CMD_COACT_ANALYSIS_H
 #define MOE_CMD_COACT_ANALYSIS_H
 
@@ -19,7 +19,7 @@ struct coact_args {
     bool text, json, csv, svg, trees, force;
 };
 
-/* Something found out, of which records and pages can be made. */
+/* A result, as records and as figures. */
 struct coact_finding {
     const void *what;
     int layers, layer;
@@ -30,13 +30,13 @@ struct coact_finding {
     int (*svg)(const struct coact_finding *finding, struct text *out, struct err *err);
 };
 
-/* Refuses rejected nodes, for what looks at tokens that follow each other. */
+/* Refuses rejected nodes, for analyses of consecutive tokens. */
 int coact_texts_alone(const struct coact_args *args, struct err *err);
 
-/* Reads all routes into the consumer, and begins the header of what is made of them. */
+/* Passes all routes to the consumer, and fills the header of the output. */
 int coact_read(const struct route_consumer *consumer, const struct coact_args *args, const struct console *console,
                enum stream_kind kind, struct header *header, struct err *err);
 int coact_emit(const struct coact_finding *finding, const struct coact_args *args, struct err *err);
-const char *coact_output(const char *output);                           /* "-" where none is given */
+const char *coact_output(const char *output);                           /* "-" if none is given */
 
 #endif

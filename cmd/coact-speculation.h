@@ -1,4 +1,5 @@
-/* moe-coact reuse, signal and drift: MoE-SpAc's appendices A and B over recorded routes. Arguments: struct coact_args. */
+/* moe-coact reuse, signal and drift: the analyses of MoE-SpAc's appendices A and B over recorded routes. Arguments: struct
+ * coact_args. */
 #ifndef MOE_CMD_COACT_SPECULATION_H
 #define MOE_CMD_COACT_SPECULATION_H
 

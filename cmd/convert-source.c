@@ -13,7 +13,7 @@
 enum { PART = 128 };
 
 struct repository {
-    char organisation[PART], name[PART], revision[PART], file[2 * PART];    /* revision, file: empty where none is named */
+    char organisation[PART], name[PART], revision[PART], file[2 * PART];    /* revision, file: empty if not given */
 };
 
 static bool is_word(const char *word)
@@ -22,7 +22,7 @@ static bool is_word(const char *word)
            !word[strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")];
 }
 
-/* Copies what is before any of `ends` and returns what follows; NULL: it is no word, or too long. */
+/* Copies the text before the first of `ends` and returns the rest; NULL: the text is empty or too long. */
 static const char *take_word(char out[PART], const char *from, const char *ends)
 {
     size_t length = strcspn(from, ends);
@@ -33,7 +33,7 @@ static const char *take_word(char out[PART], const char *from, const char *ends)
     return is_word(out) ? from + length : NULL;
 }
 
-/* What follows ORG/NAME in an address of the hub: nothing, /tree/REVISION, or /blob/REVISION/FILE. */
+/* Parses the rest of a hub address after ORG/NAME: nothing, /tree/REVISION, or /blob/REVISION/FILE. */
 static bool read_place(struct repository *out, const char *from)
 {
     static const char *const kinds[] = {"/tree/", "/blob/", "/resolve/"};
@@ -58,7 +58,7 @@ static const char *after(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0 ? text + strlen(start) : NULL;
 }
 
-/* *named: the hub itself is named, so that nothing else can be meant. */
+/* *named: the hub is named explicitly, so that `given` cannot be a local path. */
 static bool read_repository(struct repository *out, const char *given, bool *named)
 {
     static const char *const starts[] = {"hf://", "hf:", "https://huggingface.co/", "http://huggingface.co/", "https://hf.co/",
@@ -77,7 +77,7 @@ static bool read_repository(struct repository *out, const char *given, bool *nam
     return *named ? read_place(out, rest) : !*rest;
 }
 
-/* The folder of repositories; empty: none is known. */
+/* Stores the cache folder of repositories; empty: unknown. */
 static void find_hub(char out[PATH_MAX])
 {
     static const struct { const char *variable, *below; } places[] = {
@@ -95,7 +95,7 @@ static bool join(char out[PATH_MAX], const char *folder, const char *name)
     return snprintf(out, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
 }
 
-/* The one snapshot of a repository whose refs do not name any; empty: there are none or several. */
+/* Finds the only snapshot of a repository without refs; empty: none, or several. */
 static void only_snapshot(char out[PART], const char *folder)
 {
     char snapshots[PATH_MAX];
@@ -111,7 +111,7 @@ static void only_snapshot(char out[PART], const char *folder)
         *out = '\0';
 }
 
-/* The snapshot of a revision: a branch or tag by its file in refs, or a commit. */
+/* Finds the snapshot of a revision: a branch or tag named by a file in refs, or a commit. */
 static bool find_snapshot(char out[PATH_MAX], const char *folder, const char *revision)
 {
     char name[PART], path[PATH_MAX], below[2 * PART];
@@ -127,7 +127,7 @@ static bool find_snapshot(char out[PATH_MAX], const char *folder, const char *re
     return *name && join(out, folder, below) && access(out, F_OK) == 0;
 }
 
-/* What to type, and that nothing was found. */
+/* Sets the error for a repository that is not downloaded, with the download command. */
 static int not_there(const struct repository *from, const char *given, bool named, const char *hub, struct err *err)
 {
     const char *revision = *from->revision ? " --revision " : "", *file = *from->file ? " " : "";
@@ -136,7 +136,7 @@ static int not_there(const struct repository *from, const char *given, bool name
                    from->organisation, from->name, file, from->file, revision, from->revision);
 }
 
-/* The name of the repository whose snapshot a path is in; a snapshot's own is a number. */
+/* Returns the name of the repository whose snapshot contains the path; a snapshot's folder is named by a commit. */
 static void name_of(char out[64], const char *path)
 {
     static const char start[] = "/models--";

@@ -10,14 +10,14 @@
 #include "common/base/text.h"
 #include "common/cli/signals.h"
 
-enum { MESSAGE_BYTES = 1 << 20, TERMINAL_BYTES = 4095 };        /* what of a line is longer a terminal drops without a word */
+enum { MESSAGE_BYTES = 1 << 20, TERMINAL_BYTES = 4095 };        /* a terminal silently drops the rest of a longer line */
 
 struct reader {
     char chunk[4096];
-    size_t begin, end;                  /* of what is left in chunk */
+    size_t begin, end;                  /* of the unread bytes in chunk */
 };
 
-/* What a person sees who is asked to type; a line that goes on is marked otherwise. */
+/* Writes the prompt for input; a continued line has another prompt. */
 static void show_mark(const struct chat *chat, bool goes_on)
 {
     if (chat->console->quiet)
@@ -26,7 +26,7 @@ static void show_mark(const struct chat *chat, bool goes_on)
     fflush(stderr);
 }
 
-/* Waits for input, or for the wish to end; *got 0: there is no more. */
+/* Waits for input or for a stop request; *got 0: end of input. */
 static int refill(const struct chat *chat, struct reader *reader, size_t *got, struct err *err)
 {
     struct pollfd ready[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = chat->stop->wake, .events = POLLIN}};
@@ -41,7 +41,7 @@ static int refill(const struct chat *chat, struct reader *reader, size_t *got, s
     return 0;
 }
 
-/* Appends a line without its newline. 1; 0: there is no more. */
+/* Appends a line without its newline. Returns 1, 0 at the end of input, or -1. */
 static int read_line(const struct chat *chat, struct reader *reader, struct text *line, struct err *err)
 {
     const size_t start = line->length;
@@ -70,7 +70,7 @@ static int read_line(const struct chat *chat, struct reader *reader, struct text
     }
 }
 
-/* A message: a line, and those after it where a backslash ends a line. 1; 0: there is no more. */
+/* Reads a message: a line, continued on the next line if it ends with a backslash. Returns 1, 0 at the end of input, or -1. */
 static int read_message(const struct chat *chat, struct reader *reader, struct text *message, struct err *err)
 {
     text_clear(message);
@@ -90,7 +90,7 @@ static bool is_blank(const struct text *message)
     return !message->length || strspn(message->data, " \t\r\n") == message->length;
 }
 
-/* What a person should know of an answer: where it was cut, and by what. */
+/* Says whether an answer was cut, and by which limit. */
 static void tell_end(const struct chat *chat, const struct decode_result *result)
 {
     const int tokens = chat->prompt->tokens.n + result->tokens;
@@ -103,7 +103,7 @@ static void tell_end(const struct chat *chat, const struct decode_result *result
         console_note(chat->console, "the answer is cut off at %d tokens (-n)", result->tokens);
 }
 
-/* Ctrl-C amid the answer, or before it began: then the message is taken back. */
+/* Handles Ctrl-C: keeps the part of the answer so far; before the answer began, withdraws the message. */
 static int take_interrupt(const struct chat *chat, bool began, bool *ended)
 {
     if (!began)
@@ -155,7 +155,7 @@ int chat_run(const struct chat *chat, bool *ended, struct err *err)
         int rc = more < 0 ? -1 : is_blank(&message) ? 0 : take_turn(chat, &message, ended, err);
         if (rc && err->code == ERR_SIGNAL) {
             *ended = true;
-        } else if (rc && err->code == ERR_INPUT) {              /* of this message; the next one may be better */
+        } else if (rc && err->code == ERR_INPUT) {              /* an error of this message only */
             console_fault(chat->console, err);
         } else if (rc) {
             text_free(&message);
@@ -164,7 +164,7 @@ int chat_run(const struct chat *chat, bool *ended, struct err *err)
         err_clear(err);
     }
     if (!chat->console->quiet)
-        fputc('\n', stderr);                                    /* after the mark */
+        fputc('\n', stderr);                                    /* after the prompt for input */
     text_free(&message);
     return 0;
 }

@@ -1,8 +1,8 @@
-/* moe-decode --chat at a terminal: a conversation, a line a message.
+/* moe-decode --chat at a terminal: a conversation, one line a message.
  *
- * Ctrl-D ends it. Ctrl-C ends the answer that is being made, which stays as far as it came; where none is being made, or a
- * second time before it has ended, it ends the command. Of what does not fit into the context a note says so; it is not
- * asked. */
+ * Ctrl-D ends the conversation. Ctrl-C ends the present answer and keeps its text so far; between answers, or pressed again
+ * before the answer has ended, it ends the command. A message that does not fit into the context is not sent to the model, with
+ * a note. */
 #ifndef MOE_CMD_DECODE_CHAT_H
 #define MOE_CMD_DECODE_CHAT_H
 
@@ -16,13 +16,13 @@
 
 struct chat {
     const struct console *console;
-    const struct stop *stop;            /* of signals.h, which is gentle */
+    const struct stop *stop;            /* the gentle stop of signals.h */
     struct prompts *prompts;
     struct prompt *prompt;              /* the conversation, from prompts_converse */
-    int positions;                      /* of the context */
-    int max_tokens;                     /* of an answer; -1: as far as the context reaches */
+    int positions;                      /* size of the context, in tokens */
+    int max_tokens;                     /* max tokens of an answer; -1: as many as fit into the context */
     void *context;
-    int (*check)(void *context, struct err *err);               /* could the prompt be answered? */
+    int (*check)(void *context, struct err *err);               /* returns 0 if the prompt can be answered */
     int (*answer)(void *context, struct decode_result *result, struct err *err);
 };
 

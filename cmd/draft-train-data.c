@@ -48,7 +48,7 @@ static void note_bare(const struct train_data_setup *setup, const char *from, in
 
 /* ---- a stream ---- */
 
-/* The folder that the head is written to: what is no file waits there. */
+/* Returns the folder of the output head, for temporary copies of input that is no file. */
 static int folder_of(char **out, const char *path, struct err *err)
 {
     const char *slash = strrchr(path, '/');
@@ -58,7 +58,7 @@ static int folder_of(char **out, const char *path, struct err *err)
     return 0;
 }
 
-/* One stream: the texts to be learnt, and those kept apart. */
+/* Opens one stream: its texts for training, and those kept apart for validation. */
 static int open_shard(struct train_data *data, const struct train_data_setup *setup, const char *path,
                       struct train_source *learnt, struct train_source *apart, struct digest128 *digest, struct err *err)
 {
@@ -79,7 +79,7 @@ static int open_shard(struct train_data *data, const struct train_data_setup *se
     return 0;
 }
 
-/* The shards, in their order; what they are told apart by is, of several, the digest of all digests. */
+/* Opens the shards, in order. The identity of several shards is the digest of their digests. */
 static int open_streams(struct train_data *data, const struct train_data_setup *setup, const char *only, struct err *err)
 {
     const struct strings *inputs = &setup->options->inputs;
@@ -126,7 +126,7 @@ static int take_text(void *context, const struct example *text, struct err *err)
                            text->where, err);
 }
 
-/* They are answered here, where they are: a signal then ends the command, with nothing learnt. */
+/* The model answers the texts before training begins: a signal then ends the command without a checkpoint. */
 static int take_texts(struct taking *taking, const struct train_data_setup *setup, struct err *err)
 {
     const struct train_data_options *options = setup->options;

@@ -1,4 +1,4 @@
-/* What moe-draft-train train learns from, and judges by: a feature stream, or texts with answers, or prompts that the model
+/* The training and validation data of moe-draft-train train: a feature stream, texts with answers, or prompts that the model
  * answers first. */
 #ifndef MOE_CMD_DRAFT_TRAIN_DATA_H
 #define MOE_CMD_DRAFT_TRAIN_DATA_H
@@ -10,37 +10,37 @@
 
 struct train_data_options {
     struct session_prompts prompts;
-    struct decode_settings settings;    /* max_tokens: the model answers */
+    struct decode_settings settings;    /* with max_tokens the model answers the prompts */
     struct strings inputs;
-    double validation;                  /* share of the texts */
+    double validation;                  /* share of the texts kept apart for validation */
     int cut;
     bool force;
 };
 
 struct train_data_setup {
     const struct train_data_options *options;
-    const struct session_options *target;       /* what was asked of the model's computing */
+    const struct session_options *target;       /* options of the target model */
     const struct session *session;
     const struct console *console;
-    const char *output;                 /* the head: what is no file waits beside it */
+    const char *output;                 /* path of the head; temporary files are created beside it */
     struct head_states points;
-    bool count;                         /* are words to be counted? */
+    bool count;                         /* count tokens */
 };
 
 struct train_data {
-    struct train_source learnt, validation;     /* validation.texts 0: there are none */
-    int64_t *count;                     /* [vocab] how often each token is learnt; NULL: not counted */
-    char digest[33];                    /* of tokens and masks, and of what is kept apart */
-    bool rounded;                       /* the states are of bf16 */
-    char *folder;                       /* that and what follows: of the stream's source */
+    struct train_source learnt, validation;     /* validation.texts 0: no validation */
+    int64_t *count;                     /* [vocab] occurrences of each token in the training texts; NULL: not counted */
+    char digest[33];                    /* of tokens and masks, and of the choice of validation texts */
+    bool rounded;                       /* the states are bf16 */
+    char *folder;                       /* this and the following members belong to the stream's source */
     struct stream_model target;
     struct head_states points;
 };
 
-/* Options that would change nothing: of texts where a stream is read, of answering where nothing is answered. */
+/* Refuses options without effect: options of texts with a stream, options of answers if nothing is answered. */
 int train_data_check(const struct train_data_options *options, const struct session_options *target, const char *stream,
                      struct err *err);
-/* out stays where it is as long as it is open; to be closed after a failure, too. */
+/* *out must not be moved while it is open, and must be closed after a failure, too. */
 int train_data_open(struct train_data *out, const struct train_data_setup *setup, const char *stream, struct err *err);
 void train_data_close(struct train_data *data);
 

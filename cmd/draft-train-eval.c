@@ -139,7 +139,7 @@ static int count_source(struct eval *e, struct err *err)
     return 0;
 }
 
-/* One after the other, as if they were one. */
+/* Reads the streams in order, as if they were one. */
 static int count_streams(struct eval *e, struct err *err)
 {
     const struct strings *inputs = &e->args->inputs;
@@ -200,7 +200,7 @@ static int write_stream(const struct header *header, const struct train_run *run
     return rc;
 }
 
-/* CSV has the columns of one kind of records. */
+/* A CSV table has the columns of one kind of record. */
 static int write_records(const struct header *header, const struct train_run *run, const struct train_eval *eval,
                          const char *path, enum show_form form, struct err *err)
 {
@@ -224,7 +224,7 @@ static int write_table(const char *name, const struct train_run *run, const stru
     return rc;
 }
 
-/* With what it was tried, as JSON. */
+/* Returns the settings of the evaluation as JSON. */
 static char *options_text(const struct eval *e, const struct model *head, struct err *err)
 {
     const struct eval_args *a = e->args;

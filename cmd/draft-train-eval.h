@@ -1,4 +1,4 @@
-/* moe-draft-train eval: how well a draft head guesses held-out texts. */
+/* moe-draft-train eval: measures the accuracy of a draft head on held-out texts. */
 #ifndef MOE_CMD_DRAFT_TRAIN_EVAL_H
 #define MOE_CMD_DRAFT_TRAIN_EVAL_H
 

@@ -6,8 +6,8 @@
 
 #include "common/stream/frame.h"
 
-/* Is it a stream? Standard input is one, and a file that begins like one. Other pipes are left to who reads them for good, as
- * what is read here would be lost: they are texts. */
+/* Returns whether the input is a stream: standard input, or a file that begins like a stream. Other pipes count as texts,
+ * because bytes read here would be lost to the later reader. */
 static int find_stream(const char *path, bool *yes, struct err *err)
 {
     uint8_t first[FRAME_GUARD_BYTES];

@@ -9,8 +9,8 @@
 enum { RANKS_AUTO, RANKS_NONE, RANKS_MPI };
 const char *const ranks_words[] = {"auto", "none", "mpi", NULL};
 
-/* A number of the environment; -1: it is not there. Open MPI's, and those of launchers that speak PMI, as MPICH's and
- * Slurm's. */
+/* Returns a number from the environment, -1 if it is not set: from the variables of Open MPI, or of launchers with PMI such as
+ * MPICH's and Slurm's. */
 static int number_of(const char *const *names)
 {
     for (; *names; names++) {
@@ -30,7 +30,7 @@ int draft_train_ranks_open(struct ranks **out, int choice, struct err *err)
         return ranks_alone(out, err);
     if (!ranks_open(out, "mpi", size > 0 ? size : 0, err))
         return 0;
-    if (rank > 0)                   /* all find the same, and process 0 says it */
+    if (rank > 0)                   /* all processes find the same error, and process 0 reports it */
         err->code = ERR_REPORTED;
     return -1;
 }

@@ -1,4 +1,4 @@
-/* The processes that moe-draft-train runs in: opened as asked for, or as whoever started the command says. */
+/* The processes of a distributed moe-draft-train: as requested by --ranks, or as set by the launcher's environment. */
 #ifndef MOE_CMD_DRAFT_TRAIN_RANKS_H
 #define MOE_CMD_DRAFT_TRAIN_RANKS_H
 
@@ -6,21 +6,22 @@
 #include "common/ranks/ranks.h"
 #include "common/session/session.h"
 
-extern const char *const ranks_words[];         /* auto, none, mpi: what --ranks takes */
+extern const char *const ranks_words[];         /* values of --ranks: auto, none, mpi */
 
-/* choice: index of ranks_words. auto: several where the environment says that mpirun, or a launcher like it, started
+/* choice: index of ranks_words. auto: several processes if the environment shows that mpirun, or a similar launcher, started
  * several. */
 int draft_train_ranks_open(struct ranks **out, int choice, struct err *err);
 
-/* Each process its share of the processors, unless a number of threads is asked for; and no two threads pinned to one. */
+/* Gives each process its share of the processors, unless the number of threads is given; pins no two threads to one processor.
+ * */
 int draft_train_ranks_threads(struct session_options *options, const struct ranks *ranks, struct err *err);
 
-/* Refuses what several processes cannot all read: what is no file, and standard input, which is read where `implied` and
- * nothing is named. */
+/* Refuses inputs that several processes cannot all read: pipes, and standard input, which is also read if `implied` and no
+ * input is named. */
 int draft_train_ranks_check(const struct ranks *ranks, const struct strings *inputs, bool implied, struct err *err);
 
-/* The end of a process after a failure: tells the others, and says it here, before any process is gone and is taken for
- * the fault. */
+/* Ends a process after a failure. Informs the other processes and prints the error first, so that a process that has already
+ * gone is not reported as the cause. */
 void draft_train_ranks_leave(struct ranks *ranks, const struct console *console, struct err *err);
 
 #endif

@@ -9,11 +9,11 @@ struct copying {
     struct writer *writer;
     const struct train_run *run;
     struct draft_train_past *past;
-    bool same;                      /* as far as is known, what is read is of this run */
-    int64_t step, judged;           /* what was copied last */
+    bool same;                      /* the records read so far belong to this run */
+    int64_t step, judged;           /* the last ones copied */
 };
 
-/* Steps after the checkpoint are made again, so they are left out here. */
+/* Steps after the checkpoint are repeated, and therefore not copied. */
 static int copy_record(void *context, const struct reader *in, const struct record *record, struct err *err)
 {
     struct copying *c = context;

@@ -1,4 +1,4 @@
-/* The train stream of a run that may be ended at any moment and go on: it has the whole training, each step once. */
+/* The train stream of a run that can be interrupted at any moment and resumed: it holds the whole training, each step once. */
 #ifndef MOE_CMD_DRAFT_TRAIN_STREAM_H
 #define MOE_CMD_DRAFT_TRAIN_STREAM_H
 
@@ -6,12 +6,12 @@
 #include "common/stream/writer.h"
 
 struct draft_train_past {
-    int64_t steps, evaluated;       /* made before, and the step after which the head was judged last; 0 and less: none */
-    double seconds;                 /* out: how long they took, by what was left of the stream; 0: nothing was */
+    int64_t steps, evaluated;       /* steps made before; step of the last evaluation; 0 or less: none */
+    double seconds;                 /* out: their duration, from the earlier stream; 0: no stream was left */
 };
 
-/* Opens the stream with its header and `run`. Of a training that goes on, what an earlier process left of the same run comes
- * first, as far as its checkpoint had come: of the file that it was writing, or of one that a signal ended. */
+/* Opens the stream with its header and `run`. A resumed training first copies the records that an earlier process of the same
+ * run left, up to its checkpoint, from the file that it was writing or from one that a signal ended. */
 int draft_train_stream_open(struct writer **out, const char *path, const struct header *header, const struct train_run *run,
                             struct draft_train_past *past, struct err *err);
 

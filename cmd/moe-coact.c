@@ -26,7 +26,7 @@
 #include "common/route/windows.h"
 #include "common/stream/reader.h"
 
-/* Orders that coverage knows: the ranking methods, and after them each forward's own. */
+/* Orders for coverage: the ranking methods, and after them each forward's own order. */
 enum { BY_ROUTER = RANKING_PAIRS + 1 };
 static const char *const coverage_orders[] = { "frequency", "mass", "coverage", "pairs", "router", NULL };
 
@@ -105,7 +105,7 @@ static const struct coact_args routes_defaults = { .by = RANKING_MASS, .layer = 
                                                     .draft_length = 8, .acceptance = 0.8, .threshold = 2 };
 static const struct coact_args pairs_defaults = { .phase = ROUTE_VERIFY, .layer = -1 };     /* as in MoE-Spec appendix D */
 
-/* Counts, and for coverage the tokens kept aside. */
+/* The counts, and for coverage the spooled tokens. */
 struct gathered {
     struct route_counts *counts;
     struct route_spool *spool;
@@ -199,7 +199,7 @@ done:
     return rc;
 }
 
-/* The order that coverage keeps experts in: of a rank stream, or what these routes themselves would give. */
+/* Opens the ranking for coverage: from a rank stream, or made from these routes. */
 static int coverage_ranking(struct ranking **out, const struct coact_args *args, const struct gathered *g,
                             struct header *header, const struct console *console, struct err *err)
 {
@@ -315,7 +315,7 @@ static int end_neighbours(void *context, int64_t sequence, struct err *err)
     return 0;
 }
 
-/* Forwards that verify, for union --trees. */
+/* Reads forwards that verify, for union --trees. */
 static int open_trees(void *context, const struct stream_model *model, struct err *err)
 {
     return trees_open(context, model, err);
@@ -331,7 +331,7 @@ static int add_iteration(void *context, const struct decode_iter *iter, struct e
     return trees_add_iteration(*(struct trees **)context, iter, err);
 }
 
-/* union and locality differ in what they show of the same measurement. */
+/* union and locality print different columns of the same measurement. */
 static int measure_neighbours(const struct coact_args *args, const struct console *console, struct coact_finding found,
                               struct err *err)
 {
@@ -466,7 +466,7 @@ static int text_stats(const struct coact_finding *f, struct text *out, struct er
     return stats_text(out, f->what, f->layer, err);
 }
 
-/* Counts of pairs: as a matrix, or what is most striking about them and about the counts of experts. */
+/* Counts pairs, and prints them as a matrix, or prints statistics of pairs and experts. */
 static int measure_pairs(const struct coact_args *args, const struct console *console, bool whole, struct err *err)
 {
     struct gathered g = { .spooled = true };

@@ -1,4 +1,4 @@
-/* moe-draft-train: trains a draft head for a model, from the model's own states, and says how well one guesses.
+/* moe-draft-train: trains a draft head for a model, from the model's own states, and evaluates heads.
  *
  * Reads:  model, feature streams or texts with answers, a head or a checkpoint to go on from
  * Writes: head file, checkpoints, and train streams
@@ -142,10 +142,10 @@ static const struct train_args train_defaults = {
 struct training {
     const struct train_args *args;
     const struct console *console;
-    struct console silent;              /* of processes but the first */
+    struct console silent;              /* for all processes but the first */
     struct ranks *ranks;
-    struct share *share;                /* NULL: this process is alone */
-    bool first;                         /* it is the one that speaks and writes */
+    struct share *share;                /* NULL: there is one process */
+    bool first;                         /* this process prints and writes */
     struct session_options target;
     struct session *session;
     struct thread_pool *pool;
@@ -156,12 +156,12 @@ struct training {
     struct network *network;
     struct trainer *trainer;
     struct train_settings settings;
-    int64_t every;              /* steps from one evaluation to the next; 0: there are no texts for it */
+    int64_t every;              /* steps between evaluations; 0: there are no validation texts */
     struct writer *writer;
     struct text recipe, checkpoint, best;
     struct progress bar;
-    double started, saved, before;      /* before: seconds that this training took before it went on */
-    char from[17];              /* which head it began with; "": a new one */
+    double started, saved, before;      /* before: seconds of training before this run resumed it */
+    char from[17];              /* identifies the initial head; "": a new head */
 };
 
 static void close_training(struct training *t)
@@ -218,7 +218,7 @@ static int begin_from(struct training *t, struct err *err)
     return rc;
 }
 
-/* What of a new head is known before the texts are. */
+/* Sets the properties of a new head that do not depend on texts. */
 static int describe_anew(struct training *t, struct err *err)
 {
     struct start_options start = t->args->start;
@@ -250,7 +250,7 @@ enum {
 
 struct own_option { const char *name; bool given, anew; int kinds; };
 
-/* An option that would change nothing is a mistake: the head would not be what was asked for. */
+/* Refuses options without effect on this kind of head. */
 static int check_options(struct training *t, struct err *err)
 {
     const struct train_args *a = t->args, *d = &train_defaults;
@@ -340,7 +340,8 @@ static int put_head(struct training *t, struct err *err)
     return head->scaled ? text_puts(&t->recipe, ",\"scaled\":true", err) : 0;
 }
 
-/* All that the weights depend on but the texts' states: what a checkpoint must have been made with. */
+/* Lists all settings that determine the weights, apart from the texts' states. A checkpoint must have been made with the same.
+ * */
 static int put_settings(struct training *t, struct err *err)
 {
     const struct optimiser_settings *o = &t->settings.optimiser;
@@ -390,7 +391,7 @@ static int write_step(struct training *t, const struct train_report *r, struct e
     return t->writer ? writer_record(t->writer, &train_step_kind, &step, err) : 0;
 }
 
-/* What is written after hours must be known to be writable before them. */
+/* Checks before training that the outputs can be written. */
 static int check_output(const char *path, struct err *err)
 {
     struct output *out = NULL;
@@ -402,14 +403,14 @@ static int check_output(const char *path, struct err *err)
     return rc;
 }
 
-/* "head.best.moe" beside "head.moe". */
+/* Makes "head.best.moe" from "head.moe". */
 static int name_best(struct text *out, const char *path, struct err *err)
 {
     const size_t length = strlen(path), tail = length > 4 && !strcmp(path + length - 4, ".moe") ? 4 : 0;
     return text_printf(out, err, "%.*s.best%s", (int)(length - tail), path, path + length - tail);
 }
 
-/* Outputs that no option names must be no inputs, as the option table sees to it for the others. */
+/* Checks that outputs not named by an option are no inputs. The option table checks the others. */
 static int check_names(const struct training *t, struct err *err)
 {
     const struct train_args *a = t->args;
@@ -440,7 +441,7 @@ static int check_outputs(struct training *t, struct err *err)
            err_set(err, ERR_INPUT, "%s: is there already; go on from it with --resume, or remove it", t->checkpoint.data);
 }
 
-/* The checkpoint, if there is one. */
+/* Reads the checkpoint, if there is one. */
 static int go_on(struct training *t, struct err *err)
 {
     const struct train_args *a = t->args;
@@ -455,7 +456,7 @@ static int go_on(struct training *t, struct err *err)
     return 0;
 }
 
-/* The first process speaks and writes. */
+/* Only the first process prints and writes. */
 static int open_ranks(struct training *t, struct err *err)
 {
     if (draft_train_ranks_open(&t->ranks, t->args->ranks, err))
@@ -487,7 +488,7 @@ static int open_trainer(struct training *t, struct err *err)
     return trainer_open(&t->trainer, &setup, err) || (t->first && go_on(t, err)) || trainer_scatter(t->trainer, err) ? -1 : 0;
 }
 
-/* Who makes the large products of training there. */
+/* Returns the library that computes large matrix products on the device. */
 static const char *products_of(const struct device_info *device)
 {
     return device->host_memory ? "OpenBLAS" : device->slabs ? "cuBLAS" : device->no_slabs[0] ? "a kernel, as there is no cuBLAS"
@@ -503,7 +504,7 @@ static int prepare(struct training *t, struct err *err)
         train_data_check(&a->data, &a->session, stream, err) ||
         (a->data.settings.max_tokens && decode_rows(&a->data.settings, false, &rows, err)))
         return -1;
-    t->target.no_engine = stream != NULL;       /* which has the model's states */
+    t->target.no_engine = stream != NULL;       /* the stream contains the model's states */
     if (session_open(&t->session, &t->target, 0, rows, err) || thread_pool_new(&t->pool, t->target.threads, err) ||
         (a->from ? begin_from(t, err) : describe_anew(t, err)) || check_options(t, err))
         return -1;
@@ -527,14 +528,14 @@ static int prepare(struct training *t, struct err *err)
 
 static int save(struct training *t, struct err *err)
 {
-    const int kept = t->writer ? writer_keep(t->writer, err) : 0;       /* the stream has come as far as the checkpoint */
+    const int kept = t->writer ? writer_keep(t->writer, err) : 0;       /* the stream holds all steps up to the checkpoint */
     struct err *first = kept ? NULL : err;
     t->saved = clock_seconds();
     return trainer_gather(t->trainer, first) ||
            (t->first && trainer_save(t->trainer, t->checkpoint.data, t->recipe.data, first)) ? -1 : kept;
 }
 
-/* Something could not be written, but the steps were made: where there is room for a checkpoint they are not lost. */
+/* After a failed write, saves a checkpoint if there is room for one, so that the steps are not lost. */
 static int save_after(struct training *t, struct err *err)
 {
     const struct err first = *err;
@@ -544,7 +545,7 @@ static int save_after(struct training *t, struct err *err)
     return err_set(err, first.code, "%s; --resume goes on after step %lld", first.text, (long long)trainer_steps(t->trainer));
 }
 
-/* rc: what came of writing something, which the first process alone does. All end where it could not. */
+/* rc: the result of a write by the first process. If it failed, all processes end. */
 static int written(struct training *t, int rc, struct err *err)
 {
     struct err other = {0};
@@ -561,7 +562,7 @@ static int written(struct training *t, int rc, struct err *err)
     return save_after(t, err);
 }
 
-/* A signal came: what was learnt stays. */
+/* Ends after a signal, with a checkpoint. */
 static int stop_here(struct training *t, struct err *err)
 {
     const char *signal = signals_name();
@@ -571,7 +572,8 @@ static int stop_here(struct training *t, struct err *err)
 
 enum next { NEXT_STEP, NEXT_SAVE, NEXT_STOP };
 
-/* What all do now: a signal to any of them ends all, and the first one's clock says when a checkpoint is due. */
+/* Agrees on the next action of all processes: a signal to any process ends all, and the first process's clock decides when a
+ * checkpoint is due. */
 static int choose_next(struct training *t, enum next *next, struct err *err)
 {
     const bool stop = stop_asked(signals_stop()), due = t->first && clock_seconds() - t->saved >= t->args->minutes * 60;
@@ -589,7 +591,7 @@ static int write_head(const struct training *t, const char *path, struct err *er
     return weights_write(t->weights, &file, t->pool, err);
 }
 
-/* Is it time to judge the head? After the last step it always is. */
+/* Returns whether an evaluation is due; it always is after the last step. */
 static bool is_due(const struct training *t)
 {
     const int64_t made = trainer_steps(t->trainer);
@@ -597,7 +599,7 @@ static bool is_due(const struct training *t)
            (made % t->every == 0 || made == t->settings.optimiser.steps);
 }
 
-/* Judges the head; the best is written before a checkpoint can say that it is there. */
+/* Evaluates the head. The best head is written before the checkpoint that refers to it. */
 static int evaluate(struct training *t, struct err *err)
 {
     double loss;
@@ -611,7 +613,7 @@ static int evaluate(struct training *t, struct err *err)
     trainer_evaluated(t->trainer, loss);
     const struct train_eval eval = {
         .step = (int)trainer_steps(t->trainer), .texts = (int)t->data.validation.texts, .loss = loss, .positions = 0,
-        .position = &(int32_t){0}, .acceptance = &(double){0},      /* of no elements: drafts are not tried */
+        .position = &(int32_t){0}, .acceptance = &(double){0},      /* empty arrays: no drafts are tried */
         .tokens_per_iteration = NAN, .tree_tokens_per_iteration = NAN, .best = best, .seconds = clock_seconds() - t->started};
     return written(t, t->writer && writer_record(t->writer, &train_eval_kind, &eval, err) ? -1 : 0, err);
 }

@@ -1,5 +1,5 @@
-/* moe-profile: which experts prompts and answers use, a model's states for training heads (profile-features.h), and what a
- * model may leave out when it drafts for itself.
+/* moe-profile: records the experts that prompts and answers use, a model's states for training heads (profile-features.h), and
+ * the layers that a model may skip when it drafts for itself.
  *
  * Reads:  model, prompts, and with --budget a rank stream
  * Writes: route stream; a table on a terminal or with --text; of skip, a skip file
@@ -53,7 +53,7 @@ static const struct operand profile_operands[] = { OPERAND_ANY("PROMPTS", struct
 static const struct profile_args profile_defaults = {
     .settings = {.top_p = 1, .draft_length = DRAFT_LENGTH_NONE, .budget_mode = BUDGET_SUBSTITUTE}, .record = "route" };
 
-/* What a person wants to see: how much was read, and which experts it used most. */
+/* Prints a summary: the number of tokens, and the most used experts. */
 static int write_table(const struct profile *profile, const char *path, struct err *err)
 {
     const struct route_counts *counts = profile_counts(profile);
@@ -103,7 +103,7 @@ static int open_budget(struct budget **out, const struct session *session, const
     return rc;
 }
 
-/* A signal came: what was recorded, or counted, stays. */
+/* Ends after a signal: complete records and counts are kept. */
 static int close_early(struct writer **writer, const struct profile *profile, const struct session *session, const char *path,
                        struct err *err)
 {
@@ -220,7 +220,7 @@ static int search(struct skip_profile *profile, struct prompts *prompts, const s
     return rc;
 }
 
-/* What the best set is, in a line. */
+/* Prints the best set in a line. */
 static void tell_found(const struct console *console, const struct skip_set *best, const struct skip_found *found)
 {
     int left_out = 0;

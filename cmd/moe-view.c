@@ -1,4 +1,4 @@
-/* moe-view: what is in a stream or a model file.
+/* moe-view: prints streams and model files.
  *
  * Reads:  any stream (file or standard input), or a model file
  * Writes: lines for people, JSON lines or CSV
@@ -50,7 +50,7 @@ static enum show_form form_of(const struct view_args *args)
     return args->json ? SHOW_JSON : args->csv ? SHOW_CSV : SHOW_TEXT;
 }
 
-/* A table has one type of rows; which, must be said where a kind has several. */
+/* A table has one type of record, which must be named if the kind has several. */
 static int check_type(const struct stream_schema *schema, const struct view_args *args, const char **type, struct err *err)
 {
     char names[200] = "";
@@ -83,7 +83,7 @@ static int show_stream_end(struct show *show, const struct reader *in, struct er
     return show_end(show, err);
 }
 
-/* A stream that its producer gave up says so as its last record, too; it is still no whole one. */
+/* The last record of an aborted stream says that the producer gave up; the stream is incomplete all the same. */
 static void show_abort(struct show *show, const struct reader *in)
 {
     const char *message = reader_abort_message(in);
@@ -110,7 +110,7 @@ static int verify_stream(struct show *show, struct reader *in, struct err *err)
     return 0;
 }
 
-/* `live`: every record is passed on as soon as it has come. */
+/* live: each record is printed as soon as it arrives. */
 static int view_stream(struct show *show, struct reader *in, const struct view_args *args, bool live, struct err *err)
 {
     const struct header *header = reader_header(in);
@@ -159,7 +159,7 @@ static int view_model(struct show *show, const char *path, const struct view_arg
     return rc;
 }
 
-/* The first bytes, to see what kind of file it is. */
+/* Reads the first bytes, to recognise the kind of file. */
 static int sniff(int fd, const char *name, char *bytes, size_t wanted, size_t *count, struct err *err)
 {
     for (*count = 0; *count < wanted;) {
@@ -203,7 +203,7 @@ static int view_input(struct show *show, const char *path, const struct view_arg
     return fd < 0 ? err_errno(err, "%s", path) : view_open(show, path, fd, args, err);
 }
 
-/* Each in its turn, also behind one that is not whole. */
+/* Prints each file in order, also after an incomplete one. */
 static int verify_several(struct show *show, const struct view_args *args, const struct console *console, struct err *err)
 {
     int faults = 0;
@@ -231,7 +231,7 @@ static int view(const void *arguments, const struct console *console, struct err
     if (show_open(&show, args->output, form_of(args), err))
         return -1;
     if (args->files.count > 1 ? verify_several(show, args, console, err) : view_input(show, path, args, err)) {
-        show_flush(show, NULL);                 /* what came before the fault may be of use; a file still does not appear */
+        show_flush(show, NULL);                 /* prints the records before the fault; an output file does not appear */
         show_discard(&show);
         return -1;
     }

@@ -54,7 +54,7 @@ const struct operand features_operands[] = { OPERAND_ANY("TEXTS", struct feature
 
 const struct features_args features_defaults = {.settings = {.top_p = 1, .draft_length = DRAFT_LENGTH_NONE}};
 
-/* The states that --layers or --for name. */
+/* Selects the states named by --layers or --for. */
 static int choose_states(struct head_states *out, const struct features_args *args, const struct model *target,
                          struct err *err)
 {
@@ -79,7 +79,7 @@ static int choose_states(struct head_states *out, const struct features_args *ar
     return rc;
 }
 
-/* "after layer 2 and the final norm". */
+/* Appends a description such as "after layer 2 and the final norm". */
 static int put_totals(struct text *out, const struct feature_profile_setup *setup, const struct examples_totals *totals,
                       struct err *err)
 {
@@ -129,7 +129,7 @@ static int open_writer(struct writer **out, const struct session *session, const
     return rc;
 }
 
-/* A signal came: whole texts, or what was counted, stay. */
+/* Ends after a signal: complete texts and counts are kept. */
 static int close_early(struct writer **writer, const struct feature_profile_setup *setup, const struct feature_profile *profile,
                        const char *path, struct err *err)
 {

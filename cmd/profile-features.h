@@ -1,4 +1,4 @@
-/* moe-profile features: texts with the states of a model, for training draft heads.
+/* moe-profile features: records texts with a model's hidden states, for training draft heads.
  *
  * Reads:  model, texts, and with --for a draft head
  * Writes: feature stream; a few lines on a terminal or with --text
