@@ -4,10 +4,10 @@
  * that is missing, has the wrong shape, has a dtype that cannot be read, or is left over. Writing then processes the tensors
  * in canonical order, one block per thread, some rows at a time.
  *
- * The identity of the source is the SHA-256 over the XXH3 hashes of the parts of each block, in canonical order. Each hash
- * is one line (name, block, part, dtype, rows x columns); it covers the part's bytes as they are in the checkpoint. So the
- * identity is the same for one file or many, archive or folder, experts apart or fused. SHA-256 runs over the bytes
- * themselves only once, for the digests of the files. */
+ * The identity of the source is the SHA-256 over one XXH3 hash per block, in canonical order. The XXH3 of a block covers,
+ * for each of its parts, one line of text (name, block, part, dtype, rows x columns) and the part's bytes as stored in the
+ * checkpoint. So the identity is the same for one file or many, archive or folder, experts apart or fused. The SHA-256 of
+ * all bytes is computed only once, for the digests of the files. */
 #ifndef MOE_CHECKPOINT_CONVERT_H
 #define MOE_CHECKPOINT_CONVERT_H
 

@@ -83,8 +83,7 @@ static int model_begin(struct drafter *drafter, const struct draft_text *text, s
         if (old >= tokens)
             return sequence_truncate(source->sequence, 0, err);
     }
-    int room = old < max / 2 ? 2 * old : max;             /* grow by half at least, so that not every longer prompt
-                                                           * reallocates the cache */
+    int room = old < max / 2 ? 2 * old : max;             /* doubled, so that growing prompts do not each cost a new cache */
     sequence_close(&source->sequence);
     return sequence_open(&source->sequence, source->engine, (room < tokens ? tokens : room) + ENGINE_ROWS_MAX, err);
 }

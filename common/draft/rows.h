@@ -58,7 +58,7 @@ struct draft_rows {
     int levels;                         /* levels left in this draft; 0: unknown */
     float *spread;                      /* scratch: [vocab] logits in the target's order, for a source with a map */
     int32_t *kept;                      /* scratch: [vocab], or [2 * vocab] for both branches */
-    double *value;                      /* scratch: [vocab], or [2 * vocab], and at least [setup.vocab] for proposals */
+    double *value;                      /* scratch: [setup.vocab], or twice that for both branches */
     float *both;                        /* [2 * vocab], for a source whose branches are drawn from together */
     /* The batch of the next forward. */
     int32_t batch_token[DRAFT_ROWS_MAX], batch_parent[DRAFT_ROWS_MAX], logit_row[DRAFT_ASKED_MAX];

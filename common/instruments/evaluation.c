@@ -11,7 +11,7 @@
 #include "common/policy/shape.h"
 #include "kernels/plain/accept.h"
 
-/* Drafts of one shape through a text. */
+/* Drafts a text with one shape (chains or trees) without decoding it. */
 struct walker {
     struct drafters drafters;
     struct shape *shape;
@@ -19,11 +19,11 @@ struct walker {
     struct draft_tree tree;
     struct draft_leaf *leaf;
     struct draft_share share[DRAFTERS_MAX];
-    struct sequence *sequence;          /* the target's cache, for a head that runs a part of the target */
-    int next;                           /* committed length from which the next iteration begins */
+    struct sequence *sequence;          /* the target's KV cache, for a head that runs a part of the target */
+    int next;                           /* committed length at which the next iteration begins */
 };
 
-/* One that decodes with drafts of one shape, and the iterations of its text. */
+/* Decodes with drafts of one shape, and counts the iterations of its text. */
 struct run {
     struct decode_settings settings;
     struct decoder *decoder;
@@ -39,11 +39,11 @@ struct evaluation {
     const char *words[1];
     int positions, depth, limit;        /* depth: of the deepest draft */
     struct feature_request features;
-    struct buffer states;               /* [features.count][text.tokens][hidden] of the text at hand */
-    struct forward shown;               /* what a forward over all of it would have left of them */
+    struct buffer states;               /* [features.count][text.tokens][hidden] states of the current text */
+    struct forward shown;               /* as a forward over the whole text would have left them */
     int32_t *row;                       /* [row_room] 0, 1, ... */
     size_t row_room;
-    bool early;                         /* the head reads drafted tokens by the target's first layers: */
+    bool early;                         /* the head reads drafted tokens through the target's first layers: */
     struct forward_part part;
     struct walker walker[SHAPES];
     struct run run[SHAPES];
@@ -96,7 +96,7 @@ static int open_run(struct evaluation *e, int which, struct err *err)
     return decoder_open(&run->decoder, &setup, err);
 }
 
-/* What of the head must be known beforehand. */
+/* Reads from the head's file what must be known before it is opened. */
 static int read_head(struct evaluation *e, struct err *err)
 {
     struct model *file = NULL;
@@ -129,7 +129,7 @@ static int open_parts(struct evaluation *e, struct err *err)
     if (read_head(e, err) || find_depth(e, err))
         return -1;
     e->words[0] = e->draft.data;
-    /* A draft from the last token of the text ends within the context, too. */
+    /* A draft after the last token of the text must fit into the context, too. */
     e->limit = engine_max_positions(e->setup.engine) - e->depth - 1;
     if (e->limit < 2)
         return err_set(err, ERR_INPUT, "a context of %d leaves no room for drafts of %d tokens; raise --context",
@@ -188,7 +188,7 @@ int evaluation_positions(const struct evaluation *evaluation) { return evaluatio
 
 /* ---- counting ---- */
 
-/* A draft of which `accepted` tokens are right, where the answer has `left` more. */
+/* Counts a draft with `accepted` correct tokens; the answer has `left` more tokens. */
 static void count_draft(struct evaluation_drafts *drafts, int accepted, int left, int positions)
 {
     for (int i = 0; i < positions && i < left; i++) {
@@ -205,9 +205,9 @@ static struct evaluation_walk *walk_of(struct evaluation_counts *counts, int whi
     return which == CHAIN ? &counts->chain : &counts->tree;
 }
 
-/* ---- by the text ---- */
+/* ---- without decoding ---- */
 
-/* The text's states where drafters look for them. */
+/* Uploads the text's states to where drafters read them. */
 static int put_states(struct evaluation *e, const struct evaluation_text *text, struct err *err)
 {
     struct device *device = engine_config(e->setup.engine)->device;
@@ -230,7 +230,7 @@ static int put_states(struct evaluation *e, const struct evaluation_text *text, 
     return queue_wait(device, err);
 }
 
-/* Drafters see rows first .. first + count - 1 of the text. */
+/* Shows rows first .. first + count - 1 of the text to the drafters. */
 static int show(struct evaluation *e, struct walker *w, const struct evaluation_text *text, int first, int count, bool prompt,
                 struct err *err)
 {
@@ -239,7 +239,7 @@ static int show(struct evaluation *e, struct walker *w, const struct evaluation_
     return drafters_see(&w->drafters, &view, err);
 }
 
-/* The target's cache has the keys and values of the first layers for the first `length` tokens. */
+/* Fills the target's KV cache of the first layers up to `length` tokens. */
 static int read_early(struct evaluation *e, struct walker *w, const struct evaluation_text *text, int length, struct err *err)
 {
     const int rows_max = engine_config(e->setup.engine)->max_rows;
@@ -264,7 +264,8 @@ static int begin_sequence(struct evaluation *e, struct walker *w, int tokens, st
     return sequence_open(&w->sequence, e->setup.engine, room, err);
 }
 
-/* How many tokens of a draft at committed length n are the text's, of which `left` more are of the answer. -1: a failure. */
+/* Drafts at one committed length. next: the text's tokens that follow, `left` of them in the answer. Returns how many
+ * drafted tokens equal them, -1 on failure. */
 static int draft_here(struct walker *w, const int32_t *next, int left, int depth, struct err *err)
 {
     const struct growth growth = {&w->tree, w->leaf, w->policy, &w->drafters, w->share};
@@ -277,7 +278,7 @@ static int draft_here(struct walker *w, const int32_t *next, int left, int depth
     return accepted;
 }
 
-/* Goes on with a text whose first n tokens are decided, n - 1 of them read. */
+/* Drafts at committed length n: n tokens are decided, n - 1 of them read. */
 static int step(struct evaluation *e, int which, const struct evaluation_text *text, int n, struct evaluation_counts *counts,
                 struct err *err)
 {
@@ -327,7 +328,7 @@ int evaluation_text(struct evaluation *evaluation, const struct evaluation_text 
 {
     struct evaluation_counts sums = *counts;
     const int vocab = engine_hparams(evaluation->setup.engine)->vocab;
-    int prompt = 1;                     /* one token at least is read before anything is drafted */
+    int prompt = 1;                     /* at least one token is read before anything is drafted */
     for (int i = 0; i < text->tokens; i++)
         if (text->token[i] < 0 || text->token[i] >= vocab)
             return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)text->token[i], vocab);
@@ -358,7 +359,8 @@ static int take_iteration(void *context, const struct decode_iteration *iteratio
     return 0;
 }
 
-/* The text ends where the target ends it, or at `end` tokens; a draft from the last one is as long as any. *ends: where. */
+/* Decodes one text. It ends where the target ends it, or at `end` tokens; a draft from its last token has full length.
+ * *ends: its length. */
 static int decode_text(struct evaluation *e, int which, const int32_t *token, int tokens, int end, int *ends,
                        struct evaluation_counts *counts, struct err *err)
 {

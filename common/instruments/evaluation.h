@@ -1,17 +1,17 @@
-/* How well a draft head guesses: acceptance by position, and tokens an iteration, of chains and of trees.
+/* Measures how well a draft head predicts: acceptance rate by position, and tokens per iteration, of chains and of trees.
  *
- * A text is a prompt and its answer. At committed length n its first n tokens are decided, the target has read all but the
- * last, the ROOT, and the head drafts tokens n, n + 1, ... What is drafted is right as far as it is the text. Drafts begin
- * where the root and the token after it are of one answer.
+ * A text is a prompt and its answer. At committed length n its first n tokens are decided; the target has read all of them
+ * but the last, the ROOT; the head drafts tokens n, n + 1, ... A drafted token is correct if it and all before it equal the
+ * text. Only drafts are counted whose root and next token belong to the same answer.
  *
- *     by the text     (evaluation_text) without decoding: the target's states of the whole text are there, and the head drafts
- *                     from true states at every n. `all` counts chains at every n, `chain` and `tree` those from which
- *                     iterations would begin: one that keeps k drafted tokens gives k + 1, and the next begins there
- *     by decoding     (evaluation_prompt) the target answers the prompt, at temperature 0, with drafts of the head; `chain` and
- *                     `tree` count its iterations
+ *     by the text     (evaluation_text) without decoding: the target's states of the whole text are given, and the head
+ *     drafts from true states at every n. `all` counts chains at every n; `chain` and `tree` count drafts where iterations
+ *     would begin: an iteration that keeps k drafted tokens emits k + 1, and the next begins there
+ *     by decoding     (evaluation_prompt) the target answers the prompt at temperature 0 with drafts of the head; `chain`
+ *                     and `tree` count its iterations
  *
- * Where a text's answer is what the target says itself, both give the same `chain` and `tree`, number by number. A text is cut
- * at the limit; its drafts are not. */
+ * If a text's answer is the target's own, both give the same `chain` and `tree`. A text is truncated at the limit; its
+ * drafts are not. */
 #ifndef MOE_INSTRUMENTS_EVALUATION_H
 #define MOE_INSTRUMENTS_EVALUATION_H
 
@@ -29,61 +29,63 @@ enum { EVALUATION_LENGTH_MAX = 64 };
 struct evaluation;
 
 struct evaluation_setup {
-    struct engine *engine;              /* these stay open, or as they are, as long as the evaluation */
+    struct engine *engine;              /* this and the members below must stay valid and unchanged */
     const struct tokenizer *tokenizer;  /* for decoding; NULL: ids only */
     const char *head;                   /* a head file */
-    const char *drafting;               /* further settings of the drafter: "stop=0.6"; NULL: none */
+    const char *drafting;               /* further drafter settings: "stop=0.6"; NULL: none */
     int length;                         /* of chains, 1 .. EVALUATION_LENGTH_MAX */
-    const char *tree;                   /* a shape of drafts; NULL: no trees are drafted */
-    int limit;                          /* only so many tokens of a text; 0: all that there is room for */
-    bool decoding;                      /* evaluation_prompt, else evaluation_text, will be asked */
+    const char *tree;                   /* shape of draft trees; NULL: no trees are drafted */
+    int limit;                          /* maximum tokens used of a text; 0: as the context allows */
+    bool decoding;                      /* evaluation_prompt will be used, else evaluation_text */
     const struct stop *stop;            /* decoding ends with ERR_SIGNAL; NULL: never */
 };
 
-/* Of drafts where the answer goes on for i + 1 tokens at least: how many there were, those right up to token i, and those right
- * up to token i + 1. */
+/* Counters of drafts, by index i of the drafted token, over drafts after which the answer has at least i + 1 more tokens:
+ * number of drafts, drafts correct before token i, drafts correct including token i. */
 struct evaluation_drafts {
     int64_t tried[EVALUATION_LENGTH_MAX], reached[EVALUATION_LENGTH_MAX], right[EVALUATION_LENGTH_MAX];
 };
 
 struct evaluation_walk {
     int64_t iterations;
-    struct evaluation_drafts begun;     /* where iterations began */
+    struct evaluation_drafts begun;     /* drafts where iterations began */
 };
 
-/* Sums over texts; begins as {0}. */
+/* Sums over texts; initialise with {0}. */
 struct evaluation_counts {
-    int64_t texts, tokens;              /* tokens: of answers after the first of each, which iterations gave */
-    struct evaluation_drafts all;       /* chains at every n; 0: by decoding */
+    int64_t texts, tokens;              /* tokens: emitted by iterations, that is without the first of each answer */
+    struct evaluation_drafts all;       /* chains at every n; 0: when decoding */
     struct evaluation_walk chain, tree;
 };
 
 struct evaluation_text {
     const int32_t *token;               /* [tokens] */
-    const uint8_t *mask;                /* [tokens] 1: of an answer */
+    const uint8_t *mask;                /* [tokens] 1: token of an answer */
     int tokens;                         /* at most evaluation_limit */
-    const float *const *state;          /* [tokens][hidden] each, in the order of evaluation_states */
+    const float *const *state;          /* each [tokens][hidden], in the order of evaluation_states */
 };
 
-/* Rows that an engine must take in a forward, and give logits of, to decode with such trees. */
+/* Sets *rows to the maximum rows, and rows with logits, per forward that decoding with such trees needs of the engine. */
 int evaluation_rows(const char *tree, int *rows, struct err *err);
 
 int evaluation_open(struct evaluation **out, const struct evaluation_setup *setup, struct err *err);
 void evaluation_close(struct evaluation **evaluation);
 
-/* Which states of the target a text must have. */
+/* Returns which states of the target a text must provide. */
 const struct feature_request *evaluation_states(const struct evaluation *evaluation);
 int evaluation_limit(const struct evaluation *evaluation);
-int evaluation_positions(const struct evaluation *evaluation);         /* of chains: as long as asked for, or as the head can */
+int evaluation_positions(const struct evaluation *evaluation);         /* length of chains: as requested, or the head's
+                                                                        * maximum */
 
-/* Add to the counts. */
+/* Each adds the drafts of one text to the counts. */
 int evaluation_text(struct evaluation *evaluation, const struct evaluation_text *text, struct evaluation_counts *counts,
                     struct err *err);
-/* max_tokens: of the answer; 1 or more. */
+/* max_tokens: of the answer; at least 1. */
 int evaluation_prompt(struct evaluation *evaluation, const int32_t *token, int tokens, int max_tokens,
                       struct evaluation_counts *counts, struct err *err);
 
-/* What the counts say, in the words of a train stream: fills what of *out follows from them, with the arrays of *shares. */
+/* Computes the figures of a train stream from the counts: fills the corresponding members of *out, with the arrays of
+ * *shares. */
 struct evaluation_shares {
     int32_t position[EVALUATION_LENGTH_MAX];
     double acceptance[EVALUATION_LENGTH_MAX], conditional[EVALUATION_LENGTH_MAX], begun[EVALUATION_LENGTH_MAX];

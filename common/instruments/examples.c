@@ -8,10 +8,10 @@
 struct examples {
     struct examples_setup setup;
     struct examples_totals totals;
-    struct decoder *decoder;            /* NULL: texts bring their answers along */
+    struct decoder *decoder;            /* NULL: texts contain their answers */
     examples_take *take;
-    void *context;                      /* of `take` */
-    int32_t *token;                     /* a prompt and the answer to it */
+    void *context;                      /* passed to `take` */
+    int32_t *token;                     /* a prompt and its answer */
     uint8_t *mask;
     size_t token_room, mask_room;
 };
@@ -53,7 +53,8 @@ void examples_close(struct examples **examples)
     mem_free(examples);
 }
 
-/* As far as it is not cut, and to the end of its last answer; one without anything left to learn is left out. */
+/* Passes a text to `take`: truncated at the limit, then after the last token to be learnt. A text without tokens to learn is
+ * left out. */
 static int take_text(struct examples *examples, const struct example *whole, struct err *err)
 {
     struct example text = *whole;
@@ -79,14 +80,14 @@ static int take_text(struct examples *examples, const struct example *whole, str
     return 0;
 }
 
-/* A prompt is kept apart by its own tokens alone: whatever answers it, in whatever order or company it comes. */
+/* Returns whether a prompt is for validation. This depends on its tokens alone, not on its answer or on other prompts. */
 static bool kept_apart(const struct examples *examples, const int32_t *token, int tokens)
 {
     const struct digest128 digest = hash_xxh3(token, (size_t)tokens * sizeof *token);
     return (double)(digest.high >> 11) * 0x1p-53 < examples->setup.validation;
 }
 
-/* A text that brings its answers along, or several. */
+/* Processes a text that contains one or more answers. */
 static int run_answered(struct examples *examples, struct prompts *prompts, struct prompt *prompt, struct err *err)
 {
     int asked = 0, turn = 1;
@@ -106,7 +107,7 @@ static int run_answered(struct examples *examples, struct prompts *prompts, stru
     return turn;
 }
 
-/* One turn, which the target answers. */
+/* Processes one turn of a chat, which the target answers. */
 static int run_turn(struct examples *examples, const struct prompt *prompt, bool validation, bool *ended,
                     struct decode_result *result, struct err *err)
 {

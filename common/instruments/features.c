@@ -13,11 +13,11 @@ struct feature_profile {
     struct feature_profile_setup setup;
     struct feature_request request;
     struct examples *examples;
-    int64_t texts;                      /* that were written */
+    int64_t texts;                      /* texts written so far */
     struct sequence *sequence;          /* NULL: no text so far */
-    const struct example *text;         /* being read */
+    const struct example *text;         /* text being read */
     float *states;                      /* [points][PIECE_ROWS][hidden] */
-    uint16_t *narrow;                   /* the same; NULL: f32 is written */
+    uint16_t *narrow;                   /* the same as bf16; NULL: f32 is written */
 };
 
 int feature_profile_open(struct feature_profile **out, const struct feature_profile_setup *setup, struct err *err)
@@ -53,7 +53,7 @@ void feature_profile_close(struct feature_profile **profile)
     mem_free(profile);
 }
 
-/* Rows from..from + n of a piece, whose first is at `position` of the text. */
+/* Writes rows from .. from + n of a piece, whose first row is at `position` of the text. */
 static int put_rows(struct feature_profile *profile, const struct forward *piece, int position, int from, int n,
                     struct err *err)
 {
@@ -88,19 +88,19 @@ static int put_piece(void *context, const struct forward *piece, int position, s
     return stop_asked(profile->setup.examples.stop) ? err_set(err, ERR_SIGNAL, "interrupted") : 0;
 }
 
-/* An empty sequence with room for so many tokens. */
+/* Makes an empty sequence with a capacity of at least `tokens`. */
 static int prepare_sequence(struct feature_profile *profile, int tokens, struct err *err)
 {
     struct engine *engine = profile->setup.examples.session->engine;
     int max = engine_max_positions(engine), old = profile->sequence ? sequence_capacity(profile->sequence) : 0;
     if (profile->sequence && old >= tokens)
         return sequence_truncate(profile->sequence, 0, err);
-    int room = old < max / 2 ? 2 * old : max;             /* so that growing texts do not each cost a new one */
+    int room = old < max / 2 ? 2 * old : max;             /* doubled, so that growing texts do not each cost a new one */
     sequence_close(&profile->sequence);
     return sequence_open(&profile->sequence, engine, room < tokens ? tokens : room, err);
 }
 
-/* Reads a text and writes what there is of it. */
+/* Reads a text with the target and writes its records. */
 static int take_text(void *context, const struct example *text, struct err *err)
 {
     struct feature_profile *profile = context;

@@ -13,7 +13,7 @@
 
 enum { ROWS_MAX = 1 + SHAPE_NODES_MAX };
 
-/* The drafter of a tree: another one, whose answers are written down. */
+/* A drafter for growing a tree: passes each request to the probed drafter, and records its answers. */
 struct tape {
     struct drafter base;
     struct probe *probe;
@@ -25,12 +25,12 @@ struct probe {
     int length;                         /* of chains, or levels of trees */
     bool chains;
     struct drafters drafters;
-    struct drafter *drafter;            /* the one at work */
-    struct feature_request features;    /* that drafters want to see */
-    struct draft_tree tree;             /* all that was drafted at a position */
-    struct policy *policy;              /* of trees: the shape with all its levels, */
+    struct drafter *drafter;            /* the current one */
+    struct feature_request features;    /* states that the drafters read */
+    struct draft_tree tree;             /* everything drafted at a position */
+    struct policy *policy;              /* for trees: the shape with all its levels */
     struct shape *shape;
-    struct draft_tree growing;          /* and the tree that it grows */
+    struct draft_tree growing;          /* for trees: the tree grown by the shape */
     struct draft_leaf *leaf;            /* [growing.capacity + 1] */
     struct tape tape;
     int32_t asked[ROWS_MAX], row_parent[ROWS_MAX];
@@ -41,7 +41,7 @@ struct probe {
     int32_t token[ROWS_MAX], loaded[ROWS_MAX], path[ROWS_MAX], chosen[ROWS_MAX];
     uint8_t *seen;                      /* scratch: [moe_layers][experts] */
     int drafted, accepted;
-    bool matches;                       /* any of match[] is not 0 */
+    bool matches;                       /* some match[] is not 0 */
 };
 
 static int check(const struct decoder *decoder, const struct decoder_setup *setup, struct err *err)
@@ -130,7 +130,7 @@ void probe_close(struct probe **probe)
     mem_free(probe);
 }
 
-/* Proposes k tokens; 0: the draft is longer than the one before, and begins like it. */
+/* Proposes k tokens. Returns 0 if the draft is longer than the previous one and begins with it. */
 static int propose(struct probe *probe, int k, struct err *err)
 {
     const struct draft_leaf root = {-1, 1};
@@ -157,13 +157,13 @@ static int propose(struct probe *probe, int k, struct err *err)
     return 0;
 }
 
-/* The longest draft that there can be, and what each length costs. */
+/* Drafts the longest possible chain, and measures the cost of each length. */
 static int draft_chain(struct probe *probe, int room, struct err *err)
 {
     int rc = 0;
     for (int k = 1; !rc && k <= probe->length && k <= room; k++)
         rc = propose(probe, k, err);
-    for (int node = 0; node < probe->drafted; node++) {         /* the last proposal may have been shorter than asked */
+    for (int node = 0; node < probe->drafted; node++) {         /* the last proposal may have been shorter than requested */
         probe->tree.token[node] = probe->token[1 + node];
         probe->tree.parent[node] = node - 1;
     }
@@ -171,7 +171,7 @@ static int draft_chain(struct probe *probe, int room, struct err *err)
     return rc < 0 ? -1 : 0;
 }
 
-/* The node of the record for one of the growing tree. */
+/* Returns the node of the record that corresponds to a node of the growing tree. */
 static int recorded_node(const struct probe *probe, int node)
 {
     int32_t way[SHAPE_DEPTH_MAX];
@@ -179,7 +179,7 @@ static int recorded_node(const struct probe *probe, int node)
     return draft_tree_find(&probe->tree, way, depth);
 }
 
-/* One level of a tree: as the other drafter says, and written down with its time. */
+/* Drafts one level of a tree with the probed drafter, and records it with its time. */
 static int tape_propose(struct drafter *tape, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
                         struct err *err)
 {
@@ -234,7 +234,7 @@ static const struct feature_request *wanted_features(const struct probe *probe)
     return probe->features.count ? &probe->features : NULL;
 }
 
-/* A forward over the root and the first nodes of the draft, all of them or less. */
+/* Runs a forward over the root and the first `drafted` nodes of the draft. */
 static int verify(struct probe *probe, int drafted, int position, struct forward *forward, struct err *err)
 {
     const struct budget *budget = probe->setup.budget;
@@ -258,7 +258,8 @@ static int verify(struct probe *probe, int drafted, int position, struct forward
     return probe->accepted < 0 ? -1 : 0;
 }
 
-/* The next size that is read: every length of a chain; of a tree 0, 1, 2, 3, 4, 6, 8, 12, 16, ... and the whole. */
+/* Returns the next draft size to verify: every length of a chain; of a tree 0, 1, 2, 3, 4, 6, 8, 12, 16, ... and the whole
+ * tree. */
 static int next_size(const struct probe *probe, int size)
 {
     int step = 1;
@@ -267,7 +268,8 @@ static int next_size(const struct probe *probe, int size)
     return size + step < probe->drafted ? size + step : probe->drafted;
 }
 
-/* What lies between two sizes that were read: distinct experts from those of the whole, bytes with them, times on a line. */
+/* Fills in the sizes between two verified ones: distinct experts from the forward over the whole draft, bytes from these,
+ * times by linear interpolation. */
 static void fill_between(struct probe *probe, int low, int high, const struct forward *whole)
 {
     const struct hparams *shape = engine_hparams(probe->setup.engine);
@@ -289,7 +291,7 @@ static void fill_between(struct probe *probe, int low, int high, const struct fo
     }
 }
 
-/* Reads the draft in its sizes; forward is that of the whole. */
+/* Verifies the draft in its sizes; *forward: the one over the whole draft. */
 static int read_sizes(struct probe *probe, int position, int32_t next, struct forward *forward, struct err *err)
 {
     int read[ROWS_MAX], sizes = 0;
@@ -311,7 +313,7 @@ static int read_sizes(struct probe *probe, int position, int32_t next, struct fo
     return 0;
 }
 
-/* One position with one drafter: `next` is the text's token after the root. Out: the forward over the whole draft. */
+/* Probes one position with one drafter. next: the text's token after the root. *forward: the one over the whole draft. */
 static int look(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put, void *context,
                 struct forward *forward, struct err *err)
 {
@@ -343,7 +345,7 @@ static int look(struct probe *probe, int position, int32_t next, int left, int r
     return put(context, &found, err);
 }
 
-/* One position with every drafter; the text then goes on. */
+/* Probes one position with every drafter, then advances the text by one token. */
 static int look_with_all(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put,
                          void *context, struct err *err)
 {
@@ -360,7 +362,7 @@ static int look_with_all(struct probe *probe, int position, int32_t next, int le
            drafters_commit(&probe->drafters, &next, 1, err) ? -1 : 0;
 }
 
-/* What see_piece goes by. */
+/* Context of see_piece. */
 struct shown {
     struct probe *probe;
     const int32_t *token;               /* the prompt */
@@ -378,7 +380,7 @@ static int see_piece(void *context, const struct forward *piece, int position, s
     return drafters_see(&shown->probe->drafters, &view, err);
 }
 
-/* The prompt is in the KV cache; who wants to see the states of its tokens has it read once more. */
+/* The prompt is in the KV cache. If a drafter reads states, the prompt is read once more, in order to show them. */
 static int show_prompt(struct probe *probe, const struct decode_prompt *prompt, struct err *err)
 {
     struct sequence *sequence = decoder_sequence(probe->decoder);

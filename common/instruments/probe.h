@@ -1,16 +1,16 @@
-/* What drafts of every length would have done at every position of a text: the material for replay, which is possible because
- * under coupled acceptance the text does not depend on drafts.
+/* Records what drafts of every length would have done at every position of a text, as input for replay. This is possible
+ * because with coupled acceptance the text does not depend on drafts.
  *
- * Runs when the text is complete, so that decoding is as it would be without. At each position that could have been the root of
- * an iteration another drafter like the decoder's own drafts, and the target reads the root and what was drafted; of several
- * drafters each does so by itself, in order:
+ * The probe runs when the text is complete, so it does not disturb decoding. At each position that could have been the root
+ * of an iteration, a drafter like the decoder's own drafts, and the target verifies the root and the draft. Several drafters
+ * are probed one after the other:
  *
- *   a chain    of 0, 1, ... tokens, each length drafted and read by itself. A drafter with a model of its own goes on where a
- *              shorter draft ended: its times and bytes are sums.
- *   a tree     as the settings' shape grows it with all its levels, once. What the shape drops on the way stays in the record,
- *              so that every smaller tree of that shape is part of it. Times of drafting are those of levels; forwards are
- *              timed for some sizes, over the first so many nodes, and in between times lie on a line; experts and bytes are
- *              exact for each. */
+ *   a chain    of 0, 1, ... tokens; each length is drafted and verified by itself. A drafter with a model of its own
+ *              continues where a shorter draft ended, so its times and bytes are sums.
+ *   a tree     as the shape in the settings grows it with all its levels, once. Nodes that the shape drops stay in the
+ *              record, so that it contains every smaller tree of that shape. Drafting is timed by level. Forwards are timed
+ *              for some sizes, over the first nodes, and interpolated linearly between them; experts and bytes are exact for
+ *              each size. */
 #ifndef MOE_INSTRUMENTS_PROBE_H
 #define MOE_INSTRUMENTS_PROBE_H
 
@@ -22,12 +22,13 @@ enum { PROBE_LENGTH_DEFAULT = 8 };
 
 struct probe;
 
-/* length: of the longest chains. Where the text depends on drafts that is an error. The decoder, which was opened for drafts
- * (want_drafts), stays open as long as the probe. */
+/* Opens a probe. length: maximum length of chains. It is an error if the text depends on drafts. The decoder must have been
+ * opened for drafts (want_drafts) and stay open as long as the probe. */
 int probe_open(struct probe **out, struct decoder *decoder, const struct decoder_setup *setup, int length, struct err *err);
 void probe_close(struct probe **probe);
 
-/* Looks at the text that the decoder has just made; put sees each position, with sequence 0. Less than 0 from put stops. */
+/* Probes the text that the decoder has just completed; `put` receives each position, with sequence 0. A negative result of
+ * `put` ends the probe. */
 typedef int probe_function(void *context, const struct decode_draft *draft, struct err *err);
 int probe_run(struct probe *probe, const struct decode_prompt *prompt, const struct decode_result *result, probe_function *put,
               void *context, struct err *err);

@@ -11,15 +11,15 @@ enum { PIECE_ROWS = 64, RECORD_ROWS = ENGINE_ROWS_MAX };
 struct profile {
     struct profile_setup setup;
     struct decoder *decoder;
-    struct route_counts *counts;        /* NULL: the model has no experts; so below */
+    struct route_counts *counts;        /* NULL, as the next four, if the model has no experts */
     int16_t *experts;                   /* [RECORD_ROWS][moe_layers][top_k] */
     double *mass;                       /* [moe_layers][experts] */
-    float *correction;                  /* [moe_layers][experts], NULL: none is recorded */
-    const int32_t *prompt;              /* tokens of the prompt now being read */
-    int64_t sequence;                   /* texts so far; the number of the one at work is one less */
+    float *correction;                  /* [moe_layers][experts]; NULL: not recorded */
+    const int32_t *prompt;              /* tokens of the prompt being read */
+    int64_t sequence;                   /* number of texts begun; the current one has number sequence - 1 */
 };
 
-/* Where rows `from` .. from + record->n were routed. */
+/* Sets the routes of rows `from` .. from + record->n. */
 static int set_routes(struct profile *profile, const struct forward *forward, int from, struct route_tokens *record,
                       struct err *err)
 {
@@ -41,7 +41,7 @@ static int set_routes(struct profile *profile, const struct forward *forward, in
     return route_counts_add(profile->counts, record, err);
 }
 
-/* Rows `from` .. from + record->n of the forward, into a record whose other members the caller has filled in. */
+/* Writes rows `from` .. from + record->n of the forward; the caller has set the record's other members. */
 static int put_rows(struct profile *profile, const struct forward *forward, int from, struct route_tokens *record,
                     struct err *err)
 {
@@ -71,8 +71,8 @@ static int put_prompt(void *context, const struct forward *piece, int position, 
     return 0;
 }
 
-/* The forward of a kept row gives the token after it; where the answer was cut, the last kept rows gave tokens that are
- * not part of it, and without a draft there would have been no such forwards. */
+/* Marks accepted rows. The row of a kept token gives the next token. If the answer was truncated, the last kept rows gave
+ * tokens beyond its end; these rows are not marked, because without a draft there would have been no such forwards. */
 static int put_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
 {
     uint8_t accepted[RECORD_ROWS];
@@ -86,7 +86,7 @@ static int put_iteration(void *context, const struct decode_iteration *iteration
     return put_rows(context, iteration->forward, 0, &record, err);
 }
 
-/* The router's corrections, without which probabilities do not say what it chose by. */
+/* Copies the router's correction biases; the experts chosen depend on them, not on the probabilities alone. */
 static int take_corrections(struct profile *profile, const struct model *model, struct err *err)
 {
     const struct hparams *shape = model_hparams(model);
@@ -108,7 +108,7 @@ static int take_corrections(struct profile *profile, const struct model *model, 
     return 0;
 }
 
-/* What counts routes, and the room for those of a record. */
+/* Allocates the route counters, and the arrays of a record. */
 static int open_routes(struct profile *profile, const struct stream_model *model, struct err *err)
 {
     size_t layers = (size_t)model->moe_layers;
@@ -155,7 +155,7 @@ void profile_close(struct profile **profile)
     mem_free(profile);
 }
 
-/* One text: a prompt, or one turn of a chat with all that came before it. */
+/* Runs one text: a prompt, or one turn of a chat with all turns before it. */
 static int run_text(struct profile *profile, const struct prompt *prompt, struct decode_result *result, struct err *err)
 {
     static const struct decode_sink kinds = { .prompt = put_prompt, .iteration = put_iteration };
@@ -191,7 +191,7 @@ int profile_check(struct profile *profile, struct prompts *prompts, struct err *
     return prompts_check(prompts, judge, profile, &all, err);
 }
 
-/* All turns of a prompt, if it is one of this shard. */
+/* Runs all turns of a prompt, if the prompt belongs to this shard. */
 static int run_prompt(void *context, struct prompts *prompts, struct prompt *prompt, bool *ended, struct err *err)
 {
     struct profile *profile = context;
@@ -205,7 +205,7 @@ static int run_prompt(void *context, struct prompts *prompts, struct prompt *pro
         if (run_text(profile, prompt, &result, err))
             return -1;
         *ended = result.finish == FINISH_ABORT;
-        /* without an answer there is nothing that the next turn could follow */
+        /* without an answer there is no next turn */
         turn = setup->settings->max_tokens && !*ended
                    ? prompt_next_turn(prompts, prompt, result.text, result.text_bytes, err) : 0;
     }

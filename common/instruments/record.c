@@ -47,7 +47,7 @@ int decode_record_begin(struct decode_recorder *recorder, const struct prompt *p
 
 _Static_assert((int)DECODE_DRAFTERS_MAX == (int)DRAFTERS_MAX, "drafters of a record");
 
-/* What is in a record by drafter. */
+/* Arrays of a record with one value per node or drafter. */
 struct by_drafter {
     int32_t node_drafters[ENGINE_ROWS_MAX], node_reviewers[ENGINE_ROWS_MAX];
     int32_t steps[DRAFTERS_MAX], levels[DRAFTERS_MAX], reviewed[DRAFTERS_MAX], proposed[DRAFTERS_MAX], verified[DRAFTERS_MAX],
@@ -169,7 +169,7 @@ static void put_split(struct decode_iter *iter, const struct second_facts *split
     iter->split_device_share = split->hot_share;
 }
 
-/* The states of Algorithm 1 as arrays in `room`, which the caller frees. */
+/* Fills in the utility states (Algorithm 1 of MoE-SpAc) as arrays in *room, which the caller frees. */
 static int put_utility(struct decode_iter *iter, const struct decode_iteration *iteration, void **room, struct err *err)
 {
     const size_t keys = (size_t)iteration->forward->moe_layers * (size_t)iteration->forward->experts;

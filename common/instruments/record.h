@@ -1,4 +1,4 @@
-/* What the loop did, as records of a decode stream (stream/decode.h). */
+/* Writes the iterations of decoding as records of a decode stream (stream/decode.h). */
 #ifndef MOE_INSTRUMENTS_RECORD_H
 #define MOE_INSTRUMENTS_RECORD_H
 
@@ -12,16 +12,16 @@
 
 struct decode_recorder {
     struct writer *writer;
-    int64_t sequence;           /* of the prompt now being decoded */
-    bool routes;                /* experts by layer, too */
-    bool steps;                 /* probabilities and matches of nodes, and the policy's steps */
-    bool flush;                 /* after every record, for a reader that follows */
+    int64_t sequence;           /* number of the current prompt */
+    bool routes;                /* record experts by layer */
+    bool steps;                 /* record probabilities and matches of nodes, and the policy's steps */
+    bool flush;                 /* flush after every record, for a reader that follows the file */
 };
 
-/* What a machine record says of these; options: as resume.h makes them, borrowed; NULL: none. */
+/* Description for a machine record. options: made by decode_options (resume.h), borrowed; NULL: none. */
 struct decode_described {
     struct decode_machine machine;
-    char device[sizeof ((struct device_info *)0)->name];        /* to which machine points */
+    char device[sizeof ((struct device_info *)0)->name];        /* storage for machine.device */
 };
 void decode_describe(struct decode_described *out, const struct session *session, const struct decoder *decoder,
                      const char *options);
@@ -33,8 +33,8 @@ int decode_record_draft(struct decode_recorder *recorder, const struct decode_dr
 int decode_record_done(struct decode_recorder *recorder, const struct prompt *prompt, const struct decode_result *result,
                        struct err *err);
 
-/* The text of a result as records have it, with U+FFFD for each NUL, which texts of records cannot hold: its own, or one put
- * into *room. */
+/* Returns the text of a result for a record. Texts of records cannot contain NULs, so each becomes U+FFFD in a copy in
+ * *room. */
 int decode_record_text(const char **out, struct text *room, const struct decode_result *result, struct err *err);
 
 #endif

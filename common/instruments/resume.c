@@ -11,14 +11,14 @@
 #include "common/stream/leftover.h"
 
 struct finished {
-    struct sample_draw draw;            /* which text it is */
+    struct sample_draw draw;            /* identifies the text */
     int64_t sequence;
     char *id;
 };
 
-/* A walk over the finished texts, along with prompts in the same order. */
+/* Iterates over the finished texts and, in the same order, over prompts. */
 struct walk {
-    struct sampler *counts;             /* of equal prompts */
+    struct sampler *counts;             /* counts equal prompts */
     size_t at;
 };
 
@@ -27,18 +27,18 @@ struct decode_resume {
     struct header header;               /* kind STREAM_ANY: there is none */
     struct finished *item;
     size_t count, room;
-    struct walk then, expected, now;    /* those of the stream; of prompts before the run; of texts in it */
-    int turns;                          /* expected: later turns that may follow */
-    bool whole;                         /* the stream has its end */
-    char *options, *device, *isa, *cache;       /* of the stream's machine; NULL: not recorded */
-    bool open;                          /* while it is first read: a text is begun */
+    struct walk then, expected, now;    /* walks over texts of the stream, prompts before the run, texts of the run */
+    int turns;                          /* of `expected`: maximum number of later turns still allowed */
+    bool whole;                         /* the stream has its end record */
+    char *options, *device, *isa, *cache;       /* from the stream's machine record; NULL: not recorded */
+    bool open;                          /* during the first reading: a text has begun */
     struct finished begun;
-    struct reader *in;                  /* when it is read again */
+    struct reader *in;                  /* for the second reading */
     int32_t *token;
     size_t tokens, token_room;
 };
 
-/* One by its name, several as a list, best first. */
+/* Returns the name of a drafter, or a list of names of several, best first. */
 static json_t *drafters_named(const struct strings *draft)
 {
     json_t *all = draft->count > 1 ? json_array() : NULL;
@@ -74,7 +74,7 @@ int decode_options(struct text *out, const struct decode_settings *s, int contex
     return rc;
 }
 
-/* ---- what the stream has ---- */
+/* ---- contents of the stream ---- */
 
 static int keep_text(char **out, const char *text, struct err *err)
 {
@@ -124,7 +124,7 @@ static int see(void *context, const struct reader *in, const struct record *reco
     return record->kind == &decode_done_kind ? done(resume, record->body, err) : 0;
 }
 
-/* ---- is it of the same run ---- */
+/* ---- comparison with this run ---- */
 
 static int differs(const struct decode_resume *resume, const char *what, const char *then, const char *now, struct err *err)
 {
@@ -139,7 +139,7 @@ static int check_word(const struct decode_resume *resume, const char *what, cons
     return strcmp(then, now) ? differs(resume, what, then, now, err) : 0;
 }
 
-/* Names the option that is another one. */
+/* Fails with the name of the first option that differs. */
 static int check_options(const struct decode_resume *resume, const char *options, struct err *err)
 {
     if (!resume->options)
@@ -246,7 +246,7 @@ bool decode_resume_whole(const struct decode_resume *resume) { return resume->wh
 int decode_resume_count(const struct decode_resume *resume) { return (int)resume->count; }
 int decode_resume_left(const struct decode_resume *resume) { return (int)(resume->count - resume->now.at); }
 
-/* ---- which texts are taken ---- */
+/* ---- selection of texts ---- */
 
 static bool is_item(const struct decode_resume *resume, size_t at, const struct sample_draw *draw)
 {
@@ -254,7 +254,8 @@ static bool is_item(const struct decode_resume *resume, size_t at, const struct 
     return of && of->key == draw->key && of->ordinal == draw->ordinal && of->sample == draw->sample;
 }
 
-/* What later turns ask depends on answers: after a prompt with turns so many texts may be theirs. */
+/* Later turns of a chat depend on answers, so after a prompt with turns, up to that many texts of the stream may belong to
+ * it. */
 int decode_resume_expect(struct decode_resume *resume, const struct prompt *prompt, struct err *err)
 {
     struct walk *walk = &resume->expected;
@@ -293,7 +294,7 @@ static int changed(const struct decode_resume *resume, struct err *err)
     return err_set(err, ERR_INPUT, "%s: has changed while it was read", resume->path);
 }
 
-/* The next record of the text at hand; others are passed over. */
+/* Reads the next record of the current text; skips records of other texts. */
 static int next_of(struct decode_resume *resume, const struct record **record, struct err *err)
 {
     const int64_t sequence = resume->item[resume->now.at].sequence;
@@ -310,7 +311,7 @@ static int next_of(struct decode_resume *resume, const struct record **record, s
     }
 }
 
-/* Writes the record as one of this run. */
+/* Writes a record with this run's sequence number. */
 static int put(const struct record *record, const struct prompt *prompt, struct decode_recorder *recorder, struct err *err)
 {
     if (!recorder->writer)

@@ -13,7 +13,7 @@ struct skip_profile {
     struct match_window **window;           /* [texts] */
     size_t window_room;
     int texts;
-    int64_t tokens;                         /* of all windows */
+    int64_t tokens;                         /* of all windows together */
 };
 
 int skip_profile_rows(int window, int *rows, struct err *err)
@@ -85,7 +85,7 @@ static int keep_window(struct skip_profile *profile, const struct tokens *prompt
     return 0;
 }
 
-/* All turns of a prompt. */
+/* Reads all turns of a prompt. */
 static int read_prompt(struct skip_profile *profile, struct prompts *prompts, struct prompt *prompt, struct err *err)
 {
     static const struct decode_sink nothing = {0};
