@@ -24,13 +24,13 @@ static const char *const side_names[] = { "base", "now" };
 struct ab {
     const struct ab_setup *setup;
     struct suite *suite;
-    char *program[2], *keep;            /* absolute: runs are in the suite's folder */
+    char *program[2], *keep;            /* absolute paths, because runs start in the suite's folder */
     char *suite_folder;
-    int input;                          /* the suite's text */
-    int stream[2], said;                /* nameless files: what each wrote, and what the last said on stderr */
+    int input;                          /* descriptor of the suite's text */
+    int stream[2], said;                /* unnamed files: the stream of each build, and stderr of the last run */
 };
 
-/* *out: the absolute path of the build's moe-bench. */
+/* Finds the absolute path of the build's moe-bench; the caller frees *out. */
 static int find_program(char **out, const char *build, struct err *err)
 {
     static const char *const forms[] = { "%s", "%s/moe-bench", "%s/bin/moe-bench" };
@@ -52,7 +52,7 @@ static int find_program(char **out, const char *build, struct err *err)
                    "(build/normal)", build);
 }
 
-/* The suite as the runs read it. */
+/* Writes the suite as the runs read it to an unnamed file. */
 static int put_suite(struct ab *ab, struct err *err)
 {
     const char *path = ab->setup->suite, *slash = strrchr(path, '/');
@@ -118,7 +118,7 @@ static int empty(int fd, struct err *err)
     return ftruncate(fd, 0) || lseek(fd, 0, SEEK_SET) < 0 ? err_errno(err, "the temporary folder (TMPDIR)") : 0;
 }
 
-/* A run failed: its own line says why. */
+/* Reports a failed run with the error line that the run printed. */
 static int refuse(const struct ab *ab, int side, int status, struct err *err)
 {
     struct text path = {0}, said = {0};
@@ -135,7 +135,7 @@ done:
     return -1;
 }
 
-/* Runs one build once. *path: where its stream is. */
+/* Runs one build once. *path: path of its stream. */
 static int run_build(const struct ab *ab, int side, int round, struct text *path, struct err *err)
 {
     const struct ab_setup *setup = ab->setup;

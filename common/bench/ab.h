@@ -1,8 +1,9 @@
-/* Runs the same suite with two builds of moe-bench by turns, and says whether the second is slower (report/interleaved.h).
+/* Runs the same suite with two builds of moe-bench interleaved, and decides whether the second is slower
+ * (report/interleaved.h).
  *
- * Each run is a process of its own, `moe-bench run -q -`, which reads the suite from standard input and writes its stream to
- * a nameless file: builds from before this function can be compared, too. Which build is first is drawn anew in each round.
- * The suite's "measure-seconds" is taken for 0, since nothing is made of the bandwidth. */
+ * Each run is a process, `moe-bench run -q -`, which reads the suite from standard input and writes its stream to an unnamed
+ * file: so old builds without this function can be compared, too. The order of the two builds is drawn at random in each
+ * round. "measure-seconds" of the suite is set to 0, because the bandwidth is not used. */
 #ifndef MOE_BENCH_AB_H
 #define MOE_BENCH_AB_H
 
@@ -11,14 +12,15 @@
 #include "common/report/interleaved.h"
 
 struct ab_setup {
-    const char *build[2];               /* before and now: a program, or a folder with it or with bin/ */
-    const char *suite;                  /* a file */
-    const char *device, *isa;           /* NULL: what each build takes by itself */
-    int threads;                        /* 0: the same */
+    const char *build[2];               /* before and now: path of the program, or of a folder that contains it or bin/ */
+    const char *suite;                  /* path of the suite */
+    const char *device, *isa;           /* NULL: the default of each build */
+    int threads;                        /* 0: the default of each build */
     double limit;
-    int rounds;                         /* at most; it ends when all is decided */
+    int rounds;                         /* maximum rounds; fewer if all is decided earlier */
     const char *folder;                 /* for temporary files */
-    const char *keep;                   /* a folder for the streams: base-1.moes, now-1.moes and so on; NULL: not kept */
+    const char *keep;                   /* folder in which to keep the streams: base-1.moes, now-1.moes and so on; NULL: not
+                                         * kept */
     const struct console *console;
 };
 

@@ -39,7 +39,7 @@ int child_input(int *out, const char *folder, const char *text, struct err *err)
     return 0;
 }
 
-/* Of the signals that end this process, those that it does not ignore. */
+/* Collects the signals that end this process and that it does not ignore. */
 static void find_ending_signals(sigset_t *set)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
@@ -63,7 +63,8 @@ static bool becomes(int from, int to)
     return dup2(from < 0 ? nowhere : from, to) >= 0;
 }
 
-/* In the child; only what may be called between fork and exec. Our signal handlers would remove our files. */
+/* Runs in the child; calls only async-signal-safe functions before exec. Signal handlers are reset, because they would
+ * remove the parent's files. */
 static void become(const struct child *child, const sigset_t *ending, const sigset_t *mask)
 {
     setpgid(0, 0);
@@ -77,7 +78,8 @@ static void become(const struct child *child, const sigset_t *ending, const sigs
     _exit(127);
 }
 
-/* Waits up to `seconds`, or until one of these signals is there: 1, or 0: it is still running; -1: nobody can tell. */
+/* Waits up to `seconds`, or until one of the `ending` signals is pending. Returns 1 if the child has ended, 0 if it is still
+ * running, -1 if waitpid failed. */
 static int ended(pid_t child, double seconds, const sigset_t *ending, int *status)
 {
     double until = clock_seconds() + seconds;
@@ -96,13 +98,14 @@ static int ended(pid_t child, double seconds, const sigset_t *ending, int *statu
     }
 }
 
-/* Signals wait until nothing of the program is left. */
+/* Runs a child. Signals stay blocked until all processes of the program have ended. */
 int child_run(const struct child *child, int *status, struct err *err)
 {
     sigset_t ending, mask;
     struct sigaction usual = {.sa_handler = SIG_DFL}, before;
     int rc = 0;
-    sigaction(SIGCHLD, &usual, &before);            /* ignored, as some daemons leave it, a child has no exit status */
+    sigaction(SIGCHLD, &usual, &before);            /* if SIGCHLD is ignored, as some daemons leave it, waitpid returns no
+                                                     * exit status */
     find_ending_signals(&ending);
     sigprocmask(SIG_BLOCK, &ending, &mask);
     pid_t pid = fork();
@@ -111,16 +114,16 @@ int child_run(const struct child *child, int *status, struct err *err)
     if (pid < 0) {
         rc = err_errno(err, "starting %s", child->words[0]);
     } else {
-        setpgid(pid, pid);          /* whoever comes first */
+        setpgid(pid, pid);          /* set in parent and child, so that it is set before either continues */
         int over = ended(pid, child->seconds, &ending, status);
         if (over < 0)
             rc = err_errno(err, "waiting for %s", child->words[0]);
         if (!over) {
             kill(-pid, SIGKILL);
             waitpid(pid, status, 0);
-            *status = 1 << 8;           /* as if it had said no */
+            *status = 1 << 8;           /* exit status 1, as if it had answered no */
         }
-        kill(-pid, SIGKILL);          /* what it started and left */
+        kill(-pid, SIGKILL);          /* kill processes that it started and left */
     }
     sigprocmask(SIG_SETMASK, &mask, NULL);
     sigaction(SIGCHLD, &before, NULL);

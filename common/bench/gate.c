@@ -8,7 +8,7 @@
 
 static const char *figure_of(const struct suite_gate *gate) { return summary_columns[gate->figure].key; }
 
-/* The summary has no row for all tasks when there is but one task. */
+/* Returns the figure of a gate. With a single task the summary has no row for all tasks, so that task's row is used. */
 static double value_of(const struct suite_gate *gate, const struct measurements *all, const struct summary *summary)
 {
     double value = NAN;
@@ -53,7 +53,7 @@ void gates_free(struct gates *gates)
     *gates = (struct gates){0};
 }
 
-/* "at least 1.1, at most 3" */
+/* Appends the limits as text: "at least 1.1, at most 3". */
 static int put_limits(struct text *out, const struct suite_gate *gate, struct err *err)
 {
     bool both = isfinite(gate->min) && isfinite(gate->max);

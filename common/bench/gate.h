@@ -1,8 +1,8 @@
-/* Limits that a suite sets to the figures of its report (suite.h, "gate"), held against what was measured.
+/* Gates: limits that a suite sets for figures of its report (suite.h, "gate").
  *
- * A gate passes when the figure of its setting and task (all tasks, when it names none) is within its limits, fails when it
- * is not, and is unclear when the figure cannot be had. Altogether they fail when one fails, pass when all do, and are unclear
- * otherwise. */
+ * A gate passes if the figure of its setting and task (all tasks, if none is named) is within its limits, fails if it is
+ * outside, and is unclear if the figure is not available. All gates together fail if one fails, pass if all pass, and are
+ * unclear otherwise. */
 #ifndef MOE_BENCH_GATE_H
 #define MOE_BENCH_GATE_H
 
@@ -16,20 +16,21 @@ enum gate_verdict { GATE_PASSES, GATE_FAILS, GATE_UNCLEAR };
 
 struct gates {
     const struct suite *suite;
-    double *values;                     /* [suite->gate_count]; NaN: cannot be had */
+    double *values;                     /* [suite->gate_count]; NaN: not available */
     int *verdicts;                      /* [suite->gate_count] enum gate_verdict */
     int passed, failed, unclear;
 };
 
-/* Starts from {0}. A suite without gates is an error. */
+/* Evaluates all gates. *out must be {0}. A suite without gates is an error. */
 int gates_make(struct gates *out, const struct suite *suite, const struct measurements *all, const struct summary *summary,
                struct err *err);
-void gates_free(struct gates *gates);           /* and back to {0} */
+void gates_free(struct gates *gates);           /* *gates is {0} afterwards */
 
 int gates_text(struct text *out, const struct gates *gates, struct err *err);
-int gates_junit(struct text *out, const struct gates *gates, struct err *err);     /* what CI servers read; unclear: skipped */
+int gates_junit(struct text *out, const struct gates *gates, struct err *err);     /* JUnit XML for CI servers; unclear gates
+                                                                                    * are skipped tests */
 
-/* 0 when all pass; otherwise err is set to the answer: no, or that there is none. */
+/* Returns 0 if all gates pass; otherwise sets err to the answer: failed or unclear. */
 int gates_answer(const struct gates *gates, struct err *err);
 
 #endif

@@ -15,7 +15,7 @@
 #include "common/stream/reader.h"
 #include "common/stream/writer.h"
 
-/* A text that is not done yet. */
+/* A text of which more records follow. */
 struct open_text {
     int64_t sequence;
     int setting;
@@ -26,24 +26,24 @@ struct work {
     const struct grading_options *options;
     struct grading *grading;
     struct text *out;
-    struct writer *writer;              /* NULL: no stream is wanted */
+    struct writer *writer;              /* NULL: no stream is written */
     char *settings[BENCH_SETTINGS_MAX];
-    bool forced[BENCH_SETTINGS_MAX];    /* its routes or texts are not the model's: nothing of it is graded */
-    int setting_count, next_setting;    /* next_setting: of the sequence that begins next */
+    bool forced[BENCH_SETTINGS_MAX];    /* routes or texts were forced, so they are not the model's: nothing is graded */
+    int setting_count, next_setting;    /* next_setting: of the next sequence */
     struct open_text *open;
     size_t open_count, open_room;
-    bool *rule_used, *command_used;     /* [rule_count], [command_count]: a text has its task */
+    bool *rule_used, *command_used;     /* [rule_count], [command_count]: some text has the task */
     struct text found;
 };
 
-/* "TASK=VALUE" is for that task, "VALUE" for all. */
+/* Returns whether an option "TASK=VALUE" is for this task. */
 static bool is_for(const char *option, const char *task)
 {
     size_t bytes = strlen(task);
     return !strchr(option, '=') || (!strncmp(option, task, bytes) && option[bytes] == '=');
 }
 
-/* The value in the last of the list that names the task, else in the last that is for all; NULL: there is none. */
+/* Returns the value of the last option for this task, else of the last option for all tasks; NULL: none. */
 static const char *for_task(const char *const *list, int count, const char *task)
 {
     const char *for_all = NULL;
@@ -91,7 +91,7 @@ static int check_options(const struct grading_options *options, struct err *err)
     }
     for (int i = 0; i < options->command_count; i++) {
         const char *equals = strchr(options->commands[i], '=');
-        if (!equals || !equals[1 + strspn(equals + 1, " \t\n")])      /* an empty command would find all answers right */
+        if (!equals || !equals[1 + strspn(equals + 1, " \t\n")])      /* an empty command would accept every answer */
             return err_set(err, ERR_INPUT, "--command: '%s' is not TASK=COMMAND", options->commands[i]);
     }
     return 0;
@@ -207,7 +207,7 @@ static int take_done(struct work *work, const struct decode_done *done, struct e
             mem_free(&open.id);
             return rc;
         }
-    return 0;                           /* the reader has refused a text that was not begun */
+    return 0;                           /* the reader has already rejected texts without a beginning */
 }
 
 static int add_setting(struct work *work, const char *name, bool forced, struct err *err)
@@ -228,7 +228,7 @@ static int take_sample(struct work *work, const struct bench_sample *sample, str
     return 0;
 }
 
-/* Old grades go, new ones come after their texts; all else stays as it was. */
+/* Drops old grade records, and adds new ones after their texts; copies all other records. */
 static int take(struct work *work, const struct record *record, struct err *err)
 {
     if (record->kind == &bench_grade_kind)
@@ -350,7 +350,8 @@ int grading_text(struct text *out, const struct grading *grading, struct err *er
             goto done;
     }
     rc = table_write(&table, TABLE_TEXT, out, err);
-    for (size_t i = 0; i < out->length; i++)            /* names come from streams; they must not move a terminal's cursor */
+    for (size_t i = 0; i < out->length; i++)            /* names come from streams; they must not contain terminal control
+                                                         * characters */
         if (((unsigned char)out->data[i] < ' ' && out->data[i] != '\n') || out->data[i] == 0x7f)
             out->data[i] = '?';
 done:

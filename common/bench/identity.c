@@ -9,16 +9,16 @@
 #include "common/bench/ready.h"
 #include "kernels/plain/philox.h"
 
-/* What came out of one prompt. */
+/* The answer to one prompt. */
 struct answer {
     int32_t *token;
-    double *margin;                     /* of each token */
+    double *margin;                     /* [tokens] margin of each token */
     int tokens;
     char *text;
     size_t text_bytes;
 };
 
-/* A model on a device with threads: settings that have these in common share it. */
+/* A session: settings with the same model, device and threads share it. */
 struct machine {
     int model, threads;
     const char *device, *isa;
@@ -31,10 +31,11 @@ struct run {
     struct machine *machines;
     size_t machine_count, machine_room;
     int *machine_of;                    /* [settings] */
-    struct answer **kept;               /* [settings] of references: [prompts] answers; NULL: no reference, or not yet run */
-    int *walk;                          /* [prompts] in the order of the setting at work */
+    struct answer **kept;               /* [settings] for references: [prompts] answers; NULL: not a reference, or not yet
+                                         * run */
+    int *walk;                          /* [prompts] order of prompts in the current setting */
     size_t prompts;
-    double *margin;                     /* of the answer at work */
+    double *margin;                     /* of the current answer */
     size_t margins, margin_room;
     int prompt_tokens;
     struct progress bar;
@@ -82,7 +83,7 @@ static bool same_stops(const struct strings *a, const struct strings *b)
     return a->count == b->count;
 }
 
-/* Would both give the same text, if nothing but the settings of sampling and of the end counted? */
+/* Returns whether two settings have the same settings of sampling and of stopping, so that they should give the same text. */
 static bool samples_alike(const struct decode_settings *a, const struct decode_settings *b)
 {
     if (a->max_tokens != b->max_tokens || a->ignore_eos != b->ignore_eos || !same_stops(&a->stop, &b->stop) ||
@@ -108,7 +109,7 @@ static int find_reference(const struct run *run, const struct ready_setting *rea
                    setting->name, suite->reference >= 0 ? "" : ", without draft and budget, on the same model and device");
 }
 
-/* Why the text of a setting may differ from its reference's; *out stays NULL when it must not. */
+/* Returns in *out why the text of a setting may differ from its reference's; NULL: it must not differ. */
 static int find_apart(char **out, const struct ready_setting *ready, const struct caching_options *caching, struct err *err)
 {
     struct text text = {0}, why = {0};
@@ -125,7 +126,7 @@ done:
     return rc;
 }
 
-/* The split is one for all settings. */
+/* Checks the split between devices, which is the same for all settings. */
 static int check_split(const struct caching_options *caching, struct err *err)
 {
     struct split_rule split;
@@ -136,7 +137,7 @@ static int check_split(const struct caching_options *caching, struct err *err)
                   "take static", split_rule_name(&split));
 }
 
-/* Every model and setting is opened once before anything is decoded, so that what is wrong is said at once. */
+/* Opens every model and setting once before anything is decoded, so that errors are reported at once. */
 static int prepare(struct run *run, struct err *err)
 {
     const struct identity_setup *setup = run->setup;
@@ -205,7 +206,7 @@ static void set_walk(struct run *run, const struct suite_setting *setting)
     }
 }
 
-/* The best logit less the second best. */
+/* Records the margin: the best logit minus the second best. */
 static int put_margin(struct run *run, const float *logits, int vocab, struct err *err)
 {
     float best = -INFINITY, second = -INFINITY;
@@ -231,7 +232,7 @@ static int see_prompt(void *context, const struct forward *piece, int position, 
     return put_margin(run, piece->logits + (size_t)(piece->logit_rows - 1) * (size_t)piece->vocab, piece->vocab, err);
 }
 
-/* The rows that were kept, in order, gave the tokens that were emitted. */
+/* Records the margins of emitted tokens: kept row i gave emitted token i. */
 static int see_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
 {
     struct run *run = context;
@@ -280,7 +281,7 @@ static int decode(struct run *run, struct ready_setting *ready, const struct pro
     return 0;
 }
 
-/* A token's bytes as JSON writes them; of what is no UTF-8 every byte as \xNN. */
+/* Formats a token's bytes as a JSON string; if they are not UTF-8, each byte as \xNN. */
 static int token_text(char **out, const struct tokenizer *tokenizer, int32_t id, struct err *err)
 {
     size_t bytes = 0;

@@ -1,4 +1,4 @@
-/* Asks a command of the user's whether a text is right (grading.h says how it is called). */
+/* Asks the user's command whether a text is right (grading.h describes the call). */
 #ifndef MOE_BENCH_JUDGE_H
 #define MOE_BENCH_JUDGE_H
 
@@ -6,7 +6,7 @@
 
 #include "common/base/err.h"
 
-/* input: what the command reads on standard input, by way of a nameless file in `folder`; see child.h. */
+/* input: standard input of the command, passed through an unnamed file in `folder`. seconds: see child.h. */
 int judge_ask(const char *command, const char *input, double seconds, const char *folder, bool *right, struct err *err);
 
 #endif

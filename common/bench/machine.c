@@ -13,7 +13,8 @@
 
 enum { FILE_BYTES = 1 << 16, PAIRS_MAX = 4096 };
 
-/* The first bytes of a small file of the system; "" when it cannot be read. Bytes that would move a cursor become spaces. */
+/* Reads the first bytes of a small system file; "" if it cannot be read. Control characters become spaces, because they
+ * could move a terminal's cursor. */
 static void read_small(const char *root, const char *path, char *out, size_t room)
 {
     char name[512];
@@ -38,7 +39,7 @@ static void put_line(char *out, size_t room, const char *from)
     snprintf(out, room, "%.*s", (int)(length < room ? length : room - 1), from);
 }
 
-/* What follows "key <spaces> :" at the beginning of a line; NULL: no such line at or after `at`. */
+/* Returns the value in a line "key <spaces> : value" at or after `at`; NULL: no such line. *next: the line after it. */
 static const char *value_of(const char *at, const char *key, const char **next)
 {
     size_t bytes = strlen(key);
@@ -68,7 +69,7 @@ static void find_memory(struct machine *out, const char *root)
         out->available = strtoll(value, NULL, 10) * 1024;
 }
 
-/* Distinct pairs of socket and core. */
+/* Distinct pairs of socket and core id. */
 struct cores {
     int socket[PAIRS_MAX], core[PAIRS_MAX], count, sockets;
 };
@@ -126,7 +127,7 @@ done:
     return rc;
 }
 
-/* "0-3,8" is five processors. */
+/* Returns how many processors a list names: 5 for "0-3,8". */
 static int list_length(const char *list)
 {
     int count = 0;

@@ -54,7 +54,7 @@ done:
     return rc;
 }
 
-/* What a report must say of the model: that it is synthetic, or inflated. */
+/* Returns a remark on the model that a report must show: that it is synthetic or inflated. */
 static char *model_label(const struct session *session, const struct console *console, struct err *err)
 {
     struct header header = {0};
@@ -72,7 +72,7 @@ done:
     return label;
 }
 
-/* Rows that the settings of a model need. */
+/* Computes the maximum rows per forward that the settings of a model need. */
 static int model_rows(const struct suite *suite, int number, int *rows, struct err *err)
 {
     *rows = 0;
@@ -92,7 +92,7 @@ static int model_rows(const struct suite *suite, int number, int *rows, struct e
     return 0;
 }
 
-/* A prompt is one sample, so what follows its first answer is not asked. */
+/* Notes that later turns of chats are not used: a prompt is one sample, so the turns after its first answer are ignored. */
 static void note_turns(const struct bench_model *model, const struct console *console)
 {
     size_t several = 0;

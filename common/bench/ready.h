@@ -1,5 +1,4 @@
-/* What a suite is run with: its models made ready, with its prompts as their tokenizers have them, and what it takes to
- * decode under one of its settings. */
+/* Prepares the models of a suite with their tokenized prompts, and the decoders of its settings. */
 #ifndef MOE_BENCH_READY_H
 #define MOE_BENCH_READY_H
 
@@ -18,26 +17,26 @@
 
 struct bench_model {
     struct session *session;
-    struct prompt *prompts;             /* those that the suite's tasks and limits leave */
+    struct prompt *prompts;             /* prompts selected by the suite's tasks and limits */
     size_t count, room;
-    char *label;                        /* what a report must say of it: "inflated: ...", "" */
+    char *label;                        /* remark that a report must show: "inflated: ...", or "" */
 };
 
-/* Starts from {0}; also after a failure it can be closed. `options` need no model: it is the suite's. */
+/* Opens a model of the suite. *model must be {0}; close it also after a failure. The model in `options` is ignored. */
 int bench_model_open(struct bench_model *model, const struct suite *suite, int number, const struct session_options *options,
                      const struct console *console, struct err *err);
-void bench_model_close(struct bench_model *model);              /* and back to {0} */
+void bench_model_close(struct bench_model *model);              /* *model is {0} afterwards */
 
 struct ready_setting {
     struct decode_settings settings;
     struct decode_settings_store *store;
-    struct auto_drafts drafts;          /* those of `settings`, if they are `auto` */
+    struct auto_drafts drafts;          /* resolved drafters of `settings`, if they are `auto` */
     struct budget *budget;              /* NULL: none */
     struct decoder *decoder;
 };
 
-/* As above. Decodes on the model's session, which stays open longer. force: see budget.h; on_device: see decoder_setup. Notes,
- * one a line, are appended. */
+/* Prepares a setting to decode on the model's session, which must stay open longer. *ready must be {0}; close it also after
+ * a failure. force: see budget.h; on_device: see decoder_setup. Appends notes for the user, one per line. */
 int ready_setting_open(struct ready_setting *ready, const struct suite *suite, int setting, const struct bench_model *model,
                        bool force, bool on_device, struct text *note, struct err *err);
 void ready_setting_close(struct ready_setting *ready);

@@ -39,7 +39,7 @@ int64_t recorded_bytes(const struct recorded_drafter *mine)
     return mine->closed_bytes + bytes[mine->last] - (mine->first ? bytes[mine->first] : 0);
 }
 
-/* Tokens of a recorded draft were drafted, up to `last`, after token `first`. */
+/* Adds the cost of tokens of a recorded draft: those after token `first`, up to `last`. */
 static void charge(struct recorded_drafter *mine, size_t draft, int first, int last)
 {
     if (draft != mine->from || first > mine->last) {
@@ -57,23 +57,24 @@ static struct recorded_way way_to(const struct recorded_drafter *mine, const str
                                  draft_tree_path(tree, node, token, WAY_MAX)};
 }
 
-/* Whether it was asked there what comes next. */
+/* Returns whether the recording contains what the drafter proposes after this node. */
 static bool goes_on(const struct recorded_drafter *mine, const struct recorded_node *found)
 {
     return !mine->all->trees || mine->all->asked[mine->all->draft[found->draft].row + (size_t)found->at];
 }
 
-/* Whether it was recorded there, too, what the last of so many more tokens is, or that there are not so many. */
+/* Returns whether the recording contains `tokens` more tokens after this node, or shows that the draft ended before. */
 static bool reaches(const struct recorded_drafter *mine, const struct recorded_node *found, int tokens)
 {
     const struct recorded_draft *draft = &mine->all->draft[found->draft];
     return found->at + tokens <= draft->n - 1 || draft->n - 1 < mine->all->length;
 }
 
-/* What follows a drafter's own tokens it drafts from the states that it has made of them, so that its draft at the root goes on
- * as it was recorded, and has the costs of levels. One that looks up text is asked anew, at the newest position that the leaf
- * has: a longer draft that was asked for in one go may go on otherwise; but trees are asked leaf by leaf. Where neither is
- * known, a position as many tokens on has to do. 0 tokens: the node itself is meant, gone on from or not. */
+/* Finds the recorded node that tells what the drafter proposes after `node`. After its own tokens a drafter with states
+ * continues its recorded draft from the root, with the costs of those levels. A drafter that looks up text is taken at the
+ * latest position that the leaf's path reaches, since a longer draft requested at once may continue differently; for trees,
+ * which were requested leaf by leaf, at the earliest one. If neither is recorded, the result is a guess: the position that
+ * many tokens later in the text. tokens: how many must follow; 0: the node itself, whether or not anything follows. */
 static struct recorded_node find(const struct recorded_drafter *mine, const struct draft_tree *tree, int node, int tokens)
 {
     int32_t token[WAY_MAX];
@@ -117,7 +118,7 @@ static int add(const struct recorded_drafter *mine, struct draft_tree *tree, int
     return node;
 }
 
-/* Adds up to `tokens` of a recorded chain after a node. */
+/* Adds up to `tokens` tokens of a recorded chain below a leaf. */
 static int extend_chain(struct recorded_drafter *mine, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
                         int tokens, struct err *err)
 {
@@ -140,8 +141,8 @@ static int extend_chain(struct recorded_drafter *mine, struct draft_tree *tree, 
     return tree->nodes - before;
 }
 
-/* Adds the recorded children of a leaf, as many as are asked for; writes them, each to be gone on from, to next[room]. Returns
- * how many, or -1. */
+/* Adds the recorded children of a leaf, as many as requested, and writes them to next[room] as new leaves. Returns their
+ * number, or -1. */
 static int extend_leaf(struct recorded_drafter *mine, struct draft_tree *tree, const struct draft_leaf *leaf,
                        struct draft_leaf *next, int room, struct err *err)
 {
@@ -165,7 +166,7 @@ static int extend_leaf(struct recorded_drafter *mine, struct draft_tree *tree, c
     return found;
 }
 
-/* One level; its nodes, and those that stood there, go to next[tree->capacity]. Returns how many, or -1. */
+/* Drafts one level. Its nodes, new or already present, are written to next[tree->capacity]. Returns their number, or -1. */
 static int extend_level(struct recorded_drafter *mine, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
                         struct draft_leaf *next, struct err *err)
 {
@@ -199,7 +200,7 @@ static int recorded_propose(struct drafter *drafter, struct draft_tree *tree, co
     return leaves < 0 ? -1 : tree->nodes - before;
 }
 
-/* The child of a node that carries the token; -1: there is none. */
+/* Returns the child of a node that carries the token; -1: none. */
 static int child_with(const struct draft_tree *tree, int node, int32_t token)
 {
     for (int child = node + 1; child < tree->nodes; child++)

@@ -1,17 +1,18 @@
-/* The drafters of a recording (policy/recording.h), so that drafts can grow as they did, or as another policy lets them.
+/* Drafters that replay a recording (policy/recording.h), so that drafts grow as they did live, or as another policy decides.
  *
- * After its own tokens a drafter with states of its own (own_states) goes on as its draft was recorded. Otherwise what it
- * proposes is taken to follow from the text alone, so after tokens that the text has, it is what was recorded at the position
- * where these end, whoever drafted them: exact for a model, close for one that reads states of the target. After a token that
- * the text does not have it is exact where the drafter's own recorded draft has that token, too; elsewhere it is taken from the
- * position as many tokens on in the text: nothing is accepted there any more, and only how many tokens come and what they cost
- * is a guess. A review is the drafter's own first token at each position; its cost is that of drafting one token.
+ * After its own tokens, a drafter with states of its own (own_states) continues its recorded draft. Otherwise its proposals
+ * are assumed to depend on the text alone: after tokens that equal the text, it proposes what was recorded at the position
+ * where these end, whichever drafter proposed them. This is exact for a model, and approximate for a drafter that reads the
+ * target's states. After a token that differs from the text it is exact if the drafter's own recorded draft has that token,
+ * too; otherwise the proposal is taken from the position that many tokens later: no token is accepted there any more, so
+ * only the number and cost of these tokens are guesses. A review proposes the drafter's own first token at each position, at
+ * the cost of drafting one token.
  *
- * Of recorded trees this holds for policies that make trees of their own (`guesses`); a shape must not grow where nothing was
- * recorded. How many children there may be is what was recorded: more are refused in any case.
+ * For recorded trees this holds for policies that build trees of their own (`guesses`); a shape must not grow where nothing
+ * was recorded. No more children are returned than were recorded.
  *
- * Of a drafter that looks up text, what it proposes after drafted tokens is close and not exact: at the later position it knows
- * them as text, where they may be found again. */
+ * For a drafter that looks up text, proposals after drafted tokens are approximate: at the later position these tokens are
+ * part of the text, where they may be found again. */
 #ifndef MOE_BENCH_RECORDED_H
 #define MOE_BENCH_RECORDED_H
 
@@ -23,27 +24,27 @@ struct recorded_drafter {
     struct drafter base;
     const struct recording *all;
     const struct recorded_text *text;
-    int at;                             /* position of the root, of the text */
-    bool own_states;                    /* it drafts from states that it makes of its tokens; set after opening */
-    bool guesses;                       /* of trees: after what was not recorded; set after opening */
-    /* Of the draft that is growing: */
-    size_t from;                        /* the recorded draft that it continues, by number in all->draft */
-    int first, last;                    /* since this token of it, and how far it came */
-    double closed_us;                   /* what other recorded drafts have cost before */
+    int at;                             /* position of the root in the text */
+    bool own_states;                    /* it drafts from states that it computes of its own tokens; set after opening */
+    bool guesses;                       /* for trees: it also drafts where nothing was recorded; set after opening */
+    /* State of the current draft: */
+    size_t from;                        /* index in all->draft of the recorded draft that is continued */
+    int first, last;                    /* range of its tokens used so far */
+    double closed_us;                   /* cost of the recorded drafts used before it */
     int64_t closed_bytes;
 };
 
 void recorded_open(struct recorded_drafter *mine, const struct recording *all, int number);
-void recorded_begin(struct recorded_drafter *mine, const struct recorded_text *text, int at);       /* a new draft */
+void recorded_begin(struct recorded_drafter *mine, const struct recorded_text *text, int at);       /* begins a new draft */
 
-/* What its part of the draft has cost. */
+/* Return the cost of this drafter's part of the draft, in microseconds and nominal bytes. */
 double recorded_us(const struct recorded_drafter *mine);
 int64_t recorded_bytes(const struct recorded_drafter *mine);
 
-/* The row of the recording that says most of a node (-1: the root): which experts it wants. */
+/* Returns the row of the recording that represents a node (-1: the root), for its experts. */
 size_t recorded_row(const struct recorded_drafter *mine, const struct draft_tree *tree, int node);
 
-/* Whether the whole tree is this drafter's own recorded draft at the root, or the beginning of it. */
+/* Returns whether the whole tree equals this drafter's recorded draft at the root, or its beginning. */
 bool recorded_is_own(const struct recorded_drafter *mine, const struct draft_tree *tree);
 
 #endif

@@ -59,7 +59,7 @@ static int take_line(struct references *out, const char *line, size_t bytes, siz
     *item = (struct reference){0};
     if (fill(item, object, ordinal, err))
         goto done;
-    if (!item->answer) {                                /* nothing to compare with */
+    if (!item->answer) {                                /* no answer to compare with */
         reference_free(item);
         out->count--;
     }

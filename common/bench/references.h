@@ -1,5 +1,5 @@
-/* The right answers of prompts: id, task and answer of files of JSON lines, as prompts/prompts.h reads them, without need for a
- * model. Lines without an answer are counted, not kept. An id that is missing is the number of the line's prompt, from 0 over
+/* Reference answers of prompts: id, task and answer in files of JSON lines, as prompts/prompts.h reads them, but without a
+ * model. Lines without an answer are counted, not kept. A missing id is replaced by the prompt's index, counted from 0 over
  * all files. Errors name file and line. */
 #ifndef MOE_BENCH_REFERENCES_H
 #define MOE_BENCH_REFERENCES_H
@@ -18,9 +18,9 @@ struct references {
 };
 
 int references_read(struct references *out, const char *const *paths, int count, struct err *err);
-void references_free(struct references *references);        /* and back to {0} */
+void references_free(struct references *references);        /* *references is {0} afterwards */
 
-/* NULL: none. task may be NULL. Of several with the same task and id any. */
+/* Finds a reference; NULL: none. task may be NULL. If several have the same task and id, any of them. */
 const struct reference *references_find(const struct references *references, const char *task, const char *id);
 
 #endif

@@ -26,13 +26,13 @@ struct run {
     struct policy_drafter about[DRAFTERS_MAX];
     json_t *named;
     struct draft_share share[DRAFTERS_MAX];
-    uint8_t kept[1 + SHAPE_NODES_MAX];  /* root and nodes */
-    uint8_t *seen;                      /* [moe_layers][experts] scratch; NULL: no experts */
-    int32_t *expert;                    /* [1 + SHAPE_DEPTH_MAX][width] scratch; NULL: none are recorded */
+    uint8_t kept[1 + SHAPE_NODES_MAX];  /* [1 + nodes] 1: the root or node is accepted */
+    uint8_t *seen;                      /* scratch [moe_layers][experts]; NULL: no experts */
+    int32_t *expert;                    /* scratch [1 + SHAPE_DEPTH_MAX][width]; NULL: no experts recorded */
     struct replay_result result;
     const struct recorded_text *text;
     const struct recorded_position *position;
-    int drafted;                        /* tokens, also those dropped again */
+    int drafted;                        /* drafted tokens, including those dropped again */
 };
 
 static int position_number(const struct run *run)
@@ -55,7 +55,7 @@ static int draft(struct run *run, struct err *err)
     return run->drafted < 0 ? -1 : 0;
 }
 
-/* Distinct experts of root and nodes, each with those that its drafter's record has. */
+/* Counts the distinct experts of root and nodes, each node with the experts recorded by its drafter. */
 static int count_experts(const struct run *run)
 {
     const struct recording *all = run->setup->recording;
@@ -77,7 +77,8 @@ static int count_experts(const struct run *run)
     return count;
 }
 
-/* The recorded forward that is most like that of this draft: over the very same tokens (*same), or over as many. */
+/* Returns the row of the recorded forward most similar to this draft: over the same tokens (*same), else over the same
+ * number. */
 static size_t like(const struct run *run, bool *same)
 {
     const struct recording *all = run->setup->recording;
@@ -96,8 +97,9 @@ static size_t like(const struct run *run, bool *same)
     return best->row + (size_t)(run->tree.nodes < best->n ? run->tree.nodes : best->n - 1);
 }
 
-/* What the forward over root and tree costs. One over other tokens than were recorded together has the distinct experts of just
- * these, bytes with these, and the time of one over as many tokens, in proportion to bytes. */
+/* Estimates the cost of the forward over root and tree. If exactly these tokens were not recorded together, the distinct
+ * experts are counted, the bytes corrected by their difference, and the time of the recorded forward of the same size scaled
+ * by the bytes. */
 static void weigh(const struct run *run, struct outcome *out)
 {
     const struct recording *all = run->setup->recording;
@@ -111,12 +113,12 @@ static void weigh(const struct run *run, struct outcome *out)
     out->experts_loaded = count_experts(run);
     double bytes = (double)all->bytes[row] +
                    (double)(out->experts_loaded - all->experts_loaded[row]) * (double)run->position->expert_bytes;
-    out->bytes = (int64_t)fmax(0, fmin(bytes, 0x1p62));         /* a stream may say what cannot be */
+    out->bytes = (int64_t)fmax(0, fmin(bytes, 0x1p62));         /* a stream may contain impossible numbers */
     out->verify_s *= all->bytes[row] > 0 ? (double)out->bytes / (double)all->bytes[row] : 1;
 }
 
-/* The token that follows the first `accepted` ones when all of the text's own are accepted; -1: that is not known. With one
- * drafter its record knows more than the text: what was accepted beyond its end. */
+/* Returns the token that follows the first `accepted` ones of the text; -1: unknown. With one drafter its record extends
+ * past the text: it contains tokens accepted beyond the text's end. */
 static int32_t next_accepted(const struct run *run, int accepted)
 {
     const struct recording *all = run->setup->recording;
@@ -126,7 +128,7 @@ static int32_t next_accepted(const struct run *run, int accepted)
     return accepted < position->left ? run->text->token[position_number(run) + 1 + accepted] : -1;
 }
 
-/* Marks what is accepted of the tree; returns how many nodes. */
+/* Marks the accepted nodes of the tree; returns their number. */
 static int accept(struct run *run)
 {
     int accepted = 0;
@@ -141,7 +143,7 @@ static int accept(struct run *run)
     }
 }
 
-/* Experts of the root and the tokens accepted: those of the first drafter's record, or as the text has them. */
+/* Returns the experts of the root and the accepted tokens: from the first drafter's record, or from the text's positions. */
 static const int32_t *experts_of(const struct run *run, int accepted)
 {
     const struct recording *all = run->setup->recording;
@@ -171,7 +173,7 @@ static bool same_shares(const struct run *run)
     return true;
 }
 
-/* Did the live run verify this very draft here, made by the same steps? */
+/* Returns whether the live run verified the same draft here, made by the same steps. */
 static bool is_live(const struct run *run)
 {
     const struct recorded_position *position = run->position;
@@ -192,7 +194,7 @@ static bool is_live(const struct run *run)
         return false;
     if (!several)
         return true;
-    token[0] = -1;                      /* of drafters and reviewers */
+    token[0] = -1;                      /* marks the end of the lists of drafters and reviewers */
     for (int node = 0; node < tree->nodes; node++) {
         token[1 + node] = tree->drafter[node];
         parent[1 + node] = tree->reviewer[node];
@@ -200,7 +202,7 @@ static bool is_live(const struct run *run)
     return recording_tree(token, parent, 1 + tree->nodes) == position->makers && same_shares(run);
 }
 
-/* What the live run measured of this very draft. */
+/* Replaces the estimates by the live run's measurements of this draft. */
 static void take_live(struct run *run, struct outcome *out)
 {
     const struct recorded_position *position = run->position;
@@ -222,7 +224,7 @@ static void take_live(struct run *run, struct outcome *out)
     run->share[0].caught_up_s = position->catch_up_us / 1e6;
 }
 
-/* Costs by another measure than time. */
+/* Replaces times by another measure of cost. */
 static void revalue(struct run *run, struct outcome *out)
 {
     const struct replay_setup *setup = run->setup;
@@ -237,7 +239,7 @@ static void revalue(struct run *run, struct outcome *out)
     }
 }
 
-/* What this iteration gives and costs. */
+/* Returns the emitted tokens and the cost of this iteration. */
 static struct outcome settle(struct run *run)
 {
     const struct recording *all = run->setup->recording;
@@ -315,7 +317,7 @@ static int open_experts(struct run *run, struct err *err)
     return run->seen && run->expert ? 0 : -1;
 }
 
-/* The recorded drafters, and what a policy knows of them: what their names say. */
+/* Opens the recorded drafters, and what a policy knows of them by their names. */
 static int open_drafters(struct run *run, struct err *err)
 {
     const struct recording *all = run->setup->recording;
@@ -333,7 +335,8 @@ static int open_drafters(struct run *run, struct err *err)
         ? err_set(err, ERR_INPUT, "the names of its drafters are no list") : 0;
 }
 
-/* Recorded trees hold chains, too; that they are wanted must be said. A policy that makes trees of its own gets no shape. */
+/* Opens the shape of drafts. Recorded trees contain chains, too, so chains must be requested explicitly. A policy that
+ * builds its own trees gets no shape. */
 static int open_shape(struct run *run, struct err *err)
 {
     const struct replay_setup *setup = run->setup;

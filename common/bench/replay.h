@@ -1,8 +1,8 @@
-/* Replay: what a policy would have decided, and what that would have cost, over a recording of drafts (policy/recording.h);
- * no model is needed. Possible because under coupled acceptance the text is the same whatever is drafted.
+/* Replay: computes the decisions of a policy and their cost over a recording of drafts (policy/recording.h), without a
+ * model. This is possible because with coupled acceptance the text does not depend on drafts.
  *
- * Costs are times as measured (where the live run did just the same, those of the live run itself, so that its own policy
- * decides as it did), nominal bytes (as if memory gave 1 GB/s), or those of a table. */
+ * Costs are measured times (where the live run made the same draft, its own measurements, so that its policy decides as it
+ * did), nominal bytes (as if memory had a bandwidth of 1 GB/s), or the times of a table. */
 #ifndef MOE_BENCH_REPLAY_H
 #define MOE_BENCH_REPLAY_H
 
@@ -19,16 +19,16 @@ enum replay_cost { REPLAY_TIME, REPLAY_BYTES, REPLAY_TABLE };
 
 struct replay_setup {
     const struct recording *recording;
-    const char *policy;                 /* as --policy has it; NULL: static */
-    const char *tree;                   /* as --tree has it; NULL: chains */
-    int draft_length;                   /* as -K, or DRAFT_LENGTH_AUTO or DRAFT_LENGTH_NONE */
+    const char *policy;                 /* as in --policy; NULL: static */
+    const char *tree;                   /* as in --tree; NULL: chains */
+    int draft_length;                   /* as in -K, or DRAFT_LENGTH_AUTO or DRAFT_LENGTH_NONE */
     enum replay_cost cost;
-    const struct cost_table *table;     /* for REPLAY_TABLE */
+    const struct cost_table *table;     /* with REPLAY_TABLE */
 };
 
 struct replay_iteration {
     const struct recorded_text *text;
-    int position, K;                    /* of the root */
+    int position, K;                    /* position of the root; draft length */
     struct outcome outcome;
     struct values policy;               /* its state when it decided */
 };
@@ -37,16 +37,16 @@ struct replay_result {
     char *policy;
     double seconds, draft_seconds;
     int64_t tokens, iterations, drafts, drafted, accepted;
-    int64_t live, same;                 /* iterations of the live run; those that are the same here, K and nodes */
+    int64_t live, same;                 /* iterations of the live run, and those with the same K and nodes here */
 };
 
-/* each (may be NULL) sees every iteration. */
+/* Replays one policy. `each` (may be NULL) receives every iteration. */
 typedef int replay_function(void *context, const struct replay_iteration *iteration, struct err *err);
 int replay_run(struct replay_result *out, const struct replay_setup *setup, replay_function *each, void *context,
                struct err *err);
 void replay_result_free(struct replay_result *result);
 
-/* The policies asked for beside every static draft length that was recorded, 0 among them. */
+/* Results of the requested policies, beside every static draft length in the recording, including 0. */
 struct replay_table {
     struct replay_result *result;       /* static 0, 1, ... length; then the policies */
     int statics, count;

@@ -1,4 +1,4 @@
-/* What replay found, as a table and as JSON lines. */
+/* Prints the results of replay as a table and as JSON lines. */
 #include "common/bench/replay.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 static double rate(const struct replay_result *result) { return (double)result->tokens / result->seconds; }
 
-/* The fastest static draft length. */
+/* Returns the fastest static draft length. */
 static const struct replay_result *best_static(const struct replay_table *table)
 {
     const struct replay_result *best = &table->result[0];

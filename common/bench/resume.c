@@ -14,7 +14,7 @@ struct resume {
     bool whole;
     struct text plan;
     struct reader *in;
-    const struct record *next;          /* the sample record that begins the next one */
+    const struct record *next;          /* first record of the next sample */
 };
 
 int resume_plan_setting(struct text *plan, const struct bench_setting *of, struct err *err)
@@ -40,7 +40,7 @@ static int take_plan(struct resume *resume, const struct record *record, bool *m
     return resume_plan_machine(&resume->plan, record->body, err);
 }
 
-/* What is counted when the stream is first read. */
+/* Counters of the first reading of the stream. */
 struct counted {
     struct resume *resume;
     int begun;
@@ -55,7 +55,7 @@ static int count(void *context, const struct reader *in, const struct record *re
     return take_plan(counted->resume, record, &counted->machine, err);
 }
 
-/* Counts the samples after which another one begins, or the end. */
+/* Counts the complete samples: those followed by another sample, or by the stream's end. */
 static int count_samples(struct resume *resume, struct err *err)
 {
     struct counted counted = { .resume = resume };
@@ -77,7 +77,8 @@ static int other_run(const struct resume *resume, const char *what, struct err *
                    what);
 }
 
-/* On to the next sample record, or to the end of what is whole. rule: by which the sample passed over must have been graded. */
+/* Advances to the next sample record, or to the end of the complete samples; copies the records to `writer`. rule: the
+ * grading rule that the skipped sample must have. */
 static int advance(struct resume *resume, struct writer *writer, const char *rule, struct err *err)
 {
     int more;

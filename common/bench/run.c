@@ -21,12 +21,12 @@ struct bench {
     const struct suite *suite;
     struct bench_model *models;
     struct ready_setting *ready;
-    int *turn;                          /* settings in the order of the prompt at hand */
+    int *turn;                          /* order of settings for the current prompt */
     struct writer *writer;
     struct decode_recorder recorder;
-    const struct prompt *prompt;        /* now being decoded */
+    const struct prompt *prompt;        /* current prompt */
     struct progress bar;
-    struct resume *resume;              /* NULL: nothing is taken over */
+    struct resume *resume;              /* NULL: no run is resumed */
     struct text plan;
 };
 
@@ -149,7 +149,8 @@ static int put_grade(struct bench *bench, const struct decode_settings *settings
     const char *text;
     bool correct = false;
     double score = NAN;
-    bool forced = settings->force_routes || settings->force_accept;        /* says nothing of the model */
+    bool forced = settings->force_routes || settings->force_accept;        /* forced texts say nothing about the model, so
+                                                                            * they are not graded */
     if (!prompt->answer || !result->text || rule == GRADE_NONE || forced)
         return 0;
     int rc = decode_record_text(&text, &room, result, err) || grade_answer(rule, text, prompt->answer, &correct, &score, &found,
@@ -167,7 +168,7 @@ static bool in_place(const struct bench *bench)
     return bench->setup->resume && !strcmp(bench->setup->resume, bench->setup->output);
 }
 
-/* One prompt under one setting. Random numbers are those of all settings, and of all repetitions unless draws are fresh. */
+/* Runs one prompt under one setting. All settings use the same random numbers; repetitions, too, unless draws are fresh. */
 static int run_sample(struct bench *bench, size_t number, int setting, int repeat, struct err *err)
 {
     const struct bench_model *model = &bench->models[bench->suite->settings[setting].model];
@@ -182,7 +183,7 @@ static int run_sample(struct bench *bench, size_t number, int setting, int repea
         progress_step(&bench->bar, 1);
         if (resume_sample(bench->resume, setting, repeat, bench->prompt, rule, bench->writer, err))
             return -1;
-        /* Where the old stream is on the disk until this one replaces it, a signal need not spare a copy of its beginning. */
+        /* If the old stream stays on disk until this one replaces it, a copied beginning need not survive a signal. */
         return in_place(bench) ? 0 : writer_keep(bench->writer, err);
     }
     const struct decode_prompt prompt = {.token = bench->prompt->tokens.ids, .tokens = bench->prompt->tokens.n,
@@ -203,7 +204,7 @@ static int run_sample(struct bench *bench, size_t number, int setting, int repea
     return 0;
 }
 
-/* The first prompts, a few tokens each, so that pages are mapped and clocks are up; nothing is recorded. */
+/* Decodes a few tokens of the first prompts without recording, so that pages are mapped and processor clocks are up. */
 static int warm_up(struct bench *bench, struct err *err)
 {
     const struct decode_sink sink = {0};
@@ -250,7 +251,7 @@ static int check_lengths(const struct bench *bench, int setting, struct err *err
     return 0;
 }
 
-/* Before hours go into those that come first. */
+/* Checks the prompts of all settings before the first run, which may take hours. */
 static int check_prompts(const struct bench *bench, struct err *err)
 {
     for (int i = 0; i < bench->suite->setting_count; i++)
@@ -275,7 +276,7 @@ static void bench_close(struct bench *bench)
     mem_free(&bench->turn);
 }
 
-/* Speeds are those of one machine: what may differ from setting to setting only for moe-bench identity is refused. */
+/* Rejects settings that differ in what only moe-bench identity may vary: speeds must come from one machine configuration. */
 static int check_settings(const struct suite *suite, struct err *err)
 {
     for (int i = 0; i < suite->setting_count; i++) {
@@ -287,7 +288,8 @@ static int check_settings(const struct suite *suite, struct err *err)
     return 0;
 }
 
-/* A stream that this run writes itself need not be there yet, so that one command line serves the first run and later ones. */
+/* Opens the stream to resume. If it is also the output, it need not exist, so that the same command line starts and resumes
+ * a run. */
 static int open_resume(struct bench *bench, struct err *err)
 {
     const struct console *console = bench->setup->console;
@@ -314,7 +316,7 @@ static void note_left(const struct bench *bench)
                      "go on from them", output, output);
 }
 
-/* Whole samples are there for all that the suite asks for: they are compared with it, but nothing is run or written. */
+/* All samples of the suite are already in the stream: compares them with the suite, but runs and writes nothing. */
 static int pass_finished(struct bench *bench, struct err *err)
 {
     const struct bench_setup *setup = bench->setup;
@@ -328,7 +330,7 @@ static int pass_finished(struct bench *bench, struct err *err)
     return 0;
 }
 
-/* The part of a run after the header of its stream. */
+/* Runs everything after the header of the stream is written. */
 static int run_all(struct bench *bench, struct err *err)
 {
     const size_t total = bench->models[0].count * (size_t)(bench->suite->setting_count * bench->suite->repetitions);

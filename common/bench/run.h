@@ -1,5 +1,5 @@
-/* Runs a suite: every prompt under every setting, in one process, on models that are each mapped once, and writes what
- * happened as a bench stream (stream/bench.h). Nothing is summed up here: reports are made from the stream. */
+/* Runs a suite: every prompt under every setting, in one process, with each model mapped once, and writes the measurements
+ * as a bench stream (stream/bench.h). Summaries are made from the stream later. */
 #ifndef MOE_BENCH_RUN_H
 #define MOE_BENCH_RUN_H
 
@@ -12,12 +12,12 @@
 
 struct bench_setup {
     const struct suite *suite;
-    struct session_options session;         /* its model is not looked at: the suite names them */
+    struct session_options session;         /* its model is ignored: the suite names the models */
     const char *output;                     /* "-": standard output */
-    bool keep;                              /* what is finished survives signals and failures, beside the output */
-    const char *farewell;                   /* said when a signal ends a run of which something is kept; NULL: nothing */
-    const char *resume;                     /* take over what a run of this output left so, and keep; NULL: nothing */
-    bool force;                             /* take rank streams of a model with another shape or tokenizer */
+    bool keep;                              /* finished samples survive signals and failures, in a file beside the output */
+    const char *farewell;                   /* printed when a signal ends a run whose samples are kept; NULL: nothing */
+    const char *resume;                     /* stream of an interrupted run to resume (implies keep); NULL: none */
+    bool force;                             /* accept rank streams of a model with another shape or tokenizer */
     const struct console *console;
 };
 

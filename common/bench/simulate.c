@@ -19,24 +19,25 @@ struct run {
     const struct simulated_system *system;
     struct cache *cache;
     int slots, K;
-    double now, since, link_free;       /* virtual seconds; since: the event before */
-    double transfer_s;                  /* of one expert: so long the link has no other */
-    double latency_s;                   /* besides, before it, where the link has several at once */
-    int on_the_way;                     /* slot; -1: none */
+    double now, since, link_free;       /* virtual seconds; since: time of the previous event */
+    double transfer_s;                  /* transfer of one expert; it occupies the link */
+    double latency_s;                   /* additional latency before a transfer, which overlaps others if the link has
+                                         * several at once */
+    int on_the_way;                     /* slot of the prefetch in flight; -1: none */
     double arrives;
     uint64_t chance;
     int32_t *expert, *tokens, *often, *slot, *ahead, *ahead_tokens;     /* [experts] */
     struct balance_shares *shares;      /* [layers] */
     const struct utility_expert *states;
-    double pair_s, expert_s;            /* measured: of the slow processor a pair, of the fast one an expert */
+    double pair_s, expert_s;            /* measured on the slow processor per pair, on the fast one per expert */
     int64_t pairs, experts;
-    bool stores;                        /* the link is shared, and used as the store uses it */
+    bool stores;                        /* transfers share the link, in the same order as in the store */
     struct simulated_store store;
-    struct forecast *forecast;          /* NULL: nobody is asked */
+    struct forecast *forecast;          /* NULL: no forecasts */
     float *score;                       /* [experts] */
     struct simulated_trace *trace;      /* of the current forward; NULL: not recorded */
-    bool out_of_memory;                 /* for it */
-    double drafted;                     /* when the forward's drafting had ended */
+    bool out_of_memory;                 /* allocation for the trace failed */
+    double drafted;                     /* time at which the forward's drafting ended */
     struct simulated_result result;
 };
 
@@ -69,7 +70,7 @@ static void arrive(struct run *r)
     r->on_the_way = -1;
 }
 
-/* What comes beforehand until then: each is chosen when the link is free for it. */
+/* Runs prefetches up to a time: each is chosen when the link becomes free for it. */
 static void link_until(struct run *r, double until)
 {
     for (;;) {
@@ -92,7 +93,7 @@ static void link_until(struct run *r, double until)
     r->since = until;
 }
 
-/* When so many experts, asked for at a time, are all there. */
+/* Returns when `experts` experts, requested together at time `asked`, have all arrived. */
 static double demand(struct run *r, double asked, int layer, int experts)
 {
     double start = fmax(asked + r->latency_s, r->on_the_way >= 0 ? fmax(r->arrives, r->link_free) : r->link_free);
@@ -102,8 +103,8 @@ static double demand(struct run *r, double asked, int layer, int experts)
     return r->link_free;
 }
 
-/* ---- forecasts: recorded and made routes have no states to ask, so they name a given share of the truth, and as many others
- * as they miss */
+/* ---- forecasts: recorded and synthetic routes have no states to predict from, so a forecast names the given share of the
+ * truth, and a random expert for each one that it misses */
 
 static double uniform(struct run *r)
 {
@@ -122,11 +123,11 @@ static void forecast_layer(struct run *r, const struct simulated_step *step, int
 {
     int count = simulated_routes_want(r->routes, step, layer, r->ahead, r->ahead_tokens, r->often);
     for (int i = 0; i < count; i++)
-        if (r->machine->recall_next > 0)            /* else nobody can be asked */
+        if (r->machine->recall_next > 0)            /* otherwise the machine has no such forecast */
             cache_ask(r->cache, layer, named(r, r->ahead[i], r->machine->recall_next), 1);
 }
 
-/* Drafting goes through the root and each token but the last; when it is through one, it knows that one's routes. */
+/* The draft phase processes the root and each token except the last; after each one it knows that token's routes. */
 static void forecast_token(struct run *r, const struct simulated_step *step, int token)
 {
     const struct simulated_routes *routes = r->routes;
@@ -138,7 +139,7 @@ static void forecast_token(struct run *r, const struct simulated_step *step, int
     }
 }
 
-/* A source that follows from routes names what the forward to come wants, as moe-decode --prefetch has it. */
+/* A source that depends on routes alone forecasts the next forward, as in moe-decode --prefetch. */
 static void ask_source(struct run *r, const struct simulated_step *step, int tokens)
 {
     const struct forecast_facts facts = {.token = r->routes->token + step->accepted, .tokens = tokens};
@@ -159,7 +160,7 @@ static void teach_source(struct run *r, const struct simulated_step *step)
     r->forecast->class->learn(r->forecast, &outcome);
 }
 
-/* ---- one layer: when the fast processor is done */
+/* ---- one layer; each function returns when its last processor has finished ---- */
 
 static double by_slow(struct run *r, int layer, int count)
 {
@@ -182,7 +183,7 @@ static double by_slow(struct run *r, int layer, int count)
     return r->now + all;
 }
 
-/* Inserts what is missing, if it is to stay; where there is no slot for it, it is used once. */
+/* Inserts a missing expert if the system keeps fetched ones; without a free slot it is used once and not kept. */
 static void keep(struct run *r, int layer, int i)
 {
     int victim;
@@ -190,7 +191,8 @@ static void keep(struct run *r, int layer, int i)
         r->slot[i] = cache_insert(r->cache, layer, r->expert[i], CACHE_DEMAND, &victim);
 }
 
-/* Of those missing that were not dealt with (slot -1) the first, or the one of most tokens; -1: there is none. */
+/* Returns the index of a missing expert that is not processed yet (slot -1): the first, or (max) the one with most tokens;
+ * -1: none. */
 static int next_missing(const struct run *r, int count, bool max)
 {
     int next = -1;
@@ -202,8 +204,9 @@ static int next_missing(const struct run *r, int count, bool max)
 
 static double by_fetching(struct run *r, int layer, int count, bool greedy)
 {
-    double fast = r->now, slow = r->now, busy = 0, last = 0, waiting = 0;      /* waiting: for the last one asked for */
-    for (int coming = 0; coming < 2; coming++)          /* those that are there, then the one on its way */
+    double fast = r->now, slow = r->now, busy = 0, last = 0, waiting = 0;      /* waiting: seconds of computing that follow
+                                                                                * the last demanded expert */
+    for (int coming = 0; coming < 2; coming++)          /* first the resident experts, then the one in flight */
         for (int i = 0; i < count; i++)
             if (r->slot[i] >= 0 && (r->slot[i] == r->on_the_way) == coming) {
                 const double time = fast_time(r, r->tokens[i]);
@@ -242,7 +245,8 @@ static double by_fetching(struct run *r, int layer, int count, bool greedy)
     return end;
 }
 
-/* In pieces, as they come. The next layer's router is asked when what is wanted has been asked for. */
+/* Computes experts as the store makes them available. The next layer's router is asked once this layer's experts are
+ * requested. */
 static int by_store(struct run *r, const struct simulated_step *step, int layer, int count, double *end, struct err *err)
 {
     struct simulated_union wanted = {.layer = layer, .count = count, .expert = r->expert, .tokens = r->tokens};
@@ -308,7 +312,7 @@ static void decide(struct run *r, int layer, int count)
     r->result.decide_us += 1e6 * (clock_seconds() - start);
 }
 
-/* What is there, or on its way, is what the store counts as a hit. */
+/* A hit of the store is an expert that is resident or in flight. */
 static int store_layer(struct run *r, const struct simulated_step *step, int layer, int count, struct err *err)
 {
     for (int i = 0; i < count; i++)
@@ -393,7 +397,7 @@ static int run_step(struct run *r, const struct simulated_step *step, struct err
     return 0;
 }
 
-/* ---- pins, and the whole of a run */
+/* ---- pins, and a whole run ---- */
 
 struct often { int64_t count; int32_t key; };
 
@@ -403,7 +407,7 @@ static int more_often(const void *a, const void *b)
     return x->count != y->count ? (x->count < y->count) - (x->count > y->count) : (x->key > y->key) - (x->key < y->key);
 }
 
-/* Pins [*count] for these routes; NULL with err set. */
+/* Returns the pinned experts for these routes, [*count], which the caller frees; NULL on failure. */
 static int32_t *make_pins(const struct simulated_routes *routes, enum simulated_pins kind, int slots, int *count,
                           struct err *err)
 {
@@ -612,7 +616,7 @@ int simulate_run(struct simulated_result *out, const struct simulation *simulati
         err_set(err, ERR_INPUT, "%s: its cache has no levels to balance by", r.system->name);
         goto done;
     }
-    for (; r.system->pins && (slot = cache_fetch(r.cache, &key, &victim)) >= 0;)       /* before the clock begins */
+    for (; r.system->pins && (slot = cache_fetch(r.cache, &key, &victim)) >= 0;)       /* before the clock starts */
         cache_release(r.cache, slot);
     if (run_steps(&r, simulation, err))
         goto done;
@@ -629,7 +633,7 @@ done:
     return rc;
 }
 
-/* ---- the bound */
+/* ---- the upper bound ---- */
 
 int simulate_future(const struct simulated_routes *routes, struct cache_future *future, int32_t **keys, struct err *err)
 {
@@ -649,8 +653,8 @@ int simulate_future(const struct simulated_routes *routes, struct cache_future *
     return rc;
 }
 
-/* All that one layer wants, inserted; what does not fit beside the others of this turn is used and not kept. With a bypass
- * nothing must stay beside anything: in the end those are there that are wanted soonest. */
+/* Inserts all experts that one layer needs; those without a slot beside the others of this layer are used once and not kept.
+ * With a bypass none must stay resident together: at the end those are resident that are needed soonest. */
 static void insert_all(struct cache *cache, int layer, const int32_t *expert, int count, int32_t *slot, bool bypass)
 {
     int victim;

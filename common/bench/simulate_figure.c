@@ -29,7 +29,7 @@ struct series {
 
 struct panel {
     const char *title, *x_label, *y_label;
-    bool percent, names;                /* names: a series is a point, x means nothing */
+    bool percent, names;                /* names: each series is one point, x has no meaning */
     struct series series[SERIES];
     int count;
 };
@@ -51,7 +51,7 @@ static void picture_free(struct picture *p)
         }
 }
 
-/* A point of the series with this name, which is made if there is none. */
+/* Adds a point to the series of this name, which is created if necessary. */
 static int put(struct panel *panel, const char *name, double x, double y, struct err *err)
 {
     int s = 0;
@@ -71,7 +71,8 @@ static int put(struct panel *panel, const char *name, double x, double y, struct
 
 /* ---- runs */
 
-/* A share that does not hold a layer's experts has no point, and a system that is not possible there has none. */
+/* Adds the tokens/s of a system. No point if the cached share is less than one layer's experts, or if the machine cannot run
+ * the system. */
 static int put_rate(struct panel *panel, const struct simulation *simulation, const char *name, const char *system, double x,
                     double cached, struct err *err)
 {
@@ -104,7 +105,8 @@ static int ablation(struct picture *p, struct err *err)
     return 0;
 }
 
-/* The paper's machine has no memory for more than 29 % of the experts: with its draft model, of 8 %, 21 %. */
+/* Shares of all experts' bytes. The paper's machine has memory for 29 % of the experts; its draft model takes 8 %, so 21 %
+ * remain. */
 static const double MEMORY = 0.29, DRAFT_MODEL = 0.08;
 
 static int cached(struct picture *p, struct err *err)
@@ -182,9 +184,9 @@ static int lengths(struct picture *p, struct err *err)
     return 0;
 }
 
-/* ---- what Algorithm 1 says, alone */
+/* ---- Algorithm 1 alone ---- */
 
-/* The experts of a layer, forward after forward. */
+/* The experts of one layer, forward after forward. */
 struct watched {
     const struct simulated_routes *routes;
     struct utility_rule rule;
@@ -217,7 +219,7 @@ static void unwatch(struct watched *w)
     mem_free(&w->expert);
 }
 
-/* What the layer of a step wants, in w->f, and the number of distinct experts. */
+/* Writes how often each expert of the layer is needed in a step to w->f; returns the number of distinct experts. */
 static int want(struct watched *w, const struct simulated_step *step, int layer)
 {
     int count = simulated_routes_want(w->routes, step, layer, w->expert, w->tokens, w->often);
@@ -233,7 +235,8 @@ static void learn(struct watched *w)
         utility_step(&w->rule, &w->state[e], w->f[e]);
 }
 
-/* Shares of experts that are rightly said to be wanted or not, with tau 1: means over bins of forwards; what "none is" has. */
+/* Computes the share of experts correctly predicted as needed or not, with tau 1: means over bins of forwards, the overall
+ * mean, and *none, the share correct if none were ever predicted. */
 static int accuracy(struct watched *w, double *bin, int bins, double *mean, double *none, struct err *err)
 {
     int layer = w->routes->layers - 1, E = w->routes->experts;
@@ -293,7 +296,7 @@ done:
 
 enum { LEVELS = 4, OFTEN = 65 };
 
-/* seen: [LEVELS + 1][OFTEN] experts by their level and how often they were wanted then. */
+/* seen: [LEVELS + 1][OFTEN] number of experts by their level and by how often they were then needed. */
 static int shares_of_layer(const struct picture *p, int layer, struct balance_shares *shares, int64_t *seen, struct err *err)
 {
     struct watched w = {0};
@@ -363,7 +366,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A row a value of x, in order, and a column a series. */
+/* Writes one row per value of x, ascending, and one column per series. */
 static int panel_rows(struct table *table, const struct panel *panel, struct err *err)
 {
     double *x = NULL;

@@ -1,4 +1,4 @@
-/* How well experts can be named before they are wanted. */
+/* Measures how well experts can be forecast before they are needed. */
 #include <string.h>
 
 #include <jansson.h>
@@ -9,13 +9,13 @@
 #include "common/predict/forecast.h"
 #include "common/report/table.h"
 
-enum { WIDTHS = 4 };            /* experts named of a layer: top_k, twice and four times as many, and all of a score above 0 */
+enum { WIDTHS = 4 };            /* numbers of experts named per layer: top_k, 2 top_k, 4 top_k, and all with a score above 0 */
 
 struct trial {
     const struct simulation *simulation;
     const struct simulated_routes *routes;
     uint64_t chance;
-    int16_t *given;             /* [tokens][layers][top_k] what a draft phase or a router would have said */
+    int16_t *given;             /* [tokens][layers][top_k] the routes that a draft phase or a router would have predicted */
     float *score;
     int32_t *named, *wanted, *tokens, *often;       /* [experts] */
     struct forecast_score sum[WIDTHS];
@@ -29,7 +29,7 @@ static double uniform(struct trial *t)
     return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-/* The truth, but for a share of it, of as many tokens; of those after nothing is known. */
+/* Copies the routes of the first `tokens` tokens, each correct with probability `recall`; those of later tokens are unknown. */
 static void give(struct trial *t, const struct simulated_step *step, int tokens, double recall)
 {
     int slots = t->routes->layers * t->routes->top_k;
@@ -47,7 +47,7 @@ static int max_of(const struct simulated_routes *routes, int width)
     return width < WIDTHS - 1 && max < routes->experts ? max : routes->experts;
 }
 
-/* The share of experts, over layers and forwards, of which "wanted" or "not wanted" was said rightly (MoE-SpAc, figure 4). */
+/* Returns the share of experts, over layers and forwards, correctly predicted as needed or not needed (MoE-SpAc, figure 4). */
 static double accuracy(const struct trial *t)
 {
     const struct forecast_score *all = &t->sum[WIDTHS - 1];

@@ -11,7 +11,7 @@
 #include "common/report/svg.h"
 #include "common/report/table.h"
 
-/* All draft. Left out are those that the machine cannot run. */
+/* All of them draft. Those that the machine cannot run are left out. */
 static const char *const systems[] = {"lru-fetch", "sp-moe", "static-split-draft", "utility", "utility-released", "lru",
                                       "ahead-greedy"};
 static const char *const lanes[SIMULATED_LANES] = {"fast", "slow", "link"};
@@ -21,12 +21,12 @@ enum { SYSTEMS = sizeof systems / sizeof *systems, LAYERS_DRAWN = 4 };
 struct pipelines {
     const struct simulation *simulation;
     int count;
-    const char *system[SYSTEMS];        /* [count]; so below */
+    const char *system[SYSTEMS];        /* [count], as in the following arrays */
     struct simulated_trace trace[SYSTEMS];
     size_t step;
-    int first, layers;                  /* drawn */
-    double zero[SYSTEMS];               /* when they begin */
-    double longest;                     /* seconds that the slowest takes for them */
+    int first, layers;                  /* range of layers that is drawn */
+    double zero[SYSTEMS];               /* start time of these layers */
+    double longest;                     /* seconds that the slowest system takes for them */
 };
 
 static void pipelines_free(struct pipelines *p)
@@ -62,7 +62,7 @@ static int run_all(struct pipelines *p, struct err *err)
     return 0;
 }
 
-/* ---- how long each is busy */
+/* ---- busy times ---- */
 
 static int by_start(const void *a, const void *b)
 {
@@ -70,7 +70,7 @@ static int by_start(const void *a, const void *b)
     return (x->from > y->from) - (x->from < y->from);
 }
 
-/* Seconds of a lane between the two times; what overlaps counts once. Spans are in order of their starts. */
+/* Returns the busy seconds of a lane between two times; overlapping spans count once. Spans are ordered by start. */
 static double busy(const struct simulated_trace *trace, enum simulated_lane lane, double from, double to)
 {
     double sum = 0, until = from;
@@ -125,18 +125,18 @@ static int write_lines(struct text *out, const struct pipelines *p, struct err *
     return 0;
 }
 
-/* ---- drawn */
+/* ---- drawing ---- */
 
 enum { LEFT = 150, WIDTH = 760, TOP = 64, LANE = 16, SYSTEM = SIMULATED_LANES * LANE + 14, BOTTOM = 64 };
 
-struct scale { double from, to; };      /* seconds since the layers began */
+struct scale { double from, to; };      /* seconds since the start of the drawn layers */
 
 static double across(const struct scale *scale, double at)
 {
     return LEFT + WIDTH * (at - scale->from) / (scale->to - scale->from);
 }
 
-/* Layers differ in their shade; all others, and drafting, are white. */
+/* Draws a span. Layers differ in shade; other layers and drafting are white. */
 static int put_span(struct text *out, const struct pipelines *p, const struct scale *scale, const struct simulated_span *span,
                     double zero, double top, struct err *err)
 {

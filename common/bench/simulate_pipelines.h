@@ -1,9 +1,9 @@
-/* Figure 12 of MoE-SpAc (arXiv 2603.09983), had again by simulation: the same forward in several systems that draft, side by
- * side. What the fast processor, the slow one and the link are at, layer by layer, and how long each waits for the others. As a
- * table, JSON lines (a span each) or SVG, labelled simulated.
+/* Reproduces figure 12 of MoE-SpAc (arXiv 2603.09983) by simulation: the same forward in several drafting systems, side by
+ * side, with the activity of fast processor, slow processor and link layer by layer, and the time that each waits for the
+ * others. Output is a table, JSON lines (one per span) or SVG, labelled simulated.
  *
- * The forward is the middle one of the routes. Drawn are its middle layers, with what happens shortly before; the table is
- * about all of it. */
+ * The forward is the middle one of the routes. The drawing shows its middle layers and what happens shortly before; the
+ * table covers the whole forward. */
 #ifndef MOE_BENCH_SIMULATE_PIPELINES_H
 #define MOE_BENCH_SIMULATE_PIPELINES_H
 

@@ -1,4 +1,4 @@
-/* Systems side by side, as a table and as JSON lines; each says that it was simulated. */
+/* Prints systems side by side, as a table and as JSON lines; each line says that it is simulated. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Ways of having experts in two memories, as their papers and programs describe them. What is left out of each is said: these
- * are their cache, their schedule and their prefetching over one machine, not the programs. */
+/* Systems with experts in two memories, as their papers and programs describe them. Each entry says what is left out: the
+ * table covers their cache, schedule and prefetching on one machine, not the programs. */
 #include "common/bench/simulate.h"
 
 const struct simulated_system simulated_systems[] = {

@@ -15,9 +15,10 @@ struct replay {
     struct cache *cache;
     struct cache *host;                 /* NULL: one tier */
     int64_t host_hits;
-    int32_t *keys;                      /* of a policy that knows the future */
+    int32_t *keys;                      /* for a policy that knows the future */
     int32_t *expert, *tokens, *often, *slot;    /* [experts] */
-    int32_t *host_slot;                 /* [experts] held for what is on its way to fast memory; -1: none */
+    int32_t *host_slot;                 /* [experts] slot held in the host's cache while the expert is copied to fast memory;
+                                         * -1: none */
 };
 
 static void replay_free(struct replay *r)
@@ -56,7 +57,7 @@ static int replay_open(struct replay *r, const struct simulated_caching *caching
     return caching->host_slots ? cache_open(&r->host, policy, &setup, err) : 0;
 }
 
-/* Into a slot of the host, too, unless it has one: held until it has been copied. */
+/* Finds or makes a slot in the host's cache and holds it until the expert has been copied. Returns the slot. */
 static int hold_host(struct replay *r, int layer, int expert)
 {
     int victim, slot = cache_find(r->host, layer, expert);
@@ -66,7 +67,7 @@ static int hold_host(struct replay *r, int layer, int expert)
     return slot;
 }
 
-/* Inserts those that have no slot (-1) as far as there are any; how many. */
+/* Inserts missing experts (slot -1) as long as slots are available; returns their number. */
 static int insert(struct replay *r, int layer, int count)
 {
     int inserted = 0, victim;
@@ -108,7 +109,7 @@ static void layer_turn(struct replay *r, int layer, int count)
     }
 }
 
-/* `host_hits`: as many as there were before it. */
+/* Appends a JSON line of one forward. before, host_hits: the counters before it. */
 static int put_forward(struct replay *r, size_t number, const struct simulated_step *step, const struct cache_counts *before,
                        int64_t host_hits, struct text *out, struct err *err)
 {
@@ -130,7 +131,7 @@ static int put_forward(struct replay *r, size_t number, const struct simulated_s
     return json_line(out, line, err);
 }
 
-/* Of verifications and undrafted forwards alone: what a prompt wants says little of a cache. */
+/* Counts only verifications and undrafted forwards: the experts of a prompt say little about a cache. */
 struct hits { int64_t forwards, wanted, hits, host_hits; };
 
 static void forward_begins(struct cache *cache, const struct simulated_step *step, bool text)

@@ -1,10 +1,12 @@
-/* Cache policies alone over recorded routes, prompts and all: which experts would have been there, and on what the policy's
- * next decisions rest. It goes as the store (common/store) does that reads nothing beforehand: a layer's experts that are there
- * are held, the others are inserted in ascending order; where there are no slots for all, those are given up first that were.
- * So it decides the same where all that a layer wants has slots; else the store may have given up others, as they come.
+/* Runs cache policies alone over recorded routes, prompts included: which experts would have been resident, and the data on
+ * which the policy bases its next decisions. It works like the store (common/store) without prefetching: resident experts of
+ * a layer are held, the others inserted in ascending order; if there are not slots for all, the ones held first are released
+ * first. So its decisions equal the store's if all experts of a layer have slots; otherwise the store may have evicted
+ * others, depending on the order of arrival.
  *
- * With a second tier, the host's memory of a device with its own: what the device lacks and the host has is copied, what
- * neither has comes into both. Each tier has a cache of the policy, and both see all that is wanted. */
+ * The second tier is the host's memory of a device with its own memory: an expert missing on the device is copied from the
+ * host if resident there; otherwise it is inserted into both. Each tier has a cache with the same policy, and both see all
+ * requested experts. */
 #ifndef MOE_BENCH_SIMULATED_CACHE_H
 #define MOE_BENCH_SIMULATED_CACHE_H
 
@@ -15,10 +17,11 @@
 struct simulated_caching {
     const struct simulated_routes *routes;
     int slots, draft_length;
-    int host_slots;             /* 0: there is one tier */
+    int host_slots;             /* 0: one tier */
 };
 
-/* `count` policies with their settings: a table of hits; with `json` a line each, and with `iterations` one a forward, too. */
+/* Simulates `count` policies with their settings. Appends a table of hits; with `json` one line per policy, and with
+ * `iterations` also one per forward. */
 int simulate_caches(struct text *out, const struct simulated_caching *caching, const char *const *policies, int count,
                     bool json, bool iterations, bool markdown, struct err *err);
 

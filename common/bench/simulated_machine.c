@@ -32,7 +32,7 @@ static int flag(const json_t *map, const char *key, bool *out, struct err *err)
     return value && !json_is_boolean(value) ? err_set(err, ERR_INPUT, "\"%s\": true or false is expected", key) : 0;
 }
 
-/* The map under a key, with no other keys than these. */
+/* Finds the object under a key; any of its keys that is not in `keys` is an error. */
 static int inside(const json_t *map, const char *key, const char *const *keys, bool needed, const json_t **out, struct err *err)
 {
     *out = json_object_get(map, key);

@@ -18,7 +18,7 @@ void simulated_routes_free(struct simulated_routes *routes)
     *routes = (struct simulated_routes){0};
 }
 
-/* Room for one more step, which is begun; its experts and flags are for the caller to fill. */
+/* Allocates one more step and sets its text and tokens; the caller fills in its experts and flags. */
 static struct simulated_step *add(struct simulated_routes *r, int64_t text, int tokens, struct err *err)
 {
     size_t slots = (size_t)tokens * r->layers * r->top_k;

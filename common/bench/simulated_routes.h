@@ -1,5 +1,5 @@
-/* Which experts the tokens of each forward wanted, kept in memory so that many policies can be run over the same: recorded,
- * from route streams, or made (route/synthesis.h). Prompts are left out, but where they are asked for. */
+/* The experts of the tokens of each forward, in memory, so that many policies can run over the same routes: recorded (from
+ * route streams) or synthetic (route/synthesis.h). Prompts are left out unless requested. */
 #ifndef MOE_BENCH_SIMULATED_ROUTES_H
 #define MOE_BENCH_SIMULATED_ROUTES_H
 
@@ -13,29 +13,30 @@
 #include "common/stream/header.h"
 
 struct simulated_step {
-    int64_t text;               /* number of its text */
-    int tokens, kept;           /* of the forward; of them part of the text */
-    bool prompt;                /* it reads one */
-    size_t first;               /* its experts begin here */
-    size_t accepted;            /* and its flags here */
+    int64_t text;               /* index of its text */
+    int tokens, kept;           /* tokens of the forward; of these, tokens that became part of the text */
+    bool prompt;                /* a piece of a prompt */
+    size_t first;               /* index of its first expert in `expert` */
+    size_t accepted;            /* index of its first flag in `accepted` */
 };
 
 struct simulated_routes {
-    int layers, experts, top_k; /* layers with experts */
-    char name[160];             /* of the model and where they come from */
-    char model[128];            /* they were recorded from; "": they were made for the machine's own */
+    int layers, experts, top_k; /* layers: MoE layers only */
+    char name[160];             /* of the model, and the source of the routes */
+    char model[128];            /* model of the recording; "": synthetic routes for the machine's model */
     struct simulated_step *step;
     size_t steps, room;
-    int16_t *expert;            /* [tokens][layers][top_k] of all steps, -1: dropped by a budget */
+    int16_t *expert;            /* [tokens][layers][top_k] of all steps; -1: dropped by a budget */
     size_t selections, expert_room;
-    uint8_t *accepted;          /* [tokens] */
-    int32_t *token;             /* [tokens] ids; of made routes 0 */
+    uint8_t *accepted;          /* [tokens] 1: accepted */
+    int32_t *token;             /* [tokens] ids; 0 in synthetic routes */
     size_t tokens, accepted_room, token_room;
     int vocab;
 };
 
-/* `tokens` tokens of text in `texts` texts, drafted `draft_length` at a time, of which each is accepted with this probability
- * once those before it were. Drafts that are not accepted route as the text would have gone on. */
+/* Setup of synthetic routes: `tokens` tokens in `texts` texts, drafted `draft_length` at a time; each drafted token is
+ * accepted with this probability if those before it were. Rejected tokens have the routes that the text would have continued
+ * with. */
 struct simulated_texts {
     struct synthesis_setup shape;
     int texts, tokens, draft_length;
@@ -43,21 +44,22 @@ struct simulated_texts {
 };
 int simulated_routes_make(struct simulated_routes *out, const struct simulated_texts *setup, struct err *err);
 
-/* Of route streams of one model, with forwards of prompts or without; notes go to *note. Errors: nothing was decoded. */
+/* Reads route streams of one model, with or without forwards of prompts; notes for the user go to *note. It is an error if
+ * nothing was decoded. */
 int simulated_routes_read(struct simulated_routes *out, const struct strings *paths, bool prompts, bool force,
                           struct text *note, struct err *err);
 
-/* The same forwards as a route stream, for moe-coact; argv is for its header. */
+/* Writes the same forwards as a route stream, for moe-coact; argc, argv: for its header. */
 int simulated_routes_write(const struct simulated_routes *routes, const char *path, int argc, char *const *argv,
                            struct err *err);
 
-/* The kept tokens alone, one a forward: the same text without drafts. */
+/* Makes the routes of the same text decoded without drafts: only kept tokens, one per forward. */
 int simulated_routes_undrafted(struct simulated_routes *out, const struct simulated_routes *routes, struct err *err);
 
 void simulated_routes_free(struct simulated_routes *routes);
 
-/* The distinct experts of one layer of a step, ascending, each with its number of tokens; `often` is [experts] zeros, and is
- * again. */
+/* Lists the distinct experts of one layer of a step, ascending, each with its number of tokens; returns their number. often:
+ * scratch [experts], zeros before and after. */
 int simulated_routes_want(const struct simulated_routes *routes, const struct simulated_step *step, int layer,
                           int32_t *expert, int32_t *tokens, int32_t *often);
 

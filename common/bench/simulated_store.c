@@ -8,7 +8,7 @@
 
 static bool moves(const struct simulated_link_read *read) { return read->end >= 0; }
 
-/* What happens next, and when: the number of a read; -1: nothing is under way. The first of those at the same time. */
+/* Returns the read whose next event is earliest (the first of simultaneous ones) and its time; -1: nothing in flight. */
 static int next_event(const struct simulated_link *link, double *when)
 {
     int next = -1;
@@ -31,7 +31,7 @@ static void pass(struct simulated_link *link, double until)
     link->now = fmax(link->now, until);
 }
 
-/* A read begins to move, or ends. */
+/* Processes an event of a read: its transfer begins after its latency, or ends. */
 static void happen(struct simulated_link *link, int number, double when)
 {
     struct simulated_link_read *read = &link->read[number];
@@ -42,7 +42,7 @@ static void happen(struct simulated_link *link, int number, double when)
         return;
     }
     link->now = fmax(link->now, when);
-    link->moved = read->end;                    /* not by adding up: those that began together end together */
+    link->moved = read->end;                    /* assigned, not accumulated, so that reads that began together end together */
     link->done[link->ended] = *read;
     link->done[link->ended++].end = link->now;
     link->moving--;
@@ -117,7 +117,7 @@ static void take_first(struct simulated_store *store)
     store->beforehand[slot] = false;
 }
 
-/* Takes note of all reads that have ended. */
+/* Registers all reads that have ended. */
 static void look(struct simulated_store *store, double now)
 {
     link_until(&store->link, now);
@@ -125,7 +125,7 @@ static void look(struct simulated_store *store, double now)
         take_first(store);
 }
 
-/* Waits for the next read; false: none is under way. */
+/* Waits for the next read to end; false: none is in flight. */
 static bool wait(struct simulated_store *store, double *now)
 {
     double when;
@@ -179,7 +179,7 @@ static void bring_wanted(struct simulated_store *store, const struct simulated_u
         int slot = cache_find(store->cache, wanted->layer, expert);
         if (store->holds[expert])
             continue;
-        if (slot >= 0)                          /* came beforehand, since the layer began */
+        if (slot >= 0)                          /* arrived as a prefetch since the layer began */
             cache_hold(store->cache, slot);
         else if (is_full(&store->link) || (slot = cache_insert(store->cache, wanted->layer, expert, CACHE_DEMAND, &victim)) < 0)
             continue;

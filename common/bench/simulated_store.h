@@ -1,14 +1,15 @@
-/* The store of experts (common/store/cached.h, slots that are read into in place) in virtual time: the same cache, reads in the
- * same order, on a link whose bandwidth all reads under way share.
+/* The expert store (common/store/cached.h, with reads directly into slots) in virtual time: the same cache, and reads in the
+ * same order, on a link whose bandwidth is shared by all reads in flight.
  *
- *   - what a layer wants and is not there is read at once, as far as there are slots and room for reads; the others when some
- *     of these have been computed
- *   - what is there is computed first, then what has come meanwhile; who has nothing waits for the next read
- *   - what is asked for beforehand begins after that: whenever a layer has got something to compute, or somebody has asked, up
- *     to so many reads at a time. None of them is given up, and none waits for those that are wanted
- *   - once all slots are taken, half of them at most have what was not wanted yet
+ *   - missing experts of a layer are read at once, as far as there are slots and free reads; the others when some of these
+ *     have been computed
+ *   - resident experts are computed first, then those that have arrived; if there is none, the processor waits for the next
+ *     read
+ *   - prefetches start after that: whenever a layer has got an expert to compute, or a forecast was made, up to a maximum
+ *     number of reads. A prefetch is never cancelled, and does not wait for demanded reads
+ *   - once all slots are in use, at most half of them contain experts that were not requested yet
  *
- * A read's latency passes while others move. All calls give the time, which never goes back. */
+ * The latency of a read passes while other reads transfer. Each call passes the current time, which never decreases. */
 #ifndef MOE_BENCH_SIMULATED_STORE_H
 #define MOE_BENCH_SIMULATED_STORE_H
 
@@ -18,51 +19,53 @@
 #include "common/base/err.h"
 #include "common/cache/cache.h"
 
-enum { SIMULATED_READS = 64, SIMULATED_BEFOREHAND = 8 };        /* at once, and those beforehand: as in cached.h */
+enum { SIMULATED_READS = 64, SIMULATED_BEFOREHAND = 8 };        /* maximum reads in flight, and prefetches among them: as in
+                                                                 * cached.h */
 
 struct simulated_link_read {
     int slot;
-    double began, from;         /* from: its latency has passed */
-    double end;                 /* the link's `moved` when it ends; negative: its latency has not passed. Once it has: when */
+    double began, from;         /* from: end of its latency */
+    double end;                 /* value of the link's `moved` at which it ends; negative: its latency has not passed. After
+                                 * it has ended: the time */
 };
 
 struct simulated_link {
     double latency_s;
-    double all_s[SIMULATED_READS + 1];  /* so many reads that begin to move at a time take */
+    double all_s[SIMULATED_READS + 1];  /* seconds that n reads take which transfer together, by n */
     double now;
-    double moved;               /* reads' worth that each of those which move has got since the beginning */
+    double moved;               /* progress, in reads, of each transferring read since time 0 */
     int reads, moving, ended;
-    struct simulated_link_read read[SIMULATED_READS];   /* under way, in the order in which they began */
-    struct simulated_link_read done[SIMULATED_READS];   /* that have ended and were not taken, in this order */
+    struct simulated_link_read read[SIMULATED_READS];   /* in flight, in the order of their start */
+    struct simulated_link_read done[SIMULATED_READS];   /* ended but not registered yet, in this order */
 };
 
 struct simulated_store {
-    struct cache *cache;        /* the caller's */
+    struct cache *cache;        /* owned by the caller */
     int slots, experts;
     struct simulated_link link;
-    bool *ready, *beforehand;   /* [slots] all of it is there; it is brought without being wanted, and not there yet */
-    bool *holds;                /* [experts] of the layer at work */
+    bool *ready, *beforehand;   /* [slots] ready: completely read; beforehand: being prefetched, not demanded */
+    bool *holds;                /* [experts] of the current layer */
     int reads_beforehand;
     int64_t fetched, prefetched;
-    void (*ended)(void *context, int key, double from, double to);      /* a read has; NULL: all the same */
+    void (*ended)(void *context, int key, double from, double to);      /* called for each read that has ended; may be NULL */
     void *context;
 };
 
-/* What a layer wants; the arrays are the caller's and are reordered. expert[done .. done + held) can be computed. */
+/* Experts that a layer needs; the caller owns the arrays, which are reordered. expert[done .. done + held) can be computed. */
 struct simulated_union {
     int layer, count, done, held;
     int32_t *expert, *tokens;   /* [count] */
 };
 
-/* The caller sets link.latency_s and link.all_s. */
+/* Opens a store. The caller then sets link.latency_s and link.all_s. */
 int simulated_store_open(struct simulated_store *out, struct cache *cache, int slots, int experts, struct err *err);
 void simulated_store_free(struct simulated_store *store);
 
-/* Starts what was asked for beforehand, at *now, as far as there is room. */
+/* Starts requested prefetches at time `now`, as far as there is room. */
 void simulated_store_bring(struct simulated_store *store, double now);
 
-/* At least one expert that is not done, and all of those that are there; *now is when. The cache knows what the layer wants
- * (cache_want). Error: the policy gives no slot. */
+/* Makes at least one expert available that is not done, and all that have arrived; advances *now. The cache must know the
+ * layer's experts (cache_want). It is an error if the policy provides no slot. */
 int simulated_store_acquire(struct simulated_store *store, struct simulated_union *wanted, double *now, struct err *err);
 void simulated_store_release(struct simulated_store *store, struct simulated_union *wanted);
 

@@ -24,7 +24,7 @@
 static const char *const order_words[] = {"interleaved", "random", "blocked", NULL};
 const char *const suite_draw_words[] = {"same", "fresh", NULL};
 
-/* The suite while it is read: where errors are, and where relative names begin. */
+/* State of reading a suite: position for errors, and folder for relative names. */
 struct parse {
     struct suite *suite;
     const char *folder;         /* with its slash; "": none */
@@ -37,7 +37,7 @@ static int wrong(struct err *err, const char *key, const char *what)
     return err_set(err, ERR_INPUT, "\"%s\": %s", key, what);
 }
 
-/* A word that stands for one of `words`. */
+/* Reads a string that must be one of `words`. */
 static int get_word(const json_t *value, const char *key, const char *const *words, int *out, struct err *err)
 {
     const char *text = json_string_value(value);
@@ -92,7 +92,7 @@ static int get_models(struct parse *parse, struct err *err)
     return 0;
 }
 
-/* A text or an array of texts; as file names when `files`. */
+/* Reads a string or an array of strings; with `files` they are file names, which are resolved. */
 static int get_texts(struct parse *parse, const char *key, bool files, char ***out, int *count, struct err *err)
 {
     json_t *value = json_object_get(parse->root, key);
@@ -135,7 +135,7 @@ static int set_text(json_t *options, const char *key, const char *text, struct e
     return json_object_set_new(options, key, json_string(text)) ? err_memory(err) : 0;
 }
 
-/* A number is here, up to the next setting: skip= takes a ratio, too. */
+/* Returns whether a value is a number that ends at the next setting: skip= accepts a ratio, too. */
 static bool is_number(const char *value)
 {
     char *end;
@@ -143,8 +143,8 @@ static bool is_number(const char *value)
     return end > value && (!*end || *end == ',');
 }
 
-/* In "model:file=F,..." the name after `is` ("file=") is made one that can be opened: as a suite says it, it is relative to
- * the suite's folder. *out: the new text, NULL: it stays as it is. */
+/* Resolves the file name after `is` ("file=") in a spec "model:file=F,...", which is relative to the suite's folder. *out:
+ * the new text; NULL: unchanged. */
 static int resolve_spec(struct parse *parse, const char *spec, const char *is, char **out, struct err *err)
 {
     const char *name = spec ? strstr(spec, is) : NULL;
@@ -176,7 +176,7 @@ static int resolve_option(struct parse *parse, json_t *options, const char *key,
     return rc;
 }
 
-/* The files that a drafter is asked for with. *out: the new words, NULL: they stay as they are. */
+/* Resolves all file names in the spec of a drafter. *out: the new spec; NULL: unchanged. */
 static int resolve_drafter(struct parse *parse, const char *draft, char **out, struct err *err)
 {
     static const char *const names[] = {"file=", "corpus=", "save=", "experts=", "skip="};
@@ -195,7 +195,7 @@ static int resolve_drafter(struct parse *parse, const char *draft, char **out, s
     return 0;
 }
 
-/* One drafter, or a list of them. */
+/* Resolves the file names of one drafter or of a list of drafters. */
 static int resolve_drafters(struct parse *parse, json_t *options, struct err *err)
 {
     json_t *list = json_object_get(options, "draft"), *item;
@@ -222,7 +222,7 @@ static int resolve_drafters(struct parse *parse, json_t *options, struct err *er
     return 0;
 }
 
-/* An option whose value is a file, or one of the words. */
+/* Resolves an option whose value is a file or one of `words`. */
 static int resolve_file(struct parse *parse, json_t *options, const char *key, const char *const *words, struct err *err)
 {
     const char *text = json_string_value(json_object_get(options, key));
@@ -239,7 +239,7 @@ static int resolve_file(struct parse *parse, json_t *options, const char *key, c
     return rc;
 }
 
-/* The options of a setting: the suite's common ones, those of the setting above them, and names of files resolved. */
+/* Merges the options of a setting: the suite's common ones, overridden by the setting's own, with file names resolved. */
 static int merge_options(struct parse *parse, const json_t *map, struct suite_setting *setting, struct err *err)
 {
     static const char *const own[] = {"name", "model", "threads", "device", "isa", "order"};
@@ -251,7 +251,8 @@ static int merge_options(struct parse *parse, const json_t *map, struct suite_se
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         json_object_del(setting->options, own[i]);
     const char *policy = json_string_value(json_object_get(setting->options, "policy"));
-    bool words = policy && !strncmp(policy, "oracle:", 7);          /* its `cost' is a word; others have a table there */
+    bool words = policy && !strncmp(policy, "oracle:", 7);          /* its `cost` is a word; with other policies it is a
+                                                                     * table's file */
     if (resolve_drafters(parse, setting->options, err) || resolve_option(parse, setting->options, "tree", "file=", err) ||
         resolve_option(parse, setting->options, "policy", words ? "file=" : "cost=", err))
         return -1;
@@ -272,7 +273,7 @@ static int get_machine_text(const json_t *map, const char *key, char **out, stru
     return value && !(*out = mem_string(json_string_value(value), err)) ? -1 : 0;
 }
 
-/* "reversed", "shuffled:SEED" */
+/* Reads the order of prompts: "reversed", "shuffled:SEED". */
 static int get_walk(const json_t *map, struct suite_setting *setting, struct err *err)
 {
     static const char shuffled[] = "shuffled:";
@@ -323,7 +324,7 @@ bool suite_plain(const struct suite_setting *setting)
     return (!drafts || none) && !json_object_get(setting->options, "budget");
 }
 
-/* The first setting that can be the reference of this one, -1: none. */
+/* Returns the first setting that can be the reference of this one, -1: none. */
 static int find_reference(const struct suite *suite, const struct suite_setting *setting)
 {
     for (int i = 0; i < suite->setting_count; i++) {
@@ -435,7 +436,7 @@ static int get_gate(struct parse *parse, const json_t *map, struct suite_gate *g
                ? -1 : 0;
 }
 
-/* After the settings, which it names. */
+/* Reads the gates. Must be called after the settings, which gates name. */
 static int get_gates(struct parse *parse, struct err *err)
 {
     struct suite *suite = parse->suite;
@@ -513,7 +514,7 @@ static int parse_suite(struct parse *parse, struct err *err)
     return suite->prompt_count ? 0 : wrong(err, "prompts", "must name at least one file");
 }
 
-/* "a/b/suite.json" -> "a/b/" */
+/* Returns the folder of a path: "a/b/" for "a/b/suite.json". */
 static char *folder_of(const char *path, struct err *err)
 {
     const char *slash = strrchr(path, '/');
@@ -536,7 +537,7 @@ static int make_suite(struct suite **out, const json_t *root, const char *folder
 
 int suite_from_json(struct suite **out, const json_t *root, struct err *err) { return make_suite(out, root, "", err); }
 
-/* Names what was given in place of a suite. */
+/* Fails with a remedy if the file is of another kind, not a suite. */
 static int check_kind(const char *path, struct err *err)
 {
     char first[sizeof MODEL_MAGIC + FRAME_GUARD_BYTES] = "";

@@ -1,4 +1,4 @@
-/* Which files a suite names: its own, and those that the options of its settings do. */
+/* Lists the files that a suite names: its own, and those in options of its settings. */
 #include "common/bench/suite.h"
 #include "common/session/settings.h"
 

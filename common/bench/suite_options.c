@@ -8,8 +8,8 @@
 #include "common/base/text.h"
 #include "common/stream/bench.h"
 
-/* What of a setting is about drafts, and so is nothing where none are made; what else it varies; and what all settings have
- * in common, or the suite varies, since it changes the text without drafts, too. */
+/* Kinds of options: OF_DRAFT has no effect without drafts; OF_BUDGET varies the setting otherwise; OF_TEXT changes the text
+ * even without drafts, so it is common to all settings, or varied by the suite. */
 enum of { OF_DRAFT, OF_BUDGET, OF_TEXT };
 
 static const struct { const char *name; size_t offset; enum of of; } lists[] = {
@@ -69,14 +69,14 @@ const char *suite_options_given(const struct suite_options *o)
     return NULL;
 }
 
-/* Does what follows a comma go on with the value before it? key=value does; KIND:key=value does not. */
+/* Returns whether the text after a comma continues the value before it: key=value does, KIND:key=value does not. */
 static bool goes_on(const char *at)
 {
     size_t key = strcspn(at, "=:,\\");
     return key && at[key] == '=';
 }
 
-/* Where the value that begins here ends. */
+/* Returns the end of the value that begins here. */
 static const char *end_of(const char *at)
 {
     while (*at && (*at != ',' || goes_on(at + 1)))
@@ -84,7 +84,7 @@ static const char *end_of(const char *at)
     return at;
 }
 
-/* A whole number, or one with a point, where the text is one; else the text. */
+/* Returns a JSON integer or real if the text is a number; else a string. */
 static json_t *value_of(const char *text)
 {
     char *end;
@@ -98,7 +98,7 @@ static json_t *value_of(const char *text)
     return number ? json_real(real) : json_string(text);
 }
 
-/* The name of a file as it is; settings of a drafter keep their backslashes, which who reads them takes out. */
+/* Removes backslashes from a file name. In settings of a drafter they stay, and the parser of the spec removes them. */
 static void take_backslashes(char *text)
 {
     char *to = text;
@@ -108,7 +108,7 @@ static void take_backslashes(char *text)
     *to = '\0';
 }
 
-/* "a,b:c=1,d=2" as a JSON list of values. */
+/* Splits "a,b:c=1,d=2" into a JSON list of values. */
 static json_t *split(const char *name, const char *list, struct err *err)
 {
     json_t *values = json_array();
@@ -136,7 +136,7 @@ static json_t *split(const char *name, const char *list, struct err *err)
     return NULL;
 }
 
-/* The lists of one command line: drafters first, and then `lists`. */
+/* The value lists of one command line: drafters first, then `lists`. */
 struct axes {
     const char *name[AXES];
     json_t *values[AXES];
@@ -176,7 +176,7 @@ static int append_value(struct text *text, const json_t *value, struct err *err)
                                   : text_printf(text, err, "%g", json_real_value(value));
 }
 
-/* Nothing is drafted: by a drafter that is none, or with a length of 0. */
+/* Returns whether a combination drafts nothing: all drafters are "none", or the length is 0. */
 static bool drafts_nothing(const struct axes *axes, json_t *const *value)
 {
     for (int i = 0; i < axes->count; i++) {
@@ -188,7 +188,7 @@ static bool drafts_nothing(const struct axes *axes, json_t *const *value)
     return false;
 }
 
-/* "ngram + pld, draft-length 4": drafters, and what varies. */
+/* Builds a setting's name: drafters, and the options that vary, "ngram + pld, draft-length 4". */
 static int name_setting(struct text *name, const struct axes *axes, json_t *const *value, bool nothing, const char *model,
                         struct err *err)
 {
@@ -220,7 +220,7 @@ static bool is_known(const json_t *settings, const json_t *setting)
     return false;
 }
 
-/* The combination as a setting, unless there is one like it. */
+/* Adds the combination as a setting, unless an equal one exists. */
 static int add_setting(json_t *settings, const struct axes *axes, json_t *const *value, const char *model, struct err *err)
 {
     bool nothing = drafts_nothing(axes, value);
@@ -248,7 +248,7 @@ static int add_setting(json_t *settings, const struct axes *axes, json_t *const 
     return rc || failed ? (rc ? -1 : err_memory(err)) : 0;
 }
 
-/* Every combination, the last list turning fastest; those of text are the suite's. */
+/* Adds every combination, the last list varying fastest; lists of OF_TEXT belong to the suite's "vary". */
 static int add_settings(json_t *settings, const struct axes *axes, const char *model, struct err *err)
 {
     size_t at[AXES] = {0};
@@ -266,7 +266,7 @@ static int add_settings(json_t *settings, const struct axes *axes, const char *m
     return 0;
 }
 
-/* "a/pocket.moe" is "pocket"; two of one name get their whole paths. */
+/* Names a model: "pocket" for "a/pocket.moe"; models of the same name get their whole paths. */
 static int name_model(struct text *out, const struct strings *models, int index, struct err *err)
 {
     for (int whole = 0; ; whole++) {
@@ -322,7 +322,7 @@ static json_t *texts_of(const struct strings *strings)
     return list;
 }
 
-/* Options of all settings, and of the text those that vary. */
+/* Adds options common to all settings, and the varying options of the text. */
 static bool put_options(json_t *suite, const struct suite_options *options, const struct axes *axes)
 {
     json_t *common = json_object(), *vary = json_object();

@@ -1,11 +1,12 @@
-/* A suite made from options: those of moe-decode, of which many take lists, and every combination of their values is a setting.
+/* Makes a suite from command-line options: those of moe-decode, many of which accept lists; every combination of their
+ * values is a setting.
  *
  *     moe-bench run -m pocket.moe -d ngram,pld -K 0,2,4 --temperature 0,1 prompts.jsonl
  *
- * A comma begins the next value of a list, unless key=value follows, which belongs to the value before: "ngram:n=3,min=2,pld"
- * is ngram:n=3,min=2 and pld. After a backslash a comma is a part of its value. Drafters given with several -d are in use
- * together, as in moe-decode, in every combination. Where nothing is drafted, by none or with a length of 0, no option of
- * drafting matters, and such combinations are one setting. */
+ * A comma begins the next value of a list, unless key=value follows, which belongs to the value before:
+ * "ngram:n=3,min=2,pld" means ngram:n=3,min=2 and pld. A comma after a backslash is part of its value. Drafters given by
+ * several -d are used together, as in moe-decode, in every combination. If nothing is drafted (drafter none, or length 0),
+ * drafting options have no effect, and all such combinations are one setting. */
 #ifndef MOE_BENCH_SUITE_OPTIONS_H
 #define MOE_BENCH_SUITE_OPTIONS_H
 
@@ -61,10 +62,10 @@ struct suite_options {
     OPT_FLOAT(0, "measure-seconds", args, made.measure_seconds, 0, 600, "S", \
               "measure for S seconds, before and after, how fast memory is read; 1 if not given")
 
-/* An option that was given and that makes a suite; NULL: none was. */
+/* Returns the first given option that makes a suite; NULL: none. */
 const char *suite_options_given(const struct suite_options *options);
 
-/* The suite as its file would be written (suite.h). Names of files are relative to where we are. */
+/* Makes the suite as JSON in the format of suite.h. File names are relative to the current directory. */
 int suite_options_make(json_t **out, const struct suite_options *options, const struct strings *prompts, struct err *err);
 
 #endif

@@ -29,7 +29,7 @@ static int check_vary(const json_t *vary, struct err *err)
     return 0;
 }
 
-/* Adds ", temperature 0.7" to the variant's name, and the value itself. */
+/* Adds ", temperature 0.7" to the variant's name, and the value to its options. */
 static int set_value(struct suite_variant *variant, const char *key, json_t *value, struct err *err)
 {
     const char *name = json_string_value(json_object_get(variant->map, "name"));
@@ -72,7 +72,7 @@ static int add(struct suite_variants *out, const json_t *map, const json_t *shar
     return -1;
 }
 
-/* Every variant from number `first` on, times the values of one name. */
+/* Replaces every variant from number `first` on by one variant per value of the key. */
 static int multiply(struct suite_variants *out, size_t first, const char *key, const json_t *values, bool shared, size_t max,
                     struct err *err)
 {

@@ -9,9 +9,9 @@
 #include "common/report/stats.h"
 #include "kernels/plain/philox.h"
 
-#define BANDWIDTH_SECONDS 0.3           /* the read bandwidth is measured that long before and after */
+#define BANDWIDTH_SECONDS 0.3           /* duration of measuring the read bandwidth, before and after */
 
-/* One forward. */
+/* The measurement of one forward. */
 struct trial {
     double seconds, bytes, experts;
 };
@@ -20,7 +20,7 @@ struct trials {
     const struct sweep_setup *setup;
     const struct session *session;
     struct sequence *sequence;
-    int32_t *token;                     /* [most rows of a forward, or prefix] */
+    int32_t *token;                     /* [maximum of rows and prefix] */
     struct trial *trial;                /* [rounds][points] */
     size_t room;
     int rounds;

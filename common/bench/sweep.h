@@ -1,8 +1,8 @@
-/* What a forward of M tokens costs beside one of one token: what decides whether drafts pay.
+/* Measures the cost of a forward of M tokens relative to one of one token, which decides whether drafts pay.
  *
- * After a prompt of random tokens, forwards of each of the row counts take turns, each time with new random tokens, so that
- * where one token is routed says little about the next: the worst case, independent routing. A forward's nodes are a chain
- * whose logits are computed, all or the last one's; then it is dropped. */
+ * After a prompt of random tokens, forwards of the row counts are interleaved, each with new random tokens, so that the
+ * routes of one token say little about the next: independent routing, the worst case. The nodes of a forward are a chain;
+ * the logits of all of them or of the last one are computed; then the nodes are dropped. */
 #ifndef MOE_BENCH_SWEEP_H
 #define MOE_BENCH_SWEEP_H
 
@@ -13,22 +13,23 @@
 enum { SWEEP_POINTS = 32 };
 
 struct sweep_setup {
-    const int *rows;                    /* [points] 1, then ascending, up to what the session's engine takes */
+    const int *rows;                    /* [points] 1, then ascending, at most the rows of the session's engine */
     int points;
-    int prefix;                         /* tokens in front */
-    int rounds_min;                     /* at least so many forwards of each, then more until the time is over */
-    bool last_logits;                   /* compute those of a forward's last token alone */
+    int prefix;                         /* tokens of the prompt */
+    int rounds_min;                     /* minimum forwards per row count; more are run until the time is used up */
+    bool last_logits;                   /* compute only the logits of a forward's last token */
     double seconds;
     uint64_t seed;
 };
 
-/* Medians over rounds, but for `experts`, a mean; ratios are of two forwards of one round. Times in seconds, bytes nominal. */
+/* Medians over rounds, except for `experts`, a mean; ratios are between two forwards of the same round. Times are in
+ * seconds, bytes nominal. */
 struct sweep_point {
     int rows;
     double seconds, low, high;          /* low, high: quartiles */
-    double experts;                     /* distinct ones a layer with experts, NaN without any */
+    double experts;                     /* distinct experts per MoE layer, NaN without experts */
     double bytes;
-    double cost, bytes_ratio;           /* over those of one row */
+    double cost, bytes_ratio;           /* relative to one row */
     double excess;                      /* cost / bytes_ratio */
     double share;                       /* bytes / seconds / read bandwidth; NaN: not measured */
 };
@@ -41,7 +42,8 @@ struct sweep {
 
 int sweep_run(struct sweep *out, const struct session *session, const struct sweep_setup *setup, struct err *err);
 
-/* A table; one JSON object with what moe-bench replay takes as a cost table. `label`: "synthetic" and the like, or NULL. */
+/* Append a table, or one JSON object that moe-bench replay reads as a cost table. label: remark on the model ("synthetic"),
+ * or NULL. */
 int sweep_text(struct text *out, const struct sweep *sweep, const char *label, struct err *err);
 int sweep_json(struct text *out, const struct sweep *sweep, const char *label, struct err *err);
 

@@ -12,27 +12,27 @@
 enum { LENGTHS = 3 };
 static const int lengths[LENGTHS] = {2, 4, 8};
 
-/* What one setting did over all prompts, in one order. */
+/* Results of one setting over all prompts, in one order. */
 struct run {
-    double seconds;                     /* after the prompts */
-    int64_t tokens;                     /* of these seconds */
+    double seconds;                     /* without the prompts */
+    int64_t tokens;                     /* tokens decoded in these seconds */
     struct draft_share share;           /* of its only drafter */
 };
 
 struct tune {
     const struct tune_setup *setup;
-    struct suite *suite;                /* the model, and as settings no drafts and all changes */
+    struct suite *suite;                /* the model; its settings are no drafts and all changes */
     struct bench_model model;
-    struct ready_setting ready[2];      /* the options in force, and changed; their addresses stay */
-    int current;                        /* which of the two is in force */
-    int in_force;                       /* its setting */
-    double plain, rate;                 /* tokens a second: of no drafts; of those in force, when they were last measured */
+    struct ready_setting ready[2];      /* the current options, and the changed ones; their addresses must not change */
+    int current;                        /* index of the current options in ready */
+    int in_force;                       /* their setting */
+    double plain, rate;                 /* tokens/s without drafts, and of the current options at their last measurement */
     json_t *cost, *drafters, *tried;
 };
 
 /* ---- changes to try */
 
-/* The file of a drafter by its full name, as settings are read from any folder. */
+/* Replaces the file of a drafter by its absolute path, because settings are read from any folder. */
 static json_t *full_name(const char *draft, struct err *err)
 {
     const char *file = strstr(draft, ":file=");
@@ -74,7 +74,7 @@ static int add_setting(json_t *settings, const char *draft, int length, struct e
     return rc;
 }
 
-/* No drafts, auto, and each drafter that auto has. */
+/* Lists the settings: no drafts, auto, and each drafter that auto finds. */
 static int list_settings(json_t *settings, const struct tune_setup *setup, struct err *err)
 {
     static const char *automatic[] = {"auto"};
@@ -146,7 +146,7 @@ static int decode_one(struct tune *tune, int which, const struct prompt *from, s
     return 0;
 }
 
-/* Decodes each prompt with both, which begins ahead. *same: all tokens are equal. */
+/* Decodes each prompt with both options; `ahead` is the index of the one that runs first. *same: all tokens are equal. */
 static int measure(struct tune *tune, int ahead, struct run *run, bool *same, struct err *err)
 {
     struct decode_result result[2];
@@ -173,7 +173,7 @@ static int open_setting(struct tune *tune, int which, int setting, struct err *e
     return rc;
 }
 
-/* The cost of a drafter by itself, of the first length that was tried with it. */
+/* Records the cost of a drafter by itself, of the first length that was tried with it. */
 static int note_drafter(struct tune *tune, const struct suite_setting *setting, const struct draft_share *share,
                         struct err *err)
 {
@@ -278,7 +278,7 @@ static int put_file(const struct tune *tune, struct text *out, struct err *err)
     return rc;
 }
 
-/* So that pages are mapped and clocks are up. */
+/* Runs once without measuring, so that pages are mapped and processor clocks are up. */
 static int warm_up(struct tune *tune, struct err *err)
 {
     struct run run = {0};

@@ -1,9 +1,9 @@
-/* Finds the drafting options that are fastest for a model on this machine: `moe-bench tune`.
+/* Finds the fastest drafting options for a model on this machine, for `moe-bench tune`.
  *
- * First the cost curve is measured (sweep.h), then changes are tried one after the other, beginning with no drafts: --draft
- * auto, and each drafter that is present by itself with drafts of 2, 4 and 8 tokens. The options in force and the changed ones
- * decode every prompt one right after the other, first the former ahead, then, if the change gained, once more with the latter
- * ahead. A change is kept if in both orders all tokens are the same and tokens a second are TUNE_GAIN times as many. */
+ * First the cost curve is measured (sweep.h). Then changes are tried one after the other, beginning with no drafts: --draft
+ * auto, and each drafter that is present by itself with drafts of 2, 4 and 8 tokens. The current and the changed options
+ * decode every prompt directly after each other, the current ones first; if the change gained, once more with the changed
+ * ones first. A change is kept if in both orders all tokens are the same and tokens/s are at least TUNE_GAIN times as many. */
 #ifndef MOE_BENCH_TUNE_H
 #define MOE_BENCH_TUNE_H
 
@@ -17,13 +17,13 @@
 
 struct tune_setup {
     struct session_options session;
-    struct strings prompts;             /* files */
-    int max_tokens, prompts_max;        /* of an answer; in all, 0: no limit */
+    struct strings prompts;             /* file names */
+    int max_tokens, prompts_max;        /* per answer; in total, 0: no limit */
     double seconds;                     /* for the cost curve */
-    const struct console *console;      /* a note on each change */
+    const struct console *console;      /* receives a note on each change */
 };
 
-/* Appends the file of settings to *out (session/tuned.h reads it). */
+/* Appends the file of settings to *out; session/tuned.h reads it. */
 int tune_run(const struct tune_setup *setup, struct text *out, struct err *err);
 
 #endif
