@@ -20,7 +20,7 @@
 
 const struct opt eval_options[] = {
     SESSION_OPTIONS(struct eval_args, session),
-    OPT_GROUP("How it is judged"),
+    OPT_GROUP("Evaluation"),
     OPT_COUNT('K', "draft-length", struct eval_args, length, 1, EVALUATION_LENGTH_MAX, "draft chains of N tokens"),
     OPT_STRING(0, "tree", struct eval_args, tree, "none|static:file=FILE|static:width=N,depth=N|dynamic:total=N,depth=N,topk=N",
                "draft trees of this shape, too; " TREE_DEFAULT " if not given"),
@@ -33,7 +33,7 @@ const struct opt eval_options[] = {
     OPT_GROUP("Training"),
     OPT_COUNT(0, "cut", struct eval_args, cut, 2, 1 << 20, "take only the first N tokens of a text"),
     SESSION_PROMPT_OPTIONS(struct eval_args, prompts),
-    OPT_GROUP("How it is judged"),
+    OPT_GROUP("Evaluation"),
     OPT_FLAG(0, "text", struct eval_args, text, "write a table, as on a terminal"),
     OPT_FLAG(0, "json", struct eval_args, json, "write JSON lines"),
     OPT_FLAG(0, "csv", struct eval_args, csv, "write CSV, a line a position"),

@@ -46,7 +46,7 @@ static const enum weight_format formats[] = {FORMAT_F32, FORMAT_BF16};
 
 static const struct opt train_options[] = {
     SESSION_OPTIONS(struct train_args, session),
-    OPT_GROUP("What is trained"),
+    OPT_GROUP("The head"),
     OPT_CHOICE(0, "arch", struct train_args, arch, arch_words, "begin with a head of this kind"),
     OPT_INPUT(0, "from", struct train_args, from, "begin with the draft head FILE"),
     OPT_OUTPUT('o', "output", struct train_args, output, "write the head to FILE"),
@@ -78,7 +78,7 @@ static const struct opt train_options[] = {
     OPT_COUNT(0, "ttt-steps", struct train_args, loss.steps, 1, LEARN_STEPS_MAX - 1,
               "eagle3: train over N steps on the head's own outputs"),
     OPT_FLOAT(0, "ttt-decay", struct train_args, loss.decay, 0, 1, "D", "eagle3: weigh each step by D times the one before"),
-    OPT_GROUP("What is trained"),
+    OPT_GROUP("The head"),
     OPT_COUNT(0, "draft-vocab", struct train_args, start.draft_vocab, 1, VOCAB_MAX,
               "eagle3: know the N words that are commonest in answers"),
     OPT_STRING(0, "layers", struct train_args, layers, "N,...", "eagle3: read the states after these layers"),
