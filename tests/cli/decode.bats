@@ -12,7 +12,8 @@ setup_file() {
     cp "$pocket/heldout.jsonl" heldout.jsonl
     cp "$pocket/golden.jsonl" golden.jsonl
     cp "$pocket/long.jsonl" long.jsonl
-    local step=12
+    local step=24
+    [ -z "$MOE_LONG" ] || step=12
     [ -z "$MOE_SANITIZED" ] || step=60
     awk -v step=$step 'NR % step == 1' heldout.jsonl > prompts.jsonl
     head -n 2 long.jsonl | jq -c '.max_tokens = 40' > prose.jsonl

@@ -9,7 +9,8 @@ setup_file() {
     cd "$WORK"
     ln -s "$MOE_POCKET" pocket.moe
     moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
-    local step=16
+    local step=32
+    [ -z "$MOE_LONG" ] || step=16
     [ -z "$MOE_SANITIZED" ] || step=80
     awk -v step=$step 'NR % step == 1' "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
     echo '[[0], [1], [2], [0,0], [0,1], [1,0], [0,0,0], [0,0,0,0]]' > tree.json

@@ -69,7 +69,7 @@ run_page() {
         s/^moe-bench roofline/& --size 32M/' [0-9][0-9].sh $(find . -name '*.json')
     # Sanitised commands are slow, and see in short answers what they would see in long ones.
     [ -z "$MOE_SANITIZED" ] || [ "$MOE_LONG" ] || sed -i 's/-n \(256\|64\|24\)/-n 6/; s/"max-tokens": 24/"max-tokens": 4/; s/\[1, 4, 8\]/[4]/
-        s/"prompts-per-task": 5/&, "max-tokens": 4/; s/ eval .*--text/& --tree dynamic:total=8,depth=3,topk=2/; s/--steps 10 /--steps 3 /; / -n /!s/moe-decode -m [a-z]*.moe/& -n 6/' [0-9][0-9].sh $(find . -name '*.json')
+        s/"prompts-per-task": 5/&, "max-tokens": 4/; s/ eval .*--text/& --tree dynamic:total=8,depth=3,topk=2/; s/--steps 10 /--steps 3 /; s/moe-profile skip/& --iterations 4 --window 8/; / -n /!s/moe-decode -m [a-z]*.moe/& -n 6/' [0-9][0-9].sh $(find . -name '*.json')
     for script in [0-9][0-9].sh; do
         grep -q "moe-" "$script" || { echo "$1: no command of this toolkit in: $(cat "$script")"; return 1; }
         run bash -e -o pipefail "$script" <<< 'What is 2 + 3?'         # a conversation reads its first turn there

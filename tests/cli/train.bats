@@ -88,7 +88,7 @@ END
 }
 
 @test "a feature stream, from a file or a pipe, gives the head that its texts give" {
-    options="--arch eagle3 --draft-vocab 300 --steps 8 --rate 0.004 --micro-batch 3"
+    options="--arch eagle3 --draft-vocab 300 --steps 3 --rate 0.004 --micro-batch 3"
     train $options texts.jsonl -o texts.moe
     moe-profile features -q -m pocket.moe --layers eagle3 --dtype f32 texts.jsonl -o states.moes
     train $options states.moes -o file.moe
@@ -141,7 +141,7 @@ END
 @test "one, two and three threads give the same bytes" {
     for arch in eagle3 jakiro hydra; do
         for threads in 1 2 3; do
-            train --arch $arch --steps 3 --batch 3 --micro-batch 2 -j $threads texts.jsonl -o threads-$threads.moe
+            train --arch $arch --steps 2 --batch 3 --micro-batch 2 -j $threads texts.jsonl -o threads-$threads.moe
         done
         cmp threads-1.moe threads-2.moe
         cmp threads-1.moe threads-3.moe
@@ -154,7 +154,7 @@ END
 }
 
 @test "killed at any moment it goes on to the same bytes, and to the same best head" {
-    options="--arch eagle1 --rate 0.004 --steps 40 --noise 0.2 --micro-batch 3 --validation 0.2 --validate-every 6 --every 0.0005"
+    options="--arch eagle1 --rate 0.004 --steps 20 --noise 0.2 --micro-batch 3 --validation 0.2 --validate-every 6 --every 0.0005"
     train $options texts.jsonl -o whole.moe --stream whole.moes
     rm -f part.moe* part.best.moe said
     # each time after it has gone on, and has written a checkpoint or more
@@ -320,7 +320,7 @@ sys.exit(code)' "$@"
     refuses "missing/state" -m pocket.moe --arch eagle1 --checkpoint missing/state texts.jsonl
     refuses "is named twice" -m pocket.moe --arch eagle1 --checkpoint no.moe texts.jsonl
     [ -w /dev/full ] || skip "no /dev/full"
-    options="--arch eagle1 --steps 40 texts.jsonl"
+    options="--arch eagle1 --steps 16 texts.jsonl"
     run moe-draft-train train -q -m pocket.moe $options -o full.moe --stream /dev/full
     assert_trouble moe-draft-train
     [[ $output == *"No space left on device; --resume goes on after step "* ]]
