@@ -8,8 +8,7 @@
  *      "draft": {"length": 8, "token_us": 5000, "acceptance": 0.8},
  *      "layer_us": 60, "forward_us": 400,                      all but experts: per layer, and in addition per forward
  *      "fast": {"expert_us": 11.0, "token_us": 0.4},           an expert with its first token; each further token of it
- *      "slow": {"expert_us": 140, "token_us": 30, "join_us": 15},              join_us: copying states there and back, per
- *      layer
+ *      "slow": {"expert_us": 140, "token_us": 30, "join_us": 15},      join_us: copying states there and back, per layer
  *      "link": {"bytes_per_second": 25e9, "latency_us": 10},      "at_once": true: latencies of several transfers overlap;
  *                                                              "together": true: experts requested together arrive together;
  *                                                              "reads": [[1, 1.3e9], [8, 1.8e9]]: bytes/s by the number of

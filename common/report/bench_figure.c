@@ -8,7 +8,7 @@
 #include "common/base/numeral.h"
 #include "common/report/svg.h"
 
-/* Pixels, from left to right: names, which may need more, the plot of ratios, columns of numbers. */
+/* Layout in pixels, from left to right: names (which may be wider), the plot of ratios, columns of numbers. */
 enum { WIDTH = 1030, NAMES = 190, NAMES_MAX = 340, NAME_SIZE = 11, PLOT_LEFT = 200, PLOT_W = 330, PLOT_TOP = 96,
        ROW = 18, COLUMN_LEFT = 545, COLUMN_W = 67, SETTING_BYTES = 48, NAME_BYTES = 80 };
 
@@ -17,9 +17,9 @@ static const char *const columns[] = { "tok/s", "accept", "tok/step", "experts",
 struct page {
     const struct measurements *all;
     const struct summary *summary;
-    double max;                 /* at the right end of the plot */
-    int wider;                  /* what names take more than NAMES; all that is right of them moves */
-    int size;                   /* of all names alike */
+    double max;                 /* ratio at the right end of the plot */
+    int wider;                  /* width of names beyond NAMES; everything to their right is shifted by it */
+    int size;                   /* font size of all names */
 };
 
 static double ratio_x(const struct page *page, double ratio)
@@ -33,7 +33,8 @@ static double greatest_ratio(const struct summary *summary)
     double max = 1;
     for (size_t i = 0; i < summary->count; i++) {
         const struct summary_row *row = &summary->rows[i];
-        const double ends[] = { row->ratio, fmin(row->ratio_high, 2 * row->ratio), row->ceiling };   /* no room for noise */
+        /* a wide interval must not compress the plot */
+        const double ends[] = { row->ratio, fmin(row->ratio_high, 2 * row->ratio), row->ceiling };
         for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
             max = isfinite(ends[e]) && ends[e] > max && ends[e] < 100 ? ends[e] : max;
     }
@@ -69,7 +70,7 @@ static int put_marks(struct text *out, const struct page *page, const struct sum
     if (isfinite(row->ratio_low) && isfinite(row->ratio_high) && !reference &&
         text_printf(out, err, "<path d=\"M%.1f %.1fH%.1f%s\" fill=\"none\" stroke=\"#000\" stroke-width=\"1.4\"/>\n",
                     ratio_x(page, row->ratio_low), y, ratio_x(page, row->ratio_high),
-                    row->ratio_high > page->max ? "m-5 -3.5l5 3.5l-5 3.5" : ""))        /* an arrow: it goes on */
+                    row->ratio_high > page->max ? "m-5 -3.5l5 3.5l-5 3.5" : ""))        /* an arrow: the interval continues */
         return -1;
     if (isfinite(row->ceiling) && !reference &&
         text_printf(out, err, "<path d=\"M%.1f %.1fv10\" stroke=\"#000\" stroke-width=\"2\"/>\n", ratio_x(page, row->ceiling),
@@ -110,8 +111,8 @@ static int put_numbers(struct text *out, const struct page *page, const struct s
     return 0;
 }
 
-/* A setting's name. Of one that is too long what varies is kept, which is at its end: its middle is left out, but never a part
- * of a character. What is not lossless says so. */
+/* Writes a setting's name as displayed, with a mark if it is not lossless. A name that is too long is shortened in the
+ * middle (between characters), because settings differ at their ends. */
 static void shown_name(const struct measurements *all, int setting, char name[NAME_BYTES])
 {
     static const char dots[] = "\xe2\x80\xa6", mark[] = " (not lossless)";
@@ -130,7 +131,7 @@ static void shown_name(const struct measurements *all, int setting, char name[NA
              lossy ? mark : "");
 }
 
-/* As much room as the longest name wants, then one size at which all fit. */
+/* Makes room for the longest name, then chooses one font size at which all names fit. */
 static void fit_names(struct page *page)
 {
     page->size = NAME_SIZE;
@@ -171,7 +172,7 @@ static int put_rows(struct text *out, const struct page *page, double *bottom, s
     return 0;
 }
 
-/* Acceptance by position of the last task's rows, which are those of all tasks where there are several. */
+/* Draws acceptance by position of the last task's rows, which cover all tasks if there are several. */
 static int put_panels(struct text *out, const struct page *page, double top, int *height, struct err *err)
 {
     const struct summary *summary = page->summary;
@@ -236,7 +237,7 @@ int bench_figure(struct text *out, const struct measurements *all, const struct 
     fit_names(&page);
     if (put_panels(&panels, &page, bottom + 20, &height, err))
         goto done;
-    if (labels.length) {                                /* below all else, where there is room */
+    if (labels.length) {                                /* below everything else */
         int lines = svg_lines(&panels, 10, bottom + height + 40, WIDTH + page.wider - 20, 16, 11, labels.data, err);
         if (lines < 0)
             goto done;

@@ -1,9 +1,9 @@
-/* Which settings are candidates for the best static one, that an adaptive policy must be compared with.
+/* Decides which settings are candidates for the best static setting, with which an adaptive policy is compared.
  *
- * A setting is static and lossless when its options fix the draft beforehand and nothing about it may change the text: no
- * policy but static, no draft length "auto", no tree that grows by what drafters say (dynamic), no budget, acceptance not
- * typical. Decoding without a draft is one, too. Options are the JSON map of a suite's setting, or the words of a
- * moe-decode command line. Pure text. */
+ * A setting is static and lossless if its options fix the draft in advance and nothing in it can change the text: no policy
+ * except static, no draft length "auto", no tree that depends on the drafter's probabilities (dynamic), no budget,
+ * acceptance not typical. Decoding without a draft is one, too. Options are the JSON object of a suite's setting, or the
+ * words of a moe-decode command line. */
 #ifndef MOE_REPORT_BEST_H
 #define MOE_REPORT_BEST_H
 

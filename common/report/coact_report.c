@@ -37,7 +37,8 @@ struct pair {
     int64_t count;
 };
 
-/* The most frequent pairs, most first; of equals the ones with lower numbers. Returns how many. */
+/* Finds the most frequent pairs in descending order; of equal ones those with lower numbers come first. Returns their
+ * number. */
 static int frequent_pairs(struct pair best[PAIRS_SHOWN], const struct matrix *matrix, const struct matrix_layer *layer)
 {
     int held = 0;
@@ -84,7 +85,8 @@ int matrix_text(struct text *out, const struct matrix *matrix, int layer, struct
     return 0;
 }
 
-/* Square roots of each pair's count over the layer's most frequent one: most pairs are rare, and would all be white. */
+/* Computes shades: square roots of each pair's count divided by the layer's highest. Most pairs are rare, and linear shades
+ * would be white. */
 static double *shades(const struct matrix *matrix, const struct matrix_layer *of, struct err *err)
 {
     size_t n = (size_t)matrix->experts;
@@ -114,7 +116,7 @@ int matrix_svg(struct text *out, const struct matrix *matrix, int layer, const c
             continue;
         if (!(values[count] = shades(matrix, &matrix->layers[l], err)))
             goto done;
-        double concentration = matrix->layers[l].stats.concentration;         /* NaN: tokens select one expert only */
+        double concentration = matrix->layers[l].stats.concentration;         /* NaN: each token selects one expert only */
         int used = snprintf(titles[count], sizeof titles[count], "layer %d", l);
         if (!isnan(concentration))
             snprintf(titles[count] + used, sizeof titles[count] - (size_t)used, ": %.1f\xc3\x97; 100 %% is %.1f %% of tokens",
@@ -136,10 +138,11 @@ done:
     return rc;
 }
 
-/* Curves of all layers over common points, with their mean and what chance would give. */
+/* Curves of all layers over common points, with their mean and the values expected by chance. */
 struct layer_curves {
     int layers, points, count;
-    double *x, *y;              /* y: [layers + 3][points]; after the layers their mean, independent, alike */
+    double *x, *y;              /* y: [layers + 3][points]; the last three: the layers' mean, and chance with experts as
+                                 * frequent as measured, and equally frequent */
     struct svg_curve *curves;
     char (*labels)[24];
 };
@@ -163,7 +166,7 @@ static void layer_curves_free(struct layer_curves *c)
 
 static double *row_of(const struct layer_curves *c, int row) { return c->y + (size_t)row * (size_t)c->points; }
 
-/* Adds a layer's curve to the picture and to the mean; chance, too, of which the picture has the mean over shown layers. */
+/* Adds a layer's curve to the picture, and to the mean over `shown` layers. */
 static void add_layer(struct layer_curves *c, int l, int layer, int shown)
 {
     bool alone = layer >= 0 || c->layers == 1, named = c->layers <= SVG_PATTERNS || alone;

@@ -31,7 +31,7 @@ static int settings_of(const struct measurements *all, int stream)
     return count;
 }
 
-/* The other stream's setting that pairs with this one; -1: none. */
+/* Returns the other stream's setting that corresponds to this one; -1: none. */
 static int partner_of(const struct measurements *all, size_t setting)
 {
     const struct measured_setting *mine = &all->settings[setting];
@@ -59,12 +59,12 @@ static int pair_settings(struct comparison *out, const struct measurements *all,
 
 static double highest_bandwidth(const struct measured_stream *stream)
 {
-    return fmax(stream->read_bandwidth[0], stream->read_bandwidth[1]);      /* of a number and NaN: the number */
+    return fmax(stream->read_bandwidth[0], stream->read_bandwidth[1]);      /* fmax of a number and NaN is the number */
 }
 
 static bool memory_changed(const struct comparison *comparison)
 {
-    return fabs(comparison->memory - 1) > fmax(comparison->limit, 0.02);        /* false of NaN */
+    return fabs(comparison->memory - 1) > fmax(comparison->limit, 0.02);        /* false if NaN */
 }
 
 static void compare_machines(struct comparison *out, const struct measurements *all)
@@ -76,7 +76,7 @@ static void compare_machines(struct comparison *out, const struct measurements *
     out->machine_changed = out->other_machine || memory_changed(out);
 }
 
-/* By itself: a loss may be the machine's, and so may be a gain that hides one where memory is faster now. */
+/* Judges a row by itself: a loss may be the machine's; and if memory is faster now, a gain may hide a loss. */
 static enum compare_verdict judge_alone(const struct comparison *comparison, const struct compare_row *row)
 {
     double limit = comparison->limit, gained = memory_changed(comparison) ? fmax(1, comparison->memory) : 1;
@@ -85,7 +85,8 @@ static enum compare_verdict judge_alone(const struct comparison *comparison, con
     return holds ? COMPARE_HOLDS : COMPARE_UNCLEAR;
 }
 
-/* Beside its reference, with allowance for a drift that it felt half as much, or half as much again. */
+/* Judges a row beside its reference, allowing that the setting felt only half of the reference's drift, or one and a half
+ * times of it. */
 static enum compare_verdict judge_beside(const struct comparison *comparison, const struct compare_row *row)
 {
     double felt = fabs(log(row->drift)) / 2, high = row->beside_high_together * exp(felt);
@@ -93,7 +94,8 @@ static enum compare_verdict judge_beside(const struct comparison *comparison, co
     return compare_judge(&allowed, fmax(high, row->high_together), row->prompts, comparison->limit);
 }
 
-/* The base's reference, where the partner's is its partner and ran the same model with the same options; -1: there is none. */
+/* Returns the base's reference, if the partner's reference corresponds to it and ran the same model with the same options;
+ * -1: none. */
 static int reference_of(const struct measurements *all, const struct compare_row *row)
 {
     int base = all->settings[row->base].reference, now = all->settings[row->now].reference;
@@ -123,7 +125,7 @@ static void pairs_free(struct pairs *pairs)
     mem_free(&pairs->prompt);
 }
 
-/* Leaves in both only the prompts that both have. */
+/* Reduces both lists to their common prompts. */
 static void keep_common(struct pairs *a, struct pairs *b)
 {
     size_t i = 0, k = 0, count = 0;
@@ -264,7 +266,7 @@ static int put_row_differences(struct text *out, const struct measurements *all,
                                                         row->compared - row->identical, row->compared) : 0;
 }
 
-/* What makes the two hard to compare. */
+/* Lists the differences that make the two streams hard to compare. */
 static int put_differences(struct text *out, const struct measurements *all, const struct comparison *comparison,
                            struct err *err)
 {
@@ -331,7 +333,7 @@ int comparison_json(struct text *out, const struct measurements *all, const stru
                                    judged ? NULL : answer.text), err);
 }
 
-/* What lost may be the program's or the machine's; else there are too few runs. */
+/* Reports an unclear verdict: either the machine or the program may have become slower, or there are too few runs. */
 static int refuse_noise(const struct measurements *all, const struct comparison *comparison, struct err *err)
 {
     bool memory = memory_changed(comparison);
@@ -350,7 +352,7 @@ static int refuse_noise(const struct measurements *all, const struct comparison 
                    "repetitions, or moe-bench ab, which compares two builds by turns", 100 * comparison->limit);
 }
 
-/* Why nothing can be said where enough prompts were measured. */
+/* Reports why no verdict is possible although enough prompts were measured. */
 static int refuse_to_judge(const struct measurements *all, const struct comparison *comparison, struct err *err)
 {
     size_t holds = 0;

@@ -1,4 +1,4 @@
-/* What an evaluation of a draft head found, for people: acceptance by position, and tokens an iteration. */
+/* Prints the evaluation of a draft head: acceptance by position, and tokens per iteration. */
 #ifndef MOE_REPORT_EVAL_REPORT_H
 #define MOE_REPORT_EVAL_REPORT_H
 
@@ -6,7 +6,7 @@
 #include "common/base/text.h"
 #include "common/stream/train.h"
 
-/* name: of the head. Appends to *out. */
+/* Appends to *out. name: of the head. */
 int eval_report(const char *name, const struct train_run *run, const struct train_eval *eval, struct text *out,
                 struct err *err);
 

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* 1 + x + ... + x^last; written as a sum it holds for x = 1, too. */
+/* Returns 1 + x + ... + x^last, as a sum so that x = 1 needs no special case. */
 static double powers(double x, int last)
 {
     double sum = 0;
@@ -11,11 +11,11 @@ static double powers(double x, int last)
     return sum;
 }
 
-/* Tokens that an iteration is expected to give, the target's own included.
+/* Returns the expected tokens per iteration, including the target's own token.
  *
- * Vertical: CS-Drafting has (1 - a phi^n(a)) / (1 - a) with phi(x) = 1 + (x - 1) (1 - (bx)^(k+1)) / (1 - bx), which generates
- * the number of tokens of one review. With g = 1 + ba + ... + (ba)^k that is phi = 1 - (1 - a) g, and the whole is
- * 1 + a g (1 + phi + ... + phi^(n-1)), which needs no division. */
+ * Vertical: CS-Drafting gives (1 - a phi^n(a)) / (1 - a), where phi(x) = 1 + (x - 1) (1 - (bx)^(k+1)) / (1 - bx) is the
+ * generating function of the number of tokens of one review. With g = 1 + ba + ... + (ba)^k, phi = 1 - (1 - a) g, and the
+ * result is 1 + a g (1 + phi + ... + phi^(n-1)), which needs no division. */
 static double expected_tokens(enum ewif_cascade cascade, double acceptance, int length, double below, int bottom_length)
 {
     if (cascade == EWIF_HORIZONTAL)
@@ -24,7 +24,7 @@ static double expected_tokens(enum ewif_cascade cascade, double acceptance, int 
     return 1 + acceptance * review * powers(1 - (1 - acceptance) * review, length - 1);
 }
 
-/* What it costs beside the upper drafter's own forwards, of which there are `length`. */
+/* Returns the cost of an iteration without the `length` forwards of the upper drafter. */
 static double other_cost(enum ewif_cascade cascade, int length, double bottom_cost, int bottom_length)
 {
     return 1 + (cascade == EWIF_VERTICAL ? length : 1) * bottom_length * bottom_cost;
@@ -59,8 +59,8 @@ double ewif_best_cascade(enum ewif_cascade cascade, struct ewif_drafter upper, s
     return best;
 }
 
-/* For given lengths the factor falls with the cost, and at one cost it is that of the bottom alone; the best lengths are those
- * for which this cost is highest. */
+/* For fixed lengths the factor decreases with the cost of the upper drafter, and at one cost it equals that of the bottom
+ * alone. Returns the highest such cost over all lengths. */
 double ewif_boundary(enum ewif_cascade cascade, double acceptance, struct ewif_drafter bottom)
 {
     const double alone = ewif_best_alone(bottom);

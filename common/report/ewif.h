@@ -1,14 +1,15 @@
-/* Expected walltime improvement factors (EWIF): how many times as fast as one forward a token a draft makes the text, if each
- * drafted token after accepted ones is accepted with the same chance, independently, and if the verification costs one forward
- * however many tokens it reads. A drafter is its acceptance and the cost of a drafted token, one forward of the target being 1.
+/* Expected walltime improvement factors (EWIF): the speed-up by drafts over one forward per token, if each drafted token
+ * after accepted ones is accepted independently with the same probability, and if a verification costs one forward whatever
+ * its number of tokens. A drafter is described by its acceptance probability and the cost of a drafted token, in forwards of
+ * the target.
  *
  *   alone        Leviathan et al. (arXiv 2211.17192), theorem 3.8: `length` tokens of one drafter
  *   vertical     CS-Drafting (arXiv 2312.11462): the bottom drafts `bottom_length` tokens, the upper drafter reviews them in
- *                one forward and adds its own, `length` times; of all that the target accepts what it accepts of the upper
- *                drafter, which is taken to accept of the bottom what the target does
- *   horizontal   there, too: `length` tokens of the upper drafter, and `bottom_length` of the bottom after them
+ *                one forward and adds its own token, `length` times; the target accepts the result with the upper drafter's
+ *                probability; the upper drafter is assumed to accept tokens of the bottom as the target does
+ *   horizontal   CS-Drafting: `length` tokens of the upper drafter, then `bottom_length` of the bottom
  *
- * Acceptances are from 0 to 1, costs not negative. Pure. */
+ * Acceptance is from 0 to 1, costs are not negative. Pure functions. */
 #ifndef MOE_REPORT_EWIF_H
 #define MOE_REPORT_EWIF_H
 
@@ -18,18 +19,18 @@ struct ewif_drafter {
 
 enum ewif_cascade { EWIF_VERTICAL, EWIF_HORIZONTAL, EWIF_CASCADES };
 
-enum { EWIF_LENGTH = 8 };               /* the longest that is tried */
+enum { EWIF_LENGTH = 8 };               /* longest length that is tried */
 
 double ewif_alone(struct ewif_drafter drafter, int length);
 double ewif_of_cascade(enum ewif_cascade cascade, struct ewif_drafter upper, int length, struct ewif_drafter bottom,
                        int bottom_length);
 
-/* With the best lengths. Alone from 0, which is no draft; in a cascade from 1, each of the two. */
+/* Return the factor with the best lengths: alone from 0 (no draft) on; in a cascade from 1 on, each of the two. */
 double ewif_best_alone(struct ewif_drafter drafter);
 double ewif_best_cascade(enum ewif_cascade cascade, struct ewif_drafter upper, struct ewif_drafter bottom);
 
-/* The cost at which the best cascade with an upper drafter of this acceptance is just as fast as the bottom alone: a cheaper
- * one gains. 0: none does. */
+/* Returns the cost of the upper drafter at which the best cascade is as fast as the bottom alone; a cheaper upper drafter
+ * gains. 0: no cost gains. */
 double ewif_boundary(enum ewif_cascade cascade, double acceptance, struct ewif_drafter bottom);
 
 #endif

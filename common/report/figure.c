@@ -11,7 +11,7 @@
 #include "common/report/svg.h"
 #include "common/report/table.h"
 
-/* One file draws what it computed; the order is that of enum figure_kind. */
+/* Functions by figure_kind; the file that computes a figure also draws it. */
 static const struct {
     const char *title;
     int (*make)(const struct figure_work *work, struct err *err);
@@ -46,7 +46,7 @@ double figure_cost(const struct figure_work *work, const struct measured_step *s
     return work->setup->bytes ? (double)step->bytes : 1e-6 * step->us;
 }
 
-/* Options without these keys, and the model: equal for settings of one series. */
+/* Builds a key of the model and the options without `keys`; settings of one series have equal keys. */
 static int series_key(struct text *out, const struct measured_setting *setting, const char *const *keys, struct err *err)
 {
     json_t *options = *setting->options == '{' ? json_loads(setting->options, 0, NULL) : NULL;
@@ -63,7 +63,7 @@ done:
     return rc;
 }
 
-/* The setting's name without what "vary" has put after it for these keys: "router, budget 8" is "router". */
+/* Returns a setting's name without the values that "vary" appended for these keys: "router" for "router, budget 8". */
 static int series_name(struct text *out, const char *name, const char *const *keys, struct err *err)
 {
     for (const char *at = name, *end; *at; at = end) {
@@ -100,7 +100,7 @@ const char *figure_series(const struct figure_work *work, int setting, const cha
         goto done;
     struct figure_series *made = &figure->series[figure->series_count];
     *made = (struct figure_series){keys, mem_string(key.data, err), mem_string(taken ? of->name : name.data, err)};
-    figure->series_count++;                     /* freed with the figure, whole or not */
+    figure->series_count++;                     /* counted first, so that figure_free frees it even if incomplete */
     found = made->key ? made->name : NULL;
 done:
     text_free(&key);

@@ -1,8 +1,8 @@
-/* Figure 1 (b, c) of CAS-Spec: acceptance against the cost of a drafted token, the boundary within which a cascade above
- * the cheapest drafter gains anything over that drafter alone, and where the drafters in use lie.
+/* Figure 1 (b, c) of CAS-Spec: acceptance against the cost of a drafted token, the boundary within which a cascade above the
+ * cheapest drafter is faster than that drafter alone, and the position of each drafter in use.
  *
- * What was tried and kept of a drafter is measurements.h's; factors and boundaries are ewif.h's. A forward of the target over
- * one token is measured where an iteration had no draft: of the reference, or else of the setting itself. */
+ * Tried and kept tokens of a drafter are defined in measurements.h; factors and boundaries in ewif.h. A forward of the
+ * target over one token is measured in iterations without a draft: of the reference, or else of the setting itself. */
 #include "common/report/figure_internal.h"
 
 #include <math.h>
@@ -33,11 +33,11 @@ struct totals {
     double tried, kept, runs, cost;
 };
 
-/* Over the samples of a setting, of one task (-1: of all). */
+/* Sums over the samples of a setting, of one task (-1: of all). */
 struct sums {
     struct totals of[DECODE_DRAFTERS_MAX];
     int drafters;
-    double forwards, forward_cost;      /* over one token */
+    double forwards, forward_cost;      /* of one token */
 };
 
 static struct sums sum_up(const struct figure_work *work, int task, int setting)
@@ -71,7 +71,7 @@ static struct sums sum_up(const struct figure_work *work, int task, int setting)
 
 static double quotient(double part, double whole) { return whole > 0 ? part / whole : NAN; }
 
-/* The cheapest; of two that cost the same the one that is accepted more often. -1: no cost is known. */
+/* Returns the cheapest drafter; of two with equal cost the one with higher acceptance. -1: no cost is known. */
 static int bottom_of(const struct ewif_drafter *drafters, int count)
 {
     int bottom = -1;
@@ -178,7 +178,7 @@ int figure_boundary(const struct figure_work *work, struct err *err)
 
 enum { CURVES_MAX = EWIF_CASCADES + DECODE_DRAFTERS_MAX, LABEL = 96 };
 
-/* The points of one of the two boundaries: rows of this task and setting. */
+/* Collects the points of one of the two boundaries for a row's task and setting. */
 static int gather(const struct figure_table *table, const struct figure_row *of, const char *cascade, double *cost,
                   double *acceptance)
 {
@@ -193,7 +193,7 @@ static int gather(const struct figure_table *table, const struct figure_row *of,
     return points;
 }
 
-/* A panel of the drafters first to end - 1, which are of one task and setting. */
+/* Draws a panel of the drafters first to end - 1, which belong to one task and setting. */
 static int draw(const struct figure *figure, size_t first, size_t end, struct figure_page *page, struct err *err)
 {
     const struct figure_row *rows = figure->table[0].rows;

@@ -1,4 +1,4 @@
-/* What the files of figure.h share: each kind fills tables and draws them. */
+/* Shared by the files of figure.h: each kind of figure fills tables and draws them. */
 #ifndef MOE_REPORT_FIGURE_INTERNAL_H
 #define MOE_REPORT_FIGURE_INTERNAL_H
 
@@ -12,14 +12,14 @@ struct figure_work {
     const struct summary *summary;
 };
 
-/* A row with names and no values (NaN), to be filled; NULL: no memory. */
+/* Appends a row with these names and NaN as values. NULL: out of memory. */
 struct figure_row *figure_row_add(struct figure_table *table, const char *a, const char *b, const char *c, struct err *err);
 
 const char *figure_task(const struct measurements *all, int task);      /* -1: "all" */
-double figure_cost(const struct figure_work *work, const struct measured_step *step);      /* seconds or bytes */
+double figure_cost(const struct figure_work *work, const struct measured_step *step);      /* in seconds or bytes */
 
-/* The name of the series that a setting belongs to: settings of one model that differ only under these keys (NULL after the
- * last). It is kept with the figure. NULL: no memory. */
+/* Returns the name of a setting's series: settings of one model that differ only in `keys` (ending with NULL). The figure
+ * owns the name. NULL: out of memory. */
 const char *figure_series(const struct figure_work *work, int setting, const char *const *keys, struct err *err);
 
 int figure_utility(const struct figure_work *work, struct err *err);
@@ -29,8 +29,8 @@ int figure_quality(const struct figure_work *work, struct err *err);
 int figure_nodes(const struct figure_work *work, struct err *err);
 int figure_boundary(const struct figure_work *work, struct err *err);
 
-/* Panels below a title, one below the other: as wide as a column of a paper, or a phone. A panel whose legend is that of the
- * panel above it has none. */
+/* A page of panels below a title, one below the other, as wide as a column of a paper or a phone. A panel has no legend if
+ * it would equal that of the panel above. */
 struct figure_page {
     struct text body, legend;
     int width, height;

@@ -1,9 +1,10 @@
-/* Figure 8 of Cascade: the speed-up of static draft lengths against their utility (equation 3), one point a task and setting.
+/* Figure 8 of Cascade: the speed-up of static draft lengths against their utility (equation 3), one point per task and
+ * setting.
  *
- * As the paper has it, the cost of an iteration is the time of drafting, verifying and accepting, and the speed-up that of
- * tokens a second, all of an iteration's time included; so the two are measured apart. The reference itself, whose point
- * is (1, 1), is left out. R^2 is given about the line speed-up = utility, which the paper's theorem says, and about the line
- * of least squares. */
+ * As in the paper, the cost of an iteration is the time of drafting, verifying and accepting, while the speed-up is that of
+ * tokens/s, which includes all of an iteration's time; so the two are measured independently. The reference itself, whose
+ * point is (1, 1), is left out. R^2 is given for the line speed-up = utility, which the paper's theorem predicts, and for
+ * the least-squares line. */
 #include "common/report/figure_internal.h"
 
 #include <math.h>
@@ -32,7 +33,7 @@ static double cost_of(const struct figure_work *work, const struct measured_step
     return work->setup->bytes ? (double)step->bytes : 1e-6 * (step->draft_us + step->verify_us + step->accept_us);
 }
 
-/* Over the samples of a setting, of one task (-1: of all), whose prompts ran under the other setting, too. */
+/* Sums the samples of a setting, of one task (-1: of all), whose prompts also ran under setting `other`. */
 static struct sums sum_up(const struct figure_work *work, int task, int setting, int other)
 {
     const struct measurements *all = work->all;

@@ -1,4 +1,4 @@
-/* Figures whose points lie on curves: settings that differ in one thing alone, the budget or the size of drafts. */
+/* Figures whose points form curves: settings that differ only in the budget or in the size of drafts. */
 #include "common/report/figure_internal.h"
 
 #include <math.h>
@@ -10,11 +10,11 @@
 
 #include "common/base/mem.h"
 
-/* The panel of a task's rows: a curve a series, with marks, and bars where `error` (-1: none) is known. */
+/* The panel of a task's rows: one curve per series, with marks, and with error bars if `error` (-1: none) is known. */
 struct chart {
     const char *title, *x_label, *y_label;
-    int x, y, error;                    /* of figure_row.value */
-    int order;                          /* by which a curve goes from point to point */
+    int x, y, error;                    /* indices in figure_row.value */
+    int order;                          /* index of the value that orders the points of a curve */
     bool percent;
 };
 
@@ -34,7 +34,7 @@ static bool first_of_series(const struct figure_table *table, size_t at, const c
     return true;
 }
 
-/* From 0 on, unless all values are far from it: then what lies between them is seen better without. */
+/* Extends an axis to 0, unless all values are far from 0: then differences between them would not be visible. */
 static void fit_axis(double *min, double *max)
 {
     const double low = *min, high = *max;
@@ -51,7 +51,7 @@ static void fit_axis(double *min, double *max)
     }
 }
 
-/* The rows of one series from row `first` on, in the chart's order, into x, y and error; returns how many there are. */
+/* Copies the rows of one series from row `first` on, in the chart's order, to x, y and error; returns their number. */
 static int take_series(const struct figure_table *table, size_t first, const struct chart *chart, double *order, double *x,
                        double *y, double *error)
 {
@@ -130,7 +130,7 @@ enum { MEAN_BUDGET, MEAN_TASKS, MEAN_NORMALISED, MEAN_DEVIATION, MEAN_SPEED };
 static const char *const budget_keys[] = {"budget", NULL};
 static const char *const budget_family[] = {"budget", "budget-mode", "rank", "reconstruction", NULL};
 
-/* The number of experts of a setting's budget; NaN: there is none, or no single one. */
+/* Returns the number of experts of a setting's budget; NaN: none, or no single number. */
 static double budget_of(const struct measured_setting *setting)
 {
     json_t *options = *setting->options == '{' ? json_loads(setting->options, 0, NULL) : NULL;
@@ -154,7 +154,7 @@ static const struct summary_row *row_of(const struct summary *summary, int task,
     return NULL;
 }
 
-/* The share of right answers, or the mean score of what is neither right nor wrong: mean over repetitions, the seeds. */
+/* Returns the share of right answers, or the mean score of answers that have only a score: the mean over repetitions. */
 static double quality_of(const struct summary_row *row)
 {
     return !row ? NAN : isnan(row->correct_share) ? row->score : row->correct_share;
@@ -171,8 +171,8 @@ static double speed_of(const struct figure_work *work, const struct summary_row 
     return itself ? 1 : work->setup->bytes ? row->ceiling : row->ratio;
 }
 
-/* The setting without a budget that is this one else; NULL: it did not run. families: each setting's options but those of
- * budgets. */
+/* Returns the setting without a budget that is otherwise equal; NULL: it did not run. families: each setting's options
+ * without those of budgets. */
 static const struct summary_row *without_budget(const struct figure_work *work, const char *const *families,
                                                 const double *budgets, const struct summary_row *of)
 {
@@ -207,7 +207,7 @@ static int add_quality(const struct figure_work *work, const char *const *famili
     return 0;
 }
 
-/* Of each task and series the fastest budget that is within one standard deviation of no budget. */
+/* Marks the fastest budget of each task and series whose quality is within one standard deviation of that without a budget. */
 static void mark_best(struct figure_table *table)
 {
     for (size_t i = 0; i < table->count; i++) {
@@ -224,7 +224,7 @@ static void mark_best(struct figure_table *table)
     }
 }
 
-/* Over tasks: means of what is normalised, and the deviation that tasks and seeds together make. */
+/* Adds the mean over tasks of the normalised values, and its deviation over tasks and seeds. */
 static int add_mean(const struct figure_work *work, int setting, struct err *err)
 {
     const struct figure_table *points = &work->figure->table[0];
@@ -320,8 +320,8 @@ enum { NODES, NODE_EXPERTS, NODE_TOKENS, NODE_SPEED };
 
 static const char *const length_keys[] = {"draft-length", NULL}, *const tree_keys[] = {"tree", "draft-length", NULL};
 
-/* The series of a setting: settings that differ in the length of their chains alone, or in their trees. What decides the length
- * as it goes is a point of its own. */
+/* Returns the series of a setting: settings that differ only in the length of their chains, or in their trees. A setting
+ * that chooses the length itself is a series of one point. */
 static const char *size_series(const struct figure_work *work, int setting, struct err *err)
 {
     const struct measured_setting *of = &work->all->settings[setting];
@@ -362,7 +362,7 @@ int figure_nodes(const struct figure_work *work, struct err *err)
 int figure_nodes_svg(const struct figure *figure, struct figure_page *page, struct err *err)
 {
     const struct figure_table *table = &figure->table[0];
-    const char *task = table->rows[table->count - 1].text[0];   /* all of them, where there are several */
+    const char *task = table->rows[table->count - 1].text[0];   /* "all" if there are several tasks */
     const char *speed = figure->bytes ? "speed that bytes allow" : "ratio to the reference";
     const struct chart charts[] = {
         {"(a) experts", "nodes of a forward", "distinct experts a layer", NODES, NODE_EXPERTS, -1, NODES, false},

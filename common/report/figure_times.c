@@ -1,4 +1,4 @@
-/* Figure 4 of Cascade, below: the parts of an iteration, beside an iteration of the reference on the same prompts. */
+/* Figure 4 of Cascade, below: the parts of an iteration's time, beside an iteration of the reference on the same prompts. */
 #include "common/report/figure_internal.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ static const struct figure_column part_columns[] = {
 };
 enum { ITERATIONS, DRAFT_MS, VERIFY_MS, ACCEPT_MS, OTHER_MS, TOTAL_MS, RELATIVE, DRAFT, VERIFY, ACCEPT, OTHER, PARTS = 4 };
 
-/* Means over the iterations of a task's samples (-1: of all). */
+/* Computes means over the iterations of a task's samples (-1: all tasks). */
 static void mean_parts(const struct figure_work *work, int task, int setting, double *iterations, double ms[PARTS + 1])
 {
     const struct measurements *all = work->all;
@@ -89,7 +89,7 @@ int figure_times_svg(const struct figure *figure, struct figure_page *page, stru
     const struct figure_table *table = &figure->table[0];
     const char *task = NULL;
     double max = 1, y = TOP;
-    int size = SIZE;                        /* of all names alike */
+    int size = SIZE;                        /* font size of all names */
     for (size_t i = 0; i < table->count; i++) {
         max = fmax(max, table->rows[i].value[RELATIVE]);
         size = svg_fitting(table->rows[i].text[1], NAMES - NAME_LEFT, size);

@@ -1,4 +1,4 @@
-/* Figures of utility (Cascade, equation 3): through a text, and as a prediction of what a setting gains. */
+/* Figures of utility (Cascade, equation 3): over the iterations of a text, and as a prediction of a setting's speed-up. */
 #include "common/report/figure_internal.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ static const struct figure_column variation_columns[] = {
 };
 enum { TEXTS, WINDOWS, ALL_TOKENS, ALL_COST, HARMONIC, MIN, P10, MEDIAN, P90, GREATEST, BELOW };
 
-/* The mean cost of an iteration of the reference on this sample's prompt; NaN: it did not run there. */
+/* Returns the mean cost of the reference's iterations on this sample's prompt; NaN: it did not run there. */
 static double baseline(const struct figure_work *work, const struct measured_sample *sample)
 {
     const struct measurements *all = work->all;
@@ -80,7 +80,7 @@ static int by_sequence(const void *a, const void *b)
     return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
 }
 
-/* A setting's texts in the order in which they ran. */
+/* Adds a setting's texts in the order in which they ran. */
 static int add_run(const struct figure_work *work, int setting, const struct measured_sample **order, struct err *err)
 {
     size_t count = 0, before = 0;
@@ -98,7 +98,7 @@ static int add_run(const struct figure_work *work, int setting, const struct mea
 
 static bool of_task(const struct figure_row *row, const char *task) { return !task || row->text[0] == task; }
 
-/* What the windows from `first` on say together: of one task, or of all (NULL). `values` has room for all of them. */
+/* Adds the variation of the windows from `first` on, of one task or of all (NULL). values: scratch for all of them. */
 static int add_variation(const struct figure_work *work, size_t first, const char *task, double *values, struct err *err)
 {
     const struct figure_table *windows = &work->figure->table[0];
@@ -136,7 +136,7 @@ static int add_variation(const struct figure_work *work, size_t first, const cha
     return 0;
 }
 
-/* The harmonic mean over texts, iteration by iteration. */
+/* Adds the harmonic mean over texts, iteration by iteration. */
 static int add_means(const struct figure_work *work, size_t first, const char *task, struct err *err)
 {
     const struct figure_table *windows = &work->figure->table[0];
@@ -169,7 +169,7 @@ done:
     return rc;
 }
 
-/* Tasks that ran under the setting whose windows these are, and after them all together. */
+/* Adds the tasks that ran under the setting of these windows, then all tasks together. */
 static int add_tasks(const struct figure_work *work, size_t first, struct err *err)
 {
     const struct figure_table *windows = &work->figure->table[0];
@@ -218,7 +218,7 @@ done:
     return rc;
 }
 
-/* The columns of the windows as arrays, and room for the curves of a panel. */
+/* The columns of the windows as arrays, and memory for the curves of a panel. */
 struct drawing {
     double *iteration, *run, *tokens, *cost, *utility, *mean_x, *mean_y;
     struct svg_curve *curves;
@@ -258,7 +258,7 @@ static int drawing_make(struct drawing *out, const struct figure *figure, struct
     return 0;
 }
 
-/* The end of the text that begins with window `at`. */
+/* Returns the end of the text that begins with window `at`. */
 static size_t text_end(const struct figure_table *windows, size_t at, size_t end)
 {
     size_t next = at;
@@ -268,7 +268,7 @@ static size_t text_end(const struct figure_table *windows, size_t at, size_t end
     return next;
 }
 
-/* One panel: the texts of a task (NULL: of all), each a thin line over x, and their mean where there is one. */
+/* Draws one panel: the texts of a task (NULL: of all) as thin lines over x, and their mean if it exists. */
 static int draw_texts(const struct figure *figure, const struct drawing *drawing, const double *x, const char *task,
                       const char *title, size_t first, size_t end, struct figure_page *page, struct err *err)
 {
@@ -284,7 +284,7 @@ static int draw_texts(const struct figure *figure, const struct drawing *drawing
         drawing->curves[count++] = (struct svg_curve){.stroke = SVG_THIN, .x = x + i, .y = drawing->utility + i,
                                                       .points = (int)(next - i)};
         for (; i < next; i++) {
-            line[0] = fmin(line[0], x[i]);              /* the first window ends after as many iterations as it has */
+            line[0] = fmin(line[0], x[i]);              /* the first window ends after its number of iterations */
             line[1] = fmax(line[1], x[i]);
             y_max = fmax(y_max, 1.05 * drawing->utility[i]);
         }
@@ -308,7 +308,7 @@ static int draw_texts(const struct figure *figure, const struct drawing *drawing
     return figure_page_panel(page, &panel, err);
 }
 
-/* Tokens and cost of the text with the most windows (figure 6). */
+/* Draws tokens and cost of the text with the most windows (figure 6). */
 static int draw_longest(const struct figure *figure, const struct drawing *drawing, size_t first, size_t end,
                         struct figure_page *page, struct err *err)
 {
@@ -336,7 +336,7 @@ static int draw_longest(const struct figure *figure, const struct drawing *drawi
     return figure_page_panel(page, &panel, err);
 }
 
-/* The texts of a single setting: task by task, as they ran, and the parts of the longest. */
+/* Draws the texts of a single setting: by task, in the order of running, and tokens and cost of the longest. */
 static int draw_setting(const struct figure *figure, struct figure_page *page, struct err *err)
 {
     const struct figure_table *windows = &figure->table[0], *variation = &figure->table[2];
@@ -349,7 +349,7 @@ static int draw_setting(const struct figure *figure, struct figure_page *page, s
         goto done;
     for (size_t v = 0; v < variation->count; v++) {
         const char *task = variation->rows[v].text[0];
-        bool own = false;                       /* a task, not all of them */
+        bool own = false;                       /* a single task, not all together */
         for (size_t i = 0; i < end && !own; i++)
             own = windows->rows[i].text[0] == task;
         if (!own)
@@ -368,7 +368,7 @@ done:
     return rc;
 }
 
-/* The end of the means that belong to one task and setting, as row `at` does. */
+/* Returns the end of the means that belong to the same task and setting as row `at`. */
 static size_t means_end(const struct figure_table *means, size_t at)
 {
     size_t next = at;
@@ -378,7 +378,7 @@ static size_t means_end(const struct figure_table *means, size_t at)
     return next;
 }
 
-/* The rows of a task and setting; NULL: there are none. */
+/* Finds the rows of a task and setting; NULL: none. */
 static const struct figure_row *find_means(const struct figure_table *means, const char *task, const char *setting,
                                            size_t *count)
 {
@@ -391,8 +391,8 @@ static const struct figure_row *find_means(const struct figure_table *means, con
     return NULL;
 }
 
-/* One panel of a task: the means over its texts, a curve a setting. A setting has the same mark in all panels, so that one
- * without a mean has its place, too. */
+/* Draws one panel of a task: the means over its texts, one curve per setting. A setting has the same mark in all panels; so
+ * one without a mean still occupies its mark. */
 static int draw_means(const struct figure_table *means, const struct drawing *drawing, const char *task,
                       struct figure_page *page, struct err *err)
 {

@@ -43,7 +43,7 @@ bool grade_scores(const char *rule) { return !strcmp(rule, grade_rule_names[GRAD
 
 static bool digit(char c) { return c >= '0' && c <= '9'; }
 
-/* The number that starts with the digit at `at`: the end of its whole part and of all of it. */
+/* Finds the end of the number that starts with the digit at `at`, and the end of its integer part. */
 static const char *number_end(const char *at, const char **whole_end)
 {
     const char *end = at;
@@ -107,7 +107,7 @@ static bool same(const struct text *a, const struct text *b)
     return a->length == b->length && (!a->length || !memcmp(a->data, b->data, a->length));
 }
 
-/* The first object in `text`; NULL: none. Objects that begin late in a text full of braces are not looked for. */
+/* Finds the first JSON object in `text`; NULL: none. Only the first TRIES braces are tried. */
 static int first_object(const char *text, json_t **out, struct err *err)
 {
     enum { TRIES = 64 };
@@ -167,7 +167,7 @@ done:
 
 enum { TAB = 4 };
 
-/* The line at `at`: what it is indented by, and its text without white space at the ends. */
+/* Returns a line's text without white space at its ends, and its indentation. */
 static const char *line_body(const char *at, size_t length, size_t *indent, size_t *body)
 {
     size_t first = 0;
@@ -180,7 +180,7 @@ static const char *line_body(const char *at, size_t length, size_t *indent, size
     return at + first;
 }
 
-/* Begin and length of what is graded: of the first fence, or all. */
+/* Returns the part of a text that is graded, and its length: the first fenced block, or all. */
 static const char *fenced(const char *text, size_t *length)
 {
     const char *fence = strstr(text, "```"), *begin = fence ? strchr(fence, '\n') : NULL;

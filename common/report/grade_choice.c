@@ -8,10 +8,10 @@ static bool digit(char c) { return c >= '0' && c <= '9'; }
 static bool letter(char c) { return isalpha((unsigned char)c) && !((unsigned char)c & 0x80); }
 static bool part_of_word(char c) { return isalnum((unsigned char)c) || ((unsigned char)c & 0x80) || c == '_' || c == '\''; }
 
-/* A stretch of a text; begin NULL: there is none. */
+/* A range of a text; begin NULL: none. */
 struct span { const char *begin, *end; };
 
-/* The contents of the last box that is closed, among the last boxes that are opened. */
+/* Returns the contents of the last closed box, among the last TRIES boxes. */
 static struct span last_box(const char *text)
 {
     enum { TRIES = 64 };
@@ -31,7 +31,7 @@ static struct span last_box(const char *text)
     return (struct span){NULL, NULL};
 }
 
-/* The number after the first "####" that has one on its line. */
+/* Returns the number after the first "####" that has one on its line. */
 static struct span marked_number(const char *text)
 {
     for (const char *at = strstr(text, "####"); at; at = strstr(at + 1, "####")) {
@@ -71,7 +71,7 @@ static struct span trimmed(struct span in)
     return in;
 }
 
-/* Is it a number and nothing else but a currency sign or a percent sign? */
+/* Returns whether the range is a number, except for a currency or percent sign. */
 static bool is_number(struct span in)
 {
     in = trimmed(in);
@@ -81,7 +81,7 @@ static bool is_number(struct span in)
     return has_digit(in);
 }
 
-/* The letter of "C", "(C)", "C." or "C)", as a capital; '\0' of any other text. */
+/* Returns the letter of "C", "(C)", "C." or "C)", as a capital; '\0' for any other text. */
 static char single_letter(const char *text)
 {
     struct span in = trimmed((struct span){text, text + strlen(text)});
@@ -128,7 +128,7 @@ int grade_put_boxed(struct text *out, const char *text, struct err *err)
     return 0;
 }
 
-/* The letter at `at`, past what may stand before a choice; NULL: a word or something else stands there. */
+/* Returns the letter at `at`, after any wrappings of a choice; NULL: there is a word or something else. */
 static const char *choice_at(const char *at)
 {
     static const char *const wrappings[] = {"\\boxed{", "\\text{", "\\mathrm{", "\\textbf{"};
@@ -147,7 +147,7 @@ static const char *choice_at(const char *at)
     return letter(*at) && !part_of_word(at[1]) ? at : NULL;
 }
 
-/* The choice that is stated last; not "the answer is a number" or "the answer is I think". */
+/* Returns the choice that is stated last; ignores "the answer is a number" and "the answer is I think". */
 static char stated_choice(const char *text)
 {
     static const char *const marks[] = {"answer is", "answer:", "answer**:", "choice is", "option is"};
@@ -163,7 +163,7 @@ static char stated_choice(const char *text)
     return choice;
 }
 
-/* The last capital that is no part of a word, and neither the pronoun nor the article. */
+/* Returns the last capital letter that is not part of a word, except for the words "I" and "A". */
 static char lone_capital(const char *text)
 {
     char choice = '\0';

@@ -16,14 +16,14 @@ static const char *const verdicts[] = {"undecided", "holds", "slower"};
 
 enum { BEFORE, NOW, SIDES };
 
-/* A prompt under one setting. */
+/* The measurements of a prompt under one setting. */
 struct text_times {
     bool seen, alike;                   /* alike: all runs so far had the same iterations */
     size_t steps;
-    int *emitted;                       /* [steps] by each iteration */
+    int *emitted;                       /* [steps] tokens emitted by each iteration */
     double tokens;
-    double *least[SIDES];               /* [steps] seconds of each iteration in this block; infinite: none so far */
-    double least_whole[SIDES];          /* seconds a token */
+    double *least[SIDES];               /* [steps] minimum seconds of each iteration in this block; infinite: none so far */
+    double least_whole[SIDES];          /* minimum seconds per token */
 };
 
 struct round {
@@ -34,7 +34,7 @@ struct row {
     char *name;
     struct text_times *texts;           /* [prompts] */
     struct round *rounds;               /* [rounds] as measured */
-    struct round *blocks;               /* [block_count] least seconds */
+    struct round *blocks;               /* [block_count] minimum seconds */
     struct signed_rank ratio, measured; /* of blocks and of rounds at the last look before the verdict; logarithms */
     size_t block_count, block_room, compared, identical;
     int verdict;
@@ -43,12 +43,12 @@ struct row {
 struct interleaved {
     double limit;
     int rounds, rounds_max, per_block;
-    int looks, next_look;               /* next_look: in blocks */
+    int looks, next_look;               /* next_look: number of blocks at the next look */
     int prompts;
     bool *now_first;                    /* [rounds_max] */
     struct row *rows;
     size_t count, room;
-    int alone;                          /* settings that only one of the programs has */
+    int alone;                          /* number of settings in only one of the programs */
 };
 
 int interleaved_open(struct interleaved **out, double limit, int repetitions, int rounds, struct err *err)
@@ -88,7 +88,7 @@ void interleaved_close(struct interleaved **address)
     mem_free(address);
 }
 
-/* ---- what a round adds ---- */
+/* ---- adding a round ---- */
 
 static int find_setting(const struct measurements *all, int stream, const char *name)
 {
@@ -109,7 +109,7 @@ static int add_row(struct interleaved *of, const char *name, struct err *err)
            (row->rounds = mem_alloc((size_t)of->rounds_max, sizeof *row->rounds, err)) ? 0 : -1;
 }
 
-/* The first round says which settings there are. */
+/* The first round defines the settings. */
 static int add_rows(struct interleaved *of, const struct measurements *all, struct err *err)
 {
     of->prompts = all->prompts;
@@ -189,7 +189,7 @@ static int see_samples(struct interleaved *of, struct row *row, const struct mea
     return 0;
 }
 
-/* Ends a block: the least seconds of all texts that both have. */
+/* Ends a block: sums the minimum seconds of all texts that both programs have. */
 static int close_block(struct interleaved *of, struct row *row, struct err *err)
 {
     struct round block = {0};
@@ -212,11 +212,11 @@ static int close_block(struct interleaved *of, struct row *row, struct err *err)
     return 0;
 }
 
-/* ---- what is decided ---- */
+/* ---- decisions ---- */
 
 static double floor_of(const struct interleaved *of) { return log1p(-of->limit); }
 
-/* Logarithms of the speed now over that before. */
+/* Computes the bounds of the logarithms of the speed now over before. */
 static int bounds_of(const struct round *rounds, size_t count, double error_low, double error_high, struct signed_rank *out,
                      struct err *err)
 {
@@ -293,7 +293,7 @@ bool interleaved_decided(const struct interleaved *of)
     return verdict_of(of) == SLOWER || (of->count && holds == of->count);
 }
 
-/* Rounds that a setting probably needs altogether: bounds come nearer as the root of their number grows. 0: too many. */
+/* Estimates how many rounds a setting needs in total: bounds narrow with the root of the number of rounds. 0: too many. */
 static int rounds_needed(const struct interleaved *of, const struct row *row)
 {
     double floor = floor_of(of), apart = row->ratio.middle - floor;
@@ -349,7 +349,7 @@ int interleaved_answer(const struct interleaved *of, struct err *err)
     return refuse(of, err);
 }
 
-/* ---- what is written ---- */
+/* ---- output ---- */
 
 static struct round sum_of(const struct interleaved *of, const struct row *row)
 {

@@ -15,7 +15,7 @@
 
 enum { TASKS_MAX = 1000, LOOK_BACK = 4096 };
 
-/* One stream while it is read. */
+/* State of reading one stream. */
 struct intake {
     struct measurements *all;
     struct reader *in;
@@ -26,7 +26,7 @@ struct intake {
 
 static char *copy_or_empty(const char *text, struct err *err) { return mem_string(text ? text : "", err); }
 
-/* "inflated: 64 to 5120; ...", what a header says of its model. */
+/* Returns a header's remark on its model: "inflated: 64 to 5120; ...". */
 static char *labels_text(const struct header *header, struct err *err)
 {
     struct text text = {0};
@@ -40,7 +40,7 @@ static char *labels_text(const struct header *header, struct err *err)
     return copy;
 }
 
-/* From a list in JSON. Anything else tells nothing: what drafters are called is for people. */
+/* Sets the drafters' names from a JSON list. Anything else is ignored: the names are only displayed. */
 static int name_drafters(struct measured_setting *setting, const json_t *list, struct err *err)
 {
     const size_t count = json_array_size(list);
@@ -79,7 +79,7 @@ static int add_setting(struct intake *intake, const char *name, const char *mode
     return 0;
 }
 
-/* "folder/run.moes" -> "run" */
+/* Writes the file name without folder and extension: "run" for "folder/run.moes". */
 static void plain_name(const char *path, char *name, size_t room)
 {
     const char *slash = strrchr(path, '/');
@@ -208,7 +208,7 @@ static int depth_of(const struct decode_iter *record, int node)
     return depth;
 }
 
-/* Levels of a draft: the longest way from the root down. Without parents it counts as a chain. */
+/* Returns the levels of a draft: the longest path from the root. Without parents the draft is a chain. */
 static int count_levels(const struct decode_iter *record)
 {
     int deepest = 0;
@@ -221,7 +221,8 @@ static int count_levels(const struct decode_iter *record)
     return deepest;
 }
 
-/* Nodes whose bound was recorded. The path that was kept is as long as what was accepted, and they hang on it. */
+/* Adds the nodes whose bound was recorded. These nodes are children of the accepted path, so a node was kept if its depth is
+ * at most the number of accepted tokens. */
 static int take_trials(struct measurements *all, const struct decode_iter *record, struct err *err)
 {
     struct measured_step *step = &all->steps[all->step_count - 1];
@@ -242,7 +243,7 @@ static int take_trials(struct measurements *all, const struct decode_iter *recor
 static int take_estimate(struct measurements *all, const struct decode_iter *record, int node, bool kept, struct err *err)
 {
     const double log = record->node_log_probability ? (double)record->node_log_probability[node] : NAN;
-    const double stated = isnan(log) ? NAN : fmin(1, exp(log));         /* fmin(1, NaN) is 1 */
+    const double stated = isnan(log) ? NAN : fmin(1, exp(log));         /* fmin(1, NaN) would be 1 */
     const double estimated = record->node_acceptance ? (double)record->node_acceptance[node] : NAN;
     if (isnan(stated) && isnan(estimated))
         return 0;
@@ -253,7 +254,8 @@ static int take_estimate(struct measurements *all, const struct decode_iter *rec
     return 0;
 }
 
-/* Follows the text through the draft: each child of a node on that way was right or wrong. */
+/* Follows the text through the draft; adds an estimate for each child of a node on that path: kept if it is the text's
+ * token. */
 static int take_estimates(struct measurements *all, const struct decode_iter *record, struct err *err)
 {
     int at = 0;
@@ -275,7 +277,7 @@ static int take_estimates(struct measurements *all, const struct decode_iter *re
     return 0;
 }
 
-/* What a budget changed, where it was recorded. */
+/* Adds the changes made by a budget, if recorded. */
 static void take_changes(struct measured_step *step, const struct decode_iter *record, int moe_layers)
 {
     if (record->divergence && record->flips >= 0) {
@@ -299,7 +301,7 @@ static int first_after(const struct decode_iter *record, int parent)
     return node < record->nodes ? node : -1;
 }
 
-/* The node after this one that the text went on with; -1: none. */
+/* Returns the child of a node that carries the text's next token; -1: none. */
 static int kept_after(const struct decode_iter *record, int parent, int32_t token)
 {
     for (int node = parent + 1; node < record->nodes; node++)
@@ -308,7 +310,7 @@ static int kept_after(const struct decode_iter *record, int parent, int32_t toke
     return -1;
 }
 
-/* See measurements_read. After the last emitted token nobody knows what was right. */
+/* Counts tried and kept tokens (see measurements_read). After the last emitted token the right token is unknown. */
 static void take_tries(struct measured_share *shares, const struct decode_iter *record)
 {
     if (!record->node_drafters || !record->node_reviewers || !record->node_parents || !record->node_tokens || !record->tokens)
@@ -325,8 +327,8 @@ static void take_tries(struct measured_share *shares, const struct decode_iter *
     }
 }
 
-/* Siblings are drafted together, so it had at most a run a level that it was asked for; in a chain that ended early as many as
- * there are tokens; and one each time that it was asked. */
+/* Returns the drafter's sequential runs. Siblings are drafted together, so there is at most one run per requested level; at
+ * most as many runs as proposed tokens, if a chain ended early; and at least one per request. */
 static int runs_of(const struct decode_iter *record, int drafter)
 {
     if (!record->drafter_levels || !record->drafter_proposed || !record->drafter_bytes)
@@ -475,7 +477,7 @@ static int add_stream(struct intake *intake, struct err *err)
     return (stream->name = mem_string(reader_name(intake->in), err)) ? 0 : -1;
 }
 
-/* References of a bench stream point at its own settings; a decode stream is compared with the first setting of all. */
+/* Checks that references of a bench stream are its own settings. A decode stream is compared with the first setting of all. */
 static int check_references(const struct intake *intake, struct err *err)
 {
     struct measurements *all = intake->all;
@@ -565,7 +567,7 @@ static int number_occurrences(struct measurements *all, struct err *err)
     return 0;
 }
 
-/* Puts the steps of each sample side by side, in their order. */
+/* Groups the steps by sample, in their order. */
 static int group_steps(struct measurements *all, struct err *err)
 {
     struct measured_step *sorted = mem_alloc(all->step_count, sizeof *sorted, err);
@@ -608,7 +610,7 @@ int measurements_arrange(struct measurements *all, struct err *err)
 {
     if (group_steps(all, err))
         return -1;
-    if (all->setting_count == 1)                /* alone, it has nothing to be compared with */
+    if (all->setting_count == 1)                /* a single setting has nothing to be compared with */
         all->settings[0].reference = -1;
     drop_unfinished(all);
     if (!all->sample_count)

@@ -1,4 +1,4 @@
-/* A page of HTML that needs no other file: style within, no script, nothing from elsewhere. */
+/* Writes a self-contained HTML page: inline style, no script, no external files. */
 #ifndef MOE_REPORT_PAGE_H
 #define MOE_REPORT_PAGE_H
 

@@ -1,4 +1,4 @@
-/* Records as JSON lines or CSV without a detour over a stream: the same output as moe-view gives for it. */
+/* Prints records as JSON lines or CSV without writing a stream; the output equals moe-view's. */
 #ifndef MOE_REPORT_RECORD_REPORT_H
 #define MOE_REPORT_RECORD_REPORT_H
 
@@ -9,12 +9,12 @@
 
 struct record_report {
     struct show *show;                  /* opened for SHOW_JSON or SHOW_CSV */
-    const struct header *header;        /* whose model gives arrays their shapes */
-    int layer;                          /* only records of this layer; -1: all */
-    int64_t index;                      /* of the next record */
+    const struct header *header;        /* its model defines the shapes of arrays */
+    int layer;                          /* print only records of this layer; -1: all */
+    int64_t index;                      /* index of the next record */
 };
 
-/* A record_put; the context is a struct record_report. */
+/* Implements record_put; the context is a struct record_report. */
 int record_report_put(void *report, const struct record_kind *kind, const void *body, struct err *err);
 
 #endif

@@ -25,15 +25,15 @@ static int share_cell(struct table *table, double part, double whole, struct err
     return whole > 0 ? table_cell(table, err, "%.0f/%.0f", part, whole) : table_cell(table, err, "%s", "");
 }
 
-/* Right answers of how many; of answers that have a score alone its mean. */
+/* Adds a cell with right and graded answers, or with the mean of answers that only have a score. */
 static int answer_cell(struct table *table, const struct summary_row *row, struct err *err)
 {
     return row->graded > 0 || !(row->scored > 0) ? share_cell(table, row->correct, row->graded, err)
                                                  : table_number(table, row->score, 3, err);
 }
 
-/* One of the report's tables: its heading, the rows that are in it (NULL: all), and what it has of them after task and
- * setting. A table without rows is left out. */
+/* One table of the report: heading, filter of rows (NULL: all), and columns after task and setting. A table without rows is
+ * left out. */
 struct section {
     const char *titles[20], *align, *heading;
     bool (*has)(const struct summary_row *row);
@@ -58,7 +58,7 @@ static int main_cells(struct table *table, const struct measurements *all, const
            grade_rules_cell(table, row->rules, err) ? -1 : 0;
 }
 
-/* Times that a reader waits. */
+/* Adds the latencies that a user sees. */
 static int time_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
     const double times[] = {row->ttft_ms_mean, row->ttft_ms_median, row->ttft_ms_p99, row->tpot_ms_mean, row->tpot_ms_median,
@@ -78,7 +78,7 @@ static bool has_estimates(const struct summary_row *row) { return row->stated > 
 static bool has_drafters(const struct summary_row *row) { return row->drafters > 1; }
 static bool has_changes(const struct summary_row *row) { return !isnan(row->divergence) || !isnan(row->reconstruction); }
 
-/* The share of drafts of which so many tokens were accepted. */
+/* Adds the share of drafts with at least this many accepted tokens, by position. */
 static int position_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
     (void)all;
@@ -98,7 +98,7 @@ static void fraction(double value, int decimals, char *out, size_t bytes)
         snprintf(out, bytes, "%.*f", decimals, value);
 }
 
-/* What each of several drafters gave and cost. */
+/* Adds tokens and costs of each of several drafters. */
 static int drafter_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
     (void)all;
@@ -113,7 +113,7 @@ static int drafter_cells(struct table *table, const struct measurements *all, co
     return 0;
 }
 
-/* Acceptance beside its bound. */
+/* Adds acceptance beside its bound. */
 static int trial_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
     (void)all;
@@ -128,7 +128,7 @@ static int trial_cells(struct table *table, const struct measurements *all, cons
     return 0;
 }
 
-/* How well acceptance probabilities were calibrated. */
+/* Adds the calibration of acceptance probabilities. */
 static int estimate_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
     (void)all;
@@ -143,7 +143,7 @@ static int estimate_cells(struct table *table, const struct measurements *all, c
     return 0;
 }
 
-/* The share of right answers, or the mean score, in percent, with its deviation over repetitions. */
+/* Adds the share of right answers, or the mean score, in percent, with its deviation over repetitions. */
 static int grade_cell(struct table *table, const struct summary_row *row, struct err *err)
 {
     bool scored = isnan(row->correct_share);
@@ -153,7 +153,7 @@ static int grade_cell(struct table *table, const struct summary_row *row, struct
     return table_cell(table, err, "%.1f+-%.1f", 100 * mean, 100 * deviation);
 }
 
-/* What budgets changed. */
+/* Adds the effects of budgets. */
 static int change_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
     (void)all;
@@ -191,7 +191,7 @@ static const struct section sections[] = {
      "squared error of what experts add\n\n", has_changes, change_cells},
 };
 
-/* Words of a text whose paragraphs end with an empty line, in lines of at most `width`; 0: as it is. */
+/* Appends a text broken into lines of at most `width` columns (0: unchanged); an empty line ends a paragraph. */
 static int put_folded(struct text *out, const char *text, int width, struct err *err)
 {
     size_t column = 0;
@@ -280,7 +280,7 @@ done:
     return rc;
 }
 
-/* Is a row of it shown? */
+/* Returns whether some row of a setting is shown. */
 static bool is_shown(const struct summary *summary, size_t setting)
 {
     for (size_t i = 0; i < summary->count; i++)
@@ -385,7 +385,7 @@ static int put_bandwidth(const struct measured_stream *stream, struct text *out,
                ? 0 : text_printf(out, err, " (%.1f at the beginning, %.1f at the end)", 1e-9 * first, 1e-9 * last);
 }
 
-/* A line of its own, in the form that is wanted. */
+/* Appends a line of its own, in the requested form. */
 static int put_item(struct text *out, enum report_form form, const struct text *line, struct err *err)
 {
     if (form != REPORT_HTML)
@@ -459,7 +459,7 @@ static int write_legend(const struct measurements *all, const struct summary *su
                        several ? "its reference" : all->settings[reference].name);
 }
 
-/* A set none of whose answers is right although they were only compared as they are. */
+/* Notes tasks in which no answer is right, but answers were only compared exactly. */
 static int note_exact(const struct measurements *all, const struct summary *summary, struct text *out, struct err *err)
 {
     for (size_t i = 0; i < summary->count; i++) {

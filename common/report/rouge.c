@@ -12,7 +12,7 @@ struct word {
     size_t bytes;
 };
 
-/* A letter or digit in lower case; a space for all else. */
+/* Returns a letter or digit in lower case; a space for any other character. */
 static char plain_letter(char c)
 {
     if (c >= 'A' && c <= 'Z')
@@ -20,7 +20,7 @@ static char plain_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ? c : ' ';
 }
 
-/* The text with its letters in lower case and spaces for what is none. Two characters beyond ASCII have lower cases within it:
+/* Appends the text in lower case, with spaces for other characters. Two characters beyond ASCII have lower cases in ASCII:
  * the Kelvin sign, and the dotted I, which becomes i and a dot. */
 static int put_plain(struct text *out, const char *text, struct err *err)
 {
@@ -35,7 +35,7 @@ static int put_plain(struct text *out, const char *text, struct err *err)
     return 0;
 }
 
-/* The words of what put_plain made: pointers into it. */
+/* Splits the output of put_plain into words, which point into it. */
 static int split(const struct text *text, struct word **out, struct err *err)
 {
     struct word *words = NULL;
@@ -62,7 +62,7 @@ static bool equal(const struct word *a, const struct word *b)
     return a->bytes == b->bytes && !memcmp(a->at, b->at, a->bytes);
 }
 
-/* length[j]: of the longest common subsequence of the words so far of a and the first j of b. */
+/* Returns the length of the longest common subsequence. length[j]: of the words of a so far and the first j of b. */
 static int common_words(const struct word *a, int count_a, const struct word *b, int count_b, int *length)
 {
     for (int i = 0; i < count_a; i++) {

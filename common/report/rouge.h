@@ -1,7 +1,7 @@
-/* ROUGE-L of a summary (Lin 2004): the F1 of the longest common subsequence of words. Words are runs of a to z and 0 to 9 after
- * all was made lower case, and not stemmed; everything else is between them, letters beyond ASCII, too. So it is what
- * rouge-score gives (rougeL, without stemmer), and by it what papers report; texts without Latin letters score 0.
- * From 0 to 1; 0 when either has no words. Of a text longer than ROUGE_WORDS the first ones count. */
+/* ROUGE-L of a summary (Lin 2004): the F1 score of the longest common subsequence of words. Words are runs of a to z and 0
+ * to 9 after conversion to lower case, without stemming; all other characters separate words, letters beyond ASCII, too. It
+ * equals rouge-score (rougeL, without stemmer), with which papers report; texts without Latin letters score 0. From 0 to 1;
+ * 0 if either text has no words. Of a longer text the first ROUGE_WORDS words count. */
 #ifndef MOE_REPORT_ROUGE_H
 #define MOE_REPORT_ROUGE_H
 

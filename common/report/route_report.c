@@ -44,7 +44,7 @@ static double mean_at(const double *table, const struct coverage *coverage, int 
     return sum / coverage->moe_layers;
 }
 
-/* Up to eight budgets, evenly spread, the last being all experts. */
+/* Chooses up to eight budgets, evenly spaced; the last is all experts. */
 static int choose_columns(int budget[COLUMNS], int experts)
 {
     int count = 0;
@@ -97,7 +97,7 @@ int coverage_text(struct text *out, const struct coverage *coverage, int layer, 
                           layer, err) ? -1 : 0;
 }
 
-/* The curves of one table: a thin one a layer, named while there are few; the mean of all of them bold. */
+/* The curves of one table: a thin one per layer, named if there are few; their mean in bold. */
 struct coverage_curves {
     struct svg_curve *curves;
     char (*labels)[24];
@@ -124,7 +124,7 @@ static void curves_free(struct coverage_curves *c)
     mem_free(&c->even);
 }
 
-/* even: what any B experts would keep if all were used alike; for tokens served, (B choose k) / (experts choose k). */
+/* even: coverage by any B experts if all were used equally; for tokens served, (B choose k) / (experts choose k). */
 static void curves_fill(struct coverage_curves *c, const struct coverage *coverage, const double *table, int layer, bool served)
 {
     bool alone = layer >= 0 || coverage->moe_layers == 1, named = coverage->moe_layers <= SVG_PATTERNS || alone;

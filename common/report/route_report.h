@@ -1,5 +1,5 @@
-/* Rankings, coverage and neighbours as people read them: tables, and curves as SVG. All append to *out. (JSON and CSV follow
- * from the records: record_report.h.) */
+/* Prints rankings, coverage and neighbours of routes as tables, and draws curves as SVG. All functions append to *out. (JSON
+ * and CSV are made from the records: record_report.h.) */
 #ifndef MOE_REPORT_ROUTE_REPORT_H
 #define MOE_REPORT_ROUTE_REPORT_H
 
@@ -11,7 +11,7 @@
 
 int ranking_text(struct text *out, const struct ranking *ranking, int64_t tokens, struct err *err);
 
-/* layer: that one only; -1: all, and their mean. */
+/* layer: only this one; -1: all, and their mean. */
 int coverage_text(struct text *out, const struct coverage *coverage, int layer, struct err *err);
 int coverage_svg(struct text *out, const struct coverage *coverage, int layer, const char *model, struct err *err);
 int union_text(struct text *out, const struct neighbours *neighbours, int layer, struct err *err);

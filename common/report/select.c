@@ -27,7 +27,7 @@ static bool fits(const char *name, const char *const *patterns, int count)
     return !count;
 }
 
-/* Each pattern fits some row, or the error has all names. */
+/* Fails with a list of all names if a pattern matches no row. */
 static int check_patterns(const struct summary *summary, const struct measurements *all, const char *option,
                           const char *const *patterns, int count, name_of *of, struct err *err)
 {
@@ -66,7 +66,7 @@ static const struct summary_column *find_column(const char *key, struct err *err
     return NULL;
 }
 
-/* Rows of one task keep together; what is no number comes last; equal ones stay as they are. */
+/* Returns whether a is sorted after b: rows of one task stay together, NaN is last, equal rows keep their order. */
 static bool comes_after(const struct summary_row *a, const struct summary_row *b, const struct summary_column *column,
                         double sign)
 {

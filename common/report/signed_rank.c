@@ -11,8 +11,8 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Fills chance[s], s < sums, with P(V = s): V sums those of the ranks 1 to count whose difference is positive, each by a fair
- * coin. Each rank is one step of the convolution; going down lets it be done in place. */
+/* Sets chance[s] = P(V = s) for s < sums. V is the sum of those ranks 1 to count whose difference is positive, each with
+ * probability 1/2. Each rank is one convolution step, computed in place by descending s. */
 static void rank_sum_chances(double *chance, size_t sums, size_t count)
 {
     chance[0] = 1;
@@ -21,7 +21,7 @@ static void rank_sum_chances(double *chance, size_t sums, size_t count)
             chance[s] = 0.5 * chance[s] + (s >= rank ? 0.5 * chance[s - rank] : 0);
 }
 
-/* How many of the sorted means lie outside a bound: the most for which P(V < that many) <= error. */
+/* Returns how many of the sorted means are outside a bound: the largest n with P(V < n) <= error. */
 static size_t means_outside(const double *chance, size_t sums, double error)
 {
     size_t outside = 0;

@@ -1,10 +1,10 @@
-/* The middle of differences that scatter symmetrically about it, with bounds that hold whatever their distribution: the
- * estimate of Hodges and Lehmann, the median of all means of two differences (one with itself, too), and the bounds of
- * Wilcoxon's signed-rank test (Hollander, Wolfe and Chicken 2014, Nonparametric Statistical Methods, sections 3.1 to 3.3).
+/* Estimates the centre of symmetrically distributed differences, with distribution-free bounds: the Hodges-Lehmann estimate
+ * (the median of all means of two differences, each also with itself) and the bounds of Wilcoxon's signed-rank test
+ * (Hollander, Wolfe and Chicken 2014, Nonparametric Statistical Methods, sections 3.1 to 3.3).
  *
- * Each bound misses the middle with a probability of at most `error`, computed exactly by counting all 2^count choices of
- * signs. This needs independent signs alone: no variance, no normal distribution, and differences may be of unequal size.
- * Fewer than log2(1 / error) differences have no bounds: they are then infinite. */
+ * Each bound fails with a probability of at most `error`, computed exactly by counting all 2^count choices of signs. Only
+ * independent signs are assumed: no variance, no normal distribution, and differences may have unequal sizes. With fewer
+ * than log2(1 / error) differences the bounds are infinite. */
 #ifndef MOE_REPORT_SIGNED_RANK_H
 #define MOE_REPORT_SIGNED_RANK_H
 
@@ -15,11 +15,11 @@
 enum { SIGNED_RANK_MAX = 1000 };
 
 struct signed_rank {
-    double middle;                      /* NaN: there are no differences */
-    double low, high;                   /* the middle is below `low` with probability error_low at most; above `high` alike */
+    double middle;                      /* NaN: no differences */
+    double low, high;                   /* P(centre < low) <= error_low, P(centre > high) <= error_high */
 };
 
-/* count <= SIGNED_RANK_MAX; 0 < error_low, error_high < 0.5. */
+/* Computes estimate and bounds. count <= SIGNED_RANK_MAX; 0 < error_low, error_high < 0.5. */
 int signed_rank(const double *differences, size_t count, double error_low, double error_high, struct signed_rank *out,
                 struct err *err);
 

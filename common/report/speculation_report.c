@@ -10,7 +10,7 @@
 
 static const char *name_of(const char *model) { return *model ? model : "unnamed model"; }
 
-/* Records summed up to means over the layers that are shown. */
+/* Sums of records, for means over the shown layers. */
 enum { REUSE_COLUMNS = 6, SIGNAL_COLUMNS = 12 };
 
 struct means {
@@ -64,7 +64,7 @@ static int add_signal(void *context, const struct record_kind *kind, const void 
     return 0;
 }
 
-/* A row a point, the first column a number of tokens, the others with so many decimals; below 0: a share in %. */
+/* Prints one row per point: a number of tokens, then columns with the given decimals; negative: a percentage. */
 static int means_table(struct text *out, const struct means *m, const char *const *titles, const int *decimals, int columns,
                        struct err *err)
 {
@@ -152,7 +152,7 @@ int signal_text(struct text *out, const struct windows *windows, double threshol
            means_table(out, &m, titles, decimals, SIGNAL_COLUMNS, err) ? -1 : 0;
 }
 
-/* f over the window's tokens, as shades; what is after the text is blank. */
+/* Computes f over the window's tokens as shades; columns after the end of the text are blank. */
 static double *shades(const struct windows *windows, int layer, int width, struct err *err)
 {
     int count, E = windows_experts(windows);

@@ -1,11 +1,11 @@
-/* What speculation says of experts as people read it: MoE-SpAc's appendices A and B over recorded routes. All append to *out.
- * (JSON and CSV follow from the records: record_report.h.)
+/* Prints statistics of experts under speculation: MoE-SpAc's appendices A and B over recorded routes. All functions append
+ * to *out. (JSON and CSV are made from the records: record_report.h.)
  *
- *   reuse    figure 7: experts of several tokens over those of one, against the tokens that an iteration emits
- *   signal   figure 8: each expert's frequency, verification after verification, with drafts and without
- *   drift    theorem 1: how far states and scores move from a token to the next, layer by layer
+ *   reuse    figure 7: experts of several tokens relative to those of one, against the tokens emitted per iteration
+ *   signal   figure 8: frequency of each expert, by verification, with and without drafts
+ *   drift    theorem 1: change of states and scores from token to token, by layer
  *
- * layer: that one only; -1: reuse and signal have the mean of all in their tables, signal draws the first. */
+ * layer: only this one; -1: tables of reuse and signal have the mean over all layers, and signal draws the first. */
 #ifndef MOE_REPORT_SPECULATION_REPORT_H
 #define MOE_REPORT_SPECULATION_REPORT_H
 

@@ -47,7 +47,7 @@ static void add(struct stats_pair *sum, const struct stats_pair *pair)
     sum->base_seconds += pair->base_seconds;
 }
 
-/* Of the pairs, over that of those beside them where there are any. */
+/* Returns the ratio of a resample of the pairs, divided by that of the pairs beside them, if any. */
 static double resampled(const struct stats_pair *pairs, const struct stats_pair *beside, size_t count, uint32_t resample)
 {
     struct stats_pair sum = {0}, sum_beside = {0};
@@ -79,7 +79,7 @@ static double student_tails(double t, size_t freedom)
     return 1 - (odd ? 2 / acos(-1) * (angle + sum) : sum);
 }
 
-/* The tail at which a percentile interval of `count` values is as wide as it must be. */
+/* Returns the tail probability of the expanded percentile interval for `count` values. */
 static double expanded_tail(size_t count, double error)
 {
     enum { NORMAL_ENOUGH = 2000 };
@@ -97,7 +97,7 @@ static double expanded_tail(size_t count, double error)
     return erfc(low * sqrt((double)count / (double)freedom) / sqrt(2)) / 2;
 }
 
-/* Prompts that take long weigh more: as many prompts of equal weight would tell as much. */
+/* Returns the effective number of prompts: that many prompts of equal weight would give as much information (Kish). */
 static double equal_weights(double sum, double squares) { return floor(sum * sum / squares * (1 + 1e-12)); }
 
 static size_t effective_count(const struct stats_pair *pairs, size_t count)

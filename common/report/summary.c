@@ -123,7 +123,7 @@ static struct totals sample_totals(const struct measurements *all, const struct 
     return sum;
 }
 
-/* Samples [begin, end) of one prompt under one setting; begin == end: it did not run. */
+/* The samples [begin, end) of one prompt under one setting; begin == end: it did not run. */
 struct run {
     const struct measured_sample *begin, *end;
 };
@@ -138,7 +138,7 @@ static struct run find_run(const struct measured_sample *begin, const struct mea
     return run;
 }
 
-/* Tokens of the first repetition, and the seconds they take at the median speed of all repetitions. */
+/* Returns the tokens of the first repetition, and the seconds they take at the median speed of all repetitions. */
 static int run_speed(const struct measurements *all, struct run run, double *tokens, double *seconds, struct err *err)
 {
     size_t count = 0;
@@ -161,14 +161,14 @@ static int run_speed(const struct measurements *all, struct run run, double *tok
     return 0;
 }
 
-/* What is being summed up for one row. */
+/* The data of one row. */
 struct work {
     const struct measurements *all;
     const struct measured_sample *begin, *end;          /* samples of the task, sorted by prompt */
     int setting, reference;
-    struct stats_pair *pairs;                           /* room for a pair a prompt */
-    int *prompts;                                       /* the prompts of these; NULL: not wanted */
-    double *values;                                     /* room for a value a step or sample */
+    struct stats_pair *pairs;                           /* one pair per prompt */
+    int *prompts;                                       /* indices of these prompts; NULL: not wanted */
+    double *values;                                     /* scratch: one value per step or sample */
 };
 
 static const struct measured_sample *prompt_end(const struct work *work, const struct measured_sample *at)
@@ -179,7 +179,7 @@ static const struct measured_sample *prompt_end(const struct work *work, const s
     return at;
 }
 
-/* Pairs are made of the prompts that ran under both; *tokens and *seconds are of all under the setting. */
+/* Collects pairs of the prompts that ran under both settings; *tokens and *seconds are of all prompts under the setting. */
 static int collect_pairs(const struct work *work, size_t *pairs, double *tokens, double *seconds, struct err *err)
 {
     *pairs = 0;
@@ -279,8 +279,7 @@ static void compare_outputs(const struct work *work, struct summary_row *row)
     }
 }
 
-/* Of what `value` gives of samples, NaN of those that do not count: the mean of each repetition, then the mean of these and how
- * far they scatter. */
+/* Computes the mean of value(sample) for each repetition (NaN: not counted), then mean and standard deviation of these. */
 static void over_repetitions(const struct work *work, double (*value)(const struct measured_sample *), double *mean,
                              double *deviation)
 {
@@ -358,7 +357,7 @@ static double quotient(double a, double b) { return b > 0 ? a / b : NAN; }
 static double best_bandwidth(const struct measurements *all, int setting)
 {
     const double *measured = all->streams[all->settings[setting].stream].read_bandwidth;
-    return fmax(measured[0], measured[1]);          /* of a number and NaN: the number */
+    return fmax(measured[0], measured[1]);          /* fmax of a number and NaN is the number */
 }
 
 static void summarise_cost(const struct work *work, struct summary_row *row)
@@ -507,7 +506,8 @@ static void summarise_estimates(const struct work *work, struct summary_row *row
     }
 }
 
-/* Mean over the compared tokens of what `value` sums up in a step, with its interval; a prompt's samples stay together. */
+/* Computes the mean over compared tokens of the sums value(step), with its interval; a prompt's samples are resampled
+ * together. */
 static int mean_change(const struct work *work, double (*value)(const struct measured_step *), struct stats_ratio *out,
                        struct err *err)
 {
@@ -613,7 +613,7 @@ static bool same_model(const struct measured_setting *a, const struct measured_s
     return *a->index_sha256 && *b->index_sha256 ? !strcmp(a->index_sha256, b->index_sha256) : !strcmp(a->model, b->model);
 }
 
-/* Did some prompt run under both? */
+/* Returns whether some prompt ran under both settings. */
 static bool share_a_prompt(const struct work *work, int one, int other)
 {
     for (const struct measured_sample *at = work->begin, *next; at < work->end; at = next) {
@@ -625,8 +625,9 @@ static bool share_a_prompt(const struct work *work, int one, int other)
     return false;
 }
 
-/* May a setting be set against this one? Within a stream, if the model is the same. A decode stream has one setting only: it is
- * set against those of other streams, of the same model on the same machine, that decoded one of its prompts. */
+/* Returns whether a setting may be compared with a candidate: within a stream if the model is the same. A decode stream has
+ * one setting only; it is compared with settings of other streams with the same model on the same machine that decoded one
+ * of its prompts. */
 static bool comparable(const struct work *work, int setting, int candidate)
 {
     const struct measured_setting *mine = &work->all->settings[setting], *other = &work->all->settings[candidate];
@@ -638,7 +639,7 @@ static bool comparable(const struct work *work, int setting, int candidate)
             own->threads == its->threads && share_a_prompt(work, setting, candidate));
 }
 
-/* The fastest setting that is static and lossless, among the rows of one task; of equal ones the first. */
+/* Returns the fastest static and lossless setting among the rows of one task; of equal ones the first. */
 static int best_static(const struct work *work, const struct summary_row *rows, size_t count, int setting)
 {
     int best = -1;

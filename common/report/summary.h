@@ -1,7 +1,7 @@
-/* The figures of a report: one row a task and setting, and one a setting over all tasks, from measurements.
+/* The figures of a report, computed from measurements: one row per task and setting, and one per setting over all tasks.
  *
- * Every figure is a plain function of records in the stream; what each means is in summary_columns, which also feeds
- * table, CSV and JSON. A figure that cannot be had (no draft was made, nothing to compare with) is NaN. */
+ * Every figure is a plain function of records in the stream; summary_columns says what each means, and defines the columns
+ * of table, CSV and JSON. A figure that is not available (no drafts, nothing to compare with) is NaN. */
 #ifndef MOE_REPORT_SUMMARY_H
 #define MOE_REPORT_SUMMARY_H
 
@@ -16,11 +16,11 @@
 enum { SUMMARY_POSITIONS = 64, SUMMARY_BINS = 10 };
 
 struct summary_row {
-    int task;                           /* of measurements.tasks; -1: all of them */
+    int task;                           /* index in measurements.tasks; -1: all */
     int setting;
     double prompts, samples, tokens, steps;
     double tokens_per_s, ratio, ratio_low, ratio_high, ratio_median, ceiling;
-    int best_static;                    /* fastest of the static, lossless settings that this one is set against; -1: none */
+    int best_static;                    /* fastest static, lossless setting that this one is compared with; -1: none */
     double best_ratio, best_ratio_low, best_ratio_high;
     double acceptance_length, acceptance_rate, tokens_per_step, drafts, draft_tokens, accepted_tokens;
     double ttft_ms_mean, ttft_ms_median, ttft_ms_p99;
@@ -32,22 +32,22 @@ struct summary_row {
     double cache_hits, cache_read_per_token, cache_stall, cache_prefetched, cache_wasted, cache_recall, cache_right;
     double cache_host_hits, cache_copied_per_token, cache_copied_early, cache_copied_wasted, cache_stall_copies;
     double identical, compared, correct, graded, correct_share, correct_deviation, scored, score, score_deviation;
-    unsigned rules;                     /* set of enum grade_rule by which answers were graded (grade_rules_cell) */
+    unsigned rules;                     /* set of enum grade_rule that graded answers (grade_rules_cell) */
     double trials, trials_kept, bound, bound_common_noise;
-    double stated, stated_brier, stated_error;      /* tokens judged with a probability by their drafter; error: expected
-                                                     * calibration error */
-    double estimated, estimated_brier, estimated_error;         /* and with one by the policy */
+    double stated, stated_brier, stated_error;      /* tokens with an acceptance probability by their drafter; error:
+                                                     * expected calibration error */
+    double estimated, estimated_brier, estimated_error;         /* tokens with an acceptance probability by the policy */
     double reliability_tokens[SUMMARY_BINS], reliability_predicted[SUMMARY_BINS], reliability_kept[SUMMARY_BINS];
     double divergence, divergence_low, divergence_high, flips, flips_low, flips_high, reconstruction;
-    int positions;                      /* of the arrays below in use */
-    double accepted_per_pos[SUMMARY_POSITIONS];     /* share of the drafts that had this many tokens accepted, from 1 on */
+    int positions;                      /* valid elements of the arrays below */
+    double accepted_per_pos[SUMMARY_POSITIONS];     /* share of drafts with at least this many accepted tokens, from 1 on */
     double trials_per_pos[SUMMARY_POSITIONS];       /* tokens at this position that were tried and whose bound is known */
     double kept_per_pos[SUMMARY_POSITIONS];         /* share of them that was kept */
-    double bound_per_pos[SUMMARY_POSITIONS];        /* and the mean of their bounds */
-    int drafters;                       /* of the arrays below in use; 0: there are not several */
-    double drafter_steps[DECODE_DRAFTERS_MAX];             /* how often each was asked */
+    double bound_per_pos[SUMMARY_POSITIONS];        /* mean of their bounds */
+    int drafters;                       /* valid elements of the arrays below; 0: not several drafters */
+    double drafter_steps[DECODE_DRAFTERS_MAX];             /* calls of each */
     double drafter_share[DECODE_DRAFTERS_MAX];             /* share of the accepted tokens that are its own */
-    double drafter_acceptance[DECODE_DRAFTERS_MAX];        /* share of its tokens verified that were accepted */
+    double drafter_acceptance[DECODE_DRAFTERS_MAX];        /* share of its verified tokens that were accepted */
     double drafter_us_per_step[DECODE_DRAFTERS_MAX];
 };
 
@@ -55,23 +55,24 @@ struct summary_column {
     const char *key, *meaning;
     size_t offset;                      /* of a double in struct summary_row */
 };
-extern const struct summary_column summary_columns[];       /* key NULL after the last */
+extern const struct summary_column summary_columns[];       /* ends with key NULL */
 double summary_value(const struct summary_row *row, const struct summary_column *column);
 
 struct summary {
-    struct summary_row *rows;           /* by task in order of appearance, then all; within a task by setting */
+    struct summary_row *rows;           /* by task in order of appearance, then all tasks; within a task by setting */
     size_t count, room;
 };
 
 int summary_make(struct summary *out, const struct measurements *all, struct err *err);
 void summary_free(struct summary *summary);
 
-/* The prompts that ran under both settings, with tokens and seconds of iterations as in tokens_per_s, into pairs[count],
- * and which prompts these are, ascending, into prompts[count], which may be NULL: room for all->prompts. */
+/* Collects the prompts that ran under both settings, with tokens and seconds of iterations as in tokens_per_s, in
+ * pairs[count], and the ascending indices of these prompts in prompts[count] (may be NULL). Both must have room for
+ * all->prompts. */
 int summary_pairs(const struct measurements *all, int setting, int reference, struct stats_pair *pairs, int *prompts,
                   size_t *count, struct err *err);
 
-/* Samples of a setting whose prompt ran under the reference, too, and those whose token ids and text equal the reference's. */
+/* Counts the samples of a setting whose prompt also ran under the reference, and those whose token ids and text are equal. */
 void summary_outputs(const struct measurements *all, int setting, int reference, size_t *compared, size_t *identical);
 
 #endif

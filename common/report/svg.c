@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Pixels: a panel's frame and what is around it. Sizes of texts: 14 of 444 pixels are 7.6 points in a column of 8.5 cm. */
+/* Layout in pixels: a panel's frame and margins, and font sizes. 14 of 444 pixels are 7.6 points in a column of 8.5 cm. */
 enum { FRAME_W = 360, FRAME_H = 260, LEFT = 64, RIGHT = 20, TOP = 84, UNTITLED = 32, BELOW = 64, LEGEND_LINE = 20,
        LEGEND_COLUMN = 120, LEGEND_MARK = 34, SMALL = 14, LABEL = 15, TITLE = 15 };
 _Static_assert(LEFT + FRAME_W + RIGHT == SVG_PANEL_WIDTH, "a panel's width");
 
-/* An average letter's width, as a part of the size. */
+/* average width of a letter, relative to the font size */
 #define LETTER 0.62
 
 static const char *const thin_dashes[SVG_PATTERNS] = { "", "6 3", "2 2", "8 3 2 3", "1 3", "10 4" };
@@ -49,7 +49,7 @@ int svg_lines(struct text *out, double x, double y, int width, int line, int siz
         size_t length = strlen(text), cut = length <= room ? length : room;
         while (cut < length && cut && text[cut] != ' ')
             cut--;
-        if (!cut)                                   /* a word that is longer than a line */
+        if (!cut)                                   /* a word longer than a line */
             cut = strcspn(text, " ");
         if (out) {
             struct text words = {0};
@@ -86,7 +86,7 @@ static int put_stroke(struct text *out, int stroke, struct err *err)
     return *dashes ? text_printf(out, err, " stroke-dasharray=\"%s\"", dashes) : 0;
 }
 
-/* Where an x lies in the frame, 0 to 1 when it is within. */
+/* Returns the horizontal position of x in the frame: 0 to 1 if it is inside. */
 static double across(const struct svg_panel *panel, double x)
 {
     if (panel->log2)
@@ -103,10 +103,10 @@ static int put_tick(struct text *out, const struct svg_panel *panel, double left
            svg_text(out, x, bottom + 20, "middle", SMALL, "", label, err) ? -1 : 0;
 }
 
-/* Where a y lies in the frame, 0 at the bottom and 1 at the top. */
+/* Returns the vertical position of y in the frame: 0 at the bottom, 1 at the top. */
 static double up(const struct svg_panel *panel, double y) { return (y - panel->y_min) / (panel->y_max - panel->y_min); }
 
-/* Steps of 1, 2 or 5, or powers of 2. */
+/* Draws ticks in steps of 1, 2 or 5, or at powers of 2. */
 static int put_ticks(struct text *out, const struct svg_panel *panel, double left, struct err *err)
 {
     double step = svg_step(panel->x_max - panel->x_min);
@@ -132,7 +132,7 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
 {
     const double bottom = TOP + FRAME_H, y_step = svg_step(panel->y_max - panel->y_min);
     const int first = (int)ceil(panel->y_min / y_step * (1 - 1e-9));
-    int size = SMALL;                                       /* of all labels alike */
+    int size = SMALL;                                       /* font size of all labels */
     char label[32];
     for (int i = first; i * y_step <= panel->y_max * (1 + 1e-9); i++)
         size = svg_fitting(level_label(panel, i * y_step, label), LEFT - 22, size);
@@ -162,7 +162,7 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
 
 static double within(double share) { return share < 0 ? 0 : share > 1 ? 1 : share; }
 
-/* Ten marks: neighbours differ in shape and in filling, and two at one point can both be seen. */
+/* Draws one of ten marks: consecutive ones differ in shape and filling, and two at one point are both visible. */
 static int put_shape(struct text *out, int curve, double x, double y, struct err *err)
 {
     static const char circle[] = "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", square[] = "m-3.6 -3.6h7.2v7.2h-7.2z",
@@ -176,7 +176,7 @@ static int put_shape(struct text *out, int curve, double x, double y, struct err
                        shapes[curve % SHAPES].path, shapes[curve % SHAPES].filled ? "#000" : "none");
 }
 
-/* Which of the marks a curve with dots has: named ones count alone, so that others do not use them up. */
+/* Returns the mark of a curve with dots. Only named curves are counted, so that others do not use up marks. */
 static int mark_of(const struct svg_panel *panel, const struct svg_curve *curve)
 {
     int before = 0;
@@ -185,7 +185,7 @@ static int mark_of(const struct svg_panel *panel, const struct svg_curve *curve)
     return before;
 }
 
-/* Has every curve a name, a line, and no dots? Then each gets marks. */
+/* Returns whether curves get marks: every curve has a name, a line and no dots. */
 static bool is_marked(const struct svg_panel *panel)
 {
     bool all = panel->count > 1;
@@ -194,7 +194,7 @@ static bool is_marked(const struct svg_panel *panel)
     return all;
 }
 
-/* The first curve that is drawn just as this one is; itself, where none before it is. */
+/* Returns the first curve that is drawn exactly like this one: an earlier curve or itself. */
 static int drawn_as(const struct svg_panel *panel, int curve)
 {
     const struct svg_curve *mine = &panel->curves[curve];
@@ -209,7 +209,7 @@ static int drawn_as(const struct svg_panel *panel, int curve)
     return curve;
 }
 
-/* At no more than some dozen points. */
+/* Draws marks at a few dozen points at most. */
 static int put_shapes(struct text *out, const struct svg_panel *panel, int curve, double left, struct err *err)
 {
     const struct svg_curve *of = &panel->curves[curve];
@@ -224,7 +224,7 @@ static int put_shapes(struct text *out, const struct svg_panel *panel, int curve
     return 0;
 }
 
-/* Dots and bars of a curve's points. */
+/* Draws dots and error bars at a curve's points. */
 static int put_marks(struct text *out, const struct svg_panel *panel, const struct svg_curve *curve, double left,
                      struct err *err)
 {
@@ -244,13 +244,13 @@ static int put_marks(struct text *out, const struct svg_panel *panel, const stru
     return 0;
 }
 
-/* A curve with dots has a line where it has several points. */
+/* Returns whether a curve has a line: one with dots only if it has several points. */
 static bool has_line(const struct svg_panel *panel, const struct svg_curve *curve)
 {
     return !curve->bare && !(curve->dots && (curve->x ? curve->points : panel->points) == 1);
 }
 
-/* A line through the points that are numbers; a single one is a short bar. */
+/* Draws a line through the points that are numbers; a single one becomes a short bar. */
 static int put_curve(struct text *out, const struct svg_panel *panel, const struct svg_curve *curve, double left,
                      struct err *err)
 {
@@ -273,7 +273,7 @@ static int put_curve(struct text *out, const struct svg_panel *panel, const stru
     return text_puts(out, drawn == 1 ? "m-4 0h8\"/>\n" : "\"/>\n", err);
 }
 
-/* "K4 = K8": this curve and those that it covers. */
+/* Writes the label "K4 = K8" of a curve and the curves that it covers. */
 static int name_together(struct text *label, const struct svg_panel *panel, int curve, struct err *err)
 {
     text_clear(label);
@@ -289,7 +289,7 @@ static bool in_legend(const struct svg_panel *panel, int curve)
     return !panel->unnamed && panel->curves[curve].label && drawn_as(panel, curve) == curve;
 }
 
-/* How many entries of a legend are in a line: as many as the longest one allows, three at most. */
+/* Returns the entries in a line of the legend: as many as the longest one permits, at most three. */
 static int legend_columns(const struct svg_panel *panel)
 {
     double widest = LEGEND_COLUMN;
@@ -303,7 +303,7 @@ static int legend_columns(const struct svg_panel *panel)
     return widest < FRAME_W ? (int)(FRAME_W / widest) : 1;
 }
 
-/* Lines of one entry: a name that is wider than the panel is broken. */
+/* Returns the lines of one entry; a name wider than the panel is broken. */
 static int entry_lines(const struct svg_panel *panel, int curve, int columns)
 {
     struct text label = {0};
@@ -385,7 +385,7 @@ int svg_figure(struct text *out, const char *title, const char *note, const stru
         double left = p * (LEFT + FRAME_W + RIGHT) + LEFT;
         if (put_axes(&body, &panels[p], left, err))
             goto done;
-        for (int pass = 0; pass < 2; pass++)            /* what matters lies on top */
+        for (int pass = 0; pass < 2; pass++)            /* important curves are drawn last, on top */
             for (int i = 0; i < panels[p].count; i++)
                 if ((panels[p].curves[i].stroke < SVG_THIN) == pass && drawn_as(&panels[p], i) == i &&
                     (put_curve(&body, &panels[p], &panels[p].curves[i], left, err) ||
@@ -414,7 +414,7 @@ static int put_shade(struct text *out, int shade, struct err *err)
     return text_printf(out, err, "fill=\"#%02x%02x%02x\"", grey, grey, grey);
 }
 
-/* The shade of the cells row x column of `cells` a side: of the mean of the values in that block, 0 without any. */
+/* Returns the shade of one of `cells` x `cells` cells: of the mean of the values in its block, 0 if there are none. */
 static int block_shade(const struct svg_heat *map, int cells, int row, int column)
 {
     size_t side = (size_t)map->side, all = (size_t)cells;
@@ -430,17 +430,17 @@ static int block_shade(const struct svg_heat *map, int cells, int row, int colum
     return (int)(SHADES * (mean < 0 ? 0 : mean > 1 ? 1 : mean) + 0.5);
 }
 
-/* Can the map say which row is which? */
+/* Returns whether the ids of rows are shown. */
 static bool has_ids(const struct svg_heat *map) { return map->id && map->side <= SVG_HEAT_IDS; }
 
-/* So large that an id fits beside a cell. */
+/* Returns the size of a map, large enough for an id beside each cell if ids are shown. */
 static int map_size(const struct svg_heat *map)
 {
     int size = has_ids(map) ? ID_CELL * map->side : MAP;
     return size > MAP ? size : MAP;
 }
 
-/* To the left of rows, and upright below columns. */
+/* Draws the ids: to the left of rows, and rotated below columns. */
 static int put_ids(struct text *out, const struct svg_heat *map, int size, double left, double top, struct err *err)
 {
     char label[16];
@@ -454,7 +454,7 @@ static int put_ids(struct text *out, const struct svg_heat *map, int size, doubl
     return 0;
 }
 
-/* A path a shade, with a run of equal cells as one bar, in units of cells. */
+/* Draws one path per shade, with each run of equal cells as one bar, in units of cells. */
 static int put_map(struct text *out, const struct svg_heat *map, int size, double left, double top, struct err *err)
 {
     int cells = map->side < SVG_HEAT_CELLS ? map->side : SVG_HEAT_CELLS;
@@ -510,7 +510,7 @@ int svg_heat_maps(struct text *out, const char *title, const char *note, const c
     while (columns < MAP_COLUMNS && columns * columns < count)
         columns++;
     int rows = (count + columns - 1) / columns, least = 4 * (MAP + MAP_GAP) + MAP_GAP;
-    int drawn = columns * (size + gap) + gap, width = drawn < least ? least : drawn;       /* titles need some width */
+    int drawn = columns * (size + gap) + gap, width = drawn < least ? least : drawn;       /* titles need a minimum width */
     int height = MAP_TOP + rows * (size + gap + 8) + 50;
     double indent = (width - drawn) / 2.0;
     if (svg_head(out, width, height, title, note, err))

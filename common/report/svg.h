@@ -1,10 +1,10 @@
-/* Figures as SVG 1.1, line charts side by side or a grid of heat maps: text in, no library, readable in black and white
- * (curves differ by width and dashes, heat is grey, nothing is shown by colour).
+/* Draws figures as SVG 1.1, without a library: line charts side by side, or a grid of heat maps. They are readable in black
+ * and white: curves differ in width and dashes, heat maps are grey, colour carries no information.
  *
- * Each panel draws curves over common x values, from x_min to x_max and from y_min to y_max; a value that is no number leaves
- * a gap. Where all curves have names, each has marks of its own beside its dashes, and those that coincide are one in the
- * legend. Curves with dots have a mark of their own each, too; the legend shows the marks, and a line only of a curve that has
- * one. Texts are of a size that can be read when a panel is as wide as a column of a paper (8.5 cm) or a phone.
+ * Each panel draws curves over common x values, within x_min to x_max and y_min to y_max; NaN leaves a gap. If all curves
+ * have names, each has marks of its own in addition to its dashes, and curves that coincide share one entry of the legend.
+ * Curves with dots have a mark of their own each; the legend shows the mark, and a line only if the curve has one. Texts are
+ * legible if a panel is as wide as a column of a paper (8.5 cm) or a phone.
  * Texts are escaped. The same input gives the same bytes. */
 #ifndef MOE_REPORT_SVG_H
 #define MOE_REPORT_SVG_H
@@ -16,22 +16,22 @@
 #include "common/base/text.h"
 
 enum svg_stroke {
-    SVG_BOLD,            /* the curve that matters: wide and solid */
+    SVG_BOLD,            /* the most important curve: wide and solid */
     SVG_DASHED,          /* wide and dashed */
     SVG_DOTTED,          /* wide and dotted */
-    SVG_THIN             /* one of many: thin; SVG_THIN + i and SVG_THIN + j differ in their dashes, for i, j < SVG_PATTERNS */
+    SVG_THIN             /* one of many: thin; SVG_THIN + i with i < SVG_PATTERNS have different dashes */
 };
 enum { SVG_PATTERNS = 6 };
 
 struct svg_curve {
-    const char *label;          /* in the legend; NULL: not there */
+    const char *label;          /* in the legend; NULL: not in the legend */
     int stroke;                 /* enum svg_stroke */
     const double *y;            /* [points] */
-    const double *x;            /* [points] its own; NULL: the panel's */
-    int points;                 /* with an x of its own */
-    const double *error;        /* [points] a bar from y - error to y + error; NULL: none */
+    const double *x;            /* [points]; NULL: the panel's */
+    int points;                 /* if it has its own x */
+    const double *error;        /* [points] error bar from y - error to y + error; NULL: none */
     bool dots;                  /* a mark at each point */
-    bool bare;                  /* no line between them */
+    bool bare;                  /* no line between the points */
 };
 
 struct svg_panel {
@@ -39,48 +39,48 @@ struct svg_panel {
     int points;
     const double *x;            /* [points], ascending */
     double x_min, x_max, y_min, y_max;
-    double level;               /* a thin dashed line across at this y; 0: none */
-    bool log2;                  /* an axis of doublings: x_min above 0, ticks at powers of 2 */
+    double level;               /* a thin dashed horizontal line at this y; 0: none */
+    bool log2;                  /* logarithmic axis: x_min > 0, ticks at powers of 2 */
     bool percent;               /* label y = 1 as 100 % */
-    bool unnamed;               /* without legend: another panel has the same one */
+    bool unnamed;               /* without a legend: another panel has the same one */
     const struct svg_curve *curves;
     int count;
 };
 
-/* Appends the figure to *out. note (may be NULL) is small below the title. A figure that has neither begins with its
- * panels. */
+/* Appends the figure to *out. note (may be NULL) is printed small below the title. A figure without title and note begins
+ * with its panels. */
 int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count,
                struct err *err);
 enum { SVG_PANEL_WIDTH = 444 };                                 /* pixels */
 int svg_height(const struct svg_panel *panels, int count);      /* of a figure without title, in pixels */
-int svg_legend(struct text *out, const struct svg_panel *panel, struct err *err);      /* the legend alone, to compare */
+int svg_legend(struct text *out, const struct svg_panel *panel, struct err *err);      /* the legend alone, for comparison */
 
-/* What figures of another kind are made of: the first tag and the title, a text (anchor: start, middle or end; more: further
- * attributes), and a step of 1, 2 or 5 times a power of ten that divides `max` into some five parts. "</svg>" is the
- * caller's. A figure may be put into another one, in a group that moves it. */
+/* Building blocks of other figures: the first tag and the title; a text (anchor: start, middle or end; more: further
+ * attributes); a step of 1, 2 or 5 times a power of ten that divides `max` into about five parts. The caller appends
+ * "</svg>". A figure may be nested in another one, in a translated group. */
 int svg_head(struct text *out, int width, int height, const char *title, const char *note, struct err *err);
 int svg_text(struct text *out, double x, double y, const char *anchor, int size, const char *more, const char *text,
              struct err *err);
 double svg_step(double max);
-/* Returns how many lines of `width` pixels the text takes, broken between words; writes them, `line` pixels apart, unless out
- * is NULL. -1: no memory. */
+/* Returns the number of lines of `width` pixels that the text needs, broken between words, and writes them, `line` pixels
+ * apart, unless out is NULL. -1: out of memory. */
 int svg_lines(struct text *out, double x, double y, int width, int line, int size, const char *text, struct err *err);
-int svg_escape(struct text *out, const char *text, struct err *err);      /* as a text or value of XML and HTML */
+int svg_escape(struct text *out, const char *text, struct err *err);      /* escapes text for XML and HTML */
 
-/* The font size at which a text of average letters fits into `width` pixels: `size`, or a smaller one down to 6. */
+/* Returns the font size at which a text of average letters fits into `width` pixels: `size`, or a smaller one, at least 6. */
 int svg_fitting(const char *text, int width, int size);
 
-/* A square of shades: value[row][column] from 0 (white) to 1 (black), NaN blank. Of more than SVG_HEAT_CELLS a side, blocks
- * are drawn with their mean. */
+/* A square heat map: value[row][column] from 0 (white) to 1 (black), NaN blank. With more than SVG_HEAT_CELLS rows, blocks
+ * are drawn with their means. */
 struct svg_heat {
-    const char *title;          /* small, above it */
+    const char *title;          /* small, above the map */
     int side;
     const double *value;        /* [side][side] */
-    const int32_t *id;          /* [side] what rows and columns are, shown up to SVG_HEAT_IDS of them; NULL: nothing */
+    const int32_t *id;          /* [side] names of rows and columns, shown for up to SVG_HEAT_IDS of them; NULL: none */
 };
 enum { SVG_HEAT_CELLS = 96, SVG_HEAT_IDS = 64 };
 
-/* min, max: what is at the ends of the scale; root: shades are square roots of shares, which the scale has. */
+/* min, max: labels at the ends of the scale; root: shades are square roots of the scale's values. */
 int svg_heat_maps(struct text *out, const char *title, const char *note, const char *min, const char *max, bool root,
                   const struct svg_heat *maps, int count, struct err *err);
 

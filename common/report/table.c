@@ -33,7 +33,7 @@ int table_cell(struct table *table, struct err *err, const char *format, ...)
     va_start(args, format);
     vsnprintf(cell, (size_t)length + 1, format, args);
     va_end(args);
-    for (char *at = cell; *at; at++)            /* a name from a stream must not move a terminal's cursor */
+    for (char *at = cell; *at; at++)            /* names from streams must not contain terminal control characters */
         if ((unsigned char)*at < ' ' || *at == 0x7f)
             *at = '?';
     table->cells[table->count++] = cell;
@@ -83,7 +83,7 @@ static int put_padded(struct text *out, const char *cell, size_t width, bool lef
     return left && !last ? put_spaces(out, pad, err) : 0;
 }
 
-/* One row as aligned columns: two spaces between them, or bars around them. A column of width 0 is left out. */
+/* Writes one row as aligned columns, separated by two spaces or by bars. A column of width 0 is left out. */
 static int put_row(const struct table *table, const size_t *widths, const char *const *cells, bool bars, struct text *out,
                    struct err *err)
 {
@@ -119,7 +119,7 @@ static int put_rule(const struct table *table, const size_t *widths, struct text
     return text_puts(out, "|\n", err);
 }
 
-/* Of each column; 0: there is nothing in it. */
+/* Returns the width of each column; 0: the column is empty. */
 static size_t *widths_of(const struct table *table, struct err *err)
 {
     size_t *widths = mem_alloc((size_t)table->columns, sizeof *widths, err);
@@ -153,7 +153,8 @@ static int write_aligned(const struct table *table, bool bars, struct text *out,
     return rc;
 }
 
-/* The columns from *next on that fit beside the names, `together` at least, into part; *next is the first that does not. */
+/* Selects the columns from *next on that fit beside the name columns, at least `together`, into part; *next: the first that
+ * does not fit. */
 static void take_part(const struct table *table, const size_t *widths, int names, int together, int width, size_t *part,
                       int *next)
 {

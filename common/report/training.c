@@ -133,7 +133,7 @@ static const struct figure_column curve_columns[] = {
     {"run", FIGURE_WORD}, {"head", FIGURE_WORD}, {"curve", FIGURE_WORD}, {"step", 0}, {"value", 6}, {NULL, 0},
 };
 
-/* The members of a step that a curve can show, by number: parts first. */
+/* Indices of the members of a step that a curve can show; parts of the loss come first. */
 enum { OF_LOSS = TRAINING_PARTS, OF_LR, OF_GRADIENT, OF_CLIPPED };
 
 static double of_step(const struct training_step *step, int what)
@@ -142,7 +142,7 @@ static double of_step(const struct training_step *step, int what)
          : what == OF_GRADIENT ? step->gradient_norm : step->clipped;
 }
 
-/* The mean over steps from..to that have it; NaN: none has. */
+/* Returns the mean over those of steps from..to that have the value; NaN: none has. */
 static double mean_of(const struct training *run, size_t from, size_t to, int what)
 {
     double sum = 0, count = 0;
@@ -214,7 +214,7 @@ static int add_evals(struct figure_table *table, const struct training *run, str
     return 0;
 }
 
-/* The evaluation that a run is judged by: the last that was the best so far; where none says so, the last. */
+/* Returns the evaluation that a run is judged by: the last one marked best; if none is marked, the last. */
 static const struct training_eval *best_of(const struct training *run)
 {
     for (size_t i = run->eval_count; i-- > 0;)
@@ -223,7 +223,7 @@ static const struct training_eval *best_of(const struct training *run)
     return run->eval_count ? &run->evals[run->eval_count - 1] : NULL;
 }
 
-/* The figures whose spread is shown, by number: acceptance by position first. */
+/* Names of the figures whose spread is shown, by index; acceptance by position first. */
 static const char *const spread_names[] = {
     "accepted_1", "accepted_2", "accepted_3", "accepted_4", "accepted_5", "accepted_6", "accepted_7", "accepted_8",
     "tokens_per_iteration", "tree_tokens_per_iteration", "loss_last",
@@ -240,7 +240,7 @@ static double spread_value(const struct training *run, int which)
          : which == SPREAD_TREE ? best->tree_tokens_per_iteration : best->acceptance[which];
 }
 
-/* Of heads of one kind that were trained more than once. */
+/* Adds the spread over heads of one kind, if several were trained. */
 static int add_spread(struct figure_table *table, const struct trainings *all, size_t first, struct err *err)
 {
     const char *arch = all->items[first].arch;

@@ -1,13 +1,13 @@
-/* What train streams show (stream/train.h): how losses fell, how many guesses are right, and how much runs of one kind of head
- * differ, as tables and as curves in SVG that are drawn from the same points.
+/* Reports on train streams (stream/train.h): the loss over time, the share of correct guesses, and the spread between runs
+ * of one kind of head, as tables, and as curves in SVG drawn from the same points.
  *
- *   run     one a stream: steps, tokens, time, loss at the beginning and at the end
- *   part    the same of each part of the loss
- *   eval    one an evaluation: acceptance by position, tokens per iteration
- *   spread  of runs of one kind of head: mean, least and greatest of what their best evaluations say
- *   curve   (JSON alone) loss, its parts, learning rate and length of the gradient, each point a mean of some steps
+ *   run     one per stream: steps, tokens, time, loss at the beginning and at the end
+ *   part    the same for each part of the loss
+ *   eval    one per evaluation: acceptance by position, tokens per iteration
+ *   spread  of runs of one kind of head: mean, minimum and maximum over their best evaluations
+ *   curve   (JSON only) loss, its parts, learning rate and gradient norm; each point is a mean over some steps
  *
- * Beginning and end are 100 steps each, or halves of fewer than 200. */
+ * Beginning and end are 100 steps each, or halves if there are fewer than 200 steps. */
 #ifndef MOE_REPORT_TRAINING_H
 #define MOE_REPORT_TRAINING_H
 
@@ -31,14 +31,14 @@ struct training_step {
 struct training_eval {
     int step, texts;
     double loss, tokens_per_iteration, tree_tokens_per_iteration, seconds;
-    double acceptance[TRAINING_POSITIONS];          /* of position i + 1; NaN: not tried */
+    double acceptance[TRAINING_POSITIONS];          /* at position i + 1; NaN: not tried */
     bool best;
 };
 
 struct training {
-    char *name, *arch;                  /* of the stream; of the head */
+    char *name, *arch;                  /* name of the stream, kind of the head */
     double parameters;
-    int planned;                        /* steps */
+    int planned;                        /* planned steps */
     char part_name[TRAINING_PARTS][VALUES_KEY];
     int parts;
     struct training_step *steps;
@@ -52,11 +52,11 @@ struct trainings {
     size_t count, room;
 };
 
-/* Reads a train stream to its end, as one more. */
+/* Reads a train stream to its end and appends it. */
 int trainings_read(struct trainings *all, struct reader *in, struct err *err);
-void trainings_free(struct trainings *all);         /* and back to {0} */
+void trainings_free(struct trainings *all);         /* *all is {0} afterwards */
 
-/* Fills a figure, to be written by figure_write, or drawn here; freed by figure_free before the trainings are. */
+/* Fills a figure, which figure_write writes or training_svg draws. It must be freed by figure_free before the trainings. */
 int training_report(struct figure *out, const struct trainings *all, struct err *err);
 int training_svg(const struct figure *report, struct text *out, struct err *err);
 

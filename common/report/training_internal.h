@@ -1,4 +1,4 @@
-/* The tables of a report on training, as training.c fills and training_svg.c draws them. */
+/* The tables of a report on training, filled by training.c and drawn by training_svg.c. */
 #ifndef MOE_REPORT_TRAINING_INTERNAL_H
 #define MOE_REPORT_TRAINING_INTERNAL_H
 
@@ -7,7 +7,7 @@
 enum { TABLE_RUN, TABLE_PART, TABLE_EVAL, TABLE_SPREAD, TABLE_CURVE, TABLES };
 _Static_assert((int)TABLES <= (int)FIGURE_TABLES, "room for all");
 
-/* Texts of rows but those of TABLE_SPREAD, and values of TABLE_CURVE and TABLE_EVAL. */
+/* Indices of the texts of all tables except TABLE_SPREAD, and of the values of TABLE_CURVE and TABLE_EVAL. */
 enum { TEXT_RUN, TEXT_HEAD, TEXT_CURVE };
 enum { CURVE_STEP, CURVE_VALUE };
 enum { EVAL_STEP, EVAL_BEST, EVAL_TEXTS, EVAL_LOSS, EVAL_TOKENS, EVAL_TREE, EVAL_ACCEPTED };

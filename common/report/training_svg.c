@@ -1,4 +1,4 @@
-/* Curves of training: a row of panels a run, and runs beside each other where there are several. */
+/* Draws curves of training: one row of panels per run, and all runs together if there are several. */
 #include "common/report/training.h"
 #include "common/report/training_internal.h"
 
@@ -8,13 +8,13 @@
 
 #include "common/base/mem.h"
 
-/* Columns of the tables as arrays, so that curves can point into them. */
+/* Columns of the tables as arrays to which curves point. */
 struct drawing {
     const struct figure_table *runs, *evals, *points;
     double *x, *y;                      /* [points] */
     double *eval_x, *eval_y;            /* [evals], [EVAL columns][evals] */
     double positions[TRAINING_POSITIONS];
-    double *accepted;                   /* [runs][TRAINING_POSITIONS] at the best */
+    double *accepted;                   /* [runs][TRAINING_POSITIONS] of the best evaluation */
     struct svg_curve *curves;
     char (*labels)[32];
 };
@@ -72,7 +72,7 @@ static int drawing_make(struct drawing *out, const struct figure *report, struct
     return 0;
 }
 
-/* What a panel shows grows to its curves. */
+/* Extends a panel's ranges to contain a curve. */
 static void fit(struct svg_panel *panel, const struct svg_curve *curve)
 {
     for (int i = 0; i < curve->points; i++) {
@@ -84,7 +84,7 @@ static void fit(struct svg_panel *panel, const struct svg_curve *curve)
 
 static int stroke_of(int number) { return number == 0 ? SVG_BOLD : SVG_THIN + (number - 1) % SVG_PATTERNS; }
 
-/* Adds what the curve table has of a run under this name, `over` it the label. */
+/* Adds a run's curve of this name from the curve table, with this label. */
 static void add_curve(const struct drawing *drawing, struct svg_panel *panel, const struct figure_row *run, const char *name,
                       const char *label)
 {
@@ -125,7 +125,7 @@ static void add_evals(const struct drawing *drawing, struct svg_panel *panel, co
     fit(panel, curve);
 }
 
-/* Draws a panel that has curves. */
+/* Draws a panel if it has curves. */
 static int put_panel(struct figure_page *page, struct svg_panel *panel, struct err *err)
 {
     panel->x_max = fmax(panel->x_max, panel->x_min + 1);
@@ -138,7 +138,7 @@ static struct svg_panel panel_of(const struct drawing *drawing, const char *titl
     return (struct svg_panel){.title = title, .x_label = "step", .y_label = y_label, .curves = drawing->curves};
 }
 
-/* Loss and its parts, acceptance by position, learning rate, length of the gradient. */
+/* Draws loss and its parts, acceptance by position, learning rate, gradient norm. */
 static int draw_run(const struct drawing *drawing, const struct figure *report, const struct figure_row *run,
                     struct figure_page *page, struct err *err)
 {
@@ -176,7 +176,7 @@ static int draw_run(const struct drawing *drawing, const struct figure *report, 
     return put_panel(page, &gradient, err);
 }
 
-/* All runs in one panel each for loss, acceptance at the best, and tokens per iteration. */
+/* Draws all runs together: a panel each for loss, acceptance of the best evaluation, and tokens per iteration. */
 static int draw_together(const struct drawing *drawing, struct figure_page *page, struct err *err)
 {
     const struct figure_table *runs = drawing->runs;
