@@ -1,4 +1,4 @@
-/* Co-activation streams: what analyses of routes found, a record a layer. Written and read by moe-coact. */
+/* Co-activation streams: results of analyses of routes, one record per layer. Written and read by moe-coact. */
 #ifndef MOE_STREAM_COACT_H
 #define MOE_STREAM_COACT_H
 
@@ -8,7 +8,7 @@
 #include "common/stream/field.h"
 
 struct coact_coverage {
-    int layer;                      /* among the layers with a router */
+    int layer;                      /* index among the MoE layers */
     const char *method;
     int64_t tokens;
     int points;
@@ -19,12 +19,13 @@ struct coact_coverage {
 
 struct coact_union {
     int layer;
-    bool trees;                     /* of `width` nodes, rejected ones included; not runs of consecutive tokens */
+    bool trees;                     /* windows are trees of `width` nodes, including rejected ones; else runs of consecutive
+                                     * tokens */
     int64_t tokens;
     int points;
     const int32_t *width;           /* [points], ascending */
-    const int64_t *windows;         /* [points] that the means are over */
-    const double *distinct;         /* [points], NaN: no text was as long */
+    const int64_t *windows;         /* [points] number of windows averaged */
+    const double *distinct;         /* [points] NaN: no text was long enough */
     const double *independent, *alike;      /* [points] */
 };
 
@@ -34,18 +35,18 @@ struct coact_locality {
     double independent, alike;
     int points;
     const int32_t *distance;        /* [points], ascending */
-    const int64_t *pairs;           /* [points] that the means are over */
-    const double *common;           /* [points], 0 to 1; NaN: no text was as long */
+    const int64_t *pairs;           /* [points] number of pairs averaged */
+    const double *common;           /* [points] 0 to 1; NaN: no text was long enough */
 };
 
-/* Rows of the matrix one after the other, rows and columns in the order of a clustering. */
+/* The co-activation matrix, row by row; rows and columns are in the order of a clustering. */
 struct coact_matrix {
     int layer;
     int64_t tokens;
     int points;                     /* experts x experts */
     const int32_t *first, *second;  /* [points] */
-    const int64_t *count;           /* [points]; of an expert and itself: tokens that selected it */
-    const double *lift;             /* [points]; NaN: one of the two was never selected */
+    const int64_t *count;           /* [points]; on the diagonal: tokens that selected the expert */
+    const double *lift;             /* [points]; NaN: one of the two experts was never selected */
 };
 
 struct coact_stats {
@@ -57,7 +58,7 @@ struct coact_stats {
     double busiest_share;
     int pair_first, pair_second;
     int64_t pair_tokens;
-    double pair_expected, concentration;        /* NaN: tokens select one expert only */
+    double pair_expected, concentration;        /* NaN: each token selects one expert only */
 };
 
 struct coact_reuse {
@@ -65,24 +66,24 @@ struct coact_reuse {
     int64_t tokens;
     double acceptance, draft_cost;
     int points;
-    const int32_t *drafts;          /* [points], ascending; so below */
-    const double *distinct, *ratio, *verified, *emitted, *gain, *gain_verified;         /* NaN: no text was as long */
+    const int32_t *drafts;          /* [points], ascending; [points] also below */
+    const double *distinct, *ratio, *verified, *emitted, *gain, *gain_verified;         /* NaN: no text was long enough */
 };
 
 struct coact_signal {
     int layer;
     int64_t tokens;
     int points;
-    const int32_t *width;           /* [points], ascending; so below */
+    const int32_t *width;           /* [points], ascending; [points] also below */
     const int64_t *windows;
-    const double *entropy, *entropy_binomial, *snr, *snr_binomial, *correlation, *change;       /* NaN: cannot be had */
+    const double *entropy, *entropy_binomial, *snr, *snr_binomial, *correlation, *change;       /* NaN: not available */
     const double *threshold, *margin, *wrong, *within, *faults, *contradicted;
 };
 
 struct coact_drift {
     int layer;
     int64_t pairs;
-    double state, growth_mean, growth_max, score_mean, score_max, norm_max, bound;      /* NaN: no layer comes before */
+    double state, growth_mean, growth_max, score_mean, score_max, norm_max, bound;      /* NaN: there is no layer before */
 };
 
 extern const struct record_kind coact_coverage_kind, coact_matrix_kind, coact_union_kind, coact_locality_kind,

@@ -201,7 +201,7 @@ static int check_begin(const void *body, const struct header *header, struct seq
     return sequences_begin(open, ((const struct decode_begin *)body)->sequence, err);
 }
 
-/* What an iteration says by drafter, where several are in use. */
+/* Checks an iteration's arrays by drafter, if several are in use. */
 static int check_drafters(const struct decode_iter *iter, struct err *err)
 {
     int64_t verified = 0, accepted = 0;
@@ -291,7 +291,7 @@ static int check_iter(const void *body, const struct header *header, struct sequ
     return check_drafters(iter, err) || check_steps(iter, err) ? -1 : 0;
 }
 
-/* What a tree has beside a chain. */
+/* Checks the members that a tree has in addition to a chain. */
 static int check_tree(const struct decode_draft *draft, struct err *err)
 {
     if (!draft->parents || !draft->asked || (draft->accepted && !draft->path))

@@ -20,7 +20,8 @@ static const void *member(const void *body, const struct field *field) { return 
 
 #define GET(type, body, field) (*(type const *)member(body, field))
 
-/* Array members point to various types; their representation is the same, their effective type is not. */
+/* Returns an array member's pointer. It is copied by its bytes: these members have various pointer types, which have the
+ * same representation, but may not alias. */
 static const void *get_array(const void *body, const struct field *field)
 {
     const void *elements;
@@ -30,7 +31,7 @@ static const void *get_array(const void *body, const struct field *field)
 
 static void set_array(void *at, const void *elements) { memcpy(at, &elements, sizeof elements); }
 
-/* The type of an array's elements; of some fields each record has its own. */
+/* Returns the type of an array's elements; for some fields it differs between records. */
 static enum dtype get_dtype(const void *body, const struct field *field)
 {
     return field->dtypes ? GET(struct elements, body, field).dtype : field->dtype;
@@ -88,7 +89,7 @@ static int read_values(const struct record *record, const char *key, struct valu
         char name[VALUES_KEY], text[VALUES_TEXT];
         int64_t whole;
         if (cursor_next(&cursor, &value) || map.entries[i].key.bytes >= sizeof name)
-            continue;                           /* a list can only hold what a writer could put there */
+            continue;                           /* skip entries that no writer of this program could have written */
         memcpy(name, map.entries[i].key.data, map.entries[i].key.bytes);
         name[map.entries[i].key.bytes] = '\0';
         if (wire_int64(&value, &whole)) {
@@ -131,7 +132,7 @@ static int read_whole(const struct record *record, const char *key, int64_t max,
     return 0;
 }
 
-/* What an absent optional value reads as. */
+/* Sets the value that an absent optional field has. */
 static void set_absent(const struct field *field, void *at)
 {
     switch (field->type) {
@@ -140,7 +141,7 @@ static void set_absent(const struct field *field, void *at)
     case FIELD_REAL:   *(double *)at = NAN; break;
     case FIELD_TEXT:   *(const char **)at = NULL; break;
     case FIELD_ARRAY:  set_array(at, NULL); break;
-    case FIELD_FLAG: case FIELD_CHOICE: case FIELD_VALUES: break;       /* zero: no, the first word, none */
+    case FIELD_FLAG: case FIELD_CHOICE: case FIELD_VALUES: break;       /* zero means: no, the first word, no values */
     }
 }
 
@@ -209,7 +210,7 @@ int record_kind_read(const struct record_kind *kind, const struct record *record
                      struct err *err)
 {
     memset(body, 0, kind->size);
-    for (int arrays = 0; arrays < 2; arrays++)          /* scalars first: shapes rest on them */
+    for (int arrays = 0; arrays < 2; arrays++)          /* scalars first, because shapes depend on them */
         for (int i = 0; i < kind->count; i++) {
             const struct field *field = &kind->fields[i];
             void *at = (char *)body + field->offset;
@@ -268,15 +269,15 @@ int record_kind_put(const struct record_kind *kind, const void *body, const stru
     return 0;
 }
 
-/* Sequences that run at once are few (prompts in flight), so a list is searched. */
+/* Few sequences are open at once (prompts in flight), so a linear search is enough. */
 enum { SEQUENCES_OPEN = 65536 };
 
 static size_t sequences_find(const struct sequences *open, int64_t sequence)
 {
     size_t i = open->count;
-    while (i && open->open[i - 1] != sequence)          /* the youngest is the likeliest */
+    while (i && open->open[i - 1] != sequence)          /* newest first: the most likely match */
         i--;
-    return i;                                           /* index + 1, 0: not there */
+    return i;                                           /* index + 1; 0: not found */
 }
 
 int sequences_begin(struct sequences *open, int64_t sequence, struct err *err)

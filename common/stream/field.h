@@ -1,10 +1,10 @@
-/* What a record consists of: one table a record type, from which writing, reading, checking, printing and the tables of
- * moe-stream.5 all follow.
+/* The contents of a record: one table per record type, which drives writing, reading, checking and printing, and from which
+ * the tables of moe-stream.5 are generated.
  *
- * A record type is a C struct; each of its members that goes into the stream has one row here. The key is the member's
- * name. Absent optional values are -1 (int, int64_t), NaN (double), NULL (text, arrays); integers are never negative
- * otherwise. Arrays name their shape: "[n][moe_layers][top_k]", each name a key of the same record or one of the model's
- * (layers, moe_layers, experts, top_k, vocab, hidden). */
+ * A record type is a C struct; each member that is stored in the stream has one row in the table. The key is the member's
+ * name. Absent optional values are -1 (int, int64_t), NaN (double), NULL (text, arrays); otherwise integers are never
+ * negative. Arrays have a shape, "[n][moe_layers][top_k]"; each name in it is a key of the same record or a size of the
+ * model (layers, moe_layers, experts, top_k, vocab, hidden). */
 #ifndef MOE_STREAM_FIELD_H
 #define MOE_STREAM_FIELD_H
 
@@ -26,12 +26,12 @@ struct field {
     const char *key;
     enum field_type type;
     bool optional;
-    enum dtype dtype;                   /* ARRAY */
-    unsigned dtypes;                    /* ARRAY: bits 1 << dtype, any of which will do: the member is a struct elements; 0:
-                                         * dtype alone, and the member is a pointer */
-    const char *shape;                  /* ARRAY */
-    const char *const *choices;         /* CHOICE: words, NULL after the last; the member is an int, the word's index */
-    size_t offset;                      /* of the member in its struct */
+    enum dtype dtype;                   /* of an ARRAY */
+    unsigned dtypes;                    /* of an ARRAY: set of permitted types, bits 1 << dtype; the member is a struct
+                                         * elements. 0: only `dtype`, and the member is a pointer */
+    const char *shape;                  /* of an ARRAY */
+    const char *const *choices;         /* of a CHOICE: words, ending with NULL; the member is an int, the word's index */
+    size_t offset;                      /* offsetof the member in its struct */
     const char *meaning;
 };
 
@@ -42,7 +42,7 @@ struct field {
     const double *: DTYPE_F64)
 #define FIELD_OF(s, member) (((const struct s *)0)->member)
 
-/* One row of a table: of struct s, its member (also the key), whether a record may lack it, and what it means. */
+/* One row of a table: the struct, its member (whose name is the key), whether the member may be absent, and its description. */
 #define FIELD(s, member, lacks, text) \
     { .key = #member, .type = FIELD_TYPE_OF(FIELD_OF(s, member)), .optional = (lacks), .offset = offsetof(struct s, member), \
       .meaning = (text) }
@@ -56,7 +56,7 @@ struct field {
     { .key = #member, .type = FIELD_ARRAY, .dtypes = (types), .shape = (dims), \
       .offset = offsetof(struct s, member) + 0 * sizeof FIELD_OF(s, member).dtype, .meaning = (text) }
 
-/* What a check needs beside the record: who was begun and not ended. */
+/* State for checks across records: sequences that have begun and not ended. */
 struct sequences {
     int64_t *open;
     size_t count, room;
@@ -68,30 +68,30 @@ void sequences_free(struct sequences *open);
 
 struct record_kind {
     const char *type, *meaning;
-    size_t size;                        /* of the struct */
+    size_t size;                        /* sizeof the struct */
     const struct field *fields;
     int count;
-    /* What types and shapes do not say; may be NULL. Runs when a record is read and when it is written. */
+    /* Checks what types and shapes cannot express; may be NULL. Called when a record is read and when it is written. */
     int (*check)(const void *body, const struct header *header, struct sequences *open, struct err *err);
-    bool spread;                        /* all arrays have the same one extent: a table has a row for each element */
+    bool spread;                        /* all arrays have the same single extent: a table has one row per element */
 };
 
 #define RECORD_KIND(name, text, s, table, checks) \
     .type = name, .meaning = text, .size = sizeof(struct s), .fields = table, .count = (int)(sizeof table / sizeof *table), \
     .check = checks
 
-/* Fills `body` (kind->size bytes) from the record; text and arrays point into the record's memory. */
+/* Fills `body` (kind->size bytes) from a record; texts and arrays point into the record's memory. */
 int record_kind_read(const struct record_kind *kind, const struct record *record, const struct header *header, void *body,
                      struct err *err);
 
-/* Puts body's members into the map that is open in the writer. */
+/* Writes the members of `body` into the map that is open in the writer. */
 int record_kind_put(const struct record_kind *kind, const void *body, const struct header *header, struct writer *writer,
                     struct err *err);
 
-/* The extents that the field's shape means for this body; *rank of them. */
+/* Computes the extents of a field's shape for this body; *rank: their number. */
 int field_shape(const struct record_kind *kind, const struct field *field, const void *body, const struct header *header,
                 int *rank, uint64_t shape[ARRAY_RANK], struct err *err);
 
-const struct field *record_kind_field(const struct record_kind *kind, const char *key);     /* NULL: no such key */
+const struct field *record_kind_field(const struct record_kind *kind, const char *key);     /* NULL: unknown key */
 
 #endif

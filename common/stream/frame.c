@@ -140,7 +140,7 @@ int frame_end_check(const uint8_t *payload, const uint8_t *end, const struct fra
                 (unsigned long long)claimed, (unsigned long long)bytes);
         goto done;
     }
-    const struct record_entry *last = &map.entries[map.count - 1];      /* there are two keys at least */
+    const struct record_entry *last = &map.entries[map.count - 1];      /* the keys read above exist, so count >= 2 */
     struct cursor cursor = {last->begin, last->end};
     struct wire_value value;
     if (!wire_is(&last->key, "digest") || cursor_next(&cursor, &value) || value.type != WIRE_BYTES ||

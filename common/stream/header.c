@@ -49,7 +49,7 @@ int header_set_device(struct header *header, const char *device, struct err *err
     return set_text(&header->device, device, err);
 }
 
-/* Makes room for one more in an array that has exactly as many as it needs; these are short. */
+/* Grows an array by one element. These arrays are short, and have no spare capacity. */
 static void *one_more(void *old, int count, size_t size, struct err *err)
 {
     size_t room = (size_t)count;
@@ -181,7 +181,7 @@ int header_derive(struct header *header, const struct header *source, struct err
 
 static bool both_differ(const char *a, const char *b) { return *a && *b && strcmp(a, b); }
 
-/* Says in *why how the models differ, and in *shape whether not only in what their tokens mean. */
+/* Appends to *why how the models differ. *shape: they differ in more than the meaning of their tokens. */
 static int another(const struct stream_model *data, const struct stream_model *model, struct text *why, bool *shape,
                    struct err *err)
 {

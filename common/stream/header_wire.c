@@ -1,4 +1,4 @@
-/* Headers as msgpack maps; the keys are those of moe-stream(5). */
+/* Encodes and decodes headers as msgpack maps; the keys are described in moe-stream(5). */
 #include "common/stream/header.h"
 
 #include <limits.h>
@@ -8,7 +8,7 @@
 #include "common/base/mem.h"
 #include "common/stream/record.h"
 
-enum { MODEL_EXTENT = 1 << 24, MODEL_EXPERTS = INT16_MAX };     /* experts are written as i16 */
+enum { MODEL_EXTENT = 1 << 24, MODEL_EXPERTS = INT16_MAX };     /* experts are stored as i16 */
 
 static void pack_text(msgpack_packer *packer, const char *text)
 {
@@ -155,14 +155,14 @@ static int take_model(const struct record *header, struct stream_model *out, str
     size_t length = strlen(name);
     if (length >= sizeof model.name)
         length = sizeof model.name - 1;
-    while (length && (name[length] & 0xc0) == 0x80)             /* not in the middle of a character */
+    while (length && (name[length] & 0xc0) == 0x80)             /* do not cut within a UTF-8 character */
         length--;
     memcpy(model.name, name, length);
     *out = model;
     return 0;
 }
 
-/* The list under `key`: a cursor after its head, and how many items there are. */
+/* Finds the list under `key`: sets a cursor to its first item, and the number of items. */
 static int open_list(const struct record *map, const char *key, struct cursor *items, int *count, struct err *err)
 {
     for (int i = 0; i < map->count; i++)

@@ -20,7 +20,7 @@ static bool is_whole(const char *path)
     return !leftover_read(path, STREAM_ANY, pass, NULL, &found, NULL) && found.whole;
 }
 
-/* The bytes of the regular file PATH.ENDING, whose name is put into *name; -1: there is none. */
+/* Returns the size of the regular file PATH.ENDING, and its name in *name; -1: there is none. */
 static off_t bytes_of(struct text *name, const char *path, const char *ending)
 {
     struct stat status;
@@ -32,7 +32,7 @@ static off_t bytes_of(struct text *name, const char *path, const char *ending)
 
 int leftover_find(struct text *out, const char *path, struct err *err)
 {
-    char *target = realpath(path, NULL);        /* the other two names are beside the target of a link */
+    char *target = realpath(path, NULL);        /* the other two files are in the same folder as the target of a link */
     const char *base = target ? target : path;
     struct text part = {0}, old = {0};
     struct stat given;

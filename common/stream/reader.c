@@ -16,30 +16,30 @@ enum reader_state { READING, ENDED, BROKEN };
 
 struct reader {
     int fd;
-    off_t begin;                        /* where the stream begins in its file; -1: there is no going back */
+    off_t begin;                        /* offset of the stream in its file; -1: the input cannot be rewound */
     char *name;
     struct reader_options options;
     enum reader_state state;
     uint8_t *buffer;
-    size_t room, length;                /* of buffer: bytes it can hold, bytes it holds */
-    size_t start;                       /* where the object at hand begins */
-    size_t object;                      /* its bytes, once it is whole */
-    uint64_t offset;                    /* of buffer[start] in the stream */
+    size_t room, length;                /* of buffer: its size, and the bytes in it */
+    size_t start;                       /* offset in buffer of the current object */
+    size_t object;                      /* its size in bytes, once it is complete */
+    uint64_t offset;                    /* offset of buffer[start] in the stream */
     struct xxh3_stream *digest;
     struct frame_counts counts;
     struct sequences sequences;
     struct header header;
     const struct stream_schema *schema;
-    int64_t index;                      /* of the next record */
+    int64_t index;                      /* index of the next record */
     char type[FRAME_TYPE];
     struct record record;
     struct record_memory memory;
     void *body;
-    const char *abort_message;          /* NULL: no abort record came */
+    const char *abort_message;          /* NULL: no abort record */
 };
 
-/* More bytes from the input, as many as are there: 1, or 0 at its end. The buffer doubles only when it is full of bytes
- * that came. */
+/* Reads more bytes from the input, as many as are available. Returns 1, or 0 at its end. The buffer is doubled only when it
+ * is full of data, so a false size in the stream cannot make it large. */
 static int fill(struct reader *reader, struct err *err)
 {
     if (reader->length == reader->room) {
@@ -67,7 +67,7 @@ static int truncated(const struct reader *reader, struct err *err)
                    reader->name, (unsigned long long)(reader->offset + (reader->length - reader->start)));
 }
 
-/* Steps over the object at hand and brings in the next whole one. */
+/* Skips the current object and reads the next one completely. */
 static int next_object(struct reader *reader, const struct wire_limits *limits, struct err *err)
 {
     struct scan scan = {0};
@@ -114,7 +114,7 @@ static int read_guard(struct reader *reader, struct err *err)
         if (reader->length >= 7 && !memcmp(at, FRAME_GUARD, 7))
             return err_set(err, ERR_INPUT, "%s: the stream was damaged by a conversion of line ends; copy it as binary",
                            reader->name);
-        if (reader->length > 4 && !memcmp(at, "\x89MOEW", 5))         /* the first bytes of moe-model(5) */
+        if (reader->length > 4 && !memcmp(at, "\x89MOEW", 5))         /* magic number of moe-model(5) */
             return err_set(err, ERR_INPUT, "%s: is a model file, not a stream; moe-view shows it", reader->name);
         return err_set(err, ERR_INPUT, "%s: not a stream of these commands; give what one of them wrote", reader->name);
     }
@@ -247,7 +247,7 @@ void reader_close(struct reader **address)
     mem_free(address);
 }
 
-/* Takes [type, index, payload] apart into reader->record. */
+/* Decodes [type, index, payload] into reader->record. */
 static int open_record(struct reader *reader, struct err *err)
 {
     struct cursor cursor = {reader->buffer + reader->start, reader->buffer + reader->start + reader->object};

@@ -5,9 +5,9 @@
 
 #include "common/base/mem.h"
 
-enum { RECORD_KEYS = 1024 };        /* of one map: keeps the search for duplicates short */
+enum { RECORD_KEYS = 1024 };        /* maximum keys per map; keeps the search for duplicates short */
 
-/* Blocks are cut from one slab while they fit: most records are small, and many. */
+/* Blocks are allocated from one slab as long as they fit, because most records are small and numerous. */
 enum { SLAB_BYTES = 1 << 18, SLAB_STEP = 64 };
 
 void *record_memory_take(struct record_memory *memory, size_t bytes, struct err *err)
@@ -103,7 +103,7 @@ static struct record_entry *find(const struct record *record, const char *key)
 
 bool record_has(const struct record *record, const char *key) { return find(record, key) != NULL; }
 
-/* Puts the key, and where it is, in front of a fault. */
+/* Prefixes an error message with the key and its position. */
 static int at_key(const struct record *record, const char *key, struct err *err)
 {
     err_at(err, "key '%s%s%s'", record->inside ? record->inside : "", record->inside ? "." : "", key);
@@ -118,7 +118,7 @@ static int not_a(const struct record *record, const char *key, const struct wire
     return at_key(record, key, err);
 }
 
-/* The value of a key that must be there. */
+/* Finds a required key and its value. */
 static int value_of(const struct record *record, const char *key, struct record_entry **entry, struct wire_value *value,
                     struct err *err)
 {

@@ -15,16 +15,16 @@
 #include "common/base/numeral.h"
 #include "common/base/text.h"
 
-enum { SHOW_ELEMENTS = 16, SHOW_DEPTH = 40 };    /* of an array in TEXT; containers within each other */
+enum { SHOW_ELEMENTS = 16, SHOW_DEPTH = 40 };    /* elements shown per array in TEXT; maximum nesting depth */
 
 struct show {
     struct output *out;
     enum show_form form;
-    struct text line, names, arrays;    /* the object so far; CSV: its keys; TEXT: its array lines */
-    bool first[SHOW_DEPTH];             /* nothing is yet in the container at this depth */
+    struct text line, names, arrays;    /* line: the current object; names: CSV header; arrays: lines of arrays in TEXT */
+    bool first[SHOW_DEPTH];             /* the container at this depth is still empty */
     int depth;
-    size_t cell;                        /* CSV: where the map at hand begins in line */
-    bool named;                         /* CSV: the columns have been named */
+    size_t cell;                        /* CSV: offset in line of the current map */
+    bool named;                         /* CSV: the header line has been written */
     struct err fault;
 };
 
@@ -102,7 +102,7 @@ static void put_csv(struct text *out, const char *text, size_t bytes, struct err
         text_putc(out, '"', err);
 }
 
-/* The separator and, but in lists, the key. */
+/* Writes the separator and, except in lists, the key. */
 static void put_key(struct show *show, const char *key)
 {
     bool first = show->first[show->depth];
@@ -152,11 +152,11 @@ void show_uint(struct show *show, const char *key, uint64_t value)
     PUT(show, value > INT64_MAX && show->form != SHOW_CSV ? "\"%" PRIu64 "\"" : "%" PRIu64, value);
 }
 
-/* As the same double or float that it is; plain, six digits for a person. */
+/* Writes a number so that it is read back as the same double or float; with `plain` in six digits. */
 static void put_real(struct text *out, double value, bool single, bool plain, struct err *err)
 {
     char digits[NUMERAL_ROOM];
-    if (!isfinite(value)) {                     /* JSON has no word for these */
+    if (!isfinite(value)) {                     /* JSON has no notation for these */
         text_puts(out, !plain ? "null" : isnan(value) ? "nan" : value > 0 ? "inf" : "-inf", err);
         return;
     }
@@ -220,7 +220,7 @@ static void close_container(struct show *show, char bracket)
     show->depth--;
     if (show->depth || show->form != SHOW_CSV || show->fault.code)
         return;
-    size_t bytes = show->line.length - show->cell;              /* what was put as JSON becomes one cell */
+    size_t bytes = show->line.length - show->cell;              /* the JSON text becomes one cell */
     char *cell = mem_copy(show->line.data + show->cell, bytes, &show->fault);
     if (!cell)
         return;
@@ -234,7 +234,7 @@ void show_map_end(struct show *show) { close_container(show, '}'); }
 void show_list_begin(struct show *show, const char *key) { open_container(show, key, '['); }
 void show_list_end(struct show *show) { close_container(show, ']'); }
 
-/* Copied out one by one: elements that still lie in a stream's bytes have no alignment. */
+/* Writes one element. It is copied first, because elements within a stream's bytes are not aligned. */
 static void put_element(struct text *out, const struct array *array, size_t i, bool plain, struct err *err)
 {
     union {
@@ -264,7 +264,7 @@ void show_element(struct show *show, const char *key, const struct array *array,
     put_element(&show->line, array, i, false, &show->fault);
 }
 
-/* Elements as nested JSON lists; *next is the element to go on with. */
+/* Writes elements as nested JSON lists; *next: index of the next element. */
 static void put_nested(struct text *out, const struct array *array, int axis, size_t *next, struct err *err)
 {
     if (axis == array->rank) {
@@ -300,7 +300,7 @@ void show_array(struct show *show, const char *key, const struct array *array)
         put_array_line(show, key, array);
     } else if (show->form != SHOW_CSV || show->depth) {
         put_key(show, key);
-        for (int axis = 0; axis < array->rank; axis++)          /* [0][2^60] has no elements but as many brackets */
+        for (int axis = 0; axis < array->rank; axis++)          /* [2^60][0] has no elements, but 2^60 brackets */
             if (!array->shape[axis]) {
                 PUT(show, "[]");
                 return;

@@ -1,4 +1,4 @@
-/* Records and headers through show.h. */
+/* Prints records and headers by means of show.h. */
 #include "common/stream/show.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ static void show_model(struct show *show, const struct stream_model *model)
     show_map_end(show);
 }
 
-/* The keys of a header's map, as they are in the stream. */
+/* Prints the header's map with the keys of the stream. */
 static void show_header_keys(struct show *show, const struct header *header)
 {
     show_string(show, "kind", header->kind_name);
@@ -114,7 +114,7 @@ int show_header(struct show *show, const struct header *header, struct err *err)
     return show_end(show, err);
 }
 
-/* The index of the layers among the array's axes, or -1. */
+/* Returns the index of the layer axis of an array, or -1. */
 static int layer_axis(const struct record *record, const char *key)
 {
     const struct field *field = record->kind ? record_kind_field(record->kind, key) : NULL;
@@ -127,7 +127,7 @@ static int layer_axis(const struct record *record, const char *key)
     return axis;
 }
 
-/* Only layer `layer` of an array; its axis stays, one long. */
+/* Reduces an array to layer `layer`; the axis stays, with extent 1. */
 static int take_layer(const struct record *record, struct array *array, int axis, int layer, struct err *err)
 {
     size_t inner = array_dtype_size(array->dtype), outer = 1;
@@ -159,7 +159,7 @@ static void show_wire_pairs(struct show *show, struct cursor *cursor, uint32_t c
         char name[64];
         if (cursor_next(cursor, &key))
             return;
-        if (key.type != WIRE_TEXT) {            /* nothing that these commands write; it may be a list or a map */
+        if (key.type != WIRE_TEXT) {            /* not written by this program; the key may be a list or a map */
             *cursor = start;
             cursor_skip(cursor);
             snprintf(name, sizeof name, "key %lu", (unsigned long)i);
@@ -170,7 +170,7 @@ static void show_wire_pairs(struct show *show, struct cursor *cursor, uint32_t c
     }
 }
 
-/* Any value, known or not. Depth is bounded by the scan that let it in. */
+/* Prints any value, of known or unknown meaning. Recursion is bounded: the scan has limited the depth of the record. */
 static void show_wire(struct show *show, const char *key, struct cursor *cursor)
 {
     struct wire_value value;
@@ -231,7 +231,8 @@ static int show_entry(struct show *show, const struct record *record, const stru
     return 0;
 }
 
-/* Does the record pass? It has the layer when it is of it, or has something by layers. */
+/* Sets *out if the record passes the filter. A record passes a layer filter if it is of that layer, or has an array by
+ * layer. */
 static int passes(const struct record *record, const struct show_filter *filter, bool *out, struct err *err)
 {
     int64_t sequence = -1, layer = -1;
@@ -253,7 +254,8 @@ static int passes(const struct record *record, const struct show_filter *filter,
     return 0;
 }
 
-/* One cell of a table that spreads arrays over rows, or that has scalars only (row -1). */
+/* Prints one cell, of a table that spreads arrays over rows (row: index of the element) or of one with scalars only (row
+ * -1). */
 static int show_cell(struct show *show, const struct record *record, const struct field *field, int64_t row, struct err *err)
 {
     struct array array;
@@ -282,7 +284,7 @@ static int show_rows(struct show *show, const struct record *record, const struc
     int64_t rows = 1;
     struct array array;
     if (!kind)
-        return 0;                               /* without a table there are no columns */
+        return 0;                               /* without a table of fields the columns are unknown */
     for (int i = 0; kind->spread && i < kind->count; i++)
         if (kind->fields[i].type == FIELD_ARRAY && record_has(record, kind->fields[i].key)) {
             if (record_array_any(record, kind->fields[i].key, &array, err))

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* An entry for key, replacing an entry of that name; NULL, with overflow noted, when it does not fit. */
+/* Returns the entry of a key, a new one if necessary; NULL, with overflow noted, if there is no room. */
 static struct value *entry_for(struct values *values, const char *key, enum value_type type)
 {
     struct value *value = NULL;

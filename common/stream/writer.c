@@ -19,14 +19,14 @@ struct writer {
     struct xxh3_stream *digest;
     struct frame_counts counts;
     struct sequences sequences;
-    uint64_t bytes;                     /* written so far */
-    int64_t index;                      /* of the next record */
-    struct wire_sink body;              /* the record that is being made */
+    uint64_t bytes;                     /* bytes written so far */
+    int64_t index;                      /* index of the next record */
+    struct wire_sink body;              /* the record under construction */
     msgpack_packer packer;
     char type[FRAME_TYPE];
-    struct { size_t at; int keys; } maps[MAP_DEPTH];    /* open maps: where their counts are */
+    struct { size_t at; int keys; } maps[MAP_DEPTH];    /* open maps: offset of each map's count */
     int depth;
-    struct err fault;                   /* kept until writer_end, and from then on */
+    struct err fault;                   /* the first error; all later calls return it */
 };
 
 static void writer_free(struct writer **address)
@@ -136,7 +136,7 @@ static void fault(struct writer *writer, const char *key, const char *what)
             (long long)writer->index, writer->type, key, what);
 }
 
-/* Opens a map whose count is filled in when it closes; this form has the same length for every count. */
+/* Opens a map whose count is filled in when it is closed; this encoding has the same length for every count. */
 static void open_map(struct writer *writer)
 {
     static const char head[MAP_HEAD] = {(char)0xde, 0, 0};
@@ -154,7 +154,7 @@ static void close_map(struct writer *writer)
     count[1] = (char)writer->maps[writer->depth].keys;
 }
 
-/* Puts the key; false when the value must not follow. */
+/* Writes the key; false if the value must not be written. */
 static bool put_key(struct writer *writer, const char *key)
 {
     if (!writer->depth)
@@ -205,7 +205,7 @@ void writer_flag(struct writer *writer, const char *key, bool value)
         value ? msgpack_pack_true(&writer->packer) : msgpack_pack_false(&writer->packer);
 }
 
-/* A copy of the text with U+FFFD for each byte that is not part of a character. */
+/* Copies a text, with U+FFFD for each byte that is not part of a UTF-8 character. */
 static int repair(struct text *out, const char *text, size_t bytes)
 {
     while (bytes) {
@@ -327,7 +327,7 @@ int writer_copy(struct writer *writer, const struct record *record, struct err *
     if (record->kind && check(writer, record->kind, record->body, err))
         return -1;
     writer_begin(writer, record->type);
-    if (!writer->fault.code) {          /* its map comes ready-made in place of the one just opened */
+    if (!writer->fault.code) {          /* the map just opened is replaced by an encoded one */
         writer->body.text.length = writer->maps[0].at;
         wire_sink_put(&writer->body, (const char *)record->payload, (size_t)(record->payload_end - record->payload));
         if (!writer->body.failed && emit(writer, writer->body.text.data, writer->body.text.length, err) == 0) {
