@@ -18,11 +18,11 @@ struct feature_source {
     struct reader *in;
     struct xxh3_stream *digest;
     int hidden;
-    int64_t ordinal;                    /* of the next text */
-    bool wanted;                        /* is the text at hand of the part? */
-    bool again;                         /* it was read before */
-    bool bare_of_states;                /* of the text at hand they are passed over */
-    int all;                            /* tokens of the text at hand, and of these how many came */
+    int64_t ordinal;                    /* number of the next text */
+    bool wanted;                        /* the current text belongs to the selected part */
+    bool again;                         /* the current text was read before, so the digest already includes it */
+    bool bare_of_states;                /* skip the states of the current text */
+    int all;                            /* tokens of the current text before truncation, and how many of them have been read */
     int came;
     struct feature_text text;
     char *id, *task;
@@ -30,19 +30,19 @@ struct feature_source {
     uint8_t *mask;
     float *states;                      /* [states][stride][hidden] */
     size_t token_room, mask_room;
-    size_t stride, stride_room;         /* rows of a state now, and the most there were */
+    size_t stride, stride_room;         /* rows per state in use, and allocated */
     struct position {
-        struct reader_mark mark;        /* of the record that begins the text */
+        struct reader_mark mark;        /* of the record with which the text begins */
         int64_t ordinal;
         bool validation;
-    } at, *positions;                      /* of the text at hand; of all texts of the part, by feature_source_index */
+    } at, *positions;                      /* of the current text; of all texts of the part, set by feature_source_index */
     size_t position_count, position_room;
-    size_t validation;                  /* so many of these, at the end */
-    bool rounded;                       /* some states that were read are of bf16 */
-    int64_t bare;                       /* texts without an answer as far as they are not cut */
+    size_t validation;                  /* number of validation texts, the last of `positions` */
+    bool rounded;                       /* some states read so far were bf16 */
+    int64_t bare;                       /* texts that were truncated before their first answer */
 };
 
-/* All that comes, into a file that has no name. */
+/* Copies all input into an unnamed file in `folder` and replaces *fd by it. */
 static int copy_in(int *fd, const char *name, const char *folder, struct err *err)
 {
     enum { CHUNK = 1 << 16 };
@@ -147,7 +147,7 @@ const struct feature_source_setup *feature_source_setup_of(const struct feature_
 
 struct digest128 feature_source_digest(const struct feature_source *source) { return xxh3_stream_digest(source->digest); }
 
-/* Puts stream and text in front of a fault. */
+/* Prefixes an error with the stream's name and the text. */
 static int at_text(const struct feature_source *source, struct err *err)
 {
     if (source->id)
@@ -184,7 +184,7 @@ static int begin(struct feature_source *source, const struct feature_begin *begi
     return hidden ? 0 : err_set(err, ERR_INPUT, "%s: its model has states of no width", reader_name(source->in));
 }
 
-/* Which of the record's states is `state`; -1: none. */
+/* Returns the index of state number `state` in the record; -1: the record lacks it. */
 static int find_state(const struct feature_states *record, int state)
 {
     for (int i = 0; i < record->points; i++)
@@ -213,7 +213,7 @@ static int lacks_state(const struct feature_source *source, const struct feature
     return at_text(source, err);
 }
 
-/* `count` elements from element `from`, widened; false when one of them is not finite. */
+/* Converts `count` elements from element `from` on to f32; returns false if one of them is not finite. */
 static bool take_states(float *to, const struct elements *values, size_t from, size_t count)
 {
     uint32_t wrong = 0;
@@ -231,8 +231,8 @@ static bool take_states(float *to, const struct elements *values, size_t from, s
     return !wrong;
 }
 
-/* Room for so many tokens. It grows with what came, for a text may claim any length, and twofold, so that states move seldom;
- * what is not yet written of it takes no memory. */
+/* Allocates memory for `rows` tokens. A text may claim any length, so memory grows with the tokens that arrive; it doubles each
+ * time, so that states are seldom moved. The system provides pages only when they are written. */
 static int make_room(struct feature_source *source, size_t rows, struct err *err)
 {
     const size_t n = (size_t)source->text.n, hidden = (size_t)source->hidden, states = (size_t)source->setup.states;
@@ -258,7 +258,7 @@ static int make_room(struct feature_source *source, size_t rows, struct err *err
     return 0;
 }
 
-/* The first `take` tokens of a record, after those that have come. */
+/* Appends the first `take` tokens of a record to the current text. */
 static int put_rows(struct feature_source *source, const struct feature_states *record, int take, struct err *err)
 {
     const struct feature_source_setup *setup = &source->setup;

@@ -4,10 +4,11 @@
 
 #include "common/train/stored.h"
 
-/* Logits of so many rows are there at once: many, as each time all weights of the head are read. */
+/* Limits for the logits in memory at once: LOGITS floats, and rows. Many rows at once are faster, because each chunk reads all
+ * weights of the output head. */
 enum { LOGITS = 12 << 20, ROWS_MAX = 512, ROWS_MIN = 16 };
 
-/* How many of `all` rows are taken at once: about equally many each time. */
+/* Returns the rows per chunk if `all` rows are split into chunks of about equal size. */
 static int chunk_rows(int vocab, int all)
 {
     const int fit = LOGITS / vocab, rows = fit < ROWS_MIN ? ROWS_MIN : fit > ROWS_MAX ? ROWS_MAX : fit;
@@ -41,20 +42,20 @@ int loss_smooth(struct tape *tape, const struct judged *judged, struct buffer ta
 struct rows {
     struct tape *tape;
     int count;
-    int row[ROWS_MAX];          /* of `out` */
+    int row[ROWS_MAX];          /* row of `out` */
     int target[ROWS_MAX];       /* row of p */
     float weight[ROWS_MAX];
-    const int32_t *label;       /* by count; NULL: p */
+    const int32_t *label;       /* [count]; NULL: compare with p */
     struct buffer p;            /* [..][words] probabilities */
-    struct buffer logits;       /* [count][words]; then the gradient */
-    struct buffer x;            /* [count][width] rows of out, then their gradient */
+    struct buffer logits;       /* [count][words] logits, then their gradient */
+    struct buffer x;            /* [count][width] rows of `out`, then their gradient */
     struct buffer loss;         /* [count] f64 */
-    struct buffer at;           /* [count] i32: row, on the device */
+    struct buffer at;           /* [count] i32: `row` on the device */
     struct variable *out, *output, *bias;
     float scale;
 };
 
-/* to[i] = from[row[i]]; answers where `row` is on the device. */
+/* Copies rows: to[i] = from[row[i]]. Returns `row` on the device, for the scatter of gradients. */
 static struct buffer gather(struct tape *tape, struct buffer to, struct buffer from, const int *row, int count, int width)
 {
     const struct buffer at = tape_copy(tape, row, (size_t)count, sizeof *row);
@@ -63,14 +64,14 @@ static struct buffer gather(struct tape *tape, struct buffer to, struct buffer f
     return at;
 }
 
-/* Rows of logits that are to be made. */
+/* A request for logits. */
 struct wanted_logits {
     struct buffer x;            /* [rows][width of the weights] */
     struct buffer logits;       /* [rows][rows of the weights] */
     int rows;
 };
 
-/* From float `offset` on. */
+/* Returns the buffer from float number `offset` to its end. */
 static struct buffer from_float(struct buffer whole, int offset)
 {
     const uint64_t bytes = (uint64_t)offset * sizeof(float);
@@ -82,7 +83,8 @@ static struct buffer block_of(struct tape *tape, struct variable *w, int first)
     return w->data.address ? w->data : stored_block(w->stored, tape_ops(tape), first);
 }
 
-/* x W^T, for all of a vocabulary; of a stored matrix block by block, each of which serves all that is wanted. */
+/* Computes logits x W^T over the whole vocabulary, for `count` requests. A stored matrix is dequantised block by block; each
+ * block serves all requests. */
 static void make_logits(struct tape *tape, struct variable *w, const struct wanted_logits *wanted_of, int count)
 {
     const int each = w->data.address ? w->rows : stored_rows(w->stored);
@@ -96,8 +98,8 @@ static void make_logits(struct tape *tape, struct variable *w, const struct want
     }
 }
 
-/* dy W. The last block comes first: it is the one that logits were made with last, and the first is what the next are made
- * with. */
+/* Computes to = gradient W, the gradient of x. Iterates over blocks backwards, because make_logits has left the last block
+ * dequantised and will need the first one next. */
 static void back_logits(struct tape *tape, struct buffer to, struct buffer gradient, int rows, struct variable *w)
 {
     const int each = w->data.address ? w->rows : stored_rows(w->stored), last = (w->rows - 1) / each * each;
@@ -110,14 +112,14 @@ static void back_logits(struct tape *tape, struct buffer to, struct buffer gradi
     }
 }
 
-/* The rows of `out` that count, and what their logits are wanted of. */
+/* Gathers the rows of `out` that count, and returns the request for their logits. */
 static struct wanted_logits gather_rows(struct rows *r)
 {
     r->at = gather(r->tape, r->x, r->out->data, r->row, r->count, r->out->width);
     return (struct wanted_logits){r->x, r->logits, r->count};
 }
 
-/* From logits to losses, and to gradients. */
+/* Computes losses and gradients from the logits. */
 static int judge_rows(struct rows *r, struct buffer sum)
 {
     struct variable *out = r->out, *output = r->output;
@@ -158,7 +160,7 @@ static int run_rows(struct rows *r, struct buffer sum)
     return judge_rows(r, sum);
 }
 
-/* Memory for so many rows at once. */
+/* Allocates memory for chunks of `room` rows. */
 static bool take_room(struct rows *r, int room, int words, int width)
 {
     r->logits = tape_buffer(r->tape, (size_t)room * (size_t)words, sizeof(float));
@@ -196,14 +198,14 @@ int loss_hard(struct tape *tape, struct variable *out, struct variable *output, 
 
 struct targets {
     const struct soft_target *of;
-    struct buffer logits, p;    /* [room][vocab]; [room][words], the same where there are no words */
-    struct buffer word, known;  /* [words] i32; [room] i32: what `counts` is read from */
+    struct buffer logits, p;    /* [room][vocab]; [room][words], the same buffer without `word` */
+    struct buffer word, known;  /* [words] i32; [room] i32: `counts` on the device */
     struct buffer x;            /* [room][width of states] */
-    const int32_t *counts;      /* of the rows at hand; NULL: all count */
+    const int32_t *counts;      /* [count] per row of the chunk: 1 if the row counts; NULL: all count */
 };
 
-/* The rows of one judged value that the target's rows row[0 .. count-1] judge, from *next on. Its rows are in the order of
- * theirs. */
+/* Lists the rows of one judged value that are compared with the target's rows row[0 .. count-1], beginning at its row *next.
+ * The target rows of a judged value ascend. */
 static void take_rows(struct rows *r, const struct judged *j, const int *row, const struct targets *t, int count, int *next)
 {
     int at = 0;
@@ -224,7 +226,7 @@ static void take_rows(struct rows *r, const struct judged *j, const int *row, co
     }
 }
 
-/* Rows of the target that judge something, ascending. */
+/* Lists the rows of the target with which some row is compared, in ascending order. Returns their number. */
 static int used_rows(const struct judged *judged, int count, int *out, int rows)
 {
     int used = 0;
@@ -241,7 +243,7 @@ static int used_rows(const struct judged *judged, int count, int *out, int rows)
 
 enum { JUDGED_MAX = 16 };
 
-/* Which rows of judged[i] these of the target judge. */
+/* Lists the rows of *judged that are compared with these rows of the target. Returns their number. */
 static int choose_rows(struct rows *r, const struct judged *judged, const int *row, const struct targets *t, int count,
                        int *next)
 {
@@ -251,7 +253,7 @@ static int choose_rows(struct rows *r, const struct judged *judged, const int *r
     return r->count;
 }
 
-/* p of some rows, from their logits; with words the host waits for which of them count. */
+/* Computes p from the logits of `count` rows. With a restricted vocabulary the host waits for the flags of rows that count. */
 static int make_targets(struct tape *tape, struct targets *t, int count)
 {
     const struct soft_target *of = t->of;
@@ -260,8 +262,9 @@ static int make_targets(struct tape *tape, struct targets *t, int count)
     return of->word && !(t->counts = tape_download(tape, t->known, (size_t)count, sizeof *t->counts)) ? -1 : 0;
 }
 
-/* Some rows of the target, and all that they judge. Where the same weights make q, the first that is judged gets its logits
- * beside the target's: weights that are stored are then unpacked twice for it, not three times. */
+/* Runs one chunk of the target's rows and everything compared with them. If q is computed with the same weights as p, the
+ * logits of the first judged value are computed together with the target's: stored weights are then dequantised twice, not
+ * three times. */
 static int run_targets(struct rows *r, struct targets *t, const int *row, int count, const struct judged *judged,
                        int judged_count, int *next)
 {

@@ -11,7 +11,7 @@ const struct loss_settings loss_defaults = {
 
 static bool guesses(const struct head_params *head) { return head->kind == HEAD_MEDUSA || head->kind == HEAD_HYDRA; }
 
-/* Kinds whose layer reads the embedding of a token; that of hydra's guesses does. */
+/* Returns whether the head reads token embeddings; hydra's heads do. */
 static bool embeds(const struct head_params *head) { return head->kind != HEAD_MEDUSA && head->kind != HEAD_KANGAROO; }
 
 static int open_target(struct network *n, const struct engine_ends *ends, struct err *err)
@@ -102,7 +102,7 @@ void network_close(struct network **network)
     mem_free(network);
 }
 
-/* What the network reads of the batch, onto the device. */
+/* Makes the batch's states available on the device, and clears the sums of the losses. */
 static int bring_states(struct pass *pass)
 {
     const struct train_batch *b = pass->batch;

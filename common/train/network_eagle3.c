@@ -1,7 +1,7 @@
-/* EAGLE-3: a head that in training reads its own outputs, several steps deep; and Kangaroo's. */
+/* The networks of EAGLE-3, a head that in training reads its own outputs over several steps, and of Kangaroo. */
 #include "common/train/network_internal.h"
 
-/* g of head.h: the target's states, joined. */
+/* g in head.h: the target's states, concatenated and projected. */
 static struct variable *joined_states(const struct pass *pass)
 {
     const struct head_params *head = pass->network->head;
@@ -11,7 +11,7 @@ static struct variable *joined_states(const struct pass *pass)
     return op_linear(pass->tape, op_join(pass->tape, parts, head->states), pass_weight(pass, ROLE_JOINT, -1, 0), NULL);
 }
 
-/* The layer of one step over h: its output before the norm. */
+/* Runs the layer of one step over h. Returns its output before the final norm. */
 static struct variable *step_of(const struct pass *pass, struct variable *h, struct variable **qkv, int step)
 {
     struct tape *tape = pass->tape;

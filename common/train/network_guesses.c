@@ -1,7 +1,7 @@
-/* Medusa and Hydra: heads of which each guesses a token of its own. */
+/* The networks of Medusa and Hydra: several heads, each of which predicts one token. */
 #include "common/train/network_internal.h"
 
-/* Hydra's prefix layer, whose norm makes the state that the heads read; else the target's own. */
+/* Returns the state that the heads read: the normed output of Hydra's prefix layer, or without one the target's state. */
 static struct variable *states_of(const struct pass *pass)
 {
     struct tape *tape = pass->tape;
@@ -14,7 +14,7 @@ static struct variable *states_of(const struct pass *pass)
     return op_norm(tape, pass_dense(pass, u), pass_weight(pass, ROLE_FINAL_NORM, -1, 0), epsilon);
 }
 
-/* Rows of which head i says a token of an answer, and which one. */
+/* The rows at which head i predicts a token of an answer, and these tokens. */
 struct said {
     int *row;
     int32_t *token;
@@ -37,7 +37,7 @@ static int said_by(const struct pass *pass, int i, struct said *out)
     return 0;
 }
 
-/* x + silu(linear x); the first block of Hydra has a matrix for x, too. */
+/* Returns x + silu(linear x). In Hydra's first block x is first multiplied by a matrix of its own. */
 static struct variable *block_of(const struct pass *pass, struct variable *x, int head, int block)
 {
     struct tape *tape = pass->tape;

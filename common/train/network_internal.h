@@ -1,4 +1,4 @@
-/* What the networks of the kinds of heads share. Private to train/. */
+/* Shared parts of the networks of all kinds of heads. Private to train/. */
 #ifndef MOE_TRAIN_NETWORK_INTERNAL_H
 #define MOE_TRAIN_NETWORK_INTERNAL_H
 
@@ -11,62 +11,66 @@ struct network {
     const struct hparams *shape;
     const struct model *target;
     struct device *device;
-    struct stored_matrix *embed;    /* the target's; NULL: not needed */
-    struct variable own_embed;      /* data none: the target's */
-    struct variable target_head;    /* [vocab][hidden of the target], stored; NULL: not needed */
+    struct stored_matrix *embed;    /* the target's embedding; NULL: not needed */
+    struct variable own_embed;      /* the head's own embedding; without data: the head uses the target's */
+    struct variable target_head;    /* [vocab][hidden of the target], a stored matrix; empty: not needed */
+    /* [positions][head_dim / 2][2] cos and sin, on the device */
     struct buffer rotations;
     struct attention attention;
     struct loss_settings settings;
 };
 
-/* One forward at work. */
+/* One forward in progress. */
 struct pass {
     struct network *network;
     struct tape *tape;
     const struct train_batch *batch;
     struct losses *losses;
-    struct buffer state[POINTS_MAX], clean;     /* the batch's, on the device */
-    struct buffer sums;                         /* [LOSS_PARTS_MAX] f64: of the parts */
+    struct buffer state[POINTS_MAX], clean;     /* the batch's arrays, on the device */
+    struct buffer sums;                         /* [LOSS_PARTS_MAX] f64: one sum for each part of the loss */
 };
 
+/* Return a weight, NULL if the head has none of this role; an expert's weight. */
 struct variable *pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage);
 struct variable *pass_expert(const struct pass *pass, enum tensor_role role, enum weight_part part, int expert);
 
-/* [rows][hidden] the embedding of the token `shift` after each row's; after the text's end that of token 0, as padding has
- * it. */
+/* Returns [rows][hidden], the embedding of the token `shift` rows after each row. Past the end of a text it is that of token 0,
+ * as in the padding of the original programs. */
 struct variable *pass_embedding(const struct pass *pass, int shift);
-/* The target's states after its final norm, that a head is judged by. */
+/* Returns the target's states after its final norm, without noise, which losses compare with. */
 struct buffer pass_judge(const struct pass *pass);
-/* The target's states that the head reads: head->state[number]; and those after the final norm. */
+/* Return the target's states that the head reads: head->state[number]; the states after the final norm. */
 struct variable *pass_state(const struct pass *pass, int number);
 struct variable *pass_final(const struct pass *pass);
-/* Attention of the layer's own over x, and its output: turned queries, keys and values of this step are left in qkv[steps]. */
+/* Runs the head's own attention over x, with its output projection. Stores the rotated queries, keys and values of this step in
+ * qkv[steps]. */
 struct variable *pass_attention(const struct pass *pass, struct variable *x, struct variable **qkv, int steps);
-/* u + down(silu(gate) up) of norm u */
+/* Returns u + down(silu(gate) up), the feed-forward network, applied to norm u. */
 struct variable *pass_dense(const struct pass *pass, struct variable *u);
 
-/* All texts of the step, which the batch may be a part of. */
+/* Returns the counts of the whole step, of which the batch may be a part. */
 const struct train_whole *pass_whole(const struct pass *pass);
-/* Rows and what they count: row i with mask of i + mask_shift is judged by the target's row i + target_shift, weight 1; the
- * mask of a text's last token is 0. NULL arrays: no memory. */
+/* Which rows count, and what with: row i counts if mask[i + mask_shift] is 1, and is compared with the target's row i +
+ * target_shift, with weight 1. The mask of a text's last token counts as 0. Fails without memory. */
 struct rows_judged {
     int *target_row;
     float *weight;
-    double count;           /* how many there are in the whole step */
+    double count;           /* number of such rows in the whole step */
 };
 int pass_rows(const struct pass *pass, int mask_shift, int target_shift, struct rows_judged *out);
+/* Sets all weights to `each`. */
 void rows_weigh(const struct pass *pass, const struct rows_judged *rows, double each);
 
-/* A named part of the loss, and where its sum, 0 so far, is on the device; pass_collect waits for all of them, and puts them
- * into the parts' values. */
+/* Adds a named part to the losses, with a number if `number` >= 0, and returns its index; returns the part's sum on the device,
+ * 0 so far; waits for the device and copies all sums into the parts' values. */
 int pass_part(const struct pass *pass, const char *name, int number);
 struct buffer pass_sum(const struct pass *pass, int part);
 int pass_collect(const struct pass *pass);
 
-/* What the target's output head says of each row. */
+/* Returns the loss setup that uses the target's output head for both distributions. */
 struct soft_target pass_soft_target(const struct pass *pass);
 
-/* The kinds. Each adds its parts and *total. */
+/* The networks. Each adds its parts and its *total. */
 int network_joined(const struct pass *pass);       /* eagle1, jakiro, jakiro_star */
 int network_eagle3(const struct pass *pass);
 int network_kangaroo(const struct pass *pass);

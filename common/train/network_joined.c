@@ -1,7 +1,8 @@
-/* EAGLE-1, Jakiro and Jakiro*: heads that join the embedding of the next token with the target's state. */
+/* The networks of EAGLE-1, Jakiro and Jakiro*: heads that concatenate the embedding of the next token with the target's
+ * state. */
 #include "common/train/network_internal.h"
 
-/* u of head.h: what comes before the norm of the feed-forward network. */
+/* u in head.h: the input of the feed-forward network, before its norm. */
 static struct variable *trunk(const struct pass *pass)
 {
     struct tape *tape = pass->tape;
@@ -11,7 +12,7 @@ static struct variable *trunk(const struct pass *pass)
     return op_add(tape, x, pass_attention(pass, x, qkv, 0));
 }
 
-/* What the next token comes from, and what the one after it. */
+/* Returns the number of branches that are trained: one for the next token, or another one with Jakiro's second branch. */
 static int outputs_of(const struct pass *pass)
 {
     const struct head_params *head = pass->network->head;
@@ -24,7 +25,7 @@ struct branches {
     int experts;
 };
 
-/* What an expert makes of its rows of y. */
+/* Returns the output of expert e over its rows of y. */
 static struct variable *expert_of(const struct pass *pass, const struct branches *b, struct variable *y, int e)
 {
     struct tape *tape = pass->tape;
@@ -41,8 +42,8 @@ static struct variable *expert_of(const struct pass *pass, const struct branches
     return op_linear(tape, inner, down, NULL);
 }
 
-/* The experts over norm u, each over the rows that use it, and what the router says of it. The second branch is of two experts
- * also where the first is of one. */
+/* Runs router and experts over norm u, each expert over its own rows only. The second branch combines two experts even if the
+ * first uses only one, so at least two are chosen then. */
 static struct branches branches_of(const struct pass *pass, struct variable *u)
 {
     struct tape *tape = pass->tape;

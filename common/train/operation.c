@@ -15,7 +15,7 @@ struct variable *op_constant(struct tape *tape, int rows, int width, struct buff
     return value;
 }
 
-/* Notes what `back` will be given, of so many bytes, if there is a gradient to come from. */
+/* Copies the arguments of the backward function into the tape's memory and records them, if `out` has a gradient. */
 static struct variable *note_down(struct tape *tape, tape_back *back, const void *what, size_t bytes, struct variable *out)
 {
     if (!wanted(out))
@@ -96,7 +96,7 @@ struct join {
     int count;
 };
 
-/* From column `column` on. */
+/* Returns the matrix from column `column` on; the stride is that of the whole. */
 static struct buffer columns_from(struct buffer whole, int column)
 {
     const uint64_t offset = (uint64_t)column * sizeof(float);
@@ -155,7 +155,7 @@ struct variable *op_select(struct tape *tape, struct variable *x, const int *row
 /* ---- norm ---- */
 
 struct norm {
-    struct learn_norm_args args;        /* gradient_to of x */
+    struct learn_norm_args args;        /* gradient_to: of x */
     struct buffer weight_to;
 };
 
@@ -242,7 +242,7 @@ struct variable *op_mix(struct tape *tape, enum learn_mix mix, struct variable *
     return note_down(tape, back_mix, &m, sizeof m, out);
 }
 
-/* The largest first, of equal ones the lower expert. */
+/* Chooses the experts with the largest scores in descending order, the lower number first among equals. */
 static void choose_row(const float *router, int experts, int slots, int32_t *out)
 {
     bool taken[LEARN_EXPERTS_MAX] = {false};

@@ -33,7 +33,7 @@ struct block {
 
 static size_t block_count(size_t floats) { return (floats + OPTIMISER_BLOCK - 1) / OPTIMISER_BLOCK; }
 
-/* Floats of one process, and where their gradients are. */
+/* The floats that this process updates, and their gradients. */
 struct own {
     size_t begin, end;
     struct buffer gradient;
@@ -44,7 +44,8 @@ static struct buffer floats_of(struct buffer whole, const struct own *own)
     return buffer_part(whole, own->begin * sizeof(float), (own->end - own->begin) * sizeof(float));
 }
 
-/* What is learnt from may be a sum of several processes, in memory of its own. */
+/* Returns this process's floats. With pieces, the summed gradients are in the piece's host memory and are uploaded if
+ * necessary. */
 static struct own own_of(const struct weights *w, const struct gradient_piece *piece)
 {
     const int rank = piece->ranks ? ranks_rank(piece->ranks) : 0;
@@ -58,7 +59,7 @@ static struct own own_of(const struct weights *w, const struct gradient_piece *p
     return own;
 }
 
-/* What each process has of something, `unit` bytes for each `of` floats of the weights, to all. */
+/* All-gather of a per-process array: `unit` bytes for each `of` floats of the weights. */
 static int share_units(const struct gradient_piece *piece, void *data, size_t unit, size_t of, struct err *err)
 {
     const int size = piece->ranks ? ranks_size(piece->ranks) : 1;
@@ -74,7 +75,7 @@ static int share_units(const struct gradient_piece *piece, void *data, size_t un
     return rc;
 }
 
-/* Of one process's blocks. */
+/* Measures this process's blocks. */
 static int measure_own(const struct optimiser_settings *s, const struct weights *w, const struct own *own, struct block *block,
                        struct err *err)
 {
@@ -97,7 +98,7 @@ static int measure_own(const struct optimiser_settings *s, const struct weights 
     return rc;
 }
 
-/* The norm of all gradients, and how many elements are beyond the bound. */
+/* Computes the norm of all gradients and counts the elements outside the bound. */
 static int measure(const struct optimiser_settings *s, const struct weights *w, const struct gradient_piece *piece,
                    const struct own *own, struct optimiser_report *report, struct err *err)
 {
@@ -119,7 +120,7 @@ static int measure(const struct optimiser_settings *s, const struct weights *w, 
     return isfinite(report->norm) ? 0 : err_set(err, ERR_INPUT, "the gradient is no finite number");
 }
 
-/* The new weights of each process to all. */
+/* Sends each process's new weights to all. */
 static int share_weights(struct weights *w, const struct gradient_piece *piece, const struct own *own, struct err *err)
 {
     if (!piece->ranks || ranks_size(piece->ranks) == 1)

@@ -1,5 +1,5 @@
-/* AdamW with decoupled weight decay on every trained tensor (arXiv 1711.05101, as torch.optim.AdamW computes it), after
- * clipping, with a learning rate that rises and falls by the step. Sums have one order, whatever the number of threads. */
+/* AdamW with decoupled weight decay on every trained tensor (arXiv 1711.05101, computed as torch.optim.AdamW does), after
+ * gradient clipping, with a learning-rate schedule. Sums have a fixed order, whatever the number of threads. */
 #ifndef MOE_TRAIN_OPTIMISER_H
 #define MOE_TRAIN_OPTIMISER_H
 
@@ -8,13 +8,13 @@
 
 enum clipping {
     CLIP_NONE,
-    CLIP_ELEMENT,       /* each element of the gradient to -bound .. bound */
-    CLIP_NORM           /* the whole gradient times min(1, bound / (norm + 1e-6)) */
+    CLIP_ELEMENT,       /* limits each element of the gradient to -bound .. bound */
+    CLIP_NORM           /* multiplies the whole gradient by min(1, bound / (norm + 1e-6)) */
 };
 enum schedule {
     SCHEDULE_CONSTANT,
     SCHEDULE_LINEAR,    /* rate (1 - x) */
-    SCHEDULE_COSINE     /* rate (1 + cos(pi x)) / 2; x from 0 after the warm-up to 1 at the last step */
+    SCHEDULE_COSINE     /* rate (1 + cos(pi x)) / 2; x: 0 after the warm-up, 1 at the last step */
 };
 
 struct optimiser_settings {
@@ -22,33 +22,33 @@ struct optimiser_settings {
     enum clipping clipping;
     double bound;
     enum schedule schedule;
-    int64_t warmup, steps;      /* the rate rises from 0 over the first `warmup` steps */
+    int64_t warmup, steps;      /* during the first `warmup` steps the rate rises from 0 */
 };
 
-/* As the originals train heads of a kind; rate, warmup and steps are left 0. */
+/* Sets the values with which the original programs train heads of a kind; rate, warmup and steps are 0. */
 void optimiser_defaults(struct optimiser_settings *out, enum head_kind kind);
 
-double optimiser_rate(const struct optimiser_settings *settings, int64_t step);     /* step from 0 on */
+double optimiser_rate(const struct optimiser_settings *settings, int64_t step);   /* Returns the learning rate; step: from 0. */
 
 struct optimiser_report {
-    double rate, norm;          /* norm of the gradient before clipping */
-    int64_t clipped;            /* elements that were cut, or all of them where the norm was */
+    double rate, norm;          /* norm: of the gradient before clipping */
+    int64_t clipped;            /* elements outside the bound; with CLIP_NORM all elements if the norm was clipped */
 };
 
-/* Sums over gradients are of blocks of so many elements, added up in their order. */
+/* Elements per partial sum: sums over gradients are computed per block and then added in order. */
 enum { OPTIMISER_BLOCK = LEARN_BLOCK };
 
-/* Where several processes make the step together: the gradients of this one's piece, floats cut[rank] .. cut[rank + 1] - 1 of
- * the weights (ranks.h), cut at multiples of a block. Its moments are the process's alone. */
+/* The piece of one process if several processes make the step together: floats cut[rank] .. cut[rank + 1] - 1 of the weights
+ * (ranks.h); the cuts are multiples of a block. Each process keeps only its own piece's moments. */
 struct gradient_piece {
     struct ranks *ranks;
     const size_t *cut;
-    float *gradient;                /* in memory of the host; NULL: those that there are */
+    float *gradient;                /* gradients of the piece, in host memory; NULL: those in the weights */
 };
 
-/* Step number `step`, from 0 on, with the gradients that there are, or with those of a piece; they are 0
- * afterwards. With pieces all have all new weights, and the same bytes as one process. A gradient that is no finite number is
- * an error, before anything is changed. */
+/* Makes step number `step`, counted from 0, with the gradients of the weights or of a piece, and sets the weights' gradients to
+ * 0. With pieces, all processes get all new weights, with the same bytes as a single process. A gradient that is not finite is
+ * an error and leaves everything unchanged. */
 int optimiser_step(const struct optimiser_settings *settings, struct weights *weights, int64_t step,
                    struct optimiser_report *out, struct err *err);
 int optimiser_step_piece(const struct optimiser_settings *settings, struct weights *weights, int64_t step,

@@ -5,12 +5,12 @@
 #include "common/base/json.h"
 #include "common/base/mem.h"
 
-/* Digests say nothing to people. */
+/* Settings whose values are digests, and the words that a message has for them instead. */
 static const struct { const char *key, *words; } digests[] = {
     {"target", "another model"}, {"texts", "other texts"}, {"from", "another head to begin with"},
 };
 
-/* How an option of this name is spelled: "micro-batch". */
+/* Appends the option's name with hyphens: "micro-batch". */
 static int put_name(struct text *out, const char *key, struct err *err)
 {
     for (; *key; key++)

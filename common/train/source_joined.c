@@ -9,7 +9,7 @@ struct joined {
     struct train_source part[];
 };
 
-/* The part that has this text, and the text's number there. */
+/* Returns the part with text *index and sets *index to the text's index in that part. */
 static const struct train_source *part_of(const struct joined *joined, int64_t *index)
 {
     const struct train_source *part = joined->part;

@@ -5,9 +5,9 @@
 
 struct stream_source {
     struct feature_source *features;
-    bool any_order, borrowed;   /* borrowed: the features are another source's */
-    int64_t first;              /* number of the first text there */
-    struct text name;           /* of the text at hand */
+    bool any_order, borrowed;   /* borrowed: `features` belongs to another source */
+    int64_t first;              /* index of this source's first text in `features` */
+    struct text name;           /* of the current text */
 };
 
 static void close_stream(void *self)
@@ -29,7 +29,7 @@ static int take_text(struct stream_source *s, const struct feature_text *text, i
         (text->id && text_printf(&s->name, err, " (%s)", text->id)))
         return -1;
     int tokens = text->n < longest ? text->n : longest;
-    while (tokens > 1 && !text->mask[tokens - 1])       /* nothing is learnt after the last answer, as of texts */
+    while (tokens > 1 && !text->mask[tokens - 1])       /* tokens after the last answer teach nothing */
         tokens--;
     *out = (struct train_text){.tokens = tokens, .token = text->tokens, .mask = text->mask,
                                .name = s->name.data};

@@ -5,12 +5,13 @@
 #include "common/train/batch.h"
 #include "common/train/feature_source.h"
 
-/* The source of these texts, whose states are setup.state in that order; takes `features` over, also on failure. any_order:
- * reads the stream to its end first, and checks it; else its texts come as they come, once. In any order, those that the stream
- * keeps apart for validation are left to source_stream_validation. */
+/* Opens the source of the stream's texts; their states are those of setup.state, in that order. Takes ownership of *features,
+ * also on failure. any_order: first reads and checks the whole stream, and leaves its validation texts to
+ * source_stream_validation; otherwise the source delivers all texts once, in stream order. */
 int source_stream_open(struct train_source *out, struct feature_source **features, bool any_order, struct err *err);
 
-/* Those kept apart, from the source of the others, which stays open as long. */
+/* Opens the source of the validation texts. others: the source of the remaining texts, opened with any_order; it must outlive
+ * this one. */
 int source_stream_validation(struct train_source *out, const struct train_source *others, struct err *err);
 
 #endif

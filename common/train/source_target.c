@@ -71,7 +71,7 @@ struct target_source {
     int capacity;
     struct feature_request request;
     float *state[POINTS_MAX];
-    size_t room;                /* tokens of each state */
+    size_t room;                /* allocated tokens per state */
 };
 
 static void close_target(void *self)
@@ -84,7 +84,7 @@ static void close_target(void *self)
     mem_free(&s);
 }
 
-/* A piece's features, [count][rows][hidden], after those of the pieces before. */
+/* Stores the states of a piece of the prompt, [count][rows][hidden], after those of earlier pieces. */
 static int take_piece(void *context, const struct forward *piece, int position, struct err *err)
 {
     struct target_source *s = context;

@@ -11,7 +11,7 @@ const struct start_options start_defaults = {
     .kind = HEAD_EAGLE1, .theta = 10000, .epsilon = 1e-6, .exit_layer = 2, .guesses = 4, .blocks = 1, .experts = 2, .used = 2,
     .second = HEAD_SECOND_CONTRAST, .ahead = 2};
 
-/* What a token goes through in a layer of the target. */
+/* Returns the total inner width that a token passes in a layer of the target. */
 static int usual_inner(const struct hparams *s)
 {
     const int experts = s->router.top_k * s->expert_inner + s->shared_inner;
@@ -42,7 +42,7 @@ static int put_layers(json_t *config, const struct start_options *o, struct err 
     return rc ? (json_decref(eagle), -1) : put(config, "eagle_config", eagle, err);
 }
 
-/* config.json as the originals would have it. */
+/* Returns a config.json like those of the original programs. */
 static json_t *config_of(const struct start_options *o, const struct model *target, struct err *err)
 {
     const struct hparams *s = model_hparams(target);
@@ -79,7 +79,7 @@ static json_t *config_of(const struct start_options *o, const struct model *targ
 
 struct counted { int64_t count; int32_t id; };
 
-/* Commonest first, of equal ones the lowest. */
+/* Descending by count, then ascending by id. */
 static int compare_counts(const void *a, const void *b)
 {
     const struct counted *x = a, *y = b;

@@ -2,24 +2,25 @@
 
 #include "common/base/mem.h"
 
-/* A block has at most so many weights, 32 MiB, and no fewer rows than a product's block has columns. */
+/* A block has at most WEIGHTS_MAX weights (32 MiB of f32), but at least ROWS_LEAST rows, as many as a product's block has
+ * columns. PIECE: bytes per upload. */
 enum { WEIGHTS_MAX = 8 << 20, ROWS_LEAST = 512, PIECE = 8 << 20 };
-/* Rows of the file's embedding after which its pages are given up, as a row may have brought 2 MiB of it; and those that an
- * operation takes. */
+/* Rows per embedding operation. ROWS_HELD on a mapped file: its pages are released after each operation, because each row may
+ * have brought in 2 MiB of the file. */
 enum { ROWS_HELD = 16, EMBED_ROWS = 512 };
 
 struct stored_matrix {
     const struct model *model;
     const struct tensor *tensor;
     struct device *device;
-    bool mapped;                /* packed is the file */
-    bool owned;                 /* packed is a copy of its own */
+    bool mapped;                /* `packed` is the mapped file */
+    bool owned;                 /* `packed` is this matrix's own copy */
     struct buffer packed, block;
-    int rows;                   /* of a block; a multiple of UNIT_OUTPUTS */
-    int first;                  /* of the block at hand; -1: there is none */
+    int rows;                   /* per block; a multiple of UNIT_OUTPUTS */
+    int first;                  /* first row of the current block; -1: none */
 };
 
-/* Piece by piece, so that no more of the file is in memory. */
+/* Uploads piece by piece and releases the file's pages, so that only one piece is in memory. */
 static int copy_file(struct stored_matrix *m, struct err *err)
 {
     const char *data = model_data(m->model, m->tensor);

@@ -6,17 +6,17 @@
 
 enum { CHUNK = 16 << 20, HOST_CHUNK = 1 << 20, LINE = 64 };
 
-/* Memory that values, or notes, are taken from one after the other. */
+/* A block of memory from which values or notes are allocated one after the other. */
 struct chunk {
-    char *data;                                 /* of the host */
-    struct buffer buffer;                       /* of the device */
+    char *data;                                 /* on the host */
+    struct buffer buffer;                       /* on the device */
     size_t bytes, used;
 };
 
 struct chunks {
     struct chunk *list;
-    size_t count, room, at;                     /* at: that memory is taken from */
-    struct device *device;                      /* NULL: they are the host's */
+    size_t count, room, at;                     /* at: index of the chunk in use */
+    struct device *device;                      /* NULL: on the host */
 };
 
 struct step_back {
@@ -30,7 +30,7 @@ struct tape {
     struct chunks notes, values;
     struct step_back *steps;
     size_t step_count, step_room;
-    bool forward;                               /* alone */
+    bool forward;                               /* forward only: no gradients, no record */
     struct err err;
 };
 
@@ -132,7 +132,8 @@ static int add_chunk(struct chunks *chunks, size_t bytes, struct err *err)
     return 0;
 }
 
-/* Chunks are taken in their order, and one that is too small for what comes next is passed over. *at: in the chunk. */
+/* Allocates count * size bytes; *at is the offset in the returned chunk. Chunks are used in order; if one has too little memory
+ * left for this request, the rest of it stays unused until the next tape_begin. */
 static struct chunk *take(struct tape *tape, struct chunks *chunks, size_t count, size_t size, size_t *at)
 {
     size_t bytes;

@@ -24,9 +24,9 @@
 
 struct variable {
     int rows, width;
-    struct buffer data;         /* [rows][width] f32 */
-    struct buffer gradient;     /* the same; none: nobody wants it */
-    struct stored_matrix *stored;       /* data none: it is here (stored.h), for loss.h alone */
+    struct buffer data;         /* [rows][width] f32; empty: the values are in `stored` */
+    struct buffer gradient;     /* [rows][width] f32; empty: no gradient is needed */
+    struct stored_matrix *stored;       /* the matrix in a file's format (stored.h), which only loss.h accepts; else NULL */
 };
 
 struct tape;
@@ -35,10 +35,12 @@ struct tape;
 int tape_new(struct tape **out, struct device *device, struct err *err);
 void tape_free(struct tape **tape);
 void tape_begin(struct tape *tape);
-void tape_begin_forward(struct tape *tape);     /* for a loss only: no gradients, and nothing is recorded */
+void tape_begin_forward(struct tape *tape);     /* Begins a forward without gradients; nothing is recorded. */
 void tape_backward(struct tape *tape);
-int tape_failed(const struct tape *tape, struct err *err);      /* 0: no; else -1 with the reason */
-size_t tape_bytes(const struct tape *tape);                     /* of memory that it holds, on the device and beside it */
+/* Returns 0 if no operation failed, else -1 with the reason in err. */
+int tape_failed(const struct tape *tape, struct err *err);
+/* Returns the memory that the tape has allocated, on the device and on the host, in bytes. */
+size_t tape_bytes(const struct tape *tape);
 
 /* ---- for operations ---- */
 
@@ -46,15 +48,18 @@ const struct learn_ops *tape_ops(const struct tape *tape);
 struct queue *tape_queue(const struct tape *tape);
 struct device *tape_device(const struct tape *tape);
 
-/* Allocates a value with undefined data; with `wanted` it has a gradient of zeros. */
+/* Allocates a value with undefined data; if `wanted`, with a gradient of zeros. */
 struct variable *tape_value(struct tape *tape, int rows, int width, bool wanted);
-/* Allocate undefined memory, 64-byte aligned, valid until the next tape_begin. NULL, or none, with the error set. */
-void *tape_memory(struct tape *tape, size_t count, size_t size);                /* the host's */
-struct buffer tape_buffer(struct tape *tape, size_t count, size_t size);        /* the device's */
-/* What is at `data`, on the device: a copy; or, where the host computes, this memory itself, which then stays as it is. */
+/* Allocate undefined memory, 64-byte aligned, valid until the next tape_begin. On failure they return NULL, or an empty buffer,
+ * and set the tape's error. */
+void *tape_memory(struct tape *tape, size_t count, size_t size);                /* on the host */
+struct buffer tape_buffer(struct tape *tape, size_t count, size_t size);        /* on the device */
+/* Return `data` on the device. tape_copy always copies. tape_constant maps `data` itself if the device uses host memory; then
+ * the caller must keep it unchanged until the next tape_begin. */
 struct buffer tape_copy(struct tape *tape, const void *data, size_t count, size_t size);
 struct buffer tape_constant(struct tape *tape, const void *data, size_t count, size_t size);
-/* What a buffer has when all is done that is on the queue, which is waited for: where the host computes, that memory itself. */
+/* Waits for the queue and returns the contents of a buffer in host memory: the buffer itself if the device uses host memory,
+ * else a copy in the tape's memory. NULL on failure. */
 const void *tape_download(struct tape *tape, struct buffer from, size_t count, size_t size);
 
 /* Records `back` and its argument `note`, which must be in the tape's memory. */

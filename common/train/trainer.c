@@ -10,7 +10,8 @@ enum { DRAW_ORDER = 0x4f, DRAW_NOISE = 0x4e };
 
 int64_t train_epoch_steps(int64_t texts, int batch) { return (texts + batch - 1) / batch; }
 
-/* Below `bound`: of 64 random bits the upper ones of a product, whose bias of 2^-32 is nothing here. */
+/* Returns a number below `bound`: the upper bits of a product with 32 random bits. Its bias, at most bound / 2^32, is
+ * negligible. */
 static int64_t draw_below(uint64_t seed, int64_t epoch, int64_t at, int64_t bound)
 {
     const struct philox bits = philox((struct philox){{(uint32_t)at, (uint32_t)(at >> 32), (uint32_t)epoch, DRAW_ORDER}}, seed);
@@ -81,7 +82,8 @@ int64_t trainer_steps(const struct trainer *trainer) { return trainer->steps; }
 
 /* ---- the texts of a step ---- */
 
-/* Which these are, in their order; the last step of an epoch may have fewer. Of a source of unknown length, the next ones. */
+/* Selects the texts of the step in the order of the epoch; the last step of an epoch may have fewer. From a source of unknown
+ * length: the next ones. */
 static void choose_texts(struct trainer *t)
 {
     const int64_t texts = t->setup.source->texts, batch = t->setup.settings->batch;
@@ -102,8 +104,8 @@ static void choose_texts(struct trainer *t)
         t->index[t->texts++] = t->order[i];
 }
 
-/* What losses are divided by, and how long the texts are, where a step is made of several batches. Several processes look at
- * some of the texts each. */
+/* Counts the divisors of the losses and the tokens of each text, for a step of several batches. Each of several processes reads
+ * only some of the texts. */
 static int measure_step(struct trainer *t, struct share *share, struct err *err)
 {
     const struct train_source *source = t->source;
@@ -122,7 +124,7 @@ static int measure_step(struct trainer *t, struct share *share, struct err *err)
     return 0;
 }
 
-/* Cuts the step into parts: of so many texts as are asked for; else of about equally many tokens, one for each process. */
+/* Divides the step into parts: of `micro` texts each if set, else one part per process with about equal numbers of tokens. */
 static int cut_step(struct trainer *t, struct share *share, struct err *err)
 {
     const int micro = t->setup.settings->micro, size = share ? ranks_size(share->ranks) : 1;
@@ -153,7 +155,7 @@ static int list_name(struct text *list, const struct train_text *text, struct er
     return text_printf(list, err, "%s%s", list->length ? ", " : "", text->name ? text->name : "?");
 }
 
-/* Texts pick[from] .. pick[to - 1] of the step, as one batch; fewer, or none, where a source of unknown length has ended. */
+/* Reads texts pick[from] .. pick[to - 1] of the step into the batch; fewer or none if a source of unknown length has ended. */
 static int take_batch(struct trainer *t, int from, int to, struct err *err)
 {
     const struct train_source *source = t->source;
@@ -168,14 +170,14 @@ static int take_batch(struct trainer *t, int from, int to, struct err *err)
             break;
         if (train_batch_add(&t->batch, &text, err) || list_name(&t->names, &text, err))
             return -1;
-        if (t->parts == 1)                          /* else it was measured */
+        if (t->parts == 1)                          /* with several parts measure_step has set it */
             t->before[t->pick[i]] = t->batch.offset[i - from];
     }
     return 0;
 }
 
-/* EAGLE's uniform noise on what the head reads; what it is judged by has none. A row has the same whatever batch of the step it
- * is in. The batch's texts are pick[from] .. of the step. */
+/* Adds EAGLE's uniform noise to the states that the head reads, not to those that losses compare with. A row has the same noise
+ * whichever batch of the step it is in. The batch has the texts from pick[from] on. */
 static int add_noise(struct trainer *t, int from, struct err *err)
 {
     const struct train_settings *s = t->setup.settings;
@@ -203,7 +205,7 @@ static int add_noise(struct trainer *t, int from, struct err *err)
 
 /* ---- a step ---- */
 
-/* The loss of the batch at hand; in learning its gradients, added to those that there are. */
+/* Computes the loss of the current batch; in training also adds its gradients to those so far. */
 static int run_batch(struct trainer *t, struct losses *losses, bool *finite, struct err *err)
 {
     if (t->learning)
@@ -226,11 +228,11 @@ static int all_finite(struct weights *w, bool *finite, struct err *err)
     return 0;
 }
 
-/* Each text of the step alone: is it the one whose loss or gradient is no finite number? */
+/* Runs each text of the step alone to find those with a loss or gradient that is not finite. */
 static int try_texts(struct trainer *t, struct text *guilty, struct text *all, int *count, struct err *err)
 {
     *count = 0;
-    t->parts = t->texts;            /* each by itself: its position in the step is known */
+    t->parts = t->texts;            /* one text per part; `before` is known for each */
     for (int i = 0; i < t->texts; i++) {
         struct losses losses;
         struct train_text text;
@@ -251,7 +253,7 @@ static int try_texts(struct trainer *t, struct text *guilty, struct text *all, i
     return 0;
 }
 
-/* Puts step and texts in front of a fault: those that have it alone, or all where none has. */
+/* Prefixes an error with the step and the texts that cause it alone; with all texts if none does. */
 static int blame(struct trainer *t, struct err *err)
 {
     struct text guilty = {0}, all = {0};
@@ -268,7 +270,7 @@ static int blame(struct trainer *t, struct err *err)
     return -1;
 }
 
-/* Losses and gradients of a part of the step. 1; 0: there are no texts any more. */
+/* Computes losses and gradients of a part of the step. Returns 1; 0 if the source has ended; -1. */
 static int run_part(struct trainer *t, int part, struct share_report *out, struct err *err)
 {
     bool finite;
@@ -287,7 +289,7 @@ static int run_part(struct trainer *t, int part, struct share_report *out, struc
     return 1;
 }
 
-/* The same of all parts, each by one of several processes. */
+/* Computes all parts of the step, distributed over several processes. */
 static int run_share(struct trainer *t, struct share *share, struct train_report *r, struct err *err)
 {
     if (share_begin(share, t->parts, err))
@@ -301,8 +303,8 @@ static int run_share(struct trainer *t, struct share *share, struct train_report
     return share_total(share, &r->losses, &r->tokens, err) ? -1 : 1;
 }
 
-/* Losses, and gradients, of the texts of the step are added up, part by part in their order. 1; 0: there are no texts any more.
- * What nobody learns from each process computes whole. */
+/* Computes losses and gradients of the step's texts, added up part by part in order. Returns 1; 0 if the source has ended; -1.
+ * In validation each process computes its batch alone. */
 static int run_texts(struct trainer *t, struct train_report *r, struct err *err)
 {
     struct share *share = t->learning ? t->setup.share : NULL;
@@ -340,7 +342,7 @@ int trainer_step(struct trainer *t, struct train_report *report, struct err *err
     int more = run_texts(t, &r, err);
     if (more > 0 && step_weights(t, &r, err))
         more = err->code == ERR_INPUT ? blame(t, err) : -1;
-    if (more < 0)               /* gradients are 0 after a step; after one that failed they are made so */
+    if (more < 0)               /* after a failed step gradients must be zeroed here; a successful step has done so */
         weights_clear_gradients(w);
     if (more <= 0)
         return more;
@@ -372,7 +374,7 @@ int trainer_evaluate(struct trainer *t, const struct train_source *source, const
     const int batch = t->setup.settings->batch, rank = t->setup.share ? ranks_rank(t->setup.share->ranks) : 0;
     const int size = t->setup.share ? ranks_size(t->setup.share->ranks) : 1;
     const int64_t batches = train_epoch_steps(source->texts, batch), each = (batches + size - 1) / size;
-    double *sum = mem_alloc((size_t)(size * each), sizeof *sum, err);       /* by process, and by batch */
+    double *sum = mem_alloc((size_t)(size * each), sizeof *sum, err);       /* [size][each] by process, then by its batches */
     int rc = sum ? 1 : -1;
     t->source = source;
     t->learning = false;

@@ -16,26 +16,26 @@
 #include "common/train/share.h"
 
 struct train_settings {
-    struct optimiser_settings optimiser;    /* steps: how many are made in all */
-    int batch;                              /* texts a step */
-    int micro;                              /* texts per micro-batch, whose gradients are added up; 0: all at once */
-    int longest;                            /* tokens of a text that are taken */
+    struct optimiser_settings optimiser;    /* its `steps` is the number of steps of the whole training */
+    int batch;                              /* texts per step */
+    int micro;                              /* texts per micro-batch, whose gradients are added up; 0: one batch */
+    int longest;                            /* max tokens of a text; the rest is ignored */
     uint64_t seed;
-    double noise;                           /* added to what a head reads: uniform in +-noise/2 * 512 / tokens of the text */
+    double noise;             /* noise added to the states that a head reads: uniform in +-noise/2 * 512 / tokens of the text */
 };
 
 struct trainer;
 
 struct train_report {
     int64_t step;
-    double epoch;                           /* passes over all texts so far, this step included; 0: unknown */
+    double epoch;                           /* epochs so far, including this step; 0: unknown */
     struct losses losses;
     struct optimiser_report optimiser;
     int tokens;
 };
 
 struct trainer_setup {
-    struct weights *weights;                /* these stay as long as the trainer; placed */
+    struct weights *weights;                /* placed; all pointers of this struct must outlive the trainer */
     struct network *network;
     struct train_source *source;
     struct head_states points;
@@ -45,11 +45,11 @@ struct trainer_setup {
 
 int trainer_open(struct trainer **out, const struct trainer_setup *setup, struct err *err);
 void trainer_close(struct trainer **trainer);
-int64_t trainer_steps(const struct trainer *trainer);           /* that were made */
+int64_t trainer_steps(const struct trainer *trainer);           /* Returns the number of steps made so far. */
 
 /* Returns the steps of an epoch over this many texts. */
 int64_t train_epoch_steps(int64_t texts, int batch);
-/* Returns the text at `index` of an epoch; order: [texts] scratch. */
+/* Fills order: [texts] with the text numbers of an epoch, a permutation that depends on seed and epoch only. */
 void train_order(int32_t *order, int64_t texts, uint64_t seed, int64_t epoch);
 
 /* Makes one step. Returns 1; 0 if a source of unknown length has ended. A loss or gradient that is not finite is an error that
@@ -68,15 +68,15 @@ int trainer_scatter(struct trainer *trainer, struct err *err);
 int trainer_evaluate(struct trainer *trainer, const struct train_source *texts, const struct stop *stop, double *loss,
                      struct err *err);
 
-/* Results of evaluations, stored in checkpoints, too. */
+/* The last and the best evaluation; checkpoints store them, too. */
 struct train_best {
-    int64_t evaluated;                      /* steps made before the last evaluation; -1: none so far */
-    int64_t step;                           /* the same when it was best; -1 */
-    double loss;                            /* then; infinite */
+    int64_t evaluated;                      /* number of steps before the last evaluation; -1: none so far */
+    int64_t step;                           /* number of steps before the best evaluation; -1: none */
+    double loss;                            /* loss of the best evaluation; infinite: none */
 };
 const struct train_best *trainer_best(const struct trainer *trainer);
-bool trainer_is_best(const struct trainer *trainer, double loss);       /* better than all before */
-void trainer_evaluated(struct trainer *trainer, double loss);           /* counts it */
+bool trainer_is_best(const struct trainer *trainer, double loss);       /* Returns whether `loss` is lower than all before. */
+void trainer_evaluated(struct trainer *trainer, double loss);           /* Records an evaluation. */
 
 /* ---- checkpoints ---- */
 

@@ -9,16 +9,17 @@
 #include "common/train/trainer_internal.h"
 
 static const char MAGIC[8] = "\x89MOEC\r\n\x1a";
-enum { VERSION = 2, RECIPE_MAX = 1 << 16, PIECE = 1 << 20 };       /* version 1 had no evaluations */
+enum { VERSION = 2, RECIPE_MAX = 1 << 16, PIECE = 1 << 20 };
 
-/* The first bytes; after them the recipe, then weights, first and second moments. Numbers are the machine's. */
+/* The beginning of a checkpoint. The recipe follows, then weights, first and second moments. All numbers have the machine's
+ * byte order. */
 struct checkpoint_head {
     char magic[8];
-    uint32_t order, version;        /* order: 1, as this machine has it */
+    uint32_t order, version;        /* order: 1, which shows the byte order */
     int64_t steps;
     struct train_best best;
     uint64_t floats, recipe;
-    struct digest128 digest;        /* of all that follows, and of the numbers above */
+    struct digest128 digest;        /* of the fields above and of everything that follows */
 };
 
 static int digest_of(const struct checkpoint_head *head, const char *recipe, const float *const part[3],
@@ -57,10 +58,10 @@ failed:
     return -1;
 }
 
-/* What is in a file, read piece by piece: a checkpoint can be larger than what memory is left. */
+/* A checkpoint that is read piece by piece, because it can be larger than the free memory. */
 struct checkpoint_file {
     FILE *file;
-    uint64_t left;                  /* bytes after what was read */
+    uint64_t left;                  /* unread bytes */
 };
 
 static int read_bytes(struct checkpoint_file *in, void *out, uint64_t bytes, struct err *err)

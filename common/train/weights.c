@@ -17,7 +17,7 @@ static size_t padded(const struct weight *weight)
 
 static bool frozen(const struct weight *weight) { return weight->tensor->role == ROLE_EMBED; }
 
-/* Lists what the layout has, without memory for it. */
+/* Lists the weights of the layout, without allocating their memory. */
 static void list_weights(struct weights *w)
 {
     for (int i = 0; i < w->layout.count; i++) {
@@ -81,7 +81,7 @@ failed:
     return -1;
 }
 
-/* The host computes: what it has is what the device has. */
+/* Returns whether the device computes in host memory, so that both sides share the arrays. */
 static bool in_place(const struct weights *w) { return device_info(w->device)->host_memory; }
 
 void weights_free(struct weights **weights)
@@ -129,7 +129,7 @@ static float **host_part(struct weights *w, enum weights_part part)
     return parts[part];
 }
 
-/* Memory of the device for `count` floats that are at `data`: NULL: undefined ones. */
+/* Allocates `count` floats on the device and copies `data` to them; NULL: leaves them undefined. */
 static int bring(struct weights *w, float *data, size_t count, struct buffer *out, struct err *err)
 {
     const size_t bytes = count * sizeof *data;
@@ -267,7 +267,8 @@ void weights_read(struct weights *weights, const struct model *file)
 
 /* ---- how training begins ---- */
 
-/* Uniform in -bound .. bound; four numbers a block of bits, whose counter is the weight and the index in it. */
+/* Fills a weight uniformly from -bound .. bound. Philox gives four numbers per block; its counter is the weight's number and
+ * the block's index in it. */
 static void draw(const struct weight *weight, int number, float bound, uint64_t seed)
 {
     const size_t count = (size_t)weight->value.rows * (size_t)weight->value.width;
@@ -285,7 +286,7 @@ static bool is_norm(enum tensor_role role)
            role == ROLE_HIDDEN_NORM || role == ROLE_STATES_NORM || role == ROLE_STATE_NORM;
 }
 
-/* What a bias is added to reads so many inputs. */
+/* Returns the number of inputs of a matrix; for a bias, that of the matrix before it. */
 static int inputs_of(const struct weights *weights, int number)
 {
     const struct weight *weight = &weights->list[number];
@@ -325,7 +326,7 @@ struct packing {
     const struct weights *weights;
 };
 
-/* The weight that a tensor's block begins with. */
+/* Returns the first weight of a tensor's block. */
 static const struct weight *weight_of(const struct weights *weights, const struct tensor *tensor, int block)
 {
     for (int i = 0; i < weights->count; i++)
