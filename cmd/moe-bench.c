@@ -375,12 +375,12 @@ static int run(const void *arguments, const struct console *console, struct err 
         return -1;
     if (!suite)
         return 0;
-    if (args->made.models.count && !has_reference(suite))
-        console_note(console, "no setting is without drafts and budget, so there are no ratios; add -d none, or -K 0");
     bool unnamed = !strcmp(args->output, "-");
     const char *output = unnamed && args->resume ? args->resume : args->output;
     struct bench_setup setup = { .suite = suite, .session = args->session, .output = output, .keep = !args->text,
                                  .resume = args->resume, .force = args->force, .console = console };
+    if (args->made.models.count && !has_reference(suite))
+        setup.note = "no setting is without drafts and budget, so there are no ratios; add -d none, or -K 0";
     bool terminal = unnamed && isatty(STDOUT_FILENO);
     const char *name = args->made.models.count ? args->made.models.items[0] : args->files.items[0];
     int rc = args->text ? run_and_report(&setup, args->output, err)

@@ -78,8 +78,10 @@ static int check_ending(const char *output, struct err *err)
     return 0;
 }
 
-static int check_output(const char *output, bool dry_run, struct err *err)
+static int check_output(const char *output, const char *name, bool dry_run, struct err *err)
 {
+    if (name && !*name)
+        return err_set(err, ERR_INPUT, "--name: is empty; leave it out for the usual name");
     if (dry_run)
         return 0;
     if (!output)
@@ -205,7 +207,7 @@ static int build(const void *arguments, const struct console *console, struct er
     if (!args->source)
         return err_set(err, ERR_INPUT, "SOURCE is missing; name a checkpoint's folder or file, or a repository of the Hugging "
                        "Face hub");
-    if (convert_source_find(&found, args->source, err) || check_output(args->output, args->dry_run, err) ||
+    if (convert_source_find(&found, args->source, err) || check_output(args->output, args->name, args->dry_run, err) ||
         open_source(&checkpoint, args->source, args->dry_run ? NULL : args->output, &options.name, console, err) ||
         (!args->dry_run && check_sources(checkpoint, console, err)) ||
         plan_model(&plan, checkpoint, args, &options, err))
@@ -308,7 +310,7 @@ static int head(const void *arguments, const struct console *console, struct err
         return export_head(args, console, err);
     if (!args->target)
         return err_set(err, ERR_INPUT, "no --target FILE; name the model file that the head is for");
-    if (check_output(args->output, args->dry_run, err) || model_open(&target, args->target, err) ||
+    if (check_output(args->output, args->name, args->dry_run, err) || model_open(&target, args->target, err) ||
         open_source(&checkpoint, args->source, args->dry_run ? NULL : args->output, &options.name, console, err) ||
         (!args->dry_run && check_sources(checkpoint, console, err)) ||
         conversion_plan_head(&plan, checkpoint, target, &options, &said, err))
@@ -430,7 +432,7 @@ static int synthetic(const void *arguments, const struct console *console, struc
     struct thread_pool *pool = NULL;
     struct progress bar;
     int rc = -1;
-    if (check_output(args->output, args->dry_run, err) || read_invented(args, &made, err))
+    if (check_output(args->output, args->name, args->dry_run, err) || read_invented(args, &made, err))
         goto done;
     options.head = args->head ? &made.head : NULL;
     options.name = args->name ? args->name : args->like && known_shape(args->like) ? args->like : made.shape.family;
@@ -518,7 +520,7 @@ static int inflate(const void *arguments, const struct console *console, struct 
     struct thread_pool *pool = NULL;
     struct progress bar;
     int inner, rc = -1;
-    if (check_output(args->output, args->dry_run, err) || model_open_any(&model, args->model, err) ||
+    if (check_output(args->output, NULL, args->dry_run, err) || model_open_any(&model, args->model, err) ||
         choose_width(args, model, &inner, err))
         goto done;
     if (args->dry_run) {

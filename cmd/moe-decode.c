@@ -4,6 +4,8 @@
  *         from
  * Writes: text, or JSON lines with --json; a decode stream with --stream
  * Exit:   0 done, 1 some prompts were passed over (--keep-going), 2 trouble */
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -71,7 +73,7 @@ static const struct opt options[] = {
     OPT_END};
 
 static const struct opt_rule rules[] = {
-    {OPT_NEEDS, "record", "stream", "there is no stream to put it into"},
+    {OPT_NEEDS, "record|reference", "stream", "there is no stream to put it into"},
     {OPT_NEEDS, "record-length", "record", "no drafts are recorded"},
     {OPT_EXCLUDES, "record-length", "tree", "trees are recorded in the shape that --tree gives"},
     {OPT_NEEDS, "calibration", "draft|settings", "there is no drafter to estimate"},
@@ -647,6 +649,17 @@ static int close_early(struct run *run, struct err *err)
     return -1;
 }
 
+/* Refuses a file that is written when all is decoded, if it could not be created then. */
+static int check_folder(const char *option, const char *path, struct err *err)
+{
+    char folder[PATH_MAX];
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    if (!slash || snprintf(folder, sizeof folder, "%.*s", slash == path ? 1 : (int)(slash - path), path) >= PATH_MAX)
+        return 0;
+    return !access(folder, W_OK) ? 0 : err_errno(err, "--%s %s: a file cannot be made in this folder; name another", option,
+                                                 path);
+}
+
 static bool is_folder(const char *path)
 {
     struct stat status;
@@ -661,7 +674,8 @@ static int decode(const void *arguments, const struct console *console, struct e
     bool ended;
     struct text converted = {0};
     int rc = -1;
-    if (check_args(args, console, err))
+    if (check_args(args, console, err) || check_folder("calibration", args->calibration, err) ||
+        check_folder("hot-set", args->session.caching.hot_set, err))
         goto done;
     if (!args->convert && is_folder(args->session.model)) {
         err_set(err, ERR_INPUT, "%s: is a folder, not a model file; `moe-convert %s -o FILE` makes one of a checkpoint, or "

@@ -173,9 +173,13 @@ static int run_build(const struct ab *ab, int side, int round, struct text *path
     return status ? refuse(ab, side, status, err) : 0;
 }
 
+/* A program that writes nothing and succeeds is another one. */
 static int read_stream(struct measurements *all, const char *path, struct err *err)
 {
     struct reader *in = NULL;
+    struct stat status;
+    if (!stat(path, &status) && !status.st_size)
+        return err_set(err, ERR_INPUT, "wrote no stream, so it is no moe-bench; name one, or the folder it was built in");
     int rc = reader_open(&in, path, STREAM_BENCH, NULL, err) || measurements_read(all, in, err) ? -1 : 0;
     reader_close(&in);
     return rc;

@@ -359,6 +359,8 @@ int bench_run(const struct bench_setup *setup, struct err *err)
         (setup->keep ? writer_open_kept : writer_open)(&bench.writer, setup->output, &header, err))
         goto done;
     note_left(&bench);
+    if (setup->note)
+        console_note(setup->console, "%s", setup->note);
     bench.recorder.writer = bench.writer;
     if (setup->farewell)
         writer_farewell(bench.writer, setup->farewell);

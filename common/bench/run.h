@@ -17,6 +17,7 @@ struct bench_setup {
     bool keep;                              /* finished samples survive signals and failures, in a file beside the output */
     const char *farewell;                   /* printed when a signal ends a run whose samples are kept; NULL: nothing */
     const char *resume;                     /* stream of an interrupted run to resume (implies keep); NULL: none */
+    const char *note;                       /* printed once all settings are known to work; NULL: nothing */
     bool force;                             /* accept rank streams of a model with another shape or tokenizer */
     const struct console *console;
 };

@@ -93,6 +93,21 @@ static const struct subcommand *find_late_subcommand(const struct command *comma
     return NULL;
 }
 
+/* Replaces the error where the first word is neither an option nor a file, and nearly a subcommand. */
+static void note_mistyped_subcommand(const struct command *command, const char *word, struct err *err)
+{
+    struct nearest nearest = {.word = word};
+    if (*word == '-' || !access(word, F_OK))
+        return;
+    for (const struct subcommand *sub = command->subcommands; sub->run; sub++)
+        if (sub->name)
+            nearest_offer(&nearest, sub->name);
+    if (!nearest.best)
+        return;
+    *err = (struct err){0};
+    err_set(err, ERR_INPUT, "'%s' is neither a file nor a subcommand; did you mean %s?", word, nearest.best);
+}
+
 /* Replaces the error where a subcommand is implied and another one was named after options: that name was taken for an operand,
  * so there were too many operands, or options that only the named one has. Returns -1. */
 static int note_late_subcommand(const struct command *command, const struct console *console, struct err *err)
@@ -102,6 +117,8 @@ static int note_late_subcommand(const struct command *command, const struct cons
         *err = (struct err){0};
         err_set(err, ERR_INPUT, "for the subcommand %s, put it before the options: %s %s %s ...", late->name, command->name,
                 late->name, console->argv[1]);
+    } else if (console->misplaced) {
+        note_mistyped_subcommand(command, console->argv[1], err);
     }
     return -1;
 }

@@ -225,7 +225,7 @@ static int pass_white_space(struct prompt_lines *lines, char *first, struct err 
         if (!got)
             return 0;
         *first = lines->chunk[lines->begin];
-        if (!strchr(" \t\r\n", *first))
+        if (!*first || !strchr(" \t\r\n", *first))
             return 0;
         if (lines->form == FORM_OPEN && keep(lines, first, 1, err))
             return -1;

@@ -31,6 +31,8 @@ const char *magic_no_prompts(const void *bytes, size_t count)
         if (count >= kinds[i].at + length && !memcmp((const char *)bytes + kinds[i].at, kinds[i].magic, length))
             return kinds[i].what;
     }
+    if (count && !*(const char *)bytes)
+        return "begins with a zero byte, as no text does; name a file of prompts";
     return is_safetensors(bytes, count) ? "is a checkpoint (safetensors), not a file of texts; moe-convert makes a model of it"
                                         : NULL;
 }

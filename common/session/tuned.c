@@ -55,7 +55,9 @@ int tuned_read(struct tuned *out, struct decode_settings *settings, struct err *
     int rc = map ? read_map(&made, settings, map, err) : -1;
     json_decref(map);
     if (rc) {
-        err_at(err, "--settings: %s", made.path);
+        if (map)
+            err_at(err, "%s", made.path);
+        err_at(err, "--settings");
         tuned_free(&made);
         return -1;
     }

@@ -242,7 +242,7 @@ rank_statically() {
     refuse "every" -B auto:evry=4
     refuse "'automatic' is not a budget" -B automatic
     refuse "an automatic budget is for decode or verify" -B auto --budget-phase draft -d model:file=pocket.moe
-    refuse "--reference: missing.moe" --reference missing.moe
+    refuse "--reference: missing.moe" --reference missing.moe --stream x.moes
     refuse "there is no budget" --reconstruction
     refuse "there is no budget" --reconstruction -B 4 --budget-phase draft -d model:file=pocket.moe
 }

@@ -372,6 +372,13 @@ moe-bench compare r.moes|NOW is missing; usage: moe-bench compare [OPTION...] BA
 moe-bench report|standard input: empty, not a stream; its producer wrote nothing, or no file was named
 moe-convert|SOURCE is missing; name a checkpoint's folder or file, or a repository of the Hugging Face hub
 moe-convert synthetic --like olmoe -o x.moe|--like olmoe: no shape is known by that name; did you mean olmoe-1b-7b? `moe-convert list` has them, and a config.json can be given
+moe-convert buld p.jsonl -o x.moe|'buld' is neither a file nor a subcommand; did you mean build?
+moe-convert p.jsonl --name "" -o x.moe|--name: is empty; leave it out for the usual name
+moe-view -l 99 m.moe|--layer 99: the layers of this model are 0 to 5
+moe-decode -m m.moe /dev/zero|/dev/zero:1: begins with a zero byte, as no text does; name a file of prompts
+moe-decode -m m.moe -p x --reference self|--reference: there is no stream to put it into; add --stream
+moe-decode -m m.moe -p x --hot-set none/h --cache-experts 50%|--hot-set none/h: a file cannot be made in this folder; name another: No such file or directory
+moe-bench run -m m.moe -d none,nosuch -K 2 p.jsonl|setting 'nosuch': --draft: 'nosuch' is not a drafter; there are none, ngram, pld, suffix, lookahead, model, self, head and mtp
 moe-convert synthetic --like none -o x.moe|--like none: no shape is known by that name; `moe-convert list` has them, and a config.json can be given
 WRONG
     for words in moe-view 'moe-bench report' 'moe-coact coverage'; do      # a terminal is not waited for
