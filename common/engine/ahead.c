@@ -1,6 +1,6 @@
-/* Which experts the next layer will want, as its own router says of this layer's state: of the residual stream after this
- * layer's attention, which its experts have not been added to yet (Mixtral-Offloading, arXiv 2312.17238; Fate, 2502.12224). So
- * they can be read while this layer's are computed. Nothing of the forward is touched but scratch. */
+/* Predicts the experts of the next layer by applying its router to this layer's state: the residual stream after this
+ * layer's attention, before its experts are added (Mixtral-Offloading, arXiv 2312.17238; Fate, 2502.12224). The predicted
+ * experts can be read while this layer's are computed. Only scratch buffers are written; the forward is not affected. */
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
 #include "common/engine/pieces.h"
@@ -15,7 +15,7 @@ static int make_room(struct workspace *space, struct err *err)
     if (space->ahead_tokens)
         return 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        device_free(space->device, all[i].buffer);              /* what a failed attempt has left */
+        device_free(space->device, all[i].buffer);              /* left by a failed attempt */
         if (workspace_alloc(space->device, all[i].buffer, rows, all[i].width, sizeof(float), err))
             return -1;
     }

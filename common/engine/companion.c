@@ -8,8 +8,8 @@
 #include "common/tokenizer/tokenizer.h"
 
 struct companion {
-    struct model *model;                /* NULL: the target's */
-    struct expert_source *experts;      /* NULL: a dense model, or the target's */
+    struct model *model;                /* NULL: the target's model */
+    struct expert_source *experts;      /* NULL: a dense model, or the target's source */
     struct engine *engine;
 };
 
@@ -20,8 +20,8 @@ static int load_tokenizer(struct tokenizer **out, const struct model *model, str
     return text && tokenizer_new(out, text, bytes, err) ? err_at(err, "%s: tokenizer", model_path(model)) : 0;
 }
 
-/* Tokenizers that are described in other words will do when their tokens are the same, each under its id: what cuts a text is
- * the target's alone. */
+/* Compares two tokenizers whose descriptions differ: they are accepted if the tokens and their ids are equal, because only
+ * the target's tokenizer splits text. */
 static int compare_tokens(const struct model *own, const struct model *target, struct err *err)
 {
     struct tokenizer *mine = NULL, *its = NULL;

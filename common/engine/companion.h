@@ -1,5 +1,5 @@
-/* A second engine beside the target's, on its device: of another model with the same tokens, each under the same id (one that
- * drafts, one to compare with), or of the target's own model, whose weights and experts are then shared. */
+/* A second engine on the target's device: for another model with the same tokens and ids (to draft with, or to compare
+ * with), or for the target's own model, whose weights and experts are then shared. */
 #ifndef MOE_ENGINE_COMPANION_H
 #define MOE_ENGINE_COMPANION_H
 
@@ -7,12 +7,13 @@
 
 struct companion;
 
-/* file NULL: the target's model. The target stays open longer. Vocabularies may be padded differently. */
+/* Opens a companion. file NULL: the target's model. The target must stay open longer. The padding of the vocabularies may
+ * differ. */
 int companion_open(struct companion **out, const char *file, const struct engine *target, int max_rows, int max_logit_rows,
                    struct err *err);
 void companion_close(struct companion **companion);
 
-/* Fails unless both models have the same tokens, each under the same id. */
+/* Fails unless both models have the same tokens with the same ids. */
 int companion_check_tokens(const struct model *own, const struct model *target, struct err *err);
 
 struct engine *companion_engine(const struct companion *companion);

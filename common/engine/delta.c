@@ -1,10 +1,10 @@
-/* A layer with a state in place of attention: Gated DeltaNet (arXiv 2412.06464), as Qwen3-Next has it. */
+/* A layer with a recurrent state in place of attention: Gated DeltaNet (arXiv 2412.06464), as in Qwen3-Next. */
 #include "common/engine/layer.h"
 
-/* Added to the sum of squares by which q and k are divided, as in transformers (l2norm). */
+/* Added to the sum of squares by which q and k are normalised, as in transformers (l2norm). */
 static const float EPSILON = 1e-6f;
 
-/* space->attended = silu(z) * the norm of each head of it; z is the last part of delta_in. */
+/* Computes space->attended = silu(z) * the norm of each of its heads; z is the last part of delta_in. */
 static void leave(const struct layer *layer, int joined, int in_width)
 {
     struct workspace *space = layer->space;

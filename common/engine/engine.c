@@ -1,4 +1,4 @@
-/* Opening and closing an engine: its weights and its working memory. */
+/* Opens and closes an engine: its weights and its working memory. */
 #include "common/engine/engine.h"
 
 #include "common/base/mem.h"

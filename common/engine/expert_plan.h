@@ -1,4 +1,4 @@
-/* Which experts a forward may load: the engine's side of an expert budget (MoE-Spec section 3). Others fill it. */
+/* Which experts a forward may load: the engine's side of an expert budget (MoE-Spec section 3). The caller fills it in. */
 #ifndef MOE_ENGINE_EXPERT_PLAN_H
 #define MOE_ENGINE_EXPERT_PLAN_H
 
@@ -8,11 +8,11 @@
 #include "kernels/route.h"
 
 enum plan_ranking {
-    PLAN_STATIC,         /* order[] says which; a token's result depends on that token alone */
-    PLAN_ROUTER,         /* the scores of this forward say which; a token's result depends on its neighbours, here and below */
-    PLAN_PATH,           /* the same, each row's scores counting as batch.row_weight says (AcceptMoE, arXiv 2608.02989) */
-    PLAN_ORACLE,         /* what the experts of the natural routing add says which (MoE-Spec eq. 6): all of them are computed */
-    PLAN_PRINTED         /* the same as the equation is printed: all experts add to all rows (engine/oracle.h) */
+    PLAN_STATIC,         /* given by order[]; a token's result depends on that token alone */
+    PLAN_ROUTER,         /* by the scores of this forward; here and below a token's result depends on the other rows */
+    PLAN_PATH,           /* as PLAN_ROUTER, with each row's scores weighted by batch.row_weight (AcceptMoE, arXiv 2608.02989) */
+    PLAN_ORACLE,         /* by the outputs of the naturally routed experts (MoE-Spec eq. 6), all of which are computed */
+    PLAN_PRINTED         /* by eq. 6 as printed: all experts contribute to all rows (engine/oracle.h) */
 };
 
 struct expert_plan {

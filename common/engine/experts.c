@@ -1,10 +1,11 @@
-/* The feed-forward half of a layer: a dense block, or the router, the experts that it chooses (of all, or of those that a plan
- * allows) and the shared experts beside them. */
+/* The feed-forward half of a layer: a dense block, or the router, its experts (chosen from all, or from those that a plan
+ * allows) and the shared experts. */
 #include "common/engine/internal.h"
 #include "common/engine/pieces.h"
 #include "common/engine/second.h"
 
-/* A sparsemixer needs them beside the scores; others have the scores in their place. */
+/* Returns the buffer for router logits: a sparsemixer needs them beside the scores; otherwise they are in the buffer of the
+ * scores. */
 static struct buffer router_logits(const struct layer *at)
 {
     return at->space->shape->router.kind == ROUTER_SPARSEMIXER ? at->space->router_logits : at->routing.score;
@@ -27,7 +28,7 @@ static void score_experts(const struct layer *at)
         .experts = shape->router.experts});
 }
 
-/* No mask: the natural routing. */
+/* Selects the top-k experts. Empty mask: the natural routing. */
 static void select_experts(const struct layer *at, struct buffer mask)
 {
     struct workspace *space = at->space;
@@ -43,7 +44,8 @@ static void select_experts(const struct layer *at, struct buffer mask)
         .group_rank = shape->router.group_rank});
 }
 
-/* at->routing.mask = what the plan allows, by scores of this forward. That of a static ranking is there already. */
+/* Computes at->routing.mask, the experts allowed by a plan, from scores of this forward. For a static ranking the mask
+ * already exists. */
 static int make_mask(const struct layer *at, const struct expert_plan *plan, struct err *err)
 {
     struct workspace *space = at->space;
@@ -60,7 +62,7 @@ static int make_mask(const struct layer *at, const struct expert_plan *plan, str
     return 0;
 }
 
-/* Puts the caller's own experts in place of what the router chose. */
+/* Replaces the router's choice by the caller's experts. */
 static int force_experts(const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;
@@ -98,8 +100,8 @@ static struct expert_ffn_args expert_args(const struct layer *at)
         .inner_width = shape->expert_inner};
 }
 
-/* x += what the experts make of it: with several pieces, or two processors, when all have run, for a row's experts are added in
- * one order. */
+/* Adds the output of the routed experts to x. With several pieces, or two processors, the sum is computed after all have
+ * run, because a row's experts must be added in a fixed order. */
 static int run_experts(const struct layer *at, struct err *err)
 {
     struct expert_ffn_args args = expert_args(at);
@@ -152,7 +154,7 @@ static int routed_ffn(const struct layer *at, struct err *err)
     return run_experts(at, err);
 }
 
-/* The block that every row uses: a dense layer's, or the shared experts'. No weight: 1. */
+/* Runs the block that every row uses: a dense layer's, or the shared experts'. Empty weight: 1. */
 static void dense_ffn(const struct layer *at, int inner, struct buffer weight, float scale)
 {
     struct workspace *space = at->space;
@@ -164,7 +166,7 @@ static void dense_ffn(const struct layer *at, int inner, struct buffer weight, f
         .rows = at->rows->rows, .slots = 1, .experts = 1, .hidden = space->shape->hidden, .inner_width = inner});
 }
 
-/* The experts beside the routed ones: a dense block whose output may be weighed. */
+/* Runs the shared experts: a dense block, whose output may be weighted by a gate. */
 static void shared_ffn(const struct layer *at)
 {
     struct workspace *space = at->space;
@@ -190,7 +192,7 @@ static void clear_branch(const struct layer *layer)
                                                              .width = space->shape->hidden});
 }
 
-/* Shared and routed experts with norms of their own: space->branch = the sum of both. */
+/* Computes shared and routed experts with norms of their own: space->branch = the sum of both. */
 static int apart_ffn(const struct layer *layer, struct err *err)
 {
     struct workspace *space = layer->space;

@@ -1,4 +1,4 @@
-/* Routed experts of another file. */
+/* Uses the routed experts of another file in place of the model's own. */
 #include <string.h>
 
 #include "common/base/mem.h"
@@ -27,7 +27,7 @@ bool experts_alike(const struct model *model, const struct model *other)
            same_layers(model_hparams(model), model_hparams(other));
 }
 
-/* The same weights, and the same room for them. */
+/* Checks that the copy was made from the same weights and has the same shape. */
 static int check_copy(const struct model *copy, const struct model *model, struct err *err)
 {
     const struct model_identity *mine = model_identity(copy), *its = model_identity(model);

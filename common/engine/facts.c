@@ -1,18 +1,19 @@
-/* After a forward: its arrays on the host, by row; distinct experts; nominal bytes. */
+/* After a forward: downloads its arrays and sorts them by row; counts distinct experts and nominal bytes. */
 #include <string.h>
 
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
 
-/* An array of a forward: [layers][rows][width] on the device, and so it lands; [rows][layers][width] at `out`. Elements are 4
- * bytes. */
+/* An array to download: [layers][rows][width] on the device and as it arrives; [rows][layers][width] at `out`. Elements have
+ * 4 bytes. */
 struct fetched {
     struct buffer from;
     int layers, width;
     void *out;
-    const void *stopped;         /* [STOPPED_MAX][layers][width] of layers that stopped nodes have gone through; NULL: none */
-    int absent;                  /* bytes of elements of layers that the forward left out */
-    bool every_layer;            /* and not those with experts alone */
+    const void *stopped;         /* [STOPPED_MAX][layers][width] values of the layers before the exit of stopped nodes; NULL:
+                                  * none */
+    int absent;                  /* byte value that fills elements of layers that the forward left out */
+    bool every_layer;            /* all layers; else only MoE layers */
 };
 
 enum { FETCHED_MAX = 5 };
@@ -22,7 +23,7 @@ static size_t fetched_bytes(const struct fetched *array, int rows)
     return (size_t)array->layers * (size_t)rows * (size_t)array->width * 4;
 }
 
-/* The number among all layers of an array's layer after the one with number n. */
+/* Returns the layer that follows layer n in an array. */
 static int next_layer(const struct pass *pass, const struct fetched *array, int n)
 {
     do
@@ -31,7 +32,8 @@ static int next_layer(const struct pass *pass, const struct fetched *array, int 
     return n;
 }
 
-/* Rows that join a pass later are not among those of the layers before. */
+/* Transposes an array that has arrived. Rows that resume at a later layer have no elements in the layers before; these come
+ * from their stopped nodes. */
 static void turn(const struct pass *pass, const struct fetched *array, const char *landed)
 {
     const size_t row_bytes = (size_t)array->width * 4, layers = (size_t)array->layers, rows = (size_t)pass->rows;
@@ -53,7 +55,7 @@ static void turn(const struct pass *pass, const struct fetched *array, const cha
     }
 }
 
-/* Makes room for so many bytes to land; what landed before is gone. */
+/* Allocates at least `bytes` bytes of host memory for downloads; earlier results are lost. */
 static int make_landing(struct engine *engine, size_t bytes, struct err *err)
 {
     size_t room = 2 * (size_t)engine->landing.bytes;
@@ -63,7 +65,7 @@ static int make_landing(struct engine *engine, size_t bytes, struct err *err)
     return device_alloc_shared(engine->device, bytes > room ? bytes : room, &engine->landing, err);
 }
 
-/* All copies are on their way before the one wait: the logits, which stay where they land, and after them the arrays. */
+/* Downloads the logits and the arrays, with a single wait for all copies. Logits stay where they arrive. */
 static int fetch(const struct pass *pass, const struct fetched *array, int count, struct err *err)
 {
     struct engine *engine = pass->engine;
@@ -89,7 +91,8 @@ static int fetch(const struct pass *pass, const struct fetched *array, int count
     return 0;
 }
 
-/* distinct[layer] = experts that occur in expert [rows][layers][top_k]; `run`: in layers that this forward ran. */
+/* Counts the distinct experts of each layer in expert [rows][layers][top_k]; with `run` only in layers that this forward
+ * ran. */
 static void count_distinct(const struct pass *pass, const int32_t *expert, bool run, int32_t *distinct)
 {
     const struct engine *engine = pass->engine;
@@ -129,7 +132,7 @@ static void tell_routing(const struct pass *pass, struct forward *out)
     out->score = batch->want_scores ? engine->out_score : NULL;
 }
 
-/* What the rows of a stopped pass have of routing stays with their nodes. */
+/* Stores the routing of the rows of a stopped pass with their stopped nodes. */
 static void keep_routing(const struct pass *pass)
 {
     const struct engine *engine = pass->engine;
@@ -137,7 +140,7 @@ static void keep_routing(const struct pass *pass)
     const size_t width = (size_t)engine->moe_layers * (size_t)engine->shape->router.top_k;
     for (int row = pass->rows, i = stopped ? stopped->count : 0; i-- > 0 && row-- > 0;) {
         while (row >= 0 && engine->node[row] != stopped->node[i])
-            row--;                              /* there was no room for it */
+            row--;                              /* a row that resume_keep had no room for */
         if (row < 0)
             break;
         memcpy(stopped->wanted + (size_t)i * width, engine->out_wanted + (size_t)row * width, width * sizeof *stopped->wanted);
@@ -155,7 +158,7 @@ static int alloc_hidden(struct engine *engine, struct err *err)
     return engine->out_hidden ? 0 : -1;
 }
 
-/* The state of a layer, and what the tokens of a segment have added to it. */
+/* Returns the bytes of a layer's state and of the updates by the tokens of its current segment. */
 static int64_t state_bytes(const struct delta_shape *d, int64_t cached)
 {
     const int64_t keys = (int64_t)d->key_heads * d->key_dim, values = (int64_t)d->value_heads * d->value_dim;
@@ -163,7 +166,7 @@ static int64_t state_bytes(const struct delta_shape *d, int64_t cached)
     return (values * d->key_dim + tokens * (keys + values + d->value_heads)) * (int64_t)sizeof(float);
 }
 
-/* A layer is read if any row runs it. */
+/* Returns the nominal bytes of a pass. The weights of a layer count if any row runs it. */
 int64_t nominal_bytes(const struct pass *pass, int64_t cached)
 {
     const struct engine *engine = pass->engine;

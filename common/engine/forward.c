@@ -1,4 +1,4 @@
-/* One forward: embedding, then the layers that are not left out, then logits of the rows that want them. */
+/* One forward: embedding, all layers that are not left out, logits of the requested rows. */
 #include <string.h>
 
 #include "common/base/mem.h"
@@ -47,7 +47,7 @@ struct layer_experts pass_experts(const struct pass *pass, int n)
                                   weights->expert_bytes};
 }
 
-/* Masks of a static ranking, for all layers at once; weights of the rows for one that goes by paths. */
+/* Uploads the masks of a static ranking, for all layers at once, or the row weights of PLAN_PATH. */
 static int plan_begin(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;
@@ -69,7 +69,7 @@ static int plan_begin(const struct pass *pass, struct err *err)
     return 0;
 }
 
-/* The part of a buffer [parts][rows][width] that belongs to one of them. */
+/* Returns part number `part` of a buffer [parts][rows][width]. */
 static struct buffer part_at(const struct pass *pass, struct buffer all, int part, int width, size_t size)
 {
     uint64_t bytes = (uint64_t)pass->rows * (uint64_t)width * size;
@@ -88,7 +88,7 @@ static struct layer_routing routing_at(const struct pass *pass, int moe)
         .mask = buffer_part(engine->mask, (uint64_t)moe * (uint64_t)experts, (uint64_t)experts)};
 }
 
-/* The next layer after n with experts that are run. */
+/* Returns the next layer after n whose experts are run. */
 static struct layer_next next_layer(const struct pass *pass, int n)
 {
     const struct engine *engine = pass->engine;
@@ -129,7 +129,7 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
     return at;
 }
 
-/* Copies the residual stream. */
+/* Copies the residual stream to part number `part` of a buffer. */
 static void keep(const struct pass *pass, struct buffer all, int part)
 {
     struct engine *engine = pass->engine;
@@ -139,7 +139,7 @@ static void keep(const struct pass *pass, struct buffer all, int part)
         .width = engine->shape->hidden});
 }
 
-/* Room for what is asked for of the residual stream. */
+/* Allocates the buffers for requested states. */
 static int keep_begin(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;
@@ -156,7 +156,7 @@ static int keep_begin(const struct pass *pass, struct err *err)
     return device_alloc(engine->device, bytes, &engine->features, err);
 }
 
-/* What is asked for of the residual stream after layer n. */
+/* Copies the requested states after layer n. */
 static void keep_layer(const struct pass *pass, int n)
 {
     const struct feature_request *features = pass->batch->features;
@@ -202,7 +202,7 @@ static void head(const struct pass *pass)
             .width = engine->shape->vocab});
 }
 
-/* Routes that are known before any layer has run. */
+/* Forecasts forced experts, which are known before any layer has run. */
 static int forecast_forced_experts(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;
@@ -285,7 +285,7 @@ int forward_put(const struct pass *pass, struct err *err)
             return err_set(err, ERR_SIGNAL, "interrupted");
         if (pass->resumes && resume_join(pass, n, &rows, err))
             return -1;
-        if (some && rows.rows == pass->rows)                    /* those that joined have gone through the layer before */
+        if (some && rows.rows == pass->rows)                    /* x now has layer n - 1 of all rows */
             keep_layer(pass, n - 1);
         if (forward_layer(pass, &rows, n, moe, err))
             return -1;

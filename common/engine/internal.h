@@ -1,4 +1,4 @@
-/* What the files of engine/ share. */
+/* Definitions shared by the files of engine/. */
 #ifndef MOE_ENGINE_INTERNAL_H
 #define MOE_ENGINE_INTERNAL_H
 
@@ -13,84 +13,89 @@ struct engine {
     const struct device_ops *ops;
     struct queue *queue;
     struct weights *weights;
-    int piece_rows, slab_rows;                       /* of engine_prompt, no slabs: 0; setup.max_rows has room for both */
+    int piece_rows, slab_rows;                       /* of engine_prompt; slab_rows 0: no slabs. setup.max_rows is at least
+                                                      * both */
     int moe_layers, max_positions;
 
     /* On the device. */
     struct workspace space;
-    struct rope_positions rope, other_rope;          /* other_rope: of layers of the other kind */
-    struct row_table row;                            /* of max_rows */
-    struct recurrent_table recurrent;                /* the same of layers with a state */
+    struct rope_positions rope, other_rope;          /* other_rope: of layers of the second kind */
+    struct row_table row;                            /* for max_rows rows */
+    struct recurrent_table recurrent;                /* the same for layers with a state */
     struct buffer token, logit_row, every_row;       /* i32 */
-    struct buffer merge;                             /* [max_rows] i32, resume.c */
+    struct buffer merge;                             /* [max_rows] i32, for resume.c */
     struct buffer last, logits;
     struct buffer score, wanted, expert, weight;     /* [moe][rows of the forward][...] */
     struct buffer mask;                              /* [moe][experts] u8 */
-    struct buffer row_weight;                        /* [rows] f32, of a plan that goes by paths */
-    struct buffer hidden;                            /* [layers][rows of the forward][hidden], made when first asked for */
-    struct buffer features;                          /* [count][rows of the forward][hidden], the same */
+    struct buffer row_weight;                        /* [rows] f32, for PLAN_PATH */
+    struct buffer hidden;                            /* [layers][rows of the forward][hidden], allocated on first use */
+    struct buffer features;                          /* [count][rows of the forward][hidden], likewise */
 
-    /* On the host: what struct forward points to, and scratch. */
-    struct buffer landing;                           /* shared: logits, and other arrays as they come (facts.c) */
+    /* On the host: arrays of struct forward, and scratch. */
+    struct buffer landing;                           /* shared with the device: logits, and downloaded arrays (facts.c) */
     float *out_score, *out_weight, *out_hidden;
     int32_t *out_wanted, *out_expert, *distinct_wanted, *distinct_loaded;
-    int32_t *node;                                   /* [max_rows] of the forward */
-    int32_t *from;                                   /* [max_rows] stopped nodes that rows go on from, -1: none */
-    int32_t *indices;                                /* [max_rows + 1], several uses */
+    int32_t *node;                                   /* [max_rows] node of each row of the forward */
+    int32_t *from;                                   /* [max_rows] index of the stopped node from which the row resumes, -1:
+                                                      * none */
+    int32_t *indices;                                /* [max_rows + 1] scratch */
     float *reconstruction;                           /* [moe] */
 };
 
-/* Pending nodes whose forward was stopped on its way, in the order in which that happened; at most STOPPED_MAX. */
+/* Pending nodes whose forward exited early, in the order of stopping; at most STOPPED_MAX. */
 enum { STOPPED_MAX = 1 + ENGINE_ROWS_MAX };
 
 struct stopped {
     int count;
-    int node[STOPPED_MAX], layers[STOPPED_MAX];      /* which, and the layers that it has gone through */
+    int node[STOPPED_MAX], layers[STOPPED_MAX];      /* node number, and number of layers it has passed */
     int32_t token[STOPPED_MAX];
-    struct buffer residual;                          /* [max_rows + STOPPED_MAX][hidden]: the first for merging, resume.c */
-    int32_t *wanted, *expert;                        /* [STOPPED_MAX][moe][top_k] what struct forward said of them */
+    struct buffer residual;                          /* [max_rows + STOPPED_MAX][hidden]; the first max_rows are scratch for
+                                                      * merging (resume.c) */
+    int32_t *wanted, *expert;                        /* [STOPPED_MAX][moe][top_k] as in struct forward */
     float *weight;
 };
 
 struct sequence {
     struct engine *engine;
     struct kv kv;
-    struct recurrent recurrent;                      /* of layers with a state */
-    const struct forward_part **part;                /* [capacity] that it went through; NULL: whole */
-    struct stopped *stopped;                         /* made when first needed */
+    struct recurrent recurrent;                      /* states of layers that have one */
+    const struct forward_part **part;                /* [capacity] part that each node was computed with; NULL: the whole
+                                                      * model */
+    struct stopped *stopped;                         /* allocated on first use */
 };
 
-/* A forward on its way through the layers: what they share. */
+/* State of one forward that its functions share. */
 struct pass {
     struct engine *engine;
     struct sequence *sequence;
     const struct batch *batch;
     int rows;
-    int longest;                                     /* positions that a row may see; 0: the device alone knows */
-    bool slab;                                       /* its rows are one (kernels/linear.h) */
+    int longest;                                     /* maximum positions that a row attends to; 0: only the device knows */
+    bool slab;                                       /* its rows are a slab (kernels/linear.h) */
     bool prompt;                                     /* its rows are a piece of a prompt */
-    bool resumes;                                    /* some rows go on from stopped nodes: engine->from */
+    bool resumes;                                    /* some rows resume from stopped nodes: engine->from */
 };
 
-/* Pieces of a prompt that go through the layers together. */
+/* Several pieces of a prompt that run layer by layer together. */
 enum { SPAN_ROWS = 4096, SPAN_PIECES = 64 };
 
 struct span {
-    int pieces, rows;                                /* rows of all pieces */
+    int pieces, rows;                                /* rows: of all pieces */
     int piece_rows[SPAN_PIECES];
     bool slab[SPAN_PIECES];
-    bool every, last;                                /* logits of every row; of the last row of the last piece */
+    bool every, last;                                /* logits of every row; logits of the last row of the last piece */
 };
 
-/* forward.c. A forward of the pass runs `layers` layers with `top_k` experts; those halves of a layer that it does not skip. */
+/* forward.c. Return how many layers a forward runs, with how many experts per row, and whether it runs attention and
+ * feed-forward of layer n. */
 int pass_layers(const struct pass *pass);
 int pass_top_k(const struct pass *pass);
 bool pass_attends(const struct pass *pass, int n);
 bool pass_feeds(const struct pass *pass, int n);
-bool pass_leaves_nothing_else_out(const struct batch *batch);        /* than layers after the one where it stops */
+bool pass_leaves_nothing_else_out(const struct batch *batch);        /* nothing, or only layers after an early exit */
 struct layer_experts pass_experts(const struct pass *pass, int n);
 
-/* Puts the operations of a forward on the queue, tokens, positions and slots being there. */
+/* Queues all operations of a forward. Tokens, positions and slots must have been uploaded. */
 int forward_put(const struct pass *pass, struct err *err);
 
 /* The parts of forward_put: _begin allocates the results that the batch requests; _embed writes the embeddings of the rows to
@@ -106,36 +111,37 @@ enum occasion { VERIFICATION, PROMPT, PROMPT_SLAB };
 /* Announces a forward of `rows` rows to the expert source and the second processor. */
 void forward_begin_experts(const struct pass *pass, enum occasion occasion, int rows);
 
-/* One whole forward. On failure the sequence is as before, but for pending nodes with batch.resume. */
+/* Runs one whole forward. On failure the sequence is unchanged, except that batch.resume may have dropped pending nodes. */
 int forward_run(struct engine *engine, struct sequence *sequence, const struct batch *batch, enum occasion occasion,
                 struct forward *out, struct err *err);
 
-/* span.c: several pieces of a prompt, layer by layer: all pieces run a layer before any runs the next one, so that an expert
- * is read once for all of them. `batch` is that of the first piece, with its options; piece i has rows[i] tokens and is a slab
- * if slab[i]. Commits the pieces; `each` as in engine_prompt. On failure the sequence is as before, or ends with a piece that
- * `each` refused. */
+/* span.c: runs several pieces of a prompt layer by layer: all pieces run a layer before any runs the next one, so that an
+ * expert is read once for all of them. batch: that of the first piece, with its options; piece i has rows[i] tokens and is a
+ * slab if slab[i]. Commits the pieces; `each` as in engine_prompt. On failure the sequence is unchanged, or ends with a
+ * piece that `each` refused. */
 int span_run(struct engine *engine, struct sequence *sequence, const struct batch *batch, const struct span *span,
              engine_piece_function *each, void *context, struct forward *out, struct err *err);
 
-/* oracle.c: what each routed expert adds to each row. _look keeps that of the natural routing, which is the layer's now; _mask
- * chooses from it; _compare sets it against the routing that is the layer's by then. */
+/* oracle.c: contributions of each routed expert to each row. _look computes and stores those of the natural routing, the
+ * layer's current one; _mask chooses experts by them; _compare compares the natural result with that of the layer's routing
+ * by then. */
 int oracle_look(const struct layer *at, struct err *err);
 int oracle_mask(const struct layer *at, int budget, struct err *err);
 int oracle_compare(const struct layer *at, float *error, struct err *err);
 
-/* ahead.c: the experts of the next layer, by its router on this layer's state. _look puts that on the queue, before a wait;
- * _tell tells the source what came of it. Both do nothing where at->next has nothing. */
+/* ahead.c: predicts the experts of the next layer by its router on this layer's state. _look queues the operations, before a
+ * wait; _tell passes the prediction to the expert source. Both are no-ops if at->next is empty. */
 int ahead_look(const struct layer *at, struct err *err);
 int ahead_tell(const struct layer *at, struct err *err);
 
-/* oracle_printed.c: the same as oracle_mask, of all experts by the scores of this forward, with no need of oracle_look. */
+/* oracle_printed.c: like oracle_mask, but over all experts weighted by the scores of this forward; needs no oracle_look. */
 int oracle_mask_printed(const struct layer *at, int budget, struct err *err);
 
-/* What both use: out [count][hidden] = weight[i] times what expert[i] makes of row[i]. At most oracle_pairs at once, for
- * which oracle_alloc makes room. */
+/* Used by both: out [count][hidden] = weight[i] times the output of expert[i] for row[i]. At most oracle_pairs pairs at
+ * once; oracle_alloc allocates the memory. */
 struct apart_rows {
     struct buffer row, expert, weight;               /* [count] i32, i32, f32 */
-    const int32_t *ids;                              /* expert on the host; NULL: it is not there */
+    const int32_t *ids;                              /* expert on the host; NULL: not known there */
     int count;
 };
 
@@ -143,29 +149,30 @@ size_t oracle_pairs(const struct workspace *space);
 int oracle_alloc(struct workspace *space, struct err *err);
 int oracle_compute(const struct layer *at, const struct apart_rows *apart, float *out, struct err *err);
 
-/* tree.c: the rows of a batch as pending nodes (engine->node), with positions, slots and paths on the device. Nothing is
- * changed on failure, but what batch.resume drops. Sets pass->resumes. */
+/* tree.c: appends the rows of a batch as pending nodes (engine->node), and uploads their positions, slots and paths. Sets
+ * pass->resumes. On failure nothing is changed, except for nodes dropped by batch.resume. */
 int tree_append(struct pass *pass, struct err *err);
 
-/* resume.c. resume_find: the stopped node from which a row with this token goes on, its parent being such a node or -1; -1:
- * none. _begin and _join: rows that take part from the beginning, or from layer n on, with x for these; _keep: the nodes of a
- * pass that stops can be gone on from. */
+/* resume.c. resume_find returns the stopped node from which a row with this token and this parent (a pending node, or -1)
+ * can resume; -1: none. _begin returns the rows that run from the first layer; _join adds the rows that resume at layer n,
+ * with their x; _keep stores the nodes of a pass that exits early. */
 int resume_find(const struct pass *pass, int parent, int32_t token);
 int resume_begin(const struct pass *pass, struct layer_rows *rows, struct err *err);
 int resume_join(const struct pass *pass, int n, struct layer_rows *rows, struct err *err);
 int resume_keep(const struct pass *pass, struct err *err);
-int resume_layer(const struct pass *pass, int row);          /* the first that the row runs */
+int resume_layer(const struct pass *pass, int row);          /* first layer that the row runs */
 void stopped_free(struct sequence *sequence);
 
-/* facts.c: the bytes of a pass, with `cached` tokens and nodes in all and engine->distinct_loaded. */
+/* facts.c: returns the nominal bytes of a pass, with `cached` tokens and nodes in total and engine->distinct_loaded. */
 int64_t nominal_bytes(const struct pass *pass, int64_t cached);
 
-/* facts.c: fetches what the forward computed and fills *out. */
+/* facts.c: downloads the results of the forward and fills *out. */
 int facts_collect(const struct pass *pass, struct forward *out, struct err *err);
 
-/* experts_copy.c. experts_alike: both were made from the same weights, so that what one wants of a layer the other may, too. */
+/* experts_copy.c. experts_alike returns whether both models were made from the same weights, so that their routes are
+ * similar. */
 bool experts_alike(const struct model *model, const struct model *other);
 struct layer_experts experts_copy_layer(const struct experts_copy *copy, int n);
-int64_t experts_copy_bytes(const struct experts_copy *copy);         /* of one expert, on average over layers */
+int64_t experts_copy_bytes(const struct experts_copy *copy);         /* of one expert, averaged over layers */
 
 #endif

@@ -1,7 +1,7 @@
-/* Keys and values of committed tokens and pending nodes, and the slots that a row sees.
+/* The KV cache of committed tokens and pending nodes, and the slots that a row attends to.
  *
- * As long as index and depth agree along a path, slot and logical position agree too, and that part of the path is simply a
- * longer prefix: a chain needs no path at all. */
+ * As long as a node's index equals its depth along a path, slot and logical position are equal, and that part of the path is
+ * simply a longer prefix: a chain needs no path at all. */
 #include "common/engine/kv.h"
 
 #include "common/base/mem.h"
@@ -57,7 +57,7 @@ void kv_close(struct kv *kv)
     mem_free(&kv->run);
 }
 
-/* `run` counts the nodes from the path's beginning whose index equals their depth. */
+/* Sets depth and `run` of a new node. run: number of nodes from the path's beginning whose index equals their depth. */
 void kv_append(struct kv *kv, int node, int parent)
 {
     int depth = parent < 0 ? 0 : kv->depth[parent] + 1;
@@ -67,7 +67,8 @@ void kv_append(struct kv *kv, int node, int parent)
     kv->run[node] = run == depth && node == depth ? depth + 1 : run;
 }
 
-/* Moves the kept nodes down over the dropped ones. A node's index is never below its depth, so ascending order is safe. */
+/* Moves the kept nodes down over the dropped ones. A node's index is never below its depth, so ascending order does not
+ * overwrite a node that is still needed. */
 static int move_kept(struct kv *kv, const int32_t *node, int first, int count, struct err *err)
 {
     const struct kv_shape *shape = &kv->shape;
@@ -151,7 +152,7 @@ static void upload(struct row_table *table, struct buffer to, const int32_t *val
     queue_upload(table->device, to, values, (size_t)count * sizeof *values);
 }
 
-/* Paths of all rows one after another; index[row] is where row's begins. */
+/* Fills the paths of all rows, one after another; index[row] is the start of each. */
 static int fill_paths(struct row_table *table, const struct kv *kv, const int32_t *nodes, int rows, struct err *err)
 {
     size_t used = 0;

@@ -1,7 +1,7 @@
-/* Keys and values of one text in some layers, and what rows see of them: of a model, or of a draft head.
+/* The KV cache of one text in the layers of a model or a draft head, and the slots that rows attend to.
  *
- * The cache holds `length` committed tokens and `pending` nodes after them, a forest: a node's parent is an earlier node, or
- * -1, the last committed token. Node i has slot length + i and position length + depth. */
+ * The cache contains `length` committed tokens, followed by `pending` nodes, a forest: a node's parent is an earlier node,
+ * or -1, the last committed token. Node i has slot length + i and position length + depth. */
 #ifndef MOE_ENGINE_KV_H
 #define MOE_ENGINE_KV_H
 
@@ -13,35 +13,35 @@
 
 struct kv_shape {
     int layers, kv_heads, head_dim, value_dim;
-    const struct hparams *model;                     /* whose layers say the last three, each for itself, or have a state and no
-                                                      * keys and values; NULL: all are alike */
+    const struct hparams *model;                     /* its layers determine the last three members, each for itself, or have
+                                                      * a state and no keys and values; NULL: all layers are equal */
     enum cache_format format;
 };
 
 struct kv {
     struct device *device;
     struct kv_shape shape;
-    struct buffer *k, *v;                            /* [layers], each as kernels/attention.h says */
+    struct buffer *k, *v;                            /* [layers], each in the layout of kernels/attention.h */
     int capacity, length, pending;
-    int32_t *parent, *depth, *run;                   /* [capacity] by pending node; run: see kv_append */
+    int32_t *parent, *depth, *run;                   /* [capacity] by pending node; run: see kv_append in kv.c */
 };
 
-/* Keys and values of one layer, each as kernels/attention.h says. */
+/* Keys and values of one layer, in the layout of kernels/attention.h. */
 struct layer_cache {
     struct buffer k, v;
     int capacity;
     enum cache_format format;
 };
 
-/* Which rows: their positions, and what they see (kernels/attention.h). */
+/* The rows of a forward: their positions, and the slots they attend to (kernels/attention.h). */
 struct layer_rows {
     int rows;
     struct buffer position, slot, prefix, path_start, path;      /* i32 */
-    int longest;                         /* positions that a row may see; 0: the device alone knows */
-    bool slab;                           /* they are one (kernels/linear.h) */
+    int longest;                         /* maximum positions that a row attends to; 0: only the device knows */
+    bool slab;                           /* the rows are a slab (kernels/linear.h) */
 };
 
-/* Room to write that down for up to so many rows. */
+/* Buffers for a struct layer_rows of up to max_rows rows. */
 struct row_table {
     struct device *device;
     struct layer_rows at;                /* its buffers */
@@ -50,11 +50,12 @@ struct row_table {
     size_t path_room;
 };
 
-/* For `capacity` tokens, committed and pending together. *kv holds nothing before; close it also when this has failed. */
+/* Opens a cache for `capacity` tokens, committed and pending ones together. *kv is uninitialised before; close it also if
+ * this failed. */
 int kv_open(struct kv *kv, struct device *device, const struct kv_shape *shape, int capacity, struct err *err);
 void kv_close(struct kv *kv);
 
-/* The next pending node gets this parent; `kv->pending` is the caller's to count up. Whether there is room is known before. */
+/* Sets the parent of the next pending node; the caller increments `kv->pending`, and has checked the capacity. */
 void kv_append(struct kv *kv, int node, int parent);
 
 /* Keeps the path node[0], node[1], ... (each the parent of the next, the first a child of -1); drops all other nodes. */
@@ -65,7 +66,7 @@ struct layer_cache kv_layer(const struct kv *kv, int layer);
 int row_table_open(struct row_table *table, struct device *device, int max_rows, struct err *err);
 void row_table_close(struct row_table *table);
 
-/* Positions, slots and paths of these nodes, on the device. */
+/* Uploads positions, slots and paths of these nodes. */
 int row_table_fill(struct row_table *table, const struct kv *kv, const int32_t *node, int rows, struct err *err);
 
 #endif

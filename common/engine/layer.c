@@ -68,7 +68,7 @@ void layer_project(const struct layer *layer, struct buffer in, int in_stride, c
         .in_stride = in_stride, .out_stride = out_stride});
 }
 
-/* Of each head of q or k, or of all at once. No weight: none. */
+/* Returns the norm of each head of q or k, or of all heads at once. Empty weight: no norm. */
 static struct norm_args head_norm(const struct layer *layer, struct buffer x, struct buffer weight, int heads)
 {
     struct workspace *space = layer->space;
@@ -99,7 +99,7 @@ static struct rope_args rotation(const struct layer *layer, struct buffer x, int
         .rotary = shape->layer[layer->number].still ? 0 : hparams_attention(shape, layer->number).rope->rotary};
 }
 
-/* Queries into space->qkv, keys and values into the cache. */
+/* Computes queries in space->qkv, keys and values in the cache. */
 static void make_qkv(const struct layer *layer)
 {
     struct workspace *space = layer->space;
@@ -139,7 +139,7 @@ static void make_qkv(const struct layer *layer)
     space->ops->kv_write(space->queue, &args.write);
 }
 
-/* The same through latents (model/hparams.h). */
+/* The same for latent attention (model/hparams.h). */
 static void make_latent_qkv(const struct layer *layer)
 {
     struct workspace *space = layer->space;
@@ -170,7 +170,7 @@ static void make_latent_qkv(const struct layer *layer)
         .stride = space->spread_width, .shared_width = rotary, .shared_stride = kv_rank + rotary});
 }
 
-/* attended *= sigmoid(gate), float by float. */
+/* Computes attended *= sigmoid(gate), element by element. */
 static void weigh_attended(const struct layer *layer)
 {
     struct workspace *space = layer->space;

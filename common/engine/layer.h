@@ -1,5 +1,5 @@
-/* One layer of a transformer as one function: weights, keys and values, rows and working memory are arguments. The target, its
- * cheaper selves and heads that draft are all made of it. */
+/* One layer of a transformer as a function of weights, keys and values, rows and working memory. The target, the target with
+ * parts left out, and draft heads are all built from it. */
 #ifndef MOE_ENGINE_LAYER_H
 #define MOE_ENGINE_LAYER_H
 
@@ -10,48 +10,48 @@
 #include "common/engine/workspace.h"
 #include "common/store/expert_source.h"
 
-/* How the routed experts of a layer are reached, and what they are in. */
+/* The source of a layer's routed experts, and their formats. */
 struct layer_experts {
     struct expert_source *source;
     enum weight_format format, down_format;
-    int64_t bytes;                       /* of one */
+    int64_t bytes;                       /* bytes of one expert */
 };
 
 /* The routing of a layer, on the device. */
 struct layer_routing {
-    int top_k;                           /* experts a row, at most the shape's */
+    int top_k;                           /* experts per row, at most the shape's number */
     struct buffer score;                 /* [rows][experts] f32 */
-    struct buffer wanted, expert;        /* [rows][top_k] i32: what the router chose, and what a plan made of it */
+    struct buffer wanted, expert;        /* [rows][top_k] i32: the router's choice, and the choice under a plan */
     struct buffer weight;                /* [rows][top_k] f32 */
-    struct buffer mask;                  /* [experts] u8, for a plan; that of a static one is there already */
+    struct buffer mask;                  /* [experts] u8, for a plan; already computed if the plan is static */
 };
 
-/* A layer whose experts are guessed by its own router from what goes into the router of a layer before it. */
+/* A later layer whose experts are predicted by its own router from the input of this layer's router. */
 struct layer_next {
     int number;
     const struct layer_weights *weights; /* NULL: none */
 };
 
 struct layer {
-    struct workspace *space;             /* its shape is the layer's; x goes in and comes out there */
-    int number;                          /* in shape->layer[], and for the source of its experts */
+    struct workspace *space;             /* workspace of the layer's shape; x is input and output */
+    int number;                          /* index in shape->layer[], and for the expert source */
     const struct layer_weights *weights;
-    struct layer_experts experts;        /* of a layer that has some */
-    struct buffer reads;                 /* [rows][inputs of qkv] what attention reads; none: the norm of x */
+    struct layer_experts experts;        /* if it is an MoE layer */
+    struct buffer reads;                 /* [rows][inputs of qkv] input of attention; none: the norm of x */
     struct layer_cache cache;
-    struct recurrent_layer recurrent;    /* of a layer with a state */
+    struct recurrent_layer recurrent;    /* if it has a state */
     const struct recurrent_rows *states; /* its rows' slots, states and paths */
     const struct layer_rows *rows;
     struct buffer rope;                  /* rotations of all positions (rope.h) */
     struct layer_routing routing;
     const struct expert_plan *plan;      /* NULL: none */
-    int moe;                             /* its number in the plan */
-    struct buffer row_weight;            /* [rows] f32, of a plan that goes by paths */
-    struct expert_source *forecast_to;   /* gets the experts that are chosen here as a forecast; NULL: none does */
-    struct layer_next next;              /* whose experts are forecast to the source while this layer's are computed */
+    int moe;                             /* index among the MoE layers */
+    struct buffer row_weight;            /* [rows] f32, for PLAN_PATH */
+    struct expert_source *forecast_to;   /* receives the chosen experts as a forecast; NULL: none */
+    struct layer_next next;              /* layer whose experts are forecast while this layer's are computed */
     struct second *second;               /* computes some of the experts (second.h); NULL: the device computes all */
-    const int32_t *forced;               /* [rows][top_k] in place of the router's choice; NULL: none */
-    float *reconstruction;               /* set to what the plan costs (struct forward); NULL: not asked for */
+    const int32_t *forced;               /* [rows][top_k] used in place of the router's choice; NULL: none */
+    float *reconstruction;               /* receives the error caused by the plan (struct forward); NULL: not requested */
 };
 
 /* Writes the input of attention, or with `ffn` of the feed-forward network, to `out`: a norm of x, or x itself (NORM_AFTER). */
@@ -69,7 +69,7 @@ void layer_add_branch(const struct layer *layer, struct buffer norm);
 /* Add the output of attention, and of the feed-forward network, to x; either may be left out. In parallel layers both read
  * space->normed, which layer_enter must have written before. */
 void layer_attention(const struct layer *layer);
-void layer_delta(const struct layer *layer);             /* in place of attention, of layers with a state */
+void layer_delta(const struct layer *layer);             /* replaces attention in layers with a state */
 int layer_ffn(const struct layer *layer, struct err *err);
 
 /* out = in, rows of in_stride, times `matrix`, plus bias. */

@@ -13,8 +13,8 @@ struct engine_loop {
     struct loop_args args;
     struct batch batch;
     struct loop *loop;
-    struct loop_record *record;         /* the latest, on the host */
-    struct err failed;                  /* of what was put on the queue */
+    struct loop_record *record;         /* the latest record, on the host */
+    struct err failed;                  /* error while queueing operations */
 };
 
 bool engine_loops(const struct engine *engine)
@@ -24,7 +24,7 @@ bool engine_loops(const struct engine *engine)
         engine->shape->vocab <= CHOOSE_VOCAB_MAX;
 }
 
-/* One iteration. */
+/* Queues the operations of one iteration. */
 static void put(void *context)
 {
     struct engine_loop *loop = context;
@@ -54,7 +54,7 @@ static int new_array(struct engine_loop *loop, struct buffer *out, size_t count,
     return 0;
 }
 
-/* The index of prompt lookup over the text so far, with slots for all that may come. */
+/* Uploads the index of prompt lookup over the text so far, with slots for all tokens that may follow. */
 static int upload_index(struct engine_loop *loop, size_t tokens, struct err *err)
 {
     const struct loop_rules *rules = &loop->setup.rules;
@@ -81,7 +81,7 @@ done:
     return rc;
 }
 
-/* What is the same in all iterations: a chain has no paths, and logits of all rows are wanted. */
+/* Uploads what is the same in all iterations: a chain has no paths, and all rows have logits. */
 static void upload_chain(struct engine *engine, int rows)
 {
     for (int row = 0; row <= rows; row++)

@@ -1,4 +1,4 @@
-/* The choice itself, and the engine's side: how what each routed expert adds is computed apart, kept and compared. */
+/* The oracle's choice, and how the engine computes, stores and compares the contribution of each routed expert. */
 #include "common/engine/oracle.h"
 
 #include <math.h>
@@ -8,13 +8,13 @@
 #include "common/engine/internal.h"
 #include "common/engine/pieces.h"
 
-/* With R what is missing of a row's sum and c what an expert adds to it, taking the expert changes |R|^2 by |c|^2 - 2 R.c.
- * Both follow from the products of the contributions of one row with each other, which are computed once. */
+/* Let R be the missing part of a row's sum, and c an expert's contribution. Choosing the expert changes |R|^2 by |c|^2 - 2
+ * R.c. Both terms follow from the dot products between the contributions of one row, which are computed once. */
 struct rebuild {
     const struct oracle *oracle;
     double *product;            /* [rows][slots][slots] */
     double *left;               /* [rows][slots] R.c */
-    double *gain;               /* [experts] by which the squared distance would shrink */
+    double *gain;               /* [experts] decrease of the squared distance */
 };
 
 static double dot(const float *a, const float *b, int n)
@@ -42,7 +42,7 @@ static void multiply_out(struct rebuild *rebuild)
     }
 }
 
-/* The expert that is best to take next, -1: none is left. */
+/* Returns the expert with the largest gain, -1 if none is left. */
 static int best_expert(struct rebuild *rebuild, const uint8_t *mask)
 {
     const struct oracle *oracle = rebuild->oracle;
@@ -110,7 +110,7 @@ int oracle_alloc(struct workspace *space, struct err *err)
     size_t pairs = oracle_pairs(space), row = (size_t)shape->hidden * sizeof(float);
     if (space->apart)
         return 0;
-    device_free(space->device, &space->apart_in);     /* what a failed attempt has left */
+    device_free(space->device, &space->apart_in);     /* left by a failed attempt */
     device_free(space->device, &space->apart_out);
     device_free(space->device, &space->apart_row);
     mem_free(&space->apart_index);
@@ -123,7 +123,8 @@ int oracle_alloc(struct workspace *space, struct err *err)
            !(space->apart = mem_alloc(pairs * (size_t)shape->hidden, sizeof(float), err)) ? -1 : 0;
 }
 
-/* Each row has one slot, to which a sum of 0 goes before: so its bits are the same, in whichever piece its expert is. */
+/* Computes one piece. Each row has one slot, initialised with a sum of 0, so its bits do not depend on the piece that
+ * contains its expert. */
 static void compute_piece(const struct apart_rows *apart, const struct pieces *pieces)
 {
     const struct layer *at = pieces->at;
@@ -161,7 +162,7 @@ int oracle_compute(const struct layer *at, const struct apart_rows *apart, float
     return queue_wait(space->device, err);
 }
 
-/* out [rows][top_k][hidden] = what each expert of the layer's routing adds: a forward in which each slot is a row. */
+/* Computes out [rows][top_k][hidden], the contribution of each routed expert, by a call in which each slot is a row. */
 static int compute_apart(const struct layer *at, float *out, struct err *err)
 {
     struct workspace *space = at->space;

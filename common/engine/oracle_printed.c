@@ -1,14 +1,14 @@
-/* MoE-Spec's oracle with equation 6 as it is printed: every expert is computed for every row, weighed by the row's score of it
- * (eq. 1: the softmax over all experts, before anything is renormalised), and all of them take part in the choice. */
+/* MoE-Spec's oracle with equation 6 as printed: every expert is computed for every row, weighted by the row's score (eq. 1:
+ * the softmax over all experts, before renormalisation), and all experts take part in the choice. */
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
 #include "common/engine/oracle.h"
 
-/* Every pair of a row and an expert, row by row; a part of them at a time on the device. */
+/* All pairs of a row and an expert, row by row; at most oracle_pairs of them at a time on the device. */
 struct pairs {
     struct buffer row, expert, weight;               /* [oracle_pairs] */
     int32_t *index, *id;                             /* [rows * experts] */
-    float *score, *contribution;                     /* [rows * experts], and [hidden] of each */
+    float *score, *contribution;                     /* [rows * experts], and [rows * experts][hidden] */
     uint8_t *routed;                                 /* [rows * experts] */
     int32_t *chosen;                                 /* [rows][top_k] the natural routing */
 };
@@ -71,7 +71,7 @@ static int compute_pairs(struct pairs *pairs, const struct layer *at, struct err
     return 0;
 }
 
-/* The ids of the first row are those of all experts. */
+/* Makes the choice. The ids of the first row are those of all experts. */
 static int choose(struct pairs *pairs, const struct layer *at, int budget, struct err *err)
 {
     struct workspace *space = at->space;

@@ -45,7 +45,7 @@ int pieces_begin(struct pieces *pieces, const struct layer *at, struct buffer ex
     pieces->all = pieces->wanted.count;
     if (second && second_split(second, at, pieces->ids, &pieces->wanted, err))
         return -1;
-    pieces->begun = !pieces->wanted.count;          /* every row has lost all of its experts to a budget, or to the host */
+    pieces->begun = !pieces->wanted.count;          /* nothing to compute: dropped by a budget, or on the host */
     return second ? second_start(second, at, err) : 0;
 }
 
@@ -59,12 +59,12 @@ static int make_room(struct workspace *space, struct err *err)
     const size_t slots = (size_t)space->rows * (size_t)space->shape->router.top_k;
     if (space->piece_ids)
         return 0;
-    device_free(space->device, &space->piece_expert);        /* what a failed attempt has left */
+    device_free(space->device, &space->piece_expert);        /* left by a failed attempt */
     return device_alloc(space->device, slots * sizeof(int32_t), &space->piece_expert, err) ||
            !(space->piece_ids = mem_alloc(slots, sizeof(int32_t), err)) ? -1 : 0;
 }
 
-/* The ids with those of the piece alone. */
+/* Uploads the expert ids with those outside the piece replaced by -1. */
 static int mask_others(struct pieces *pieces, struct err *err)
 {
     struct workspace *space = pieces->at->space;
@@ -82,7 +82,7 @@ static int mask_others(struct pieces *pieces, struct err *err)
     return 0;
 }
 
-/* When reads of what is wanted now have begun. */
+/* Announces forecasts. Called when the reads of this layer's own experts have started. */
 static int tell(struct pieces *pieces, struct err *err)
 {
     const struct layer *at = pieces->at;

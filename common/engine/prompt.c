@@ -18,7 +18,7 @@ static int piece(struct engine *engine, struct sequence *sequence, const struct 
     return rc;
 }
 
-/* Rows of the piece that begins at `position` of a part of a prompt that ends before `end`. */
+/* Returns the rows of the piece at `position`, in a part of a prompt that ends before `end`. *slab: it is a slab. */
 static int piece_rows(const struct engine *engine, bool every, int position, int end, bool *slab)
 {
     int size = every ? engine->setup.max_logit_rows : engine->piece_rows, rows = size - position % size;

@@ -4,14 +4,14 @@
 
 #include "common/base/mem.h"
 
-/* Values of recurrent_node.own and .after that are no state. */
+/* Value of recurrent_node.own and .after: no state. */
 enum { NOT_MADE = -2 };
 
 enum { FIRST_SLOTS = 2 * RECURRENT_TAIL, FIRST_STATES = 4 };
 
 /* ---- memory ---- */
 
-/* Floats of a slot in each buffer, and of a state. */
+/* Floats per slot in each buffer, and per state. */
 struct widths {
     int64_t conv, key, decay, correction, state;
 };
@@ -30,7 +30,7 @@ uint64_t recurrent_bytes(const struct hparams *shape, int nodes)
            (slots * (uint64_t)(w.conv + w.key + w.decay + w.correction) + FIRST_STATES * (uint64_t)w.state);
 }
 
-/* Replaces a buffer of `old` rows by one of `rows`, the old ones first. */
+/* Replaces a buffer of `old` rows by one of `rows` rows and copies the old rows. */
 static int grow(struct recurrent *r, struct buffer *buffer, int64_t width, int old, int rows, struct err *err)
 {
     const uint64_t row = (uint64_t)width * sizeof(float), bytes = (uint64_t)old * row;
@@ -152,7 +152,7 @@ void recurrent_close(struct recurrent *r)
     mem_free(&r->made);
 }
 
-/* ---- what is in use ---- */
+/* ---- slots and states in use ---- */
 
 static void mark(struct recurrent *r, const struct recurrent_node *node, int count)
 {
@@ -176,7 +176,7 @@ static void mark_all(struct recurrent *r)
         mark(r, r->held.tail, r->held.tail_count);
 }
 
-/* A token, by its position, or a node: negative numbers are tokens, -1 the last one. NULL: not kept, or none. */
+/* Returns a node, or a token by its negative index from the end (-1: the last). NULL: not kept, or none. */
 static struct recurrent_node *at(struct recurrent *r, int number)
 {
     if (number >= 0)
@@ -212,10 +212,10 @@ void recurrent_table_close(struct recurrent_table *table)
     mem_free(&table->value);
 }
 
-/* The arrays of a call on the host, one after the other in a table's scratch. */
+/* The host's copies of the arguments of a call, in one scratch array of the table. */
 struct arrays {
     int32_t *slot, *parent, *own, *before, *past, *start, *path;
-    int used;                                        /* of path */
+    int used;                                        /* elements of path in use */
 };
 
 static int make_arrays(struct recurrent_table *table, int rows, struct arrays *out, struct err *err)
@@ -241,8 +241,8 @@ static void upload_arrays(const struct recurrent_table *table, const struct arra
     queue_upload(table->device, table->at.path, a->path, (size_t)a->used * sizeof(int32_t));
 }
 
-/* The state at the beginning of a segment whose first token comes after `last`, which ends the segment before; *before is what
- * the call makes it from, or DELTA_KEPT. */
+/* Returns in *own the state at the beginning of a segment. last: the last token of the segment before. *before: the state
+ * from which the call computes it, or DELTA_KEPT if it exists already. */
 static int enter_segment(struct recurrent *r, int last, int32_t *own, int32_t *before, struct err *err)
 {
     struct recurrent_node *end = at(r, last);
@@ -290,7 +290,7 @@ static int fill_row(struct recurrent *r, const struct kv *kv, int node, int row,
     return 0;
 }
 
-/* The states of a chain that no later row of it needs: all but those of the segment of the row and the one before. */
+/* Frees the states of a chain that no later row needs: all but those of the row's segment and the one before. */
 static void forget_states(struct recurrent *r, int first, int node)
 {
     const int32_t own = r->node[node].own;
@@ -347,10 +347,10 @@ void recurrent_drop(struct recurrent *r, int pending, bool failed)
 
 /* ---- the text ---- */
 
-/* Drops tokens of the tail that no later one needs. */
+/* Drops tokens from the tail that no later token needs. */
 static void trim(struct recurrent_plan *plan, int past)
 {
-    const int first = plan->length - plan->length % DELTA_BORDER - DELTA_BORDER;     /* states are kept from here on */
+    const int first = plan->length - plan->length % DELTA_BORDER - DELTA_BORDER;     /* states are kept from this position on */
     const int keep = first - past > 0 ? plan->length - (first - past) : plan->length;
     if (plan->tail_count > keep) {
         memmove(plan->tail, plan->tail + (plan->tail_count - keep), (size_t)keep * sizeof *plan->tail);
@@ -379,7 +379,7 @@ void recurrent_commit(struct recurrent *r, const int32_t *node, int count)
     mark_all(r);
 }
 
-/* Whether a token can follow when only the first `length` are left. */
+/* Returns whether a token could follow if only the first `length` tokens were kept. */
 static bool can_follow(const struct recurrent *r, int length)
 {
     const struct recurrent_plan *plan = &r->now;

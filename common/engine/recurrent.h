@@ -1,9 +1,10 @@
-/* The states of one text in layers that have one, and what its tokens and pending nodes add since (kernels/delta.h).
+/* The recurrent states of one text in layers that have one, and the updates by its last tokens and pending nodes
+ * (kernels/delta.h).
  *
- * Beside the KV cache, which counts tokens and knows parents (kv.h), each token since the beginning of the segment before the
- * last one, and each pending node, has a slot. A state belongs to the beginning of a segment on some path; all layers use the
- * same numbers of slots and states. Nothing is moved: a commit keeps the slots of its path, and states that a draft made stay
- * when it is committed, as they have the bits that the text alone would have given them.
+ * It accompanies the KV cache, which counts tokens and knows parents (kv.h). Each token since the beginning of the second
+ * last segment, and each pending node, has a slot. A state belongs to the beginning of a segment on some path; all layers
+ * use the same numbers of slots and states. Nothing is moved: a commit keeps the slots of its path, and states computed by a
+ * draft stay valid when it is committed, because they have the same bits as those of the text alone.
  *
  * Therefore a text can be truncated by some tokens without reading it again: to a length that recurrent_keeps returns. */
 #ifndef MOE_ENGINE_RECURRENT_H
@@ -14,18 +15,18 @@
 
 enum { RECURRENT_TAIL = 2 * DELTA_BORDER + CONV_TAPS_MAX };
 
-/* A token or node: its slot; the state at the beginning of its segment; the state after it, if a segment ends with it. */
+/* A token or node: its slot; the state at the beginning of its segment; the state after it, if it ends a segment. */
 struct recurrent_node {
     int32_t slot, own, after;
 };
 
 struct recurrent_plan {
-    int length, pending;                             /* as the KV cache has them; `tail` are the last of the tokens */
+    int length, pending;                             /* as in the KV cache; `tail` has the last tokens */
     int tail_count;
     struct recurrent_node tail[RECURRENT_TAIL];
 };
 
-/* One layer's part, each as kernels/delta.h says. */
+/* One layer's buffers, in the layout of kernels/delta.h. */
 struct recurrent_layer {
     struct buffer conv, key, decay, correction, state;
 };
@@ -33,14 +34,15 @@ struct recurrent_layer {
 struct recurrent {
     struct device *device;
     const struct hparams *shape;
-    int layers, slots, states;                       /* layers with a state; capacities, which grow */
+    int layers, slots, states;                       /* number of layers with a state; capacities, which grow */
     struct recurrent_layer *layer;                   /* [layers of the shape] */
-    struct recurrent_plan now, held;                 /* held: kept for recurrent_rewind; length -1: nothing is */
-    struct recurrent_node *node;                     /* [node_room] pending */
+    struct recurrent_plan now, held;                 /* held: saved for recurrent_rewind; length -1: nothing saved */
+    struct recurrent_node *node;                     /* [node_room] pending nodes */
     size_t node_room;
     bool *slot_used, *state_used;                    /* [slots], [states] */
-    int made_count;                                  /* of the forward that recurrent_fill was for last */
-    int32_t *made;                                   /* tokens (negative, from the last: -1) and nodes whose `after` it makes */
+    int made_count;                                  /* of the last recurrent_fill */
+    int32_t *made;                                   /* nodes, and tokens (negative index from the end, -1: the last), whose
+                                                      * `after` the forward computes */
     size_t made_room;
 };
 
@@ -56,11 +58,12 @@ struct recurrent_table {
     size_t value_room;
 };
 
-/* *recurrent holds nothing before; close it also when this has failed. For a shape without such layers it stays empty. */
+/* Opens the states of a text. *recurrent is uninitialised before; close it also if this failed. It stays empty for a shape
+ * without such layers. */
 int recurrent_open(struct recurrent *recurrent, struct device *device, const struct hparams *shape, struct err *err);
 void recurrent_close(struct recurrent *recurrent);
 
-/* Bytes of the states of a text, and of slots for its last tokens and `nodes` pending nodes. */
+/* Returns the bytes for the states of a text, and for the slots of its last tokens and `nodes` pending nodes. */
 uint64_t recurrent_bytes(const struct hparams *shape, int nodes);
 
 int recurrent_table_open(struct recurrent_table *table, struct device *device, int max_rows, const struct hparams *shape,
@@ -76,20 +79,21 @@ int recurrent_fill(struct recurrent *recurrent, struct recurrent_table *table, c
 /* Drops the nodes from `pending` on; with `failed` also what the last recurrent_fill would have made. */
 void recurrent_drop(struct recurrent *recurrent, int pending, bool failed);
 
-/* Appends the path to the text; kv_commit has checked that it is one. */
+/* Appends a path of nodes to the text; kv_commit has checked that it is a path. */
 void recurrent_commit(struct recurrent *recurrent, const int32_t *node, int count);
 
-/* The longest length up to `length` to which the text can be cut; and cuts it, with all pending nodes dropped. */
+/* recurrent_keeps returns the longest valid length, at most `length`; recurrent_truncate truncates the text to it and drops
+ * all pending nodes. */
 int recurrent_keeps(const struct recurrent *recurrent, int length);
 void recurrent_truncate(struct recurrent *recurrent, int length);
 
-/* For several pieces that go through the layers together: _hold saves the present text, _rewind returns to it for the next
- * layer, _release ends this. */
+/* For several pieces that run layer by layer: _hold saves the present state of the text, _rewind returns to it for the next
+ * layer, _release discards it. */
 void recurrent_hold(struct recurrent *recurrent);
 void recurrent_rewind(struct recurrent *recurrent);
 void recurrent_release(struct recurrent *recurrent);
 
-/* Makes the text that of `from`, whose engine has the same model and device. */
+/* Makes `to` a copy of `from`, whose engine has the same model and device. */
 int recurrent_copy(struct recurrent *to, const struct recurrent *from, struct err *err);
 
 #endif

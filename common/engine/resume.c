@@ -1,8 +1,8 @@
-/* Forwards that were stopped after a layer, and those that go on from there.
+/* Early exits, and forwards that resume from them.
  *
- * The residual stream of a stopped node stays on the device. A pass that goes on runs each layer with the rows that have come
- * so far: all but those of stopped nodes first, and where rows join, x is put together anew in the order of the batch. A row's
- * bits do not depend on the rows beside it, so none of this shows. */
+ * The residual stream of a stopped node stays on the device. A resuming pass runs each layer with the rows that have joined
+ * so far: at first all rows without stopped nodes; where rows join, x is assembled again in the order of the batch. The bits
+ * of a row do not depend on the other rows, so results do not depend on resuming. */
 #include <string.h>
 
 #include "common/base/mem.h"
@@ -14,14 +14,14 @@ int resume_layer(const struct pass *pass, int row)
     return from < 0 ? 0 : pass->sequence->stopped->layers[from];
 }
 
-/* Whether rows that skip what `layers` layers have computed give all that is asked of the batch. */
+/* Returns whether rows that resume after `layers` layers provide all results that the batch requests. */
 static bool serves(const struct pass *pass, int layers)
 {
     const struct batch *batch = pass->batch;
     if (batch->part || batch->plan || batch->forced || batch->want_reconstruction || batch->want_scores || batch->want_hidden)
         return false;
     for (int i = 0; batch->features && i < batch->features->count; i++)
-        if (batch->features->layer[i] < layers - 1)             /* what the last of them left is kept */
+        if (batch->features->layer[i] < layers - 1)             /* the output of the last of these layers is stored */
             return false;
     return true;
 }
@@ -37,7 +37,7 @@ int resume_find(const struct pass *pass, int parent, int32_t token)
     return best;
 }
 
-/* The nodes of rows that run layer n, and with `index` where their x comes from. */
+/* Lists the nodes of rows that run layer n, and with `index` the row from which each one's x comes; returns their number. */
 static int gather_rows(const struct pass *pass, int n, int32_t *node, int32_t *index)
 {
     const struct engine *engine = pass->engine;
@@ -121,7 +121,7 @@ static int make_stopped(struct sequence *sequence, struct err *err)
     return -1;
 }
 
-/* Nodes for which there is no room are as good as dropped: rows do not go on from them. */
+/* Stores the nodes of a pass that exits early. Nodes without room are not stored: no row can resume from them. */
 int resume_keep(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;

@@ -6,13 +6,14 @@
 
 static const double two_pi = 6.283185307179586476925;
 
-/* The pair that makes so many turns within the original positions. */
+/* Returns the (real) index of the pair that makes `turns` turns within the original positions. */
 static double turning_pair(const struct rope_shape *shape, double turns)
 {
     return shape->rotary * log(shape->original_positions / (turns * two_pi)) / (2 * log(shape->theta));
 }
 
-/* Pairs below `low` are kept, those above `high` interpolated; arXiv 2309.00071 section 3.2. In f32 where the models are. */
+/* Returns a YaRN frequency: pairs below `low` are kept, those above `high` interpolated; arXiv 2309.00071 section 3.2.
+ * Computed in f32 as in the published models. */
 static float yarn_frequency(const struct rope_shape *shape, int i)
 {
     double low = turning_pair(shape, shape->beta_fast), high = turning_pair(shape, shape->beta_slow);
@@ -29,14 +30,15 @@ static float yarn_frequency(const struct rope_shape *shape, int i)
     return 1.0f / ((float)shape->factor * wave) * (1.0f - kept) + 1.0f / wave * kept;
 }
 
-/* The base with which the positions up to this one still fit into the original ones: a rule of practice ("NTK-aware"). */
+/* Returns the base that maps positions up to this one into the original range, by the common "NTK-aware" formula. */
 static double grown_theta(const struct rope_shape *shape, int position)
 {
     double growth = shape->factor * (position + 1) / shape->original_positions - (shape->factor - 1);
     return shape->theta * pow(growth, shape->rotary / (shape->rotary - 2.0));
 }
 
-/* Inverse frequency of pair i. Llama 3's rule: long waves are stretched by factor, short ones kept, blended between. */
+/* Returns the inverse frequency of pair i. Llama 3's rule: long wavelengths are stretched by factor, short ones kept, those
+ * between blended. */
 static float inverse_frequency(const struct rope_shape *shape, int i)
 {
     float plain = (float)(1.0 / pow(shape->theta, 2.0 * i / shape->rotary));

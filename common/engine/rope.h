@@ -5,12 +5,11 @@
 #include "common/model/hparams.h"
 #include "common/tensor/device.h"
 
-/* table [positions - first][rotary/2][2] f32 for positions first .. positions-1. Angles are the f32 products of position and
- * f32 inverse frequency, as transformers computes them; cos and sin of these are exact to f32,
- * times the amplitude. */
+/* Fills table [positions - first][rotary/2][2] f32 for positions first .. positions-1. Angles are f32 products of position
+ * and f32 inverse frequency, as in transformers; their cos and sin are exact to f32, then multiplied by the amplitude. */
 void rope_table(const struct rope_shape *shape, int first, int positions, float *table);
 
-/* The same of all positions from 0, on a device: grows to `positions`. */
+/* The table for all positions from 0 on a device; grows to `positions`. */
 struct rope_positions {
     struct buffer table;
     int positions;

@@ -16,11 +16,11 @@ struct worker {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool open, wanted, stop;             /* wanted: a piece is to be computed, or at work */
+    bool open, wanted, stop;             /* wanted: a piece is waiting or being computed */
     const struct device_ops *ops;
     struct queue *queue;
     struct expert_ffn_args args;
-    double seconds;                      /* that the last piece took */
+    double seconds;                      /* duration of the last piece */
 };
 
 struct second {
@@ -28,30 +28,31 @@ struct second {
     const struct hparams *shape;
     struct split split;
     struct device *host;
-    struct weights *weights;             /* as the host sees them: biases */
-    struct workspace space;              /* of the host, for so many rows as were met */
+    struct weights *weights;             /* mapped on the host: biases */
+    struct workspace space;              /* on the host, for the maximum rows so far */
     struct worker worker;
     enum expert_forward forward;
-    /* Of the layer at work. */
-    struct expert_union mine;            /* the host's part */
-    int pairs;                           /* of the layer: rows and slots */
-    bool clean;                          /* all of the device's part was there */
+    /* State of the current layer: */
+    struct expert_union mine;            /* the host's experts */
+    int pairs;                           /* of the layer: rows times top_k */
+    bool clean;                          /* all of the device's experts were resident */
     int device_experts;
-    double began;                        /* the device's part */
-    bool working;                        /* the thread has a piece of it, whose experts are held */
-    int32_t *expert, *tokens;            /* [experts] of `mine` */
+    double began;                        /* start time of the device's part */
+    bool working;                        /* the thread has a piece, whose experts are held */
+    int32_t *expert, *tokens;            /* [experts], arrays of `mine` */
     enum expert_tier *tier;
     bool *there;
     const void **address;
-    int32_t *level;                      /* [experts] before the policy learns of this forward */
-    int32_t *ids, *piece_ids, *index;    /* [pairs], of the layer, of the piece, where the sum finds each part */
+    int32_t *level;                      /* [experts] levels before the policy learns from this forward */
+    int32_t *ids, *piece_ids, *index;    /* [pairs]: ids of the layer and of the piece; index of each pair's result for the
+                                          * sum */
     uint64_t *table;                     /* [experts] */
     size_t ids_room, piece_room, index_room;
     struct buffer states, results;       /* shared: [rows][hidden], [pairs of the host][hidden] */
-    struct buffer parts, places;         /* on the device: [pairs, pairs of the host][hidden] f32, [pairs] i32 */
+    struct buffer parts, places;         /* on the device: [pairs, then pairs of the host][hidden] f32, [pairs] i32 */
     struct second_facts facts;
     char label[224];
-    int32_t *counts;                     /* what facts point to */
+    int32_t *counts;                     /* arrays of facts */
     double *shares;
 };
 
@@ -125,7 +126,7 @@ static void worker_close(struct worker *w)
 
 /* ---- opening */
 
-/* Seconds of a copy of one expert to the device. */
+/* Measures the seconds of copying one expert to the device. */
 static int time_copies(struct second *s, struct err *err)
 {
     enum { COPIES = 4 };
@@ -142,7 +143,7 @@ static int time_copies(struct second *s, struct err *err)
         copy_upload(device, to, (const void *)(uintptr_t)from.address, bytes);
         event_record(event, QUEUE_COPIES);
         rc = event_wait(event, err);
-        s->split.times.copy_s += i ? clock_seconds() - start : 0;       /* the first one warms up */
+        s->split.times.copy_s += i ? clock_seconds() - start : 0;       /* the first copy is a warm-up */
         s->split.times.copies += i > 0;
     }
     event_close(&event);
@@ -292,7 +293,7 @@ static int grow(struct device *device, struct buffer *buffer, size_t bytes, stru
     return device_alloc(device, bytes > room ? bytes : room, buffer, err);
 }
 
-/* Room for the layer's rows: of the host, and for what goes between the two. */
+/* Allocates memory for the layer's rows: on the host, and for transfers between the two. */
 static int make_room(struct second *s, const struct layer *at, struct err *err)
 {
     const size_t pairs = (size_t)at->rows->rows * (size_t)at->routing.top_k, row = (size_t)s->shape->hidden * sizeof(float);
@@ -324,7 +325,7 @@ int second_take(struct second *s, const struct layer *at, struct err *err)
     return 0;
 }
 
-/* What the layer is to the balancer before the policy learns what it wants. */
+/* Reads the layer's levels for the balancer, before the policy learns from this forward. */
 static void look_before(struct second *s, const struct layer *at, const struct expert_union *wanted)
 {
     int K;
@@ -335,7 +336,7 @@ static void look_before(struct second *s, const struct layer *at, const struct e
         split_learn(&s->split, at->moe, wanted->expert, wanted->tokens, wanted->count, s->level, sizeof *s->level);
 }
 
-/* And after that: the next tau of the layer. */
+/* Reads the levels after the policy has learnt, and sets the layer's next tau. */
 static void look_after(struct second *s, const struct layer *at, int distinct)
 {
     int32_t *counts = s->counts, *fetches = counts + 6 * s->facts.layers + at->moe * (s->facts.K + 1);
@@ -388,11 +389,11 @@ int second_split(struct second *s, const struct layer *at, const int32_t *ids, s
     return 0;
 }
 
-/* ---- the host's part */
+/* ---- the host's part ---- */
 
 static struct buffer at_host(struct second *s, const void *data, size_t bytes) { return device_map(s->host, data, bytes); }
 
-/* A piece of it goes to the thread. */
+/* Passes one piece of the host's experts to the thread. */
 static int start_piece(struct second *s, const struct layer *at, struct err *err)
 {
     struct expert_union *mine = &s->mine;
@@ -449,7 +450,7 @@ int second_start(struct second *s, const struct layer *at, struct err *err)
 
 struct buffer second_partial(const struct second *s) { return s->parts; }
 
-/* Times the device's part, whose queue had nothing when it began. */
+/* Measures the time of the device's part; its queue was empty when it began. */
 static int time_device(struct second *s, struct err *err)
 {
     if (s->forward != EXPERTS_VERIFY || !split_warms_up(&s->split) || !s->device_experts || !s->clean)
@@ -461,7 +462,7 @@ static int time_device(struct second *s, struct err *err)
     return 0;
 }
 
-/* The rows that the host has computed, one after another, and for each pair where it is: among the device's, or among these. */
+/* Packs the rows computed by the host, and sets for each pair the index of its result: among the device's or the host's. */
 static int pack(struct second *s, int *packed, struct err *err)
 {
     const size_t width = (size_t)s->shape->hidden;
@@ -520,7 +521,7 @@ void second_abandon(struct second *s)
     expert_source_release_host(s->setup.experts, &s->mine);
 }
 
-/* ---- what it has seen */
+/* ---- results ---- */
 
 void second_drafted(struct second *s, double seconds, int tokens)
 {

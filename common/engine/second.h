@@ -1,18 +1,18 @@
-/* A second processor: while a device computes some of the experts that a layer wants, the host's own processor computes the
- * others, from where they are in the host's memory (cache/split.h says who computes which).
+/* A second processor: while a device computes some of the experts of a layer, the host's processor computes the others,
+ * directly from the host's memory (cache/split.h decides which).
  *
  * For one layer of one forward:
  *
- *     second_take     rows' states are on their way to the host                before the wait for what the router chose
- *     second_split    the union in two; the store is told all of it            after it
- *     second_start    a thread begins to compute what is at hand               before the device's part is waited for
- *     ...             the device's part goes onto its queue, piece by piece
- *     second_finish   waits for that thread, which goes on with what was not at hand; its results go to the device in one copy
+ *     second_take     copies rows' states to the host                          before the wait for the router's choice
+ *     second_split    splits the union in two; the store learns all of it      after the wait
+ *     second_start    a thread begins to compute the experts at hand           before the wait for the device's experts
+ *     ...             the device's part is queued, piece by piece
+ *     second_finish   waits for the thread, which then computes the other experts; copies its results in one transfer
  *
- * What each expert made of a row is kept apart by both, and added by expert_sum in the order of the row's slots. So sums have
- * one order whoever computes what; but products have each processor's own rounding.
+ * The output of each expert for each row is stored separately by both, and added by expert_sum in the order of the row's
+ * slots. So the order of sums does not depend on the split; but the products are rounded by each processor in its own way.
  *
- * All calls are from one thread. Engines that share an expert source may share it, one forward at a time. */
+ * All calls must come from one thread. Engines with the same expert source may share it, one forward at a time. */
 #ifndef MOE_ENGINE_SECOND_H
 #define MOE_ENGINE_SECOND_H
 
@@ -25,8 +25,8 @@ struct second;
 struct layer;
 
 struct second_setup {
-    const struct model *model;           /* these three stay open as long as it */
-    struct device *device;               /* the first processor, with memory of its own */
+    const struct model *model;           /* these three must stay open as long as it */
+    struct device *device;               /* the first processor, which has memory of its own */
     struct expert_source *experts;
     struct split_rule rule;
     int draft_length;
@@ -37,40 +37,41 @@ int second_open(struct second **out, const struct second_setup *setup, struct er
 void second_close(struct second **second);
 
 const struct split_rule *second_rule(const struct second *second);
-/* What streams and notes must say of it. */
+/* Returns the remark for streams and notes. */
 const char *second_label(const struct second *second);
 
-/* A forward begins. Those that are not split have nothing to do with it. */
+/* Begins a forward. second_splits returns whether it is split; other forwards do not use the second processor. */
 void second_begin(struct second *second, enum expert_forward forward);
 bool second_splits(const struct second *second);
 
 int second_take(struct second *second, const struct layer *at, struct err *err);
-/* ids [pairs] as on the host. Moves the device's experts to the front of the union and counts them alone. */
+/* Splits a layer's experts. ids [pairs], on the host. Moves the device's experts to the front of the union, and sets its
+ * count to their number. */
 int second_split(struct second *second, const struct layer *at, const int32_t *ids, struct expert_union *wanted,
                  struct err *err);
 int second_start(struct second *second, const struct layer *at, struct err *err);
-/* The buffer that the device's part of this layer is to be left in: [pairs][hidden]. */
+/* Returns the buffer for the results of the device's part of this layer: [pairs][hidden]. */
 struct buffer second_partial(const struct second *second);
-/* The device's part is on its queue. All parts together are at `out` [pairs][hidden] for what is put on the queue now. */
+/* Called when the device's part is queued. All results are at `out` [pairs][hidden] for operations queued afterwards. */
 int second_finish(struct second *second, const struct layer *at, struct buffer out, struct err *err);
-/* The forward has failed: the thread, if it has a piece of it, ends that first, and its experts are released. */
+/* Called if the forward has failed: waits until the thread has finished its piece, if any, and releases its experts. */
 void second_abandon(struct second *second);
 
-/* So many tokens were drafted in so many seconds. */
+/* Records the time of drafting `tokens` tokens. */
 void second_drafted(struct second *second, double seconds, int tokens);
 
-/* The latest verification. Arrays are its own, of layers with experts. */
+/* Facts of the latest verification. The arrays are owned by the second processor, and indexed by MoE layer. */
 struct second_facts {
     struct split_rule rule;
     int layers, K;
-    const int32_t *tau;                  /* that it was split by; 0: not by levels */
+    const int32_t *tau;                  /* threshold of the split; 0: not by levels */
     const int32_t *device_experts, *host_experts;
     const int32_t *device_pairs, *host_pairs;
-    const int32_t *fetches;              /* [layers][K + 1] after it, as balance.h says; NULL without levels */
-    const int32_t *cold;                 /* slots then */
+    const int32_t *fetches;              /* [layers][K + 1] after the forward, see balance.h; NULL without levels */
+    const int32_t *cold;                 /* number of cold slots at the same time */
     const double *cold_share, *hot_share;        /* [layers][K + 1] r_c, r_g; NULL without BALANCE */
-    double host_s, wait_s;               /* in which the host computed, and the other thread waited for it */
-    double pair_s, expert_s, copy_s, draft_s;    /* units, 0: not measured */
+    double host_s, wait_s;               /* time that the host computed, and that the other thread waited for it */
+    double pair_s, expert_s, copy_s, draft_s;    /* unit times, 0: not measured */
     bool warms_up;
 };
 

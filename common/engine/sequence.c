@@ -81,7 +81,7 @@ uint64_t sequence_state_bytes(const struct hparams *shape)
 
 int sequence_keeps(const struct sequence *sequence, int length) { return recurrent_keeps(&sequence->recurrent, length); }
 
-/* The part of each head, [heads][capacity][width], that the first `length` tokens fill; by way of `room` on the host. */
+/* Copies the first `length` tokens of each head in an array [heads][capacity][width]; room: host memory for the transfer. */
 static int copy_heads(const struct sequence *to, struct buffer into, const struct sequence *from, struct buffer out, int heads,
                       int width, int length, void *room, struct err *err)
 {
@@ -102,7 +102,8 @@ int sequence_copy(struct sequence *to, const struct sequence *from, int length, 
     const struct hparams *shape = to->engine->shape;
     int width = 0;
     for (int layer = 0; layer < shape->layers; layer++)
-        width = hparams_kv_width(shape, layer) > width ? hparams_kv_width(shape, layer) : width;      /* more than a head's */
+        /* at least the width of one head */
+        width = hparams_kv_width(shape, layer) > width ? hparams_kv_width(shape, layer) : width;
     if (own->model != its->model || own->device != its->device || own->cache != its->cache)
         return err_set(err, ERR_INPUT, "a sequence cannot be copied from another model, device or format of the cache");
     if (length < 0 || length > from->kv.length || length > to->kv.capacity)

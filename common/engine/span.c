@@ -198,7 +198,7 @@ int span_run(struct engine *engine, struct sequence *sequence, const struct batc
     if (ran)
         rc = end_pieces(&work, each, context, out, err);
     if (rc) {
-        queue_wait(engine->device, &ignored);           /* before the buffers in its operations are freed */
+        queue_wait(engine->device, &ignored);           /* before the buffers of queued operations are freed */
         if (engine->setup.second)
             second_abandon(engine->setup.second);
         if (rc < 0) {

@@ -1,8 +1,9 @@
-/* From a batch of tokens and parents to pending nodes, and to what the kernels need of them (kv.h). */
+/* Turns a batch of tokens and parents into pending nodes and the arguments of kernels (kv.h). */
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
 
-/* A parent that went through another part of the layers has not all keys and values that its child would look at. */
+/* Checks a row's parent: one computed with another part of the layers does not have all keys and values that its child
+ * needs. */
 static int check_parent(const struct sequence *sequence, const struct batch *batch, int row, struct err *err)
 {
     const int newest = (batch->resume ? 0 : sequence->kv.pending) + row - 1;
@@ -39,7 +40,7 @@ static void upload(struct engine *engine, struct buffer to, const int32_t *value
     queue_upload(engine->device, to, values, (size_t)count * sizeof *values);
 }
 
-/* Which rows go on from stopped nodes: engine->from. True when any do. */
+/* Finds the rows that resume from stopped nodes: engine->from. Returns true if there are any. */
 static bool find_stopped(struct pass *pass)
 {
     struct engine *engine = pass->engine;
@@ -55,7 +56,7 @@ static bool find_stopped(struct pass *pass)
     return found > 0;
 }
 
-/* Whether the rows that go on from no stopped node fit after the pending ones. */
+/* Returns whether the rows that do not resume fit after the pending nodes. */
 static bool fits_after(const struct pass *pass)
 {
     const struct sequence *sequence = pass->sequence;
@@ -65,7 +66,7 @@ static bool fits_after(const struct pass *pass)
     return fresh <= sequence->kv.capacity - sequence->kv.length - sequence->kv.pending;
 }
 
-/* The pending node that is a row's parent; those before the row have theirs. */
+/* Returns the pending node that is a row's parent; earlier rows have their nodes already. */
 static int parent_node(const struct pass *pass, int row)
 {
     const struct batch *batch = pass->batch;
@@ -77,7 +78,7 @@ static int parent_node(const struct pass *pass, int row)
     return batch->resume ? -1 : pass->sequence->kv.pending - 1;
 }
 
-/* Adds the rows that are no nodes yet; engine->node tells all. Returns how many they are. */
+/* Appends nodes for the rows that do not resume; sets engine->node for all rows. Returns the number of new nodes. */
 static int append(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;

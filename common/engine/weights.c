@@ -41,7 +41,7 @@ static int take_matrix(struct weights *weights, const struct model *model, const
     return 0;
 }
 
-/* What makes queries, keys and values. */
+/* Uploads the matrices for queries, keys and values. */
 static int take_latent(struct weights *weights, const struct model *model, int n, struct err *err)
 {
     const struct hparams *shape = model_hparams(model);
@@ -120,7 +120,7 @@ static int take_attention(struct weights *weights, const struct model *model, in
     return 0;
 }
 
-/* The block that every row uses, and the table that names it. */
+/* Uploads the block that every row uses, and the table with its address. */
 __attribute__((format(printf, 3, 0)))
 static int take_block(struct weights *weights, const struct model *model, const char *format, int n, struct err *err)
 {
@@ -136,7 +136,7 @@ static int take_block(struct weights *weights, const struct model *model, const 
     return 0;
 }
 
-/* The number that the stream is multiplied with after the layer: the host has it. */
+/* Reads the factor of the stream after the layer; it is stored on the host. */
 static int take_scale(struct weights *weights, const struct model *model, int n, struct err *err)
 {
     const struct tensor *tensor = model_tensor(model, err, "layers.%d.scale", n);

@@ -27,7 +27,7 @@ static int alloc_delta(struct workspace *space, struct err *err)
         ? -1 : 0;
 }
 
-/* With latents: they, and the keys and values made from them. */
+/* Allocates the latents, and the keys and values computed from them. */
 static int alloc_attention(struct workspace *space, struct err *err)
 {
     const struct hparams *shape = space->shape;
@@ -61,7 +61,7 @@ static size_t operand_of(const struct workspace *space, enum weight_format forma
     return takes_operand(space, format) ? operand_bytes(format, inputs) : 0;
 }
 
-/* The scratch of a row in products with a tensor; experts take one for each that a row uses. */
+/* Returns the scratch bytes per row for products with a tensor; routed experts need them for each expert of a row. */
 static size_t operand_max(const struct workspace *space, const struct tensor *t)
 {
     const bool routed = t->role == ROLE_EXPERTS;
@@ -71,7 +71,7 @@ static size_t operand_max(const struct workspace *space, const struct tensor *t)
     return t->kind == TENSOR_VECTOR ? 0 : routed ? (size_t)space->shape->router.top_k * bytes : bytes;
 }
 
-/* Room for rows of activations as products take them, where any weights ask for that. */
+/* Allocates scratch for rows converted to the operand format of products, if any weights need it. */
 int workspace_suit(struct workspace *space, const struct model *model, struct err *err)
 {
     size_t max = 0;
@@ -93,7 +93,7 @@ int workspace_reserve(struct workspace *space, size_t max, struct err *err)
     return 0;
 }
 
-/* Scratch of expert_ffn. */
+/* Allocates scratch for expert_ffn. */
 static int alloc_experts(struct workspace *space, int64_t top_k, struct err *err)
 {
     const struct hparams *shape = space->shape;
