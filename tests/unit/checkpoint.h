@@ -1,5 +1,5 @@
-/* Small checkpoints for tests, written byte by byte: a config.json and safetensors whose values follow from name and index,
- * are exact in f32, f16 and bf16, and can so be asked for again. */
+/* Writes small checkpoints for tests byte by byte: a config.json and safetensors, whose values are functions of name and
+ * index, so that tests can recompute them, and are exact in f32, f16 and bf16. */
 #ifndef MOE_TESTS_UNIT_CHECKPOINT_H
 #define MOE_TESTS_UNIT_CHECKPOINT_H
 
@@ -10,7 +10,7 @@
 #include "common/base/text.h"
 #include "tests/unit/unit.h"
 
-/* Tensors on the way into one .safetensors file. */
+/* Tensors collected for one .safetensors file. */
 struct weights {
     struct text header, data;
 };
@@ -29,7 +29,7 @@ static inline void weights_put(struct weights *w, const char *name, const char *
     text_put(&w->data, data, bytes, NULL);
 }
 
-/* rows x columns (columns 0: a vector; experts > 0: that many of them) in F32, F16 or BF16. */
+/* Adds a tensor of rows x columns (columns 0: a vector; experts > 0: that many matrices) in F32, F16 or BF16. */
 static inline void weights_add(struct weights *w, const char *name, const char *dtype, int experts, int rows, int columns)
 {
     char shape[64];
@@ -53,7 +53,7 @@ static inline void weights_add(struct weights *w, const char *name, const char *
     free(data);
 }
 
-/* Writes the file and forgets the tensors. */
+/* Writes the file and discards the tensors. */
 static inline void weights_write(struct weights *w, const char *path)
 {
     uint64_t length = w->header.length + 1;
@@ -71,7 +71,7 @@ static inline void weights_write(struct weights *w, const char *path)
 
 static inline void write_string(const char *path, const char *text) { unit_write(path, text, strlen(text)); }
 
-/* A tiny OLMoE: 2 layers, 3 experts, top 2, grouped heads; widths that fill no unit evenly. */
+/* A tiny OLMoE: 2 layers, 3 experts, top 2, grouped-query attention; its widths are not multiples of any SIMD width. */
 enum { TINY_VOCAB = 37, TINY_HIDDEN = 24, TINY_INNER = 19, TINY_LAYERS = 2, TINY_EXPERTS = 3, TINY_HEADS = 3, TINY_KV_HEADS = 1,
        TINY_HEAD_DIM = 8 };
 #define TINY_OLMOE \
@@ -113,7 +113,7 @@ static inline void tiny_outside(struct weights *w, const char *dtype)
     weights_add(w, "model.norm.weight", dtype, 0, TINY_HIDDEN, 0);
 }
 
-/* The whole of it in one file; returns the folder's path, to be freed by the caller. */
+/* Writes the checkpoint with one weight file; returns the folder's path, which the caller frees. */
 static inline char *tiny_folder(const char *base, const char *name, const char *dtype)
 {
     struct weights w = {0};

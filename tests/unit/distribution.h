@@ -1,8 +1,9 @@
-/* A world of seven tokens in which everything can be counted: target and draft are tables of logits by position and previous
- * token; three tokens are decoded over and over, and what comes out is held against its exact distribution by chi-square.
+/* Tests of acceptance rules in a world of seven tokens whose distributions can be enumerated: target and draft are tables of
+ * logits by position and previous token. Three tokens are decoded repeatedly, and the output is compared with its exact
+ * distribution by a chi-square test.
  *
- * The distributions, the rules and their known mistakes are written here once more, as plainly as their words, without what
- * is tested: a rule must pass, and each mistake must fail, the same test. */
+ * The distributions, the rules and known mistakes are implemented here independently of the tested code, as directly as they
+ * are defined: a rule must pass the test, and each mistake must fail the same test. */
 #ifndef MOE_TESTS_DISTRIBUTION_H
 #define MOE_TESTS_DISTRIBUTION_H
 
@@ -23,36 +24,36 @@ struct world {
 };
 
 enum origin {
-    DRAWN,          /* without replacement, from the draft's distribution */
-    FIXED,          /* the best of the draft's */
-    MIXED,          /* the first fixed, the others drawn from what it leaves */
-    COUPLED         /* drawn with the noise of the target */
+    DRAWN,          /* drawn without replacement from the draft's distribution */
+    FIXED,          /* the draft's most likely tokens */
+    MIXED,          /* the first fixed, the others drawn from the remaining distribution */
+    COUPLED         /* drawn with the target's noise */
 };
 
 struct drawing {
     const char *name;
     enum origin origin;
-    int width[LEVELS];                  /* children of a node at each depth */
-    struct sample_filter filter;        /* of the draft */
+    int width[LEVELS];                  /* children of a node, by depth */
+    struct sample_filter filter;        /* the draft's filter */
 };
 
-/* What is done wrong, if anything. */
+/* A deliberate mistake in a rule. */
 enum mistake {
     NONE,
-    RAW_BONUS,              /* after the last drafted token from softmax(logits): no temperature, no filter */
-    BY_INDEX,               /* residuals of two sorted, truncated lists, entry by entry */
-    WITH_REPLACEMENT,       /* children drawn without replacement, judged as if with */
-    NO_RESIDUAL,            /* after a refusal from p */
+    RAW_BONUS,              /* bonus token drawn from softmax(logits) without temperature and filter */
+    BY_INDEX,               /* residual of two sorted, truncated lists computed entry by entry */
+    WITH_REPLACEMENT,       /* children drawn without replacement, but judged as if with replacement */
+    NO_RESIDUAL,            /* after a rejection the token is drawn from p, not from the residual */
     UNFILTERED,             /* p without the filter */
-    DROPPED,                /* drawn children that the draft itself finds unlikely are cut away */
-    DROPPED_AS_FIXED,       /* the same, judged as if they had not been drawn: NO mistake */
-    SAME_NOISE,             /* coupled: one noise for all positions */
-    PARENT_ROW,             /* coupled: the token after a node from its parent's logits */
-    LENIENT,                /* coupled: any child is good that the filter keeps */
+    DROPPED,                /* drawn children that the draft finds unlikely are dropped */
+    DROPPED_AS_FIXED,       /* the same, but judged as if they had not been drawn: this is NOT a mistake */
+    SAME_NOISE,             /* coupled: the same noise for all positions */
+    PARENT_ROW,             /* coupled: the token after a node is computed from its parent's logits */
+    LENIENT,                /* coupled: any child that passes the filter is accepted */
     SWAPPED,                /* typical: epsilon and delta exchanged */
-    RAW_ENTROPY,            /* typical: the entropy of softmax(logits) */
-    FIRST_PATH,             /* typical: the first child kept, not the longest path */
-    SAMPLED_BONUS           /* typical: the last token drawn */
+    RAW_ENTROPY,            /* typical: entropy of softmax(logits) without temperature and filter */
+    FIRST_PATH,             /* typical: keeps the path of the first child, not the longest path */
+    SAMPLED_BONUS           /* typical: the last token is drawn */
 };
 
 struct draft {
@@ -74,9 +75,9 @@ static inline uint64_t random_word(struct random *random)
 
 static inline double random_uniform(struct random *random) { return ((double)(random_word(random) >> 11) + 0.5) * 0x1p-53; }
 
-/* What a cell of the grid works with. */
+/* State of one cell of the grid. */
 struct cell {
-    const struct acceptance *rule;      /* NULL: the plain version here, of `family`, with its mistake */
+    const struct acceptance *rule;      /* NULL: the implementation in this file, of `family`, with its mistake */
     char family;                        /* 'r'ejection, 'c'oupled, 't'ypical */
     enum mistake mistake;
     struct drawing shape;
@@ -104,13 +105,13 @@ static inline void world_make(struct world *world, uint64_t seed)
                 world->target[at][last][v] = (float)(0.9 * common);
                 world->draft[at][last][v] = (float)(0.6 * common + 0.5 * own);
             }
-    for (int at = 0; at < POSITIONS; at++)             /* now and then something that cannot come */
+    for (int at = 0; at < POSITIONS; at++)             /* some tokens get probability 0 */
         for (int last = 0; last <= V; last++)
             if (random_word(&random) % 4 == 0)
                 world->target[at][last][random_word(&random) % V] = -INFINITY;
 }
 
-/* Temperature, then sort, top-k, top-p, min-p, as their words say. */
+/* Applies temperature, sorting, top-k, top-p and min-p, directly by their definitions. */
 static inline void plain_distribution(const float *logit, const struct sample_filter *filter, double *out)
 {
     int order[V], count = V;
@@ -157,7 +158,7 @@ static inline int pick(const double *weight, double uniform)
 
 /* ---- drafts ---- */
 
-/* May `token` still become a child of `parent`? */
+/* Returns whether `token` is not yet a child of `parent`. */
 static inline bool draft_lacks(const struct draft *draft, int parent, int32_t token)
 {
     for (int node = 0; node < draft->view.nodes; node++)
@@ -180,7 +181,7 @@ static inline void draft_begin(struct draft *draft)
     draft->view = (struct reject_draft){0, draft->token, draft->parent, draft->proposal};
 }
 
-/* What children of `parent` are drawn from, by position and token before them. */
+/* Returns the distribution from which the children of `parent` are drawn, by position and previous token. */
 static inline const float *draft_source(const struct cell *cell, const struct draft *draft, int position, int32_t last,
                                         int parent)
 {
@@ -227,7 +228,7 @@ static inline void draft_children(struct cell *cell, struct draft *draft, int po
     }
 }
 
-/* The target's logits after the root and each node. */
+/* Sets the target's logits after the root and each node. */
 static inline void draft_fill(const struct cell *cell, struct draft *draft, int position, int32_t last)
 {
     memcpy(draft->logits, cell->world->target[position][last], V * sizeof *draft->logits);
@@ -249,7 +250,7 @@ static inline void draft_make(struct cell *cell, struct draft *draft, int positi
     draft_fill(cell, draft, position, last);
 }
 
-/* ---- the rules once more, with their mistakes ---- */
+/* ---- the rules, with their mistakes ---- */
 
 static inline void sort_down(double *value)
 {
@@ -261,7 +262,7 @@ static inline void sort_down(double *value)
         }
 }
 
-/* r <- norm(max(r - q, 0)), or what is done in its place. */
+/* Computes r <- norm(max(r - q, 0)), or a wrong result for a mistake. */
 static inline void plain_residual(double *r, const double *q, enum mistake mistake)
 {
     double a[V], b[V], sum = 0, more[V];
@@ -355,7 +356,7 @@ static inline int plain_coupled(struct cell *cell, const struct draft *draft, in
     }
 }
 
-/* All paths, from each node upwards: kept as a whole or not. */
+/* Judges all paths, from each node upwards: each path is kept as a whole or not. */
 static inline int plain_typical(struct cell *cell, const struct draft *draft, int32_t *emitted)
 {
     const struct sample_filter raw = {1, 1, 0, 0};
@@ -396,7 +397,7 @@ static inline int plain_typical(struct cell *cell, const struct draft *draft, in
     return length;
 }
 
-/* ---- what must come out ---- */
+/* ---- expected distributions ---- */
 
 static inline void expect_target(struct cell *cell)
 {
@@ -406,8 +407,8 @@ static inline void expect_target(struct cell *cell)
     }
 }
 
-/* Typical acceptance is certain once the draft is: all drafts, each with its probability. law[position][last][code] is the
- * distribution of the TEXT - position tokens to come. */
+/* Typical acceptance is deterministic for a given draft: all drafts are enumerated with their probabilities.
+ * law[position][last][code] is the distribution of the TEXT - position following tokens. */
 struct typical_law { double law[TEXT + 1][V + 1][OUTCOMES]; };
 
 static inline void count_draft(struct cell *cell, struct typical_law *out, struct draft *draft, int position, int32_t last,
@@ -426,7 +427,7 @@ static inline void count_draft(struct cell *cell, struct typical_law *out, struc
         out->law[position][last][code * room + rest] += mass * out->law[position + count][emitted[count - 1]][rest];
 }
 
-/* Adds child after child in every way there is; `from` is the node whose child number `child` is next. */
+/* Enumerates all ways of adding children; `from` is the node whose child number `child` is next. */
 static inline void count_drafts(struct cell *cell, struct typical_law *out, struct draft *draft, int position, int32_t last,
                                 int from, int child, double mass)
 {
@@ -491,15 +492,16 @@ static inline void cell_prepare(struct cell *cell)
 /* ---- trials ---- */
 
 struct tally {
-    double z;                   /* how far chi-square lies above its mean, in deviations of a normal variable */
+    double z;                   /* chi-square minus its mean, in standard deviations of a normal variable */
     int freedom;
-    long impossible;            /* outcomes that cannot be */
+    long impossible;            /* outcomes of probability 0 */
     long other;                 /* coupled: texts that differ from sampling without a draft */
     long tried, accepted;       /* drafted first tokens */
 };
 
-/* Wilson and Hilferty, 1931: (X / n)^(1/3) is close to normal. Outcomes that are expected less than eight times are one. Keeps
- * the worst of several comparisons. */
+/* Compares counts with probabilities. Chi-square is converted to a normal variable by Wilson and Hilferty, 1931: (X /
+ * n)^(1/3) is nearly normal. Outcomes expected less than eight times are merged. Keeps the worst result of several
+ * comparisons. */
 static inline void tally_compare(const double *chance, const long *seen, int outcomes, long samples, struct tally *tally)
 {
     double sum = 0, rare = 0, rarely = 0, z = 0;
@@ -521,7 +523,7 @@ static inline void tally_compare(const double *chance, const long *seen, int out
         bins++;
     }
     double k = bins - 1;
-    if (bins > 1)                       /* else what differs from the one outcome is impossible */
+    if (bins > 1)                       /* with a single bin any other outcome is impossible and is counted above */
         z = (cbrt(sum / k) - (1 - 2 / (9 * k))) / sqrt(2 / (9 * k));
     if (!tally->freedom || z > tally->z) {
         tally->freedom = bins - 1;
@@ -539,7 +541,7 @@ static inline int cell_accept(struct cell *cell, struct draft *draft, int positi
            cell->family == 'c' ? plain_coupled(cell, draft, position, emitted) : plain_typical(cell, draft, emitted);
 }
 
-/* The text that sampling without a draft gives under this key. */
+/* Returns the text that sampling without a draft gives with this key. */
 static inline int cell_alone(const struct cell *cell)
 {
     int32_t last = V, kept[V];
@@ -608,7 +610,7 @@ static const struct sample_filter grid_filters[] = {{1, 1, 0, 0}, {1, 1, 0, 4}, 
 static const char *const grid_filter_names[] = {"no filter", "top-k", "top-p", "min-p"};
 enum { TEMPERATURES = 3, FILTERS = 4, NO_FILTER = 0, TOP_K, TOP_P, MIN_P };
 
-/* Rules and shapes that belong together; each comes with all temperatures and filters. */
+/* Valid pairs of rule and shape; each is combined with all temperatures and filters. */
 static const struct { char family; int shape; } grid_pairs[] = {
     {'r', CHAIN_DRAWN}, {'r', TREE_DRAWN}, {'r', ALL_DRAWN}, {'r', CHAIN_FIXED}, {'r', TREE_FIXED}, {'r', ALL_FIXED},
     {'r', TREE_MIXED}, {'r', CHAIN_COUPLED}, {'r', TREE_COUPLED},
@@ -617,7 +619,7 @@ static const struct { char family; int shape; } grid_pairs[] = {
 };
 enum { PAIRS = sizeof grid_pairs / sizeof *grid_pairs, CELLS = PAIRS * TEMPERATURES * FILTERS };
 
-/* Beyond 5.3 deviations lies 6e-8 of the normal distribution: a right rule fails one of all cells once in 10^5 grids. */
+/* The normal distribution has 6e-8 beyond 5.3 deviations: a correct rule fails in some cell once in 10^5 grids. */
 #define GRID_LIMIT 5.3
 
 static inline struct grid_point grid_point(int number)
@@ -627,7 +629,7 @@ static inline struct grid_point grid_point(int number)
                                number % FILTERS};
 }
 
-/* The sampled rule of a point; the caller closes it. */
+/* Opens the tested rule of a point; the caller closes it. */
 static inline struct acceptance *grid_rule(const struct grid_point *point)
 {
     const char *name = point->family == 'r' ? "rejection" : point->family == 'c' ? "coupled" : "typical";
@@ -640,8 +642,8 @@ static inline struct acceptance *grid_rule(const struct grid_point *point)
 }
 
 enum grid_way {
-    GRID_RULE,              /* the library's rule against its law */
-    GRID_PLAIN,             /* the one written here, with the point's mistake */
+    GRID_RULE,              /* the library's rule against its expected distribution */
+    GRID_PLAIN,             /* the implementation in this file, with the point's mistake */
     GRID_TARGET             /* the library's rule against the target's distribution */
 };
 
@@ -672,7 +674,7 @@ static inline void grid_run(const struct grid_point *point, const struct world *
 
 static inline bool grid_sees(const struct tally *tally) { return tally->z > GRID_LIMIT || tally->impossible || tally->other; }
 
-/* Mistakes, each where it must be seen: at T = 0.5, 1 and 1.3 with the filter named. */
+/* Mistakes that must be detected: at T = 0.5, 1 and 1.3 with the given filter. */
 static const struct { char family; enum mistake mistake; int shape, filter; const char *name; } grid_mistakes[] = {
     {'r', RAW_BONUS, CHAIN_DRAWN, TOP_K, "the last token from unfiltered logits"},
     {'r', RAW_BONUS, TREE_FIXED, TOP_P, "the last token from unfiltered logits"},
@@ -702,7 +704,7 @@ static inline struct grid_point grid_mistake(int number, int temperature)
                                temperature, grid_mistakes[number].filter};
 }
 
-/* Says what a point is, for messages. */
+/* Writes the description of a point, for messages. */
 static inline const char *grid_name(const struct grid_point *point, char *out, size_t room)
 {
     snprintf(out, room, "%s, %s, T %g, %s, mistake %d",

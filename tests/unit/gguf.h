@@ -1,4 +1,4 @@
-/* Small GGUF files for tests, written byte by byte. Entries and tensors are put in any order; gguf_write joins them. */
+/* Writes small GGUF files for tests byte by byte. Entries and tensors may be added in any order; gguf_write combines them. */
 #ifndef MOE_TESTS_UNIT_GGUF_H
 #define MOE_TESTS_UNIT_GGUF_H
 
@@ -89,7 +89,7 @@ static inline void gguf_put_floats(struct gguf_file *g, const char *key, const f
     }
 }
 
-/* Dims as the file has them: the fastest first. */
+/* Adds a tensor. Dims are in the order of the file: the fastest first. */
 static inline void gguf_put_tensor(struct gguf_file *g, const char *name, uint32_t type, int dims, const int *sizes,
                                    const void *data, size_t bytes)
 {
@@ -113,7 +113,7 @@ static inline void gguf_free_file(struct gguf_file *g)
     g->entry_count = g->tensor_count = 0;
 }
 
-/* The whole file; what was put is forgotten. */
+/* Returns the whole file, and discards entries and tensors. */
 static inline struct text gguf_join(struct gguf_file *g, uint32_t version)
 {
     struct text out = {0};

@@ -1,5 +1,5 @@
-/* The goldens of draft heads (tests/golden/heads): the pocket model as their target, heads converted as published, and what an
- * independent program computed of them. A failure ends the test. */
+/* Goldens of draft heads (tests/golden/heads): the pocket model as their target, heads converted from their published form,
+ * and reference values computed by an independent program. A failure ends the test. */
 #ifndef MOE_TESTS_HEADS_H
 #define MOE_TESTS_HEADS_H
 
@@ -21,7 +21,7 @@ struct heads_text {
 };
 
 struct heads_rig {
-    char *folder, path[1200];           /* of the target's file */
+    char *folder, path[1200];           /* path: of the target's file */
     struct model *target;
     struct device *device;
     struct expert_source *experts;
@@ -35,7 +35,7 @@ static inline void heads_must(int rc, const struct err *err)
         fail_msg("%s", err->text);
 }
 
-/* tests/FOLDER/NAME */
+/* Returns the path tests/FOLDER/NAME. */
 static inline const char *heads_path(const char *folder, const char *name)
 {
     static char paths[4][1200];
@@ -45,7 +45,7 @@ static inline const char *heads_path(const char *folder, const char *name)
     return path;
 }
 
-/* A head of tests/golden/heads as it is published. */
+/* Returns the path of a published head in tests/golden/heads. */
 static inline const char *heads_published(const char *name)
 {
     char path[200];
@@ -95,7 +95,7 @@ static inline void heads_open_target(struct heads_rig *rig)
     heads_must(model_open(&rig->target, rig->path, &err), &err);
 }
 
-/* The head of a published folder, as a file of this name; model_close it. */
+/* Converts a published head to a file of this name; the caller closes it with model_close. */
 static inline struct model *heads_convert(const struct heads_rig *rig, const char *source, const char *name)
 {
     const struct head_options options = {.format = {.keep = true}, .producer = "test"};
@@ -137,7 +137,7 @@ static inline const struct heads_text *heads_find_text(const struct heads_rig *r
     return NULL;
 }
 
-/* The pocket model on $MOE_TEST_DEVICE or the host, its cache in f32. */
+/* Opens the pocket model on $MOE_TEST_DEVICE or the host, with an f32 KV cache. */
 static inline void heads_open(struct heads_rig *rig)
 {
     const char *device = getenv("MOE_TEST_DEVICE");
@@ -162,7 +162,7 @@ static inline void heads_close(struct heads_rig *rig)
     unit_remove(rig->folder);
 }
 
-/* One for all tests of a group: cmocka_run_group_tests(tests, heads_make_rig, heads_drop_rig). */
+/* The rig shared by all tests of a group: cmocka_run_group_tests(tests, heads_make_rig, heads_drop_rig). */
 static struct heads_rig rig;
 
 static inline int heads_make_rig(void **state)
@@ -179,7 +179,7 @@ static inline int heads_drop_rig(void **state)
     return 0;
 }
 
-/* ---- tensors of a golden: a plain reading of safetensors in F32 ---- */
+/* ---- tensors of a golden: a minimal reader of safetensors in F32 ---- */
 
 struct heads_golden {
     struct text data;
@@ -204,7 +204,7 @@ static inline void heads_golden_close(struct heads_golden *golden)
     text_free(&golden->data);
 }
 
-/* [*rows][width], to be freed. */
+/* Reads a tensor [*rows][width], which the caller frees. */
 static inline float *heads_tensor(const struct heads_golden *golden, const char *name, int *rows, int width)
 {
     const json_t *about = json_object_get(golden->header, name), *shape = json_object_get(about, "shape");

@@ -1,10 +1,10 @@
-/* The law of texts, through the whole decoding loop: decoder, drafter, shape, policy and acceptance, on two models so small
- * that the probability of every text can be counted. Texts are decoded over and over, each with other random numbers, and held
- * against the target's own distribution; by coupled acceptance each must be the very text without a draft, and by typical
- * acceptance each iteration must give what the rule written in distribution.h gives.
+/* Tests the distribution of decoded texts with the whole decoding loop: decoder, drafter, shape, policy and acceptance, on
+ * two models so small that the probability of every text can be enumerated. Texts are decoded repeatedly with different
+ * random numbers and compared with the target's own distribution. With coupled acceptance each text must equal the text
+ * without a draft; with typical acceptance each iteration must give the result of the rule in distribution.h.
  *
- * What is expected comes from forwards over prefixes alone. Policies see a clock of the test's own: seconds follow from the
- * experts that a forward loaded, so that decisions are the same on every machine, and depend on all that was drafted. */
+ * Expected values are computed by forwards over prefixes only. Policies see a simulated clock: seconds are a function of the
+ * experts that a forward loaded, so that decisions are the same on every machine and depend on everything that was drafted. */
 #ifndef MOE_TESTS_LOOP_H
 #define MOE_TESTS_LOOP_H
 
@@ -22,12 +22,12 @@
 enum {
     LOOP_TEXT = 5, LOOP_PROMPT = 12, LOOP_TEXTS = V * V * V * V * V,
     LOOP_ROWS = 1 + V + V * V + V * V * V + V * V * V * V,      /* prefixes of 0 to 4 tokens */
-    LOOP_BLOCK = 2000               /* texts of one seed and one decoder */
+    LOOP_BLOCK = 2000               /* texts per seed and decoder */
 };
 
 static const int32_t loop_prompt[LOOP_PROMPT] = {0, 1, 2, 3, 1, 2, 4, 6, 1, 5, 2, 1};
 
-/* The index of a prefix in tables: `code` has its tokens as digits. */
+/* Returns the table index of a prefix, whose tokens are the digits of `code`. */
 static inline int loop_row(int tokens, int code)
 {
     int row = code;
@@ -40,14 +40,15 @@ enum { LOOP_HEADS = 8 };
 
 struct loop_world {
     char *folder;
-    char target[1200], model[1300], self[1300], tree[1300], costs[1300];        /* a file, and what is in settings */
-    /* ngram, model, the target as a model, model, ngram, parts of the target, eagle1, model, eagle3: some running */
+    char target[1200], model[1300], self[1300], tree[1300], costs[1300];        /* a file, and values for settings */
+    /* ngram, model, the target as a model, model, ngram, parts of the target, eagle1, model, eagle3: names of running
+     * drafters */
     const char *named[9];
-    char head[LOOP_HEADS][1300];    /* of `kinds', and the target's predictors */
-    float (*logits)[V];             /* [LOOP_ROWS] of the target after prompt and prefix */
+    char head[LOOP_HEADS][1300];    /* of `kinds`, and the target's own prediction layers */
+    float (*logits)[V];             /* [LOOP_ROWS] target logits after prompt and prefix */
 };
 
-/* Who decodes: one a thread. */
+/* The decoding side: one per thread. */
 struct loop_rig {
     struct model *model;
     struct device *device;
@@ -56,7 +57,7 @@ struct loop_rig {
     char recording[1300];           /* a file of its own */
 };
 
-/* The target's distribution under some sampling, and what it makes of one, two and three tokens in a row. */
+/* The target's distribution with some sampling settings: of one, two and three consecutive tokens. */
 struct loop_law {
     struct sample_filter filter;
     double p[LOOP_ROWS][V];
@@ -64,29 +65,30 @@ struct loop_law {
 };
 
 struct loop_cell {
-    const char *accept, *policy, *draft, *tree;         /* as in settings, but `model' and `static' without their files */
-    const char *alone;                                  /* one drafter, as in settings, in place of `draft'; NULL: that */
+    const char *accept, *policy, *draft, *tree;         /* as in settings, but `model` and `static` without their files */
+    const char *alone;                                  /* a single drafter, as in settings, used in place of `draft`; NULL:
+                                                         * none */
     double temperature;
-    int filter;                                         /* of grid_filters */
-    int (*twist)(struct decoder *decoder);              /* what a test does to the open decoder; NULL: nothing */
+    int filter;                                         /* index in grid_filters */
+    int (*twist)(struct decoder *decoder);              /* modifies the open decoder; NULL: none */
     uint64_t seed;
 };
 
 struct loop_tally {
     struct tally tally;
     long iterations, drafted, verified, accepted, empty;        /* empty: iterations without a draft */
-    struct err err;                                     /* what refused the settings, or ended a run */
+    struct err err;                                     /* why settings were rejected or a run failed */
 };
 
 static inline void loop_must(int rc, const struct err *err)
 {
     if (rc) {
         fprintf(stderr, "%s\n", err->text);
-        abort();                    /* also outside the thread of a test */
+        abort();                    /* works also outside the test's thread */
     }
 }
 
-/* ---- the world ---- */
+/* ---- models ---- */
 
 static inline struct hparams loop_shape(int layers)
 {
@@ -107,7 +109,7 @@ static inline struct hparams loop_shape(int layers)
     return s;
 }
 
-/* A matrix of the models: weights on both sides of 0, so that logits depend on what was read. */
+/* Fills a matrix of a model with weights of both signs, so that logits depend on the tokens read. */
 static inline int loop_make(void *context, int member, struct block_job *job, struct err *err)
 {
     const struct tensor *t = job->tensor;
@@ -134,7 +136,7 @@ static inline int loop_make(void *context, int member, struct block_job *job, st
     return 0;
 }
 
-/* The model of this seed. */
+/* Writes the model of this seed. */
 static inline void loop_write(const char *path, int layers, uint64_t seed)
 {
     struct model_facts facts = {.shape = loop_shape(layers), .name = "loop", .producer = "test", .synthetic = true};
@@ -154,7 +156,7 @@ static inline void loop_write(const char *path, int layers, uint64_t seed)
     thread_pool_free(&pool);
 }
 
-/* Random heads of the target; one of them knows but some of its tokens. */
+/* Writes random heads for the target; one of them has only some of the target's tokens. */
 static inline void loop_write_heads(struct loop_world *world)
 {
     static const enum head_kind kinds[LOOP_HEADS - 1] = {HEAD_EAGLE1, HEAD_EAGLE3, HEAD_KANGAROO, HEAD_MEDUSA, HEAD_HYDRA,
@@ -205,7 +207,7 @@ static inline void loop_rig_close(struct loop_rig *rig)
     model_close(&rig->model);
 }
 
-/* Logits after all prefixes that begin with the `tokens` tokens of `code`, which the sequence holds. */
+/* Stores the logits after all prefixes that begin with the `tokens` tokens of `code`, which are in the sequence. */
 static inline void loop_read(struct loop_world *world, const struct loop_rig *rig, struct sequence *sequence, int tokens,
                              int code, const float *logits)
 {
@@ -294,11 +296,11 @@ static inline void loop_law_make(struct loop_law *law, const struct loop_world *
 
 /* ---- the clock ---- */
 
-/* A policy that hands all on to another one, with times of its own making. */
+/* A policy that forwards all calls to another one, with simulated times. */
 struct loop_clock {
     struct policy base;
     struct policy *inner;
-    int made;                       /* tokens drafted in this iteration, also those dropped again */
+    int made;                       /* tokens drafted in this iteration, including dropped ones */
 };
 
 static inline void loop_clock_begin(struct policy *policy, const struct policy_text *text)
@@ -357,8 +359,8 @@ static inline void loop_clock_set(struct decoder *decoder)
 
 /* ---- runs ---- */
 
-/* How a policy of the table is opened: so that it drafts, and decides all it can in texts as short as these. A policy that is
- * not here is opened by its name alone, and must then do something. */
+/* Returns the settings with which a policy of the table is opened, such that it drafts and takes all its decisions even in
+ * these short texts. A policy that is not listed is opened by its name alone, and must then take some decision. */
 static inline const char *loop_policy(const struct policy_class *class, const struct loop_world *world,
                                       const struct loop_rig *rig, char *room, size_t bytes)
 {
@@ -392,10 +394,10 @@ struct loop_run {
     const struct loop_law *law;
     struct cell *typical;           /* NULL: another rule */
     struct loop_tally *out;
-    int tokens, code;               /* of the text by now */
+    int tokens, code;               /* of the text so far */
 };
 
-/* Did an iteration give what typical acceptance says of its draft, whatever that is? */
+/* Returns whether an iteration gave the result of typical acceptance for its draft, whatever the draft is. */
 static inline bool loop_is_typical(const struct loop_run *run, const struct decode_iteration *iteration)
 {
     const struct draft_tree *tree = iteration->tree;
@@ -434,7 +436,7 @@ static inline int loop_see(void *context, const struct decode_iteration *iterati
     return 0;
 }
 
-/* The text without a draft under these random numbers. */
+/* Returns the text without a draft with these random numbers. */
 static inline int loop_alone(const struct loop_world *world, const struct sample_filter *filter, struct sample_draw draw)
 {
     int32_t kept[V];
@@ -478,7 +480,7 @@ static inline int loop_put_iteration(void *context, const struct decode_iteratio
     return decode_record_iteration(context, iteration, err);
 }
 
-/* The recording that the oracle knows: the same texts with the same random numbers, accepted by coupling. */
+/* Makes the recording for the oracle: the same texts with the same random numbers, with coupled acceptance. */
 static inline void loop_record(const struct loop_cell *cell, const struct loop_world *world, const struct loop_rig *rig,
                                int texts, uint64_t seed)
 {
@@ -537,7 +539,7 @@ static inline void loop_compare(const struct loop_law *law, const struct loop_se
         tally_compare(law->three[at], seen->three[at], V * V * V, samples, tally);
 }
 
-/* Some texts of one seed; -1: refused, or failed. */
+/* Decodes some texts of one seed. -1: settings rejected, or failed. */
 static inline int loop_block(struct loop_run *run, const struct loop_rig *rig, int texts, uint64_t seed, struct loop_seen *seen)
 {
     const struct decode_settings settings = loop_settings(run->cell, run->world, seed);
@@ -600,7 +602,7 @@ static const struct { double temperature; int filter; } loop_samplings[] = {
     {0.7, NO_FILTER}, {1.5, TOP_K}, {1, TOP_P}, {1.5, NO_FILTER}, {1.2, MIN_P}};
 enum { LOOP_RULES = 3, LOOP_DRAFTS = 3, LOOP_TREES = 3, LOOP_SAMPLINGS = 5 };
 
-/* All policies there are, with all rules, drafters and shapes; a policy that is new is among them. */
+/* All policies of the library (new ones are included automatically) with all rules, drafters and shapes. */
 struct loop_point { int rule, policy, draft, tree; };
 
 static inline int loop_points(void)
@@ -626,19 +628,21 @@ static inline void loop_cell(struct loop_cell *out, const struct loop_point *poi
         .temperature = loop_samplings[sampling].temperature, .filter = loop_samplings[sampling].filter};
     const struct policy_class *class = policy_classes[point->policy];
     if ((class == &policy_vertical || class == &policy_cs_drafting) && strchr(out->draft, '+'))
-        out->draft = "model+ngram:n=2";         /* who reviews comes first */
+        out->draft = "model+ngram:n=2";         /* the reviewer comes first */
 }
 
 static inline bool loop_sees(const struct loop_tally *tally) { return grid_sees(&tally->tally); }
 
-/* Reviews drop what another drafter wrote; SWIFT's tree the leaves beyond the fifth, of which models this small have few. */
+/* Returns whether the policy may drop nodes: reviews drop nodes of other drafters, and SWIFT's tree drops leaves beyond the
+ * fifth, of which models this small have few. */
 static inline bool loop_can_drop(const struct policy_class *class, const struct loop_cell *cell)
 {
     return class == &policy_vertical || class == &policy_cs_drafting ? strchr(cell->draft, '+') != NULL
          : class != &policy_tr;
 }
 
-/* What is wrong with a cell that ran, NULL: nothing. Settings may be refused only where a tree is none of the policy's. */
+/* Returns what is wrong with a cell that ran, NULL: nothing. Settings may be rejected only if the tree is not valid for the
+ * policy. */
 static inline const char *loop_fault(const struct loop_cell *cell, int rc, const struct loop_tally *tally, char *room,
                                      size_t bytes)
 {
@@ -649,7 +653,8 @@ static inline const char *loop_fault(const struct loop_cell *cell, int rc, const
     bytes -= (size_t)used;
     if (rc && cell->tree && strstr(tally->err.text, "leave --tree out"))
         return NULL;
-    const struct err said = tally->err;                         /* a copy: room may lie in what holds the tally */
+    const struct err said = tally->err;                         /* a copy: room may be part of the object that contains the
+                                                                 * tally */
     if (rc)
         snprintf(room, bytes, "%s", said.text);
     else if (loop_sees(tally))

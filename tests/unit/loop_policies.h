@@ -1,6 +1,6 @@
-/* Policies and drafters of tests only, for the loop of loop.h: ones that may look at all they like, as they decide only what is
- * drawn next, and must pass; and ones that undo what was drawn for what it is, which must be seen. A twist puts them into an
- * open decoder. */
+/* Policies and drafters for tests only, for the loop of loop.h. Some use everything they see, but only to decide what is
+ * drawn next: these must pass. Others drop tokens after drawing them because of what was drawn: these must be detected. A
+ * twist installs them in an open decoder. */
 #ifndef MOE_TESTS_LOOP_POLICIES_H
 #define MOE_TESTS_LOOP_POLICIES_H
 
@@ -8,8 +8,8 @@
 
 struct loop_policy {
     struct policy base;
-    int32_t token[2];               /* of the last draft, its first two */
-    int tokens, accepted;           /* what there was of it, and what became of it */
+    int32_t token[2];               /* the first two tokens of the last draft */
+    int tokens, accepted;           /* its length, and its number of accepted tokens */
     struct draft_leaf leaf;
     int32_t keep[DRAFT_MAX];
 };
@@ -24,7 +24,7 @@ static inline struct step loop_extend(struct loop_policy *mine, int node, int si
 
 static inline float loop_said(const struct draft_view *view, int node) { return expf(view->tree->log_probability[node]); }
 
-/* Goes on while its drafter is sure of what it drew last. */
+/* Continues as long as its drafter is sure of its last token. */
 static inline struct step loop_next_doubting(struct policy *policy, const struct draft_view *view)
 {
     int last = view->tree->nodes - 1;
@@ -32,7 +32,7 @@ static inline struct step loop_next_doubting(struct policy *policy, const struct
         ? loop_extend((struct loop_policy *)policy, last, 1, 1) : loop_stop();
 }
 
-/* Drafts nothing after a refusal if the second token of what was refused has an odd number. */
+/* Drafts nothing after a rejection if the second rejected token has an odd id. */
 static inline struct step loop_next_remembering(struct policy *policy, const struct draft_view *view)
 {
     struct loop_policy *mine = (struct loop_policy *)policy;
@@ -46,7 +46,7 @@ static inline struct step loop_next_remembering(struct policy *policy, const str
     return rests ? loop_stop() : loop_extend(mine, -1, 1, 3);
 }
 
-/* Two children of the root; one below the second, and below the first only if that one has an odd number. */
+/* Drafts two children of the root, one node below the second, and one below the first only if its token is odd. */
 static inline struct step loop_next_branching(struct policy *policy, const struct draft_view *view)
 {
     struct loop_policy *mine = (struct loop_policy *)policy;
@@ -58,7 +58,7 @@ static inline struct step loop_next_branching(struct policy *policy, const struc
     return view->steps == 2 && tree->nodes == 3 && tree->token[2] % 2 ? loop_extend(mine, 0, 1, 1) : loop_stop();
 }
 
-/* How many of the first tokens of a chain are to stay: those before one that its drafter finds unlikely. */
+/* Returns how many first tokens of a chain are kept: those before the first that its drafter finds unlikely. */
 static inline int loop_likely(const struct draft_view *view)
 {
     int likely = 0;
@@ -67,7 +67,7 @@ static inline int loop_likely(const struct draft_view *view)
     return likely;
 }
 
-/* Drops what its drafter finds unlikely, as policies do. */
+/* Drops tokens that its drafter finds unlikely, declared as dropping. */
 static inline struct step loop_next_dropping(struct policy *policy, const struct draft_view *view)
 {
     struct loop_policy *mine = (struct loop_policy *)policy;
@@ -78,7 +78,7 @@ static inline struct step loop_next_dropping(struct policy *policy, const struct
     return (struct step){.kind = STEP_KEEP, .keep = mine->keep, .kept = loop_likely(view)};
 }
 
-/* Children of the root by two drafters, the second one's below one of the first, and the other way round. */
+/* Drafts children of the root by two drafters, with nodes of the second below one of the first and vice versa. */
 static inline struct step loop_next_mixing(struct policy *policy, const struct draft_view *view)
 {
     static const struct { int drafter, node, siblings; } steps[] = {{0, -1, 1}, {1, -1, 2}, {1, 0, 1}, {0, 1, 1}};
@@ -90,7 +90,7 @@ static inline struct step loop_next_mixing(struct policy *policy, const struct d
     return step;
 }
 
-/* Two drafters beside one another with two children each, more than there are tokens, and below what both drew once more. */
+/* Lets two drafters draft two children each, more than there are tokens, then continues below the tokens that both drew. */
 static inline struct step loop_next_meeting(struct policy *policy, const struct draft_view *view)
 {
     static const struct { int drafter, node, siblings; } steps[] = {{0, -1, 2}, {1, -1, 3}, {1, 0, 2}, {0, 0, 2}, {0, -1, 3}};
@@ -102,7 +102,7 @@ static inline struct step loop_next_meeting(struct policy *policy, const struct 
     return step;
 }
 
-/* The same, and what both drew below the root is given as drawn from the second one's distribution. */
+/* Does the same, but marks tokens that both drew as drawn from the second drafter's distribution. */
 static inline struct step loop_next_mistaking(struct policy *policy, const struct draft_view *view)
 {
     struct draft_tree *tree = (struct draft_tree *)(uintptr_t)view->tree;
@@ -111,7 +111,7 @@ static inline struct step loop_next_mistaking(struct policy *policy, const struc
     return loop_next_meeting(policy, view);
 }
 
-/* Three tokens of one drafter, which another one reviews; after what is left of them the first one again, if it was right. */
+/* Drafts three tokens with one drafter, which another one reviews; then continues with the first drafter if it was right. */
 static inline struct step loop_next_reviewing(struct policy *policy, const struct draft_view *view)
 {
     struct loop_policy *mine = (struct loop_policy *)policy;
@@ -124,7 +124,7 @@ static inline struct step loop_next_reviewing(struct policy *policy, const struc
     return step;
 }
 
-/* The same in secret. */
+/* Drops unlikely tokens without declaring that it drops. */
 static inline struct step loop_next_cutting(struct policy *policy, const struct draft_view *view)
 {
     if (view->steps)
@@ -156,7 +156,7 @@ static const struct policy_class loop_doubting = LOOP_POLICY(doubting), loop_rem
                                  loop_reviewing = LOOP_POLICY(reviewing), loop_meeting = LOOP_POLICY(meeting),
                                  loop_mistaking = LOOP_POLICY(mistaking);
 
-/* In place of the decoder's own policy, and with a drafter that says how likely its tokens are. */
+/* Replaces the decoder's policy, and makes its drafter report probabilities. */
 static inline int loop_take(struct decoder *decoder, const struct policy_class *class)
 {
     struct err err = {0};
@@ -169,7 +169,7 @@ static inline int loop_take(struct decoder *decoder, const struct policy_class *
     return 0;
 }
 
-/* A drafter that keeps to itself what it drew and finds unlikely. */
+/* A drafter that withholds drawn tokens that it finds unlikely. */
 struct loop_withholding {
     struct drafter base;
     struct drafter *inner;
@@ -232,8 +232,8 @@ static inline int loop_withholds(struct decoder *decoder)
     return 0;
 }
 
-/* The decoder's own policy, or one of the above, over drafts that have the noise of positions: the target's, and the same again
- * when a position is drafted once more. */
+/* Makes drafts use the target's noise of each position, which repeats when a position is drafted again; with the decoder's
+ * policy or one of the above. */
 static inline int loop_same_noise(struct decoder *decoder)
 {
     struct err err = {0};
@@ -253,12 +253,12 @@ static inline int loop_branches_noise(struct decoder *decoder)
     return loop_same_noise(decoder) || loop_take(decoder, &loop_branching);
 }
 
-/* Under rejection, with a draft model. Those that are right come with what they need; each mistake is seen. */
+/* Twists for acceptance by rejection with a draft model. Correct ones must pass; each mistake must be detected. */
 struct loop_twist {
     const char *name;
-    int policy;                         /* in settings: 0 static, 1 one that drops, 2 the oracle */
+    int policy;                         /* in settings: 0 static, 1 a policy that drops, 2 the oracle */
     int (*twist)(struct decoder *decoder);
-    int thousands;                      /* of texts that are enough to see it */
+    int thousands;                      /* thousands of texts that are enough to detect it */
     const char *draft;                  /* NULL: the model */
 };
 
@@ -280,7 +280,8 @@ static const struct loop_twist loop_right[] = {
     {"a policy that remembers, and random numbers that come back", 0, loop_remembers_noise, 12, NULL},
     {"a token that two drafters drew, as if the second one alone had", 0, loop_mistakes, 4, "model+self"},
     {"a policy that sees the random numbers of one branch in another", 0, loop_branches_noise, 8, NULL},
-    {"a policy that knows the random numbers", 2, loop_same_noise, 16, NULL},     /* for the long test: recordings take time */
+    {"a policy that knows the random numbers", 2, loop_same_noise, 16, NULL},     /* only in the long test, because
+                                                                                   * recordings take time */
 };
 
 static inline int loop_twist_run(const struct loop_twist *twist, const struct loop_world *world, const struct loop_law *law,

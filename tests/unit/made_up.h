@@ -1,4 +1,4 @@
-/* Numbers that tests and the independent programs of tests/golden make up alike. */
+/* Numbers generated identically by tests and by the independent programs of tests/golden. */
 #ifndef MOE_TESTS_UNIT_MADE_UP_H
 #define MOE_TESTS_UNIT_MADE_UP_H
 
@@ -13,7 +13,7 @@ static inline double number(const json_t *object, const char *key)
     return json_number_value(value);
 }
 
-/* Number `at` of a tensor, around `center`. */
+/* Returns number `at` of a tensor, within `bound` of `center`. */
 static inline float drawn(uint64_t tensor, uint64_t at, double bound, double center)
 {
     uint64_t x = (at * 2654435761u + tensor * 2654404609u) & 0xffffffffu;

@@ -1,4 +1,4 @@
-/* The pocket model's tokenizer and chat template beside a folder for files of prompts: what tests of prompts work on. */
+/* Set-up for tests of prompts: the pocket model's tokenizer and chat template, and a folder for files of prompts. */
 #ifndef MOE_TESTS_UNIT_PROMPTING_H
 #define MOE_TESTS_UNIT_PROMPTING_H
 
@@ -12,7 +12,7 @@ struct fixture {
     struct tokenizer *tokenizer;
     struct tokenizer_config config;
     struct template *chat;
-    struct prompts_options options;     /* the template, and which of its tokens are trusted */
+    struct prompts_options options;     /* the template, and its trusted tokens */
 };
 
 static inline int prompting_setup(void **state)

@@ -1,9 +1,10 @@
-/* Several processes in a test: forks that talk over socket pairs, by a plug-in of common/ranks that is nothing but that.
+/* Several processes in a test: forks that communicate over socket pairs, by a plug-in of common/ranks made of these.
  *
  *     static int work(struct ranks *ranks, void *argument) { ... return failures; }      in each process
- *     pipes_run(3, work, argument)                                                       the exit statuses, added up
+ *     pipes_run(3, work, argument)                                                       returns the sum of the exit
+ *     statuses
  *
- * What a process is to report goes into memory that pipes_memory gave. */
+ * A process returns results in memory allocated by pipes_memory. */
 #ifndef MOE_TESTS_RANKS_PIPES_H
 #define MOE_TESTS_RANKS_PIPES_H
 
@@ -20,10 +21,10 @@ enum { PIPES_MAX = 4, PIPES_REQUESTS = 64 };
 
 struct pipes_job {
     int rank, size;
-    int end[PIPES_MAX][PIPES_MAX];      /* [mine][the other's] */
+    int end[PIPES_MAX][PIPES_MAX];      /* [own rank][other rank] */
 };
 
-/* Messages that wait, by the process that they go to or come from: in the order in which they were asked for. */
+/* Pending messages by the other process, in the order of the requests. */
 struct ranks_link {
     struct pipes_job *job;
     struct pipes_message {
@@ -64,7 +65,7 @@ static int pipes_receive(struct ranks_link *link, int request, int from, void *d
     return pipes_begin(link, request, false, from, data, bytes);
 }
 
-/* What can go on does: of each direction to each process the message that was asked for first. */
+/* Progresses, for each direction and process, the oldest requested message. */
 static int pipes_test(struct ranks_link *link, int request, int *done)
 {
     for (int i = 0; i < PIPES_REQUESTS; i++) {
@@ -81,7 +82,7 @@ static int pipes_test(struct ranks_link *link, int request, int *done)
         const ssize_t n = m->sends ? send(fd, m->data + m->done, m->bytes - m->done, MSG_DONTWAIT | MSG_NOSIGNAL)
                                    : recv(fd, m->data + m->done, m->bytes - m->done, MSG_DONTWAIT);
         if (n > 0)
-            m->done += (size_t)n;           /* one that went away is left to who looks for the dead */
+            m->done += (size_t)n;           /* a closed peer is handled by the check for dead processes */
     }
     struct pipes_message *m = &link->message[request];
     *done = m->done == m->bytes;
@@ -90,7 +91,7 @@ static int pipes_test(struct ranks_link *link, int request, int *done)
     return 0;
 }
 
-/* Nobody ends before all have come here. */
+/* Waits until all processes have called this. */
 static int pipes_close(struct ranks_link **link)
 {
     const struct pipes_job *job = (*link)->job;
@@ -111,7 +112,7 @@ static const char *pipes_error(int error) { return error == 2 ? "a request is in
 static const struct ranks_plugin pipes_plugin = {RANKS_PLUGIN_VERSION, pipes_open, pipes_send, pipes_receive, pipes_test,
                                                  pipes_close, pipes_error};
 
-/* Memory of zeros that all processes share. */
+/* Returns zeroed memory shared by all processes. */
 static inline void *pipes_memory(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -148,7 +149,7 @@ static inline int pipes_run(int size, int (*work)(struct ranks *ranks, void *arg
     for (int i = 0; i < size; i++) {
         int status;
         assert_int_equal(waitpid(child[i], &status, 0), child[i]);
-        failures += WIFEXITED(status) ? WEXITSTATUS(status) : 0;       /* who was killed was meant to be */
+        failures += WIFEXITED(status) ? WEXITSTATUS(status) : 0;       /* a killed process was killed on purpose */
     }
     for (int a = 0; a < size; a++)
         for (int b = 0; b < size; b++)

@@ -1,4 +1,4 @@
-/* A model's file on a device, with an engine and a sequence: what tests of whole forwards work on. A failure ends the test. */
+/* Set-up for tests of whole forwards: a model's file on a device, with an engine and a sequence. A failure ends the test. */
 #ifndef MOE_TESTS_UNIT_RIG_H
 #define MOE_TESTS_UNIT_RIG_H
 
@@ -15,7 +15,7 @@ struct rig {
     struct engine *engine;
     struct sequence *sequence;
     struct err err;
-    int32_t token[RIG_TOKENS];          /* random ones of its vocabulary, the same each time */
+    int32_t token[RIG_TOKENS];          /* random tokens of its vocabulary, the same each time */
 };
 
 static inline void must(int rc, const struct err *err)
@@ -24,14 +24,14 @@ static inline void must(int rc, const struct err *err)
         fail_msg("%s", err->text);
 }
 
-/* $MOE_TEST_DEVICE, or the one that is named. */
+/* Returns $MOE_TEST_DEVICE, or `otherwise` if it is not set. */
 static inline const char *device_name(const char *otherwise)
 {
     const char *name = getenv("MOE_TEST_DEVICE");
     return name && *name ? name : otherwise;
 }
 
-/* cache NULL: all experts are mapped or on the device. threads 0: the default. */
+/* Opens a rig. cache NULL: all experts are mapped or on the device. threads 0: the default. */
 static inline void rig_open_cached(struct rig *rig, const char *path, const char *device, int threads,
                                    const struct expert_cache *cache)
 {
@@ -52,7 +52,8 @@ static inline void rig_open(struct rig *rig, const char *path, const char *devic
     rig_open_cached(rig, path, device, 0, NULL);
 }
 
-/* In place of an engine before it, one with this setup but for the model and where it is; the sequence has `room` tokens. */
+/* Replaces the engine by one with this setup (except for model, device and experts), and the sequence by one of capacity
+ * `room`. */
 static inline void rig_engine(struct rig *rig, struct engine_setup setup, int room)
 {
     sequence_close(&rig->sequence);

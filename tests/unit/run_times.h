@@ -1,5 +1,5 @@
-/* What tests of intervals and comparisons draw from: random numbers that are the same everywhere, and the times of a real run
- * (tests/bench/itself.txt), read from the repository's top. */
+/* Data for tests of intervals and comparisons: random numbers that are the same everywhere, and the times of a real run
+ * (tests/bench/itself.txt), read relative to the repository's root. */
 #ifndef MOE_TESTS_RUN_TIMES_H
 #define MOE_TESTS_RUN_TIMES_H
 
@@ -11,7 +11,7 @@
 
 enum { PROMPTS_MAX = 64, REPEATS_MAX = 32 };
 
-/* Uniform in (0, 1), a new one each time. */
+/* Returns the next uniform number in (0, 1). */
 static inline double uniform(uint32_t *counter)
 {
     struct philox random = philox((struct philox){{(*counter)++, 0, 0, 0}}, 77);

@@ -1,10 +1,10 @@
-/* Worlds drawn by a seed, in which policies draft with several drafters: a text, at each of whose positions it is settled
- * beforehand which drafter would be right there, what it would say of itself, and what a forward over so many tokens costs. A
- * policy sees of it what a live loop shows: tokens, probabilities, matches, and the times and experts of what it chose. Fixed
- * drafts are counted over the same positions, so both have the same luck.
+/* Random worlds, generated from a seed, in which policies draft with several drafters. A world is a text; for each position
+ * it is fixed in advance which drafter would be right there, which probability it would report, and what a forward of each
+ * size costs. A policy sees what a live loop shows: tokens, probabilities, matches, and times and experts of what it chose.
+ * Fixed drafts are evaluated over the same positions, so both have the same luck.
  *
- * Costs are in forwards over one token. A token that is not drafted from the text so far (one before it was wrong) is never
- * right. Nothing here is shared with what the policies compute. */
+ * Costs are in forwards over one token. A token drafted after a wrong one is never right. Nothing here uses code of the
+ * policies. */
 #ifndef MOE_TESTS_SCENARIO_H
 #define MOE_TESTS_SCENARIO_H
 
@@ -20,30 +20,31 @@ enum {
 };
 
 struct world_drafter {
-    double from, to;                    /* chance to be right, at the beginning and, if it drifts, later */
+    double from, to;                    /* probability of being right, at the beginning and, if it drifts, later */
     double cost;
-    int drift;                          /* 0: none, 1: a line, 2: a wave, 3: steps */
+    int drift;                          /* 0: none, 1: linear, 2: periodic, 3: steps */
     bool looks_up, speaks;
-    uint8_t *right;                     /* [tokens] 1: its token for this position; 2: its second one is */
-    uint8_t *offers;                    /* [tokens] tokens that it has from this position on; 255: as many as are asked for */
-    float *said;                        /* [tokens] NaN: nothing */
+    uint8_t *right;                     /* [tokens] 1: its token for this position is right; 2: its second token is */
+    uint8_t *offers;                    /* [tokens] number of tokens it can draft from this position on; 255: any */
+    float *said;                        /* [tokens] reported probability; NaN: none */
     int32_t *match;                     /* [tokens] */
 };
 
 struct world {
     int tokens, drafters, texts;
-    int *begins;                        /* [texts + 1] the first position of each, and the end of all */
+    int *begins;                        /* [texts + 1] first position of each text, then the end */
     struct world_drafter drafter[WORLD_DRAFTERS];
     struct policy_drafter known[WORLD_DRAFTERS];
-    int experts, top_k;                 /* 0: dense */
+    int experts, top_k;                 /* experts 0: dense */
     int32_t *expert;                    /* [tokens][WORLD_LAYERS][top_k] */
-    float *verify;                      /* [tokens][WORLD_ROWS] cost of a forward whose root comes before this position */
-    double noise;                       /* of times that are seen */
-    double outliers;                    /* share of them that are 20 times too long */
-    uint64_t luck;                      /* the seed of both: runs that differ in it alone are equal runs on a busy machine */
-    bool chains;                        /* nobody may branch */
+    float *verify;                      /* [tokens][WORLD_ROWS] cost of a forward whose root is before this position */
+    double noise;                       /* relative noise of observed times */
+    double outliers;                    /* share of observed times that are 20 times too long */
+    uint64_t luck;                      /* seed of noise and outliers: runs that differ only in it are equal runs on a busy
+                                         * machine */
+    bool chains;                        /* drafters cannot branch */
     uint64_t seed;
-    const char **task;                  /* [texts] NULL: none is known of any */
+    const char **task;                  /* [texts] NULL: no text has a known task */
     char about[400];
 };
 
@@ -73,7 +74,7 @@ static inline double world_normal(struct world_random *r)
     return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979 * world_draw(r));
 }
 
-/* The x below which a normal variable is with probability p. */
+/* Returns the quantile of the standard normal distribution for probability p. */
 static inline double world_quantile(double p)
 {
     double low = -8, high = 8;
@@ -123,8 +124,8 @@ static inline void world_free(struct world *w)
     free(w->task);
 }
 
-/* Which drafter is right where. together: how far drafters are right at the same positions; runs: how far neighbours are
- * alike. */
+/* Decides where each drafter is right. together: correlation between drafters at one position; runs: correlation between
+ * neighbouring positions. */
 static inline void world_fill_drafters(struct world *w, struct world_random *r, double together, double runs,
                                        const double (*by_text)[WORLD_DRAFTERS])
 {
@@ -136,7 +137,7 @@ static inline void world_fill_drafters(struct world *w, struct world_random *r, 
         for (int i = 0; i < w->drafters; i++) {
             struct world_drafter *d = &w->drafter[i];
             double chance = by_text ? by_text[text][i] : world_chance(w, d, i, at);
-            /* What the drafter can know of its chance here (common, own), and what it cannot. */
+            /* part of its chance that the drafter knows (common, own); the rest is hidden */
             own[i] = world_normal(r);
             double seen = sqrt(together) * common + sqrt((1 - together) * 0.5) * own[i];
             double rest = (1 - together) * 0.5, threshold = world_quantile(chance);
@@ -144,7 +145,7 @@ static inline void world_fill_drafters(struct world *w, struct world_random *r, 
             double knows = 0.5 * erfc(-((threshold - seen) / sqrt(rest)) / sqrt(2));
             if (!d->right[at] && world_draw(r) < 0.3)
                 d->right[at] = 2;
-            /* It is somewhat too sure of itself, and vague. */
+            /* reported probabilities are overconfident and noisy */
             double logit = log(knows / (1 - knows + 1e-12) + 1e-12) * 0.8 + 0.4 + 0.4 * world_normal(r);
             d->said[at] = d->speaks ? (float)fmin(0.9999, fmax(1e-4, 1 / (1 + exp(-logit)))) : NAN;
             d->match[at] = d->looks_up ? 1 + (int)fmin(30, 8 * knows * knows * world_draw(r) * 2) : 0;
@@ -153,7 +154,8 @@ static inline void world_fill_drafters(struct world *w, struct world_random *r, 
     }
 }
 
-/* Experts with some locality, and from them what forwards cost: experts take `share` of a forward over one token. */
+/* Generates experts with some locality, and from them the costs of forwards; experts take `share` of a forward over one
+ * token. */
 static inline void world_fill_verify(struct world *w, struct world_random *r, double share, double each, double local)
 {
     for (int at = 0; at < w->tokens && w->experts; at++)
@@ -212,8 +214,8 @@ static inline void world_kind(struct world *w, struct world_random *r)
     world_about(w, text);
 }
 
-/* A scenario: 2 to 4 drafters, acceptance .2 to .95, cost .005 to .7, a third drifting. Plain: nobody says anything of a token,
- * and positions are independent of each other. */
+/* Generates a scenario: 2 to 4 drafters, acceptance .2 to .95, cost .005 to .7, a third of them drifting. plain: no
+ * probabilities are reported, and positions are independent. */
 static inline void world_scenario(struct world *w, uint64_t seed, int tokens, bool plain)
 {
     struct world_random r = {seed, 0};
@@ -247,7 +249,7 @@ static inline void world_scenario(struct world *w, uint64_t seed, int tokens, bo
     world_fill_drafters(w, &r, together, runs, NULL);
 }
 
-/* Texts of several tasks in turn, which different drafters are good at: nothing fixed is good for all. */
+/* Generates alternating texts of several tasks for which different drafters are best: no fixed draft is good for all. */
 static inline void world_mixed(struct world *w, uint64_t seed, int tokens, int texts, bool named)
 {
     static const double tasks[][WORLD_DRAFTERS] = {
@@ -279,8 +281,8 @@ static inline void world_mixed(struct world *w, uint64_t seed, int tokens, int t
     free(by_text);
 }
 
-/* Drafters of these chances and costs on a dense target. Self-drafts, which say what they think of their tokens, come before
- * the look-ups, from number `models` on. */
+/* Generates drafters with these chances and costs on a dense target. Self-drafts, which report probabilities, come before
+ * look-ups: the look-ups are those from number `models` on. */
 static inline void world_dense(struct world *w, uint64_t seed, int tokens, const double *chance, const double *cost, int models,
                                int drafters)
 {
@@ -301,7 +303,7 @@ static inline void world_dense(struct world *w, uint64_t seed, int tokens, const
     world_fill_drafters(w, &r, 0.4, 0.3, NULL);
 }
 
-/* A self-draft and a look-up after it, or one of them alone. */
+/* Generates a self-draft and a look-up after it, or only one of them. */
 static inline void world_pair(struct world *w, uint64_t seed, int tokens, const double *chance, const double *cost, int first,
                               int drafters)
 {
@@ -315,7 +317,7 @@ struct world_fixed {
     double cost;
 };
 
-/* Tokens from a position on that each drafter has right in a row, at most 8; and which it can offer. */
+/* For each position: number of consecutive tokens that each drafter has right, at most 8; and how many it can offer. */
 struct world_runs { uint8_t *run[WORLD_DRAFTERS]; };
 
 static inline void world_runs_make(struct world_runs *runs, const struct world *w)
@@ -328,7 +330,7 @@ static inline void world_runs_make(struct world_runs *runs, const struct world *
     }
 }
 
-/* All stages of one draft: each drafter in order is asked for its tokens after what is there. */
+/* Returns the cost of a fixed draft: each drafter in order adds its number of tokens after the existing ones. */
 static inline double world_fixed_cost(const struct world *w, const struct world_runs *runs, const struct world_fixed *fixed)
 {
     double cost = 0;
@@ -378,7 +380,7 @@ static inline void world_try(const struct world *w, const struct world_runs *run
     }
 }
 
-/* The best of all orders and lengths up to 8 together, no drafts included; `max` less than 8 for a quick look. */
+/* Finds the best of all orders and lengths up to 8 in total, including no draft; `max` < 8 for a quick search. */
 static inline void world_best(const struct world *w, int max, struct world_best *out)
 {
     struct world_runs runs = {{NULL}};
@@ -402,10 +404,10 @@ struct world_loop {
     const struct world *w;
     struct policy *policy;
     struct draft_tree tree;
-    bool on_way[SHAPE_NODES_MAX];       /* of a node: it and all above it are what the text has */
+    bool on_way[SHAPE_NODES_MAX];       /* of each node: it and its ancestors equal the text */
     struct draft_share share[WORLD_DRAFTERS];
     struct world_random noise;
-    int at, end;                        /* the position after the root, and where the text ends */
+    int at, end;                        /* position after the root, and end of the text */
     struct world_tally *out;
 };
 
@@ -414,7 +416,7 @@ static inline int32_t world_token(const struct world *w, int at)
     return (int32_t)(WORLD_VOCAB * world_unit(w->seed, 3, (uint64_t)at));
 }
 
-/* The token that a drafter writes at a position, rank 0 its best. */
+/* Returns the token that a drafter writes at a position; rank 0 is its best. */
 static inline int32_t world_guess(const struct world_loop *loop, int drafter, int at, int rank, bool on_way, bool *right)
 {
     int32_t token = world_token(loop->w, at);
@@ -493,7 +495,7 @@ static inline void world_keep(struct world_loop *loop, const int32_t *keep, int 
     memcpy(loop->on_way, on_way, sizeof on_way);
 }
 
-/* The reviewer's way through what is below a leaf: where it and what is there agree, it goes on. */
+/* Follows the reviewer's tokens through the nodes below a leaf as long as they agree. */
 static inline int world_review(struct world_loop *loop, const struct step *step, int *agreed)
 {
     const struct world_drafter *d = &loop->w->drafter[step->drafter];
@@ -585,7 +587,7 @@ static inline void world_iterate(struct world_loop *loop)
     for (int i = 0; i < w->drafters; i++)
         outcome.draft_s += loop->share[i].seconds;
     outcome.iteration_s = outcome.draft_s + outcome.verify_s;
-    /* The experts of the root and of what was kept: position at - 1 is the root. */
+    /* experts of the root and of the accepted tokens; the root is at position at - 1 */
     int from = loop->at > 0 ? loop->at - 1 : 0;
     if (w->experts)
         outcome.expert = w->expert + (size_t)from * (size_t)(WORLD_LAYERS * w->top_k);

@@ -1,4 +1,4 @@
-/* Small streams for the tests of common/stream. */
+/* Writes and reads small streams for tests of common/stream. */
 #ifndef MOE_TESTS_STREAM_H
 #define MOE_TESTS_STREAM_H
 
@@ -33,7 +33,7 @@ static inline void small_header(struct header *header, enum stream_kind kind)
     assert_int_equal(header_label(header, "inflated", "64 to 2048", &err), 0);
 }
 
-/* One sequence of two tokens with everything that a route record can hold. */
+/* Writes one sequence of two tokens with all optional members of a route record. */
 static inline void write_route(struct writer *out)
 {
     static const int32_t tokens[2] = {3, 15}, parents[2] = {-1, 0};
@@ -60,7 +60,7 @@ static inline void write_route(struct writer *out)
     assert_int_equal(writer_record(out, &route_end_kind, &end, &err), 0);
 }
 
-/* A whole route stream in memory. */
+/* Writes a complete route stream to memory. */
 static inline void small_stream(struct text *out)
 {
     struct header header = {0};
@@ -79,7 +79,7 @@ static inline void small_stream(struct text *out)
     unit_remove(folder);
 }
 
-/* Reads bytes as a stream to its end: 0, or -1 with err set. */
+/* Reads bytes as a stream to its end. Returns 0, or -1 with err set. */
 static inline int read_bytes(const void *bytes, size_t count, struct err *err)
 {
     struct reader *in = NULL;

@@ -1,4 +1,4 @@
-/* Tiny random models for tests: any shape that hparams_check lets through, written as a real model file. */
+/* Writes tiny random models for tests as real model files: any shape that hparams_check accepts. */
 #ifndef MOE_TESTS_UNIT_TINY_H
 #define MOE_TESTS_UNIT_TINY_H
 
@@ -20,7 +20,7 @@ static inline uint32_t chance_bits(struct chance *chance)
     return (uint32_t)(chance->state >> 33) ^ (uint32_t)(chance->state >> 45);
 }
 
-static inline int chance_range(struct chance *chance, int low, int high)         /* both included */
+static inline int chance_range(struct chance *chance, int low, int high)         /* low and high included */
 {
     return low + (int)(chance_bits(chance) % (uint32_t)(high - low + 1));
 }
@@ -30,7 +30,7 @@ static inline float chance_signed(struct chance *chance)                        
     return (float)chance_bits(chance) / 1073741824.0f - 1.0f;
 }
 
-/* Keys and values from latents. */
+/* Chooses latent attention. */
 static inline void tiny_latents(struct chance *chance, struct hparams *shape)
 {
     shape->attention.kv_heads = shape->attention.heads;
@@ -43,7 +43,7 @@ static inline void tiny_latents(struct chance *chance, struct hparams *shape)
     shape->attention.clip_qkv = 0;
 }
 
-/* Layers of two kinds, values of another width than keys, and numbers that multiply. */
+/* Chooses layers of two kinds, values of another width than keys, and scale factors. */
 static inline void tiny_kinds(struct chance *chance, struct hparams *shape)
 {
     const int heads = shape->attention.heads, half = chance_range(chance, 2, 12), rotary = chance_range(chance, 1, half);
@@ -60,7 +60,7 @@ static inline void tiny_kinds(struct chance *chance, struct hparams *shape)
         shape->layer[n].other = chance_range(chance, 0, 1);
 }
 
-/* Features of few families: other places of norms, gates, scales. */
+/* Chooses features that few families have: other positions of norms, gates, scales. */
 static inline void tiny_places(struct chance *chance, struct hparams *shape)
 {
     const bool latents = shape->attention.kv_rank > 0;
@@ -159,7 +159,8 @@ static inline struct hparams tiny_shape(struct chance *chance)
     }
     if (chance_range(chance, 0, 3) == 0)
         tiny_latents(chance, &shape);
-    struct chance apart = *chance;                  /* draws of its own: seeds give the shapes that they gave before */
+    struct chance apart = *chance;                  /* a separate generator, so that the shapes of existing seeds do not
+                                                     * change */
     if (chance_range(&apart, 0, 2) == 0)
         tiny_places(&apart, &shape);
     shape.attention.sinks = chance_range(chance, 0, 2) == 0;
@@ -181,12 +182,13 @@ static inline struct hparams tiny_shape(struct chance *chance)
 
 struct tiny_maker {
     uint64_t seed;
-    bool halves;                        /* v and down, in whatever floats, hold what f16 would keep of them */
+    bool halves;                        /* v and down contain only values that are exact in f16 */
 };
 
-enum { TINY_LAST = -2, TINY_WHOLE, TINY_GATE, TINY_UP };        /* parts: v or down; the rest of a matrix; of an expert */
+enum { TINY_LAST = -2, TINY_WHOLE, TINY_GATE, TINY_UP };        /* parts: v or down; the rest of a matrix; gate and up of an
+                                                                 * expert */
 
-/* Puts one row of `inputs` weights of up to `size` into a part, from floats of -1 .. 1 or as a coded row. */
+/* Packs one row of `inputs` weights with absolute values up to `size` into a part, as floats of -1 .. 1 or as a coded row. */
 static inline void tiny_row(enum weight_format format, bool halves, void *packed, int inputs, int part, int row, float size,
                             float *room, struct chance *chance)
 {
@@ -277,14 +279,14 @@ done:
     return rc;
 }
 
-/* Writes the model to `path`, v and down in a format of their own; 0 on success. */
+/* Writes the model to `path`, with v and down in a format of their own. Returns 0 on success. */
 static inline int tiny_write_mixed(const char *path, const struct hparams *shape, enum weight_format format,
                                    enum weight_format last, uint64_t seed, struct err *err)
 {
     return tiny_write_by((struct tiny_maker){.seed = seed}, path, shape, format, last, err);
 }
 
-/* In f32, the very numbers that tiny_write_mixed puts into a file with v and down in f16. */
+/* Writes the model in f32 with exactly the values that tiny_write_mixed writes with v and down in f16. */
 static inline int tiny_write_halves(const char *path, const struct hparams *shape, uint64_t seed, struct err *err)
 {
     return tiny_write_by((struct tiny_maker){seed, true}, path, shape, FORMAT_F32, FORMAT_F32, err);

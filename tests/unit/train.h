@@ -1,4 +1,4 @@
-/* What tests of training share: the pocket target and heads in their published formats, converted into a folder, and texts. */
+/* Set-up shared by tests of training: the pocket target, heads converted from their published formats, and texts. */
 #ifndef MOE_TESTS_UNIT_TRAIN_H
 #define MOE_TESTS_UNIT_TRAIN_H
 
@@ -43,7 +43,7 @@ static inline json_t *train_json(const char *name)
     return root;
 }
 
-/* device: of the engine that computes states. */
+/* Opens the engine. device: of the engine that computes states. */
 static inline void train_rig_engine(struct train_rig *rig, const char *device)
 {
     struct err err = {0};
@@ -86,7 +86,7 @@ static inline void train_rig_close(struct train_rig *rig)
     unit_remove(rig->folder);
 }
 
-/* The archive in tests/golden/heads/NAME, as head.moe in the folder. */
+/* Converts the archive tests/golden/heads/NAME to head.moe in the folder. */
 static inline struct model *train_head(const struct train_rig *rig, const char *name)
 {
     struct err err = {0};
@@ -108,7 +108,7 @@ static inline struct model *train_head(const struct train_rig *rig, const char *
     return head;
 }
 
-/* The 32 texts of the goldens, with states as a head wants them. */
+/* Reads the 32 texts of the goldens, with the states that a head needs. */
 static inline void train_texts_golden(struct train_source *out, const struct train_rig *rig, const struct head_states *points)
 {
     struct err err = {0};

@@ -1,4 +1,4 @@
-/* A small training, made up: what a train stream of it holds, by arithmetic that every machine does alike. */
+/* Writes the train stream of an invented training, computed by arithmetic that is identical on every machine. */
 #ifndef MOE_TESTS_TRAINING_H
 #define MOE_TESTS_TRAINING_H
 
@@ -20,7 +20,7 @@ static inline struct train_step made_step(int seed, int i)
     return step;
 }
 
-/* The head's guesses after `steps` steps. */
+/* Writes an evaluation of the head after `steps` steps. */
 static inline void put_eval(struct writer *writer, int seed, int steps, bool best)
 {
     static const int32_t position[TRAINING_DRAFT] = {1, 2, 3, 4, 5};
@@ -39,7 +39,7 @@ static inline void put_eval(struct writer *writer, int seed, int steps, bool bes
     assert_int_equal(writer_record(writer, &train_eval_kind, &eval, &err), 0);
 }
 
-/* Evaluated every 128 steps and at the end, the last time not the best. */
+/* Writes a stream with an evaluation every 128 steps and at the end; the last one is not the best. */
 static inline void write_training(const char *path, const char *arch, int seed, int steps)
 {
     struct header header = {0};

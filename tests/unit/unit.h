@@ -1,4 +1,4 @@
-/* What every unit test includes first: cmocka and what it needs, and a fresh folder to work in. */
+/* First include of every unit test: cmocka with its requirements, and a temporary folder. */
 #ifndef MOE_TESTS_UNIT_H
 #define MOE_TESTS_UNIT_H
 
@@ -14,20 +14,20 @@
 
 #include <cmocka.h>
 
-/* The folder of the test models, wherever the test was started. */
+/* Returns the folder of the test models, whatever the working directory is. */
 static inline const char *unit_models(void)
 {
     const char *models = getenv("MOE_MODELS");
     return models ? models : "tests/models";
 }
 
-/* Under sanitisers a test that goes over many random cases sees every access in a few of them: those of the build without
- * sanitisers, and of the long check, are all. */
+/* Returns whether a test over many random cases should run only a few: with sanitisers these few show all memory accesses;
+ * the normal build and the long check run all cases. */
 static inline bool unit_brief(void) { return getenv("MOE_SANITIZED") && !getenv("MOE_LONG"); }
-/* What takes seconds is done for a part of its cases every day, and for all in the long check. */
+/* Returns whether slow tests should run only a part of their cases, as in the daily check; the long check runs all. */
 static inline bool unit_sample(void) { return !getenv("MOE_LONG"); }
 
-/* A new folder under $TMPDIR; *path is malloc'ed. unit_remove deletes it with all that is in it. */
+/* Makes a new folder under $TMPDIR and returns its malloc'ed path; unit_remove deletes the folder with its contents. */
 static inline char *unit_folder(void)
 {
     const char *base = getenv("TMPDIR");
@@ -45,7 +45,7 @@ static inline void unit_remove(char *folder)
     free(folder);
 }
 
-/* folder/name, in a buffer that the next four calls leave alone. */
+/* Returns folder/name, in a buffer that the next four calls do not overwrite. */
 static inline const char *unit_path(const char *folder, const char *name)
 {
     static char paths[4][1200];
