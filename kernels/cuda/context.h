@@ -20,6 +20,7 @@ struct cuda_context {
     const int32_t *live;            /* on the device: how many of an operation's rows are treated, 1 or more; NULL: all of them.
                                      * Grids are those of all rows; blocks without one end at once */
     struct slab *slab;              /* slab.h; NULL: products of slabs go by tiles, like all others */
+    bool no_while;                  /* a loop is a graph for each iteration, as with a driver that knows no WHILE nodes */
     struct cuda_kept *kept;         /* repeat.cu: what the last loop left for the next one; NULL: nothing */
     int32_t *ran_on;                /* repeat.cu: shared with the host; 1: a loop went on after its end. NULL: there was none */
 };

@@ -164,7 +164,8 @@ $O/race/tests/emu/run: $(EMU_TEST_OBJECTS:$O/emu/tests/emu/%=$O/race/tests/emu/%
 # The tests of tests/kernel once more, on the device that $MOE_TEST_DEVICE names (tests/device/mirror.h): every shape, and
 # (small_NAME) few of them. And those of tests/device. tests/gpu/check runs them.
 DEVICE_TESTS := $(EMU_KERNELS:%=$O/tests/device/kernel_%) $(EMU_KERNELS:%=$O/tests/device/small_%) \
-                $O/tests/device/test_twin $O/tests/device/test_forward $O/tests/device/test_slab $O/tests/device/mma_emu \
+                $O/tests/device/test_twin $O/tests/device/test_forward $O/tests/device/test_slab $O/tests/device/test_upload \
+                $O/tests/device/mma_emu \
                 $(if $(CUDA_PLUGIN),$O/tests/device/mma_cuda)
 device-tests: $(DEVICE_TESTS) $(EMU_PLUGINS)
 $O/device/full/%.o: tests/kernel/%.c $O/flags | $O/libs
@@ -214,4 +215,4 @@ gpu-bench:
 -include $(EMU_OBJECTS:.o=.d) $(EMU_TEST_OBJECTS:.o=.d) $(RACE_OBJECTS:.o=.d) $(EMU_FILES:%=$O/race/tests/emu/test_%.d) \
          $(CUDA_OBJECTS:.o=.d) $(EMU_KERNELS:%=$O/device/full/test_%.d) $(EMU_KERNELS:%=$O/device/small/test_%.d) \
          $O/emu/tests/device/mma.d $O/cuda/tests/device/mma.d $O/tests/device/mirror.d $O/tests/device/test_twin.d \
-         $O/tests/device/test_forward.d $O/tests/gpu/bench_device.d
+         $O/tests/device/test_forward.d $O/tests/device/test_upload.d $O/tests/gpu/bench_device.d

@@ -6,7 +6,7 @@
  * GPU would pass over in silence (races, threads that wait for ever, memory that was never written).
  *
  * What a .cu file may use:
- *     __global__, __device__, __launch_bounds__, __restrict__, templates; threadIdx, blockIdx, blockDim, gridDim
+ *     __global__, __device__, __launch_bounds__, __grid_constant__, __restrict__, templates; threadIdx, blockIdx, blockDim, gridDim
  *     SHARED(T, name, n);          a block's shared array T name[n], 16-byte aligned; contents undefined (the emulator: NaNs)
  *     SHARED_DYN(T, name);         the shared memory whose size a launch gives
  *     LAUNCH(kernel, grid, block, smem, stream, ...);      LAUNCH((kernel<4, 8>), ...) for a template
@@ -27,6 +27,8 @@
  * For host code: dev_stream, dev_alloc, dev_free, dev_memory_left, dev_upload, dev_download, dev_copy, dev_fill, dev_wait,
  * dev_busy, dev_count, dev_use; and graphs, which dev_graph.h describes. They return 0 or an error number; dev_error_text and
  * dev_error_name say which, dev_blame which launch it came from.
+ *
+ * dev_stream_in_order(stream): its LAUNCH_PDL are LAUNCH from now on, to look for faults.
  *
  * For copies that go on while kernels run:
  *     dev_copies_new(&stream)      a stream that takes nothing else

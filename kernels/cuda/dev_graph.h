@@ -8,6 +8,7 @@
  *     dev_has_while(&has)          whether toolkit and driver know such nodes (CUDA 12.4)
  *     dev_capture_begin(stream, into), dev_capture_end(stream, &graph)     what is put on the stream between them does not
  *                                  run, but becomes nodes of `into`, an empty graph; NULL: of a new one, `graph`
+ *     dev_captures(stream)         whether it does so now
  *     dev_graph_clear(graph)       removes its nodes
  *     dev_runnable_new(&runnable, graph)           takes milliseconds; of a graph with a WHILE node there may be one at a time
  *     dev_runnable_update(runnable, graph)         gives it the nodes of a graph of the same form, in a hundredth of the time;
@@ -106,6 +107,12 @@ static inline int dev_capture_end(dev_stream stream, dev_graph *graph)
     return dev_reported(cudaStreamEndCapture(dev_stream_of(stream), graph));
 }
 
+static inline bool dev_captures(dev_stream stream)
+{
+    cudaStreamCaptureStatus status;
+    return dev_reported(cudaStreamIsCapturing(dev_stream_of(stream), &status)) || status != cudaStreamCaptureStatusNone;
+}
+
 static inline int dev_runnable_new(dev_runnable *out, dev_graph graph)
 {
     return dev_reported(cudaGraphInstantiate(out, graph, 0));
@@ -159,6 +166,7 @@ int dev_while_new(dev_graph graph, dev_condition *condition, dev_graph *body);
 int dev_graph_clear(dev_graph graph);
 int dev_capture_begin(dev_stream stream, dev_graph into);
 int dev_capture_end(dev_stream stream, dev_graph *graph);
+bool dev_captures(dev_stream stream);
 int dev_runnable_new(dev_runnable *out, dev_graph graph);
 int dev_runnable_free(dev_runnable *runnable);
 int dev_runnable_update(dev_runnable runnable, dev_graph graph);

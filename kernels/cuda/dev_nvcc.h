@@ -124,6 +124,7 @@ static inline int dev_stream_new(dev_stream *out)
     *out = made;
     return 0;
 }
+static inline void dev_stream_in_order(dev_stream stream) { stream->early = false; }
 static inline int dev_copies_new(dev_stream *out) { return dev_stream_new(out); }
 static inline int dev_stream_free(dev_stream stream)
 {

@@ -1,6 +1,8 @@
 /* Devices, memory and the queue, behind the table that common/tensor/device_cuda.c opens. */
 #include "kernels/plugin.h"
 
+#include <stdlib.h>
+
 #include <new>
 
 #include "kernels/cuda/context.h"
@@ -46,6 +48,14 @@ static void plugin_close(struct cuda_context **context)
     *context = nullptr;
 }
 
+/* Switches by which a fault on a GPU is narrowed down without a build. */
+static void read_switches(struct plugin_device *device)
+{
+    if (getenv("MOE_CUDA_NO_PDL"))
+        dev_stream_in_order(device->stream);
+    device->no_while = getenv("MOE_CUDA_NO_WHILE") != nullptr;
+}
+
 static int plugin_open(struct cuda_context **out, int number, char *name, size_t room, char *why, size_t why_room)
 {
     struct plugin_device *device = new (std::nothrow) struct plugin_device();
@@ -75,6 +85,7 @@ static int plugin_open(struct cuda_context **out, int number, char *name, size_t
         plugin_close(&failed);
         return error;
     }
+    read_switches(device);
     device->slab = slab_open(device->stream, SLAB_ROOM, why, why_room);
     if (device->slab)
         why[0] = '\0';
@@ -106,7 +117,10 @@ static int keep(struct cuda_context *context, int error)
 static int plugin_upload(struct cuda_context *context, void *to, const void *from, size_t bytes)
 {
     dev_use(context->device);
-    return keep(context, dev_upload(to, from, bytes, context->stream));
+    if (bytes > CUDA_PUT_MOST || dev_captures(context->stream))
+        return keep(context, dev_upload(to, from, bytes, context->stream));
+    cuda_put(context->stream, to, from, bytes);
+    return 0;
 }
 
 static int plugin_download(struct cuda_context *context, void *to, const void *from, size_t bytes)

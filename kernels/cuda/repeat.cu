@@ -161,7 +161,7 @@ int cuda_loop_open(struct cuda_context *context, const struct cuda_loop_body *bo
     if (!error)
         error = dev_has_while(&has_while);
     if (!error)
-        error = has_while ? open_while(loop, &kept) : open_each(loop, &kept);
+        error = has_while && !context->no_while ? open_while(loop, &kept) : open_each(loop, &kept);
     kept_free(&kept);
     if (error) {
         kept_free(&loop->own);

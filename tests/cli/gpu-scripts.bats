@@ -100,12 +100,16 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
     link() { gcc -O2 -pthread -o "$1" "${@:2}" "$O/libmoe.a" @libs -lcmocka -lm; }
     link slab "$O"/tests/device/slab_runner.o "$O"/tests/unit/test_slab.o
     link forward "$O"/tests/device/test_forward.o "$O"/tests/device/mirror.o
+    link upload "$O"/tests/device/test_upload.o
+    link mix "$O"/device/small/test_mix.o "$O"/tests/device/mirror.o
     link linear "$O"/device/small/test_linear.o "$O"/tests/device/mirror.o
     # Libraries of the kit, not this machine's.
     ! objdump -p slab | grep -E 'NEEDED.*lib(archive|jansson|crypto)'
     ln -s "$O/lib" lib
     mkdir bin
-    for program in slab forward linear; do mv $program bin/; done
+    for program in slab forward upload linear mix; do mv $program bin/; done
+    MOE_TEST_DEVICE=emu bin/upload
+    MOE_TEST_DEVICE=emu bin/mix
     MOE_TEST_DEVICE=emu bin/slab slab a_kept_text_has_the_bits_of_one_read_anew
 }
 
@@ -128,7 +132,7 @@ STUB
 [ ! -e "$TOP/unbuildable" ] || { echo "a.c:1: error: no such thing"; exit 2; }
 mkdir -p build/gpu/bin build/gpu/lib build/gpu/tests/device build/gpu/tests/gpu
 for name in linear attention expert_ffn slab rows route coded mix top learn learn_loss; do cp "$TOP/stub" build/gpu/tests/device/small_$name; done
-for name in mma_emu test_twin test_forward test_slab; do cp "$TOP/stub" build/gpu/tests/device/$name; done
+for name in mma_emu test_twin test_forward test_slab test_upload; do cp "$TOP/stub" build/gpu/tests/device/$name; done
 cp "$TOP/stub" build/gpu/bin/moe-decode
 printf '#!/bin/sh\n[ "$1" != join ] || cat "$3" > "$2"\n' > build/gpu/tests/gpu/bench_device
 chmod +x build/gpu/tests/gpu/bench_device
@@ -193,7 +197,7 @@ all() { : > ran; OUT=$TOP/out tree/tests/gpu/all "$@" 2>&1; }
     ! grep '^loop ' out/results
     # Time that ends is no failure.
     echo tiers > hangs
-    MOE_GPU_SECONDS=9 run all tiers
+    MOE_GPU_SECONDS=16 run all tiers
     echo "$output"
     [ "$status" = 3 ]
     [[ $output == *"left for another call: tiers"* ]]

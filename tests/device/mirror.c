@@ -170,6 +170,7 @@ static const size_t activate_buffers[BUFFERS] = {B(activate, in), B(activate, ad
 static const size_t log_add_buffers[BUFFERS] = {B(log_add, in), B(log_add, add), B(log_add, out), SIZE_MAX};
 static const size_t blend_buffers[BUFFERS] = {B(blend, in), B(blend, part), B(blend, weight), B(blend, out), SIZE_MAX};
 static const size_t blend_weights_buffers[BUFFERS] = {B(blend_weights, logits), B(blend_weights, weight), SIZE_MAX};
+static const size_t gated_buffers[BUFFERS] = {B(gated, in), B(gated, gate), B(gated, out), SIZE_MAX};
 static const size_t top_buffers[BUFFERS] = {B(top, logits), B(top, map), B(top, token), B(top, logp), B(top, log_sum),
                                             B(top, scratch), SIZE_MAX};
 
@@ -205,6 +206,7 @@ MIRROR(log_add)
 MIRROR(blend)
 MIRROR(blend_weights)
 MIRROR(top)
+MIRROR(gated)
 
 static void mirror_expert_ffn(struct queue *queue, const struct expert_ffn_args *given)
 {
@@ -233,6 +235,7 @@ const struct device_ops *mirror_ops(void)
         .route_score = mirror_route_score, .route_shortlist = mirror_route_shortlist, .route_select = mirror_route_select,
         .expert_sum = mirror_expert_sum, .expert_ffn = mirror_expert_ffn, .activate = mirror_activate,
         .log_add = mirror_log_add, .blend = mirror_blend, .blend_weights = mirror_blend_weights, .top = mirror_top,
+        .gated = mirror_gated,
     };
     opened();
     return &ops;

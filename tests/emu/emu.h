@@ -57,6 +57,7 @@ int emu_runnables_made(void);            /* of all graphs so far */
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __grid_constant__
 /* As many nops in front of the function, which block.cc counts. */
 #if defined(__x86_64__) || defined(__aarch64__)
 #define __launch_bounds__(n, ...) __attribute__((patchable_function_entry((int)(n) + 0, (int)(n) + 0)))
@@ -396,6 +397,7 @@ int dev_use(int device);
 int dev_properties_of(int device, struct dev_properties *out);
 int dev_stream_new(dev_stream *out);
 int dev_copies_new(dev_stream *out);
+void dev_stream_in_order(dev_stream stream);
 int dev_stream_free(dev_stream stream);
 int dev_alloc(void **out, size_t bytes);
 int dev_free(void *memory);

@@ -157,6 +157,8 @@ int dev_capture_end(dev_stream stream, dev_graph *graph)
     return 0;
 }
 
+bool dev_captures(dev_stream stream) { return emu::stream_captures(stream); }
+
 int dev_runnable_new(dev_runnable *out, dev_graph graph)
 {
     if (graph->made || graph->in) {

@@ -146,6 +146,7 @@ int submit(dev_stream stream, const call &call)
     node n = {};
     n.kind = node::KERNEL;
     n.call = call;
+    n.call.early = call.early && !(stream && stream->in_order);
     if (stream && (stream->late || stream->capture)) {
         n.arguments.resize((call.bytes + sizeof(piece) - 1) / sizeof(piece));
         memcpy(n.arguments.data(), call.arguments, call.bytes);
@@ -166,6 +167,7 @@ static int stream_new(dev_stream *out, bool copies)
 }
 
 int dev_stream_new(dev_stream *out) { return emu::stream_new(out, false); }
+void dev_stream_in_order(dev_stream stream) { stream->in_order = true; }
 int dev_copies_new(dev_stream *out) { return emu::stream_new(out, true); }
 
 int dev_stream_free(dev_stream stream)

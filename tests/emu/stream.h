@@ -49,6 +49,7 @@ struct emu_stream {
     dev_graph capture;                   /* what is put becomes nodes of it */
     int failing;                         /* of a launch that trapped */
     bool copies;                         /* it is for copies alone */
+    bool in_order;                       /* no launch on it is early */
     bool late;                           /* what is put waits until somebody must see it */
     uint64_t put, done;                  /* so far */
     std::deque<emu::node> pending;

@@ -112,6 +112,31 @@ static void texts_of_one_process_have_a_loop_each(void **state)
     emu_options.old_driver = false;
 }
 
+__global__ void waits_for_nothing_kernel(int *) {}
+
+/* MOE_CUDA_NO_PDL and MOE_CUDA_NO_WHILE. */
+static void switches_turn_off_early_launches_and_while_nodes(void **state)
+{
+    (void)state;
+    for (int off = 0; off < 2; off++) {
+        if (off) {
+            setenv("MOE_CUDA_NO_PDL", "1", 1);
+            setenv("MOE_CUDA_NO_WHILE", "1", 1);
+        }
+        struct cuda_context *context = open_device();
+        unsetenv("MOE_CUDA_NO_PDL");
+        unsetenv("MOE_CUDA_NO_WHILE");
+        assert_int_equal(decode(context, 10, 1), off ? 10 : 3);
+        emu_options.collect = true;
+        LAUNCH_PDL(waits_for_nothing_kernel, dim3(1), dim3(1), 0, context->stream, (int *)nullptr);
+        emu_options.collect = false;
+        assert_int_equal(!strstr(emu_findings(), "ended without pdl_wait"), off);
+        emu_clear();
+        dev_wait(context->stream);
+        moe_cuda_plugin()->close(&context);
+    }
+}
+
 /* A loop that nobody told to end: no iteration comes that has no room in the ring. */
 static void a_loop_without_an_end_is_an_error(void **state)
 {
@@ -254,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_of_one_process_have_a_loop_each),
+        cmocka_unit_test(switches_turn_off_early_launches_and_while_nodes),
         cmocka_unit_test(a_loop_without_an_end_is_an_error),
         cmocka_unit_test(conditions_belong_to_their_graphs),
         cmocka_unit_test(mistakes_with_graphs_are_found),

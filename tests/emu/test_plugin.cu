@@ -64,7 +64,8 @@ static void the_first_error_is_told_once(void **state)
     (void)state;
     const struct cuda_plugin *plugin = moe_cuda_plugin();
     struct cuda_context *context = nullptr;
-    char name[NAME_ROOM], here[8] = "seven", back[8] = "";
+    char name[NAME_ROOM];
+    static char here[CUDA_PUT_MOST + 1] = "seven", back[sizeof here];      /* a copy, not a launch */
     void *memory = nullptr;
     assert_int_equal(open_device(&context, 0, name), 0);
     assert_int_equal(plugin->alloc(context, sizeof here, &memory), 0);
@@ -87,6 +88,41 @@ static void the_first_error_is_told_once(void **state)
     assert_string_equal(back, here);
     assert_int_equal(plugin->free(context, memory), 0);
     plugin->close(&context);
+}
+
+/* Whatever their size and address, whoever changes the source at once; small ones are launches and no copies. */
+static void uploads_of_all_sizes_arrive(void **state)
+{
+    (void)state;
+    const struct cuda_plugin *plugin = moe_cuda_plugin();
+    static const size_t sizes[] = {1, 3, 4, 255, 256, 257, 1021, 1024, 1028, 4079, 4080, 4081, CUDA_PUT_MOST, CUDA_PUT_MOST + 1};
+    static unsigned char here[CUDA_PUT_MOST + 8], back[CUDA_PUT_MOST + 8];
+    for (int number = 0; number < 2; number++) {
+        struct cuda_context *context = nullptr;
+        char name[NAME_ROOM];
+        void *memory = nullptr;
+        assert_int_equal(open_device(&context, number, name), 0);
+        assert_int_equal(plugin->alloc(context, sizeof back, &memory), 0);
+        for (int turn = 0; turn < 4 * (int)(sizeof sizes / sizeof *sizes); turn++) {
+            const size_t bytes = sizes[turn / 4], at = (size_t)turn % 4;
+            memset(back, 0, sizeof back);
+            dev_fill(memory, 0x55, sizeof back, context->stream);
+            for (size_t i = 0; i < bytes; i++)
+                here[i] = (unsigned char)(i * 7 + bytes + (i >> 8));
+            assert_int_equal(plugin->upload(context, (unsigned char *)memory + at, here, bytes), 0);
+            memset(here, 0xee, bytes);
+            const struct dev_launches *launches = dev_launches_of(context->stream);
+            if (bytes == CUDA_PUT_MOST)
+                assert_non_null(strstr(launches->kernel, "put_kernel"));
+            assert_int_equal(plugin->download(context, back, memory, sizeof back), 0);
+            assert_int_equal(plugin->wait(context), 0);
+            for (size_t i = 0; i < sizeof back; i++)
+                assert_int_equal(back[i], i < at || i >= at + bytes ? 0x55
+                                                                    : ((i - at) * 7 + bytes + ((i - at) >> 8)) & 0xff);
+        }
+        assert_int_equal(plugin->free(context, memory), 0);
+        plugin->close(&context);
+    }
 }
 
 struct put {
@@ -325,6 +361,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_have_numbers),
         cmocka_unit_test(the_first_error_is_told_once),
+        cmocka_unit_test(uploads_of_all_sizes_arrive),
         cmocka_unit_test(operations_of_a_loop_know_their_rows),
         cmocka_unit_test(operations_are_timed_once),
         cmocka_unit_test(launches_that_fail_are_told_once),
