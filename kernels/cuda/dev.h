@@ -6,7 +6,8 @@
  * GPU would pass over in silence (races, threads that wait for ever, memory that was never written).
  *
  * What a .cu file may use:
- *     __global__, __device__, __launch_bounds__, __grid_constant__, __restrict__, templates; threadIdx, blockIdx, blockDim, gridDim
+ *     __global__, __device__, __launch_bounds__, __grid_constant__, __restrict__, templates; threadIdx, blockIdx, blockDim,
+ *         gridDim
  *     SHARED(T, name, n);          a block's shared array T name[n], 16-byte aligned; contents undefined (the emulator: NaNs)
  *     SHARED_DYN(T, name);         the shared memory whose size a launch gives
  *     LAUNCH(kernel, grid, block, smem, stream, ...);      LAUNCH((kernel<4, 8>), ...) for a template

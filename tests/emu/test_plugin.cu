@@ -95,7 +95,8 @@ static void uploads_of_all_sizes_arrive(void **state)
 {
     (void)state;
     const struct cuda_plugin *plugin = moe_cuda_plugin();
-    static const size_t sizes[] = {1, 3, 4, 255, 256, 257, 1021, 1024, 1028, 4079, 4080, 4081, CUDA_PUT_MOST, CUDA_PUT_MOST + 1};
+    static const size_t sizes[] = {1, 3, 4, 255, 256, 257, 1021, 1024, 1028, 4079, 4080, 4081, CUDA_PUT_MOST,
+                                   CUDA_PUT_MOST + 1};
     static unsigned char here[CUDA_PUT_MOST + 8], back[CUDA_PUT_MOST + 8];
     for (int number = 0; number < 2; number++) {
         struct cuda_context *context = nullptr;
