@@ -1,6 +1,6 @@
 /* The promise of queue_upload (common/tensor/device.h) on $MOE_TEST_DEVICE: the source was read when it returns, whatever
- * memory it is, and copies run in the queue's order. The queue has work in front of each upload, so that a copy that reads later finds
- * other bytes. Takes ten seconds; on the emulator one, where device 1 computes as late as it can. */
+ * memory it is, and copies run in the queue's order. The queue has work in front of each upload, so that a copy that reads
+ * later finds other bytes. Takes ten seconds; on the emulator one, where device 1 computes as late as it can. */
 #include "tests/unit/unit.h"
 
 #include <stdlib.h>
