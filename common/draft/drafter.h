@@ -42,7 +42,7 @@ enum draft_choice { DRAFT_COUPLED, DRAFT_BEST, DRAFT_DRAWN, DRAFT_BRANCHES };
 
 enum { RIDERS_MAX = 128 };
 
-/* Tokens that a drafter with probabilities writes in place of its own choices. It still computes its own. */
+/* Prescribes the tokens of a drafter with probabilities in place of its own choices, which it still computes. */
 struct draft_script {
     /* Returns up to `count` children, best first, of the node reached from the root by `way` (`depth` tokens), with their
      * log-probabilities (NaN: unknown). The root is token `position` of the text. *ends: nothing follows below the first child.
@@ -52,28 +52,30 @@ struct draft_script {
 };
 
 struct drafter_setup {
-    int vocab;                          /* proposals are below */
+    int vocab;                          /* proposed tokens are less than this */
     int positions;                      /* longest text */
     int number;                         /* its number among the drafters in use, written to tree->drafter */
-    struct engine *target;              /* whose device a drafter with a model of its own shares, and of which another one runs
-                                         * parts; open as long as the drafter */
-    const struct expert_plan *plan;     /* for forwards of the drafter's own; NULL: none */
+    struct engine *target;              /* the target; a drafter with a model of its own uses its device, the self-drafter
+                                         * runs parts of it. It must stay open as long as the drafter */
+    const struct expert_plan *plan;     /* expert budget for the drafter's own forwards; NULL: none */
     enum draft_choice choice;
     bool proposals;                     /* store the distributions that children were drawn from */
-    bool probabilities;                 /* are looked at; a drafter that can give them only with effort may leave them NaN */
+    bool probabilities;                 /* record log-probabilities; a drafter that could compute them only at extra cost may
+                                         * leave them NaN */
     struct sample_filter filter;        /* the target's */
-    const struct draft_script *script;  /* for drafters that draw; NULL: they write tokens of their own. Not with proposals */
+    const struct draft_script *script;  /* for drafters that draw; NULL: they choose their own tokens. Must be NULL with
+                                         * proposals */
 };
 
 /* A completed forward of the target. Valid during the call; all arrays except features are in host memory. */
 struct target_view {
-    const struct forward *forward;      /* with logits, where it is a verification, and features */
+    const struct forward *forward;      /* with features, and with logits if it is a verification */
     const struct feature_request *features;     /* layers of forward->features, for all drafters, ascending */
     int position;                       /* of row 0 */
     const int32_t *token;               /* [forward->rows] */
     const int32_t *kept;                /* [kept_rows] rows that are now part of the text, in order */
     int kept_rows;
-    bool prompt;                        /* a piece of it: all rows are kept */
+    bool prompt;                        /* a piece of a prompt; all rows are kept */
 };
 
 /* Rows that a drafter adds to a verification for its own use (Lookahead's window). The forward computes them and returns their
@@ -84,24 +86,24 @@ struct rider_rows {
     const int32_t *parent;              /* [rows] 0: the root, 1 + i: node i, 1 + nodes + j: its own earlier row j */
 };
 
-struct drafter {                        /* what all drafters begin with */
+struct drafter {                        /* base of all drafters */
     const struct drafter_class *class;
     int number;
     struct feature_request features;    /* set by open */
     int riders;                         /* maximum rows that it adds to a verification, at most RIDERS_MAX; set by open */
-    bool learns;                        /* its drafts depend on earlier drafts, not only on the text; set by open */
-    const char *ends;                   /* a draft's last levels are not what they are in a longer one; the setting without
-                                         * which they would be. NULL: they are. Set by open */
+    bool learns;                        /* drafts depend on earlier drafts, not only on the text; set by open */
+    const char *ends;                   /* the setting that makes the last levels of a draft equal the same levels of a
+                                         * longer draft; NULL: they are equal anyway. Set by open */
     char detail[128];                   /* cost of opening it, for -v; "": none. Set by open */
-    /* Counters that the reader resets: nominal bytes of weights and KV read; tokens of the text that a drafter with its own
-     * state had to read before drafting, and the seconds this took. */
+    /* Counters, reset by the caller that reads them: nominal bytes of weights and KV read; tokens of the text that a drafter
+     * with a state of its own had to read before drafting, and the seconds this took. */
     int64_t bytes;
     int read;
     double read_s;
 };
 
 struct draft_text {
-    struct sequence *target;            /* the target's KV cache; always has all of the text but its last token */
+    struct sequence *target;            /* the target's KV cache; always contains the text except its last token */
     int tokens;                         /* maximum length of the text */
     struct sample_draw draw;            /* the target's draw, without the position */
 };
@@ -120,15 +122,15 @@ struct draft_text {
  * method is required unless its comment says that it may be NULL. */
 struct drafter_class {
     const char *name, *summary;
-    const char *settings;               /* what may follow the colon: "n=N,min=N"; NULL: nothing */
-    bool plans;                         /* follows setup.plan; else there must be none */
+    const char *settings;               /* settings allowed after the colon: "n=N,min=N"; NULL: none */
+    bool plans;                         /* supports setup.plan; otherwise it must be NULL */
     bool draws;                         /* children are drawn (except under DRAFT_BEST); else they do not depend on noise.
                                          * Follows setup.script */
     bool branches;                      /* supports DRAFT_BRANCHES, or open fails with the reason; others are refused */
     bool looks_up;                      /* its tokens come from text, at almost no cost; else from a model */
     bool own_trees;                     /* can give a leaf a tree of its own (DRAFT_OWN) */
-    bool pends;                         /* appends nodes to draft_text.target: at most one for the root and each node of a tree,
-                                         * or what there is room for */
+    bool pends;                         /* appends nodes to draft_text.target: at most one for the root and each node of a
+                                         * tree, limited by the capacity */
 
     /* Called by drafter_open, before any text. Reads its settings from `spec`, up to spec_end; sets *out on success
      * only, and in its struct drafter: features, riders, learns, detail. `spec` and `setup` are valid during the call; objects

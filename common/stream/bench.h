@@ -1,8 +1,8 @@
 /* Bench streams: decode streams under several settings, and grades.
  *
- * A `setting` record says what will be compared; a `sample` record announces that a sequence runs under a setting, and the
+ * A `setting` record describes a compared setting; a `sample` record announces a sequence that runs under a setting, and the
  * decode records (decode.h) of that sequence follow. Written by moe-bench run, read by its other subcommands. A `timing`
- * record is by itself: what an operation or a forward took on a device (tests/gpu/bench). */
+ * record is independent of these: the time of an operation or a forward on a device (tests/gpu/bench). */
 #ifndef MOE_STREAM_BENCH_H
 #define MOE_STREAM_BENCH_H
 
@@ -11,18 +11,18 @@
 
 #include "common/stream/field.h"
 
-enum { BENCH_SETTINGS_MAX = 1024 };         /* of a stream; who reads several takes as many of all together */
+enum { BENCH_SETTINGS_MAX = 1024 };         /* maximum of one stream, or of all streams read together */
 
 struct bench_setting {
     int setting;
     const char *name, *model, *options;
-    const char *label;              /* NULL: nothing to say */
+    const char *label;              /* remark on the model; NULL: none */
     int moe_layers, experts;        /* of its model */
     int reference;                  /* the setting it is compared with; -1: none */
-    const char *loop;               /* NULL: not known */
-    const char *index_sha256;       /* of its model file, in hex; NULL: not known */
-    int max_tokens, context;        /* limits in effect; -1: none, or not known */
-    const char *draws;              /* NULL: not known */
+    const char *loop;               /* NULL: unknown */
+    const char *index_sha256;       /* of its model file, in hex; NULL: unknown */
+    int max_tokens, context;        /* limits in effect; -1: none, or unknown */
+    const char *draws;              /* NULL: unknown */
 };
 
 struct bench_sample {
@@ -35,7 +35,7 @@ struct bench_grade {
     bool correct;
     const char *rule;               /* as in report/grade.h, or "command" */
     const char *expected;           /* the prompt's answer */
-    const char *answer;             /* NULL: none found */
+    const char *answer;             /* the part of the text that was compared; NULL: none found */
     double score;                   /* 0 to 1; NaN: not recorded */
 };
 

@@ -1,7 +1,7 @@
-/* Feature streams: texts with the states of a model after some of its layers, for training draft heads.
+/* Feature streams: texts with a model's hidden states after some of its layers, for training draft heads.
  *
- * Written by moe-profile features; read by moe-draft-train. Each sequence is a text: it is begun, has records with pieces of it
- * in order, from its first token to its last, and is ended, before the next one begins. */
+ * Written by moe-profile features; read by moe-draft-train. Each sequence is a text: a begin record, then records with
+ * pieces of it in order, from its first token to its last, and an end record before the next text begins. */
 #ifndef MOE_STREAM_FEATURE_H
 #define MOE_STREAM_FEATURE_H
 
@@ -12,9 +12,9 @@
 struct feature_begin {
     int64_t sequence;
     const char *id, *task;
-    int prompt_tokens;              /* in front of the first answer */
-    int text_tokens;                /* all: records follow with as many */
-    bool validation;                /* kept apart: to be judged by, not to be learnt */
+    int prompt_tokens;              /* tokens before the first answer */
+    int text_tokens;                /* tokens of the whole text; the following records contain this many */
+    bool validation;                /* used for validation, not for training */
 };
 
 struct feature_states {

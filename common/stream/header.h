@@ -46,12 +46,12 @@ struct header {
     int source_count, sources_omitted;
 };
 
-/* argv is copied; argc may be 0. */
+/* Initialises a header. argv is copied; argc may be 0. */
 int header_init(struct header *header, enum stream_kind kind, const char *tool, const char *version, int argc,
                 char *const *argv, struct err *err);
 int header_set_dtype(struct header *header, const char *dtype, struct err *err);
 int header_set_device(struct header *header, const char *device, struct err *err);
-/* replaces a label of the same key */
+/* Sets a label, replacing one with the same key. */
 int header_label(struct header *header, const char *key, const char *value, struct err *err);
 const char *header_label_of(const struct header *header, const char *key);                       /* NULL: no such label */
 int header_copy(struct header *out, const struct header *from, struct err *err);
@@ -61,13 +61,13 @@ void header_free(struct header *header);        /* leaves {0} */
  * labels, each unless the header has its own. */
 int header_derive(struct header *header, const struct header *source, struct err *err);
 
-/* May `data` (a stream's model) be used with `model`? Another shape is an error; another tokenizer or
- * vocabulary is one, too, or with force a note; another file of the same weights, or other weights of that shape, is a note.
- * A note, one line, is appended to *note. `what` names the data in messages. */
+/* Checks whether data from a stream whose model is `data` can be used with `model`. Another shape is an error; another
+ * tokenizer or vocabulary is an error, or with `force` a note; another file of the same weights, or other weights of that
+ * shape, is a note. A note of one line is appended to *note. `what` names the data in messages. */
 int header_same_model(const struct stream_model *data, const struct stream_model *model, const char *what, bool force,
                       struct text *note, struct err *err);
 
-/* header_encode appends the header's map to *out; header_decode reads a complete map. An unknown kind, or a version later
+/* header_encode appends the header's map to *out; header_decode reads a complete map. An unknown kind, or a version newer
  * than this code's, is an error, except in sources. */
 int header_encode(const struct header *header, struct text *out, struct err *err);
 int header_decode(struct header *out, const uint8_t *begin, const uint8_t *end, struct err *err);

@@ -1,4 +1,4 @@
-/* The kinds of streams, and which records each may hold. A new kind is one file and one line in kind.c. */
+/* The kinds of streams, and the record types of each. A new kind is one file and one line in kind.c. */
 #ifndef MOE_STREAM_KIND_H
 #define MOE_STREAM_KIND_H
 
@@ -10,13 +10,13 @@ struct record_kind;
 struct stream_schema {
     enum stream_kind kind;
     const char *name;                           /* as in the header: "route" */
-    int version;                                /* of the kind's records; a reader takes this one and older */
+    int version;                                /* of the kind's records; a reader accepts this version and older ones */
     const char *meaning;
-    const struct record_kind *const *records;   /* NULL after the last */
+    const struct record_kind *const *records;   /* ends with NULL */
 };
 
 const struct stream_schema *stream_schema(enum stream_kind kind);           /* not for STREAM_ANY */
-const struct stream_schema *stream_schema_named(const char *name);          /* NULL: no such kind */
+const struct stream_schema *stream_schema_named(const char *name);          /* NULL: unknown kind */
 const struct record_kind *stream_schema_record(const struct stream_schema *schema, const char *type);   /* NULL: unknown */
 
 #endif

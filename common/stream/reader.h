@@ -10,11 +10,11 @@
  *     if (more < 0)
  *         goto done;
  *
- * Answer 0 means that the end record was there and that its counts and digest are right: only then is what was read
- * whole, and only then may a consumer finish its own output. A stream that stops without an end record, goes on after it,
- * or was aborted by its producer is an error. Memory is bounded by the bytes that really came, and by the limits.
+ * A result of 0 means that the end record was read and that its counts and digest are correct: only then is the stream
+ * complete, and only then may a program finish its own output. A stream that stops without an end record, continues after
+ * it, or was aborted by its producer is an error. Memory is bounded by the bytes actually read, and by the limits.
  *
- * Record types that begin with "x-" are ancillary: skipped where they are not known. Any other unknown type is an error. */
+ * Record types that begin with "x-" are ancillary: they are skipped if unknown. Any other unknown type is an error. */
 #ifndef MOE_STREAM_READER_H
 #define MOE_STREAM_READER_H
 
@@ -32,10 +32,10 @@ struct reader;
 struct reader_options {
     size_t record_bytes;        /* limit for one record; 0: FRAME_RECORD_BYTES */
     size_t record_values;       /* limit for the msgpack values in one record; 0: FRAME_RECORD_VALUES */
-    bool ancillary;             /* hand out unknown ancillary records too, with kind NULL */
+    bool ancillary;             /* also return unknown ancillary records, with kind NULL */
 };
 
-/* "-" is standard input. Reads up to the end of the header; options may be NULL. Messages name the path. */
+/* Opens a stream; "-" is standard input. Reads up to the end of the header; options may be NULL. Messages name the path. */
 int reader_open(struct reader **out, const char *path, enum stream_kind kind, const struct reader_options *options,
                 struct err *err);
 
@@ -49,14 +49,14 @@ int reader_next(struct reader *reader, const struct record **record, struct err 
  * the reader is closed. */
 const char *reader_abort_message(const struct reader *reader);
 
-/* Records by type, and bytes, read so far. */
+/* Return the number of records by type, of bytes, and the digest, of what was read so far. */
 const struct frame_counts *reader_counts(const struct reader *reader);
 uint64_t reader_bytes(const struct reader *reader);
-struct digest128 reader_digest(const struct reader *reader);   /* of these; of a whole stream without its last 16 */
+struct digest128 reader_digest(const struct reader *reader);   /* of a complete stream: without its last 16 bytes */
 
-/* Back to a record of a file: reader_mark remembers the one at hand, and after reader_return that one is the next. Counts and
- * digest are of no use then, and the end is not reached as one: read a stream to its end first, to know that it is whole. What
- * is no file, as a pipe, cannot be gone back in. */
+/* Return to an earlier record of a file: reader_mark stores the position of the current record; after reader_return,
+ * reader_next reads that record again. Counts and digest are invalid afterwards, and the end record is not verified: first
+ * read the stream to its end, to check that it is complete. Not possible for input that is not a file, such as a pipe. */
 struct reader_mark { uint64_t offset; int64_t index; };
 bool reader_can_return(const struct reader *reader);
 struct reader_mark reader_mark(const struct reader *reader);
@@ -64,11 +64,11 @@ int reader_return(struct reader *reader, const struct reader_mark *mark, struct 
 
 void reader_close(struct reader **reader);
 
-/* True if these first bytes of a file (READER_SNIFF of them, or the whole file) begin a stream. */
+/* Returns true if the first bytes of a file (READER_SNIFF of them, or the whole file) begin a stream. */
 enum { READER_SNIFF = FRAME_GUARD_BYTES };
 bool reader_sniff(const void *bytes, size_t count);
 
-/* Like reader_open, for input of which the caller has already read the first bytes. fd is closed by reader_close, or here on
+/* Like reader_open, for input whose first bytes the caller has already read. fd is closed by reader_close, or here on
  * failure, unless it is standard input. */
 int reader_open_fd(struct reader **out, int fd, const char *name, const void *first, size_t first_bytes,
                    enum stream_kind kind, const struct reader_options *options, struct err *err);

@@ -1,8 +1,8 @@
-/* Route streams: which experts every token asked for, with what weight, and where in its text the token is.
+/* Route streams: the experts chosen for every token, their weights, and the token's position in its text.
  *
- * Written by moe-profile and by moe-decode --record route; read by moe-coact. Each sequence is begun, has one record a
- * forward, and is ended; sequences may interleave. Of a model without experts the records hold tokens, with what else was
- * asked for (logits, hidden states), and no experts. */
+ * Written by moe-profile and by moe-decode --record route; read by moe-coact. Each sequence has a begin record, one record
+ * per forward, and an end record; sequences may interleave. For a model without experts the records contain tokens and other
+ * requested data (logits, hidden states), but no experts. */
 #ifndef MOE_STREAM_ROUTE_H
 #define MOE_STREAM_ROUTE_H
 
@@ -26,10 +26,10 @@ struct route_tokens {
     const int32_t *tokens;          /* [n] */
     const int32_t *parents;         /* [n], NULL: a chain */
     const uint8_t *accepted;        /* [n], NULL: all */
-    const int16_t *experts;         /* [n][moe_layers][top_k], -1: a dropped slot; NULL: a model without experts */
-    const float *weights;           /* [n][moe_layers][top_k], NULL likewise */
+    const int16_t *experts;         /* [n][moe_layers][top_k], -1: a dropped slot; NULL: the model has no experts */
+    const float *weights;           /* [n][moe_layers][top_k], or NULL */
     const double *mass;             /* [moe_layers][experts], NULL: not recorded */
-    const float *probs;             /* [n][moe_layers][experts], NULL: not recorded; so below */
+    const float *probs;             /* [n][moe_layers][experts]; this and the next two: NULL if not recorded */
     const float *logits;            /* [n][vocab] */
     const float *hidden;            /* [n][layers][hidden] */
 };

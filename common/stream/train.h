@@ -1,7 +1,7 @@
-/* Train streams: how a draft head was trained, step by step, and how well it guessed in between, so that every figure and curve
- * of a report can be had again.
+/* Train streams: the course of training a draft head, step by step, with intermediate evaluations, so that every figure and
+ * curve of a report can be recomputed.
  *
- * Written by moe-draft-train, read by moe-bench report. One `run` comes first. */
+ * Written by moe-draft-train, read by moe-bench report. The first record is a `run`. */
 #ifndef MOE_STREAM_TRAIN_H
 #define MOE_STREAM_TRAIN_H
 
@@ -20,10 +20,10 @@ struct train_step {
     int step;                       /* 0, 1, ... */
     double epoch;
     double loss;
-    struct values parts;            /* of the loss, before they are weighted */
+    struct values parts;            /* parts of the loss, before weighting */
     double lr;
     double gradient_norm;           /* before clipping */
-    int64_t clipped;                /* elements of the gradient; -1: it is clipped as a whole, or not at all */
+    int64_t clipped;                /* clipped elements of the gradient; -1: clipped as a whole, or not at all */
     int64_t tokens;
     double seconds;
 };
@@ -31,14 +31,14 @@ struct train_step {
 struct train_eval {
     int step;
     int texts;
-    double loss;                    /* NaN: not measured; so below */
+    double loss;                    /* NaN: not measured; this applies also to the following members */
     int positions;
     const int32_t *position;        /* [positions] */
     const double *acceptance;       /* [positions] */
     const double *conditional;      /* [positions] NULL: not measured */
     const double *begun;            /* [positions] NULL: not measured */
     double tokens_per_iteration, tree_tokens_per_iteration;
-    const char *by;                 /* "text"; NULL: not said */
+    const char *by;                 /* "text"; NULL: unknown */
     int64_t tokens, iterations, tree_iterations;        /* -1: not counted */
     bool best;
     double seconds;

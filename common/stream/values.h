@@ -1,12 +1,12 @@
-/* A short list of named numbers and words: what a policy lays open about a decision, as it is in an iteration's record
- * and as replay reads it back. Plain data, no memory of its own. Start with {0}. */
+/* A short list of named numbers and words: what a policy reports about a decision, stored in an iteration's record and read
+ * by replay. Plain data without allocated memory. Initialise with {0}. */
 #ifndef MOE_STREAM_VALUES_H
 #define MOE_STREAM_VALUES_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { VALUES_MAX = 48, VALUES_KEY = 24, VALUES_TEXT = 32 };     /* entries; bytes with the NUL */
+enum { VALUES_MAX = 48, VALUES_KEY = 24, VALUES_TEXT = 32 };     /* maximum entries; bytes including the NUL */
 
 enum value_type { VALUE_INT, VALUE_REAL, VALUE_TEXT };
 
@@ -20,7 +20,7 @@ struct value {
 
 struct values {
     int count;
-    bool overflow;              /* something did not fit; a writer refuses such a list */
+    bool overflow;              /* an entry did not fit; a writer rejects such a list */
     struct value items[VALUES_MAX];
 };
 
@@ -28,7 +28,7 @@ void values_int(struct values *values, const char *key, int64_t value);
 void values_real(struct values *values, const char *key, double value);
 void values_text(struct values *values, const char *key, const char *value);
 
-const struct value *values_find(const struct values *values, const char *key);      /* NULL: not there */
-double values_number(const struct values *values, const char *key, double otherwise);   /* of an int or a real */
+const struct value *values_find(const struct values *values, const char *key);      /* NULL: not found */
+double values_number(const struct values *values, const char *key, double otherwise);   /* value of an integer or real entry */
 
 #endif
