@@ -1,4 +1,4 @@
-/* Experts on their way into slots. */
+/* Brings experts into the slots of a cached source. */
 #include "common/base/clock.h"
 #include "common/store/cached.h"
 
@@ -7,13 +7,14 @@ static const struct cached_extent *extent_of(const struct cached *cached, int ke
     return &cached->extent[key / cached->experts];
 }
 
-/* Bytes of an expert that has made room, if nobody has wanted it since it came beforehand; `before`: counts until then. */
+/* Returns the bytes of the evicted expert `victim` if it was prefetched and never requested, else 0. before: the cache's
+ * counters before the eviction. */
 static int64_t wasted_by(const struct cached *cached, const struct cache *cache, const struct cache_counts *before, int victim)
 {
     return victim >= 0 && cache_counts(cache).wasted > before->wasted ? (int64_t)extent_of(cached, victim)->bytes : 0;
 }
 
-/* `tag`: the slot, of the host where there are two tiers. */
+/* Starts to read an expert. tag: the slot; staged: the host slot. */
 static int start_read(struct cached *cached, int tag, int key, void *to, bool beforehand, struct err *err)
 {
     const struct cached_extent *extent = extent_of(cached, key);
@@ -36,7 +37,7 @@ void cached_let_go(struct cached *cached, int host_slot)
         cache_release(cached->host, host_slot);
 }
 
-/* Takes note of a copy that has ended, if there is one. 1, 0 or -1 as staging_next. */
+/* Collects a completed copy. Returns 1, 0 or -1 like staging_next. */
 static int take_copy(struct cached *cached, bool wait, struct err *err)
 {
     int from, got = staging_next(cached->staging, wait, &from, err);
@@ -45,7 +46,7 @@ static int take_copy(struct cached *cached, bool wait, struct err *err)
     return got;
 }
 
-/* From a slot of the host, which is held for it, to one of the device. */
+/* Queues the copy from a held host slot to a device slot. */
 static int start_copy(struct cached *cached, int from, int slot, struct err *err)
 {
     const size_t bytes = extent_of(cached, cache_key(cached->cache, slot))->bytes;
@@ -63,7 +64,7 @@ static int start_copy(struct cached *cached, int from, int slot, struct err *err
     return 0;
 }
 
-/* A slot of the host, held, for an expert that has none there; -1: there is none. */
+/* Returns a held host slot for an expert that has none; -1: none is available. */
 static int insert_host(struct cached *cached, int key, enum cache_reason reason)
 {
     const struct cache_counts before = cache_counts(cached->host);
@@ -72,6 +73,7 @@ static int insert_host(struct cached *cached, int key, enum cache_reason reason)
     return slot;
 }
 
+/* Starts to read an expert into a host slot, or into the spare buffer. to: device slot that waits for it; -1: none. */
 static int read_host(struct cached *cached, int host_slot, int key, int to, bool beforehand, struct err *err)
 {
     cached->host_slot[host_slot] = (struct cached_host_slot){.beforehand = beforehand, .alone = beforehand && to < 0,
@@ -100,7 +102,7 @@ int cached_bring_host(struct cached *cached, int expert, struct err *err)
 
 /* ---- slots that are computed with */
 
-/* Whether an expert that is not there can be brought now: there is room to read it, or the host has it. */
+/* Returns whether an expert that is not in a slot could be brought now: the host has it, or another read can start. */
 static bool can_start(const struct cached *cached, int key)
 {
     if (!cached->host)
@@ -109,7 +111,8 @@ static bool can_start(const struct cached *cached, int key)
            (!reads_full(cached->reads) && (!cached->spare_busy || cache_has_room(cached->host)));
 }
 
-/* Into a slot of the device: a copy, now or after the read that is under way or begins. 0: there is nowhere to read to. */
+/* Brings an expert into a device slot: queues its copy now, or after a read that is in flight or started here. Returns 1; 0 if
+ * no host slot is available; -1. */
 static int start_staged(struct cached *cached, int slot, struct err *err)
 {
     const int key = cache_key(cached->cache, slot);
@@ -131,7 +134,7 @@ static int start_staged(struct cached *cached, int slot, struct err *err)
     return read_host(cached, from, key, slot, beforehand, err) ? -1 : 1;
 }
 
-/* The expert whose slot it is now is brought into it. 0, as above: then it is nobody's again. */
+/* Brings the slot's new expert into it. Returns 1, 0, -1 as above; unless 1, the slot is free again. */
 static int start_slot(struct cached *cached, int slot, bool beforehand, struct err *err)
 {
     const int key = cache_key(cached->cache, slot);
@@ -146,7 +149,7 @@ static int start_slot(struct cached *cached, int slot, bool beforehand, struct e
     return rc;
 }
 
-/* What was there before, and whether it had come for nothing. */
+/* Counts an evicted expert that was prefetched in vain. */
 static void count_victim(struct cached *cached, const struct cache_counts *before, int victim)
 {
     *(cached->host ? &cached->facts.copied_wasted : &cached->facts.wasted) += wasted_by(cached, cached->cache, before, victim);
@@ -165,15 +168,15 @@ int cached_bring(struct cached *cached, int expert, struct err *err)
 
 /* ---- beforehand */
 
-/* Once all slots are taken, half of them at most are for what nobody has wanted yet: more of it would drive out itself, before
- * its layer's turn. */
+/* Returns whether enough slots contain prefetched experts without a request so far: once all slots are in use, half of them.
+ * Further prefetches would evict each other before their layer's turn. */
 static bool has_enough(const struct cache *cache, int slots)
 {
     const struct cache_counts counts = cache_counts(cache);
     return cache_is_full(cache) && 2 * (counts.prefetched - counts.useful - counts.wasted) >= slots;
 }
 
-/* What is asked for where it is computed. */
+/* Starts prefetches into the slots for computation. */
 static int bring_requests(struct cached *cached, struct err *err)
 {
     for (int rc = 1; rc > 0;) {
@@ -191,7 +194,7 @@ static int bring_requests(struct cached *cached, struct err *err)
     return 0;
 }
 
-/* What is asked for in the host's tier, unless the device has it already. */
+/* Starts prefetches into the host tier, except for experts that the device already has. */
 static int bring_host_requests(struct cached *cached, struct err *err)
 {
     while (cached->tier && cached->beforehand < CACHED_BEFOREHAND && !reads_full(cached->reads)) {
@@ -239,7 +242,7 @@ static int end_read_host(struct cached *cached, int host_slot, bool good, struct
     return was.to >= 0 && good ? start_copy(cached, host_slot, was.to, err) : 0;
 }
 
-/* Takes note of a read that has ended, if there is one. 1, 0 or -1 as reads_next. */
+/* Collects a completed read. Returns 1, 0 or -1 like reads_next. */
 static int take_read(struct cached *cached, bool wait, struct err *err)
 {
     int slot, got = reads_next(cached->reads, wait, &slot, &cached->fault);

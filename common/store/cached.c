@@ -1,8 +1,8 @@
-/* Experts in slots of memory, of all layers together; those that are wanted and not there are read from the model file, each
- * in one read, or copied from slots of the host (cached.h). Who stays and who goes, common/cache decides.
+/* The cached expert source: a requested expert that is not in a slot is read from the model file, in one read, or copied from a
+ * host slot (cached.h). common/cache decides which experts stay.
  *
- * What has come is computed first; when there is nothing more of it, the device's own queue waits for copies, and the host goes
- * on. */
+ * Experts that are available are computed first. When none is left, the device's queue waits for copies in flight, and the host
+ * does not wait. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,8 +12,8 @@
 #include "common/cache/utility.h"
 #include "common/store/cached.h"
 
-/* Forecasts go to the host's tier at once, and to the device's when there are so many layers with experts up to theirs: its
- * slots are few, and what comes too soon drives out what is wanted before. */
+/* Forecasts go to the host tier at once, but to the device's cache only within NEAR MoE layers of the current one: device slots
+ * are few, and an expert that comes too early would evict experts that are requested before it. */
 enum { NEAR = 2 };
 
 static struct cached *cached_of(struct expert_source *source) { return (struct cached *)source; }
@@ -30,7 +30,7 @@ static struct cached_slot *slot_of(const struct cached *cached, int expert)
 
 /* ---- forecasts */
 
-/* To the device's cache. */
+/* Passes a layer's pending forecasts to the device's cache. */
 static void say_pending(struct cached *cached, int layer)
 {
     uint8_t *tokens = cached->forecast + (size_t)layer * (size_t)cached->experts;
@@ -41,13 +41,15 @@ static void say_pending(struct cached *cached, int layer)
     }
 }
 
-/* After the last layer comes the first. Forecasts are for the verification, which is not near before drafting has ended. */
+/* Passes on the forecasts for the next layers; the first layer follows the last. While a draft runs, no layer is near, because
+ * forecasts are for the verification after it. */
 static void say_near(struct cached *cached)
 {
     for (int i = 1; cached->tier && !cached->drafts && i <= NEAR; i++)
         say_pending(cached, (cached->layer + i) % cached->layers);
 }
 
+/* Records a forecast: at once without a host tier; else in the host's cache, and as pending for the device's cache. */
 static void expect(struct cached *cached, int layer, int expert, int tokens)
 {
     uint8_t *pending = &cached->forecast[layer * cached->experts + expert];
@@ -61,12 +63,12 @@ static void expect(struct cached *cached, int layer, int expert, int tokens)
 
 /* ---- a union */
 
-/* Lets go what unions hold whose forward has failed: not before all that comes for them is there. */
+/* Releases what a failed forward still holds, after everything in flight for it has arrived. */
 static int end_last(struct cached *cached, struct err *err)
 {
     for (int e = 0; e < cached->experts; e++) {
         while ((cached->holds[e] && !slot_of(cached, e)->ready) || (cached->holds_host[e] && !host_slot_of(cached, e)->ready))
-            if (cached_wait(cached, err) <= 0)          /* 0: what it waits for has failed, and will not come */
+            if (cached_wait(cached, err) <= 0)          /* 0: the read it waits for has failed */
                 return -1;
         if (cached->holds[e])
             cache_release(cached->cache, cache_find(cached->cache, cached->layer, e));
@@ -77,7 +79,7 @@ static int end_last(struct cached *cached, struct err *err)
     return 0;
 }
 
-/* The layer has its turn, and this is all that it wants. */
+/* Begins a layer, with all experts that it requests. */
 static int begin_layer(struct cached *cached, const struct expert_union *wanted, struct err *err)
 {
     if (cached->fault.code)
@@ -101,6 +103,7 @@ static int begin_layer(struct cached *cached, const struct expert_union *wanted,
     return 0;
 }
 
+/* The expert has arrived in its slot. */
 static bool is_here(const struct cached *cached, int expert)
 {
     const int slot = cache_find(cached->cache, cached->layer, expert);
@@ -131,7 +134,7 @@ static int cached_want(struct expert_source *source, const struct expert_union *
     return 0;
 }
 
-/* What is there stays for the union: so nothing that comes for it drives it out. */
+/* Holds the requested experts that are in slots, so that experts brought for the same union cannot evict them. */
 static void hold_those_there(struct cached *cached, struct cache *cache, bool *holds, const struct expert_union *wanted)
 {
     for (int i = 0; i < wanted->count; i++) {
@@ -143,8 +146,8 @@ static void hold_those_there(struct cached *cached, struct cache *cache, bool *h
     }
 }
 
-/* Starts to bring experts of the union that are not done, as far as there are slots for them. After one that would have to be
- * read, and cannot be now, another may be there already. */
+/* Starts to bring experts of the union that are not done, as far as there are slots. Goes on after one that cannot be read now,
+ * because a later one may be available already. */
 static int bring_wanted(struct cached *cached, const struct expert_union *wanted, bool *holds,
                         int (*bring)(struct cached *cached, int expert, struct err *err), struct err *err)
 {
@@ -158,7 +161,7 @@ static int bring_wanted(struct cached *cached, const struct expert_union *wanted
     return 0;
 }
 
-/* Came beforehand, since the union began. */
+/* Holds the slot if a prefetch has brought the expert since the union began; else starts to bring it. */
 static int bring_to_slot(struct cached *cached, int expert, struct err *err)
 {
     const int slot = cache_find(cached->cache, cached->layer, expert);
@@ -175,7 +178,7 @@ static void swap(int32_t *a, int32_t *b)
     *b = old;
 }
 
-/* Moves those that are ready to the front of those that are not done, and holds them. How many. */
+/* Moves the held experts that are ready to the front of those that are not done. Returns their number and sets `held`. */
 static int find_ready(const struct cached *cached, struct expert_union *wanted, const bool *holds,
                       bool (*ready)(const struct cached *cached, int expert))
 {
@@ -195,7 +198,7 @@ static int no_slot(int slots, struct err *err)
                    slots);
 }
 
-/* Starts what reads and copies can be started, and waits if there is nothing to compute with. */
+/* Starts all reads and copies that can start, and waits only if there is nothing to compute with. */
 static int gather(struct cached *cached, struct expert_union *wanted, struct err *err)
 {
     for (;;) {
@@ -263,7 +266,7 @@ static int gather_host(struct cached *cached, struct expert_union *wanted, struc
     }
 }
 
-/* In place both compute with the same slots. */
+/* In place, host and device compute from the same slots. */
 static int cached_acquire_host(struct expert_source *source, struct expert_union *wanted, const void **address,
                                struct err *err)
 {
@@ -316,7 +319,7 @@ static void cached_begin(struct expert_source *source, int tokens, enum expert_f
         cache_begin(cached->host);
     if (cached->host)
         cache_step(cached->host, tokens, as[forward]);
-    if (end_last(cached, NULL))          /* of a forward that has failed; who acquires next hears of it */
+    if (end_last(cached, NULL))          /* on failure, the next acquire reports it */
         return;
     cached->layer = -1;
     cached->drafts = forward == EXPERTS_DRAFT;
@@ -360,7 +363,7 @@ static void cached_free(struct expert_source *source)
 {
     struct cached *cached = cached_of(source);
     const bool abandoned = cached->reads && reads_busy(cached->reads) && stop_asked(cached->stop);
-    (abandoned ? reads_abandon : reads_close)(&cached->reads);     /* first: reads write into memory */
+    (abandoned ? reads_abandon : reads_close)(&cached->reads);     /* first, because reads write to the memory freed below */
     cache_close(&cached->cache);
     cache_close(&cached->host);
     device_free(cached->device, &cached->table);
@@ -403,7 +406,7 @@ static int find_experts(struct cached *cached, const struct model *model, struct
     return 0;
 }
 
-/* Slots in memory that reads go to. */
+/* Allocates the slots into which experts are read in place. */
 static int make_slots(struct cached *cached, struct err *err)
 {
     if (!size_mul((size_t)cached->slots, cached->slot_bytes, &cached->memory_bytes))
@@ -412,13 +415,13 @@ static int make_slots(struct cached *cached, struct err *err)
     if (memory == MAP_FAILED)
         return err_set(err, ERR_MEMORY, "no memory for %d experts of %zu bytes; let fewer be cached", cached->slots,
                        cached->slot_bytes);
-    madvise(memory, cached->memory_bytes, MADV_HUGEPAGE);                /* a wish */
+    madvise(memory, cached->memory_bytes, MADV_HUGEPAGE);                /* a hint; failure does not matter */
     cached->memory = memory;
     cached->block = device_map(cached->device, memory, cached->memory_bytes);
     return 0;
 }
 
-/* Slots on the device, and those of the host: as many as reads need where no more are wanted, by last use. */
+/* Opens device slots and host slots. Without a host tier: as many host slots as reads need, in LRU order. */
 static int make_tiers(struct cached *cached, const struct cache_setup *cache, const struct expert_cache *setup, struct err *err)
 {
     const int64_t all = (int64_t)cached->layers * cached->experts;
@@ -446,7 +449,7 @@ static void describe(struct cached *cached, const struct direct_file *file)
              cached->slots, all, host);
 }
 
-/* Those that a static split leaves to the host: forecasts and policies ask for all that layers want. */
+/* Marks the experts that a static split leaves to the host, because forecasts and policies name all experts of a layer. */
 static int keep_out(bool **out, const struct cached *cached, const struct split_rule *split, struct err *err)
 {
     const int all = cached->layers * cached->experts;
@@ -490,15 +493,15 @@ static int open_parts(struct cached *cached, const struct model *model, const st
     return 0;
 }
 
-/* What the policy wants to begin with is there before anything is decoded: once a layer has had its turn, what was not read for
- * it is no more asked for. */
+/* Reads the policy's initial contents before anything is decoded; later, when a layer has been computed, its requests are
+ * dropped. */
 static int read_first(struct cached *cached, struct err *err)
 {
     int got;
     do
         got = cached_bring_beforehand(cached, err) ? -1 : cached_wait(cached, err);
     while (got > 0);
-    cached->facts.stall = cached->facts.stall_copies = 0;                /* nobody has waited */
+    cached->facts.stall = cached->facts.stall_copies = 0;                /* no forward has waited */
     return got;
 }
 

@@ -2,7 +2,7 @@
 
 #include "common/base/mem.h"
 
-/* Blocks and the table of their addresses for one layer. */
+/* Makes a layer's experts available on the device, and the table of their addresses. */
 static int open_layer(struct fixed_source *fixed, int layer, const struct model *model, const struct tensor *tensor,
                       struct err *err)
 {

@@ -1,4 +1,4 @@
-/* Experts as they lie in the mapped model file: for devices that share the host's memory. */
+/* Expert source that uses the mapped model file in place, for devices that share the host's memory. */
 #include "common/store/fixed.h"
 
 int expert_source_mapped(struct expert_source **out, const struct model *model, struct device *device, struct err *err)

@@ -11,9 +11,9 @@
 #include "common/base/mem.h"
 #include "common/base/thread.h"
 
-enum { THREADS_MAX = 8, PART_MAX = 1 << 30, LOOK_MS = 100 };      /* LOOK_MS: between two looks at the stop */
+enum { THREADS_MAX = 8, PART_MAX = 1 << 30, LOOK_MS = 100 };      /* LOOK_MS: milliseconds between two checks of the stop */
 
-/* What an entry of io_uring is for that is no read. */
+/* Tag of io_uring entries that are no reads. */
 static const uint64_t NO_READ = UINT64_MAX;
 
 struct read {
@@ -21,12 +21,12 @@ struct read {
     uint64_t offset;
     size_t bytes, done;
     int tag;
-    int rc;                              /* of threads: how it ended */
+    int rc;                              /* result of a read by a thread */
     struct err err;
-    int next;                            /* in whichever list it is in; -1: the last */
+    int next;                            /* next in its list; -1: last */
 };
 
-/* First in, first out, of reads by their numbers. */
+/* A queue of indices into reads.read. */
 struct list {
     int first, last;                     /* -1: none */
 };
@@ -39,7 +39,7 @@ struct reads {
     char way[256];
     bool ring_open;
     struct io_uring ring;
-    /* Of threads. */
+    /* The rest is used by threads only. */
     pthread_mutex_t lock;
     pthread_cond_t work, ended;
     struct list wanted, done;
@@ -128,7 +128,7 @@ static int ring_submit(struct reads *reads, int number, struct err *err)
     struct read *read = &reads->read[number];
     const size_t part = size_align(read->bytes - read->done, DIRECT_STEP);
     struct io_uring_sqe *entry = io_uring_get_sqe(&reads->ring);
-    if (!entry)                             /* there are as many as reads: some were not taken */
+    if (!entry)                             /* there are as many entries as reads, so some were not accepted */
         return err_set(err, ERR_IO, "%s: io_uring has no room for a read", reads->file->path);
     io_uring_prep_read(entry, reads->file->fd, read->data + read->done,
                        (unsigned)(part < PART_MAX ? part : PART_MAX), read->offset + read->done);
@@ -138,7 +138,7 @@ static int ring_submit(struct reads *reads, int number, struct err *err)
         if (rc >= 0)
             return 0;
         if (rc != -EINTR && rc != -EAGAIN && rc != -EBUSY) {
-            io_uring_prep_nop(entry);       /* it goes over with the next one, and must not read then */
+            io_uring_prep_nop(entry);       /* the next submit sends this entry, too, and it must not read then */
             io_uring_sqe_set_data64(entry, NO_READ);
             errno = -rc;
             return err_errno(err, "%s: io_uring", reads->file->path);
@@ -219,7 +219,7 @@ void reads_abandon(struct reads **address)
     struct reads *reads = *address;
     if (reads && reads->ring_open)
         io_uring_queue_exit(&reads->ring);
-    for (int i = 0; reads && i < reads->threads; i++)       /* they use *reads until they end with the process */
+    for (int i = 0; reads && i < reads->threads; i++)       /* threads use *reads until the process ends */
         pthread_detach(reads->thread[i]);
     if (reads && !reads->threads) {
         mem_free(&reads->read);
@@ -237,7 +237,7 @@ void reads_close(struct reads **address)
     while (reads->busy && reads->ring_open) {
         int busy = reads->busy;
         if (ring_next(reads, true, &tag, NULL) < 0 && reads->busy == busy)
-            break;                          /* the ring itself fails; closing it ends what is under way */
+            break;                          /* the ring itself fails; closing it ends the reads in flight */
     }
     if (reads->ring_open)
         io_uring_queue_exit(&reads->ring);
@@ -281,7 +281,7 @@ int reads_start(struct reads *reads, int tag, void *data, uint64_t offset, size_
     return 0;
 }
 
-/* Waits at most LOOK_MS for a read that has ended. */
+/* Waits at most LOOK_MS for a read to complete. Returns whether one has. */
 static bool has_ended(struct reads *reads, const struct stop *stop)
 {
     struct timespec until;

@@ -1,5 +1,5 @@
-/* Reads of a file that are under way while the caller does something else: by io_uring, or by threads where the kernel has none
- * or forbids it. One thread starts reads and asks for those that have ended, in whatever order that happens. */
+/* Asynchronous reads of a file: by io_uring, or by threads where the kernel lacks or forbids it. One thread starts the reads
+ * and collects them in the order in which they complete. */
 #ifndef MOE_STORE_READS_H
 #define MOE_STORE_READS_H
 
@@ -15,27 +15,30 @@ struct reads;
 
 enum { READS_DEPTH_MAX = 256 };
 
-/* For up to `depth` reads at once of a file that stays open as long. threads: no io_uring. */
+/* Opens a reader for up to `depth` reads in flight. The file must stay open as long. threads: does not use io_uring. */
 int reads_open(struct reads **out, const struct direct_file *file, int depth, bool threads, struct err *err);
-void reads_close(struct reads **reads);                  /* waits for what is under way */
+void reads_close(struct reads **reads);                  /* waits for reads in flight */
 
-/* Closes without waiting: reads under way still write into their memory, which must stay until the process ends. */
+/* Closes without waiting. Reads in flight still write to their memory, which must stay allocated until the process ends. */
 void reads_abandon(struct reads **reads);
 
-/* "io_uring", or "8 threads, as io_uring cannot be had: ...". */
+/* Returns how it reads, for people: "io_uring", or "8 threads, as io_uring cannot be had: ...". */
 const char *reads_way(const struct reads *reads);
 
-int reads_busy(const struct reads *reads);               /* reads that reads_next has not given yet */
+int reads_busy(const struct reads *reads);               /* Returns the number of reads that reads_next has not returned yet. */
+/* Returns whether `depth` reads are in flight. */
 bool reads_full(const struct reads *reads);
 
-/* Starts a read of `bytes` bytes from `offset` on into `data`, as direct_read does it. There must be room for one more. */
+/* Starts a read of `bytes` bytes at `offset` into `data`, with the alignment that direct_read requires. Must not be called when
+ * reads_full. */
 int reads_start(struct reads *reads, int tag, void *data, uint64_t offset, size_t bytes, struct err *err);
 
-/* Waits until a read has ended that reads_next has not given yet. ERR_SIGNAL: the stop was asked for before. */
+/* Waits until some read has completed that reads_next has not returned. Fails with ERR_SIGNAL if the stop is requested
+ * first. */
 int reads_wait(struct reads *reads, const struct stop *stop, struct err *err);
 
-/* 1: a read has ended, with the tag it was started with; 0: none has, or with `wait` none is under way; -1: the read with this
- * tag has failed, or, with tag -1, reading as such. */
+/* Collects a completed read. Returns 1 with the tag that reads_start was given; 0 if none has completed, or, with `wait`, if
+ * none is in flight; -1 if the read with this tag has failed, or, with *tag -1, if the mechanism itself has failed. */
 int reads_next(struct reads *reads, bool wait, int *tag, struct err *err);
 
 #endif

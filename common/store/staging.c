@@ -4,8 +4,8 @@
 #include "common/base/mem.h"
 
 struct slot {
-    int from;                            /* of the copies, which may be under way; -1: none is */
-    struct device_event *used;           /* what was last put on the queue that reads it */
+    int from;                            /* index of the latest copy to the slot in the ring; -1: none in flight */
+    struct device_event *used;           /* last computation on the queue that reads the slot */
 };
 
 struct copy {
@@ -15,16 +15,17 @@ struct copy {
 
 struct staging {
     struct device *device;
-    struct buffer block, shared;         /* the slots; the buffers, and what is needed to align them */
+    struct buffer block, shared;        /* device memory of the slots; host memory of the buffers, with padding to align them */
+    /* the aligned buffers */
     char *memory;
     size_t bytes;
     int slots, events;
     struct slot *slot;
-    struct copy copy[STAGING_COPIES];    /* a ring, the oldest first: they end in this order */
+    struct copy copy[STAGING_COPIES];    /* a ring, oldest first; copies complete in this order */
     int first, copies;
 };
 
-/* Both pieces of memory: what a slot is called is the caller's matter. */
+/* Allocates slots and buffers. The error says "experts" because that is what the caller stores in slots. */
 static int take_memory(struct staging *staging, int slots, int buffers, struct err *err)
 {
     size_t all, room;
@@ -110,7 +111,7 @@ int staging_next(struct staging *staging, bool wait, int *buffer, struct err *er
     if (!staging->copies || (!wait && !event_passed(oldest->done)))
         return 0;
     const int rc = wait ? event_wait(oldest->done, err) : 0;
-    if (staging->slot[oldest->slot].from == staging->first)          /* else another copy to the slot has come after it */
+    if (staging->slot[oldest->slot].from == staging->first)          /* otherwise a later copy to the slot is in flight */
         staging->slot[oldest->slot].from = -1;
     *buffer = oldest->buffer;
     staging->first = (staging->first + 1) % STAGING_COPIES;

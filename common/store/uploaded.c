@@ -1,4 +1,4 @@
-/* All experts copied to the device once: for devices with memory of their own that is large enough. */
+/* Expert source that copies all experts to the device once, for devices whose own memory is large enough. */
 #include "common/store/fixed.h"
 
 int expert_source_uploaded(struct expert_source **out, const struct model *model, struct device *device, struct err *err)
