@@ -24,6 +24,7 @@ struct ab_setup {
     const struct console *console;
 };
 
+/* Runs rounds until all settings are decided or the maximum is reached. The caller closes *out. */
 int ab_run(struct interleaved **out, const struct ab_setup *setup, struct err *err);
 
 #endif

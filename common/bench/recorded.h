@@ -34,6 +34,7 @@ struct recorded_drafter {
     int64_t closed_bytes;
 };
 
+/* Initialises drafter `number` of a recording, which must stay open. */
 void recorded_open(struct recorded_drafter *mine, const struct recording *all, int number);
 void recorded_begin(struct recorded_drafter *mine, const struct recorded_text *text, int at);       /* begins a new draft */
 

@@ -55,6 +55,7 @@ int replay_compare(struct replay_table *out, const struct replay_setup *setup, c
                    struct err *err);
 void replay_table_free(struct replay_table *table);
 
+/* Append a table of all policies, the same as JSON lines, and a JSON line of one iteration. */
 int replay_text(struct text *out, const struct replay_table *table, struct err *err);
 int replay_json(struct text *out, const struct replay_table *table, struct err *err);
 int replay_iteration_json(struct text *out, const struct replay_iteration *iteration, struct err *err);

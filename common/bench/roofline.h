@@ -30,6 +30,7 @@ int roofline_measure(struct device *device, size_t bytes, double seconds, double
 int roofline_make(const struct device_setup *setup, const char *file, size_t bytes, double seconds, struct roofline *out,
                   struct err *err);
 
+/* Append the measurements as text, or as one JSON object. */
 int roofline_text(struct text *out, const struct roofline *roofline, struct err *err);
 int roofline_json(struct text *out, const struct roofline *roofline, struct err *err);
 

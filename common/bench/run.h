@@ -22,6 +22,7 @@ struct bench_setup {
     const struct console *console;
 };
 
+/* Runs the suite and writes its stream. */
 int bench_run(const struct bench_setup *setup, struct err *err);
 
 #endif

@@ -51,6 +51,7 @@ struct simulated_machine {
     double copy_share, copy_in_place_of, copy_token_s;
 };
 
+/* Reads a machine from a JSON file. */
 int simulated_machine_read(struct simulated_machine *out, const char *path, struct err *err);
 
 /* Returns the total bytes/s of `reads` transfers in flight, interpolated linearly between the file's values. */

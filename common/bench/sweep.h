@@ -40,6 +40,7 @@ struct sweep {
     struct sweep_point point[SWEEP_POINTS];
 };
 
+/* Runs the sweep, and measures the read bandwidth before and after it. */
 int sweep_run(struct sweep *out, const struct session *session, const struct sweep_setup *setup, struct err *err);
 
 /* Append a table, or one JSON object that moe-bench replay reads as a cost table. label: remark on the model ("synthetic"),

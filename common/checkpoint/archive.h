@@ -24,6 +24,7 @@ struct archive_input {
     uint8_t *tail;              /* [TAIL_BYTES], a ring buffer of the last bytes */
 };
 
+/* Opens the input on fd, which the caller owns. archive_input_close must be called also if this failed. */
 int archive_input_open(struct archive_input *input, int fd, struct err *err);
 void archive_input_close(struct archive_input *input);
 int archive_input_attach(struct archive_input *input, struct archive *archive);          /* returns libarchive's result code */

@@ -101,6 +101,7 @@ int source_text_of(const char *name);
 /* Frees a text; the checkpoint is then as if it had none. */
 void checkpoint_drop_text(struct checkpoint *checkpoint, enum source_text which);
 
+/* Appends a file with this name and no descriptor; returns it, or NULL with err set. Valid until the next call. */
 struct source_file *checkpoint_add_file(struct checkpoint *checkpoint, const char *name, struct err *err);
 /* Adds a file and opens it for reading at `path`, which must be a regular file. */
 int checkpoint_add_opened(struct checkpoint *checkpoint, const char *path, const char *name, struct err *err);

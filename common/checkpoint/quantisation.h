@@ -26,6 +26,7 @@ struct quantisation {
     int zero_add;               /* added to a stored zero point */
 };
 
+/* Reads the quantisation of a checkpoint; without one the method is QUANTISED_NOT. */
 int quantisation_read(const struct checkpoint *checkpoint, struct quantisation *out, struct err *err);
 
 #endif

@@ -42,6 +42,7 @@ struct torch_zip {
     size_t count;
 };
 
+/* Reads the directory of the zip file cp->files[file]; torch_zip_free frees it. */
 int torch_zip_read(struct torch_zip *out, const struct checkpoint *checkpoint, int file, struct err *err);
 void torch_zip_free(struct torch_zip *zip);
 const struct torch_member *torch_zip_find(const struct torch_zip *zip, const char *name, size_t length);   /* NULL: not found */

@@ -14,9 +14,11 @@
 
 struct gaussian;
 
+/* Opens a process without scores over points of `dimensions` coordinates. */
 int gaussian_open(struct gaussian **out, int dimensions, double noise, struct err *err);
 void gaussian_close(struct gaussian **gaussian);
 
+/* Adds the score at a point [dimensions]; predictions use it after the next gaussian_fit. */
 int gaussian_add(struct gaussian *gaussian, const double *point, double score, struct err *err);
 int gaussian_points(const struct gaussian *gaussian);
 

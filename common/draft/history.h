@@ -14,6 +14,7 @@ struct draft_history {                  /* {0}: empty */
     int length;
 };
 
+/* Appends tokens to the text. */
 int draft_history_put(struct draft_history *history, const int32_t *token, int count, struct err *err);
 void draft_history_free(struct draft_history *history);         /* *history is {0} afterwards */
 

@@ -40,6 +40,7 @@ enum { SKIP_WINDOW = 50 };
 
 struct skip_search;
 
+/* Opens a search that begins with the set `first`, which also fixes the number of skipped parts. */
 int skip_search_open(struct skip_search **out, const struct skip_search_setup *setup, const struct skip_set *first,
                      struct err *err);
 void skip_search_close(struct skip_search **search);
@@ -48,6 +49,7 @@ void skip_search_close(struct skip_search **search);
 int skip_search_next(struct skip_search *search, struct skip_set *candidate, struct err *err);
 int skip_search_score(struct skip_search *search, double matchness, struct err *err);
 
+/* Returns the best set so far, `first` before any score. */
 const struct skip_set *skip_search_best(const struct skip_search *search);
 
 /* Returns the best matchness and the counters so far. `ended` is NULL while the search runs. */

@@ -64,6 +64,7 @@ struct engine_source {
     const struct expert_plan *plan;     /* budget of experts; NULL: none */
 };
 
+/* Initialises a source of the whole model of an engine, without a sequence. */
 void engine_source_init(struct engine_source *source, struct engine *engine);
 
 #endif

@@ -24,6 +24,7 @@ int states_open(struct states *states, struct device *device, const struct head_
                 struct err *err);
 void states_close(struct states *states);
 
+/* Removes all rows; states_room returns how many rows can still be added. */
 void states_clear(struct states *states);
 int states_room(const struct states *states);
 

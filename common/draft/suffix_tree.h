@@ -65,6 +65,7 @@ int suffix_tree_thaw(struct suffix_tree *tree, struct err *err);
 /* Validates a sorted tree whose `token` and `node` are set and owned by the caller. *sound: it is consistent. */
 int suffix_tree_adopt(struct suffix_tree *tree, int vocab, bool *sound, struct err *err);
 
+/* Returns the memory of tokens, nodes and hash table in bytes. */
 size_t suffix_tree_bytes(const struct suffix_tree *tree);
 
 /* Advances cursor[0 .. count), longest first, and the empty string by a token, and removes those that do not occur. cursor[]

@@ -52,6 +52,7 @@ struct engine_setup {
     bool experts_later;                  /* engine_give_experts will be called, before any other function */
 };
 
+/* Opens an engine. Bad sizes in the setup are errors. */
 int engine_open(struct engine **out, const struct engine_setup *setup, struct err *err);
 /* Sets `experts` and `forecast_to` of the setup later, when the caller knows how much memory the engine leaves for them. */
 void engine_give_experts(struct engine *engine, struct expert_source *experts, struct expert_source *forecast_to);

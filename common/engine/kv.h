@@ -61,8 +61,10 @@ void kv_append(struct kv *kv, int node, int parent);
 /* Keeps the path node[0], node[1], ... (each the parent of the next, the first a child of -1); drops all other nodes. */
 int kv_commit(struct kv *kv, const int32_t *node, int count, struct err *err);
 
+/* Returns the buffers of one layer. */
 struct layer_cache kv_layer(const struct kv *kv, int layer);
 
+/* Allocates a table for up to max_rows rows; close it also if this failed. */
 int row_table_open(struct row_table *table, struct device *device, int max_rows, struct err *err);
 void row_table_close(struct row_table *table);
 

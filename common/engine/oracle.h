@@ -26,6 +26,7 @@ struct oracle {
     int rows, slots, hidden, experts, budget;
 };
 
+/* Makes the choice and writes it to mask. */
 int oracle_choose(const struct oracle *oracle, uint8_t *mask, struct err *err);
 
 #endif

@@ -34,6 +34,7 @@ int pieces_begin(struct pieces *pieces, const struct layer *at, struct buffer ex
  * means none. Returns their number. */
 int distinct_experts(const int32_t *ids, int count, int experts, int32_t *expert, int32_t *tokens);
 
+/* Returns whether pieces remain; pieces_next waits for the next one, pieces_release frees its slots. */
 bool pieces_left(const struct pieces *pieces);
 int pieces_next(struct pieces *pieces, struct err *err);
 void pieces_release(struct pieces *pieces);

@@ -66,6 +66,7 @@ void recurrent_close(struct recurrent *recurrent);
 /* Returns the bytes for the states of a text, and for the slots of its last tokens and `nodes` pending nodes. */
 uint64_t recurrent_bytes(const struct hparams *shape, int nodes);
 
+/* Allocates a table for up to max_rows rows; it stays empty if no layer has a state. */
 int recurrent_table_open(struct recurrent_table *table, struct device *device, int max_rows, const struct hparams *shape,
                          struct err *err);
 void recurrent_table_close(struct recurrent_table *table);

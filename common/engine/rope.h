@@ -15,6 +15,7 @@ struct rope_positions {
     int positions;
 };
 
+/* Extends the table to at least `positions` positions. */
 int rope_cover(struct rope_positions *rope, const struct rope_shape *shape, struct device *device, int positions,
                struct err *err);
 

@@ -33,6 +33,7 @@ struct second_setup {
     struct device_setup host;            /* threads and instruction set */
 };
 
+/* Opens a second processor. It is an error unless the experts are in the host's memory and the device has its own. */
 int second_open(struct second **out, const struct second_setup *setup, struct err *err);
 void second_close(struct second **second);
 

@@ -47,6 +47,7 @@ struct weights {
     int64_t expert_bytes;                    /* one routed expert, averaged over layers; 0: none */
 };
 
+/* Maps or uploads all weights of a model. */
 int weights_open(struct weights **out, const struct model *model, struct device *device, struct err *err);
 void weights_close(struct weights **weights);
 

@@ -68,6 +68,7 @@ struct evaluation_text {
 /* Sets *rows to the maximum rows, and rows with logits, per forward that decoding with such trees needs of the engine. */
 int evaluation_rows(const char *tree, int *rows, struct err *err);
 
+/* Opens the head and everything that the evaluation needs. */
 int evaluation_open(struct evaluation **out, const struct evaluation_setup *setup, struct err *err);
 void evaluation_close(struct evaluation **evaluation);
 

@@ -9,6 +9,7 @@
 #include "common/report/measurements.h"
 #include "common/report/summary.h"
 
+/* Appends the page to *out. */
 int bench_figure(struct text *out, const struct measurements *all, const struct summary *summary, struct err *err);
 
 #endif

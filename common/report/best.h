@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 
+/* Returns whether a setting with these options is static and lossless. */
 bool options_are_static(const char *options);
 
 #endif

@@ -21,6 +21,7 @@ enum ewif_cascade { EWIF_VERTICAL, EWIF_HORIZONTAL, EWIF_CASCADES };
 
 enum { EWIF_LENGTH = 8 };               /* longest length that is tried */
 
+/* Return the factor of a drafter alone, and of a cascade, with the given lengths. */
 double ewif_alone(struct ewif_drafter drafter, int length);
 double ewif_of_cascade(enum ewif_cascade cascade, struct ewif_drafter upper, int length, struct ewif_drafter bottom,
                        int bottom_length);

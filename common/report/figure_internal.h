@@ -22,6 +22,7 @@ double figure_cost(const struct figure_work *work, const struct measured_step *s
  * owns the name. NULL: out of memory. */
 const char *figure_series(const struct figure_work *work, int setting, const char *const *keys, struct err *err);
 
+/* Each computes the tables of its kind of figure. */
 int figure_utility(const struct figure_work *work, struct err *err);
 int figure_prediction(const struct figure_work *work, struct err *err);
 int figure_times(const struct figure_work *work, struct err *err);
@@ -37,6 +38,7 @@ struct figure_page {
 };
 int figure_page_panel(struct figure_page *page, const struct svg_panel *panel, struct err *err);
 
+/* Each draws its kind of figure from the tables. */
 int figure_utility_svg(const struct figure *figure, struct figure_page *page, struct err *err);
 int figure_prediction_svg(const struct figure *figure, struct figure_page *page, struct err *err);
 int figure_times_svg(const struct figure *figure, struct figure_page *page, struct err *err);

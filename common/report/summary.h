@@ -63,6 +63,7 @@ struct summary {
     size_t count, room;
 };
 
+/* Computes all rows from arranged measurements. */
 int summary_make(struct summary *out, const struct measurements *all, struct err *err);
 void summary_free(struct summary *summary);
 

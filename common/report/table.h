@@ -27,6 +27,7 @@ struct table {
     size_t count, room;
 };
 
+/* Begins a table with one column per letter of `align`. */
 void table_start(struct table *table, const char *const *titles, const char *align);
 int table_cell(struct table *table, struct err *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int table_number(struct table *table, double value, int decimals, struct err *err);     /* NaN: empty cell */

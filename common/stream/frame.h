@@ -45,8 +45,10 @@ int frame_end_encode(const struct frame_counts *counts, int64_t index, uint64_t 
 int frame_end_check(const uint8_t *payload, const uint8_t *end, const struct frame_counts *counts, uint64_t bytes,
                     const uint8_t **digest, struct err *err);
 
+/* Writes a digest as 16 bytes, big-endian. */
 void frame_digest(struct digest128 digest, uint8_t out[FRAME_DIGEST]);
 
+/* Appends an abort record with this index and message to *out. */
 int frame_abort_encode(int64_t index, const char *message, struct text *out, struct err *err);
 
 #endif

@@ -39,6 +39,7 @@ struct reader_options {
 int reader_open(struct reader **out, const char *path, enum stream_kind kind, const struct reader_options *options,
                 struct err *err);
 
+/* Returns the stream's header, owned by the reader. */
 const struct header *reader_header(const struct reader *reader);
 const char *reader_name(const struct reader *reader);           /* the path, or "standard input" */
 

@@ -50,6 +50,7 @@ struct record {
 /* Indexes the map at payload..payload_end in record->entries; duplicate keys are an error. */
 int record_index(struct record *record, struct err *err);
 
+/* Read the value of one key. */
 int record_int(const struct record *record, const char *key, int64_t *out, struct err *err);
 int record_uint(const struct record *record, const char *key, uint64_t *out, struct err *err);
 int record_real(const struct record *record, const char *key, double *out, struct err *err);   /* accepts integers, too */
@@ -63,6 +64,7 @@ int record_array_any(const struct record *record, const char *key, struct array 
 int record_array(const struct record *record, const char *key, enum dtype dtype, int rank, const uint64_t *shape,
                  const void **out, struct err *err);
 
+/* Returns whether the record has the key. */
 bool record_has(const struct record *record, const char *key);
 
 int record_int_if_any(const struct record *record, const char *key, int64_t *out, struct err *err);

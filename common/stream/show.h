@@ -51,6 +51,7 @@ int show_end(struct show *show, struct err *err);
 /* Prints a line, in TEXT only; errors are reported by the next show_end or show_close. */
 void show_line(struct show *show, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Writes all complete objects to the output now. */
 int show_flush(struct show *show, struct err *err);
 
 /* Selects records, and one layer of them; NULL or -1: all. A record without a sequence (or without data by layer) does not
@@ -64,6 +65,7 @@ struct show_filter {
                                          * records */
 };
 
+/* Print a stream's header, and a record that passes the filter. */
 int show_header(struct show *show, const struct header *header, struct err *err);
 int show_record(struct show *show, const struct record *record, const struct show_filter *filter, struct err *err);
 
