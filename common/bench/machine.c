@@ -39,7 +39,8 @@ static void put_line(char *out, size_t room, const char *from)
     snprintf(out, room, "%.*s", (int)(length < room ? length : room - 1), from);
 }
 
-/* Returns the value in a line "key <spaces> : value" at or after `at`; NULL: no such line. *next: the line after it. */
+/* Returns the value in the first line "key <spaces> : value" from `at` on; NULL: no such line. *next: where to continue the
+ * search. */
 static const char *value_of(const char *at, const char *key, const char **next)
 {
     size_t bytes = strlen(key);

@@ -93,8 +93,8 @@ static int take_text(struct unpacking *u, struct member *m, struct err *err)
     return 0;
 }
 
-/* Sets *end to the number of bytes that the header of a weight file needs, as its first bytes say; for GGUF the maximum, for
- * torch.save 0, because its header cannot be read from the file's beginning. */
+/* Sets *end to the number of bytes of a weight file's header, according to its first bytes; for GGUF to the maximum, for
+ * torch.save to 0. */
 static int header_end(const struct member *m, const uint8_t *data, size_t bytes, uint64_t *end, struct err *err)
 {
     size_t header;

@@ -107,8 +107,8 @@ static int pass_over(struct head_params *head, struct source_tensor *offsets, st
     return 0;
 }
 
-/* Reads the vocabulary map of an EAGLE-3 head. If the head has the target's whole vocabulary, a map of zeros is dropped; its
- * authors later left out both tensors in this case. */
+/* Reads the vocabulary map of an EAGLE-3 head. If the head has the target's whole vocabulary, a map of zeros counts as none;
+ * in this case the authors leave out both tensors. */
 static int read_map(struct head_params *head, const struct checkpoint *cp, struct err *err)
 {
     struct source_tensor *offsets = checkpoint_find(cp, "d2t"), *marks = checkpoint_find(cp, "t2d");

@@ -55,8 +55,8 @@ struct drafter_setup {
     int vocab;                          /* proposed tokens are less than this */
     int positions;                      /* longest text */
     int number;                         /* its number among the drafters in use, written to tree->drafter */
-    struct engine *target;              /* the target; a drafter with a model of its own uses its device, the self-drafter
-                                         * runs parts of it. It must stay open as long as the drafter */
+    struct engine *target;              /* the target; a drafter with a model of its own uses its device, others run parts of
+                                         * it. It must stay open as long as the drafter */
     const struct expert_plan *plan;     /* expert budget for the drafter's own forwards; NULL: none */
     enum draft_choice choice;
     bool proposals;                     /* store the distributions that children were drawn from */

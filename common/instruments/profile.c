@@ -11,7 +11,7 @@ enum { PIECE_ROWS = 64, RECORD_ROWS = ENGINE_ROWS_MAX };
 struct profile {
     struct profile_setup setup;
     struct decoder *decoder;
-    struct route_counts *counts;        /* NULL, as the next four, if the model has no experts */
+    struct route_counts *counts;        /* NULL, as the next three, if the model has no experts */
     int16_t *experts;                   /* [RECORD_ROWS][moe_layers][top_k] */
     double *mass;                       /* [moe_layers][experts] */
     float *correction;                  /* [moe_layers][experts]; NULL: not recorded */
