@@ -141,6 +141,7 @@ static int ask(const struct work *work, const char *command, const struct refere
     return rc;
 }
 
+/* Grades one text and counts it. The order of precedence is command, rule of the task, default rule (grade_rule_of). */
 static int grade(struct work *work, const struct open_text *open, const char *text, struct err *err)
 {
     const struct grading_options *options = work->options;

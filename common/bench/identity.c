@@ -43,6 +43,7 @@ struct run {
 
 static bool same_word(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
 
+/* Finds or opens the session for a setting: settings with equal model, threads, device and instruction set share it. */
 static int find_machine(struct run *run, int number, struct err *err)
 {
     const struct suite *suite = run->setup->suite;
@@ -343,6 +344,7 @@ static int by_number(const void *a, const void *b)
     return x->number - y->number;
 }
 
+/* Decodes all prompts with one setting. Answers of a reference are kept; others are compared and freed. */
 static int run_setting(struct run *run, int number, struct err *err)
 {
     const struct suite *suite = run->setup->suite;

@@ -321,6 +321,8 @@ static int store_layer(struct run *r, const struct simulated_step *step, int lay
     return by_store(r, step, layer, count, &r->now, err);
 }
 
+/* Resident experts are held during the layer, so that inserting the missing ones cannot evict them. An expert in flight is a
+ * hit only for the store (store_layer). */
 static int run_layer(struct run *r, const struct simulated_step *step, int layer, struct err *err)
 {
     note(r, LANE_FAST, layer, r->now, r->now + r->machine->layer_s);

@@ -259,6 +259,8 @@ static int accuracy(struct watched *w, double *bin, int bins, double *mean, doub
     return rc;
 }
 
+/* Compares the paper's Algorithm 1, the rule of its released program, and the routes of the last token, each with the
+ * trivial prediction that no expert is needed. */
 static int hot_or_cold(struct picture *p, struct err *err)
 {
     const struct simulated_routes *drafted = p->simulation->drafted, *alone = p->simulation->undrafted;

@@ -207,6 +207,7 @@ static int note_change(struct tune *tune, const char *name, const double *ratio,
     return rc;
 }
 
+/* Tries the second order only if the change gained in the first. `plain` is updated as long as no change was kept. */
 static int try_change(struct tune *tune, int setting, struct err *err)
 {
     const int now = tune->current, changed = !now;

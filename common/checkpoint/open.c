@@ -46,6 +46,7 @@ static int refuse_text(const char *path, struct err *err)
     return err_set(err, ERR_INPUT, "is a text, not a checkpoint; give its folder: %.*s", folder, slash ? path : ".");
 }
 
+/* Opens by file name where the ending is known, else by the first bytes. An index file is opened through its folder. */
 static int open_named(struct checkpoint *cp, const char *path, const char *beside, struct err *err)
 {
     struct stat status;

@@ -110,6 +110,8 @@ static la_ssize_t xz_fault(struct archive *archive, const lzma_stream *stream, l
     return ARCHIVE_FATAL;
 }
 
+/* Decompresses until there is output or the stream ends. At the end of the input lzma_code is called with LZMA_FINISH, which
+ * reports a truncated file. */
 static la_ssize_t on_read_xz(struct archive *archive, void *context, const void **data)
 {
     struct archive_input *input = context;

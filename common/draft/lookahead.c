@@ -266,6 +266,8 @@ static int pool_window(struct lookahead *mine, const int32_t *newest, struct err
     return 0;
 }
 
+/* Reads the new level from the logits of the last level's rows. While the window is not full, the level is added and each
+ * older level loses its first column; afterwards the columns enter the pool, and each level is replaced by the next one. */
 static int lookahead_rode(struct drafter *drafter, const float *logits, struct err *err)
 {
     struct lookahead *mine = (struct lookahead *)drafter;

@@ -169,6 +169,8 @@ static bool add(struct suffix *suffix, struct draft_tree *tree, int leaf, const 
     return true;
 }
 
+/* For one child a draft of full size is computed and then cut to `tokens` levels, so that the choice of draft does not
+ * depend on the requested length. */
 static int suffix_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
                           int tokens, struct err *err)
 {

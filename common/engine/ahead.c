@@ -27,6 +27,7 @@ static int make_room(struct workspace *space, struct err *err)
     return (space->ahead_tokens = mem_alloc((size_t)experts, sizeof(int32_t), err)) ? 0 : -1;
 }
 
+/* Only the ids are downloaded; the caller waits anyway for this layer's routing, and ahead_tell uses them afterwards. */
 int ahead_look(const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;

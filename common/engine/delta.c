@@ -19,6 +19,8 @@ static void leave(const struct layer *layer, int joined, int in_width)
         .rows = rows, .parts = 1, .width = values, .in_stride = values, .gate_stride = in_width, .out_stride = values});
 }
 
+/* delta_in gives q, k, v and z side by side; the short convolution runs over q, k and v. delta_keys stores the normalised
+ * keys and decays, delta applies the rule. The output projection adds to x. */
 void layer_delta(const struct layer *layer)
 {
     struct workspace *space = layer->space;

@@ -191,6 +191,8 @@ int64_t nominal_bytes(const struct pass *pass, int64_t cached)
     return bytes;
 }
 
+/* Downloads the results. The routing of a pass that exits early is also stored with its nodes, because a resumed forward
+ * returns it for the layers that it skips. */
 int facts_collect(const struct pass *pass, struct forward *out, struct err *err)
 {
     struct engine *engine = pass->engine;

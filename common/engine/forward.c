@@ -98,6 +98,7 @@ static struct layer_next next_layer(const struct pass *pass, int n)
     return (struct layer_next){0};
 }
 
+/* Forecasts are not sent to the source from which this forward reads, unless a part is left out (a self-draft). */
 static struct layer layer_at(const struct pass *pass, const struct layer_rows *rows, int n, int moe)
 {
     struct engine *engine = pass->engine;
@@ -338,6 +339,8 @@ void forward_begin_experts(const struct pass *pass, enum occasion occasion, int 
         second_begin(setup->second, forward);
 }
 
+/* On failure everything is restored that tree_append and the layers have changed: pending nodes, recurrent states, stopped
+ * nodes. */
 int forward_run(struct engine *engine, struct sequence *sequence, const struct batch *batch, enum occasion occasion,
                 struct forward *out, struct err *err)
 {

@@ -182,6 +182,8 @@ static void weigh_attended(const struct layer *layer)
         .width = width, .in_stride = width, .gate_stride = width, .out_stride = width});
 }
 
+/* With a norm after attention (space->branch) the output goes to the branch and is added after the norm; otherwise the
+ * projection adds to x directly. */
 void layer_attention(const struct layer *layer)
 {
     if (layer->space->shape->layer[layer->number].state) {

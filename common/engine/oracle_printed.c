@@ -26,6 +26,7 @@ static void pairs_free(struct pairs *pairs, struct device *device)
     mem_free(&pairs->chosen);
 }
 
+/* Downloads scores and natural routing, and lists all pairs; `routed` marks the pairs of the natural routing. */
 static int pairs_make(struct pairs *pairs, const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;

@@ -77,6 +77,8 @@ done:
     return rc;
 }
 
+/* Gathers in two steps, because gather is not in place: the present rows of x go to the scratch rows at the beginning of
+ * `residual`, then present and joining rows come back in batch order. */
 int resume_join(const struct pass *pass, int n, struct layer_rows *rows, struct err *err)
 {
     struct engine *engine = pass->engine;

@@ -103,6 +103,8 @@ static int append(const struct pass *pass, struct err *err)
     return fresh;
 }
 
+/* If rows resume, stopped nodes stay pending and only the other rows are appended; otherwise batch.resume drops all pending
+ * nodes first. Resumed nodes then count as computed by the whole model (part NULL). */
 int tree_append(struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;

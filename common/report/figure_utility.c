@@ -44,6 +44,8 @@ static double baseline(const struct figure_work *work, const struct measured_sam
     return count > 0 ? sum / count : NAN;
 }
 
+/* Adds the sliding windows of a text. Utility = tokens per iteration, divided by the cost of an iteration relative to the
+ * reference's (Cascade, equation 3). */
 static int add_windows(const struct figure_work *work, const struct measured_sample *sample, size_t before, struct err *err)
 {
     const struct measurements *all = work->all;

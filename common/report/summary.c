@@ -428,6 +428,8 @@ static void summarise_drafters(const struct work *work, struct summary_row *row)
     }
 }
 
+/* With bound = 1 - TV (total variation), bound / (2 - bound) = (1 - TV) / (1 + TV), the minimum acceptance rate with common
+ * noise. */
 static void summarise_trials(const struct work *work, struct summary_row *row)
 {
     double bound = 0, common = 0, kept = 0;
