@@ -1,13 +1,13 @@
 /* Rotary positions, the KV cache, and attention over it.
  *
- * CACHE of one layer: k [kv_heads][capacity][head_dim] and v [kv_heads][capacity][value_dim], of the cache's format: f32; or
- * f16 or bf16, to which a number is rounded when it is written (to nearest, ties to even; f16: beyond +-65504 it becomes
- * that), and from which it is widened, exactly, when it is read. Where a token lies in it is its SLOT. Tokens that were
- * committed have slot = logical position; the nodes of a draft tree come after them in the order in which they came.
+ * CACHE of one layer: k [kv_heads][capacity][head_dim] and v [kv_heads][capacity][value_dim], in the cache's format: f32, f16
+ * or bf16. Values are rounded to the format when they are written (to nearest, ties to even; f16 limits them to +-65504) and
+ * converted exactly to f32 when they are read. The index of a token in the cache is its SLOT. Committed tokens have slot =
+ * logical position; the nodes of a draft tree have the slots after them, in the order in which they were added.
  *
  * A query sees a sequence of slots in LOGICAL order: slots 0 .. prefix[r]-1, then the slots path[path_start[r]] ..
- * path[path_start[r+1]-1]. The j-th of them is at logical position j, whatever its slot is. The last one is the query's
- * own: so there is always at least one. */
+ * path[path_start[r+1]-1]. The j-th of them has logical position j, whatever its slot is. The last one is the query's own slot,
+ * so there is always at least one. */
 #ifndef MOE_KERNELS_ATTENTION_H
 #define MOE_KERNELS_ATTENTION_H
 
@@ -18,16 +18,16 @@
 
 enum cache_format { CACHE_F32, CACHE_F16, CACHE_BF16, CACHE_FORMATS };
 
-/* Bytes of a number in a cache. */
+/* Returns the bytes of one value in the cache. */
 static inline size_t cache_size(enum cache_format format) { return format == CACHE_F32 ? 4 : 2; }
 
 enum { ATTENTION_CHUNK = 64, ATTENTION_HEAD_DIM_MAX = 1024 };
 
-/* Rotates `heads` neighbouring heads of each row in place. With c, s = table[position[r]][i] for i < rotary/2:
+/* Rotates `heads` adjacent heads of each row in place. With c, s = table[position[r]][i] for i < rotary/2:
  *     halves: (x[i], x[i + rotary/2]) -> (x[i] c - x[i + rotary/2] s, x[i + rotary/2] c + x[i] s)
- * Floats rotary .. head_dim-1 of a head stay. Each product and sum is rounded by itself (no fused multiply-add).
+ * Floats rotary .. head_dim-1 of a head stay unchanged. Each product and each sum is rounded (no fused multiply-add).
  * x         [rows] of stride floats, heads*head_dim used
- * table     [positions][rotary/2][2] f32: cos, sin, any scale factor included
+ * table     [positions][rotary/2][2] f32: cos, sin, including any scale factor
  * position  [rows] i32, each below the table's positions */
 struct rope_args {
     struct buffer x, table, position;
@@ -36,7 +36,7 @@ struct rope_args {
 
 /* k[h][slot[r]][:] = shared[r][:] then in_k[r][h][:];   v[h][slot[r]][:] = in_v[r][h][:].
  * in_k    [rows] of stride floats, kv_heads * (head_dim - shared_width) used;   in_v likewise, kv_heads * value_dim
- * shared  [rows] of shared_stride floats, shared_width used: what the keys of all heads begin with; none when shared_width is 0
+ * shared  [rows] of shared_stride floats, shared_width used: the beginning of the keys of all heads; none if shared_width is 0
  * slot    [rows] i32, distinct, each below capacity */
 struct kv_write_args {
     struct buffer in_k, in_v, shared, k, v, slot;
@@ -44,9 +44,9 @@ struct kv_write_args {
     int rows, kv_heads, head_dim, value_dim, capacity, stride, shared_width, shared_stride;
 };
 
-/* What is between a layer's projections and its attention, as one operation: the same, to the bit, as these in turn, but
- * that in_k of `write` is undefined afterwards.
- * q_norm, k_norm  no weight: none;   clamp  limit 0: none;   q_rope, k_rope, write  of the same rows */
+/* All steps between a layer's projections and its attention in one operation. The result has the same bits as the members in
+ * turn, except that in_k of `write` is undefined afterwards.
+ * q_norm, k_norm  address of weight 0: none;   clamp  limit 0: none;   q_rope, k_rope, write  of the same rows */
 struct qkv_args {
     struct norm_args q_norm, k_norm;
     struct clamp_args clamp;
@@ -54,8 +54,7 @@ struct qkv_args {
     struct kv_write_args write;
 };
 
-/* Slot to[i] becomes a copy of slot from[i], one after the other in ascending i (the caller sees to from[i] >= to[i],
- * ascending). */
+/* Copies slot from[i] to slot to[i], one after the other in ascending i. from must ascend, and from[i] >= to[i]. */
 struct kv_move_args {
     struct buffer k, v, from, to;
     enum cache_format format;
@@ -63,22 +62,22 @@ struct kv_move_args {
 };
 
 /* out[r][h][:] = sum over the visible j of softmax_j(scale * q[r][h] . k[h'][slot_j]) * v[h'][slot_j],
- * h' = h * kv_heads / heads, where kv_heads divides heads; head_dim and value_dim are at most ATTENTION_HEAD_DIM_MAX.
+ * h' = h * kv_heads / heads. kv_heads divides heads; head_dim and value_dim are at most ATTENTION_HEAD_DIM_MAX.
  *
  * q           [rows] of stride floats, heads*head_dim used;   out [rows][heads*value_dim], not overlapping q
- * sink        [heads] f32: a score of each head that is one more in the softmax and has no value; address 0: none
+ * sink        [heads] f32: one more score per head in the softmax, without a value; address 0: none
  * prefix      [rows] i32;   path_start [rows+1] i32;   path i32 (see above)
  * window      0: every j is visible; else only j > own position - window
- * longest     no row's sequence has more positions; 0: it is only known that they fit into the capacity
+ * longest     upper bound of the positions of a row's sequence; 0: unknown, so the capacity is the bound
  *
- * Order:  logical positions are cut into chunks of 64 from position 0. In a chunk, over its visible positions ascending:
- *         score s_j = scale * dot(q, k_j); m = max s_j; p_j = exp(s_j - m); l = sum of p_j: 16 partial sums (the j-th visible
- *         one of the chunk, mod 16), then halves; a = sum of p_j * v_j by fused multiply-add from 0. Chunks are joined
- *         ascending: M' = max(M, m), f = exp(M - M'), g = exp(m - M'), L = fma(L, f, l * g), A = fma(A, f, a * g), beginning
- *         with the first chunk's own values. A sink is joined last, as a chunk of m = sink, l = 1, a = 0. out = A / L. A dot
- *         product is 16 partial sums (index mod 16) by fused
- *         multiply-add ascending, then halves. Halves are added 8+8, 4+4, 2+2, 1+1. exp is plain_exp of
- *         kernels/plain/math.h. So a row's bits depend on its own sequence only. */
+ * Order:  The logical positions are divided into chunks of 64, from position 0. In a chunk, over its visible positions
+ *         ascending: score s_j = scale * dot(q, k_j); m = max s_j; p_j = exp(s_j - m); l = sum of p_j: 16 partial sums (the
+ *         j-th visible position of the chunk, mod 16), then halves; a = sum of p_j * v_j by fused multiply-add from 0. The
+ *         chunks are joined in ascending order: M' = max(M, m), f = exp(M - M'), g = exp(m - M'), L = fma(L, f, l * g), A =
+ *         fma(A, f, a * g), starting with the values of the first chunk. A sink is joined last, as a chunk of m = sink, l = 1,
+ *         a = 0. out = A / L. A dot product is 16 partial sums (index mod 16) by fused multiply-add in ascending order, then
+ *         halves. "Halves" means additions 8+8, 4+4, 2+2, 1+1. exp is plain_exp of kernels/plain/math.h. So a row's bits depend
+ *         on its own sequence only. */
 struct attention_args {
     struct buffer q, k, v, sink, prefix, path_start, path, out;
     float scale;

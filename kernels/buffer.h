@@ -1,7 +1,7 @@
-/* A piece of a device's memory, as kernels are handed it.
+/* A range of a device's memory, as kernels receive it.
  *
- * `address` means something to the device that gave it and to nobody else: host code never follows it. A buffer of
- * address 0 is "none", where a contract allows that. */
+ * Only the device that allocated the buffer can interpret `address`; host code must never dereference it. A buffer with address
+ * 0 means "none" where a contract allows that. */
 #ifndef MOE_KERNELS_BUFFER_H
 #define MOE_KERNELS_BUFFER_H
 
@@ -13,14 +13,14 @@ struct buffer {
     uint64_t bytes;
 };
 
-/* Bytes offset .. offset+bytes of a buffer. */
+/* Returns bytes offset .. offset+bytes of a buffer. */
 static inline struct buffer buffer_part(struct buffer whole, uint64_t offset, uint64_t bytes)
 {
     assert(offset <= whole.bytes && bytes <= whole.bytes - offset);
     return (struct buffer){whole.address + offset, bytes};
 }
 
-/* The distance of neighbouring rows, where 0 says that they lie without a gap. */
+/* Returns the distance between adjacent rows; a stride of 0 means rows without a gap. */
 static inline int row_stride(int stride, int width) { return stride ? stride : width; }
 
 #endif

@@ -1,24 +1,25 @@
-/* Layers that keep a state of fixed size where attention keeps all keys and values: the gated delta rule (Gated DeltaNet,
- * arXiv 2412.06464) and the short causal convolution before it, over rows that may be nodes of a tree.
+/* Layers with a state of fixed size instead of keys and values of all tokens: the gated delta rule (Gated DeltaNet, arXiv
+ * 2412.06464) and the short causal convolution before it, over rows that may be nodes of a tree.
  *
  * The rule, for each value head, with a token's q, k, v, decay g <= 0 and rate beta, from S = 0:
  *     S <- e^g S;    S <- S + k (x) beta (v - k^T S);    o = q^T S
- * Key head h * key_heads / value_heads serves value head h; key_heads divides value_heads.
+ * Value head h uses key head h * key_heads / value_heads; key_heads divides value_heads.
  *
- * It is not computed by steps. Positions are cut into SEGMENTS of DELTA_BORDER from position 0. What is kept of a layer are
- * STATES, each the S at the beginning of some segment, and of each token since then what it adds, in a SLOT: its key k, its
- * correction u and its decay G, the sum of g from the beginning of its segment to itself. With S the state at the beginning:
+ * The rule is computed in a solved form instead of token by token. Positions are divided into SEGMENTS of DELTA_BORDER
+ * positions, from position 0. A layer stores STATES, each the S at the beginning of some segment, and for each token since then
+ * one SLOT: its key k, its correction u and its decay G, the sum of g from the beginning of its segment to the token. With S
+ * the state at the beginning of the segment:
  *     u = beta (v - e^G k^T S - sum over the ancestors i in the segment of e^(G - G_i) (k . k_i) u_i)
  *     o = e^G q^T S + sum over the same ancestors and the token itself of e^(G - G_i) (q . k_i) u_i
  *     the next segment's state = e^G S + sum over the segment of e^(G - G_i) k_i (x) u_i, G of the segment's last token
- * which is the rule, solved. So nodes of a draft only add slots; dropping nodes frees slots; a state that a path makes at a
- * border is, to the bit, the one that its tokens make once they are committed; and a token's bits depend on its own context
- * alone.
+ * This has three consequences. Draft nodes only add slots, and rejecting them frees these slots. A state computed along a
+ * draft's path has the same bits as the state of these tokens after they are committed. A token's bits depend on its own
+ * context only.
  *
- * A row's PATH are slots: those of its ancestors in its segment, ascending in position, and its own slot last. Ancestors among
- * the rows of a call come before their descendants. In one call the slots of rows are distinct, and no row has the slot of
- * another row's ancestor that is no row of this call. Rows are computed in order: a state may be made where that of an earlier
- * row was. All numbers are f32; `rows` is at most 512; strides count floats. */
+ * A row's PATH is a list of slots: those of its ancestors in its segment, in ascending position, and last its own slot. Among
+ * the rows of a call, ancestors come before their descendants. Within a call, rows have distinct slots, and no row may have the
+ * slot of another row's ancestor unless that ancestor is a row of this call. Rows are computed in order, so a state may
+ * overwrite that of an earlier row. All numbers are f32; `rows` is at most 512; strides count floats. */
 #ifndef MOE_KERNELS_DELTA_H
 #define MOE_KERNELS_DELTA_H
 
@@ -28,17 +29,17 @@
 
 enum { DELTA_BORDER = 16, DELTA_DIM_MAX = 1024, CONV_TAPS_MAX = 8 };
 
-/* Values of delta_args.before that are no state. */
+/* Values of delta_args.before that are not a state. */
 enum { DELTA_ZERO = -1, DELTA_KEPT = -2 };
 
 /* cache[slot[r]][:] = in[r][:] for all rows; then
  *     out[r][c] = silu(sum over t of weight[t][c] * the input of the token taps-1-t positions before r), c < width
- * An input before the text's beginning is 0. Without `silu` it is the sum alone.
- * in      [rows] of in_stride;   out [rows] of out_stride;   no buffer twice
+ * Inputs before the beginning of the text are 0. Without `silu`, out is the sum itself.
+ * in      [rows] of in_stride;   out [rows] of out_stride;   all buffers are distinct
  * weight  [taps][width], the oldest token's first;   taps is 1 .. CONV_TAPS_MAX
  * cache   [slots][width];   slot [rows] i32
- * before  [rows][taps-1] i32: slots of the tokens before, the oldest first; -1: before the beginning
- * Order:  from 0 by fused multiply-add, the oldest first; those before the beginning are left out. plain_silu of
+ * before  [rows][taps-1] i32: slots of the tokens before, oldest first; -1: before the beginning
+ * Order:  from 0 by fused multiply-add, oldest first; inputs before the beginning are left out. plain_silu of
  *         kernels/plain/math.h. */
 struct short_conv_args {
     struct buffer in, weight, cache, slot, before, out;
@@ -46,34 +47,34 @@ struct short_conv_args {
     int rows, width, taps, in_stride, out_stride;
 };
 
-/* From projections to what `delta` takes. Of each row and key head, in place,
+/* Prepares the inputs of `delta` from the projections. For each row and key head, in place,
  *     q <- q / sqrt(sum of q^2 + epsilon) * (1 / sqrt(key_dim)),    k <- k / sqrt(sum of k^2 + epsilon)
- * and then key[slot[r]] = k; of each value head
+ * and then key[slot[r]] = k; for each value head
  *     beta[r][h] = sigmoid(rate[r][h]),    g = neg_a[h] * softplus(step[r][h] + step_bias[h])
- *     decay[slot[r]][h] = g + decay[parent[r]][h], or g alone where there is no parent
- * x          [rows] of stride: q [key_heads][key_dim], then k likewise (what comes after them is not touched)
+ *     decay[slot[r]][h] = g + decay[parent[r]][h], or only g if there is no parent
+ * x          [rows] of stride: q [key_heads][key_dim], then k likewise (floats after them are not touched)
  * rate, step [rows] of gate_stride, value_heads used;   neg_a (-exp(A_log)), step_bias [value_heads]
- * parent     [rows] i32: the slot before its own in the row's path; -1: the row begins its segment
+ * parent     [rows] i32: the slot before the row's own in its path; -1: the row is the first of its segment
  * key        [slots][key_heads][key_dim];   decay [slots][value_heads];   beta [rows][value_heads]
- * Order:  a sum of squares is 16 partial sums (index mod 16) by fused multiply-add ascending, then halves: 8+8, 4+4, 2+2, 1+1.
- *         A number times 1 / sqrt(...), then times 1 / sqrtf(key_dim), each rounded. softplus(x) = plain_log_add(x, 0),
- *         sigmoid plain_sigmoid; rows ascending. */
+ * Order:  a sum of squares is 16 partial sums (index mod 16) by fused multiply-add in ascending order, then halves: 8+8, 4+4,
+ *         2+2, 1+1. A number times 1 / sqrt(...), then times 1 / sqrtf(key_dim), each rounded. softplus(x) = plain_log_add(x,
+ *         0), sigmoid is plain_sigmoid; rows in ascending order. */
 struct delta_keys_args {
     struct buffer x, rate, step, neg_a, step_bias, slot, parent, key, decay, beta;
     float epsilon;
     int rows, key_heads, value_heads, key_dim, stride, gate_stride;
 };
 
-/* u of each row into correction[its slot], and out[r][h] = o.
+/* Stores u of each row in correction[its slot], and o in out[r][h].
  *
  * q, v        [rows] of stride: [key_heads][key_dim] and [value_heads][value_dim];   out [rows][value_heads][value_dim]
- * beta, key, decay  as delta_keys leaves them;   correction [slots][value_heads][value_dim]
+ * beta, key, decay  results of delta_keys;   correction [slots][value_heads][value_dim]
  * state       [states][value_heads][key_dim][value_dim]
  * own         [rows] i32: the state at the beginning of the row's segment; DELTA_ZERO in the first segment
- * before      [rows] i32. DELTA_KEPT: that state is there. Else it is made here, before the row, from the state `before`
- *             (DELTA_ZERO: zeros), another one than `own`, and from the segment before: its DELTA_BORDER slots, ascending, come
- *             in the path before those of the row's own segment. Later rows may have the same `own`, and then DELTA_KEPT
- * path_start  [rows+1] i32;   path i32
+ * before      [rows] i32. DELTA_KEPT: the state `own` exists. Otherwise it is computed here, before the row, from the state
+ *             `before` (DELTA_ZERO: zeros; never `own` itself) and from the segment before, whose DELTA_BORDER slots,
+ *             ascending, precede those of the row's own segment in the path. Later rows may have the same `own`, then with
+ * DELTA_KEPT path_start  [rows+1] i32;   path i32
  * Dimensions are at most DELTA_DIM_MAX.
  *
  * Order:  k^T S and q^T S: from 0 by fused multiply-add, ascending in the key's dimension. Dot products as in delta_keys. With
@@ -81,15 +82,15 @@ struct delta_keys_args {
  *             u = v - f * (k^T S); then for each ancestor, ascending, u = fma(-(f_i * (k . k_i)), u_i, u); then beta * u
  *             o = f * (q^T S); then for each ancestor o = fma(f_i * (q . k_i), u_i, o), then o = fma(q . k, u, o)
  *             S'[a][:] = f * S[a][:]; then for each slot, ascending, S'[a][:] = fma(f_i * k_i[a], u_i[:], S'[a][:])
- *         Without a state (DELTA_ZERO) u begins with v, o and S' with 0. */
+ *         Without a state (DELTA_ZERO) u starts with v, o and S' with 0. */
 struct delta_args {
     struct buffer q, v, beta, key, decay, correction, state, own, before, path_start, path, out;
     int rows, key_heads, value_heads, key_dim, value_dim, stride;
 };
 
-/* out[r][p][i] = in[r][p][i] * f(gate[r][p][i]) for `parts` neighbouring pieces of each row, i < width; f is sigmoid, or with
- * `silu` silu: plain_sigmoid and plain_silu of kernels/plain/math.h.
- * in, gate, out  [rows] of their strides;   part p begins part_stride floats after part p - 1 (in_part, gate_part, out_part)
+/* out[r][p][i] = in[r][p][i] * f(gate[r][p][i]) for `parts` adjacent pieces of each row, i < width; f is sigmoid, or silu if
+ * `silu` is set: plain_sigmoid and plain_silu of kernels/plain/math.h.
+ * in, gate, out  [rows] of their strides;   piece p begins in_part, gate_part, out_part floats after piece p - 1
  * out may be the same buffer as in, with the same strides. */
 struct gated_args {
     struct buffer in, gate, out;

@@ -4,34 +4,35 @@
  *   out[r] += sum over the slots s of r, in slot order, of
  *             [scale *] weight[r][s] * (Wdown[e] . glu(Wgate[e] . in[r] [+ bgate[e]], Wup[e] . in[r] [+ bup[e]]) [+ bdown[e]]),
  *             e = expert[r][s]
- *   glu(g, u) = gelu_tanh(g) * u                                              GLU_GELU_TANH; else
- *             = silu(g) * u                                                   limit 0
+ *   glu(g, u) = gelu_tanh(g) * u                                              if GLU_GELU_TANH; otherwise
+ *             = silu(g) * u                                                   if limit is 0
  *             = (max(-limit, min(u, limit)) + 1) * g' * sigmoid(alpha * g')   else, g' = min(g, limit)
  *
  * in       [rows][hidden]  f32   after the layer's norm
- * out      [rows][hidden]  f32   the residual stream; must not overlap in; with `apart` not there
+ * out      [rows][hidden]  f32   the residual stream; must not overlap in; none with `apart`
  * expert   [rows][slots]   i32   -1 marks a slot dropped by a budget; the experts of a row are distinct.
  *                                None: slots is 1 and every row uses expert 0
  * weight   [rows][slots]   f32   none: 1
  * gate_up_bias  [experts][2][inner]  f32   of gate, then of up; none: 0
  * down_bias     [experts][hidden]    f32   none: 0
- * table    [experts]       u64   device address of each expert's block (EXPERT in formats.h); read for wanted experts only;
+ * table    [experts]       u64   device address of each expert's block (EXPERT in formats.h); read for requested experts only;
  *                                gate and up are in `format`, down, which follows them, in `down_format`
  * inner    [rows*slots][inner]   f32   scratch
- * partial  [rows*slots][hidden]  f32   scratch; with `apart` the result: Wdown[e] . glu(..) [+ bdown[e]] of each slot. It
- *                                is not weighed, so weight and scale are not read; a dropped slot's row is not written
+ * partial  [rows*slots][hidden]  f32   scratch; with `apart` the result: Wdown[e] . glu(..) [+ bdown[e]] of each slot,
+ *                                unweighted, so weight and scale are not read; the row of a dropped slot is not written
  * group    [expert_group_numbers(experts, rows*slots)] i32   scratch, aligned to 16 bytes: rows grouped by expert
  * operand  [rows*slots] scratch, each the larger of operand_bytes(format, hidden) and operand_bytes(down_format, inner)
  *
- * Order:  each product as in linear.h, a bias added to the whole sum; glu as in kernels/plain/glu.h; partial = the product
- *         with Wdown and its bias; out = fma(weight times scale, partial, out) in slot order. A row's bits depend on nothing
- *         but that row: not on rows, their order, threads, or what others route to.
- * Slab:   as in linear.h; a row's bits may then depend on all rows of its slab and on what they are routed to.
- * Cost:   each wanted expert's block is read once, whole, zeros included. Cannot fail: shapes were checked before.
+ * Order:  each product as in linear.h, with a bias added to the complete sum; glu as in kernels/plain/glu.h; partial = the
+ *         product with Wdown and its bias; out = fma(weight times scale, partial, out) in slot order. A row's bits depend on
+ *         that row only: not on the number or order of rows, on threads, or on the routes of other rows.
+ * Slab:   as in linear.h; a row's bits may then depend on all rows of its slab and on their routes.
+ * Cost:   the block of each requested expert is read once and completely, including padding.
+ * Errors: none, because the caller checks shapes before.
  *
- * expert_sum takes the same arguments and adds what was kept apart, in one call or in several, each with other experts dropped:
- * out = fma(weight times scale, partial, out) in slot order, dropped slots left out. So out has the bits of one call that keeps
- * nothing apart. Of the rest it reads nothing. */
+ * expert_sum takes the same arguments and adds results kept in `partial` by `apart`, in one call, or in several with different
+ * experts dropped: out = fma(weight times scale, partial, out) in slot order, without dropped slots. So out gets the same bits
+ * as from one call without `apart`. It reads only out, expert, weight, scale and partial. */
 #ifndef MOE_KERNELS_EXPERT_FFN_H
 #define MOE_KERNELS_EXPERT_FFN_H
 
@@ -41,17 +42,18 @@
 #include "kernels/formats.h"
 #include "kernels/plain/glu.h"
 
-/* On the host bounds of experts and lists of pairs; on a GPU a pair, and 16 bytes for an item that may hold it alone. */
+/* Returns the size of `group` in i32. The host stores the experts' bounds and lists of pairs (a row and one of its experts); a
+ * GPU stores the pairs, and 16 bytes per work item, of which there may be one per pair. */
 static inline size_t expert_group_numbers(size_t experts, size_t pairs) { return experts + 1 + 5 * pairs; }
 
 struct expert_ffn_args {
     struct buffer in, out, expert, weight, gate_up_bias, down_bias, table, inner, partial, group, operand;
     enum weight_format format, down_format;
-    float scale;                         /* 0: none */
-    float limit, alpha;                  /* of glu */
+    float scale;                         /* 0: no scale */
+    float limit, alpha;                  /* of the limited glu above */
     enum glu_kind glu;
-    bool slab;                           /* rows are a slab */
-    bool apart;                          /* what each expert makes of a row is kept apart: partial is the result */
+    bool slab;                           /* the rows are a slab */
+    bool apart;                          /* `partial` is the result, one row per slot */
     int rows, slots, experts, hidden, inner_width;
 };
 

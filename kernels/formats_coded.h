@@ -1,10 +1,11 @@
-/* What formats.c shares with formats_coded.c: one output's weights of a unit, in formats that have coded rows (formats.h). */
+/* Private to formats.c and formats_coded.c: access to one output's weights in a unit, for formats with coded rows
+ * (formats.h). */
 #ifndef MOE_KERNELS_FORMATS_CODED_H
 #define MOE_KERNELS_FORMATS_CODED_H
 
 #include "kernels/formats.h"
 
-/* Where things lie in a step of a unit: see formats.h. */
+/* Offsets and sizes within a block of a unit; formats.h has the layout. */
 enum {
     FP8_CODES = 128, FP8_PAIR_BYTES = 64,
     GROUP_INPUTS = 8, GROUP_BYTES = 128,
@@ -13,13 +14,13 @@ enum {
     Q6_K_SCALES = 64, Q6_K_GROUPS = 576, Q6_K_GROUP_INPUTS = 16, Q6_K_GROUP_BYTES = 384
 };
 
-/* Puts a coded row into a unit as its output `output` (0 .. 31). */
+/* Stores a coded row in a unit as output number `output` (0 .. 31). */
 void coded_put(enum weight_format format, unsigned char *unit, int output, int inputs, const unsigned char *row);
 
-/* The same of fp8 for a row of floats. */
+/* fp8: quantises a row of floats and stores it in the same way. */
 void coded_put_floats(unsigned char *unit, int output, int inputs, const float *values);
 
-/* A weight of fp8, mxfp4, q4_k or q6_k. */
+/* Returns one weight of fp8, mxfp4, q4_k or q6_k. */
 float coded_at(enum weight_format format, const unsigned char *unit, int output, int input);
 
 #endif

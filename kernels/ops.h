@@ -1,8 +1,8 @@
-/* All operations a device offers. Each is specified in its own header; kernels/ref is the executable specification, and
- * kernels/cpu and any other device meet it within the tolerances of tests/kernel.
+/* All operations of a device. Each is specified in its own header. kernels/ref is the executable specification; kernels/cpu and
+ * other devices match it within the tolerances of tests/kernel.
  *
- * Operations are put on a queue and run in its order; they cannot fail by themselves (shapes were checked by the engine).
- * What a device can only notice later is reported by queue_wait in tensor/device.h. */
+ * Operations are put on a queue and run in its order. They return no errors, because the engine has checked shapes; errors that
+ * a device notices later are reported by queue_wait in tensor/device.h. */
 #ifndef MOE_KERNELS_OPS_H
 #define MOE_KERNELS_OPS_H
 
@@ -17,7 +17,7 @@
 #include "kernels/rows.h"
 #include "kernels/top.h"
 
-/* Where operations are put. `state` belongs to the device: a thread pool for the host, a CUDA stream for a GPU. */
+/* A queue of operations. The device owns `state`: a thread pool for the host, a CUDA stream for a GPU. */
 struct queue {
     void *state;
 };
@@ -30,7 +30,7 @@ struct device_ops {
     void (*linear)(struct queue *, const struct linear_args *);
     void (*rope)(struct queue *, const struct rope_args *);
     void (*kv_write)(struct queue *, const struct kv_write_args *);
-    void (*qkv)(struct queue *, const struct qkv_args *);          /* NULL: in turn, by ops_qkv */
+    void (*qkv)(struct queue *, const struct qkv_args *);          /* NULL: ops_qkv calls the single operations */
     void (*kv_move)(struct queue *, const struct kv_move_args *);
     void (*attention)(struct queue *, const struct attention_args *);
     void (*route_score)(struct queue *, const struct route_score_args *);
@@ -43,12 +43,12 @@ struct device_ops {
     void (*blend)(struct queue *, const struct blend_args *);
     void (*blend_weights)(struct queue *, const struct blend_weights_args *);
     void (*top)(struct queue *, const struct top_args *);
-    /* Of devices that decode by themselves (loop_start of tensor/device.h); NULL: this one does not. */
+    /* For devices that can decode in a loop of their own (loop_start of tensor/device.h); NULL on others. */
     void (*choose)(struct queue *, const struct choose_args *);
     void (*loop_draft)(struct queue *, const struct loop_args *);
     void (*loop_facts)(struct queue *, const struct loop_args *);
     void (*loop_settle)(struct queue *, const struct loop_args *);
-    /* NULL on devices that do not compute layers with a state. */
+    /* For devices that compute layers with a state; NULL on others. */
     void (*short_conv)(struct queue *, const struct short_conv_args *);
     void (*delta_keys)(struct queue *, const struct delta_keys_args *);
     void (*delta)(struct queue *, const struct delta_args *);
