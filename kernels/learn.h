@@ -1,21 +1,21 @@
-/* What training is made of: forwards, gradients, losses and the optimiser's step, over buffers of a device. common/train puts
- * them on a device's queue and knows of no processor.
+/* Operations of training on a device's buffers: forward, gradients, losses and the optimiser's step. common/train puts them on
+ * a device's queue and does not depend on the processor.
  *
- * All numbers are f32, but where f64, i32 or i64 is written; rows lie without a gap, but where a stride is given, which counts
- * floats. Any number of rows, columns or elements may be 0, and elements may be more than an i32 counts. Buffers that are read
- * and buffers that are written do not overlap, but where it is allowed. Row numbers and the like are within what they index;
- * that was checked. Nothing here fails; what a device notices later is reported by queue_wait.
+ * All numbers are f32, unless f64, i32 or i64 is written; rows have no gap, unless a stride is given, which counts floats. Any
+ * number of rows, columns or elements may be 0, and there may be more elements than an i32 can count. Buffers that are read and
+ * buffers that are written must not overlap, unless it is allowed. Row numbers and other indices are valid, because the caller
+ * has checked them. Operations return no errors; errors that a device notices later are reported by queue_wait.
  *
- * Gradients are ADDED: a `gradient_to` receives += , and is read for that. A buffer of address 0 is "none", where that is
- * allowed.
+ * Gradients are ADDED: a `gradient_to` receives +=, so its contents must be defined. A buffer of address 0 is "none", where
+ * that is allowed.
  *
- * Order of sums: a result depends on the arguments alone, never on threads, timing or earlier calls; the same call gives the
- * same bits (training goes on from a checkpoint to the same bytes). Nothing is said of other shapes: a row's bits may depend
- * on how many there are. So there are no floating-point atomics. The host besides keeps its bits whatever its number of threads
- * and its instruction set: sums of f64 in ascending order, sums within a row in 16 lanes (index mod 16, stretches of 1024,
- * each added to an f64); its products are OpenBLAS's in blocks cut by shape. Devices meet the reference within
- * tests/kernel/test_learn.c's tolerances. A NaN among what a row's result is made of makes the row's result NaN, and a loss
- * that came of an infinity is not finite: so training notices. */
+ * Order of sums: a result depends on the arguments only, never on threads, timing or earlier calls. So the same call gives the
+ * same bits, and training continues from a checkpoint to the same bytes. Other shapes may give other bits: a row's bits may
+ * depend on the number of rows. Floating-point atomics are therefore not allowed. The host also gives the same bits with any
+ * number of threads and any instruction set: it sums f64 in ascending order, and sums within a row in 16 lanes (index mod 16,
+ * stretches of 1024, each added to an f64); its products are OpenBLAS's, in blocks that depend on the shape. Devices match the
+ * reference within the tolerances of tests/kernel/test_learn.c. A NaN among the inputs of a row's result makes that result NaN,
+ * and a loss computed from an infinity is not finite, so that training notices both. */
 #ifndef MOE_KERNELS_LEARN_H
 #define MOE_KERNELS_LEARN_H
 
@@ -34,9 +34,9 @@ enum learn_product {
     LEARN_OUTER             /* c = a^T b:  a [depth][rows], b [depth][columns]       dW = dy^T x */
 };
 
-/* c [rows][columns]; each of a stride of its own, at least its width. add: to what is in c, else in place of it (c may then be
- * anything, NaNs too). Sums of f32 products in f32 or better: a GPU rounds no factor below f32 (no TF32). depth 0: c = 0, or
- * stays. */
+/* c [rows][columns]. Each matrix has its own stride, at least its width. add: adds to c; otherwise c is replaced, whatever it
+ * contains (NaNs, too). Sums of f32 products in f32 or better: a GPU must not round factors below f32 (no TF32). depth 0: c =
+ * 0, or unchanged with add. */
 struct learn_product_args {
     enum learn_product kind;
     struct buffer a, b, c;
@@ -44,7 +44,7 @@ struct learn_product_args {
     bool add;
 };
 
-/* out[o - first][i] = weight [o][i] for o = first .. first + rows - 1, exactly as matrix_at of formats.h has it.
+/* out[o - first][i] = weight [o][i] for o = first .. first + rows - 1, exactly as matrix_at of formats.h returns it.
  * matrix  MATRIX [outputs][inputs] in `format`, any of formats.h. first is a multiple of UNIT_OUTPUTS.
  * out     [rows][inputs] */
 struct learn_unpack_args {
@@ -60,7 +60,7 @@ struct learn_clear_args {
     size_t count;
 };
 
-/* add:     out[i] = a[i] + b[i]; a and b may be the same. */
+/* add: out[i] = a[i] + b[i]; a and b may be the same buffer. */
 struct learn_add_args {
     struct buffer a, b, out;
     size_t count;
@@ -68,7 +68,7 @@ struct learn_add_args {
 
 /* copy:        out[r][i] = in[r][i]
  * accumulate:  out[r][i] += in[r][i]
- * i < width, of strides at least width: so values are joined side by side, and parted again. */
+ * i < width; strides are at least width. Used to concatenate values by columns and to split their gradients. */
 struct learn_copy_args {
     struct buffer in, out;
     int rows, width, in_stride, out_stride;
@@ -81,9 +81,9 @@ struct learn_row_args {
     int rows, width;
 };
 
-/* select:      out[i] = in[row[i]], zeros where row[i] is -1.   in [..][width], out [rows][width], row [rows] i32
- * scatter:     out[row[i]] += in[i], none where it is -1.       in [rows][width], out [..][width]; a row of out may be named
- *              more than once, and gets its rows in ascending i. */
+/* select:      out[i] = in[row[i]], zeros if row[i] is -1.      in [..][width], out [rows][width], row [rows] i32
+ * scatter:     out[row[i]] += in[i], nothing if row[i] is -1.   in [rows][width], out [..][width]; several i may have the same
+ *              row[i], and their rows are added in ascending i. */
 struct learn_select_args {
     struct buffer in, row, out;
     int rows, width;
@@ -93,10 +93,10 @@ struct learn_select_args {
  * norm_back:   x's gradient:       gradient_to[r][i] += inverse[r] * (weight[i] g[r][i] - x[r][i] * share), share =
  *                                  inverse[r]^2 * mean over i of (weight[i] g[r][i] x[r][i])
  * norm_weight_back: weight's:      gradient_to[i] += sum over r of g[r][i] * (x[r][i] * inverse[r]); the host row by row
- * x, out, gradient (g, of out) [rows][width]; weight [width]; inverse [rows], which the forward makes and the others read.
- * gradient_to [rows][width], or [width]. */
+ * x, out, gradient (g, of out) [rows][width]; weight [width]; inverse [rows], written by the forward and read by the others.
+ * gradient_to [rows][width] in norm_back, [width] in norm_weight_back. */
 struct learn_norm_args {
-    struct buffer x, weight, inverse, out, gradient, gradient_to;       /* out: norm alone; the last two: the others */
+    struct buffer x, weight, inverse, out, gradient, gradient_to;       /* out: only norm; the last two: only the others */
     float epsilon;
     int rows, width;
 };
@@ -110,7 +110,7 @@ enum learn_function {
  * function_back:   gradient_to[i] += gradient[i] * f'(x[i]) */
 struct learn_function_args {
     enum learn_function function;
-    struct buffer x, out, gradient, gradient_to;        /* out: forward alone; the last two: back alone */
+    struct buffer x, out, gradient, gradient_to;        /* out: only the forward; the last two: only back */
     size_t count;
 };
 
@@ -125,68 +125,68 @@ struct learn_gated_args {
 /* ---- experts ---- */
 
 enum learn_mix {
-    LEARN_MIX_SUM,          /* over the columns of all experts */
-    LEARN_MIX_PAIR,         /* over those of the two chosen first; used is 2 */
-    LEARN_MIX_CONTRAST      /* the same, and what has the smaller column, of equal ones the first, is taken away */
+    LEARN_MIX_SUM,          /* softmax over the columns of all experts */
+    LEARN_MIX_PAIR,         /* over those of the two experts chosen first; used is 2 */
+    LEARN_MIX_CONTRAST      /* as PAIR, but the expert with the smaller column is subtracted, the first one if they are equal */
 };
 enum { LEARN_EXPERTS_MAX = 64 };
 
-/* What the first `used` of its chosen experts make of a row, each weighed by a softmax of columns of the router:
+/* The outputs of the first `used` chosen experts of a row, each weighted by a softmax over columns of the router:
  *     column of slot s: first + choice[r][s]; softmax over the columns first .. first + experts - 1 (SUM), or over those of
  *     slots 0 and 1 (PAIR, CONTRAST)
  *     out[r] = u[r] + sum over s < used of sign[s] * weight[r][s] * made[choice[r][s]][place[r][s]]
- *     CONTRAST: sign of slot 1 is -1 where router[column of 0] > router[column of 1], else that of slot 0
+ *     sign is 1, except with CONTRAST: -1 for slot 1 if router[column of 0] > router[column of 1], else -1 for slot 0
  * u, out  [rows][width];  router [rows][router_width]
- * choice  [rows][slots] i32 experts, those of a row all different;  place [rows][slots] i32: which row of the expert's it is,
- *         no two the same. slots >= used, and >= 2 for PAIR and CONTRAST
- * made    [e] [..][width], none of experts that no row chose
+ * choice  [rows][slots] i32 experts, distinct within a row;  place [rows][slots] i32: the row's index among those of the
+ *         expert, all distinct. slots >= used, and >= 2 for PAIR and CONTRAST
+ * made    [e] [..][width] outputs of expert e; none for experts that no row chose
  * back:   gradient of out [rows][width]. u_to [rows][width] or none: += gradient. router_to [rows][router_width] or none:
  *         for the softmax's columns i with weight p_i: += p_i (slope_i - sum over j of p_j slope_j), slope = sign * (gradient .
- *         made) of slots that are used, 0 of others. made_to[e], each as made[e] or none: += sign * weight * gradient.
+ *         made) for used slots, 0 for others. made_to[e], each as made[e] or none: += sign * weight * gradient.
  *         The sign is a constant: it has no gradient. */
 struct learn_mix_args {
     enum learn_mix kind;
-    struct buffer u, router, choice, place, out, gradient, u_to, router_to;     /* out: forward alone; the last 3: back alone */
+    /* out: only the forward; the last three: only back */
+    struct buffer u, router, choice, place, out, gradient, u_to, router_to;
     struct buffer made[LEARN_EXPERTS_MAX], made_to[LEARN_EXPERTS_MAX];
     int rows, width, router_width, first, experts, slots, used;
 };
 
 /* ---- attention ---- */
 
-/* Rows of q, k, v are [heads + 2 kv_heads][head_dim], width = (heads + 2 kv_heads) * head_dim.
- * rotate:       heads and kv_heads of q and k are turned, v is copied: with h = head_dim / 2,
- *               (c, s) = rotation[position[r]][i]:
+/* Rotary positions. Rows of q, k, v are [heads + 2 kv_heads][head_dim], width = (heads + 2 kv_heads) * head_dim.
+ * rotate:       rotates the heads of q and k and copies v: with h = head_dim / 2, (c, s) = rotation[position[r]][i]:
  *               out[i] = x[i] c - x[h + i] s;  out[h + i] = x[h + i] c + x[i] s
- * rotate_back:  from gradient to gradient_to, both [rows][width]: turned back (-s), v as it is; added
+ * rotate_back:  adds `gradient` to gradient_to, both [rows][width], rotated back (-s) for q and k
  * x, out [rows][width];  position [rows] i32;  rotation [positions][head_dim / 2][2] */
 struct learn_rotate_args {
-    struct buffer x, position, rotation, out, gradient, gradient_to;    /* x, out: forward alone; the last two: back alone */
+    struct buffer x, position, rotation, out, gradient, gradient_to;    /* x, out: only the forward; the last two: only back */
     int rows, heads, kv_heads, head_dim, positions;
 };
 
-/* Attention of several texts, whose rows are offset[t] .. offset[t + 1] - 1 (offset [texts + 1] i32, first 0, last `rows`).
- * Queries are those of qkv[steps]; row r of a text sees the keys of qkv[0] of the text's rows up to itself, and of each of
- * qkv[1] .. qkv[steps] that of row r alone (EAGLE-3's training by its own outputs, arXiv 2503.01840 section 3.2). Head h of q
- * has head h / (heads / kv_heads) of k and v; heads is a multiple of kv_heads.
- *     p = softmax over all keys seen of scale * q . k;  out[r] = sum of p v
- * qkv[j]  [rows][(heads + 2 kv_heads) * head_dim], turned;  out [rows][heads * head_dim]
- * log_sum [heads][rows]: log of the sum of exp(scale q . k) over the keys seen; the forward makes it, back reads it
- * back:   gradient [rows][heads * head_dim] of out, and out as the forward made it; gradient_to[j] as qkv[j], of all j.
- * scratch attention_scratch bytes, of forward and back; nothing is kept there. longest: rows of the longest text. */
+/* Attention over several texts; text t has the rows offset[t] .. offset[t + 1] - 1 (offset [texts + 1] i32, first 0, last
+ * `rows`). The queries are those of qkv[steps]. Row r of a text sees the keys of qkv[0] of the text's rows up to itself, and
+ * from each of qkv[1] .. qkv[steps] only the key of row r (EAGLE-3's training on its own outputs, arXiv 2503.01840 section
+ * 3.2). Head h of q uses head h / (heads / kv_heads) of k and v; heads is a multiple of kv_heads.
+ *     p = softmax over all visible keys of scale * q . k;  out[r] = sum of p v
+ * qkv[j]  [rows][(heads + 2 kv_heads) * head_dim], rotated;  out [rows][heads * head_dim]
+ * log_sum [heads][rows]: log of the sum of exp(scale q . k) over the visible keys; written by the forward, read by back
+ * back:   gradient [rows][heads * head_dim] of out, and out of the forward; gradient_to[j] as qkv[j], for all j.
+ * scratch attention_scratch bytes, for forward and back; nothing is kept there. longest: rows of the longest text. */
 enum { LEARN_STEPS_MAX = 16 };
 struct learn_attention_args {
     struct buffer qkv[LEARN_STEPS_MAX], offset, out, log_sum, scratch;
-    struct buffer gradient, gradient_to[LEARN_STEPS_MAX];               /* back alone */
+    struct buffer gradient, gradient_to[LEARN_STEPS_MAX];               /* only back */
     float scale;
     int rows, texts, longest, heads, kv_heads, head_dim, steps;         /* steps 0 .. LEARN_STEPS_MAX - 1 */
 };
 
 /* ---- losses ---- */
 
-/* Smooth L1 of rows that count, those whose target_row is not -1:
+/* Smooth L1 loss over the rows whose target_row is not -1:
  *     d = x[r][i] - target[target_row[r]][i];  e = d^2 / 2 where |d| < 1, else |d| - 1/2
- *     loss[r] = weight[r] * mean over i of e, 0 of rows that do not count
- *     gradient_to[r][i] += scale * weight[r] / width * min(max(d, -1), 1)         (none: not wanted)
+ *     loss[r] = weight[r] * mean over i of e; 0 for other rows
+ *     gradient_to[r][i] += scale * weight[r] / width * min(max(d, -1), 1)         (none: not needed)
  * x [rows][width];  target [..][width];  target_row [rows] i32;  weight [rows];  loss [rows] f64 */
 struct learn_smooth_args {
     struct buffer x, target, target_row, weight, loss, gradient_to;
@@ -194,22 +194,21 @@ struct learn_smooth_args {
     int rows, width;
 };
 
-/* The target's own distribution, from its logits [rows][vocab].
- * Without words: logits become probabilities in place; p, word and counts are none.
- * With words: p [rows][words] = softmax over the words word[w] of the vocabulary (word [words] i32, all different), and
- * counts [rows] i32 is 1 where the first of the row's largest logits is one of them, else 0; p of those rows is undefined.
- * logits may be overwritten. */
+/* The target's own distribution, from its logits [rows][vocab]. Without words: the logits become probabilities in place; p,
+ * word and counts are none. With words: p [rows][words] = softmax over the ids word[w] of the vocabulary (word [words] i32, all
+ * distinct), and counts [rows] i32 is 1 if the first of the row's largest logits is one of them, else 0; p of rows with 0 is
+ * undefined. logits may be overwritten. */
 struct learn_target_args {
     struct buffer logits, word, p, counts;
     int rows, vocab, words;
 };
 
-/* From logits q [rows][words] to losses, and to the logits' gradients in place of them:
+/* Cross-entropy losses of logits q [rows][words], whose gradients replace the logits:
  *     q += bias (or none)
  *     loss[r] = weight[r] * (log sum over w of exp(q[r][w]) - expected),   loss [rows] f64
  *     q[r][w] = scale * weight[r] * (softmax(q[r])[w] - wanted)
  *     label none: expected = sum over w of p[from[r]][w] q[r][w], wanted = p[from[r]][w];  p [..][words], from [rows] i32
- *     label:      expected = q[r][label[r]], wanted = 1 at w = label[r], else 0;           label [rows] i32, no p, no from
+ *     label:      expected = q[r][label[r]], wanted = 1 at w = label[r], else 0;           label [rows] i32; p and from: none
  * weight [rows];  bias [words] */
 struct learn_judge_args {
     struct buffer logits, bias, p, from, label, weight, loss;
@@ -217,7 +216,7 @@ struct learn_judge_args {
     int rows, words;
 };
 
-/* sum[0] += loss[0] + loss[1] + .., all f64; the host in ascending order. */
+/* sum[0] += loss[0] + loss[1] + .., all f64; the host adds in ascending order. */
 struct learn_total_args {
     struct buffer loss, sum;
     int rows;
@@ -225,9 +224,9 @@ struct learn_total_args {
 
 /* ---- the optimiser ---- */
 
-/* Of each block of LEARN_BLOCK elements of the gradient, the last one shorter: the sum of their squares, f64, and how many are
- * of larger magnitude than `bound` (a NaN is not), i64. A NaN or an infinity among them makes the sum one that is
- * not finite. */
+/* For each block of LEARN_BLOCK elements of the gradient (the last one may be shorter): the sum of squares, f64, and the number
+ * of elements with a magnitude above `bound` (a NaN does not count), i64. A NaN or an infinity makes the block's sum not
+ * finite. */
 enum { LEARN_BLOCK = 1 << 14 };
 struct learn_measure_args {
     struct buffer gradient, squares, outside;           /* [count]; [blocks] f64; [blocks] i64 */
@@ -238,15 +237,15 @@ struct learn_measure_args {
 /* One step of AdamW for `count` weights, with g = min(max(gradient[i] * factor, -bound), bound):
  *     first = beta1 first + (1 - beta1) g;  second = beta2 second + (1 - beta2) g g
  *     weight = weight * keep - rate * first / (sqrt(second) * root + epsilon)
- * bound may be infinite. The gradient stays. */
+ * bound may be infinite. The gradient is not changed. */
 struct learn_adam {
-    float keep;             /* what is left of a weight: 1 - rate * decay */
+    float keep;             /* weight decay: 1 - rate * decay */
     float beta1, beta2;
-    float rate;             /* divided by the first moment's correction */
-    float root;             /* 1 / the root of the second moment's correction */
+    float rate;             /* learning rate divided by the bias correction of the first moment */
+    float root;             /* 1 / square root of the bias correction of the second moment */
     float epsilon;
-    float factor;           /* of gradients: clipping by norm */
-    float bound;            /* gradients are cut to -bound .. bound; INFINITY: not */
+    float factor;           /* factor of gradients, for clipping by norm */
+    float bound;            /* gradients are clamped to -bound .. bound; INFINITY: no bound */
 };
 struct learn_adam_args {
     struct buffer weight, first, second, gradient;      /* [count] each */
@@ -278,7 +277,8 @@ struct learn_ops {
     void (*mix_back)(struct queue *, const struct learn_mix_args *);
     void (*rotate)(struct queue *, const struct learn_rotate_args *);
     void (*rotate_back)(struct queue *, const struct learn_rotate_args *);
-    /* Bytes of scratch that attention and attention_back want with such arguments, whose buffers may be none as yet. */
+    /* Returns the bytes of scratch that attention and attention_back need with these arguments, whose buffers may still be
+     * none. */
     size_t (*attention_scratch)(struct queue *, const struct learn_attention_args *);
     void (*attention)(struct queue *, const struct learn_attention_args *);
     void (*attention_back)(struct queue *, const struct learn_attention_args *);

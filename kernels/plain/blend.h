@@ -1,4 +1,4 @@
-/* The weights with which a row's experts are added, from logits that a head makes itself (kernels/mix.h). */
+/* The weights with which a row's experts are added, computed from the head's own logits (kernels/mix.h). */
 #ifndef MOE_KERNELS_PLAIN_BLEND_H
 #define MOE_KERNELS_PLAIN_BLEND_H
 
@@ -6,19 +6,19 @@
 
 #include "kernels/plain/math.h"
 
-/* What becomes of a row's logits. The LARGEST is found from the left: a slot takes it over if its logit is not smaller than
- * that of the slot which has it. So of equal ones the last has it; a NaN has it in slot 0 alone, and keeps it. */
+/* Rules from logits to weights. The LARGEST logit is found from slot 0 on; a later slot replaces it unless its logit is
+ * smaller. So the last of equal logits is the largest. A NaN is the largest only in slot 0, and then no slot replaces it. */
 enum blend_rule {
     BLEND_SOFTMAX,                       /* softmax over the slots */
-    BLEND_CONTRAST,                      /* the same, and all but the largest with the other sign: Jakiro's contrast */
+    BLEND_CONTRAST,                      /* the same, with a negative sign for all but the largest: Jakiro's contrast */
     BLEND_LARGEST,                       /* 1 for the largest, 0 for all others */
     BLEND_OTHERS,                        /* 0 for the largest, 1 for all others */
     BLEND_LARGEST_SHARE,                 /* softmax for the largest, 0 for all others */
     BLEND_OTHERS_SHARE                   /* 0 for the largest, softmax for all others */
 };
 
-/* weight[s] = rule(logit[0 .. slots-1])[s]; with `column` the logit of slot s is logit[column[s]].
- * Softmax: e[s] = plain_exp(logit[s] - the largest); their sum in slot order from e[0] on; weight[s] = e[s] / sum. */
+/* weight[s] = rule(logit[0 .. slots-1])[s]; with `column` the logit of slot s is logit[column[s]]. Softmax: e[s] =
+ * plain_exp(logit[s] - the largest); their sum in slot order from e[0] on; weight[s] = e[s] / sum. */
 PLAIN void plain_blend_weights(enum blend_rule rule, const float *logits, const int32_t *column, int slots, float *weight)
 {
     const bool choice = rule == BLEND_LARGEST || rule == BLEND_OTHERS;

@@ -1,29 +1,30 @@
-/* Drafting and acceptance as Jakiro*'s program has them above temperature 0 (sample_moe and evaluate_posterior of its
- * repository; arXiv 2502.06282, section 3.2). NOT lossless: neither the text nor its distribution is the target's.
+/* Drafting and acceptance as in Jakiro*'s program above temperature 0 (sample_moe and evaluate_posterior of its repository;
+ * arXiv 2502.06282, section 3.2). NOT lossless: neither the text nor its distribution is the target's.
  *
- * A row has logits of two branches, each tempered and filtered by itself.
+ * A row has logits of two branches, each with temperature and filter applied separately.
  *
- *     drawn           without replacement, from one softmax over the tokens of both branches together, 2 x vocab
- *     written down    c(x) = s(x) / (1 - the sum of s over what was drawn before), s the SECOND branch's share of that softmax,
- *                     whichever branch x was drawn from
- *     q               softmax of the mean of both branches' PROBABILITIES, so nearly even
+ *     drawn         without replacement, from one softmax over the tokens of both branches together, 2 x vocab
+ *     c(x)          the recorded probability: s(x) / (1 - the sum of s over the tokens drawn before), s the SECOND branch's
+ *                   share of that softmax, whichever branch x was drawn from
+ *     q             softmax of the mean of both branches' PROBABILITIES, so nearly uniform
  *
- * The children of a node are tried in their order; r begins as the target's p, tempered and filtered. A child x with c(x) = 0
- * is passed over. Others are kept with probability min(1, r(x) / c(x)); else r <- norm(max(r - q', 0)), q' being q without x's
- * earlier siblings, normalised. When no child is kept the token is drawn from r, but where none was tried from the softmax of
- * the target's logits as they are, neither tempered nor filtered.
+ * The children of a node are tried in order; r starts as the target's p, after temperature and filter. A child x with c(x) = 0
+ * is skipped. Others are kept with probability min(1, r(x) / c(x)); otherwise r <- norm(max(r - q', 0)), where q' is q without
+ * x's earlier siblings, normalised. If no child is kept, the token is drawn from r; if none was tried, from the softmax of the
+ * target's plain logits, without temperature and filter.
  *
- * A token that both branches drew is one child here, judged by what was written down first, as there; the program's second one
- * has children of its own. The exact rule for the same head is reject.h, on the sum of both branches' shares. */
+ * As in the program, a token that both branches drew is recorded once, with its first c. Unlike there, its second draw becomes
+ * no child; in the program it has children of its own. reject.h has the exact rule for the same head, on the sum of both
+ * branches' shares. */
 #ifndef MOE_KERNELS_PLAIN_BRANCHES_H
 #define MOE_KERNELS_PLAIN_BRANCHES_H
 
 #include "kernels/plain/propose.h"
 #include "kernels/plain/reject.h"
 
-/* What is written down of a row: proposal [2][stride], c(x) for its children and 0 for other tokens, then q. */
+/* The proposal of a row is [2][stride]: c(x) for its children and 0 for other tokens, then q. */
 
-/* both [2 * vocab]: log of the shares, -INFINITY for what a filter leaves out. 0: logits are not finite. */
+/* Computes both [2 * vocab]: logarithms of the shares, -INFINITY for filtered tokens. Returns 0 if logits are not finite. */
 PLAIN int branches_shares(const float *const logit[2], int vocab, const struct sample_filter *filter, int32_t *kept,
                           float *both)
 {
@@ -45,7 +46,7 @@ PLAIN int branches_shares(const float *const logit[2], int vocab, const struct s
     return 1;
 }
 
-/* q [vocab] from the shares. */
+/* Computes q [vocab] from the shares. */
 PLAIN void branches_even(const float *both, int vocab, float *q)
 {
     double share[2] = {0, 0}, sum = 0;
@@ -60,9 +61,9 @@ PLAIN void branches_even(const float *both, int vocab, float *q)
         q[v] = (float)((double)q[v] / sum);
 }
 
-/* Draws `max` of both branches' tokens and writes those that differ to token[], with the logarithms of what both branches give
- * them; returns their number, 0 when logits are not finite. draw: as propose_tokens; proposal as above, its vocabulary
- * `stride`. Scratch: kept[2 * vocab], value[2 * vocab], both[2 * vocab]. */
+/* Draws `max` tokens of both branches and writes the distinct ones to token[], with the logarithm of the sum of both branches'
+ * shares. Returns their number, or 0 if logits are not finite. draw: as in propose_tokens; proposal: see above, for a
+ * vocabulary of `stride`. Scratch: kept[2 * vocab], value[2 * vocab], both[2 * vocab]. */
 PLAIN int branches_propose(const float *const logit[2], int vocab, const struct sample_filter *filter,
                            const struct sample_draw *draw, int max, int32_t *kept, double *value, float *both, int32_t *token,
                            float *log_probability, float *proposal, int stride)
@@ -92,7 +93,7 @@ PLAIN int branches_propose(const float *const logit[2], int vocab, const struct 
     return found;
 }
 
-/* q(token), but 0 for the tokens of the children of `at` before `node`. */
+/* Returns q(token), or 0 for tokens of the children of `at` before `node`. */
 PLAIN double branches_left(const struct reject_draft *draft, int at, int node, const float *q, int32_t token)
 {
     for (int before = at + 1; before < node; before++)
@@ -101,7 +102,7 @@ PLAIN double branches_left(const struct reject_draft *draft, int at, int node, c
     return (double)q[token];
 }
 
-/* r <- norm(max(r - q', 0)) after the refusal of `node`, a child of `at`; r[vocab] has the sum 1. */
+/* Updates r <- norm(max(r - q', 0)) after the rejection of `node`, a child of `at`; r[vocab] sums to 1. */
 PLAIN void branches_refuse(const struct reject_draft *draft, int at, int node, const float *q, int vocab, double *r)
 {
     double rest = 0, left = 0;
@@ -111,13 +112,13 @@ PLAIN void branches_refuse(const struct reject_draft *draft, int at, int node, c
         const double more = r[v] - branches_left(draft, at, node, q, v) / rest;
         left += more > 0 ? more : 0;
     }
-    for (int32_t v = 0; v < vocab && left > 0; v++) {           /* 0: r and q' are one, and the program fails */
+    for (int32_t v = 0; v < vocab && left > 0; v++) {         /* if left is 0, r equals q', and the program would divide by 0 */
         const double more = r[v] - branches_left(draft, at, node, q, v) / rest;
         r[v] = more > 0 ? more / left : 0;
     }
 }
 
-/* As reject_walk; every node has a proposal as above. The filter's temperature is above 0. */
+/* Walks a draft like reject_walk; every node must have a proposal as above. The filter's temperature must be above 0. */
 PLAIN int branches_walk(const struct reject_draft *draft, const float *logits, int vocab, const struct sample_filter *filter,
                         const struct sample_draw *draw, int32_t *kept, double *residual, int32_t *path, int32_t *emitted)
 {

@@ -1,7 +1,8 @@
-/* Cascade's choice of a draft length, from measurements alone: Saxena et al., "Utility-driven speculative decoding for
- * mixture-of-experts", arXiv 2506.20675, section 5; common/policy/cascade.c tells how it goes and what the paper leaves open.
+/* Cascade's choice of a draft length from measurements only: Saxena et al., "Utility-driven speculative decoding for
+ * mixture-of-experts", arXiv 2506.20675, section 5. common/policy/cascade.c describes the method and what the paper leaves
+ * open.
  *
- * cascade_begin, then for each iteration of a text: draft state->K tokens, cascade_observe. */
+ * Usage: cascade_begin, then for each iteration of a text: draft state->K tokens, cascade_observe. */
 #ifndef MOE_KERNELS_PLAIN_CASCADE_H
 #define MOE_KERNELS_PLAIN_CASCADE_H
 
@@ -19,27 +20,27 @@ struct cascade_settings {
 
 struct cascade_tried {
     double utility;
-    int64_t when;                       /* iterations of the text by then; 0: never */
-    int now;                            /* 1: in this test phase */
+    int64_t when;                       /* iteration of the text in which this K was measured last; 0: never */
+    int now;                            /* 1: measured in the current test phase */
 };
 
 struct cascade_state {
     enum cascade_phase phase;
-    int K, left;                        /* the K in force, for so many iterations more */
-    int held;                           /* the K that a refresh interrupted */
+    int K, left;                        /* K: current draft length; left: remaining iterations of the phase or trial */
+    int held;                           /* the K of the set phase that a refresh interrupts */
     int set_length;
-    int paused;                         /* 1: the last set phase was without drafts */
+    int paused;                         /* 1: the last set phase had no drafts */
     int64_t iteration, since_baseline;
-    double plain[CASCADE_BASELINE_MAX];        /* seconds of the last iterations without a draft */
-    int plains;                         /* so many were measured in all */
+    double plain[CASCADE_BASELINE_MAX];        /* seconds of the last iterations without a draft, a ring */
+    int plains;                         /* iterations measured without a draft, in total */
     struct cascade_tried tried[CASCADE_K_MAX + 1];
-    double tokens, seconds;             /* of the trial or phase at work */
+    double tokens, seconds;             /* of the current trial or phase */
     /* Of the test phase: */
     int trials, best, direction, falls;
     double best_utility, last_utility;
 };
 
-/* Seconds of an iteration without a draft. */
+/* Returns the mean seconds of an iteration without a draft. */
 PLAIN double cascade_baseline(const struct cascade_settings *s, const struct cascade_state *c)
 {
     int count = c->plains < s->baseline ? c->plains : s->baseline;
@@ -62,7 +63,7 @@ PLAIN void cascade_enter(struct cascade_state *c, enum cascade_phase phase, int 
     c->tokens = c->seconds = 0;
 }
 
-/* The K of the highest utility in recent memory. */
+/* Returns the K with the highest utility among the recent measurements, or the first K if there are none. */
 PLAIN int cascade_remembered(const struct cascade_settings *s, const struct cascade_state *c)
 {
     int best = 0;
@@ -93,7 +94,7 @@ PLAIN void cascade_end_test(const struct cascade_settings *s, struct cascade_sta
         c->set_length = c->set_length * s->backoff < s->longest ? c->set_length * s->backoff : s->longest;
 }
 
-/* Where the climb goes on, 0: nowhere. */
+/* Returns the next K of the hill climb; 0: the climb ends. */
 PLAIN int cascade_climb(const struct cascade_settings *s, struct cascade_state *c, double now)
 {
     int next = c->K;
@@ -145,7 +146,7 @@ PLAIN void cascade_end_phase(const struct cascade_settings *s, struct cascade_st
     cascade_begin_test(s, c);
 }
 
-/* What an iteration with state->K took, and the tokens of its draft that were accepted. */
+/* Records an iteration that drafted state->K tokens: its accepted draft tokens and its seconds. */
 PLAIN void cascade_observe(const struct cascade_settings *s, struct cascade_state *c, int accepted, double seconds)
 {
     c->iteration++;
@@ -155,7 +156,7 @@ PLAIN void cascade_observe(const struct cascade_settings *s, struct cascade_stat
     } else {
         c->since_baseline++;
     }
-    if (c->phase == CASCADE_REFRESH) {          /* the phase that was interrupted goes on */
+    if (c->phase == CASCADE_REFRESH) {          /* continues the interrupted phase */
         c->phase = CASCADE_SET;
         c->K = c->held;
         return;
@@ -171,7 +172,7 @@ PLAIN void cascade_observe(const struct cascade_settings *s, struct cascade_stat
     }
 }
 
-/* A new text. */
+/* Begins a text. */
 PLAIN void cascade_begin(const struct cascade_settings *s, struct cascade_state *c)
 {
     for (int K = 0; K <= CASCADE_K_MAX; K++) {

@@ -1,4 +1,4 @@
-/* Where an answer ends, as far as token ids say: at an end token, or at the last that the limit allows. */
+/* The end of an answer by token ids: at an end token, or at the token limit. */
 #ifndef MOE_KERNELS_PLAIN_ENDING_H
 #define MOE_KERNELS_PLAIN_ENDING_H
 
@@ -6,7 +6,7 @@
 
 enum token_end { TOKEN_GOES_ON, TOKEN_IS_EOS, TOKEN_IS_LAST };
 
-/* `token` is the tokens-th of an answer that may have `limit`. */
+/* Returns whether an answer ends with `token`, its token number `tokens` of at most `limit`. */
 PLAIN enum token_end ending_of(int32_t token, int tokens, int limit, const int32_t *eos, int eos_count)
 {
     for (int i = 0; i < eos_count; i++)

@@ -1,4 +1,4 @@
-/* Gated units: what a feed-forward network makes of the products with Wgate and Wup. */
+/* Gated units: the activation between the products with Wgate, Wup and Wdown of a feed-forward network. */
 #ifndef MOE_KERNELS_PLAIN_GLU_H
 #define MOE_KERNELS_PLAIN_GLU_H
 
@@ -6,10 +6,10 @@
 
 enum glu_kind {
     GLU_SILU,                           /* SwiGLU (arXiv 2002.05202) */
-    GLU_GELU_TANH                       /* GEGLU there, with gelu by tanh (Gemma): plain_gelu_tanh(gate) * up */
+    GLU_GELU_TANH                     /* GEGLU there, with the tanh approximation of gelu (Gemma): plain_gelu_tanh(gate) * up */
 };
 
-/* With a limit SwiGLU is that of gpt-oss: clamped, a steeper sigmoid, and up begins at 1. */
+/* With a limit this is the SwiGLU of gpt-oss: inputs are clamped, the sigmoid has slope alpha, and 1 is added to up. */
 PLAIN float plain_glu(int kind, float gate, float up, float limit, float alpha)
 {
     if (kind == GLU_GELU_TANH)

@@ -1,15 +1,15 @@
-/* An iteration of decoding but for its forward, over plain arrays: what a device that decodes by itself does between forwards.
- * It gives what the loop of common/decode gives for the same settings: chains drafted by prompt lookup (ngram.h), as long as
- * given or as Cascade chooses (cascade.h), followed as coupled acceptance does (accept.h), cut where the answer ends
+/* One iteration of decoding without its forward, over plain arrays: what a device with its own loop computes between forwards.
+ * The results equal those of the loop of common/decode with the same settings: chains drafted by prompt lookup (ngram.h), of a
+ * fixed length or one chosen by Cascade (cascade.h), coupled acceptance (accept.h), truncated at the end of the answer
  * (ending.h).
  *
- *     loop_draft     root and draft as rows, after them the forward
- *     loop_settle    what the target chose after each row -> what is accepted and emitted, and whether it goes on
- *     loop_decide    the draft length of the next iteration
+ *     loop_draft     writes root and draft as rows of the forward
+ *     loop_settle    from the target's choice after each row to the accepted and emitted tokens and the loop's end
+ *     loop_decide    chooses the draft length of the next iteration
  *
- * Rows: 0 is the root, the last token of the text; row i + 1 is node i of a chain. Nothing has to be moved in a KV cache: what
- * is accepted lies at its beginning. Each iteration leaves a RECORD: struct loop_record, and after it arrays of i32 as
- * loop_record_* say. */
+ * Rows: row 0 is the root, the last token of the text; row i + 1 is node i of a chain. KV cache entries need not be moved,
+ * because the accepted nodes are the first ones of the chain. Each iteration writes a RECORD: struct loop_record, followed by
+ * arrays of i32 as in loop_record_*. */
 #ifndef MOE_KERNELS_PLAIN_LOOP_H
 #define MOE_KERNELS_PLAIN_LOOP_H
 
@@ -19,28 +19,28 @@
 #include "kernels/plain/ngram.h"
 
 enum { LOOP_EOS_MAX = 16, LOOP_ROWS_MAX = 1 + CASCADE_K_MAX };
-enum loop_end { LOOP_GOES_ON, LOOP_STOP, LOOP_LENGTH, LOOP_DAMAGED };       /* DAMAGED: logits that are not finite */
+enum loop_end { LOOP_GOES_ON, LOOP_STOP, LOOP_LENGTH, LOOP_DAMAGED };       /* DAMAGED: the logits are not finite */
 enum loop_part { LOOP_DRAFT, LOOP_VERIFY, LOOP_ACCEPT, LOOP_OTHER, LOOP_PARTS };
 
-/* What holds for a whole text. */
+/* Settings of a whole text. */
 struct loop_rules {
-    int shortest, longest;              /* n-grams; longest 0: nothing drafts */
+    int shortest, longest;              /* n-gram lengths; longest 0: no drafts */
     int adapts;                         /* 1: Cascade chooses the draft length; 0: it is K */
     int K;
-    int prompt, limit;                  /* tokens of the prompt, and the most of the answer */
+    int prompt, limit;                  /* tokens of the prompt; max tokens of the answer */
     int eos_count;
     int32_t eos[LOOP_EOS_MAX];
     struct cascade_settings cascade;
 };
 
 struct loop_state {
-    int length;                         /* of the text; its last token is the root, and not in the KV cache */
-    int rows;                           /* of the forward at work */
-    int K;                              /* in force */
-    int iterations;                     /* done */
+    int length;                         /* tokens of the text; the last one is the root and is not in the KV cache yet */
+    int rows;                           /* rows of the current forward */
+    int K;                              /* current draft length */
+    int iterations;                     /* number of completed iterations */
     int end;                            /* enum loop_end */
-    uint64_t start, stamp;              /* of the iteration, and where its last part ended, in ns */
-    uint64_t part[LOOP_PARTS];          /* ns of this iteration's parts */
+    uint64_t start, stamp;              /* beginning of the iteration, and end of its last part, in ns */
+    uint64_t part[LOOP_PARTS];          /* ns of each part of the iteration */
     struct cascade_state cascade;
 };
 
@@ -51,8 +51,8 @@ struct loop_record {
     uint64_t part[LOOP_PARTS];
 };
 
-/* After a record: i32 token [rows_max], emitted [rows_max], wanted [moe_layers], loaded [moe_layers], where rows_max is
- * what any iteration may have. */
+/* Returns the bytes of a record and its arrays, a multiple of 16: i32 token [rows_max], emitted [rows_max], wanted
+ * [moe_layers], loaded [moe_layers]. rows_max: max rows of any iteration. */
 PLAIN int64_t loop_record_bytes(int rows_max, int moe_layers)
 {
     int64_t bytes = (int64_t)sizeof(struct loop_record) + 4 * (2 * (int64_t)rows_max + 2 * (int64_t)moe_layers);
@@ -65,14 +65,14 @@ PLAIN int32_t *loop_record_experts(struct loop_record *record, int rows_max)
     return loop_record_tokens(record) + 2 * rows_max;
 }
 
-/* Ends a part of an iteration at `now`. */
+/* Ends a part of an iteration at time `now`, in ns. */
 PLAIN void loop_stamp(struct loop_state *state, enum loop_part part, uint64_t now)
 {
     state->part[part] = now > state->stamp ? now - state->stamp : 0;
     state->stamp = now;
 }
 
-/* The draft length before the first iteration of a text. */
+/* Begins a text whose prompt has `length` tokens, and sets the first draft length. */
 PLAIN void loop_begin(const struct loop_rules *rules, struct loop_state *state, int length)
 {
     state->length = length;
@@ -84,7 +84,7 @@ PLAIN void loop_begin(const struct loop_rules *rules, struct loop_state *state, 
     state->K = rules->adapts ? state->cascade.K : rules->K;
 }
 
-/* Fills token[state->rows]. A draft reaches no further than the answer may. */
+/* Fills token[state->rows]. The draft is truncated at the answer's token limit. */
 PLAIN void loop_draft(const struct loop_rules *rules, struct loop_state *state, const struct ngram_index *index,
                       const int32_t *text, int32_t *token)
 {
@@ -99,8 +99,8 @@ PLAIN void loop_draft(const struct loop_rules *rules, struct loop_state *state, 
         token[1 + at] = ngram_continued(text, state->length, next, at);
 }
 
-/* choice[r]: what the target puts after row r, -1 where its logits are not finite; parent[i] = i - 1. The text grows by what
- * is emitted, which also goes to `emitted`. path: scratch [rows]. */
+/* Accepts and emits tokens. choice[r]: the target's token after row r, -1 if its logits are not finite; parent[i] = i - 1.
+ * Appends the emitted tokens to `text` and to `emitted`. path: scratch [rows]. */
 PLAIN void loop_settle(const struct loop_rules *rules, struct loop_state *state, struct ngram_index *index, int32_t *text,
                        const int32_t *token, const int32_t *parent, const int32_t *choice, int32_t *path, int32_t *emitted,
                        struct loop_record *record)
@@ -127,14 +127,14 @@ PLAIN void loop_settle(const struct loop_rules *rules, struct loop_state *state,
     record->end = state->end;
 }
 
-/* Seconds of an iteration, from the microseconds that its record will show. */
+/* Returns the seconds of an iteration, computed from microseconds as its record shows them. */
 PLAIN double loop_seconds(const uint64_t *part)
 {
     return ((double)part[LOOP_DRAFT] / 1e3 + (double)part[LOOP_VERIFY] / 1e3 + (double)part[LOOP_ACCEPT] / 1e3 +
             (double)part[LOOP_OTHER] / 1e3) / 1e6;
 }
 
-/* After the last stamp of an iteration. */
+/* Completes the record and chooses the next draft length; must be called after the iteration's last stamp. */
 PLAIN void loop_decide(const struct loop_rules *rules, struct loop_state *state, struct loop_record *record)
 {
     record->unused = 0;

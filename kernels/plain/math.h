@@ -1,26 +1,26 @@
-/* exp, log, erf, silu, sigmoid, gelu and log_add in f32, the same bits on every machine: only correctly rounded operations
- * (fmaf, +, *, /) and integer arithmetic, no branches, so that a compiler may vectorise a loop over them without changing a
- * result.
+/* exp, log, erf, silu, sigmoid, gelu and log_add in f32, with the same bits on every machine: they use only correctly rounded
+ * operations (fmaf, +, *, /) and integer arithmetic, and no branches, so that a compiler may vectorise loops over them without
+ * changing a result.
  *
  * plain_exp: within 1.1 units in the last place for every f32; exp(-inf) = 0, exp(+inf) and overflow = +inf, NaN stays NaN,
  * results below the normal range are rounded once. Method: x = n ln 2 + r, |r| <= ln 2 / 2; polynomial for e^r (interpolation
  * in the Chebyshev nodes, relative error 1.1e-8), times 2^n in two steps.
  *
- * plain_erf: within 7e-8 and 1.8 units in the last place for every f32; odd; NaN stays NaN. Method: up to 0.9
- * x + x P(x^2), P of least error in erf (5.2e-9); above it 1 - e^(x Q(x)), Q the same up to 4 (8e-10), from where on Q keeps
- * falling, and erf is 1.
+ * plain_erf: within 7e-8 and 1.8 units in the last place for every f32; odd; NaN stays NaN. Method: up to 0.9 x + x P(x^2), P
+ * of least error in erf (5.2e-9); above it 1 - e^(x Q(x)), Q likewise up to 4 (8e-10); beyond 4, Q keeps falling, and erf is
+ * 1.
  *
- * plain_log: of a positive number in the normal range (of nothing else), within 1.1 units in the last place. Method:
- * x = 2^n (1 + f), f from sqrt(1/2) - 1 to sqrt 2 - 1; n ln 2 + f + f^2 Q(f), Q of least error in the logarithm (4.2e-9).
+ * plain_log: only for positive numbers in the normal range, within 1.1 units in the last place. Method: x = 2^n (1 + f), f from
+ * sqrt(1/2) - 1 to sqrt 2 - 1; n ln 2 + f + f^2 Q(f), Q of least error in the logarithm (4.2e-9).
  *
- * plain_log_add: log(e^a + e^b), the larger one and the logarithm of 1 + e^-(difference), which is within 6e-8 of it; b and a
- * give the same bits. Of -inf twice it is -inf; NaN stays NaN.
+ * plain_log_add: log(e^a + e^b), computed as the larger one plus the logarithm of 1 + e^-(difference), which is within 6e-8 of
+ * the exact one. Swapping a and b gives the same bits. For two -inf it is -inf; NaN stays NaN.
  *
  * plain_gelu_tanh: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); within 3e-7 |x|, and -inf gives NaN. plain_tanh: within
  * 2e-7, odd; NaN stays NaN.
  *
  * plain_gelu: 0.5 x (1 + erf(x / sqrt 2)) from left to right, the exact form of arXiv 1606.08415; within 1.2e-7 |x|. -inf gives
- * NaN, as it does with silu. */
+ * NaN, as in silu. */
 #ifndef MOE_KERNELS_PLAIN_MATH_H
 #define MOE_KERNELS_PLAIN_MATH_H
 
@@ -47,7 +47,7 @@ PLAIN uint32_t plain_to_bits(float value)
 PLAIN float plain_exp(float x)
 {
     const float magic = 12582912.0f;                            /* 1.5 * 2^23: adding it rounds to an integer */
-    x = x > 100.0f ? 100.0f : x;                                /* both far outside; a NaN passes both */
+    x = x > 100.0f ? 100.0f : x;                                /* both limits are far outside the range; a NaN passes both */
     x = x < -110.0f ? -110.0f : x;
     float shifted = fmaf(x, 0x1.715476p+0f, magic);
     float n = shifted - magic;
@@ -86,7 +86,7 @@ PLAIN float plain_erf(float x)
     q = fmaf(q, t, -0x1.453682p-1f);
     q = fmaf(q, t, -0x1.20ee9ep+0f);
     float near = fmaf(p, x, x), far = copysignf(1.0f - plain_exp(q * t), x);
-    /* A choice by bits, all ones for t > 0.9: of a comparison GCC would make a branch. */
+    /* A selection by bits, all ones for t > 0.9, because GCC would turn a comparison into a branch. */
     uint32_t is_far = 0u - ((plain_to_bits(0.9f) - plain_to_bits(t)) >> 31);
     return plain_from_bits((plain_to_bits(far) & is_far) | (plain_to_bits(near) & ~is_far));
 }
@@ -110,12 +110,12 @@ PLAIN float plain_log(float x)
 
 PLAIN float plain_log_add(float a, float b)
 {
-    const float max = a > b ? a : b, min = a > b ? b : a;       /* of a NaN one is */
+    const float max = a > b ? a : b, min = a > b ? b : a;       /* if one is NaN, max or min is NaN */
     const float share = plain_exp(min == max ? 0.0f : min - max);
-    return max + plain_log(1.0f + share) + 0.0f * share;        /* plain_log takes no NaN */
+    return max + plain_log(1.0f + share) + 0.0f * share;       /* the last term restores a NaN, which plain_log does not keep */
 }
 
-/* 0.5 (1 + tanh z) is sigmoid 2z: here with z = sqrt(2 / pi) (x + 0.044715 x^3). */
+/* Uses 0.5 (1 + tanh z) = sigmoid 2z, with z = sqrt(2 / pi) (x + 0.044715 x^3). */
 PLAIN float plain_gelu_tanh(float x)
 {
     return x / (1.0f + plain_exp(-0x1.988454p+0f * fmaf(0x1.6e4e26p-5f * x * x, x, x)));

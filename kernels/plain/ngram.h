@@ -1,9 +1,9 @@
-/* Prompt lookup: where did the last tokens of a text occur before, and what followed them there?
- * Source: Saxena, "Prompt lookup decoding", 2023; here the longest suffix counts, and of its positions the most recent.
+/* Prompt lookup: finds where the last tokens of a text occurred before, and proposes the tokens that followed. Source: Saxena,
+ * "Prompt lookup decoding", 2023; here the longest suffix is used, at its most recent occurrence.
  *
- * An index makes a look-up cost the same however long the text is: an open hash table whose slots say where an n-gram was
- * last, and from each position a link to the one before. An n-gram enters it when a token comes after it, so that every
- * position found has a continuation. */
+ * With an index the cost of a lookup does not depend on the length of the text: an open hash table stores the latest occurrence
+ * of each n-gram, and each occurrence has a link to the one before. An n-gram enters the index when the token after it is
+ * appended, so every occurrence found has a continuation. */
 #ifndef MOE_KERNELS_PLAIN_NGRAM_H
 #define MOE_KERNELS_PLAIN_NGRAM_H
 
@@ -11,14 +11,14 @@
 
 enum { NGRAM_LONGEST = 16, NGRAM_POSITIONS = 64 };
 
-/* next: the position in the text of the token that follows the n-gram; n: its length. next 0: empty. */
+/* next: position in the text of the token after the n-gram; n: length of the n-gram. next 0: the slot is empty. */
 struct ngram_slot { int32_t next, n; };
 
 struct ngram_index {
-    struct ngram_slot *slot;        /* [slots], zeros at the start */
-    uint32_t slots;                 /* a power of two; the caller keeps at least half of them empty */
+    struct ngram_slot *slot;        /* [slots], zero-initialised */
+    uint32_t slots;                 /* a power of two; the caller keeps at least half of the slots empty */
     uint32_t used;
-    int32_t *earlier;               /* [text][longest - shortest + 1]: next of the n-gram's position before this one; 0: none */
+    int32_t *earlier;           /* [text][longest - shortest + 1]: `next` of the n-gram's occurrence before this one; 0: none */
 };
 
 PLAIN uint32_t ngram_hash(const int32_t *token, int n)
@@ -31,7 +31,7 @@ PLAIN uint32_t ngram_hash(const int32_t *token, int n)
     return (uint32_t)hash;
 }
 
-/* The slot of the n-gram gram[0 .. n), or the empty one where it belongs. */
+/* Returns the slot of the n-gram gram[0 .. n), or the empty slot where it would be inserted. */
 PLAIN uint32_t ngram_find(const struct ngram_index *index, const int32_t *text, const int32_t *gram, int n)
 {
     uint32_t at = ngram_hash(gram, n) & (index->slots - 1);
@@ -45,7 +45,7 @@ PLAIN uint32_t ngram_find(const struct ngram_index *index, const int32_t *text, 
     return at;
 }
 
-/* text[last] has just been written: enters the n-grams of shortest .. longest tokens that end before it. */
+/* Enters the n-grams of shortest .. longest tokens that end before text[last], the token just appended. */
 PLAIN void ngram_enter(struct ngram_index *index, const int32_t *text, int32_t last, int shortest, int longest)
 {
     for (int n = shortest; n <= longest && n <= last; n++) {
@@ -57,14 +57,14 @@ PLAIN void ngram_enter(struct ngram_index *index, const int32_t *text, int32_t l
     }
 }
 
-/* Where the last n of tail[0 .. count) were before: the position of what followed, 0: nowhere. */
+/* Returns the position of the token after the latest occurrence of the last n of tail[0 .. count); 0: none. */
 PLAIN int32_t ngram_position(const struct ngram_index *index, const int32_t *text, const int32_t *tail, int count, int n)
 {
     return index->slot[ngram_find(index, text, tail + count - n, n)].next;
 }
 
-/* What followed the longest known suffix of tail[0 .. count) at its most recent position: the first of ngram_candidates,
- * without its probability. 0: no suffix is known. */
+/* Returns the position of the token after the latest occurrence of the longest known suffix of tail[0 .. count): the first of
+ * ngram_candidates, without its probability. 0: no suffix is known. */
 PLAIN int32_t ngram_latest(const struct ngram_index *index, const int32_t *text, const int32_t *tail, int count, int shortest,
                            int longest)
 {
@@ -74,26 +74,26 @@ PLAIN int32_t ngram_latest(const struct ngram_index *index, const int32_t *text,
     return next;
 }
 
-/* The token `at` positions after text[next]. A continuation that reaches the end of the text goes on from its beginning: the
- * text is taken to repeat itself. */
+/* Returns the token `at` positions after text[next]. A continuation that reaches the end of the text continues at text[next]
+ * again, as if the text repeated itself. */
 PLAIN int32_t ngram_continued(const int32_t *text, int length, int32_t next, int at)
 {
     return text[next + at % (length - next)];
 }
 
-/* What may come next: the token at text[next], the length of the suffix that it followed, and how likely that is. */
+/* A candidate for the next token: text[next], the length of the suffix that it followed, and its probability. */
 struct ngram_candidate {
     int32_t next, n;
     double probability;
 };
 
-/* The candidates that text[0 .. ) has after tail[0 .. count), up to `max` different tokens: those that followed the longest
- * known suffix, the most recent position first, then those of shorter suffixes. Of a suffix the NGRAM_POSITIONS most recent
- * positions count, so the cost has a bound. Returns their number.
+/* Lists up to `max` distinct candidates for the token after tail[0 .. count): first the tokens that followed the longest known
+ * suffix, most recent occurrence first, then those of shorter suffixes. Considers only the NGRAM_POSITIONS most recent
+ * occurrences of a suffix, which bounds the cost. Returns the number of candidates.
  *
- * Probabilities are those of prediction by partial match with exclusion (Cleary and Witten 1984; escape method C, Moffat
- * 1990): of n positions that d of the candidates followed, a token that followed c of them has c / (n + d), and d / (n + d) is
- * left to shorter suffixes, for tokens not seen yet. Tokens beyond `max` count as positions alone. */
+ * Probabilities are those of prediction by partial match with exclusion (Cleary and Witten 1984; escape method C, Moffat 1990):
+ * if n occurrences were followed by d distinct candidates, a token that followed c of them gets c / (n + d), and d / (n + d) is
+ * left for tokens not seen so far, from shorter suffixes. Tokens beyond `max` count as occurrences only. */
 PLAIN int ngram_candidates(const struct ngram_index *index, const int32_t *text, const int32_t *tail, int count, int shortest,
                            int longest, int max, struct ngram_candidate *out)
 {

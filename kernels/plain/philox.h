@@ -1,5 +1,5 @@
-/* Philox4x32-10, the counter-based random generator: 128 bits of counter and 64 of key give 128 random bits, and no state
- * is kept. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
+/* Philox4x32-10, a counter-based random generator: it maps a 128-bit counter and a 64-bit key to 128 random bits and has no
+ * state. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
 #ifndef MOE_KERNELS_PLAIN_PHILOX_H
 #define MOE_KERNELS_PLAIN_PHILOX_H
 
@@ -7,7 +7,7 @@
 
 struct philox { uint32_t word[4]; };
 
-#ifdef __cplusplus                              /* where a function that is named as its struct is worth a warning */
+#ifdef __cplusplus                              /* C++ compilers warn about a function with the name of its struct */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
 #endif
@@ -31,7 +31,7 @@ PLAIN struct philox philox(struct philox counter, uint64_t key)
 #pragma GCC diagnostic pop
 #endif
 
-/* Strictly between 0 and 1: the middle of one of 2^52 equal parts. Exact, so every machine agrees. */
+/* Returns a number strictly between 0 and 1: the middle of one of 2^52 equal parts. Exact, so all machines agree. */
 PLAIN double philox_uniform(uint32_t high, uint32_t low)
 {
     uint64_t bits = ((uint64_t)high << 32 | low) >> 12;

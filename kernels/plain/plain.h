@@ -1,4 +1,4 @@
-/* What is written once for the host and for GPUs: pure functions over plain arrays, no memory of their own. */
+/* PLAIN marks code shared by the host and GPUs: pure functions over plain arrays, without memory of their own. */
 #ifndef MOE_KERNELS_PLAIN_H
 #define MOE_KERNELS_PLAIN_H
 

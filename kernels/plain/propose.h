@@ -1,22 +1,23 @@
-/* From a drafter's logits to the tokens it proposes, best first: the largest (logit - best) / T over the tokens that the
- * target's filter keeps; with a draw, of (logit - best) / T + g(token), g the numbers that the target will add there
- * (sample.h). With a draw these are a sample without replacement of softmax(logit / T), and the first is what sample_token
- * would draw. Sources: Gumbel-top-k: Kool, van Hoof, Welling, arXiv 1903.06059; common noise: Daliri et al., arXiv 2408.07978.
+/* From a drafter's logits to the tokens it proposes, best first. The tokens that the target's filter keeps are ordered by
+ * (logit - best) / T; with a draw, by (logit - best) / T + g(token), where g is the noise that the target will add at the same
+ * position (sample.h). With a draw the proposed tokens are a sample without replacement from softmax(logit / T), and the first
+ * is the one that sample_token would draw. At temperature 0, T is 1. Sources: Gumbel-top-k: Kool, van Hoof, Welling, arXiv
+ * 1903.06059; common noise: Daliri et al., arXiv 2408.07978.
  *
- * A token's probability is the softmax of these values. Without a draw that is what the drafter gives it. With one it is
- * the probability that the target, whose values differ from these by independent Gumbel noise, has its largest there: how
- * certain the drafter is, knowing the noise. At temperature 0 T is 1.
+ * The log-probability of a token is the log-softmax of these values. Without a draw this is the drafter's own probability. With
+ * a draw it is the probability that the target, whose values differ from these by independent Gumbel noise, has its largest
+ * value there: the certainty of a drafter that knows the noise.
  *
- * Where a drafted token is judged by the distribution it was drawn from (reject.h), the noise is not the target's:
- * propose_apart gives each node some of its own. */
+ * If a drafted token is judged by the distribution it was drawn from (reject.h), the noise must not be the target's:
+ * propose_apart derives independent noise for each node. */
 #ifndef MOE_KERNELS_PLAIN_PROPOSE_H
 #define MOE_KERNELS_PLAIN_PROPOSE_H
 
 #include "kernels/plain/sample.h"
 
-/* Writes up to `max` tokens and their log-probabilities (NULL: not wanted, which saves most of the work at large
- * vocabularies); returns their number, 0 when the logits are not finite. draw NULL: none; its position is that of the token
- * proposed. Scratch: kept[vocab], value[vocab]. */
+/* Writes up to `max` tokens and their log-probabilities (NULL: not needed, which saves most of the work with large
+ * vocabularies). Returns their number, or 0 if the logits are not finite. draw NULL: no noise; draw->position is the position
+ * of the proposed token. Scratch: kept[vocab], value[vocab]. */
 PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filter *filter, const struct sample_draw *draw,
                          int max, int32_t *kept, double *value, int32_t *token, float *log_probability)
 {
@@ -48,7 +49,7 @@ PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filt
                 continue;
             value[at] -= log(-log(u));
         }
-        /* token[] holds indices in kept[] until the end. */
+        /* token[] contains indices into kept[] until the end. */
         int index = found;
         while (index > 0 && (value[at] > value[token[index - 1]] ||
                              (value[at] == value[token[index - 1]] && id < kept[token[index - 1]])))
@@ -73,12 +74,13 @@ PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filt
     return found;
 }
 
-/* Another draw, apart from this one and from those of all other `which`: random numbers of a node's own. A drafter goes from
- * the text's draw to the draft's by the length of the text, to its own by its number, and then to each node's by the tokens on
- * the way. The position is still to be set. */
+/* Derives another draw, independent of this one and of those for every other `which`. A drafter derives the draft's draw from
+ * the text's by the length of the text, then its own by its number, then each node's by the tokens on its path. The caller sets
+ * the position. */
 PLAIN struct sample_draw propose_apart(const struct sample_draw *draw, uint32_t which)
 {
-    struct philox counter = {{0x40000000u, which, draw->ordinal, draw->sample}};       /* tokens count below, reject.h above */
+    /* tokens have smaller counters, reject.h larger ones */
+    struct philox counter = {{0x40000000u, which, draw->ordinal, draw->sample}};
     struct philox block = philox(counter, draw->key);
     struct sample_draw apart = {(uint64_t)block.word[0] << 32 | block.word[1], 0, draw->ordinal, draw->sample};
     return apart;

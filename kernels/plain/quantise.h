@@ -1,5 +1,5 @@
-/* Activations as integers for products with q8 and q4 weights, as formats.h defines them: the same bits on every machine.
- * Loops over whole blocks without branches, so that a compiler may vectorise them. */
+/* Quantises activations to integers for products with q8 and q4 weights, as formats.h specifies, with the same bits on every
+ * machine. Loops run over whole blocks without branches, so that a compiler may vectorise them. */
 #ifndef MOE_KERNELS_PLAIN_QUANTISE_H
 #define MOE_KERNELS_PLAIN_QUANTISE_H
 
@@ -7,14 +7,14 @@
 
 enum { PLAIN_BLOCK = 32 };
 
-/* One block: `count` inputs, 1 to 32, of a row; the others are zeros. q has 32 elements. */
+/* Quantises one block: `count` inputs, 1 to 32, of a row; the others are zeros. q has 32 elements. */
 PLAIN void plain_quantise(const float *in, int count, int8_t *q, float *scale, int32_t *start)
 {
     const float magic = 12582912.0f;                            /* 1.5 * 2^23: adding it rounds to an integer */
     float x[PLAIN_BLOCK] = {0};
     int32_t max = 0, total = 0;
     memcpy(x, in, (size_t)count * sizeof *x);
-    for (int i = 0; i < PLAIN_BLOCK; i++) {                    /* the bits of magnitudes are in the order of magnitudes */
+    for (int i = 0; i < PLAIN_BLOCK; i++) {                    /* magnitudes have the same order as their bits */
         int32_t bits = (int32_t)(plain_to_bits(x[i]) & 0x7fffffffu);
         max = bits > max ? bits : max;
     }

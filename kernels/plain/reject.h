@@ -1,24 +1,24 @@
-/* Acceptance by rejection: a drafted token is kept with a probability that makes what comes out distributed as the target's
- * own tokens are, whatever the draft. The text depends on the draft, its distribution does not.
+/* Acceptance by rejection sampling: a drafted token is kept with a probability such that the emitted tokens have the
+ * distribution of the target's own tokens, whatever the draft. The text depends on the draft, its distribution does not.
  *
- * The children of a node are tried in their order. r begins as p, the distribution that the target would sample from after
- * this node: FILTERED AND TEMPERED, also where a token is drawn in the end. For a child x:
+ * The children of a node are tried in order. r starts as p, the distribution that the target would sample from after this node,
+ * WITH TEMPERATURE AND FILTER, which also apply to the final draw. For a child x:
  *
  *     drawn from q:       keep x with probability min(1, r(x) / q(x)); else r <- norm(max(r - q, 0))
- *     not drawn at all:   keep x with probability r(x); else r(x) <- 0, r <- norm(r)
+ *     not drawn:          keep x with probability r(x); else r(x) <- 0, r <- norm(r)
  *
- * and when no child is kept the token is drawn from r. Here q is the child's proposal without the tokens of its earlier
- * siblings, normalised: children are drawn without replacement. The second line is the first with q all on x, which is what
- * a child is that follows from the text alone (an n-gram, the top k of a draft model).
+ * If no child is kept, the token is drawn from r. Here q is the child's proposal without the tokens of its earlier siblings,
+ * normalised, because children are drawn without replacement. The second line is the first with all of q on x. It applies to a
+ * child that follows from the text alone (an n-gram, the top k of a draft model).
  *
  * Sources: a chain: Leviathan, Kalman, Matias, arXiv 2211.17192, algorithm 1, and Chen et al., arXiv 2302.01318, algorithm 2.
- * Several children: Miao et al. (SpecInfer), arXiv 2305.09781, algorithm 2, with replacement; without it: Chen et al.
+ * Several children with replacement: Miao et al. (SpecInfer), arXiv 2305.09781, algorithm 2; without replacement: Chen et al.
  * (Sequoia), arXiv 2402.12374, algorithm 2, and Jeon et al., arXiv 2402.14160, section 3. Trees of children that were not
  * drawn: EAGLE's rule, the case q = 1 of the above.
  *
- * The first line holds for a tree that was cut only by what was known before the token was drawn: a child that is dropped for
- * its own probability was not drawn from the q given. The second holds for every token, drawn or not and however chosen, and
- * keeps fewer: what is cut by what it holds is given without proposals. */
+ * The first line is correct only if the tree was pruned by information available before the token was drawn: a child that is
+ * dropped for its own probability was not drawn from the given q. The second line is correct for every token, drawn or not and
+ * however chosen, but keeps fewer. So a draft that is pruned by its tokens must be passed without proposals. */
 #ifndef MOE_KERNELS_PLAIN_REJECT_H
 #define MOE_KERNELS_PLAIN_REJECT_H
 
@@ -26,13 +26,14 @@
 
 struct reject_draft {
     int nodes;
-    const int32_t *token, *parent;      /* [nodes] parent: an earlier node, or -1 for the root; siblings differ, drawn order */
+    const int32_t *token, *parent;      /* [nodes] parent: an earlier node, or -1 for the root; siblings are distinct and in the
+                                         * order of their draws */
     const float *const *proposal;       /* [nodes] the distribution [vocab] that a node was drawn from, before the tokens of
-                                         * earlier siblings were taken out (so siblings share it); NULL: was not drawn.
-                                         * NULL itself: none was */
+                                         * earlier siblings were removed (so siblings share it); NULL: the node was not drawn.
+                                         * NULL itself: no node was */
 };
 
-/* A number in (0, 1) for this draw, apart from those of the tokens, whose counters have two bits less. */
+/* Returns a number in (0, 1) for this draw, independent of the tokens' noise, whose counters do not have the two upper bits. */
 PLAIN double reject_uniform(const struct sample_draw *draw, uint32_t index)
 {
     struct philox counter = {{0x80000000u | index, draw->position, draw->ordinal, draw->sample}};
@@ -40,7 +41,8 @@ PLAIN double reject_uniform(const struct sample_draw *draw, uint32_t index)
     return philox_uniform(block.word[0], block.word[1]);
 }
 
-/* Tries the child `token`. residual[vocab] is r times *total, and -1 where a sibling was refused. Returns 1: kept. */
+/* Tries the child `token`. residual[vocab] is r times *total, and -1 for rejected siblings. Returns 1 if the child is kept;
+ * otherwise updates residual and *total and returns 0. */
 PLAIN int reject_child(double *residual, int vocab, double *total, int32_t token, const float *proposal, double uniform)
 {
     double rest = 0, left = 0;
@@ -65,13 +67,13 @@ PLAIN int reject_child(double *residual, int vocab, double *total, int32_t token
             }
         residual[token] = -1;
         if (!(left > 0))
-            return 1;                   /* r and q are one distribution: only rounding refused it */
+            return 1;                   /* r equals q: only rounding rejected it */
     }
     *total = left;
     return 0;
 }
 
-/* The token where the running sum of the residual passes `uniform` of its total. */
+/* Returns the token at which the running sum of the residual exceeds `uniform` of its total. */
 PLAIN int32_t reject_draw(const double *residual, int vocab, double total, double uniform)
 {
     int32_t last = 0;
@@ -86,9 +88,9 @@ PLAIN int32_t reject_draw(const double *residual, int vocab, double total, doubl
     return last;
 }
 
-/* Walks a draft. logits [1 + nodes][vocab]: row 0 the root's, row i + 1 node i's; draw->position: the root's. Writes the
- * accepted nodes to path[nodes], their tokens and the one after them to emitted[nodes + 1]; returns the number of accepted
- * nodes, or -n when the logits that choose the n-th token after the root are not finite. Scratch: kept[vocab],
+/* Accepts nodes of a draft. logits [1 + nodes][vocab]: row 0 the root's, row i + 1 node i's; draw->position: the root's. Writes
+ * the accepted nodes to path[nodes], and their tokens and the one after them to emitted[nodes + 1]. Returns the number of
+ * accepted nodes, or -n if the logits that choose the n-th token after the root are not finite. Scratch: kept[vocab],
  * residual[vocab]. */
 PLAIN int reject_walk(const struct reject_draft *draft, const float *logits, int vocab, const struct sample_filter *filter,
                       const struct sample_draw *draw, int32_t *kept, double *residual, int32_t *path, int32_t *emitted)

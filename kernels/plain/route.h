@@ -1,4 +1,4 @@
-/* The decisions of kernels/route.h over plain arrays, for host and GPU alike. All in f32, so the same bits everywhere. */
+/* The selections of kernels/route.h over plain arrays, for host and GPU. All in f32, so the bits are the same everywhere. */
 #ifndef MOE_KERNELS_PLAIN_ROUTE_H
 #define MOE_KERNELS_PLAIN_ROUTE_H
 
@@ -6,11 +6,11 @@
 
 #include "kernels/plain/math.h"
 
-/* Whether x goes before y: it is larger; a NaN is less than all else. */
+/* Returns whether x ranks before y: it is larger. A NaN is smaller than every other value. */
 PLAIN int plain_larger(float x, float y) { return x > y || (y != y && x == x); }
 
-/* The `count` largest of value[0 .. experts-1] where mask (NULL: everywhere) is 1, largest first, ties to the lower index;
- * returns how many there are, which is less than count when the mask allows fewer. */
+/* Writes the indices of the `count` largest of value[0 .. experts-1] whose mask is 1 (NULL: all), largest first, the lower
+ * index first among equals. Returns their number, which is less than count if the mask allows fewer. */
 PLAIN int plain_top(const float *value, const uint8_t *mask, int experts, int count, int32_t *index)
 {
     int found = 0;
@@ -29,15 +29,15 @@ PLAIN int plain_top(const float *value, const uint8_t *mask, int experts, int co
 
 enum { PLAIN_EXPERTS_MAX = 1024 };
 
-/* Parameters of route_select for one row; bias, expert_scale NULL: none. With `substitute` a row chooses among the experts that
- * its mask allows; without, the others are dropped from its choice. */
+/* Parameters of route_select for one row; bias, expert_scale NULL: none. With `substitute` a row selects among the experts that
+ * its mask allows; without, forbidden experts are dropped from its selection. */
 struct plain_router {
     const float *bias, *expert_scale, *logits;      /* logits: of the row, for a sparsemixer; NULL: another kind */
     int experts, top_k, groups, groups_kept, group_rank, substitute, renormalise;
     float scale, jitter;
 };
 
-/* open[e] = 1 where mask (NULL: everywhere) is 1 and e is in one of the best groups. */
+/* Sets open[e] = 1 for experts whose mask is 1 (NULL: all) and that belong to one of the best groups, else 0. */
 PLAIN void plain_groups(const struct plain_router *r, const float *value, const uint8_t *mask, uint8_t *open)
 {
     float sum[PLAIN_EXPERTS_MAX];
@@ -59,7 +59,7 @@ PLAIN void plain_groups(const struct plain_router *r, const float *value, const 
             open[e] = !mask || mask[e];
 }
 
-/* The top_k by value under mask, groups counted; returns how many there are. */
+/* Selects the top_k by value under the mask, with groups. Returns their number. */
 PLAIN int plain_choose(const struct plain_router *r, const float *value, const uint8_t *mask, int32_t *index)
 {
     uint8_t open[PLAIN_EXPERTS_MAX];
@@ -69,7 +69,7 @@ PLAIN int plain_choose(const struct plain_router *r, const float *value, const u
     return plain_top(value, open, r->experts, r->top_k, index);
 }
 
-/* The slots of a sparsemixer under mask, with their weights; returns how many there are. */
+/* Fills the slots of a sparsemixer under the mask, with their weights. Returns their number. */
 PLAIN int plain_sparsemixer(const struct plain_router *r, const uint8_t *mask, int32_t *index, float *weight)
 {
     const float *x = r->logits;
@@ -90,7 +90,7 @@ PLAIN int plain_sparsemixer(const struct plain_router *r, const uint8_t *mask, i
     return found;
 }
 
-/* One row of route_select for a sparsemixer. */
+/* Computes one row of route_select for a sparsemixer. */
 PLAIN void plain_select_mixed(const struct plain_router *r, const uint8_t *mask, int32_t *wanted, int32_t *expert,
                               float *weight)
 {
@@ -111,7 +111,7 @@ PLAIN void plain_select_mixed(const struct plain_router *r, const uint8_t *mask,
     }
 }
 
-/* One row of route_select for all other kinds. */
+/* Computes one row of route_select for all other kinds. */
 PLAIN void plain_select(const struct plain_router *r, const float *score, const uint8_t *mask, int32_t *wanted, int32_t *expert,
                         float *weight)
 {

@@ -1,12 +1,12 @@
-/* From logits to a token: filters, then Gumbel-max.
+/* From logits to a token: filters, then Gumbel-max sampling.
  *
- * A token is drawn as argmax over the kept tokens of (logit - largest) / T + g(token), g = -log(-log(u)) with u from Philox
- * under a key and a counter that name the draw and the token. That is an exact sample of softmax(logit / T) over the kept
- * tokens, at every T (equal logits differ by 0 even where dividing the logits themselves would overflow), and
- * who knows key, position and logits knows the token: no state, no order, so a draft of any shape changes nothing.
+ * A token is drawn as argmax over the kept tokens of (logit - largest) / T + g(token), with g = -log(-log(u)) and u from
+ * Philox, whose key and counter identify the draw and the token. This is an exact sample of softmax(logit / T) over the kept
+ * tokens, at every T: equal logits differ by 0 even where dividing the logits themselves would overflow. Key, position and
+ * logits determine the token; there is no state and no order, so the shape of a draft changes nothing.
  *
- * Filters, in the order of transformers: temperature, top-k, top-p, min-p. Equal logits rank by the lower id; so top-k keeps
- * exactly k. Logits are f32 and what is made of them is double. NaNs and -inf are never drawn. */
+ * Filters are applied in the order of transformers: temperature, top-k, top-p, min-p. Among equal logits the lower id ranks
+ * first, so top-k keeps exactly k. Logits are f32, all values computed from them are double. NaNs and -inf are never drawn. */
 #ifndef MOE_KERNELS_PLAIN_SAMPLE_H
 #define MOE_KERNELS_PLAIN_SAMPLE_H
 
@@ -26,7 +26,8 @@ struct sample_draw {
     uint32_t position, ordinal, sample;
 };
 
-/* The largest logit's token, the lowest id of equals; -1 when no logit is a number or the largest is infinite. */
+/* Returns the token with the largest logit, the lowest id among equals; -1 if no logit is a number or the largest is
+ * infinite. */
 PLAIN int32_t sample_best(const float *logit, int vocab)
 {
     int32_t best = -1;
@@ -36,13 +37,13 @@ PLAIN int32_t sample_best(const float *logit, int vocab)
     return best >= 0 && isfinite(logit[best]) ? best : -1;
 }
 
-/* Does a rank above b? */
+/* Returns whether a ranks above b. */
 PLAIN int sample_above(const float *logit, int32_t a, int32_t b)
 {
     return logit[a] > logit[b] || (logit[a] == logit[b] && a < b);
 }
 
-/* heap[0 .. count) is a heap (best first) but for `at`, which sinks to where it belongs. */
+/* Restores the heap heap[0 .. count) (best first), in which only `at` may be out of place: moves it down. */
 PLAIN void sample_sink(const float *logit, int32_t *heap, int count, int at)
 {
     int32_t token = heap[at];
@@ -61,7 +62,7 @@ PLAIN double sample_weight(const float *logit, int32_t token, float best, double
     return exp(((double)logit[token] - (double)best) / temperature);
 }
 
-/* Moves the best of a heap of *heaped tokens to its end, which then is no longer part of it. */
+/* Moves the best token of a heap of *heaped tokens to the heap's end and shortens the heap by it. Returns the token. */
 PLAIN int32_t sample_pop(const float *logit, int32_t *heap, int *heaped)
 {
     int32_t best = heap[0];
@@ -71,8 +72,8 @@ PLAIN int32_t sample_pop(const float *logit, int32_t *heap, int *heaped)
     return best;
 }
 
-/* Writes the tokens that the filter keeps to kept[vocab], in no particular order; returns their number, at least 1. `best`
- * is sample_best of the row, not -1. */
+/* Writes the tokens that the filter keeps to kept[vocab], in no particular order. Returns their number, at least 1. `best`:
+ * sample_best of the row, not -1. */
 PLAIN int sample_keep(const float *logit, int vocab, int32_t best, const struct sample_filter *filter, int32_t *kept)
 {
     const double temperature = filter->temperature;
@@ -82,7 +83,7 @@ PLAIN int sample_keep(const float *logit, int vocab, int32_t best, const struct 
             kept[count++] = token;
     int limit = filter->top_k > 0 && filter->top_k < count ? filter->top_k : count;
     if (limit < count || filter->top_p < 1) {
-        /* Sort from the end of the array only as far as needed: the best are in kept[first .. count), worst first. */
+        /* Sorts from the end of the array, only as far as needed: the best tokens are in kept[first .. count), worst first. */
         double total = 0, mass = 0;
         for (int at = 0; limit == count && at < count; at++)
             total += sample_weight(logit, kept[at], logit[best], temperature);
@@ -115,11 +116,11 @@ PLAIN int sample_keep(const float *logit, int vocab, int32_t best, const struct 
     return out;
 }
 
-/* Draws one of kept[0 .. count) (not empty). */
+/* Draws one of kept[0 .. count), which must not be empty. */
 PLAIN int32_t sample_gumbel(const float *logit, const int32_t *kept, int count, double temperature,
                             const struct sample_draw *draw)
 {
-    /* Below 0.9996 a u gives g < 7.9: what lies further than that behind the leader needs no logarithm to lose. */
+    /* u below 0.9996 means g < 7.9, so a token more than 7.9 below the leader cannot win, and its logarithm is not computed. */
     const double unlikely = 0.9996, behind = 7.9;
     struct philox block = {{0, 0, 0, 0}};
     int32_t winner = -1, pair = -1;
@@ -146,7 +147,7 @@ PLAIN int32_t sample_gumbel(const float *logit, const int32_t *kept, int count, 
     return winner;
 }
 
-/* The token that follows these logits: the best at temperature 0, otherwise drawn. -1 when they are not finite. */
+/* Returns the token after these logits: the best at temperature 0, otherwise a drawn one; -1 if they are not finite. */
 PLAIN int32_t sample_token(const float *logit, int vocab, const struct sample_filter *filter, const struct sample_draw *draw,
                            int32_t *kept)
 {
@@ -156,8 +157,8 @@ PLAIN int32_t sample_token(const float *logit, int vocab, const struct sample_fi
     return sample_gumbel(logit, kept, sample_keep(logit, vocab, best, filter, kept), filter->temperature, draw);
 }
 
-/* The distribution that sample_token draws from: probability[vocab], 0 where the filter keeps nothing; at temperature 0 all
- * of it lies on the best token. Returns how many tokens have some; 0 when the logits are not finite. */
+/* Computes the distribution that sample_token draws from: probability[vocab], 0 for filtered tokens; at temperature 0 the best
+ * token has probability 1. Returns the number of tokens that are kept; 0 if the logits are not finite. */
 PLAIN int sample_probabilities(const float *logit, int vocab, const struct sample_filter *filter, int32_t *kept,
                                double *probability)
 {

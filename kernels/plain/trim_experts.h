@@ -1,9 +1,9 @@
-/* Orders the nodes of a finished draft by score per added cost, where the cost of verifying a set of nodes is that of the union
- * of their predicted experts, over plain arrays, for host and device alike.
+/* Orders the nodes of a finished draft by score per added cost, where the cost of a set of nodes is that of the union of their
+ * predicted experts. Over plain arrays, for host and device.
  *
- * A node is added only after its parent, so that the first k nodes of the order always contain the parents of all of them;
- * trim_by_rate (trim.h) then chooses k. Unlike with a cost by size, the order is greedy: tests/unit/test_trim.c measures its
- * distance from the best of all sets. */
+ * A node is added only after its parent, so the first k nodes of the order always contain the parents of all of them;
+ * trim_by_rate (trim.h) then chooses k. Unlike with a cost that depends on the size only, the greedy order is not optimal:
+ * tests/unit/test_trim.c measures its distance from the best of all sets. */
 #ifndef MOE_KERNELS_PLAIN_TRIM_EXPERTS_H
 #define MOE_KERNELS_PLAIN_TRIM_EXPERTS_H
 
@@ -12,18 +12,18 @@
 struct trim_experts {                   /* a pair is a layer and one of its experts */
     const int32_t *parent;              /* [nodes] -1: the root */
     const double *score;                /* [nodes] as of trim_scores */
-    int nodes, max;                     /* max: nodes to order at most */
+    int nodes, max;                     /* max: max number of nodes to order */
     const uint64_t *const *set;         /* [1 + nodes] root first: bits [words] of predicted pairs; NULL: none */
     int words;
-    double all, each;                   /* pairs of the model, and of one token */
-    const double *growth;               /* [1 + max] cost above one token of a forward over 1 + k average tokens, */
-    const double *average;              /* [1 + max] which load so many pairs */
+    double all, each;                   /* number of pairs of the model, and of one token */
+    const double *growth;            /* [1 + max] added cost, over that of one token, of a forward over 1 + k average tokens, */
+    const double *average;              /* [1 + max] which load this many pairs */
     double base, steepness;             /* cost = base + steepness * growth * (pairs - each) / (average - each) */
 };
 
 struct trim_union {
     uint64_t *bits;                     /* [words] */
-    double size, unknown;               /* expected pairs, and those of nodes without a prediction among them */
+    double size, unknown;               /* expected number of pairs; of these, pairs of nodes without a prediction */
 };
 
 PLAIN int trim_count_bits(uint64_t x)
@@ -34,7 +34,7 @@ PLAIN int trim_count_bits(uint64_t x)
     return (int)(x * 0x0101010101010101u >> 56);
 }
 
-/* Returns the pairs that row `row` (0: the root) is expected to add. Pairs of rows without a prediction are anywhere. */
+/* Returns the number of pairs that row `row` (0: the root) is expected to add. A row without a prediction may use any pairs. */
 PLAIN double trim_added_experts(const struct trim_experts *t, const struct trim_union *joined, int row)
 {
     int added = 0;
@@ -63,7 +63,7 @@ PLAIN double trim_experts_cost(const struct trim_experts *t, int k, double pairs
 }
 
 /* Writes order[k] and cost[0 .. k] for k nodes, min(nodes, max) of them, and returns k. bits: scratch [words]; taken: scratch
- * [nodes]. Among nodes that are equally good the older one precedes. */
+ * [nodes]. The older one is first among equally good nodes. */
 PLAIN int trim_order_by_experts(const struct trim_experts *t, int32_t *order, double *cost, uint64_t *bits, uint8_t *taken)
 {
     struct trim_union joined = {bits, 0, 0};

@@ -1,11 +1,12 @@
-/* Typical acceptance: a drafted token is kept when the target finds it likely enough, measured by how uncertain the target
- * is. NOT lossless: neither the text nor its distribution is the target's.
+/* Typical acceptance: a drafted token is kept if the target's probability of it exceeds a threshold that depends on the
+ * target's entropy. NOT lossless: neither the text nor its distribution is the target's.
  *
- *     kept: p(x) > min(epsilon, delta exp(-H(p))),  p the target's filtered, tempered distribution, H its entropy in nats
+ *     kept: p(x) > min(epsilon, delta exp(-H(p))),  p the target's distribution after temperature and filter, H its entropy in
+ *     nats
  *
- * Of the paths whose tokens are all kept the longest counts, of these the likeliest, of these the one that was drafted first.
- * The token after it is the target's best one. At temperature 0 only the best token has p > 0, so the text is exact.
- * Source: Cai et al. (Medusa), arXiv 2401.10774, section 2.3.1; its programs use epsilon 0.09 and delta 0.3. */
+ * Among the paths whose tokens are all kept the longest is accepted, among equally long ones the most probable, then the one
+ * drafted first. The token after it is the target's best one. At temperature 0 only the best token has p > 0, so the text is
+ * exact. Source: Cai et al. (Medusa), arXiv 2401.10774, section 2.3.1; its programs use epsilon 0.09 and delta 0.3. */
 #ifndef MOE_KERNELS_PLAIN_TYPICAL_H
 #define MOE_KERNELS_PLAIN_TYPICAL_H
 
@@ -20,8 +21,8 @@ PLAIN double typical_threshold(const double *probability, int vocab, double epsi
     return limit < epsilon ? limit : epsilon;
 }
 
-/* As reject_walk. Scratch: kept[vocab], probability[vocab], score[nodes] (log-probability of the path), depth[nodes]
- * (0: not kept). */
+/* Accepts nodes; result as of reject_walk. Scratch: kept[vocab], probability[vocab], score[nodes] (log-probability of the
+ * path), depth[nodes] (0: not kept). */
 PLAIN int typical_walk(const int32_t *token, const int32_t *parent, int nodes, const float *logits, int vocab,
                        const struct sample_filter *filter, double epsilon, double delta, int32_t *kept, double *probability,
                        double *score, int32_t *depth, int32_t *path, int32_t *emitted)
