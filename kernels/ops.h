@@ -55,7 +55,8 @@ struct device_ops {
     void (*gated)(struct queue *, const struct gated_args *);
 };
 
-static inline void ops_qkv_in_turn(const struct device_ops *ops, struct queue *queue, const struct qkv_args *args)
+/* All of qkv but what it writes. */
+static inline void ops_qk(const struct device_ops *ops, struct queue *queue, const struct qkv_args *args)
 {
     if (args->q_norm.weight.address)
         ops->norm(queue, &args->q_norm);
@@ -65,6 +66,11 @@ static inline void ops_qkv_in_turn(const struct device_ops *ops, struct queue *q
         ops->clamp(queue, &args->clamp);
     ops->rope(queue, &args->q_rope);
     ops->rope(queue, &args->k_rope);
+}
+
+static inline void ops_qkv_in_turn(const struct device_ops *ops, struct queue *queue, const struct qkv_args *args)
+{
+    ops_qk(ops, queue, args);
     ops->kv_write(queue, &args->write);
 }
 

@@ -51,6 +51,8 @@ static int alloc_host(struct engine *engine, struct err *err)
     engine->distinct_loaded = mem_alloc(moe, sizeof(int32_t), err);
     engine->indices = mem_alloc(rows + 1, sizeof(int32_t), err);
     engine->node = mem_alloc(rows, sizeof(int32_t), err);
+    if (mem_grow(&engine->layer_text, &engine->layer_text_room, 1, sizeof *engine->layer_text, err))
+        return -1;
     engine->from = mem_alloc(rows, sizeof(int32_t), err);
     engine->reconstruction = mem_alloc(moe, sizeof(float), err);
     if (!engine->out_score || !engine->out_weight || !engine->out_wanted || !engine->out_expert || !engine->distinct_wanted ||
@@ -135,6 +137,8 @@ void engine_close(struct engine **engine)
     mem_free(&e->distinct_wanted);
     mem_free(&e->distinct_loaded);
     mem_free(&e->indices);
+    mem_free(&e->layer_text);
+    shared_free(e);
     row_table_close(&e->row);
     recurrent_table_close(&e->recurrent);
     mem_free(&e->node);

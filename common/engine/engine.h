@@ -158,11 +158,25 @@ struct forward {
     const int32_t *distinct_loaded;      /* [moe] of these, experts computed by this forward */
     int64_t expert_bytes;                /* of one routed expert, averaged over layers */
     int64_t bytes;                       /* nominal: distinct experts loaded, dense tensors, KV in windows */
+    /* Texts that shared the forward, their rows, and [moe] distinct experts that ran for all of these. All else is of this text
+     * alone, but of `bytes` it has its rows' share of the weights; these shares add up to all of them. */
+    int texts, all_rows;
+    const int32_t *all_loaded;
 };
 
 /* Runs a forward. On failure the sequence is unchanged, except that batch.resume may have dropped pending nodes. */
 int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out,
                    struct err *err);
+
+/* One forward over the rows of several texts: weights are read once, and each row attends to its own sequence. batch[i] is of
+ * sequence[i], all different, and out[i] says what of the forward is text i's; their bits are those of engine_forward with each
+ * of them. Rows, and rows with logits, together are no more than the engine takes, and what the batches ask for beside
+ * tokens, parents and logits must be the same (engine_shares) and no part, no forced experts, no reconstruction and no plan but
+ * a static one. Rows go on from no stopped nodes. On failure all sequences are as before, but for pending nodes with
+ * batch.resume. */
+int engine_forward_texts(struct engine *engine, struct sequence *const *sequence, const struct batch *batch, int texts,
+                         struct forward *out, struct err *err);
+bool engine_shares(const struct batch *one, const struct batch *other);
 
 /* Commits a prompt (or its next part), cut into pieces at multiples of a fixed size from position 0: max_rows, or
  * max_logit_rows with logits of every row.

@@ -91,9 +91,9 @@ static int fetch(const struct pass *pass, const struct fetched *array, int count
     return 0;
 }
 
-/* Counts the distinct experts of each layer in expert [rows][layers][top_k]; with `run` only in layers that this forward
- * ran. */
-static void count_distinct(const struct pass *pass, const int32_t *expert, bool run, int32_t *distinct)
+/* Counts the distinct experts of each layer in `rows` rows of expert [rows][layers][top_k], from row `first` on; with `run` only
+ * in layers that this forward ran. */
+static void count_distinct(const struct pass *pass, int first, int rows, const int32_t *expert, bool run, int32_t *distinct)
 {
     const struct engine *engine = pass->engine;
     const int layers = engine->moe_layers, top_k = pass_top_k(pass), experts = engine->shape->router.experts;
@@ -103,7 +103,7 @@ static void count_distinct(const struct pass *pass, const int32_t *expert, bool 
             continue;
         memset(mark, 0, (size_t)experts);
         distinct[layer] = 0;
-        for (int row = 0; row < pass->rows; row++)
+        for (int row = first; row < first + rows; row++)
             for (int slot = 0; slot < top_k; slot++) {
                 int32_t e = expert[((size_t)row * (size_t)layers + (size_t)layer) * (size_t)top_k + (size_t)slot];
                 if (e >= 0 && !mark[e] && (!run || resume_layer(pass, row) <= n)) {
@@ -121,8 +121,8 @@ static void tell_routing(const struct pass *pass, struct forward *out)
     const struct batch *batch = pass->batch;
     if (!engine->moe_layers)
         return;
-    count_distinct(pass, engine->out_wanted, false, engine->distinct_wanted);
-    count_distinct(pass, engine->out_expert, true, engine->distinct_loaded);
+    count_distinct(pass, 0, pass->rows, engine->out_wanted, false, engine->distinct_wanted);
+    count_distinct(pass, 0, pass->rows, engine->out_expert, true, engine->distinct_loaded);
     out->expert = engine->out_expert;
     out->weight = engine->out_weight;
     out->wanted = engine->out_wanted;
@@ -166,29 +166,98 @@ static int64_t state_bytes(const struct delta_shape *d, int64_t cached)
     return (values * d->key_dim + tokens * (keys + values + d->value_heads)) * (int64_t)sizeof(float);
 }
 
-/* Returns the nominal bytes of a pass. The weights of a layer count if any row runs it. */
-int64_t nominal_bytes(const struct pass *pass, int64_t cached)
+/* Keys, values and states that the rows of a text see in layer n. */
+static int64_t seen_bytes(const struct pass *pass, int n, int rows, int64_t cached)
 {
     const struct engine *engine = pass->engine;
     const struct hparams *shape = engine->shape;
-    int moe = 0, first = shape->layers;
-    int64_t bytes = pass->batch->logit_rows > 0 ? engine->weights->head_bytes : 0;
+    const int64_t seen = (int64_t)shape->layer[n].window + rows - 1;
+    if (shape->layer[n].state)
+        return state_bytes(&shape->delta, cached);
+    return (shape->layer[n].window && seen < cached ? seen : cached) * hparams_kv_width(shape, n) *
+           (int64_t)cache_size(engine->setup.cache);
+}
+
+static int first_layer(const struct pass *pass)
+{
+    int first = pass->engine->shape->layers;
     for (int row = 0; row < pass->rows; row++)
         first = resume_layer(pass, row) < first ? resume_layer(pass, row) : first;
-    for (int n = 0; n < shape->layers; n++) {
+    return first;
+}
+
+/* A layer is read if any row runs it. */
+static int64_t weight_bytes(const struct pass *pass)
+{
+    const struct engine *engine = pass->engine;
+    const struct hparams *shape = engine->shape;
+    const int first = first_layer(pass);
+    int64_t bytes = pass->batch->logit_rows > 0 ? engine->weights->head_bytes : 0;
+    for (int n = 0, moe = 0; n < shape->layers; n++) {
         const struct layer_weights *weights = &engine->weights->layer[n];
-        int64_t seen = (int64_t)shape->layer[n].window + pass->rows - 1;
-        if (n >= first && pass_attends(pass, n) && shape->layer[n].state)
-            bytes += weights->attention_bytes + state_bytes(&shape->delta, cached);
-        else if (n >= first && pass_attends(pass, n))
-            bytes += weights->attention_bytes + (shape->layer[n].window && seen < cached ? seen : cached) *
-                     hparams_kv_width(shape, n) * (int64_t)cache_size(engine->setup.cache);
+        if (n >= first && pass_attends(pass, n))
+            bytes += weights->attention_bytes;
         if (n >= first && pass_feeds(pass, n))
             bytes += weights->ffn_bytes;
         if (shape->layer[n].ffn == FFN_EXPERTS)
             bytes += engine->distinct_loaded[moe++] * pass_experts(pass, n).bytes;
     }
     return bytes;
+}
+
+static int64_t cache_bytes(const struct pass *pass, int rows, int64_t cached)
+{
+    int64_t bytes = 0;
+    for (int n = first_layer(pass); n < pass->engine->shape->layers; n++)
+        bytes += pass_attends(pass, n) ? seen_bytes(pass, n, rows, cached) : 0;
+    return bytes;
+}
+
+int64_t nominal_bytes(const struct pass *pass, int64_t cached)
+{
+    return weight_bytes(pass) + cache_bytes(pass, pass->rows, cached);
+}
+
+/* Of what the forward read of weights each row has an equal share; these add up to all of it. */
+static int64_t share_of(const struct pass *pass, const struct pass_text *text, int64_t weights)
+{
+    return weights * (text->first + text->rows) / pass->rows - weights * text->first / pass->rows;
+}
+
+/* out[i] becomes what text i has of `all`. */
+static void tell_text(const struct pass *pass, int i, const struct forward *all, int64_t weights, int first_logit,
+                      struct forward *out)
+{
+    struct engine *engine = pass->engine;
+    const struct pass_text *text = &pass->text[i];
+    const struct kv *kv = &text->sequence->kv;
+    const size_t first = (size_t)text->first, moe = (size_t)all->moe_layers, routed = first * moe * (size_t)all->top_k;
+    struct forward own = *all;
+    own.rows = text->rows;
+    own.logit_rows = text->batch->logit_rows;
+    own.texts = pass->texts;
+    own.all_rows = pass->rows;
+    own.all_loaded = all->distinct_loaded;
+    own.bytes = share_of(pass, text, weights) + cache_bytes(pass, text->rows, kv->length + kv->pending);
+    if (pass->texts > 1) {
+        own.logits += (size_t)first_logit * (size_t)all->vocab;
+        own.node += first;
+        own.hidden = all->hidden ? all->hidden + first * (size_t)all->layers * (size_t)all->hidden_size : NULL;
+        if (pass->batch->features)
+            own.features = layer_rows_from(all->features, text->first * pass->batch->features->count, all->hidden_size);
+    }
+    if (pass->texts > 1 && moe) {
+        int32_t *wanted = engine->shared.distinct + 2 * (size_t)i * moe, *loaded = wanted + moe;
+        count_distinct(pass, text->first, text->rows, engine->out_wanted, false, wanted);
+        count_distinct(pass, text->first, text->rows, engine->out_expert, true, loaded);
+        own.distinct_wanted = wanted;
+        own.distinct_loaded = loaded;
+        own.expert += routed;
+        own.weight += routed;
+        own.wanted += routed;
+        own.score = all->score ? all->score + first * moe * (size_t)all->experts : NULL;
+    }
+    *out = own;
 }
 
 /* Downloads the results. The routing of a pass that exits early is also stored with its nodes, because a resumed forward
@@ -232,7 +301,8 @@ int facts_collect(const struct pass *pass, struct forward *out, struct err *err)
         keep_routing(pass);
     facts.expert_bytes = batch->part && batch->part->experts ? experts_copy_bytes(batch->part->experts)
                                                              : engine->weights->expert_bytes;
-    facts.bytes = nominal_bytes(pass, pass->sequence->kv.length + pass->sequence->kv.pending);
-    *out = facts;
+    const int64_t weights = weight_bytes(pass);
+    for (int i = 0, logit = 0; i < pass->texts; logit += pass->text[i++].batch->logit_rows)
+        tell_text(pass, i, &facts, weights, logit, &out[i]);
     return 0;
 }

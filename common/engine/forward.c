@@ -98,18 +98,32 @@ static struct layer_next next_layer(const struct pass *pass, int n)
     return (struct layer_next){0};
 }
 
+/* Rows that a pass of one text has at the moment may be fewer than its text's. */
+static struct layer_text text_at(const struct pass *pass, const struct layer_rows *rows, int i, int n)
+{
+    const struct engine *engine = pass->engine;
+    const struct pass_text *text = &pass->text[i];
+    struct layer_text at = {
+        .first = text->first, .rows = pass->texts == 1 ? *rows : row_table_part(&engine->row, text->first, text->rows),
+        .cache = kv_layer(&text->sequence->kv, n),
+        .states = recurrent_table_part(&engine->recurrent, engine->shape, text->first, i)};
+    at.rows.longest = text->longest;
+    if (engine->shape->layer[n].state)
+        at.recurrent = text->sequence->recurrent.layer[n];
+    return at;
+}
+
 /* Forecasts are not sent to the source from which this forward reads, unless a part is left out (a self-draft). */
 static struct layer layer_at(const struct pass *pass, const struct layer_rows *rows, int n, int moe)
 {
     struct engine *engine = pass->engine;
-    const struct sequence *sequence = pass->sequence;
     const struct batch *batch = pass->batch;
     struct layer at = {
         .space = &engine->space, .number = n, .weights = &engine->weights->layer[n], .rows = rows,
         .rope = engine->shape->layer[n].other ? engine->other_rope.table : engine->rope.table,
-        .cache = kv_layer(&sequence->kv, n), .states = &engine->recurrent.at};
-    if (engine->shape->layer[n].state)
-        at.recurrent = sequence->recurrent.layer[n];
+        .text = engine->layer_text, .texts = pass->texts};
+    for (int i = 0; i < pass->texts; i++)
+        engine->layer_text[i] = text_at(pass, rows, i, n);
     if (engine->shape->layer[n].ffn != FFN_EXPERTS)
         return at;
     at.experts = pass_experts(pass, n);
@@ -130,14 +144,21 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
     return at;
 }
 
-/* Copies the residual stream to part number `part` of a buffer. */
-static void keep(const struct pass *pass, struct buffer all, int part)
+/* Copies the residual stream of some rows. */
+static void keep(const struct pass *pass, int first, int rows, struct buffer out)
 {
     struct engine *engine = pass->engine;
+    const int hidden = engine->shape->hidden;
     engine->ops->gather(engine->queue, &(struct gather_args){
-        .in = engine->space.x, .index = engine->every_row,
-        .out = part_at(pass, all, part, engine->shape->hidden, sizeof(float)), .rows = pass->rows, .count = pass->rows,
-        .width = engine->shape->hidden});
+        .in = layer_rows_from(engine->space.x, first, hidden), .index = engine->every_row, .out = out, .rows = rows,
+        .count = rows, .width = hidden});
+}
+
+/* Where feature number i of a text's rows is: each text has its own [count][rows][hidden], one after another. */
+static struct buffer feature_at(const struct pass *pass, const struct pass_text *text, int i)
+{
+    const int row = text->first * pass->batch->features->count + i * text->rows;
+    return layer_rows_from(pass->engine->features, row, pass->engine->shape->hidden);
 }
 
 /* Allocates the buffers for requested states. */
@@ -162,10 +183,10 @@ static void keep_layer(const struct pass *pass, int n)
 {
     const struct feature_request *features = pass->batch->features;
     if (pass->batch->want_hidden)
-        keep(pass, pass->engine->hidden, n);
+        keep(pass, 0, pass->rows, part_at(pass, pass->engine->hidden, n, pass->engine->shape->hidden, sizeof(float)));
     for (int i = 0; features && i < features->count; i++)
-        if (features->layer[i] == n)
-            keep(pass, pass->engine->features, i);
+        for (int t = 0; features->layer[i] == n && t < pass->texts; t++)
+            keep(pass, pass->text[t].first, pass->text[t].rows, feature_at(pass, &pass->text[t], i));
 }
 
 static void keep_final(const struct pass *pass)
@@ -173,9 +194,11 @@ static void keep_final(const struct pass *pass)
     const struct engine *engine = pass->engine;
     const struct feature_request *features = pass->batch->features;
     for (int i = 0; features && i < features->count; i++)
-        if (features->layer[i] == engine->shape->layers)
-            layer_norm(&engine->space, engine->space.x, engine->weights->final_norm, engine->weights->final_norm_bias,
-                       part_at(pass, engine->features, i, engine->shape->hidden, sizeof(float)), pass->rows);
+        for (int t = 0; features->layer[i] == engine->shape->layers && t < pass->texts; t++) {
+            const struct pass_text *text = &pass->text[t];
+            layer_norm(&engine->space, layer_rows_from(engine->space.x, text->first, engine->shape->hidden),
+                       engine->weights->final_norm, engine->weights->final_norm_bias, feature_at(pass, text, i), text->rows);
+        }
 }
 
 static void head(const struct pass *pass)
@@ -272,7 +295,6 @@ int forward_put(const struct pass *pass, struct err *err)
     const struct hparams *shape = engine->shape;
     struct layer_rows rows = engine->row.at;
     rows.rows = pass->rows;
-    rows.longest = pass->longest;
     rows.slab = pass->slab;
     if (forward_begin(pass, err) ||
         (pass->batch->forced && engine->setup.forecast_forced && forecast_forced_experts(pass, err)) ||
@@ -339,34 +361,54 @@ void forward_begin_experts(const struct pass *pass, enum occasion occasion, int 
         second_begin(setup->second, forward);
 }
 
-/* On failure everything is restored that tree_append and the layers have changed: pending nodes, recurrent states, stopped
- * nodes. */
-int forward_run(struct engine *engine, struct sequence *sequence, const struct batch *batch, enum occasion occasion,
-                struct forward *out, struct err *err)
+/* Restores what tree_append and the layers have changed, after a failure: pending nodes, recurrent states, stopped nodes. */
+static void undo(const struct pass *pass)
 {
-    const int pending = sequence->kv.pending, stopped = sequence->stopped ? sequence->stopped->count : 0;
-    struct pass pass = {.engine = engine, .sequence = sequence, .batch = batch, .rows = batch->rows,
-                        .slab = occasion == PROMPT_SLAB, .prompt = occasion != VERIFICATION};
-    bool stops = batch->part && pass_layers(&pass) < engine->shape->layers && pass_leaves_nothing_else_out(batch);
-    if (check_plan(&pass, err) || check_part(&pass, err))
+    for (int i = 0; i < pass->texts; i++) {
+        const struct pass_text *text = &pass->text[i];
+        struct sequence *sequence = text->sequence;
+        sequence->kv.pending = text->pending;
+        recurrent_drop(&sequence->recurrent, text->pending, true);
+        if (sequence->stopped)
+            sequence->stopped->count = text->stopped;
+        if (text->batch->resume)
+            sequence_rollback(sequence);
+    }
+}
+
+int forward_pass(struct pass *pass, enum occasion occasion, struct forward *out, struct err *err)
+{
+    struct engine *engine = pass->engine;
+    const struct batch *batch = pass->batch;
+    bool stops = batch->part && pass_layers(pass) < engine->shape->layers && pass_leaves_nothing_else_out(batch);
+    if (check_plan(pass, err) || check_part(pass, err) ||
+        mem_grow(&engine->layer_text, &engine->layer_text_room, (size_t)pass->texts, sizeof *engine->layer_text, err))
         return -1;
     for (int moe = 0; moe < engine->moe_layers; moe++)
         engine->reconstruction[moe] = 0;
+    for (int i = 0; i < pass->texts; i++) {
+        struct pass_text *text = &pass->text[i];
+        text->pending = text->sequence->kv.pending;
+        text->stopped = text->sequence->stopped ? text->sequence->stopped->count : 0;
+    }
     if (!batch->part || !batch->part->experts)
-        forward_begin_experts(&pass, occasion, pass.rows);
-    int rc = tree_append(&pass, err);
-    pass.longest = sequence->kv.length + sequence->kv.pending;
-    if (!rc && !forward_put(&pass, err) && (!stops || !resume_keep(&pass, err)) && !facts_collect(&pass, out, err))
+        forward_begin_experts(pass, occasion, pass->rows);
+    if (!tree_append(pass, err) && !forward_put(pass, err) && (!stops || !resume_keep(pass, err)) &&
+        !facts_collect(pass, out, err))
         return 0;
     if (engine->setup.second)
         second_abandon(engine->setup.second);
-    sequence->kv.pending = pending;
-    recurrent_drop(&sequence->recurrent, pending, true);
-    if (sequence->stopped)
-        sequence->stopped->count = stopped;
-    if (batch->resume)
-        sequence_rollback(sequence);
+    undo(pass);
     return -1;
+}
+
+int forward_run(struct engine *engine, struct sequence *sequence, const struct batch *batch, enum occasion occasion,
+                struct forward *out, struct err *err)
+{
+    struct pass_text text = {.sequence = sequence, .batch = batch, .rows = batch->rows};
+    struct pass pass = {.engine = engine, .sequence = sequence, .batch = batch, .text = &text, .texts = 1,
+                        .rows = batch->rows, .slab = occasion == PROMPT_SLAB, .prompt = occasion != VERIFICATION};
+    return forward_pass(&pass, occasion, out, err);
 }
 
 int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out,

@@ -6,6 +6,13 @@
 #include "common/engine/layer.h"
 #include "common/engine/rope.h"
 
+/* Scratch of forwards that several texts share, made when first needed (shared.c). */
+struct shared {
+    struct pass_text *text;                          /* [max_rows] */
+    int32_t *token, *logit_row;                      /* [max_rows] of all texts */
+    int32_t *distinct;                               /* [max_rows][2][moe] of each text: wanted, loaded */
+};
+
 struct engine {
     struct engine_setup setup;
     const struct hparams *shape;
@@ -22,6 +29,9 @@ struct engine {
     struct rope_positions rope, other_rope;          /* other_rope: of layers of the second kind */
     struct row_table row;                            /* for max_rows rows */
     struct recurrent_table recurrent;                /* the same for layers with a state */
+    struct layer_text *layer_text;                   /* [texts of a forward], of the current layer */
+    size_t layer_text_room;
+    struct shared shared;
     struct buffer token, logit_row, every_row;       /* i32 */
     struct buffer merge;                             /* [max_rows] i32, for resume.c */
     struct buffer last, logits;
@@ -64,13 +74,23 @@ struct sequence {
     struct stopped *stopped;                         /* allocated on first use */
 };
 
+/* One text's part of a forward. */
+struct pass_text {
+    struct sequence *sequence;
+    const struct batch *batch;
+    int first, rows;                                 /* its rows among all */
+    int longest;                                     /* maximum positions that a row attends to; 0: only the device knows */
+    int pending, stopped;                            /* of the sequence, before it */
+};
+
 /* State of one forward that its functions share. */
 struct pass {
     struct engine *engine;
-    struct sequence *sequence;
-    const struct batch *batch;
-    int rows;
-    int longest;                                     /* maximum positions that a row attends to; 0: only the device knows */
+    struct sequence *sequence;                       /* of the first text */
+    const struct batch *batch;                       /* of all rows; parents, and what is not of all rows, are the texts' own */
+    struct pass_text *text;                          /* [texts] one at least */
+    int texts;
+    int rows;                                        /* of all texts */
     bool slab;                                       /* its rows are a slab (kernels/linear.h) */
     bool prompt;                                     /* its rows are a piece of a prompt */
     bool resumes;                                    /* some rows resume from stopped nodes: engine->from */
@@ -111,9 +131,12 @@ enum occasion { VERIFICATION, PROMPT, PROMPT_SLAB };
 /* Announces a forward of `rows` rows to the expert source and the second processor. */
 void forward_begin_experts(const struct pass *pass, enum occasion occasion, int rows);
 
-/* Runs one whole forward. On failure the sequence is unchanged, except that batch.resume may have dropped pending nodes. */
+/* Runs one whole forward; out [texts]. On failure sequences are unchanged, except that batch.resume may have dropped pending
+ * nodes. _run: of one text. */
+int forward_pass(struct pass *pass, enum occasion occasion, struct forward *out, struct err *err);
 int forward_run(struct engine *engine, struct sequence *sequence, const struct batch *batch, enum occasion occasion,
                 struct forward *out, struct err *err);
+void shared_free(struct engine *engine);
 
 /* span.c: runs several pieces of a prompt layer by layer: all pieces run a layer before any runs the next one, so that an
  * expert is read once for all of them. batch: that of the first piece, with its options; piece i has rows[i] tokens and is a
@@ -150,8 +173,8 @@ size_t oracle_pairs(const struct workspace *space);
 int oracle_alloc(struct workspace *space, struct err *err);
 int oracle_compute(const struct layer *at, const struct apart_rows *apart, float *out, struct err *err);
 
-/* tree.c: appends the rows of a batch as pending nodes (engine->node), and uploads their positions, slots and paths. Sets
- * pass->resumes. On failure nothing is changed, except for nodes dropped by batch.resume. */
+/* tree.c: appends the rows of all texts as pending nodes (engine->node), and uploads their positions, slots and paths. Sets
+ * pass->resumes, and `longest` of the texts. After a failure some rows may be pending. */
 int tree_append(struct pass *pass, struct err *err);
 
 /* resume.c. resume_find returns the stopped node from which a row with this token and this parent (a pending node, or -1)
@@ -164,10 +187,11 @@ int resume_keep(const struct pass *pass, struct err *err);
 int resume_layer(const struct pass *pass, int row);          /* first layer that the row runs */
 void stopped_free(struct sequence *sequence);
 
-/* facts.c: returns the nominal bytes of a pass, with `cached` tokens and nodes in total and engine->distinct_loaded. */
+/* facts.c: returns the nominal bytes of a pass of one text, with `cached` tokens and nodes in total and
+ * engine->distinct_loaded. */
 int64_t nominal_bytes(const struct pass *pass, int64_t cached);
 
-/* facts.c: downloads the results of the forward and fills *out. */
+/* facts.c: downloads the results of the forward and fills out [texts]. */
 int facts_collect(const struct pass *pass, struct forward *out, struct err *err);
 
 /* experts_copy.c. experts_alike returns whether both models were made from the same weights, so that their routes are

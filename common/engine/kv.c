@@ -131,8 +131,8 @@ static int alloc_index(struct device *device, struct buffer *out, int count, str
 int row_table_open(struct row_table *table, struct device *device, int max_rows, struct err *err)
 {
     struct layer_rows *at = &table->at;
-    *table = (struct row_table){.device = device};
-    table->index = mem_alloc((size_t)max_rows + 1, sizeof *table->index, err);
+    *table = (struct row_table){.device = device, .max_rows = max_rows};
+    table->index = mem_alloc(4 * ((size_t)max_rows + 1), sizeof *table->index, err);
     return !table->index || alloc_index(device, &at->position, max_rows, err) ||
            alloc_index(device, &at->slot, max_rows, err) || alloc_index(device, &at->prefix, max_rows, err) ||
            alloc_index(device, &at->path_start, max_rows + 1, err) ? -1 : 0;
@@ -147,27 +147,44 @@ void row_table_close(struct row_table *table)
     mem_free(&table->path);
 }
 
+enum { POSITION, SLOT, PREFIX, START };
+
+static int32_t *scratch(const struct row_table *table, int which) { return table->index + which * (table->max_rows + 1); }
+
+void row_table_begin(struct row_table *table)
+{
+    table->at.rows = 0;
+    table->path_used = 0;
+}
+
+int row_table_add(struct row_table *table, const struct kv *kv, const int32_t *nodes, int rows, struct err *err)
+{
+    int32_t *position = scratch(table, POSITION), *slot = scratch(table, SLOT), *prefix = scratch(table, PREFIX);
+    for (int row = 0, at = table->at.rows; row < rows; row++, at++) {
+        const int node = nodes[row], steps = kv->depth[node] + 1 - kv->run[node];
+        scratch(table, START)[at] = (int32_t)table->path_used;
+        if (mem_grow(&table->path, &table->path_room, table->path_used + (size_t)steps + 1, sizeof *table->path, err))
+            return -1;
+        for (int i = steps - 1, on = node; i >= 0; i--, on = kv->parent[on])
+            table->path[table->path_used + (size_t)i] = kv->length + on;
+        table->path_used += (size_t)steps;
+        position[at] = kv->length + kv->depth[node];
+        slot[at] = kv->length + node;
+        prefix[at] = kv->length + kv->run[node];
+    }
+    table->at.rows += rows;
+    return 0;
+}
+
 static void upload(struct row_table *table, struct buffer to, const int32_t *values, int count)
 {
     queue_upload(table->device, to, values, (size_t)count * sizeof *values);
 }
 
-/* Fills the paths of all rows, one after another; index[row] is the start of each. */
-static int fill_paths(struct row_table *table, const struct kv *kv, const int32_t *nodes, int rows, struct err *err)
+int row_table_end(struct row_table *table, struct err *err)
 {
-    size_t used = 0;
-    int32_t *start = table->index;
-    for (int row = 0; row < rows; row++) {
-        int node = nodes[row], steps = kv->depth[node] + 1 - kv->run[node];
-        start[row] = (int32_t)used;
-        if (mem_grow(&table->path, &table->path_room, used + (size_t)steps + 1, sizeof *table->path, err))
-            return -1;
-        for (int i = steps - 1, at = node; i >= 0; i--, at = kv->parent[at])
-            table->path[used + (size_t)i] = kv->length + at;
-        used += (size_t)steps;
-    }
-    start[rows] = (int32_t)used;
-    size_t bytes = (used ? used : 1) * sizeof *table->path;
+    const int rows = table->at.rows;
+    const size_t bytes = (table->path_used ? table->path_used : 1) * sizeof *table->path;
     if (table->at.path.bytes < bytes) {
         struct buffer larger;
         if (device_alloc(table->device, 2 * bytes, &larger, err))
@@ -175,25 +192,31 @@ static int fill_paths(struct row_table *table, const struct kv *kv, const int32_
         device_free(table->device, &table->at.path);
         table->at.path = larger;
     }
-    upload(table, table->at.path_start, start, rows + 1);
-    upload(table, table->at.path, table->path, (int)used);
+    scratch(table, START)[rows] = (int32_t)table->path_used;
+    upload(table, table->at.path_start, scratch(table, START), rows + 1);
+    upload(table, table->at.path, table->path, (int)table->path_used);
+    upload(table, table->at.position, scratch(table, POSITION), rows);
+    upload(table, table->at.slot, scratch(table, SLOT), rows);
+    upload(table, table->at.prefix, scratch(table, PREFIX), rows);
     return 0;
+}
+
+/* `count` numbers from number `first` on. */
+static struct buffer part(struct buffer all, int first, int count)
+{
+    return buffer_part(all, (uint64_t)first * sizeof(int32_t), (uint64_t)count * sizeof(int32_t));
+}
+
+struct layer_rows row_table_part(const struct row_table *table, int first, int rows)
+{
+    const struct layer_rows *at = &table->at;
+    return (struct layer_rows){
+        .rows = rows, .position = part(at->position, first, rows), .slot = part(at->slot, first, rows),
+        .prefix = part(at->prefix, first, rows), .path_start = part(at->path_start, first, rows + 1), .path = at->path};
 }
 
 int row_table_fill(struct row_table *table, const struct kv *kv, const int32_t *node, int rows, struct err *err)
 {
-    int32_t *value = table->index;
-    if (fill_paths(table, kv, node, rows, err))
-        return -1;
-    for (int row = 0; row < rows; row++)
-        value[row] = kv->length + kv->depth[node[row]];
-    upload(table, table->at.position, value, rows);
-    for (int row = 0; row < rows; row++)
-        value[row] = kv->length + node[row];
-    upload(table, table->at.slot, value, rows);
-    for (int row = 0; row < rows; row++)
-        value[row] = kv->length + kv->run[node[row]];
-    upload(table, table->at.prefix, value, rows);
-    table->at.rows = rows;
-    return 0;
+    row_table_begin(table);
+    return row_table_add(table, kv, node, rows, err) || row_table_end(table, err) ? -1 : 0;
 }

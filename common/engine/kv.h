@@ -41,13 +41,14 @@ struct layer_rows {
     bool slab;                           /* the rows are a slab (kernels/linear.h) */
 };
 
-/* Buffers for a struct layer_rows of up to max_rows rows. */
+/* Buffers for a struct layer_rows of up to max_rows rows, of one text or of several, one after another. */
 struct row_table {
     struct device *device;
-    struct layer_rows at;                /* its buffers */
-    int32_t *index;                      /* [max_rows + 1] scratch */
-    int32_t *path;
-    size_t path_room;
+    struct layer_rows at;                /* its buffers; rows: how many are written down */
+    int max_rows;
+    int32_t *index;                      /* scratch: [4][max_rows + 1] position, slot, prefix, path_start */
+    int32_t *path;                       /* scratch */
+    size_t path_room, path_used;
 };
 
 /* Opens a cache for `capacity` tokens, committed and pending ones together. *kv is uninitialised before; close it also if
@@ -68,7 +69,12 @@ struct layer_cache kv_layer(const struct kv *kv, int layer);
 int row_table_open(struct row_table *table, struct device *device, int max_rows, struct err *err);
 void row_table_close(struct row_table *table);
 
-/* Uploads positions, slots and paths of these nodes. */
+/* Uploads positions, slots and paths of nodes: _begin, _add for each text, and _end, which uploads; _fill does this for one text.
+ * _part: the rows of one text of several. */
+void row_table_begin(struct row_table *table);
+int row_table_add(struct row_table *table, const struct kv *kv, const int32_t *node, int rows, struct err *err);
+int row_table_end(struct row_table *table, struct err *err);
+struct layer_rows row_table_part(const struct row_table *table, int first, int rows);
 int row_table_fill(struct row_table *table, const struct kv *kv, const int32_t *node, int rows, struct err *err);
 
 #endif

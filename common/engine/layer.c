@@ -58,6 +58,12 @@ struct buffer layer_row_part(struct buffer rows, int first)
     return buffer_part(rows, offset, rows.bytes - offset);
 }
 
+struct buffer layer_rows_from(struct buffer rows, int first, int stride)
+{
+    uint64_t offset = (uint64_t)first * (uint64_t)stride * sizeof(float);
+    return first ? buffer_part(rows, offset, rows.bytes - offset) : rows;
+}
+
 void layer_project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
                    struct buffer out, int out_stride)
 {
@@ -99,7 +105,30 @@ static struct rope_args rotation(const struct layer *layer, struct buffer x, int
         .rotary = shape->layer[layer->number].still ? 0 : hparams_attention(shape, layer->number).rope->rotary};
 }
 
-/* Computes queries in space->qkv, keys and values in the cache. */
+/* Of the rows of a text into its cache, from what `all` says of the rows of all texts. */
+static struct kv_write_args write_of(struct kv_write_args all, const struct layer_text *text)
+{
+    all.in_k = layer_rows_from(all.in_k, text->first, all.stride);
+    all.in_v = layer_rows_from(all.in_v, text->first, all.stride);
+    all.shared = layer_rows_from(all.shared, text->first, all.shared_stride);
+    all.k = text->cache.k;
+    all.v = text->cache.v;
+    all.slot = text->rows.slot;
+    all.format = text->cache.format;
+    all.capacity = text->cache.capacity;
+    all.rows = text->rows.rows;
+    return all;
+}
+
+static void write_all(const struct layer *layer, const struct kv_write_args *all)
+{
+    for (int i = 0; i < layer->texts; i++) {
+        const struct kv_write_args args = write_of(*all, &layer->text[i]);
+        layer->space->ops->kv_write(layer->space->queue, &args);
+    }
+}
+
+/* Computes queries in space->qkv, keys and values in the caches. */
 static void make_qkv(const struct layer *layer)
 {
     struct workspace *space = layer->space;
@@ -118,25 +147,28 @@ static void make_qkv(const struct layer *layer)
         space->ops->norm(space->queue, &(struct norm_args){
             .in = v, .out = v, .epsilon = shape->norm_epsilon, .rows = layer->rows->rows, .parts = kv_heads,
             .width = own.value_dim, .in_stride = space->qkv_width, .out_stride = space->qkv_width});
-    const struct qkv_args args = {
+    struct qkv_args args = {
         .q_norm = head_norm(layer, space->qkv, weights->q_norm, heads),
         .k_norm = head_norm(layer, k, weights->k_norm, kv_heads),
         .clamp = {.x = space->qkv, .limit = shape->attention.clip_qkv, .rows = layer->rows->rows, .width = space->qkv_width,
                   .stride = space->qkv_width},
         .q_rope = rotation(layer, space->qkv, heads, head_dim, space->qkv_width),
         .k_rope = rotation(layer, k, kv_heads, head_dim, space->qkv_width),
-        .write = {.in_k = k, .in_v = v, .k = layer->cache.k, .v = layer->cache.v, .slot = layer->rows->slot,
-                  .format = layer->cache.format, .rows = layer->rows->rows, .kv_heads = kv_heads, .head_dim = head_dim,
-                  .value_dim = own.value_dim, .capacity = layer->cache.capacity, .stride = space->qkv_width}};
-    if (!shape->attention.turn_first) {
+        .write = {.in_k = k, .in_v = v, .kv_heads = kv_heads, .head_dim = head_dim, .value_dim = own.value_dim,
+                  .stride = space->qkv_width}};
+    if (shape->attention.turn_first) {
+        space->ops->rope(space->queue, &args.q_rope);
+        space->ops->rope(space->queue, &args.k_rope);
+        space->ops->norm(space->queue, &args.q_norm);
+        space->ops->norm(space->queue, &args.k_norm);
+    } else if (layer->texts == 1) {
+        args.write = write_of(args.write, &layer->text[0]);
         ops_qkv(space->ops, space->queue, &args);
         return;
+    } else {
+        ops_qk(space->ops, space->queue, &args);
     }
-    space->ops->rope(space->queue, &args.q_rope);
-    space->ops->rope(space->queue, &args.k_rope);
-    space->ops->norm(space->queue, &args.q_norm);
-    space->ops->norm(space->queue, &args.k_norm);
-    space->ops->kv_write(space->queue, &args.write);
+    write_all(layer, &args.write);
 }
 
 /* The same for latent attention (model/hparams.h). */
@@ -162,11 +194,9 @@ static void make_latent_qkv(const struct layer *layer)
     struct rope_args k_rope = rotation(layer, key, 1, rotary, kv_rank + rotary);
     space->ops->rope(space->queue, &q_rope);
     space->ops->rope(space->queue, &k_rope);
-    space->ops->kv_write(space->queue, &(struct kv_write_args){
+    write_all(layer, &(struct kv_write_args){
         .in_k = space->spread, .in_v = layer_row_part(space->spread, heads * (head_dim - rotary)), .shared = key,
-        .k = layer->cache.k, .v = layer->cache.v, .slot = layer->rows->slot, .format = layer->cache.format,
-        .rows = layer->rows->rows, .kv_heads = heads, .head_dim = head_dim,
-        .value_dim = shape->attention.value_dim, .capacity = layer->cache.capacity,
+        .kv_heads = heads, .head_dim = head_dim, .value_dim = shape->attention.value_dim,
         .stride = space->spread_width, .shared_width = rotary, .shared_stride = kv_rank + rotary});
 }
 
@@ -182,6 +212,21 @@ static void weigh_attended(const struct layer *layer)
         .width = width, .in_stride = width, .gate_stride = width, .out_stride = width});
 }
 
+static void attend(const struct layer *layer, const struct layer_text *text)
+{
+    struct workspace *space = layer->space;
+    const struct hparams *shape = space->shape;
+    const struct layer_attention own = hparams_attention(shape, layer->number);
+    const int heads = shape->attention.heads;
+    space->ops->attention(space->queue, &(struct attention_args){
+        .q = layer_rows_from(space->qkv, text->first, space->qkv_width), .k = text->cache.k, .v = text->cache.v,
+        .sink = layer->weights->sinks, .prefix = text->rows.prefix, .path_start = text->rows.path_start,
+        .path = text->rows.path, .out = layer_rows_from(space->attended, text->first, heads * own.value_dim),
+        .scale = shape->attention.scale, .format = text->cache.format, .rows = text->rows.rows, .heads = heads,
+        .kv_heads = own.kv_heads, .head_dim = own.head_dim, .value_dim = own.value_dim, .capacity = text->cache.capacity,
+        .stride = space->qkv_width, .window = shape->layer[layer->number].window, .longest = text->rows.longest});
+}
+
 /* With a norm after attention (space->branch) the output goes to the branch and is added after the norm; otherwise the
  * projection adds to x directly. */
 void layer_attention(const struct layer *layer)
@@ -193,21 +238,15 @@ void layer_attention(const struct layer *layer)
     struct workspace *space = layer->space;
     const struct hparams *shape = space->shape;
     const struct layer_weights *weights = layer->weights;
-    const struct layer_attention own = hparams_attention(shape, layer->number);
-    const int heads = shape->attention.heads, value_dim = own.value_dim;
+    const int heads = shape->attention.heads, value_dim = hparams_attention(shape, layer->number).value_dim;
     const bool apart = space->branch.address != 0;
     const float scale = apart ? 0 : shape->residual_scale, values = shape->attention.value_scale;
 
     if (!layer->reads.address && !shape->parallel)
         layer_enter(layer, weights, false, space->normed);
     (shape->attention.kv_rank ? make_latent_qkv : make_qkv)(layer);
-    space->ops->attention(space->queue, &(struct attention_args){
-        .q = space->qkv, .k = layer->cache.k, .v = layer->cache.v, .sink = weights->sinks, .prefix = layer->rows->prefix,
-        .path_start = layer->rows->path_start, .path = layer->rows->path, .out = space->attended,
-        .scale = shape->attention.scale, .format = layer->cache.format, .rows = layer->rows->rows, .heads = heads,
-        .kv_heads = own.kv_heads, .head_dim = own.head_dim, .value_dim = value_dim,
-        .capacity = layer->cache.capacity, .stride = space->qkv_width, .window = shape->layer[layer->number].window,
-        .longest = layer->rows->longest});
+    for (int i = 0; i < layer->texts; i++)
+        attend(layer, &layer->text[i]);
     if (shape->attention.gate)
         weigh_attended(layer);
     space->ops->linear(space->queue, &(struct linear_args){

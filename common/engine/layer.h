@@ -32,16 +32,24 @@ struct layer_next {
     const struct layer_weights *weights; /* NULL: none */
 };
 
+/* The rows of one text: neighbours among those of a forward. */
+struct layer_text {
+    int first;                           /* of its rows among all */
+    struct layer_rows rows;
+    struct layer_cache cache;
+    struct recurrent_layer recurrent;    /* of a layer with a state */
+    struct recurrent_rows states;        /* its rows' slots, states and paths */
+};
+
 struct layer {
     struct workspace *space;             /* workspace of the layer's shape; x is input and output */
     int number;                          /* index in shape->layer[], and for the expert source */
     const struct layer_weights *weights;
     struct layer_experts experts;        /* if it is an MoE layer */
     struct buffer reads;                 /* [rows][inputs of qkv] input of attention; none: the norm of x */
-    struct layer_cache cache;
-    struct recurrent_layer recurrent;    /* if it has a state */
-    const struct recurrent_rows *states; /* its rows' slots, states and paths */
-    const struct layer_rows *rows;
+    const struct layer_rows *rows;       /* of all texts: how many, their positions, and whether they are a slab */
+    const struct layer_text *text;       /* [texts] one after another */
+    int texts;
     struct buffer rope;                  /* rotations of all positions (rope.h) */
     struct layer_routing routing;
     const struct expert_plan *plan;      /* NULL: none */
@@ -76,8 +84,9 @@ int layer_ffn(const struct layer *layer, struct err *err);
 void layer_project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
                    struct buffer out, int out_stride);
 
-/* The part of each row of a buffer from `first` float on, with the buffer's stride. */
+/* The part of each row of a buffer from `first` float on, with the buffer's stride; and the rows from number `first` on. */
 struct buffer layer_row_part(struct buffer rows, int first);
+struct buffer layer_rows_from(struct buffer rows, int first, int stride);
 
 /* out = the norm of `rows` rows. */
 void layer_norm(const struct workspace *space, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out,

@@ -29,7 +29,8 @@ static void put(void *context)
 {
     struct engine_loop *loop = context;
     struct engine *engine = loop->engine;
-    const struct pass pass = {.engine = engine, .sequence = loop->setup.sequence, .batch = &loop->batch,
+    struct pass_text text = {.sequence = loop->setup.sequence, .batch = &loop->batch, .rows = loop->batch.rows};
+    const struct pass pass = {.engine = engine, .sequence = text.sequence, .batch = &loop->batch, .text = &text, .texts = 1,
                               .rows = loop->batch.rows};
     engine->ops->loop_draft(engine->queue, &loop->args);
     if (forward_put(&pass, &loop->failed))

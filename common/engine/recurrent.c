@@ -199,7 +199,7 @@ int recurrent_table_open(struct recurrent_table *table, struct device *device, i
     return device_alloc(device, each, &rows->slot, err) || device_alloc(device, each, &rows->parent, err) ||
            device_alloc(device, each, &rows->own, err) || device_alloc(device, each, &rows->before, err) ||
            device_alloc(device, each * CONV_TAPS_MAX, &rows->past, err) ||
-           device_alloc(device, each + sizeof(int32_t), &rows->path_start, err) ||
+           device_alloc(device, 2 * each, &rows->path_start, err) ||
            device_alloc(device, each * 2 * DELTA_BORDER, &rows->path, err) ? -1 : 0;
 }
 
@@ -210,6 +210,28 @@ void recurrent_table_close(struct recurrent_table *table)
     for (size_t i = 0; table->device && i < sizeof all / sizeof *all; i++)
         device_free(table->device, all[i]);
     mem_free(&table->value);
+}
+
+/* A buffer of i32 from number `first` on. */
+static struct buffer numbers_from(struct buffer all, int64_t first)
+{
+    const uint64_t offset = (uint64_t)first * sizeof(int32_t);
+    return buffer_part(all, offset, all.bytes - offset);
+}
+
+/* Paths count from the beginning of the text's own part; so their starts are one more than its rows. */
+struct recurrent_rows recurrent_table_part(const struct recurrent_table *table, const struct hparams *shape, int first,
+                                           int text)
+{
+    const struct recurrent_rows *all = &table->at;
+    if (!first || !all->slot.address)
+        return *all;
+    return (struct recurrent_rows){
+        .slot = numbers_from(all->slot, first), .parent = numbers_from(all->parent, first),
+        .own = numbers_from(all->own, first), .before = numbers_from(all->before, first),
+        .past = numbers_from(all->past, (int64_t)first * (shape->delta.taps - 1)),
+        .path_start = numbers_from(all->path_start, first + text),
+        .path = numbers_from(all->path, (int64_t)first * 2 * DELTA_BORDER)};
 }
 
 /* The host's copies of the arguments of a call, in one scratch array of the table. */
@@ -229,16 +251,16 @@ static int make_arrays(struct recurrent_table *table, int rows, struct arrays *o
     return 0;
 }
 
-static void upload_arrays(const struct recurrent_table *table, const struct arrays *a, int rows, int past)
+static void upload_arrays(struct device *device, const struct recurrent_rows *at, const struct arrays *a, int rows, int past)
 {
     const size_t each = (size_t)rows * sizeof(int32_t);
-    queue_upload(table->device, table->at.slot, a->slot, each);
-    queue_upload(table->device, table->at.parent, a->parent, each);
-    queue_upload(table->device, table->at.own, a->own, each);
-    queue_upload(table->device, table->at.before, a->before, each);
-    queue_upload(table->device, table->at.past, a->past, each * (size_t)past);
-    queue_upload(table->device, table->at.path_start, a->start, each + sizeof(int32_t));
-    queue_upload(table->device, table->at.path, a->path, (size_t)a->used * sizeof(int32_t));
+    queue_upload(device, at->slot, a->slot, each);
+    queue_upload(device, at->parent, a->parent, each);
+    queue_upload(device, at->own, a->own, each);
+    queue_upload(device, at->before, a->before, each);
+    queue_upload(device, at->past, a->past, each * (size_t)past);
+    queue_upload(device, at->path_start, a->start, each + sizeof(int32_t));
+    queue_upload(device, at->path, a->path, (size_t)a->used * sizeof(int32_t));
 }
 
 /* Returns in *own the state at the beginning of a segment. last: the last token of the segment before. *before: the state
@@ -311,8 +333,8 @@ static void forget_states(struct recurrent *r, int first, int node)
         mark_all(r);
 }
 
-int recurrent_fill(struct recurrent *r, struct recurrent_table *table, const struct kv *kv, const int32_t *node, int rows,
-                   bool chain, struct err *err)
+int recurrent_fill(struct recurrent *r, struct recurrent_table *table, const struct recurrent_rows *to, const struct kv *kv,
+                   const int32_t *node, int rows, bool chain, struct err *err)
 {
     const int first = r->now.pending;
     struct arrays a;
@@ -329,7 +351,7 @@ int recurrent_fill(struct recurrent *r, struct recurrent_table *table, const str
             forget_states(r, first, node[row]);
     }
     a.start[rows] = a.used;
-    upload_arrays(table, &a, rows, r->shape->delta.taps - 1);
+    upload_arrays(table->device, to, &a, rows, r->shape->delta.taps - 1);
     return 0;
 }
 

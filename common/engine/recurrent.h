@@ -71,11 +71,15 @@ int recurrent_table_open(struct recurrent_table *table, struct device *device, i
                          struct err *err);
 void recurrent_table_close(struct recurrent_table *table);
 
-/* Assigns slots and states to these nodes and uploads their rows' arguments to `table`. Nodes from now.pending on are new; kv
- * has their parents. With `chain` the rows are a piece of a prompt, which is committed whole after the forward: a state is
- * freed as soon as no later row needs it. After a failure the caller calls recurrent_drop. */
-int recurrent_fill(struct recurrent *recurrent, struct recurrent_table *table, const struct kv *kv, const int32_t *node,
-                   int rows, bool chain, struct err *err);
+/* The part of the table for the rows from number `first` on, which are those of text number `text` of a forward. */
+struct recurrent_rows recurrent_table_part(const struct recurrent_table *table, const struct hparams *shape, int first,
+                                           int text);
+
+/* Assigns slots and states to these nodes and uploads their rows' arguments to `at`, a part of the table. Nodes from
+ * now.pending on are new; kv has their parents. With `chain` the rows are a piece of a prompt, which is committed whole after the
+ * forward: a state is freed as soon as no later row needs it. After a failure the caller calls recurrent_drop. */
+int recurrent_fill(struct recurrent *recurrent, struct recurrent_table *table, const struct recurrent_rows *at,
+                   const struct kv *kv, const int32_t *node, int rows, bool chain, struct err *err);
 
 /* Drops the nodes from `pending` on; with `failed` also what the last recurrent_fill would have made. */
 void recurrent_drop(struct recurrent *recurrent, int pending, bool failed);

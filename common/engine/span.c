@@ -28,6 +28,7 @@ struct work {
 /* The piece that runs. */
 struct turn {
     struct batch batch;
+    struct pass_text text;
     struct pass pass;
     struct layer_rows rows;
     int32_t last;
@@ -104,14 +105,13 @@ static int turn_begin(const struct work *work, int i, struct turn *turn, struct 
     turn->last = turn->batch.rows - 1;
     turn->batch.logit_row = span->every ? NULL : &turn->last;
     turn->batch.logit_rows = span->every ? turn->batch.rows : span->last && i + 1 == span->pieces;
-    turn->pass = (struct pass){.engine = work->engine, .sequence = work->sequence, .batch = &turn->batch,
-                               .rows = turn->batch.rows, .slab = span->slab[i], .prompt = true};
+    turn->text = (struct pass_text){.sequence = work->sequence, .batch = &turn->batch, .rows = turn->batch.rows};
+    turn->pass = (struct pass){.engine = work->engine, .sequence = work->sequence, .batch = &turn->batch, .text = &turn->text,
+                               .texts = 1, .rows = turn->batch.rows, .slab = span->slab[i], .prompt = true};
     if (tree_append(&turn->pass, err))
         return -1;
-    turn->pass.longest = work->sequence->kv.length + work->sequence->kv.pending;
     turn->rows = work->engine->row.at;
     turn->rows.rows = turn->pass.rows;
-    turn->rows.longest = turn->pass.longest;
     turn->rows.slab = turn->pass.slab;
     return 0;
 }

@@ -67,34 +67,34 @@ static bool fits_after(const struct pass *pass)
 }
 
 /* Returns the pending node that is a row's parent; earlier rows have their nodes already. */
-static int parent_node(const struct pass *pass, int row)
+static int parent_node(const struct pass_text *text, const int32_t *nodes, int row)
 {
-    const struct batch *batch = pass->batch;
+    const struct batch *batch = text->batch;
     if (batch->parent && !batch->resume)
         return (int)batch->parent[row];
     int above = batch->parent ? (int)batch->parent[row] : row - 1;
     if (above >= 0)
-        return (int)pass->engine->node[above];
-    return batch->resume ? -1 : pass->sequence->kv.pending - 1;
+        return (int)nodes[above];
+    return batch->resume ? -1 : text->sequence->kv.pending - 1;
 }
 
-/* Appends nodes for the rows that do not resume; sets engine->node for all rows. Returns the number of new nodes. */
-static int append(const struct pass *pass, struct err *err)
+/* Appends nodes for the rows that do not resume; sets nodes[] for all rows. Returns the number of new nodes. */
+static int append(const struct pass *pass, const struct pass_text *text, int32_t *nodes, struct err *err)
 {
     struct engine *engine = pass->engine;
-    struct sequence *sequence = pass->sequence;
-    const struct batch *batch = pass->batch;
+    struct sequence *sequence = text->sequence;
+    const struct batch *batch = text->batch;
     int fresh = 0, node;
-    for (int row = 0; row < pass->rows; row++) {
+    for (int row = 0; row < text->rows; row++) {
         if (pass->resumes && engine->from[row] >= 0) {
-            engine->node[row] = sequence->stopped->node[engine->from[row]];
+            nodes[row] = sequence->stopped->node[engine->from[row]];
             continue;
         }
-        engine->node[row] = node = sequence->kv.pending + fresh++;
+        nodes[row] = node = sequence->kv.pending + fresh++;
         if (node >= sequence->kv.capacity - sequence->kv.length)
             return err_set(err, ERR_INPUT, "the sequence is full: %d tokens and %d nodes of %d, and %d more rows",
                            sequence->kv.length, sequence->kv.pending, sequence->kv.capacity, batch->rows);
-        kv_append(&sequence->kv, node, parent_node(pass, row));
+        kv_append(&sequence->kv, node, parent_node(text, nodes, row));
         sequence->part[node] = batch->part;
         if (sequence->kv.length + sequence->kv.depth[node] >= engine->max_positions)
             return err_set(err, ERR_INPUT, "position %d: the model ends at %d", sequence->kv.length + sequence->kv.depth[node],
@@ -105,29 +105,47 @@ static int append(const struct pass *pass, struct err *err)
 
 /* If rows resume, stopped nodes stay pending and only the other rows are appended; otherwise batch.resume drops all pending
  * nodes first. Resumed nodes then count as computed by the whole model (part NULL). */
+static int append_text(struct pass *pass, int i, struct err *err)
+{
+    struct engine *engine = pass->engine;
+    struct pass_text *text = &pass->text[i];
+    struct sequence *sequence = text->sequence;
+    int32_t *nodes = engine->node + text->first;
+    if (text->batch->resume && !pass->resumes)
+        sequence_rollback(sequence);
+    const int fresh = append(pass, text, nodes, err);
+    if (fresh < 0 || row_table_add(&engine->row, &sequence->kv, nodes, text->rows, err))
+        return -1;
+    if (sequence->recurrent.layers) {
+        const struct recurrent_rows at = recurrent_table_part(&engine->recurrent, engine->shape, text->first, i);
+        if (recurrent_fill(&sequence->recurrent, &engine->recurrent, &at, &sequence->kv, nodes, text->rows, pass->prompt, err))
+            return -1;
+    }
+    for (int row = 0; pass->resumes && row < text->rows; row++)
+        sequence->part[nodes[row]] = NULL;
+    sequence->kv.pending += fresh;
+    text->longest = sequence->kv.length + sequence->kv.pending;
+    return 0;
+}
+
 int tree_append(struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;
-    struct sequence *sequence = pass->sequence;
     const struct batch *batch = pass->batch;
     int32_t *value = engine->indices;
-    int fresh;
-    if (check(engine, sequence, batch, err))
+    for (int i = 0; i < pass->texts; i++)
+        if (check(engine, pass->text[i].sequence, pass->text[i].batch, err))
+            return -1;
+    pass->resumes = pass->texts == 1 && batch->resume && find_stopped(pass) && fits_after(pass);
+    row_table_begin(&engine->row);
+    for (int i = 0; i < pass->texts; i++)
+        if (append_text(pass, i, err))
+            return -1;
+    if (row_table_end(&engine->row, err))
         return -1;
-    pass->resumes = batch->resume && find_stopped(pass) && fits_after(pass);
-    if (batch->resume && !pass->resumes)
-        sequence_rollback(sequence);
-    fresh = append(pass, err);
-    if (fresh < 0 || row_table_fill(&engine->row, &sequence->kv, engine->node, pass->rows, err) ||
-        (sequence->recurrent.layers && recurrent_fill(&sequence->recurrent, &engine->recurrent, &sequence->kv, engine->node,
-                                                      pass->rows, pass->prompt, err)))
-        return -1;
-    for (int row = 0; pass->resumes && row < pass->rows; row++)
-        sequence->part[engine->node[row]] = NULL;
     for (int i = 0; i < batch->logit_rows; i++)
         value[i] = batch->logit_row ? batch->logit_row[i] : i;
     upload(engine, engine->logit_row, value, batch->logit_rows);
     upload(engine, engine->token, batch->token, batch->rows);
-    sequence->kv.pending += fresh;
     return 0;
 }

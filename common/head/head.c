@@ -426,12 +426,13 @@ static int put(struct head_pass *pass, int first, struct err *err)
     const uint64_t row = (uint64_t)head->shape->hidden * sizeof(float);
     if (head->class->enter(pass, err))
         return -1;
+    const struct layer_text text = {
+        .rows = *pass->rows, .cache = head->layers ? kv_layer(&head->kv, 0) : (struct layer_cache){.capacity = 0}};
     const struct layer layer = {
         .space = &head->space, .number = head->number, .weights = &head->weights.layer, .routing = head->routing,
         .experts = {head->experts, head->weights.layer.experts_format, head->weights.layer.experts_down_format,
                     head->weights.layer.expert_bytes},
-        .reads = pass->reads, .cache = head->layers ? kv_layer(&head->kv, 0) : (struct layer_cache){.capacity = 0},
-        .rows = pass->rows, .rope = head->rope.table};
+        .reads = pass->reads, .rows = pass->rows, .text = &text, .texts = 1, .rope = head->rope.table};
     if (head->layers)
         layer_attention(&layer);
     if (head->class->leave(pass, &layer, err))

@@ -1,0 +1,109 @@
+/* Forwards that several texts share: their batches as one. */
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/engine/internal.h"
+
+void shared_free(struct engine *engine)
+{
+    mem_free(&engine->shared.text);
+    mem_free(&engine->shared.token);
+    mem_free(&engine->shared.logit_row);
+    mem_free(&engine->shared.distinct);
+}
+
+static int make(struct engine *engine, struct err *err)
+{
+    struct shared *shared = &engine->shared;
+    const size_t rows = (size_t)engine->setup.max_rows;
+    if (shared->distinct)
+        return 0;
+    shared_free(engine);
+    shared->text = mem_alloc(rows, sizeof *shared->text, err);
+    shared->token = mem_alloc(rows, sizeof *shared->token, err);
+    shared->logit_row = mem_alloc(rows, sizeof *shared->logit_row, err);
+    if (!shared->text || !shared->token || !shared->logit_row)
+        return -1;
+    shared->distinct = mem_alloc(2 * rows * (size_t)(engine->moe_layers + 1), sizeof *shared->distinct, err);
+    return shared->distinct ? 0 : -1;
+}
+
+static bool same_features(const struct feature_request *a, const struct feature_request *b)
+{
+    return a == b || (a && b && a->count == b->count && a->count >= 0 && a->count <= FEATURES_MAX &&
+                      !memcmp(a->layer, b->layer, (size_t)a->count * sizeof *a->layer));
+}
+
+/* Whether a row is the same whatever rows are beside it, and nothing is told of all rows together. */
+static bool is_apart(const struct batch *batch)
+{
+    return (!batch->plan || batch->plan->ranking == PLAN_STATIC) && !batch->forced && !batch->part &&
+           !batch->want_reconstruction;
+}
+
+static bool same_plan(const struct expert_plan *a, const struct expert_plan *b)
+{
+    return a == b || (a && b && a->mode == b->mode && a->order == b->order && a->moe_layers == b->moe_layers &&
+                      !memcmp(a->budget, b->budget, (size_t)a->moe_layers * sizeof *a->budget));
+}
+
+bool engine_shares(const struct batch *one, const struct batch *other)
+{
+    return is_apart(one) && is_apart(other) && same_plan(one->plan, other->plan) && one->want_scores == other->want_scores &&
+           one->want_hidden == other->want_hidden && same_features(one->features, other->features);
+}
+
+static int check(const struct engine *engine, struct sequence *const *sequence, const struct batch *batch, int texts,
+                 struct err *err)
+{
+    int64_t rows = 0, logit_rows = 0;
+    for (int i = 0; i < texts; i++) {
+        rows += batch[i].rows;
+        logit_rows += batch[i].logit_rows;
+        if (batch[i].rows < 1 || batch[i].logit_rows < 0 || batch[i].logit_rows > batch[i].rows)
+            return err_set(err, ERR_INPUT, "text %d of a forward has %d rows, and logits of %d", i, batch[i].rows,
+                           batch[i].logit_rows);
+        if (!engine_shares(&batch[0], &batch[i]))
+            return err_set(err, ERR_INPUT, "texts 0 and %d cannot share a forward: not the same is asked for", i);
+        for (int before = 0; before < i; before++)
+            if (sequence[before] == sequence[i])
+                return err_set(err, ERR_INPUT, "texts %d and %d of a forward have one sequence", before, i);
+    }
+    if (rows > engine->setup.max_rows || logit_rows > engine->setup.max_logit_rows)
+        return err_set(err, ERR_INPUT, "a forward of %lld rows with logits of %lld: this engine takes %d and %d",
+                       (long long)rows, (long long)logit_rows, engine->setup.max_rows, engine->setup.max_logit_rows);
+    return 0;
+}
+
+/* Tokens, and rows whose logits are wanted, of a text after those of the texts before. */
+static void join(struct shared *shared, const struct batch *batch, struct batch *all)
+{
+    for (int i = 0; i < batch->logit_rows; i++)
+        shared->logit_row[all->logit_rows + i] = all->rows + (batch->logit_row ? batch->logit_row[i] : i);
+    memcpy(shared->token + all->rows, batch->token, (size_t)batch->rows * sizeof *batch->token);
+    all->rows += batch->rows;
+    all->logit_rows += batch->logit_rows;
+}
+
+int engine_forward_texts(struct engine *engine, struct sequence *const *sequence, const struct batch *batch, int texts,
+                         struct forward *out, struct err *err)
+{
+    struct shared *shared = &engine->shared;
+    if (texts == 1)
+        return engine_forward(engine, sequence[0], batch, out, err);
+    if (check(engine, sequence, batch, texts, err) || make(engine, err))
+        return -1;
+    struct batch all = batch[0];
+    all.rows = all.logit_rows = 0;
+    all.token = shared->token;
+    all.parent = NULL;
+    all.logit_row = shared->logit_row;
+    for (int i = 0; i < texts; i++) {
+        shared->text[i] = (struct pass_text){.sequence = sequence[i], .batch = &batch[i], .first = all.rows,
+                                             .rows = batch[i].rows};
+        join(shared, &batch[i], &all);
+    }
+    struct pass pass = {.engine = engine, .sequence = sequence[0], .batch = &all, .text = shared->text, .texts = texts,
+                        .rows = all.rows};
+    return forward_pass(&pass, VERIFICATION, out, err);
+}
