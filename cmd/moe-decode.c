@@ -10,13 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "cmd/decode-chat.h"
 #include "cmd/decode-convert.h"
 #include "cmd/decode-summary.h"
+#include "cmd/decode-texts.h"
 #include "common/base/file.h"
-#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/progress.h"
 #include "common/base/text.h"
@@ -40,7 +38,7 @@ struct decode_args {
     struct session_prompts prompts;
     struct decode_settings settings;
     const char *output, *stream, *resume, *calibration;
-    int record, record_length;
+    int record, record_length, parallel;
     bool json, keep_going, force, convert;
     struct strings files;
 };
@@ -55,6 +53,9 @@ static const struct opt options[] = {
              "let --model be a checkpoint, as of moe-convert, and keep what it becomes for later runs"),
     SESSION_PROMPT_OPTIONS(struct decode_args, prompts),
     DECODE_OPTIONS(struct decode_args, settings),
+    OPT_GROUP("Several texts"),
+    OPT_COUNT(0, "parallel", struct decode_args, parallel, 1, DECODERS_MAX,
+              "decode N texts at once, in shared forwards; what they are does not change"),
     OPT_GROUP("Output"),
     OPT_OUTPUT(0, "calibration", struct decode_args, calibration,
                "begin with the acceptance estimates of earlier runs, as FILE says, and keep it up to date"),
@@ -82,280 +83,55 @@ static const struct opt_rule rules[] = {
 
 static const struct operand operands[] = {OPERAND_ANY("PROMPTS", struct decode_args, files), OPERAND_END};
 
-static const struct decode_args defaults = {.settings = DECODE_DEFAULTS};
+static const struct decode_args defaults = {.settings = DECODE_DEFAULTS, .parallel = 1};
 
 static bool reads_input(const struct decode_args *args) { return !args->files.count && !args->prompts.texts.count; }
 
-/* One run of the command: what is open, and the prompt that is being decoded. */
+/* One run of the command: what is open. */
 struct run {
     struct decode_args *args;
     struct auto_drafts drafts;
     const struct console *console;
     struct session *session;
-    struct prompts *prompts;
     struct budget *budget;
     const char *departure;                  /* decode_lossless_label's */
     struct text why;
-    struct decoder *decoder;
-    struct probe *probe;                    /* NULL: drafts are not recorded */
-    struct output *text;                    /* NULL: standard output holds the stream */
-    struct decode_recorder recorder;        /* without a writer: no stream was asked for */
-    struct progress bar;
-    struct prompt prompt;
+    struct texts texts;                     /* owns what it borrows; its decoders are alike */
     struct text options;                    /* decode_options */
     struct decode_described machine;
-    struct decode_resume *resume;           /* NULL: none */
-    struct text resumed;                    /* the file that it is read from */
-    bool in_place;                          /* the stream of this run replaces the one that is resumed */
-    int decoded;                            /* texts that were begun here, not taken over */
+    struct text resumed;                    /* the file that texts.resume is read from */
     const struct stop *stop;
-    int texts, failed;                      /* finished texts; prompts that were passed over */
     bool chat;                              /* a conversation at the terminal */
-    struct decode_summary summary;
+    struct prompt prompt;                   /* then */
+    int longest;                            /* tokens of the longest text and its prompt, as far as prompts are known */
 };
 
-static int see_begin(void *context, double prefill_s, struct err *err)
-{
-    struct run *run = context;
-    return run->recorder.writer ? decode_record_begin(&run->recorder, &run->prompt, prefill_s, err) : 0;
-}
-
-static int see_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
-{
-    struct run *run = context;
-    progress_step(&run->bar, (uint64_t)iteration->n_emitted);
-    decode_summary_iteration(&run->summary, iteration);
-    return run->recorder.writer ? decode_record_iteration(&run->recorder, iteration, err) : 0;
-}
-
-static int see_text(void *context, const char *bytes, size_t count, struct err *err)
-{
-    struct run *run = context;
-    if (!run->text || run->args->json)
-        return 0;
-    return output_write(run->text, bytes, count, err) || output_flush(run->text, err) ? -1 : 0;
-}
-
-/* NULL: no memory. */
-static json_t *result_to_json(const struct prompt *prompt, const struct decode_result *result)
-{
-    static const char *const reasons[] = {[FINISH_STOP] = "stop", [FINISH_LENGTH] = "length", [FINISH_ABORT] = "abort"};
-    json_t *tokens = json_array();
-    json_t *object = json_pack("{s:s, s:s*, s:i, s:o*}", "id", prompt->id, "task", prompt->task, "prompt_tokens",
-                               prompt->tokens.n, "tokens", tokens);
-    int failed = !tokens || !object;
-    for (int i = 0; !failed && i < result->tokens; i++)
-        failed = json_array_append_new(tokens, json_integer(result->token[i]));
-    if (!failed && result->text)
-        failed = json_object_set_new(object, "text", json_stringn(result->text, result->text_bytes));
-    if (!failed && prompt->turns != 1)
-        failed = json_object_set_new(object, "turn", json_integer(prompt->turn));
-    json_t *counts = json_pack("{s:s, s:i, s:i, s:i, s:i}", "finish_reason", reasons[result->finish], "iterations",
-                               result->iterations, "num_drafts", result->drafts, "num_draft_tokens", result->draft_tokens,
-                               "num_accepted_tokens", result->accepted_tokens);
-    if (failed || !counts || json_object_update(object, counts)) {
-        json_decref(object);
-        object = NULL;
-    }
-    json_decref(counts);
-    return object;
-}
-
-static int write_json(struct run *run, const struct decode_result *result, struct err *err)
-{
-    json_t *object = result_to_json(&run->prompt, result);
-    char *line = object ? json_text(object, JSON_COMPACT, err) : NULL;
-    int rc = line ? output_write(run->text, line, strlen(line), err) : err_memory(err);
-    mem_free(&line);
-    json_decref(object);
-    return rc;
-}
-
-/* Without a tokenizer the answer is ids. */
-static int write_ids(struct run *run, const struct decode_result *result, struct err *err)
-{
-    struct text line = {0};
-    int rc = 0;
-    for (int i = 0; !rc && i < result->tokens; i++)
-        rc = text_printf(&line, err, i ? " %d" : "%d", (int)result->token[i]);
-    if (!rc && line.length)
-        rc = output_write(run->text, line.data, line.length, err);
-    text_free(&line);
-    return rc;
-}
-
-static int see_draft(void *context, const struct decode_draft *draft, struct err *err)
-{
-    if (stop_asked(((struct run *)context)->stop))
-        return err_set(err, ERR_SIGNAL, "interrupted");
-    return decode_record_draft(&((struct run *)context)->recorder, draft, err);
-}
-
-/* A text as it goes to standard output or its file, with its newline; what was already written of it is left out. */
-static int write_answer(struct run *run, const struct decode_result *result, bool written, struct err *err)
-{
-    int rc = 0;
-    if (!run->text)
-        return 0;
-    if (run->args->json)
-        rc = write_json(run, result, err);
-    else if (!result->text)
-        rc = write_ids(run, result, err);
-    else if (!written)
-        rc = output_write(run->text, result->text, result->text_bytes, err);
-    return rc || output_write(run->text, "\n", 1, err) || output_flush(run->text, err) ? -1 : 0;
-}
-
-/* What comes when an answer is complete, or was ended before that. */
-static int finish(struct run *run, const struct decode_prompt *prompt, const struct decode_result *result, struct err *err)
-{
-    struct decode_result written = *result;
-    struct err fault = {0};
-    if (run->probe && result->finish != FINISH_ABORT && probe_run(run->probe, prompt, result, see_draft, run, &fault)) {
-        if (fault.code != ERR_SIGNAL) {
-            *err = fault;
-            return -1;
-        }
-        written.finish = FINISH_ABORT;             /* without all its drafts the text is not done, as far as the stream goes */
-    }
-    if (run->recorder.writer && (decode_record_done(&run->recorder, &run->prompt, &written, err) ||
-                                 (written.finish != FINISH_ABORT && writer_keep(run->recorder.writer, err))))
-        return -1;
-    run->recorder.sequence++;
-    run->texts += written.finish != FINISH_ABORT;
-    decode_summary_add(&run->summary, run->prompt.tokens.n, result);
-    return write_answer(run, result, true, err);
-}
-
-static struct decode_prompt text_of(const struct run *run)
-{
-    return (struct decode_prompt){.token = run->prompt.tokens.ids, .tokens = run->prompt.tokens.n,
-                                  .max_tokens = run->prompt.max_tokens, .sequence = run->recorder.sequence,
-                                  .task = run->prompt.task};
-}
-
-static int decode_text(struct run *run, struct decode_result *result, struct err *err)
-{
-    const struct decode_sink sink = {.context = run, .begin = see_begin, .iteration = see_iteration, .text = see_text};
-    const struct decode_prompt prompt = text_of(run);
-    run->decoded++;
-    if (decoder_run(run->decoder, &prompt, &sink, result, err))
-        return err->code == ERR_INPUT ? err_at(err, "%s", run->prompt.where) : -1;
-    return finish(run, &prompt, result, err);
-}
-
-/* A text that the stream of an earlier run has. */
-static int take_text(struct run *run, struct decode_result *result, struct err *err)
-{
-    const struct decode_prompt prompt = text_of(run);
-    struct decode_taken taken;
-    bool flush = run->recorder.flush;
-    run->recorder.flush = false;
-    if (decode_resume_take(run->resume, &run->prompt, &run->recorder, &taken, err))
-        return -1;
-    run->recorder.flush = flush;
-    if (decoder_replay(run->decoder, &prompt, taken.token, taken.tokens, result, err))
-        return err_at(err, "%s: %s", run->resumed.data, run->prompt.where);
-    result->iterations = taken.iterations;
-    result->drafts = taken.drafts;
-    result->draft_tokens = taken.draft_tokens;
-    result->accepted_tokens = taken.accepted_tokens;
-    run->recorder.sequence++;
-    run->texts++;
-    /* Where the old stream is on the disk until this one replaces it, a signal need not spare a copy of its beginning. */
-    if (run->recorder.writer && !run->in_place && writer_keep(run->recorder.writer, err))
-        return -1;
-    return write_answer(run, result, false, err);
-}
-
-/* A prompt that is no good, or a turn of one: an error, or passed over. */
-static int pass_over(struct run *run, const char *id, struct err *err)
-{
-    if (!run->args->keep_going || err->code != ERR_INPUT)
-        return -1;
-    const struct err fault = *err;
-    err_clear(err);
-    run->failed++;
-    console_fault(run->console, &fault);
-    if (run->recorder.writer && decode_record_failed(&run->recorder, id, fault.text, err))
-        return -1;
-    if (!run->text || !run->args->json)
-        return 0;
-    struct text line = {0};
-    int rc = json_line(&line, json_pack("{s:s*, s:s, s:s}", "id", id, "finish_reason", "error", "error", fault.text), err) ||
-             output_write(run->text, line.data, line.length, err) || output_flush(run->text, err) ? -1 : 0;
-    text_free(&line);
-    return rc;
-}
-
-/* All turns of one prompt; ended: the run is to end before the last of them. */
-static int decode_prompt(struct run *run, bool *ended, struct err *err)
-{
-    struct decode_result result;
-    int more;
-    do {
-        const struct decode_prompt prompt = text_of(run);
-        bool has = false;
-        if (decoder_check(run->decoder, &prompt, err)) {
-            err_at(err, "%s", run->prompt.where);
-            return pass_over(run, run->prompt.id, err);
-        }
-        if (run->resume && decode_resume_has(run->resume, &run->prompt, &has, err))
-            return -1;
-        if ((has ? take_text : decode_text)(run, &result, err)) {
-            *ended = err->code == ERR_SIGNAL;           /* amid the prompt */
-            return *ended ? 0 : -1;
-        }
-        if ((*ended = result.finish == FINISH_ABORT))
-            return 0;
-        more = result.text ? prompt_next_turn(run->prompts, &run->prompt, result.text, result.text_bytes, err) : 0;
-        if ((*ended = more > 0 && stop_asked(run->stop)))
-            return 0;
-    } while (more > 0);
-    return more ? pass_over(run, run->prompt.id, err) : 0;
-}
-
-/* Until there are no more prompts, or the run is to end: then *ended. */
 static int decode_prompts(struct run *run, bool *ended, struct err *err)
 {
-    bool terminal = run->text && output_is_terminal(run->text);
-    int more = 1, rc = 0;
-    *ended = false;
+    const bool terminal = run->texts.text && output_is_terminal(run->texts.text);
     if (!terminal || run->console->progress == PROGRESS_ALWAYS)
-        console_progress(run->console, &run->bar, "tokens", 0);
-    while (!rc && more && !*ended) {
-        more = prompts_next(run->prompts, &run->prompt, err);
-        if (more > 0 && stop_asked(run->stop))
-            *ended = true;
-        else if (more > 0)
-            rc = decode_prompt(run, ended, err);
-        else if (more < 0 && err->code == ERR_SIGNAL)
-            *ended = true;
-        else if (more < 0)
-            rc = prompts_fault(run->prompts) ? pass_over(run, prompts_fault(run->prompts)->id, err) : -1;
-        if (more > 0)
-            prompt_free(&run->prompt);
-    }
-    progress_end(&run->bar);
+        console_progress(run->console, &run->texts.bar, "tokens", 0);
+    const int rc = texts_decode(&run->texts, ended, err);
+    progress_end(&run->texts.bar);
     return rc;
 }
 
 static int check_turn(void *context, struct err *err)
 {
     struct run *run = context;
-    const struct decode_prompt prompt = text_of(run);
-    return decoder_check(run->decoder, &prompt, err);
+    return texts_check_turn(&run->texts, &run->prompt, err);
 }
 
 static int answer_turn(void *context, struct decode_result *result, struct err *err)
 {
-    return decode_text(context, result, err);
+    struct run *run = context;
+    return texts_answer_turn(&run->texts, &run->prompt, result, err);
 }
 
 static int converse(struct run *run, bool *ended, struct err *err)
 {
     const struct chat chat = {
-        .console = run->console, .stop = run->stop, .prompts = run->prompts, .prompt = &run->prompt,
+        .console = run->console, .stop = run->stop, .prompts = run->texts.prompts, .prompt = &run->prompt,
         .positions = engine_max_positions(run->session->engine), .max_tokens = run->args->settings.max_tokens,
         .context = run, .check = check_turn, .answer = answer_turn};
     int rc = chat_run(&chat, ended, err);
@@ -384,6 +160,43 @@ static int open_drafts(struct run *run, struct err *err)
     return 0;
 }
 
+/* What several texts at once do not have yet. */
+static int check_parallel(const struct run *run, struct err *err)
+{
+    const struct decode_args *args = run->args;
+    const struct decode_settings *settings = &args->settings;
+    const struct budget *budget = run->budget;
+    const char *why = NULL;
+    if (args->parallel == 1)
+        return 0;
+    for (int i = 0; i < settings->draft.count; i++)
+        if (!strncmp(settings->draft.items[i], "model:", 6) && !device_info(run->session->device)->host_memory)
+            why = "a draft model would be copied to the device once for each text; take another drafter";
+    if (run->chat)
+        why = "a conversation is one text at a time; leave it out";
+    else if (args->record == RECORD_DRAFTS)
+        why = "--record drafts looks at one text at a time; leave one of the two out";
+    else if (args->calibration)
+        why = "--calibration keeps the estimates of one text at a time; leave one of the two out";
+    else if (settings->force_routes || settings->force_accept)
+        why = "recordings are followed by one text at a time; leave --force-routes and --force-accept out";
+    else if (caching_wanted(&run->session->caching))
+        why = "experts are cached for one text at a time; give --cache-experts none where the model fits in memory";
+    else if (settings->reconstruction)
+        why = "--reconstruction measures forwards of one text; leave one of the two out";
+    else if (budget && (budget->automatic ||
+                        ((budget->decodes || budget->verifies) && budget->plan.ranking != PLAN_STATIC)))
+        why = "this budget goes by all rows of a forward, and would not be that of one text; rank by a rank stream, and give "
+              "numbers";
+    return why ? err_set(err, ERR_INPUT, "--parallel: %s", why) : 0;
+}
+
+/* Rows of forwards that N texts share, each of so many. */
+static int shared_rows(int rows, int texts)
+{
+    return (int64_t)rows * texts < ENGINE_ROWS_MAX ? rows * texts : ENGINE_ROWS_MAX;
+}
+
 static int open_model(struct run *run, struct err *err)
 {
     struct decode_args *args = run->args;
@@ -400,7 +213,7 @@ static int open_model(struct run *run, struct err *err)
     if (caching_check(&session.caching, err) ||
         caching_check_drafts(&session.caching, &args->settings.draft, args->settings.force_routes, err) ||
         decode_rows(&args->settings, args->record == RECORD_DRAFTS, &rows, err) ||
-        session_open(&run->session, &session, 0, rows, err) ||
+        session_open(&run->session, &session, 0, shared_rows(rows, args->parallel), err) ||
         auto_drafts_expand(&args->settings, &run->drafts, run->session->model, err))
         return -1;
     session_print(run->session, run->console);
@@ -414,23 +227,28 @@ static int open_model(struct run *run, struct err *err)
         return -1;
     if (run->departure && (run->console->verbose || isatty(STDERR_FILENO)))
         console_note(run->console, "%s: %s", run->departure, run->why.data);
-    const struct decoder_setup setup = {.engine = run->session->engine, .tokenizer = run->session->tokenizer,
-                                        .settings = &args->settings, .budget = run->budget,
-                                         .caching = &run->session->caching, .on_device = true, .stop = run->stop,
-                                         .keep = run->chat,
-                                        .want_drafts = args->record == RECORD_DRAFTS};
-    if (decoder_open(&run->decoder, &setup, err))
+    if (check_parallel(run, err))
         return -1;
-    if (args->calibration && decoder_read_calibration(run->decoder, args->calibration, model.source_sha256, err))
+    struct decoder_setup setup = {.engine = run->session->engine, .tokenizer = run->session->tokenizer,
+                                  .settings = &args->settings, .budget = run->budget, .caching = &run->session->caching,
+                                  .on_device = args->parallel == 1, .stop = run->stop, .keep = run->chat,
+                                  .want_drafts = args->record == RECORD_DRAFTS};
+    for (int i = 0; i < args->parallel; i++, run->texts.decoders++) {
+        if (decoder_open(&run->texts.decoder[i], &setup, err))
+            return -1;
+        setup.counts = run->texts.decoder[0];
+    }
+    setup.counts = NULL;
+    if (args->calibration && decoder_read_calibration(run->texts.decoder[0], args->calibration, model.source_sha256, err))
         return err_at(err, "--calibration");
-    console_notes(run->console, decoder_notes(run->decoder));
-    if (decoder_loop_device(run->decoder))
-        console_detail(run->console, "iterations: %s", decoder_loop_device(run->decoder));
+    console_notes(run->console, decoder_notes(run->texts.decoder[0]));
+    if (decoder_loop_device(run->texts.decoder[0]))
+        console_detail(run->console, "iterations: %s", decoder_loop_device(run->texts.decoder[0]));
     for (int drafter = 0; drafter < args->settings.draft.count; drafter++)
-        if (decoder_drafter_detail(run->decoder, drafter))
-            console_detail(run->console, "%s: %s", args->settings.draft.items[drafter], decoder_drafter_detail(run->decoder,
-                                                                                                               drafter));
-    if (args->record == RECORD_DRAFTS && probe_open(&run->probe, run->decoder, &setup, record_length(args), err))
+        if (decoder_drafter_detail(run->texts.decoder[0], drafter))
+            console_detail(run->console, "%s: %s", args->settings.draft.items[drafter],
+                           decoder_drafter_detail(run->texts.decoder[0], drafter));
+    if (args->record == RECORD_DRAFTS && probe_open(&run->texts.probe, run->texts.decoder[0], &setup, record_length(args), err))
         return err_at(err, "--record drafts");
     return 0;
 }
@@ -443,16 +261,17 @@ static int open_resume(struct run *run, struct header *header, struct err *err)
     if (leftover_find(&run->resumed, path, err))
         return -1;
     const bool found = run->resumed.length;
-    run->in_place = run->args->stream && !strcmp(run->args->stream, path);
-    if (!found && run->in_place) {
+    run->texts.resume_path = run->resumed.data;
+    run->texts.in_place = run->args->stream && !strcmp(run->args->stream, path);
+    if (!found && run->texts.in_place) {
         console_note(run->console, "%s: no run left any finished text of it; all are decoded", path);
         return 0;
     }
-    if (decode_resume_open(&run->resume, found ? run->resumed.data : path, header, &run->machine.machine, err))
+    if (decode_resume_open(&run->texts.resume, found ? run->resumed.data : path, header, &run->machine.machine, err))
         return -1;
-    console_note(run->console, "%s: %d finished texts are taken over", path, decode_resume_count(run->resume));
-    return !run->in_place && decode_resume_header(run->resume) ? header_derive(header, decode_resume_header(run->resume), err)
-                                                               : 0;
+    console_note(run->console, "%s: %d finished texts are taken over", path, decode_resume_count(run->texts.resume));
+    const struct header *origin = decode_resume_header(run->texts.resume);
+    return !run->texts.in_place && origin ? header_derive(header, origin, err) : 0;
 }
 
 static int judge(void *context, const struct prompt *prompt, struct err *err)
@@ -460,9 +279,24 @@ static int judge(void *context, const struct prompt *prompt, struct err *err)
     struct run *run = context;
     const struct decode_prompt text = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
                                        .max_tokens = prompt->max_tokens};
-    if (run->resume && decode_resume_expect(run->resume, prompt, err))
+    if ((run->texts.resume && decode_resume_expect(run->texts.resume, prompt, err)) ||
+        decoder_check(run->texts.decoder[0], &text, err))
         return -1;
-    return decoder_check(run->decoder, &text, err);
+    const int room = prompt->turns > 1 ? INT_MAX : decoder_room(run->texts.decoder[0], &text);
+    run->longest = room > run->longest ? room : run->longest;
+    return 0;
+}
+
+/* Keys, values and states of all texts at once, each as long as the longest; of prompts that are not known beforehand, as long
+ * as the context allows. */
+static int plan_memory(const struct run *run, bool known, struct err *err)
+{
+    const struct engine *engine = run->session->engine;
+    const int64_t most = (int64_t)engine_max_positions(engine) + ENGINE_ROWS_MAX;
+    const int tokens = known && run->longest < most ? run->longest : (int)(most < INT_MAX ? most : INT_MAX);
+    if (run->args->parallel == 1)
+        return 0;
+    return session_check_texts(run->session, run->args->parallel, tokens, err) ? err_at(err, "--parallel") : 0;
 }
 
 /* Before hours go into the first ones. With --keep-going they are judged as they come. */
@@ -470,23 +304,23 @@ static int check_prompts(struct run *run, struct err *err)
 {
     bool all;
     if (run->args->keep_going || run->chat)
-        return 0;
-    if (prompts_check(run->prompts, judge, run, &all, err))
+        return plan_memory(run, false, err);
+    if (prompts_check(run->texts.prompts, judge, run, &all, err) || plan_memory(run, all, err))
         return -1;
-    return all && run->resume ? decode_resume_checked(run->resume, err) : 0;
+    return all && run->texts.resume ? decode_resume_checked(run->texts.resume, err) : 0;
 }
 
 static int open_stream(struct run *run, const struct header *header, struct err *err)
 {
-    if (writer_open_kept(&run->recorder.writer, run->args->stream, header, err))
+    if (writer_open_kept(&run->texts.recorder.writer, run->args->stream, header, err))
         return -1;
-    if (writer_left(run->recorder.writer) && !run->resume)
+    if (writer_left(run->texts.recorder.writer) && !run->texts.resume)
         console_note(run->console, "%s: a run that did not end left texts; --resume %s would go on from them",
                      run->args->stream, run->args->stream);
-    run->recorder.routes = run->args->record == RECORD_ROUTE;
-    run->recorder.steps = run->args->record != RECORD_NONE;
-    run->recorder.flush = true;
-    return decode_record_machine(&run->recorder, &run->machine, err);
+    run->texts.recorder.routes = run->args->record == RECORD_ROUTE;
+    run->texts.recorder.steps = run->args->record != RECORD_NONE;
+    run->texts.recorder.flush = true;
+    return decode_record_machine(&run->texts.recorder, &run->machine, err);
 }
 
 /* What this run is, as its stream says it; what an earlier one left; prompts; outputs. */
@@ -499,16 +333,16 @@ static int open_flows(struct run *run, struct err *err)
     if (decode_options(&run->options, &args->settings, engine_max_positions(run->session->engine), run->departure != NULL,
                        record_words[args->record], args->record == RECORD_DRAFTS ? record_length(args) : 0, err))
         return -1;
-    decode_describe(&run->machine, run->session, run->decoder, run->options.data);
+    decode_describe(&run->machine, run->session, run->texts.decoder[0], run->options.data);
     if (session_header(run->session, STREAM_DECODE, run->console, args->settings.seed, &header, err))
         return -1;
     if ((run->budget && run->budget->source.kind != STREAM_ANY && header_derive(&header, &run->budget->source, err)) ||
         (run->departure && header_label(&header, run->departure, run->why.data, err)) ||
         (args->resume && open_resume(run, &header, err)) ||
-        session_open_prompts(&run->prompts, run->session, &args->prompts, &args->files, run->stop, run->console, err) ||
-        (run->chat && prompts_converse(run->prompts, &run->prompt, err)) || check_prompts(run, err) ||
+        session_open_prompts(&run->texts.prompts, run->session, &args->prompts, &args->files, run->stop, run->console, err) ||
+        (run->chat && prompts_converse(run->texts.prompts, &run->prompt, err)) || check_prompts(run, err) ||
         (args->stream && open_stream(run, &header, err)) ||
-        (!stream_only && output_open(&run->text, args->output ? args->output : "-", err)))
+        (!stream_only && output_open(&run->texts.text, args->output ? args->output : "-", err)))
         goto done;
     rc = 0;
 done:
@@ -556,7 +390,8 @@ static int keep_files(struct run *run, struct err *err)
 {
     struct stream_model model;
     session_stream_model(run->session, &model);
-    if (run->args->calibration && decoder_write_calibration(run->decoder, run->args->calibration, model.source_sha256, err))
+    if (run->args->calibration &&
+        decoder_write_calibration(run->texts.decoder[0], run->args->calibration, model.source_sha256, err))
         return err_at(err, "--calibration");
     return session_keep_hot_set(run->session, err);
 }
@@ -564,25 +399,27 @@ static int keep_files(struct run *run, struct err *err)
 /* The stream that is resumed is finished, and has all texts of this run already. */
 static bool is_finished(const struct run *run)
 {
-    return run->in_place && run->resume && decode_resume_whole(run->resume) && !strcmp(run->resumed.data, run->args->stream) &&
-           !run->decoded && !run->failed;
+    const struct texts *texts = &run->texts;
+    return texts->in_place && texts->resume && decode_resume_whole(texts->resume) &&
+           !strcmp(run->resumed.data, run->args->stream) && !texts->decoded && !texts->failed;
 }
 
 /* All prompts were decoded or passed over. A hot set that cannot be written costs neither texts nor stream. */
 static int close_outputs(struct run *run, struct err *err)
 {
-    if (run->recorder.writer && is_finished(run)) {
+    if (run->texts.recorder.writer && is_finished(run)) {
         console_note(run->console, "%s: is finished, and stays as it is", run->args->stream);
-        writer_abort(&run->recorder.writer, err);
+        writer_abort(&run->texts.recorder.writer, err);
     }
-    if ((run->recorder.writer && writer_close(&run->recorder.writer, err)) ||
-        (run->text && output_commit(&run->text, err)) || keep_files(run, err))
+    if ((run->texts.recorder.writer && writer_close(&run->texts.recorder.writer, err)) ||
+        (run->texts.text && output_commit(&run->texts.text, err)) || keep_files(run, err))
         return -1;
-    if (run->resume && decode_resume_left(run->resume))
+    if (run->texts.resume && decode_resume_left(run->texts.resume))
         console_note(run->console, "%s: %d of its texts were not among those of these prompts, or not in this order",
-                     run->args->resume, decode_resume_left(run->resume));
-    return run->failed ? err_set(err, ERR_ANSWER_NO, "%d prompt%s passed over, %d text%s there", run->failed,
-                                 run->failed == 1 ? " was" : "s were", run->texts, run->texts == 1 ? " is" : "s are")
+                     run->args->resume, decode_resume_left(run->texts.resume));
+    return run->texts.failed ? err_set(err, ERR_ANSWER_NO, "%d prompt%s passed over, %d text%s there", run->texts.failed,
+                                 run->texts.failed == 1 ? " was" : "s were", run->texts.finished,
+                                 run->texts.finished == 1 ? " is" : "s are")
                        : 0;
 }
 
@@ -593,14 +430,15 @@ static int summarise(const struct run *run, struct err *err)
     struct text line = {0};
     int rc = 0;
     if (terminal || run->console->verbose) {
-        rc = decode_summary_put(&run->summary, decoder_drafters(run->decoder) != NULL, &line, err);
+        rc = decode_summary_put(&run->texts.summary, decoder_drafters(run->texts.decoder[0]) != NULL, &line, err);
         if (!rc && line.length)
             console_note(run->console, "%s", line.data);
     }
     text_clear(&line);
     if (!rc && run->drafts.found && run->console->verbose) {
         const struct decode_settings *settings = &run->args->settings;
-        rc = decode_summary_choice(&run->summary, &settings->draft, settings->policy ? settings->policy : "static", &line, err);
+        rc = decode_summary_choice(&run->texts.summary, &settings->draft, settings->policy ? settings->policy : "static",
+                                   &line, err);
         if (!rc)
             console_note(run->console, "%s", line.data);
     }
@@ -636,12 +474,12 @@ static void add_again(const struct run *run, struct err *err)
 /* A signal came: what there is stays, and says that it is not all. */
 static int close_early(struct run *run, struct err *err)
 {
-    bool file = run->recorder.writer && strcmp(run->args->stream, "-");
+    bool file = run->texts.recorder.writer && strcmp(run->args->stream, "-");
     struct err reason = {0};
     err_clear(err);
-    err_set(&reason, ERR_SIGNAL, "ended by %s after %d texts", signals_name(), run->texts);
-    if ((run->recorder.writer && writer_close_early(&run->recorder.writer, reason.text, err)) ||
-        (run->text && output_commit(&run->text, err)) || keep_files(run, err))
+    err_set(&reason, ERR_SIGNAL, "ended by %s after %d texts", signals_name(), run->texts.finished);
+    if ((run->texts.recorder.writer && writer_close_early(&run->texts.recorder.writer, reason.text, err)) ||
+        (run->texts.text && output_commit(&run->texts.text, err)) || keep_files(run, err))
         return -1;
     *err = reason;
     if (file)
@@ -671,6 +509,8 @@ static int decode(const void *arguments, const struct console *console, struct e
     struct decode_args mine = *(const struct decode_args *)arguments;
     const struct decode_args *args = &mine;
     struct run run = {.args = &mine, .console = console, .stop = signals_stop(), .chat = is_chat(args)};
+    run.texts = (struct texts){.console = console, .stop = run.stop, .json = args->json, .keep_going = args->keep_going,
+                               .turns_apart = args->settings.temperature > 0};
     bool ended;
     struct text converted = {0};
     int rc = -1;
@@ -694,17 +534,19 @@ static int decode(const void *arguments, const struct console *console, struct e
        : summarise(&run, err) ? -1 : ended ? (run.chat ? leave_chat : close_early)(&run, err) : close_outputs(&run, err);
 done:
     signals_harsh();
-    if (rc && run.recorder.writer && run.texts && strcmp(args->stream, "-")) {
+    if (rc && run.texts.recorder.writer && run.texts.finished && strcmp(args->stream, "-")) {
         const struct err fault = *err;
-        writer_abort(&run.recorder.writer, &fault);
+        writer_abort(&run.texts.recorder.writer, &fault);
         add_again(&run, err);
     }
-    writer_abort(&run.recorder.writer, err);
-    output_discard(&run.text);
-    decode_resume_close(&run.resume);
-    prompts_close(&run.prompts);
-    probe_close(&run.probe);
-    decoder_close(&run.decoder);
+    writer_abort(&run.texts.recorder.writer, err);
+    output_discard(&run.texts.text);
+    decode_resume_close(&run.texts.resume);
+    prompts_close(&run.texts.prompts);
+    probe_close(&run.texts.probe);
+    texts_free(&run.texts);
+    for (int i = 0; i < DECODERS_MAX; i++)
+        decoder_close(&run.texts.decoder[i]);
     budget_close(&run.budget);
     auto_drafts_free(&run.drafts);
     text_free(&run.options);

@@ -421,9 +421,17 @@ int decoder_write_calibration(struct decoder *decoder, const char *path, const c
     return entries < 0 ? -1 : calibration_write(path, model, entry, entries, err);
 }
 
+/* Counts the prompt as seen, by whoever counts. */
+static int count_prompt(struct decoder *decoder, const struct decode_prompt *prompt, struct err *err)
+{
+    const struct decoder *counts = decoder->setup.counts;
+    return sampler_begin_by(decoder->sampler, counts ? counts->sampler : decoder->sampler, prompt->token, prompt->tokens,
+                            prompt->sample, err);
+}
+
 int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, struct err *err)
 {
-    return sampler_begin(decoder->sampler, prompt->token, prompt->tokens, prompt->sample, err);
+    return count_prompt(decoder, prompt, err);
 }
 
 /* How many of the prompt's tokens are in the KV cache and can stay there, with the bits of reading them anew; never all, as the
@@ -442,13 +450,20 @@ static int kept_tokens(const struct decoder *decoder, const struct decode_prompt
                           engine_prompt_keeps(setup->engine, same, decoder->prompt_tokens, prompt->tokens));
 }
 
+/* Nodes that may be pending after the text. */
+static int pending_nodes(const struct decoder *decoder)
+{
+    const int drafted = decoder->shape->room > decoder->nodes ? decoder->shape->room : decoder->nodes;
+    int nodes = decoder->nodes + decoder->riders;
+    for (int i = 0; i < decoder->drafters.count; i++)           /* their nodes may stay while the target verifies */
+        nodes += decoder->drafters.item[i]->class->pends ? 1 + drafted : 0;
+    return nodes;
+}
+
 /* A sequence of the first `kept` tokens of the one before, and room for this many and the draft nodes beyond them. */
 static int prepare_sequence(struct decoder *decoder, int tokens, int kept, struct err *err)
 {
-    const int drafted = decoder->shape->room > decoder->nodes ? decoder->shape->room : decoder->nodes;
-    int max = engine_max_positions(decoder->setup.engine), old = 0, nodes = decoder->nodes + decoder->riders;
-    for (int i = 0; i < decoder->drafters.count; i++)           /* their nodes may stay while the target verifies */
-        nodes += decoder->drafters.item[i]->class->pends ? 1 + drafted : 0;
+    int max = engine_max_positions(decoder->setup.engine), old = 0, nodes = pending_nodes(decoder);
     struct sequence *before = decoder->sequence;
     if (before) {
         old = sequence_capacity(before);
@@ -495,6 +510,11 @@ static int token_limit(const struct decoder *decoder, const struct decode_prompt
     int forced = decoder->forced ? forced_tokens(decoder->forced) : -1;
     limit = forced >= 0 && forced < limit ? forced : limit;
     return limit < room ? limit : room;
+}
+
+int decoder_room(const struct decoder *decoder, const struct decode_prompt *prompt)
+{
+    return prompt->tokens + token_limit(decoder, prompt) + pending_nodes(decoder);
 }
 
 /* The clock is stopped meanwhile. */
@@ -567,7 +587,7 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
         decoder->policy->class->begin(decoder->policy, &about);
     if (mem_grow(&decoder->text, &decoder->text_room, (size_t)prompt->tokens, sizeof *decoder->text, err) ||
         begin_watches(decoder, prompt, limit, err) ||
-        sampler_begin(decoder->sampler, prompt->token, prompt->tokens, prompt->sample, err) ||
+        count_prompt(decoder, prompt, err) ||
         prepare_sequence(decoder, prompt->tokens + limit, kept, err) || begin_drafters(decoder, prompt, limit, err))
         return -1;
     memcpy(decoder->text, prompt->token, (size_t)prompt->tokens * sizeof *decoder->text);
@@ -611,7 +631,7 @@ int decoder_replay(struct decoder *decoder, const struct decode_prompt *prompt, 
     decoder->result = (struct decode_result){0};
     if (decoder_check(decoder, prompt, err) ||
         (decoder->forced && forced_begin(decoder->forced, prompt->token, prompt->tokens, err)) ||
-        sampler_begin(decoder->sampler, prompt->token, prompt->tokens, prompt->sample, err) ||
+        count_prompt(decoder, prompt, err) ||
         mem_grow(&decoder->text, &decoder->text_room, (size_t)prompt->tokens, sizeof *decoder->text, err))
         return -1;
     for (int i = 0; i < tokens; i++)
@@ -632,30 +652,61 @@ int decoder_replay(struct decoder *decoder, const struct decode_prompt *prompt, 
     return 0;
 }
 
-int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
-                struct decode_result *out, struct err *err)
+int decoder_begin(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink, struct err *err)
 {
     struct decode_result *result = &decoder->result;
     decoder->began = clock_seconds();
+    decoder->sink = *sink;
     *result = (struct decode_result){0};
     decoder->learning_s = 0;
     if (decoder_check(decoder, prompt, err) || read_prompt(decoder, prompt, sink, err))
         return -1;
     result->total_s = result->prefill_s;
-    if (!decoder->ending.ended && decoder->by_device && decoder_iterate_on_device(decoder, sink, err))
-        return -1;
-    while (!decoder->ending.ended && !stop_asked(decoder->setup.stop)) {
-        const int length = decoder->length;
-        if (!decoder_iterate(decoder, sink, err))
-            continue;
-        if (!err || err->code != ERR_SIGNAL || decoder->length != length)
-            return -1;
-        err_clear(err);                                     /* the text ends before this iteration */
-        sequence_rollback(decoder->sequence);
-    }
+    return 0;
+}
+
+bool decoder_ends(const struct decoder *decoder) { return decoder->ending.ended || stop_asked(decoder->setup.stop); }
+
+void decoder_end(struct decoder *decoder, struct decode_result *out)
+{
     if (!decoder->setup.budget || !decoder->setup.budget->verifies)
         decoder->computed = decoder->length;
     answer(decoder);
-    *out = *result;
+    *out = decoder->result;
+}
+
+/* When a stop ends a forward, texts end before this iteration. */
+int decoders_step(struct decoder *const *decoder, int count, int *failed, struct err *err)
+{
+    int64_t before = 0, after = 0;
+    *failed = -1;
+    if (count == 1 && decoder[0]->by_device)
+        return decoder_iterate_on_device(decoder[0], &decoder[0]->sink, err);
+    for (int i = 0; i < count; i++)
+        before += decoder[i]->length;
+    if (!decoders_iterate(decoder, count, err))
+        return 0;
+    for (int i = 0; i < count; i++) {
+        after += decoder[i]->length;
+        *failed = decoder[i]->step.failed ? i : *failed;
+    }
+    if (!err || err->code != ERR_SIGNAL || before != after)
+        return -1;
+    err_clear(err);
+    for (int i = 0; i < count; i++)
+        sequence_rollback(decoder[i]->sequence);
+    return 0;
+}
+
+int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
+                struct decode_result *out, struct err *err)
+{
+    int failed;
+    if (decoder_begin(decoder, prompt, sink, err))
+        return -1;
+    while (!decoder_ends(decoder))
+        if (decoders_step(&decoder, 1, &failed, err))
+            return -1;
+    decoder_end(decoder, out);
     return 0;
 }

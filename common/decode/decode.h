@@ -41,6 +41,7 @@ struct decoder_setup {
     bool on_device; /* may iterate there (decoder_loop_device); forwards then have no logits, no routes */
     const struct stop *stop;                    /* when it is asked for, a text ends after its current iteration, a prompt after
                                                    its current piece: that run fails with ERR_SIGNAL; NULL: none */
+    const struct decoder *counts;               /* the one that counts equal prompts for this one; NULL: itself */
     bool want_drafts;                           /* a probe will look at whole drafts, with what is dropped of them */
     /* A prompt that begins as the text before it is read from where they differ; the sink then sees pieces of the rest alone.
      * No bit changes by it: nothing is kept for a probe or for drafters that look at the target's forwards, and no answer that
@@ -74,7 +75,8 @@ struct decode_iteration {
     const float *divergence;            /* [n_emitted] as divergence.h says; NULL: not asked for */
     int flips;                          /* emitted tokens where the reference's likeliest token is another; -1: not asked for */
     double end_us;                      /* since the prompt began, to the end of the iteration */
-    double draft_us, verify_us, accept_us, other_us;
+    double draft_us, verify_us, accept_us, other_us;    /* verify_us: of a forward that texts share, this one's rows' part */
+    double shared_us;                   /* all of that forward; its `texts`, `all_rows` and `all_loaded` say who shared it */
     const struct forward *forward;      /* with the logits of all rows, riders among them */
     int64_t bytes;                      /* read by the target's forwards, nominal; and by a probe */
     int probe;                          /* tokens of an automatic budget's probe (budgeting.h) after this iteration; 0: none */
@@ -154,8 +156,22 @@ const char *decoder_drafters(const struct decoder *decoder);
  * same thing twice gives two samples while the order of different prompts does not matter. */
 int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                 struct decode_result *out, struct err *err);
+
+/* The same in steps, for several texts at once, each with a decoder of its own and all of one engine: _begin reads a prompt;
+ * decoders_step has each text make an iteration, in as few forwards as the engine takes for all of them; decoder_ends says that
+ * a text is at its end, or is to end there since a stop was asked for; _end tells what came out. Texts are those of
+ * decoder_run, whatever texts they share forwards with. Decoder and prompt stay until the end. On failure *failed is the text
+ * whose own step failed; -1: the forward did. */
+enum { DECODERS_MAX = 128 };
+int decoder_begin(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
+                  struct err *err);
+int decoders_step(struct decoder *const *decoder, int count, int *failed, struct err *err);
+bool decoder_ends(const struct decoder *decoder);
+void decoder_end(struct decoder *decoder, struct decode_result *out);
 void decoder_forget(struct decoder *decoder);
 int decoder_check(const struct decoder *decoder, const struct decode_prompt *prompt, struct err *err);  /* could it be run? */
+/* Tokens that its sequence has room for. */
+int decoder_room(const struct decoder *decoder, const struct decode_prompt *prompt);
 
 /* What the text of the last run was made with, for those who look at it again (instruments/probe.h): random numbers, the rule
  * of acceptance, the KV cache, the tokens that it could have had; and other drafters like the decoder's own. */

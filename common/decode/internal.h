@@ -27,8 +27,25 @@ struct overlap_watch {
     bool draws[DRAFTERS_MAX];           /* the drafter draws its tokens, and does not just know them */
 };
 
+/* An iteration on its way. */
+struct underway {
+    struct decode_iteration iteration;
+    struct store_facts before;
+    struct forward forward;
+    double draft_s, verify_s;
+    bool failed;                        /* it is this text at which the step of several failed */
+};
+
+struct step_texts {
+    struct decoder *const *decoder;
+    int count;
+};
+
 struct decoder {
     struct decoder_setup setup;
+    struct decode_sink sink;            /* of this text */
+    struct batch batch;                 /* of this iteration's forward */
+    struct underway step;
     struct sampler *sampler;
     struct acceptance *acceptance;
     struct drafters drafters;
@@ -71,8 +88,8 @@ struct decoder {
     float node_acceptance[ROWS_MAX];
 };
 
-/* One iteration: the text grows by at least a token, or is at its end. */
-int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, struct err *err);
+/* One iteration of each text: it grows by at least a token, or is at its end. */
+int decoders_iterate(struct decoder *const *decoder, int count, struct err *err);
 
 /* The same for all iterations of a text, on the device (device_loop.c). */
 int decoder_iterate_on_device(struct decoder *decoder, const struct decode_sink *sink, struct err *err);

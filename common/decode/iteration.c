@@ -1,7 +1,7 @@
 /* An iteration in steps, each of which leaves its results in the iteration's record or in plain arrays of the decoder:
  *
  *     propose    the policy and the drafters grow a tree; drafters that ride add rows of their own
- *     forward    the target reads root, tree and riders
+ *     forward    the target reads root, tree and riders, of all texts that are at it at once
  *     accept     the tree is followed; path and emitted say how far
  *     check      watches may have tokens chosen anew
  *     show       drafters see what was computed and kept
@@ -92,25 +92,21 @@ static int propose(struct decoder *decoder, struct decode_iteration *iteration, 
     return decoder_add_riders(decoder, iteration, err);
 }
 
-/* The forward over root and draft. What drafters have read on the target's cache is gone by then, but for rows that they
- * stopped on their way through all layers: those are gone on from. */
-static int forward(struct decoder *decoder, struct decode_iteration *iteration, struct forward *out, struct err *err)
+/* What the forward over root and draft is to be. What drafters have read on the target's cache is gone by then, but for rows
+ * that they stopped on their way through all layers: those are gone on from. */
+static int prepare(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
     const struct decoder_setup *setup = &decoder->setup;
     const int rows = iteration->rows + iteration->riders;
-    struct batch batch = {.rows = rows, .token = decoder->token, .parent = decoder->parent, .logit_rows = rows,
-                          .want_reconstruction = setup->settings->reconstruction,
-                          .want_scores = setup->want_scores, .want_hidden = setup->want_hidden,
-                          .features = decoder_features(decoder), .resume = true};
+    decoder->batch = (struct batch){
+        .rows = rows, .token = decoder->token, .parent = decoder->parent, .logit_rows = rows,
+        .want_reconstruction = setup->settings->reconstruction, .want_scores = setup->want_scores,
+        .want_hidden = setup->want_hidden, .features = decoder_features(decoder), .resume = true};
     for (int i = 0; i < decoder->watches.count; i++) {
         struct watch *watch = decoder->watches.item[i];
-        if (watch->class->before && watch->class->before(watch, decoder->sequence, &batch, iteration, err))
+        if (watch->class->before && watch->class->before(watch, decoder->sequence, &decoder->batch, iteration, err))
             return -1;
     }
-    if (engine_forward(setup->engine, decoder->sequence, &batch, out, err))
-        return -1;
-    iteration->forward = out;
-    iteration->bytes = out->bytes;
     return 0;
 }
 
@@ -284,7 +280,8 @@ static int watch_after(struct decoder *decoder, struct decode_iteration *iterati
 }
 
 /* The clock is stopped meanwhile. */
-static int watch_after_untimed(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
+static int watch_after_untimed(struct decoder *decoder, const struct step_texts *texts, struct decode_iteration *iteration,
+                               struct err *err)
 {
     double start = clock_seconds();
     for (int i = 0; i < decoder->watches.count; i++) {
@@ -292,55 +289,136 @@ static int watch_after_untimed(struct decoder *decoder, struct decode_iteration 
         if (watch->class->after_untimed && watch->class->after_untimed(watch, iteration, err))
             return -1;
     }
-    decoder->began += clock_seconds() - start;
+    const double seconds = clock_seconds() - start;
+    for (int i = 0; i < texts->count; i++)
+        texts->decoder[i]->began += seconds;
     return 0;
 }
 
-int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, struct err *err)
+/* Up to the forward. */
+static int draft(struct decoder *decoder, struct err *err)
 {
-    struct forward facts;
-    struct decode_iteration iteration = {
+    struct underway *step = &decoder->step;
+    const struct expert_source *source = engine_config(decoder->setup.engine)->experts;
+    *step = (struct underway){.iteration = {
         .number = decoder->result.iterations, .position = decoder->length - 1, .tree = &decoder->tree,
         .drafters = decoder->drafters.count, .share = decoder->share, .steps = &decoder->steps, .token = decoder->token,
-        .parent = decoder->parent, .kept = decoder->kept, .path = decoder->path, .emitted = decoder->emitted, .flips = -1};
+        .parent = decoder->parent, .kept = decoder->kept, .path = decoder->path, .emitted = decoder->emitted, .flips = -1}};
+    const double start = clock_seconds();
+    step->iteration.caches = expert_source_facts(source, &step->before);
+    if (watch_start(decoder, err) || propose(decoder, &step->iteration, err))
+        return -1;
+    step->draft_s = clock_seconds() - start;
+    const double prepared = clock_seconds();
+    if (prepare(decoder, &step->iteration, err))
+        return -1;
+    step->verify_s = clock_seconds() - prepared;
+    return 0;
+}
+
+/* From the forward on. `others` has all texts of it: the clocks of all are stopped while a watch measures. */
+static int settle(struct decoder *decoder, const struct step_texts *others, struct err *err)
+{
+    struct underway *step = &decoder->step;
+    struct decode_iteration *iteration = &step->iteration;
     const struct expert_source *source = engine_config(decoder->setup.engine)->experts;
     struct second *second = engine_config(decoder->setup.engine)->second;
-    struct store_facts before = {0}, after = {0};
-    double start = clock_seconds(), drafted, verified, chosen, checked, accepted, end;
-    iteration.caches = expert_source_facts(source, &before);
-    if (watch_start(decoder, err) || propose(decoder, &iteration, err))
-        return -1;
-    drafted = clock_seconds();
-    if (forward(decoder, &iteration, &facts, err))
-        return -1;
-    verified = clock_seconds();
-    if (accept(decoder, &iteration, err))
+    struct store_facts after = {0};
+    double verified = clock_seconds(), chosen, checked, accepted, end;
+    if (accept(decoder, iteration, err))
         return -1;
     chosen = clock_seconds();
-    if (check(decoder, &iteration, &facts, err))
+    if (check(decoder, iteration, &step->forward, err))
         return -1;
     checked = clock_seconds();
-    if (show(decoder, &iteration, err) || keep_rows(decoder, &iteration, err))
+    if (show(decoder, iteration, err) || keep_rows(decoder, iteration, err))
         return -1;
     accepted = clock_seconds();
-    if (commit(decoder, &iteration, err) || watch_after(decoder, &iteration, err))
+    if (commit(decoder, iteration, err) || watch_after(decoder, iteration, err))
         return -1;
     end = clock_seconds();
     expert_source_facts(source, &after);
-    iteration.stored = store_facts_since(&after, &before);
-    iteration.utility = expert_source_utility(source);
-    expert_source_state(source, &iteration.cache);
+    iteration->stored = store_facts_since(&after, &step->before);
+    iteration->utility = expert_source_utility(source);
+    expert_source_state(source, &iteration->cache);
     if (second) {
-        second_drafted(second, drafted - start, iteration.drafted);
-        iteration.split = second_facts(second);
+        second_drafted(second, step->draft_s, iteration->drafted);
+        iteration->split = second_facts(second);
     }
-    iteration.end_us = 1e6 * (end - decoder->began);
-    iteration.draft_us = 1e6 * (drafted - start);
-    iteration.verify_us = 1e6 * (verified - drafted);
-    iteration.accept_us = 1e6 * (chosen - verified + accepted - checked);
+    iteration->end_us = 1e6 * (end - decoder->began);
+    iteration->draft_us = 1e6 * step->draft_s;
+    iteration->verify_us = 1e6 * step->verify_s;
+    iteration->accept_us = 1e6 * (chosen - verified + accepted - checked);
     /* What the policy learned was not over when the iteration before ended. */
-    iteration.other_us = 1e6 * (checked - chosen + end - accepted + decoder->learning_s);
-    if (watch_after_untimed(decoder, &iteration, err))
+    iteration->other_us = 1e6 * (checked - chosen + end - accepted + decoder->learning_s);
+    if (watch_after_untimed(decoder, others, iteration, err))
         return -1;
-    return decoder_conclude(decoder, &iteration, sink, err);
+    return decoder_conclude(decoder, iteration, &decoder->sink, err);
+}
+
+/* One forward for these texts; each is charged with its rows' share of the time. */
+static int forward(struct decoder *const *decoder, int count, struct err *err)
+{
+    struct sequence *sequence[DECODERS_MAX];
+    struct batch batch[DECODERS_MAX];
+    struct forward out[DECODERS_MAX];
+    const double start = clock_seconds();
+    int rows = 0;
+    for (int i = 0; i < count; i++) {
+        sequence[i] = decoder[i]->sequence;
+        batch[i] = decoder[i]->batch;
+        rows += batch[i].rows;
+    }
+    if (engine_forward_texts(decoder[0]->setup.engine, sequence, batch, count, out, err))
+        return -1;
+    const double seconds = clock_seconds() - start;
+    for (int i = 0; i < count; i++) {
+        struct underway *step = &decoder[i]->step;
+        step->forward = out[i];
+        step->verify_s += count == 1 ? seconds : seconds * batch[i].rows / rows;
+        step->iteration.forward = &step->forward;
+        step->iteration.bytes = out[i].bytes;
+        step->iteration.shared_us = 1e6 * seconds;
+    }
+    return 0;
+}
+
+/* Forwards over as many texts as share one, in their order. */
+static int forwards(struct decoder *const *decoder, int count, struct err *err)
+{
+    const struct engine_setup *engine = engine_config(decoder[0]->setup.engine);
+    for (int first = 0, next; first < count; first = next) {
+        int rows = decoder[first]->batch.rows;
+        for (next = first + 1; next < count; next++) {
+            const struct batch *batch = &decoder[next]->batch;
+            if (rows + batch->rows > engine->max_rows || rows + batch->rows > engine->max_logit_rows ||
+                !engine_shares(&decoder[first]->batch, batch))
+                break;
+            rows += batch->rows;
+        }
+        const struct step_texts texts = {decoder, count};
+        if (forward(decoder + first, next - first, err))
+            return -1;
+        /* The next forward would overwrite what this one computed. */
+        for (int i = first; i < next; i++) {
+            decoder[i]->step.failed = true;
+            if (settle(decoder[i], &texts, err))
+                return -1;
+            decoder[i]->step.failed = false;
+        }
+    }
+    return 0;
+}
+
+int decoders_iterate(struct decoder *const *decoder, int count, struct err *err)
+{
+    for (int i = 0; i < count; i++)
+        decoder[i]->step.failed = false;
+    for (int i = 0; i < count; i++) {
+        if (!draft(decoder[i], err))
+            continue;
+        decoder[i]->step.failed = true;
+        return -1;
+    }
+    return forwards(decoder, count, err);
 }

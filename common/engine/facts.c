@@ -91,8 +91,8 @@ static int fetch(const struct pass *pass, const struct fetched *array, int count
     return 0;
 }
 
-/* Counts the distinct experts of each layer in `rows` rows of expert [rows][layers][top_k], from row `first` on; with `run` only
- * in layers that this forward ran. */
+/* Counts the distinct experts of each layer in some rows of expert [rows][layers][top_k]; with `run` only in layers that this
+ * forward ran. */
 static void count_distinct(const struct pass *pass, int first, int rows, const int32_t *expert, bool run, int32_t *distinct)
 {
     const struct engine *engine = pass->engine;

@@ -69,8 +69,8 @@ struct layer_cache kv_layer(const struct kv *kv, int layer);
 int row_table_open(struct row_table *table, struct device *device, int max_rows, struct err *err);
 void row_table_close(struct row_table *table);
 
-/* Uploads positions, slots and paths of nodes: _begin, _add for each text, and _end, which uploads; _fill does this for one text.
- * _part: the rows of one text of several. */
+/* Uploads positions, slots and paths of nodes: _begin, _add for each text, and _end, which uploads; _fill does this for one
+ * text. _part: the rows of one text of several. */
 void row_table_begin(struct row_table *table);
 int row_table_add(struct row_table *table, const struct kv *kv, const int32_t *node, int rows, struct err *err);
 int row_table_end(struct row_table *table, struct err *err);

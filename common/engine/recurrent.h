@@ -76,8 +76,8 @@ struct recurrent_rows recurrent_table_part(const struct recurrent_table *table, 
                                            int text);
 
 /* Assigns slots and states to these nodes and uploads their rows' arguments to `at`, a part of the table. Nodes from
- * now.pending on are new; kv has their parents. With `chain` the rows are a piece of a prompt, which is committed whole after the
- * forward: a state is freed as soon as no later row needs it. After a failure the caller calls recurrent_drop. */
+ * now.pending on are new; kv has their parents. With `chain` the rows are a piece of a prompt, which is committed whole after
+ * the forward: a state is freed as soon as no later row needs it. After a failure the caller calls recurrent_drop. */
 int recurrent_fill(struct recurrent *recurrent, struct recurrent_table *table, const struct recurrent_rows *at,
                    const struct kv *kv, const int32_t *node, int rows, bool chain, struct err *err);
 

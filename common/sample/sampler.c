@@ -72,12 +72,18 @@ static int grow_seen(struct sampler *sampler, struct err *err)
 
 int sampler_begin(struct sampler *sampler, const int32_t *prompt, int count, int sample, struct err *err)
 {
+    return sampler_begin_by(sampler, sampler, prompt, count, sample, err);
+}
+
+int sampler_begin_by(struct sampler *sampler, struct sampler *counts, const int32_t *prompt, int count, int sample,
+                     struct err *err)
+{
     struct digest128 digest = hash_xxh3(prompt, (size_t)count * sizeof *prompt);
     uint64_t words[3] = {sampler->seed, digest.low, digest.high};
-    if (2 * (sampler->seen_used + 1) > sampler->seen_slots && grow_seen(sampler, err))
+    if (2 * (counts->seen_used + 1) > counts->seen_slots && grow_seen(counts, err))
         return -1;
-    struct seen *seen = find_seen(sampler->seen, sampler->seen_slots, digest);
-    sampler->seen_used += seen->times == 0;
+    struct seen *seen = find_seen(counts->seen, counts->seen_slots, digest);
+    counts->seen_used += seen->times == 0;
     seen->prompt = digest;
     sampler->draw = (struct sample_draw){
         .key = hash_xxh3(words, sizeof words).low, .ordinal = seen->times++, .sample = (uint32_t)sample};

@@ -26,6 +26,9 @@ void sampler_close(struct sampler **sampler);
 
 /* Begins the texts of this prompt and counts its repetitions. sample: 0, 1, ... distinguishes samples of one prompt. */
 int sampler_begin(struct sampler *sampler, const int32_t *prompt, int count, int sample, struct err *err);
+/* The same, but counted by another one, whose own text goes on. */
+int sampler_begin_by(struct sampler *sampler, struct sampler *counts, const int32_t *prompt, int count, int sample,
+                     struct err *err);
 void sampler_forget(struct sampler *sampler);       /* the counts of prompts begin anew */
 
 /* Returns the key of this text's draws, without the position. */

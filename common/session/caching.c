@@ -123,7 +123,7 @@ static struct extent measure(const struct model *model)
     return extent;
 }
 
-static uint64_t weights_of(const struct model *model)
+uint64_t caching_weights(const struct model *model)
 {
     uint64_t bytes = 0;
     for (int i = 0; i < model_tensor_count(model); i++)
@@ -138,7 +138,7 @@ int caching_choose(struct caching_options *options, const struct model *model, s
                    struct text *note, struct err *err)
 {
     const struct extent extent = measure(model);
-    const int64_t left = device_memory_left(device), weights = (int64_t)weights_of(model);
+    const int64_t left = device_memory_left(device), weights = (int64_t)caching_weights(model);
     const int64_t dense = weights - extent.count * extent.slot;
     if (options->experts || options->split || !extent.count || !device_info(device)->host_memory || left < 0 ||
         weights + (int64_t)taken <= left)

@@ -83,6 +83,9 @@ int caching_choose(struct caching_options *options, const struct model *model, s
 int caching_slots(struct expert_cache *out, const struct caching_options *options, const struct model *model,
                   struct device *device, uint64_t taken, struct err *err);
 
+/* Returns the bytes of all weights. */
+uint64_t caching_weights(const struct model *model);
+
 /* Returns the bytes of the files named in drafters, such as model:FILE. */
 uint64_t caching_files(const struct strings *drafters);
 

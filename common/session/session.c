@@ -211,6 +211,21 @@ void session_print(const struct session *session, const struct console *console)
         console_note(console, "experts are read by %s", expert_source_way(session->experts));
 }
 
+int session_check_texts(const struct session *session, int texts, int tokens, struct err *err)
+{
+    const struct hparams *shape = model_hparams(session->model);
+    const bool host = device_info(session->device)->host_memory;
+    const uint64_t each = sequence_state_bytes(shape) + (uint64_t)hparams_kv_widths(shape) * (uint64_t)tokens *
+                          cache_size(engine_config(session->engine)->cache);
+    const int64_t all = device_memory_left(session->device), weights = host ? (int64_t)caching_weights(session->model) : 0;
+    const int64_t left = all > weights ? all - weights : 0, wanted = (int64_t)each * texts;
+    if (all < 0 || wanted <= left)
+        return 0;
+    return err_set(err, ERR_MEMORY, "keys and values of %d texts of up to %d tokens take %lld MiB, and %lld MiB are left "
+                   "beside the weights; give fewer texts, or a smaller --context", texts, tokens, (long long)(wanted >> 20),
+                   (long long)(left >> 20));
+}
+
 int session_keep_hot_set(const struct session *session, struct err *err)
 {
     struct stream_model model;

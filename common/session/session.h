@@ -94,6 +94,9 @@ int session_check_model(const struct session_options *options, const struct stri
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err);
 void session_close(struct session **session);
 
+/* Whether so many texts at once, each with a sequence for so many tokens, fit into the memory that is left. */
+int session_check_texts(const struct session *session, int texts, int tokens, struct err *err);
+
 /* Writes the file of --hot-set, if given. */
 int session_keep_hot_set(const struct session *session, struct err *err);
 

@@ -44,6 +44,10 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, draft_bytes, true, "the same of drafting: what a draft model's forwards read"),
     FIELD(decode_iter, catch_up, true, "tokens of the text that a drafter with a state of its own had to read before it "
           "drafted, more than one after iterations without a draft"),
+    FIELD(decode_iter, shared_texts, true, "texts that shared the target's forward; absent: it was of this text alone"),
+    FIELD(decode_iter, shared_rows, true, "rows of all of them"),
+    FIELD(decode_iter, shared_us, true, "time of that forward, of which each row has an equal part in verify_us"),
+    FIELD(decode_iter, shared_experts, true, "distinct experts that ran for the rows of all of them, summed over layers"),
     FIELD(decode_iter, catch_up_us, true, "time of that, part of draft_us"),
     FIELD(decode_iter, probe, true, "tokens that the model without a budget read, to hold the bound of an automatic one: all "
           "since its last probe"),
@@ -263,6 +267,20 @@ static int check_steps(const struct decode_iter *iter, struct err *err)
     return 0;
 }
 
+/* What an iteration says of a forward that texts shared. */
+static int check_shared(const struct decode_iter *iter, struct err *err)
+{
+    const int own = iter->nodes + (iter->riders > 0 ? iter->riders : 0);
+    if (iter->shared_texts < 2)
+        return 0;
+    if (iter->shared_rows < own + iter->shared_texts - 1)
+        return err_set(err, ERR_INPUT, "%d texts share a forward of %d rows, %d of which are one text's", iter->shared_texts,
+                       iter->shared_rows, own);
+    if (!(iter->shared_us >= 0 && isfinite(iter->shared_us)))
+        return err_set(err, ERR_INPUT, "a shared forward takes %g microseconds", iter->shared_us);
+    return 0;
+}
+
 static int check_iter(const void *body, const struct header *header, struct sequences *open, struct err *err)
 {
     const struct decode_iter *iter = body;
@@ -288,7 +306,7 @@ static int check_iter(const void *body, const struct header *header, struct sequ
     for (int i = 0; iter->overlap && i < iter->nodes; i++)
         if (iter->overlap[i] < 0 || iter->overlap[i] > 1.001f)
             return err_set(err, ERR_INPUT, "node %d has an overlap of %g", i, (double)iter->overlap[i]);
-    return check_drafters(iter, err) || check_steps(iter, err) ? -1 : 0;
+    return check_shared(iter, err) || check_drafters(iter, err) || check_steps(iter, err) ? -1 : 0;
 }
 
 /* Checks the members that a tree has in addition to a chain. */

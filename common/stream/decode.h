@@ -38,6 +38,9 @@ struct decode_iter {
     double draft_us, verify_us, accept_us, other_us;
     int experts_wanted, experts_loaded;
     int64_t bytes, draft_bytes;
+    int shared_texts, shared_rows;          /* -1: the forward was this text's alone */
+    double shared_us;
+    int shared_experts;
     int catch_up;                           /* -1: no drafter read text first */
     double catch_up_us;
     int probe;                              /* -1: none */

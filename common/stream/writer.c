@@ -26,6 +26,7 @@ struct writer {
     char type[FRAME_TYPE];
     struct { size_t at; int keys; } maps[MAP_DEPTH];    /* open maps: offset of each map's count */
     int depth;
+    struct text *held;                  /* writer_hold's */
     struct err fault;                   /* the first error; all later calls return it */
 };
 
@@ -52,6 +53,49 @@ static int emit(struct writer *writer, const void *data, size_t bytes, struct er
     }
     xxh3_stream_put(writer->digest, data, bytes);
     writer->bytes += bytes;
+    return 0;
+}
+
+/* Ends the record that is being made: its map is complete. */
+static int put_record(struct writer *writer, struct err *err)
+{
+    const struct text *made = &writer->body.text;
+    if (writer->held) {
+        const size_t at = writer->maps[0].at;
+        const uint32_t bytes = (uint32_t)(made->length - at);
+        return text_put(writer->held, writer->type, sizeof writer->type, err) ||
+               text_put(writer->held, (const char *)&bytes, sizeof bytes, err) ||
+               text_put(writer->held, made->data + at, bytes, err) ? -1 : 0;
+    }
+    if (emit(writer, made->data, made->length, err) || frame_counts_add(&writer->counts, writer->type, err))
+        return -1;
+    writer->index++;
+    return 0;
+}
+
+void writer_hold(struct writer *writer, struct text *held) { writer->held = held; }
+
+int writer_release(struct writer *writer, const struct text *held, struct err *err)
+{
+    char type[FRAME_TYPE];
+    uint32_t bytes;
+    writer->held = NULL;
+    for (size_t at = 0; at < held->length; at += bytes) {
+        memcpy(type, held->data + at, sizeof type);
+        memcpy(&bytes, held->data + at + sizeof type, sizeof bytes);
+        at += sizeof type + sizeof bytes;
+        writer_begin(writer, type);
+        writer->body.text.length = writer->maps[0].at;
+        wire_sink_put(&writer->body, held->data + at, bytes);
+        if (writer->body.failed)
+            return err_memory(err);
+        if (writer->fault.code) {
+            *err = writer->fault;
+            return -1;
+        }
+        if (put_record(writer, err))
+            return -1;
+    }
     return 0;
 }
 
@@ -298,11 +342,7 @@ int writer_end(struct writer *writer, struct err *err)
         return -1;
     }
     close_map(writer);
-    if (emit(writer, writer->body.text.data, writer->body.text.length, err) ||
-        frame_counts_add(&writer->counts, writer->type, err))
-        return -1;
-    writer->index++;
-    return 0;
+    return put_record(writer, err);
 }
 
 static int check(struct writer *writer, const struct record_kind *kind, const void *body, struct err *err)
@@ -330,10 +370,8 @@ int writer_copy(struct writer *writer, const struct record *record, struct err *
     if (!writer->fault.code) {          /* the map just opened is replaced by an encoded one */
         writer->body.text.length = writer->maps[0].at;
         wire_sink_put(&writer->body, (const char *)record->payload, (size_t)(record->payload_end - record->payload));
-        if (!writer->body.failed && emit(writer, writer->body.text.data, writer->body.text.length, err) == 0) {
-            writer->index++;
-            return frame_counts_add(&writer->counts, writer->type, err);
-        }
+        if (!writer->body.failed)
+            return put_record(writer, err);
     }
     return writer_end(writer, err);
 }

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/text.h"
 #include "common/stream/array.h"
 #include "common/stream/field.h"
 #include "common/stream/header.h"
@@ -52,6 +53,11 @@ int writer_end(struct writer *writer, struct err *err);
 
 /* Copies a record that was read from another stream; its index is the next one of this stream. */
 int writer_copy(struct writer *writer, const struct record *record, struct err *err);
+
+/* For texts that are made at once and written one after another: from now on records go to *held (NULL: into the stream),
+ * checked as they come, until _release writes those of `held`. */
+void writer_hold(struct writer *writer, struct text *held);
+int writer_release(struct writer *writer, const struct text *held, struct err *err);
 
 int writer_flush(struct writer *writer, struct err *err);       /* makes committed records visible to a reader now */
 

@@ -71,6 +71,7 @@ static void make_decode(void)
         struct decode_iter iter = {.sequence = i, .t_us = 100.5, .K = 2, .nodes = 3, .drafted = 2, .accepted = 1, .emitted = 2,
                                    .draft_us = 0.5, .verify_us = 90, .accept_us = 8, .other_us = 2, .experts_wanted = 7,
                                    .experts_loaded = 7, .bytes = 123456789012, .draft_bytes = -1,
+                                   .shared_texts = -1, .shared_rows = -1, .shared_us = NAN, .shared_experts = -1,
                                    .catch_up = -1, .catch_up_us = NAN, .probe = -1, .probe_us = NAN, .probe_bytes = -1,
                                    .restored = -1, .node_tokens = nodes,
                                    .node_parents = parents, .tokens = tokens, .experts_wanted_layer = layers,

@@ -1,0 +1,471 @@
+#include "cmd/decode-texts.h"
+
+#include <string.h>
+
+#include <jansson.h>
+
+#include "common/base/json.h"
+#include "common/base/mem.h"
+#include "common/engine/engine.h"
+#include "common/stream/writer.h"
+
+enum { WAITING_MAX = 1024 };                /* prompts at work that have no decoder: texts that wait to be written */
+
+struct work {
+    struct texts *all;
+    struct decoder *decoder;                /* NULL: its texts are complete */
+    struct prompt prompt;
+    struct decode_prompt asked;             /* the turn that is being decoded */
+    struct decode_recorder recorder;
+    int64_t reserved;                       /* numbers of texts up to here are its own */
+    struct text out, held;                  /* what waits to be written: text; records (writer_hold) */
+    bool keep;                              /* among these are finished texts */
+};
+
+static bool is_oldest(const struct work *work) { return !work->all->works || work->all->work[0] == work; }
+
+static int put(struct work *work, const char *bytes, size_t count, struct err *err)
+{
+    struct output *out = work->all->text;
+    if (!is_oldest(work))
+        return text_put(&work->out, bytes, count, err);
+    return output_write(out, bytes, count, err) || output_flush(out, err) ? -1 : 0;
+}
+
+/* Whether there is a stream; the records that follow are this prompt's. */
+static bool records(struct work *work)
+{
+    struct writer *writer = work->recorder.writer;
+    if (writer)
+        writer_hold(writer, is_oldest(work) ? NULL : &work->held);
+    return writer != NULL;
+}
+
+static int see_begin(void *context, double prefill_s, struct err *err)
+{
+    struct work *work = context;
+    return records(work) ? decode_record_begin(&work->recorder, &work->prompt, prefill_s, err) : 0;
+}
+
+static int see_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
+{
+    struct work *work = context;
+    progress_step(&work->all->bar, (uint64_t)iteration->n_emitted);
+    decode_summary_iteration(&work->all->summary, iteration);
+    return records(work) ? decode_record_iteration(&work->recorder, iteration, err) : 0;
+}
+
+static int see_text(void *context, const char *bytes, size_t count, struct err *err)
+{
+    struct work *work = context;
+    return work->all->text && !work->all->json ? put(work, bytes, count, err) : 0;
+}
+
+static struct decode_sink sink_of(struct work *work)
+{
+    return (struct decode_sink){.context = work, .begin = see_begin, .iteration = see_iteration, .text = see_text};
+}
+
+/* NULL: no memory. */
+static json_t *result_to_json(const struct prompt *prompt, const struct decode_result *result)
+{
+    static const char *const reasons[] = {[FINISH_STOP] = "stop", [FINISH_LENGTH] = "length", [FINISH_ABORT] = "abort"};
+    json_t *tokens = json_array();
+    json_t *object = json_pack("{s:s, s:s*, s:i, s:o*}", "id", prompt->id, "task", prompt->task, "prompt_tokens",
+                               prompt->tokens.n, "tokens", tokens);
+    int failed = !tokens || !object;
+    for (int i = 0; !failed && i < result->tokens; i++)
+        failed = json_array_append_new(tokens, json_integer(result->token[i]));
+    if (!failed && result->text)
+        failed = json_object_set_new(object, "text", json_stringn(result->text, result->text_bytes));
+    if (!failed && prompt->turns != 1)
+        failed = json_object_set_new(object, "turn", json_integer(prompt->turn));
+    json_t *counts = json_pack("{s:s, s:i, s:i, s:i, s:i}", "finish_reason", reasons[result->finish], "iterations",
+                               result->iterations, "num_drafts", result->drafts, "num_draft_tokens", result->draft_tokens,
+                               "num_accepted_tokens", result->accepted_tokens);
+    if (failed || !counts || json_object_update(object, counts)) {
+        json_decref(object);
+        object = NULL;
+    }
+    json_decref(counts);
+    return object;
+}
+
+static int write_json(struct work *work, const struct decode_result *result, struct err *err)
+{
+    json_t *object = result_to_json(&work->prompt, result);
+    char *line = object ? json_text(object, JSON_COMPACT, err) : NULL;
+    int rc = line ? put(work, line, strlen(line), err) : err_memory(err);
+    mem_free(&line);
+    json_decref(object);
+    return rc;
+}
+
+/* Without a tokenizer the answer is ids. */
+static int write_ids(struct work *work, const struct decode_result *result, struct err *err)
+{
+    struct text line = {0};
+    int rc = 0;
+    for (int i = 0; !rc && i < result->tokens; i++)
+        rc = text_printf(&line, err, i ? " %d" : "%d", (int)result->token[i]);
+    if (!rc && line.length)
+        rc = put(work, line.data, line.length, err);
+    text_free(&line);
+    return rc;
+}
+
+static int see_draft(void *context, const struct decode_draft *draft, struct err *err)
+{
+    struct work *work = context;
+    if (stop_asked(work->all->stop))
+        return err_set(err, ERR_SIGNAL, "interrupted");
+    return decode_record_draft(&work->recorder, draft, err);
+}
+
+/* A text as it goes to standard output or its file, with its newline; what was already written of it is left out. */
+static int write_answer(struct work *work, const struct decode_result *result, bool written, struct err *err)
+{
+    int rc = 0;
+    if (!work->all->text)
+        return 0;
+    if (work->all->json)
+        rc = write_json(work, result, err);
+    else if (!result->text)
+        rc = write_ids(work, result, err);
+    else if (!written)
+        rc = put(work, result->text, result->text_bytes, err);
+    return rc || put(work, "\n", 1, err) ? -1 : 0;
+}
+
+/* Another text is complete; with its records it is what a later run can go on from (keep). Where an old stream is on the disk
+ * until this one replaces it, a signal need not spare a copy of its beginning. */
+static int count_text(struct work *work, bool whole, bool keep, struct err *err)
+{
+    work->recorder.sequence++;
+    work->all->finished += whole;
+    work->keep |= whole && keep;
+    if (!work->keep || !work->recorder.writer || !is_oldest(work))
+        return 0;
+    work->keep = false;
+    return writer_keep(work->recorder.writer, err);
+}
+
+/* What comes when an answer is complete, or was ended before that. */
+static int finish(struct work *work, const struct decode_result *result, struct err *err)
+{
+    struct texts *all = work->all;
+    struct decode_result written = *result;
+    struct err fault = {0};
+    if (all->probe && result->finish != FINISH_ABORT &&
+        probe_run(all->probe, &work->asked, result, see_draft, work, &fault)) {
+        if (fault.code != ERR_SIGNAL) {
+            *err = fault;
+            return -1;
+        }
+        written.finish = FINISH_ABORT;             /* without all its drafts the text is not done, as far as the stream goes */
+    }
+    if ((records(work) && decode_record_done(&work->recorder, &work->prompt, &written, err)) ||
+        count_text(work, written.finish != FINISH_ABORT, true, err))
+        return -1;
+    decode_summary_add(&all->summary, work->prompt.tokens.n, result);
+    return write_answer(work, result, true, err);
+}
+
+static struct decode_prompt text_of(const struct prompt *prompt, int64_t sequence)
+{
+    return (struct decode_prompt){.token = prompt->tokens.ids, .tokens = prompt->tokens.n, .max_tokens = prompt->max_tokens,
+                                  .sequence = sequence, .task = prompt->task};
+}
+
+static int at_prompt(const struct work *work, struct err *err)
+{
+    return err->code == ERR_INPUT ? err_at(err, "%s", work->prompt.where) : -1;
+}
+
+/* A text that the stream of an earlier run has. */
+static int take_text(struct work *work, struct decode_result *result, struct err *err)
+{
+    struct texts *all = work->all;
+    struct decode_taken taken;
+    const bool flush = work->recorder.flush;
+    records(work);
+    work->recorder.flush = false;
+    if (decode_resume_take(all->resume, &work->prompt, &work->recorder, &taken, err))
+        return -1;
+    work->recorder.flush = flush;
+    if (decoder_replay(work->decoder, &work->asked, taken.token, taken.tokens, result, err))
+        return err_at(err, "%s: %s", all->resume_path, work->prompt.where);
+    result->iterations = taken.iterations;
+    result->drafts = taken.drafts;
+    result->draft_tokens = taken.draft_tokens;
+    result->accepted_tokens = taken.accepted_tokens;
+    return count_text(work, true, !all->in_place, err) || write_answer(work, result, false, err) ? -1 : 0;
+}
+
+/* A prompt that is no good, or a turn of one: an error, or passed over. */
+static int pass_over(struct work *work, const char *id, struct err *err)
+{
+    struct texts *all = work->all;
+    if (!all->keep_going || err->code != ERR_INPUT)
+        return -1;
+    const struct err fault = *err;
+    err_clear(err);
+    all->failed++;
+    console_fault(all->console, &fault);
+    if (records(work) && decode_record_failed(&work->recorder, id, fault.text, err))
+        return -1;
+    if (!all->text || !all->json)
+        return 0;
+    struct text line = {0};
+    int rc = json_line(&line, json_pack("{s:s*, s:s, s:s}", "id", id, "finish_reason", "error", "error", fault.text), err) ||
+             put(work, line.data, line.length, err) ? -1 : 0;
+    text_free(&line);
+    return rc;
+}
+
+/* ---- the prompts at work ---- */
+
+static void work_free(struct work **address)
+{
+    struct work *work = *address;
+    prompt_free(&work->prompt);
+    text_free(&work->out);
+    text_free(&work->held);
+    mem_free(address);
+}
+
+void texts_free(struct texts *texts)
+{
+    while (texts->works)
+        work_free(&texts->work[--texts->works]);
+    mem_free(&texts->work);
+}
+
+/* What the oldest has waiting is written. */
+static int release(struct texts *all, struct err *err)
+{
+    struct work *work = all->work[0];
+    if ((work->out.length && put(work, work->out.data, work->out.length, err)) ||
+        (work->held.length && (writer_release(work->recorder.writer, &work->held, err) ||
+                               writer_flush(work->recorder.writer, err))))
+        return -1;
+    text_free(&work->out);
+    text_free(&work->held);
+    const bool keep = work->keep && work->recorder.writer;
+    work->keep = false;
+    return keep ? writer_keep(work->recorder.writer, err) : 0;
+}
+
+/* Prompts that are done, the oldest first, are written and leave. */
+static int leave(struct texts *all, struct err *err)
+{
+    while (all->works && !all->work[0]->decoder) {
+        work_free(&all->work[0]);
+        memmove(all->work, all->work + 1, --all->works * sizeof *all->work);
+        if (all->works && release(all, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* It is the newest one of which numbers of texts that it has no use for go to the next. */
+static void be_done(struct work *work)
+{
+    if (work->all->recorder.sequence == work->reserved)
+        work->all->recorder.sequence = work->recorder.sequence;
+    work->decoder = NULL;
+}
+
+static struct decoder *free_decoder(const struct texts *all)
+{
+    for (int i = 0; i < all->decoders; i++) {
+        bool used = false;
+        for (size_t at = 0; at < all->works; at++)
+            used |= all->work[at]->decoder == all->decoder[i];
+        if (!used)
+            return all->decoder[i];
+    }
+    return NULL;
+}
+
+static bool may_begin(const struct texts *all)
+{
+    if (!free_decoder(all) || all->works >= (size_t)all->decoders + WAITING_MAX)
+        return false;
+    for (size_t i = 0; all->turns_apart && i < all->works; i++)
+        if (all->work[i]->decoder && all->work[i]->prompt.turn + 1 < all->work[i]->prompt.turns)
+            return false;
+    return true;
+}
+
+static struct work *add_work(struct texts *all, struct err *err)
+{
+    if (mem_grow(&all->work, &all->room, all->works + 1, sizeof *all->work, err))
+        return NULL;
+    struct decoder *decoder = free_decoder(all);
+    struct work *work = all->work[all->works] = mem_alloc(1, sizeof *work, err);
+    if (!work)
+        return NULL;
+    work->all = all;
+    work->decoder = decoder;
+    work->recorder = all->recorder;
+    all->works++;
+    return work;
+}
+
+/* ---- one prompt ---- */
+
+/* After the answer to a turn: 1: there is another; 0: this was the last, or is to be. */
+static int next_turn(struct work *work, const struct decode_result *result, bool *ended, struct err *err)
+{
+    struct texts *all = work->all;
+    if (result->finish == FINISH_ABORT) {
+        *ended = true;
+        return 0;
+    }
+    int more = result->text ? prompt_next_turn(all->prompts, &work->prompt, result->text, result->text_bytes, err) : 0;
+    if (more > 0 && stop_asked(all->stop)) {
+        *ended = true;
+        return 0;
+    }
+    return more >= 0 ? more : pass_over(work, work->prompt.id, err);
+}
+
+/* The turn at hand, and those after it, as far as an earlier run has them; the next one is begun. Or the prompt is done. */
+static int begin_turn(struct work *work, bool *ended, struct err *err)
+{
+    struct texts *all = work->all;
+    const struct decode_sink sink = sink_of(work);
+    struct decode_result result;
+    int more;
+    do {
+        bool has = false;
+        work->asked = text_of(&work->prompt, work->recorder.sequence);
+        if (decoder_check(work->decoder, &work->asked, err)) {
+            err_at(err, "%s", work->prompt.where);
+            be_done(work);
+            return pass_over(work, work->prompt.id, err);
+        }
+        if (all->resume && decode_resume_has(all->resume, &work->prompt, &has, err))
+            return -1;
+        all->decoded += !has;
+        if (!has && !decoder_begin(work->decoder, &work->asked, &sink, err))
+            return 0;
+        if (!has) {
+            be_done(work);
+            *ended = err->code == ERR_SIGNAL;           /* amid the prompt */
+            return *ended ? 0 : at_prompt(work, err);
+        }
+        if (take_text(work, &result, err) || (more = next_turn(work, &result, ended, err)) < 0)
+            return -1;
+    } while (more > 0);
+    be_done(work);
+    return 0;
+}
+
+static int end_turn(struct work *work, bool *ended, struct err *err)
+{
+    struct decode_result result;
+    decoder_end(work->decoder, &result);
+    if (finish(work, &result, err))
+        return -1;
+    const int more = next_turn(work, &result, ended, err);
+    if (more > 0)
+        return begin_turn(work, ended, err);
+    be_done(work);
+    return more;
+}
+
+/* Reads the next prompt and begins it; *more: there may be others after it. */
+static int begin_prompt(struct texts *all, bool *more, bool *ended, struct err *err)
+{
+    struct prompt prompt;
+    const int next = prompts_next(all->prompts, &prompt, err);
+    const bool fault = next < 0 && err->code != ERR_SIGNAL;
+    *more = next != 0;
+    if (next < 0 && !fault)
+        *ended = true;
+    if (fault && !prompts_fault(all->prompts))
+        return -1;
+    if (next > 0 && stop_asked(all->stop)) {
+        *ended = true;
+        prompt_free(&prompt);
+    }
+    if (!next || *ended)
+        return 0;
+    struct work *work = add_work(all, err);
+    if (!work) {
+        if (next > 0)
+            prompt_free(&prompt);
+        return -1;
+    }
+    if (fault) {
+        work->decoder = NULL;
+        return pass_over(work, prompts_fault(all->prompts)->id, err);
+    }
+    work->prompt = prompt;
+    work->reserved = all->recorder.sequence += prompt.turns > 1 ? prompt.turns : 1;
+    return begin_turn(work, ended, err);
+}
+
+/* An iteration of all texts that are not at their end; *any: there are such. */
+static int step(struct texts *all, bool *any, struct err *err)
+{
+    struct decoder *decoder[DECODERS_MAX];
+    struct work *of[DECODERS_MAX];
+    int count = 0, failed;
+    for (size_t i = 0; i < all->works; i++)
+        if (all->work[i]->decoder && !decoder_ends(all->work[i]->decoder)) {
+            of[count] = all->work[i];
+            decoder[count++] = all->work[i]->decoder;
+        }
+    *any = count > 0;
+    if (!count || !decoders_step(decoder, count, &failed, err))
+        return 0;
+    failed = count == 1 ? 0 : failed;
+    return failed >= 0 ? at_prompt(of[failed], err) : -1;
+}
+
+/* Ends texts that are at their end, and goes on with their prompts. */
+static int end_turns(struct texts *all, bool *ended, struct err *err)
+{
+    for (size_t i = 0; i < all->works; i++)
+        if (all->work[i]->decoder && decoder_ends(all->work[i]->decoder) && end_turn(all->work[i], ended, err))
+            return -1;
+    return leave(all, err);
+}
+
+int texts_decode(struct texts *all, bool *ended, struct err *err)
+{
+    bool more = true, any = true;
+    *ended = false;
+    while (any || all->works || (more && !*ended)) {
+        while (more && !*ended && may_begin(all))
+            if (begin_prompt(all, &more, ended, err) || leave(all, err))
+                return -1;
+        if (step(all, &any, err) || end_turns(all, ended, err))
+            return -1;
+    }
+    if (all->recorder.writer)
+        writer_hold(all->recorder.writer, NULL);
+    return 0;
+}
+
+int texts_check_turn(struct texts *all, const struct prompt *prompt, struct err *err)
+{
+    const struct decode_prompt asked = text_of(prompt, all->recorder.sequence);
+    return decoder_check(all->decoder[0], &asked, err);
+}
+
+int texts_answer_turn(struct texts *all, struct prompt *prompt, struct decode_result *result, struct err *err)
+{
+    struct work work = {.all = all, .prompt = *prompt, .recorder = all->recorder};
+    const struct decode_sink sink = sink_of(&work);
+    work.asked = text_of(prompt, all->recorder.sequence);
+    all->decoded++;
+    if (decoder_run(all->decoder[0], &work.asked, &sink, result, err))
+        return at_prompt(&work, err);
+    const int rc = finish(&work, result, err);
+    all->recorder.sequence = work.recorder.sequence;
+    return rc;
+}

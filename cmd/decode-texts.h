@@ -1,0 +1,55 @@
+/* The texts of a run of moe-decode, several at once: what is written of them comes in the order of their prompts.
+ *
+ * A PROMPT AT WORK is one that was read and whose text, or that of its last turn, is not written yet. Each that is being
+ * decoded has a decoder; all of these share forwards. What the oldest makes is written as it comes; text and records of the
+ * others wait until it is their turn. */
+#ifndef MOE_CMD_DECODE_TEXTS_H
+#define MOE_CMD_DECODE_TEXTS_H
+
+#include <stdbool.h>
+
+#include "cmd/decode-summary.h"
+#include "common/base/file.h"
+#include "common/base/progress.h"
+#include "common/base/text.h"
+#include "common/cli/console.h"
+#include "common/decode/decode.h"
+#include "common/instruments/probe.h"
+#include "common/instruments/record.h"
+#include "common/instruments/resume.h"
+#include "common/prompts/prompts.h"
+
+struct work;
+
+struct texts {
+    const struct console *console;          /* these, down to the decoders, are borrowed */
+    const struct stop *stop;
+    struct prompts *prompts;
+    struct decode_resume *resume;           /* NULL: none */
+    const char *resume_path;                /* as messages name it */
+    bool in_place;                          /* the stream of this run replaces the one that is resumed */
+    struct probe *probe;                    /* NULL: drafts are not recorded */
+    struct output *text;                    /* NULL: standard output holds the stream */
+    struct decoder *decoder[DECODERS_MAX];
+    int decoders;                           /* texts at once, at most */
+    bool json, keep_going;
+    bool turns_apart;                       /* a prompt begins when those before it have begun their last turns, as draws depend
+                                               on how many equal prompts came before */
+    struct decode_recorder recorder;        /* without a writer: no stream was asked for; its sequence is the next text's */
+    struct progress bar;
+    struct decode_summary summary;
+    int finished, failed;                   /* texts; prompts that were passed over */
+    int decoded;                            /* texts that were begun here, not taken over */
+    struct work **work;                     /* [works] prompts at work, in order; the oldest first */
+    size_t works, room;
+};
+
+/* Until there are no more prompts, or the run is to end: then *ended. */
+int texts_decode(struct texts *texts, bool *ended, struct err *err);
+void texts_free(struct texts *texts);
+
+/* A conversation: the text of this prompt, alone. */
+int texts_check_turn(struct texts *texts, const struct prompt *prompt, struct err *err);
+int texts_answer_turn(struct texts *texts, struct prompt *prompt, struct decode_result *result, struct err *err);
+
+#endif

@@ -1,0 +1,132 @@
+#!/usr/bin/env bats
+# moe-decode --parallel: texts that share forwards are those of one at a time, byte for byte, and so is what is recorded of them.
+
+load common
+
+# Some texts come twice or three times, so that what is drawn depends on how often; one is a chat of two turns.
+setup_file() {
+    export WORK="$BATS_FILE_TMPDIR"
+    local pocket="${MOE_MODELS:-$BATS_TEST_DIRNAME/../models}/pocket"
+    cd "$WORK"
+    ln -s "$MOE_POCKET" pocket.moe
+    moe-convert -q "$pocket/draft" -o draft.moe
+    local step=12
+    [ -z "$MOE_SANITIZED" ] || step=60
+    awk -v step=$step 'NR % step == 1' "$pocket/heldout.jsonl" | jq -c '.max_tokens = 2 + input_line_number * 5 % 17' > some.jsonl
+    { cat some.jsonl; head -n 3 some.jsonl; echo '{"id": "chat", "turns": ["Hello.", "And then?"], "max_tokens": 9}'
+      head -n 2 some.jsonl; echo '{"prompt": "One", "max_tokens": 1}'; } > p.jsonl
+}
+
+setup() { cd "$WORK"; rm -rf run; mkdir run; }
+
+# With these settings the texts of N at once are those of one at a time.
+same() {
+    local n
+    moe-decode -q -m pocket.moe "$@" p.jsonl > run/one
+    for n in ${counts:-3 16 33}; do
+        moe-decode -q -m pocket.moe --parallel $n "$@" p.jsonl | cmp - run/one
+    done
+}
+
+# The records of a stream but for times and the parts of shared forwards.
+alone() {
+    moe-view --json "$1" | jq -c 'select(.type | test("begin|iter|draft|done")) |
+        with_entries(select(.key | test("_us$|bytes|^shared") | not))'
+}
+
+@test "texts together are texts alone, with any drafter, tree, temperature and stop rule" {
+    same
+    same --json -d ngram --stop e.
+    counts=16 same --json --temperature 0.8 --seed 3 --stop the
+    counts=33 same --json --temperature 0.8 --seed 3 -d ngram -K 6
+    counts=3 same --json -d model:file=draft.moe --tree static:width=2,depth=3
+    [ -z "$MOE_SANITIZED" ] || return 0
+    counts=16 same --temperature 0.8 --seed 4 -d ngram -d model:file=draft.moe --tree dynamic:total=40,depth=4,topk=3
+    counts=16 same --json -d self:topk=1 -K 3
+    counts=16 same -d self:exit=1 --temperature 1.2
+    counts=16 same -d pld --policy cascade
+}
+
+@test "a static budget, and what it leaves out, are each text's own" {
+    moe-profile -q -m pocket.moe -n 0 some.jsonl | moe-coact rank-experts > run/rank.moes
+    counts=16 same --json -d ngram --budget 3 --rank run/rank.moes --budget-phase verify
+}
+
+@test "records are those of one at a time, in order; each text has its rows' part of shared forwards" {
+    moe-decode -q -m pocket.moe --temperature 0.8 -d ngram --record route --stream run/one.moes p.jsonl > run/one
+    moe-decode -q -m pocket.moe --temperature 0.8 -d ngram --record route --stream run/many.moes --parallel 5 p.jsonl | cmp - run/one
+    moe-view --verify run/many.moes
+    cmp <(alone run/one.moes) <(alone run/many.moes)
+    moe-view --json --type iter run/many.moes | jq -es 'map(select(.shared_texts)) | length > 20 and all(.[];
+        .shared_texts > 1 and .shared_texts <= 5 and .shared_rows >= .nodes + .shared_texts - 1 and
+        .shared_experts >= .experts_loaded and .verify_us + 0.001 >= .shared_us * .nodes / .shared_rows)'
+    # Of one forward each text has the same facts; the parts of its rows add up.
+    moe-view --json --type iter run/many.moes | jq -es 'map(select(.shared_texts)) | group_by(.shared_us) |
+        all(.[]; length == .[0].shared_texts and (map(.nodes) | add) == .[0].shared_rows)'
+    moe-view --json --type iter run/one.moes | jq -es 'all(.[]; .shared_texts == null)'
+    moe-bench report run/many.moes > /dev/null
+}
+
+@test "bad prompts are passed over in their turn" {
+    { head -n 4 p.jsonl; echo '{"prompt": 3}'; tail -n 4 p.jsonl; echo '{"prompt": "x", "max_tokens": -1}'; } > run/p.jsonl
+    run moe-decode -q -m pocket.moe --keep-going --json --stream run/one.moes -o run/one run/p.jsonl
+    [ "$status" -eq 1 ]
+    run moe-decode -q -m pocket.moe --keep-going --json --stream run/many.moes -o run/many --parallel 4 run/p.jsonl
+    [ "$status" -eq 1 ]
+    cmp run/one run/many
+    [ "$(jq -r .finish_reason run/many | grep -c error)" = 2 ]
+    cmp <(moe-view --json --type failed run/one.moes | jq -c .message) <(moe-view --json --type failed run/many.moes | jq -c .message)
+}
+
+@test "a run that was killed or ended is gone on with, several texts at once or one" {
+    local settings='-q -m pocket.moe --json --temperature 1.6 --seed 5 -d ngram' bytes at
+    moe-decode $settings --parallel 4 --stream run/full.moes p.jsonl > run/full
+    moe-decode $settings p.jsonl | cmp - run/full
+    bytes=$(stat -c %s run/full.moes)
+    for at in 200 $((bytes / 3)) $((bytes - 1)); do
+        head -c $at run/full.moes > run/old
+        moe-decode $settings --parallel 3 --resume run/old --stream run/new.moes p.jsonl | cmp - run/full
+        cmp <(alone run/new.moes) <(alone run/full.moes)
+        moe-decode $settings --resume run/new.moes p.jsonl | cmp - run/full
+    done
+    env --default-signal=INT moe-decode $settings --ignore-eos -n 400 some.jsonl --parallel 3 --stream run/old.moes -o run/old.json \
+        2> run/said &
+    for _ in $(seq 600); do
+        [ ! -e run/old.moes.part ] || [ "$(stat -c %s run/old.moes.part)" -lt 20000 ] || break
+        sleep 0.02
+    done
+    kill -INT $!
+    code=0
+    wait $! || code=$?
+    [ $code = 130 ]
+    grep -q '^moe-decode: ended by SIGINT after [0-9]* texts; this goes on from there: ' run/said
+    moe-decode $settings --ignore-eos -n 400 some.jsonl --resume run/old.moes --parallel 2 -o run/new.json
+    moe-decode $settings --ignore-eos -n 400 some.jsonl | cmp - run/new.json
+}
+
+@test "what several texts do not have yet is refused in one line, and so is too much memory" {
+    local line
+    while read -r line; do
+        run moe-decode -q -m pocket.moe --parallel 3 $line p.jsonl
+        [ "$status" -eq 2 ]
+        [ "${#lines[@]}" -eq 1 ]
+        [[ $output == "moe-decode: --parallel: "* ]]
+    done <<-'END'
+	--record drafts --stream run/x.moes -d ngram
+	--budget 3 -d ngram
+	--cache-experts 50%
+	--calibration run/c.json -d ngram
+	END
+    run moe-decode -m pocket.moe --parallel 129 p.jsonl
+    [ "$status" -eq 2 ]
+    [ ! -e run/x.moes ]
+    # Texts of prompts that are not known beforehand may be as long as the context.
+    cp -r "$MOE_MODELS/pocket/model" run/long
+    chmod -R u+w run/long
+    jq '.max_position_embeddings = 100000000' "$MOE_MODELS/pocket/model/config.json" > run/long/config.json
+    moe-convert -q run/long -o run/long.moe
+    run moe-decode -q -m run/long.moe --parallel 100 - < <(cat p.jsonl)
+    [ "$status" -eq 2 ]
+    [[ $output == "moe-decode: --parallel: keys and values of 100 texts of up to 1000"*" MiB are left beside the weights; give "* ]]
+    moe-decode -q -m run/long.moe --parallel 100 some.jsonl | cmp - <(moe-decode -q -m pocket.moe some.jsonl)
+}
