@@ -68,6 +68,6 @@ $(eval $(call job,$(LABEL)/torture/%,$(PROGRAMS) $O/tests/torture/fail.so,tests/
 $(eval $(call job,$(LABEL)/built,$(DEVICE_TESTS) $O/tests/gpu/bench_device $O/tests/peers/tokenize $O/tests/bench/routes $O/tests/bench/drafting $(BENCHES),echo 1..1 && echo ok 1 - programs for GPUs$(comma) peers and speed))
 $(eval $(call job,$(LABEL)/cli/%,$(PROGRAMS) $(EMULATOR),bats --tap tests/cli/$$*.bats))
 # Programs for the machine with a GPU, linked once more with the kit there.
-build/check/$(LABEL)/cli/gpu-scripts.job: $(if $(SAN),,$O/tests/device/test_slab $O/tests/device/test_forward $O/tests/device/test_upload $O/tests/device/small_linear $O/tests/device/small_mix)
+build/check/$(LABEL)/cli/gpu-scripts.job: $(if $(SAN),,$O/tests/device/test_slab $O/tests/device/test_forward $O/tests/device/test_upload $(addprefix $O/tests/device/small_,linear mix route))
 
 .PHONY: check check-long check-jobs list-jobs

@@ -1,10 +1,13 @@
 /* kernels/attention.h: qkv. A block of 128 threads takes a head of a row, of q or k (and then of v) into shared memory, norms
- * it as norm.cu does, rotates it, and puts it back or into the cache: five launches in one. The weights of norms are asked for
- * while the launch in front still runs. Every rounding is that of the operations in turn. What has another shape than a norm of
- * each head, no limit and keys of their own goes through those. */
+ * it as norm.cu does, rotates it, and puts it back or into the cache: five launches in one. Where one norm is over all heads
+ * (OLMoE), a block of 512 threads takes all of q or of k. The weights of norms are asked for while the launch in front still
+ * runs. Every rounding is that of the operations in turn. What has another shape than such norms, no limit and keys of their
+ * own goes through those. */
 #include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/norm.h"
+
+enum { WHOLE_THREADS = 512 };
 
 /* Float i of a head whose floats are x, rotated: `turn` has cosine and sine of each pair. */
 DEVICE float rotated(const float *x, const float *turn, int half, int i)
@@ -16,54 +19,82 @@ DEVICE float rotated(const float *x, const float *turn, int half, int i)
     return i < half ? low * cosine - high * sine : high * cosine + low * sine;
 }
 
-__global__ void __launch_bounds__(NORM_THREADS) qkv_kernel(struct qkv_args a, const int32_t *live)
+/* A head of q or of k (WHOLE: all heads of them, which have one norm) by THREADS threads. */
+template <bool WHOLE, int THREADS> DEVICE void qkv_part(const struct qkv_args &a, const int32_t *live)
 {
     SHARED_DYN(float, x);
     SHARED(float, factor, 1);
-    bool query = (int)blockIdx.x < a.q_rope.heads, first = blockIdx.x == 0 || (int)blockIdx.x == a.q_rope.heads;
+    const int parts = WHOLE ? 1 : a.q_rope.heads;               /* of q */
+    const bool query = (int)blockIdx.x < parts, first = blockIdx.x == 0 || (int)blockIdx.x == parts;
+    const int64_t head = query ? (int)blockIdx.x : (int)blockIdx.x - parts, row = blockIdx.y;
+    const int heads = WHOLE ? (query ? a.q_rope.heads : a.k_rope.heads) : 1;
+    const int width = a.write.head_dim, all = heads * width, half = a.q_rope.rotary / 2, wide = query ? 0 : a.write.value_dim;
     const float *weight = device_pointer<float>(query ? a.q_norm.weight : a.k_norm.weight);
     if (first && blockIdx.y == 0 && threadIdx.x == 0 && weight)
-        prefetch_floats(weight, a.write.head_dim);
+        prefetch_floats(weight, all);
     in_turn();
     if (not_live(live, blockIdx.y))
         return;
-    int64_t head = query ? (int)blockIdx.x : (int)blockIdx.x - a.q_rope.heads, row = blockIdx.y;
-    int width = a.write.head_dim, half = a.q_rope.rotary / 2, wide = query ? 0 : a.write.value_dim;
-    int64_t offset = query ? 0 : head * a.write.capacity + device_pointer<int32_t>(a.write.slot)[row];
+    const int64_t slot = query ? 0 : device_pointer<int32_t>(a.write.slot)[row];
     float *in = device_pointer<float>(query ? a.q_rope.x : a.k_rope.x) + row * a.write.stride + head * width;
     const float *v = device_pointer<float>(a.write.in_v) + row * a.write.stride + head * wide;
     const float *turn = device_pointer<float>(a.q_rope.table);
     turn += (int64_t)device_pointer<int32_t>(a.q_rope.position)[row] * 2 * half;
-    for (int i = (int)threadIdx.x; i < width; i += NORM_THREADS)
+    for (int i = (int)threadIdx.x; i < all; i += THREADS)
         x[i] = in[i];
     __syncthreads();
     if (weight) {
         if (warp_id() == 0) {
-            float found = norm_factor(x, width, query ? a.q_norm.epsilon : a.k_norm.epsilon);
+            float found = norm_factor(x, all, query ? a.q_norm.epsilon : a.k_norm.epsilon);
             if (lane_id() == 0)
                 factor[0] = found;
         }
         __syncthreads();
-        for (int i = (int)threadIdx.x; i < width; i += NORM_THREADS)
+        for (int i = (int)threadIdx.x; i < all; i += THREADS)
             x[i] = x[i] * factor[0] * weight[i];
         __syncthreads();
     }
-    for (int i = (int)threadIdx.x; i < width; i += NORM_THREADS) {
-        float value = rotated(x, turn, half, i);
+    for (int i = (int)threadIdx.x; i < all; i += THREADS) {
+        const int own = WHOLE ? i / width : 0, at = i - own * width;
+        float value = rotated(x + own * width, turn, half, at);
         if (query)
             in[i] = value;
         else
-            cache_put(a.write.format, device_pointer<void>(a.write.k), offset * width + i, value);
+            cache_put(a.write.format, device_pointer<void>(a.write.k),
+                      ((head + own) * a.write.capacity + slot) * width + at, value);
     }
-    for (int i = (int)threadIdx.x; i < wide; i += NORM_THREADS)
-        cache_put(a.write.format, device_pointer<void>(a.write.v), offset * wide + i, v[i]);
+    for (int i = (int)threadIdx.x; i < heads * wide; i += THREADS) {
+        const int own = WHOLE ? i / wide : 0;
+        cache_put(a.write.format, device_pointer<void>(a.write.v),
+                  ((head + own) * a.write.capacity + slot) * wide + i - own * wide, v[i]);
+    }
+}
+
+__global__ void __launch_bounds__(NORM_THREADS) qkv_kernel(struct qkv_args a, const int32_t *live)
+{
+    qkv_part<false, NORM_THREADS>(a, live);
+}
+
+__global__ void __launch_bounds__(WHOLE_THREADS) qkv_whole_kernel(struct qkv_args a, const int32_t *live)
+{
+    qkv_part<true, WHOLE_THREADS>(a, live);
+}
+
+/* Both norms are in place, of rows as they are rotated. */
+static bool in_place(const struct norm_args *norm, const struct rope_args *rope)
+{
+    return !norm->center && norm->in.address == rope->x.address && norm->out.address == rope->x.address &&
+           norm->in_stride == rope->stride && norm->out_stride == rope->stride;
 }
 
 static bool by_heads(const struct norm_args *norm, const struct rope_args *rope)
 {
-    return !norm->weight.address || (!norm->center && norm->parts == rope->heads && norm->width == rope->head_dim &&
-                                     norm->in.address == rope->x.address && norm->out.address == rope->x.address &&
-                                     norm->in_stride == rope->stride && norm->out_stride == rope->stride);
+    return !norm->weight.address || (in_place(norm, rope) && norm->parts == rope->heads && norm->width == rope->head_dim);
+}
+
+static bool of_all(const struct norm_args *norm, const struct rope_args *rope)
+{
+    return norm->weight.address && in_place(norm, rope) && norm->parts == 1 && norm->width == rope->heads * rope->head_dim;
 }
 
 void cuda_qkv(struct queue *queue, const struct qkv_args *a)
@@ -73,9 +104,16 @@ void cuda_qkv(struct queue *queue, const struct qkv_args *a)
                  q->table.address == k->table.address && q->position.address == k->position.address;
     bool own = a->write.shared_width == 0 && a->write.in_k.address == k->x.address && a->write.kv_heads == k->heads &&
                a->write.head_dim == k->head_dim && a->write.stride == k->stride;
-    if (a->clamp.limit > 0 || !alike || !own || !by_heads(&a->q_norm, q) || !by_heads(&a->k_norm, k))
+    const bool whole = of_all(&a->q_norm, q) && of_all(&a->k_norm, k);
+    if (a->clamp.limit > 0 || !alike || !own || (!whole && (!by_heads(&a->q_norm, q) || !by_heads(&a->k_norm, k))))
         ops_qkv_in_turn(&cuda_ops, queue, a);
-    else if (a->write.rows > 0)
+    else if (a->write.rows < 1)
+        return;
+    else if (whole)
+        LAUNCH_PDL(qkv_whole_kernel, dim3(2, (unsigned)a->write.rows), dim3(WHOLE_THREADS),
+                   (size_t)(q->heads > k->heads ? q->heads : k->heads) * (size_t)q->head_dim * sizeof(float),
+                   cuda_stream(queue), *a, cuda_live(queue));
+    else
         LAUNCH_PDL(qkv_kernel, dim3((unsigned)(q->heads + k->heads), (unsigned)a->write.rows), dim3(NORM_THREADS),
                    (size_t)q->head_dim * sizeof(float), cuda_stream(queue), *a, cuda_live(queue));
 }

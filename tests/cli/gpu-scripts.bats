@@ -101,15 +101,16 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
     link slab "$O"/tests/device/slab_runner.o "$O"/tests/unit/test_slab.o
     link forward "$O"/tests/device/test_forward.o "$O"/tests/device/mirror.o
     link upload "$O"/tests/device/test_upload.o
-    link mix "$O"/device/small/test_mix.o "$O"/tests/device/mirror.o
+    for kernel in mix route; do link $kernel "$O"/device/small/test_$kernel.o "$O"/tests/device/mirror.o; done
     link linear "$O"/device/small/test_linear.o "$O"/tests/device/mirror.o
     # Libraries of the kit, not this machine's.
     ! objdump -p slab | grep -E 'NEEDED.*lib(archive|jansson|crypto)'
     ln -s "$O/lib" lib
     mkdir bin
-    for program in slab forward upload linear mix; do mv $program bin/; done
+    for program in slab forward upload linear mix route; do mv $program bin/; done
     MOE_TEST_DEVICE=emu bin/upload
-    MOE_TEST_DEVICE=emu bin/mix
+    # Which sees memory that is not the device's.
+    for kernel in mix route; do MOE_TEST_DEVICE=emu-race bin/$kernel; done
     MOE_TEST_DEVICE=emu bin/slab slab a_kept_text_has_the_bits_of_one_read_anew
 }
 

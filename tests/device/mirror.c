@@ -161,7 +161,7 @@ static const size_t route_shortlist_buffers[BUFFERS] = {B(route_shortlist, score
                                                         B(route_shortlist, weight), B(route_shortlist, mask), SIZE_MAX};
 static const size_t route_select_buffers[BUFFERS] = {B(route_select, score), B(route_select, logits), B(route_select, bias),
                                                      B(route_select, mask), B(route_select, wanted), B(route_select, expert),
-                                                     B(route_select, weight), SIZE_MAX};
+                                                     B(route_select, weight), B(route_select, expert_scale), SIZE_MAX};
 static const size_t expert_ffn_buffers[BUFFERS] = {B(expert_ffn, in), B(expert_ffn, out), B(expert_ffn, expert),
     B(expert_ffn, weight), B(expert_ffn, gate_up_bias), B(expert_ffn, down_bias), B(expert_ffn, table), B(expert_ffn, inner),
     B(expert_ffn, partial), B(expert_ffn, group), B(expert_ffn, operand), SIZE_MAX};
@@ -169,7 +169,8 @@ static const size_t expert_ffn_buffers[BUFFERS] = {B(expert_ffn, in), B(expert_f
 static const size_t activate_buffers[BUFFERS] = {B(activate, in), B(activate, add), B(activate, out), SIZE_MAX};
 static const size_t log_add_buffers[BUFFERS] = {B(log_add, in), B(log_add, add), B(log_add, out), SIZE_MAX};
 static const size_t blend_buffers[BUFFERS] = {B(blend, in), B(blend, part), B(blend, weight), B(blend, out), SIZE_MAX};
-static const size_t blend_weights_buffers[BUFFERS] = {B(blend_weights, logits), B(blend_weights, weight), SIZE_MAX};
+static const size_t blend_weights_buffers[BUFFERS] = {B(blend_weights, logits), B(blend_weights, column),
+                                                      B(blend_weights, weight), SIZE_MAX};
 static const size_t gated_buffers[BUFFERS] = {B(gated, in), B(gated, gate), B(gated, out), SIZE_MAX};
 static const size_t top_buffers[BUFFERS] = {B(top, logits), B(top, map), B(top, token), B(top, logp), B(top, log_sum),
                                             B(top, scratch), SIZE_MAX};

@@ -312,6 +312,8 @@ static bool launch_allowed(const call &call)
     return false;
 }
 
+int launches(void) { return launch_stops; }
+
 void early_wait(void) { self()->early_waited = true; }
 
 bool launch(const call &call)

@@ -61,6 +61,7 @@ extern running now;
 
 static inline struct thread *self(void) { return &now.thread_of[now.self]; }
 void thread_ready(int index);
+int launches(void);                              /* so far */
 bool launch(const call &call);                   /* false: a finding ended it */
 void warp_finish(int first, unsigned mask);      /* warp.cc: computes `out` of the lanes that have met */
 

@@ -4,6 +4,7 @@
 #include "tests/emu/inside.h"
 
 void emu_region(const void *memory, size_t bytes) { emu::race_region(memory, bytes, false); }
+int emu_launches(void) { return emu::launches(); }
 void emu_region_end(const void *memory) { emu::race_region_end(memory); }
 
 void *emu_queue(int way)

@@ -23,6 +23,9 @@ void *emu_queue(int way);
 void emu_region(const void *memory, size_t bytes);
 void emu_region_end(const void *memory);
 
+/* Launches since the program began. */
+int emu_launches(void);
+
 #ifdef __cplusplus
 }
 #endif
