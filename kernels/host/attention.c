@@ -7,7 +7,7 @@
 
 /* ---- rotation ---- */
 
-/* One head: pairs are halves apart. `sign` -1 turns back. */
+/* Rotates one head; the two floats of a pair are half a head apart. sign -1: rotates back. */
 static void turn(const float *x, float *out, const float *rotation, int half, float sign, bool add)
 {
     for (int i = 0; i < half; i++) {
@@ -67,20 +67,20 @@ void host_learn_rotate_back(struct queue *queue, const struct learn_rotate_args 
 
 /* ---- attention ---- */
 
-/* Query rows that are taken together: their scores are one product, over keys up to the last of them. */
+/* Query rows that are processed together: their scores are one product, with the keys up to the last of these rows. */
 enum { QUERIES = 128 };
 
 struct attending {
     const struct learn_attention_args *args;
     const int32_t *offset;
-    float *scratch;             /* [members][2][QUERIES][longest] */
-    float *own;                 /* [members][2][QUERIES][LEARN_STEPS_MAX] scores with rows' own keys, and back */
+    float *scratch;             /* [members][2][QUERIES][longest] scores, and their gradients */
+    float *own;                 /* [members][2][QUERIES][LEARN_STEPS_MAX] the same for the rows' own keys of later steps */
 };
 
-/* One head of some queries of a text. */
+/* One head and up to QUERIES query rows of a text. */
 struct part {
     const struct attending *a;
-    int head, text, first, rows, keys;      /* first: row of the text */
+    int head, text, first, rows, keys;      /* first: row in the text; keys: number of keys up to the last query */
     float *score, *change, *own, *own_change;
 };
 
@@ -92,7 +92,7 @@ static int width_of(const struct learn_attention_args *a) { return (a->heads + 2
 
 static int out_width(const struct learn_attention_args *a) { return a->heads * a->head_dim; }
 
-/* Where q, k or v of a row begins: in data, or in the gradient. */
+/* Returns where q, k or v (which: 0, 1, 2) of a row begins, in the data or in the gradient. */
 static float *at(const struct part *p, int step, int row, int which, bool gradient)
 {
     const struct learn_attention_args *s = p->a->args;
@@ -114,7 +114,7 @@ static float *out_at(const struct part *p, int row, bool gradient)
            (size_t)p->head * (size_t)s->head_dim;
 }
 
-/* Scores with all keys, scaled; those of later rows are left as they come. */
+/* Computes the scaled scores with all keys, including those of later rows, which make_probabilities ignores. */
 static void make_scores(const struct part *p)
 {
     const struct learn_attention_args *a = p->a->args;
@@ -134,7 +134,7 @@ static float *sum_at(const struct part *p, int i)
     return (float *)host_at(p->a->args->log_sum) + (size_t)p->head * (size_t)p->a->args->rows + row_of(p, p->first + i);
 }
 
-/* Scores become probabilities of the keys that a row may see, 0 for others. */
+/* Converts scores to probabilities over the keys that a row may see, 0 for others. */
 static void make_probabilities(const struct part *p, bool known)
 {
     for (int i = 0; i < p->rows; i++) {
@@ -175,7 +175,7 @@ static void attend(const struct part *p)
                               p->own[i * STRIDE_OWN + step]);
 }
 
-/* From dP to dS = P (dP - dO O) scale, in p->change; the same of keys of rows' own. */
+/* Converts dP to dS = P (dP - dO O) scale, in p->change and for the rows' own keys. */
 static void change_scores(const struct part *p)
 {
     const struct learn_attention_args *a = p->a->args;
@@ -228,7 +228,7 @@ static void attend_back(const struct part *p)
     back_own(p);
 }
 
-/* All heads that share a key of one text: what is added to its gradient is added in one order. */
+/* Processes all heads of a text that share a key head, in a fixed order, because they add to the same gradient. */
 static void run_group(const struct attending *a, size_t item, int member, void (*run)(const struct part *))
 {
     const struct learn_attention_args *s = a->args;

@@ -1,19 +1,20 @@
-/* What the host's operations of training share. */
+/* Shared helpers of the host's training operations. */
 #ifndef MOE_KERNELS_HOST_INTERNAL_H
 #define MOE_KERNELS_HOST_INTERNAL_H
 
 #include "common/base/thread_pool.h"
 #include "kernels/host/learn.h"
 
-/* A buffer of the host is its memory; NULL: none. */
+/* Returns the memory of a host buffer; NULL if it is none. */
 static inline void *host_at(struct buffer buffer) { return (void *)(uintptr_t)buffer.address; }
 
 static inline struct thread_pool *host_pool(const struct queue *queue) { return queue->state; }
 
-/* job(context, begin, end) over parts of 0 .. count-1, by all threads; `cost`: about how many floats an item touches. */
+/* Runs job(context, begin, end) on ranges that cover 0 .. count-1, on all threads. cost: floats that an item touches,
+ * roughly. */
 typedef void host_job(const void *context, size_t begin, size_t end);
 void host_spread(struct queue *queue, size_t count, size_t cost, host_job *job, const void *context);
-/* The same, one item at a time as threads are free, with the number of the thread. */
+/* The same, item by item as threads become free, with the number of the thread. */
 typedef void host_item(const void *context, size_t item, int member);
 void host_each(struct queue *queue, size_t count, host_item *job, const void *context);
 

@@ -76,7 +76,7 @@ static void run_add_row(struct queue *queue, const struct learn_row_args *a)
     host_spread(queue, (size_t)a->rows, (size_t)a->width, add_rows, a);
 }
 
-/* Each column of a sum is added up in the order of rows. */
+/* Adds each column in the order of rows. */
 static void sum_columns(const void *context, size_t begin, size_t end)
 {
     const struct learn_row_args *a = context;
@@ -109,7 +109,7 @@ static void run_select(struct queue *queue, const struct learn_select_args *s)
     host_spread(queue, (size_t)s->rows, (size_t)s->width, select_rows, s);
 }
 
-/* By columns, as rows may be there more than once. */
+/* Distributed by columns, because several rows may be added to the same row. */
 static void scatter_columns(const void *context, size_t begin, size_t end)
 {
     const struct learn_select_args *s = context;

@@ -34,7 +34,7 @@ void host_learn_smooth(struct queue *queue, const struct learn_smooth_args *s)
     host_spread(queue, (size_t)s->rows, (size_t)s->width, smooth_rows, s);
 }
 
-/* p of a row: of the words alone, if its most probable word is one of them. */
+/* Computes p of each row: with words, over these only, and only if the row's most probable token is one of them. */
 static void target_rows(const void *context, size_t begin, size_t end)
 {
     const struct learn_target_args *t = context;
@@ -65,7 +65,7 @@ void host_learn_target(struct queue *queue, const struct learn_target_args *t)
     host_spread(queue, (size_t)t->rows, (size_t)t->vocab * 4, target_rows, t);
 }
 
-/* A row's loss, and the gradient of its logits in place of them. */
+/* Computes the loss of each row, and replaces its logits by their gradient. */
 static void judge_rows(const void *context, size_t begin, size_t end)
 {
     const struct learn_judge_args *j = context;

@@ -4,7 +4,7 @@
 #include "kernels/host/internal.h"
 #include "kernels/host/vector.h"
 
-/* Of the columns that the softmax is over, which are for all experts, or for the two chosen first. */
+/* Lists the columns of the softmax: those of all experts, or of the two chosen first. Returns their number. */
 static int mix_columns(const struct learn_mix_args *m, size_t row, int column[LEARN_EXPERTS_MAX])
 {
     const int count = m->kind == LEARN_MIX_SUM ? m->experts : 2;
@@ -14,7 +14,7 @@ static int mix_columns(const struct learn_mix_args *m, size_t row, int column[LE
     return count;
 }
 
-/* share[i]: of its columns; sign[i] of both slots. */
+/* Computes share[i], the softmax over these columns, and sign[] of slots 0 and 1. */
 static void mix_shares(const struct learn_mix_args *m, size_t row, const int *column, int count, float *share, float sign[2])
 {
     const float *r = (const float *)host_at(m->router) + row * (size_t)m->router_width;
@@ -30,7 +30,7 @@ static void mix_shares(const struct learn_mix_args *m, size_t row, const int *co
     sign[1] = m->kind == LEARN_MIX_CONTRAST && larger ? -1 : 1;
 }
 
-/* A slot: which column weighs it, and what its expert makes of the row. */
+/* A slot: index of its column in the softmax, its expert, and the offset of the row in the expert's output. */
 struct mix_slot {
     int share, expert;
     size_t at;
@@ -66,7 +66,7 @@ void host_learn_mix(struct queue *queue, const struct learn_mix_args *m)
     host_spread(queue, (size_t)m->rows, (size_t)m->width * 4 * (size_t)m->used, mix_rows, m);
 }
 
-/* The softmax's own: dL/dr_i = share_i (slope_i - sum_j share_j slope_j), slope_j 0 of experts that are not used. */
+/* Adds the gradient of the softmax: dL/dr_i = share_i (slope_i - sum_j share_j slope_j), with slope_j 0 for unused experts. */
 static void mix_back_rows(const void *context, size_t begin, size_t end)
 {
     const struct learn_mix_args *m = context;

@@ -4,8 +4,8 @@
 
 #include <cblas.h>
 
-/* Blocks of at most so many rows and columns: of large products large ones, as packing them then costs less; of others smaller
- * ones, so that there are some for each thread. */
+/* Max rows and columns per block, times LARGER in large products, where packing then costs less. Other products have smaller
+ * blocks, so that each thread gets some. */
 enum { BLOCK_ROWS = 256, BLOCK_COLUMNS = 512, LARGER = 2, BLOCKS_MIN = 16 };
 
 void product_open(void) { openblas_set_num_threads(1); }
@@ -24,7 +24,7 @@ void product_here(const struct product *product) { run_block(product, 0, product
 
 struct blocks {
     const struct product *product;
-    int rows, columns;          /* of a block */
+    int rows, columns;          /* of one block */
     int down, count;
     atomic_int next;
 };
@@ -35,7 +35,8 @@ static void run_blocks(void *argument, int member, int members)
     const struct product *p = blocks->product;
     (void)member, (void)members;
     for (int i; (i = atomic_fetch_add(&blocks->next, 1)) < blocks->count;) {
-        /* Downwards first: the part of b that blocks below each other share is then still in a cache. */
+        /* Columns of blocks are processed from top to bottom, because these blocks share a part of b, which stays in a
+         * cache. */
         const int row = i % blocks->down * blocks->rows, column = i / blocks->down * blocks->columns;
         const int rows = p->rows - row, columns = p->columns - column;
         run_block(p, row, rows < blocks->rows ? rows : blocks->rows, column,

@@ -1,8 +1,8 @@
 /* Products of f32 matrices on the host, by OpenBLAS.
  *
- * A product is cut into blocks of the result, each of them one call of one thread of the library. Where the cuts are follows
- * from the shape alone, and a block's sums are in the library's order for it: so the bytes do not depend on the number of
- * threads. Matrices are row-major, `stride` floats from a row to the next. */
+ * A product is divided into blocks of the result; each block is one single-threaded call of the library. The division depends
+ * on the shape only, and the library's order of sums within a block is fixed, so the bytes do not depend on the number of
+ * threads. Matrices are row-major, with `stride` floats from one row to the next. */
 #ifndef MOE_KERNELS_HOST_PRODUCT_H
 #define MOE_KERNELS_HOST_PRODUCT_H
 
@@ -15,16 +15,16 @@ struct matrix {
 };
 
 struct product {
-    enum learn_product kind;    /* what a, b and c are */
+    enum learn_product kind;    /* shapes of a, b and c */
     int rows, columns, depth;
     struct matrix a, b;
     float *c;
     int stride;             /* of c */
-    bool add;               /* to what is in c, else in place of it */
+    bool add;               /* adds to c instead of replacing it */
 };
 
-void product_open(void);        /* host_learn_open (learn.h) */
+void product_open(void);        /* called by host_learn_open (learn.h) */
 void product_run(struct thread_pool *pool, const struct product *product);
-void product_here(const struct product *product);       /* the same as one block, in the caller's thread */
+void product_here(const struct product *product);       /* computes the product as one block in the calling thread */
 
 #endif

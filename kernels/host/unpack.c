@@ -5,7 +5,7 @@
 
 enum { TILE = 32 };
 
-/* A unit of bf16, in pieces of inputs that stay in the first cache. */
+/* Dequantises a unit of bf16 in pieces of inputs that fit into the first-level cache. */
 static void unpack_bf16(const uint32_t *unit, int rows, int inputs, float *out)
 {
     for (int from = 0; from < inputs; from += TILE) {

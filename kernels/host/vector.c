@@ -4,7 +4,8 @@
 
 #include "kernels/plain/math.h"
 
-/* One body, compiled for several instruction sets; the loader chooses. Sanitisers do not take such functions. */
+/* One source, compiled for several instruction sets; the loader selects one at start. Sanitisers do not support such
+ * functions. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define CLONES __attribute__((target_clones("avx512f", "avx2,fma", "default")))

@@ -30,7 +30,7 @@ static void *cache_of(struct queue *queue, struct buffer cache, enum cache_forma
     return ref_bytes(queue, cache, (uint64_t)kv_heads * (uint64_t)capacity * (uint64_t)width * cache_size(format));
 }
 
-/* Where a slot of a head lies in a cache, in numbers. */
+/* Returns the index of the first value of a slot of a head in a cache. */
 static int64_t element(int head, int slot, int capacity, int head_dim)
 {
     return ((int64_t)head * capacity + slot) * head_dim;
@@ -96,15 +96,15 @@ void ref_kv_move(struct queue *queue, const struct kv_move_args *a)
         }
 }
 
-/* What one query sees. */
+/* The positions that one query sees. */
 struct view {
     const int32_t *path;
-    int prefix, length;             /* length: prefix and path together */
+    int prefix, length;             /* length: number of positions, prefix and path together */
 };
 
 static int view_slot(const struct view *view, int j) { return j < view->prefix ? j : view->path[j - view->prefix]; }
 
-/* One head of one row, and the elements in the caches where its kv head begins. */
+/* One head of one row, and the indices at which its kv head begins in the caches. */
 struct head {
     const struct attention_args *args;
     const float *q, *sink;

@@ -3,7 +3,7 @@
 #include "kernels/plain/glu.h"
 #include "kernels/ref/ref_internal.h"
 
-/* One expert: its block, and its biases, which may be NULL. */
+/* One expert: its weights, and its biases, which may be NULL. */
 struct expert {
     const void *block, *down;
     const float *gate_up_bias, *down_bias;
@@ -20,8 +20,8 @@ static double glu(const struct expert_ffn_args *a, double gate, double up)
     return (up + 1) * gate / (1 + exp(-(double)a->alpha * gate));
 }
 
-/* inner = glu(gate, up). With q8 and q4 every step is in f32, as the contract orders them: a rounding that goes the other way
- * would become a whole step of an integer. `x` has room for a row of either width. */
+/* Computes inner = glu(gate, up). For q8 and q4 every step is in f32 and in the order of the contract, because a different
+ * rounding could change a quantised integer by one. `x`: scratch for a row of either width. */
 static void run_gate_up(const struct expert_ffn_args *a, const struct expert *expert, const float *in, struct quantised *x,
                         float *inner)
 {
@@ -47,7 +47,7 @@ static void run_gate_up(const struct expert_ffn_args *a, const struct expert *ex
     }
 }
 
-/* out += weight * down(inner); apart: out = down(inner) */
+/* Adds weight * down(inner) to out; with apart: out = down(inner). */
 static void run_down(const struct expert_ffn_args *a, const struct expert *expert, const float *inner, float weight,
                      struct quantised *x, float *out)
 {

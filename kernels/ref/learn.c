@@ -119,7 +119,7 @@ void ref_learn_sum_rows(struct queue *queue, const struct learn_row_args *a)
     }
 }
 
-/* Rows of what is selected from, as far as any is named. */
+/* Returns the number of rows up to the highest row number in row[], for the bounds check. */
 static int64_t rows_named(const int32_t *row, int rows)
 {
     int64_t most = 0;

@@ -4,7 +4,7 @@
 
 /* ---- rotation ---- */
 
-/* sign 1 turns, -1 turns back; add: to what is there. */
+/* Rotates rows, with sign -1 back; add: adds to the output. */
 static void turn_rows(struct queue *queue, const struct learn_rotate_args *r, struct buffer from, struct buffer to, double sign,
                       bool add)
 {
@@ -57,7 +57,7 @@ static struct attending resolve(struct queue *queue, const struct learn_attentio
 
 enum { Q, K, V };
 
-/* Where q, k or v of head `head` of a row begins, in floats. */
+/* Returns the index in floats at which q, k or v of head `head` of a row begins. */
 static int64_t place(const struct learn_attention_args *a, int64_t row, int head, int which)
 {
     const int group = a->heads / a->kv_heads;
@@ -73,7 +73,7 @@ static double dot(const float *a, const float *b, int count)
     return sum;
 }
 
-/* The keys that a row sees: number n is of the text's row n in qkv[0], or of the row itself in a later step. */
+/* A key that a row sees: key n is that of the text's row n in qkv[0], or of the row itself in a later step. */
 struct key { int step; int64_t row; };
 
 static int64_t keys_of(const struct learn_attention_args *a, int64_t begin, int64_t row)
@@ -132,7 +132,7 @@ void ref_learn_attention(struct queue *queue, const struct learn_attention_args 
                        &log_sum[(int64_t)head * a->rows + row]);
 }
 
-/* dv += p g; ds = scale p (g v - g out); dq += ds k; dk += ds q. */
+/* Adds gradients: dv += p g; ds = scale p (g v - g out); dq += ds k; dk += ds q. */
 static void attend_back(const struct attending *at, int64_t begin, int64_t row, int head, const float *out, const float *g,
                         double log_sum)
 {

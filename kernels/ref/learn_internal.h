@@ -1,10 +1,10 @@
-/* The reference's operations of training (kernels/learn.h), by file. */
+/* The training operations (kernels/learn.h) of the reference, listed by file. */
 #ifndef MOE_KERNELS_REF_LEARN_INTERNAL_H
 #define MOE_KERNELS_REF_LEARN_INTERNAL_H
 
 #include "kernels/ref/ref_internal.h"
 
-/* count doubles, or 64-bit integers: */
+/* Resolve `count` doubles, or 64-bit integers. */
 static inline double *ref_doubles(struct queue *queue, struct buffer buffer, int64_t count)
 {
     return ref_bytes(queue, buffer, (uint64_t)count * sizeof(double));
@@ -15,7 +15,7 @@ static inline int64_t *ref_longs(struct queue *queue, struct buffer buffer, int6
     return ref_bytes(queue, buffer, (uint64_t)count * sizeof(int64_t));
 }
 
-/* The same of floats, or NULL for none. */
+/* Resolves floats; returns NULL for none. */
 static inline float *ref_floats_or_none(struct queue *queue, struct buffer buffer, int64_t count)
 {
     return buffer.address ? ref_floats(queue, buffer, count) : NULL;

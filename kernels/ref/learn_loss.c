@@ -24,7 +24,7 @@ void ref_learn_smooth(struct queue *queue, const struct learn_smooth_args *s)
     }
 }
 
-/* The log of the sum of exponentials. */
+/* Returns the logarithm of the sum of exponentials. */
 static double log_sum(const float *x, int count)
 {
     double largest = -INFINITY, sum = 0;

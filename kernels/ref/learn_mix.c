@@ -26,7 +26,7 @@ static struct mixing resolve(struct queue *queue, const struct learn_mix_args *a
     return m;
 }
 
-/* weight[c]: of the softmax's columns; column[c]: where in the router's row they are. */
+/* Computes weight[c], the softmax over its columns, and column[c], their indices in the router's row. Returns their number. */
 static int weigh(const struct mixing *m, int64_t row, double *weight, int *column)
 {
     const struct learn_mix_args *a = m->args;
@@ -44,7 +44,7 @@ static int weigh(const struct mixing *m, int64_t row, double *weight, int *colum
     return count;
 }
 
-/* Which of the softmax's columns weighs a slot, and with which sign it counts. */
+/* Returns the index in the softmax of the column that weights a slot, and the slot's sign. */
 static int column_of(const struct mixing *m, int64_t row, int slot)
 {
     return m->args->kind == LEARN_MIX_SUM ? m->choice[row * m->args->slots + slot] : slot;

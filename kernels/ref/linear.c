@@ -1,6 +1,7 @@
 #include "kernels/ref/ref_internal.h"
 
-/* q8 and q4 with every step in f32, as the contract orders them: there is one right answer. */
+/* Computes products with q8 and q4 in f32 at every step and in the order of the contract, because only one result is
+ * correct. */
 static void linear_quantised(struct queue *queue, const struct linear_args *a, const float *in, const void *weight,
                              const float *bias, float *out)
 {

@@ -1,8 +1,8 @@
 /* The reference kernels: plain C, double accumulation, one thread. They are the specification and are never optimised.
  *
- * They run behind memory of their own: the queue's state is a struct ref_memory, which resolves an address and checks that the
- * bytes a kernel is about to touch lie in the buffer and in a live allocation. So a kernel or an engine that takes a device's
- * address for a pointer, or reads past a buffer, is found. */
+ * They use simulated device memory: the queue's state is a struct ref_memory, which resolves an address and checks that the
+ * bytes a kernel will touch are within the buffer and within a live allocation. So it detects a kernel or an engine that uses a
+ * device address as a pointer or reads beyond a buffer. */
 #ifndef MOE_KERNELS_REF_REF_H
 #define MOE_KERNELS_REF_REF_H
 
@@ -10,7 +10,7 @@
 #include "kernels/ops.h"
 
 struct ref_memory {
-    /* Aborts with a message when out of bounds. */
+    /* Returns the host pointer; aborts with a message if the bytes are out of bounds. */
     void *(*resolve)(struct ref_memory *memory, struct buffer buffer, uint64_t bytes);
 };
 

@@ -1,4 +1,4 @@
-/* How reference kernels reach memory: everything is resolved, with the number of bytes that the kernel will touch. */
+/* Memory access of reference kernels: every buffer is resolved with the number of bytes that the kernel will touch. */
 #ifndef MOE_KERNELS_REF_INTERNAL_H
 #define MOE_KERNELS_REF_INTERNAL_H
 
@@ -10,7 +10,7 @@ static inline void *ref_bytes(struct queue *queue, struct buffer buffer, uint64_
     return memory->resolve(memory, buffer, bytes);
 }
 
-/* count floats, or 32-bit integers: */
+/* Resolve `count` floats, or 32-bit integers. */
 static inline float *ref_floats(struct queue *queue, struct buffer buffer, int64_t count)
 {
     return ref_bytes(queue, buffer, (uint64_t)count * sizeof(float));
@@ -21,13 +21,13 @@ static inline int32_t *ref_integers(struct queue *queue, struct buffer buffer, i
     return ref_bytes(queue, buffer, (uint64_t)count * sizeof(int32_t));
 }
 
-/* Floats from the first to the last one used of `rows` rows. */
+/* Returns the number of floats from the first to the last used one of `rows` rows. */
 static inline int64_t ref_span(int rows, int stride, int64_t width)
 {
     return rows > 0 ? (int64_t)(rows - 1) * stride + width : 0;
 }
 
-/* A row of `inputs` floats as integers, and its product with one output of a MATRIX in q8 or q4, both as formats.h says. */
+/* Quantises a row of `inputs` floats; computes its product with one output of a MATRIX in q8 or q4. Both as in formats.h. */
 void ref_quantise(const float *in, int inputs, struct quantised *out);
 float ref_quantised_product(enum weight_format format, const void *matrix, int inputs, int output, const struct quantised *in);
 

@@ -24,7 +24,7 @@ void ref_route_score(struct queue *queue, const struct route_score_args *a)
     }
 }
 
-/* Whether expert a, of value x, comes before expert b, of value y: the larger value, then the lower expert. */
+/* Returns whether expert a, of value x, ranks before expert b, of value y: the larger value, then the lower expert. */
 static int before(float x, int a, float y, int b)
 {
     if (isnan(x) || isnan(y))
@@ -32,7 +32,7 @@ static int before(float x, int a, float y, int b)
     return x > y || (x == y && a < b);
 }
 
-/* The expert that is `rank`-th among those allowed; -1: there are not so many. */
+/* Returns the `rank`-th best of the allowed experts; -1 if there are too few. */
 static int ranked(const float *value, const uint8_t *mask, int experts, int rank)
 {
     for (int e = 0; e < experts; e++) {
@@ -62,7 +62,7 @@ void ref_route_shortlist(struct queue *queue, const struct route_shortlist_args 
         mask[ranked(sum, NULL, a->experts, rank)] = 1;
 }
 
-/* open[e]: whether e may be chosen, being allowed and in one of the best groups. */
+/* Sets open[e]: e is allowed and belongs to one of the best groups. */
 static void open_groups(const struct route_select_args *a, const float *value, const uint8_t *mask, uint8_t *open)
 {
     float sum[ROUTE_EXPERTS_MAX];
@@ -110,7 +110,7 @@ static void select_row(const struct route_select_args *a, const float *score, co
                     (own ? own[expert[s]] : 1);
 }
 
-/* What a sparsemixer gives expert `chosen` after `before` others were taken. */
+/* Returns the weight that a sparsemixer gives expert `chosen` after `before` others were selected. */
 static double mixed_share(const struct route_select_args *a, const float *x, const uint8_t *mask, const int32_t *taken,
                           int before, int chosen)
 {

@@ -2,7 +2,7 @@
 
 #include "kernels/ref/ref_internal.h"
 
-/* Whether token a comes before token b. */
+/* Returns whether token a ranks before token b. */
 static int before(const float *logit, int a, int b) { return logit[a] != logit[b] ? logit[a] > logit[b] : a < b; }
 
 void ref_top(struct queue *queue, const struct top_args *a)
