@@ -263,10 +263,8 @@ static int open_resume(struct run *run, struct header *header, struct err *err)
     const bool found = run->resumed.length;
     run->texts.resume_path = run->resumed.data;
     run->texts.in_place = run->args->stream && !strcmp(run->args->stream, path);
-    if (!found && run->texts.in_place) {
-        console_note(run->console, "%s: no run left any finished text of it; all are decoded", path);
+    if (!found && run->texts.in_place)
         return 0;
-    }
     if (decode_resume_open(&run->texts.resume, found ? run->resumed.data : path, header, &run->machine.machine, err))
         return -1;
     console_note(run->console, "%s: %d finished texts are taken over", path, decode_resume_count(run->texts.resume));
@@ -314,7 +312,9 @@ static int open_stream(struct run *run, const struct header *header, struct err 
 {
     if (writer_open_kept(&run->texts.recorder.writer, run->args->stream, header, err))
         return -1;
-    if (writer_left(run->texts.recorder.writer) && !run->texts.resume)
+    if (run->texts.in_place && !run->texts.resume)
+        console_note(run->console, "%s: no run left any finished text of it; all are decoded", run->args->stream);
+    else if (writer_left(run->texts.recorder.writer) && !run->texts.resume)
         console_note(run->console, "%s: a run that did not end left texts; --resume %s would go on from them",
                      run->args->stream, run->args->stream);
     run->texts.recorder.routes = run->args->record == RECORD_ROUTE;

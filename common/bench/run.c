@@ -292,7 +292,6 @@ static int check_settings(const struct suite *suite, struct err *err)
  * a run. */
 static int open_resume(struct bench *bench, struct err *err)
 {
-    const struct console *console = bench->setup->console;
     const char *path = bench->setup->resume;
     struct text found = {0};
     if (!path)
@@ -300,18 +299,19 @@ static int open_resume(struct bench *bench, struct err *err)
     int rc = leftover_find(&found, path, err);
     if (!rc && (found.length || !in_place(bench)))
         rc = resume_open(&bench->resume, found.length ? found.data : path, err);
-    if (!rc && bench->resume)
-        console_note(console, "%s: %d finished samples are taken over", path, resume_samples(bench->resume));
-    else if (!rc)
-        console_note(console, "%s: no run left any finished sample of it; all are run", path);
     text_free(&found);
     return rc;
 }
 
+/* Printed when neither the output nor the stream that is resumed can be refused any more. */
 static void note_left(const struct bench *bench)
 {
-    const char *output = bench->setup->output;
-    if (writer_left(bench->writer) && !bench->setup->resume)
+    const char *output = bench->setup->output, *path = bench->setup->resume;
+    if (bench->resume)
+        console_note(bench->setup->console, "%s: %d finished samples are taken over", path, resume_samples(bench->resume));
+    else if (path)
+        console_note(bench->setup->console, "%s: no run left any finished sample of it; all are run", path);
+    else if (writer_left(bench->writer))
         console_note(bench->setup->console, "%s: a run that did not end left samples; this one begins anew, --resume %s would "
                      "go on from them", output, output);
 }
@@ -337,6 +337,10 @@ static int run_all(struct bench *bench, struct err *err)
     console_progress(bench->setup->console, &bench->bar, "runs", total);
     int rc = put_settings(bench, err) || plan_machine(bench, err) ||
              (bench->resume && resume_check(bench->resume, &bench->plan, err)) ? -1 : 0;
+    if (!rc)
+        note_left(bench);
+    if (!rc && bench->setup->note)
+        console_note(bench->setup->console, "%s", bench->setup->note);
     bool finished = !rc && in_place(bench) && resume_whole(bench->resume) && (size_t)resume_samples(bench->resume) >= total &&
                     !strcmp(resume_path(bench->resume), bench->setup->output);
     if (!rc && finished)
@@ -358,9 +362,6 @@ int bench_run(const struct bench_setup *setup, struct err *err)
         open_resume(&bench, err) ||
         (setup->keep ? writer_open_kept : writer_open)(&bench.writer, setup->output, &header, err))
         goto done;
-    note_left(&bench);
-    if (setup->note)
-        console_note(setup->console, "%s", setup->note);
     bench.recorder.writer = bench.writer;
     if (setup->farewell)
         writer_farewell(bench.writer, setup->farewell);

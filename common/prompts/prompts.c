@@ -409,7 +409,17 @@ struct form {
     json_t *text, *messages, *turns, *tokens;
 };
 
-static int find_form(const struct prompts *p, json_t *object, struct form *out, struct err *err)
+/* Notes a line without the field that was asked for, once. */
+static void note_field(const struct prompts *p, const struct prompt *prompt, const char *taken)
+{
+    struct text text = {0};
+    if (p->options.notes.put && !text_printf(&text, NULL, "%s: --field: there is no key \"%.60s\"; its \"%s\" is taken",
+                                             prompt->where, p->options.field, taken))
+        prompts_note_once(p, "field", p->options.field, text.data);
+    text_free(&text);
+}
+
+static int find_form(const struct prompts *p, const struct prompt *prompt, json_t *object, struct form *out, struct err *err)
 {
     const char *field = p->options.field ? p->options.field : "prompt";
     struct form form = {.key = field, .text = json_object_get(object, field)};
@@ -429,6 +439,8 @@ static int find_form(const struct prompts *p, json_t *object, struct form *out, 
     if (given != 1)
         return err_set(err, ERR_INPUT, "%s of \"%.60s\", \"messages\", \"conversations\", \"turns\" and \"tokens\" is "
                        "expected%s", given ? "only one" : "one", field, given ? "" : "; --field names another text field");
+    if (p->options.field && !form.text)
+        note_field(p, prompt, form.messages ? form.key : form.turns ? "turns" : "tokens");
     if (json_is_object(json_array_get(form.text, 0))) {        /* data sets that call a chat a prompt */
         form.messages = form.text;
         form.text = NULL;
@@ -458,7 +470,7 @@ static int use_object(const struct prompts *p, struct prompt *prompt, json_t *ob
 {
     struct form form = {0};
     note_keys(p, prompt, object);
-    if (find_form(p, object, &form, err) ||
+    if (find_form(p, prompt, object, &form, err) ||
         prompt_label(object, "id", &prompt->id, err) || prompt_label(object, "task", &prompt->task, err) ||
         prompt_label(object, "answer", &prompt->answer, err) || get_max_tokens(object, &prompt->max_tokens, err))
         return -1;

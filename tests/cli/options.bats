@@ -381,6 +381,15 @@ moe-decode -m m.moe -p x --hot-set none/h --cache-experts 50%|--hot-set none/h: 
 moe-bench run -m m.moe -d none,nosuch -K 2 p.jsonl|setting 'nosuch': --draft: 'nosuch' is not a drafter; there are none, ngram, pld, suffix, lookahead, model, self, head and mtp
 moe-convert synthetic --like none -o x.moe|--like none: no shape is known by that name; `moe-convert list` has them, and a config.json can be given
 WRONG
+    # A refusal is one line, also of a run that would have noted what it takes over.
+    run moe-bench run -m m.moe -d none -K 0 p.jsonl --resume none/x.moes
+    [ "$output" = "moe-bench: none/x.moes: cannot write into its folder: No such file or directory" ]
+    run moe-decode -m m.moe -n 1 p.jsonl --resume none/x.moes --stream none/x.moes
+    [ "$output" = "moe-decode: none/x.moes: cannot write into its folder: No such file or directory" ]
+    # A field that is not there is noted, where another key is read in its place.
+    echo '{"tokens": [1, 2]}' > ids.jsonl
+    moe-decode -m m.moe -n 1 --field question ids.jsonl 2>&1 > /dev/null |
+        cmp - <(echo 'moe-decode: ids.jsonl:1: --field: there is no key "question"; its "tokens" is taken')
     for words in moe-view 'moe-bench report' 'moe-coact coverage'; do      # a terminal is not waited for
         run bounded "$BATS_TEST_DIRNAME/at-terminal.py" -- $words
         [ "$status" = 2 ]
