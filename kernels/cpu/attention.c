@@ -1,9 +1,10 @@
-/* The queries of one kv head (every row's heads that share it) are cut into blocks. A block walks the chunks of the cache
- * together, all with its keys and then all with its values, so that these are read from memory once and from a cache of the
- * processor after that; each query keeps its own maximum, sum and values, so the block it is in never shows in its result.
+/* The queries of one kv head (those of all rows and of all heads that share it) are divided into blocks. All queries of a block
+ * process a chunk of the cache together, first its keys and then its values, so that keys and values are read from memory once
+ * and afterwards from the processor's cache. Each query has its own maximum, sum and values, so its result does not depend on
+ * its block.
  *
- * Numbers of 16 bits are widened when a block comes to a chunk, once for all queries. What a row sees that has a path in the
- * chunk is gathered, once for the queries of that row: so all products are with positions that are neighbours. */
+ * Values of 16 bits are converted to f32 when a block begins a chunk, once for all its queries. Positions on a row's path are
+ * gathered into contiguous memory, once for the queries of that row, so that all products use contiguous positions. */
 #include <string.h>
 
 #include "kernels/cpu/attention_tile.h"
@@ -17,34 +18,35 @@ enum { BLOCK_QUERIES = 16 };
 struct query {
     const float *q;
     float *out;
-    const float *sink;                  /* the head's own; NULL: none */
+    const float *sink;                  /* of this head; NULL: none */
     const int32_t *path;
     int row, prefix, first, length;          /* visible: logical positions first .. length-1, the first `prefix` being slots */
-    int begun;                          /* a chunk has been joined */
+    int begun;                          /* at least one chunk has been joined */
     float max, sum;
     float value[ATTENTION_HEAD_DIM_MAX];
-    /* of the chunk at work: */
+    /* of the current chunk: */
     int visible;
     float chunk_max, chunk_sum, share[ATTENTION_CHUNK];
-    int start;                          /* the logical position of the first that is visible */
+    int start;                          /* logical position of the first visible one */
 };
 
-/* A chunk of keys or values, as floats. */
+/* One chunk of keys or values, as f32. */
 struct panel {
-    const unsigned char *cache;         /* of the kv head */
+    const unsigned char *cache;         /* at the beginning of the kv head */
     enum cache_format format;
     int width, chunk;
-    int row;                            /* whose positions were gathered last */
-    float wide[2 * ATTENTION_CHUNK * ATTENTION_HEAD_DIM_MAX];   /* committed positions, then what a row with a path sees */
+    int row;                            /* row whose positions were gathered last */
+    float wide[2 * ATTENTION_CHUNK * ATTENTION_HEAD_DIM_MAX];   /* committed positions, then those gathered for a row with a
+                                                                 * path */
 };
 
 struct attention {
     const struct attention_args *args;
-    int group, blocks;                  /* heads of a kv head; blocks of queries of a kv head */
+    int group, blocks;                  /* query heads per kv head; blocks of queries per kv head */
     struct work work;
 };
 
-/* Widens the committed positions of a chunk, from the first to the last one that a query of the block sees. */
+/* Converts the committed positions of a chunk to f32, from the first to the last one that a query of the block sees. */
 static void panel_open(struct panel *panel, int chunk, int begin, int end)
 {
     size_t width = (size_t)panel->width;
@@ -58,11 +60,11 @@ static void panel_open(struct panel *panel, int chunk, int begin, int end)
               panel->wide + (size_t)(begin - first) * width);
 }
 
-/* The chunk's positions that a query sees, one after the other. */
+/* Returns the positions of the chunk that a query sees, in contiguous memory. */
 static const float *panel_rows(struct panel *panel, const struct query *query)
 {
     const size_t width = (size_t)panel->width, row = width * cache_size(panel->format);
-    const int own = query->prefix - query->start;                       /* how many of them are committed */
+    const int own = query->prefix - query->start;                       /* number of committed ones among them */
     float *path = panel->wide + (size_t)ATTENTION_CHUNK * width;
     if (own >= query->visible && panel->format == CACHE_F32)
         return (const float *)(const void *)panel->cache + (size_t)query->start * width;
@@ -76,14 +78,14 @@ static const float *panel_rows(struct panel *panel, const struct query *query)
     return path;
 }
 
-/* From scores to shares, their maximum and sum. */
+/* Converts scores to exp(score - maximum), and computes the maximum and the sum. */
 static void query_shares(struct query *query, float scale)
 {
     float *share = query->share, lane[16], max;
     for (int j = 0; j < query->visible; j++)
         share[j] *= scale;
     for (int j = query->visible; j < ATTENTION_CHUNK; j++)
-        share[j] = -INFINITY;                           /* exp of it is 0, and adding 0 changes no sum of such numbers */
+        share[j] = -INFINITY;                         /* exp is 0, and adding 0 does not change a sum of non-negative numbers */
     for (int i = 0; i < 16; i++)
         lane[i] = share[i];
     for (int j = 16; j < ATTENTION_CHUNK; j += 16)
@@ -100,7 +102,7 @@ static void query_shares(struct query *query, float scale)
     query->chunk_sum = lanes_sum(lane);
 }
 
-/* Joins a chunk to those before. */
+/* Joins the current chunk to the result of those before. */
 static void query_join(struct query *query, const float *value, int width)
 {
     float max = query->max > query->chunk_max ? query->max : query->chunk_max;
@@ -111,7 +113,7 @@ static void query_join(struct query *query, const float *value, int width)
         query->value[i] = __builtin_fmaf(query->value[i], before, value[i] * now);
 }
 
-/* A chunk's first half, for queries that see the same positions. */
+/* First half of a chunk: scores, for queries that see the same positions. */
 static void queries_keys(struct query *query, int rows, struct panel *keys, float scale)
 {
     const float *q[TILE_ROWS];
@@ -125,7 +127,7 @@ static void queries_keys(struct query *query, int rows, struct panel *keys, floa
         query_shares(&query[r], scale);
 }
 
-/* Its second half. */
+/* Second half: values. */
 static void queries_values(struct query *query, int rows, struct panel *values)
 {
     float value[TILE_ROWS][ATTENTION_HEAD_DIM_MAX], *out[TILE_ROWS];
@@ -145,7 +147,7 @@ static void queries_values(struct query *query, int rows, struct panel *values)
         }
 }
 
-/* How many of `count` queries, the first included, see the same positions: 1, 2 or 4. */
+/* Returns how many of `count` queries, from the first on, see the same positions, as a tile size: 1, 2 or 4. */
 static int queries_alike(const struct query *query, int count)
 {
     int same = 1;
@@ -156,7 +158,7 @@ static int queries_alike(const struct query *query, int count)
     return same == 3 ? 2 : same;
 }
 
-/* The sink takes its share, and what is left is given out. */
+/* Joins the sink and writes the output. */
 static void query_end(struct query *query, int width)
 {
     float before = 1;
@@ -194,13 +196,13 @@ static void query_chunk(struct query *query, int chunk)
     query->visible = end > begin ? end - begin : 0;
 }
 
-/* A block at work: about 1.1 MiB of a thread's stack, of which it touches what its widths need. */
+/* State of one block: about 1.1 MiB on the thread's stack, of which only the part for the actual widths is touched. */
 struct block {
     struct query query[BLOCK_QUERIES];
     struct panel keys, values;
 };
 
-/* Values will be wanted as soon as the keys have been read. */
+/* Prefetches the values, because they are needed as soon as the keys have been read. */
 static void values_prefetch(const struct panel *values, int chunk, int committed)
 {
     size_t row = (size_t)values->width * cache_size(values->format);

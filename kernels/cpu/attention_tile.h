@@ -1,5 +1,5 @@
-/* The two products of attention for several queries that see the same neighbouring positions: what is loaded of a key or a
- * value serves all of them. Every sum is added up in the order of kernels/attention.h, so a tile's shape never shows.
+/* The two products of attention for several queries that see the same contiguous positions: each key or value is loaded once
+ * for all of them. Every sum has the order of kernels/attention.h, so results do not depend on the tile's shape.
  *
  *     tile_scores   score[r][j] = q[r] . key j       key j begins at k + j * width
  *     tile_values   out[r][i] = sum over j, ascending, of share[r][j] * value j [i], by fused multiply-add from 0
@@ -15,7 +15,7 @@ enum { TILE_ROWS = 4 };
 
 #if defined(ISA_AVX512)
 
-/* 16 vectors to their sums: lane 4p + e of the answer is that of sum[4e + p]. */
+/* Sums each of 16 vectors: lane 4p + e of the result is the sum of sum[4e + p]. */
 static inline __m512 tile_reduce(const __m512 *sum)
 {
     __m512 eight[8], four[4], two[2];
@@ -34,10 +34,10 @@ static inline __m512 tile_reduce(const __m512 *sum)
     return _mm512_add_ps(_mm512_shuffle_ps(two[0], two[1], 0x88), _mm512_shuffle_ps(two[0], two[1], 0xdd));
 }
 
-/* 16 products: rows queries with 16 / rows keys. */
+/* Computes 16 dot products: `rows` queries with 16 / rows keys. */
 static inline __attribute__((always_inline)) __m512 tile_dots(const float *const *q, const float *k, int width, int rows)
 {
-    const int whole = width & ~15, apart = 4 / rows;        /* neighbouring fours of keys of one query */
+    const int whole = width & ~15, apart = 4 / rows;        /* consecutive groups of four belong to the keys of one query */
     const __mmask16 rest = (__mmask16)((1u << (width & 15)) - 1);
     __m512 sum[16];
 #pragma GCC unroll 16
@@ -144,7 +144,7 @@ static inline void tile_scores(const float *const *q, int rows, const float *k, 
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
-/* `vectors` times LANES of the width, for all rows. */
+/* Computes `vectors` * LANES columns of the output, for all rows. */
 static inline __attribute__((always_inline)) void tile_strip(const float *v, int width, const float *const *share, int count,
                                                              int rows, int vectors, float *const *out, int at)
 {

@@ -1,4 +1,4 @@
-/* Rotary positions and the KV cache's own operations. */
+/* Rotary positions, and writing and moving in the KV cache. */
 #include <string.h>
 
 #include "common/base/float.h"
@@ -31,14 +31,14 @@ void cpu_rope(struct queue *queue, const struct rope_args *args)
     work_run(queue, (size_t)args->rows * (size_t)args->heads * (size_t)args->head_dim * sizeof(float), rope_rows, &copy);
 }
 
-/* Where a slot of a head begins in a cache. */
+/* Returns the address of a slot of a head in a cache. */
 static unsigned char *head_address(struct buffer cache, enum cache_format format, size_t head, int32_t slot, int capacity,
                                    int width)
 {
     return (unsigned char *)work_pointer(cache) + (head * (size_t)capacity + (size_t)slot) * (size_t)width * cache_size(format);
 }
 
-/* Puts `count` numbers into a cache; the address after them. */
+/* Converts `count` floats to the cache's format and stores them. Returns the address after them. */
 static unsigned char *narrow(enum cache_format format, const float *from, size_t count, unsigned char *to)
 {
     uint16_t *half = (uint16_t *)(void *)to;

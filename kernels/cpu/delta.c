@@ -1,5 +1,5 @@
-/* A value head is one task: all rows of a call in their order, so that the state, which is read once for two rows at a time,
- * stays in a core's cache. */
+/* A value head is one task: it computes all rows of a call in order, so that the state, which is read once for two rows at a
+ * time, stays in a core's cache. */
 #include <string.h>
 
 #include "kernels/cpu/attention_tile.h"
@@ -96,8 +96,8 @@ void cpu_delta_keys(struct queue *queue, const struct delta_keys_args *args)
 /* One value head of a call. */
 struct head {
     const struct delta_args *args;
-    const float *key, *decay;            /* of slot 0, of this head */
-    float *correction, *state;           /* of slot 0, of state 0 */
+    const float *key, *decay;            /* at slot 0, of this head */
+    float *correction, *state;           /* at slot 0 and at state 0, of this head */
     size_t key_step, value_step, decay_step, state_step, number, key_number;
 };
 
@@ -146,13 +146,13 @@ static void make_state(const struct head *head, int own, int before, const int32
     }
 }
 
-/* One row's part in a call. */
+/* The arguments of one row. */
 struct row {
     const int32_t *path;
     const float *q, *k, *v;
     float *out, *correction;
     float beta;
-    int own, before, count;              /* count: slots of the row's own segment, from path on */
+    int own, before, count;              /* count: slots of the row's own segment, from `path` on */
 };
 
 static struct row row_of(const struct head *head, int r)
@@ -171,7 +171,8 @@ static struct row row_of(const struct head *head, int r)
         .own = ((const int32_t *)work_pointer(a->own))[r], .before = before, .count = (int)count};
 }
 
-/* The state's part is in place: u is v - f k^T S, out is f q^T S. Adds what the segment's tokens gave. */
+/* Adds the contributions of the segment's tokens. correction and out must already contain those of the state: v - f k^T S and f
+ * q^T S. */
 static void row_add_segment(const struct head *head, const struct row *row)
 {
     const int keys = head->args->key_dim, values = head->args->value_dim;
@@ -187,7 +188,7 @@ static void row_add_segment(const struct head *head, const struct row *row)
     add_scaled(row->out, row->correction, lanes_dot(row->q, row->k, keys), values);
 }
 
-/* One row, or two that read the same state. */
+/* Computes one row, or two rows that read the same state. */
 static void rows_attend(const struct head *head, const struct row *row, int rows)
 {
     const int values = head->args->value_dim;
@@ -247,7 +248,7 @@ void cpu_delta(struct queue *queue, const struct delta_args *args)
 static void gate_part(bool silu, const float *in, const float *gate, float *out, int width)
 {
     if (silu) {
-        INDEPENDENT             /* out may be in, never a shifted one */
+        INDEPENDENT             /* out may be the same buffer as in, but not a shifted one */
         for (int i = 0; i < width; i++)
             out[i] = in[i] * plain_silu(gate[i]);
     } else {

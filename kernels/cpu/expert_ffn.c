@@ -1,7 +1,7 @@
-/* Rows are grouped by expert, so that one pass over a wanted expert's weights serves all rows that want it. Three steps of
- * the pool: gate and up (with silu in registers at a unit's end) into `inner`; down into `partial`, which is all for experts
- * apart; then every row adds its partial results in the order of its slots. With q8 and q4 a step goes before each of the
- * first two, which quantises what the products take. */
+/* Rows are grouped by expert, so that one pass over the weights of a requested expert serves all of its rows. Three steps on
+ * the thread pool: gate and up (with the activation in registers at the end of a unit) into `inner`; down into `partial`, which
+ * is the result with `apart`; then every row adds its partial results in slot order. With q8 and q4 the inputs of each of the
+ * first two steps are quantised before it. */
 #include <string.h>
 
 #include "kernels/cpu/operand.h"
@@ -10,20 +10,20 @@
 #include "kernels/cpu/work.h"
 #include "kernels/plain/glu.h"
 
-/* A PAIR is row * slots + slot: where a (row, slot) lies in inner and partial. */
+/* A PAIR is row * slots + slot, the index of a (row, slot) in inner and partial. */
 struct ffn {
     const struct expert_ffn_args *args;
-    struct operand in;              /* of the step at work: [rows] for gate and up, [pairs] for down */
+    struct operand in;              /* inputs of the current step: [rows] for gate and up, [pairs] for down */
     const float *weight, *gate_up_bias, *down_bias;
     float *out, *inner, *partial;
     const int32_t *expert;
     const uint64_t *table;
     int32_t *start;                 /* [experts + 1]: expert e's pairs are pair[start[e]] .. pair[start[e + 1] - 1] */
-    int32_t *pair;                  /* [rows * slots] */
-    int32_t *wanted;                /* the experts that have pairs, ascending */
+    int32_t *pair;                  /* [rows * slots] pairs grouped by expert */
+    int32_t *wanted;                /* experts with pairs, ascending */
     int wanted_count;
-    int units, task_units, tasks;   /* of the step at work: units of one expert, units of a task, tasks of one expert */
-    size_t bytes;                   /* that the step reads, every pass counted */
+    int units, task_units, tasks;   /* in the current step: units per expert, units per task, tasks per expert */
+    size_t bytes;                   /* weights that the step reads, counted once per pass */
     struct work work;
 };
 
@@ -49,7 +49,7 @@ static void ffn_group(struct ffn *f)
             f->wanted[count++] = e;
         f->start[e + 1] += f->start[e];
     }
-    /* Filling moves every start to its end, which is the next one's start; the shift back follows. */
+    /* While filling, each start advances to its end, which is the next expert's start; the shift back follows. */
     for (int i = 0; i < pairs; i++)
         if (f->expert[i] >= 0)
             f->pair[f->start[f->expert[i]]++] = i;
@@ -58,7 +58,7 @@ static void ffn_group(struct ffn *f)
     f->wanted_count = count;
 }
 
-/* Cuts the step's tasks into parts of about equal work: units times passes over them. */
+/* Divides the step's tasks into parts with about the same work: units times passes over them. */
 static void ffn_share(struct ffn *f, struct queue *queue, enum weight_format format, int units, size_t unit)
 {
     size_t step = WORK_TASK_BYTES / unit + 1, passes = 0, seen = 0;
@@ -82,11 +82,11 @@ static void ffn_share(struct ffn *f, struct queue *queue, enum weight_format for
         work_give(&f->work, member, first, task);
 }
 
-/* Where a task lies. */
+/* The range of one task. */
 struct ffn_task {
     const unsigned char *block;
     const int32_t *pair;
-    int expert, start, rows, first, end;    /* its pairs are those from `start` on, `rows` of them; units first .. end-1 */
+    int expert, start, rows, first, end;    /* its `rows` pairs begin at `start`; its units are first .. end-1 */
 };
 
 static int ffn_next(struct ffn *f, int member, int members, struct ffn_task *task)
@@ -105,14 +105,15 @@ static int ffn_next(struct ffn *f, int member, int members, struct ffn_task *tas
     return 1;
 }
 
-/* Rows first .. first+rows-1 of those that want the task's expert. */
+/* Collects the inputs of rows first .. first+rows-1 of the task's expert. */
 static inline void ffn_rows(const struct ffn *f, const struct ffn_task *task, int slots, int first, int rows, const void **in)
 {
     for (int r = 0; r < rows; r++)
         in[r] = operand_at(&f->in, (size_t)(f->in.by_pair ? task->start + first + r : task->pair[first + r] / slots));
 }
 
-/* Gate and up of one unit, with their biases, become its inner activations, in place of gate; `used` of them count. */
+/* Computes the inner activations of one unit from its gate and up sums, with biases, in place of gate; the first `used` are
+ * valid. */
 static inline void gate_unit(const struct ffn *f, int expert, int u, size_t used, float *gate)
 {
     const struct expert_ffn_args *a = f->args;
@@ -189,7 +190,7 @@ static void down(void *argument, int member, int members)
     }
 }
 
-/* A member takes some columns of all rows: with one row there are still enough of them. */
+/* Each member of the pool adds some columns of all rows, so that even a single row occupies all members. */
 static void combine(void *argument, int member, int members)
 {
     struct ffn *f = argument;

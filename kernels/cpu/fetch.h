@@ -1,9 +1,9 @@
-/* Weights are asked for twice on their way: from memory into the second-level cache, and from there into the first. Asked for
- * once, into the first, they come up to a fifth slower (docs/benchmarks.md).
+/* Prefetch of weights in two stages: from memory into the second-level cache, and from there into the first-level cache. With a
+ * single prefetch into the first level, weights arrive up to a fifth slower (docs/benchmarks.md).
  *
- * A request must be between the products that it shall overlap: a core has few entries for requests on their way, and while
- * it waits for one nothing after it is finished. Several in a row, such as compilers like to make of them, stop it each time.
- * So the instruction is written out where there is one, volatile. */
+ * Prefetches must be placed between the products that they should overlap: a core has few entries for outstanding requests, and
+ * while it waits for an entry no later instruction retires. Several prefetches in a row, which compilers like to form, stall it
+ * each time. Therefore the instruction is written as volatile assembly where the processor has it. */
 #ifndef MOE_KERNELS_CPU_FETCH_H
 #define MOE_KERNELS_CPU_FETCH_H
 
@@ -14,7 +14,8 @@
 
 enum { FETCH_FAR = 5120, FETCH_NEAR = 2048 };
 
-/* The lines that lie so many bytes after this one; beyond the weights' end they are addresses that are only asked for. */
+/* Prefetches the lines at these distances in bytes. Beyond the end of the weights this is harmless: the address is only
+ * prefetched. */
 FETCH_INLINE void fetch_after(const void *line, size_t near, size_t far)
 {
     const char *first = (const char *)((uintptr_t)line + near), *second = (const char *)((uintptr_t)line + far);
@@ -26,7 +27,7 @@ FETCH_INLINE void fetch_after(const void *line, size_t near, size_t far)
 #endif
 }
 
-/* In a stream that is read forward once. */
+/* Prefetches for a stream that is read forward once. */
 FETCH_INLINE void fetch_ahead(const void *line) { fetch_after(line, FETCH_NEAR, FETCH_FAR); }
 
 #endif

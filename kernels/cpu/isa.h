@@ -1,9 +1,9 @@
-/* One source, several instruction sets: every function that crosses a file of kernels/cpu has the set's name after its own,
- * as in unit_product_avx2. The makefile gives ISA (the name) and one of ISA_AVX512, ISA_AVX2, ISA_PLAIN;
- * with ISA_AVX512 also ISA_VNNI where its integer products may be used, and with both ISA_AMX where tiles may.
+/* One source, several instruction sets: every function used by another file of kernels/cpu has the set's name appended, as in
+ * unit_product_avx2. The makefile defines ISA (the name) and one of ISA_AVX512, ISA_AVX2, ISA_PLAIN; with ISA_AVX512 also
+ * ISA_VNNI if integer products may use it, and with both ISA_AMX if tiles may be used.
  *
- * What needs neither is one for all sets with ISA_AVX512: it is compiled for avx512 alone and has that name (ISA_VECTOR_NAME;
- * VECTOR_SOURCES in the makefile). */
+ * Code that needs neither VNNI nor AMX is shared by all sets with ISA_AVX512: it is compiled for avx512 only and has that name
+ * (ISA_VECTOR_NAME; VECTOR_SOURCES in the makefile). */
 #ifndef MOE_KERNELS_CPU_ISA_H
 #define MOE_KERNELS_CPU_ISA_H
 
@@ -19,7 +19,7 @@
 #define ISA_TEXT_EXPAND(isa) ISA_TEXT_OF(isa)
 #define ISA_TEXT ISA_TEXT_EXPAND(ISA)
 
-/* Iterations of the loop after it do not need one another's results; clang finds out at run time. */
+/* Asserts that the iterations of the next loop are independent; clang needs no assertion, it checks at run time. */
 #ifdef __clang__
 #define INDEPENDENT
 #else

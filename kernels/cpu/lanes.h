@@ -1,5 +1,5 @@
-/* Sums in the order that norms and dot products are promised in: 16 partial sums (index mod 16) by fused multiply-add in
- * ascending index, then halves added: 8+8, 4+4, 2+2, 1+1. */
+/* Sums in the order that norms and dot products specify: 16 partial sums (index mod 16) by fused multiply-add in ascending
+ * index, then halves added: 8+8, 4+4, 2+2, 1+1. */
 #ifndef MOE_KERNELS_CPU_LANES_H
 #define MOE_KERNELS_CPU_LANES_H
 
@@ -23,7 +23,7 @@ static inline float lanes_sum(const float *lane)
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
-/* Adds the products after the last whole 16 to the partial sums; then 8+8, 4+4: four are left. */
+/* Adds the products after the last complete 16 to the partial sums, then 8+8 and 4+4. Returns the four that remain. */
 static inline __m128 lanes_four(__m256 low, __m256 high, const float *x, const float *y, int count)
 {
     int whole = count & ~15;
@@ -40,7 +40,7 @@ static inline __m128 lanes_four(__m256 low, __m256 high, const float *x, const f
     return _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
 }
 
-/* four[j] = what is left of x . y[j], for `rows` (1 or 4, a constant) of them: x is loaded once. */
+/* Sets four[j] to the four partial sums of x . y[j], for `rows` (1 or 4, a constant) values of j: x is loaded once. */
 static inline __attribute__((always_inline)) void lanes_fours(const float *x, const float *const *y, int rows, int count,
                                                               __m128 *four)
 {
@@ -84,7 +84,7 @@ static inline float lanes_dot(const float *x, const float *y, int count)
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-/* out[j] = x . (y + offset[j]) for 4 of them: the last two additions of all four at once. */
+/* out[j] = x . (y + offset[j]) for 4 values of j; the last two additions of all four are done together. */
 static inline void lanes_dot4(const float *x, const float *y, const size_t *offset, int count, float *out)
 {
     const float *const row[4] = {y + offset[0], y + offset[1], y + offset[2], y + offset[3]};

@@ -4,11 +4,11 @@
 #include "kernels/cpu/work.h"
 #include "kernels/plain/math.h"
 
-/* The activation and whether there is `add` are constants where this is called: each loop is vectorised for itself. */
+/* The activation, and whether `add` is none, are constants at each call, so each loop is vectorised separately. */
 static inline __attribute__((always_inline)) void activate_row(enum activation activation, const float *in, const float *add,
                                                                float *out, float scale, int width)
 {
-    INDEPENDENT                 /* out may be in or add, never a shifted one */
+    INDEPENDENT                 /* out may be the same buffer as in or add, but not a shifted one */
     for (int i = 0; i < width; i++) {
         float y = activation == ACTIVATION_NONE ? in[i] : activation == ACTIVATION_TANH ? plain_tanh(in[i])
                   : activation == ACTIVATION_GELU ? plain_gelu(in[i]) : plain_silu(in[i]);
@@ -47,13 +47,13 @@ static void activate_rows(void *argument, int member, int members)
 void cpu_activate(struct queue *queue, const struct activate_args *args)
 {
     struct activate_args copy = *args;
-    /* A value takes about as long as reading 16 bytes of memory. */
+    /* One value takes about as long as reading 16 bytes of memory. */
     work_run(queue, (size_t)args->rows * (size_t)args->width * 16, activate_rows, &copy);
 }
 
 static void log_add_row(const float *in, const float *add, float *out, int width)
 {
-    INDEPENDENT                 /* out may be in or add, never a shifted one */
+    INDEPENDENT                 /* out may be the same buffer as in or add, but not a shifted one */
     for (int i = 0; i < width; i++)
         out[i] = plain_log_add(in[i], add[i]);
 }
@@ -76,7 +76,7 @@ void cpu_log_add(struct queue *queue, const struct log_add_args *args)
     work_run(queue, (size_t)args->rows * (size_t)args->width * 16, log_add_rows, &copy);
 }
 
-/* A stretch of a row at a time, whose sums stay in the nearest cache. */
+/* Processes a section of a row at a time, whose sums stay in the first-level cache. */
 static void blend_rows(void *argument, int member, int members)
 {
     enum { STRETCH = 1024 };
@@ -115,7 +115,7 @@ void cpu_blend_weights(struct queue *queue, const struct blend_weights_args *a)
 {
     const size_t stride = (size_t)row_stride(a->logits_stride, a->slots);
     const size_t to = (size_t)row_stride(a->weight_stride, a->slots), named = (size_t)row_stride(a->column_stride, a->slots);
-    (void)queue;                /* a few values: no pool is worth waking */
+    (void)queue;                /* a few values only: waking the pool would take longer */
     for (size_t r = 0; r < (size_t)a->rows; r++)
         plain_blend_weights(a->rule, (const float *)work_pointer(a->logits) + r * stride,
                             a->column.address ? (const int32_t *)work_pointer(a->column) + r * named : NULL, a->slots,

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/vector.h"
 
-/* Sums enough to hide the latency of two units of 4 or 5 cycles, few enough for 16 registers. */
+/* Enough independent sums to hide the latency of two units of 4 or 5 cycles, and few enough for 16 registers. */
 enum { SUMS = 12 };
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
@@ -23,7 +23,7 @@ static double floats_multiply(long rounds, float *sink)
     return (double)rounds * SUMS * LANES;
 }
 
-/* Four products of 8 bits to each lane of 32, as unit_quantised.c forms them for q8. */
+/* Adds four products of 8 bits to each 32-bit lane, as unit_quantised.c does for q8. */
 #if defined(ISA_VNNI)
 
 typedef __m512i integers;
@@ -42,7 +42,7 @@ static inline void integers_store(float *at, integers a) { _mm256_storeu_si256((
 static inline integers integers_add(integers a, integers b) { return _mm256_add_epi32(a, b); }
 static inline integers integers_dot(integers sum, integers x, integers y)
 {
-    __asm__("" : "+x"(x));              /* lest both products be computed once for all rounds */
+    __asm__("" : "+x"(x));              /* prevents the compiler from computing both products once for all rounds */
     return integers_add(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), _mm256_set1_epi16(1)));
 }
 

@@ -1,4 +1,4 @@
-/* The arithmetic yardstick of each instruction set: see struct cpu_isa in cpu.h. */
+/* The arithmetic measurement of each instruction set; see struct cpu_isa in cpu.h. */
 #ifndef MOE_KERNELS_CPU_MULTIPLY_H
 #define MOE_KERNELS_CPU_MULTIPLY_H
 

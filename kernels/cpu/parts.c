@@ -3,7 +3,7 @@
 #include "kernels/cpu/operand.h"
 #include "kernels/cpu/work.h"
 
-/* One step: written so that a compiler may use vectors. */
+/* Splits the inputs of one step; written so that the compiler can vectorise it. */
 static inline void split(const float *in, uint16_t *out)
 {
     for (int i = 0; i < BLOCK_INPUTS; i++) {

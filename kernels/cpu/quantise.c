@@ -4,7 +4,7 @@
 
 _Static_assert((int)PLAIN_BLOCK == (int)BLOCK_INPUTS, "blocks of activations are those of weights");
 
-/* Whole blocks by themselves, so that their number of inputs is a constant. */
+/* Complete blocks are handled separately, so that their number of inputs is a constant. */
 static void quantise_row(const float *in, int inputs, struct quantised *out)
 {
     const int whole = inputs / BLOCK_INPUTS * BLOCK_INPUTS;

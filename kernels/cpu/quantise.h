@@ -1,4 +1,4 @@
-/* Rows of activations made into integers before a product with q8 or q4 weights (formats.h). */
+/* Quantisation of activations to integers before a product with q8 or q4 weights (formats.h). */
 #ifndef MOE_KERNELS_CPU_QUANTISE_H
 #define MOE_KERNELS_CPU_QUANTISE_H
 
@@ -9,7 +9,7 @@ struct operand_rows;
 
 #define cpu_quantise ISA_NAME(cpu_quantise)
 
-/* A step of the queue's pool: struct quantised [rows][quantised_blocks(inputs)] into the scratch. */
+/* Quantises all rows on the queue's pool, into struct quantised [rows][quantised_blocks(inputs)] in the scratch. */
 void cpu_quantise(struct queue *queue, struct operand_rows *rows);
 
 #endif

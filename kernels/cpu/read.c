@@ -7,7 +7,7 @@
 
 typedef uint64_t line __attribute__((vector_size(64), aligned(64), may_alias));
 
-/* Eight independent sums keep more loads in flight than the latency of an exclusive or would allow. */
+/* Eight independent accumulators keep more loads in flight than a single chain of exclusive-ors would. */
 uint64_t cpu_read(const void *data, size_t bytes, int streams)
 {
     const line *from = data;

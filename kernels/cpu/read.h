@@ -1,4 +1,4 @@
-/* The memory yardstick of each instruction set: see struct cpu_isa in cpu.h. */
+/* The memory measurement of each instruction set; see struct cpu_isa in cpu.h. */
 #ifndef MOE_KERNELS_CPU_READ_H
 #define MOE_KERNELS_CPU_READ_H
 

@@ -85,6 +85,6 @@ static void select_rows(void *argument, int member, int members)
 void cpu_route_select(struct queue *queue, const struct route_select_args *args)
 {
     struct route_select_args copy = *args;
-    /* A comparison costs more than reading a number: four times, about. */
+    /* A comparison takes about four times as long as reading a number. */
     work_run(queue, (size_t)args->rows * (size_t)args->experts * sizeof(float) * 4, select_rows, &copy);
 }

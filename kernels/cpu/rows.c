@@ -6,7 +6,7 @@
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/work.h"
 
-/* One output of a packed matrix as floats: its values lie a step (or half of one) apart. */
+/* Dequantises one output of a packed matrix; its values are a step (or half a step) apart. */
 static void embed_row(enum weight_format format, const unsigned char *table, int hidden, int token, float *out)
 {
     if (format_scaled(format)) {
@@ -46,14 +46,14 @@ static void embed_rows(void *argument, int member, int members)
 void cpu_embed(struct queue *queue, const struct embed_args *args)
 {
     struct embed_args copy = *args;
-    /* Each value is in a cache line of its own. */
+    /* Each value is in a different cache line. */
     work_run(queue, (size_t)args->rows * (size_t)args->hidden * 64, embed_rows, &copy);
 }
 
 static void norm_part(const float *in, const float *weight, float *out, int width, float epsilon)
 {
     float inverse = 1.0f / sqrtf(lanes_dot(in, in, width) / (float)width + epsilon);
-    INDEPENDENT                 /* out may be in, never a shifted in */
+    INDEPENDENT                 /* out may be the same buffer as in, but not a shifted one */
     for (int i = 0; i < width; i++)
         out[i] = weight ? in[i] * inverse * weight[i] : in[i] * inverse;
 }
@@ -64,7 +64,7 @@ static void layer_norm_part(const float *in, const float *weight, const float *b
     for (int i = 0; i < width; i++)
         lane[i % 16] += in[i];
     float mean = lanes_sum(lane) / (float)width;
-    INDEPENDENT                 /* out may be in, never a shifted in */
+    INDEPENDENT                 /* out may be the same buffer as in, but not a shifted one */
     for (int i = 0; i < width; i++)
         out[i] = in[i] - mean;
     float inverse = 1.0f / sqrtf(lanes_dot(out, out, width) / (float)width + epsilon);

@@ -1,4 +1,4 @@
-/* The operations of one instruction set, by file. */
+/* The operations of one instruction set, listed by file. */
 #ifndef MOE_KERNELS_CPU_TABLE_H
 #define MOE_KERNELS_CPU_TABLE_H
 

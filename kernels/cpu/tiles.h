@@ -1,5 +1,5 @@
-/* Matrix tiles (AMX): eight registers of up to 16 rows of 64 bytes. Compilers order neither tiles nor these instructions with
- * the memory that they use, so they say so themselves. Tile numbers are literals. */
+/* Matrix tiles (AMX): eight registers of up to 16 rows of 64 bytes. Compilers do not know which memory these instructions
+ * access, so each assembly statement declares it. Tile numbers must be literals. */
 #ifndef MOE_KERNELS_CPU_TILES_H
 #define MOE_KERNELS_CPU_TILES_H
 
@@ -13,11 +13,11 @@ enum { TILE_ROWS = 16, TILE_BYTES = 64, TILE_OUTPUTS = 16, TILES_THERE = 8 };
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(at), "r"((size_t)(stride)) : "memory")
 #define TILE_STORE(tile, at, stride) \
     __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(at), "r"((size_t)(stride)) : "memory")
-/* sums[m][n] += over k of in[m][k] * weights[k / pack][n][k % pack]: pack is 2 for bf16, 4 for signed bytes. */
+/* sums[m][n] += sum over k of in[m][k] * weights[k / pack][n][k % pack]; pack is 2 for bf16, 4 for signed bytes. */
 #define TILE_MULTIPLY_BF16(sums, in, weights) __asm__ volatile("tdpbf16ps %%tmm" #weights ", %%tmm" #in ", %%tmm" #sums ::)
 #define TILE_MULTIPLY_BYTES(sums, in, weights) __asm__ volatile("tdpbssd %%tmm" #weights ", %%tmm" #in ", %%tmm" #sums ::)
 
-/* Intel 64 and IA-32 Architectures, volume 1, table 18-1. */
+/* Layout: Intel 64 and IA-32 Architectures, volume 1, table 18-1. */
 struct tile_shapes {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -31,7 +31,7 @@ static inline void tile_shape(struct tile_shapes *shapes, int tile, int rows, in
     shapes->row_bytes[tile] = (uint16_t)row_bytes;
 }
 
-/* Tiles that were not shaped cannot be used. */
+/* Configures the tiles; a tile without a shape cannot be used. */
 static inline void tiles_begin(const struct tile_shapes *shapes) { __asm__ volatile("ldtilecfg %0" ::"m"(*shapes)); }
 static inline void tiles_end(void) { __asm__ volatile("tilerelease" ::); }
 

@@ -1,7 +1,7 @@
-/* kernels/top.h in two steps of the pool. The first takes chunk after chunk, of which each is in the nearest cache when it is
- * read the second time: maxima and sums. The second takes rows. The k-th largest of the chunks' maxima is a floor: what lies
- * below it is not among the k. So chunks whose maximum is below it are not looked at again; the others are compared, 16 tokens
- * at a time, with what is wanted by then. */
+/* kernels/top.h in two steps on the pool. The first processes chunk after chunk, computing maxima and then sums; a chunk is
+ * still in the first-level cache for its second reading. The second step processes rows. The k-th largest maximum of the chunks
+ * is a floor: no token below it is among the best k. So chunks whose maximum is below the floor are skipped; the others are
+ * compared, 16 tokens at a time, with the current limit. */
 #include <math.h>
 #include <string.h>
 
@@ -69,14 +69,14 @@ static void sum_chunks(void *argument, int member, int members)
     }
 }
 
-/* The best so far, in order; `limit` [k - 1] of value once there are k. */
+/* The best tokens so far, in order; `limit` is value[k - 1] once there are k. */
 struct best {
     float value[TOP_MAX];
     int id[TOP_MAX];
     int count, k;
 };
 
-/* Takes in a value that belongs there; ids come ascending, so that it comes after all equal ones. */
+/* Inserts a value that belongs to the best; ids ascend, so it goes after all equal values. */
 static void best_add(struct best *best, float value, int id)
 {
     int i = best->count < best->k ? best->count++ : best->k - 1;
@@ -88,7 +88,7 @@ static void best_add(struct best *best, float value, int id)
     best->id[i] = id;
 }
 
-/* A value that at least k tokens reach: the k-th largest maximum of the chunks, if there are so many. */
+/* Returns a value that at least k tokens reach: the k-th largest maximum of the chunks, if there are that many. */
 static float floor_of(const struct chunk *chunk, size_t chunks, int k)
 {
     struct best best = {.k = k};
@@ -100,7 +100,7 @@ static float floor_of(const struct chunk *chunk, size_t chunks, int k)
     return best.value[k - 1];
 }
 
-/* Whether any of x[0 .. 15] reaches the floor. */
+/* Returns whether any of x[0 .. 15] reaches the floor. */
 static int any_reaches(const float *x, float floor)
 {
     int reached = 0;
@@ -109,8 +109,8 @@ static int any_reaches(const float *x, float floor)
     return reached;
 }
 
-/* All tokens of a chunk that belong to the best. While these are not full, whatever reaches the floor; then what is larger than
- * their last. */
+/* Inserts all tokens of a chunk that belong to the best: until there are k, all that reach the floor; then those above the last
+ * of the best. */
 static void best_of_chunk(struct best *best, const float *x, int first, int count, float floor)
 {
     for (int i = 0; i < count; i++) {

@@ -19,25 +19,27 @@ static void add_chains(int rows, const float *chains, float *out)
             out[o] = chains[o] + chains[ODD + o];
 }
 
-/* Many rows of weights that must be decoded: pass by pass over each decoded chunk, whose sums wait in memory meanwhile. */
+/* Products of many rows with weights that must be decoded: each decoded chunk is used pass by pass, while the sums stay in
+ * memory. */
 static void unit_product_bulk(enum weight_format format, const unsigned char *unit, int inputs, int rows,
                               const void *const *in, float *out);
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
-/* Where one strip has all sums, weights are one stream (fetch.h). Otherwise inputs go in blocks that stay in the
- * first-level cache while strip after strip goes over them, and each strip asks for its share of the blocks after. */
+/* If one strip has all sums, weights are read as one stream (fetch.h). Otherwise inputs are processed in blocks that stay in
+ * the first-level cache while strip after strip uses them, and each strip prefetches its share of the blocks that follow. */
 enum { BLOCK_BYTES = 8192 };
 
-/* Rows whose products have a function of their own; more take turns. */
+/* Row counts with a product function of their own; more rows are processed in several turns. */
 #if defined(ISA_AVX512)
 enum { FEW_ROWS = 7 };
 #else
 enum { FEW_ROWS = PASS_ROWS };
 #endif
 
-/* The sums that a strip keeps in registers: of so many of the rows and vectors of outputs, in both chains or in one after the
- * other. An activation that is loaded should meet two vectors where it can: loads bind as soon as products. */
+/* Shape of a strip, the sums that are in registers at a time: number of rows, vectors of outputs, and chains (both, or one
+ * after the other). A loaded activation should be used for two vectors if possible, because loads limit as soon as products
+ * do. */
 #if defined(ISA_AVX512)
 #define STRIP_ROWS(rows) (rows)
 #define STRIP_VECTORS(rows) 2
@@ -50,7 +52,7 @@ enum { FEW_ROWS = PASS_ROWS };
 #define STRIPS(rows) \
     ((((rows) - 1) / STRIP_ROWS(rows) + 1) * (UNIT_OUTPUTS / LANES / STRIP_VECTORS(rows)) * (2 / STRIP_CHAINS(rows)))
 
-/* Lines that each of so many strips asks for at a pair of inputs, at least one. */
+/* Lines that each of `strips` strips prefetches per pair of inputs, at least one. */
 #define STRIP_LINES(format, strips) \
     ((int)((unit_pair_bytes(format) / (size_t)(strips) + 63) / 64))
 
@@ -59,9 +61,9 @@ INLINE size_t unit_pair_bytes(enum weight_format format)
     return format == FORMAT_F32 ? 2 * UNIT_STEP_BYTES : UNIT_STEP_BYTES;
 }
 
-/* Pairs of inputs `from` .. `to` for the outputs `lane` .. of `width` vectors, in `count` chains from `chain` on (0: even): the
- * strip `number` of `strips` (0: the weights are in a cache), which asks for so many lines at each pair. rows, width, chain,
- * count and lines are constants where this is used, so that the arrays are registers. */
+/* Processes pairs of inputs `from` .. `to` for `width` vectors of outputs from `lane` on, in `count` chains from `chain` on (0:
+ * even). It is strip `number` of `strips` (0: the weights are in a cache) and prefetches `lines` lines per pair. rows, width,
+ * chain, count and lines must be constants at each call, so that the arrays become registers. */
 INLINE void strip(enum weight_format format, int rows, int width, int chain, int count, int number, int strips, int lines,
                   const unsigned char *unit, int lane, int from, int to, const float *const *in, float *chains)
 {
@@ -111,8 +113,8 @@ INLINE void strip(enum weight_format format, int rows, int width, int chain, int
                 vector_store(chains + r * ROW_CHAINS + c * ODD + lane + v * LANES, sum[c][r][v]);
 }
 
-/* All sums of these rows, strip after strip: the turn `turn` of `turns` over the block of weights, of which one asks for what
- * lies behind. turns is a constant, or more than 1; 0: the weights are in a cache. */
+/* Computes all sums of these rows, strip after strip. It is turn `turn` of `turns` over the block of weights; one of the turns
+ * prefetches what follows. turns is a constant or more than 1; 0: the weights are in a cache. */
 INLINE void strips(enum weight_format format, int rows, int turn, int turns, int lines, const unsigned char *unit, int from,
                    int to, const float *const *in, float *chains)
 {
@@ -133,7 +135,8 @@ INLINE void strips(enum weight_format format, int rows, int turn, int turns, int
     }
 }
 
-/* The last input of an odd number of them: it belongs to the even chain, and its pair's second half may not be read as f32. */
+/* Adds the last input if their number is odd: it belongs to the even chain, and the second half of its pair must not be read as
+ * f32. */
 INLINE void last_input(enum weight_format format, int rows, const unsigned char *step, int input, const float *const *in,
                        float *chains)
 {
@@ -150,7 +153,7 @@ INLINE void last_input(enum weight_format format, int rows, const unsigned char 
     }
 }
 
-/* From the chains of all whole pairs to the products. */
+/* Computes the products from the chains over all complete pairs. */
 INLINE void finish(enum weight_format format, int rows, const unsigned char *unit, int inputs, const float *const *in,
                    float *chains, float *out)
 {
@@ -208,8 +211,8 @@ static product_function *const PRODUCT_TABLE[][FEW_ROWS] = {PRODUCT_NAMES(FORMAT
 
 #if defined(ISA_AVX512)
 
-/* Turns of a pass of more rows: of 4, 5 or 6 rows each, which are functions of their own, lest compilers keep the sums of
- * several turns at once and find no registers for them. */
+/* A pass with more rows is divided into turns of 4, 5 or 6 rows. Each is a separate function, because otherwise compilers keep
+ * the sums of several turns at once and run out of registers. */
 enum { TURN_ROWS_MIN = 4, TURN_ROWS = 6 };
 
 #define TURN(format, rows) \
@@ -260,7 +263,7 @@ static void product_in_turns(enum weight_format format, const unsigned char *uni
 
 BULK(1) BULK(2) BULK(3) BULK(4) BULK(5) BULK(6)
 
-/* inputs: an even number. */
+/* inputs must be even. */
 static void bulk(const float *unit, int inputs, int rows, const float *const *in, float *chains)
 {
     static void (*const table[BULK_ROWS])(const float *, int, const float *const *, float *) = {
@@ -296,7 +299,7 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
 
 #else
 
-/* The weights of one input for all outputs. */
+/* Returns the weights of one input for all outputs. */
 static void input_weights(enum weight_format format, const unsigned char *unit, int input, float *weight)
 {
     const unsigned char *step = unit + (size_t)(format == FORMAT_F32 ? input : input / 2) * UNIT_STEP_BYTES;
@@ -311,7 +314,7 @@ static void input_weights(enum weight_format format, const unsigned char *unit, 
         weight[o] = format == FORMAT_F16 ? f16_to_f32(halves[odd * UNIT_OUTPUTS + o]) : bf16_to_f32(halves[2 * o + odd]);
 }
 
-/* inputs: an even number. */
+/* inputs must be even. */
 static void bulk(const float *unit, int inputs, int rows, const float *const *in, float *chains)
 {
     for (int k = 0; k < inputs; k++)

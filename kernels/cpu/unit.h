@@ -1,14 +1,13 @@
-/* The product of one unit of weights (32 outputs, formats.h) with some rows: what linear and expert_ffn are made of.
+/* The product of one unit of weights (32 outputs, formats.h) with some rows, the building block of linear and expert_ffn.
  *
- *   out[r][o] = sum over k of weight[o][k] * in[r][k], as linear.h orders it
+ *   out[r][o] = sum over k of weight[o][k] * in[r][k], in the order of linear.h
  *
- * unit    unit_bytes(format, inputs), read forward once, asked for ahead (fetch.h; past its end: the next unit's beginning)
- * in      one pointer a row to `inputs` floats, of any alignment; floats after them are not read. q8 and q4: to the row's
- *         blocks, struct quantised [quantised_blocks(inputs)]. bf16 with tiles: to its parts. With tiles both lie
- *         one row after the other
- * rows    up to PASS_ROWS, of q8 and q4 QUANTISED_ROWS; where weights must be decoded, up to 64: then each chunk of 256
- *         inputs is decoded once for all of them;
- *         with tiles up to 64, too
+ * unit    unit_bytes(format, inputs), read forward once and prefetched (fetch.h; beyond its end: the beginning of the next
+ * unit) in      one pointer per row to `inputs` floats, of any alignment; floats after them are not read. q8 and q4: to the
+ *         row's blocks, struct quantised [quantised_blocks(inputs)]. bf16 with tiles: to its parts. For tiles, blocks and parts
+ *         must be contiguous from row to row
+ * rows    up to PASS_ROWS, for q8 and q4 QUANTISED_ROWS; up to 64 with tiles, and for weights that must be decoded, where each
+ *         chunk of 256 inputs is decoded once for all rows
  * out     [rows][32]; outputs of zero weights are zero */
 #ifndef MOE_KERNELS_CPU_UNIT_H
 #define MOE_KERNELS_CPU_UNIT_H
@@ -37,13 +36,13 @@ enum { QUANTISED_ROWS = 8, QUANTISED_LONG_ROWS = 6 };
 
 void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out);
 
-/* Its part for q8 and q4. */
+/* The part of unit_product for q8 and q4. */
 #define unit_product_quantised ISA_NAME(unit_product_quantised)
 
 void unit_product_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
                             float *out);
 
-/* Its parts for products by tiles, of up to 64 rows of operand_bytes, one after the other. */
+/* The parts of unit_product for tiles, with up to 64 contiguous rows of operand_bytes. */
 #define unit_product_tiles ISA_NAME(unit_product_tiles)
 #define unit_product_tiles_quantised ISA_NAME(unit_product_tiles_quantised)
 
@@ -51,17 +50,17 @@ void unit_product_tiles(const void *unit, int inputs, int rows, const void *part
 void unit_product_tiles_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *in,
                                   float *out);
 
-/* Its part for fp8, mxfp4, q4_k and q6_k. */
+/* The part of unit_product for fp8, mxfp4, q4_k and q6_k. */
 #define unit_product_coded ISA_VECTOR_NAME(unit_product_coded)
 
 void unit_product_coded(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out);
 
-/* A chunk of a unit of such weights, `inputs` of them (a multiple of 32, up to 256), as a unit of f32. */
+/* Decodes `inputs` inputs (a multiple of 32, up to 256) of a chunk of such weights to a unit of f32. */
 #define unit_decode ISA_VECTOR_NAME(unit_decode)
 
 void unit_decode(enum weight_format format, const void *chunk, int inputs, float *out);
 
-/* The bytes of a chunk, which is one of 256 inputs; 0 of a format that is not decoded. */
+/* Returns the bytes of a chunk of 256 inputs; 0 for a format that is not decoded. */
 static inline size_t unit_chunk_bytes(enum weight_format format)
 {
     switch (format) {
@@ -73,8 +72,8 @@ static inline size_t unit_chunk_bytes(enum weight_format format)
     }
 }
 
-/* How rows are cut into passes: of sizes that differ by at most one. The work of a pass that decodes for many rows, or makes
- * several walks with tiles, is that of so many passes that do not. */
+/* Division of rows into passes whose sizes differ by at most one. work_passes is the work in units of simple passes: a pass
+ * that decodes for many rows, or that walks over the unit several times with tiles, counts as several. */
 static inline int bulk_passes(int rows) { return rows <= DECODED_ROWS ? rows > 0 : (rows + BULK_ROWS - 1) / BULK_ROWS; }
 static inline int work_passes(enum weight_format format, int rows)
 {

@@ -1,9 +1,9 @@
-/* fp8, mxfp4, q4_k and q6_k: weights become f32 in registers, exactly those of formats.h, and meet f32 activations in the two
- * chains of linear.h.
+/* Products with fp8, mxfp4, q4_k and q6_k: weights are converted in registers to exactly the f32 of formats.h and multiplied
+ * with f32 activations in the two chains of linear.h.
  *
- * Inputs go in SPANS of 32, which share their scales at least in part, and eight spans are a CHUNK of 256 inputs, as many bytes
- * in every chunk of a unit. A strip of outputs goes through a chunk with its sums in registers; where several strips share
- * the outputs, they take turns, chunk by chunk, while it is in the first-level cache. */
+ * Inputs are processed in SPANS of 32, which share at least some scales; eight spans are a CHUNK of 256 inputs, which has the
+ * same number of bytes everywhere in a unit. A strip of outputs processes a chunk with its sums in registers. If several strips
+ * share the outputs, they take turns chunk by chunk, while the chunk is in the first-level cache. */
 #include <string.h>
 
 #include "common/base/float.h"
@@ -17,7 +17,7 @@
 enum { SPAN = 32, CHUNK_SPANS = SUPERBLOCK_INPUTS / SPAN };
 enum { CHAINS = 2 * DECODED_ROWS * UNIT_OUTPUTS, ODD = DECODED_ROWS * UNIT_OUTPUTS };
 
-/* The last inputs of rows whose number is no multiple of 32, filled up with zeros. */
+/* Copies the last inputs of rows whose length is not a multiple of 32, padded with zeros. */
 INLINE void take_rest(int rows, int inputs, const void *const *in, float (*room)[SPAN], const float **rest)
 {
     const int whole = inputs / SPAN * SPAN;
@@ -30,7 +30,7 @@ INLINE void take_rest(int rows, int inputs, const void *const *in, float (*room)
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
-/* The chains of a strip: with many rows the registers hold the sums of one alone, and another strip takes the other. */
+/* The chains of a strip: with many rows, registers hold the sums of only one, and another strip computes the other. */
 enum chains { EVEN_CHAIN = 1, ODD_CHAIN = 2, BOTH_CHAINS = 3 };
 
 /* ---- what the two widths do differently ---- */
@@ -61,7 +61,8 @@ INLINE words words_field(words a, int keep, int base)
     return _mm512_ternarylogic_epi32(a, _mm512_set1_epi32(keep), _mm512_set1_epi32(base), 0xea);
 }
 
-/* Four bits of every word, as a number or E2M1: the permutation looks at no others. Shifts are constants everywhere. */
+/* Converts four bits of every word to a number, or to E2M1: the permutation ignores the other bits. Shifts are always
+ * constants. */
 INLINE vector nibble_number(words a, int shift)
 {
     const vector table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -74,8 +75,8 @@ INLINE vector nibble_e2m1(words a, int shift)
     return _mm512_permutexvar_ps(_mm512_srli_epi32(a, (unsigned)shift), table);
 }
 
-/* E4M3 has the bits of an f16 that is 256 times smaller, subnormal ones too, but for two of the exponent, which are 0 there.
- * `at`: bytes [output][even, odd input] of `width` vectors of outputs. */
+/* Converts E4M3 codes: their bits are those of an f16 that is 256 times smaller, also for subnormal codes, except for two bits
+ * of the exponent, which are 0 there. `at`: bytes [output][even, odd input] of `width` vectors of outputs. */
 INLINE void codes_floats(int width, const unsigned char *at, vector *even, vector *odd)
 {
     if (width == 1) {
@@ -125,7 +126,7 @@ INLINE vector nibble_number(words a, int shift)
     return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(a, shift), _mm256_set1_epi32(15)));
 }
 
-/* The permutation looks at three bits; the fourth is the sign. */
+/* The permutation uses three bits; the fourth is the sign. */
 INLINE vector nibble_e2m1(words a, int shift)
 {
     const vector table = _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6);
@@ -147,14 +148,14 @@ INLINE void codes_floats(int width, const unsigned char *at, vector *even, vecto
 
 /* ---- a span of a strip ---- */
 
-/* `rows` and `width` (vectors of outputs) are constants where this is used, so that the arrays are registers. */
+/* `rows` and `width` (vectors of outputs) are constants at each use, so that the arrays become registers. */
 struct sums {
     vector even[DECODED_ROWS][2], odd[DECODED_ROWS][2];
-    float *decoded;                     /* with 0 rows: where weights go, as a unit of f32, from the strip's outputs on */
-    bool stream;                        /* the strip is the only one: what it reads is one stream (fetch.h) */
+    float *decoded;           /* with 0 rows: where decoded weights are stored, as a unit of f32, from the strip's outputs on */
+    bool stream;                        /* the strip is the only one and reads one stream (fetch.h) */
 };
 
-/* Asks for what comes after so many bytes of the stream. */
+/* Prefetches at this distance in bytes in the stream. */
 INLINE void fetch_stream(const struct sums *sums, const unsigned char *at, int bytes)
 {
 #pragma GCC unroll 8
@@ -238,7 +239,7 @@ INLINE void span_mxfp4(struct sums *sums, int rows, int width, enum chains chain
     }
 }
 
-/* sc and m of 32 inputs: six bits each of the words s. */
+/* Unpacks sc and m of 32 inputs: six bits each of the words s. */
 INLINE void scales_q4_k(const unsigned char *block, int lane, int span, vector *factor, vector *less)
 {
     const unsigned char *s = block + Q4_K_SCALES + lane * 4;
@@ -281,7 +282,7 @@ INLINE void span_q4_k(struct sums *sums, int rows, int width, enum chains chains
     }
 }
 
-/* 64 + q: the six bits of an input become the upper ones of a fraction. `input` is a constant where this is used. */
+/* Returns 64 + q: the six bits of an input become the upper bits of a fraction. `input` must be a constant at each use. */
 INLINE vector q6_k_number(words a, words b, words c, int input)
 {
     const int keep = 63 << 17, base = 0x42800000, bit = input % 5 * 6;
@@ -364,8 +365,8 @@ void unit_decode(enum weight_format format, const void *chunk, int inputs, float
         decode(FORMAT_Q6_K, chunk, inputs, out);
 }
 
-/* Spans `from` .. `to` of a chunk, whose first input is in[r][0], for the outputs `lane` .. of `width` vectors: the strip
- * `number` of `strips`. */
+/* Processes spans `from` .. `to` of a chunk, whose first input is in[r][0], for `width` vectors of outputs from `lane` on, as
+ * strip `number` of `strips`. */
 INLINE void strip(enum weight_format format, int rows, int width, enum chains parts, int number, int strips,
                   const unsigned char *chunk, int lane, int from, int to, const float *const *in, float *chains)
 {
@@ -399,7 +400,7 @@ INLINE void strip(enum weight_format format, int rows, int width, enum chains pa
         }
 }
 
-/* All sums of some spans, strip after strip. */
+/* Computes all sums of some spans, strip after strip. */
 INLINE void strips(enum weight_format format, int rows, const unsigned char *chunk, int from, int to, const float *const *in,
                    float *chains)
 {
@@ -414,8 +415,8 @@ INLINE void strips(enum weight_format format, int rows, const unsigned char *chu
         }
 }
 
-/* The last inputs of a row whose number is no multiple of 32, one row at a time: for several
- * rows it would be compiled once for each number of rows. A row's sums do not depend on the rows beside it. */
+/* The last inputs of rows whose length is not a multiple of 32, one row at a time: a version for several rows would be compiled
+ * once for each number of rows. The sums of a row do not depend on the other rows. */
 #define REST(format) \
     static __attribute__((noinline)) void rest_##format(const unsigned char *chunk, int span, const float *in, \
                                                         float *chains) \

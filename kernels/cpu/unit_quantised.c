@@ -1,6 +1,6 @@
-/* Products with q8 and q4 (formats.h), of up to QUANTISED_ROWS rows. The weights are the unsigned side, q + 128 or q + 8, so
- * that a block's sum is too large by 128 or 8 times the sum of its activations, which they bring with them. AVX-512 without
- * VNNI takes the form of AVX2: its own 16-bit products have no signed form. */
+/* Products with q8 and q4 (formats.h), of up to QUANTISED_ROWS rows. The weights are the unsigned factors, q + 128 or q + 8, so
+ * the sum of a block is too large by 128 or 8 times the sum of its activations, which struct quantised stores for correction.
+ * AVX-512 without VNNI uses the form of AVX2, because its 16-bit products have no signed form. */
 #include <stdint.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ INLINE size_t block_bytes(enum weight_format format) { return format == FORMAT_Q
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
-/* Four activations, to be multiplied with the four weights of every output. */
+/* Returns four activations, to be multiplied with four weights of every output. */
 INLINE int32_t four(const struct quantised *in, int group)
 {
     int32_t value;
@@ -25,7 +25,7 @@ INLINE int32_t four(const struct quantised *in, int group)
     return value;
 }
 
-/* The two lines of a step that a group of inputs is in: of q8 at its one group, of q4 one at each of its two. */
+/* Prefetches the two lines of a group of inputs: for q8 with its one group, for q4 one line with each of its two groups. */
 INLINE void fetch_group(enum weight_format format, int group, const unsigned char *step)
 {
     if (format == FORMAT_Q8 || group % 2 == 0)
@@ -34,9 +34,9 @@ INLINE void fetch_group(enum weight_format format, int group, const unsigned cha
         fetch_ahead(step + 64);
 }
 
-/* Rows that go through a block together, so many that with what they are multiplied by they fit into the registers; on AVX-512
- * sums of 7 and more rows wait in memory, which costs less than decoding weights again, and more than 8 go in two halves
- * through a block that is in the first-level cache then. */
+/* Rows that are processed together per block, so that their sums and factors fit into the registers. On AVX-512, sums of 7 and
+ * more rows stay in memory, which costs less than decoding the weights again; more than 8 rows are processed in two halves per
+ * block, which is in the first-level cache then. */
 #if defined(ISA_VNNI)
 
 #define TOGETHER(rows) ((rows) <= 8 ? (rows) : ((rows) + 1) / 2)
@@ -49,13 +49,13 @@ INLINE floats floats_zero(void) { return _mm512_setzero_ps(); }
 INLINE void floats_store(float *at, floats a) { _mm512_storeu_ps(at, a); }
 INLINE floats floats_halves(const unsigned char *at) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at)); }
 
-/* sum + (float)count * (weight * in) */
+/* Returns sum + (float)count * (weight * in). */
 INLINE floats floats_block(integers count, floats weight, float in, floats sum)
 {
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(count), _mm512_mul_ps(weight, _mm512_set1_ps(in)), sum);
 }
 
-/* The lower half of every byte, or the upper one. */
+/* Returns the lower or the upper half of every byte. */
 INLINE integers halves(integers bytes, bool upper)
 {
     const integers mask = _mm512_set1_epi8(15);
@@ -110,8 +110,8 @@ INLINE floats floats_block(integers count, floats weight, float in, floats sum)
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(count), _mm256_mul_ps(weight, _mm256_set1_ps(in)), sum);
 }
 
-/* q8: |w| * (x with w's sign), as the 16-bit sums of two products would overflow with q + 128: |w| <= 128 and |x| <= 127 give
- * 32512. q4: all 8 sums of a block fit into 16 bits: 8 * 2 * 15 * 127 = 30480. */
+/* q8: |w| * (x with the sign of w), because the 16-bit sums of two products would overflow with q + 128: |w| <= 128 and |x| <=
+ * 127 give 32512. q4: all 8 sums of a block fit into 16 bits: 8 * 2 * 15 * 127 = 30480. */
 INLINE void block_counts(enum weight_format format, int rows, bool fetch, const unsigned char *block,
                          const struct quantised *const *in, integers (*count)[UNIT_OUTPUTS / WIDTH])
 {
@@ -163,7 +163,7 @@ INLINE void block_counts(enum weight_format format, int rows, bool fetch, const 
 
 enum { VECTORS = UNIT_OUTPUTS / WIDTH, TOGETHER_MAX = 8 };
 
-/* The block's part of rows `first` .. `first + rows` of the sums. */
+/* Adds the block's products to the sums of rows `first` .. `first + rows`. */
 INLINE void block_product(enum weight_format format, int rows, int first, const unsigned char *block, int number,
                           const void *const *in, floats (*sum)[VECTORS])
 {
@@ -185,7 +185,7 @@ INLINE void block_product(enum weight_format format, int rows, int first, const 
     }
 }
 
-/* rows is a constant where this is used, so that small arrays are registers. */
+/* rows is a constant at each use, so that small arrays become registers. */
 INLINE void product(enum weight_format format, int rows, const unsigned char *unit, int inputs, const void *const *in,
                     float *out)
 {
@@ -245,7 +245,7 @@ void unit_product_quantised(enum weight_format format, const void *unit, int inp
 
 #else
 
-/* Stored weights of one group of 4 inputs of a block, [output][input]. */
+/* Returns the stored weights of one group of 4 inputs of a block, [output][input]. */
 static const unsigned char *group_weights(enum weight_format format, const unsigned char *block, int group, unsigned char *room)
 {
     if (format == FORMAT_Q8)

@@ -1,6 +1,7 @@
-/* Products with bf16 weights by matrix tiles (AMX). A unit's pairs of inputs lie as a tile wants them, so weights go from the
- * file's mapping into tiles: 16 pairs by 16 outputs each. A pass is one walk over the unit with up to 16 rows, and each of
- * the three parts of these rows has sums of its own: tiles 0, 2 and 4 for outputs 0..15, 1, 3 and 5 for outputs 16..31. */
+/* Products with bf16 weights by matrix tiles (AMX). The pairs of inputs of a unit have the layout of a tile, so weights are
+ * loaded from the mapped file directly into tiles of 16 pairs by 16 outputs. A pass is one walk over the unit with up to 16
+ * rows, and each of the three parts of these rows has its own sums: tiles 0, 2 and 4 for outputs 0..15, 1, 3 and 5 for outputs
+ * 16..31. */
 #if defined(ISA_AMX)
 
 #include <immintrin.h>
@@ -22,7 +23,7 @@ static void shape(int rows)
     tiles_begin(&shapes);
 }
 
-/* Asks for the `number`-th sixth of the lines that come after a step's. */
+/* Prefetches the `number`-th sixth of the lines that follow a step's. */
 INLINE void fetch_sixth(bool fetch, const unsigned char *weights, int number)
 {
     enum { LINES = STEP_BYTES / 64 };
@@ -56,7 +57,7 @@ INLINE void step(const unsigned char *weights, const unsigned char *in, size_t s
     fetch_sixth(fetch, weights, 5);
 }
 
-/* Up to 16 rows. `fetch`: the unit's next bytes are asked for early; passes that follow find it in a cache. */
+/* Runs one pass of up to 16 rows. `fetch`: prefetches the unit's next bytes; later passes find them in a cache. */
 INLINE void pass(const unsigned char *unit, int inputs, int rows, const unsigned char *in, bool fetch, float *out)
 {
     const size_t stride = operand_bytes(FORMAT_BF16, inputs);
@@ -86,7 +87,7 @@ INLINE void pass(const unsigned char *unit, int inputs, int rows, const unsigned
         out[i] = sums[0][i] + (sums[1][i] + sums[2][i]);
 }
 
-/* Every input's even and odd half of a pair, as tiles sum them, for 32 inputs of one row. */
+/* Adds the even and the odd input of each pair in the order of tiles, for 32 inputs of one row. */
 INLINE void one_row_step(const unsigned char *weights, const unsigned char *in, __m512 zero, __m512 (*sum)[STRIPS])
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
@@ -120,14 +121,14 @@ INLINE void one_row_step(const unsigned char *weights, const unsigned char *in, 
             sum[p][s] = _mm512_add_ps(sum[p][s], _mm512_add_ps(half[0][p][s], half[1][p][s]));
 }
 
-/* One row, whose weights the vector unit reads faster than tiles do, in the order of tiles: what is too small for a normal
- * number is zero for as long as sums are formed. */
+/* Computes one row with the vector unit, which reads weights faster than tiles do, in the order of tiles. Like tiles, it
+ * flushes subnormal numbers to zero while sums are computed. */
 static void one_row(const unsigned char *unit, int inputs, const unsigned char *in, float *out)
 {
     const unsigned control = _mm_getcsr();
     _mm_setcsr(control | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON);
     __m512 zero = _mm512_setzero_ps(), sum[PARTS][STRIPS];
-    __asm__ volatile("" : "+v"(zero));              /* no sum is formed before the control word is set */
+    __asm__ volatile("" : "+v"(zero));              /* keeps the compiler from computing sums before the control word is set */
     for (int p = 0; p < PARTS; p++)
         sum[p][0] = sum[p][1] = zero;
     for (int k = 0; k < inputs; k += STEP_INPUTS, unit += STEP_BYTES, in += PARTS_STEP) {

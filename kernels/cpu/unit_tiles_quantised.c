@@ -1,9 +1,10 @@
-/* Products with q8 and q4 weights by matrix tiles (AMX), for more rows than the vector unit multiplies in one pass. Integers of
- * a block are exact in any order, so the bits are those of unit_quantised.c.
+/* Products with q8 and q4 weights by matrix tiles (AMX), for more rows than the vector unit multiplies in one pass. The integer
+ * sums of a block are exact in any order, so the bits are those of unit_quantised.c.
  *
- * Inputs go in chunks that stay in the first-level cache: a chunk's weights become signed bytes as tiles want them, once for
- * all rows; then up to 16 rows at a time go over 16 outputs: a product of tiles makes the integers of each block, which come
- * back through memory and meet their scales in sums that are registers. Meanwhile the next chunks are asked for. */
+ * Inputs are processed in chunks that stay in the first-level cache. A chunk's weights are converted to signed bytes in the
+ * layout of tiles, once for all rows. Then up to 16 rows at a time are multiplied with 16 outputs: a tile product gives the
+ * integers of each block, which are stored to memory, loaded by the vector unit, scaled and added to sums in registers.
+ * Meanwhile the next chunks are prefetched. */
 #if defined(ISA_AMX)
 
 #include <immintrin.h>
@@ -18,12 +19,12 @@ enum { CHUNK_BLOCKS = 8, STRIPS = UNIT_OUTPUTS / TILE_OUTPUTS, GROUPS = BLOCK_IN
 
 struct chunk {
     _Alignas(64) unsigned char weights[CHUNK_BLOCKS][STRIPS][STRIP_BYTES];
-    const unsigned char *packed;            /* the weights as they are stored */
+    const unsigned char *packed;            /* the stored weights */
     int blocks;
-    bool fetch;                             /* the next chunk is asked for */
+    bool fetch;                             /* prefetch the next chunk */
 };
 
-/* Rows of activations: the first row's first block in the chunk, and bytes from row to row. */
+/* Rows of activations: address of the first row's first block in the chunk, and bytes from row to row. */
 struct rows {
     const unsigned char *first;
     size_t stride;
@@ -50,7 +51,7 @@ INLINE void unpack_block(enum weight_format format, struct chunk *chunk, int num
         }
 }
 
-/* The scales of the rows' activations, block after block. */
+/* Collects the scales of the rows' activations, block after block. */
 INLINE void rows_scales(int count, int blocks, const struct rows *rows, float (*scale)[TILE_ROWS])
 {
     const unsigned char *at = rows->first + offsetof(struct quantised, scale);
@@ -60,8 +61,8 @@ INLINE void rows_scales(int count, int blocks, const struct rows *rows, float (*
             memcpy(&scale[b][r], at + (size_t)r * rows->stride, sizeof scale[b][r]);
 }
 
-/* Asks for a line of the blocks that lie one chunk and two after, which the strip does at every row: the first pass has more
- * rows than a strip's half of a block has lines. */
+/* Prefetches one line of the blocks one chunk and two chunks ahead. A strip calls this for every row, because the first pass
+ * has more rows than a strip's half of a block has lines. */
 INLINE void fetch_line(enum weight_format format, const unsigned char *block, int strip, int row)
 {
     const size_t bytes = block_bytes(format), line = (size_t)(row * STRIPS + strip) * TILE_BYTES;
@@ -70,7 +71,7 @@ INLINE void fetch_line(enum weight_format format, const unsigned char *block, in
     fetch_after(block + line, CHUNK_BLOCKS * bytes, 2 * CHUNK_BLOCKS * bytes);
 }
 
-/* The products of a strip with the chunk's blocks, two at a time, so that one is stored while the other is made. */
+/* Multiplies a strip with the chunk's blocks, two at a time, so that one result is stored while the other is computed. */
 INLINE void strip_integers(int strip, const struct chunk *chunk, const struct rows *rows,
                            int32_t (*out)[TILE_ROWS][TILE_OUTPUTS])
 {
@@ -93,8 +94,8 @@ INLINE void strip_integers(int strip, const struct chunk *chunk, const struct ro
     }
 }
 
-/* count is a constant where this is used. out: [count][32], sums so far. All products come first: beside loads and stores of
- * tiles the vector unit works at half its speed (docs/benchmarks.md). */
+/* count is a constant at each use. out: [count][32], sums so far. All tile products come first, because next to loads and
+ * stores of tiles the vector unit runs at half its speed (docs/benchmarks.md). */
 INLINE void strip(enum weight_format format, int count, int strip, bool fetch, const struct chunk *chunk,
                   const struct rows *rows, float (*in_scale)[TILE_ROWS], float *out)
 {
@@ -149,7 +150,7 @@ typedef void rows_function(const struct chunk *chunk, const struct rows *rows, f
 
 static rows_function *const ROWS_TABLE[][TILE_ROWS] = {ROWS_NAMES(FORMAT_Q8), ROWS_NAMES(FORMAT_Q4)};
 
-/* Tile 0: sums, 1: inputs, 2: weights; 3, 4 and 5 as well. */
+/* Tile 0: sums, 1: inputs, 2: weights; 3, 4 and 5 likewise. */
 static void shape(int rows)
 {
     struct tile_shapes shapes = {0};

@@ -1,7 +1,7 @@
 /* The few vector operations that unit.c needs, in the width of the instruction set: LANES floats.
  *
- * `vector_pair` reads LANES outputs of one step of a unit (formats.h) for its even and its odd input; `at` points to the
- * first of the outputs in the step: bytes `lane * 4` of it for f32 and bf16, `lane * 2` for f16. */
+ * `vector_pair` reads LANES outputs of one step of a unit (formats.h), for its even and its odd input. `at` points to the first
+ * of these outputs in the step: byte `lane * 4` for f32 and bf16, `lane * 2` for f16. */
 #ifndef MOE_KERNELS_CPU_VECTOR_H
 #define MOE_KERNELS_CPU_VECTOR_H
 

@@ -1,4 +1,4 @@
-/* From numbers in a cache (kernels/attention.h) to f32, exactly. */
+/* Exact conversion of cached values (kernels/attention.h) to f32. */
 #ifndef MOE_KERNELS_CPU_WIDEN_H
 #define MOE_KERNELS_CPU_WIDEN_H
 

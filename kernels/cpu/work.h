@@ -1,6 +1,6 @@
-/* How a host kernel's tasks are shared out. Tasks are numbered 0 .. count-1 and lie in memory in that order. Every member of
- * the pool owns a contiguous part and takes from its front, so that it reads one long stream; a member that is done takes
- * from the END of the others' parts. Which member does a task never shows in its result. */
+/* Distribution of a kernel's tasks over the thread pool. Tasks are numbered 0 .. count-1 in the order of their memory. Every
+ * member of the pool owns a contiguous part and takes tasks from its front, so that it reads one long stream; a member without
+ * tasks takes from the END of other members' parts. Results do not depend on which member runs a task. */
 #ifndef MOE_KERNELS_CPU_WORK_H
 #define MOE_KERNELS_CPU_WORK_H
 
@@ -12,12 +12,12 @@
 #include "kernels/ops.h"
 
 enum {
-    WORK_MEMBERS = 256,                     /* the largest pool */
-    WORK_TASK_BYTES = 192 * 1024,           /* weights that a task is meant to read */
-    WORK_SHARED_BYTES = 384 * 1024          /* less than this, read from cache, takes about as long as waking a pool */
+    WORK_MEMBERS = 256,                     /* max members of a pool */
+    WORK_TASK_BYTES = 192 * 1024,           /* weights per task that the division into tasks aims at */
+    WORK_SHARED_BYTES = 384 * 1024          /* reading fewer bytes from cache takes less time than waking a pool */
 };
 
-/* Low half: the next task; high half: the end. */
+/* Low half: the next task; high half: the end of the part. */
 struct work_part {
     _Alignas(64) _Atomic uint64_t range;
 };
@@ -33,7 +33,7 @@ static inline void work_give(struct work *work, int member, uint32_t first, uint
     atomic_store_explicit(&work->part[member].range, work_range(first, end), memory_order_relaxed);
 }
 
-/* Tasks of equal size. */
+/* Divides tasks of equal size evenly. */
 static inline void work_give_evenly(struct work *work, int members, uint32_t count)
 {
     for (int m = 0; m < members; m++) {
@@ -43,7 +43,7 @@ static inline void work_give_evenly(struct work *work, int members, uint32_t cou
     }
 }
 
-/* The next task for a member, or -1 when none is left anywhere. */
+/* Returns the next task for a member, or -1 if none is left. */
 static inline int64_t work_take(struct work *work, int member, int members)
 {
     for (int i = 0; i < members; i++) {
@@ -61,8 +61,8 @@ static inline int64_t work_take(struct work *work, int member, int members)
     return -1;
 }
 
-/* Runs a job on the queue's pool, or in place when there is too little to do. `bytes` is what it reads, again counted for
- * every pass over it. */
+/* Runs a job on the queue's pool, or in the calling thread if there is too little work. bytes: bytes that the job reads,
+ * counted once per pass. */
 static inline void work_run(struct queue *queue, size_t bytes, void (*job)(void *argument, int member, int members),
                             void *argument)
 {
