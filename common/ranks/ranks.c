@@ -14,31 +14,32 @@
 #include "common/base/mem.h"
 #include "common/base/plugin.h"
 
-/* A process as all know it. */
+/* What every process knows of each process. */
 struct member {
-    int64_t id;                 /* of the process on its machine */
-    uint64_t born;              /* as the system counts; two processes of one id differ in it */
-    cpu_set_t processors;       /* that it may run on */
+    int64_t id;                 /* process id on its machine */
+    uint64_t born;              /* start time in the system's count, which distinguishes processes that had the same id */
+    cpu_set_t processors;       /* processors that it may run on */
     char host[240];
 };
 
 struct ranks {
-    const struct ranks_plugin *plugin;      /* NULL: alone */
+    const struct ranks_plugin *plugin;      /* NULL: a single process */
     struct ranks_link *link;
     int rank, size;
-    struct member *members;                 /* [size]; NULL until they are known */
-    bool *watched;                          /* [size] it is seen from here whether they live */
-    bool over;                              /* all know of a fault, or somebody died: no call may follow */
-    bool died;                              /* somebody did, who cannot be waited for at the end */
-    bool ours;                              /* the fault is this process's to say */
+    struct member *members;                 /* [size]; NULL until exchanged */
+    bool *watched;                          /* [size] this process can see whether that process lives */
+    bool over;                              /* an error is known to all, or a process died: no further call is allowed */
+    bool died;                              /* a process died, so the end must not wait for all */
+    bool ours;                              /* this process must print the error */
 };
 
-/* Requests of a process: two rounds of sending and receiving at a time. */
+/* Requests per process: sending and receiving, for two rounds at a time. */
 enum { REQUESTS = 4 };
 
 /* ---- who lives ---- */
 
-/* When the process began, as the system counts; 0: it is not there, or has ended and waits for somebody to notice. */
+/* Returns when a process started, in the system's count; 0: there is none, or it has ended and its parent has not collected
+ * it. */
 static uint64_t birth(int64_t id)
 {
     char path[64], line[1024];
@@ -64,7 +65,7 @@ static bool alive(const struct ranks *r, int rank)
     return !r->watched[rank] || birth(r->members[rank].id) == r->members[rank].born;
 }
 
-/* Somebody on this machine has ended without a word. */
+/* Checks whether a process on this machine has died. */
 static int look_for_dead(struct ranks *r, struct err *err)
 {
     for (int i = 0; i < r->size; i++) {
@@ -73,7 +74,8 @@ static int look_for_dead(struct ranks *r, struct err *err)
         r->over = r->died = r->ours = true;
         for (int before = 0; before < r->rank; before++)
             r->ours = r->ours && !alive(r, before);
-        /* Who ends now must not be taken for who died first, nor take the others along before they have said it. */
+        /* This process ends now. It waits so that others do not take it for the one that died first, and so that the process
+         * that prints the error has done so. */
         nanosleep(&(struct timespec){.tv_nsec = r->ours ? 300000000 : 900000000}, NULL);
         return err_set(err, ERR_IO, "process %d of %d (%s, pid %" PRId64 ") has died", i, r->size, r->members[i].host,
                        r->members[i].id);
@@ -91,7 +93,7 @@ static int failed(struct ranks *r, int error, struct err *err)
     return err_set(err, ERR_IO, "process %d of %d: a message failed: %s", r->rank, r->size, text);
 }
 
-/* How long a wait is expected to be: data are on their way, or somebody is still at work. */
+/* Expected length of a wait. SHORT: data are on their way; LONG: another process is still computing. */
 enum patience { PATIENCE_SHORT, PATIENCE_LONG };
 
 static int await(struct ranks *r, const int *request, int count, enum patience patience, struct err *err)
@@ -148,11 +150,11 @@ static int receive_all(struct ranks *r, int from, void *data, size_t bytes, enum
 /* ---- how all are ---- */
 
 struct word {
-    int32_t code, asks;             /* enum err_code; ERR_NONE: all is well */
-    int32_t rank, all;              /* of the verdict: whose error it is, and that everybody has failed */
+    int32_t code, asks;             /* enum err_code; ERR_NONE: no error */
+    int32_t rank, all;              /* in the verdict: the process with the error, and whether all have failed */
     char text[sizeof ((struct err *)NULL)->text];
 };
-enum { WORD_BYTES = offsetof(struct word, text) };      /* the text follows where there is an error */
+enum { WORD_BYTES = offsetof(struct word, text) };      /* the text follows only with an error */
 
 static int send_word(struct ranks *r, int to, const struct word *word, struct err *err)
 {
@@ -169,7 +171,7 @@ static int receive_word(struct ranks *r, int from, struct word *word, struct err
     return 0;
 }
 
-/* Process 0 hears everybody and says what holds: the first error there is. */
+/* In process 0: receives the status of all others and sends them the verdict, the first error in order of rank. */
 static int hear(struct ranks *r, struct word *word, struct err *err)
 {
     struct word other;
@@ -359,7 +361,7 @@ int ranks_broadcast(struct ranks *r, void *data, size_t bytes, struct err *err)
     bool sent[2] = {false, false};
     if (ranks_agree(r, false, NULL, err))
         return -1;
-    /* From each to the next, a piece at a time; while one is sent the next one comes. */
+    /* Passes data from each process to the next, in pieces; while one piece is sent, the next one is received. */
     for (size_t at = 0, turn = 0; r->size > 1 && at < bytes; at += RANKS_MESSAGE_BYTES, turn ^= 1) {
         char *piece = (char *)data + at;
         const size_t length = least(bytes - at, RANKS_MESSAGE_BYTES);
@@ -379,7 +381,7 @@ int ranks_broadcast(struct ranks *r, void *data, size_t bytes, struct err *err)
     return 0;
 }
 
-/* A part goes to one process while another comes, a piece at a time. */
+/* Sends a part to one process while receiving another, in pieces. */
 static int pass_on(struct ranks *r, int to, const char *out, size_t out_bytes, int from, char *in, size_t in_bytes,
                    struct err *err)
 {
@@ -444,18 +446,18 @@ struct fold {
     const size_t *cut;
     float *sum;
     bool anew;
-    size_t piece;               /* floats of a part that go at a time */
-    float *come[2];             /* [givers][piece], of this turn and the next */
+    size_t piece;               /* floats of a part per piece */
+    float *come[2];             /* [givers][piece] received data, of the current and of the next piece */
 };
 
-/* How much of `rank`'s part is in piece `at`. */
+/* Returns how many floats of `rank`'s part belong to piece `at`. */
 static size_t piece_of(const struct fold *f, int rank, size_t at)
 {
     const size_t part = f->cut[rank + 1] - f->cut[rank], begin = at * f->piece;
     return begin < part ? least(part - begin, f->piece) : 0;
 }
 
-/* Sends and asks for what belongs to piece `at`; which requests these are: those of its turn. */
+/* Starts all sends and receives of piece `at`, with the request numbers of its turn (even or odd). */
 static int start_piece(const struct fold *f, size_t at, struct err *err)
 {
     struct ranks *r = f->ranks;
@@ -492,7 +494,7 @@ static void add_piece(const struct fold *f, size_t at)
     memcpy(sum, total, count * sizeof *sum);
 }
 
-/* What process `r` waits for in piece `at`, each request on its own. */
+/* Waits for the requests of piece `at`, one by one. */
 static int end_piece(const struct fold *f, size_t at, struct err *err)
 {
     struct ranks *r = f->ranks;

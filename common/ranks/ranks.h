@@ -1,8 +1,8 @@
-/* Several processes that work as one: their numbers, and sums and copies over all of them, in a fixed order.
+/* Several processes that work on one job: their numbers, and sums and copies over all of them, in a fixed order.
  *
  * Every process makes the same calls in the same order. Each call first exchanges the status of all processes. If one has
- * failed (ranks_leave), this call and all later ones fail in every process, with the error and name of the failed one. A
- * process that died is detected by processes on the same machine that wait for it. No process waits for ever, and an error is
+ * failed (ranks_leave), this call and all later ones fail in every process, with the error and name of the failed one. The
+ * death of a process is detected by processes on the same machine that wait for it. No process waits for ever, and an error is
  * printed once: by process 0, or the first living one; the others get ERR_REPORTED.
  *
  * Parts: the part of process `rank` in an array is cut[rank] .. cut[rank + 1], with `cut` [size + 1]. */
@@ -19,10 +19,10 @@ enum { RANKS_MAX = 4096 };
 
 struct ranks;
 
-int ranks_alone(struct ranks **out, struct err *err);           /* one process, without any plug-in */
+int ranks_alone(struct ranks **out, struct err *err);           /* Opens a job of one process, without a plug-in. */
 /* Opens moe-ranks-NAME.so. expected: number of processes of the job; 0 if unknown. */
 int ranks_open(struct ranks **out, const char *name, int expected, struct err *err);
-/* Over a plug-in that is there. */
+/* Uses a plug-in that is already loaded. */
 int ranks_over(struct ranks **out, const struct ranks_plugin *plugin, void *context, int expected, struct err *err);
 void ranks_close(struct ranks **ranks);
 
@@ -40,7 +40,7 @@ void ranks_leave(struct ranks *ranks, struct err *err);
 /* Exchanges the status only. *asked, if not NULL: whether any process requests a stop. */
 int ranks_agree(struct ranks *ranks, bool asks, bool *asked, struct err *err);
 
-/* Process 0's bytes to all. */
+/* Copies the bytes of process 0 to all processes. */
 int ranks_broadcast(struct ranks *ranks, void *data, size_t bytes, struct err *err);
 /* All-gather: each process has its part of an array of bytes; afterwards each has the whole array. */
 int ranks_share(struct ranks *ranks, void *data, const size_t *cut, struct err *err);

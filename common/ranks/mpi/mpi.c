@@ -1,4 +1,4 @@
-/* Messages over MPI, as a plug-in: the only file that sees mpi.h. */
+/* The message plug-in for MPI. No other file includes mpi.h. */
 #include <mpi.h>
 #include <stdlib.h>
 
