@@ -15,11 +15,11 @@ static const struct {
     {"host", device_open_host},
     {"ref", device_open_ref},
     {"cuda", device_open_cuda},
-    {"emu", device_open_cuda},       /* its plug-in is in test builds only */
+    {"emu", device_open_cuda},       /* only test builds have its plug-in */
     {"emu-race", device_open_cuda},
 };
 
-/* The first GPU, or the host where there is none or no plug-in for one. */
+/* Opens the first GPU, or the host if there is no GPU or no plug-in. */
 static int open_best(struct device **out, const struct device_setup *setup, struct err *err)
 {
     struct device_setup best = *setup;

@@ -1,6 +1,6 @@
-/* A GPU, through the plug-in that nvcc made of kernels/cuda (kernels/plugin.h), opened at run time: the same commands run
- * where there is neither plug-in nor driver, and say so. The plug-in of the emulator, which test builds have, is opened in the
- * same way. */
+/* A GPU, through the plug-in that nvcc builds from kernels/cuda (kernels/plugin.h). It is opened at run time, so that the same
+ * commands run without plug-in or driver and report what is missing. The plug-in of the emulator in test builds is opened in
+ * the same way. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct cuda_device {
     struct device base;
     void *library;
     const struct cuda_plugin *plugin;
-    int failed;                                  /* the first error of a call that cannot tell it; 0: none */
+    int failed;                                  /* first error of a call that cannot report it; 0: none */
 };
 
 static struct cuda_device *cuda_of(struct device *device)
@@ -39,7 +39,7 @@ static int report(const struct cuda_plugin *plugin, int error, const char *what,
                    plugin->error_name(error));
 }
 
-/* The same, with the launch that it came from. */
+/* Reports an error with the launch that caused it. */
 static int report_where(struct device *device, int error, const char *what, struct err *err)
 {
     const struct cuda_plugin *plugin = cuda_of(device)->plugin;
@@ -186,8 +186,8 @@ struct repeated {
     struct loop base;
     struct loop_setup setup;
     struct cuda_loop *loop;
-    int taken;                                   /* records that were handed out */
-    int taken_at_go;                             /* when the device was last set going; -1: it was not yet */
+    int taken;                                   /* records returned so far */
+    int taken_at_go;                             /* `taken` when the device was last started; -1: not started yet */
 };
 
 static int cuda_loop_start(struct loop **out, struct device *device, const struct loop_setup *setup, struct err *err)
@@ -208,8 +208,8 @@ static int cuda_loop_start(struct loop **out, struct device *device, const struc
     return 0;
 }
 
-/* A device that was idle before the ring was found empty has nothing more to come, and is set going; once, for then it must
- * bring a record. */
+/* If the device was idle before the ring was found empty, no record is pending and the device is started. It is started only
+ * once per record, because a started device must write one. */
 static int cuda_loop_drain(struct loop *base, const void **record, struct err *err)
 {
     struct repeated *loop = (struct repeated *)base;
@@ -269,7 +269,8 @@ static double cuda_read_bandwidth(struct device *device, const void *data, size_
     return speed;
 }
 
-/* The number after the colon of "cuda:N", -1 for anything else; without a colon that of the turn, of so many devices. */
+/* Returns the number after the colon of "cuda:N", -1 for anything else; without a colon the number by `turn`, modulo
+ * `devices`. */
 static int number_of(const struct device_setup *setup, int devices)
 {
     const char *colon = strchr(setup->name, ':');
@@ -280,7 +281,7 @@ static int number_of(const struct device_setup *setup, int devices)
     return colon[1] >= '0' && colon[1] <= '9' && !*end && n <= 1023 ? (int)n : -1;
 }
 
-/* Linux's own driver, or Windows' behind WSL. */
+/* Checks for Linux's own driver, or for that of Windows below WSL. */
 bool device_cuda_likely(void)
 {
     return !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK);

@@ -1,4 +1,5 @@
-/* The host device: the processor's own kernels, in place. An address is a host pointer and the queue runs at once. */
+/* The host device: the processor's own kernels, in place. An address is a host pointer, and the queue runs operations at
+ * once. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -66,9 +67,9 @@ static void host_close(struct device *device)
 struct read_job {
     const struct cpu_isa *isa;
     const unsigned char *data;
-    size_t part;                     /* bytes of one member */
+    size_t part;                     /* bytes per thread */
     int streams;
-    uint64_t *sink;                  /* [members], a cache line apart */
+    uint64_t *sink;                  /* [members] results, one cache line apart */
 };
 
 static void read_part(void *argument, int member, int members)
@@ -78,8 +79,8 @@ static void read_part(void *argument, int member, int members)
     job->sink[8 * member] = job->isa->read(job->data + (size_t)member * job->part, job->part, job->streams);
 }
 
-/* The best of readers with 1, 2 and 4 streams a thread, in turn until the time is over: one reader alone flatters what is
- * measured against it by up to 7 %. */
+/* Returns the best of readers with 1, 2 and 4 streams per thread, alternated until the time is over. A single kind of reader
+ * can be up to 7 % slower, which would flatter what is compared with it. */
 static double best_reader(const struct host_device *host, const void *data, size_t bytes, double seconds, struct err *err)
 {
     size_t members = (size_t)thread_pool_size(host->pool);
@@ -112,7 +113,7 @@ static double host_read_bandwidth(struct device *device, const void *data, size_
     bytes = bytes < step ? step : bytes / step * step;
     if (data)
         return best_reader(host, data, bytes, seconds, err);
-    if (bytes > memory / 2) {               /* such a mapping may be granted, and the process killed when it is filled */
+    if (bytes > memory / 2) {               /* the system may grant such a mapping and kill the process when it is filled */
         err_set(err, ERR_INPUT, "reading %zu MiB takes as much memory, and the machine has %zu MiB; read less", bytes >> 20,
                 memory >> 20);
         return -1;

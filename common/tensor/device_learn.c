@@ -1,4 +1,4 @@
-/* A file of its own: what is linked with it is linked with the host's operations of training, and so with OpenBLAS. */
+/* In a file of its own, because linking this function links the host's training operations, and so OpenBLAS. */
 #include "common/tensor/device_class.h"
 #include "kernels/host/learn.h"
 

@@ -1,7 +1,7 @@
-/* The ref device: the reference kernels behind memory that nobody else can reach.
+/* The ref device: the reference kernels in simulated device memory.
  *
- * Each allocation gets a range of an address space of its own, far from any host pointer and never used again, with a gap
- * after it. New memory is filled with 0xff, so that floats that were never written are NaNs and indices are -1. */
+ * Each allocation has its own range of addresses, far from any host pointer, never reused, and followed by a gap. New memory is
+ * filled with 0xff, so that floats that were never written are NaNs and indices are -1. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "common/tensor/device_class.h"
 #include "kernels/ref/ref.h"
 
-#define ADDRESS_FIRST 0x7ef0000000000000u        /* not canonical on x86-64, nor mapped on any Linux */
+#define ADDRESS_FIRST 0x7ef0000000000000u        /* not canonical on x86-64, and not mapped on any Linux */
 #define ADDRESS_GAP 4096u
 
 struct allocation {
@@ -22,7 +22,7 @@ struct allocation {
 struct ref_device {
     struct device base;
     struct ref_memory memory;
-    struct allocation *allocation;               /* ascending addresses */
+    struct allocation *allocation;               /* in ascending order of addresses */
     size_t count, room;
     uint64_t next;
 };
@@ -50,7 +50,7 @@ static struct allocation *find(struct ref_device *ref, uint64_t address)
     return low ? &ref->allocation[low - 1] : NULL;
 }
 
-/* A wrong address is a bug of the engine or of a kernel, never of an input: end here, as a sanitizer would. */
+/* Aborts on a wrong address, as a sanitiser would: it is a bug of the engine or of a kernel, never of an input. */
 static void *resolve(struct ref_memory *memory, struct buffer buffer, uint64_t bytes)
 {
     struct allocation *found = find(from_memory(memory), buffer.address);
