@@ -1,13 +1,13 @@
-/* EAGLE-1 (arXiv 2401.15077), whose network EAGLE-2 (2406.16858) has, too, and EAGLE-3 (2503.01840). */
+/* EAGLE-1 (arXiv 2401.15077), whose network EAGLE-2 (2406.16858) also uses, and EAGLE-3 (2503.01840). */
 #include "common/head/internal.h"
 
-/* Of true states; else what the head made takes their place. */
+/* Returns whether the batch has true states; otherwise rows read the head's own output. */
 static bool reads_states(const struct head_pass *pass)
 {
     return pass->batch->state.address != 0;
 }
 
-/* x = joint [E(token); state] + bias, which attention reads as it is: there is no norm. */
+/* Computes x = joint [E(token); state] + bias, which attention reads without a norm. */
 int head_enter_pair(struct head_pass *pass, struct err *err)
 {
     struct head *head = pass->head;
@@ -24,7 +24,7 @@ int head_enter_pair(struct head_pass *pass, struct err *err)
     return 0;
 }
 
-/* No norm comes before the output head. */
+/* There is no norm before the output head. */
 static int eagle1_leave(struct head_pass *pass, const struct layer *layer, struct err *err)
 {
     if (layer_ffn(layer, err))
@@ -33,7 +33,7 @@ static int eagle1_leave(struct head_pass *pass, const struct layer *layer, struc
     return 0;
 }
 
-/* x = g: joint [states], of which each, or all as one, may be normed before. */
+/* Computes x = g: joint [states]. The states may be normed before, each by itself or all as one. */
 static void join_states(struct head_pass *pass)
 {
     struct head *head = pass->head;
@@ -52,7 +52,7 @@ static void join_states(struct head_pass *pass)
     head_linear(pass, head->joined, &head->weights.joint, head->weights.joint_bias, head->space.x, head->shape->hidden, false);
 }
 
-/* Attention reads [embed_norm E(token); hidden_norm g]; g itself is the residual, or what its norm made. */
+/* Attention reads [embed_norm E(token); hidden_norm g]; the residual is g, or its norm if the head says so. */
 static int eagle3_enter(struct head_pass *pass, struct err *err)
 {
     struct head *head = pass->head;
@@ -71,7 +71,8 @@ static int eagle3_enter(struct head_pass *pass, struct err *err)
     return 0;
 }
 
-/* Logits are of what final_norm makes; what is recycled is so only if the head says so. */
+/* The output head reads the result of final_norm. Later rows continue from the value before final_norm, or after it if the head
+ * says so. */
 static int eagle3_leave(struct head_pass *pass, const struct layer *layer, struct err *err)
 {
     struct head *head = pass->head;

@@ -1,5 +1,5 @@
-/* The routed experts of a predictor, which stay where they are: the source of the target's experts has those of its own layers
- * alone, and may keep only some of them in place. */
+/* The routed experts of a predictor, all of them resident. They need a source of their own, because the target's expert source
+ * has only the experts of the target's layers and may keep only some of them resident. */
 #include "common/base/mem.h"
 #include "common/head/internal.h"
 

@@ -1,5 +1,5 @@
-/* Medusa (arXiv 2401.10774) and Hydra (2402.05109): heads that guess a token each, all of them from one state of the text. With
- * Hydra's prefix one layer over all true states makes that state. */
+/* Medusa (arXiv 2401.10774) and Hydra (2402.05109): heads that guess one token each, all from one state of the text. Hydra's
+ * prefix layer, if present, computes this state with one layer over all true states. */
 #include "common/head/internal.h"
 
 static int guess_enter(struct head_pass *pass, struct err *err)
@@ -55,7 +55,7 @@ static void join_tokens(const struct head_pass *pass, int tokens)
                           head_columns(head->joined, (1 + i) * hidden), width);
 }
 
-/* Logits of one head at `out`. */
+/* Stores the logits of one head at `out`. */
 static void put_guess(const struct head_pass *pass, int number, struct buffer out)
 {
     struct head *head = pass->head;
@@ -113,7 +113,7 @@ static int check(const struct head *head, const struct head_guesses *ask, struct
     return head_check_best(head, ask->best, err);
 }
 
-/* Which states they read, and Hydra's tokens, of which each column lies by itself. */
+/* Uploads the rows of the states to read and, for Hydra, the tokens column by column. */
 static void upload(struct head *head, const struct head_guesses *ask)
 {
     const uint64_t column = (uint64_t)head->setup.max_rows * sizeof(int32_t);

@@ -1,5 +1,5 @@
-/* A forward of a draft head: rows join the cache as nodes, the kind makes of embeddings and states what its layer reads, the
- * layer runs, and logits of the branches go to the host. */
+/* A forward of a draft head: rows are added to the cache as nodes, the kind's `enter` computes the layer's input from
+ * embeddings and states, the layer runs, and the logits of the branches are copied to the host. */
 #include "common/head/head.h"
 
 #include <stdio.h>
@@ -99,7 +99,7 @@ static int alloc_buffers(struct head *head, struct err *err)
     return device_alloc_shared(head->device, best > head->logits.bytes ? best : head->logits.bytes, &head->landing, err);
 }
 
-/* Among equal logits the lower id comes first, of the head's own vocabulary as of the target's. */
+/* Returns whether the draft vocabulary's order is the target's, so that among equal logits the lower id is first in both. */
 static bool keeps_order(const struct head_params *params)
 {
     for (int i = 1; params->target_id && i < params->draft_vocab; i++)
@@ -108,7 +108,7 @@ static bool keeps_order(const struct head_params *params)
     return true;
 }
 
-/* What it takes to have the likeliest tokens alone. */
+/* Allocates the buffers for requests of the most probable tokens only. */
 static int alloc_best(struct head *head, struct err *err)
 {
     const struct head_params *params = head->params;
@@ -127,7 +127,7 @@ static int alloc_best(struct head *head, struct err *err)
     return queue_wait(head->device, err);
 }
 
-/* What Jakiro's experts need. The second branch is of two also where the first is of one. */
+/* Allocates the buffers of Jakiro's experts. The second branch combines two experts even if the first uses one. */
 static int alloc_branches(struct head *head, struct err *err)
 {
     const int rows = head->setup.max_rows, experts = head->shape->router.experts, used = head->shape->router.top_k;
@@ -154,7 +154,7 @@ done:
     return rc;
 }
 
-/* The output head of logits: its own, or the target's. */
+/* Returns the output head: the head's own, or the target's. */
 static struct matrix output_of(const struct head *head)
 {
     const struct matrix *own = &head->weights.output;
@@ -188,7 +188,7 @@ static struct head *new_head(const struct head_setup *setup, struct err *err)
     return head;
 }
 
-/* Predictors have no description in a file. */
+/* Describes a predictor, which has no description in a file. */
 static void describe_own(struct head *head)
 {
     const struct model_identity *model = model_identity(head->setup.model);
@@ -305,7 +305,7 @@ int head_begin(struct head *head, int tokens, struct err *err)
            kv_open(&head->kv, head->device, &kv, tokens + HEAD_NODES_MAX, err) ? -1 : 0;
 }
 
-/* A row that goes on from what the head made needs a parent of an earlier batch. */
+/* Checks that a row that continues from the head's output has a parent in an earlier batch. */
 static int check_row(const struct head *head, const struct head_batch *batch, int row, struct err *err)
 {
     const int pending = head->kv.pending, parent = batch->parent ? (int)batch->parent[row] : pending + row - 1;
@@ -354,7 +354,7 @@ static void upload(struct head *head, struct buffer to, const int32_t *values, i
     queue_upload(head->device, to, values, (size_t)count * sizeof *values);
 }
 
-/* Rows as pending nodes, and what the device needs of them. */
+/* Adds rows as pending nodes and uploads their arguments. */
 static int append(struct head *head, const struct head_batch *batch, struct err *err)
 {
     const int first = head->kv.pending;
@@ -377,7 +377,7 @@ static int append(struct head *head, const struct head_batch *batch, struct err 
     return 0;
 }
 
-/* Logits of the rows that want them, branch after branch: the output head is read once for all. */
+/* Computes the logits of the requested rows, for all branches in one product, so that the output head is read once. */
 static void put_logits(const struct head_pass *pass, int branches)
 {
     const struct head *head = pass->head;
@@ -454,7 +454,7 @@ int head_wanted_branches(const struct head_pass *pass)
     return !batch->logit_rows ? 0 : joins(pass) ? pass->head->class->branches : batch->branches ? batch->branches : 1;
 }
 
-/* Logits of the first branch become those of both under one softmax. */
+/* Replaces the logits of the first branch by those of both branches under one softmax. */
 static void join(const struct head_pass *pass)
 {
     const struct head *head = pass->head;

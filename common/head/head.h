@@ -1,20 +1,21 @@
-/* A draft head at work: the network of a head file (common/model/head.h has the kinds and their formulas) on its target's
- * device. It decides nothing: what is drafted from its logits is common/draft's.
+/* A running draft head: the network of a head file (common/model/head.h has the kinds and their formulas) on its target's
+ * device. It computes logits; common/draft chooses the tokens to draft.
  *
- * A head that has a layer keeps keys and values of one text, one ROW a token, as a sequence of the engine does: `length`
- * committed rows, pending nodes after them. What a row is made of:
+ * A head with a layer has its own keys and values of one text, one ROW per token, like a sequence of the engine: `length`
+ * committed rows, then pending nodes. The input of a row depends on the kind:
  *
  *     eagle1, eagle3, jakiro, jakiro_star
- *                row i is the target's state at position i with the embedding of token i + 1. So of n tokens, of which the
- *                target has read n - 1, rows 0 .. n - 2 are true; row n - 2 proposes token n. A row after them takes the
- *                embedding of a drafted token, and what the head itself made of the row's parent in place of a state
- *     mtp        as eagle1; more about a model with several predictors in mtp.c. Only true rows can be committed, and before
- *                there are others
- *     kangaroo   row i is the target's early state at position i; so rows of drafted tokens have true states, too
- *     medusa, hydra    row i is the target's state at position i; there are none of drafted tokens. Their heads guess from the
- *                newest row (head_guess)
+ *                row i is the target's state at position i with the embedding of token i + 1. The target has read n - 1 of n
+ *                tokens, so rows 0 .. n - 2 are TRUE rows, with the target's own states; row n - 2 proposes token n. A row
+ *                after them reads the embedding of a drafted token, and the head's own output for the parent row instead of a
+ *     state mtp        as eagle1; mtp.c describes models with several predictors. Only true rows can be committed, and only
+ *                before other rows are added
+ *     kangaroo   row i is the target's early state at position i, so rows of drafted tokens have true states, too
+ *     medusa, hydra    row i is the target's state at position i; drafted tokens have no rows. The heads guess from the newest
+ *                row (head_guess)
  *
- * All on the device, but logits, or the likeliest tokens by them, which come to the host. Not for two texts at once. */
+ * Everything stays on the device, except logits or the most probable tokens, which are copied to the host. A head can process
+ * only one text at a time. */
 #ifndef MOE_HEAD_HEAD_H
 #define MOE_HEAD_HEAD_H
 
@@ -28,84 +29,86 @@ enum { HEAD_ROWS_MAX = ENGINE_ROWS_MAX, HEAD_NODES_MAX = 1 + ENGINE_ROWS_MAX, HE
 struct head;
 
 struct head_setup {
-    const struct model *model;           /* of the head's file, or the target's own for its predictors */
-    struct engine *target;               /* both stay open as long as the head */
-    const struct head_params *params;    /* in place of the file's description, of the same tensors; copied; NULL: that */
-    int max_rows;                        /* of one forward, 1 .. HEAD_ROWS_MAX */
-    int max_logit_rows;                  /* and those of them whose logits may be asked for */
+    const struct model *model;           /* of the head's file, or of the target for its own predictors */
+    struct engine *target;               /* model and target must outlive the head */
+    const struct head_params *params;    /* replaces the file's description, for the same tensors; copied; NULL: uses the
+                                          * file's */
+    int max_rows;                        /* max rows of a forward, 1 .. HEAD_ROWS_MAX */
+    int max_logit_rows;                  /* max rows of a forward whose logits are requested */
 };
 
 struct head_batch {
     int rows;
-    const int32_t *token;                /* [rows] whose embeddings are taken; NULL: none are */
-    const int32_t *parent;               /* [rows] pending node or -1, the newest committed row; NULL: a chain after the
-                                          * newest pending node */
-    /* True states, as a forward of the target leaves them (batch.features): [states][state_rows][target hidden] in the order
-     * of head_params.state, of which row r takes state_row[r]. Address 0: each row goes on from what the head made of its
-     * parent, which therefore is no row of this batch. */
+    const int32_t *token;                /* [rows] tokens whose embeddings are read; NULL: none */
+    const int32_t *parent;               /* [rows] pending node, or -1: the newest committed row; NULL: a chain after the newest
+                                          * pending node */
+    /* True states, as in batch.features after a forward of the target: [states][state_rows][target hidden] in the order of
+     * head_params.state; row r reads row state_row[r]. Address 0: each row reads the head's output for its parent instead,
+     * which must then belong to an earlier batch. */
     struct buffer state;
     int state_rows;
     const int32_t *state_row;            /* [rows] */
-    const int32_t *logit_row;            /* [logit_rows] rows whose logits are wanted; NULL: the first logit_rows */
+    const int32_t *logit_row;            /* [logit_rows] rows whose logits are requested; NULL: the first logit_rows rows */
     int logit_rows;
-    /* Of logits, the first so many of head_branches. One, or 0: what the next token is drawn from; with jakiro_star that is
-     * log of the sum of exp of both branches' (one softmax over both). */
+    /* Requested branches, the first of head_branches. 0 or 1: only the distribution of the next token; in jakiro_star that is
+     * the log of the sum of exp of both branches' logits (one softmax over both). */
     int branches;
-    int best;                            /* so many of the likeliest tokens are wanted in place of logits, at most
-                                          * HEAD_BEST_MAX and the draft vocabulary, of a head that ranks; 0: logits */
+    int best;                            /* number of most probable tokens requested instead of logits, at most HEAD_BEST_MAX
+                                          * and the draft vocabulary; requires head_ranks; 0: logits */
 };
 
-/* The target's tokens in descending order of logits, of equal ones the lower id first, with their log-probabilities: each
- * [logit_rows][best]. Where there are no more tokens, or logits are not finite: as kernels/top.h says. */
+/* The target's tokens in descending order of logits, the lower id first among equals, with their log-probabilities: each
+ * [logit_rows][best]. kernels/top.h specifies rows with too few tokens or without finite logits. */
 struct head_best {
     const int32_t *token;
     const float *log_probability;
 };
 
-/* Arrays are the head's and stay until its next forward. */
+/* Result of a forward. The head owns the arrays; they are valid until its next forward. */
 struct head_forward {
     int rows, logit_rows, vocab;         /* vocab: head_params.draft_vocab */
-    int first_node;                      /* pending node of row 0; those of the others follow */
-    const float *logits[HEAD_LOGITS_MAX];        /* each [logit_rows][vocab]; of branches not asked for NULL */
-    struct head_best best[HEAD_LOGITS_MAX];      /* where these were wanted */
-    int64_t bytes;                       /* nominal: weights, output head and KV read */
+    int first_node;                      /* pending node of row 0; the other rows have the following nodes */
+    const float *logits[HEAD_LOGITS_MAX];        /* each [logit_rows][vocab]; NULL for branches that were not requested */
+    struct head_best best[HEAD_LOGITS_MAX];      /* set if `best` was requested */
+    int64_t bytes;                       /* nominal bytes read: weights, output head and KV cache */
 };
 
 int head_open(struct head **out, const struct head_setup *setup, struct err *err);
 void head_close(struct head **head);
 const struct head_params *head_description(const struct head *head);
 const struct hparams *head_shape(const struct head *head);
-bool head_ranks(const struct head *head);        /* can be asked for the likeliest tokens alone */
-int head_branches(const struct head *head);      /* how many distributions a row has; jakiro: of the next token, and of the one
-                                                  * after it (see head_params.second); jakiro_star: left and right; medusa:
-                                                  * those of all its heads; all others one */
+bool head_ranks(const struct head *head);        /* Returns whether head_batch.best is supported. */
+/* Returns the number of distributions per row. jakiro: 2, of the next token and of the one after it (see head_params.second);
+ * jakiro_star: 2, left and right; medusa: one per head; all others 1. */
+int head_branches(const struct head *head);
 
-/* A new text of up to `tokens` tokens: no rows. */
+/* Begins a text of up to `tokens` tokens, without rows. */
 int head_begin(struct head *head, int tokens, struct err *err);
-int head_length(const struct head *head);        /* committed rows */
+int head_length(const struct head *head);        /* Returns the number of committed rows. */
 int head_pending(const struct head *head);
-int head_capacity(const struct head *head);      /* rows, committed and pending together */
+int head_capacity(const struct head *head);      /* Returns the max number of rows, committed and pending together. */
 
-/* Adds rows as pending nodes. On failure nothing was added. NaN in states comes out as NaN in logits. */
+/* Adds rows as pending nodes and computes their logits. Adds nothing on failure. NaNs in states become NaNs in logits. */
 int head_run(struct head *head, const struct head_batch *batch, struct head_forward *out, struct err *err);
 
-/* What medusa's and hydra's heads guess: with t the text's newest token at position n - 1, which the target has not read, and f
- * the state at n - 2, head i guesses the token at n + i. Of medusa's all read f alone; hydra's head i reads f, t, and i drafted
- * tokens after it. */
+/* A request for guesses of medusa's or hydra's heads. t is the text's newest token, at position n - 1, which the target has not
+ * read, and f the state at n - 2. Head i guesses the token at n + i. Medusa's heads read only f; hydra's head i reads f, t, and
+ * the i drafted tokens after t. */
 struct head_guesses {
-    int first, heads;                    /* heads first .. first + heads - 1, of which hydra takes one at once */
+    int first, heads;                    /* heads first .. first + heads - 1; hydra computes one per call */
     int rows;                            /* 1 .. max_logit_rows */
-    const int32_t *node;                 /* [rows] pending node whose state is read, -1: the newest committed row; NULL: that */
-    const int32_t *token;                /* [rows][1 + first] hydra: t, then what was drafted, oldest first */
+    const int32_t *node;           /* [rows] pending node whose state is read, -1: the newest committed row; NULL: -1 for all */
+    const int32_t *token;                /* [rows][1 + first] hydra: t, then the drafted tokens, oldest first */
     int best;                            /* as head_batch.best */
 };
 
-/* One forward. Logits, or the likeliest tokens, of branch i are those of head first + i. Nothing is added to the text. */
+/* Runs one forward of these heads. Branch i of *out is that of head first + i. Adds nothing to the text. */
 int head_guess(struct head *head, const struct head_guesses *ask, struct head_forward *out, struct err *err);
 
-/* Keeps the path node[0], node[1], ... of pending nodes, as sequence_commit; what the head made of the last of them is what
- * rows with parent -1 go on from. */
+/* Commits the path node[0], node[1], ... of pending nodes, like sequence_commit. Later rows with parent -1 continue from the
+ * head's output for the last of them. */
 int head_commit(struct head *head, const int32_t *node, int count, struct err *err);
+/* Removes all pending nodes. */
 void head_rollback(struct head *head);
 
 #endif

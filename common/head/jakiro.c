@@ -1,17 +1,17 @@
-/* Jakiro and Jakiro* (arXiv 2502.06282): EAGLE-1 with experts. u is x after attention, y its norm, r what the
- * router makes of y.
+/* Jakiro and Jakiro* (arXiv 2502.06282): EAGLE-1 with experts. u is x after attention, y its norm, r the router's output for
+ * y.
  *
  *     jakiro       branch 0, of the next token: u + the sum of s_j E_j over the K experts with the largest s, the softmax of
  *                  r0 .. rN-1 (sections 3.1 and 3.2)
- *                  branch 1, of the one after it: of the two experts chosen first, by the softmax of their own rows of
- *                  rN .. r2N-1, u + what the better one makes, less the other's (section 3.3): the contrast, whose order is
- *                  its own; or both added
- *     jakiro_star  branches u + E of the expert with the larger r (the last of equals), and u + the other's, neither weighed,
- *                  as the program has it. scaled: by the paper's equation 4 as printed, f of equation 3, which is branch 0 of
- *                  jakiro, times each expert's score; both then rank tokens as f does, one more evenly than the other.
- *                  A token's probability is the sum of both branches' under one softmax
+ *                  branch 1, of the token after it: over the two experts chosen first, with the softmax of their router rows
+ *                  among rN .. r2N-1: u + the output of the one with the larger weight minus that of the other (section 3.3),
+ *                  both weighted: the contrast, in which these weights rank the two; or u + both
+ *     jakiro_star  branches u + E of the expert with the larger r (the last of equals), and u + E of the other, both
+ *                  unweighted, as in the program. scaled: equation 4 of the paper as printed: f of equation 3, which is branch
+ *                  0 of jakiro, times each expert's score; both branches then rank tokens as f does, one more uniformly than
+ *                  the other. A token's probability is the sum of both branches' under one softmax
  *
- * Branch 0 is what rows after it go on from; f, where it is scaled. */
+ * Later rows continue from branch 0, or, if scaled, from f. */
 #include "common/head/internal.h"
 
 enum { PAIR = 2 };
@@ -25,8 +25,8 @@ static void route(const struct head_pass *pass)
                 head->weights.layer.router.outputs, false);
 }
 
-/* weight [rows][apart] of `slots` experts by a rule over the router's rows from `first` on; with `chosen` over those that it
- * names. */
+/* Computes weight [rows][apart] of `slots` experts by a rule over the router's rows from `first` on; with `chosen` over the
+ * router's rows of the chosen experts. */
 static void weigh(const struct head_pass *pass, enum blend_rule rule, int first, int slots, int apart, bool chosen)
 {
     struct head *head = pass->head;
@@ -36,7 +36,7 @@ static void weigh(const struct head_pass *pass, enum blend_rule rule, int first,
         .logits_stride = head->weights.layer.router.outputs, .weight_stride = apart, .column_stride = apart});
 }
 
-/* out = in + the first `slots` experts of a row's `apart`, weighed. */
+/* out = in + the weighted sum of the first `slots` experts of a row's `apart`. */
 static void blend(const struct head_pass *pass, struct buffer in, int slots, int apart, struct buffer out)
 {
     struct head *head = pass->head;
@@ -46,7 +46,7 @@ static void blend(const struct head_pass *pass, struct buffer in, int slots, int
         .slot_stride = apart, .width = hidden, .in_stride = hidden, .part_stride = hidden, .out_stride = hidden});
 }
 
-/* Names the best `slots` experts of each row, with their scores as weights. */
+/* Selects the best `slots` experts of each row, with their scores as weights. */
 static void choose(const struct head_pass *pass, int slots)
 {
     struct head *head = pass->head;
@@ -91,8 +91,8 @@ static int jakiro_leave(struct head_pass *pass, const struct layer *layer, struc
     return 0;
 }
 
-/* f = u + the weighed sum of both experts goes on; branches are f times the score of the best, and of the other: of both slots
- * of a row that hold f one has the weight 0. */
+/* Later rows continue from f = u + the weighted sum of both experts. The branches are f times the score of the best expert, and
+ * of the other one: both slots of a row contain f, and one of them has weight 0. */
 static void scale_branches(struct head_pass *pass)
 {
     struct head *head = pass->head;

@@ -1,15 +1,17 @@
-/* The predictors of a model (DeepSeek-V3, arXiv 2412.19437 section 2.2; GLM-4.5) as one head. Of K of them module k, 1 .. K:
+/* The predictors of a model (DeepSeek-V3, arXiv 2412.19437 section 2.2; GLM-4.5) as one head. Module k of K, 1 .. K,
+ * computes
  *
- *     row i    x = joint [embed_norm E(token i + k); hidden_norm h], h what module k - 1 made at i, or the target's state after
- *              its final norm; one layer of the model's own kind; final_norm of that is what the module made, and what the
- *              output head reads: logits of token i + k + 1
+ *     row i    x = joint [embed_norm E(token i + k); hidden_norm h], where h is the output of module k - 1 at i, or for k = 1
+ *              the target's state after its final norm; one layer of the model's own kind; final_norm of that is the module's
+ *              output and the input of the output head: logits of token i + k + 1
  *
- * The report leaves open on which side of a norm states are taken. It is after it for all of them, as in SGLang and in vLLM
- * since 2026.
+ * The report does not say whether states are taken before or after a norm. Here all are taken after it, as in SGLang and in
+ * vLLM since 2026.
  *
- * So of n tokens module k has rows 0 .. n - 1 - k. Drafted tokens go through the modules in turn: the first one after the text
- * is read by module 2, with what module 1 made of the text's last row, and so on; after the last module the first one goes on
- * with what that made, as in vLLM. With one module that is what EAGLE does. Each module attends to its own rows. */
+ * So for n tokens module k has rows 0 .. n - 1 - k. Drafted tokens pass through the modules in turn: module 2 reads the first
+ * token after the text, with the output of module 1 for the text's last row, and so on; after the last module the first one
+ * continues with the last one's output, as in vLLM. With one module this is EAGLE's procedure. Each module attends to its own
+ * rows only. */
 #include <string.h>
 
 #include "common/base/mem.h"
@@ -94,7 +96,8 @@ int modules_begin(struct head *head, int tokens, struct err *err)
     return 0;
 }
 
-/* Row r of the batch is row r - 1 of the text for the next module: what this one made there goes with the same token. */
+/* Runs true rows through all modules. Row r of the batch is row r - 1 of the text for the next module, which combines this
+ * module's output there with the same token. */
 static int run_true(struct modules *modules, const struct head_batch *batch, struct head_forward *out, struct err *err)
 {
     struct head_forward forward;
@@ -120,7 +123,7 @@ static int run_true(struct modules *modules, const struct head_batch *batch, str
     return 0;
 }
 
-/* The node of a row's own module that it comes after: the one as many tokens above it as there are modules. */
+/* Returns the node, in the row's own module, after which the row comes: with M modules the M-th ancestor of the row. */
 static int32_t node_above(const struct modules *modules, int parent)
 {
     for (int step = 1; step < modules->count && parent >= 0; step++)
@@ -128,7 +131,7 @@ static int32_t node_above(const struct modules *modules, int parent)
     return parent < 0 ? -1 : modules->own[parent];
 }
 
-/* What a module answers of some rows goes where the rows' answers belong. */
+/* Stores a module's results for some rows at the places of these rows in the whole result. */
 static void keep_answers(struct modules *modules, const struct head_batch *part, const struct head_forward *forward)
 {
     const size_t vocab = (size_t)forward->vocab, best = (size_t)part->best;
@@ -144,7 +147,7 @@ static void keep_answers(struct modules *modules, const struct head_batch *part,
     }
 }
 
-/* The rows of one module. */
+/* Runs the rows of one module. */
 static int run_module(struct modules *modules, int k, const struct head_batch *batch, struct head_forward *out, struct err *err)
 {
     const struct head *before = modules->module[(k + modules->count - 1) % modules->count];
@@ -220,7 +223,7 @@ static int run_drafted(struct head *head, const struct head_batch *batch, struct
     return 0;
 }
 
-/* Of a forward that fails none of the modules keeps its rows. */
+/* If a forward fails, no module keeps its rows. */
 int modules_run(struct head *head, const struct head_batch *batch, struct head_forward *out, struct err *err)
 {
     struct modules *modules = head->modules;

@@ -7,7 +7,7 @@ static struct matrix matrix_of(const struct tensor *t, struct buffer data)
     return (struct matrix){data, t->format, t->outputs, t->inputs};
 }
 
-/* The table of addresses of a tensor's blocks. */
+/* Makes the table of addresses of a tensor's blocks. */
 static int put_table(struct head_weights *w, const struct tensor *t, struct buffer data, struct buffer *table, struct err *err)
 {
     uint64_t address[EXPERTS_MAX];
@@ -19,7 +19,8 @@ static int put_table(struct head_weights *w, const struct tensor *t, struct buff
     return 0;
 }
 
-/* The one block of a dense layer or of shared experts, those of a draft head's experts, or a predictor's routed experts. */
+/* Places a tensor's blocks: the single block of a dense layer or of shared experts, a draft head's experts, or a predictor's
+ * routed experts. */
 static int put_blocks(struct head_weights *w, const struct tensor *t, struct buffer data, struct err *err)
 {
     struct layer_weights *layer = &w->layer;
@@ -36,7 +37,7 @@ static int put_blocks(struct head_weights *w, const struct tensor *t, struct buf
     return put_table(w, t, data, &layer->dense_table, err);
 }
 
-/* v may be a matrix of its own. */
+/* v may be a separate matrix. */
 static void put_qkv(struct layer_weights *layer, const struct tensor *t, struct buffer data)
 {
     layer->qkv = matrix_of(t, data);
@@ -125,7 +126,7 @@ static int put(struct head_weights *w, const struct tensor *t, struct buffer dat
     return 0;
 }
 
-/* What each forward of its layer reads. */
+/* Returns whether each forward of the layer reads the tensor. */
 static bool of_layer(const struct head_weights *w, const struct tensor *t)
 {
     return !(w->routed && t->role == ROLE_EXPERTS) && t->role != ROLE_PREDICT_EMBED && t->role != ROLE_PREDICT_HEAD &&

@@ -1,4 +1,4 @@
-/* The weights of a head file as buffers of a device, found by their roles. */
+/* The weights of a head file as device buffers, by role. */
 #ifndef MOE_HEAD_WEIGHTS_H
 #define MOE_HEAD_WEIGHTS_H
 
@@ -15,25 +15,25 @@ struct head_guess {
 
 struct head_weights {
     struct device *device;
-    bool predictor;                      /* of a model */
-    bool routed;                         /* a row does not use all experts */
+    bool predictor;                      /* of a model's own predictor */
+    bool routed;                         /* a row uses only some of the experts */
     bool owned;                          /* data was copied to the device */
-    struct buffer *data;                 /* [count] of each tensor of the file */
+    struct buffer *data;                 /* [count] one buffer per tensor of the file */
     int count;
-    /* Parts of those; address 0: the head has none. */
+    /* Parts of `data`; address 0: the head has none. */
     struct matrix embed, output, joint;
     struct buffer final_norm, joint_bias, states_norm, state_norm[HEAD_STATES_MAX], embed_norm, hidden_norm;
-    struct layer_weights layer;          /* dense and dense_table: the block of a dense layer, or those of jakiro's experts */
+    struct layer_weights layer;       /* dense and dense_table: the block of a dense layer, or the blocks of jakiro's experts */
     struct matrix branch_up[HEAD_BRANCHES_MAX], branch_down[HEAD_BRANCHES_MAX];    /* jakiro_star */
     struct head_guess *guess;            /* [heads] */
     struct buffer experts_table;         /* u64 [experts] addresses of a predictor's routed experts */
-    int64_t layer_bytes;                 /* all that a row with a layer reads; output heads, embeddings and a predictor's routed
-                                          * experts left out */
+    int64_t layer_bytes;                 /* bytes that a row of a layer reads, without output heads, embeddings and a
+                                          * predictor's routed experts */
 };
 
-/* Of a head's file; or of a model, and then of this layer of its predictors. */
+/* Opens the weights of a head's file, or, from a model, those of the predictor in this layer. */
 int head_weights_open(struct head_weights *weights, const struct model *model, int layer, struct device *device,
                       struct err *err);
-void head_weights_close(struct head_weights *weights);      /* also when opening them has failed */
+void head_weights_close(struct head_weights *weights);      /* Must also be called after head_weights_open has failed. */
 
 #endif
