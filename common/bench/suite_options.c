@@ -31,7 +31,8 @@ static const struct { const char *name; size_t offset; } words[] = {
     {"budget-phase", offsetof(struct suite_options, budget_phase)}, {"reference", offsetof(struct suite_options, reference)}};
 static const struct { const char *name; size_t offset; } flags[] = {
     {"ignore-eos", offsetof(struct suite_options, ignore_eos)}, {"overlap", offsetof(struct suite_options, overlap)},
-    {"reconstruction", offsetof(struct suite_options, reconstruction)}};
+    {"reconstruction", offsetof(struct suite_options, reconstruction)},
+    {"forecasts", offsetof(struct suite_options, forecasts)}};
 
 enum { LISTS = sizeof lists / sizeof *lists, WORDS = sizeof words / sizeof *words, FLAGS = sizeof flags / sizeof *flags,
        DRAFTERS = 8, AXES = DRAFTERS + LISTS };

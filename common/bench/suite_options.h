@@ -20,7 +20,7 @@ struct suite_options {
     const char *draft_length, *tree, *policy, *accept, *budget, *rank, *budget_mode;
     const char *max_tokens, *temperature, *top_k, *top_p, *min_p, *seed;
     const char *budget_phase, *reference, *field, *chat_template;       /* one value each */
-    bool ignore_eos, overlap, reconstruction, chat;
+    bool ignore_eos, overlap, reconstruction, forecasts, chat;
     int repetitions, warm_up, prompts_per_task;                         /* 0; -1; 0: not given */
     double measure_seconds;                                             /* -1: not given */
 };
@@ -50,6 +50,8 @@ struct suite_options {
     OPT_FLAG(0, "ignore-eos", args, made.ignore_eos, "go on after an end-of-sequence token"), \
     OPT_STRING(0, "reference", args, made.reference, "self|FILE", \
                "record how far each token is from that of model FILE, or of this one without budget"), \
+    OPT_FLAG(0, "forecasts", args, made.forecasts, \
+             "record how well each source of forecasts named the experts that verifications wanted"), \
     OPT_FLAG(0, "overlap", args, made.overlap, "record how likely any rule could keep each drafted token tried"), \
     OPT_FLAG(0, "reconstruction", args, made.reconstruction, "record the error of a budget in each layer's experts"), \
     OPT_FLAG(0, "chat", args, made.chat, "take a text as a message of a user"), \

@@ -272,6 +272,11 @@ static int open_watches(struct decoder *decoder, const struct sample_filter *fil
         return -1;
     if (decoder->forecasting)
         watches_add(&decoder->watches, forecasting_watch(decoder->forecasting));
+    if (settings->forecasts) {
+        if (scoring_open(&decoder->scoring, engine, decode_gamma(settings), err))
+            return err_at(err, "--forecasts");
+        watches_add(&decoder->watches, scoring_watch(decoder->scoring));
+    }
     if (settings->overlap) {
         if (open_overlap(decoder, filter, err))
             return -1;
@@ -355,6 +360,7 @@ void decoder_close(struct decoder **decoder)
     overlap_free(&d->overlap.overlap);
     divergence_close(&d->divergence);
     forecasting_close(&d->forecasting);
+    scoring_close(&d->scoring);
     text_free(&d->notes);
     budgeting_close(&d->budgeting);
     forced_close(&d->forced);

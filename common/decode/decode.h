@@ -49,6 +49,14 @@ struct decoder_setup {
     bool keep;
 };
 
+/* How well sources of forecasts named what the verification wanted (scoring.h); sources 0: not asked for. */
+struct forecast_scores {
+    int sources;
+    const char *names;                  /* of them, a blank between */
+    const int32_t *wanted;              /* [moe_layers] distinct experts */
+    const int32_t *named, *right;       /* [sources][moe_layers] experts that a source named, and of them wanted */
+};
+
 /* One iteration; arrays are valid during the call. */
 struct decode_iteration {
     int number;                         /* 0, 1, ... of this prompt */
@@ -73,6 +81,7 @@ struct decode_iteration {
     int n_emitted;
     const float *overlap;               /* [rows] as verify/overlap.h says; NULL: not asked for */
     const float *divergence;            /* [n_emitted] as divergence.h says; NULL: not asked for */
+    struct forecast_scores forecasts;
     int flips;                          /* emitted tokens where the reference's likeliest token is another; -1: not asked for */
     double end_us;                      /* since the prompt began, to the end of the iteration */
     double draft_us, verify_us, accept_us, other_us;    /* verify_us: of a forward that texts share, this one's rows' part */

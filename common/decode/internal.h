@@ -5,6 +5,7 @@
 #include "common/decode/decode.h"
 #include "common/decode/ending.h"
 #include "common/decode/grow.h"
+#include "common/decode/scoring.h"
 #include "common/decode/watch.h"
 #include "common/draft/drafters.h"
 #include "common/policy/shape.h"
@@ -66,6 +67,7 @@ struct decoder {
     struct forced *forced;
     struct budgeting *budgeting;
     struct overlap_watch overlap;
+    struct scoring *scoring;            /* NULL: forecasts are not scored */
     struct divergence *divergence;
     struct forecasting *forecasting;
     struct text notes;

@@ -33,7 +33,7 @@ struct watch_class {
     int (*after_untimed)(struct watch *watch, struct decode_iteration *iteration, struct err *err);
 };
 
-enum { WATCHES_MAX = 5 };
+enum { WATCHES_MAX = 6 };
 
 struct watches {
     struct watch *item[WATCHES_MAX];

@@ -58,7 +58,7 @@ int ahead_look(const struct layer *at, struct err *err)
         .renormalise = shape->router.renormalise, .scale = shape->router.scale, .jitter = shape->router.jitter, .rows = rows,
         .experts = shape->router.experts, .top_k = shape->router.top_k, .groups = shape->router.groups,
         .groups_kept = shape->router.groups_kept, .group_rank = shape->router.group_rank});
-    queue_download(space->device, space->ahead_ids, space->ahead_expert,
+    queue_download(space->device, at->next.expert ? at->next.expert : space->ahead_ids, space->ahead_expert,
                    (size_t)rows * (size_t)shape->router.top_k * sizeof(int32_t));
     return 0;
 }
@@ -67,9 +67,10 @@ int ahead_tell(const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
-    if (!at->next.weights)
+    if (!at->next.weights || !at->next.forecast)
         return 0;
-    const int count = distinct_experts(space->ahead_ids, at->rows->rows * shape->router.top_k, shape->router.experts,
-                                       space->ahead_experts, space->ahead_tokens);
+    const int count = distinct_experts(at->next.expert ? at->next.expert : space->ahead_ids,
+                                       at->rows->rows * shape->router.top_k, shape->router.experts, space->ahead_experts,
+                                       space->ahead_tokens);
     return expert_source_prefetch(at->experts.source, at->next.number, space->ahead_experts, space->ahead_tokens, count, err);
 }

@@ -130,6 +130,7 @@ void engine_close(struct engine **engine)
     workspace_free(&e->space);
     weights_close(&e->weights);
     mem_free(&e->out_score);
+    mem_free(&e->out_ahead);
     mem_free(&e->out_weight);
     mem_free(&e->out_hidden);
     mem_free(&e->out_wanted);

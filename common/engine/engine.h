@@ -127,6 +127,7 @@ struct batch {
     const float *row_weight;             /* [rows] >= 0, for PLAN_PATH: the probability that the row is committed */
     bool want_reconstruction;            /* compute the error caused by a plan; the natural experts are computed, too */
     bool want_scores;                    /* router scores of all experts */
+    bool want_ahead;                     /* what each layer's router chooses on the state of the layer with experts before */
     bool want_hidden;                    /* residual stream after each layer, before the final norm */
     const struct feature_request *features;      /* states of all rows, left on the device; NULL: none */
     const struct forward_part *part;     /* NULL: nothing is left out */
@@ -147,6 +148,8 @@ struct forward {
     const float *weight;                 /* [rows][moe][top_k] */
     const int32_t *wanted;               /* [rows][moe][top_k] the router's choice before any budget */
     const float *score;                  /* [rows][moe][experts], with want_scores */
+    /* [moe][rows][top_k] with want_ahead, best first; -1 in the first layer. */
+    const int32_t *ahead;
     const float *hidden;                 /* [rows][layers][hidden_size], with want_hidden */
     const int32_t *node;                 /* [rows] pending node of each row */
     struct buffer features;              /* [count][rows][hidden_size] f32 on the device, requested by batch.features */

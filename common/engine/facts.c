@@ -130,6 +130,7 @@ static void tell_routing(const struct pass *pass, struct forward *out)
     out->distinct_loaded = engine->distinct_loaded;
     out->reconstruction = batch->want_reconstruction ? engine->reconstruction : NULL;
     out->score = batch->want_scores ? engine->out_score : NULL;
+    out->ahead = batch->want_ahead ? engine->out_ahead : NULL;
 }
 
 /* Stores the routing of the rows of a stopped pass with their stopped nodes. */

@@ -94,7 +94,7 @@ static struct layer_next next_layer(const struct pass *pass, int n)
     const struct engine *engine = pass->engine;
     while (++n < pass_layers(pass))
         if (engine->shape->layer[n].ffn == FFN_EXPERTS && pass_feeds(pass, n))
-            return (struct layer_next){n, &engine->weights->layer[n]};
+            return (struct layer_next){.number = n, .weights = &engine->weights->layer[n]};
     return (struct layer_next){0};
 }
 
@@ -132,8 +132,12 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
         at.forecast_to = engine->setup.forecast_to;
     if (at.experts.source == engine->setup.experts && engine->setup.second && second_splits(engine->setup.second))
         at.second = engine->setup.second;
-    if (engine->setup.look_ahead && !batch->part && !at.experts.source->class->fixed)
+    const bool forecast = engine->setup.look_ahead && !batch->part && !at.experts.source->class->fixed;
+    if (forecast || batch->want_ahead)
         at.next = next_layer(pass, n);
+    at.next.forecast = forecast;
+    if (batch->want_ahead)
+        at.next.expert = engine->out_ahead + (size_t)(moe + 1) * (size_t)pass->rows * (size_t)at.routing.top_k;
     at.plan = batch->plan;
     at.moe = moe;
     at.row_weight = engine->row_weight;
@@ -252,9 +256,25 @@ static int forecast_forced_experts(const struct pass *pass, struct err *err)
     return 0;
 }
 
+/* Room for what routers choose ahead; the first layer has no state before it. One layer more than there are may be written to
+ * by nobody, but is pointed to. */
+static int ahead_begin(const struct pass *pass, struct err *err)
+{
+    struct engine *engine = pass->engine;
+    const size_t each = (size_t)engine->setup.max_rows * (size_t)engine->shape->router.top_k;
+    const size_t first = (size_t)pass->rows * (size_t)engine->shape->router.top_k;
+    if (!engine->out_ahead &&
+        !(engine->out_ahead = mem_alloc((size_t)(engine->moe_layers + 1) * each, sizeof *engine->out_ahead, err)))
+        return -1;
+    for (size_t i = 0; i < first; i++)
+        engine->out_ahead[i] = -1;
+    return 0;
+}
+
 int forward_begin(const struct pass *pass, struct err *err)
 {
-    return (pass->batch->plan && plan_begin(pass, err)) || keep_begin(pass, err) ? -1 : 0;
+    return (pass->batch->plan && plan_begin(pass, err)) || keep_begin(pass, err) ||
+           (pass->batch->want_ahead && ahead_begin(pass, err)) ? -1 : 0;
 }
 
 void forward_embed(const struct pass *pass, int rows)

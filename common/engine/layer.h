@@ -30,6 +30,8 @@ struct layer_routing {
 struct layer_next {
     int number;
     const struct layer_weights *weights; /* NULL: none */
+    bool forecast;                       /* its choice is a forecast to the source of its experts */
+    int32_t *expert;                     /* [rows][top_k] gets its choice when the queue has been waited for; NULL: scratch */
 };
 
 /* The rows of one text: neighbours among those of a forward. */

@@ -18,7 +18,8 @@ int resume_layer(const struct pass *pass, int row)
 static bool serves(const struct pass *pass, int layers)
 {
     const struct batch *batch = pass->batch;
-    if (batch->part || batch->plan || batch->forced || batch->want_reconstruction || batch->want_scores || batch->want_hidden)
+    if (batch->part || batch->plan || batch->forced || batch->want_reconstruction || batch->want_scores || batch->want_hidden ||
+        batch->want_ahead)
         return false;
     for (int i = 0; batch->features && i < batch->features->count; i++)
         if (batch->features->layer[i] < layers - 1)             /* the output of the last of these layers is stored */

@@ -124,6 +124,16 @@ static void put_steps(struct decode_iter *iter, const struct draft_steps *steps)
     iter->step_added = steps->added;
 }
 
+static void put_forecasts(struct decode_iter *iter, const struct forecast_scores *scores, int64_t expert_bytes)
+{
+    iter->forecasts = scores->sources;
+    iter->forecast_sources = scores->names;
+    iter->forecast_wanted = scores->wanted;
+    iter->forecast_named = scores->named;
+    iter->forecast_right = scores->right;
+    iter->forecast_expert_bytes = expert_bytes;
+}
+
 static void put_cache(struct decode_iter *iter, const struct store_facts *stored)
 {
     iter->cache_hits = stored->hits;
@@ -227,6 +237,7 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         .split_host_us = NAN, .split_wait_us = NAN, .split_levels = -1,
         .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
         .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,
+        .forecasts = -1, .forecast_expert_bytes = -1,
         .riders = iteration->riders ? iteration->riders : -1, .drafters = -1, .steps = -1,
         .reconstruction = forward->reconstruction, .policy = iteration->policy};
     struct by_drafter room;
@@ -237,6 +248,8 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         put_cache(&iter, &iteration->stored);
     if (iteration->split)
         put_split(&iter, iteration->split, recorder->routes);
+    if (iteration->forecasts.sources)
+        put_forecasts(&iter, &iteration->forecasts, forward->expert_bytes);
     if (iteration->drafters > 1)
         put_drafters(&iter, iteration, &room);
     const bool steps = recorder->steps && iteration->steps && iteration->drafters;

@@ -13,6 +13,7 @@ struct counting {
     size_t cells;                       /* layers * experts */
     float *count;                       /* [cells] popular: so often; last: 1 or 0 */
     uint16_t **of_token;                /* table: [vocab], NULL or [cells] */
+    float *after, *times;               /* pairs: [cells][experts] so often right after; [cells] how often followed at all */
     struct utility_expert *expert;      /* utility: [cells] */
     int32_t *frequency;                 /* utility: [cells], 0 in between */
 };
@@ -26,6 +27,8 @@ static void counting_free(struct forecast *forecast)
         mem_free(&c->of_token[token]);
     mem_free(&c->of_token);
     mem_free(&c->count);
+    mem_free(&c->after);
+    mem_free(&c->times);
     mem_free(&c->expert);
     mem_free(&c->frequency);
     mem_free(&c);
@@ -61,6 +64,21 @@ static int table_open(struct forecast **out, const struct forecast_setup *setup,
         return -1;
     c->of_token = mem_alloc(setup->vocab, sizeof *c->of_token, err);
     if (!c->of_token) {
+        counting_free(&c->base);
+        return -1;
+    }
+    *out = &c->base;
+    return 0;
+}
+
+static int pairs_open(struct forecast **out, const struct forecast_setup *setup, struct err *err)
+{
+    struct counting *c = counting_make(setup, err);
+    if (!c)
+        return -1;
+    c->after = mem_alloc(c->cells * (size_t)setup->experts, sizeof *c->after, err);
+    c->times = mem_alloc(c->cells, sizeof *c->times, err);
+    if (!c->after || !c->times) {
         counting_free(&c->base);
         return -1;
     }
@@ -136,6 +154,47 @@ static void last_learn(struct forecast *forecast, const struct forecast_outcome 
             if (e >= 0)
                 c->count[(size_t)layer * c->setup.experts + e] = 1;
         }
+}
+
+/* ---- pairs */
+
+/* The sum over the last token's experts of the share of times that this one came right after. */
+static void pairs_expect(struct forecast *forecast, int layer, const struct forecast_facts *facts, float *score)
+{
+    const struct counting *c = (const struct counting *)forecast;
+    const size_t experts = (size_t)c->setup.experts, base = (size_t)layer * experts;
+    (void)facts;
+    memset(score, 0, experts * sizeof *score);
+    for (size_t e = 0; e < experts; e++)
+        for (size_t other = 0; c->count[base + e] > 0 && c->times[base + e] > 0 && other < experts; other++)
+            score[other] += c->after[(base + e) * experts + other] / c->times[base + e];
+}
+
+/* Counts what the token wanted for each expert of the token before it. */
+static void pairs_count(struct counting *c, const struct forecast_outcome *token)
+{
+    const size_t experts = (size_t)c->setup.experts;
+    for (size_t cell = 0; cell < c->cells; cell++) {
+        if (!(c->count[cell] > 0))
+            continue;
+        const int16_t *expert = experts_of(c, token->expert, 0, (int)(cell / experts));
+        c->times[cell]++;
+        for (int k = 0; k < c->setup.top_k; k++)
+            if (expert[k] >= 0)
+                c->after[cell * experts + (size_t)expert[k]]++;
+    }
+}
+
+static void pairs_learn(struct forecast *forecast, const struct forecast_outcome *outcome)
+{
+    struct counting *c = (struct counting *)forecast;
+    for (int t = 0; t < outcome->tokens; t++) {
+        const struct forecast_outcome one = {outcome->token + t, NULL, experts_of(c, outcome->expert, t, 0), 1};
+        if (!is_kept(outcome, t))
+            continue;
+        pairs_count(c, &one);
+        last_learn(forecast, &one);
+    }
 }
 
 /* ---- table */
@@ -235,6 +294,9 @@ static const struct forecast_class last = {
 static const struct forecast_class table = {
     .name = "table", .summary = "what each token wanted whenever it came so far", .reads_tokens = true,
     .open = table_open, .expect = table_expect, .learn = table_learn, .free = counting_free};
+static const struct forecast_class pairs = {
+    .name = "pairs", .summary = "what texts wanted right after tokens with the last token's experts",
+    .open = pairs_open, .begin = last_begin, .expect = pairs_expect, .learn = pairs_learn, .free = counting_free};
 static const struct forecast_class utility = {
     .name = "utility", .summary = "MoE-SpAc's Algorithm 1 as printed", .levels = true,
     .open = utility_open, .expect = utility_expect, .learn = utility_learn, .free = counting_free};
@@ -245,7 +307,7 @@ static const struct forecast_class next_layer = {
     .name = "next-layer", .summary = "the next layer's router on this layer's state", .reads_tokens = true,
     .open = counting_open, .expect = next_layer_expect, .free = counting_free};
 
-const struct forecast_class *const forecast_classes[] = {&popular, &last, &table, &utility, &draft, &next_layer, NULL};
+const struct forecast_class *const forecast_classes[] = {&popular, &last, &table, &pairs, &utility, &draft, &next_layer, NULL};
 
 int forecast_open(struct forecast **out, const char *name, const struct forecast_setup *setup, struct err *err)
 {
@@ -258,7 +320,7 @@ int forecast_open(struct forecast **out, const char *name, const struct forecast
             *out = forecast;
             return 0;
         }
-    return err_set(err, ERR_INPUT, "'%s' is no forecast; popular, last, table, utility, draft and next-layer are", name);
+    return err_set(err, ERR_INPUT, "'%s' is no forecast; popular, last, table, pairs, utility, draft and next-layer are", name);
 }
 
 void forecast_close(struct forecast **forecast)

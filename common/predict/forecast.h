@@ -4,6 +4,7 @@
  *   popular      how often texts wanted an expert so far
  *   last         the experts of the last token of the text
  *   table        those that texts wanted with a token so far, by its id (a table from moe-profile): of each token to come
+ *   pairs        how often texts wanted an expert right after a token with each of the last token's experts, in the same layer
  *   utility      Algorithm 1 of MoE-SpAc as printed (cache/utility_rule.h): the level of each expert
  *   draft        routes that the draft phase had, of the tokens that it went through
  *   next-layer   the next layer's router on this layer's state
@@ -51,6 +52,7 @@ struct forecast_class {
     void (*free)(struct forecast *forecast);
 };
 extern const struct forecast_class *const forecast_classes[];           /* all, NULL after the last */
+enum { FORECASTS_MAX = 8 };             /* of them */
 
 int forecast_open(struct forecast **out, const char *name, const struct forecast_setup *setup, struct err *err);
 void forecast_close(struct forecast **forecast);

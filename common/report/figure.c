@@ -24,9 +24,11 @@ static const struct {
     {"Quality against speed, by budget", figure_quality, figure_quality_svg},
     {"Experts and speed against the nodes of a forward", figure_nodes, figure_nodes_svg},
     {"Which drafters make a useful cascade", figure_boundary, figure_boundary_svg},
+    {"Experts named before they are wanted", figure_forecasts, figure_forecasts_svg},
 };
 
-const char *const figure_words[] = {"none", "utility", "prediction", "times", "quality", "nodes", "boundary", NULL};
+const char *const figure_words[] = {"none", "utility", "prediction", "times", "quality", "nodes", "boundary", "forecasts",
+                                    NULL};
 
 struct figure_row *figure_row_add(struct figure_table *table, const char *a, const char *b, const char *c, struct err *err)
 {

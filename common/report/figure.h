@@ -8,6 +8,7 @@
  *                budget
  *   nodes        MoE-Spec, figure 4: experts and speed against the nodes of a forward
  *   boundary     CAS-Spec, figure 1: drafters by acceptance and cost, and the boundary of useful cascades
+ *   forecasts    recall, precision and wasted bytes of sources that name experts, by layer
  *
  * Costs are seconds, or bytes: then speed is what the bytes allow, and nothing depends on the machine. */
 #ifndef MOE_REPORT_FIGURE_H
@@ -24,7 +25,8 @@
 #include "common/report/summary.h"
 
 enum figure_kind {
-    FIGURE_NONE, FIGURE_UTILITY, FIGURE_PREDICTION, FIGURE_TIMES, FIGURE_QUALITY, FIGURE_NODES, FIGURE_BOUNDARY
+    FIGURE_NONE, FIGURE_UTILITY, FIGURE_PREDICTION, FIGURE_TIMES, FIGURE_QUALITY, FIGURE_NODES, FIGURE_BOUNDARY,
+    FIGURE_FORECASTS
 };
 extern const char *const figure_words[];        /* names by kind, "none" first; ends with NULL */
 

@@ -29,6 +29,7 @@ int figure_times(const struct figure_work *work, struct err *err);
 int figure_quality(const struct figure_work *work, struct err *err);
 int figure_nodes(const struct figure_work *work, struct err *err);
 int figure_boundary(const struct figure_work *work, struct err *err);
+int figure_forecasts(const struct figure_work *work, struct err *err);
 
 /* A page of panels below a title, one below the other, as wide as a column of a paper or a phone. A panel has no legend if
  * it would equal that of the panel above. */
@@ -45,5 +46,6 @@ int figure_times_svg(const struct figure *figure, struct figure_page *page, stru
 int figure_quality_svg(const struct figure *figure, struct figure_page *page, struct err *err);
 int figure_nodes_svg(const struct figure *figure, struct figure_page *page, struct err *err);
 int figure_boundary_svg(const struct figure *figure, struct figure_page *page, struct err *err);
+int figure_forecasts_svg(const struct figure *figure, struct figure_page *page, struct err *err);
 
 #endif

@@ -384,6 +384,46 @@ static void take_split(struct measured_step *step, const struct decode_iter *rec
     step->split_wait_us = record->split_wait_us > 0 ? record->split_wait_us : 0;
 }
 
+/* The names of the sources, once; others in the same setting are a fault. */
+static int name_forecasts(struct measured_setting *setting, const struct decode_iter *record, struct err *err)
+{
+    const char *at = record->forecast_sources;
+    if (!setting->forecasts && !(setting->forecasts = mem_alloc((size_t)record->forecasts, sizeof *setting->forecasts, err)))
+        return -1;
+    for (int i = 0; i < record->forecasts; i++, at += strcspn(at, " "), at += *at == ' ') {
+        const size_t length = strcspn(at, " ");
+        if (i == setting->forecast_count && !(setting->forecasts[setting->forecast_count++] = mem_copy(at, length, err)))
+            return -1;
+        if (!length || strlen(setting->forecasts[i]) != length || strncmp(setting->forecasts[i], at, length))
+            return err_set(err, ERR_INPUT, "%d sources of forecasts are named '%s'; the stream is damaged", record->forecasts,
+                           record->forecast_sources);
+    }
+    return 0;
+}
+
+static int take_forecasts(struct measurements *all, const struct decode_iter *record, int setting, struct err *err)
+{
+    const int layers = all->settings[setting].moe_layers;
+    struct measured_step *step = &all->steps[all->step_count - 1];
+    if (record->forecasts < 1 || !record->forecast_sources || !record->forecast_wanted || !record->forecast_named ||
+        !record->forecast_right)
+        return 0;
+    if (all->settings[setting].forecast_count && all->settings[setting].forecast_count != record->forecasts)
+        return err_set(err, ERR_INPUT, "%d sources of forecasts after %d; the stream is damaged", record->forecasts,
+                       all->settings[setting].forecast_count);
+    const size_t count = (size_t)record->forecasts * (size_t)layers;
+    if (name_forecasts(&all->settings[setting], record, err) ||
+        mem_grow(&all->forecasts, &all->forecast_room, all->forecast_count + count, sizeof *all->forecasts, err))
+        return -1;
+    step->first_forecast = all->forecast_count;
+    step->forecasts = record->forecasts;
+    step->forecast_expert_bytes = record->forecast_expert_bytes > 0 ? record->forecast_expert_bytes : 0;
+    for (size_t i = 0; i < count; i++)
+        all->forecasts[all->forecast_count++] = (struct measured_forecast){
+            record->forecast_wanted[i % (size_t)layers], record->forecast_named[i], record->forecast_right[i]};
+    return 0;
+}
+
 static int take_iter(struct intake *intake, const struct decode_iter *record, struct err *err)
 {
     struct measurements *all = intake->all;
@@ -404,7 +444,8 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
     take_cache(&all->steps[all->step_count - 1], record);
     take_split(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
     take_changes(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
-    return take_shares(all, record, err) || take_trials(all, record, err) || take_estimates(all, record, err) ? -1 : 0;
+    return take_shares(all, record, err) || take_trials(all, record, err) || take_estimates(all, record, err) ||
+           take_forecasts(all, record, sample->setting, err) ? -1 : 0;
 }
 
 static int take_done(struct intake *intake, const struct decode_done *record, struct err *err)
@@ -689,6 +730,9 @@ void measurements_free(struct measurements *all)
         for (int d = 0; d < all->settings[i].drafter_count; d++)
             mem_free(&all->settings[i].drafters[d]);
         mem_free(&all->settings[i].drafters);
+        for (int f = 0; f < all->settings[i].forecast_count; f++)
+            mem_free(&all->settings[i].forecasts[f]);
+        mem_free(&all->settings[i].forecasts);
         mem_free(&all->settings[i].label);
         mem_free(&all->settings[i].index_sha256);
     }
@@ -702,6 +746,7 @@ void measurements_free(struct measurements *all)
     mem_free(&all->steps);
     mem_free(&all->trials);
     mem_free(&all->estimates);
+    mem_free(&all->forecasts);
     mem_free(&all->shares);
     mem_free(&all->tasks);
     *all = (struct measurements){0};

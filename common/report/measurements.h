@@ -19,6 +19,8 @@ struct measured_setting {
     char *name, *model, *options, *label;   /* label: "" if there is no remark */
     char **drafters;                        /* [drafter_count] names as in -d or "draft", best first; NULL: unknown */
     int drafter_count;
+    char **forecasts;                       /* [forecast_count] sources of forecasts that were scored */
+    int forecast_count;
     char *index_sha256;                     /* of its model file; "": unknown */
     int moe_layers, experts;                /* of its model; 0: dense */
     int reference;                          /* setting it is compared with; -1: none */
@@ -48,8 +50,13 @@ struct measured_step {                      /* one iteration */
     /* Expert cache; 0: none. stall_us is measured. */
     double hits, misses, read_bytes, prefetched_bytes, wasted_bytes, stall_us;
     double host_hits, copied_bytes, copied_early_bytes, copied_wasted_bytes, stall_copies_us;    /* two tiers */
+    size_t first_forecast;                  /* index in measurements.forecasts, [forecasts][moe_layers of the setting] */
+    int forecasts;
+    int64_t forecast_expert_bytes;
     double named, right, scored;            /* of its verification: experts forecast, of these needed, all needed; 0: none */
 };
+
+struct measured_forecast { int wanted, named, right; };        /* experts of a layer, by one source of forecasts */
 
 struct measured_trial {                     /* a drafted token that was tried, and whose bound is known (verify/overlap.h) */
     float bound;
@@ -101,10 +108,12 @@ struct measurements {
     struct measured_trial *trials;
     struct measured_share *shares;
     struct measured_estimate *estimates;
+    struct measured_forecast *forecasts;
     char **tasks;                           /* in order of appearance; "": prompts without a task */
     size_t stream_count, setting_count, sample_count, step_count, trial_count, share_count, task_count,
-           estimate_count;
-    size_t stream_room, setting_room, sample_room, step_room, trial_room, share_room, task_room, estimate_room;
+           estimate_count, forecast_count;
+    size_t stream_room, setting_room, sample_room, step_room, trial_room, share_room, task_room, estimate_room,
+           forecast_room;
     size_t dropped;                         /* aborted samples */
     int prompts;                            /* number of distinct prompts, after measurements_arrange */
 };

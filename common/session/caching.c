@@ -21,7 +21,7 @@ int caching_prefetching(struct prefetching *out, const struct caching_options *o
     enum { TABLE = PREFETCH_FORECAST };
     static const char *const names[] = {
         [PREFETCH_NONE] = "none", [PREFETCH_DRAFT] = "draft", [PREFETCH_FORCED] = "forced",
-        [PREFETCH_NEXT_LAYER] = "next-layer", [TABLE] = "table", "popular", "last", "utility"};
+        [PREFETCH_NEXT_LAYER] = "next-layer", [TABLE] = "table", "popular", "last", "pairs", "utility"};
     struct prefetching made = {0};
     int which = PREFETCH_NONE;
     if (options->prefetch &&

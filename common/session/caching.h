@@ -44,7 +44,7 @@ struct caching_options {
                "lru|lru-global|lfu|hot|static:rank=FILE|ahead|utility|utility-released|utility-real", \
                "let this policy choose which experts stay"), \
     OPT_STRING(0, "prefetch", args, caching.prefetch, \
-               "none|draft|forced|next-layer|popular[:max=N]|last|table[:file=FILE]|utility", \
+               "none|draft|forced|next-layer|popular[:max=N]|last|table[:file=FILE]|pairs|utility", \
                "read experts before they are wanted, by this"), \
     OPT_STRING(0, "split", args, caching.split, "none|static[:share=N]|resident|level[:tau=N]|balance[:warm-up=N]", \
                "let the host's processor compute some of the experts while the device computes the others")

@@ -30,6 +30,7 @@ struct decode_settings {
     const char *tree;           /* shape of drafts; NULL: a chain */
     const char *policy;         /* NULL: not given */
     const char *accept;         /* NULL: coupled */
+    bool forecasts;             /* score the sources of forecasts (decode/scoring.h) */
     bool overlap;               /* measure the upper bound of acceptance of each draft (verify/overlap.h) */
     const char *reference;      /* measure the divergence of the answer from this model (divergence.h); NULL: do not */
     const char *force_routes, *force_accept;    /* recordings (forced.h); NULL: not given */
@@ -66,6 +67,8 @@ extern const char *const budget_mode_words[];
               "draft as FILE says, written by moe-bench tune, unless drafter, length, tree or policy is given"), \
     OPT_GROUP("Measurements"), \
     OPT_FLAG(0, "overlap", args, settings.overlap, "record how likely any rule could keep each drafted token tried"), \
+    OPT_FLAG(0, "forecasts", args, settings.forecasts, \
+             "record how well each source of forecasts named the experts that verifications wanted"), \
     OPT_STRING(0, "reference", args, settings.reference, "self|FILE", \
                "record how far each token is from that of model FILE, or of this one without budget"), \
     OPT_STRING(0, "force-routes", args, settings.force_routes, "FILE", \

@@ -135,6 +135,13 @@ static const struct field iter_fields[] = {
     FIELD_ARRAY_OF(decode_iter, step_leaves, "[steps]", true, "leaves"),
     FIELD_ARRAY_OF(decode_iter, step_tokens, "[steps]", true, "tokens one after another that the drafter was asked for (k)"),
     FIELD_ARRAY_OF(decode_iter, step_added, "[steps]", true, "nodes that came of it"),
+    FIELD(decode_iter, forecasts, true, "sources of forecasts of experts that were scored on the verification"),
+    FIELD(decode_iter, forecast_sources, true, "their names, a blank between"),
+    FIELD_ARRAY_OF(decode_iter, forecast_wanted, "[moe_layers]", true, "distinct experts that the verification wanted"),
+    FIELD_ARRAY_OF(decode_iter, forecast_named, "[forecasts][moe_layers]", true, "experts that each source named, at most "
+                   "twice top_k"),
+    FIELD_ARRAY_OF(decode_iter, forecast_right, "[forecasts][moe_layers]", true, "those of them that were wanted"),
+    FIELD(decode_iter, forecast_expert_bytes, true, "nominal bytes of one expert, on average over layers"),
     FIELD_ARRAY_OF(decode_iter, tokens, "[emitted]", true, "token ids added to the text"),
     FIELD_ARRAY_OF(decode_iter, overlap, "[nodes]", true, "the most likely that any rule which keeps the target's distribution "
                    "could keep a node that was tried: sum of min(p, q) over tokens, p the target's distribution and q the "
@@ -281,10 +288,28 @@ static int check_shared(const struct decode_iter *iter, struct err *err)
     return 0;
 }
 
+/* Checks the scores of forecasts. */
+static int check_forecasts(const struct decode_iter *iter, const struct header *header, struct err *err)
+{
+    const int layers = header->model.moe_layers;
+    if (iter->forecasts > DECODE_FORECASTS_MAX)
+        return err_set(err, ERR_INPUT, "%d sources of forecasts, of at most %d", iter->forecasts, DECODE_FORECASTS_MAX);
+    if (!iter->forecast_wanted || !iter->forecast_named || !iter->forecast_right)
+        return 0;
+    for (int i = 0; i < iter->forecasts; i++)
+        for (int layer = 0; layer < layers; layer++) {
+            const size_t at = (size_t)i * (size_t)layers + (size_t)layer;
+            const int named = iter->forecast_named[at], right = iter->forecast_right[at], wanted = iter->forecast_wanted[layer];
+            if (right < 0 || right > named || right > wanted)
+                return err_set(err, ERR_INPUT, "forecast %d of layer %d: %d experts right of %d named and %d wanted", i, layer,
+                               right, named, wanted);
+        }
+    return 0;
+}
+
 static int check_iter(const void *body, const struct header *header, struct sequences *open, struct err *err)
 {
     const struct decode_iter *iter = body;
-    (void)header;
     if (sequences_use(open, iter->sequence, err))
         return -1;
     if (iter->nodes < 1)
@@ -306,7 +331,8 @@ static int check_iter(const void *body, const struct header *header, struct sequ
     for (int i = 0; iter->overlap && i < iter->nodes; i++)
         if (iter->overlap[i] < 0 || iter->overlap[i] > 1.001f)
             return err_set(err, ERR_INPUT, "node %d has an overlap of %g", i, (double)iter->overlap[i]);
-    return check_shared(iter, err) || check_drafters(iter, err) || check_steps(iter, err) ? -1 : 0;
+    return check_shared(iter, err) || check_drafters(iter, err) || check_steps(iter, err) ||
+           check_forecasts(iter, header, err) ? -1 : 0;
 }
 
 /* Checks the members that a tree has in addition to a chain. */

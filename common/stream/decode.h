@@ -9,7 +9,7 @@
 
 #include "common/stream/field.h"
 
-enum { DECODE_DRAFTERS_MAX = 8 };           /* maximum of an iteration */
+enum { DECODE_DRAFTERS_MAX = 8, DECODE_FORECASTS_MAX = 8 };    /* maximum of an iteration */
 
 struct decode_machine {
     int threads;
@@ -75,6 +75,11 @@ struct decode_iter {
     const float *node_acceptance;           /* [nodes] NaN: not estimated, and for the root */
     int steps;                              /* -1: not recorded */
     const int32_t *step_kind, *step_drafter, *step_leaf, *step_leaves, *step_tokens, *step_added;     /* [steps] */
+    int forecasts;                          /* sources of forecasts that were scored; -1: none */
+    const char *forecast_sources;
+    const int32_t *forecast_wanted;         /* [moe_layers] */
+    const int32_t *forecast_named, *forecast_right;         /* [forecasts][moe_layers] */
+    int64_t forecast_expert_bytes;          /* -1 */
     const int32_t *tokens;                  /* [emitted] */
     const float *overlap;                   /* [nodes] NaN: the node was not tried, or the overlap is unknown */
     const float *divergence;                /* [emitted] */

@@ -296,6 +296,30 @@ def boundary(settings, samples, cost, *_):
     return rows
 
 
+def forecasts(settings, samples, *_):
+    rows = []
+    for task, name in each_task(samples):
+        for number, setting in enumerate(settings):
+            iters = [i for s in samples if s.setting == number and task in (None, s.key[0]) for i in s.iters if "forecasts" in i]
+            if not iters:
+                continue
+            wanted = np.array([i["forecast_wanted"] for i in iters])
+            layers = wanted.shape[1]
+            for at, source in enumerate(iters[0]["forecast_sources"].split()):
+                shaped = lambda key: np.array([np.reshape(i[key], (i["forecasts"], layers))[at] for i in iters])
+                named, right = shaped("forecast_named"), shaped("forecast_right")
+                bytes_each = np.array([i["forecast_expert_bytes"] for i in iters])[:, None]
+                for layer in [None, *range(layers)]:
+                    part = slice(None) if layer is None else slice(layer, layer + 1)
+                    row = {"type": "forecast", "task": name, "setting": setting["name"], "source": source, "iterations": len(iters),
+                           "wanted": wanted[:, part].sum(), "named": named[:, part].sum(),
+                           "wasted_mb": ((named - right)[:, part] * bytes_each).sum() / 1e6 / len(iters)}
+                    row["recall"] = right[:, part].sum() / row["wanted"]
+                    row["precision"] = right[:, part].sum() / row["named"] if row["named"] else math.nan
+                    rows.append(row if layer is None else row | {"type": "forecast_layer", "layer": layer})
+    return rows
+
+
 def same(a, b):
     if isinstance(a, str) or isinstance(b, str):
         return a == b
@@ -309,7 +333,7 @@ def check(kind, wanted, path):
     with open(path) as lines:
         found = [json.loads(line) for line in lines]
     word = lambda value: value if isinstance(value, str) else "" if value is None else f"{value:.0f}"
-    keys = "type", "task", "setting", "id", "sequence", "iteration", "drafter", "cascade"
+    keys = "type", "task", "setting", "id", "sequence", "iteration", "drafter", "cascade", "source", "layer"
     name = lambda r: (*(word(r.get(k)) for k in keys), word(r["type"] == "boundary" and 100 * r["acceptance"]))
     wanted, wrong = {name(r): r for r in wanted}, 0
     for row in found:

@@ -93,6 +93,30 @@ SUITE
     again one.moes
 }
 
+@test "forecasts of experts, scored by source and layer" {
+    grep -e '"math"' -e '"summ"' prompts.jsonl > two.jsonl
+    suite forecasts.moes <<'SUITE'
+{ "model": "pocket.moe", "prompts": "two.jsonl", "options": {"max-tokens": 16, "forecasts": true}, "measure-seconds": 0,
+  "settings": [{"name": "none"}, {"name": "ngram", "draft": "ngram", "draft-length": 3}, {"name": "unscored", "forecasts": false}] }
+SUITE
+    again() { "$PYTHON" "$BATS_TEST_DIRNAME/../bench/refigure.py" 1 "$@"; }
+    moe-bench report --figure forecasts --json forecasts.moes > forecasts.jsonl
+    again forecasts.moes forecasts:time:forecasts.jsonl
+    jq -e -s '[.[] | select(.type == "forecast") | .source] | unique == ["last","next-layer","pairs","popular","table","utility"]' \
+        forecasts.jsonl
+    refute grep '"setting":"unscored"' forecasts.jsonl
+    sed 's/"named":\([1-9]\)/"named":1\1/' forecasts.jsonl > wrong.jsonl
+    refute again forecasts.moes forecasts:time:wrong.jsonl
+    moe-bench report --figure forecasts --svg forecasts.moes | grep -c next-layer
+    moe-bench report --figure forecasts forecasts.moes | grep -q 'The same by layer'
+    # What the sources must have said of an answer without drafts follows from its routes alone.
+    moe-decode -q -m pocket.moe -n 16 --forecasts --stream scored.moes -o scored.txt two.jsonl
+    moe-profile -q -m pocket.moe -n 16 two.jsonl -o routes.moes
+    "$PYTHON" "$BATS_TEST_DIRNAME/../bench/forecast_steps.py" <(moe-view --json scored.moes) <(moe-view --json routes.moes) \
+        > steps
+    jq -e '.iterations > 10 and .compared == 4 * .iterations * 6' steps
+}
+
 @test "the boundary of useful cascades" {
     grep -e '"math"' -e '"summ"' prompts.jsonl > two.jsonl
     suite cascades.moes <<'SUITE'

@@ -172,10 +172,57 @@ static void devices_tell_their_time(void **state)
     }
 }
 
+/* Asking routers ahead of their layers changes no bit; what they choose for a row does not depend on other rows. */
+static void routers_asked_ahead_change_nothing(void **state)
+{
+    (void)state;
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "tiny.moe");
+    static const int32_t parent[ROWS] = {-1, -1, -1, -1, -1, -1, -1};
+    int told = 0;
+    for (uint64_t seed = 1; seed <= 3 * MODELS; seed++) {
+        struct hparams shape;
+        struct rig rig;
+        struct forward out;
+        open_tiny(&rig, path, seed, ROWS + 2, ROWS, &shape);
+        const int moe = hparams_moe_layers(&shape), top_k = shape.router.top_k;
+        const size_t logits = (size_t)shape.vocab * 4, slots = (size_t)moe * (size_t)top_k * 4;
+        struct batch batch = {.rows = ROWS, .token = rig.token, .parent = parent, .logit_rows = ROWS};
+        must(engine_forward(rig.engine, rig.sequence, &batch, &out, &rig.err), &rig.err);
+        assert_null(out.ahead);
+        void *plain = copied(out.logits, ROWS * logits), *routed = moe ? copied(out.expert, ROWS * slots) : NULL;
+        sequence_rollback(rig.sequence);
+        batch.want_ahead = true;
+        must(engine_forward(rig.engine, rig.sequence, &batch, &out, &rig.err), &rig.err);
+        assert_memory_equal(plain, out.logits, ROWS * logits);
+        if (moe)
+            assert_memory_equal(routed, out.expert, ROWS * slots);
+        int32_t *ahead = moe ? copied(out.ahead, ROWS * slots) : NULL;
+        for (int i = 0; i < moe * ROWS * top_k; i++) {
+            assert_true(i < ROWS * top_k ? ahead[i] == -1 : ahead[i] >= 0 && ahead[i] < shape.router.experts);
+            for (int k = i / top_k * top_k; i >= ROWS * top_k && k < i; k++)
+                assert_int_not_equal(ahead[i], ahead[k]);
+            told += ahead[i] >= 0;
+        }
+        for (int row = 0; moe && row < ROWS; row++) {
+            sequence_rollback(rig.sequence);
+            batch = (struct batch){.rows = 1, .token = rig.token + row, .parent = parent, .logit_rows = 1, .want_ahead = true};
+            must(engine_forward(rig.engine, rig.sequence, &batch, &out, &rig.err), &rig.err);
+            for (int layer = 0; layer < moe; layer++)
+                assert_memory_equal(out.ahead + layer * top_k, ahead + (layer * ROWS + row) * top_k, (size_t)top_k * 4);
+        }
+        free(plain), free(routed), free(ahead);
+        rig_close(&rig);
+    }
+    assert_true(told > 0);
+    unit_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_what_they_are_alone),
+        cmocka_unit_test(routers_asked_ahead_change_nothing),
         cmocka_unit_test(a_forward_is_waited_for_once),
         cmocka_unit_test(devices_tell_their_time),
     };

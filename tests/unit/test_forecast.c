@@ -55,6 +55,35 @@ static void expected(const char *name, const struct history *h, int now, int lay
     }
 }
 
+/* Experts that followed each of the last token's, as shares: over all pairs of neighbouring kept tokens of a text. */
+static void expected_pairs(const struct history *h, int now, int layer, float *score)
+{
+    int last = -1, token[FORWARDS * WIDTH], tokens = 0;
+    memset(score, 0, EXPERTS * sizeof *score);
+    for (int f = 0; f < now; f++)
+        for (int t = 0; t < WIDTH; t++)
+            if (h->kept[f][t])
+                token[tokens++] = f * WIDTH + t;
+    last = tokens && h->text[token[tokens - 1] / WIDTH] == h->text[now] ? token[tokens - 1] : -1;
+    for (int k = 0; last >= 0 && k < CHOSEN; k++) {
+        const int16_t of = h->expert[last / WIDTH][last % WIDTH][layer][k];
+        float count[EXPERTS] = {0}, times = 0;
+        for (int i = 1; i < tokens; i++) {
+            const int a = token[i - 1], b = token[i];
+            bool had = false;
+            for (int j = 0; j < CHOSEN; j++)
+                had |= h->expert[a / WIDTH][a % WIDTH][layer][j] == of;
+            if (!had || h->text[a / WIDTH] != h->text[b / WIDTH])
+                continue;
+            times++;
+            for (int j = 0; j < CHOSEN; j++)
+                count[h->expert[b / WIDTH][b % WIDTH][layer][j]]++;
+        }
+        for (int e = 0; e < EXPERTS && times > 0; e++)
+            score[e] += count[e] / times;
+    }
+}
+
 static struct forecast *open_source(const char *name)
 {
     const struct forecast_setup setup = {LAYERS, EXPERTS, CHOSEN, VOCAB, WIDTH - 1};
@@ -68,10 +97,10 @@ static struct forecast *open_source(const char *name)
 static void sources_say_what_whole_histories_say(void **state)
 {
     (void)state;
-    static const char *const names[] = {"popular", "last", "table"};
+    static const char *const names[] = {"popular", "last", "table", "pairs"};
     static struct history h;
     make(&h, 5);
-    for (int n = 0; n < 3; n++) {
+    for (int n = 0; n < 4; n++) {
         struct forecast *forecast = open_source(names[n]);
         for (int f = 0; f < FORWARDS; f++) {
             const struct forecast_facts facts = {.token = h.token[f], .tokens = WIDTH};
@@ -80,7 +109,10 @@ static void sources_say_what_whole_histories_say(void **state)
             for (int layer = 0; layer < LAYERS; layer++) {
                 float score[EXPERTS], wanted[EXPERTS];
                 forecast->class->expect(forecast, layer, &facts, score);
-                expected(names[n], &h, f, layer, wanted);
+                if (strcmp(names[n], "pairs"))
+                    expected(names[n], &h, f, layer, wanted);
+                else
+                    expected_pairs(&h, f, layer, wanted);
                 for (int e = 0; e < EXPERTS; e++)
                     assert_true(fabsf(score[e] - wanted[e]) < 1e-5f);
             }
