@@ -50,7 +50,8 @@ static bool same_plan(const struct expert_plan *a, const struct expert_plan *b)
 bool engine_shares(const struct batch *one, const struct batch *other)
 {
     return is_apart(one) && is_apart(other) && same_plan(one->plan, other->plan) && one->want_scores == other->want_scores &&
-           one->want_hidden == other->want_hidden && same_features(one->features, other->features);
+           one->want_hidden == other->want_hidden && !one->want_ahead && !other->want_ahead &&
+           same_features(one->features, other->features);
 }
 
 static int check(const struct engine *engine, struct sequence *const *sequence, const struct batch *batch, int texts,
