@@ -154,7 +154,7 @@ END
 }
 
 @test "killed at any moment it goes on to the same bytes, and to the same best head" {
-    options="--arch eagle1 --rate 0.004 --steps 20 --noise 0.2 --micro-batch 3 --validation 0.2 --validate-every 6 --every 0.0005"
+    options="--arch eagle1 --rate 0.004 --steps 30 --noise 0.2 --micro-batch 3 --validation 0.2 --validate-every 6 --every 0.0005"
     train $options texts.jsonl -o whole.moe --stream whole.moes
     rm -f part.moe* part.best.moe said
     # each time after it has gone on, and has written a checkpoint or more
