@@ -3,7 +3,8 @@
  *
  * The rule, for each value head, with a token's q, k, v, decay g <= 0 and rate beta, from S = 0:
  *     S <- e^g S;    S <- S + k (x) beta (v - k^T S);    o = q^T S
- * Value head h uses key head h * key_heads / value_heads; key_heads divides value_heads.
+ * Value head h uses key head h * key_heads / value_heads, or with `tiled` key head h % key_heads. key_heads divides
+ * value_heads.
  *
  * The rule is computed in a solved form instead of token by token. Positions are divided into SEGMENTS of DELTA_BORDER
  * positions, from position 0. A layer stores STATES, each the S at the beginning of some segment, and for each token since then
@@ -86,6 +87,7 @@ struct delta_keys_args {
 struct delta_args {
     struct buffer q, v, beta, key, decay, correction, state, own, before, path_start, path, out;
     int rows, key_heads, value_heads, key_dim, value_dim, stride;
+    bool tiled;
 };
 
 /* out[r][p][i] = in[r][p][i] * f(gate[r][p][i]) for `parts` adjacent pieces of each row, i < width; f is sigmoid, or silu if

@@ -416,12 +416,13 @@ static int read_delta(const json_t *config, const struct arch *arch, struct hpar
 {
     if (!arch->states)
         return 0;
-    s->delta = (struct delta_shape){16, 32, 128, 128, 4};
+    s->delta = (struct delta_shape){16, 32, 128, 128, 4, false};
     if (config_int(config, "linear_num_key_heads", false, &s->delta.key_heads, err) ||
         config_int(config, "linear_num_value_heads", false, &s->delta.value_heads, err) ||
         config_int(config, "linear_key_head_dim", false, &s->delta.key_dim, err) ||
         config_int(config, "linear_value_head_dim", false, &s->delta.value_dim, err) ||
-        config_int(config, "linear_conv_kernel_dim", false, &s->delta.taps, err))
+        config_int(config, "linear_conv_kernel_dim", false, &s->delta.taps, err) ||
+        config_bool(config, "linear_value_heads_tiled", false, &s->delta.tiled, err))         /* from GGUF only */
         return -1;
     if (!hparams_state_layers(s))
         s->delta = (struct delta_shape){0};

@@ -60,6 +60,8 @@ struct naming {
     bool spaced;                    /* a draft head's blocks have the numbers 1, 3, ...: a Dropout comes before each */
     bool paired;                    /* of each head in q and k: row 2 i is row i, row 2 i + 1 is row width / 2 + i */
     bool correction_row;            /* SLOT_ROUTER_CORRECTION is [1][experts] */
+    bool prepared_states;           /* SLOT_DELTA_A_LOG holds -exp(A_log), SLOT_DELTA_CONV is [width][taps] */
+    const char *later;              /* tensors `later`N.* of layers N after the last are left out with a note; NULL: none are */
 };
 
 enum key_type { KEY_INT, KEY_BOOL, KEY_F32 };

@@ -1,10 +1,12 @@
-/* What GGUF files call tensors: the same in all families. Three kinds of layers differ from what families publish:
+/* What GGUF files call tensors: the same in all families. Four kinds of layers differ from what families publish:
  *
  *   experts     all gates of a layer in one tensor [experts][inner][hidden], so all ups and downs; old files of Mixtral have
  *               each expert apart
  *   q and k     of Llama's kin hold the two halves of a head in turn, row by row, as rope there takes neighbours
  *   latents     kv_b in two: keys of each head transposed, [heads][rank][width], and values [heads][width][rank]; older files
- *               have it whole */
+ *               have it whole
+ *   states      -exp(A_log) in place of A_log, and weights of norms without the offset of 1. In files of Qwen3.5 value head h
+ *               belongs to key head h % key_heads (delta_shape.tiled) */
 #include "common/arch/arch.h"
 
 #define BLOCK "blk.{n}."
@@ -40,7 +42,8 @@
     [SLOT_SHARED_WEIGHT] = BLOCK "ffn_gate_inp_shexp.weight", \
     [SLOT_SHARED_GATE] = BLOCK "ffn_gate_shexp.weight", \
     [SLOT_SHARED_UP] = BLOCK "ffn_up_shexp.weight", \
-    [SLOT_SHARED_DOWN] = BLOCK "ffn_down_shexp.weight", \
+    [SLOT_SHARED_DOWN] = BLOCK "ffn_down_shexp.weight"
+#define PREDICTORS \
     [SLOT_PREDICT_EMBED] = BLOCK "nextn.embed_tokens.weight", \
     [SLOT_PREDICT_HEAD] = BLOCK "nextn.shared_head_head.weight", \
     [SLOT_PREDICT_NORM] = BLOCK "nextn.shared_head_norm.weight", \
@@ -57,20 +60,39 @@
 #define FFN_NORM [SLOT_FFN_NORM] = BLOCK "ffn_norm.weight"
 
 static const struct naming plain = {
-    .slot = {OUTSIDE, EXPERTS, FFN_NORM, [SLOT_KV_B] = BLOCK "attn_kv_b.weight"},
+    .slot = {OUTSIDE, PREDICTORS, EXPERTS, FFN_NORM, [SLOT_KV_B] = BLOCK "attn_kv_b.weight"},
     .ignored = {"rope_freqs.weight", BLOCK "attn_k_b.weight", BLOCK "attn_v_b.weight"},         /* made from kv_b */
 };
 static const struct naming cut = {
-    .slot = {OUTSIDE, EXPERTS, FFN_NORM, [SLOT_K_B] = BLOCK "attn_k_b.weight", [SLOT_V_B] = BLOCK "attn_v_b.weight"},
+    .slot = {OUTSIDE, PREDICTORS, EXPERTS, FFN_NORM, [SLOT_K_B] = BLOCK "attn_k_b.weight",
+             [SLOT_V_B] = BLOCK "attn_v_b.weight"},
 };
-static const struct naming paired = {.slot = {OUTSIDE, EXPERTS, FFN_NORM}, .ignored = {"rope_freqs.weight"}, .paired = true};
+static const struct naming paired = {.slot = {OUTSIDE, PREDICTORS, EXPERTS, FFN_NORM}, .ignored = {"rope_freqs.weight"},
+                                     .paired = true};
 static const struct naming apart = {
-    .slot = {OUTSIDE, FFN_NORM, [SLOT_EXPERT_GATE] = BLOCK "ffn_gate.{e}.weight", [SLOT_EXPERT_UP] = BLOCK "ffn_up.{e}.weight",
-             [SLOT_EXPERT_DOWN] = BLOCK "ffn_down.{e}.weight"},
+    .slot = {OUTSIDE, PREDICTORS, FFN_NORM, [SLOT_EXPERT_GATE] = BLOCK "ffn_gate.{e}.weight",
+             [SLOT_EXPERT_UP] = BLOCK "ffn_up.{e}.weight", [SLOT_EXPERT_DOWN] = BLOCK "ffn_down.{e}.weight"},
     .ignored = {"rope_freqs.weight"},
     .paired = true,
 };
-static const struct naming norm_after = {.slot = {OUTSIDE, EXPERTS, [SLOT_FFN_NORM] = BLOCK "post_attention_norm.weight"}};
+#define NORM_AFTER [SLOT_FFN_NORM] = BLOCK "post_attention_norm.weight"
+static const struct naming norm_after = {.slot = {OUTSIDE, PREDICTORS, EXPERTS, NORM_AFTER}};
+
+/* Layers with a state; predictors of such models are not supported. */
+#define STATES \
+    OUTSIDE, EXPERTS, NORM_AFTER, \
+    [SLOT_DELTA_QKV] = BLOCK "attn_qkv.weight", \
+    [SLOT_DELTA_Z] = BLOCK "attn_gate.weight", \
+    [SLOT_DELTA_CONV] = BLOCK "ssm_conv1d.weight", \
+    [SLOT_DELTA_A_LOG] = BLOCK "ssm_a", \
+    [SLOT_DELTA_STEP_BIAS] = BLOCK "ssm_dt.bias", \
+    [SLOT_DELTA_NORM] = BLOCK "ssm_norm.weight", \
+    [SLOT_DELTA_OUT] = BLOCK "ssm_out.weight"
+static const struct naming states = {.slot = {STATES, [SLOT_DELTA_B] = BLOCK "ssm_beta.weight",
+                                              [SLOT_DELTA_A] = BLOCK "ssm_alpha.weight"},
+                                     .gated_q = true, .prepared_states = true, .later = "blk."};
+static const struct naming states_joined = {.slot = {STATES, [SLOT_DELTA_BA] = BLOCK "ssm_ba.weight"},
+                                            .gated_q = true, .prepared_states = true, .later = "blk."};
 
 const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const void *context, const char *name),
                                       const void *context)
@@ -79,6 +101,8 @@ const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const
         return NULL;
     if (arch->latent)
         return has(context, "blk.0.attn_k_b.weight") && !has(context, "blk.0.attn_kv_b.weight") ? &cut : &plain;
+    if (arch->states)
+        return has(context, "blk.0.ssm_ba.weight") ? &states_joined : &states;
     if (arch->gguf_paired)
         return has(context, "blk.0.ffn_gate.0.weight") ? &apart : &paired;
     return has(context, "blk.0.post_attention_norm.weight") ? &norm_after : &plain;

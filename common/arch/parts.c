@@ -287,9 +287,9 @@ static int conv_parts(const struct naming *n, const struct hparams *s, const str
     const int taps = s->delta.taps, width = t->outputs / taps;
     struct part part = in_runs(vector_part(n, SLOT_DELTA_CONV, t->layer, 0, t->outputs), 1, 0, width, 1, taps, width);
     part.dims[0] = width;
-    part.dims[1] = 1;
+    part.dims[1] = n->prepared_states ? taps : 1;
     part.dims[2] = taps;
-    part.dim_count = 3;
+    part.dim_count = n->prepared_states ? 2 : 3;
     parts[0] = part;
     return 1;
 }
@@ -371,7 +371,8 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
         parts[0] = matrix_part(n, SINGLE[t->role], t->layer, stage, PART_ROWS, 0, t->outputs, t->inputs);
         if (t->kind == TENSOR_VECTOR)
             parts[0].dim_count = 1;
-        parts[0].value = t->role == ROLE_DELTA_NEG_A ? VALUE_NEG_EXP : is_centred(n, t->role) ? VALUE_PLUS_ONE : VALUE_SAME;
+        parts[0].value = t->role == ROLE_DELTA_NEG_A && !n->prepared_states ? VALUE_NEG_EXP
+                         : is_centred(n, t->role) ? VALUE_PLUS_ONE : VALUE_SAME;
         if (t->role == ROLE_ROUTER_CORRECTION && n->correction_row) {
             parts[0].dims[0] = 1;
             parts[0].dims[1] = t->outputs;

@@ -113,6 +113,17 @@ int conversion_bind(struct conversion *c, struct tensor *t, const struct format_
     return 0;
 }
 
+/* Returns whether the tensor belongs to a layer after the last one, and the naming leaves such layers out. */
+static bool is_later(const struct conversion *c, const char *name)
+{
+    const char *prefix = c->naming->later;
+    char *end;
+    if (!prefix || strncmp(name, prefix, strlen(prefix)))
+        return false;
+    const long layer = strtol(name + strlen(prefix), &end, 10);
+    return *end == '.' && layer >= c->facts.shape.layers;
+}
+
 /* Returns whether a name matches a pattern, in which {n} is a number and a final * is anything. */
 static bool matches(const char *name, const char *pattern)
 {
@@ -168,6 +179,11 @@ int conversion_check_left_over(struct conversion *c, struct err *err)
         for (int k = 0; k < 5 && !ignored && c->naming->ignored[k]; k++) {
             ignored = matches(source->name, c->naming->ignored[k]);
             if (ignored && strchr(c->naming->ignored[k], '*') && !c->skipped++)
+                c->first_skipped = source->name;
+        }
+        if (!ignored && is_later(c, source->name)) {
+            ignored = true;
+            if (!c->skipped++)
                 c->first_skipped = source->name;
         }
         if (ignored)

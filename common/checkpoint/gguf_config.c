@@ -33,6 +33,7 @@ static const struct family {
     {"gpt-oss", NULL, "gpt_oss", NULL, true}, {"granitemoe", NULL, "granitemoe", NULL, false},
     {"minimax-m2", NULL, NULL, "minimax_m2", false}, {"dots1", NULL, NULL, "dots1", false},
     {"ernie4_5-moe", NULL, "ernie4_5_moe", NULL, false}, {"hunyuan-moe", NULL, "hunyuan_v1_moe", NULL, false},
+    {"qwen3next", NULL, "qwen3_next", NULL, false}, {"qwen35moe", NULL, "qwen3_5_moe", NULL, false},
 };
 
 /* ---- putting ---- */
@@ -227,6 +228,27 @@ static int put_latents(struct maker *m)
     return put_integer(m, "qk_nope_head_dim", key - rotary);
 }
 
+/* ---- layers with a state ---- */
+
+static int put_states(struct maker *m)
+{
+    int64_t heads = 0, inner = 0, interval = 4;
+    if (!m->arch->states)
+        return 0;
+    if (copy_integer(m, "{}.ssm.group_count", "linear_num_key_heads") ||
+        copy_integer(m, "{}.ssm.state_size", "linear_key_head_dim") ||
+        copy_integer(m, "{}.ssm.conv_kernel", "linear_conv_kernel_dim") ||
+        integer(m, "{}.ssm.time_step_rank", true, "linear_num_value_heads", &heads) ||
+        integer(m, "{}.ssm.inner_size", true, NULL, &inner) ||
+        integer(m, "{}.full_attention_interval", false, "full_attention_interval", &interval))
+        return -1;
+    if (heads < 1 || inner % heads)
+        return err_set(m->err, ERR_INPUT, "%s.ssm.inner_size is %lld, which %lld value heads (ssm.time_step_rank) cannot share "
+                       "evenly", m->gguf->arch, (long long)inner, (long long)heads);
+    return put_integer(m, "linear_value_head_dim", inner / heads) ||
+           put(m, m->config, "linear_value_heads_tiled", json_boolean(!tensor(m, 0, "ssm_ba.weight"))) ? -1 : 0;
+}
+
 /* ---- experts ---- */
 
 static int put_dense_layers(struct maker *m, int64_t layers)
@@ -245,11 +267,12 @@ static int put_beside(struct maker *m, int64_t layers)
 {
     const char *name = NAME_OF(m, shared_inner);
     int64_t shared = 0, first = 0, step = 1;
-    if (m->arch->expert_layers == EXPERTS_BY_STEP) {
+    const bool by_step = m->arch->expert_layers == EXPERTS_BY_STEP;
+    if (by_step || (m->arch->expert_layers == EXPERTS_EVERYWHERE && m->arch->fixed.shared_gate)) {
         if (name && (width(m, "{}.expert_shared_feed_forward_length", layers, "ffn_gate_shexp.weight", 0, &shared) ||
                      put_integer(m, name, shared)))
             return -1;
-        return put_dense_layers(m, layers);
+        return by_step ? put_dense_layers(m, layers) : 0;
     }
     const bool range = m->arch->expert_layers == EXPERTS_IN_RANGE;
     if (m->arch->expert_layers != EXPERTS_AFTER_DENSE && !range)
@@ -389,7 +412,7 @@ static int put_all(struct maker *m)
         return err_set(m->err, ERR_INPUT, "%s.block_count makes %lld layers; 1 to %d are supported", m->gguf->arch,
                        (long long)layers, LAYERS_MAX);
     if (put_integer(m, "num_hidden_layers", layers) || put_ids(m, embedding->dims[0]) ||
-        (m->arch->latent ? put_latents(m) : put_heads(m, hidden, heads)) || put_rope(m))
+        (m->arch->latent ? put_latents(m) : put_heads(m, hidden, heads)) || put_rope(m) || put_states(m))
         return -1;
     if (integer(m, "{}.attention.sliding_window", m->arch->window == WINDOW_ALTERNATING, "sliding_window", &window))
         return -1;

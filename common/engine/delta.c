@@ -47,7 +47,7 @@ static void run_text(const struct layer *layer, const struct layer_text *text, i
         .correction = kept->correction, .state = kept->state, .own = see->own, .before = see->before,
         .path_start = see->path_start, .path = see->path, .out = layer_rows_from(space->attended, first, values),
         .rows = rows, .key_heads = d->key_heads, .value_heads = heads, .key_dim = d->key_dim, .value_dim = d->value_dim,
-        .stride = joined});
+        .stride = joined, .tiled = d->tiled});
 }
 
 /* delta_in gives q, k, v and z side by side; the short convolution runs over q, k and v. delta_keys stores the normalised

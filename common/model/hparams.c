@@ -226,7 +226,8 @@ static int check_states(const struct hparams *s, struct err *err)
         check_range("number of value heads of layers with a state", d->value_heads, min, max, err) ||
         check_range("width of a key head of layers with a state", d->key_dim, min, dim, err) ||
         check_range("width of a value head of layers with a state", d->value_dim, min, dim, err) ||
-        check_range("taps of the convolution", d->taps, min, any ? CONV_TAPS_MAX : 0, err))
+        check_range("taps of the convolution", d->taps, min, any ? CONV_TAPS_MAX : 0, err) ||
+        check_range("order of value heads", d->tiled, 0, any, err))
         return -1;
     if (!any)
         return 0;

@@ -105,6 +105,7 @@ struct hparams {
     struct delta_shape {
         int key_heads, value_heads, key_dim, value_dim;      /* kernels/delta.h */
         int taps;                    /* of the convolution before it */
+        bool tiled;                  /* value head h belongs to key head h % key_heads */
     } delta;                         /* of layers with a state; zeros: no layer has one */
     float embed_scale, residual_scale;   /* multiply embeddings, and what attention and feed-forward add; 0: not */
     float logit_divisor;                 /* 0: none */

@@ -113,6 +113,7 @@ static const struct field FURTHER[] = {
     FIELD(FIELD_INT, "delta_key_dim", delta.key_dim),
     FIELD(FIELD_INT, "delta_value_dim", delta.value_dim),
     FIELD(FIELD_INT, "delta_taps", delta.taps),
+    FIELD(FIELD_BOOL, "delta_tiled", delta.tiled),
 };
 enum { FURTHER_COUNT = sizeof FURTHER / sizeof *FURTHER };
 

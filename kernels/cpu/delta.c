@@ -104,7 +104,7 @@ struct head {
 static struct head head_of(const struct delta_args *a, size_t h)
 {
     const size_t dim = (size_t)a->key_dim, values = (size_t)a->value_dim, heads = (size_t)a->value_heads;
-    const size_t key_head = h * (size_t)a->key_heads / heads;
+    const size_t key_head = a->tiled ? h % (size_t)a->key_heads : h * (size_t)a->key_heads / heads;
     return (struct head){
         .args = a, .key = (const float *)work_pointer(a->key) + key_head * dim,
         .decay = (const float *)work_pointer(a->decay) + h,

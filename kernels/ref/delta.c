@@ -180,7 +180,7 @@ void ref_delta(struct queue *queue, const struct delta_args *a)
         const int32_t *row = path + start[r];
         int count = start[r + 1] - start[r], made = before[r] != DELTA_KEPT;
         for (head.h = 0; head.h < a->value_heads; head.h++) {
-            head.key_head = head.h * a->key_heads / a->value_heads;
+            head.key_head = a->tiled ? head.h % a->key_heads : head.h * a->key_heads / a->value_heads;
             if (made)
                 make_state(&head, own[r], before[r], row);
             attend(&head, q + r * a->stride + (int64_t)head.key_head * a->key_dim,

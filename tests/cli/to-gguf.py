@@ -12,14 +12,17 @@ import sys
 
 folder, out, options = sys.argv[1], sys.argv[2], sys.argv[3:]
 config = json.load(open(folder + '/config.json'))
+config = config.get('text_config', config)
 family = config['model_type']
 ARCH = {'llama': 'llama', 'mistral': 'llama', 'mixtral': 'llama', 'qwen2': 'qwen2', 'qwen3': 'qwen3', 'qwen2_moe': 'qwen2moe',
         'qwen3_moe': 'qwen3moe', 'olmoe': 'olmoe', 'deepseek': 'deepseek', 'deepseek_v2': 'deepseek2', 'deepseek_v3': 'deepseek2',
         'gpt_oss': 'gpt-oss', 'glm4_moe': 'glm4moe', 'granitemoe': 'granitemoe',
-        'minimax_m2': 'minimax-m2', 'dots1': 'dots1', 'ernie4_5_moe': 'ernie4_5-moe', 'glm4_moe_lite': 'deepseek2', 'hunyuan_v1_moe': 'hunyuan-moe'}
+        'minimax_m2': 'minimax-m2', 'dots1': 'dots1', 'ernie4_5_moe': 'ernie4_5-moe', 'glm4_moe_lite': 'deepseek2', 'hunyuan_v1_moe': 'hunyuan-moe',
+        'qwen3_next': 'qwen3next', 'qwen3_5_moe': 'qwen35moe', 'qwen3_5_moe_text': 'qwen35moe'}
 arch = ARCH[family]
 paired = arch in ('llama', 'deepseek', 'granitemoe')
-norm_after = family in ('gpt_oss', 'glm4_moe')
+states = arch in ('qwen3next', 'qwen35moe')
+norm_after = states or family in ('gpt_oss', 'glm4_moe')
 latent = arch == 'deepseek2'
 layers, heads = config['num_hidden_layers'], config['num_attention_heads']
 kv_heads = config.get('num_key_value_heads') or heads
@@ -120,6 +123,46 @@ def attention(there, here):
         put(here + 'attn_v_b.weight', [heads, width, rank], flat(flat(part[own:]) for part in parts))
 
 
+def tiled(lines, width):
+    """Lines of value heads, `width` each: from the heads of one key head next to each other to one head of each key head in turn."""
+    keys, values = config['linear_num_key_heads'], config['linear_num_value_heads']
+    heads = [lines[h * width:(h + 1) * width] for h in range(values)]
+    return flat(heads[k * (values // keys) + j] for j in range(values // keys) for k in range(keys))
+
+
+def with_state(there, here):
+    """A layer with a state, as llama.cpp's converter writes it: -exp(A_log), and heads in the order that its graphs want."""
+    if there + 'A_log' not in tensors:
+        return
+    keys, values = config['linear_num_key_heads'], config['linear_num_value_heads']
+    key, value, each = config['linear_key_head_dim'], config['linear_value_head_dim'], values // keys
+    hidden = config['hidden_size']
+    order = tiled if arch == 'qwen35moe' else lambda lines, width: lines
+    convolution = rows(tensors.pop(there + 'conv1d.weight')[1], config['linear_conv_kernel_dim'])
+    taps = convolution[:2 * keys * key] + order(convolution[2 * keys * key:], value)
+    put(here + 'ssm_conv1d.weight', [len(taps), len(taps[0])], flat(taps), wide=True)
+    put(here + 'ssm_a', [values], [-math.exp(a) for a in order(tensors.pop(there + 'A_log')[1], 1)])
+    put(here + 'ssm_dt.bias', [values], order(tensors.pop(there + 'dt_bias')[1], 1))
+    move(there + 'norm.weight', here + 'ssm_norm.weight')
+    shape, output = tensors.pop(there + 'out_proj.weight')
+    put(here + 'ssm_out.weight', shape, flat(order(line, value) for line in rows(output, shape[1])))
+    if there + 'in_proj_qkvz.weight' in tensors:
+        lines = rows(tensors.pop(there + 'in_proj_qkvz.weight')[1], hidden)
+        groups = rows(lines, 2 * key + 2 * each * value)
+        ends = [0, key, 2 * key, 2 * key + each * value, 2 * key + 2 * each * value]
+        parts = [flat(group[begin:end] for group in groups) for begin, end in zip(ends, ends[1:])]
+        qkv, z = parts[0] + parts[1] + parts[2], parts[3]
+        move(there + 'in_proj_ba.weight', here + 'ssm_ba.weight')
+    else:
+        qkv = rows(tensors.pop(there + 'in_proj_qkv.weight')[1], hidden)
+        qkv = qkv[:2 * keys * key] + order(qkv[2 * keys * key:], value)
+        z = order(rows(tensors.pop(there + 'in_proj_z.weight')[1], hidden), value)
+        for old, new in (('in_proj_b', 'ssm_beta'), ('in_proj_a', 'ssm_alpha')):
+            put(here + new + '.weight', [values, hidden], flat(order(rows(tensors.pop(f'{there}{old}.weight')[1], hidden), 1)))
+    put(here + 'attn_qkv.weight', [len(qkv), hidden], flat(qkv))
+    put(here + 'attn_gate.weight', [len(z), hidden], flat(z))
+
+
 def gather(patterns, name):
     for pattern in patterns:
         if pattern.format(0) in tensors:
@@ -156,6 +199,12 @@ def experts(there, here):
         shape, values = tensors.pop(name)
         put(here + 'ffn_gate_inp_shexp.weight', shape[1:], values)
     name = there + 'mlp.experts.gate_up_proj'
+    if states and name in tensors:
+        (count, outputs, inputs), values = tensors.pop(name)
+        halves = rows(values, outputs // 2 * inputs)
+        put(here + 'ffn_gate_exps.weight', [count, outputs // 2, inputs], flat(halves[::2]))
+        put(here + 'ffn_up_exps.weight', [count, outputs // 2, inputs], flat(halves[1::2]))
+        move(there + 'mlp.experts.down_proj', here + 'ffn_down_exps.weight')
     if name in tensors:                                         # [experts][inputs][2 outputs], gate and up in turn
         (count, inputs, outputs), values = tensors.pop(name)
         for odd, part in enumerate(('gate', 'up')):
@@ -244,7 +293,7 @@ def add_all():
     add('{}.block_count', layers)
     add('{}.context_length', config['max_position_embeddings'])
     add('{}.embedding_length', config['hidden_size'])
-    add('{}.feed_forward_length', config['intermediate_size'])
+    add('{}.feed_forward_length', config.get('intermediate_size'))
     add('{}.attention.head_count', heads)
     add('{}.attention.layer_norm_rms_epsilon', float(config['rms_norm_eps']))
     add('{}.attention.sliding_window', config.get('sliding_window') or None)
@@ -269,6 +318,14 @@ def add_all():
         add('{}.attention.value_length', config.get('head_dim') or config['hidden_size'] // heads)
     add_rope()
     add_experts()
+    if states:
+        add('{}.ssm.conv_kernel', config['linear_conv_kernel_dim'])
+        add('{}.ssm.state_size', config['linear_key_head_dim'])
+        add('{}.ssm.group_count', config['linear_num_key_heads'])
+        add('{}.ssm.time_step_rank', config['linear_num_value_heads'])
+        add('{}.ssm.inner_size', config['linear_value_head_dim'] * config['linear_num_value_heads'])
+        types = config.get('layer_types')
+        add('{}.full_attention_interval', types.index('full_attention') + 1 if types else config.get('full_attention_interval'))
     add('tokenizer.ggml.model', 'gpt2')
     add('tokenizer.ggml.pre', 'gpt-2')
     add('tokenizer.ggml.tokens', ['a', 'b', '\u0120', 'ab', '<end>'])
@@ -279,6 +336,15 @@ def add_all():
 
 def main():
     add_all()
+    for name in list(tensors):
+        if name.startswith(('mtp.', 'model.visual.')):
+            tensors.pop(name)
+        elif name.startswith('model.language_model.'):
+            tensors['model.' + name[len('model.language_model.'):]] = tensors.pop(name)
+    if states:                                                  # norms are stored less 1
+        for name, (shape, values) in tensors.items():
+            if name.endswith('norm.weight') and not name.endswith('linear_attn.norm.weight'):
+                tensors[name] = shape, [value + 1 for value in values]
     move('model.embed_tokens.weight', 'token_embd.weight')
     move('lm_head.weight', 'output.weight')
     move('model.norm.weight', 'output_norm.weight')
@@ -288,6 +354,7 @@ def main():
         move(there + 'post_attention_layernorm.weight',
              here + ('post_attention_norm.weight' if norm_after else 'ffn_norm.weight'))
         attention(there, here)
+        with_state(there + 'linear_attn.', here)
         experts(there, here)
     assert all(name.startswith(f'model.layers.{layers}.') for name in tensors), list(tensors)       # predictors
     infos, data = b'', b''

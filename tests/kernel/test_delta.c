@@ -6,6 +6,7 @@ enum { NODES = 72, TAPS = 4 };
 
 struct shape {
     int key_heads, value_heads, key_dim, value_dim, taps;
+    bool tiled;
 };
 
 static int keys_of(const struct shape *s) { return s->key_heads * s->key_dim; }
@@ -141,7 +142,7 @@ static void layer_run(struct layer *layer, const struct device_ops *ops, struct 
         .own = take_integers(arena, rows.own, (size_t)count), .before = take_integers(arena, rows.before, (size_t)count),
         .path_start = take_integers(arena, rows.start, (size_t)count + 1),
         .path = take_integers(arena, rows.path, (size_t)rows.start[count]), .rows = count, .key_heads = s->key_heads,
-        .value_heads = heads, .key_dim = s->key_dim, .value_dim = s->value_dim, .stride = width});
+        .value_heads = heads, .key_dim = s->key_dim, .value_dim = s->value_dim, .stride = width, .tiled = s->tiled});
     for (int r = 0; r < count; r++)
         memcpy(out + node[r] * values, (float *)at(o) + r * values, (size_t)values * sizeof(float));
     arena_check(arena);
@@ -188,7 +189,8 @@ static void steps_to(const struct layer *layer, const struct forest *f, int node
             x[part * s->key_dim + i] *= factor / sqrt(sum);
     }
     for (int h = 0; h < s->value_heads; h++) {
-        const double *q = x + h / (s->value_heads / s->key_heads) * s->key_dim, *k = q + keys;
+        const int key_head = s->tiled ? h % s->key_heads : h / (s->value_heads / s->key_heads);
+        const double *q = x + key_head * s->key_dim, *k = q + keys;
         double step = (double)((float *)at(layer->step))[node * s->value_heads + h] +
                       (double)((float *)at(layer->step_bias))[h];
         double keep = exp((double)((float *)at(layer->neg_a))[h] * log1p(exp(step)));
@@ -285,7 +287,8 @@ static void check_forest(const struct shape *s, int committed, int nodes, uint64
 static void random_trees_have_the_bits_of_their_paths(void **state)
 {
     (void)state;
-    static const struct shape shapes[] = {{1, 1, 4, 4, 4}, {2, 4, 16, 8, 4}, {2, 2, 33, 20, 3}, {1, 3, 7, 40, 1}};
+    static const struct shape shapes[] = {{1, 1, 4, 4, 4, false}, {2, 4, 16, 8, 4, false}, {2, 2, 33, 20, 3, false},
+                                          {1, 3, 7, 40, 1, false}, {2, 6, 16, 8, 4, true}};
     for (int i = 0; i < (kernel_brief() ? 33 : 200); i++)
         check_forest(&shapes[i % LENGTH(shapes)], i % 48, 24, (uint64_t)i, i % 16 == 0);
 }
@@ -293,7 +296,7 @@ static void random_trees_have_the_bits_of_their_paths(void **state)
 static void heads_of_published_size(void **state)
 {
     (void)state;
-    static const struct shape shape = {2, 4, 128, 128, 4};
+    static const struct shape shape = {2, 4, 128, 128, 4, false};
     check_forest(&shape, 30, 12, 7, true);
 }
 

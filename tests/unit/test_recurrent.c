@@ -45,7 +45,7 @@ static void write_model(uint64_t seed)
     while (shape.norms != NORM_BEFORE || shape.layer_norm || shape.parallel);
     const int heads = chance_range(&chance, 1, 3);
     shape.delta = (struct delta_shape){heads, heads * chance_range(&chance, 1, 2), chance_range(&chance, 2, 20),
-                                       chance_range(&chance, 2, 20), chance_range(&chance, 1, 5)};
+                                       chance_range(&chance, 2, 20), chance_range(&chance, 1, 5), seed % 3 == 1};
     for (int n = 0; n < shape.layers; n++)
         shape.layer[n].state = n == 0 || chance_range(&chance, 0, 1);
     must(tiny_write(tiny_path(), &shape, FORMAT_F32, seed, &err), &err);
