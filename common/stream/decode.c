@@ -42,12 +42,12 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, experts_loaded, false, "distinct experts that were computed, summed over layers"),
     FIELD(decode_iter, bytes, false, "nominal bytes: distinct experts, dense weights, and keys and values in reach"),
     FIELD(decode_iter, draft_bytes, true, "the same of drafting: what a draft model's forwards read"),
-    FIELD(decode_iter, catch_up, true, "tokens of the text that a drafter with a state of its own had to read before it "
-          "drafted, more than one after iterations without a draft"),
     FIELD(decode_iter, shared_texts, true, "texts that shared the target's forward; absent: it was of this text alone"),
     FIELD(decode_iter, shared_rows, true, "rows of all of them"),
     FIELD(decode_iter, shared_us, true, "time of that forward, of which each row has an equal part in verify_us"),
     FIELD(decode_iter, shared_experts, true, "distinct experts that ran for the rows of all of them, summed over layers"),
+    FIELD(decode_iter, catch_up, true, "tokens of the text that a drafter with a state of its own had to read before it "
+          "drafted, more than one after iterations without a draft"),
     FIELD(decode_iter, catch_up_us, true, "time of that, part of draft_us"),
     FIELD(decode_iter, probe, true, "tokens that the model without a budget read, to hold the bound of an automatic one: all "
           "since its last probe"),
