@@ -81,18 +81,21 @@ static const struct naming norm_after = {.slot = {OUTSIDE, PREDICTORS, EXPERTS, 
 /* Layers with a state; predictors of such models are not supported. */
 #define STATES \
     OUTSIDE, EXPERTS, NORM_AFTER, \
-    [SLOT_DELTA_QKV] = BLOCK "attn_qkv.weight", \
-    [SLOT_DELTA_Z] = BLOCK "attn_gate.weight", \
     [SLOT_DELTA_CONV] = BLOCK "ssm_conv1d.weight", \
     [SLOT_DELTA_A_LOG] = BLOCK "ssm_a", \
     [SLOT_DELTA_STEP_BIAS] = BLOCK "ssm_dt.bias", \
     [SLOT_DELTA_NORM] = BLOCK "ssm_norm.weight", \
     [SLOT_DELTA_OUT] = BLOCK "ssm_out.weight"
-static const struct naming states = {.slot = {STATES, [SLOT_DELTA_B] = BLOCK "ssm_beta.weight",
-                                              [SLOT_DELTA_A] = BLOCK "ssm_alpha.weight"},
-                                     .gated_q = true, .prepared_states = true, .later = "blk."};
-static const struct naming states_joined = {.slot = {STATES, [SLOT_DELTA_BA] = BLOCK "ssm_ba.weight"},
-                                            .gated_q = true, .prepared_states = true, .later = "blk."};
+#define QKV_AND_Z [SLOT_DELTA_QKV] = BLOCK "attn_qkv.weight", [SLOT_DELTA_Z] = BLOCK "attn_gate.weight"
+#define RATE_AND_STEP [SLOT_DELTA_BA] = BLOCK "ssm_ba.weight"
+#define STATE_RULES .gated_q = true, .prepared_states = true, .later = "blk."
+static const struct naming states = {
+    .slot = {STATES, QKV_AND_Z, [SLOT_DELTA_B] = BLOCK "ssm_beta.weight", [SLOT_DELTA_A] = BLOCK "ssm_alpha.weight"},
+    STATE_RULES};
+static const struct naming states_joined = {.slot = {STATES, QKV_AND_Z, RATE_AND_STEP}, STATE_RULES};
+/* The first files of Qwen3-Next. */
+static const struct naming states_grouped = {
+    .slot = {STATES, RATE_AND_STEP, [SLOT_DELTA_QKVZ] = BLOCK "ssm_in.weight"}, STATE_RULES};
 
 const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const void *context, const char *name),
                                       const void *context)
@@ -102,7 +105,8 @@ const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const
     if (arch->latent)
         return has(context, "blk.0.attn_k_b.weight") && !has(context, "blk.0.attn_kv_b.weight") ? &cut : &plain;
     if (arch->states)
-        return has(context, "blk.0.ssm_ba.weight") ? &states_joined : &states;
+        return has(context, "blk.0.ssm_in.weight") ? &states_grouped
+               : has(context, "blk.0.ssm_ba.weight") ? &states_joined : &states;
     if (arch->gguf_paired)
         return has(context, "blk.0.ffn_gate.0.weight") ? &apart : &paired;
     return has(context, "blk.0.post_attention_norm.weight") ? &norm_after : &plain;

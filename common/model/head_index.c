@@ -175,7 +175,7 @@ static int take_key(void *context, int key, struct err *err)
 int index_take_head(struct cursor *cursor, struct head_params *head, struct err *err)
 {
     struct head_reader r = {.cursor = cursor, .head = head};
-    if (index_map(cursor, key_name, KEY_COUNT + LATER_COUNT, KEY_COUNT, take_key, &r, err))
+    if (index_map(cursor, key_name, KEY_COUNT + LATER_COUNT, KEY_COUNT, INDEX_REFUSE, take_key, &r, err))
         return -1;
     if (r.ids && r.ids != (size_t)head->draft_vocab)
         return err_set(err, ERR_INPUT, "the vocabulary map has %zu ids, the draft vocabulary %d words", r.ids,

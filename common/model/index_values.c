@@ -108,7 +108,7 @@ int index_list_of(struct cursor *cursor, size_t elements, struct err *err)
     return count == elements ? 0 : err_set(err, ERR_INPUT, "has %zu elements instead of %zu", count, elements);
 }
 
-int index_map(struct cursor *cursor, const char *(*name)(int key), int keys, int required,
+int index_map(struct cursor *cursor, const char *(*name)(int key), int keys, int required, enum index_unknown unknown,
               int (*at)(void *context, int key, struct err *err), void *context, struct err *err)
 {
     struct wire_value head, text;
@@ -122,6 +122,9 @@ int index_map(struct cursor *cursor, const char *(*name)(int key), int keys, int
         while (key < keys && !wire_is(&text, name(key)))
             key++;
         if (key == keys) {
+            if (unknown == INDEX_REFUSE)
+                return err_set(err, ERR_INPUT, "%.*s is a key that this moekit does not know; update moekit, or convert "
+                               "the model again", text.bytes < 40 ? (int)text.bytes : 40, (const char *)text.data);
             if (cursor_skip(cursor))
                 return err_set(err, ERR_INPUT, "ends too early");
             continue;

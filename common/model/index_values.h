@@ -22,9 +22,12 @@ int index_long_text(struct cursor *cursor, struct text *out, struct err *err);
 int index_count(struct cursor *cursor, size_t max, size_t *out, struct err *err);     /* of a list's elements */
 int index_list_of(struct cursor *cursor, size_t elements, struct err *err);
 
-/* A map whose first `required` of the known keys must be there once, the others at most; unknown ones are skipped. at() takes
- * the value of key number `key`. */
-int index_map(struct cursor *cursor, const char *(*name)(int key), int keys, int required,
+/* Unknown keys of a map: skipped where they only describe the file, refused where they say how the model computes. */
+enum index_unknown { INDEX_SKIP, INDEX_REFUSE };
+
+/* Reads a map. Each of the first `required` known keys must occur once, the others at most once. at() reads the value of key
+ * number `key`. */
+int index_map(struct cursor *cursor, const char *(*name)(int key), int keys, int required, enum index_unknown unknown,
               int (*at)(void *context, int key, struct err *err), void *context, struct err *err);
 
 /* Reads the description of a draft head (head_index.c). head: start with {0}; free it also after a failure. The description is

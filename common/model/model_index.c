@@ -564,7 +564,7 @@ static int take_further_key(void *context, int key, struct err *err) { return ta
 
 static int take_further(struct index_reader *r, struct err *err)
 {
-    return index_map(&r->cursor, further_key, FURTHER_COUNT, 0, take_further_key, r, err);
+    return index_map(&r->cursor, further_key, FURTHER_COUNT, 0, INDEX_REFUSE, take_further_key, r, err);
 }
 
 static int take_stretch(struct index_reader *r, struct err *err)
@@ -607,7 +607,7 @@ static int take_shape(struct index_reader *r, struct err *err)
 {
     struct hparams *shape = &r->facts->shape;
     int keys = FIELD_COUNT + SHAPE_LIST_COUNT;
-    if (index_map(&r->cursor, shape_key, keys, keys - OPTIONAL_LISTS, take_shape_key, r, err))
+    if (index_map(&r->cursor, shape_key, keys, keys - OPTIONAL_LISTS, INDEX_REFUSE, take_shape_key, r, err))
         return -1;
     for (int i = 0; i < shape->predictors && shape->layers + i < LAYERS_MAX; i++) {
         shape->layer[shape->layers + i].ffn = r->further[i].ffn;
@@ -751,7 +751,8 @@ int model_index_read(struct model_facts *facts, struct layout *layout, const uin
     if (whole == SCAN_MORE || (whole == SCAN_WHOLE && scan.at != bytes))
         err_set(err, ERR_INPUT, "is not one whole object");
     if (whole != SCAN_WHOLE || scan.at != bytes ||
-        index_map(&r.cursor, index_name, INDEX_KEYS, INDEX_KEYS - OPTIONAL_KEYS, take_index_key, &r, err))
+        index_map(&r.cursor, index_name, INDEX_KEYS, INDEX_KEYS - OPTIONAL_KEYS, INDEX_SKIP,
+                  take_index_key, &r, err))
         goto failed;
     const bool experts = hparams_moe_layers(&read.shape) > 0;
     const int inner = experts ? read.shape.expert_inner : read.shape.dense_inner;

@@ -50,7 +50,7 @@ setup() { cd "$WORK"; }
             decode -d mtp --tree dynamic:total=12,depth=4,topk=3 | cmp - none.txt
             decode -d ngram -d mtp --policy dytc | cmp - none.txt
             decode -d auto --stream auto.moes | cmp - none.txt
-            moe-view --json auto.moes | jq -e -s '(.[] | select(.type == "machine").drafters | fromjson) == ["mtp", "ngram"]'
+            moe-view --json auto.moes | jq -e -s '(.[] | select(.type == "machine").drafters | fromjson) == ["mtp", "suffix", "ngram"]'
             decode -d mtp -K 5 --cache-experts 70% | cmp - none.txt
             moe-view --json short.moes | jq -s -e 'map(select(.type == "iter")) | (map(.drafted) | max) == 2 and
                 (map(.draft_bytes) | add) > 0'

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes a small checkpoint of BF16 tensors as a GGUF file: to-gguf.py FOLDER OUT [whole] [q8].
+"""Writes a small checkpoint of BF16 tensors as a GGUF file: to-gguf.py FOLDER OUT [whole] [q8] [grouped] [nextn].
 
 Matrices stay BF16, vectors and routers become F32, as in published files; q8: matrices become Q8_0. whole: kv_b stays in one
-tensor, as older files of DeepSeek have it. A tokenizer of five tokens is put in. Standard library only.
+tensor, as older files of DeepSeek have it. grouped: so does in_proj_qkvz of Qwen3-Next. nextn: a predictor's tensor is added. A tokenizer of five tokens is put in. Standard library only.
 """
 import array
 import json
@@ -146,6 +146,10 @@ def with_state(there, here):
     move(there + 'norm.weight', here + 'ssm_norm.weight')
     shape, output = tensors.pop(there + 'out_proj.weight')
     put(here + 'ssm_out.weight', shape, flat(order(line, value) for line in rows(output, shape[1])))
+    if 'grouped' in options:
+        move(there + 'in_proj_qkvz.weight', here + 'ssm_in.weight')
+        move(there + 'in_proj_ba.weight', here + 'ssm_ba.weight')
+        return
     if there + 'in_proj_qkvz.weight' in tensors:
         lines = rows(tensors.pop(there + 'in_proj_qkvz.weight')[1], hidden)
         groups = rows(lines, 2 * key + 2 * each * value)
@@ -290,7 +294,8 @@ def add_experts():
 def add_all():
     add('general.architecture', arch)
     add('general.name', 'test')
-    add('{}.block_count', layers)
+    add('{}.block_count', layers + ('nextn' in options))
+    add('{}.nextn_predict_layers', 1 if 'nextn' in options else None)
     add('{}.context_length', config['max_position_embeddings'])
     add('{}.embedding_length', config['hidden_size'])
     add('{}.feed_forward_length', config.get('intermediate_size'))
@@ -357,6 +362,8 @@ def main():
         with_state(there + 'linear_attn.', here)
         experts(there, here)
     assert all(name.startswith(f'model.layers.{layers}.') for name in tensors), list(tensors)       # predictors
+    if 'nextn' in options:
+        put(f'blk.{layers}.nextn.eh_proj.weight', [32, 64], [0.0] * 2048)
     infos, data = b'', b''
     for name, kind, sizes, content in written:
         data += bytes(-len(data) % 32)

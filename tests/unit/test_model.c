@@ -355,6 +355,29 @@ static void contradictions_are_named(void **state)
     layout_free(&layout);
 }
 
+/* A key of a later version may change what the model computes: only a reader that knows the key may read the file. */
+static void unknown_hparams_are_refused(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct model_facts facts = {.shape = shape};
+    struct layout layout = {0};
+    struct text text = {0};
+    uint64_t end;
+    facts.shape.logit_cap = 30;
+    assert_int_equal(layout_make(&layout, &shape, &err), 0);
+    assert_int_equal(layout_arrange(&layout, MODEL_PAGE, &end, &err), 0);
+    assert_int_equal(model_index_write(&text, &facts, &layout, &err), 0);
+    assert_int_equal(read_index(text.data, text.length, end, &err), 0);
+    char *key = memmem(text.data, text.length, "logit_cap", 9);
+    assert_non_null(key);
+    memcpy(key, "logit_cup", 9);
+    assert_int_equal(read_index(text.data, text.length, end, &err), -1);
+    assert_non_null(strstr(err.text, "hparams: further: logit_cup is a key that this moekit does not know; update moekit"));
+    text_free(&text);
+    layout_free(&layout);
+}
+
 /* The shape with two predictors, of which the first has an embedding and the second a head. */
 static struct hparams with_predictors(void)
 {
@@ -658,6 +681,7 @@ int main(void)
         cmocka_unit_test(what_is_no_model_is_refused),
         cmocka_unit_test(a_forged_index_does_no_harm),
         cmocka_unit_test(contradictions_are_named),
+        cmocka_unit_test(unknown_hparams_are_refused),
         cmocka_unit_test(predictors_are_read_back),
         cmocka_unit_test(predictors_count_as_layers),
         cmocka_unit_test(random_norms_are_ones),
