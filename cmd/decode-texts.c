@@ -9,17 +9,17 @@
 #include "common/engine/engine.h"
 #include "common/stream/writer.h"
 
-enum { WAITING_MAX = 1024 };                /* prompts at work that have no decoder: texts that wait to be written */
+enum { WAITING_MAX = 1024 };                /* max completed prompts that wait for an older one before they are written */
 
 struct work {
     struct texts *all;
-    struct decoder *decoder;                /* NULL: its texts are complete */
+    struct decoder *decoder;                /* NULL: the prompt is complete */
     struct prompt prompt;
     struct decode_prompt asked;             /* the turn that is being decoded */
     struct decode_recorder recorder;
-    int64_t reserved;                       /* numbers of texts up to here are its own */
-    struct text out, held;                  /* what waits to be written: text; records (writer_hold) */
-    bool keep;                              /* among these are finished texts */
+    int64_t reserved;                       /* its text numbers end before this one */
+    struct text out, held;                  /* waiting output: text; records (writer_hold) */
+    bool keep;                              /* the waiting records hold completed texts */
 };
 
 static bool is_oldest(const struct work *work) { return !work->all->works || work->all->work[0] == work; }
@@ -32,7 +32,7 @@ static int put(struct work *work, const char *bytes, size_t count, struct err *e
     return output_write(out, bytes, count, err) || output_flush(out, err) ? -1 : 0;
 }
 
-/* Whether there is a stream; the records that follow are this prompt's. */
+/* Returns whether there is a stream, and directs the following records to it or to this prompt's buffer. */
 static bool records(struct work *work)
 {
     struct writer *writer = work->recorder.writer;
@@ -66,7 +66,7 @@ static struct decode_sink sink_of(struct work *work)
     return (struct decode_sink){.context = work, .begin = see_begin, .iteration = see_iteration, .text = see_text};
 }
 
-/* NULL: no memory. */
+/* Returns NULL without memory. */
 static json_t *result_to_json(const struct prompt *prompt, const struct decode_result *result)
 {
     static const char *const reasons[] = {[FINISH_STOP] = "stop", [FINISH_LENGTH] = "length", [FINISH_ABORT] = "abort"};
@@ -101,7 +101,7 @@ static int write_json(struct work *work, const struct decode_result *result, str
     return rc;
 }
 
-/* Without a tokenizer the answer is ids. */
+/* Without a tokenizer an answer is printed as token ids. */
 static int write_ids(struct work *work, const struct decode_result *result, struct err *err)
 {
     struct text line = {0};
@@ -122,7 +122,7 @@ static int see_draft(void *context, const struct decode_draft *draft, struct err
     return decode_record_draft(&work->recorder, draft, err);
 }
 
-/* A text as it goes to standard output or its file, with its newline; what was already written of it is left out. */
+/* Writes an answer and its newline; only the newline if the text was written while it was decoded. */
 static int write_answer(struct work *work, const struct decode_result *result, bool written, struct err *err)
 {
     int rc = 0;
@@ -137,8 +137,8 @@ static int write_answer(struct work *work, const struct decode_result *result, b
     return rc || put(work, "\n", 1, err) ? -1 : 0;
 }
 
-/* Another text is complete; with its records it is what a later run can go on from (keep). Where an old stream is on the disk
- * until this one replaces it, a signal need not spare a copy of its beginning. */
+/* Counts a completed text. keep: a later run can resume from its records, so a signal must not discard them; not needed while
+ * an older stream that has these texts is still on disk. */
 static int count_text(struct work *work, bool whole, bool keep, struct err *err)
 {
     work->recorder.sequence++;
@@ -150,7 +150,7 @@ static int count_text(struct work *work, bool whole, bool keep, struct err *err)
     return writer_keep(work->recorder.writer, err);
 }
 
-/* What comes when an answer is complete, or was ended before that. */
+/* Ends a text whose answer is complete or was cut short: probes its drafts, writes its last record, and counts it. */
 static int finish(struct work *work, const struct decode_result *result, struct err *err)
 {
     struct texts *all = work->all;
@@ -162,7 +162,7 @@ static int finish(struct work *work, const struct decode_result *result, struct 
             *err = fault;
             return -1;
         }
-        written.finish = FINISH_ABORT;             /* without all its drafts the text is not done, as far as the stream goes */
+        written.finish = FINISH_ABORT;             /* a text without all recorded drafts is incomplete in the stream */
     }
     if ((records(work) && decode_record_done(&work->recorder, &work->prompt, &written, err)) ||
         count_text(work, written.finish != FINISH_ABORT, true, err))
@@ -182,7 +182,7 @@ static int at_prompt(const struct work *work, struct err *err)
     return err->code == ERR_INPUT ? err_at(err, "%s", work->prompt.where) : -1;
 }
 
-/* A text that the stream of an earlier run has. */
+/* Takes over a text from the stream of an earlier run. */
 static int take_text(struct work *work, struct decode_result *result, struct err *err)
 {
     struct texts *all = work->all;
@@ -202,7 +202,7 @@ static int take_text(struct work *work, struct decode_result *result, struct err
     return count_text(work, true, !all->in_place, err) || write_answer(work, result, false, err) ? -1 : 0;
 }
 
-/* A prompt that is no good, or a turn of one: an error, or passed over. */
+/* Handles an invalid prompt or turn: an error, or with --keep-going a record and a message. */
 static int pass_over(struct work *work, const char *id, struct err *err)
 {
     struct texts *all = work->all;
@@ -241,7 +241,7 @@ void texts_free(struct texts *texts)
     mem_free(&texts->work);
 }
 
-/* What the oldest has waiting is written. */
+/* Writes the text and the records that wait at the prompt that has just become the oldest. */
 static int release(struct texts *all, struct err *err)
 {
     struct work *work = all->work[0];
@@ -256,7 +256,7 @@ static int release(struct texts *all, struct err *err)
     return keep ? writer_keep(work->recorder.writer, err) : 0;
 }
 
-/* Prompts that are done, the oldest first, are written and leave. */
+/* Removes completed prompts from the front, and writes the output that waits at the next one. */
 static int leave(struct texts *all, struct err *err)
 {
     while (all->works && !all->work[0]->decoder) {
@@ -268,7 +268,7 @@ static int leave(struct texts *all, struct err *err)
     return 0;
 }
 
-/* It is the newest one of which numbers of texts that it has no use for go to the next. */
+/* Frees the decoder. If this prompt reserved the last text numbers, the numbers that it did not use go to the next prompt. */
 static void be_done(struct work *work)
 {
     if (work->all->recorder.sequence == work->reserved)
@@ -315,7 +315,7 @@ static struct work *add_work(struct texts *all, struct err *err)
 
 /* ---- one prompt ---- */
 
-/* After the answer to a turn: 1: there is another; 0: this was the last, or is to be. */
+/* Moves to the next turn. Returns 1, 0 if there is none or the run must end, or -1. */
 static int next_turn(struct work *work, const struct decode_result *result, bool *ended, struct err *err)
 {
     struct texts *all = work->all;
@@ -331,7 +331,7 @@ static int next_turn(struct work *work, const struct decode_result *result, bool
     return more >= 0 ? more : pass_over(work, work->prompt.id, err);
 }
 
-/* The turn at hand, and those after it, as far as an earlier run has them; the next one is begun. Or the prompt is done. */
+/* Takes over the turns that an earlier run has, and begins the next one; without a next one the prompt is complete. */
 static int begin_turn(struct work *work, bool *ended, struct err *err)
 {
     struct texts *all = work->all;
@@ -353,7 +353,7 @@ static int begin_turn(struct work *work, bool *ended, struct err *err)
             return 0;
         if (!has) {
             be_done(work);
-            *ended = err->code == ERR_SIGNAL;           /* amid the prompt */
+            *ended = err->code == ERR_SIGNAL;           /* a signal during the prompt */
             return *ended ? 0 : at_prompt(work, err);
         }
         if (take_text(work, &result, err) || (more = next_turn(work, &result, ended, err)) < 0)
@@ -376,7 +376,7 @@ static int end_turn(struct work *work, bool *ended, struct err *err)
     return more;
 }
 
-/* Reads the next prompt and begins it; *more: there may be others after it. */
+/* Reads the next prompt and begins it. *more: there may be further prompts. */
 static int begin_prompt(struct texts *all, bool *more, bool *ended, struct err *err)
 {
     struct prompt prompt;
@@ -408,7 +408,7 @@ static int begin_prompt(struct texts *all, bool *more, bool *ended, struct err *
     return begin_turn(work, ended, err);
 }
 
-/* An iteration of all texts that are not at their end; *any: there are such. */
+/* Runs one iteration of all unfinished texts. *any: there was one. */
 static int step(struct texts *all, bool *any, struct err *err)
 {
     struct decoder *decoder[DECODERS_MAX];
@@ -426,7 +426,7 @@ static int step(struct texts *all, bool *any, struct err *err)
     return failed >= 0 ? at_prompt(of[failed], err) : -1;
 }
 
-/* Ends texts that are at their end, and goes on with their prompts. */
+/* Ends the finished texts, and begins the next turns of their prompts. */
 static int end_turns(struct texts *all, bool *ended, struct err *err)
 {
     for (size_t i = 0; i < all->works; i++)

@@ -160,7 +160,7 @@ static int open_drafts(struct run *run, struct err *err)
     return 0;
 }
 
-/* What several texts at once do not have yet. */
+/* Refuses options that --parallel does not support. */
 static int check_parallel(const struct run *run, struct err *err)
 {
     const struct decode_args *args = run->args;
@@ -285,13 +285,13 @@ static int judge(void *context, const struct prompt *prompt, struct err *err)
     return 0;
 }
 
-/* Keys, values and states of all texts at once, each as long as the longest; of prompts that are not known beforehand, as long
- * as the context allows. */
+/* Checks that keys, values and states of all concurrent texts fit into memory. Each text counts with the length of the longest,
+ * or with the whole context if the prompts are not known beforehand. */
 static int plan_memory(const struct run *run, bool known, struct err *err)
 {
     const struct engine *engine = run->session->engine;
-    const int64_t most = (int64_t)engine_max_positions(engine) + ENGINE_ROWS_MAX;
-    const int tokens = known && run->longest < most ? run->longest : (int)(most < INT_MAX ? most : INT_MAX);
+    const int64_t max = (int64_t)engine_max_positions(engine) + ENGINE_ROWS_MAX;
+    const int tokens = known && run->longest < max ? run->longest : (int)(max < INT_MAX ? max : INT_MAX);
     if (run->args->parallel == 1)
         return 0;
     return session_check_texts(run->session, run->args->parallel, tokens, err) ? err_at(err, "--parallel") : 0;

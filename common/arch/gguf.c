@@ -1,4 +1,4 @@
-/* What GGUF files call tensors: the same in all families. Four kinds of layers differ from what families publish:
+/* Tensor names of GGUF files, the same in all families. Four kinds of tensors differ from the published ones:
  *
  *   experts     all gates of a layer in one tensor [experts][inner][hidden], so all ups and downs; old files of Mixtral have
  *               each expert apart

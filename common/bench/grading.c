@@ -15,7 +15,7 @@
 #include "common/stream/reader.h"
 #include "common/stream/writer.h"
 
-/* A text of which more records follow. */
+/* A text whose last record has not been read yet. */
 struct open_text {
     int64_t sequence;
     int setting;

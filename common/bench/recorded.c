@@ -74,7 +74,8 @@ static bool reaches(const struct recorded_drafter *mine, const struct recorded_n
  * continues its recorded draft from the root, with the costs of those levels. A drafter that looks up text is taken at the
  * latest position that the leaf's path reaches, since a longer draft requested at once may continue differently; for trees,
  * which were requested leaf by leaf, at the earliest one. If neither is recorded, the result is a guess: the position that
- * many tokens later in the text. tokens: how many must follow; 0: the node itself, whether or not anything follows. */
+ * many tokens later in the text. tokens: the number of recorded tokens required after
+ * the node; 0: the node alone suffices. */
 static struct recorded_node find(const struct recorded_drafter *mine, const struct draft_tree *tree, int node, int tokens)
 {
     int32_t token[WAY_MAX];

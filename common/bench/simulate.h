@@ -62,7 +62,8 @@ struct simulated_result {
     double decide_us;                   /* measured time per forward of the policy's decisions on this machine */
 };
 
-/* What was busy when, in one forward. Times are seconds since the end of drafting, so those of drafting are negative. */
+/* Busy times of the processors and the link in one forward, in seconds from the end of drafting; drafting has negative times.
+ * */
 enum simulated_lane { LANE_FAST, LANE_SLOW, LANE_LINK, SIMULATED_LANES };
 struct simulated_span {
     enum simulated_lane lane;

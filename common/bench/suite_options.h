@@ -1,4 +1,4 @@
-/* Makes a suite from command-line options: those of moe-decode, many of which accept lists; every combination of their
+/* Makes a suite from command-line options. Options are those of moe-decode; many accept lists, and each combination of their
  * values is a setting.
  *
  *     moe-bench run -m pocket.moe -d ngram,pld -K 0,2,4 --temperature 0,1 prompts.jsonl

@@ -173,7 +173,7 @@ static int open_setting(struct tune *tune, int which, int setting, struct err *e
     return rc;
 }
 
-/* Records the cost of a drafter by itself, of the first length that was tried with it. */
+/* Records a drafter's cost, measured with the drafter alone at the first draft length tried. */
 static int note_drafter(struct tune *tune, const struct suite_setting *setting, const struct draft_share *share,
                         struct err *err)
 {

@@ -1,9 +1,9 @@
 /* Finds the fastest drafting options for a model on this machine, for `moe-bench tune`.
  *
- * First the cost curve is measured (sweep.h). Then changes are tried one after the other, beginning with no drafts: --draft
- * auto, and each drafter that is present by itself with drafts of 2, 4 and 8 tokens. The current and the changed options
- * decode every prompt directly after each other, the current ones first; if the change gained, once more with the changed
- * ones first. A change is kept if in both orders all tokens are the same and tokens/s are at least TUNE_GAIN times as many. */
+ * First the cost curve is measured (sweep.h). Then changes are tried in order, starting from no drafts: --draft auto, and each
+ * available drafter alone with drafts of 2, 4 and 8 tokens. Each prompt is decoded with the current and then with the changed
+ * options; if the change gained, all prompts are decoded again in the opposite order. A change is kept if in both orders all
+ * tokens are the same and tokens/s are at least TUNE_GAIN times as many. */
 #ifndef MOE_BENCH_TUNE_H
 #define MOE_BENCH_TUNE_H
 

@@ -114,7 +114,7 @@ static bool is_alone(const struct unpacking *u)
     return (archive_format(u->archive) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_RAW;
 }
 
-/* Copies a weight file to the spool; with headers_only only its header, because nobody will read its data. */
+/* Copies a weight file to the spool; with headers_only its header alone, because the data will not be read. */
 static int take_weights(struct unpacking *u, struct member *m, struct err *err)
 {
     uint64_t keep = UINT64_MAX;

@@ -9,8 +9,7 @@
 /* Reads the archive's own bytes. libarchive does not notice every truncation, so the last bytes are kept and checked
  * afterwards: a zip read from a pipe must end with its directory, a plain tar with a block of zeros. An .xz is decompressed
  * here, with at most the dictionary of `xz -9`, because libarchive has no useful memory limit. (The other filters need no
- * limit: zstd may have a window of 128 MiB, of which only the pages actually filled take memory; gzip and bzip2 need less
- * than 4 MiB.) */
+ * limit: zstd allows a window of 128 MiB, but pages take memory only once filled; gzip and bzip2 need less than 4 MiB.) */
 enum { TAIL_BYTES = 66 << 10, INPUT_STEP = 64 << 10 };
 
 struct archive_input {

@@ -117,7 +117,7 @@ struct watch *scoring_watch(struct scoring *scoring)
     return &scoring->watch;
 }
 
-/* All but draft, which knows only what a drafter with the model's routes has gone through. */
+/* Opens all sources except draft, which needs a drafter that computes the model's routes. */
 static int open_sources(struct scoring *s, struct err *err)
 {
     for (int i = 0; forecast_classes[i]; i++) {

@@ -1,8 +1,8 @@
-/* --forecasts: scores every source of forecasts (predict/forecast.h) on every verification, whether anything is prefetched or
- * not: how many of the experts that a layer wanted it had named, and how many it named in vain. Each names up to twice as many
- * experts of a layer as a token wants. The sources learn from the text's own verifications; no prompt teaches them.
+/* --forecasts: scores every source of forecasts (predict/forecast.h) in every verification, with or without prefetching: how
+ * many of a layer's requested experts the source named, and how many it named in vain. A source names up to 2 x top_k experts
+ * of a layer. Sources learn from the text's verifications, not from prompts.
  *
- * The clock is stopped meanwhile, but for the routers that a forward asks once more for next-layer. */
+ * Scoring is not part of the measured times, except for the additional router products for next-layer. */
 #ifndef MOE_DECODE_SCORING_H
 #define MOE_DECODE_SCORING_H
 

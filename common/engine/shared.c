@@ -1,4 +1,4 @@
-/* Forwards that several texts share: their batches as one. */
+/* Forwards over several texts: joins their batches into one. */
 #include <string.h>
 
 #include "common/base/mem.h"
@@ -34,7 +34,7 @@ static bool same_features(const struct feature_request *a, const struct feature_
                       !memcmp(a->layer, b->layer, (size_t)a->count * sizeof *a->layer));
 }
 
-/* Whether a row is the same whatever rows are beside it, and nothing is told of all rows together. */
+/* Returns whether no result of the batch depends on rows of other texts, and none is a total over all rows. */
 static bool is_apart(const struct batch *batch)
 {
     return (!batch->plan || batch->plan->ranking == PLAN_STATIC) && !batch->forced && !batch->part &&
@@ -65,7 +65,7 @@ static int check(const struct engine *engine, struct sequence *const *sequence, 
             return err_set(err, ERR_INPUT, "text %d of a forward has %d rows, and logits of %d", i, batch[i].rows,
                            batch[i].logit_rows);
         if (!engine_shares(&batch[0], &batch[i]))
-            return err_set(err, ERR_INPUT, "texts 0 and %d cannot share a forward: not the same is asked for", i);
+            return err_set(err, ERR_INPUT, "texts 0 and %d cannot share a forward: they request different results", i);
         for (int before = 0; before < i; before++)
             if (sequence[before] == sequence[i])
                 return err_set(err, ERR_INPUT, "texts %d and %d of a forward have one sequence", before, i);
@@ -76,7 +76,7 @@ static int check(const struct engine *engine, struct sequence *const *sequence, 
     return 0;
 }
 
-/* Tokens, and rows whose logits are wanted, of a text after those of the texts before. */
+/* Appends a text's tokens, and the indices of its rows with logits, to those of the previous texts. */
 static void join(struct shared *shared, const struct batch *batch, struct batch *all)
 {
     for (int i = 0; i < batch->logit_rows; i++)
