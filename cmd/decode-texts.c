@@ -241,7 +241,7 @@ void texts_free(struct texts *texts)
     mem_free(&texts->work);
 }
 
-/* Writes the text and the records that wait at the prompt that has just become the oldest. */
+/* Writes the waiting text and records of the prompt that is now the oldest. */
 static int release(struct texts *all, struct err *err)
 {
     struct work *work = all->work[0];

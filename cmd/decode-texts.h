@@ -1,7 +1,7 @@
 /* The texts of a run of moe-decode, several at once: what is written of them comes in the order of their prompts.
  *
  * A PROMPT AT WORK is one that was read and whose text, or that of its last turn, is not written yet. Each that is being
- * decoded has a decoder; all of these share forwards. What the oldest makes is written as it comes; text and records of the
+ * decoded has a decoder; all of these share forwards. Tokens of the oldest are written as they come; text and records of the
  * others wait until it is their turn. */
 #ifndef MOE_CMD_DECODE_TEXTS_H
 #define MOE_CMD_DECODE_TEXTS_H

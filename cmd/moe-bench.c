@@ -102,7 +102,7 @@ static const struct operand report_operands[] = { OPERAND_ANY("STREAM", struct r
 
 static const struct report_args report_defaults = { .output = "-", .window = FIGURE_WINDOW };
 
-/* The columns of the terminal that a text goes to; 0: it goes elsewhere, or nobody knows. */
+/* Returns the width of the terminal that receives the output, in columns; 0: not a terminal, or the width is unknown. */
 static int terminal_width(const struct report_args *args)
 {
     struct winsize size;
@@ -147,7 +147,7 @@ static int put_page(struct text *out, const struct measurements *all, const stru
     return rc;
 }
 
-/* What is shown of measurements. */
+/* Appends the requested views of the measurements: tables and figures. */
 static int put_report(struct text *out, const struct report_args *args, enum report_form form, struct measurements *all,
                       struct err *err)
 {

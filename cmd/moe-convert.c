@@ -50,7 +50,7 @@ static const struct opt build_options[] = {
 static const struct operand build_operands[] = { OPERAND_MAYBE("SOURCE", struct build_args, source), OPERAND_END };
 static const struct build_args build_defaults = { .expert_dtype = NOT_GIVEN };
 
-/* What would be written goes to standard output, in place of the file. */
+/* Prints what would be written to standard output, instead of writing the file. */
 static int print_plan(struct layout *layout, const struct hparams *shape, const struct head_params *head, struct err *err)
 {
     struct output *out = NULL;
@@ -143,7 +143,7 @@ static void note_changed(const struct conversion *plan, const struct console *co
                      plan->first_skipped);
 }
 
-/* What a plan says, if nothing shall be written; else the file. */
+/* Prints the plan if this is a dry run; writes the file otherwise. */
 static int carry_out(struct conversion *plan, const char *output, bool dry_run, int threads, const struct console *console,
                      struct err *err)
 {
@@ -382,7 +382,7 @@ done:
     return rc;
 }
 
-/* What is to be made of nothing: a model's shape, or a draft head's, too. */
+/* Reads the shape of the synthetic model, and that of the synthetic draft head if one is requested. */
 static int read_invented(const struct synthetic_args *args, struct head_reading *out, struct err *err)
 {
     struct model *target = NULL;

@@ -139,7 +139,7 @@ static int converse(struct run *run, bool *ended, struct err *err)
     return rc;
 }
 
-/* Of the longest drafts that are recorded: the policy of the run must be one that can be replayed over them. */
+/* Returns the length of the longest recorded drafts; the policy of the run must be replayable over them. */
 static int record_length(const struct decode_args *args)
 {
     if (args->record_length)
@@ -191,7 +191,7 @@ static int check_parallel(const struct run *run, struct err *err)
     return why ? err_set(err, ERR_INPUT, "--parallel: %s", why) : 0;
 }
 
-/* Rows of forwards that N texts share, each of so many. */
+/* Returns the number of rows of a forward that `texts` texts share, `rows` each. */
 static int shared_rows(int rows, int texts)
 {
     return (int64_t)rows * texts < ENGINE_ROWS_MAX ? rows * texts : ENGINE_ROWS_MAX;
@@ -323,7 +323,7 @@ static int open_stream(struct run *run, const struct header *header, struct err 
     return decode_record_machine(&run->texts.recorder, &run->machine, err);
 }
 
-/* What this run is, as its stream says it; what an earlier one left; prompts; outputs. */
+/* Makes the stream's header, and opens the interrupted run to resume if there is one, the prompts and the outputs. */
 static int open_flows(struct run *run, struct err *err)
 {
     const struct decode_args *args = run->args;
@@ -350,7 +350,7 @@ done:
     return rc;
 }
 
-/* Somebody sits there who can answer, too. */
+/* Returns whether the conversation is interactive: a chat without prompt files, at a terminal. */
 static bool is_chat(const struct decode_args *args)
 {
     return args->prompts.chat && reads_input(args) && isatty(STDIN_FILENO);

@@ -23,7 +23,7 @@ static int has_f16c(void)
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
 }
 
-/* What the makefile lets the compiler use for each of them. */
+/* Return whether the processor has the instructions that the makefile enables for each set. */
 static int has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 
 static int has_avx512(void)

@@ -13,7 +13,7 @@ static const char *const NAMES[FORMAT_COUNT] = {
     [FORMAT_F32] = "f32", [FORMAT_F16] = "f16", [FORMAT_BF16] = "bf16", [FORMAT_FP8] = "fp8", [FORMAT_Q8] = "q8",
     [FORMAT_Q4] = "q4", [FORMAT_MXFP4] = "mxfp4", [FORMAT_Q4_K] = "q4_k", [FORMAT_Q6_K] = "q6_k"};
 
-/* A step of a unit: so many inputs of all outputs lie in so many bytes. */
+/* A step of a unit: STEP_INPUTS inputs of all outputs are in STEP_BYTES bytes. */
 static const int STEP_INPUTS[FORMAT_COUNT] = {
     [FORMAT_F32] = 1, [FORMAT_F16] = 2, [FORMAT_BF16] = 2, [FORMAT_FP8] = FP8_BLOCK_INPUTS, [FORMAT_Q8] = BLOCK_INPUTS,
     [FORMAT_Q4] = BLOCK_INPUTS, [FORMAT_MXFP4] = 2 * BLOCK_INPUTS, [FORMAT_Q4_K] = SUPERBLOCK_INPUTS,
@@ -47,7 +47,7 @@ float format_limit(enum weight_format format)
     }
 }
 
-/* Units of `width` that hold `count` things. */
+/* Returns the number of units of `width` elements for `count` elements. */
 static uint64_t units_of(int64_t count, int width) { return (uint64_t)(count - 1) / (uint64_t)width + 1; }
 
 static bool checked_unit_bytes(enum weight_format format, int64_t inputs, size_t *bytes)

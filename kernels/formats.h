@@ -36,7 +36,7 @@
  *            packed in the 12 bytes s as in GGUF, bytes 0 .. 3 in the first dword
  *     q6_k   d * sc * (q - 32), exact, +0 where q is 32: GGUF's Q6_K; q 0 .. 63; sc -128 .. 127 for 16 inputs. q of input
  *            i < 15 is bits 6 (i mod 5) .. of dword i / 5; that of input 15 is the upper two bits of a, then of b, then of c.
- * Codes of padding inputs are 0; up to the next multiple of 32 inputs they are multiplied with activations of 0. Of these
+ * Codes of padding inputs are 0; up to the next multiple of 32 inputs they are multiplied with activations of 0. Among these
  * formats only fp8 can be made from floats.
  *
  * CODED rows are rows in the layout of published files, one after the other (format_coded_bytes each), which are packed without
@@ -124,7 +124,7 @@ static inline int quantised_blocks(int inputs) { return inputs / BLOCK_INPUTS + 
 /* Compute sizes in bytes. Dimensions must be at least 1. They return false if the size overflows. */
 bool matrix_bytes(enum weight_format format, int64_t outputs, int64_t inputs, size_t *bytes);
 bool expert_bytes(enum weight_format format, int64_t hidden, int64_t inner, size_t *bytes);
-size_t unit_bytes(enum weight_format format, int inputs);               /* bytes of one unit of a matrix with so many inputs */
+size_t unit_bytes(enum weight_format format, int inputs);               /* bytes of one unit of a matrix with `inputs` inputs */
 size_t expert_down_offset(enum weight_format format, int hidden, int inner);
 
 /* Packs rows `first` .. `first + rows` of a matrix (values [rows][inputs] f32, rounded to the format, to nearest even) into

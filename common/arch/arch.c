@@ -92,7 +92,7 @@ static int refuse_family(const json_t *config, struct err *err)
                          "that are");
 }
 
-/* Things that would change the function if they were passed over. */
+/* Rejects keys of config.json that change the computed function but are not supported. */
 static int check_refused(const json_t *config, const struct arch *arch, struct err *err)
 {
     const char *const *keys = arch->refused;
@@ -228,7 +228,7 @@ static int scale_latents(const json_t *rope, struct hparams *s, struct err *err)
     return 0;
 }
 
-/* What each pair's frequency is divided by. */
+/* Reads the divisors of the pairs' frequencies. */
 static int read_stretch(const json_t *rope, const char *key, struct rope_shape *s, struct err *err)
 {
     const json_t *factors = config_get(rope, key);
@@ -429,7 +429,7 @@ static int read_delta(const json_t *config, const struct arch *arch, struct hpar
     return 0;
 }
 
-/* Each so many layers one without a window. */
+/* Reads the period: one layer in each period has no window. */
 static int read_window_pattern(const json_t *config, const struct arch *arch, struct hparams *s, int window, struct err *err)
 {
     int pattern = 4;

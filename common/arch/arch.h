@@ -177,7 +177,7 @@ int arch_read(const json_t *config, const json_t *generation, struct hparams *sh
 /* The same from the text of a config.json, with another number of layers when `layers` is not 0. */
 int arch_read_text(const char *config, size_t bytes, int layers, struct hparams *shape, struct err *err);
 
-/* What all llama-like families call their tensors outside the feed-forward network. */
+/* Tensor names that all llama-like families share, outside the feed-forward network. */
 #define LLAMA_NAMES LLAMA_PROJECTIONS, QK_NORM_NAMES, [SLOT_FFN_NORM] = "model.layers.{n}.post_attention_layernorm.weight"
 #define QK_NORM_NAMES \
     [SLOT_Q_NORM] = "model.layers.{n}.self_attn.q_norm.weight", \

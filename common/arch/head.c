@@ -172,7 +172,7 @@ enum head_kind head_recognise(const struct head_request *request)
 
 /* ---- the layer ---- */
 
-/* Keys that tell nothing of the layer, or what is told otherwise. */
+/* Keys that do not describe the layer, or repeat another source. */
 static const char *const PASSED_OVER[] = {"bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings"};
 
 static int put_default(json_t *config, const char *key, json_t *value, struct err *err)
@@ -185,7 +185,7 @@ static int put_default(json_t *config, const char *key, json_t *value, struct er
     return 0;
 }
 
-/* What Hydra's program takes from the target, where config.json does not say. */
+/* Fills values that Hydra's program takes from the target where config.json does not contain them. */
 static int put_target(const struct head_request *request, json_t *config, struct text *said, struct err *err)
 {
     const struct hparams *s = model_hparams(request->target);
@@ -281,7 +281,7 @@ static int read_layer(const struct head_request *request, struct head_reading *o
     return 0;
 }
 
-/* What no published head has: another second branch than the contrast, or none, and branches by equation 4. */
+/* Reads settings that no published head has: a second branch other than the contrast, or none, and branches by equation 4. */
 static int read_branches(const struct head_request *request, struct head_params *head, struct err *err)
 {
     const char *second = head_second_name(HEAD_SECOND_CONTRAST);
@@ -300,7 +300,7 @@ static int read_branches(const struct head_request *request, struct head_params 
     return 0;
 }
 
-/* What a token's experts are weighed by is in the forward. */
+/* Reads the experts' counts and widths; the forward computes the weights of a token's experts. */
 static int read_experts(const struct head_request *request, struct head_reading *out, struct err *err)
 {
     const bool star = out->head.kind == HEAD_JAKIRO_STAR;

@@ -1,6 +1,6 @@
 /* Draft heads as they are published: what their config.json means, and what their tensors are called.
  *
- * The kind is recognised by the tensors, and by config.json where these alone do not tell: a file that calls itself EAGLE-3 is
+ * The kind is recognised by the tensors, and by config.json where they are ambiguous: a file that calls itself EAGLE-3 is
  * read as one, and what it lacks is then missing. Published layouts, all from the authors' programs:
  *
  *     eagle1       fc, layers.0.*, embed_tokens if kept; "bias": false where fc has none (EAGLE, model/cnets1.py)
@@ -13,14 +13,14 @@
  *     kangaroo     layers.0.{input_layernorm,self_attn}, norm; the layer it reads is not in its files
  *     jakiro       as eagle1 with layers.0.mlp_moe.{gate,experts.E}; jakiro_star: experts.E.{fc,proj}
  *
- * What a file does not have is the target's, where it is in the original programs; `said` tells people of it. */
+ * Values that a file lacks are the target's, as in the original programs; `notes` receives a note for the user. */
 #ifndef MOE_ARCH_HEAD_H
 #define MOE_ARCH_HEAD_H
 
 #include "common/arch/arch.h"
 #include "common/base/text.h"
 
-/* What the layer ids of EAGLE-3's config.json count. */
+/* Meaning of the layer ids in EAGLE-3's config.json. */
 enum layer_ids {
     LAYER_IDS_AS_PUBLISHED,         /* inputs where speculators_model_type is there, else outputs */
     LAYER_IDS_OUTPUT,               /* id N: the state after layer N (SpecForge, NVIDIA) */
@@ -36,7 +36,7 @@ struct head_tensors {
 
 struct head_request {
     enum head_kind kind;            /* HEAD_NONE: to be recognised */
-    int exit_layer;                 /* kangaroo: it reads the state after so many layers; 0: as config.json says */
+    int exit_layer;                 /* kangaroo: the state it reads is after this many layers; 0: from config.json */
     enum layer_ids layer_ids;
     const json_t *config;           /* NULL: there is none */
     struct head_tensors tensors;
@@ -50,7 +50,7 @@ struct head_reading {
     struct text said;               /* for people: what is the target's, and what was taken for granted */
 };
 
-/* The kind that tensors and config.json tell; HEAD_NONE: they are of no head known here. */
+/* Returns the kind that tensors and config.json identify; HEAD_NONE: no known kind. */
 enum head_kind head_recognise(const struct head_request *request);
 
 /* out: {0}; to be freed also after a failure. */
@@ -67,9 +67,9 @@ enum head_program {
 };
 extern const char *const head_program_words[];          /* by program; NULL after the last */
 
-/* What tensors of this head are called there, and its config.json, of which head_read makes the same head and shape; to be
- * freed by json_decref. note: for people, where the program asks for something that no file says; {0}. A head that the program
- * has no room for is an error. */
+/* Returns the tensor names of a program's layout, and the config.json from which head_read makes the same head and shape; free
+ * it by json_decref. note: {0}; receives notes for the user, about settings that the program requires but no file contains.
+ * Fails if the program cannot represent the head. */
 int head_publish(const struct naming **naming, json_t **config, const struct head_params *head, const struct hparams *shape,
                  enum head_program program, struct text *note, struct err *err);
 

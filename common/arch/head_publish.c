@@ -95,7 +95,7 @@ static int publish_eagle3(json_t *config, const struct head_params *head, const 
                        "SGLang read that\n", LAYER_IDS);
 }
 
-/* What vLLM wants to know besides: how to draft, and for which model. */
+/* Returns the further keys that vLLM reads: how to draft, and for which model. */
 static json_t *speculators_config(const struct head_params *head)
 {
     return json_pack("{s:s, s:s, s:[{s:s, s:i, s:f, s:i}], s:{s:s, s:[]}}", "algorithm", "eagle3", "default_proposal_method",
@@ -141,7 +141,7 @@ static int publish_guesses(json_t *config, const struct head_params *head, const
     return head->prefix ? put_layer(config, head, s, err) : 0;
 }
 
-/* Branches that Jakiro's program does not have, under keys of ours. */
+/* Writes branches that Jakiro's program lacks, under moekit's keys. */
 static int publish_branches(json_t *config, const struct head_params *head, struct text *note, struct err *err)
 {
     const char *second = head_second_name((enum head_second)head->second);
@@ -168,7 +168,7 @@ static int publish_joined(json_t *config, const struct head_params *head, const 
     return experts ? publish_branches(config, head, note, err) : 0;
 }
 
-/* What a program's code has for good, so that no config.json can tell it otherwise. */
+/* Notes settings that the program's code fixes and its config.json cannot change. */
 static int note_fixed(const struct head_params *head, const struct hparams *s, enum head_program program, struct text *note,
                       struct err *err)
 {

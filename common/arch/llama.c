@@ -1,4 +1,4 @@
-/* Llama 1 to 3.2, Vicuna (meta-llama/Llama-3.2-1B): the plain dense transformer that the others are told apart from.
+/* Llama 1 to 3.2, Vicuna (meta-llama/Llama-3.2-1B): the plain dense transformer, which other families differ from.
  * Reference: transformers models/llama. */
 #include "common/arch/arch.h"
 

@@ -32,7 +32,7 @@ int err_memory(struct err *err);
 int err_at(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void err_clear(struct err *err);
 
-/* The compiler knows that these return -1, so it can tell which variables are set on success. */
+/* The compiler knows that these return -1, so it can determine which variables are set on success. */
 static inline int err_failed(void) { return -1; }
 #define err_set(...) (err_set(__VA_ARGS__), err_failed())
 #define err_errno(...) (err_errno(__VA_ARGS__), err_failed())

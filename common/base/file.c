@@ -386,7 +386,7 @@ static off_t file_bytes(const char *path)
 }
 
 /* Renames PATH.part of an earlier process to PATH.part.old, unless PATH.part.old is longer; then removes PATH.part. A lock, not
- * a process number, tells whether PATH.part is still being written: process numbers are reused. */
+ * a process number, shows whether PATH.part is still being written: process numbers are reused. */
 static int move_left(struct output *out, const char *part, struct err *err)
 {
     int rc = -1, fd = open(part, O_RDWR | O_CLOEXEC);

@@ -53,7 +53,7 @@ void file_map_forget(const struct file_map *map, uint64_t offset, uint64_t bytes
 
 /* An output that appears under its name whole or not at all: written to a temporary name in the same folder, PATH.tmp.NUMBER,
  * synced and renamed by output_commit; output_discard (or a signal, see cli/run) removes it. Opening the same output again
- * removes temporary files that killed processes left: a lock tells which are still being written. The path "-" is standard
+ * removes temporary files that killed processes left: a lock marks those still being written. The path "-" is standard
  * output and the names of devices and pipes (/dev/full, FIFOs) are written in place. Writes are complete or an error; EPIPE is
  * ERR_PIPE. */
 struct output;

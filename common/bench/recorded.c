@@ -70,7 +70,7 @@ static bool reaches(const struct recorded_drafter *mine, const struct recorded_n
     return found->at + tokens <= draft->n - 1 || draft->n - 1 < mine->all->length;
 }
 
-/* Finds the recorded node that tells what the drafter proposes after `node`. After its own tokens a drafter with states
+/* Finds the recorded node whose children are the drafter's proposals after `node`. After its own tokens a drafter with states
  * continues its recorded draft from the root, with the costs of those levels. A drafter that looks up text is taken at the
  * latest position that the leaf's path reaches, since a longer draft requested at once may continue differently; for trees,
  * which were requested leaf by leaf, at the earliest one. If neither is recorded, the result is a guess: the position that

@@ -4,7 +4,7 @@
  * are assumed to depend on the text alone: after tokens that equal the text, it proposes what was recorded at the position
  * where these end, whichever drafter proposed them. This is exact for a model, and approximate for a drafter that reads the
  * target's states. After a token that differs from the text it is exact if the drafter's own recorded draft has that token,
- * too; otherwise the proposal is taken from the position that many tokens later: no token is accepted there any more, so
+ * too; otherwise the proposal is taken from the position that many tokens later: no later token is accepted there, so
  * only the number and cost of these tokens are guesses. A review proposes the drafter's own first token at each position, at
  * the cost of drafting one token.
  *

@@ -303,7 +303,7 @@ static int open_resume(struct bench *bench, struct err *err)
     return rc;
 }
 
-/* Printed when neither the output nor the stream that is resumed can be refused any more. */
+/* Prints notes once the output and the resumed stream have passed all checks. */
 static void note_left(const struct bench *bench)
 {
     const char *output = bench->setup->output, *path = bench->setup->resume;

@@ -11,7 +11,7 @@
  *
  * If no tau is feasible, tau = K. r_c is the share of the step's pairs whose expert is below tau, r_g the share of its
  * distinct experts that are at tau or above; both are learned (balance_learn), as they hardly change within a layer (figure
- * 9a). Of two tau with equal differences the smaller is chosen. Times are seconds. Plain functions over plain arrays;
+ * 9a). Between two tau with equal differences the smaller is chosen. Times are seconds. Plain functions over plain arrays;
  * nothing can fail. */
 #ifndef MOE_CACHE_BALANCE_H
 #define MOE_CACHE_BALANCE_H

@@ -1,8 +1,8 @@
 /* belady: evicts the expert whose next use is furthest in the future (Belady 1966). The policy must know the future, so it
  * works over recorded routes only: among policies that insert every wanted expert none has more hits. If an expert without a
  * slot can be computed elsewhere, an expert whose next use is later than those of all residents is not inserted; then none
- * has more hits among policies that insert only experts just wanted. If the actual wants differ from the recorded ones, the
- * state says `strayed`, and the policy is no bound. */
+ * has more hits among policies that insert only experts wanted at that moment. If the actual wants differ from the recorded
+ * ones, the state is `strayed`, and the policy is no bound. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
 

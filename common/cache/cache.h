@@ -100,7 +100,7 @@ int cache_insert(struct cache *cache, int layer, int expert, enum cache_reason r
  * layer. In O(slots). */
 void cache_keep(struct cache *cache, int layer);
 
-/* Undoes an insertion whose read failed: the slot is empty again, and the counts no longer include it. The slot must have
+/* Undoes an insertion whose read failed: the slot is empty again, and the counts exclude it. The slot must have
  * one hold. */
 void cache_drop(struct cache *cache, int slot);
 
@@ -118,7 +118,7 @@ void cache_expect(struct cache *cache, int layer, int expert, int tokens);
  * there is none, or no slot for it: then the request stays. */
 int cache_fetch(struct cache *cache, int *key, int *victim);
 
-/* Return the key of the first request, -1: none; and remove a request that is no longer needed. */
+/* Return the key of the first request, -1: none; and cancel a request. */
 int cache_asked(const struct cache *cache);
 void cache_unask(struct cache *cache, int key);
 
@@ -127,7 +127,7 @@ void cache_unask(struct cache *cache, int key);
 void cache_threshold(struct cache *cache, int tau);
 
 struct cache_counts cache_counts(const struct cache *cache);
-void cache_state(const struct cache *cache, struct values *out); /* the figures behind the policy's decisions, for records */
+void cache_state(const struct cache *cache, struct values *out); /* the figures that the policy decides by, for records */
 
 /* Writes weight[layers * experts], how much each expert is wanted by the policy's own measure, for a hot set. False: the
  * policy has no such measure. */

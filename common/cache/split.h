@@ -52,7 +52,7 @@ struct split_setup {
     double expert_bytes;
 };
 
-/* Sums of seconds, and the number of things that took them; measured during the warm-up. */
+/* Sums of seconds, and the number of operations that took them; measured during the warm-up. */
 struct split_times {
     double host_s, device_s, copy_s, draft_s;
     int64_t pairs, experts, copies, drafted;

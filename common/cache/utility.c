@@ -20,8 +20,8 @@
  * Among equal tags the lowest key is evicted first, which belongs to the first layer: its turn comes next. ties=layer is
  * layer-aware: it evicts the resident whose layer had its turn last, since that layer's next turn is furthest away.
  *
- * utility-real is ours: boundaries are real numbers, a resident keeps its level after use, a resident of a lower level is
- * evicted for an expert of a higher level, and among equal levels the least recently used is evicted first, per layer
+ * utility-real is moekit's own: boundaries are real numbers, a resident keeps its level after use, a resident of a lower level
+ * is evicted for an expert of a higher level, and among equal levels the least recently used is evicted first, per layer
  * (recency.h). */
 #include "common/cache/utility.h"
 

@@ -10,7 +10,7 @@
  * - boundary) < 1, which with lambda 0.1 and gamma 8 is always: boundaries fall 4, 3, 2, 1 and stay at 1. The variants:
  *
  *   FLOOR   as printed. The floor is computed exactly: lambda counts in millionths
- *   REAL    ours: boundaries are real numbers, and delta is compared with their floors
+ *   REAL    moekit's own: boundaries are real numbers, and delta is compared with their floors
  *   FIXED   boundaries do not move ("w/o AdaBC" in section 4.4: up 3, down 1)
  *   state_signal    delta = f - level, as in the released code, with fixed boundaries up 5, down 1
  *

@@ -16,7 +16,7 @@
 #include "common/checkpoint/torch.h"
 
 /* An empty file is left when a disk was full or a download was interrupted. It is an error, not a missing text: otherwise
- * the model would silently lose its tokenizer. A chat template may really be empty; an empty config.json is found where it
+ * the model would silently lose its tokenizer. An empty chat template is valid; an empty config.json is found where it
  * is parsed. */
 const struct source_text_kind source_text_kinds[TEXT_COUNT] = {
     [TEXT_CONFIG] = {"config.json", 4u << 20, true},

@@ -19,8 +19,8 @@ struct head_options {
 /* Returns the kind of draft head, recognised by the checkpoint's tensors; HEAD_NONE if it is no head or of an unknown kind. */
 enum head_kind checkpoint_head_kind(const struct checkpoint *checkpoint);
 
-/* Plans a conversion. out must be {0}; it is filled only on success. said must be {0}; it receives remarks for the user:
- * values taken from the target because the source does not say them, and corrections of its config.json. */
+/* Plans a conversion. out must be {0}; it is filled only on success. notes must be {0}; it receives notes for the
+ * user: values taken from the target because the source lacks them, and corrections of its config.json. */
 int conversion_plan_head(struct conversion *out, struct checkpoint *checkpoint, const struct model *target,
                          const struct head_options *options, struct text *said, struct err *err);
 

@@ -122,7 +122,7 @@ static int take_entry(struct header *h, struct gguf_entry *entry, struct err *er
         return err_set(err, ERR_INPUT, "entry %.*s is of type %llu, which is not known; the file is damaged",
                        (int)entry->key_bytes, h->gguf->data + entry->key, (unsigned long long)type);
     if (count > UINT64_MAX / 8)
-        count = UINT64_MAX / 8;                         /* no file has so many: need() says it */
+        count = UINT64_MAX / 8;                         /* more than any file contains: need() fails */
     bytes = count * (uint64_t)TYPE_BYTES[type];
     entry->at = h->at;
     if (need(h, bytes, err))
@@ -140,7 +140,7 @@ static int take_entry(struct header *h, struct gguf_entry *entry, struct err *er
     return 0;
 }
 
-/* What by_key sees: qsort has no argument for the bytes. */
+/* An entry for by_key: qsort passes no context, so each entry includes the bytes of its key. */
 struct sorted_entry {
     const char *key;
     struct gguf_entry entry;

@@ -1,5 +1,5 @@
-/* The config.json that a GGUF file's metadata amount to. What the architecture alone implies there, config.json must say; what
- * its keys are called, and what the family has at all, common/arch knows. */
+/* Makes the config.json equivalent to a GGUF file's metadata. Settings that the architecture's name implies in GGUF must be
+ * explicit in config.json; common/arch defines the keys' names and the settings that a family has. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ struct maker {
     struct err *err;
 };
 
-/* What config.json calls a member of struct hparams. */
+/* Name in config.json of a member of struct hparams. */
 #define NAME_OF(m, member) arch_key((m)->arch, offsetof(struct hparams, member))
 
 /* general.architecture, and the model_type it is: without experts, with them, and with a sigmoid router. */
@@ -70,7 +70,7 @@ static int copy_real(struct maker *m, const char *key, bool required, double abs
     return gguf_real(m->gguf, key, required, &value, m->err) ? -1 : put(m, m->config, name, json_real(value));
 }
 
-/* ---- tensors that tell ---- */
+/* ---- settings inferred from tensors ---- */
 
 static const struct source_tensor *tensor(const struct maker *m, int layer, const char *name)
 {

@@ -227,7 +227,7 @@ static int put_frame_id(struct text *out, const struct vocabulary *v, int64_t id
     return put_string(out, token_at(v, id), err) || text_printf(out, err, ":{\"ids\":[%lld]}", (long long)id) ? -1 : 0;
 }
 
-/* What is put around a text. */
+/* Writes the post-processor: the tokens before and after a text. */
 static int put_frame(struct text *out, const struct vocabulary *v, struct err *err)
 {
     const bool begin = v->add_bos && v->bos >= 0, end = v->add_eos && v->eos >= 0, both = begin && end && v->bos != v->eos;

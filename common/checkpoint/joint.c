@@ -114,7 +114,7 @@ static int join_scaled(const struct checkpoint *cp, const struct quantisation *q
     t->block[1] = block[1];
     bool wide = block[1] % FP8_BLOCK_INPUTS == 0 || block[1] >= t->dims[t->dim_count - 1];
     t->coding = !fp8 ? &coding_i8 : wide ? &coding_fp8 : &coding_fp8_narrow;
-    /* config.json has said that the quantisation is symmetric: zero points, if stored, have no effect */
+    /* config.json declares the quantisation symmetric: zero points, if stored, have no effect */
     if (q->method == QUANTISED_COMPRESSED && (scale = sibling(cp, t->name, 0, "_zero_point")))
         scale->used = true;
     return 0;

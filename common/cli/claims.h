@@ -29,7 +29,7 @@ struct claims {
 int claims_output(struct claims *claims, const char *name, const char *path, bool kept, struct err *err);
 int claims_standard_output(struct claims *claims, struct err *err);
 
-/* Fails if this input is one of the outputs. "-" is the file behind standard input. */
+/* Fails if this input is one of the outputs. "-" is the file that standard input reads. */
 int claims_input(const struct claims *claims, const char *name, const char *path, struct err *err);
 
 /* The same for a stream that the command continues, which a kept output may replace. */

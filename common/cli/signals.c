@@ -15,7 +15,7 @@ static struct {
     atomic_bool gentle;
     struct stop stop;
     const char *program;
-    int bell;                           /* write end of the pipe behind stop.wake; -1: no pipe */
+    int bell;                           /* write end of the pipe of stop.wake; -1: no pipe */
     struct timespec when;               /* time of the latest request; written before stop.signal */
     atomic_int latest;                  /* number of its signal, kept after signals_take; 0: none */
 } state = {.stop = {.wake = -1}, .bell = -1};

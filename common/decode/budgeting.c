@@ -160,7 +160,7 @@ static int check(struct watch *watch, struct decode_iteration *iteration, struct
     return 0;
 }
 
-/* What a check has found counts as far as it was emitted. */
+/* Counts the divergence that a check measured, up to the last emitted token. */
 static int keep(struct budgeting *budgeting, struct decode_iteration *iteration, int tried, struct err *err)
 {
     double sum = 0;

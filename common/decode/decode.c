@@ -23,8 +23,8 @@ static const char *tree_of(const struct decode_settings *settings, bool whole)
     return settings->tree || !own ? settings->tree : shape_own.name;
 }
 
-/* Opens the shape of drafts. *nodes: how many a forward may have to verify; whole: where drafts are recorded, too, with what is
- * dropped of them. Of a policy that makes trees of its own --tree is what is recorded. */
+/* Opens the shape of drafts. *nodes: max nodes that a forward verifies. whole: drafts are recorded, including dropped nodes;
+ * then --tree is recorded for a policy that makes its own trees. */
 static int open_shape(struct shape **out, int *nodes, const struct decode_settings *settings, bool whole, struct err *err)
 {
     const struct policy_class *policy = policy_find(settings->policy, settings->draft_length);
@@ -183,7 +183,7 @@ static int check_riders(struct decoder *decoder, struct err *err)
     return 0;
 }
 
-/* What policies, and streams, know of the drafters beforehand. */
+/* Describes the drafters to the policy and to streams, before the first iteration. */
 static int describe_drafters(struct decoder *decoder, struct err *err)
 {
     const struct strings *names = &decoder->setup.settings->draft;
@@ -254,7 +254,7 @@ static int open_overlap(struct decoder *decoder, const struct sample_filter *fil
     return overlap_init(&decoder->overlap.overlap, filter, decoder->vocab, decoder->shape->nodes, err);
 }
 
-/* What the settings ask for beside the loop; forced routes are open already. */
+/* Opens the watches that the settings request; forced routes are open already. */
 static int open_watches(struct decoder *decoder, const struct sample_filter *filter, struct err *err)
 {
     const struct decode_settings *settings = decoder->setup.settings;

@@ -101,7 +101,7 @@ struct decode_iteration {
     struct values policy;               /* what the policy went by */
 };
 
-/* What a caller wants to see; any function may be NULL. A failure ends the run. */
+/* Callbacks that receive the output; any may be NULL. A failure ends the run. */
 struct decode_sink {
     void *context;
     /* Each piece of the prompt that went through the engine; position is that of its first token. */
@@ -113,7 +113,7 @@ struct decode_sink {
     int (*text)(void *context, const char *bytes, size_t count, struct err *err);
 };
 
-/* What came out; belongs to the decoder and stays until its next run. */
+/* The result of a run; the decoder owns it, until its next run. */
 struct decode_result {
     const int32_t *token;               /* [tokens] the end token included */
     int tokens;
@@ -139,9 +139,9 @@ struct decode_prompt {
  * or without. */
 int decode_rows(const struct decode_settings *settings, bool whole, int *rows, struct err *err);
 
-/* What streams and notes must say when these settings give another text than the model's own: *key is "not lossless",
- * or "not the same text" when only the distribution is kept, or "forced" when routes or text are not the model's at all, *why
- * (appended to) by what. *key is NULL: nothing. */
+/* Returns the warning that streams and notes must carry if these settings change the model's text: *key is "not lossless"; or
+ * "not the same text" if only the distribution is kept; or "forced" if routes or text are not the model's. Appends the settings
+ * that cause it to *why. *key is NULL: the text is the model's. */
 int decode_lossless_label(const struct decode_settings *settings, const struct budget *budget,
                           const struct caching_options *caching, const char **key, struct text *why, struct err *err);
 
@@ -152,25 +152,25 @@ void decoder_close(struct decoder **decoder);
  * "host: drafter model". NULL: the device, or whoever opened the decoder, knows of no other way. */
 const char *decoder_loop_device(const struct decoder *decoder);
 
-/* What there is to tell of files that opening it has read; one a line. */
+/* Returns notes for the user about files read by decoder_open, one a line. */
 const struct text *decoder_notes(const struct decoder *decoder);
 
-/* What opening the drafter of this number took, in words; NULL: nothing that is worth saying. */
+/* Returns, in words, what opening this drafter cost; NULL: nothing notable. */
 const char *decoder_drafter_detail(const struct decoder *decoder, int drafter);
 
 /* The drafters in use, best first, as a list in JSON; NULL: there are none. */
 const char *decoder_drafters(const struct decoder *decoder);
 
-/* Equal prompts differ by how often this decoder has seen them (decoder_forget begins anew), so that asking the
- * same thing twice gives two samples while the order of different prompts does not matter. */
+/* The random numbers of a prompt depend on how often this decoder has run an equal prompt (decoder_forget resets the counts):
+ * running a prompt twice gives two samples, while the order of different prompts does not matter. */
 int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                 struct decode_result *out, struct err *err);
 
-/* The same in steps, for several texts at once, each with a decoder of its own and all of one engine: _begin reads a prompt;
- * decoders_step has each text make an iteration, in as few forwards as the engine takes for all of them; decoder_ends says that
- * a text is at its end, or is to end there since a stop was asked for; _end tells what came out. Texts are those of
- * decoder_run, whatever texts they share forwards with. Decoder and prompt stay until the end. On failure *failed is the text
- * whose own step failed; -1: the forward did. */
+/* The same in steps, for several texts at once, each with its own decoder and all with one engine: _begin reads a prompt;
+ * decoders_step runs an iteration of each text, in as few forwards as the engine needs for all of them; decoder_ends returns
+ * whether a text has ended, or must end because a stop was requested; _end returns the result. Each text is equal to that of
+ * decoder_run, whatever texts share its forwards. Decoder and prompt must live until the end. On failure *failed is the index
+ * of the text whose own step failed; -1: the shared forward failed. */
 enum { DECODERS_MAX = 128 };
 int decoder_begin(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                   struct err *err);
@@ -182,8 +182,8 @@ int decoder_check(const struct decoder *decoder, const struct decode_prompt *pro
 /* Tokens that its sequence has room for. */
 int decoder_room(const struct decoder *decoder, const struct decode_prompt *prompt);
 
-/* What the text of the last run was made with, for those who look at it again (instruments/probe.h): random numbers, the rule
- * of acceptance, the KV cache, the tokens that it could have had; and other drafters like the decoder's own. */
+/* Parts of the last run for instruments that evaluate its text again (instruments/probe.h): random numbers, acceptance rule,
+ * KV cache and token limit; and further drafters with the decoder's settings. */
 struct acceptance;
 struct drafters;
 const struct sample_draw *decoder_draw(const struct decoder *decoder);
@@ -198,8 +198,8 @@ int decoder_limit(const struct decoder *decoder);
 bool decoder_drafts_chains(const struct decoder *decoder);
 int decoder_open_drafters(const struct decoder *decoder, bool probabilities, struct drafters *out, struct err *err);
 
-/* What decoder_run would answer for this prompt if these are the tokens that it decodes, an error when they end elsewhere than
- * these settings do. Counts the prompt as seen; iterations and drafts are 0. */
+/* Returns the result of decoder_run for this prompt, given the tokens that it decodes. Fails if the tokens end elsewhere than
+ * these settings would end them. Counts the prompt as seen; iterations and drafts are 0. */
 int decoder_replay(struct decoder *decoder, const struct decode_prompt *prompt, const int32_t *token, int tokens,
                    struct decode_result *out, struct err *err);
 

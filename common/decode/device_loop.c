@@ -23,7 +23,7 @@ static bool set_rules(const struct decoder *decoder, struct loop_rules *rules)
     return !drafter || (policy->class->device(policy, rules) && drafter->class->device(drafter, rules));
 }
 
-/* What of the settings a device does not do. */
+/* Returns the first setting that loops on a device do not support; NULL: none. */
 static const char *obstacle(const struct decoder *decoder)
 {
     const struct decoder_setup *setup = &decoder->setup;

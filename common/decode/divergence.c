@@ -60,7 +60,7 @@ double divergence_between(const float *reference, const float *own, int vocab)
     return sum > 0 || isnan(sum) ? sum : 0;         /* rounding can take it below */
 }
 
-/* What was emitted comes after the rows of the path: the reference reads these, and answers for the same positions. */
+/* Reads the rows of the accepted path with the reference, whose logits then predict the same positions as emitted tokens. */
 static int after_untimed(struct watch *watch, struct decode_iteration *iteration, struct err *err)
 {
     struct divergence *divergence = (struct divergence *)watch;

@@ -190,7 +190,7 @@ static bool went_on(const struct recording *all, const struct recorded_draft *dr
     return all->trees ? all->asked[draft->row + (size_t)at] > 0 : at + 1 < draft->n || draft->n - 1 < all->length;
 }
 
-/* Its draft at the root comes first: a drafter that reads what it drafts for itself goes on by that. */
+/* Prefers the draft recorded at the root: a drafter that reads its own tokens continues that draft. */
 static struct recorded_node find_node(const struct recorded_way *way)
 {
     const int right = recorded_way_right(way);

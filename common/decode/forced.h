@@ -7,15 +7,15 @@
  *            root, the nodes of a draft and riders to those of the drafted tokens there, all alike by depth; weights are equal.
  *            The recorded model must have as many expert layers, experts and experts a token. After the recorded answer its
  *            positions begin again.
- *   accept   the answer is the recorded one, and no longer; a draft is kept as far as it is a way through that text. Without
+ *   accept   the answer is the recorded one, at its length; a draft is kept as far as it is a way through that text. Without
  *            a drafter drafts are the recorded ones, which cost nothing; none is longer than what is left of the answer.
  *            Drafters that look text up do so in that text. Each that has probabilities writes what the drafter of its number
  *            is recorded to have written (drafter.h, draft_script): below a way that its recorded draft has, that draft; after
- *            tokens that the text has, its draft at the position where they end; elsewhere, where nothing is accepted any more,
+ *            tokens that the text has, its draft at the position where they end; elsewhere, where no later token is accepted,
  *            what it drafted as many tokens on. It must have been asked there for as many children, so trees must be recorded
  *            for trees.
  *
- * All else is computed as ever, at its full cost. */
+ * All else is computed as in any other run, at its full cost. */
 #ifndef MOE_DECODE_FORCED_H
 #define MOE_DECODE_FORCED_H
 

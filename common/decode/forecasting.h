@@ -1,5 +1,5 @@
-/* Experts that verifications will want, named before they begin by what earlier ones of the run wanted (predict/forecast.h), so
- * that they are read early. What routers and drafts say is not asked here: engines forecast these by themselves.
+/* Forecasts the experts of a verification before it begins, from those of earlier verifications (predict/forecast.h), so that
+ * they are read early. Forecasts by routers and drafts are not made here: engines make these.
  *
  * A source that looks at tokens is asked when all tokens of a verification are known, any other before they are drafted. */
 #ifndef MOE_DECODE_FORECASTING_H
@@ -11,8 +11,8 @@
 
 struct forecasting;
 
-/* *out is NULL where nothing of that is asked for, or no experts are cached. Of route streams that prefetching names all tokens
- * are learned from; notes on them are appended to *note. draft_length: the longest draft. */
+/* *out is NULL if no forecast is requested, or no experts are cached. Learns from all tokens of the route streams that the
+ * options name; appends notes on them to *note. draft_length: the longest draft. */
 int forecasting_open(struct forecasting **out, const struct caching_options *options, const struct engine *engine,
                    int draft_length, struct text *note, struct err *err);
 void forecasting_close(struct forecasting **forecasting);

@@ -25,7 +25,7 @@ struct forced;
 struct overlap_watch {
     struct watch watch;
     struct overlap overlap;
-    bool draws[DRAFTERS_MAX];           /* the drafter draws its tokens, and does not just know them */
+    bool draws[DRAFTERS_MAX];           /* the drafter draws its tokens from a distribution */
 };
 
 /* An iteration on its way. */
@@ -79,7 +79,7 @@ struct decoder {
     int32_t *text;                      /* prompt and answer; the last one is the root */
     size_t text_room;
     int length;
-    int computed;                       /* so many of `text`, at most, the KV cache has as if they were read as a prompt */
+    int computed;                       /* max tokens of `text` whose KV rows equal those of a prompt */
     struct decode_result result;
     double began;                       /* clock_seconds */
     double learning_s;                  /* the policy, from the iteration before */
@@ -114,7 +114,7 @@ int decoder_emit(struct decoder *decoder, const int32_t *token, int count, struc
 /* Hands over what of the text has become certain. */
 int decoder_give_text(struct decoder *decoder, const struct decode_sink *sink, struct err *err);
 
-/* What of the target drafters want to see of each forward; NULL: nothing. */
+/* Returns the features of the target that drafters read after each forward; NULL: none. */
 const struct feature_request *decoder_features(const struct decoder *decoder);
 
 bool decoder_text_is_forced(const struct decoder *decoder);

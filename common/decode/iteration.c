@@ -92,8 +92,8 @@ static int propose(struct decoder *decoder, struct decode_iteration *iteration, 
     return decoder_add_riders(decoder, iteration, err);
 }
 
-/* What the forward over root and draft is to be. What drafters have read on the target's cache is gone by then, but for rows
- * that they stopped on their way through all layers: those are gone on from. */
+/* Prepares the forward over root and draft. Rows that drafters appended to the target's cache are dropped before, except
+ * rows that stopped after some layers: the forward continues these. */
 static int prepare(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
     const struct decoder_setup *setup = &decoder->setup;
@@ -349,7 +349,7 @@ static int settle(struct decoder *decoder, const struct step_texts *others, stru
     iteration->draft_us = 1e6 * step->draft_s;
     iteration->verify_us = 1e6 * step->verify_s;
     iteration->accept_us = 1e6 * (chosen - verified + accepted - checked);
-    /* What the policy learned was not over when the iteration before ended. */
+    /* learning_s: the policy learned from the previous iteration after that had ended */
     iteration->other_us = 1e6 * (checked - chosen + end - accepted + decoder->learning_s);
     if (watch_after_untimed(decoder, others, iteration, err))
         return -1;

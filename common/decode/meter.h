@@ -41,6 +41,6 @@ int meter_read(struct meter *meter, const struct sequence *own, struct meter_rea
 int meter_look(struct meter *meter, const struct sequence *own, const struct decode_iteration *iteration,
                struct meter_reading *out, struct err *err);
 const float *meter_logits(const struct meter *meter, int row);          /* of the path, until the next probe */
-int meter_keep(struct meter *meter, int rows, struct err *err);         /* so many rows of it were emitted */
+int meter_keep(struct meter *meter, int rows, struct err *err);         /* rows: of the path, that were emitted */
 
 #endif

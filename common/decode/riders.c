@@ -2,7 +2,7 @@
  * never accepted. A drafter whose rows would reach beyond the model's context rides with none of them. */
 #include "common/decode/internal.h"
 
-/* What a drafter asks for becomes rows `first`, ...; returns how many, or -1. */
+/* Appends the rows that a drafter requests, from row `first` on; returns their number, or -1. */
 static int take_rows(struct decoder *decoder, const struct drafter *drafter, const struct rider_rows *asked,
                      const struct decode_iteration *iteration, int first, struct err *err)
 {

@@ -1,6 +1,6 @@
-/* What is beside the loop of decode.c and is asked at fixed points of it: measurements of an iteration, and what else a
- * forward is to do than compute the model as it is. One file each; a decoder attaches those that its settings ask for, and the
- * loop calls them in that order. A watch sees the iteration's record as far as it is filled by then, and adds what it knows.
+/* Watches: callbacks at fixed points of the decoding loop. They measure iterations, or change what a forward computes. One
+ * file each; a decoder attaches those that its settings request, and the loop calls them in that order. A watch reads the
+ * iteration's record as far as it is filled by then, and adds its own fields.
  *
  * Functions that are NULL are left out; a failure ends the run. Watches belong to whoever opened them. */
 #ifndef MOE_DECODE_WATCH_H

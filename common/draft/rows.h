@@ -1,5 +1,5 @@
-/* What a drafter that runs a model has computed of drafts: ROWS after a text, a tree keyed by tokens. A row is found again
- * whatever happens to the draft's own nodes, and is computed once. Row 0 is the root. The requested children of a row are
+/* The rows that a drafter with a model has computed for drafts: a tree of ROWS after a text, keyed by tokens. A row is found
+ * again whatever happens to the draft's own nodes, and is computed once. Row 0 is the root. The requested children of a row are
  * ranked by the rule in the setup (drafter.h). All leaves of a level are read in one forward.
  *
  * A source with two branches gives the last two levels of a draft by one reading, if the tree says how many levels it gets:

@@ -5,7 +5,7 @@
  * that the last p tokens occur in a tree, a draft of at most factor x p tokens continues them with the most probable tokens.
  * The probability of a token is the product, along the path to it, of its relative frequency among the tokens that followed
  * there; tokens with a probability below `min` are left out. The draft with the highest score is used. The score is the sum
- * of its probabilities, that is the expected number of correct tokens. Of equal scores the longer match wins, then the
+ * of its probabilities, that is the expected number of correct tokens. Between equal scores the longer match wins, then the
  * answer's tree.
  *
  * Differences from ArcticInference: a token's relative frequency is among what followed the string before it;

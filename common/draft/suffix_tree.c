@@ -104,7 +104,7 @@ static void add_leaf(struct suffix_tree *tree, int32_t parent, int length)
 
 /* Splits an edge at the cursor, and moves the cursor to the new node. Later cursors in the list are shorter suffixes: those
  * on this edge are nearer to the root and have not reached what is now below the node. Earlier cursors are longer suffixes:
- * they are past the node, and as the text continues, none of them is on this edge any more. */
+ * they are past the node, and as the text continues, none of them is still on this edge. */
 static void split(struct suffix_tree *tree, int which)
 {
     struct suffix_cursor *cursor = &tree->cursor[which];
@@ -194,8 +194,8 @@ int suffix_tree_put(struct suffix_tree *tree, int32_t token, struct err *err)
     return 0;
 }
 
-/* Ends the text: makes a node wherever one of its suffixes ends within an edge. What is below such a node has not followed
- * this suffix, and later texts must not count it there. */
+/* Ends the text: makes a node wherever one of its suffixes ends within an edge. The subtree of such a node has not followed
+ * this suffix, so later texts must not count it there. */
 static int end_text(struct suffix_tree *tree, struct err *err)
 {
     if (reserve_nodes(tree, tree->cursors, err))

@@ -103,7 +103,7 @@ struct experts_copy;
 int experts_copy_open(struct experts_copy **out, struct engine *engine, const char *file, struct err *err);
 void experts_copy_close(struct experts_copy **copy);
 
-/* What a forward leaves out. Where attention is left out its nodes have no keys and values, so they can only be parents of
+/* Layer halves that a forward omits. Where attention is omitted, nodes have no keys and values, so they can only be parents of
  * nodes with the same part. A part is identified by its address and must not change while such nodes are pending. Nodes of
  * several parts may be pending at once, each part with its own copy of the root. */
 struct forward_part {

@@ -219,7 +219,7 @@ int64_t nominal_bytes(const struct pass *pass, int64_t cached)
     return weight_bytes(pass) + cache_bytes(pass, pass->rows, cached);
 }
 
-/* Of what the forward read of weights each row has an equal share; these add up to all of it. */
+/* Returns the text's share of the weight bytes that the forward read: equal for each row. The shares add up to the total. */
 static int64_t share_of(const struct pass *pass, const struct pass_text *text, int64_t weights)
 {
     return weights * (text->first + text->rows) / pass->rows - weights * text->first / pass->rows;

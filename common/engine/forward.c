@@ -256,8 +256,8 @@ static int forecast_forced_experts(const struct pass *pass, struct err *err)
     return 0;
 }
 
-/* Room for what routers choose ahead; the first layer has no state before it. One layer more than there are may be written to
- * by nobody, but is pointed to. */
+/* Allocates the experts that routers choose ahead; the first layer has no earlier state. The last layer's pointer is past the
+ * end and never written to. */
 static int ahead_begin(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;

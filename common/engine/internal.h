@@ -169,7 +169,7 @@ struct apart_rows {
     int count;
 };
 
-/* Returns the maximum number of pairs per call; oracle_alloc allocates buffers for so many. */
+/* Returns the maximum number of pairs per call; oracle_alloc allocates buffers for that number. */
 size_t oracle_pairs(const struct workspace *space);
 int oracle_alloc(struct workspace *space, struct err *err);
 int oracle_compute(const struct layer *at, const struct apart_rows *apart, float *out, struct err *err);

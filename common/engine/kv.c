@@ -1,7 +1,7 @@
 /* The KV cache of committed tokens and pending nodes, and the slots that a row attends to.
  *
  * As long as a node's index equals its depth along a path, slot and logical position are equal, and that part of the path is
- * simply a longer prefix: a chain needs no path at all. */
+ * a longer prefix: a chain needs no path at all. */
 #include "common/engine/kv.h"
 
 #include "common/base/mem.h"

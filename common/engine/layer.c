@@ -105,7 +105,7 @@ static struct rope_args rotation(const struct layer *layer, struct buffer x, int
         .rotary = shape->layer[layer->number].still ? 0 : hparams_attention(shape, layer->number).rope->rotary};
 }
 
-/* Of the rows of a text into its cache, from what `all` says of the rows of all texts. */
+/* Returns the arguments for writing one text's rows into its cache, cut from those for the rows of all texts. */
 static struct kv_write_args write_of(struct kv_write_args all, const struct layer_text *text)
 {
     all.in_k = layer_rows_from(all.in_k, text->first, all.stride);

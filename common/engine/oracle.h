@@ -2,10 +2,10 @@
  * of the experts that best reconstruct the sum. Starting from none, it adds the expert that minimises the sum over rows of
  * |missing part|^2; ties go to the lower expert. It ends at `budget`, or when all experts with a slot are chosen.
  *
- * The equation can be read in two ways. In ours, an expert contributes only to rows that route to it, as in the model: slots
- * are those of the routing. As printed, each chosen expert j adds g_j(h_t) E_j(h_t) to every row t, routed to or not, while
- * the sum to reconstruct is that of the routing alone: then each row has a slot for every expert, and `routed` marks those
- * that form the sum.
+ * The equation can be read in two ways. In moekit's, an expert contributes only to rows that route to it, as in the model:
+ * slots are those of the routing. As printed, each chosen expert j adds g_j(h_t) E_j(h_t) to every row t, routed to or not,
+ * while the sum to reconstruct is that of the routing alone: then each row has a slot for every expert, and `routed` marks
+ * those that form the sum.
  *
  * contribution  [rows][slots][hidden]  weight times output of expert[row][slot]
  * expert        [rows][slots]          distinct within a row; -1: none

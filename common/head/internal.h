@@ -75,7 +75,7 @@ struct head {
      * host; routes: rows times experts per row. */
     int32_t *routed;
     int routes;
-    /* Of a predictor with experts: */
+    /* only for a predictor with experts: */
     struct layer_routing routing;
     struct expert_source *experts;
     /* All predictors of a model. Then only setup, params and shape of this struct are used besides. NULL: one network. */

@@ -27,7 +27,7 @@ struct probe;
 int probe_open(struct probe **out, struct decoder *decoder, const struct decoder_setup *setup, int length, struct err *err);
 void probe_close(struct probe **probe);
 
-/* Probes the text that the decoder has just completed; `put` receives each position, with sequence 0. A negative result of
+/* Probes the text that the decoder completed last; `put` receives each position, with sequence 0. A negative result of
  * `put` ends the probe. */
 typedef int probe_function(void *context, const struct decode_draft *draft, struct err *err);
 int probe_run(struct probe *probe, const struct decode_prompt *prompt, const struct decode_result *result, probe_function *put,

@@ -2,7 +2,7 @@
  *
  * Every forward becomes `route` records (stream/route.h): pieces of a prompt of at most 64 tokens, then one record per
  * iteration. Routing mass is always summed over the tokens of a record; probabilities, logits and hidden states of each
- * token are recorded on request. Of a verified draft, those rows are marked accepted that would also have been computed
+ * token are recorded on request. Rows of a verified draft are marked accepted if they would also have been computed
  * without a draft: so the accepted tokens of a text do not depend on the drafter, even if the text was truncated. */
 #ifndef MOE_INSTRUMENTS_PROFILE_H
 #define MOE_INSTRUMENTS_PROFILE_H

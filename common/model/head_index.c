@@ -15,7 +15,7 @@ static const struct member { const char *key; size_t offset; bool flag; } MEMBER
     FLAG("normed_residual", normed_residual), FLAG("normed_output", normed_output), NUMBER("draft_vocab", draft_vocab),
     NUMBER("heads", heads), NUMBER("blocks", blocks), FLAG("prefix", prefix),
 };
-/* Those that may be left out, 0 then, and are: a head without them has the bytes that it always had. */
+/* Members that are optional and omitted if 0, so that a head without them is byte-identical to one of an older version. */
 static const struct member LATER[] = {
     NUMBER("second", second), FLAG("second_next", second_next), FLAG("scaled", scaled),
 };

@@ -258,7 +258,7 @@ static int check_groups(const struct hparams *s, struct err *err)
     return 0;
 }
 
-/* They are made of what the layers are made of. */
+/* Checks predictors: they consist of the same parts as layers. */
 static int check_predictors(const struct hparams *s, struct err *err)
 {
     if (check_range("number of predictors", s->predictors, 0, PREDICTORS_MAX, err) ||

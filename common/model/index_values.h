@@ -17,7 +17,7 @@ int index_int(struct cursor *cursor, int64_t min, int64_t max, int64_t *out, str
 int index_int32(struct cursor *cursor, int *out, struct err *err);
 int index_flag(struct cursor *cursor, bool *out, struct err *err);
 int index_text(struct cursor *cursor, char *out, size_t room, struct err *err);        /* without NULs, shorter than room */
-int index_blob(struct cursor *cursor, void *out, size_t bytes, struct err *err);       /* of just so many bytes */
+int index_blob(struct cursor *cursor, void *out, size_t bytes, struct err *err);       /* of exactly this size */
 int index_long_text(struct cursor *cursor, struct text *out, struct err *err);
 int index_count(struct cursor *cursor, size_t max, size_t *out, struct err *err);     /* of a list's elements */
 int index_list_of(struct cursor *cursor, size_t elements, struct err *err);

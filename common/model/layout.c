@@ -21,7 +21,7 @@ static void add(struct layout *layout, enum tensor_role role, enum tensor_kind k
                                                        .format = FORMAT_F32, .outputs = outputs, .inputs = inputs, .count = 1};
 }
 
-/* What makes queries, keys and values from latents. */
+/* Adds the tensors that compute queries, keys and values from latents. */
 static void add_latent(struct layout *layout, const struct hparams *s, int layer)
 {
     int heads = s->attention.heads, own = s->attention.head_dim - s->rope.rotary, rank = s->attention.q_rank;

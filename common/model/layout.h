@@ -31,8 +31,8 @@ void layout_free(struct layout *layout);
  * state. */
 bool role_unquantised(enum tensor_role role);
 
-/* What to store a tensor in when `wanted` was asked for: those matrices stay in `other` where it is a format with scales,
- * and vectors are f32. */
+/* Returns the format in which to store a tensor when `wanted` was requested: exempt matrices stay in `other` if that format has
+ * scales, and vectors are f32. */
 enum weight_format tensor_format(const struct tensor *tensor, enum weight_format wanted, enum weight_format other);
 
 /* As it is in a model file: "q4_k", or "q4_k+q6_k" when the last part has its own. The second answers false for what is no

@@ -80,7 +80,7 @@ static int read_index(struct model *model, struct err *err)
     return 0;
 }
 
-/* What a model's name leads to is no file: a checkpoint's folder, or nothing. */
+/* Sets the error for a model path that is not a file: a checkpoint's folder, or nothing. */
 static int refuse_name(const char *path, struct err *err)
 {
     struct stat status;

@@ -58,7 +58,7 @@
  *     predict.N.hidden_norm      VECTOR  [hidden]                of the hidden state
  *     predict.N.joint            MATRIX  [hidden][2 hidden]      of the normed embedding, then the normed hidden state
  *
- * Canonical tensors of a draft head (head.h), hidden its own width, what is not said as above:
+ * Canonical tensors of a draft head (head.h), hidden its own width; unlisted shapes as above:
  *
  *     embed                      MATRIX  [vocab][hidden]         when embed
  *     head                       MATRIX  [draft_vocab][hidden]   eagle3
@@ -96,7 +96,7 @@
 
 enum tensor_kind { TENSOR_VECTOR, TENSOR_MATRIX, TENSOR_EXPERTS };
 
-/* What a tensor is for: the last part of its name. */
+/* A tensor's purpose: the last part of its name. */
 enum tensor_role {
     ROLE_EMBED, ROLE_HEAD, ROLE_FINAL_NORM, ROLE_ATTENTION_NORM, ROLE_QKV, ROLE_QKV_BIAS, ROLE_Q_NORM, ROLE_K_NORM, ROLE_OUT,
     ROLE_OUT_BIAS, ROLE_FFN_NORM, ROLE_ROUTER, ROLE_ROUTER_CORRECTION, ROLE_EXPERTS, ROLE_SHARED, ROLE_SHARED_GATE,
@@ -129,7 +129,7 @@ struct tensor {
     struct digest128 digest;         /* of those bytes */
 };
 
-/* What a stream must know of the model it came from, and what sets two model files apart. */
+/* The identity of a model: for streams, and to distinguish model files. */
 struct model_identity {
     struct sha256 index;             /* of this file's index: names exactly this file */
     struct sha256 source;            /* of the weights it was converted from, before any change of dtype or inflation */
@@ -183,8 +183,8 @@ const struct tensor *model_tensor_at(const struct model *model, int index);
 const struct tensor *model_tensor(const struct model *model, struct err *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 const void *model_data(const struct model *model, const struct tensor *tensor);
-/* What of it is in the process's memory as part of the mapped file need not stay there: it is read again when it is touched.
- * Nothing happens to what is not mapped. */
+/* Releases the memory of a mapped tensor's pages; they are read again on the next access. No-op for tensors that are not
+ * mapped. */
 void model_forget(const struct model *model, const struct tensor *tensor);
 const struct direct_file *model_file(const struct model *model);       /* NULL: it is mapped */
 
@@ -193,7 +193,7 @@ const struct direct_file *model_file(const struct model *model);       /* NULL: 
 const char *model_tokenizer_json(const struct model *model, size_t *bytes);
 const char *model_chat_template(const struct model *model, size_t *bytes);
 
-/* What else the index tells (model_index.h): where the model came from, for people and viewers. */
+/* Further facts of the index (model_index.h): where the model came from, for the user and for viewers. */
 struct model_facts;
 const struct model_facts *model_facts(const struct model *model);
 

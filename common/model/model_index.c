@@ -646,7 +646,7 @@ static int take_sources(struct index_reader *r, struct err *err)
     return 0;
 }
 
-/* What the file says of a tensor must be what the shape demands of it. */
+/* Reads a tensor's entry and checks that it matches the shape. */
 static int take_tensor(struct index_reader *r, struct tensor *t, uint64_t *data_at, struct err *err)
 {
     char name[64], format[FORMAT_TEXT];

@@ -136,7 +136,7 @@ static void show_files(struct show *show, const struct model_facts *facts)
     }
 }
 
-/* What a person asks first; --json has the rest. */
+/* Prints the most requested facts; --json prints all. */
 static void show_lines(struct show *show, const struct model *model)
 {
     const struct model_identity *identity = model_identity(model);

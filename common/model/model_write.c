@@ -111,7 +111,7 @@ static void slot_empty(struct filling *f, struct slot *slot)
     slot->room = 0;
 }
 
-/* A free slot with the room of a block of so many bytes or, as far as memory allows, to be given it; NULL: not now. */
+/* Returns a free slot with capacity for `bytes`, or one that can grow to it within the memory limit; NULL: none at present. */
 static struct slot *slot_find(struct filling *f, size_t bytes)
 {
     struct slot *any = NULL;

@@ -1,5 +1,5 @@
-/* The address space of a file of which parts are read into memory: what a map of the file shows, as far as it was read, and
- * without pages of the file in the system's cache. What was not read cannot be touched. Private to model/. */
+/* The address space of a file, parts of which are read into memory: like a map of the file, but without pages in the system's
+ * cache. Parts that were not read must not be accessed. Private to model/. */
 #ifndef MOE_MODEL_RESIDENT_H
 #define MOE_MODEL_RESIDENT_H
 
@@ -12,9 +12,9 @@ struct resident {
 };
 
 int resident_open(struct resident *out, const char *path, struct err *err);
-/* Bytes offset .. offset+bytes-1 of the file, which has so many, and what lies with them in a page. */
+/* Reads the pages that contain bytes offset .. offset+bytes-1; the file must have that many. */
 int resident_read(const struct resident *resident, uint64_t offset, uint64_t bytes, struct err *err);
-void resident_drop(struct resident *resident, uint64_t offset, uint64_t bytes);       /* they are not needed any more */
+void resident_drop(struct resident *resident, uint64_t offset, uint64_t bytes);       /* releases their memory */
 void resident_close(struct resident *resident);
 
 #endif

@@ -1,7 +1,7 @@
-/* What decoding one token reads of a model's weights, by what it is for: the least that a forward can take, and what drafts of
- * the model cost. Keys and values are not counted, nor the embedding's row and the final norm.
+/* Bytes of a model's weights that decoding one token reads, by purpose: the minimum of a forward, and the cost of the model's
+ * drafts. Keys, values, the embedding's row and the final norm are not counted.
  *
- * Of a draft head: one row of its layer, and its own output head; that of its target is not counted where it uses that. */
+ * For a draft head: one row of its layer, and its own output head; a target's output head that it uses is not counted. */
 #ifndef MOE_MODEL_STEP_H
 #define MOE_MODEL_STEP_H
 

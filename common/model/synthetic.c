@@ -195,7 +195,7 @@ int inflate_plan(struct layout *out, const struct model *model, int inner, struc
     return 0;
 }
 
-/* What the padded tensors take in a layout. */
+/* Returns the total bytes of the padded tensors of a layout. */
 static uint64_t padded_bytes(const struct layout *layout, const struct hparams *shape)
 {
     enum tensor_role role = inflate_role(shape);

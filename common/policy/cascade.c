@@ -16,7 +16,7 @@
  *
  * After `refresh` consecutive iterations with drafts, one iteration without a draft is measured again.
  *
- * Choices that the paper leaves open: the very first K is `first`. A climb begins upwards if the first trial pays, else
+ * Choices that the paper leaves open: the initial K is `first`. A climb begins upwards if the first trial pays, else
  * downwards, in steps of 1; when utility falls the climb continues on the other side of its best K, and it tries no K twice. K
  * is at most `max`, and at most -K. "Recent" means the last `memory` iterations; ties go to the smaller K. Set phases grow to
  * at most `longest`, and return to their initial length after one with drafts. All state is reset with each text. The baseline

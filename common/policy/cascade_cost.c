@@ -15,7 +15,7 @@
  *   of all time. A drafter with a state of its own then catches up with the text, which is measured as drafting time.
  * - A steepness without recent observations is assumed to be `optimism` standard deviations lower, so that speculation resumes.
  *
- * Texts begin with K = 0 until an acceptance probability is known. What was learned is kept for each task, from text to text.
+ * Texts begin with K = 0 until an acceptance probability is known. Estimates are kept for each task, from text to text.
  * */
 #include "common/policy/shape.h"
 

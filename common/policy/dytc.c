@@ -1,4 +1,4 @@
-/* DyTC's objective with a stop rule of our own, after a summary of the paper (CAS-Spec, arXiv 2510.26843); the full text was
+/* DyTC's objective with moekit's stop rule, after a summary of the paper (CAS-Spec, arXiv 2510.26843); the full text was
  * not available. A tree grows at its most probable leaf, by the drafter s and the number of tokens k that maximise
  *
  *     T(s, k) = (a (1 - a^k) / (1 - a) + a^k a_n) / (c k + c_n)
@@ -235,7 +235,7 @@ static struct step dytc_next(struct policy *policy, const struct draft_view *vie
     return drafter < 0 ? (struct step){.kind = STEP_STOP} : extend(d, drafter, leaves, tokens);
 }
 
-/* Of siblings by one drafter only the first, its own choice, counts. */
+/* Returns whether a node is its drafter's own choice: the drafter's first child of that parent. */
 static bool is_choice(const struct draft_tree *tree, int node)
 {
     for (int before = 0; before < node; before++)

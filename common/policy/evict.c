@@ -255,7 +255,7 @@ static void learn_experts(struct evict *e, const struct outcome *outcome)
         e->last = outcome->token[outcome->emitted - 1];
 }
 
-/* Returns the excess of the cost of the forward just made; computed from its own experts if cost is predicted by experts. */
+/* Returns the excess of the cost of the last forward; computed from its own experts if cost is predicted by experts. */
 static double growth_seen(const struct evict *e, const struct outcome *outcome)
 {
     const double average = growth(e, outcome->drafted + 1), each = (double)outcome->moe_layers * outcome->top_k;

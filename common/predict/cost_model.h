@@ -1,4 +1,4 @@
-/* What an iteration will cost: seconds of a forward over M tokens = level * (1 + steepness * growth(M)), growth(1) = 0.
+/* Predicts the cost of an iteration: seconds of a forward over M tokens = level * (1 + steepness * growth(M)), growth(1) = 0.
  *
  * The growth is known beforehand, from a cost table or from the experts that M tokens are predicted to load; level and
  * steepness drift with the machine and the text, and are followed by an extended Kalman filter on their logarithms. So an

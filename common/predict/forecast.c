@@ -6,7 +6,7 @@
 #include "common/base/mem.h"
 #include "common/cache/utility_rule.h"
 
-/* What a source that counts has: a table of floats. */
+/* Base of the sources that count: a table of floats. */
 struct counting {
     struct forecast base;
     struct forecast_setup setup;
@@ -259,7 +259,7 @@ static void utility_learn(struct forecast *forecast, const struct forecast_outco
     }
 }
 
-/* ---- what others have said */
+/* ---- experts named by other sources */
 
 static void count_given(const int16_t *expert, int top_k, float *score)
 {

@@ -1,4 +1,4 @@
-/* Which experts the next forward will want, said before its routers have: for fetching, keeping, and what a tree would cost.
+/* Forecasts which experts the next forward will select, before its routers do: for prefetching, keeping, and costs of trees.
  * One small interface over plain arrays; each source is a line of the table, and each is scored against what was wanted.
  *
  *   popular      how often texts wanted an expert so far
@@ -60,7 +60,7 @@ void forecast_close(struct forecast **forecast);
 /* The experts of the highest scores above 0, best first, at most `max` of them; equal ones go by number. How many. */
 int forecast_name(int32_t *expert, const float *score, int experts, int max);
 
-/* What naming was worth: right of those wanted is the recall, and what was named in vain costs its bytes. */
+/* Quality of forecasts: recall is right / wanted; named - right is the number of wasted prefetches. */
 struct forecast_score { int64_t wanted, named, right; };
 void forecast_score_add(struct forecast_score *score, const int32_t *named, int count, const int32_t *wanted, int wants);
 double forecast_recall(const struct forecast_score *score);             /* NaN: nothing was wanted */

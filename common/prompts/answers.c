@@ -1,4 +1,4 @@
-/* Texts with their answers: tokens of the whole, and a mask that tells which of them the model would have had to say. */
+/* Texts with their answers: all tokens, and a mask of the tokens that the model would have to answer. */
 #include "common/prompts/internal.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What the files of prompts.h share. */
+/* Declarations shared by the files that implement prompts.h. */
 #ifndef MOE_PROMPTS_INTERNAL_H
 #define MOE_PROMPTS_INTERNAL_H
 
@@ -9,10 +9,10 @@ struct prompts {
     struct prompts_options options;
     const struct tokenizer *tokenizer;
     struct prompt_lines *lines;
-    struct prompt_line line;           /* the one at hand */
+    struct prompt_line line;           /* the current line */
     struct template *own;              /* the chat template of options.template_file */
     json_t *args;                      /* of the template */
-    json_t *noted;                     /* what prompts_note_once has said */
+    json_t *noted;                     /* notes that prompts_note_once has printed */
     size_t next_text;                  /* of options.texts */
     int64_t ordinal;
     bool checks_some;                  /* the pass at hand leaves out what can be read only once */
@@ -20,7 +20,7 @@ struct prompts {
     struct prompts_fault fault;
 };
 
-/* What one object has; all but one of the first four are NULL. */
+/* The fields of one object; all but one of the first four are NULL. */
 struct prompt_given {
     const char *text;
     size_t bytes;

@@ -276,7 +276,7 @@ static int decide_form(struct prompt_lines *lines, struct err *err)
     return 0;
 }
 
-/* What is packed is unpacked from here on. */
+/* Starts to unpack the rest of a compressed file. */
 static int begin_unpacking(struct prompt_lines *lines, struct err *err)
 {
     size_t got = 1;
@@ -294,7 +294,7 @@ static int begin_unpacking(struct prompt_lines *lines, struct err *err)
     return refill(lines, &got, err);
 }
 
-/* A file that nobody can read prompts from. */
+/* Rejects a file that cannot contain prompts. */
 static int refuse(struct prompt_lines *lines, const char *what, struct err *err)
 {
     lines->number = lines->number ? lines->number : 1;
@@ -396,7 +396,7 @@ static int read_item(struct prompt_lines *lines, struct err *err)
     }
 }
 
-/* What is between two items: 1, an item comes; 0: the list, and the file, is at its end. */
+/* Reads the separator between two items. Returns 1: an item follows; 0: the list and the file end. */
 static int begin_item(struct prompt_lines *lines, struct err *err)
 {
     char c;

@@ -6,9 +6,9 @@
  *                    `{', `"' or nothing after it; else one text
  *   other files      JSON
  *
- * JSON is an object a line, or, where it begins with `[', one list, whose items count as lines. A text that nobody asked to
- * have whole has no newline at its end. A byte order mark is taken away. What gzip, bzip2 or zstd packed is unpacked, and an
- * ending .gz, .bz2 or .zst of its name does not count. */
+ * JSON is an object a line, or, if it begins with `[', one list, whose items count as lines. A text is without the newline at
+ * its end, unless files are taken whole. A byte order mark is removed. Files packed by gzip, bzip2 or zstd are unpacked, and
+ * the endings .gz, .bz2 and .zst of their names are ignored. */
 #ifndef MOE_PROMPTS_LINES_H
 #define MOE_PROMPTS_LINES_H
 
@@ -31,9 +31,9 @@ struct prompt_line {
     bool standard;                      /* from standard input */
 };
 
-/* What is not wrong, but should be known. */
+/* Receives notes about valid but unexpected input. */
 struct prompt_notes {
-    void (*put)(void *context, const char *text);       /* NULL: nobody */
+    void (*put)(void *context, const char *text);       /* NULL: notes are dropped */
     void *context;
 };
 

@@ -40,7 +40,7 @@ enum prompts_answers {
     PROMPTS_ASK,                       /* stored in prompt.answer only */
     PROMPTS_ASK_AGAIN,                 /* what `messages` says of the assistant is left out, too: the questions before are
                                           asked in turn, as those of `turns` are */
-    PROMPTS_ANSWERED                   /* they are part of the text, which `tokens` has as a whole, and `mask` tells where */
+    PROMPTS_ANSWERED                   /* answers are part of the text in `tokens`, and `mask` marks them */
 };
 
 struct prompts_options {

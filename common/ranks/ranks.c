@@ -14,7 +14,7 @@
 #include "common/base/mem.h"
 #include "common/base/plugin.h"
 
-/* What every process knows of each process. */
+/* The facts of a process that all processes know. */
 struct member {
     int64_t id;                 /* process id on its machine */
     uint64_t born;              /* start time in the system's count, which distinguishes processes that had the same id */

@@ -95,7 +95,7 @@ static void join(struct groups *g, int a, int b)
     g->size[b] = 0;
 }
 
-/* Returns the group most similar to this one. Of equals its predecessor in the chain wins, else the first. */
+/* Returns the group most similar to this one. Between equals its predecessor in the chain wins, else the first. */
 static int nearest(const struct groups *g, int group, int before)
 {
     const double *alike = g->alike + (size_t)group * (size_t)g->n;

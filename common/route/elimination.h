@@ -1,7 +1,7 @@
 /* Rankings that consider which experts are selected together. Each layer begins with all experts and drops them one by one,
  * always the expert with the smallest loss; the expert dropped last is ranked first. Loss of dropping an expert:
  *
- *   coverage   tokens whose selected experts are all kept, and no longer would be
+ *   coverage   tokens whose selected experts are all kept at present, but would not be
  *   pairs      pairs of kept experts that tokens selected together and that would be broken, counted per token. The last expert
  *              left is the one that most tokens select. This is the greedy peeling for the densest subgraph (Charikar 2000) in
  *              the co-activation matrix, the second-order approximation of coverage

@@ -1,5 +1,5 @@
-/* What a budget by router scores keeps of forwards that decode or verify: all nodes of a forward together, rejected ones
- * included, layer by layer.
+/* Measures what a budget by router scores keeps of forwards that decode or verify: all nodes of a forward together, rejected
+ * ones included, layer by layer.
  *
  * Each forward ranks a layer's experts as the engine does (kernels/route.h, route_shortlist): by the sum over its nodes of
  * probs + correction, in f32, added node by node; of equal sums the lower expert comes first. For a softmax router this is

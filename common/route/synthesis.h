@@ -12,7 +12,7 @@
  *                share 37 % of their experts (36.6 % in a trace of OLMoE, 38.1 % in Cohere's). With distance the share falls to
  *                that of popularity alone. If popularity alone exceeds 37 %, as with steep, nothing is repeated
  *   layers       a quarter of the other choices take the rank of an expert that the token chose in the previous layer. The
- *                quarter is our assumption: the sources report the recall of predictors across layers, not this quantity
+ *                quarter is an assumption: the sources report the recall of predictors across layers, not this quantity
  *
  * An expert that the token has already chosen is replaced by a draw by popularity. Texts of flat, mild and steep differ by
  * chance only; no text prefers experts of its own. The same setup yields the same routes on every machine.

@@ -1,4 +1,4 @@
-/* Cuts texts into consecutive windows of 1, 2, ... tokens, each of which stands for a verification with all drafted tokens
+/* Cuts texts into consecutive windows of 1, 2, ... tokens, each of which represents a verification with all drafted tokens
  * accepted. Computes for each expert the number of a window's tokens that select it (its activation frequency f), and how well
  * the previous window predicts f.
  *

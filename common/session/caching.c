@@ -48,7 +48,7 @@ const char *caching_policy(const struct caching_options *options)
     return options->policy ? options->policy : options->hot_set ? "hot" : NULL;
 }
 
-/* Those that can decide while a model decodes: others want a future. */
+/* Rejects policies that need to know future routes, which are unknown while a model decodes. */
 static int check_policy(const struct caching_options *options, struct err *err)
 {
     enum { STATIC, HOT };
@@ -105,7 +105,7 @@ int caching_check(const struct caching_options *options, struct err *err)
     return caching_policy(options) ? check_policy(options, err) : 0;
 }
 
-/* Of all experts; and the slot, which has room for the largest. */
+/* Number of all experts, and bytes of a slot, which fits the largest one. */
 struct extent {
     int64_t count, slot;
 };
@@ -131,7 +131,7 @@ uint64_t caching_weights(const struct model *model)
     return bytes;
 }
 
-/* What --cache-experts auto has for slots of so many bytes that are left. */
+/* Returns the bytes that --cache-experts auto uses for slots, of the free memory `left`. */
 static int64_t room_of(int64_t left, uint64_t taken) { return left - left / 8 - (int64_t)taken; }
 
 int caching_choose(struct caching_options *options, const struct model *model, struct device *device, uint64_t taken,

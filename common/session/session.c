@@ -17,7 +17,7 @@ static int open_tokenizer(struct session *session, struct err *err)
     if (json && tokenizer_new(&session->tokenizer, json, bytes, err))
         return err_at(err, "tokenizer");
     const char *source = model_chat_template(session->model, &bytes);
-    /* A template that cannot be used matters only to who chats: so it is the command that tells. */
+    /* An invalid template matters only to chats, so the command reports it, not this function. */
     if (json && source && template_new(&session->chat, source, bytes, &session->chat_fault) &&
         session->chat_fault.code == ERR_MEMORY)
         return err_memory(err);
@@ -44,7 +44,7 @@ static int make_trusted(struct session *session, struct err *err)
     return 0;
 }
 
-/* Bytes of states, and of keys and values of the longest text, taken as 8,192 tokens where nobody says. */
+/* Returns the bytes of states, and of keys and values of the longest text (8,192 tokens by default). */
 static uint64_t kv_bytes(const struct hparams *shape, const struct session_options *options)
 {
     int tokens = shape->max_positions < 8192 ? shape->max_positions : 8192;
@@ -53,7 +53,7 @@ static uint64_t kv_bytes(const struct hparams *shape, const struct session_optio
            (uint64_t)hparams_kv_widths(shape) * (uint64_t)tokens * cache_size((enum cache_format)options->cache);
 }
 
-/* What keys, values and other models will take of the memory beside the model. */
+/* Returns the bytes of memory that keys, values and other models will use. */
 static uint64_t taken_bytes(const struct session *session, const struct session_options *options)
 {
     return kv_bytes(model_hparams(session->model), options) + options->beside;
@@ -134,7 +134,7 @@ int session_check_model(const struct session_options *options, const struct stri
     return options->model ? 0 : err_set(err, ERR_INPUT, "no model is given; name one with -m FILE");
 }
 
-/* The file, mapped or with experts to be cached, and the device, whose memory decides on that where nobody has. */
+/* Opens the file and the device. Experts are mapped or cached as requested; by default the device's memory decides. */
 static int open_model(struct session *session, const struct session_options *options, const struct device_setup *device,
                       struct err *err)
 {

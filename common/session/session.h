@@ -94,7 +94,7 @@ int session_check_model(const struct session_options *options, const struct stri
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err);
 void session_close(struct session **session);
 
-/* Whether so many texts at once, each with a sequence for so many tokens, fit into the memory that is left. */
+/* Checks that `texts` sequences of `tokens` tokens each fit into the free memory at once. */
 int session_check_texts(const struct session *session, int texts, int tokens, struct err *err);
 
 /* Writes the file of --hot-set, if given. */

@@ -22,7 +22,7 @@ void reads_close(struct reads **reads);                  /* waits for reads in f
 /* Closes without waiting. Reads in flight still write to their memory, which must stay allocated until the process ends. */
 void reads_abandon(struct reads **reads);
 
-/* Returns how it reads, for people: "io_uring", or "8 threads, as io_uring cannot be had: ...". */
+/* Returns the method of reading, for the user: "io_uring", or "8 threads, ..." with the reason. */
 const char *reads_way(const struct reads *reads);
 
 int reads_busy(const struct reads *reads);               /* Returns the number of reads that reads_next has not returned yet. */

@@ -274,7 +274,7 @@ static int check_steps(const struct decode_iter *iter, struct err *err)
     return 0;
 }
 
-/* What an iteration says of a forward that texts shared. */
+/* Checks the fields of an iteration whose forward texts shared. */
 static int check_shared(const struct decode_iter *iter, struct err *err)
 {
     const int own = iter->nodes + (iter->riders > 0 ? iter->riders : 0);

@@ -90,7 +90,7 @@ struct decode_iter {
     struct values policy;
 };
 
-/* What would have happened at one position of the text with one drafter, for every draft length: element k of an array is
+/* The outcome of drafting at one position of the text with one drafter, for every draft length: element k of an array is
  * for k drafted tokens, verified in a forward of k + 1 rows. For a tree all nodes ever drafted are stored in the order of
  * drafting, including those dropped before the forward; the first k nodes form a tree, and element k is for that tree. */
 struct decode_draft {

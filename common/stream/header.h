@@ -17,8 +17,8 @@ enum { HEADER_DEPTH = 8, HEADER_ITEMS = 4096 };         /* maximum of arguments,
 
 /* The model that a stream was made with. Hashes are SHA-256 in lower-case hex, "" when unknown. */
 struct stream_model {
-    char index_sha256[65];          /* of the .moe file's index: this very file */
-    char source_sha256[65];         /* of the checkpoint it was made from: these weights, in any format */
+    char index_sha256[65];          /* of the .moe file's index: identifies the file */
+    char source_sha256[65];         /* of the checkpoint it was made from: identifies the weights, in any format */
     char tokenizer_sha256[65];
     char name[128];
     int layers, moe_layers;         /* moe_layers: those with a router; records count layers among these */

@@ -12,7 +12,7 @@
  *
  * A result of 0 means that the end record was read and that its counts and digest are correct: only then is the stream
  * complete, and only then may a program finish its own output. A stream that stops without an end record, continues after
- * it, or was aborted by its producer is an error. Memory is bounded by the bytes actually read, and by the limits.
+ * it, or was aborted by its producer is an error. Memory is bounded by the bytes read, and by the limits.
  *
  * Record types that begin with "x-" are ancillary: they are skipped if unknown. Any other unknown type is an error. */
 #ifndef MOE_STREAM_READER_H

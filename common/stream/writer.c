@@ -367,7 +367,7 @@ int writer_copy(struct writer *writer, const struct record *record, struct err *
     if (record->kind && check(writer, record->kind, record->body, err))
         return -1;
     writer_begin(writer, record->type);
-    if (!writer->fault.code) {          /* the map just opened is replaced by an encoded one */
+    if (!writer->fault.code) {          /* replaces the map opened last by an encoded one */
         writer->body.text.length = writer->maps[0].at;
         wire_sink_put(&writer->body, (const char *)record->payload, (size_t)(record->payload_end - record->payload));
         if (!writer->body.failed)

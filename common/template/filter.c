@@ -1,4 +1,4 @@
-/* What may follow |. */
+/* The filters: functions after `|`. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

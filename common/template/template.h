@@ -1,7 +1,7 @@
 /* Chat templates: the part of Jinja2 that published models use, evaluated under limits.
  *
  * Source:   `chat_template` of tokenizer_config.json. White space is treated as in transformers: trim_blocks and
- *           lstrip_blocks on, one newline at the very end dropped.
+ *           lstrip_blocks on, one newline at the end of the file dropped.
  * Offered:  for (else, if, loop.*, break, continue, unpacking), if, set (also as a block, and on namespaces), macro,
  *           generation; literals, slices, the operators of Jinja2, x if y else z, filters, tests and string methods as
  *           listed in template_filter.c, template_test.c and template_method.c; range, namespace, dict, raise_exception,

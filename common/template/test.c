@@ -1,4 +1,4 @@
-/* What may follow `is`. */
+/* The tests: functions after `is`. */
 #include <string.h>
 
 #include "common/template/internal.h"

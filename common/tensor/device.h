@@ -92,7 +92,7 @@ void device_free_shared(struct device *device, struct buffer *buffer);
 
 /* Loops that the device repeats by itself (info.loops). loop_start calls `put` once or twice to queue the operations of one
  * iteration, which the device records; nothing else may be queued until loop_end. Operations are queued with the maximum number
- * of rows and process as many as `rows` contains when they run. The last operation of an iteration writes three things: a
+ * of rows and process as many as `rows` contains when they run. The last operation of an iteration writes three values: a
  * record into a ring in shared memory (device_alloc_shared); then `more`, whether the device may continue before the host has
  * read, which must be 0 at the latest when the ring is full; then `head`, the number of records so far.
  *

@@ -5,8 +5,8 @@
 #include "common/tokenizer/internal.h"
 
 enum {
-    PROBES = 4096,                     /* longer chains do not happen by chance: somebody chose the keys */
-    TOKEN_BYTES = 1 << 30              /* what a length has bits for */
+    PROBES = 4096,                     /* longer chains do not occur by chance: the keys were chosen by an attacker */
+    TOKEN_BYTES = 1 << 30              /* max value of a length's bit field */
 };
 
 int tokens_put(struct tokens *tokens, int32_t id, struct err *err)

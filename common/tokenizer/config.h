@@ -1,5 +1,5 @@
-/* What tokenizer_config.json says about chat: the template and the special strings that templates refer to; and whether bos and
- * eos are put around a text.
+/* Reads the chat settings of tokenizer_config.json: the template and the special strings that templates refer to; and whether
+ * bos and eos are put around a text.
  *
  * In:  the text of tokenizer_config.json. chat_template is a string, or a list of {name, template} of which "default" is taken.
  * Out: the template's source (NULL if the file has none) and an object with bos_token, eos_token, pad_token, unk_token as

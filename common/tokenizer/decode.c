@@ -6,7 +6,7 @@
 #include "common/base/utf8.h"
 #include "common/tokenizer/internal.h"
 
-/* ---- what single tokens stand for ---- */
+/* ---- text of single tokens ---- */
 
 /* Converts letters of the byte-level alphabet to bytes; a token with any other letter is copied unchanged. */
 int decode_byte_level(const struct decoder_step *step, struct regex_scratch *scratch, const struct text *in, struct text *out,
@@ -147,7 +147,7 @@ static bool is_prefix(const uint8_t *p, int n)
     return n < 3 || (p[2] & 0xC0) == 0x80;
 }
 
-/* Flushes held-back bytes that can no longer become a character: as one U+FFFD, or (byte tokens) one per byte. */
+/* Flushes held-back bytes that cannot become a character: as one U+FFFD, or (byte tokens) one per byte. */
 static int give_up(struct token_decoder *d, int count, struct text *out, struct err *err)
 {
     return emit_replacements(d, d->tokenizer->decoding.byte_tokens ? count : count > 0, out, err);

@@ -209,7 +209,7 @@ normalizer_apply normalize_form, normalize_prepend, normalize_replace;
 
 /* ---- the whole ---- */
 
-struct decoder_step;           /* rewrites the content of a token towards the bytes it stands for */
+struct decoder_step;           /* rewrites the content of a token towards its bytes */
 typedef int decoder_apply(const struct decoder_step *step, struct regex_scratch *scratch, const struct text *in,
                           struct text *out, struct err *err);
 struct decoder_step {
@@ -217,7 +217,7 @@ struct decoder_step {
     struct needle needle;
     char *content;
     size_t content_bytes;
-    int64_t left, right;       /* Strip: at most so many of the needle */
+    int64_t left, right;       /* Strip: max copies of the needle to remove */
     bool skips_added;
 };
 decoder_apply decode_byte_level, decode_replace, decode_strip;

@@ -194,7 +194,7 @@ static int read_denormalizer(const struct field *field, struct err *err)
     return rc;
 }
 
-/* What follows from all pieces together. */
+/* Derives the settings that depend on all pieces. */
 static int settle(struct sentence *s, struct bpe *bpe, int64_t bos, struct err *err)
 {
     size_t n_bytes = 0;

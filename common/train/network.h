@@ -57,7 +57,7 @@ int network_open(struct network **out, struct weights *weights, const struct mod
                  const struct loss_settings *settings, int longest, struct err *err);
 void network_close(struct network **network);
 
-/* Runs the forward over the batch on a tape that has just begun, and waits for the losses. Afterwards tape_backward adds the
+/* Runs the forward over the batch on an empty tape, and waits for the losses. Afterwards tape_backward adds the
  * gradients of the weights. */
 int network_loss(struct network *network, struct tape *tape, const struct train_batch *batch, struct losses *out,
                  struct err *err);

@@ -17,9 +17,9 @@
 #include "kernels/cpu/tiles.h"
 #include "kernels/formats.h"
 
-/* The most rows of a pass: with AVX-512 so many that a level of a draft tree reads weights from memory once. Where products
- * bind, and not memory, more would only take turns with the weights. Of weights that must be decoded; and of each pass where
- * these must be several, for up to 6 rows of all 32 outputs fit into the registers of AVX-512. */
+/* Max rows of a pass. PASS_ROWS: with AVX-512 enough for a level of a draft tree to read the weights from memory once; more
+ * do not help where products are the bottleneck. LONG_PASS_ROWS: if several passes are needed, since 6 rows of all 32 outputs
+ * fit into the registers of AVX-512. DECODED_ROWS: of weights that must be decoded. */
 #if defined(ISA_AVX512)
 enum { PASS_ROWS = 16, LONG_PASS_ROWS = 12 };
 #else

@@ -5,13 +5,13 @@
  * for all keys and all values of a chunk of 64 positions before it waits for the first, by copies that need no registers: with
  * heads of 128 numbers of 16 bits, 32 KB in flight; the values still come while the keys are at work. Then a half-warp makes
  * the dot products of keys (its 16 lanes are the 16 partial sums), four keys by four heads at a time, a warp the shares of a
- * head, a thread the weighted sum of one float of the values for four heads. What is too long for that comes in pieces: some
- * of the keys, some floats of all values; which pieces shows in no bit.
+ * head, a thread the weighted sum of one float of the values for four heads. Chunks that are too large are read in pieces: some
+ * of the keys, some floats of all values; the pieces do not change a bit of the result.
  *
  * A block takes a chunk, leaves maximum, sum and values in scratch, and takes another chunk; a second launch joins them
  * ascending. There are as many blocks for a row as fill a GPU, for how long the row is may be known on the device alone. Both
- * launches come as often as the scratch's room asks: for so many rows at a time; or, where one row has more chunks than fit,
- * for so many chunks at a time, and what is joined of a head so far stays in the scratch until the next ones come. */
+ * launches are repeated for as many rows as fit into the scratch; or, if one row has more chunks than fit, for as many chunks
+ * as fit, and the joined part of a head stays in the scratch until the next launch. */
 #include <assert.h>
 
 #include "kernels/cuda/cache.h"
@@ -24,18 +24,18 @@ enum { ATTENTION_HALVES = ATTENTION_THREADS / ATTENTION_CHAINS };
 /* Blocks that a row has, if it is long enough: as many as a large GPU has room for. */
 enum { ATTENTION_BLOCKS = 512 };
 
-/* Bytes of shared memory: for pieces of keys, and of values; and for a block in all, as far as that can be kept: so many the
- * smallest processors give, and larger ones have room for two and more blocks. */
+/* Bytes of shared memory: for pieces of keys, and of values; and a soft limit for all of a block: the smallest processors have
+ * that much, and larger ones fit two or more blocks. */
 static const size_t ATTENTION_PIECE = 36 << 10, ATTENTION_ROOM = 96 << 10;
 
-/* Pieces of a chunk in shared memory: `keys` keys, `wide` numbers of each value, and from one to the next so many numbers.
- * Neighbouring keys begin in other banks, as neighbouring half-warps read them at a time. */
+/* Pieces of a chunk in shared memory: `keys` keys and `wide` numbers of each value, at pitches that start neighbouring keys in
+ * different banks, because neighbouring half-warps read them at a time. */
 struct attention_pieces {
     int keys, key_pitch, wide;
     bool by_16;                         /* all keys and values in the cache begin at multiples of 16 bytes and are such */
 };
 
-/* What a row sees. */
+/* The positions that a row attends to. */
 struct attention_view {
     const int32_t *path;
     int prefix, first, length;          /* visible: logical positions first .. length-1 */
@@ -181,7 +181,7 @@ DEVICE void chunk_shares(int group, const struct attention_memory &m)
     }
 }
 
-/* What the visible positions add to floats first .. first + wide - 1 of all heads. */
+/* Adds the contributions of the visible positions to floats first .. first + wide - 1 of all heads. */
 template <int FORMAT>
 DEVICE void piece_values(const struct attention_args &a, const struct attention_pieces &p, int group, int first, int wide,
                          int visible, const struct attention_memory &m)
@@ -278,8 +278,8 @@ DEVICE float given_out(const struct attention_args &a, int head, float max, floa
     return value * before / sum;
 }
 
-/* What goes through the scratch together: so many chunks of rows first .. on, the chunks counted from the first that a row
- * sees: begin .. begin + chunks - 1. */
+/* A batch in the scratch: chunks begin .. begin + chunks - 1 of rows first .., counted from the first chunk that a row
+ * attends to. */
 struct attention_batch {
     struct buffer scratch;
     int first, begin, chunks;
@@ -291,8 +291,8 @@ DEVICE int chunks_seen(const struct attention_view &view)
     return (view.length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK - view.first / ATTENTION_CHUNK;
 }
 
-/* Of a chunk of a head of a row in scratch: maximum, sum, values. Row and chunk count from the batch's first. Chunk -1 is all
- * that was joined before. */
+/* Returns the maximum, sum and values of one chunk of a head of a row in the scratch. Row and chunk are relative to the batch.
+ * Chunk -1 is the joined result of earlier batches. */
 DEVICE float *part_of(const struct attention_args &a, const struct attention_batch &batch, int row, int head, int chunk)
 {
     int64_t at = ((int64_t)row * a.heads + head) * (batch.chunks + 1) + chunk + 1;

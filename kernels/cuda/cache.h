@@ -5,7 +5,7 @@
 #include "kernels/attention.h"
 #include "kernels/cuda/dev.h"
 
-/* What a number is in memory. */
+/* The type of a number in memory. */
 template <int FORMAT> struct cache_of { typedef uint16_t number; };
 template <> struct cache_of<CACHE_F32> { typedef float number; };
 

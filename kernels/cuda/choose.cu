@@ -23,7 +23,7 @@ static const struct { int shift, bits; } DIGITS[] = {{41, 11}, {30, 11}, {20, 10
 
 typedef rank_type count_type;
 
-/* Of a row, in scratch. */
+/* The state of a row, in the scratch. */
 struct choose_state {
     count_type best, least;              /* keys: of the best token, 0: none that is finite; and the smallest that is kept */
     count_type prefix, left;             /* of the limit: its digits so far, and what of the measure is left to reach there */
@@ -33,7 +33,7 @@ struct choose_state {
     int token[CHOOSE_BLOCKS];
 };
 
-/* What all launches are given: the states and tickets of rows first .. */
+/* Arguments of all launches: states and tickets of rows first .. */
 struct choose_rows {
     struct choose_state *state;
     unsigned *tickets;
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_best_kernel(struct c
     }
 }
 
-/* What a token adds to a histogram: 1, or its weight. */
+/* Returns the amount that a token adds to a histogram: 1, or its weight. */
 DEVICE count_type measure(const struct choose_args &a, float logit, float best, bool mass)
 {
     return mass ? (count_type)(exp(((double)logit - (double)best) / a.filter.temperature) * 0x1p40) : 1;

@@ -21,7 +21,7 @@ static inline dev_stream cuda_stream(const struct queue *queue) { return ((const
 
 static inline const int32_t *cuda_live(const struct queue *queue) { return ((const struct cuda_context *)queue->state)->live; }
 
-/* Of context.h's live: rows that are treated, when an operation is given so many; and whether this one is not. */
+/* With context.h's live count (NULL: all rows): return the number of rows to process, and whether to skip this row. */
 DEVICE int live_rows(const int32_t *live, int rows) { return live ? *live : rows; }
 DEVICE bool not_live(const int32_t *live, int64_t row) { return live && row >= *live; }
 
@@ -30,7 +30,7 @@ template <typename V> static __host__ __device__ __forceinline__ V *device_point
     return (V *)(uintptr_t)buffer.address;
 }
 
-/* Blocks that hold `count` things, `width` each. */
+/* Returns the number of blocks for `count` elements, `width` per block. */
 static inline unsigned blocks_for(int64_t count, int width) { return (unsigned)((count + width - 1) / width); }
 
 void cuda_embed(struct queue *, const struct embed_args *);

@@ -13,7 +13,7 @@
  *     LAUNCH(kernel, grid, block, smem, stream, ...);      LAUNCH((kernel<4, 8>), ...) for a template
  *     LAUNCH_PDL(...)              the same, but the kernel may start before the one in front of it has ended; every thread of
  *                                  it must then call pdl_wait() before it touches what others wrote
- *     ld128(p)                     16 bytes, aligned to 16, of memory that nobody writes during the launch (weights)
+ *     ld128(p)                     16 bytes, aligned to 16, of memory that is not written during the launch (weights)
  *     prefetch(p, bytes)           a thread asks for memory to come into the second-level cache; both multiples of 16
  *     cp_async16, cp_async16_or_zero, cp_async_commit(), cp_async_wait<N>()    global to shared memory
  *     mma16816(d, a, b)            one tensor-core product of a warp
@@ -55,7 +55,7 @@ struct dev_properties {
     size_t memory;
 };
 
-/* What was launched on a stream: the first launch that failed and was not reported yet, else the latest. */
+/* A launch of a stream: the first one that failed and is not reported yet, else the latest. */
 struct dev_launches {
     int failed;                          /* its error number; 0: none failed */
     bool reported;                       /* its failure was the last error that was reported */
@@ -93,7 +93,7 @@ static inline int dev_launches_report(struct dev_launches *launches)
 #define UNROLL
 #endif
 
-/* A launch without a stream tells its failure by dev_wait. */
+/* dev_wait reports the failure of a launch without a stream. */
 static inline void dev_launched(dev_stream stream, int error, const char *kernel, const char *file, int line)
 {
     struct dev_launches *launches = dev_launches_of(stream);
@@ -150,7 +150,8 @@ static inline double dev_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What a kernel of LAUNCH_PDL begins with, before it touches what others wrote: the next one may come and wait as well. */
+/* Permits the next launch to start early, and waits for earlier kernels. A kernel of LAUNCH_PDL calls this before it touches
+ * their data. */
 DEVICE void in_turn(void)
 {
     pdl_trigger();

@@ -16,8 +16,8 @@
  *     dev_runnable_upload, dev_runnable_launch(runnable, stream), dev_runnable_free(&runnable)
  *     set_condition(condition, on)                 in a kernel: one thread's, once in a turn
  *
- * A condition belongs to the graph it was made in. What it does to a runnable that was made of another graph, or of one that is
- * no more, nobody promises: cudaGraphExecUpdate gives a runnable the flags and first value of a new graph's condition, not its
+ * A condition belongs to the graph it was made in. Its effect on a runnable of another graph, or of a freed graph, is not
+ * guaranteed: cudaGraphExecUpdate gives a runnable the flags and first value of a new graph's condition, not its
  * handle. On the emulator it does nothing then. So whoever keeps a runnable with a WHILE node keeps its graph, too, and
  * changes what is in the body. */
 #ifndef MOE_KERNELS_CUDA_DEV_GRAPH_H

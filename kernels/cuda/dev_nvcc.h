@@ -1,4 +1,4 @@
-/* What is behind dev.h under nvcc: intrinsics and inline PTX, for sm_80 and later. Include dev.h instead. */
+/* dev.h implemented for nvcc: intrinsics and inline PTX, for sm_80 and later. Include dev.h instead. */
 #ifndef MOE_KERNELS_CUDA_DEV_NVCC_H
 #define MOE_KERNELS_CUDA_DEV_NVCC_H
 
@@ -14,8 +14,8 @@
     extern __shared__ __align__(16) unsigned char dev_dynamic[];   \
     T *const name = reinterpret_cast<T *>(dev_dynamic)
 
-/* What these functions answer. An error that is reported is no longer the thread's last one, where libraries would take it for
- * theirs, or a later call for its own. */
+/* The result of these functions. Clears the thread's last error, so that no library or later call takes a reported error for
+ * its own. */
 static inline int dev_reported(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -104,7 +104,7 @@ static inline int dev_properties_of(int device, struct dev_properties *out)
     out->memory = all.totalGlobalMem;
     return 0;
 }
-/* Of the device in use; 0 where that cannot be known. */
+/* Returns an attribute of the current device; 0: unknown. */
 static inline int dev_attribute(cudaDeviceAttr which)
 {
     int device = 0, value = 0;
@@ -169,7 +169,7 @@ static inline int dev_fill(void *to, int byte, size_t bytes, dev_stream stream)
 {
     return dev_reported(cudaMemsetAsync(to, byte, bytes, dev_stream_of(stream)));
 }
-/* Also tells of launches that failed since the last call. Those without a stream of their own left the thread's last error. */
+/* Also reports launches that failed since the last call. Launches without a stream leave their error as the thread's last. */
 static inline int dev_wait(dev_stream stream)
 {
     cudaError_t late = cudaStreamSynchronize(dev_stream_of(stream)), last = cudaGetLastError();

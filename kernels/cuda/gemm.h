@@ -20,7 +20,7 @@
 struct gemm;
 
 struct gemm_args {
-    const void *in, *weight;             /* matrices; with `count` > 0 lists of so many pointers to them, on the device: each */
+    const void *in, *weight;             /* matrices; with `count` > 0 lists of `count` pointers to them, on the device: each */
     void *out;                           /* product is one of these three */
     int count, rows, inputs, outputs;
     bool add;
@@ -30,15 +30,15 @@ struct gemm_args {
 struct gemm *gemm_open(dev_stream stream, char *why, size_t room);
 void gemm_close(struct gemm **gemm);     /* when the stream is idle */
 
-/* On the stream. What fails is reported by dev_wait, like a launch. */
+/* Queues the products on the stream. dev_wait reports failures, like those of a launch. */
 void gemm_run(struct gemm *gemm, const struct gemm_args *args);
 
 /* The same of f32, rounded nowhere between:
  *
  *     c[r][o] = [c[r][o] +] sum over k < depth of a(r, k) * b(k, o)       r < rows, o < columns
  *
- * a(r, k) is a[r][k], or a[k][r] where a_turned says so; b(k, o) is b[k][o], or b[o][k]. Rows lie so many floats apart as the
- * strides say. `turned` on both sides is nobody's. rows, columns and depth are at least 1. */
+ * a(r, k) is a[r][k], or a[k][r] where a_turned says so; b(k, o) is b[k][o], or b[o][k]. Strides are the floats between
+ * rows. `turned` on both sides is not used. rows, columns and depth are at least 1. */
 struct gemm_floats {
     const float *a, *b;
     float *c;

@@ -42,7 +42,7 @@ static inline bool gemm_path(int i, const char *plugin, const char *nvcc, const 
     return true;
 }
 
-/* The n-th file to try for a path of gemm_path: the path itself, or those that it stands for; false after the last one. */
+/* Returns the n-th file to try for a path of gemm_path: the path itself, or its expansions; false after the last one. */
 static inline bool gemm_file(const char *path, int n, char *file)
 {
     glob_t found;

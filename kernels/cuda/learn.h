@@ -48,8 +48,8 @@ template <typename T> DEVICE T learn_block_sum(T value, T *part)
     return value;
 }
 
-/* Of a block of LEARN_CHAINS warps with a column a lane: the chains of each column, added up by halves. The first warp gets
- * it. */
+/* Returns the sum of each column's chains, added by halves, in a block of LEARN_CHAINS warps with a column a lane. Valid in the
+ * first warp. */
 enum { LEARN_CHAINS = 32, LEARN_CHAIN_THREADS = LEARN_CHAINS * WARP };
 DEVICE float learn_join_chains(float *part, float sum)       /* part: shared, [LEARN_CHAIN_THREADS] */
 {
@@ -62,7 +62,7 @@ DEVICE float learn_join_chains(float *part, float sum)       /* part: shared, [L
     return part[threadIdx.x];
 }
 
-/* Of a sum of exponentials: a NaN where that is one, or 0. */
+/* Returns the logarithm of a sum of exponentials; NaN if the sum is NaN or 0. */
 DEVICE float learn_log(float sum) { return sum > 0 ? plain_log(sum) : NAN; }
 
 void cuda_learn_product(struct queue *, const struct learn_product_args *);

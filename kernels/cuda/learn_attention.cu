@@ -1,6 +1,6 @@
 /* kernels/learn.h: attention, forward. A block of 8 warps has 32 rows of one text and one head, a warp four of them; it goes
- * over the keys of their text in tiles of 32, from the first to its own last row. Of a tile each lane has one key's scores
- * with the warp's four rows; the warp then has the lanes for the width, and adds up values.
+ * over the keys of their text in tiles of 32, from the first to its own last row. Each lane computes the scores of one key of
+ * the tile with the warp's four rows; then the lanes are spread over the width, and add up values.
  *
  * Sums: of a score over the width in its order; the maximum and the sum of exponentials are carried from tile to tile, as
  * what was added up so far is (weighed down where a larger score comes); within a tile by halves of the warp, values key by
@@ -10,7 +10,7 @@
  * second-level cache. Bound by fused multiply-adds and shared memory about alike (16 of them for 5 reads of 16 bytes). */
 #include "kernels/cuda/learn_attention.h"
 
-/* What a row has gathered so far: all lanes of its warp know it. */
+/* The running state of a row; equal in all lanes of its warp. */
 struct attend_state {
     float most, sum;
 };

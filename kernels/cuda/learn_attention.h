@@ -1,4 +1,4 @@
-/* What attention forward and backward of kernels/learn.h share: a tile of 32 rows of q, k, v or of a gradient in shared
+/* Shared by attention forward and backward of kernels/learn.h: a tile of 32 rows of q, k, v or of a gradient in shared
  * memory, and the two products that a warp makes with such tiles.
  *
  * Rows lie WIDTH + 4 floats apart, WIDTH = 32 EACH the least such number that holds a head, filled up with zeros: so that
@@ -107,7 +107,7 @@ DEVICE void attend_sums(float (&sum)[ATTEND_OWN][EACH], const float *weight, con
     }
 }
 
-/* Of a row of shared memory with one of device memory, `dim` long; all lanes get it. */
+/* Returns the dot product of a row of shared memory and one of device memory, `dim` long, in all lanes. */
 DEVICE float attend_dot(const float *shared, const float *y, int dim)
 {
     float sum = 0;
@@ -116,8 +116,8 @@ DEVICE float attend_dot(const float *shared, const float *y, int dim)
     return warp_sum(sum);
 }
 
-/* One launch of the kernel for heads of such a width, with so many tiles of shared memory. Wider ones do not fit: the queue
- * tells. */
+/* Launches the kernel for this width of heads, with this number of tiles of shared memory. Wider heads do not fit: the queue
+ * reports an error. */
 #define ATTEND_TRY(kernel, each, tiles, grid, stream, args) \
     LAUNCH((kernel<each>), grid, dim3(ATTEND_THREADS), sizeof(float) * tiles * attend_tile<each>::FLOATS, stream, args)
 #define ATTEND_LAUNCH(kernel, tiles, grid, stream, args)                                                    \

@@ -50,7 +50,7 @@ struct logit_sum {
     float most, sum;
 };
 
-/* What numbers are taken off before they become exponents: nothing, where all are -infinity. */
+/* Returns the value subtracted from logits before exp: 0 if all are -infinity. */
 DEVICE float logit_shift(float most) { return most > -INFINITY ? most : 0; }
 
 DEVICE void logit_take(struct logit_sum *s, const float (&x)[LOGIT_EACH])
@@ -62,7 +62,7 @@ DEVICE void logit_take(struct logit_sum *s, const float (&x)[LOGIT_EACH])
     s->most = most;
 }
 
-/* Of all threads of the block; `part` is shared, [LOGIT_WARPS]. */
+/* Joins the sums of all threads of the block; `part` is shared, [LOGIT_WARPS]. */
 DEVICE struct logit_sum logit_join(struct logit_sum own, struct logit_sum *part)
 {
     const float most = warp_max(own.most), sum = warp_sum(own.sum * plain_exp(own.most - logit_shift(most)));
@@ -77,7 +77,7 @@ DEVICE struct logit_sum logit_join(struct logit_sum own, struct logit_sum *part)
     return all;
 }
 
-/* What a thread's numbers of a row sum up to: number(i) for i < count. */
+/* Sums a row's numbers, number(i) for i < count, over the block's threads. */
 template <typename F> DEVICE struct logit_sum logit_row(int count, struct logit_sum *part, F number)
 {
     struct logit_sum own = {-INFINITY, 0};

@@ -1,6 +1,6 @@
 /* kernels/learn.h: mix and mix_back. A block of 256 threads a row. Its first warp makes the softmax, a lane two columns,
- * which adds up by halves; then a thread has columns of the row. Of mix_back a warp takes each eighth slot: what its expert
- * made is read once, for the slope (32 chains, added up by halves) and where the gradient goes alike. Bound by memory. */
+ * which adds up by halves; then a thread has columns of the row. In mix_back each warp takes every eighth slot: the output of
+ * the slot's expert is read once, for both the slope (32 chains, added up by halves) and the gradient. Bound by memory. */
 #include "kernels/cuda/learn.h"
 
 static_assert((int)LEARN_EXPERTS_MAX == 2 * WARP, "a lane has two columns");

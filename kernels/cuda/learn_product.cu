@@ -14,7 +14,7 @@
 enum { PART = 64, PART_DEPTH = 16, PART_EACH = 4, PART_THREADS = 256, PART_PITCH = PART + 4,
        PART_LOADS = PART * PART_DEPTH / PART_THREADS };
 
-/* Of a factor's step: which of the 64, and which of the depth, a thread's load number n is. Neighbours in a warp are
+/* Indices of a thread's n-th load in a factor's step: along the 64 and along the depth. Neighbours in a warp are
  * neighbours in memory: along the depth, or across it. */
 template <bool ALONG> DEVICE int part_index(int n)
 {

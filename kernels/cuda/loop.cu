@@ -1,7 +1,7 @@
-/* kernels/loop.h. Each step of a draft's way waits for the one before, so one thread drafts and one settles, through the
- * functions of kernels/plain/loop.h; the copies around them are a block's. Experts are counted by a block a layer. What the
- * block of loop_settle wrote comes before its barrier, so one thread's fence after it, before `head`, orders all of it for the
- * host. */
+/* kernels/loop.h. Each step of a draft's path waits for the one before, so one thread drafts, and one accepts and commits,
+ * through the functions of kernels/plain/loop.h; the copies around them are made by a block. Experts are counted by one block a
+ * layer. The block of loop_settle writes before its barrier, so one thread's fence after the barrier, before `head`, orders all
+ * of its writes for the host. */
 #include "kernels/cuda/cuda.h"
 
 enum { LOOP_THREADS = 128 };

@@ -14,7 +14,7 @@ DEVICE float sum_chains(float value)
     return value;
 }
 
-/* What one warp finds by which x[0 .. width-1] are to be multiplied. */
+/* Returns the reciprocal root mean square of x[0 .. width-1], computed by one warp. */
 DEVICE float norm_factor(const float *x, int width, float epsilon)
 {
     float total = 0;

@@ -1,4 +1,4 @@
-/* Devices, memory and the queue, behind the table that common/tensor/device_cuda.c opens. */
+/* Devices, memory and the queue: the functions of the table that common/tensor/device_cuda.c opens. */
 #include "kernels/plugin.h"
 
 #include <stdlib.h>

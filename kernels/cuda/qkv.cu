@@ -1,8 +1,8 @@
 /* kernels/attention.h: qkv. A block of 128 threads takes a head of a row, of q or k (and then of v) into shared memory, norms
  * it as norm.cu does, rotates it, and puts it back or into the cache: five launches in one. Where one norm is over all heads
  * (OLMoE), a block of 512 threads takes all of q or of k. The weights of norms are asked for while the launch in front still
- * runs. Every rounding is that of the operations in turn. What has another shape than such norms, no limit and keys of their
- * own goes through those. */
+ * runs. Every rounding is that of the operations in turn. Other shapes (other norms, a limit, or no keys of their
+ * own) use the separate operations. */
 #include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/norm.h"

@@ -18,7 +18,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/plugin.h"
 
-/* Of one launch; on the device. */
+/* Progress of one launch; on the device. */
 struct turns {
     int32_t done;
     int32_t ended;                       /* 1: the condition was cleared */
@@ -183,7 +183,7 @@ int cuda_loop_go(struct cuda_loop *loop)
     return error ? error : dev_runnable_launch(loop->own->runnable, stream);
 }
 
-/* What ended badly is not kept. */
+/* Frees the loop, and keeps its graph for the next loop, unless the loop failed. */
 int cuda_loop_close(struct cuda_loop **loop)
 {
     int error = 0;

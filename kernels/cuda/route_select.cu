@@ -1,5 +1,5 @@
 /* kernels/route.h: route_select. A warp a row. The best of what is left is found once a slot: each lane goes through its own
- * experts ascending, then the lanes compare; the larger value wins, then the lower expert, a NaN loses. What is summed is
+ * experts ascending, then the lanes compare; the larger value wins, then the lower expert, a NaN loses. The sums are
  * summed in the contract's order by every lane or by one. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/plain/route.h"

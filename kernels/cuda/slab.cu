@@ -69,7 +69,7 @@ template <int FORMAT> DEVICE void weight_values(const typename weights<FORMAT>::
     }
 }
 
-/* Two floats as the first or the second of the bf16 that stand for them. */
+/* Returns a part (first or second bf16 of the split) of two floats. */
 DEVICE uint32_t pair_of_part(float low, float high, int part)
 {
     uint32_t first = narrow_bf16(low, high);

@@ -28,7 +28,7 @@ struct slab {
     struct buffer weights, in, sums, lists;
 };
 
-/* What is unpacked: matrices of so many units, one after the other, of 32 * units outputs and `width` inputs each. */
+/* Matrices to unpack, one after the other, of `units` units each: 32 * units outputs and `width` inputs. */
 struct slab_matrices {
     uint64_t address;                /* of the one packed matrix; 0: matrix i is at table[list[i]] + offset */
     const uint64_t *table;
@@ -52,7 +52,7 @@ void slab_close(struct slab **slab);
 /* Whether rows of a slab take this way: a library is there, and the format is not left to tiles. */
 bool slab_takes(const struct queue *queue, bool slab, enum weight_format format);
 
-/* Makes a buffer of the slab's hold so many bytes; false: it cannot, which dev_wait will tell. */
+/* Grows a buffer of the slab to `bytes` bytes. Returns false on failure, which dev_wait then reports. */
 bool slab_need(struct queue *queue, struct buffer *buffer, size_t bytes);
 
 static inline int slab_width(int inputs) { return (inputs + SLAB_ALIGN - 1) / SLAB_ALIGN * SLAB_ALIGN; }

@@ -1,5 +1,5 @@
-/* kernels/expert_ffn.h for a slab. The host reads how its rows are routed, once a layer, and groups them: a library wants to be
- * told sizes. (Its products of groups take sizes from the host as well, and their sums in bf16 alone.)
+/* kernels/expert_ffn.h for a slab. The host reads how its rows are routed, once a layer, and groups them: a library requires
+ * sizes. (Its products of groups take sizes from the host as well, and their sums in bf16 alone.)
  *
  * An ITEM is SLAB_ITEM pairs (row * slots + slot) that want the same expert, in ascending order, the last of an expert filled
  * up with rows of zeros; where there is one expert, all pairs. Items are all alike, so one call of the library multiplies
@@ -202,7 +202,7 @@ static void run_half(struct queue *queue, const struct expert_ffn_args *a, const
         LAUNCH_PDL(slab_gate_up_kernel, grid, threads, 0, cuda_stream(queue), *a, sums, half->outputs, pairs);
 }
 
-/* The host's copy of the routing; NULL: there is none, or it could not be had, and then `error` says so. */
+/* Returns the host's copy of the routing; NULL: there is none, or the download failed and sets `error`. */
 static int32_t *routing(struct queue *queue, const struct expert_ffn_args *a, int *error)
 {
     size_t bytes = (size_t)a->rows * (size_t)a->slots * sizeof(int32_t);

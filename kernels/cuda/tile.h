@@ -35,13 +35,13 @@ enum { TILE_PITCH = STEP_INPUTS_MMA / 2 + 2 };
 
 __host__ __device__ constexpr bool tile_quantised(int format) { return format == FORMAT_Q8 || format == FORMAT_Q4; }
 
-/* Columns that are computed for so many rows: of the tiles 0, of 0 .. 2, or of all. */
+/* Returns the number of columns computed for `rows` rows: of tile 0, of tiles 0 .. 2, or of all. */
 __host__ __device__ constexpr int tile_columns(int rows)
 {
     return rows <= TILE_FEW ? 8 : rows <= TILE_SOME ? 24 : 8 * TILE_TILES;
 }
 
-/* What a kernel keeps in its shared memory; terms come after it, of each warp as many as tile_terms. */
+/* A kernel's shared memory; the terms follow, tile_terms per warp. */
 struct tile_memory {
     float sums[TILE_TOKENS_MAX * UNIT_OUTPUTS];
     int row[TILE_TOKENS_MAX];
@@ -66,8 +66,8 @@ template <int FORMAT> __host__ __device__ constexpr int tile_resident(void)
 
 /* How the products of a launch are cut. */
 struct tile_cut {
-    int rows;                           /* that a tile can have: what tile_bytes was given */
-    int width, slices;                  /* inputs of a slice; slices of a block: all of a unit's, or so many rounds of warps */
+    int rows;                           /* max rows of a tile, as passed to tile_bytes */
+    int width, slices;                  /* inputs of a slice; slices of a block: all of a unit, or rounds of warps */
     float *parts;                       /* the sums of slices, [unit of a tile][slice][row][32 outputs]; NULL: not spread */
     unsigned *tickets;                  /* [unit of a tile], of blocks that are done; zeros before and after a launch */
 };
@@ -134,16 +134,16 @@ DEVICE void put_terms(float *terms, const float (&acc)[2][4], int g, int t)
     *odd = make_float4(acc[0][1], acc[0][3], acc[1][1], acc[1][3]);
 }
 
-/* What a lane has of a step's activations: two neighbours of each row, zeros after the last input. `left`: inputs from the
- * first of them on. */
+/* Loads a lane's activations of a step: two neighbours of each row, zeros after the last input. `left`: inputs from the first
+ * of the two on. */
 DEVICE void tile_pair(const float *x, int left, float (&pair)[2])
 {
     pair[0] = left > 0 ? x[0] : 0;
     pair[1] = left > 1 ? x[1] : 0;
 }
 
-/* Puts the columns of N rows, as far as there are so many, where the products' lanes look for them: `word` is the lane's of the
- * first row's first column. */
+/* Stores the columns of up to N rows where the lanes of the products read them: `word` is the lane's address of the first row's
+ * first column. */
 template <int N> DEVICE void tile_put(float *word, int count, const float (&pair)[N][2])
 {
     UNROLL for (int n = 0; n < N; n++)
@@ -219,7 +219,7 @@ DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, int 
     __syncwarp();
 }
 
-/* What a slice adds to a total. */
+/* Adds a slice's scaled sum to a total. */
 template <int FORMAT> DEVICE float tile_add(const unsigned char *unit, int slice, float sum, float total)
 {
     if (FORMAT != FORMAT_FP8)
@@ -272,7 +272,7 @@ DEVICE void spread_join(const unsigned char *unit, const float *parts, int slice
     }
 }
 
-/* run: memory->sums of the tile's rows; false: they are left to another block. SPREAD: units may be, which cut.parts tells. */
+/* run: memory->sums of the tile's rows; false: they are left to another block. SPREAD: units may be spread; see cut.parts. */
 template <int FORMAT, bool SPREAD> struct tile_product {
     DEVICE bool run(const unsigned char *unit, const struct tile_in &in, const struct tile_cut &cut, struct tile_memory *memory)
     {

@@ -20,7 +20,7 @@ struct top_chunk {
     float max, sum;
 };
 
-/* Of all rows, in scratch: the keys first, [row][chunk][k], and [row][chunk] after them. */
+/* Scratch of all rows: the keys first, [row][chunk][k], and [row][chunk] after them. */
 DEVICE rank_type *keys_of(const struct top_args &a) { return device_pointer<rank_type>(a.scratch); }
 
 DEVICE struct top_chunk *chunks_of(const struct top_args &a, int chunks)
@@ -28,7 +28,7 @@ DEVICE struct top_chunk *chunks_of(const struct top_args &a, int chunks)
     return (struct top_chunk *)(keys_of(a) + (size_t)a.rows * (size_t)chunks * (size_t)a.k);
 }
 
-/* What halves make of the lanes' values; all threads get it. */
+/* Reduces the lanes' values by halves; all threads receive the result. */
 DEVICE float join_lanes(float *lane, float value, bool largest)
 {
     int j = (int)threadIdx.x;

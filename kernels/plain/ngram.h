@@ -45,7 +45,7 @@ PLAIN uint32_t ngram_find(const struct ngram_index *index, const int32_t *text, 
     return at;
 }
 
-/* Enters the n-grams of shortest .. longest tokens that end before text[last], the token just appended. */
+/* Enters the n-grams of shortest .. longest tokens that end before text[last], the token appended last. */
 PLAIN void ngram_enter(struct ngram_index *index, const int32_t *text, int32_t last, int shortest, int longest)
 {
     for (int n = shortest; n <= longest && n <= last; n++) {
