@@ -200,15 +200,10 @@ done:
     return rc;
 }
 
-static int see_input(void *context, const char *name, const char *path, struct err *err)
-{
-    return console_reads(context, name, path, err);
-}
-
 /* None of the files of a suite may be written. */
 static int check_inputs(struct suite **suite, const struct console *console, struct err *err)
 {
-    if (!suite_inputs(*suite, see_input, (void *)(uintptr_t)console, err))
+    if (!suite_inputs(*suite, claims_see, &console->claims, err))
         return 0;
     suite_free(suite);
     return -1;

@@ -147,17 +147,10 @@ static int record_length(const struct decode_args *args)
     return args->settings.draft_length > PROBE_LENGTH_DEFAULT ? args->settings.draft_length : PROBE_LENGTH_DEFAULT;
 }
 
-/* The files attached to the model, which are inputs of this run. */
 static int open_drafts(struct run *run, struct err *err)
 {
-    const struct attached *attached = &run->drafts.attached;
-    if (auto_drafts_attach(&run->args->settings, &run->drafts, run->args->session.model, err) ||
-        (attached->path && console_reads(run->console, "attached drafters", attached->path, err)))
-        return -1;
-    for (int i = 0; i < attached->count; i++)
-        if (console_reads(run->console, "attached drafter", attached->file[i], err))
-            return -1;
-    return 0;
+    return auto_drafts_attach(&run->args->settings, &run->drafts, run->args->session.model, err) ||
+           auto_drafts_inputs(&run->drafts, claims_see, &run->console->claims, err) ? -1 : 0;
 }
 
 /* Refuses options that --parallel does not support. */

@@ -410,20 +410,15 @@ static int name_best(struct text *out, const char *path, struct err *err)
     return text_printf(out, err, "%.*s.best%s", (int)(length - tail), path, path + length - tail);
 }
 
-/* Checks that outputs not named by an option are no inputs. The option table checks the others. */
+/* Checks the outputs that no option names as opt_parse has checked the others. */
 static int check_names(const struct training *t, struct err *err)
 {
+    static const struct subcommand inputs = {.options = train_options, .operands = train_operands};
     const struct train_args *a = t->args;
-    struct claims claims = {.count = 0};
-    if (claims_output(&claims, "--output", a->output, false, err) ||
-        claims_output(&claims, "the checkpoint", t->checkpoint.data, true, err) ||
-        claims_output(&claims, "the best head", t->best.data, false, err) ||
-        claims_input(&claims, "--model", a->session.model, err) || (a->from && claims_input(&claims, "--from", a->from, err)))
-        return -1;
-    for (int i = 0; i < a->data.inputs.count; i++)
-        if (claims_input(&claims, "TEXTS", a->data.inputs.items[i], err))
-            return -1;
-    return 0;
+    struct claims claims = t->console->claims;
+    return (!a->checkpoint && claims_output(&claims, "the checkpoint", t->checkpoint.data, true, err)) ||
+           (!a->best && claims_output(&claims, "the best head", t->best.data, false, err)) ||
+           opt_inputs(&inputs, a, claims_see, &claims, err) ? -1 : 0;
 }
 
 static int check_outputs(struct training *t, struct err *err)

@@ -46,6 +46,8 @@
  * GPU stores the pairs, and 16 bytes per work item, of which there may be one per pair. */
 static inline size_t expert_group_numbers(size_t experts, size_t pairs) { return experts + 1 + 5 * pairs; }
 
+struct stop;                             /* common/base/stop.h */
+
 struct expert_ffn_args {
     struct buffer in, out, expert, weight, gate_up_bias, down_bias, table, inner, partial, group, operand;
     enum weight_format format, down_format;
@@ -55,6 +57,7 @@ struct expert_ffn_args {
     bool slab;                           /* the rows are a slab */
     bool apart;                          /* `partial` is the result, one row per slot */
     int rows, slots, experts, hidden, inner_width;
+    const struct stop *stop;             /* once it is requested, out, inner and partial may be incomplete; NULL: none */
 };
 
 #endif

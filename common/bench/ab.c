@@ -76,24 +76,37 @@ done:
     return rc;
 }
 
+/* Neither a program nor a file of the suite may be written. */
+static int check_inputs(const struct ab *ab, struct err *err)
+{
+    const struct console *console = ab->setup->console;
+    for (int side = 0; side < 2; side++)
+        if (console_reads(console, "build", ab->program[side], err))
+            return -1;
+    return suite_inputs(ab->suite, claims_see, &console->claims, err) ? err_at(err, "%s", ab->setup->suite) : 0;
+}
+
+static int make_folder(struct ab *ab, struct err *err)
+{
+    const char *path = ab->setup->keep;
+    char whole[PATH_MAX];
+    struct stat status;
+    if ((mkdir(path, 0777) && errno != EEXIST) || !realpath(path, whole) || stat(whole, &status))
+        return err_errno(err, "--keep %s", path);
+    if (!S_ISDIR(status.st_mode))
+        return err_set(err, ERR_INPUT, "--keep %s: is no folder; name one", path);
+    return (ab->keep = mem_string(whole, err)) ? 0 : -1;
+}
+
 static int ab_open(struct ab *ab, struct err *err)
 {
     const struct ab_setup *setup = ab->setup;
     ab->input = ab->stream[0] = ab->stream[1] = ab->said = -1;
     if (!strcmp(setup->suite, "-"))
         return err_set(err, ERR_INPUT, "the suite is read by both builds; give it as a file");
-    if (setup->keep) {
-        char whole[PATH_MAX];
-        struct stat status;
-        if ((mkdir(setup->keep, 0777) && errno != EEXIST) || !realpath(setup->keep, whole) || stat(whole, &status))
-            return err_errno(err, "--keep %s", setup->keep);
-        if (!S_ISDIR(status.st_mode))
-            return err_set(err, ERR_INPUT, "--keep %s: is no folder; name one", setup->keep);
-        if (!(ab->keep = mem_string(whole, err)))
-            return -1;
-    }
     return find_program(&ab->program[0], setup->build[0], err) || find_program(&ab->program[1], setup->build[1], err) ||
-           suite_read(&ab->suite, setup->suite, err) || put_suite(ab, err) ||
+           suite_read(&ab->suite, setup->suite, err) || check_inputs(ab, err) || (setup->keep && make_folder(ab, err)) ||
+           put_suite(ab, err) ||
            file_nameless(&ab->stream[0], setup->folder, err) || file_nameless(&ab->stream[1], setup->folder, err) ||
            file_nameless(&ab->said, setup->folder, err) ? -1 : 0;
 }

@@ -1,19 +1,24 @@
-/* Lists the files that a suite names: its own, and those in options of its settings. */
+/* Lists the files that a suite names: its own, and those in options of its settings, also through attached drafters. */
 #include "common/bench/suite.h"
-#include "common/session/settings.h"
+#include "common/session/drafts.h"
 
-static int see_setting(const struct suite_setting *setting, opt_see_input *see, void *context, struct err *err)
+static int see_setting(const struct suite *suite, const struct suite_setting *setting, opt_see_input *see, const void *context,
+                       struct err *err)
 {
     struct decode_settings settings;
     struct decode_settings_store *store = NULL;
+    struct auto_drafts drafts = {.found = false};
     if (decode_settings_from_json(&settings, &store, setting->options, err))
         return -1;
-    int rc = decode_settings_inputs(store, see, context, err);
+    int rc = decode_settings_inputs(store, see, context, err) ||
+             auto_drafts_attach(&settings, &drafts, suite->models[setting->model].path, err) ||
+             auto_drafts_inputs(&drafts, see, context, err) ? -1 : 0;
+    auto_drafts_free(&drafts);
     decode_settings_free(&store);
     return rc;
 }
 
-int suite_inputs(const struct suite *suite, opt_see_input *see, void *context, struct err *err)
+int suite_inputs(const struct suite *suite, opt_see_input *see, const void *context, struct err *err)
 {
     for (int i = 0; i < suite->model_count; i++)
         if (see(context, "model", suite->models[i].path, err))
@@ -24,7 +29,7 @@ int suite_inputs(const struct suite *suite, opt_see_input *see, void *context, s
     if (suite->chat_template && see(context, "chat-template", suite->chat_template, err))
         return -1;
     for (int i = 0; i < suite->setting_count; i++)
-        if (see_setting(&suite->settings[i], see, context, err))
+        if (see_setting(suite, &suite->settings[i], see, context, err))
             return err_at(err, "setting '%s'", suite->settings[i].name);
     return 0;
 }

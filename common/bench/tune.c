@@ -82,9 +82,10 @@ static int list_settings(json_t *settings, const struct tune_setup *setup, struc
     struct auto_drafts drafts = {.found = false};
     struct model *model = NULL;
     all.draft = (struct strings){automatic, 1};
-    int rc = auto_drafts_attach(&all, &drafts, setup->session.model, err) || model_open(&model, setup->session.model, err) ||
-             auto_drafts_expand(&all, &drafts, model, err) || add_setting(settings, "none", 0, err) ||
-             add_setting(settings, "auto", 0, err) ? -1 : 0;
+    int rc = auto_drafts_attach(&all, &drafts, setup->session.model, err) ||
+             auto_drafts_inputs(&drafts, claims_see, &setup->console->claims, err) ||
+             model_open(&model, setup->session.model, err) || auto_drafts_expand(&all, &drafts, model, err) ||
+             add_setting(settings, "none", 0, err) || add_setting(settings, "auto", 0, err) ? -1 : 0;
     for (int i = 0; !rc && i < all.draft.count; i++)
         for (int length = 0; !rc && length < LENGTHS; length++)
             rc = add_setting(settings, all.draft.items[i], lengths[length], err);

@@ -139,6 +139,11 @@ int claims_input(const struct claims *claims, const char *name, const char *path
     return check_input(claims, name, path, false, err);
 }
 
+int claims_see(const void *context, const char *name, const char *path, struct err *err)
+{
+    return claims_input(context, name, path, err);
+}
+
 int claims_resumed(const struct claims *claims, const char *name, const char *path, struct err *err)
 {
     return check_input(claims, name, path, true, err);

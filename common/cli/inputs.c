@@ -7,7 +7,7 @@
 
 struct visit {
     opt_see_input *see;
-    void *context;
+    const void *context;
 };
 
 static int see_list(const struct visit *visit, const char *name, const struct strings *list, struct err *err)
@@ -65,7 +65,7 @@ static int see_option(const struct visit *visit, const struct opt *option, const
     return 0;
 }
 
-int opt_inputs(const struct subcommand *subcommand, const void *args, opt_see_input *see, void *context, struct err *err)
+int opt_inputs(const struct subcommand *subcommand, const void *args, opt_see_input *see, const void *context, struct err *err)
 {
     const struct visit visit = {see, context};
     for (const struct opt *option = subcommand->options; option && option->kind; option++)

@@ -340,7 +340,7 @@ static int claim_files(struct walk *walk, struct err *err)
     return 0;
 }
 
-static int claim_input(void *context, const char *name, const char *path, struct err *err)
+static int claim_input(const void *context, const char *name, const char *path, struct err *err)
 {
     const struct walk *walk = context;
     const struct claims *claims = &walk->console->claims;

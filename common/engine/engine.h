@@ -48,7 +48,7 @@ struct engine_setup {
     /* Rows of a slab of a prompt, on devices that support slabs (info.slabs), 1 .. 2048; 0: no slabs. Results are only
      * bit-identical with the same value: all commands use ENGINE_SLAB_ROWS, with and without drafts. */
     int slab_rows;
-    const struct stop *stop;             /* if requested, forwards fail between two layers with ERR_SIGNAL; NULL: never */
+    const struct stop *stop;             /* if requested, forwards fail within a layer with ERR_SIGNAL; NULL: never */
     bool experts_later;                  /* engine_give_experts will be called, before any other function */
 };
 

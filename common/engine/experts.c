@@ -97,7 +97,7 @@ static struct expert_ffn_args expert_args(const struct layer *at)
         .group = space->group, .operand = space->operand, .format = at->experts.format,
         .down_format = at->experts.down_format, .scale = scale_of(space), .slab = at->rows->slab,
         .rows = at->rows->rows, .slots = at->routing.top_k, .experts = shape->router.experts, .hidden = shape->hidden,
-        .inner_width = shape->expert_inner};
+        .inner_width = shape->expert_inner, .stop = at->stop};
 }
 
 /* Adds the output of the routed experts to x. With several pieces, or two processors, the sum is computed after all have

@@ -121,7 +121,7 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
     struct layer at = {
         .space = &engine->space, .number = n, .weights = &engine->weights->layer[n], .rows = rows,
         .rope = engine->shape->layer[n].other ? engine->other_rope.table : engine->rope.table,
-        .text = engine->layer_text, .texts = pass->texts};
+        .text = engine->layer_text, .texts = pass->texts, .stop = engine->setup.stop};
     for (int i = 0; i < pass->texts; i++)
         engine->layer_text[i] = text_at(pass, rows, i, n);
     if (engine->shape->layer[n].ffn != FFN_EXPERTS)
@@ -287,14 +287,21 @@ void forward_embed(const struct pass *pass, int rows)
         .hidden = shape->hidden});
 }
 
+static int interrupted(const struct pass *pass, struct err *err)
+{
+    return stop_asked(pass->engine->setup.stop) ? err_set(err, ERR_SIGNAL, "interrupted") : 0;
+}
+
 int forward_layer(const struct pass *pass, const struct layer_rows *rows, int n, int moe, struct err *err)
 {
     const struct layer layer = layer_at(pass, rows, n, moe);
+    if (interrupted(pass, err))
+        return -1;
     if (rows->rows && pass->engine->shape->parallel)
         layer_enter(&layer, layer.weights, false, layer.space->normed);
     if (rows->rows && pass_attends(pass, n))
         layer_attention(&layer);
-    if (rows->rows && pass_feeds(pass, n) && layer_ffn(&layer, err))
+    if (rows->rows && pass_feeds(pass, n) && (layer_ffn(&layer, err) || interrupted(pass, err)))
         return -1;
     if (rows->rows && (pass_attends(pass, n) || pass_feeds(pass, n)))
         layer_scale(&layer);
@@ -324,8 +331,6 @@ int forward_put(const struct pass *pass, struct err *err)
         forward_embed(pass, rows.rows);
     for (int n = 0, moe = 0; n < pass_layers(pass); moe += shape->layer[n++].ffn == FFN_EXPERTS) {
         const bool some = rows.rows < pass->rows;
-        if (stop_asked(engine->setup.stop))
-            return err_set(err, ERR_SIGNAL, "interrupted");
         if (pass->resumes && resume_join(pass, n, &rows, err))
             return -1;
         if (some && rows.rows == pass->rows)                    /* x now has layer n - 1 of all rows */

@@ -61,6 +61,7 @@ struct layer {
     struct layer_next next;              /* layer whose experts are forecast while this layer's are computed */
     struct second *second;               /* computes some of the experts (second.h); NULL: the device computes all */
     const int32_t *forced;               /* [rows][top_k] used in place of the router's choice; NULL: none */
+    const struct stop *stop;             /* once it is requested, x may be incomplete; NULL: none */
     float *reconstruction;               /* receives the error caused by the plan (struct forward); NULL: not requested */
 };
 

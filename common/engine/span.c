@@ -136,8 +136,6 @@ static int run_layers(const struct work *work, struct err *err)
             expert_source_keep(engine->setup.experts, n);
         recurrent_rewind(&work->sequence->recurrent);
         for (int i = 0; i < work->span->pieces; i++) {
-            if (stop_asked(engine->setup.stop))
-                return err_set(err, ERR_SIGNAL, "interrupted");
             exchange(engine, &work->piece[i]);
             const int rc = run_layer(work, i, n, moe, err);
             exchange(engine, &work->piece[i]);

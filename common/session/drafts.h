@@ -28,6 +28,9 @@ int auto_drafts_attach(struct decode_settings *settings, struct auto_drafts *sto
  * policy is dytc-verify, which chooses drafter and length by their costs. Returns 0, or -1 with *err set. */
 int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *store, const struct model *model, struct err *err);
 
+/* Shows the input files that only the attached drafters and --settings name, after auto_drafts_attach. */
+int auto_drafts_inputs(const struct auto_drafts *store, opt_see_input *see, const void *context, struct err *err);
+
 void auto_drafts_free(struct auto_drafts *store);               /* and back to {0} */
 
 #endif

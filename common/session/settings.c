@@ -98,7 +98,7 @@ int decode_settings_from_json(struct decode_settings *out, struct decode_setting
     return 0;
 }
 
-int decode_settings_inputs(const struct decode_settings_store *store, opt_see_input *see, void *context, struct err *err)
+int decode_settings_inputs(const struct decode_settings_store *store, opt_see_input *see, const void *context, struct err *err)
 {
     return opt_inputs(&suite_subcommand, &store->args, see, context, err);
 }

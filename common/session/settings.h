@@ -129,7 +129,7 @@ int decode_settings_from_json(struct decode_settings *out, struct decode_setting
                               struct err *err);
 
 /* The files that they name to be read. */
-int decode_settings_inputs(const struct decode_settings_store *store, opt_see_input *see, void *context, struct err *err);
+int decode_settings_inputs(const struct decode_settings_store *store, opt_see_input *see, const void *context, struct err *err);
 void decode_settings_free(struct decode_settings_store **store);
 
 #endif

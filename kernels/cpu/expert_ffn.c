@@ -4,6 +4,7 @@
  * first two steps are quantised before it. */
 #include <string.h>
 
+#include "common/base/stop.h"
 #include "kernels/cpu/operand.h"
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/unit.h"
@@ -91,7 +92,7 @@ struct ffn_task {
 
 static int ffn_next(struct ffn *f, int member, int members, struct ffn_task *task)
 {
-    int64_t number = work_take(&f->work, member, members);
+    int64_t number = stop_asked(f->args->stop) ? -1 : work_take(&f->work, member, members);
     if (number < 0)
         return 0;
     int expert = f->wanted[number / f->tasks];

@@ -148,24 +148,30 @@ files_of() {
     moe-decode -q -m "$MOE_POCKET" -n 2 one.jsonl -o /dev/null --stream /dev/null
 }
 
-@test "what only a suite or a checkpoint's folder names is no output either" {
+@test "what only a suite, a file of drafters or a checkpoint's folder names is no output either" {
     cd "$BATS_TEST_TMPDIR"
     ln -s "$MOE_POCKET" pocket.moe
     head -n 1 "$MOE_MODELS/pocket/heldout.jsonl" > one.jsonl
     cp one.jsonl copy.jsonl
     echo '{}' > table.json
+    cp "${MOE_POCKET%/*}/draft.moe" draft.moe
+    moe-convert attach -q pocket.moe draft.moe
     cat > suite.json <<'JSON'
 {"model": "pocket.moe", "prompts": "one.jsonl", "settings": [{"name": "none"},
- {"name": "K", "draft": "ngram", "policy": "cascade-cost:cost=table.json"}]}
+ {"name": "K", "draft": "ngram", "policy": "cascade-cost:cost=table.json"}, {"name": "auto", "draft": "auto"}]}
 JSON
-    for name in one.jsonl pocket.moe table.json; do
+    cp "$MOE_BIN/moe-view" moe-bench            # a program that is not run
+    for name in one.jsonl pocket.moe table.json draft.moe pocket.moe.drafters moe-bench; do
         ln -sf $name link
-        for part in run identity; do
-            run moe-bench $part suite.json -o link
+        for part in "run suite.json" "identity suite.json" "ab --build moe-bench --build $MOE_BIN suite.json" \
+                    "tune -m pocket.moe one.jsonl"; do
+            case "$part $name" in tune*table.json | tune*bench | run*bench | identity*bench) continue ;; esac
+            run moe-bench $part -o link
             assert_trouble moe-bench
             [[ $output == *"$name"*"an output needs a file of its own" ]] || { echo "$output"; false; }
         done
     done
+    cmp draft.moe "${MOE_POCKET%/*}/draft.moe"
     cp one.jsonl out.moes.part
     sed 's/one.jsonl/out.moes.part/' suite.json > other.json
     run moe-bench run other.json -o out.moes

@@ -499,6 +499,8 @@ struct fetching {
     struct device *device;
     struct buffer held[64], table;
     int acquired;
+    struct stop stop;
+    int stop_at;                        /* acquiring this layer's experts requests the stop, with bad addresses; 0: never */
 };
 
 static int fetch(struct expert_source *source, struct expert_union *wanted, struct buffer *table, struct err *err)
@@ -515,6 +517,10 @@ static int fetch(struct expert_source *source, struct expert_union *wanted, stru
             return -1;
         queue_upload(fetching->device, fetching->held[expert[i]], data, tensor->stride);
         address[expert[i]] = fetching->held[expert[i]].address;
+    }
+    if (fetching->stop_at && fetching->stop_at == wanted->layer) {
+        atomic_store(&fetching->stop.signal, 2);
+        memset(address, 0xff, sizeof address);
     }
     queue_upload(fetching->device, fetching->table, address, (size_t)tensor->count * sizeof *address);
     fetching->acquired += count;
@@ -562,6 +568,44 @@ static void any_source_of_experts_gives_the_same(void **state)
         free(fixed);
         free(fetched);
     }
+    unlink(path);
+}
+
+/* With a mapped file on a slow disk, each expert may take seconds. */
+static void a_stop_ends_the_reading_of_a_layers_experts(void **state)
+{
+    static const struct expert_source_class class = {.name = "fetching", .acquire = fetch, .release = let_go};
+    uint64_t seed = 230;
+    struct hparams shape;
+    const char *path = moe_file(&seed, &shape);
+    struct rig rig;
+    struct sequence *sequence = NULL;
+    struct forward out;
+    struct fetching fetching = {.base = {&class}};
+    const struct batch batch = {.rows = 2, .token = (int32_t[]){3, 1}, .parent = (int32_t[]){-1, 0}, .logit_rows = 2};
+    (void)state;
+    rig_open(&rig, path, "host", NULL, 2, 64);
+    fetching.model = rig.model;
+    fetching.device = rig.device;
+    must(device_alloc(rig.device, 64 * sizeof(uint64_t), &fetching.table, &rig.err), &rig.err);
+    engine_close(&rig.engine);
+    must(engine_open(&rig.engine, &(struct engine_setup){rig.model, rig.device, &fetching.base, 64, 64, 0,
+                                                         .stop = &fetching.stop}, &rig.err), &rig.err);
+    must(sequence_open(&sequence, rig.engine, 40, &rig.err), &rig.err);
+    for (int layer = shape.layers - 1; layer > 0; layer--) {
+        if (shape.layer[layer].ffn != FFN_EXPERTS)
+            continue;
+        fetching.stop_at = layer;
+        assert_int_equal(engine_forward(rig.engine, sequence, &batch, &out, &rig.err), -1);
+        assert_int_equal(rig.err.code, ERR_SIGNAL);
+        err_clear(&rig.err);
+        assert_int_equal(sequence_pending(sequence), 0);
+        atomic_store(&fetching.stop.signal, 0);
+    }
+    assert_true(fetching.stop_at > 0);
+    sequence_close(&sequence);
+    device_free(rig.device, &fetching.table);
+    rig_close(&rig);
     unlink(path);
 }
 
@@ -744,6 +788,7 @@ int main(void)
         cmocka_unit_test(budgets_bound_what_is_loaded),
         cmocka_unit_test(reconstruction_is_what_the_residual_stream_misses),
         cmocka_unit_test(any_source_of_experts_gives_the_same),
+        cmocka_unit_test(a_stop_ends_the_reading_of_a_layers_experts),
         cmocka_unit_test(host_agrees_with_ref),
         cmocka_unit_test(weights_have_both_signs),
         cmocka_unit_test(last_parts_have_formats_of_their_own),
