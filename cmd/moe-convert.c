@@ -12,6 +12,7 @@
 #include "cmd/convert-source.h"
 #include "common/base/file.h"
 #include "common/base/mem.h"
+#include "common/base/numeral.h"
 #include "common/base/version.h"
 #include "common/checkpoint/convert_head.h"
 #include "common/checkpoint/export_head.h"
@@ -139,8 +140,8 @@ static void note_changed(const struct conversion *plan, const struct console *co
                      "blocks, or integers that no format here holds; --dtype bf16 halves them, q8 and q4 keep them small",
                      plan->widened, plan->widened_first);
     if (plan->skipped)
-        console_note(console, "%zu tensors from %s on are left out: the text model alone is converted", plan->skipped,
-                     plan->first_skipped);
+        console_note(console, "%zu tensor%s from %s on %s left out: the text model alone is converted", plan->skipped,
+                     numeral_plural((int64_t)plan->skipped), plan->first_skipped, plan->skipped == 1 ? "is" : "are");
 }
 
 /* Prints the plan if this is a dry run; writes the file otherwise. */

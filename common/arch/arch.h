@@ -37,7 +37,7 @@ enum source_slot {
     SLOT_K_B, SLOT_V_B,             /* [heads][rank][width of the part of a key that stays], [heads][width][rank]; in place of
                                      * SLOT_KV_B */
     SLOT_PREDICT_EMBED, SLOT_PREDICT_HEAD, SLOT_PREDICT_NORM, SLOT_PREDICT_EMBED_NORM, SLOT_PREDICT_HIDDEN_NORM,
-    SLOT_PREDICT_JOINT,             /* [hidden][2 hidden], embedding first; {n} goes on after the last layer */
+    SLOT_PREDICT_JOINT,             /* [hidden][2 hidden], embedding first; {n} continues after the last layer */
     /* of draft heads (head.h): {n} is which of the heads, {e} which block, branch or state */
     SLOT_JOINT, SLOT_JOINT_BIAS, SLOT_STATES_NORM, SLOT_STATE_NORM, SLOT_EMBED_NORM, SLOT_HIDDEN_NORM, SLOT_BRANCH_UP,
     SLOT_BRANCH_DOWN, SLOT_BLOCK, SLOT_BLOCK_BIAS, SLOT_RESIDUAL, SLOT_RESIDUAL_BIAS, SLOT_OUTPUT, SLOT_OUTPUT_BIAS,
@@ -61,7 +61,8 @@ struct naming {
     bool paired;                    /* of each head in q and k: row 2 i is row i, row 2 i + 1 is row width / 2 + i */
     bool correction_row;            /* SLOT_ROUTER_CORRECTION is [1][experts] */
     bool prepared_states;           /* SLOT_DELTA_A_LOG holds -exp(A_log), SLOT_DELTA_CONV is [width][taps] */
-    const char *later;              /* tensors `later`N.* of layers N after the last are left out with a note; NULL: none are */
+    const char *ahead;              /* prefix of the predictors' layers: {n} counts from 0 after `ahead`layers. in place of the
+                                     * model's prefix; NULL: they follow the last layer under the names of layers */
 };
 
 enum key_type { KEY_INT, KEY_BOOL, KEY_F32 };
@@ -178,7 +179,8 @@ int arch_read(const json_t *config, const json_t *generation, struct hparams *sh
 int arch_read_text(const char *config, size_t bytes, int layers, struct hparams *shape, struct err *err);
 
 /* Tensor names that all llama-like families share, outside the feed-forward network. */
-#define LLAMA_NAMES LLAMA_PROJECTIONS, QK_NORM_NAMES, [SLOT_FFN_NORM] = "model.layers.{n}.post_attention_layernorm.weight"
+#define LLAMA_NAMES LLAMA_PROJECTIONS, NEXTN_NAMES, QK_NORM_NAMES, FFN_NORM_NAME
+#define FFN_NORM_NAME [SLOT_FFN_NORM] = "model.layers.{n}.post_attention_layernorm.weight"
 #define QK_NORM_NAMES \
     [SLOT_Q_NORM] = "model.layers.{n}.self_attn.q_norm.weight", \
     [SLOT_K_NORM] = "model.layers.{n}.self_attn.k_norm.weight"
@@ -194,13 +196,21 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     [SLOT_K_BIAS] = "model.layers.{n}.self_attn.k_proj.bias", \
     [SLOT_V_BIAS] = "model.layers.{n}.self_attn.v_proj.bias", \
     [SLOT_OUT] = "model.layers.{n}.self_attn.o_proj.weight", \
-    [SLOT_OUT_BIAS] = "model.layers.{n}.self_attn.o_proj.bias", \
+    [SLOT_OUT_BIAS] = "model.layers.{n}.self_attn.o_proj.bias"
+#define NEXTN_NAMES \
     [SLOT_PREDICT_EMBED] = "model.layers.{n}.embed_tokens.weight", \
     [SLOT_PREDICT_HEAD] = "model.layers.{n}.shared_head.head.weight", \
     [SLOT_PREDICT_NORM] = "model.layers.{n}.shared_head.norm.weight", \
     [SLOT_PREDICT_EMBED_NORM] = "model.layers.{n}.enorm.weight", \
     [SLOT_PREDICT_HIDDEN_NORM] = "model.layers.{n}.hnorm.weight", \
     [SLOT_PREDICT_JOINT] = "model.layers.{n}.eh_proj.weight"
+/* Predictors of Qwen: their layers are mtp.layers.N, and all of them share what is before and after these. */
+#define MTP_NAMES \
+    [SLOT_PREDICT_EMBED] = "mtp.embed_tokens.weight", \
+    [SLOT_PREDICT_NORM] = "mtp.norm.weight", \
+    [SLOT_PREDICT_EMBED_NORM] = "mtp.pre_fc_norm_embedding.weight", \
+    [SLOT_PREDICT_HIDDEN_NORM] = "mtp.pre_fc_norm_hidden.weight", \
+    [SLOT_PREDICT_JOINT] = "mtp.fc.weight"
 #define LATENT_NAMES \
     [SLOT_Q_A] = "model.layers.{n}.self_attn.q_a_proj.weight", \
     [SLOT_Q_A_BIAS] = "model.layers.{n}.self_attn.q_a_proj.bias", \
@@ -266,7 +276,7 @@ struct part {
 };
 enum { PARTS_MAX = 5 };
 
-/* Fills parts[] and returns how many. */
+/* Fills parts[] and returns their number. */
 int arch_parts(const struct naming *naming, const struct hparams *shape, const struct tensor *tensor, int block,
                struct part parts[PARTS_MAX]);
 
@@ -278,10 +288,15 @@ const struct naming *arch_naming(const struct arch *arch, const struct hparams *
 const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const void *context, const char *name),
                                       const void *context);
 
-/* Fills the shape's predictors. They are known by the tensor that joins embedding and hidden state, which `has` finds: what
- * config.json says of them proves nothing. */
+/* Fills the shape's predictors. A predictor is there if `has` finds the tensor that joins embedding and hidden state, and with
+ * naming->ahead its layer, too: config.json proves nothing. */
 int arch_predictors(const struct naming *naming, struct hparams *shape, bool (*has)(const void *context, const char *name),
                     const void *context, struct err *err);
+
+/* Returns the naming of the predictors' tensors: `naming`, or another one of the family whose experts `has` finds, as a
+ * quantised model may have its experts apart and its predictors' in one tensor. */
+const struct naming *arch_naming_ahead(const struct arch *arch, const struct naming *naming, const struct hparams *shape,
+                                       bool (*has)(const void *context, const char *name), const void *context);
 
 /* A known model's config.json; NULL when there is no such name. *name is the next one's name for a list (index from 0). */
 const char *known_shape(const char *name);

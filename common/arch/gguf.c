@@ -78,9 +78,9 @@ static const struct naming apart = {
 #define NORM_AFTER [SLOT_FFN_NORM] = BLOCK "post_attention_norm.weight"
 static const struct naming norm_after = {.slot = {OUTSIDE, PREDICTORS, EXPERTS, NORM_AFTER}};
 
-/* Layers with a state; predictors of such models are not supported. */
+/* Layers with a state. */
 #define STATES \
-    OUTSIDE, EXPERTS, NORM_AFTER, \
+    OUTSIDE, PREDICTORS, EXPERTS, NORM_AFTER, \
     [SLOT_DELTA_CONV] = BLOCK "ssm_conv1d.weight", \
     [SLOT_DELTA_A_LOG] = BLOCK "ssm_a", \
     [SLOT_DELTA_STEP_BIAS] = BLOCK "ssm_dt.bias", \
@@ -88,7 +88,7 @@ static const struct naming norm_after = {.slot = {OUTSIDE, PREDICTORS, EXPERTS, 
     [SLOT_DELTA_OUT] = BLOCK "ssm_out.weight"
 #define QKV_AND_Z [SLOT_DELTA_QKV] = BLOCK "attn_qkv.weight", [SLOT_DELTA_Z] = BLOCK "attn_gate.weight"
 #define RATE_AND_STEP [SLOT_DELTA_BA] = BLOCK "ssm_ba.weight"
-#define STATE_RULES .gated_q = true, .prepared_states = true, .later = "blk."
+#define STATE_RULES .gated_q = true, .prepared_states = true
 static const struct naming states = {
     .slot = {STATES, QKV_AND_Z, [SLOT_DELTA_B] = BLOCK "ssm_beta.weight", [SLOT_DELTA_A] = BLOCK "ssm_alpha.weight"},
     STATE_RULES};

@@ -297,7 +297,8 @@ static int conv_parts(const struct naming *n, const struct hparams *s, const str
 static bool is_centred(const struct naming *n, enum tensor_role role)
 {
     return n->centred && (role == ROLE_FINAL_NORM || role == ROLE_ATTENTION_NORM || role == ROLE_FFN_NORM ||
-                          role == ROLE_Q_NORM || role == ROLE_K_NORM);
+                          role == ROLE_Q_NORM || role == ROLE_K_NORM || role == ROLE_PREDICT_NORM ||
+                          role == ROLE_PREDICT_EMBED_NORM || role == ROLE_PREDICT_HIDDEN_NORM);
 }
 
 /* Tensors that are made of one of the source as a whole. */
@@ -326,7 +327,8 @@ static const enum source_slot SINGLE[] = {
     [ROLE_RESIDUAL_BIAS] = SLOT_RESIDUAL_BIAS, [ROLE_OUTPUT] = SLOT_OUTPUT, [ROLE_OUTPUT_BIAS] = SLOT_OUTPUT_BIAS,
 };
 
-int arch_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, int block, struct part parts[PARTS_MAX])
+static int tensor_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, int block,
+                        struct part parts[PARTS_MAX])
 {
     const int stage = n->spaced ? 2 * t->stage + 1 : t->stage;
     switch (t->role) {
@@ -382,28 +384,30 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
     }
 }
 
-const struct naming *arch_naming(const struct arch *arch, const struct hparams *shape,
-                                 bool (*has)(const void *context, const char *name), const void *context)
+/* Gives a name with the number of a predictor's layer the prefix naming->ahead and its own number. */
+static void rename_ahead(const struct naming *n, const struct hparams *s, int layer, char *name, size_t room)
 {
-    const struct naming *gguf = arch_naming_gguf(arch, has, context);
-    int layer = 0;
-    if (gguf)
-        return gguf;
-    while (layer < shape->layers && shape->layer[layer].ffn != FFN_EXPERTS)
-        layer++;
-    for (int i = 0; i < 3 && arch->naming[i] && layer < shape->layers; i++) {
-        char name[128];
-        const struct naming *naming = arch->naming[i];
-        fill_name(name, sizeof name, naming->slot[naming->slot[SLOT_EXPERTS_GATE_UP] ? SLOT_EXPERTS_GATE_UP : SLOT_EXPERT_GATE],
-                  layer, 0);
-        if (has(context, name))
-            return naming;
-    }
-    return arch->naming[0];
+    char old[128];
+    snprintf(old, sizeof old, "%s", name);
+    const char *rest = n->ahead && layer >= s->layers ? strstr(old, "layers.") : NULL;
+    if (!rest)
+        return;
+    rest += strlen("layers.");
+    rest += strspn(rest, "0123456789");
+    snprintf(name, room, "%slayers.%d%s", n->ahead, layer - s->layers, rest);
+}
+
+int arch_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, int block, struct part parts[PARTS_MAX])
+{
+    const int count = tensor_parts(n, s, t, block, parts);
+    for (int i = 0; i < count; i++)
+        rename_ahead(n, s, t->layer, parts[i].name, sizeof parts[i].name);
+    return count;
 }
 
 struct lookup {
     const struct naming *naming;
+    const struct hparams *shape;
     bool (*has)(const void *context, const char *name);
     const void *context;
 };
@@ -414,15 +418,43 @@ static bool is_there(const struct lookup *lookup, enum source_slot slot, int lay
     if (!lookup->naming->slot[slot])
         return false;
     fill_name(name, sizeof name, lookup->naming->slot[slot], layer, 0);
+    rename_ahead(lookup->naming, lookup->shape, layer, name, sizeof name);
     return lookup->has(lookup->context, name);
+}
+
+static bool has_experts(const struct lookup *lookup, int layer)
+{
+    const bool together = lookup->naming->slot[SLOT_EXPERTS_GATE_UP] != NULL;
+    return is_there(lookup, together ? SLOT_EXPERTS_GATE_UP : SLOT_EXPERT_GATE, layer);
+}
+
+const struct naming *arch_naming(const struct arch *arch, const struct hparams *shape,
+                                 bool (*has)(const void *context, const char *name), const void *context)
+{
+    const struct naming *gguf = arch_naming_gguf(arch, has, context);
+    int layer = 0;
+    if (gguf)
+        return gguf;
+    while (layer < shape->layers && shape->layer[layer].ffn != FFN_EXPERTS)
+        layer++;
+    for (int i = 0; i < 3 && arch->naming[i] && layer < shape->layers; i++)
+        if (has_experts(&(struct lookup){arch->naming[i], shape, has, context}, layer))
+            return arch->naming[i];
+    return arch->naming[0];
+}
+
+static bool has_predictor(const struct lookup *lookup, int layer)
+{
+    return is_there(lookup, SLOT_PREDICT_JOINT, layer) &&
+           (!lookup->naming->ahead || is_there(lookup, SLOT_ATTENTION_NORM, layer));
 }
 
 int arch_predictors(const struct naming *naming, struct hparams *shape, bool (*has)(const void *context, const char *name),
                     const void *context, struct err *err)
 {
-    const struct lookup lookup = {naming, has, context};
+    const struct lookup lookup = {naming, shape, has, context};
     int count = 0;
-    for (int layer; is_there(&lookup, SLOT_PREDICT_JOINT, layer = shape->layers + count); count++) {
+    for (int layer; has_predictor(&lookup, layer = shape->layers + count); count++) {
         if (count == PREDICTORS_MAX || layer == LAYERS_MAX)
             return err_set(err, ERR_INPUT, "has layers from %d on that predict further tokens; at most %d, up to layer %d, are "
                            "supported", shape->layers, PREDICTORS_MAX, LAYERS_MAX - 1);
@@ -433,4 +465,16 @@ int arch_predictors(const struct naming *naming, struct hparams *shape, bool (*h
     }
     shape->predictors = count;
     return hparams_check(shape, err);
+}
+
+const struct naming *arch_naming_ahead(const struct arch *arch, const struct naming *naming, const struct hparams *shape,
+                                       bool (*has)(const void *context, const char *name), const void *context)
+{
+    int i = 0;
+    while (i < 3 && arch->naming[i] != naming)
+        i++;
+    for (int k = 0; k < 3 && i < 3 && arch->naming[k]; k++)
+        if (has_experts(&(struct lookup){arch->naming[k], shape, has, context}, shape->layers))
+            return arch->naming[k];
+    return naming;
 }

@@ -3,7 +3,7 @@
  * models/qwen3_5_moe. */
 #include "common/arch/arch.h"
 
-#define MORE(model) \
+#define MORE(model) MTP_NAMES, \
     [SLOT_EMBED] = model "embed_tokens.weight", \
     [SLOT_HEAD] = "lm_head.weight", \
     [SLOT_FINAL_NORM] = model "norm.weight", \
@@ -38,12 +38,11 @@
     [SLOT_EXPERT_DOWN] = model "layers.{n}.mlp.experts.{e}.down_proj.weight"
 #define NESTED "model.language_model."
 
-static const struct naming published = {.slot = {MORE(NESTED), TOGETHER(NESTED)}, .ignored = {"mtp.*", "model.visual.*"},
-                                        .centred = true, .gated_q = true};
-static const struct naming apart = {.slot = {MORE(NESTED), APART(NESTED)}, .ignored = {"mtp.*", "model.visual.*"},
-                                    .centred = true, .gated_q = true};
-static const struct naming text = {.slot = {MORE("model."), TOGETHER("model.")}, .ignored = {"mtp.*"}, .centred = true,
-                                   .gated_q = true};
+#define RULES .centred = true, .gated_q = true, .ahead = "mtp.", .ignored = {"mtp.*", "model.visual.*"}
+
+static const struct naming published = {.slot = {MORE(NESTED), TOGETHER(NESTED)}, RULES};
+static const struct naming apart = {.slot = {MORE(NESTED), APART(NESTED)}, RULES};
+static const struct naming text = {.slot = {MORE("model."), TOGETHER("model.")}, RULES};
 
 static int finish(const json_t *config, struct hparams *shape, struct err *err)
 {

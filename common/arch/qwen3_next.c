@@ -1,9 +1,11 @@
 /* Qwen3-Next (Qwen/Qwen3-Next-80B-A3B-Instruct): layers with a state, Gated DeltaNet (arXiv 2412.06464), and each fourth one
  * with attention that a gate weighs, of whose heads a quarter turns; norms whose weights are less by 1; softmax router, and a
- * shared expert with a gate of its own. Reference: transformers models/qwen3_next. */
+ * shared expert with a gate of its own. A predictor has such a layer with attention. Reference: transformers
+ * models/qwen3_next; for the predictor vLLM, qwen3_next_mtp.py. */
 #include "common/arch/arch.h"
 
 #define SHARED SHARED_NAMES("shared_expert"), [SLOT_SHARED_WEIGHT] = "model.layers.{n}.mlp.shared_expert_gate.weight"
+#define OUTSIDE LLAMA_PROJECTIONS, QK_NORM_NAMES, FFN_NORM_NAME, MTP_NAMES
 #define MIXER "model.layers.{n}.linear_attn."
 #define DELTA \
     [SLOT_DELTA_QKVZ] = MIXER "in_proj_qkvz.weight", \
@@ -14,10 +16,9 @@
     [SLOT_DELTA_NORM] = MIXER "norm.weight", \
     [SLOT_DELTA_OUT] = MIXER "out_proj.weight"
 
-static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, SHARED, DENSE_NAMES, DELTA},
-                                        .ignored = {"mtp.*"}, .centred = true, .gated_q = true};
-static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, SHARED, DENSE_NAMES, DELTA},
-                                    .ignored = {"mtp.*"}, .centred = true, .gated_q = true};
+#define RULES .ignored = {"mtp.*"}, .centred = true, .gated_q = true, .ahead = "mtp."
+static const struct naming published = {.slot = {OUTSIDE, EXPERT_NAMES, SHARED, DENSE_NAMES, DELTA}, RULES};
+static const struct naming fused = {.slot = {OUTSIDE, FUSED_NAMES, SHARED, DENSE_NAMES, DELTA}, RULES};
 
 const struct arch arch_qwen3_next = {
     .model_type = "qwen3_next",

@@ -73,6 +73,13 @@ static bool in_last(const struct tensor *t, const struct part *part)
     return part->role == PART_DOWN || (t->last > 0 && part->first >= t->outputs - t->last);
 }
 
+/* Fills the parts of a block of a tensor and returns their number. */
+static int parts_of(const struct conversion *c, const struct tensor *t, int block, struct part parts[PARTS_MAX])
+{
+    const bool predictor = c->ahead && t->layer >= c->facts.shape.layers;
+    return arch_parts(predictor ? c->ahead : c->naming, &c->facts.shape, t, block, parts);
+}
+
 /* Binds all parts of a tensor and chooses its format. v and down may keep quantised dtypes of their own. Other parts become
  * f32 if their dtypes differ, or if the rows are not whole blocks of the dtype. */
 int conversion_bind(struct conversion *c, struct tensor *t, const struct format_choice *choice, struct err *err)
@@ -83,7 +90,7 @@ int conversion_bind(struct conversion *c, struct tensor *t, const struct format_
     } kept[2] = {{0}};                                              /* [1]: the parts for which in_last is true */
     for (int block = 0; block < t->count; block++) {
         struct part parts[PARTS_MAX];
-        int count = arch_parts(c->naming, &c->facts.shape, t, block, parts);
+        int count = parts_of(c, t, block, parts);
         for (int i = 0; i < count; i++) {
             const struct source_tensor *source = bind(c, t, &parts[i], err);
             if (!source)
@@ -111,17 +118,6 @@ int conversion_bind(struct conversion *c, struct tensor *t, const struct format_
     if (widened && t->kind != TENSOR_VECTOR && (choice->keep || t->format != choice->format) && c->widened++ == 0)
         c->widened_first = t->name;
     return 0;
-}
-
-/* Returns whether the tensor belongs to a layer after the last one, and the naming leaves such layers out. */
-static bool is_later(const struct conversion *c, const char *name)
-{
-    const char *prefix = c->naming->later;
-    char *end;
-    if (!prefix || strncmp(name, prefix, strlen(prefix)))
-        return false;
-    const long layer = strtol(name + strlen(prefix), &end, 10);
-    return *end == '.' && layer >= c->facts.shape.layers;
 }
 
 /* Returns whether a name matches a pattern, in which {n} is a number and a final * is anything. */
@@ -179,11 +175,6 @@ int conversion_check_left_over(struct conversion *c, struct err *err)
         for (int k = 0; k < 5 && !ignored && c->naming->ignored[k]; k++) {
             ignored = matches(source->name, c->naming->ignored[k]);
             if (ignored && strchr(c->naming->ignored[k], '*') && !c->skipped++)
-                c->first_skipped = source->name;
-        }
-        if (!ignored && is_later(c, source->name)) {
-            ignored = true;
-            if (!c->skipped++)
                 c->first_skipped = source->name;
         }
         if (ignored)
@@ -298,6 +289,7 @@ int conversion_plan(struct conversion *out, struct checkpoint *checkpoint, const
     if (read_shape(&c, &arch, err))
         goto failed;
     c.naming = arch_naming(arch, &c.facts.shape, has_tensor, checkpoint);
+    c.ahead = arch_naming_ahead(arch, c.naming, &c.facts.shape, has_tensor, checkpoint);
     if (arch_predictors(c.naming, &c.facts.shape, has_tensor, checkpoint, err) || layout_make(&c.layout, &c.facts.shape, err))
         goto failed;
     for (int i = 0; i < c.layout.count; i++) {
@@ -524,7 +516,7 @@ static int make_block(void *context, int member, struct block_job *job, struct e
     struct scratch *scratch = &maker->scratch[member];
     struct xxh3_stream *digest = NULL;
     struct part parts[PARTS_MAX];
-    int count = arch_parts(maker->conversion->naming, &maker->conversion->facts.shape, job->tensor, job->block, parts);
+    int count = parts_of(maker->conversion, job->tensor, job->block, parts);
     if ((!scratch->values && !(scratch->values = mem_alloc(SCRATCH_VALUES, sizeof(float), err))) ||
         xxh3_stream_new(&digest, err))
         return -1;

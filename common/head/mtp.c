@@ -1,5 +1,5 @@
-/* The predictors of a model (DeepSeek-V3, arXiv 2412.19437 section 2.2; GLM-4.5) as one head. Module k of K, 1 .. K,
- * computes
+/* The predictors of a model (DeepSeek-V3, arXiv 2412.19437 section 2.2; GLM-4.5; Qwen3-Next) as one head. Module k of
+ * K, 1 .. K, computes
  *
  *     row i    x = joint [embed_norm E(token i + k); hidden_norm h], where h is the output of module k - 1 at i, or for k = 1
  *              the target's state after its final norm; one layer of the model's own kind; final_norm of that is the module's

@@ -9,6 +9,29 @@ if [ -z "$BATS_TEST_TMPDIR" ]; then
     BATS_TEST_TMPDIR=$(mktemp -d)
 fi
 
+# Makes the folder $2 of a checkpoint of family $1 with a predictor (tests/golden/mtp/qwen.py).
+with_predictor() {
+    local golden=$BATS_TEST_DIRNAME/../golden
+    mkdir -p "$2"
+    ln -s "$golden/families/$1/model/config.json" "$2"
+    ln -s "$golden/families/$1/model/model.safetensors" "$2/model-00001-of-00002.safetensors"
+    ln -s "$golden/mtp/qwen3_next/model-00002-of-00002.safetensors" "$2"
+}
+
+# Of drafts by its predictor, the model $2 of family $1 accepts as many in each iteration as an independent program says, in
+# chains and in trees, and writes the same text.
+drafts_as_golden() {
+    local golden=$BATS_TEST_DIRNAME/../golden/mtp/$1/golden.json shape
+    jq -c '{id: "one", tokens: .prompt[:12]}' "$golden" > accepted.jsonl
+    for shape in 'chain -K 4' 'tree --tree dynamic:total=10,depth=3,topk=3'; do
+        # shellcheck disable=SC2086
+        moe-decode -q -m "$2" -n 60 --ignore-eos --json -d mtp ${shape#* } --stream accepted.moes accepted.jsonl > accepted.json
+        moe-view --json accepted.moes | jq -s -e --slurpfile text accepted.json --slurpfile golden "$golden" --arg kind "${shape%% *}" '
+            [.[] | select(.type == "iter" and .drafted > 0) | .accepted] == $golden[0].accepted[$kind] and
+            $text[0].tokens == $golden[0].answer' > /dev/null || { echo "$1: ${shape%% *}: others are accepted"; return 1; }
+    done
+}
+
 # The commands that exist, one a word.
 commands() { (cd "$top/cmd" && ls moe-*.c | sed 's/\.c$//'); }
 

@@ -5,6 +5,7 @@
 load common
 
 setup_file() {
+    load common
     export WORK="$BATS_FILE_TMPDIR" GOLDEN="$BATS_TEST_DIRNAME/../golden"
     cd "$WORK"
     for kind in medusa hydra hydra_prefix; do
@@ -17,6 +18,12 @@ setup_file() {
     awk 'NR % 100 == 1' "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
     for family in deepseek_v3 glm4_moe; do
         moe-convert -q "$GOLDEN/mtp/$family/model" -o $family.moe
+    done
+    for family in qwen3_next qwen3_5_moe; do
+        with_predictor $family ahead-$family
+        moe-convert -q ahead-$family -o $family.moe
+    done
+    for family in deepseek_v3 glm4_moe qwen3_next qwen3_5_moe; do
         jq -c '{id: "one", tokens: .prompt[:9]}, {id: "two", tokens: .prompt}' "$GOLDEN/mtp/$family/golden.json" > $family.jsonl
     done
 }
@@ -41,7 +48,7 @@ setup() { cd "$WORK"; }
 
 @test "predictors leave the text as it is, and draft as deep as they are told" {
     local family options draft
-    for family in deepseek_v3 glm4_moe; do
+    for family in deepseek_v3 glm4_moe qwen3_next qwen3_5_moe; do
         for options in '--temperature 0' '--temperature 0.9 --seed 4'; do
             decode() { moe-decode -q -m $family.moe -n 24 --json $options "$@" $family.jsonl | jq -c .tokens; }
             decode > none.txt
@@ -58,6 +65,46 @@ setup() { cd "$WORK"; }
     done
     moe-decode -v -m glm4_moe.moe -n 2 -d mtp --json glm4_moe.jsonl 2>&1 > /dev/null |
         grep -q '^moe-decode: mtp: mtp, 0.1 MB, reads states after the final norm$'
+}
+
+@test "drafts by predictors of Qwen are those of an independent program" {
+    local family
+    for family in qwen3_next qwen3_5_moe; do
+        drafts_as_golden $family $family.moe
+    done
+}
+
+@test "predictors whose experts are in one tensor, beside a model whose experts are apart, are the same" {
+    command -v python3 > /dev/null || skip "no python3"
+    with_predictor qwen3_next fused
+    python3 - fused/model-00002-of-00002.safetensors <<'END'
+import json, os, struct, sys
+data = open(sys.argv[1], "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+old, header, out = json.loads(data[8:8 + size]), {}, b""
+bytes_of = lambda name: data[8 + size + old[name]["data_offsets"][0]:8 + size + old[name]["data_offsets"][1]]
+at, parts = "mtp.layers.0.mlp.experts.", {name: (entry["shape"], bytes_of(name)) for name, entry in old.items()}
+part = lambda e, which: parts.pop(f"{at}{e}.{which}_proj.weight")[1]
+parts[at + "gate_up_proj"] = [8, 32, 32], b"".join(part(e, which) for e in range(8) for which in ("gate", "up"))
+parts[at + "down_proj"] = [8, 32, 16], b"".join(part(e, "down") for e in range(8))
+for name, (shape, content) in parts.items():
+    header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [len(out), len(out) + len(content)]}
+    out += content
+text = json.dumps(header).encode()
+os.remove(sys.argv[1])
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + out)
+END
+    moe-convert -q --name qwen3_next fused -o fused.moe
+    drafts_as_golden qwen3_next fused.moe
+}
+
+@test "a predictor that lacks a part is refused by the name of the part" {
+    with_predictor qwen3_next lacking
+    sed 's/mtp.norm.weight/mtp.nose.weight/' "$GOLDEN/mtp/qwen3_next/model-00002-of-00002.safetensors" > lacking.safetensors
+    mv lacking.safetensors lacking/model-00002-of-00002.safetensors
+    run moe-convert lacking -o x.moe
+    assert_trouble moe-convert
+    [[ $output == *'tensor mtp.norm.weight is missing; a qwen3_next model needs it for predict.0.final_norm'* ]]
 }
 
 @test "a model without predictors, and numbers that are none, are one line" {

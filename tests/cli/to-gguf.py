@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Writes a small checkpoint of BF16 tensors as a GGUF file: to-gguf.py FOLDER OUT [whole] [q8] [grouped] [nextn].
+"""Writes a small checkpoint of BF16 tensors as a GGUF file: to-gguf.py FOLDER OUT [whole] [q8] [grouped].
 
 Matrices stay BF16, vectors and routers become F32, as in published files; q8: matrices become Q8_0. whole: kv_b stays in one
-tensor, as older files of DeepSeek have it. grouped: so does in_proj_qkvz of Qwen3-Next. nextn: a predictor's tensor is added. A tokenizer of five tokens is put in. Standard library only.
+tensor, as older files of DeepSeek have it. grouped: so does in_proj_qkvz of Qwen3-Next. A predictor of Qwen becomes a layer after
+the last one. A tokenizer of five tokens is put in. Standard library only.
 """
 import array
+import glob
 import json
 import math
 import struct
@@ -28,9 +30,9 @@ layers, heads = config['num_hidden_layers'], config['num_attention_heads']
 kv_heads = config.get('num_key_value_heads') or heads
 
 
-def load():
+def load(path):
     """name: shape, values as bf16 bits."""
-    with open(folder + '/model.safetensors', 'rb') as file:
+    with open(path, 'rb') as file:
         header = json.loads(file.read(struct.unpack('<Q', file.read(8))[0]))
         data = file.read()
     header.pop('__metadata__', None)
@@ -49,7 +51,10 @@ def load():
     return tensors
 
 
-tensors = load()
+tensors = {}
+for path in sorted(glob.glob(folder + '/*.safetensors')):
+    tensors.update(load(path))
+ahead = int('mtp.layers.0.input_layernorm.weight' in tensors)
 written = []        # name, type, sizes with the fastest first, bytes
 
 
@@ -294,8 +299,8 @@ def add_experts():
 def add_all():
     add('general.architecture', arch)
     add('general.name', 'test')
-    add('{}.block_count', layers + ('nextn' in options))
-    add('{}.nextn_predict_layers', 1 if 'nextn' in options else None)
+    add('{}.block_count', layers + ahead)
+    add('{}.nextn_predict_layers', ahead or None)
     add('{}.context_length', config['max_position_embeddings'])
     add('{}.embedding_length', config['hidden_size'])
     add('{}.feed_forward_length', config.get('intermediate_size'))
@@ -339,11 +344,22 @@ def add_all():
     add('tokenizer.chat_template', '{% for m in messages %}{{ m.content }}{% endfor %}')
 
 
+def after_last(name):
+    """The name that llama.cpp's converter gives a tensor of a predictor first."""
+    parts = name.split('.', 3)
+    if parts[1] == 'layers':
+        return f'model.layers.{layers + int(parts[2])}.{parts[3]}'
+    part = {'fc': 'eh_proj', 'norm': 'shared_head.norm', 'pre_fc_norm_embedding': 'enorm', 'pre_fc_norm_hidden': 'hnorm'}[parts[1]]
+    return f'model.layers.{layers}.{part}.{parts[2]}'
+
+
 def main():
     add_all()
     for name in list(tensors):
-        if name.startswith(('mtp.', 'model.visual.')):
+        if name.startswith('model.visual.'):
             tensors.pop(name)
+        elif name.startswith('mtp.'):
+            tensors[after_last(name)] = tensors.pop(name)
         elif name.startswith('model.language_model.'):
             tensors['model.' + name[len('model.language_model.'):]] = tensors.pop(name)
     if states:                                                  # norms are stored less 1
@@ -353,8 +369,10 @@ def main():
     move('model.embed_tokens.weight', 'token_embd.weight')
     move('lm_head.weight', 'output.weight')
     move('model.norm.weight', 'output_norm.weight')
-    for layer in range(layers):
+    for layer in range(layers + ahead):
         there, here = f'model.layers.{layer}.', f'blk.{layer}.'
+        for old, new in (('eh_proj', 'eh_proj'), ('enorm', 'enorm'), ('hnorm', 'hnorm'), ('shared_head.norm', 'shared_head_norm')):
+            move(f'{there}{old}.weight', f'{here}nextn.{new}.weight')
         move(there + 'input_layernorm.weight', here + 'attn_norm.weight')
         move(there + 'post_attention_layernorm.weight',
              here + ('post_attention_norm.weight' if norm_after else 'ffn_norm.weight'))
@@ -362,8 +380,6 @@ def main():
         with_state(there + 'linear_attn.', here)
         experts(there, here)
     assert all(name.startswith(f'model.layers.{layers}.') for name in tensors), list(tensors)       # predictors
-    if 'nextn' in options:
-        put(f'blk.{layers}.nextn.eh_proj.weight', [32, 64], [0.0] * 2048)
     infos, data = b'', b''
     for name, kind, sizes, content in written:
         data += bytes(-len(data) % 32)

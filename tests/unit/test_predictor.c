@@ -1,12 +1,23 @@
 /* Predictors of further tokens that checkpoints bring (MTP), against the published formula in NumPy (tests/golden/mtp): what
  * each module makes of a text whose tokens are all known, and what they draft in turn, as networks and as a drafter; with the
- * first module alone, too. Each likely mistake is seen. */
+ * first module alone, too. Some targets have layers with a state. Each likely mistake is seen. */
 #include "tests/unit/heads.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/draft/drafter.h"
 #include "common/head/internal.h"
 
-enum { MODULES = 2, HIDDEN = 32, VOCAB = 64, DRAFTED = 5 };
+enum { MODULES = 2, HIDDEN = 32, VOCAB = 64, DRAFTED = 5, FAMILY_COUNT = 4 };
+
+/* shard: the predictor's file, beside that of the model in tests/golden/families; NULL: one file has both. */
+static const struct family {
+    const char *name;
+    int modules;
+    const char *shard;
+} FAMILIES[FAMILY_COUNT] = {{"deepseek_v3", MODULES, NULL}, {"glm4_moe", MODULES, NULL}, {"qwen3_next", 1, "qwen3_next"},
+                            {"qwen3_5_moe", 1, "qwen3_next"}};
 
 struct predictor {
     char *folder;
@@ -33,25 +44,56 @@ struct mistake {
     void (*alter)(struct head *module);
 };
 
-static void predictor_open(struct predictor *p, const char *family, int modules, const struct mistake *mistake)
+/* Returns how many of them the tested device can run: layers with a state do not run on GPUs. */
+static int family_count(void)
+{
+    const char *device = getenv("MOE_TEST_DEVICE");
+    return !device || strcmp(device, "host") == 0 || strcmp(device, "ref") == 0 ? FAMILY_COUNT : 2;
+}
+
+/* Writes the path of a checkpoint's folder to `out`. One of two shards is put together in `base`. */
+static void find_checkpoint(const struct family *family, const char *base, char out[1200])
+{
+    static const char *const shards[] = {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"};
+    char path[200];
+    snprintf(path, sizeof path, "%s/model", family->name);
+    snprintf(out, 1200, "%s", family->shard ? unit_path(base, "checkpoint") : heads_path("golden/mtp", path));
+    if (!family->shard)
+        return;
+    const char *model = heads_path("golden/families", path);
+    char from[3][1300];
+    snprintf(from[0], sizeof from[0], "%s/config.json", model);
+    snprintf(from[1], sizeof from[1], "%s/model.safetensors", model);
+    snprintf(path, sizeof path, "%s/%s", family->shard, shards[1]);
+    snprintf(from[2], sizeof from[2], "%s", heads_path("golden/mtp", path));
+    assert_int_equal(mkdir(out, 0777), 0);
+    for (int i = 0; i < 3; i++) {
+        char *full = realpath(from[i], NULL);
+        assert_non_null(full);
+        assert_int_equal(symlink(full, unit_path(out, i ? shards[i - 1] : "config.json")), 0);
+        free(full);
+    }
+}
+
+static void predictor_open(struct predictor *p, const struct family *family, int modules, const struct mistake *mistake)
 {
     const struct convert_options options = {.dense = {.keep = true}, .experts = {.keep = true}, .producer = "test"};
     const char *device = getenv("MOE_TEST_DEVICE");
     struct checkpoint *checkpoint = NULL;
     struct conversion plan = {0};
-    char path[200];
+    char path[200], source[1200];
     *p = (struct predictor){.folder = unit_folder(), .shift = 1};
+    find_checkpoint(family, p->folder, source);
     const char *file = unit_path(p->folder, "m.moe");
-    snprintf(path, sizeof path, "%s/model", family);
-    heads_must(checkpoint_open(&checkpoint, heads_path("golden/mtp", path), file, &err), &err);
+    heads_must(checkpoint_open(&checkpoint, source, file, &err), &err);
     heads_must(conversion_plan(&plan, checkpoint, &options, &err), &err);
     heads_write(checkpoint, &plan, file);
     heads_must(model_open(&p->model, file, &err), &err);
     struct hparams *shape = (struct hparams *)(uintptr_t)model_hparams(p->model);
-    assert_int_equal(shape->predictors, MODULES);
+    assert_int_equal(shape->predictors, family->modules);
     shape->predictors = modules;
     p->state = shape->layers;
-    snprintf(path, sizeof path, "%s/golden.json", family);
+    snprintf(path, sizeof path, "%s/golden.json", family->name);
     p->golden = heads_json(heads_path("golden/mtp", path));
     p->tokens = heads_ints(json_object_get(p->golden, "prompt"), p->prompt, HEADS_TOKENS);
     heads_must(device_open(&p->device, &(struct device_setup){.name = device && *device ? device : "host", .threads = 1}, &err),
@@ -242,7 +284,7 @@ static void compare_chain(struct predictor *p, const json_t *chain, struct dista
     check_ranking(p, parent);
 }
 
-static struct distance measure(const char *family, int modules, const struct mistake *mistake)
+static struct distance measure(const struct family *family, int modules, const struct mistake *mistake)
 {
     struct distance out = {0, 0, 0, 0};
     struct predictor p;
@@ -258,16 +300,18 @@ static struct distance measure(const char *family, int modules, const struct mis
     return out;
 }
 
-static const char *const FAMILIES[] = {"deepseek_v3", "glm4_moe"};
-
 static void modules_compute_the_published_formula(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        const struct distance off = measure(FAMILIES[i / 2], 1 + i % 2, NULL);
+    for (int i = 0; i < 2 * family_count(); i++) {
+        const struct family *family = &FAMILIES[i / 2];
+        const int modules = 1 + i % 2;
+        if (modules > family->modules)
+            continue;
+        const struct distance off = measure(family, modules, NULL);
         if (!(off.states < 1e-3 && off.logits < 1e-3 && off.log_probabilities < 1e-3) || off.chains)
             fail_msg("%s, %d modules: states off by %g, logits by %g, log-probabilities by %g, %d chains are others",
-                     FAMILIES[i / 2], 1 + i % 2, off.states, off.logits, off.log_probabilities, off.chains);
+                     family->name, modules, off.states, off.logits, off.log_probabilities, off.chains);
     }
 }
 
@@ -306,11 +350,14 @@ static void draft(struct predictor *p, struct drafter *drafter, int length, int 
 static void they_draft_as_published(void **state)
 {
     (void)state;
-    for (int number = 0; number < 4; number++) {
+    for (int number = 0; number < 2 * family_count(); number++) {
+        const struct family *family = &FAMILIES[number / 2];
         struct predictor p;
         struct drafter *free_one = NULL, *short_one = NULL;
         struct draft_tree tree = {0};
-        predictor_open(&p, FAMILIES[number / 2], 1 + number % 2, NULL);
+        if (1 + number % 2 > family->modules)
+            continue;
+        predictor_open(&p, family, 1 + number % 2, NULL);
         const struct drafter_setup setup = {.vocab = VOCAB, .positions = HEADS_TOKENS, .target = p.engine, .choice = DRAFT_BEST,
                                             .probabilities = true, .filter = {0, 1, 0, 0}};
         heads_must(drafter_open(&free_one, "mtp", &setup, &err), &err);
@@ -358,11 +405,38 @@ static void embedding_of_the_model(struct head *module) { module->weights.embed.
 static void head_of_the_model(struct head *module) { module->weights.output.data.address = 0; }
 static void no_correction(struct head *module) { module->weights.layer.router_correction = (struct buffer){0, 0}; }
 
-static const struct mistake MISTAKES[] = {
-    {"the state before the final norm", state_before_the_norm, NULL}, {"the token of the state", token_of_the_state, NULL},
-    {"norms swapped", NULL, norms_swapped}, {"the model's final norm", NULL, final_norm_of_the_model},
-    {"the model's embedding", NULL, embedding_of_the_model}, {"the model's output head", NULL, head_of_the_model},
-    {"no correction of routing", NULL, no_correction},
+static void norms_as_stored(struct head *module)
+{
+    float *norm = (float *)(uintptr_t)module->weights.hidden_norm.address;
+    static float stored[HIDDEN];
+    for (int i = 0; i < HIDDEN; i++)
+        stored[i] = norm[i] - 1;
+    module->weights.hidden_norm = device_map(module->device, stored, sizeof stored);
+}
+
+static void other_gate_of_shared_experts(struct head *module)
+{
+    module->weights.layer.shared_gate = module->weights.layer.router;
+}
+
+static void queries_as_gate(struct head *module)
+{
+    module->weights.layer.gate = module->weights.layer.qkv;
+    module->weights.layer.gate.outputs = module->shape->attention.heads * module->shape->attention.head_dim;
+}
+
+/* first, end: the families that can have the mistake. */
+static const struct { struct mistake mistake; int first, end; } MISTAKES[] = {
+    {{"the state before the final norm", state_before_the_norm, NULL}, 0, FAMILY_COUNT},
+    {{"the token of the state", token_of_the_state, NULL}, 0, FAMILY_COUNT},
+    {{"norms swapped", NULL, norms_swapped}, 0, FAMILY_COUNT},
+    {{"the model's final norm", NULL, final_norm_of_the_model}, 0, FAMILY_COUNT},
+    {{"the model's embedding", NULL, embedding_of_the_model}, 0, 2},
+    {{"the model's output head", NULL, head_of_the_model}, 0, 2},
+    {{"no correction of routing", NULL, no_correction}, 0, 2},
+    {{"norms as they are stored", NULL, norms_as_stored}, 2, FAMILY_COUNT},
+    {{"another gate of shared experts", NULL, other_gate_of_shared_experts}, 2, FAMILY_COUNT},
+    {{"queries as gate of attention", NULL, queries_as_gate}, 2, FAMILY_COUNT},
 };
 
 static void likely_mistakes_are_seen(void **state)
@@ -371,10 +445,10 @@ static void likely_mistakes_are_seen(void **state)
     if (getenv("MOE_TEST_DEVICE"))
         skip();                         /* they put the host's addresses in place of others */
     for (size_t i = 0; i < sizeof MISTAKES / sizeof *MISTAKES; i++)
-        for (int family = 0; family < 2; family++) {
-            const struct distance off = measure(FAMILIES[family], MODULES, &MISTAKES[i]);
+        for (int family = MISTAKES[i].first; family < MISTAKES[i].end; family++) {
+            const struct distance off = measure(&FAMILIES[family], FAMILIES[family].modules, &MISTAKES[i].mistake);
             if (off.states < 0.1 && off.logits < 0.1)
-                fail_msg("%s: %s: not seen", FAMILIES[family], MISTAKES[i].name);
+                fail_msg("%s: %s: not seen", FAMILIES[family].name, MISTAKES[i].mistake.name);
         }
 }
 
@@ -385,7 +459,7 @@ static void what_makes_no_sense_is_refused(void **state)
     struct head_forward forward;
     const int32_t token[2] = {1, 2}, node[2] = {1, 0}, later = 3;
     (void)state;
-    predictor_open(&p, "glm4_moe", MODULES, NULL);
+    predictor_open(&p, &FAMILIES[1], MODULES, NULL);
     heads_must(head_begin(p.head, p.tokens, &err), &err);
     const struct head_batch drafted = {.rows = 1, .token = token};
     assert_int_equal(head_run(p.head, &drafted, &forward, &err), -1);

@@ -141,7 +141,7 @@ FAMILIES = {
     "qwen3_next": {"intermediate_size": 40, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
                    "head_dim": 16, "num_hidden_layers": 3, "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": True,
                    "mlp_only_layers": [1], **STATES},
-    # as published: in a file with a vision tower and a predictor, of which the numbers mean nothing
+    # as published: in a file with a vision tower, whose numbers mean nothing; ../mtp has predictors for this and qwen3_next
     "qwen3_5_moe": {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 24, "head_dim": 16, "num_hidden_layers": 3,
                     "num_experts": 8, "num_experts_per_tok": 3, **STATES},
     # transformers has no class for the first version: it is a qwen2_moe whose shared experts have an open gate (half of them
@@ -256,7 +256,6 @@ def nest(folder):
     tensors = {name.replace("model.", "model.language_model.", 1): values
                for name, values in safetensors.torch.load_file(path).items()}
     tensors["model.visual.pos_embed.weight"] = torch.zeros(2, 2, dtype=torch.bfloat16)
-    tensors["mtp.fc.weight"] = torch.zeros(2, 2, dtype=torch.bfloat16)
     safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
     path = os.path.join(folder, "config.json")
     with open(path, encoding="utf-8") as file:

@@ -135,8 +135,8 @@ class Rows:
 
 
 class Model:
-    def __init__(self, config, weights):
-        self.config, self.weights, self.eps = config, weights, config["rms_norm_eps"]
+    def __init__(self, config, weights, modules=MODULES):
+        self.config, self.weights, self.eps, self.modules = config, weights, config["rms_norm_eps"], modules
         self.layers = config["num_hidden_layers"]
 
     def linear(self, name, x):
@@ -255,10 +255,10 @@ def with_predictors(config, raw, seed):
 
 
 def modules(model, tokens, wrong=None):
-    """h^1 and h^2 of a whole text, with the rows they leave."""
+    """The states of a whole text: the model's, h^1, h^2 and so on, and the rows that they leave."""
     states, shift = model.states(tokens, wrong != "before the final norm"), 0 if wrong == "the token of the state" else 1
-    out, rows = [], [Rows() for _ in range(MODULES)]
-    for k in range(1, MODULES + 1):
+    out, rows = [], [Rows() for _ in range(model.modules)]
+    for k in range(1, model.modules + 1):
         count = len(tokens) - k
         after = [tokens[i + k - 1 + shift] for i in range(count)]
         before = states[:count] if k == 1 else out[-1][:count]
@@ -325,5 +325,6 @@ def make(family):
           f"{len(golden['chain'])} and {len(golden['one'])} chains, wrong: {golden['wrong']}")
 
 
-for each in ("deepseek_v3", "glm4_moe"):
-    make(each)
+if __name__ == "__main__":
+    for each in ("deepseek_v3", "glm4_moe"):
+        make(each)
