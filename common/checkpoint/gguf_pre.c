@@ -42,7 +42,7 @@ static const struct pre_tokenizer PRE_TOKENIZERS[] = {
     {.names = {"glm4", "chatglm-bpe"}, .patterns = {THREE_DIGITS}},
     {.names = {"qwen2", "deepseek-r1-qwen", "megrez"}, .composed = true,
      .patterns = {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" SIGNS "[\\r\\n]*" REST}},
-    {.names = {"qwen35"},
+    {.names = {"qwen35"}, .composed = true,
      .patterns = {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" REST}},
     {.names = {"gpt-4o", "llama4", "kanana2"}, .whole_words = true,
      .patterns = {CASES(CONTRACTION "?") "|\\p{N}{1,3}" SIGNS "[\\r\\n/]*" REST}},

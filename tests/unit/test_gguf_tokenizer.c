@@ -166,7 +166,7 @@ static void test_goldens(void **state)
     static const struct { const char *name, *json, *pre; } tokenizers[] = {
         {"pocket", "pocket/model/tokenizer.json", "qwen2"}, {"qwen2", "../golden/tokenizer/qwen2.json", "qwen2"},
         {"llama3", "../golden/tokenizer/llama3.json", "llama-bpe"}, {"three", "../golden/tokenizer/three.json", "deepseek-v3"},
-        {"whole", "../golden/tokenizer/whole.json", "gpt-4o"}};
+        {"whole", "../golden/tokenizer/whole.json", "gpt-4o"}, {"qwen35", "../golden/tokenizer/qwen35.json", "qwen35"}};
     (void)state;
     for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers; i++) {
         char path[1200], line[1 << 16], cases[64];

@@ -118,7 +118,7 @@ static void every_kind_of_element_gives_the_ids_of_the_package(void **state)
 {
     static const char *const names[] = {
         "prefix", "flags", "chain", "whole", "three", "lines", "previous", "contiguous", "removed",
-        "llama3", "qwen2", "nested", "kimi"
+        "llama3", "qwen2", "nested", "kimi", "qwen35"
     };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

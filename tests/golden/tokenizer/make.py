@@ -161,6 +161,7 @@ R3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|"
       r"\s+(?!\S)|\s+")
 
 R1 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+R4 = R1.replace("{1,3}", "").replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]+", r"[^\s\p{L}\p{M}\p{N}]+")
 UPPER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}"
 LOWER = r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 KIMI = (r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[" + UPPER + r"&&[^\p{Han}]]*[" + LOWER + r"&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
@@ -224,6 +225,7 @@ PATTERNS = {
     "nested": small(added_tokens=lambda n: [added(n, "\n", lstrip=True, rstrip=True), added(n + 1, "\t", rstrip=True)],
                     pre_tokenizer=sequence(split(r"[^a-e[\p{N}&&[^3-5]]\s]+|[[aeiou]&&[a-i&&[^e]]]"), LEVEL)),
     "kimi": small(pre_tokenizer=sequence(split(KIMI), LEVEL)),
+    "qwen35": small(normalizer={"type": "NFC"}, pre_tokenizer=sequence(split(R4), LEVEL)),
 }
 
 
@@ -480,6 +482,8 @@ def main():
         with open(os.path.join(HERE, name + ".json"), "w", encoding="ascii", newline="\n") as out:
             out.write(text + "\n")
         texts = CORPUS + HARD + random_texts(8, 2 + number)
+        if name == "qwen35":
+            texts += [apart for apart in (unicodedata.normalize("NFD", text) for text in texts) if apart not in texts]
         if name in SENTENCE:
             write_sentence_cases(name, Tokenizer.from_str(text), texts, number)
         else:
