@@ -290,12 +290,7 @@ static struct decoder *free_decoder(const struct texts *all)
 
 static bool may_begin(const struct texts *all)
 {
-    if (!free_decoder(all) || all->works >= (size_t)all->decoders + WAITING_MAX)
-        return false;
-    for (size_t i = 0; all->turns_apart && i < all->works; i++)
-        if (all->work[i]->decoder && all->work[i]->prompt.turn + 1 < all->work[i]->prompt.turns)
-            return false;
-    return true;
+    return free_decoder(all) && all->works < (size_t)all->decoders + WAITING_MAX;
 }
 
 static struct work *add_work(struct texts *all, struct err *err)
@@ -341,6 +336,7 @@ static int begin_turn(struct work *work, bool *ended, struct err *err)
     do {
         bool has = false;
         work->asked = text_of(&work->prompt, work->recorder.sequence);
+        work->asked.turn = work->prompt.turn;
         if (decoder_check(work->decoder, &work->asked, err)) {
             err_at(err, "%s", work->prompt.where);
             be_done(work);
@@ -435,10 +431,19 @@ static int end_turns(struct texts *all, bool *ended, struct err *err)
     return leave(all, err);
 }
 
+static int skip(void *context, const struct prompt *prompt, struct err *err)
+{
+    const struct texts *all = context;
+    const struct decode_prompt skipped = text_of(prompt, 0);
+    return decoder_skip(all->decoder[0], &skipped, err);
+}
+
 int texts_decode(struct texts *all, bool *ended, struct err *err)
 {
     bool more = true, any = true;
     *ended = false;
+    if (prompts_before(all->prompts, skip, all, err))
+        return -1;
     while (any || all->works || (more && !*ended)) {
         while (more && !*ended && may_begin(all))
             if (begin_prompt(all, &more, ended, err) || leave(all, err))

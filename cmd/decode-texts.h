@@ -33,8 +33,6 @@ struct texts {
     struct decoder *decoder[DECODERS_MAX];
     int decoders;                           /* texts at once, at most */
     bool json, keep_going;
-    bool turns_apart;                       /* a prompt begins when those before it have begun their last turns, as draws depend
-                                               on how many equal prompts came before */
     struct decode_recorder recorder;        /* without a writer: no stream was asked for; its sequence is the next text's */
     struct progress bar;
     struct decode_summary summary;

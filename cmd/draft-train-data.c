@@ -132,7 +132,7 @@ static int take_texts(struct taking *taking, const struct train_data_setup *setu
     const struct train_data_options *options = setup->options;
     const struct examples_setup wanted = {
         .session = setup->session, .settings = &options->settings, .cut = options->cut, .validation = options->validation,
-        .shard = 1, .shards = 1, .stop = signals_stop()};
+        .stop = signals_stop()};
     struct session_prompts words = options->prompts;
     struct prompts *prompts = NULL;
     struct examples *examples = NULL;

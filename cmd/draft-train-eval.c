@@ -88,7 +88,7 @@ static int read_texts(struct eval *e, struct err *err)
     struct session_prompts options = e->args->prompts;
     struct decode_settings settings = DECODE_DEFAULTS;
     const struct examples_setup setup = {.session = e->session, .settings = &settings,
-                                         .cut = evaluation_limit(e->evaluation), .shard = 1, .shards = 1};
+                                         .cut = evaluation_limit(e->evaluation)};
     struct examples *examples = NULL;
     struct prompts *prompts = NULL;
     bool ended;

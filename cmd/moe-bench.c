@@ -26,6 +26,7 @@
 #include "common/bench/suite_options.h"
 #include "common/cli/again.h"
 #include "common/cli/command.h"
+#include "common/prompts/shard.h"
 #include "common/report/bench_figure.h"
 #include "common/report/figure.h"
 #include "common/report/measurements.h"
@@ -41,7 +42,7 @@ struct run_args {
     const char *output;
     struct session_options session;
     struct suite_options made;
-    const char *resume;
+    const char *resume, *shard;
     bool text, force, print_suite;
 };
 
@@ -58,6 +59,7 @@ static const struct opt run_options[] = {
     SUITE_OPTIONS(struct run_args, made),
     OPT_FLAG(0, "print-suite", struct run_args, print_suite, "print the suite that these options make, and run nothing"),
     OPT_GROUP("Options of run and identity"),
+    OPT_STRING(0, "shard", struct run_args, shard, "I/N", "use only part I of N of the prompts; other jobs use the others"),
     OPT_RESUMED(0, "resume", struct run_args, resume,
                 "take finished samples from the bench stream FILE of a run that did not end, and run the rest"),
     OPT_FLAG(0, "text", struct run_args, text, "write the report in place of the stream, which is not kept"),
@@ -366,14 +368,15 @@ static int run(const void *arguments, const struct console *console, struct err 
 {
     const struct run_args *args = arguments;
     struct suite *suite = NULL;
-    if (check_files(args, err) || open_suite(&suite, args, console, err))
+    struct shard shard;
+    if (check_files(args, err) || shard_parse(&shard, args->shard, err) || open_suite(&suite, args, console, err))
         return -1;
     if (!suite)
         return 0;
     bool unnamed = !strcmp(args->output, "-");
     const char *output = unnamed && args->resume ? args->resume : args->output;
     struct bench_setup setup = { .suite = suite, .session = args->session, .output = output, .keep = !args->text,
-                                 .resume = args->resume, .force = args->force, .console = console };
+                                 .resume = args->resume, .shard = shard, .force = args->force, .console = console };
     if (args->made.models.count && !has_reference(suite))
         setup.note = "no setting is without drafts and budget, so there are no ratios; add -d none, or -K 0";
     bool terminal = unnamed && isatty(STDOUT_FILENO);
@@ -493,7 +496,8 @@ static int machine(const void *arguments, const struct console *console, struct 
 }
 
 static const struct opt_rule run_rules[] = {
-    {OPT_EXCLUSIVE, "resume|text|print-suite", NULL, NULL}, SESSION_RULES, OPT_RULES_END};
+    {OPT_EXCLUSIVE, "resume|text|print-suite", NULL, NULL},
+    {OPT_EXCLUDES, "print-suite", "shard", "prints a suite with all its prompts"}, SESSION_RULES, OPT_RULES_END};
 
 static const struct opt_rule report_rules[] = {
     {OPT_EXCLUSIVE, "text|markdown|json|csv|svg|html", NULL, NULL},

@@ -54,6 +54,7 @@ static const struct opt options[] = {
     SESSION_PROMPT_OPTIONS(struct decode_args, prompts),
     DECODE_OPTIONS(struct decode_args, settings),
     OPT_GROUP("Several texts"),
+    SESSION_SHARD_OPTION(struct decode_args, prompts),
     OPT_COUNT(0, "parallel", struct decode_args, parallel, 1, DECODERS_MAX,
               "decode N texts at once, in shared forwards; what they are does not change"),
     OPT_GROUP("Output"),
@@ -329,7 +330,8 @@ static int open_flows(struct run *run, struct err *err)
     decode_describe(&run->machine, run->session, run->texts.decoder[0], run->options.data);
     if (session_header(run->session, STREAM_DECODE, run->console, args->settings.seed, &header, err))
         return -1;
-    if ((run->budget && run->budget->source.kind != STREAM_ANY && header_derive(&header, &run->budget->source, err)) ||
+    if (session_header_part(&header, args->prompts.shard, err) ||
+        (run->budget && run->budget->source.kind != STREAM_ANY && header_derive(&header, &run->budget->source, err)) ||
         (run->departure && header_label(&header, run->departure, run->why.data, err)) ||
         (args->resume && open_resume(run, &header, err)) ||
         session_open_prompts(&run->texts.prompts, run->session, &args->prompts, &args->files, run->stop, run->console, err) ||
@@ -352,7 +354,7 @@ static bool is_chat(const struct decode_args *args)
 static int check_chat(const struct decode_args *args, struct err *err)
 {
     const char *vain = args->resume ? "resume" : args->keep_going ? "keep-going" : args->prompts.field ? "field"
-                     : args->prompts.whole ? "whole" : NULL;
+                     : args->prompts.whole ? "whole" : args->prompts.shard ? "shard" : NULL;
     return vain ? err_set(err, ERR_INPUT, "--%s: of no effect in a conversation at the terminal; leave it out, or name a file",
                           vain) : 0;
 }
@@ -371,7 +373,8 @@ static int check_args(const struct decode_args *args, const struct console *cons
         return err_set(err, ERR_INPUT, "--resume: a stream is read twice; name a file");
     if (from_input && args->settings.rank && strcmp(args->settings.rank, "-") == 0)
         return err_set(err, ERR_INPUT, "--rank: standard input holds the ranking; give prompts as a file or with -p");
-    if ((is_chat(args) && check_chat(args, err)) || session_check_model(&args->session, &args->files, err))
+    if ((is_chat(args) && check_chat(args, err)) || session_check_model(&args->session, &args->files, err) ||
+        session_check_shard(&args->prompts, &args->files, err))
         return -1;
     if (from_input && !is_chat(args) && isatty(STDIN_FILENO))
         console_note(console, "reading prompts from the terminal, JSON lines or one text, up to Ctrl-D; -p TEXT gives one");
@@ -502,8 +505,7 @@ static int decode(const void *arguments, const struct console *console, struct e
     struct decode_args mine = *(const struct decode_args *)arguments;
     const struct decode_args *args = &mine;
     struct run run = {.args = &mine, .console = console, .stop = signals_stop(), .chat = is_chat(args)};
-    run.texts = (struct texts){.console = console, .stop = run.stop, .json = args->json, .keep_going = args->keep_going,
-                               .turns_apart = args->settings.temperature > 0};
+    run.texts = (struct texts){.console = console, .stop = run.stop, .json = args->json, .keep_going = args->keep_going};
     bool ended;
     struct text converted = {0};
     int rc = -1;

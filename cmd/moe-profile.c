@@ -21,7 +21,7 @@ struct profile_args {
     struct session_prompts prompts;
     struct decode_settings settings;
     struct strings inputs;
-    const char *record, *shard, *output;
+    const char *record, *output;
     bool text, force;
 };
 
@@ -32,7 +32,7 @@ static const struct opt profile_options[] = {
     OPT_COUNT('n', "max-tokens", struct profile_args, settings.max_tokens, 0, 1 << 24,
               "decode N new tokens after each prompt, too, and record where they are routed"),
     OPT_STRING(0, "record", struct profile_args, record, "WORDS", "record route[,probs][,logits][,hidden] of every token"),
-    OPT_STRING(0, "shard", struct profile_args, shard, "I/N", "take every N-th prompt, beginning with number I"),
+    SESSION_SHARD_OPTION(struct profile_args, prompts),
     DECODE_OPTIONS_BUT_LENGTH(struct profile_args, settings),
     SESSION_PROMPT_OPTIONS(struct profile_args, prompts),
     OPT_GROUP("What to record"),
@@ -82,6 +82,7 @@ static int open_writer(struct writer **out, const struct session *session, const
     const char *key = NULL;
     int rc = decode_lossless_label(&args->settings, budget, &session->caching, &key, &why, err) ||
              session_header(session, STREAM_ROUTE, console, args->settings.seed, &header, err) ||
+             session_header_part(&header, args->prompts.shard, err) ||
              (budget && budget->source.kind == STREAM_RANK && header_derive(&header, &budget->source, err)) ||
              (key && header_label(&header, key, why.data, err)) ||
              writer_open(out, path, &header, err) ? -1 : 0;
@@ -123,7 +124,7 @@ static int run(const void *arguments, const struct console *console, struct err 
     const char *path = args->output ? args->output : "-";
     bool table = args->text || (!strcmp(path, "-") && isatty(STDOUT_FILENO));
     struct progress bar = {0};
-    struct profile_setup setup = { .settings = &args->settings, .shard = 1, .shards = 1, .bar = &bar, .stop = signals_stop() };
+    struct profile_setup setup = { .settings = &args->settings, .bar = &bar, .stop = signals_stop() };
     struct session_options opening = args->session;
     struct session *session = NULL;
     struct budget *budget = NULL;
@@ -139,7 +140,7 @@ static int run(const void *arguments, const struct console *console, struct err 
         goto done;
     }
     if (session_check_model(&args->session, &args->inputs, err) || profile_parse_record(&setup, args->record, err) ||
-        (args->shard && profile_parse_shard(args->shard, &setup.shard, &setup.shards, err)) ||
+        session_check_shard(&args->prompts, &args->inputs, err) ||
         decode_rows(&args->settings, false, &rows, err) || session_open(&session, &opening, 0, rows, err) ||
         open_budget(&budget, session, args, console, err) ||
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, console, err))

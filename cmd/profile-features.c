@@ -35,7 +35,7 @@ const struct opt features_options[] = {
     OPT_FLOAT(0, "validation", struct features_args, validation, 0, 1, "SHARE",
               "keep about SHARE of the prompts apart, to be judged by"),
     OPT_GROUP("What to record"),
-    OPT_STRING(0, "shard", struct features_args, shard, "I/N", "take every N-th prompt, beginning with number I"),
+    SESSION_SHARD_OPTION(struct features_args, prompts),
     DECODE_TEXT_OPTIONS(struct features_args, settings),
     SESSION_PROMPT_OPTIONS(struct features_args, prompts),
     OPT_GROUP("What to record"),
@@ -124,6 +124,7 @@ static int open_writer(struct writer **out, const struct session *session, const
 {
     struct header header = {0};
     int rc = session_header(session, STREAM_FEATURE, console, args->settings.seed, &header, err) ||
+             session_header_part(&header, args->prompts.shard, err) ||
              writer_open(out, path, &header, err) ? -1 : 0;
     header_free(&header);
     return rc;
@@ -161,7 +162,7 @@ int profile_features(const void *arguments, const struct console *console, struc
     struct progress bar = {0};
     struct feature_profile_setup setup = {
         .examples = {.settings = &args->settings, .all = args->mask == MASK_ALL, .cut = args->cut,
-                     .validation = args->validation, .shard = 1, .shards = 1, .stop = signals_stop()},
+                     .validation = args->validation, .stop = signals_stop()},
         .dtype = dtypes[args->dtype], .bar = &bar};
     struct session *session = NULL;
     struct prompts *prompts = NULL;
@@ -171,7 +172,7 @@ int profile_features(const void *arguments, const struct console *console, struc
     int rows, rc = -1;
     if (session_check_model(&args->session, &args->inputs, err) ||
         caching_check_drafts(&args->session.caching, &args->settings.draft, false, err) ||
-        (args->shard && profile_parse_shard(args->shard, &setup.examples.shard, &setup.examples.shards, err)) ||
+        session_check_shard(&args->prompts, &args->inputs, err) ||
         decode_rows(&args->settings, false, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
         choose_states(&setup.states, args, session->model, err) ||
         open_texts(&prompts, session, args, setup.examples.stop, console, err))

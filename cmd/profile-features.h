@@ -14,7 +14,7 @@ struct features_args {
     struct session_prompts prompts;
     struct decode_settings settings;
     struct strings inputs;
-    const char *layers, *head, *shard, *output;
+    const char *layers, *head, *output;
     double validation;
     int dtype, mask, turns, cut;
     bool text, force;

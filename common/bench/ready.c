@@ -120,6 +120,17 @@ int bench_model_open(struct bench_model *model, const struct suite *suite, int n
     return 0;
 }
 
+void bench_model_keep(struct bench_model *model, size_t first, size_t end)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < model->count; i++)
+        if (i < first || i >= end)
+            prompt_free(&model->prompts[i]);
+        else
+            model->prompts[kept++] = model->prompts[i];
+    model->count = kept;
+}
+
 void bench_model_close(struct bench_model *model)
 {
     for (size_t i = 0; i < model->count; i++)

@@ -25,6 +25,7 @@ struct bench_model {
 /* Opens a model of the suite. *model must be {0}; close it also after a failure. The model in `options` is ignored. */
 int bench_model_open(struct bench_model *model, const struct suite *suite, int number, const struct session_options *options,
                      const struct console *console, struct err *err);
+void bench_model_keep(struct bench_model *model, size_t first, size_t end);     /* frees the other prompts */
 void bench_model_close(struct bench_model *model);              /* *model is {0} afterwards */
 
 struct ready_setting {

@@ -17,40 +17,35 @@ struct resume {
     const struct record *next;          /* first record of the next sample */
 };
 
-int resume_plan_setting(struct text *plan, const struct bench_setting *of, struct err *err)
+int resume_plan_part(struct text *plan, int part, int parts, struct err *err)
 {
-    return text_printf(plan, err, "setting %s: %s %s %s [%s] %d tokens of %d, %s draws\n", of->name, of->model,
-                       of->index_sha256 ? of->index_sha256 : "", of->options, of->label ? of->label : "", of->max_tokens,
-                       of->context, of->draws ? of->draws : "");
-}
-
-int resume_plan_machine(struct text *plan, const struct decode_machine *of, struct err *err)
-{
-    return text_printf(plan, err, "machine: %s %s, %d threads, %s cache\n", of->device, of->isa ? of->isa : "", of->threads,
-                       of->kv_dtype ? of->kv_dtype : "");
+    return parts ? text_printf(plan, err, "part %d of %d\n", part, parts) : 0;
 }
 
 static int take_plan(struct resume *resume, const struct record *record, bool *machine, struct err *err)
 {
     if (record->kind == &bench_setting_kind)
-        return resume_plan_setting(&resume->plan, record->body, err);
+        return bench_describe_setting(&resume->plan, record->body, err);
     if (record->kind != &decode_machine_kind || *machine)
         return 0;
     *machine = true;
-    return resume_plan_machine(&resume->plan, record->body, err);
+    return bench_describe_machine(&resume->plan, record->body, err);
 }
 
 /* Counters of the first reading of the stream. */
 struct counted {
     struct resume *resume;
     int begun;
-    bool machine;
+    bool any, machine;
 };
 
 static int count(void *context, const struct reader *in, const struct record *record, struct err *err)
 {
     struct counted *counted = context;
-    (void)in;
+    const struct header *header = reader_header(in);
+    if (!counted->any && resume_plan_part(&counted->resume->plan, header->part, header->parts, err))
+        return -1;
+    counted->any = true;
     counted->begun += record->kind == &bench_sample_kind;
     return take_plan(counted->resume, record, &counted->machine, err);
 }
@@ -135,7 +130,7 @@ int resume_check(const struct resume *resume, const struct text *plan, struct er
 {
     if (plan->length == resume->plan.length && !memcmp(plan->data, resume->plan.data, plan->length))
         return 0;
-    return other_run(resume, "settings or models, or on another machine", err);
+    return other_run(resume, "settings, models or part of the prompts (--shard), or on another machine", err);
 }
 
 int resume_sample(struct resume *resume, int setting, int repeat, const struct prompt *prompt, const char *rule,

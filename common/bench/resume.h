@@ -1,9 +1,9 @@
 /* Resumes an interrupted run from its stream, which has no end record if the run was interrupted (writer_open_kept).
  * Complete samples are copied in the order of the run; without an end record the last sample is incomplete and is run again.
  *
- * The stream is accepted only if the new run is the same: settings, models and options, device, threads and cache
- * (resume_check); and for each sample setting, repetition, the prompt's id, task and number of tokens, and the grading rule
- * (resume_sample). */
+ * The stream is accepted only if the new run is the same: settings, models and options, part of the prompts, device, threads
+ * and cache (resume_check); and for each sample setting, repetition, the prompt's id, task and number of tokens, and the
+ * grading rule (resume_sample). */
 #ifndef MOE_BENCH_RESUME_H
 #define MOE_BENCH_RESUME_H
 
@@ -23,10 +23,10 @@ int resume_samples(const struct resume *resume);            /* complete samples 
 bool resume_whole(const struct resume *resume);             /* that run was not interrupted; false for NULL */
 const char *resume_path(const struct resume *resume);
 
-/* Compares the stream's settings and machine with this run's. plan: made by the resume_plan_ functions. */
+/* Compares the stream's settings and machine with this run's. plan: resume_plan_part, then bench_describe_setting of
+ * each setting and bench_describe_machine (stream/bench.h). */
 int resume_check(const struct resume *resume, const struct text *plan, struct err *err);
-int resume_plan_setting(struct text *plan, const struct bench_setting *setting, struct err *err);
-int resume_plan_machine(struct text *plan, const struct decode_machine *machine, struct err *err);
+int resume_plan_part(struct text *plan, int part, int parts, struct err *err);         /* first; parts 0: all prompts */
 
 /* Copies the next sample, which must be the given one. rule: as in its grade record, "none" included. */
 int resume_sample(struct resume *resume, int setting, int repeat, const struct prompt *prompt, const char *rule,

@@ -26,6 +26,7 @@ struct bench {
     struct decode_recorder recorder;
     const struct prompt *prompt;        /* current prompt */
     struct progress bar;
+    int64_t first;                      /* number, in the suite, of the part's first prompt */
     struct resume *resume;              /* NULL: no run is resumed */
     struct text plan;
 };
@@ -41,6 +42,17 @@ static int open_models(struct bench *bench, struct err *err)
         if (bench_model_open(&bench->models[i], bench->suite, i, &setup->session, setup->console, err))
             return -1;
     return 0;
+}
+
+/* Keeps the prompts of the part, which are the same for all models. */
+static void take_part(struct bench *bench)
+{
+    for (int i = 0; i < bench->suite->model_count; i++) {
+        struct bench_model *model = &bench->models[i];
+        int64_t end;
+        shard_range(bench->setup->shard, (int64_t)model->count, &bench->first, &end);
+        bench_model_keep(model, (size_t)bench->first, (size_t)end);
+    }
 }
 
 static int open_lanes(struct bench *bench, struct err *err)
@@ -89,7 +101,7 @@ static int put_settings(struct bench *bench, struct err *err)
         record.label = label.length ? label.data : NULL;
         if (!rc)
             rc = writer_record(bench->writer, &bench_setting_kind, &record, err) ||
-                 resume_plan_setting(&bench->plan, &record, err) ? -1 : 0;
+                 bench_describe_setting(&bench->plan, &record, err) ? -1 : 0;
         text_free(&label);
         text_free(&why);
         free(options);
@@ -114,7 +126,7 @@ static int plan_machine(struct bench *bench, struct err *err)
 {
     struct roofline described;
     const struct decode_machine record = describe_machine(bench, &described);
-    return resume_plan_machine(&bench->plan, &record, err);
+    return bench_describe_machine(&bench->plan, &record, err);
 }
 
 static int put_machine(struct bench *bench, struct err *err)
@@ -229,7 +241,7 @@ static int run_samples(struct bench *bench, struct err *err)
     bool blocked = suite->order == SUITE_BLOCKED;
     for (int repeat = 0; repeat < suite->repetitions; repeat++)
         for (size_t outer = 0; outer < (blocked ? (size_t)suite->setting_count : prompts); outer++) {
-            suite_turn(suite, (int)outer, repeat, bench->turn);
+            suite_turn(suite, (int)outer + (blocked ? 0 : (int)bench->first), repeat, bench->turn);
             for (size_t inner = 0; inner < (blocked ? prompts : (size_t)suite->setting_count); inner++)
                 if (run_sample(bench, blocked ? inner : outer, blocked ? (int)outer : bench->turn[inner], repeat, err))
                     return -1;
@@ -334,8 +346,12 @@ static int pass_finished(struct bench *bench, struct err *err)
 static int run_all(struct bench *bench, struct err *err)
 {
     const size_t total = bench->models[0].count * (size_t)(bench->suite->setting_count * bench->suite->repetitions);
+    if (!total)
+        console_note(bench->setup->console, "--shard %d/%d: this part is empty, as the suite has fewer prompts",
+                     bench->setup->shard.part, bench->setup->shard.parts);
     console_progress(bench->setup->console, &bench->bar, "runs", total);
-    int rc = put_settings(bench, err) || plan_machine(bench, err) ||
+    int rc = resume_plan_part(&bench->plan, bench->setup->shard.part, bench->setup->shard.parts, err) ||
+             put_settings(bench, err) || plan_machine(bench, err) ||
              (bench->resume && resume_check(bench->resume, &bench->plan, err)) ? -1 : 0;
     if (!rc)
         note_left(bench);
@@ -358,8 +374,12 @@ int bench_run(const struct bench_setup *setup, struct err *err)
     int rc = -1;
     if (check_settings(bench.suite, err) || open_models(&bench, err) || open_lanes(&bench, err) ||
         check_prompts(&bench, err) ||
-        session_header(bench.models[0].session, STREAM_BENCH, setup->console, bench.ready[0].settings.seed, &header, err) ||
-        open_resume(&bench, err) ||
+        session_header(bench.models[0].session, STREAM_BENCH, setup->console, bench.ready[0].settings.seed, &header, err))
+        goto done;
+    header.part = setup->shard.part;
+    header.parts = setup->shard.parts;
+    take_part(&bench);
+    if (open_resume(&bench, err) ||
         (setup->keep ? writer_open_kept : writer_open)(&bench.writer, setup->output, &header, err))
         goto done;
     bench.recorder.writer = bench.writer;

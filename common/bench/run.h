@@ -8,6 +8,7 @@
 #include "common/base/err.h"
 #include "common/bench/suite.h"
 #include "common/cli/console.h"
+#include "common/prompts/shard.h"
 #include "common/session/session.h"
 
 struct bench_setup {
@@ -18,6 +19,7 @@ struct bench_setup {
     const char *farewell;                   /* printed when a signal ends a run whose samples are kept; NULL: nothing */
     const char *resume;                     /* stream of an interrupted run to resume (implies keep); NULL: none */
     const char *note;                       /* printed once all settings are known to work; NULL: nothing */
+    struct shard shard;                     /* runs this part of the suite's prompts only */
     bool force;                             /* accept rank streams of a model with another shape or tokenizer */
     const struct console *console;
 };

@@ -427,10 +427,14 @@ int decoder_write_calibration(struct decoder *decoder, const char *path, const c
     return entries < 0 ? -1 : calibration_write(path, model, entry, entries, err);
 }
 
-/* Counts the prompt as seen, by whoever counts. */
+/* Counts the prompt as seen, by whoever counts; a later turn keeps the count of the first one. */
 static int count_prompt(struct decoder *decoder, const struct decode_prompt *prompt, struct err *err)
 {
     const struct decoder *counts = decoder->setup.counts;
+    if (prompt->turn > 0) {
+        sampler_go_on(decoder->sampler, prompt->token, prompt->tokens);
+        return 0;
+    }
     return sampler_begin_by(decoder->sampler, counts ? counts->sampler : decoder->sampler, prompt->token, prompt->tokens,
                             prompt->sample, err);
 }

@@ -131,6 +131,7 @@ struct decode_prompt {
     int tokens;                         /* 1 .. context - 1 */
     int max_tokens;                     /* of this prompt; 0: not given */
     int sample;                         /* 0, 1, ... to have several samples of one prompt */
+    int turn;                           /* above 0: the text continues the chat of this decoder's last prompt */
     int64_t sequence;                   /* its number in the run, and its task (NULL: none): a policy may want to know */
     const char *task;
 };
@@ -162,7 +163,8 @@ const char *decoder_drafter_detail(const struct decoder *decoder, int drafter);
 const char *decoder_drafters(const struct decoder *decoder);
 
 /* The random numbers of a prompt depend on how often this decoder has run an equal prompt (decoder_forget resets the counts):
- * running a prompt twice gives two samples, while the order of different prompts does not matter. */
+ * running a prompt twice gives two samples, while the order of different prompts does not matter. A later turn is not counted,
+ * but has the count of its chat's first turn, so that its random numbers do not depend on answers to other prompts. */
 int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                 struct decode_result *out, struct err *err);
 

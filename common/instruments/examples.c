@@ -113,8 +113,8 @@ static int run_turn(struct examples *examples, const struct prompt *prompt, bool
 {
     static const struct decode_sink none;
     const struct decode_prompt asked = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
-                                        .max_tokens = prompt->max_tokens, .sequence = examples->totals.texts,
-                                        .task = prompt->task};
+                                        .max_tokens = prompt->max_tokens, .turn = prompt->turn,
+                                        .sequence = examples->totals.texts, .task = prompt->task};
     if (decoder_run(examples->decoder, &asked, &none, result, err))
         return -1;
     if (result->finish == FINISH_ABORT) {
@@ -151,11 +151,15 @@ static int run_asked(struct examples *examples, struct prompts *prompts, struct 
 static int run_prompt(void *context, struct prompts *prompts, struct prompt *prompt, bool *ended, struct err *err)
 {
     struct examples *examples = context;
-    const struct decode_prompt skipped = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n};
-    if (prompt->ordinal % examples->setup.shards != examples->setup.shard - 1)
-        return examples->decoder ? decoder_skip(examples->decoder, &skipped, err) : 0;
     return examples->decoder ? run_asked(examples, prompts, prompt, ended, err)
                              : run_answered(examples, prompts, prompt, err);
+}
+
+static int skip(void *context, const struct prompt *prompt, struct err *err)
+{
+    const struct examples *examples = context;
+    const struct decode_prompt skipped = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n};
+    return decoder_skip(examples->decoder, &skipped, err);
 }
 
 int examples_run(struct examples *examples, struct prompts *prompts, examples_take *take, void *context, bool *ended,
@@ -163,6 +167,8 @@ int examples_run(struct examples *examples, struct prompts *prompts, examples_ta
 {
     examples->take = take;
     examples->context = context;
+    if (examples->decoder && prompts_before(prompts, skip, examples, err))
+        return -1;
     return prompts_each(prompts, examples->setup.stop, run_prompt, examples, ended, err);
 }
 

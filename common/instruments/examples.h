@@ -18,7 +18,6 @@ struct examples_setup {
     int cut;                                    /* maximum tokens of a text; 0: all */
     double validation;                          /* share of prompts for validation; whether a prompt is one depends on the
                                                  * prompt alone */
-    int shard, shards;                          /* as in struct profile_setup */
     const struct stop *stop;                    /* NULL: none */
 };
 

@@ -161,7 +161,7 @@ static int run_text(struct profile *profile, const struct prompt *prompt, struct
     static const struct decode_sink kinds = { .prompt = put_prompt, .iteration = put_iteration };
     struct decode_sink sink = kinds;
     const struct decode_prompt text = { .token = prompt->tokens.ids, .tokens = prompt->tokens.n,
-                                        .max_tokens = prompt->max_tokens,
+                                        .max_tokens = prompt->max_tokens, .turn = prompt->turn,
                                         .sequence = profile->sequence, .task = prompt->task };
     struct writer *writer = profile->setup.writer;
     struct route_begin begin = { .sequence = profile->sequence, .id = prompt->id, .task = prompt->task,
@@ -191,16 +191,13 @@ int profile_check(struct profile *profile, struct prompts *prompts, struct err *
     return prompts_check(prompts, judge, profile, &all, err);
 }
 
-/* Runs all turns of a prompt, if the prompt belongs to this shard. */
+/* Runs all turns of a prompt. */
 static int run_prompt(void *context, struct prompts *prompts, struct prompt *prompt, bool *ended, struct err *err)
 {
     struct profile *profile = context;
     const struct profile_setup *setup = &profile->setup;
-    const struct decode_prompt skipped = { .token = prompt->tokens.ids, .tokens = prompt->tokens.n };
     struct decode_result result;
     int turn = 1;
-    if (prompt->ordinal % setup->shards != setup->shard - 1)
-        return decoder_skip(profile->decoder, &skipped, err);
     while (turn > 0 && !*ended) {
         if (run_text(profile, prompt, &result, err))
             return -1;
@@ -212,9 +209,17 @@ static int run_prompt(void *context, struct prompts *prompts, struct prompt *pro
     return turn;
 }
 
+static int skip(void *context, const struct prompt *prompt, struct err *err)
+{
+    const struct profile *profile = context;
+    const struct decode_prompt skipped = { .token = prompt->tokens.ids, .tokens = prompt->tokens.n };
+    return decoder_skip(profile->decoder, &skipped, err);
+}
+
 int profile_run(struct profile *profile, struct prompts *prompts, bool *ended, struct err *err)
 {
-    return prompts_each(prompts, profile->setup.stop, run_prompt, profile, ended, err);
+    return prompts_before(prompts, skip, profile, err) ||
+           prompts_each(prompts, profile->setup.stop, run_prompt, profile, ended, err) ? -1 : 0;
 }
 
 const struct route_counts *profile_counts(const struct profile *profile) { return profile->counts; }
@@ -240,17 +245,4 @@ int profile_parse_record(struct profile_setup *setup, const char *words, struct 
             return 0;
         at += length + 1;
     }
-}
-
-int profile_parse_shard(const char *text, int *shard, int *shards, struct err *err)
-{
-    char *end = NULL;
-    long number = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : 0, count = 0;
-    if (end && *end == '/' && end[1] >= '0' && end[1] <= '9')
-        count = strtol(end + 1, &end, 10);
-    if (!end || *end || number < 1 || number > count || count > 1 << 20)
-        return err_set(err, ERR_INPUT, "--shard: '%s' is not I/N with I from 1 to N", text);
-    *shard = (int)number;
-    *shards = (int)count;
-    return 0;
 }

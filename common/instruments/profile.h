@@ -23,7 +23,6 @@ struct profile_setup {
     const struct budget *budget;                /* NULL: none */
     struct writer *writer;                      /* of a route stream; NULL: only count */
     bool probs, logits, hidden;                 /* also record these */
-    int shard, shards;                          /* uses prompts number shard, shard + shards, ..., counted from 1; 1, 1: all */
     struct progress *bar;                       /* advances by tokens; may be NULL */
     const struct stop *stop;                    /* NULL: none */
 };
@@ -42,8 +41,7 @@ const struct route_counts *profile_counts(const struct profile *profile);       
 int profile_texts(const struct profile *profile);          /* number of texts; each turn of a chat is one */
 void profile_close(struct profile **profile);
 
-/* Parse "route,probs,hidden" into the setup's flags, and "3/8" into shard and shards. */
+/* Parses "route,probs,hidden" into the setup's flags. */
 int profile_parse_record(struct profile_setup *setup, const char *words, struct err *err);
-int profile_parse_shard(const char *text, int *shard, int *shards, struct err *err);
 
 #endif

@@ -174,6 +174,10 @@ static int check_origin(const struct decode_resume *resume, const struct header 
     char then[32], now[32];
     if (!resume->header.has_model || strcmp(resume->header.model.index_sha256, header->model.index_sha256))
         return differs(resume, "model", resume->header.model.name, header->model.name, err);
+    snprintf(then, sizeof then, "%d/%d", resume->header.part, resume->header.parts);
+    snprintf(now, sizeof now, "%d/%d", header->part, header->parts);
+    if (check_word(resume, "shard", resume->header.parts ? then : NULL, header->parts ? now : NULL, err))
+        return -1;
     snprintf(then, sizeof then, "%llu", (unsigned long long)resume->header.seed);
     snprintf(now, sizeof now, "%llu", (unsigned long long)header->seed);
     return check_word(resume, "seed", then, now, err) || check_options(resume, machine->options, err) ||

@@ -15,6 +15,7 @@ struct prompts {
     json_t *noted;                     /* notes that prompts_note_once has printed */
     size_t next_text;                  /* of options.texts */
     int64_t ordinal;
+    int64_t first, end;                /* ordinals of the part; all: 0, INT64_MAX */
     bool checks_some;                  /* the pass at hand leaves out what can be read only once */
     bool has_none;                     /* all was read, and there was no prompt */
     struct prompts_fault fault;

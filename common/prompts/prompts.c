@@ -105,6 +105,45 @@ static int read_template(struct prompts *p, const char *path, struct err *err)
     return rc ? err_at(err, "%s", path) : 0;
 }
 
+static bool rewind_prompts(struct prompts *p, bool twice)
+{
+    p->next_text = 0;
+    p->ordinal = 0;
+    return prompt_lines_rewind(p->lines, twice);
+}
+
+/* Returns whether the line that was read counts as a prompt: an invalid one does, too. */
+static bool is_prompt(int rc, const struct err *err) { return rc > 0 || (rc < 0 && err->code == ERR_INPUT); }
+
+/* Counts all prompts, and sets the range of the part. */
+static int find_part(struct prompts *p, struct err *err)
+{
+    int64_t count = (int64_t)p->options.n_texts;
+    struct err fault = {0};
+    int rc;
+    if (!rewind_prompts(p, true))
+        return err_set(err, ERR_INPUT, "--shard: standard input and pipes cannot be counted before they are read; give prompts "
+                       "as files");
+    while (is_prompt(rc = prompt_lines_next(p->lines, &p->line, &fault), &fault)) {
+        err_clear(&fault);
+        count++;
+    }
+    if (rc) {
+        *err = fault;
+        return -1;
+    }
+    if (count)
+        shard_range(p->options.shard, count, &p->first, &p->end);
+    rewind_prompts(p, false);
+    if (count && p->first == p->end && p->options.notes.put) {
+        char note[128];
+        snprintf(note, sizeof note, "--shard %d/%d: this part is empty, as there are only %lld prompts", p->options.shard.part,
+                 p->options.shard.parts, (long long)count);
+        p->options.notes.put(p->options.notes.context, note);
+    }
+    return 0;
+}
+
 int prompts_open(struct prompts **out, const struct prompts_options *options, const char *const *files, size_t n_files,
                  const struct tokenizer *tokenizer, struct err *err)
 {
@@ -118,6 +157,7 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
     if (!p->options.vocab && tokenizer)
         p->options.vocab = tokenizer_vocab_size(tokenizer);
     p->tokenizer = tokenizer;
+    p->end = INT64_MAX;
     p->args = json_object();
     p->noted = json_object();
     if (!p->noted || !p->args || put_now(p->args)) {
@@ -135,7 +175,8 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
     if (check_files(options, files, n_files, err) ||
         prompt_lines_open(&p->lines, files, n_files, !n_files && !options->n_texts, options->whole, p->options.line_limit,
                           options->stop, n_files + options->n_texts > 1 ? &p->options.notes : NULL, err) ||
-        (options->template_file && read_template(p, options->template_file, err)))
+        (options->template_file && read_template(p, options->template_file, err)) ||
+        (options->shard.parts && find_part(p, err)))
         goto done;
     *out = p;
     p = NULL;
@@ -601,9 +642,31 @@ static int end(struct prompts *p, struct err *err)
                    p->line.name ? p->line.name : "prompts");
 }
 
+/* Skips the prompts before the part. Returns 1, or 0 or -1 as prompt_lines_next. */
+static int skip_before(struct prompts *p, struct err *err)
+{
+    for (; p->ordinal < p->first; p->ordinal++) {
+        struct err fault = {0};
+        if (p->next_text < p->options.n_texts) {
+            p->next_text++;
+            continue;
+        }
+        const int rc = prompt_lines_next(p->lines, &p->line, &fault);
+        if (!is_prompt(rc, &fault)) {
+            if (rc && err)
+                *err = fault;
+            return rc;
+        }
+    }
+    return 1;
+}
+
 int prompts_next(struct prompts *p, struct prompt *out, struct err *err)
 {
     struct text where = {0};
+    const int before = skip_before(p, err);
+    if (before <= 0 || p->ordinal >= p->end)
+        return before < 0 ? -1 : 0;
     if (p->next_text < p->options.n_texts)
         return next_given(p, out, err);
     int rc = prompt_lines_next(p->lines, &p->line, err);
@@ -620,13 +683,6 @@ int prompts_next(struct prompts *p, struct prompt *out, struct err *err)
 
 const struct prompts_fault *prompts_fault(const struct prompts *p) { return p->has_none ? NULL : &p->fault; }
 
-static bool rewind_prompts(struct prompts *p, bool twice)
-{
-    p->next_text = 0;
-    p->ordinal = 0;
-    return prompt_lines_rewind(p->lines, twice);
-}
-
 int prompts_check(struct prompts *p, prompts_judge *judge, void *context, bool *all, struct err *err)
 {
     struct prompt prompt = {0};
@@ -642,6 +698,34 @@ int prompts_check(struct prompts *p, prompts_judge *judge, void *context, bool *
     rewind_prompts(p, false);
     p->checks_some = false;
     return more;
+}
+
+int prompts_before(struct prompts *p, prompts_judge *judge, void *context, struct err *err)
+{
+    const int64_t first = p->first, end = p->end;
+    const struct prompt_notes notes = p->options.notes;
+    struct prompt prompt = {0};
+    struct err fault = {0};
+    int rc = 0, more;
+    rewind_prompts(p, false);
+    p->first = 0;
+    p->end = first;
+    p->options.notes.put = NULL;
+    while (!rc && is_prompt(more = first ? prompts_next(p, &prompt, &fault) : 0, &fault)) {
+        rc = more > 0 ? judge(context, &prompt, err) : 0;
+        if (more > 0)
+            prompt_free(&prompt);
+        err_clear(&fault);
+    }
+    if (!rc && fault.code) {
+        *err = fault;
+        rc = -1;
+    }
+    p->first = first;
+    p->end = end;
+    p->options.notes = notes;
+    rewind_prompts(p, false);
+    return rc;
 }
 
 int prompts_each(struct prompts *p, const struct stop *stop, prompts_job *job, void *context, bool *ended, struct err *err)

@@ -30,6 +30,7 @@
 #include "common/base/stop.h"
 #include "common/base/text.h"
 #include "common/prompts/lines.h"
+#include "common/prompts/shard.h"
 #include "common/template/template.h"
 #include "common/tokenizer/tokenizer.h"
 
@@ -67,6 +68,8 @@ struct prompts_options {
     const int *ends;                   /* [n_ends] borrowed; ids that end an answer: the first is put after one of raw text */
     int n_ends;
     int vocab;                         /* ids of `tokens` prompts must be below; 0: the tokenizer's size, if there is one */
+    struct shard shard;                /* only this part of the prompts is returned, with ids and ordinals of the whole; the
+                                        * input is read twice, because its prompts must be counted first */
 };
 
 struct prompt {
@@ -106,6 +109,10 @@ const struct prompts_fault *prompts_fault(const struct prompts *prompts);
  * prompt, then rewinds. Skips input that cannot be read twice and sets *all to false. */
 typedef int prompts_judge(void *context, const struct prompt *prompt, struct err *err);
 int prompts_check(struct prompts *prompts, prompts_judge *judge, void *context, bool *all, struct err *err);
+
+/* Must be called before the first prompt is read: passes the prompts before the part of options.shard to `judge`, which may
+ * count equal ones. Skips invalid prompts, because the process that reads their part reports them. */
+int prompts_before(struct prompts *prompts, prompts_judge *judge, void *context, struct err *err);
 void prompt_free(struct prompt *prompt);
 
 /* Passes every prompt in turn to `job`, until a stop is requested: while waiting for input, between two prompts, or within a

@@ -70,6 +70,12 @@ static int grow_seen(struct sampler *sampler, struct err *err)
     return 0;
 }
 
+static uint64_t key_of(const struct sampler *sampler, struct digest128 prompt)
+{
+    const uint64_t words[3] = {sampler->seed, prompt.low, prompt.high};
+    return hash_xxh3(words, sizeof words).low;
+}
+
 int sampler_begin(struct sampler *sampler, const int32_t *prompt, int count, int sample, struct err *err)
 {
     return sampler_begin_by(sampler, sampler, prompt, count, sample, err);
@@ -79,15 +85,19 @@ int sampler_begin_by(struct sampler *sampler, struct sampler *counts, const int3
                      struct err *err)
 {
     struct digest128 digest = hash_xxh3(prompt, (size_t)count * sizeof *prompt);
-    uint64_t words[3] = {sampler->seed, digest.low, digest.high};
     if (2 * (counts->seen_used + 1) > counts->seen_slots && grow_seen(counts, err))
         return -1;
     struct seen *seen = find_seen(counts->seen, counts->seen_slots, digest);
     counts->seen_used += seen->times == 0;
     seen->prompt = digest;
     sampler->draw = (struct sample_draw){
-        .key = hash_xxh3(words, sizeof words).low, .ordinal = seen->times++, .sample = (uint32_t)sample};
+        .key = key_of(sampler, digest), .ordinal = seen->times++, .sample = (uint32_t)sample};
     return 0;
+}
+
+void sampler_go_on(struct sampler *sampler, const int32_t *prompt, int count)
+{
+    sampler->draw.key = key_of(sampler, hash_xxh3(prompt, (size_t)count * sizeof *prompt));
 }
 
 void sampler_forget(struct sampler *sampler)

@@ -29,6 +29,8 @@ int sampler_begin(struct sampler *sampler, const int32_t *prompt, int count, int
 /* The same, but counted by another one, whose own text goes on. */
 int sampler_begin_by(struct sampler *sampler, struct sampler *counts, const int32_t *prompt, int count, int sample,
                      struct err *err);
+/* Begins the texts of a prompt that continues the last one: its repetition and sample are those of the last one. */
+void sampler_go_on(struct sampler *sampler, const int32_t *prompt, int count);
 void sampler_forget(struct sampler *sampler);       /* the counts of prompts begin anew */
 
 /* Returns the key of this text's draws, without the position. */

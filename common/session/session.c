@@ -134,6 +134,20 @@ int session_check_model(const struct session_options *options, const struct stri
     return options->model ? 0 : err_set(err, ERR_INPUT, "no model is given; name one with -m FILE");
 }
 
+int session_check_shard(const struct session_prompts *prompts, const struct strings *files, struct err *err)
+{
+    const int given = prompts->texts.count;
+    struct shard shard;
+    int64_t first, end;
+    if (shard_parse(&shard, prompts->shard, err))
+        return -1;
+    shard_range(shard, given, &first, &end);
+    if (!files->count && given && first == end)
+        return err_set(err, ERR_INPUT, "--shard %s: no prompt is left for this part of %d given with -p; leave --shard out, or "
+                       "give prompts as a file", prompts->shard, given);
+    return 0;
+}
+
 /* Opens the file and the device. Experts are mapped or cached as requested; by default the device's memory decides. */
 static int open_model(struct session *session, const struct session_options *options, const struct device_setup *device,
                       struct err *err)
@@ -240,6 +254,9 @@ int session_open_prompts(struct prompts **out, const struct session *session, co
                          struct err *err)
 {
     const struct hparams *shape = model_hparams(session->model);
+    struct shard shard;
+    if (shard_parse(&shard, options->shard, err))
+        return -1;
     const struct prompts_options prompts = {
         .field = options->field, .chat = options->chat, .system = options->system, .whole = options->whole,
         .parse_special = options->parse_special, .words = !options->suite,
@@ -250,7 +267,7 @@ int session_open_prompts(struct prompts **out, const struct session *session, co
         .template_args = options->template_args.items, .n_template_args = (size_t)options->template_args.count,
         .answers = options->answers, .unanswered = options->unanswered, .each = options->each,
         .ends = shape->eos, .n_ends = shape->eos_count,
-        .vocab = shape->vocab};
+        .vocab = shape->vocab, .shard = shard};
     return prompts_open(out, &prompts, files->items, (size_t)files->count, session->tokenizer, err);
 }
 
@@ -268,6 +285,16 @@ void stream_model_of(const struct model *model, struct stream_model *out)
     if (memcmp(&identity->tokenizer, &none, sizeof none) != 0)
         sha256_hex(&identity->tokenizer, out->tokenizer_sha256);
     snprintf(out->name, sizeof out->name, "%s", identity->name);
+}
+
+int session_header_part(struct header *header, const char *shard, struct err *err)
+{
+    struct shard part;
+    if (shard_parse(&part, shard, err))
+        return -1;
+    header->part = part.part;
+    header->parts = part.parts;
+    return 0;
 }
 
 int session_header(const struct session *session, enum stream_kind kind, const struct console *console, uint64_t seed,

@@ -51,7 +51,7 @@ extern const char *const session_cache_words[];
 /* How prompts are read. */
 struct session_prompts {
     struct strings texts;
-    const char *field, *system, *chat_template;
+    const char *field, *system, *chat_template, *shard;
     bool chat, whole, parse_special;
     struct strings template_args;
     enum prompts_answers answers;       /* not options: the command sets these members of prompts/prompts.h */
@@ -69,6 +69,10 @@ struct session_prompts {
     OPT_FLAG(0, "parse-special", args, prompts.parse_special, "let special tokens count in prompts, too"), \
     OPT_INPUT(0, "chat-template", args, prompts.chat_template, "take the chat template in FILE, not the model's"), \
     OPT_STRINGS(0, "template-arg", args, prompts.template_args, "NAME=VALUE", "hand VALUE to the chat template as NAME")
+
+/* For commands whose outputs over the parts add up to that over all prompts. */
+#define SESSION_SHARD_OPTION(args, prompts) \
+    OPT_STRING(0, "shard", args, prompts.shard, "I/N", "use only part I of N of the prompts; other jobs use the others")
 
 #define SESSION_RULES \
     {OPT_NEEDS, "cache-policy|prefetch|hot-set|host-experts", "cache-experts", "no experts are cached"}
@@ -89,6 +93,9 @@ struct session {
 
 /* Fails if no model is named; the message points to a model among the prompt files. */
 int session_check_model(const struct session_options *options, const struct strings *prompts, struct err *err);
+
+/* Checks --shard as far as it can be checked before the model is opened. */
+int session_check_shard(const struct session_prompts *prompts, const struct strings *files, struct err *err);
 
 /* rows: maximum per forward; logit_rows: maximum rows with logits. 0, 0: as decoding needs. */
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err);
@@ -116,5 +123,6 @@ void stream_model_of(const struct model *model, struct stream_model *out);
 void session_stream_model(const struct session *session, struct stream_model *out);
 int session_header(const struct session *session, enum stream_kind kind, const struct console *console, uint64_t seed,
                    struct header *out, struct err *err);
+int session_header_part(struct header *header, const char *shard, struct err *err);     /* of --shard; NULL: of all prompts */
 
 #endif

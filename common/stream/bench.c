@@ -1,5 +1,22 @@
 #include "common/stream/bench.h"
 
+#include "common/stream/decode.h"
+
+static const char *or_empty(const char *text) { return text ? text : ""; }
+
+int bench_describe_setting(struct text *out, const struct bench_setting *of, struct err *err)
+{
+    const char *model = of->index_sha256 ? of->index_sha256 : of->model;
+    return text_printf(out, err, "setting %s: %s %s [%s] %d tokens of %d, %s draws\n", of->name, model, of->options,
+                       or_empty(of->label), of->max_tokens, of->context, or_empty(of->draws));
+}
+
+int bench_describe_machine(struct text *out, const struct decode_machine *of, struct err *err)
+{
+    return text_printf(out, err, "%s %s, %d threads, %s cache\n", of->device, or_empty(of->isa), of->threads,
+                       or_empty(of->kv_dtype));
+}
+
 static const struct field setting_fields[] = {
     FIELD(bench_setting, setting, false, "number of the setting, from 0"),
     FIELD(bench_setting, name, false, "its name in the suite"),

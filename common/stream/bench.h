@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/text.h"
 #include "common/stream/field.h"
 
 enum { BENCH_SETTINGS_MAX = 1024 };         /* maximum of one stream, or of all streams read together */
@@ -47,6 +48,12 @@ struct bench_timing {
     double copy;                    /* NaN: not measured */
     int layers;                     /* -1: not of a whole model */
 };
+
+/* Append a line that is the same for settings, or machines, whose samples are comparable. Where a model file lies does not
+ * matter if its index is known. */
+struct decode_machine;
+int bench_describe_setting(struct text *out, const struct bench_setting *setting, struct err *err);
+int bench_describe_machine(struct text *out, const struct decode_machine *machine, struct err *err);
 
 extern const struct record_kind bench_setting_kind, bench_sample_kind, bench_grade_kind, bench_timing_kind;
 

@@ -106,10 +106,18 @@ static int add_source(struct header *header, const struct header *source, struct
     return 0;
 }
 
+const struct header *header_producer(const struct header *header)
+{
+    while (header->source_count && header->argc > 1 && !strcmp(header->argv[1], "merge"))
+        header = &header->sources[0];
+    return header;
+}
+
 int header_copy(struct header *out, const struct header *from, struct err *err)
 {
     struct header copy = {.kind = from->kind, .version = from->version, .has_model = from->has_model, .model = from->model,
-                          .has_seed = from->has_seed, .seed = from->seed, .sources_omitted = from->sources_omitted};
+                          .has_seed = from->has_seed, .seed = from->seed, .part = from->part, .parts = from->parts,
+                          .sources_omitted = from->sources_omitted};
     copy.argv = mem_alloc((size_t)from->argc, sizeof *copy.argv, err);
     if (!copy.argv || set_text(&copy.kind_name, from->kind_name, err) || set_text(&copy.tool, from->tool, err) ||
         set_text(&copy.tool_version, from->tool_version, err) || (from->dtype && header_set_dtype(&copy, from->dtype, err)) ||

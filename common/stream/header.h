@@ -39,6 +39,7 @@ struct header {
     struct stream_model model;
     bool has_seed;
     uint64_t seed;
+    int part, parts;                /* made of part 2 of 4 of a run's prompts (--shard 2/4); 0, 0: of all */
     char *dtype, *device;           /* of the weights, "bf16"; in effect, "host", "cuda:0". NULL: does not apply */
     struct label *labels;
     int label_count;
@@ -54,11 +55,13 @@ int header_set_device(struct header *header, const char *device, struct err *err
 /* Sets a label, replacing one with the same key. */
 int header_label(struct header *header, const char *key, const char *value, struct err *err);
 const char *header_label_of(const struct header *header, const char *key);                       /* NULL: no such label */
+/* Returns the header of the command that recorded the stream: of a merged stream that of the first stream merged into it. */
+const struct header *header_producer(const struct header *header);
 int header_copy(struct header *out, const struct header *from, struct err *err);
 void header_free(struct header *header);        /* leaves {0} */
 
 /* Adds a copy of `source` to header's sources. From the first source the header also inherits model, seed, dtype, device and
- * labels, each unless the header has its own. */
+ * labels, each unless the header has its own; its part of the prompts is not inherited. */
 int header_derive(struct header *header, const struct header *source, struct err *err);
 
 /* Checks whether data from a stream whose model is `data` can be used with `model`. Another shape is an error; another

@@ -49,8 +49,8 @@ static void pack_header(msgpack_packer *packer, const struct header *header, int
 {
     int sources = depth < HEADER_DEPTH ? header->source_count : 0;
     int omitted = header->sources_omitted + header->source_count - sources;
-    msgpack_pack_map(packer, (size_t)(3 + header->has_model + header->has_seed + !!header->dtype + !!header->device +
-                                      !!header->label_count + !!sources + !!omitted));
+    msgpack_pack_map(packer, (size_t)(3 + header->has_model + header->has_seed + 2 * !!header->parts + !!header->dtype +
+                                      !!header->device + !!header->label_count + !!sources + !!omitted));
     pack_text_at(packer, "kind", header->kind_name);
     pack_int_at(packer, "version", header->version);
     pack_text(packer, "producer");
@@ -66,6 +66,10 @@ static void pack_header(msgpack_packer *packer, const struct header *header, int
     if (header->has_seed) {
         pack_text(packer, "seed");
         msgpack_pack_uint64(packer, header->seed);
+    }
+    if (header->parts) {
+        pack_int_at(packer, "part", header->part);
+        pack_int_at(packer, "parts", header->parts);
     }
     if (header->dtype)
         pack_text_at(packer, "dtype", header->dtype);
@@ -246,6 +250,9 @@ static int take_all(const struct record *map, struct header *header, int depth, 
     if (take_text(map, "kind", &header->kind_name, err) || take_extent(map, "version", 0, UINT16_MAX, &header->version, err) ||
         record_map(map, "producer", &producer, err) || take_text(&producer, "tool", &header->tool, err) ||
         take_text(&producer, "version", &header->tool_version, err) || take_argv(&producer, header, err))
+        return -1;
+    if (record_has(map, "parts") && (take_extent(map, "parts", 1, INT_MAX, &header->parts, err) ||
+                                     take_extent(map, "part", 1, header->parts, &header->part, err)))
         return -1;
     if (record_has(map, "sources_omitted") &&
         take_extent(map, "sources_omitted", 0, INT_MAX - HEADER_ITEMS, &header->sources_omitted, err))

@@ -50,6 +50,10 @@ static void show_header_keys(struct show *show, const struct header *header)
         show_model(show, &header->model);
     if (header->has_seed)
         show_uint(show, "seed", header->seed);
+    if (header->parts) {
+        show_int(show, "part", header->part);
+        show_int(show, "parts", header->parts);
+    }
     if (header->dtype)
         show_string(show, "dtype", header->dtype);
     if (header->device)
@@ -95,6 +99,8 @@ static void show_header_lines(struct show *show, const struct header *header, in
                   header->device ? header->device : "nothing");
     if (header->has_seed)
         show_line(show, "%*sseed %llu", indent, "", (unsigned long long)header->seed);
+    if (header->parts)
+        show_line(show, "%*spart %d of %d of the prompts", indent, "", header->part, header->parts);
     for (int i = 0; i < header->label_count; i++)
         show_line(show, "%*s%s: %s", indent, "", header->labels[i].key, header->labels[i].value);
     for (int i = 0; i < header->source_count; i++)

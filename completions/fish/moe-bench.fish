@@ -41,6 +41,7 @@ complete -c moe-bench -n '__fish_seen_subcommand_from run' -l warm-up -x -d 'beg
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l prompts-per-task -x -d 'take the first N prompts of each task'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l measure-seconds -x -d 'measure for S seconds, before and after, how fast memory is read; 1 if not given'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l print-suite -d 'print the suite that these options make, and run nothing'
+complete -c moe-bench -n '__fish_seen_subcommand_from run' -l shard -x -d 'use only part I of N of the prompts; other jobs use the others'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l resume -r -F -d 'take finished samples from the bench stream FILE of a run that did not end, and run the rest'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l text -d 'write the report in place of the stream, which is not kept'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l force -d 'take a rank stream of a model with another tokenizer or vocabulary'

@@ -45,6 +45,7 @@ complete -c moe-decode -s B -l budget -x -a 'rank auto auto:' -d 'let a forward 
 complete -c moe-decode -l rank -r -F -a 'router path oracle oracle:' -d 'keep the experts that the rank stream FILE puts first, or by `router\', `path\' or `oracle\''
 complete -c moe-decode -l budget-phase -x -a 'decode verify draft' -d 'hold the budget in these forwards; decode if not given'
 complete -c moe-decode -l budget-mode -x -a 'truncate substitute' -d 'what becomes of an expert not kept'
+complete -c moe-decode -l shard -x -d 'use only part I of N of the prompts; other jobs use the others'
 complete -c moe-decode -l parallel -x -d 'decode N texts at once, in shared forwards; what they are does not change'
 complete -c moe-decode -l calibration -r -F -d 'begin with the acceptance estimates of earlier runs, as FILE says, and keep it up to date'
 complete -c moe-decode -s o -l output -r -F -d 'write the text to FILE'

@@ -146,7 +146,8 @@ setup() { cd "$WORK"; }
     grep -q "bad.jsonl:$((CALIB + 1))" ranker               # told on by the abort record
     [ "$(wc -l < decoder)" = 1 ]
     # The second of two parts of one prompt is empty.
-    moe-profile -q -m pocket.moe --shard 2/2 <(head -n 1 calib.jsonl) | moe-coact rank-experts 2> ranker |
+    head -n 1 calib.jsonl > one.jsonl
+    moe-profile -q -m pocket.moe --shard 2/2 one.jsonl | moe-coact rank-experts 2> ranker |
         moe-decode -q -m pocket.moe --budget 12 --rank - prompts.jsonl 2> decoder > text && return 1
     [ ! -s text ]
     grep -q "nothing to rank by; profile prompts" ranker

@@ -140,8 +140,10 @@ digest() {
 }
 
 @test "a part without prompts makes a whole, empty stream" {
-    moe-profile -q -m pocket.moe --shard 2/2 <(head -n 1 prompts.jsonl) > empty.moes
+    head -n 1 prompts.jsonl > one.jsonl
+    moe-profile -m pocket.moe --shard 2/2 one.jsonl > empty.moes 2> said
     moe-view --verify empty.moes
+    grep -qx 'moe-profile: --shard 2/2: this part is empty, as there are only 1 prompts' said
 }
 
 @test "wrong words are one line that says what to do" {
@@ -151,6 +153,12 @@ digest() {
     for shard in 0/3 4/3 3 1/0 1/3x /3 1/ -1/3 99999999999999999999/99999999999999999999; do
         run moe-profile -m pocket.moe --shard=$shard prompts.jsonl -o no.moes
         assert_trouble moe-profile
+        [[ $output == *"--shard: '$shard' names no part; give I/N, with I from 1 to N, as in 1/4" ]]
+    done
+    for words in "--shard 2/2 -p x" "--shard 1/2 <(cat prompts.jsonl)" "--shard 1/2"; do
+        run eval "cat prompts.jsonl | moe-profile -m pocket.moe $words -o no.moes"
+        assert_trouble moe-profile
+        [[ $output == *"--shard"*"give prompts as"* ]]
     done
     for words in "" probs,, route,rout hidden+probs; do
         run moe-profile -m pocket.moe --record "$words" prompts.jsonl -o no.moes

@@ -72,6 +72,43 @@ wait_for() {
     moe-view --json run/new.moes | head -n 1 | jq -e '.sources[0].kind == "decode"'
 }
 
+@test "parts of the prompts, decoded apart, are the whole run" {
+    local form part alone='with_entries(select(.key | startswith("shared") | not))'
+    { cat p.jsonl; echo '{"prompt": 3}'; jq -c 'select(.turns) | .id = 7' p.jsonl; head -n 2 p.jsonl; jq -c 'select(.turns)' p.jsonl
+    } > run/p.jsonl
+    for form in "" "--json --parallel 3"; do
+        run decode --keep-going $form --stream run/whole.moes -o run/whole run/p.jsonl
+        [ "$status" -eq 1 ]
+        rm -f run/parts
+        for part in 1 2 3 4; do
+            decode --keep-going $form --shard $part/4 --stream run/$part.moes run/p.jsonl >> run/parts 2> run/said ||
+                grep -q "p.jsonl:[0-9]*:" run/said
+        done
+        cmp run/whole run/parts
+        moe-coact merge run/4.moes run/[1-3].moes -o run/parts.moes
+        cmp <(timeless run/parts.moes | jq -c "$alone") <(timeless run/whole.moes | jq -c "$alone")
+    done
+    [ "$(jq -c .id run/whole | sort -u | wc -l)" -gt 5 ]
+    # Of equal chats some have equal second turns, as a first answer is one of two tokens; their random numbers do not depend on that.
+    for part in 1 2 3 4 5 6; do echo '{"turns": ["Hello.", "And then?"], "max_tokens": 1}'; done > run/chats.jsonl
+    for part in 1 2 3; do decode --json --top-k 2 --shard $part/3 run/chats.jsonl; done > run/parts
+    decode --json --top-k 2 run/chats.jsonl | cmp - run/parts
+    # A part is gone on with as the same part only.
+    head -c $(($(stat -c %s run/2.moes) / 2)) run/2.moes > run/old
+    decode --json --keep-going --shard 2/4 --resume run/old run/p.jsonl | cmp - <(decode --json --keep-going --shard 2/4 run/p.jsonl)
+    run decode --keep-going --shard 3/4 --resume run/old run/p.jsonl
+    assert_trouble moe-decode
+    [[ $output == *"run/old: was made with another shard, 2/4, not 3/4; resume it with the same" ]]
+    run decode --keep-going --resume run/2.moes run/p.jsonl
+    [[ $output == *"another shard, 2/4, not none; "* ]]
+    # -p and files together, more parts than prompts.
+    for part in 1 2 3 4; do decode -n 2 -p one -p two some.jsonl --shard $part/4; done | cmp - <(decode -n 2 -p one -p two some.jsonl)
+    decode -n 2 --shard 9/9 -p one <(true) > run/none 2>&1 || grep -q 'cannot be counted' run/none
+    run decode -n 2 --shard 3/3 -p one -p two
+    assert_trouble moe-decode
+    [[ $output == *"--shard 3/3: no prompt is left for this part of 2 given with -p; leave --shard out, or give prompts as a file" ]]
+}
+
 @test "killed, and killed again, it still comes to the same text" {
     local old= new pid k
     for k in 0 1 2; do

@@ -270,6 +270,79 @@ static void prompts_are_checked_before_the_first(void **state)
 }
 
 /* One list in place of lines: whatever is white space, brackets and quotes within texts, and where its faults are. */
+/* Any number of prompts in any number of parts: ranges that follow each other, of lengths that differ by 1 at most. */
+static void parts_are_ranges_that_cover_all(void **state)
+{
+    (void)state;
+    for (int64_t count = 0; count < 20; count++)
+        for (int parts = 1; parts < 9; parts++) {
+            int64_t next = 0, longest = (count + parts - 1) / parts;
+            for (int part = 1; part <= parts; part++) {
+                int64_t first, end;
+                shard_range((struct shard){part, parts}, count, &first, &end);
+                assert_int_equal(first, next);
+                assert_true(end - first == longest || end - first == count / parts);
+                longest = end - first;                          /* longer ones come first */
+                next = end;
+            }
+            assert_int_equal(next, count);
+        }
+    static const char *const bad[] = {"", "x", "0/4", "5/4", "1/", "/4", "1/0", "-1/4", "1/4x", " 1/4", "1/1048577",
+                                      "1/4294967297"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct shard shard = {7, 8};
+        struct err err = {0};
+        assert_int_equal(shard_parse(&shard, bad[i], &err), -1);
+        assert_int_equal(err.code, ERR_INPUT);
+        assert_int_equal(shard.part, 7);
+    }
+    struct shard shard = {7, 8};
+    assert_int_equal(shard_parse(&shard, "1048576/1048576", NULL), 0);
+    assert_int_equal(shard.part, 1 << 20);
+    assert_int_equal(shard_parse(&shard, NULL, NULL), 0);
+    assert_int_equal(shard.parts, 0);
+}
+
+static int note_prompt(void *context, const struct prompt *prompt, struct err *err)
+{
+    return text_printf(context, err, "(%s)", prompt->id);
+}
+
+/* Parts of -p and two files, with a bad line and a long one: ids, faults, and the prompts before the part. */
+static void a_part_is_read_alone(void **state)
+{
+    struct fixture *f = *state;
+    char *one = strdup(file(f, "a.jsonl", "{\"prompt\":\"a\"}\n\n{\"prompt\":7}\n"));
+    char *two = strdup(file(f, "b.jsonl",
+                            "[\"b\", {\"prompt\": \"c\", \"id\": \"x\"}, \"a text that is too long here\", \"d\"]"));
+    const char *files[] = {one, two};
+    static const char *const expected[] = {"0:hi 1:a bad2 ", "(0)(1)3:b x:c ", "(0)(1)(3)(x)bad5 6:d "};
+    f->options.texts = hi;
+    f->options.n_texts = 1;
+    f->options.line_limit = 26;
+    for (int part = 1; part <= 3; part++) {
+        struct prompts *p = NULL;
+        struct text seen = {0};
+        struct prompt prompt = {0};
+        f->options.shard = (struct shard){part, 3};
+        assert_int_equal(prompts_open(&p, &f->options, files, 2, f->tokenizer, NULL), 0);
+        assert_int_equal(prompts_before(p, note_prompt, &seen, NULL), 0);
+        for (int rc = 1; rc; ) {
+            struct err err = {0};
+            if ((rc = prompts_next(p, &prompt, &err)) > 0)
+                text_printf(&seen, NULL, "%s:%s ", prompt.id, prompt.text);
+            else if (rc < 0)
+                text_printf(&seen, NULL, "bad%lld ", (long long)prompts_fault(p)->ordinal);
+            prompt_free(&prompt);
+        }
+        assert_string_equal(seen.data, expected[part - 1]);
+        text_free(&seen);
+        prompts_close(&p);
+    }
+    free(one);
+    free(two);
+}
+
 static void a_list_is_read_item_by_item(void **state)
 {
     struct fixture *f = *state;
@@ -587,6 +660,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(long_input_is_one_text, prompting_setup, prompting_teardown),
         cmocka_unit_test_setup_teardown(prompts_go_on_behind_one_that_is_no_good, prompting_setup, prompting_teardown),
         cmocka_unit_test_setup_teardown(prompts_are_checked_before_the_first, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(parts_are_ranges_that_cover_all, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(a_part_is_read_alone, prompting_setup, prompting_teardown),
         cmocka_unit_test_setup_teardown(a_list_is_read_item_by_item, prompting_setup, prompting_teardown),
         cmocka_unit_test_setup_teardown(chats_are_read_as_people_have_them, prompting_setup, prompting_teardown),
         cmocka_unit_test_setup_teardown(arguments_reach_the_template, prompting_setup, prompting_teardown),

@@ -25,6 +25,8 @@ static void provenance_is_handed_down(void **state)
     small_header(&other, STREAM_ROUTE);
     other.model.vocab = 99;
     assert_int_equal(header_label(&other, "synthetic", "yes", &err), 0);
+    route.part = 2;
+    route.parts = 4;
     assert_int_equal(header_init(&rank, STREAM_RANK, "moe-coact", "0.1", 0, NULL, &err), 0);
     assert_int_equal(header_set_dtype(&rank, "q4", &err), 0);
     assert_int_equal(header_derive(&rank, &route, &err), 0);
@@ -34,6 +36,10 @@ static void provenance_is_handed_down(void **state)
     assert_int_equal(back.source_count, 2);
     assert_int_equal(back.sources[0].kind, STREAM_ROUTE);
     assert_int_equal(back.sources[1].model.vocab, 99);
+    assert_int_equal(back.sources[0].part, 2);
+    assert_int_equal(back.sources[0].parts, 4);
+    assert_int_equal(back.sources[1].parts, 0);
+    assert_int_equal(back.parts, 0);                    /* not inherited */
     assert_string_equal(header_label_of(&back.sources[1], "synthetic"), "yes");
     assert_int_equal(back.model.vocab, 16);             /* from the first source */
     assert_string_equal(header_label_of(&back, "inflated"), "64 to 2048");
