@@ -91,15 +91,15 @@ static void plain_name(const char *path, char *name, size_t room)
 
 static int decode_setting(struct intake *intake, struct err *err)
 {
-    const struct header *header = reader_header(intake->in);
+    const struct header *header = reader_header(intake->in), *made = header_producer(header);
     struct text options = {0};
     char name[128], *label = NULL;
     int rc = -1;
     const struct bench_setting shape = {.moe_layers = header->model.moe_layers, .experts = header->model.experts,
                                         .reference = -1, .index_sha256 = header->model.index_sha256};
     plain_name(reader_name(intake->in), name, sizeof name);
-    for (int i = 1; i < header->argc; i++)
-        if (text_printf(&options, err, "%s%s", i > 1 ? " " : "", header->argv[i]))
+    for (int i = 1; i < made->argc; i++)
+        if (text_printf(&options, err, "%s%s", i > 1 ? " " : "", made->argv[i]))
             goto done;
     label = labels_text(header, err);
     rc = add_setting(intake, name, header->model.name, options.data, &label, &shape, err);

@@ -88,17 +88,10 @@ static bool same(const struct text *a, const struct text *b)
     return !strcmp(a->data, b->data) || (!*end_a && !*end_b && one == other);
 }
 
-static const struct header *producer_of(const struct header *header)
-{
-    while (header->source_count && header->argc > 1 && !strcmp(header->argv[1], "merge"))
-        header = &header->sources[0];
-    return header;
-}
-
 int made_alike(const struct header *header, const struct header *other, struct text *why, struct err *err)
 {
     struct given a = {0}, b = {0};
-    int rc = take_options(&a, producer_of(header), err) || take_options(&b, producer_of(other), err) ? -1 : 0;
+    int rc = take_options(&a, header_producer(header), err) || take_options(&b, header_producer(other), err) ? -1 : 0;
     for (int i = 0; i < OPTIONS; i++) {
         const char *comma = why->length ? "; " : "", *name = decisive[i].name;
         const struct text *one = &a.value[i], *two = &b.value[i];

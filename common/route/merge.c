@@ -1,9 +1,12 @@
 #include "common/route/merge.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/mem.h"
 #include "common/route/made_alike.h"
+#include "common/stream/bench.h"
+#include "common/stream/decode.h"
 #include "common/stream/reader.h"
 #include "common/stream/writer.h"
 
@@ -33,87 +36,155 @@ static int renumber_take(struct renumber *map, int64_t from, bool begins, bool e
     return err_set(err, ERR_INPUT, "sequence %lld was not begun", (long long)from);
 }
 
-/* Names of record types, because kinds of streams have different records for begin and end. */
-static bool begins_sequence(const char *type) { return !strcmp(type, "begin"); }
-static bool ends_sequence(const char *type) { return !strcmp(type, "end_sequence") || !strcmp(type, "done"); }
+/* An input. */
+struct input {
+    struct reader *in;          /* NULL after it was read */
+    const char *path;
+    int given;                  /* its number in the order given */
+    int part, parts;            /* as in its header */
+    struct digest128 digest;
+};
 
-static int copy_record(struct writer *out, const struct record *record, struct renumber *map, void **body, size_t *room,
-                       struct err *err)
+/* What the samples of a bench stream were run with. */
+struct terms { struct text settings, machine; };
+
+/* One merge. */
+struct merging {
+    const struct merge *merge;
+    struct input *input;
+    struct header header;
+    struct writer *out;
+    struct renumber map;
+    struct terms first, now;
+    void *body;
+    size_t room;
+    struct text *note;
+};
+
+/* Reports what is an error, or with force a note. */
+static int object(const struct merging *m, struct text *what, const char *remedy, struct err *err)
+{
+    int rc = !what->length ? -1
+           : m->merge->force ? text_printf(m->note, err, "%s; taken because of --force\n", what->data)
+                             : err_set(err, ERR_INPUT, "%s; %s, or use --force", what->data, remedy);
+    text_free(what);
+    return rc;
+}
+
+/* Names of record types, because kinds of streams have different records for begin and end. A bench stream announces a sequence
+ * before it begins, and grades it after its end. */
+static bool begins_sequence(const struct merging *m, const char *type)
+{
+    return !strcmp(type, m->header.kind == STREAM_BENCH ? "sample" : "begin");
+}
+
+static bool ends_sequence(const struct merging *m, const char *type)
+{
+    return m->header.kind != STREAM_BENCH && (!strcmp(type, "end_sequence") || !strcmp(type, "done"));
+}
+
+static int copy_record(struct merging *m, const struct record *record, struct err *err)
 {
     const struct field *field = record->kind ? record_kind_field(record->kind, "sequence") : NULL;
     if (!field)
-        return writer_copy(out, record, err);
-    bool begins = begins_sequence(record->type), ends = ends_sequence(record->type);
+        return writer_copy(m->out, record, err);
     int64_t from, to = 0;
-    if (mem_grow(body, room, record->kind->size, 1, err))
+    if (mem_grow(&m->body, &m->room, record->kind->size, 1, err))
         return -1;
-    memcpy(*body, record->body, record->kind->size);
+    memcpy(m->body, record->body, record->kind->size);
     memcpy(&from, (const char *)record->body + field->offset, sizeof from);
-    if (renumber_take(map, from, begins, ends, &to, err))
+    if (renumber_take(&m->map, from, begins_sequence(m, record->type), ends_sequence(m, record->type), &to, err))
         return record_error_at(record, err);
-    memcpy((char *)*body + field->offset, &to, sizeof to);
-    return writer_record(out, record->kind, *body, err);
+    memcpy((char *)m->body + field->offset, &to, sizeof to);
+    return writer_record(m->out, record->kind, m->body, err);
+}
+
+/* Compares settings and machine of a bench stream with those of the first one. */
+static int check_terms(struct merging *m, int at, struct err *err)
+{
+    const struct text *a = &m->first.settings, *b = &m->now.settings, *here = &m->first.machine, *there = &m->now.machine;
+    struct text what = {0};
+    if (!at)
+        return 0;
+    if (a->length != b->length || (a->length && memcmp(a->data, b->data, a->length)))
+        return err_set(err, ERR_INPUT, "%s was run with other settings than %s; merge parts of one suite", m->input[at].path,
+                       m->input[0].path);
+    if (!here->length || !there->length || !strcmp(here->data, there->data))
+        return 0;
+    text_printf(&what, err, "%s was run on another machine than %s (%.*s, not %.*s)", m->input[at].path, m->input[0].path,
+                (int)there->length - 1, there->data, (int)here->length - 1, here->data);
+    return object(m, &what, "times of both are not comparable; merge streams of one kind of machine", err);
+}
+
+/* Takes a record of a bench stream that describes its samples. Returns 1 if it is complete, 0 if it must be copied. */
+static int take_terms(struct merging *m, int at, const struct record *record, bool *known, struct err *err)
+{
+    struct terms *terms = at ? &m->now : &m->first;
+    if (record->kind == &bench_setting_kind)
+        return bench_describe_setting(&terms->settings, record->body, err) ? -1 : at > 0;
+    if (*known)
+        return 0;
+    if (record->kind == &decode_machine_kind && bench_describe_machine(&terms->machine, record->body, err))
+        return -1;
+    *known = true;
+    return check_terms(m, at, err);
 }
 
 /* Refuses a stream that was read before: merging it twice would double its weight. */
-static int check_twice(const struct merge *merge, struct reader *const *inputs, struct digest128 *digest, int at,
-                       struct text *note, struct err *err)
+static int check_twice(struct merging *m, int at, struct err *err)
 {
-    digest[at] = reader_digest(inputs[at]);
+    const struct input *now = &m->input[at];
     for (int i = 0; i < at; i++) {
-        if (digest[i].low != digest[at].low || digest[i].high != digest[at].high)
+        const struct input *before = &m->input[i];
+        if (before->digest.low != now->digest.low || before->digest.high != now->digest.high)
             continue;
-        return merge->force ? text_printf(note, err, "%s is the same stream as %s, and counts twice because of --force\n",
-                                          merge->paths[at], merge->paths[i])
-                            : err_set(err, ERR_INPUT, "%s is the same stream as %s; give it once, or use --force",
-                                      merge->paths[at], merge->paths[i]);
+        return m->merge->force ? text_printf(m->note, err, "%s is the same stream as %s, and counts twice because of --force\n",
+                                             now->path, before->path)
+                               : err_set(err, ERR_INPUT, "%s is the same stream as %s; give it once, or use --force", now->path,
+                                         before->path);
     }
     return 0;
 }
 
-static int copy_all(struct writer *out, struct reader **inputs, const struct merge *merge, struct text *note, struct err *err)
+static int copy_input(struct merging *m, int at, struct err *err)
 {
-    struct digest128 *digest = mem_alloc((size_t)merge->count, sizeof *digest, err);
-    struct renumber map = {0};
+    struct input *input = &m->input[at];
     const struct record *record;
-    void *body = NULL;
-    size_t room = 0;
-    int rc = -1, more = 0;
-    if (!digest)
-        return -1;
-    for (int i = 0; i < merge->count; i++) {
-        while ((more = reader_next(inputs[i], &record, err)) > 0)
-            if (copy_record(out, record, &map, &body, &room, err))
-                goto done;
-        if (more < 0 || check_twice(merge, inputs, digest, i, note, err))
-            goto done;
-        map.count = 0;
-        reader_close(&inputs[i]);
+    bool known = m->header.kind != STREAM_BENCH;
+    int more, taken = 0;
+    text_clear(&m->now.settings);
+    text_clear(&m->now.machine);
+    while ((more = reader_next(input->in, &record, err)) > 0) {
+        if (!known || record->kind == &bench_setting_kind)
+            taken = take_terms(m, at, record, &known, err);
+        if (taken < 0 || (!taken && copy_record(m, record, err)))
+            return -1;
+        taken = 0;
     }
-    rc = 0;
-done:
-    mem_free(&digest);
-    mem_free(&map.open);
-    mem_free(&body);
-    return rc;
+    input->digest = reader_digest(input->in);
+    if (more < 0 || (!known && check_terms(m, at, err)) || check_twice(m, at, err))
+        return -1;
+    m->map.count = 0;
+    reader_close(&input->in);
+    return 0;
 }
 
 /* Joins, for each key, the distinct values of the streams up to `last`: "8 of 32; 12 of 32". */
-static int merge_labels(struct header *header, struct reader *const *inputs, int last, struct err *err)
+static int merge_labels(struct merging *m, int last, struct err *err)
 {
-    const struct header *source = reader_header(inputs[last]);
+    const struct header *source = reader_header(m->input[last].in);
     for (int i = 0; i < source->label_count; i++) {
-        const char *key = source->labels[i].key, *value = source->labels[i].value, *before = header_label_of(header, key);
+        const char *key = source->labels[i].key, *value = source->labels[i].value, *before = header_label_of(&m->header, key);
         struct text joint = {0};
         bool known = false;
         for (int other = 0; other < last && !known; other++) {
-            const char *its = header_label_of(reader_header(inputs[other]), key);
+            const char *its = header_label_of(reader_header(m->input[other].in), key);
             known = its && !strcmp(its, value);
         }
         if (known)
             continue;
         int rc = text_printf(&joint, err, "%s%s%s", before ? before : "", before ? "; " : "", value) ||
-                 header_label(header, key, joint.data, err);
+                 header_label(&m->header, key, joint.data, err);
         text_free(&joint);
         if (rc)
             return -1;
@@ -122,67 +193,131 @@ static int merge_labels(struct header *header, struct reader *const *inputs, int
 }
 
 /* Tokens that were drawn or recorded with other options are not comparable. */
-static int check_alike(const struct merge *merge, const struct header *first, const struct header *source, const char *name,
-                       struct text *note, struct err *err)
+static int check_alike(struct merging *m, int at, struct err *err)
 {
-    struct text why = {0};
-    int rc = made_alike(source, first, &why, err);
-    if (!rc && why.length)
-        rc = merge->force ? text_printf(note, err, "%s was made otherwise than %s (%s); taken because of --force\n", name,
-                                        merge->paths[0], why.data)
-                          : err_set(err, ERR_INPUT, "%s was made otherwise than %s (%s); merge streams made alike, or use "
-                                    "--force", name, merge->paths[0], why.data);
+    struct text why = {0}, what = {0};
+    int rc = made_alike(reader_header(m->input[at].in), reader_header(m->input[0].in), &why, err);
+    if (!rc && why.length) {
+        text_printf(&what, err, "%s was made otherwise than %s (%s)", m->input[at].path, m->input[0].path, why.data);
+        rc = object(m, &what, "merge streams made alike", err);
+    }
     text_free(&why);
     return rc;
 }
 
-static int open_inputs(struct reader **inputs, const struct merge *merge, struct header *header, struct text *note,
-                       struct err *err)
+static int open_input(struct merging *m, int at, struct err *err)
 {
     static const struct reader_options options = { .ancillary = true };
-    for (int i = 0; i < merge->count; i++) {
-        if (reader_open(&inputs[i], merge->paths[i], STREAM_ANY, &options, err))
-            return -1;
-        const struct header *source = reader_header(inputs[i]);
-        if (i == 0) {
-            if (source->kind != STREAM_ROUTE && source->kind != STREAM_DECODE && source->kind != STREAM_FEATURE)
-                return err_set(err, ERR_INPUT, "%s: a %s stream cannot be merged, only route, decode and feature streams "
-                               "can", reader_name(inputs[i]), source->kind_name);
-            if (header_init(header, source->kind, merge->tool, merge->version, merge->argc, merge->argv, err))
-                return -1;
-        } else if (source->kind != header->kind) {
-            return err_set(err, ERR_INPUT, "%s: a %s stream cannot be merged with a %s stream", reader_name(inputs[i]),
-                           source->kind_name, header->kind_name);
-        } else if (source->has_model != header->has_model) {
-            return err_set(err, ERR_INPUT, "%s: one stream names its model and the other does not; merge streams of one model",
-                           reader_name(inputs[i]));
-        }
-        if (i && source->has_model &&
-            header_same_model(&source->model, &header->model, reader_name(inputs[i]), merge->force, note, err))
-            return -1;
-        if (i && check_alike(merge, reader_header(inputs[0]), source, reader_name(inputs[i]), note, err))
-            return -1;
-        if (header_derive(header, source, err) || (i && merge_labels(header, inputs, i, err)))
-            return -1;
-    }
+    struct input *input = &m->input[at];
+    const char *path = m->merge->paths[at];
+    if (reader_open(&input->in, path, STREAM_ANY, &options, err))
+        return -1;
+    const struct header *header = reader_header(input->in);
+    input->path = strcmp(path, "-") ? path : "standard input";
+    input->given = at;
+    input->part = header->part;
+    input->parts = header->parts;
     return 0;
+}
+
+/* Takes over the header of an input, which must fit the first one's. */
+static int take_header(struct merging *m, int at, struct err *err)
+{
+    const struct input *input = &m->input[at];
+    const struct header *source = reader_header(input->in);
+    const enum stream_kind kind = source->kind;
+    struct header *header = &m->header;
+    if (!at) {
+        if (kind != STREAM_ROUTE && kind != STREAM_DECODE && kind != STREAM_FEATURE && kind != STREAM_BENCH)
+            return err_set(err, ERR_INPUT, "%s: a %s stream cannot be merged, only route, decode, feature and bench streams "
+                           "can", input->path, source->kind_name);
+        if (header_init(header, kind, m->merge->tool, m->merge->version, m->merge->argc, m->merge->argv, err))
+            return -1;
+    } else if (kind != header->kind) {
+        return err_set(err, ERR_INPUT, "%s: a %s stream cannot be merged with a %s stream", input->path, source->kind_name,
+                       header->kind_name);
+    } else if (source->has_model != header->has_model) {
+        return err_set(err, ERR_INPUT, "%s: one stream names its model and the other does not; merge streams of one model",
+                       input->path);
+    }
+    if (at && source->has_model &&
+        header_same_model(&source->model, &header->model, input->path, m->merge->force, m->note, err))
+        return -1;
+    if (at && check_alike(m, at, err))
+        return -1;
+    return header_derive(header, source, err) || (at && merge_labels(m, at, err)) ? -1 : 0;
+}
+
+/* ---- parts of a run ---- */
+
+static int by_part(const void *a, const void *b)
+{
+    const struct input *x = a, *y = b;
+    return x->part != y->part ? (x->part < y->part ? -1 : 1) : x->given - y->given;
+}
+
+/* Puts the parts of one run into their order, and checks that each is there once. */
+static int order_parts(struct merging *m, struct err *err)
+{
+    const int count = m->merge->count, parts = m->input[0].parts;
+    struct text what = {0};
+    for (int i = 0; i < count; i++)
+        if (!parts || m->input[i].parts != parts)
+            return 0;
+    qsort(m->input, (size_t)count, sizeof *m->input, by_part);
+    for (int i = 0, part = 1; i < count; part = m->input[i++].part + 1) {
+        const struct input *now = &m->input[i];
+        if (now->part < part) {
+            text_printf(&what, err, "%s and %s are both part %d of %d", m->input[i - 1].path, now->path, now->part, parts);
+            if (object(m, &what, "give each part once", err))
+                return -1;
+        } else if (now->part > part) {
+            text_printf(&what, err, "part %d of %d is not among the streams", part, parts);
+            if (object(m, &what, "add it", err))
+                return -1;
+        }
+    }
+    const int last = m->input[count - 1].part;
+    if (last == parts)
+        return 0;
+    text_printf(&what, err, "part %d of %d is not among the streams", last + 1, parts);
+    return object(m, &what, "add it", err);
+}
+
+static int merge_all(struct merging *m, struct err *err)
+{
+    const int count = m->merge->count;
+    for (int i = 0; i < count; i++)
+        if (open_input(m, i, err))
+            return -1;
+    if (order_parts(m, err))
+        return -1;
+    for (int i = 0; i < count; i++)
+        if (take_header(m, i, err))
+            return -1;
+    if (writer_open(&m->out, m->merge->output, &m->header, err))
+        return -1;
+    for (int i = 0; i < count; i++)
+        if (copy_input(m, i, err))
+            return -1;
+    return writer_close(&m->out, err);
 }
 
 int streams_merge(const struct merge *merge, struct text *note, struct err *err)
 {
-    struct reader **inputs = mem_alloc((size_t)merge->count, sizeof *inputs, err);
-    struct header header = {0};
-    struct writer *out = NULL;
-    int rc = -1;
-    if (!inputs || open_inputs(inputs, merge, &header, note, err) || writer_open(&out, merge->output, &header, err) ||
-        copy_all(out, inputs, merge, note, err) || writer_close(&out, err))
-        goto done;
-    rc = 0;
-done:
-    writer_abort(&out, err);
-    for (int i = 0; inputs && i < merge->count; i++)
-        reader_close(&inputs[i]);
-    mem_free(&inputs);
-    header_free(&header);
+    struct merging m = { .merge = merge, .note = note };
+    m.input = mem_alloc((size_t)merge->count, sizeof *m.input, err);
+    int rc = m.input ? merge_all(&m, err) : -1;
+    writer_abort(&m.out, err);
+    for (int i = 0; m.input && i < merge->count; i++)
+        reader_close(&m.input[i].in);
+    mem_free(&m.input);
+    mem_free(&m.map.open);
+    mem_free(&m.body);
+    text_free(&m.first.settings);
+    text_free(&m.first.machine);
+    text_free(&m.now.settings);
+    text_free(&m.now.machine);
+    header_free(&m.header);
     return rc;
 }

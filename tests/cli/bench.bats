@@ -44,6 +44,42 @@ rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
     [ "$(moe-view --json bench.moes | jq -c 'select(.type == "machine" and .read_bandwidth > 0)' | wc -l)" = 2 ]
 }
 
+# Columns of times, and of what is computed from times.
+timed='^(tokens_per_s|best_static|.*ratio.*|.*_ms_.*|bandwidth.*)$'
+
+@test "parts of a suite, merged, report what the whole run does, but for times" {
+    figures() { rows "$1" | jq -c --arg timed "$timed" 'with_entries(select(.key | test($timed) | not))'; }
+    for i in 1 2 3 4; do moe-bench run -q suite.json --shard $i/4 -o part$i.moes; done
+    moe-coact merge part2.moes part4.moes part3.moes part1.moes -o parts.moes
+    moe-view --verify parts.moes
+    figures bench.moes > whole
+    figures parts.moes | cmp - whole
+    jq -se 'length > 6 and all(has("acceptance_length") and has("identical") and has("correct") and has("experts_loaded_per_step"))' whole
+    order() { moe-view --json "$1" | jq -c 'select(.type == "sample" or .type == "begin") | [.type, .setting, .repeat, .id]'; }
+    # Settings take turns by the number of a prompt in the suite, not in its part.
+    order bench.moes | head -n 48 > first
+    for i in 1 2 3 4; do order part$i.moes | grep -A 1 '"sample",.,0' | grep -v '^--'; done | cmp - first
+    # Other settings, machines and parts are refused.
+    sed 's/"draft-length": 4/"draft-length": 3/' suite.json > other.json
+    moe-bench run -q other.json --shard 2/4 -o other.moes
+    run moe-coact merge part1.moes other.moes part3.moes part4.moes -o no.moes
+    assert_trouble moe-coact
+    [[ $output == "moe-coact: other.moes was run with other settings than part1.moes; merge parts of one suite" ]]
+    moe-bench run -q suite.json -j $(($(nproc) + 1)) --shard 2/4 -o other.moes
+    run moe-coact merge part1.moes other.moes part3.moes part4.moes -o no.moes
+    assert_trouble moe-coact
+    [[ $output == "moe-coact: other.moes was run on another machine than part1.moes (host "*" threads, "*", not host "*"); times of both are not comparable; "* ]]
+    run moe-bench run -q suite.json --shard 3/4 --resume part2.moes -o no.moes
+    assert_trouble moe-bench
+    [[ $output == *"part of the prompts (--shard)"* ]]
+    [ ! -e no.moes ]
+    for shard in 0/4 5/4 x; do
+        run moe-bench run -q suite.json --shard $shard -o no.moes
+        assert_trouble moe-bench
+        [[ $output == *"--shard: '$shard' names no part; give I/N, "* ]]
+    done
+}
+
 @test "options with lists are settings, and print as the suite that they are" {
     made() { moe-bench run --print-suite "$@" prompts.jsonl; }
     made -m pocket.moe -d none,ngram:n=3,min=2,pld -K1,4 --temperature 0,0.7 -n 4 --stop 5 --prompts-per-task 1 --warm-up 0 --measure-seconds 0 > made.json

@@ -232,6 +232,32 @@ JQ
     moe-coact merge -q --force decode.moes decode.moes | moe-view --json | jq -s -e '[.[] | select(.type == "done")] | length == 12'
 }
 
+@test "parts of a run are merged in their order, each once" {
+    for i in 1 2 3; do moe-profile -q -m pocket.moe --shard $i/3 prompts.jsonl -o part$i.moes; done
+    moe-profile -q -m pocket.moe prompts.jsonl -o whole.moes
+    records() { moe-view --json "$1" | jq -c 'select(.type != "header" and .type != "end")'; }
+    records whole.moes > whole.jsonl
+    moe-coact merge part3.moes part1.moes part2.moes -o parts.moes
+    records parts.moes | cmp - whole.jsonl
+    moe-view --json --type header part2.moes | jq -e '[.part, .parts] == [2, 3]'
+    moe-view part2.moes | grep -qx ' *part 2 of 3 of the prompts'
+    moe-view --json --type header parts.moes | jq -e '.parts == null and [.sources[].part] == [1, 2, 3]'
+    run moe-coact merge part3.moes part1.moes -o no.moes
+    assert_trouble moe-coact
+    [[ $output == "moe-coact: part 2 of 3 is not among the streams; add it, or use --force" ]]
+    run moe-coact merge part1.moes part2.moes -o no.moes
+    [[ $output == "moe-coact: part 3 of 3 is not"* ]]
+    moe-profile -q -m pocket.moe --shard 2/3 prompts.jsonl -j 1 -o again.moes
+    run moe-coact merge part1.moes again.moes part2.moes part3.moes -o no.moes
+    assert_trouble moe-coact
+    [[ $output == "moe-coact: again.moes and part2.moes are both part 2 of 3; give each part once, or use --force" ]]
+    [ ! -e no.moes ]
+    run moe-coact merge --force part3.moes part1.moes -o some.moes
+    [ "$status" -eq 0 ]
+    [[ $output == "moe-coact: part 2 of 3 is not among the streams; taken because of --force" ]]
+    records some.moes | jq -se '[.[] | select(.type == "begin") | .sequence] | . == [range(length)] and length > 3'
+}
+
 @test "streams made with different options are not merged, nor one with itself" {
     moe-profile -q -m pocket.moe -n 4 -d ngram -K4 -p "A short one." -o a.moes
     moe-profile -j 1 -m pocket.moe --pin --draft=ngram -qK 4 --max-tokens=4 -p "Another." -o b.moes
@@ -310,7 +336,8 @@ JQ
 }
 
 @test "no tokens, no answer" {
-    moe-profile -q -m pocket.moe --shard 2/2 -p 'The second of two parts is empty.' > empty.moes
+    head -n 1 prompts.jsonl > one.jsonl
+    moe-profile -q -m pocket.moe --shard 2/2 one.jsonl > empty.moes
     for command in rank-experts "rank-experts --by coverage" "rank-experts --by pairs" coverage "coverage --by router" matrix \
                    union "union --trees" locality stats "union --phase decode"; do
         run moe-coact $command empty.moes -o no.moes
