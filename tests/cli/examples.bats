@@ -93,6 +93,38 @@ run_page() {
 
 @test "the examples of moe-bench(1) run" { run_page moe-bench.1; }
 
+# Slurm's jobs run by themselves, each with the number that it has in the array. Where GNU parallel or mpirun is missing, a few
+# lines run the jobs one after the other as it would.
+@test "the jobs of moe-cluster(7) run, and their parts add up to the whole" {
+    mkdir -p "$WORK/jobs"
+    command -v parallel > /dev/null || cat > "$WORK/jobs/parallel" <<'END'
+#!/bin/bash
+[ "$1 $3" = "-j -k" ] || exit 2
+shift 3
+while read -r each; do "${@//\{\}/$each}" < /dev/null || exit; done
+END
+    command -v mpirun > /dev/null || cat > "$WORK/jobs/mpirun" <<'END'
+#!/bin/sh
+[ "$1" = -n ] || exit 2
+export OMPI_COMM_WORLD_SIZE=$2 OMPI_COMM_WORLD_RANK=0
+shift 2
+while [ $OMPI_COMM_WORLD_RANK -lt $OMPI_COMM_WORLD_SIZE ]; do
+    "$@" || exit
+    OMPI_COMM_WORLD_RANK=$((OMPI_COMM_WORLD_RANK + 1))
+done
+END
+    chmod -f +x "$WORK/jobs/"* || true
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    PATH=$WORK/jobs:$PATH SLURM_ARRAY_TASK_ID=2 run_page moe-cluster.7
+    ln -s "$MOE_POCKET" pocket.moe
+    limit=$(grep -ho -- '-n \(24\|6\) ' 01.sh)
+    moe-decode -q -m pocket.moe $limit prompts.jsonl | cmp - answers.txt
+    moe-decode -q -m pocket.moe $limit --json prompts.jsonl | sed -n 2p | cmp - part-02.jsonl
+    moe-profile -q -m pocket.moe $limit prompts.jsonl -o whole.moes
+    cmp <(moe-coact rank-experts --json whole.moes) <(moe-coact rank-experts --json routes.moes)
+    [ "$(moe-view --json --type done ranks.moes | wc -l)" = "$(wc -l < prompts.jsonl)" ]
+}
+
 @test "the examples of moe-coact(1) run" { run_page moe-coact.1; }
 
 @test "the examples of moe-convert(1) run" { run_page moe-convert.1; }
