@@ -666,12 +666,17 @@ static int read_config(const json_t *config, const struct arch *arch, struct hpa
         ? config_refuse(config, "rms_norm_eps", err, "the model's shape needs it") : 0;
 }
 
+const json_t *arch_text_config(const json_t *config)
+{
+    const json_t *text = config_get(config, "text_config");
+    return json_is_object(text) ? text : config;
+}
+
 int arch_read(const json_t *config, const json_t *generation, struct hparams *out, const struct arch **arch, struct err *err)
 {
     const char *model_type = "";
     struct hparams shape;
-    if (json_is_object(config_get(config, "text_config")))         /* a model of texts and images: its text part */
-        config = config_get(config, "text_config");
+    config = arch_text_config(config);
     if (config_text(config, "model_type", true, &model_type, err))
         return err_at(err, "config.json");
     const struct arch *family = arch_find(model_type);

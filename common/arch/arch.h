@@ -172,6 +172,9 @@ const struct arch *arch_find(const char *model_type);       /* NULL: there is no
 /* The key of config.json that fills a member of struct hparams, given by its offset; NULL: the family reads none. */
 const char *arch_key(const struct arch *arch, size_t member);
 
+/* Returns the text model's part of a config.json: text_config if it is there, as in models of texts and images. */
+const json_t *arch_text_config(const json_t *config);
+
 /* generation may be NULL. */
 int arch_read(const json_t *config, const json_t *generation, struct hparams *shape, const struct arch **arch, struct err *err);
 
@@ -287,6 +290,11 @@ const struct naming *arch_naming(const struct arch *arch, const struct hparams *
 /* GGUF's; NULL when `has` finds no tensor of that kind. */
 const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const void *context, const char *name),
                                       const void *context);
+
+/* Compares which layers have a state with the tensors that `has` finds. If config.json says nothing of layers, neither
+ * layer_types nor full_attention_interval, the shape's layers become those of the tensors; else a difference is an error. */
+int arch_state_layers(const json_t *config, const struct arch *arch, const struct naming *naming, struct hparams *shape,
+                      bool (*has)(const void *context, const char *name), const void *context, struct err *err);
 
 /* Fills the shape's predictors. A predictor is there if `has` finds the tensor that joins embedding and hidden state, and with
  * naming->ahead its layer, too: config.json proves nothing. */

@@ -443,6 +443,32 @@ const struct naming *arch_naming(const struct arch *arch, const struct hparams *
     return arch->naming[0];
 }
 
+int arch_state_layers(const json_t *config, const struct arch *arch, const struct naming *naming, struct hparams *shape,
+                      bool (*has)(const void *context, const char *name), const void *context, struct err *err)
+{
+    static const char *const kinds[] = {"full_attention", "linear_attention"};
+    const struct lookup lookup = {naming, shape, has, context};
+    const json_t *text = arch_text_config(config);
+    const char *told = config_get(text, "layer_types") ? "layer_types" : "full_attention_interval";
+    for (int i = 0; i < shape->layers && arch->states; i++) {
+        char name[128];
+        const bool attention = is_there(&lookup, SLOT_Q, i), state = is_there(&lookup, SLOT_DELTA_OUT, i);
+        fill_name(name, sizeof name, naming->slot[state ? SLOT_DELTA_OUT : SLOT_Q], i, 0);
+        if (attention && state)
+            return err_set(err, ERR_INPUT, "layer %d has tensors of attention and of a state, %s; a layer has one of both", i,
+                           name);
+        if (attention == state || state == shape->layer[i].state)
+            continue;
+        if (config_get(text, told))
+            return err_set(err, ERR_INPUT, "config.json: %s makes layer %d %s, but the weights have %s; correct config.json",
+                           told, i, kinds[!state], name);
+        shape->layer[i].state = state;
+    }
+    if (!hparams_state_layers(shape))
+        shape->delta = (struct delta_shape){0};
+    return 0;
+}
+
 static bool has_predictor(const struct lookup *lookup, int layer)
 {
     return is_there(lookup, SLOT_PREDICT_JOINT, layer) &&

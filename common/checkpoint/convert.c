@@ -221,6 +221,10 @@ static int read_shape(struct conversion *c, const struct arch **arch, struct err
         goto done;
     }
     rc = arch_read(config, generation, &c->facts.shape, arch, err);
+    if (!rc) {
+        c->naming = arch_naming(*arch, &c->facts.shape, has_tensor, c->checkpoint);
+        rc = arch_state_layers(config, *arch, c->naming, &c->facts.shape, has_tensor, c->checkpoint, err);
+    }
     if (rc && c->checkpoint->config_name)
         err_at(err, "%s", c->checkpoint->config_name);
 done:
@@ -288,7 +292,6 @@ int conversion_plan(struct conversion *out, struct checkpoint *checkpoint, const
     const struct arch *arch = NULL;
     if (read_shape(&c, &arch, err))
         goto failed;
-    c.naming = arch_naming(arch, &c.facts.shape, has_tensor, checkpoint);
     c.ahead = arch_naming_ahead(arch, c.naming, &c.facts.shape, has_tensor, checkpoint);
     if (arch_predictors(c.naming, &c.facts.shape, has_tensor, checkpoint, err) || layout_make(&c.layout, &c.facts.shape, err))
         goto failed;

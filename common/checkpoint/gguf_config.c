@@ -232,7 +232,7 @@ static int put_latents(struct maker *m)
 
 static int put_states(struct maker *m)
 {
-    int64_t heads = 0, inner = 0, interval = 4;
+    int64_t heads = 0, inner = 0;
     if (!m->arch->states)
         return 0;
     if (copy_integer(m, "{}.ssm.group_count", "linear_num_key_heads") ||
@@ -240,7 +240,8 @@ static int put_states(struct maker *m)
         copy_integer(m, "{}.ssm.conv_kernel", "linear_conv_kernel_dim") ||
         integer(m, "{}.ssm.time_step_rank", true, "linear_num_value_heads", &heads) ||
         integer(m, "{}.ssm.inner_size", true, NULL, &inner) ||
-        integer(m, "{}.full_attention_interval", false, "full_attention_interval", &interval))
+        (gguf_find(m->gguf, "{}.full_attention_interval") &&
+         copy_integer(m, "{}.full_attention_interval", "full_attention_interval")))
         return -1;
     if (heads < 1 || inner % heads)
         return err_set(m->err, ERR_INPUT, "%s.ssm.inner_size is %lld, which %lld value heads (ssm.time_step_rank) cannot share "

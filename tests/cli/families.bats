@@ -234,6 +234,21 @@ END
     same qwen3_next 'del(.rope_parameters, .norm_topk_prob, .linear_conv_kernel_dim) | .rope_theta = 10000'
 }
 
+@test "qwen3_next: without layer_types an interval or the weights tell which layers have a state; a contradiction is refused" {
+    same qwen3_next 'del(.layer_types) | .full_attention_interval = 2'
+    same qwen3_next 'del(.layer_types)'
+    cp -r "$GOLDEN/qwen3_next/model" told
+    jq 'del(.layer_types) | .full_attention_interval = 4' "$GOLDEN/qwen3_next/model/config.json" > told/config.json
+    run -2 moe-convert told -o x.moe
+    [[ "$output" == *"config.json: full_attention_interval makes layer 1 linear_attention, but the weights have model.layers.1.self_attn.q_proj.weight; correct config.json" ]]
+    jq '.layer_types[2] = "full_attention"' "$GOLDEN/qwen3_next/model/config.json" > told/config.json
+    run -2 moe-convert told -o x.moe
+    [[ "$output" == *"config.json: layer_types makes layer 2 full_attention, but the weights have model.layers.2.linear_attn.out_proj.weight; correct config.json" ]]
+    sed -i 's/model.layers.1.mlp.up_proj.weight/model.layers.1.linear_attn.out_proj.weight/; s/"__metadata__":{"format":"pt"}/"__metadata__":{    }/' told/model.safetensors
+    run -2 moe-convert told -o x.moe
+    [[ "$output" == *"layer 1 has tensors of attention and of a state, model.layers.1.linear_attn.out_proj.weight; a layer has one of both" ]]
+}
+
 @test "qwen3_5_moe: nested and plain files are the same model; states, gates and rotary width show" {
     off qwen3_5_moe '.text_config.num_experts_per_tok = 2'
     off qwen3_5_moe '.text_config.rope_parameters.partial_rotary_factor = 0.5'

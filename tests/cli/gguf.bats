@@ -52,9 +52,9 @@ within() { jq -n -e --argjson d "$1" "\$d < $2" > /dev/null || { echo "a logit i
     done
 }
 
-@test "the first layout of Qwen3-Next is read" {
+@test "the first layout of Qwen3-Next is read, and which layers have a state is seen" {
     mkdir -p states
-    python3 "$TO_GGUF" "$GOLDEN/qwen3_next/model" states/qwen3_next.gguf grouped
+    python3 "$TO_GGUF" "$GOLDEN/qwen3_next/model" states/qwen3_next.gguf grouped untold
     moe-convert -q states/qwen3_next.gguf -o states.moe
     within "$(distance qwen3_next states.moe)" 2e-4
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a small checkpoint of BF16 tensors as a GGUF file: to-gguf.py FOLDER OUT [whole] [q8] [grouped].
+"""Writes a small checkpoint of BF16 tensors as a GGUF file: to-gguf.py FOLDER OUT [whole] [q8] [grouped] [untold].
 
 Matrices stay BF16, vectors and routers become F32, as in published files; q8: matrices become Q8_0. whole: kv_b stays in one
-tensor, as older files of DeepSeek have it. grouped: so does in_proj_qkvz of Qwen3-Next. A predictor of Qwen becomes a layer after
-the last one. A tokenizer of five tokens is put in. Standard library only.
+tensor, as older files of DeepSeek have it. grouped: so does in_proj_qkvz of Qwen3-Next. untold: no key tells which layers
+have a state. A predictor of Qwen becomes a layer after the last one. A tokenizer of five tokens is put in. Standard library only.
 """
 import array
 import glob
@@ -335,7 +335,8 @@ def add_all():
         add('{}.ssm.time_step_rank', config['linear_num_value_heads'])
         add('{}.ssm.inner_size', config['linear_value_head_dim'] * config['linear_num_value_heads'])
         types = config.get('layer_types')
-        add('{}.full_attention_interval', types.index('full_attention') + 1 if types else config.get('full_attention_interval'))
+        if 'untold' not in options:
+            add('{}.full_attention_interval', types.index('full_attention') + 1 if types else config.get('full_attention_interval'))
     add('tokenizer.ggml.model', 'gpt2')
     add('tokenizer.ggml.pre', 'gpt-2')
     add('tokenizer.ggml.tokens', ['a', 'b', '\u0120', 'ab', '<end>'])
