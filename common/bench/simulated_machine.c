@@ -1,75 +1,33 @@
 #include "common/bench/simulated_machine.h"
 
 #include <math.h>
-#include <stdio.h>
 
 #include "common/base/json.h"
 #include "common/cli/keys.h"
 
 enum { FILE_LIMIT = 1 << 20 };
 
-static int number(const json_t *map, const char *key, double otherwise, double min, double max, double *out, struct err *err)
-{
-    const json_t *value = json_object_get(map, key);
-    *out = value ? json_number_value(value) : otherwise;
-    if ((value && !json_is_number(value)) || !(*out >= min && *out <= max))
-        return err_set(err, ERR_INPUT, "\"%s\": a number from %g to %g is expected", key, min, max);
-    return 0;
-}
-
-static int microseconds(const json_t *map, const char *key, double otherwise, double *out, struct err *err)
-{
-    if (number(map, key, otherwise, 0, 1e12, out, err))
-        return -1;
-    *out *= 1e-6;
-    return 0;
-}
-
-static int flag(const json_t *map, const char *key, bool *out, struct err *err)
-{
-    const json_t *value = json_object_get(map, key);
-    *out = json_is_true(value);
-    return value && !json_is_boolean(value) ? err_set(err, ERR_INPUT, "\"%s\": true or false is expected", key) : 0;
-}
-
-/* Finds the object under a key; any of its keys that is not in `keys` is an error. */
-static int inside(const json_t *map, const char *key, const char *const *keys, bool needed, const json_t **out, struct err *err)
-{
-    *out = json_object_get(map, key);
-    if (*out ? !json_is_object(*out) : needed)
-        return err_set(err, ERR_INPUT, "\"%s\": a map is expected", key);
-    return *out && keys_known(*out, keys, err) ? err_at(err, "\"%s\"", key) : 0;
-}
-
-static int get_text(const json_t *map, const char *key, char *out, size_t room, struct err *err)
-{
-    const char *text = json_string_value(json_object_get(map, key));
-    if (!text)
-        return err_set(err, ERR_INPUT, "\"%s\": a text is expected", key);
-    snprintf(out, room, "%s", text);
-    return 0;
-}
-
 static int get_model(struct simulated_machine *m, const json_t *map, struct err *err)
 {
     static const char *const keys[] = {"name", "layers", "experts", "top_k", "expert_bytes", NULL};
     const json_t *model;
-    if (inside(map, "model", keys, true, &model, err))
+    if (keys_object(map, "model", keys, true, &model, err))
         return -1;
-    if (get_text(model, "name", m->model, sizeof m->model, err) || keys_int(model, "layers", 0, 1, 4096, &m->layers, err) ||
+    if (keys_text(model, "name", m->model, sizeof m->model, err) || keys_int(model, "layers", 0, 1, 4096, &m->layers, err) ||
         keys_int(model, "experts", 0, 2, 4096, &m->experts, err) ||
         keys_int(model, "top_k", 0, 1, m->experts > 2 ? m->experts / 2 : 1, &m->top_k, err) ||
         (!m->layers || !m->experts || !m->top_k ? err_set(err, ERR_INPUT, "\"layers\", \"experts\" and \"top_k\" are expected")
                                                 : 0) ||
-        number(model, "expert_bytes", 0, 1, 1e15, &m->expert_bytes, err))
+        keys_real(model, "expert_bytes", 0, 1, 1e15, &m->expert_bytes, err))
         return err_at(err, "\"model\"");
     return 0;
 }
 
 static int get_processor(struct simulated_processor *p, const json_t *map, struct err *err)
 {
-    return microseconds(map, "expert_us", -1, &p->expert_s, err) || microseconds(map, "token_us", 0, &p->token_s, err) ||
-           microseconds(map, "join_us", 0, &p->join_s, err) ? -1 : 0;
+    return keys_microseconds(map, "expert_us", -1, &p->expert_s, err) ||
+           keys_microseconds(map, "token_us", 0, &p->token_s, err) ||
+           keys_microseconds(map, "join_us", 0, &p->join_s, err) ? -1 : 0;
 }
 
 static int get_speeds(struct simulated_machine *m, const json_t *link, struct err *err)
@@ -113,32 +71,34 @@ static int get_parts(struct simulated_machine *m, const json_t *map, struct err 
     static const char *const forecast_keys[] = {"next_layer", "draft", "copy", NULL};
     static const char *const copy_keys[] = {"share", "in_place_of", "token_us", NULL};
     const json_t *draft, *fast, *slow, *link, *forecast, *copy;
-    if (inside(map, "draft", draft_keys, true, &draft, err) || inside(map, "fast", processor_keys, true, &fast, err) ||
-        inside(map, "slow", processor_keys, false, &slow, err) || inside(map, "link", link_keys, true, &link, err) ||
-        inside(map, "forecast", forecast_keys, false, &forecast, err))
+    if (keys_object(map, "draft", draft_keys, true, &draft, err) ||
+        keys_object(map, "fast", processor_keys, true, &fast, err) ||
+        keys_object(map, "slow", processor_keys, false, &slow, err) || keys_object(map, "link", link_keys, true, &link, err) ||
+        keys_object(map, "forecast", forecast_keys, false, &forecast, err))
         return -1;
     if (keys_int(draft, "length", 0, 0, 63, &m->draft_length, err) ||
-        microseconds(draft, "token_us", 0, &m->draft_s, err) ||
-        number(draft, "acceptance", 0, 0, 1, &m->acceptance, err))
+        keys_microseconds(draft, "token_us", 0, &m->draft_s, err) ||
+        keys_real(draft, "acceptance", 0, 0, 1, &m->acceptance, err))
         return err_at(err, "\"draft\"");
     if (get_processor(&m->fast, fast, err))
         return err_at(err, "\"fast\"");
     m->has_slow = slow;
     if (slow && get_processor(&m->slow, slow, err))
         return err_at(err, "\"slow\"");
-    if (number(link, "bytes_per_second", 0, 1, 1e15, &m->bytes_per_second, err) ||
-        microseconds(link, "latency_us", 0, &m->latency_s, err))
+    if (keys_real(link, "bytes_per_second", 0, 1, 1e15, &m->bytes_per_second, err) ||
+        keys_microseconds(link, "latency_us", 0, &m->latency_s, err))
         return err_at(err, "\"link\"");
-    if (flag(link, "at_once", &m->at_once, err) || flag(link, "together", &m->together, err) || get_speeds(m, link, err))
+    if (keys_flag(link, "at_once", &m->at_once, err) || keys_flag(link, "together", &m->together, err) ||
+        get_speeds(m, link, err))
         return err_at(err, "\"link\"");
-    if (number(forecast, "next_layer", 0, 0, 1, &m->recall_next, err) ||
-        number(forecast, "draft", 0, 0, 1, &m->recall_draft, err) ||
-        inside(forecast, "copy", copy_keys, false, &copy, err))
+    if (keys_real(forecast, "next_layer", 0, 0, 1, &m->recall_next, err) ||
+        keys_real(forecast, "draft", 0, 0, 1, &m->recall_draft, err) ||
+        keys_object(forecast, "copy", copy_keys, false, &copy, err))
         return err_at(err, "\"forecast\"");
     m->has_copy = copy;
-    if (copy && (number(copy, "share", -1, 0, 1, &m->copy_share, err) ||
-                 number(copy, "in_place_of", 0, 0, 1, &m->copy_in_place_of, err) ||
-                 microseconds(copy, "token_us", -1, &m->copy_token_s, err)))
+    if (copy && (keys_real(copy, "share", -1, 0, 1, &m->copy_share, err) ||
+                 keys_real(copy, "in_place_of", 0, 0, 1, &m->copy_in_place_of, err) ||
+                 keys_microseconds(copy, "token_us", -1, &m->copy_token_s, err)))
         return err_at(err, "\"copy\"");
     return 0;
 }
@@ -150,10 +110,10 @@ static int get_machine(struct simulated_machine *m, const json_t *map, struct er
     char source[8];
     if (!json_is_object(map))
         return err_set(err, ERR_INPUT, "a map is expected, as man moe-bench shows it");
-    if (keys_known(map, keys, err) || get_text(map, "machine", m->name, sizeof m->name, err) ||
-        get_text(map, "source", source, sizeof source, err) || get_model(m, map, err) ||
-        number(map, "cached", -1, 0, 1, &m->cached, err) || microseconds(map, "layer_us", 0, &m->layer_s, err) ||
-        microseconds(map, "forward_us", 0, &m->forward_s, err) || get_parts(m, map, err))
+    if (keys_known(map, keys, err) || keys_text(map, "machine", m->name, sizeof m->name, err) ||
+        keys_text(map, "source", source, sizeof source, err) || get_model(m, map, err) ||
+        keys_real(map, "cached", -1, 0, 1, &m->cached, err) || keys_microseconds(map, "layer_us", 0, &m->layer_s, err) ||
+        keys_microseconds(map, "forward_us", 0, &m->forward_s, err) || get_parts(m, map, err))
         return -1;
     return 0;
 }

@@ -1,6 +1,7 @@
 #include "common/cli/keys.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/cli/nearest.h"
@@ -31,4 +32,45 @@ int keys_int(const json_t *object, const char *key, int otherwise, int min, int 
         return err_set(err, ERR_INPUT, "\"%s\": must be a whole number from %d to %d", key, min, max);
     *out = (int)json_integer_value(value);
     return 0;
+}
+
+int keys_real(const json_t *object, const char *key, double otherwise, double min, double max, double *out, struct err *err)
+{
+    const json_t *value = json_object_get(object, key);
+    *out = value ? json_number_value(value) : otherwise;
+    if ((value && !json_is_number(value)) || !(*out >= min && *out <= max))
+        return err_set(err, ERR_INPUT, "\"%s\": a number from %g to %g is expected", key, min, max);
+    return 0;
+}
+
+int keys_microseconds(const json_t *object, const char *key, double otherwise, double *out, struct err *err)
+{
+    if (keys_real(object, key, otherwise, 0, 1e12, out, err))
+        return -1;
+    *out *= 1e-6;
+    return 0;
+}
+
+int keys_flag(const json_t *object, const char *key, bool *out, struct err *err)
+{
+    const json_t *value = json_object_get(object, key);
+    *out = json_is_true(value);
+    return value && !json_is_boolean(value) ? err_set(err, ERR_INPUT, "\"%s\": true or false is expected", key) : 0;
+}
+
+int keys_text(const json_t *object, const char *key, char *out, size_t room, struct err *err)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    if (!text)
+        return err_set(err, ERR_INPUT, "\"%s\": a text is expected", key);
+    snprintf(out, room, "%s", text);
+    return 0;
+}
+
+int keys_object(const json_t *map, const char *key, const char *const *keys, bool needed, const json_t **out, struct err *err)
+{
+    *out = json_object_get(map, key);
+    if (*out ? !json_is_object(*out) : needed)
+        return err_set(err, ERR_INPUT, "\"%s\": a map is expected", key);
+    return *out && keys_known(*out, keys, err) ? err_at(err, "\"%s\"", key) : 0;
 }
