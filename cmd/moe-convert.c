@@ -17,7 +17,6 @@
 #include "common/checkpoint/convert_head.h"
 #include "common/checkpoint/export_head.h"
 #include "common/cli/command.h"
-#include "common/cli/nearest.h"
 #include "common/cli/number.h"
 #include "common/model/step.h"
 #include "common/model/synthetic.h"
@@ -355,34 +354,6 @@ static const struct opt synthetic_options[] = {
     OPT_SEED(struct synthetic_args, seed), WRITE_OPTIONS(struct synthetic_args), OPT_END };
 static const struct synthetic_args synthetic_defaults = { .dtype = FORMAT_BF16, .expert_dtype = NOT_GIVEN };
 
-static int unknown_shape(const char *name, struct err *err)
-{
-    struct nearest nearest = {.word = name};
-    const char *known, *summary;
-    for (int i = 0; (known = known_shape_at(i, &summary)); i++)
-        nearest_offer(&nearest, known);
-    return err_set(err, ERR_INPUT, "--like %s: no shape is known by that name; %s%s%s`moe-convert list` has them, and a "
-                   "config.json can be given", name, nearest.best ? "did you mean " : "", nearest.best ? nearest.best : "",
-                   nearest.best ? "? " : "");
-}
-
-static int read_shape(const struct synthetic_args *args, struct hparams *shape, struct err *err)
-{
-    const char *known = known_shape(args->like);
-    struct text text = {0};
-    int rc = -1;
-    if (!known && !strchr(args->like, '/') && !strstr(args->like, ".json"))
-        return unknown_shape(args->like, err);
-    if (known ? text_puts(&text, known, err) : file_read(&text, args->like, source_text_kinds[TEXT_CONFIG].limit, err))
-        goto done;
-    rc = arch_read_text(text.data, text.length, args->layers, shape, err);
-    if (rc)
-        err_at(err, "%s", args->like);
-done:
-    text_free(&text);
-    return rc;
-}
-
 /* Reads the shape of the synthetic model, and that of the synthetic draft head if one is requested. */
 static int read_invented(const struct synthetic_args *args, struct head_reading *out, struct err *err)
 {
@@ -392,8 +363,11 @@ static int read_invented(const struct synthetic_args *args, struct head_reading 
     int rc = -1;
     if (!args->head && !args->like)
         return err_set(err, ERR_INPUT, "no --like NAME; `moe-convert list` has the known shapes");
-    if (!args->head)
-        return read_shape(args, &out->shape, err);
+    if (!args->head) {
+        int read = known_shape_read(args->like, "--like", args->layers, &text, &out->shape, err);
+        text_free(&text);
+        return read;
+    }
     if (args->like && (file_read(&text, args->like, source_text_kinds[TEXT_CONFIG].limit, err) ||
                        config_parse(&config, text.data, text.length, err)))
         goto done;

@@ -310,4 +310,9 @@ const struct naming *arch_naming_ahead(const struct arch *arch, const struct nam
 const char *known_shape(const char *name);
 const char *known_shape_at(int index, const char **summary);
 
+/* Reads the shape of a known model by its name, or of a config.json by its path; another number of layers when `layers` is not
+ * 0. option: the one that named it, for errors. *text: the config.json. */
+int known_shape_read(const char *name, const char *option, int layers, struct text *text, struct hparams *shape,
+                     struct err *err);
+
 #endif

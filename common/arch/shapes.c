@@ -3,6 +3,11 @@
 
 #include <string.h>
 
+#include "common/base/file.h"
+#include "common/cli/nearest.h"
+
+enum { CONFIG_LIMIT = 4 << 20 };
+
 static const struct { const char *name, *summary, *config; } SHAPES[] = {
     {"deepseek-moe-16b", " 16.4 B parameters,  2.8 B active",
      "{\"model_type\":\"deepseek\",\"hidden_size\":2048,\"intermediate_size\":10944,\"moe_intermediate_size\":1408,"
@@ -106,4 +111,24 @@ const char *known_shape_at(int index, const char **summary)
         return NULL;
     *summary = SHAPES[index].summary;
     return SHAPES[index].name;
+}
+
+static int unknown_shape(const char *option, const char *name, struct err *err)
+{
+    struct nearest nearest = {.word = name};
+    for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
+        nearest_offer(&nearest, SHAPES[i].name);
+    return err_set(err, ERR_INPUT, "%s %s: no shape is known by that name; %s%s%s`moe-convert list` has them, and a config.json "
+                   "can be given", option, name, nearest.best ? "did you mean " : "", nearest.best ? nearest.best : "",
+                   nearest.best ? "? " : "");
+}
+
+int known_shape_read(const char *name, const char *option, int layers, struct text *text, struct hparams *shape, struct err *err)
+{
+    const char *known = known_shape(name);
+    if (!known && !strchr(name, '/') && !strstr(name, ".json"))
+        return unknown_shape(option, name, err);
+    if (known ? text_puts(text, known, err) : file_read(text, name, CONFIG_LIMIT, err))
+        return -1;
+    return arch_read_text(text->data, text->length, layers, shape, err) ? err_at(err, "%s", name) : 0;
 }

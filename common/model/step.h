@@ -15,6 +15,13 @@ struct step_bytes {
     uint64_t head;
 };
 
+/* What a token reads a tensor for. STEP_EXPERTS: of routed experts, `top_k` of `count` blocks, or a whole vector of biases. */
+enum step_part {
+    STEP_NOTHING,               /* the embedding, unless it is the output head as well; a predictor's tensor */
+    STEP_ATTENTION, STEP_ROUTER, STEP_EXPERTS, STEP_SHARED, STEP_DENSE, STEP_HEAD
+};
+enum step_part step_part(const struct tensor *tensor, const struct hparams *shape, bool head);     /* head: of a draft head */
+
 void step_bytes(struct step_bytes *out, const struct model *model);
 /* All weights, and those that a token meets: of routed experts only top_k, and no predictor of further tokens. As models are
  * named, the embedding counts whole among both. */

@@ -79,10 +79,14 @@ void union_learn(struct union_predictor *predictor, const int32_t *expert, int c
     }
 }
 
+double union_independent(int experts, int top_k, double tokens)
+{
+    return experts ? experts * (1 - pow(1 - (double)top_k / experts, tokens)) : NAN;
+}
+
 double union_of(const struct union_predictor *predictor, int M)
 {
-    double share = predictor->experts ? (double)predictor->top_k / predictor->experts : NAN;
     if (predictor->experts && predictor->measured[M - 1])
         return predictor->mean[M - 1];
-    return predictor->experts * (1 - pow(1 - share, M));
+    return union_independent(predictor->experts, predictor->top_k, M);
 }

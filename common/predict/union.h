@@ -27,6 +27,10 @@ void union_begin(struct union_predictor *predictor);            /* another text 
 /* The text has grown by tokens with these experts, [count][layers][top_k]; -1: none. Without memory nothing is learned. */
 void union_learn(struct union_predictor *predictor, const int32_t *expert, int count, int layers);
 
+/* Predicts the distinct experts of a forward over any number of tokens that choose independently, each expert with the same
+ * probability; NaN: the model has no experts. */
+double union_independent(int experts, int top_k, double tokens);
+
 /* Predicts the distinct experts of a forward over M tokens, 1 .. max; NaN: the model has no experts. */
 double union_of(const struct union_predictor *predictor, int M);
 

@@ -44,19 +44,19 @@ static int make_trusted(struct session *session, struct err *err)
     return 0;
 }
 
-/* Returns the bytes of states, and of keys and values of the longest text (8,192 tokens by default). */
-static uint64_t kv_bytes(const struct hparams *shape, const struct session_options *options)
+uint64_t session_kv_bytes(const struct hparams *shape, int context, enum cache_format format)
 {
     int tokens = shape->max_positions < 8192 ? shape->max_positions : 8192;
-    tokens = options->context && options->context < shape->max_positions ? options->context : tokens;
+    tokens = context && context < shape->max_positions ? context : tokens;
     return sequence_state_bytes(shape) +
-           (uint64_t)hparams_kv_widths(shape) * (uint64_t)tokens * cache_size((enum cache_format)options->cache);
+           (uint64_t)hparams_kv_widths(shape) * (uint64_t)tokens * cache_size(format);
 }
 
 /* Returns the bytes of memory that keys, values and other models will use. */
 static uint64_t taken_bytes(const struct session *session, const struct session_options *options)
 {
-    return kv_bytes(model_hparams(session->model), options) + options->beside;
+    return session_kv_bytes(model_hparams(session->model), options->context, (enum cache_format)options->cache) +
+           options->beside;
 }
 
 /* All in their places; or in slots, once it is known what the engine leaves of the device's memory. */

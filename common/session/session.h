@@ -101,6 +101,9 @@ int session_check_shard(const struct session_prompts *prompts, const struct stri
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err);
 void session_close(struct session **session);
 
+/* Returns the bytes of states, keys and values of the longest text. context 0: 8,192 tokens, or as many as the model has. */
+uint64_t session_kv_bytes(const struct hparams *shape, int context, enum cache_format format);
+
 /* Checks that `texts` sequences of `tokens` tokens each fit into the free memory at once. */
 int session_check_texts(const struct session *session, int texts, int tokens, struct err *err);
 
