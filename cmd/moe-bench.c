@@ -11,6 +11,7 @@
 #include "cmd/bench-ab.h"
 #include "cmd/bench-grade.h"
 #include "cmd/bench-judge.h"
+#include "cmd/bench-plan.h"
 #include "cmd/bench-replay.h"
 #include "cmd/bench-simulate.h"
 #include "cmd/bench-sweep.h"
@@ -471,25 +472,45 @@ static int roofline(const void *arguments, const struct console *console, struct
     return rc;
 }
 
+struct machine_args {
+    double seconds;
+    uint64_t size;
+    const char *disk;
+    bool json, products;
+};
+
 static const struct opt machine_options[] = {
-    OPT_FLOAT(0, "seconds", struct roofline_args, seconds, 0, 600, "S",
+    OPT_FLOAT(0, "seconds", struct machine_args, seconds, 0, 600, "S",
               "measure how fast memory is read for S seconds with all threads, and with one; 0: do not"),
-    OPT_FLAG(0, "json", struct roofline_args, json, "write a JSON line"),
+    OPT_FLAG(0, "products", struct machine_args, products,
+             "measure products with each format, too, as long each; with --json, a description for plan"),
+    OPT_SIZE(0, "size", struct machine_args, size, 1 << 20, (double)((uint64_t)1 << 40),
+             "read SIZE bytes over and over; products have matrices of a quarter"),
+    OPT_INPUT(0, "disk", struct machine_args, disk, "measure how fast FILE is read past the page cache, too"),
+    OPT_FLAG(0, "json", struct machine_args, json, "write a JSON line"),
     OPT_END };
 
-static const struct roofline_args machine_defaults = { .size = ROOFLINE_BYTES, .seconds = 0.5 };
+static const struct machine_args machine_defaults = { .seconds = 0.5, .size = ROOFLINE_BYTES };
 
 static int machine(const void *arguments, const struct console *console, struct err *err)
 {
-    const struct roofline_args *args = arguments;
+    const struct machine_args *args = arguments;
     const struct device_setup device = { .name = "host" };
+    struct speeds_setup what = { .seconds = args->seconds, .bytes = (size_t)args->size, .disk = args->disk };
     struct roofline measured, *shown = args->seconds > 0 ? &measured : NULL;
+    struct speeds speeds, *known = args->products ? &speeds : NULL;
     struct machine found;
     struct text body = {0};
     (void)console;
-    if (machine_find(&found, "", err) || (shown && roofline_make(&device, NULL, ROOFLINE_BYTES, args->seconds, &measured, err)))
+    for (int f = 0; f < FORMAT_COUNT; f++)
+        what.format[f] = true;
+    if (args->products && !shown)
+        return err_set(err, ERR_INPUT, "--products: measures; give --seconds more than 0");
+    if (machine_find(&found, "", err) ||
+        (shown && roofline_make(&device, NULL, (size_t)args->size, args->seconds, &measured, err)) ||
+        (known && speeds_measure(&speeds, &what, err)))
         return -1;
-    int rc = (args->json ? machine_json(&body, &found, shown, err) : machine_text(&body, &found, shown, err)) ||
+    int rc = (args->json ? machine_json(&body, &found, shown, known, err) : machine_text(&body, &found, shown, known, err)) ||
              bench_write("-", &body, err) ? -1 : 0;
     text_free(&body);
     return rc;
@@ -503,6 +524,9 @@ static const struct opt_rule report_rules[] = {
     {OPT_EXCLUSIVE, "text|markdown|json|csv|svg|html", NULL, NULL},
     {OPT_NEEDS, "cost|window", "figure", "is of a figure"},
     {OPT_EXCLUDES, "sort", "figure", "a figure has an order of its own"}, OPT_RULES_END};
+
+static const struct opt_rule machine_rules[] = {
+    {OPT_NEEDS, "disk", "products", "is a part of a plan's description"}, OPT_RULES_END};
 
 static const struct opt_rule tune_rules[] = {SESSION_RULES, OPT_RULES_END};
 
@@ -529,6 +553,9 @@ static const struct subcommand subcommands[] = {
     { .name = "identity", .summary = "say whether all settings of a suite give the same bytes", .options = identity_options,
       .rules = identity_rules, .operands = identity_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
       .args_bytes = sizeof(struct identity_args), .defaults = &identity_defaults, .run = identity },
+    { .name = "plan", .summary = "say what to expect of a model on a machine before anything is loaded",
+      .options = plan_options,
+      .rules = plan_rules, .args_bytes = sizeof(struct plan_args), .defaults = &plan_defaults, .run = bench_plan },
     { .name = "replay", .summary = "say what policies would have done with recorded drafts, without a model",
       .options = replay_options, .operands = replay_operands, .args_bytes = sizeof(struct replay_args),
       .defaults = &replay_defaults, .run = bench_replay },
@@ -536,7 +563,8 @@ static const struct subcommand subcommands[] = {
       .options = simulate_options, .rules = simulate_rules, .operands = simulate_operands, .console = CONSOLE_QUIET,
       .args_bytes = sizeof(struct simulate_args), .defaults = &simulate_defaults, .run = bench_simulate },
     { .name = "machine", .summary = "say what this machine is: processor, caches, memory and its bandwidth, GPUs",
-      .options = machine_options, .args_bytes = sizeof(struct roofline_args), .defaults = &machine_defaults, .run = machine },
+      .options = machine_options, .rules = machine_rules, .args_bytes = sizeof(struct machine_args),
+      .defaults = &machine_defaults, .run = machine },
     { .name = "roofline", .summary = "measure how fast memory can be read", .options = roofline_options,
       .args_bytes = sizeof(struct roofline_args), .defaults = &roofline_defaults, .run = roofline },
     { .name = "sweep", .summary = "measure what a forward of several tokens costs beside one of one", .options = sweep_options,

@@ -190,7 +190,8 @@ int machine_find(struct machine *out, const char *root, struct err *err)
     return 0;
 }
 
-int machine_text(struct text *out, const struct machine *machine, const struct roofline *measured, struct err *err)
+int machine_text(struct text *out, const struct machine *machine, const struct roofline *measured, const struct speeds *speeds,
+                 struct err *err)
 {
     double giga = 1 << 30;
     if (text_printf(out, err, "processor  %s\n           %d sockets, %d cores, %d hardware threads, %d memory nodes\n",
@@ -211,13 +212,16 @@ int machine_text(struct text *out, const struct machine *machine, const struct r
     if ((!machine->gpu_count && text_puts(out, "gpu        none\n", err)) ||
         text_printf(out, err, "kernel     %s\n", machine->kernel))
         return -1;
+    if (speeds && speeds_text(out, speeds, err))
+        return -1;
     return !measured ? 0 : text_printf(out, err, "reads      %.1f GB/s with %d thread%s, %.1f GB/s with one (%s %s)\n",
                                        1e-9 * measured->bytes_per_second, measured->threads,
                                        numeral_plural(measured->threads), 1e-9 * measured->one_thread, measured->device,
                                        measured->isa);
 }
 
-int machine_json(struct text *out, const struct machine *machine, const struct roofline *measured, struct err *err)
+int machine_json(struct text *out, const struct machine *machine, const struct roofline *measured, const struct speeds *speeds,
+                 struct err *err)
 {
     json_t *caches = json_array(), *gpus = json_array(), *object = NULL;
     char *line = NULL;
@@ -242,6 +246,8 @@ int machine_json(struct text *out, const struct machine *machine, const struct r
     }
     if (failed || !object)
         err_memory(err);
+    else if (speeds && speeds_json(object, speeds, err))
+        rc = -1;
     else if ((line = json_text(object, JSON_COMPACT | JSON_PRESERVE_ORDER, err)))
         rc = text_puts(out, line, err) || text_putc(out, '\n', err) ? -1 : 0;
     mem_free(&line);

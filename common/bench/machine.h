@@ -8,6 +8,7 @@
 #include "common/base/err.h"
 #include "common/base/text.h"
 #include "common/bench/roofline.h"
+#include "common/bench/speeds.h"
 
 enum { MACHINE_CACHES = 8, MACHINE_GPUS = 16, MACHINE_NAME = 96 };
 
@@ -30,8 +31,11 @@ struct machine {
 /* root: prefix of /proc and /sys; "" for this machine. */
 int machine_find(struct machine *out, const char *root, struct err *err);
 
-/* Write the description. measured: its bandwidth; NULL: not measured. */
-int machine_text(struct text *out, const struct machine *machine, const struct roofline *measured, struct err *err);
-int machine_json(struct text *out, const struct machine *machine, const struct roofline *measured, struct err *err);
+/* Write the description. measured: its bandwidth; speeds: those of products and its disk; NULL: not measured. The JSON line
+ * with both is a description for speeds_read. */
+int machine_text(struct text *out, const struct machine *machine, const struct roofline *measured, const struct speeds *speeds,
+                 struct err *err);
+int machine_json(struct text *out, const struct machine *machine, const struct roofline *measured, const struct speeds *speeds,
+                 struct err *err);
 
 #endif

@@ -131,8 +131,7 @@ uint64_t caching_weights(const struct model *model)
     return bytes;
 }
 
-/* Returns the bytes that --cache-experts auto uses for slots, of the free memory `left`. */
-static int64_t room_of(int64_t left, uint64_t taken) { return left - left / 8 - (int64_t)taken; }
+int64_t caching_room(int64_t left, uint64_t taken) { return left - left / 8 - (int64_t)taken; }
 
 int caching_choose(struct caching_options *options, const struct model *model, struct device *device, uint64_t taken,
                    struct text *note, struct err *err)
@@ -146,11 +145,13 @@ int caching_choose(struct caching_options *options, const struct model *model, s
     if (text_printf(note, err, "%s: the weights take %lld MiB, and %lld MiB of memory are left; ", model_path(model),
                     (long long)(weights >> 20), (long long)(left >> 20)))
         return -1;
-    if (room_of(left - dense, taken) / extent.slot < model_hparams(model)->router.top_k)
+    if (caching_room(left - dense, taken) / extent.slot < model_hparams(model)->router.top_k)
         return text_printf(note, err, "not even the experts of one token fit, so the file is mapped, which is slow: free "
-                           "memory, or convert to a smaller --dtype\n");
+                           "memory, or convert to a smaller --dtype; `moe-bench plan -m %s` shows what fits\n",
+                           model_path(model));
     options->experts = "auto";
-    return text_printf(note, err, "experts are cached (--cache-experts auto), and --cache-experts none maps the file\n");
+    return text_printf(note, err, "experts are cached (--cache-experts auto), and --cache-experts none maps the file; "
+                       "`moe-bench plan -m %s` shows what to expect\n", model_path(model));
 }
 
 /* Memory that slots can be in, and who asks for it. */
@@ -159,7 +160,7 @@ struct slot_memory {
     int64_t left, room;                 /* bytes; of them for slots, by auto */
 };
 
-static int read_share(const char *text, const struct extent *extent, int64_t *slots, struct err *err)
+static int read_share(const char *text, int64_t count, int64_t *slots, struct err *err)
 {
     char number[32];
     double share;
@@ -170,26 +171,26 @@ static int read_share(const char *text, const struct extent *extent, int64_t *sl
     number[length] = '\0';
     if (number_float(number, 0, 100, &share, err))
         return -1;
-    *slots = (int64_t)floor((double)extent->count * share / 100 + 1e-9);
+    *slots = (int64_t)floor((double)count * share / 100 + 1e-9);
     return 0;
 }
 
-static int read_slots(const char *text, const struct slot_memory *memory, const struct extent *extent, int64_t *slots,
-                      struct err *err)
+int caching_read_slots(const char *text, const char *option, int64_t room, int64_t count, int64_t slot, int64_t *slots,
+                       struct err *err)
 {
     uint64_t bytes = 0;
     if (!strcmp(text, "auto")) {
-        *slots = (memory->room > 0 ? memory->room : 0) / extent->slot;
+        *slots = (room > 0 ? room : 0) / slot;
     } else if (*text && text[strlen(text) - 1] == '%') {
-        if (read_share(text, extent, slots, err))
-            return err_at(err, "%s", memory->option);
+        if (read_share(text, count, slots, err))
+            return err_at(err, "%s", option);
     } else if (*text < '0' || *text > '9') {
         return err_set(err, ERR_INPUT, "%s: '%s' is no size; give a size such as 2G, a share such as 30%%, auto or none",
-                       memory->option, text);
+                       option, text);
     } else {
         if (number_size(text, 1, INT64_MAX, &bytes, err))
-            return err_at(err, "%s", memory->option);
-        *slots = (int64_t)bytes / extent->slot;
+            return err_at(err, "%s", option);
+        *slots = (int64_t)bytes / slot;
     }
     return 0;
 }
@@ -203,7 +204,7 @@ static int find_slots(const char *text, const struct slot_memory *memory, const 
     int64_t found;
     if (!extent.count)
         return err_set(err, ERR_INPUT, "%s: %s has no routed experts", memory->option, model_path(model));
-    if (read_slots(text, memory, &extent, &found, err))
+    if (caching_read_slots(text, memory->option, memory->room, extent.count, extent.slot, &found, err))
         return -1;
     if (found < top_k)
         return err_set(err, ERR_INPUT, "%s %s: room for %lld of %lld experts%s is too little, since one token wants "
@@ -227,7 +228,7 @@ int caching_slots(struct expert_cache *out, const struct caching_options *option
     snprintf(where, sizeof where, " on %s", info->name);
     if (!info->host_memory)
         fast.where = where;
-    fast.room = room_of(fast.left, taken);
+    fast.room = caching_room(fast.left, taken);
     host.room = host.left - host.left / 4;
     const bool tier = options->host && strcmp(options->host, "none");
     if (tier && info->host_memory)

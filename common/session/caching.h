@@ -83,6 +83,15 @@ int caching_choose(struct caching_options *options, const struct model *model, s
 int caching_slots(struct expert_cache *out, const struct caching_options *options, const struct model *model,
                   struct device *device, uint64_t taken, struct err *err);
 
+/* Returns the bytes that --cache-experts auto uses for experts: of the bytes left beside the dense part, an eighth stays free,
+ * and `taken` is for others. */
+int64_t caching_room(int64_t left, uint64_t taken);
+
+/* Reads the value of an option that says how many experts are kept: SIZE, N% of `count` experts, or auto, as many as fit into
+ * `room` bytes. slot: bytes of an expert. */
+int caching_read_slots(const char *text, const char *option, int64_t room, int64_t count, int64_t slot, int64_t *slots,
+                       struct err *err);
+
 /* Returns the bytes of all weights. */
 uint64_t caching_weights(const struct model *model);
 

@@ -28,7 +28,7 @@ told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .dr
 
 @test "a model larger than memory gets cached experts, in one line; none maps it; the bytes are the same" {
     wants_namespaces
-    local note='moe-decode: pocket.moe: the weights take 16 MiB, and 12 MiB of memory are left; experts are cached (--cache-experts auto), and --cache-experts none maps the file'
+    local note='moe-decode: pocket.moe: the weights take 16 MiB, and 12 MiB of memory are left; experts are cached (--cache-experts auto), and --cache-experts none maps the file; `moe-bench plan -m pocket.moe` shows what to expect'
     with_memory 12 moe-decode -c 256 -m pocket.moe -n 16 -d ngram some.jsonl --stream chosen.moes > text 2> notes
     [ "$(< notes)" = "$note" ]
     cmp text plain.txt

@@ -60,7 +60,7 @@ static void test_two_sockets(void **unused)
     assert_string_equal(found.gpus[0], "NVIDIA H200");
     const struct roofline measured = { .device = "host", .isa = "avx2", .threads = 8, .bytes_per_second = 5e9,
                                        .one_thread = NAN };
-    assert_int_equal(machine_json(&out, &found, &measured, &err), 0);
+    assert_int_equal(machine_json(&out, &found, &measured, NULL, &err), 0);
     assert_non_null(strstr(out.data, "\"gpus\":[\"NVIDIA H200\"]"));
     assert_non_null(strstr(out.data, "\"read_bandwidth_one_thread\":null"));
     text_free(&out);
@@ -79,7 +79,7 @@ static void test_nothing_is_told(void **unused)
     put(root, "/sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list", "5-1,x\n");
     assert_int_equal(machine_find(&found, root, &err), 0);
     assert_true(!*found.cpu && !found.processors && !found.memory && found.cache_count == 1 && !found.caches[0].shared);
-    assert_int_equal(machine_text(&out, &found, NULL, &err), 0);
+    assert_int_equal(machine_text(&out, &found, NULL, NULL, &err), 0);
     assert_non_null(strstr(out.data, "processor  unknown"));
     assert_non_null(strstr(out.data, "gpu        none"));
     text_free(&out);

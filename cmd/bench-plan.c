@@ -1,0 +1,155 @@
+#include "cmd/bench-plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/bench-judge.h"
+#include "common/arch/arch.h"
+#include "common/base/mem.h"
+#include "common/base/memory_left.h"
+#include "common/bench/machine.h"
+#include "common/bench/outlook.h"
+#include "common/session/session.h"
+
+static const char *const formats[] = {"f32", "f16", "bf16", "fp8", "q8", "q4", NULL};
+
+const struct opt plan_options[] = {
+    OPT_GROUP("Options of plan"),
+    OPT_STRING_OF('m', "model", struct plan_args, model, "FILE.moe|CONFIG.json|NAME", known_shape_at,
+                  "plan for a model file, the config.json of a model, or a known shape"),
+    OPT_STRINGS(0, "machine", struct plan_args, machines, "FILE|here",
+                "plan for the machine that FILE describes; may be given several times; this one, measured, if not given"),
+    OPT_CHOICE(0, "dtype", struct plan_args, dtype, formats, "with a config.json: matrices are stored so"),
+    OPT_CHOICE(0, "expert-dtype", struct plan_args, expert_dtype, formats, "with a config.json: routed experts are stored so"),
+    OPT_STRINGS('d', "draft", struct plan_args, drafters, "KIND[:accept=P,...]",
+                "plan for drafts by this drafter, too; may be given several times"),
+    OPT_COUNT('K', "draft-length", struct plan_args, length, 1, OUTLOOK_LENGTH_MAX,
+              "let drafts have N tokens; as many as are best if not given"),
+    OPT_COUNT('c', "context", struct plan_args, context, 2, 1 << 24, "let prompt and answer have at most N tokens"),
+    OPT_CHOICE(0, "kv-dtype", struct plan_args, kv_format, session_cache_words, "keep keys and values in this format"),
+    OPT_COUNT(0, "prefix", struct plan_args, prefix, 0, 1 << 24, "after N tokens"),
+    OPT_STRING(0, "cache-experts", struct plan_args, cache, "SIZE|N%|auto", "keep so many routed experts in memory"),
+    OPT_FLOAT(0, "hits", struct plan_args, hits, 0, 1, "SHARE",
+              "find this share of the requested experts in memory; as if all experts were equally likely if not given"),
+    OPT_COUNT(0, "parallel", struct plan_args, texts, 1, 1024, "decode N texts at once"),
+    OPT_COUNT(0, "ranks", struct plan_args, ranks, 1, 1024, "share the experts out among N machines of this kind"),
+    OPT_FLOAT(0, "latency", struct plan_args, latency, 0, 1e6, "US", "of the network between ranks, microseconds"),
+    OPT_FLOAT(0, "bandwidth", struct plan_args, bandwidth, 1, 1e15, "BYTES", "of the network between ranks, bytes a second"),
+    OPT_THREADS(struct plan_args, threads),
+    OPT_STRING(0, "isa", struct plan_args, isa, "NAME", "use the instruction set NAME: amx, avx512vnni, avx512, avx2 or plain"),
+    OPT_FLOAT(0, "seconds", struct plan_args, seconds, 0, 60, "S", "measure this machine for S seconds a format"),
+    OPT_SIZE(0, "size", struct plan_args, size, 1 << 20, (double)((uint64_t)1 << 40),
+             "measure it by reading SIZE bytes, and by products with matrices of a quarter"),
+    OPT_GROUP("Other options"),
+    OPT_FLAG(0, "json", struct plan_args, json, "write JSON lines with all figures"),
+    OPT_OUTPUT('o', "output", struct plan_args, output, "write to FILE, not standard output"),
+    OPT_END };
+
+const struct opt_rule plan_rules[] = { OPT_RULES_END };
+
+enum { NOT_GIVEN = -1 };
+
+const struct plan_args plan_defaults = { .dtype = NOT_GIVEN, .expert_dtype = NOT_GIVEN, .length = NOT_GIVEN, .prefix = 64,
+                                         .hits = NOT_GIVEN, .texts = 1, .ranks = 1, .latency = NOT_GIVEN,
+                                         .bandwidth = NOT_GIVEN, .seconds = 0.3, .size = ROOFLINE_BYTES, .output = "-" };
+
+/* Measures this machine, with the formats of the model and of the drafters. */
+static int measure(struct speeds *out, const struct plan_args *args, const struct outlook_setup *setup, struct err *err)
+{
+    struct speeds_setup what = {.threads = args->threads, .isa = args->isa, .seconds = args->seconds,
+                                .bytes = (size_t)args->size};
+    struct outlook_place place;
+    struct machine machine;
+    const int64_t left = memory_left("");
+    if (machine_find(&machine, "", err))
+        return -1;
+    for (int f = 0; f < FORMAT_COUNT; f++) {
+        what.format[f] = outlook_multiplies(&setup->model->dense, f) || outlook_multiplies(&setup->model->expert, f);
+        for (int d = 0; d < setup->drafters; d++)
+            what.format[f] |= outlook_multiplies(&setup->drafter[d].step, f);
+    }
+    out->memory = (double)(left >= 0 ? left : machine.memory);
+    out->read_bandwidth = 1;
+    const struct outlook_setup with = *setup;
+    if (outlook_place(&place, &with, args->texts, args->ranks, err))
+        return -1;
+    if (place.disk > 0 && setup->model->file)
+        what.disk = args->model;
+    if (speeds_measure(out, &what, err))
+        return -1;
+    out->memory = (double)(left >= 0 ? left : machine.memory);
+    snprintf(out->name, sizeof out->name, "this one, %s, measured", *machine.cpu ? machine.cpu : "unknown processor");
+    return 0;
+}
+
+/* The network of a description that has none, and of this machine. */
+static void set_network(struct speeds *speeds, const struct plan_args *args)
+{
+    if (!(speeds->network.bytes_per_second > 0))
+        speeds->network = (struct transfer_speed){12.5e9, 10e-6};
+    if (args->latency >= 0)
+        speeds->network.latency_s = 1e-6 * args->latency;
+    if (args->bandwidth > 0)
+        speeds->network.bytes_per_second = args->bandwidth;
+}
+
+static int plan_for(struct text *body, const char *name, const struct plan_args *args, struct outlook_setup *setup,
+                    struct err *err)
+{
+    struct speeds speeds = {.memory = 0};
+    struct outlook *outlook = mem_alloc(1, sizeof *outlook, err);
+    int rc = -1;
+    setup->speeds = &speeds;
+    if (outlook && !(strcmp(name, "here") ? speeds_read(&speeds, name, err) : measure(&speeds, args, setup, err))) {
+        set_network(&speeds, args);
+        rc = outlook_make(outlook, setup, err) || (!args->json && body->length && text_putc(body, '\n', err)) ||
+             (args->json ? outlook_json : outlook_text)(body, outlook, setup, err) ? -1 : 0;
+    }
+    mem_free(&outlook);
+    return rc;
+}
+
+static int read_model(struct outlook_model *out, const struct plan_args *args, struct err *err)
+{
+    const struct outlook_formats stored = {args->dtype, args->expert_dtype};
+    if (!args->model)
+        return err_set(err, ERR_INPUT, "no model is given; name a model file, a config.json or a shape of `moe-convert list` "
+                       "with -m");
+    if (outlook_model_read(out, args->model, &stored, err))
+        return -1;
+    return out->moe_layers ? 0 : err_set(err, ERR_INPUT, "%s: has no routed experts, and plans are for models that have; give "
+                                         "a Mixture-of-Experts model, or this one as a drafter, -d model:file=%s", args->model,
+                                         args->model);
+}
+
+int bench_plan(const void *arguments, const struct console *console, struct err *err)
+{
+    static const char *here = "here";
+    const struct plan_args *args = arguments;
+    const struct strings machines = args->machines.count ? args->machines : (struct strings){&here, 1};
+    struct outlook_drafter drafter[PLAN_DRAFTERS_MAX];
+    struct outlook_model model;
+    struct text body = {0};
+    int rc = -1;
+    (void)console;
+    struct outlook_setup setup = {
+        .model = &model, .drafter = drafter, .drafters = args->drafters.count, .context = args->context, .prefix = args->prefix,
+        .kv_format = args->kv_format, .cache = args->cache, .hits = args->hits, .texts = args->texts, .ranks = args->ranks,
+        .length = args->length};
+    if (read_model(&model, args, err))
+        goto done;
+    if (args->drafters.count > PLAN_DRAFTERS_MAX) {
+        err_set(err, ERR_INPUT, "-d: %d drafters; a plan has at most %d", args->drafters.count, PLAN_DRAFTERS_MAX);
+        goto done;
+    }
+    for (int d = 0; d < args->drafters.count; d++)
+        if (outlook_drafter_read(&drafter[d], args->drafters.items[d], &model, args->context, args->kv_format, err))
+            goto done;
+    for (int i = 0; i < machines.count; i++)
+        if (plan_for(&body, machines.items[i], args, &setup, err))
+            goto done;
+    rc = bench_write(args->output, &body, err);
+done:
+    text_free(&body);
+    return rc;
+}

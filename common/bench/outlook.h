@@ -1,0 +1,141 @@
+/* What to expect of a model on a machine, computed before anything is loaded: whether it fits, where its parts lie, the bytes
+ * that a token reads from each tier, tokens/s with and without drafts and what bounds them, and how texts and ranks change
+ * that. In: a model file, or a config.json alone; a machine's speeds. Formulas: moe-bench(1), "Plans".
+ *
+ * A forward of M rows loads E (1 - (1 - k/E)^M) distinct experts per layer, as if tokens chose independently (predict/union.h).
+ * Bytes are doubles: they are estimates, and only summed and divided. */
+#ifndef MOE_BENCH_OUTLOOK_H
+#define MOE_BENCH_OUTLOOK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/bench/speeds.h"
+#include "common/cli/opt.h"
+#include "common/model/hparams.h"
+#include "common/policy/plan.h"
+
+enum { OUTLOOK_OPERATIONS_LAYER = 12, OUTLOOK_OPERATIONS_FORWARD = 4, OUTLOOK_LENGTH_MAX = 16, OUTLOOK_CURVE = 11 };
+
+/* ---- models */
+
+struct outlook_bytes { double of[FORMAT_COUNT]; };      /* of weights, by format */
+
+struct outlook_model {
+    char name[64];
+    bool file;                          /* a model file, not a config.json alone */
+    struct hparams shape;
+    int layers;                         /* that run; of a draft head, its own */
+    int moe_layers;
+    double weights;                     /* bytes of all of them */
+    double experts;                     /* bytes of all routed experts */
+    double slot;                        /* bytes of the largest routed expert */
+    struct outlook_bytes dense;         /* that each forward reads, except routed experts */
+    struct outlook_bytes head;          /* the part of `dense` that is the output head */
+    struct outlook_bytes expert;        /* one routed expert of each MoE layer, together */
+    struct outlook_bytes predictor;     /* the first predictor's layer, without its output head */
+    bool own_head;                      /* of a draft head: does not use its target's output head */
+};
+
+/* Formats of a config.json alone; -1: not given. */
+struct outlook_formats { int dense, experts; };
+
+/* Opens a model file, a config.json, a folder with one, or a known shape (arch.h). Nothing but sizes is read. */
+int outlook_model_read(struct outlook_model *out, const char *path, const struct outlook_formats *formats, struct err *err);
+
+/* The file of a draft head. */
+int outlook_model_read_head(struct outlook_model *out, const char *path, struct err *err);
+
+/* Returns whether products with this format count: its part is more than norms and biases, which are f32 in any model. */
+bool outlook_multiplies(const struct outlook_bytes *bytes, int format);
+
+/* ---- drafters */
+
+struct outlook_drafter {
+    const char *text;                   /* as given */
+    double accept[PLAN_DEPTHS];         /* acceptance probability at depth 1, 2, and 3 and beyond */
+    struct outlook_bytes step;          /* bytes that one drafted token reads */
+    int operations;                     /* of one drafted token */
+    double memory;                      /* bytes of its own weights, keys and values */
+};
+
+#define OUTLOOK_ACCEPT 0.6              /* acceptance probability where none is given */
+
+/* Reads KIND[:key=value,...]. */
+int outlook_drafter_read(struct outlook_drafter *out, const char *text, const struct outlook_model *target, int context,
+                         int format, struct err *err);
+
+/* ---- the plan */
+
+struct outlook_setup {
+    const struct outlook_model *model;
+    const struct speeds *speeds;
+    const struct outlook_drafter *drafter;
+    int drafters;
+    int context, prefix;                /* context 0: session_kv_bytes's; prefix: tokens of the text so far */
+    int kv_format;                      /* enum cache_format */
+    const char *cache;                  /* --cache-experts; NULL: auto if the model does not fit */
+    double hits;                        /* share of requested experts found in memory; negative: that of all experts */
+    int texts, ranks;
+    int length;                         /* of drafts; negative: the best one, up to OUTLOOK_LENGTH_MAX */
+};
+
+/* Where the parts lie, of one rank. Bytes. */
+struct outlook_place {
+    double dense, experts, kv, drafters;        /* experts: all of the rank */
+    double memory;                      /* left for all of these */
+    bool fits;                          /* all of them do */
+    bool runs;                          /* they do, or the experts of one token do beside the rest */
+    int64_t count, slots;               /* routed experts of the rank over all layers; those in memory */
+    int64_t host_slots;                 /* with a GPU: those in the host's memory behind it */
+    double hits, disk;                  /* shares of requested experts: found in memory; read from disk */
+};
+
+enum outlook_bound {
+    OUTLOOK_MEMORY, OUTLOOK_PRODUCTS, OUTLOOK_LINK, OUTLOOK_DISK, OUTLOOK_NETWORK, OUTLOOK_OPERATIONS, OUTLOOK_DRAFTING,
+    OUTLOOK_BOUNDS
+};
+extern const char *const outlook_bounds[];
+
+/* An iteration, by what its time is spent on. */
+struct outlook_time { double seconds[OUTLOOK_BOUNDS]; };
+double outlook_seconds(const struct outlook_time *time);
+enum outlook_bound outlook_bound(const struct outlook_time *time);          /* the largest part */
+
+/* Bytes that a forward of all texts reads, by tier. */
+struct outlook_tiers { double memory, link, disk, experts; };               /* experts: distinct ones per MoE layer */
+
+/* Of decoding with one drafter, or none. */
+struct outlook_result {
+    int length;                         /* tokens of a draft; 0: drafts do not pay */
+    double tokens;                      /* per text and iteration */
+    struct outlook_time time;           /* of an iteration */
+    double tokens_per_second;           /* of all texts; NaN: a speed is unknown */
+    struct outlook_tiers tiers;         /* of an iteration's forward */
+};
+
+/* A point of a curve; result[0] is without drafts, then one per drafter. */
+struct outlook_point {
+    int texts, ranks;
+    struct outlook_place place;
+    struct outlook_result result[1 + PLAN_DRAFTERS_MAX];
+};
+
+struct outlook {
+    struct outlook_point at;            /* as set up */
+    struct outlook_point texts[OUTLOOK_CURVE], ranks[OUTLOOK_CURVE];
+    int texts_count, ranks_count;
+};
+
+/* Also fills *out, with `runs` false, if the cache of `setup` is refused. */
+int outlook_place(struct outlook_place *out, const struct outlook_setup *setup, int texts, int ranks, struct err *err);
+int outlook_make(struct outlook *out, const struct outlook_setup *setup, struct err *err);
+
+/* Returns the smallest number of texts or ranks of a curve from which on drafts of a drafter do not pay; 0: they pay at the
+ * last point whose tokens/s are known. */
+int outlook_stops(const struct outlook_point *curve, int count, int drafter, bool by_ranks);
+
+int outlook_text(struct text *out, const struct outlook *outlook, const struct outlook_setup *setup, struct err *err);
+int outlook_json(struct text *out, const struct outlook *outlook, const struct outlook_setup *setup, struct err *err);
+
+#endif

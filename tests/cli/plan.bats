@@ -1,0 +1,117 @@
+#!/usr/bin/env bats
+# moe-bench plan: every figure had again by another program from a config.json and a machine's description, and what it refuses.
+
+load common
+
+setup_file() {
+    load common
+    export WORK="$BATS_FILE_TMPDIR" CONFIG="$MOE_MODELS/pocket/model/config.json"
+    cd "$WORK"
+    jq '.num_hidden_layers = 2 | .hidden_size = 96 | .num_attention_heads = 2' "$CONFIG" > small.json
+    cat > here.json <<'MACHINE'
+{"machine": "made up", "available": 200e6, "read_bandwidth": 10e9, "operation_us": 2, "notes": ["none"],
+ "products": {"bf16": [[1, 9e9], [3, 8e9], [8, 4e9], [32, 1.2e9]], "q8": 60e9, "q4": [[1, 5e9]]},
+ "network": {"bytes_per_second": 1e9, "latency_us": 7}}
+MACHINE
+    jq '.available = 12e6 | .disk = {bytes_per_second: 700e6, latency_us: 90}' here.json > small-memory.json
+    jq '.available = 11e6 | .gpu = {name: "made up, too", bytes: 14e6, bytes_per_second: 300e9} | .products = {bf16: 4e12}
+        | .link = {bytes_per_second: 20e9, latency_us: 10} | .disk = {bytes_per_second: 700e6, latency_us: 90}' here.json > gpu.json
+}
+
+setup() { cd "$WORK"; }
+
+plan() { moe-bench plan -m "$CONFIG" "$@"; }
+# again MACHINE KEY=VALUE... -- OPTIONS: the plan with these options is what planned.py has with these keys.
+again() {
+    local machine=$1 keys=()
+    shift
+    while [ "$1" != -- ]; do keys+=("$1"); shift; done
+    shift
+    plan --machine "$machine" --json "$@" > told.jsonl
+    python3 "$top/tests/bench/planned.py" "$CONFIG" "$machine" told.jsonl "${keys[@]}"
+}
+
+@test "plans are what another program computes from config.json, the machine and the manual" {
+    again here.json draft=ngram:accept=0.8/0.5 draft=model:file=small.json draft=self:topk=1:accept=0.9 draft=head:bytes=100000:accept=0.7 -- \
+        -d ngram:accept=0.8/0.5 -d model:file=small.json -d self:topk=1,accept=0.9 -d head:bytes=100000,accept=0.7
+    # The example depends on drafts, and some of them stop paying.
+    jq -e -s 'any(.[]; .type == "decode" and .length > 1) and any(.[]; .type == "stops" and .texts != null)' told.jsonl
+    again here.json dtype=q8 experts=q4 context=300 prefix=200 texts=5 ranks=3 K=4 draft=self:exit=2:skip=0.1:accept=0.9/0.8/0.7 draft=suffix -- \
+        --dtype q8 --expert-dtype q4 -c 300 --prefix 200 --parallel 5 --ranks 3 -K 4 -d self:exit=2,skip=0.1,accept=0.9/0.8/0.7 -d suffix
+    again small-memory.json context=256 draft=pld -- -c 256 -d pld
+    jq -e -s '.[0] | (.fits | not) and .runs and .slots < .expert_count and .slots > 0' told.jsonl
+    again small-memory.json context=64 cache=0.4 hits=0.7 draft=self -- -c 64 --cache-experts 40% --hits .7 -d self
+    again gpu.json context=64 ranks=2 -- -c 64 --ranks 2
+    again gpu.json context=64 draft=ngram:accept=1 -- -c 64 -d ngram:accept=1
+    jq -e -s '.[1] | .link_bytes > 0 and .disk_bytes > 0' told.jsonl
+}
+
+@test "a model file, its config.json and its folder have the same plan" {
+    plan --machine here.json --json | jq -c 'del(.model)' > config
+    moe-bench plan -m "${CONFIG%/*}" --machine here.json --json | jq -c 'del(.model)' | cmp - config
+    moe-convert synthetic -q --like "$CONFIG" -o made.moe
+    moe-bench plan -m made.moe --machine here.json --json | jq -c 'del(.model)' | cmp - config
+    # Known shapes, several machines, and a text for people.
+    moe-bench plan -m qwen3-30b-a3b --dtype q4 --machine here.json --machine gpu.json -d ngram > said
+    grep -q '^machine   made up, made up, too, reads 300.0 GB/s' said
+    [ "$(grep -c '^fits      no: .*--cache-experts auto\|^fits      no: .*not even' said)" = 2 ]
+    [ "$(grep -c '^ngram: drafts' said)" = 4 ]
+}
+
+@test "what machine measures is a description; this machine is measured where none is given" {
+    moe-bench machine --products --seconds 0.001 --size 4M --disk "$MOE_POCKET" --json > none 2>&1 || true
+    grep -q 'reading is measured with a file of 32 MiB or more' none
+    moe-bench machine --products --seconds 0.001 --size 4M --json > measured.json
+    jq -e '(.products | keys) == (["f32", "f16", "bf16", "fp8", "q8", "q4", "mxfp4", "q4_k", "q6_k"] | sort)
+        and all(.products[]; map(.[0]) == [1, 2, 3, 4, 6, 8, 12, 16, 32] and all(.[]; .[1] > 1e6)) and .operation_us > 0' measured.json
+    again measured.json draft=ngram:accept=0.9 -- -d ngram:accept=0.9
+    plan --seconds 0 --size 4M --json | jq -e -s '.[0].machine | startswith("this one")'
+}
+
+@test "what cannot be planned is refused in one line with a remedy" {
+    echo '{"machine": "x", "available": 1e9, "read_bandwidth": 1e9, "product": {}}' > wrong-key.json
+    echo '{"machine": "x", "available": 1e9}' > no-speed.json
+    echo '{"machine": "x", "available": 1e9, "read_bandwidth": 1e9, "products": {"q8": [[2, 1e9]]}}' > no-first.json
+    echo '{"machine": "x", "available": 1e9, "read_bandwidth": 1e9, "products": {"q9": 1e9}}' > no-format.json
+    jq '.model_type = "olmoes"' "$CONFIG" > family.json
+    jq '.num_experts_per_tok = 99' "$CONFIG" > silly.json
+    jq '.quantization_config = {quant_method: "awq"}' "$CONFIG" > awq.json
+    while IFS='|' read -r options message; do
+        run moe-bench plan --machine here.json $options
+        assert_trouble moe-bench
+        [[ $output == *"$message"* ]] || { echo "$options: does not say '$message': $output"; return 1; }
+    done <<REFUSED
+|no model is given; name a model file, a config.json or a shape of
+-m nowhere.json|nowhere.json: No such file
+-m nowhere.moe|nowhere.moe: No such file
+-m olmoe-1b|-m olmoe-1b: no shape is known by that name; did you mean olmoe-1b-7b?
+-m family.json|model_type is "olmoes"; this family is not supported; moe-convert --list-families prints those that are
+-m silly.json|silly.json: config.json:
+-m mistral-7b|has no routed experts, and plans are for models that have; give a Mixture-of-Experts model, or this one as a drafter
+-m awq.json|its weights are quantised by 'awq', and how many bytes they take is not known; say it with --dtype
+-m $MOE_POCKET --dtype q4|is a model file, whose formats are known; leave out --dtype
+-m $CONFIG -K 99|-K
+-m $CONFIG -d ngrams|'ngrams' is not a drafter of a plan; did you mean ngram?
+-m $CONFIG -d ngram:accept=1.5|accept=1.5: up to 3 probabilities from 0 to 1
+-m $CONFIG -d ngram:accept=.9/.8/.7/.6|up to 3 probabilities
+-m $CONFIG -d ngram:acept=.5|acept
+-m $CONFIG -d model|which model drafts? say file=FILE
+-m $CONFIG -d head|say file=FILE, a head file, or bytes=SIZE
+-m $CONFIG -d mtp|a config.json does not say whether there are predictors
+-m $CONFIG --cache-experts 1%|holds 1 experts, and one token uses 4 in a layer; give at least
+-m $CONFIG --cache-experts x|'x' is no size
+-m $CONFIG --hits 2|--hits
+-m $CONFIG --machine wrong-key.json|did you mean "products"?
+-m $CONFIG --machine no-speed.json|no-speed.json: "read_bandwidth": a number from 1
+-m $CONFIG --machine no-first.json|"products": "q8": pair 1: rows that rise from 1
+-m $CONFIG --machine no-format.json|"q9" is not known here
+-m $CONFIG --machine nowhere.json|nowhere.json: No such file
+-m $CONFIG --machine $top/tests/bench/machines/disk-olmoe-1b-7b.json|is a description for moe-bench simulate
+REFUSED
+    run moe-bench machine --products --seconds 0
+    assert_trouble moe-bench
+    [[ $output == *'--products: measures; give --seconds more than 0' ]]
+    run plan --machine small-memory.json -c 64 --cache-experts 100M
+    assert_trouble moe-bench
+    [[ $output == *'give less, or auto' ]]
+}
