@@ -45,7 +45,7 @@ const struct opt plan_options[] = {
     OPT_OUTPUT('o', "output", struct plan_args, output, "write to FILE, not standard output"),
     OPT_END };
 
-const struct opt_rule plan_rules[] = { OPT_RULES_END };
+const struct opt_rule plan_rules[] = {{OPT_NEEDS, "draft-length", "draft", "no drafts are planned"}, OPT_RULES_END};
 
 enum { NOT_GIVEN = -1 };
 
@@ -122,6 +122,17 @@ static int read_model(struct outlook_model *out, const struct plan_args *args, s
                                          args->model);
 }
 
+/* Options of measuring have no effect on described machines. */
+static int check_measured(const struct plan_args *args, struct err *err)
+{
+    const char *given = args->threads ? "threads" : args->isa ? "isa" : args->seconds != plan_defaults.seconds ? "seconds"
+                      : args->size != plan_defaults.size ? "size" : NULL;
+    for (int i = 0; i < args->machines.count && given; i++)
+        given = strcmp(args->machines.items[i], "here") ? given : NULL;
+    return args->machines.count && given ? err_set(err, ERR_INPUT, "--%s: is about measuring this machine, and only described "
+                                                   "ones are planned for; leave it out, or add --machine here", given) : 0;
+}
+
 int bench_plan(const void *arguments, const struct console *console, struct err *err)
 {
     static const char *here = "here";
@@ -136,7 +147,7 @@ int bench_plan(const void *arguments, const struct console *console, struct err 
         .model = &model, .drafter = drafter, .drafters = args->drafters.count, .context = args->context, .prefix = args->prefix,
         .kv_format = args->kv_format, .cache = args->cache, .hits = args->hits, .texts = args->texts, .ranks = args->ranks,
         .length = args->length};
-    if (read_model(&model, args, err))
+    if (check_measured(args, err) || read_model(&model, args, err))
         goto done;
     if (args->drafters.count > PLAN_DRAFTERS_MAX) {
         err_set(err, ERR_INPUT, "-d: %d drafters; a plan has at most %d", args->drafters.count, PLAN_DRAFTERS_MAX);

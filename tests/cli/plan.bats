@@ -101,6 +101,8 @@ again() {
 -m $CONFIG --cache-experts 1%|holds 1 experts, and one token uses 4 in a layer; give at least
 -m $CONFIG --cache-experts x|'x' is no size
 -m $CONFIG --hits 2|--hits
+-m $CONFIG -j 1|--threads: is about measuring this machine
+-m $CONFIG -K 3|--draft-length: no drafts are planned; add --draft
 -m $CONFIG --machine wrong-key.json|did you mean "products"?
 -m $CONFIG --machine no-speed.json|no-speed.json: "read_bandwidth": a number from 1
 -m $CONFIG --machine no-first.json|"products": "q8": pair 1: rows that rise from 1
