@@ -119,8 +119,8 @@ static int unknown_shape(const char *option, const char *name, struct err *err)
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
         nearest_offer(&nearest, SHAPES[i].name);
     return err_set(err, ERR_INPUT, "%s %s: no shape is known by that name; %s%s%s`moe-convert list` has them, and a "
-                   "config.json can be given", option, name, nearest.best ? "did you mean " : "", nearest.best ? nearest.best : "",
-                   nearest.best ? "? " : "");
+                   "config.json can be given", option, name, nearest.best ? "did you mean " : "",
+                   nearest.best ? nearest.best : "", nearest.best ? "? " : "");
 }
 
 int known_shape_read(const char *name, const char *option, int layers, struct text *text, struct hparams *shape,
