@@ -14,7 +14,7 @@
 #include "common/decode/budget.h"
 #include "common/instruments/profile.h"
 #include "common/instruments/skip.h"
-#include "common/report/route_report.h"
+#include "common/report/coact_report.h"
 
 struct profile_args {
     struct session_options session;

@@ -2,344 +2,328 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "common/base/mem.h"
-#include "common/report/svg.h"
+#include "common/report/coact_page.h"
+#include "common/report/table.h"
+#include "common/route/tallied.h"
 
-enum { PAIRS_SHOWN = 4, TREE_COLUMNS = 8 };
+enum { GRID_COLUMNS = 8 };
 
-int stats_text(struct text *out, const struct skew *skew, int layer, struct err *err)
+const char *model_name(const struct header *header) { return *header->model.name ? header->model.name : "unnamed model"; }
+
+double member_of(const struct member *member, const void *record, int point)
 {
-    if (text_printf(out, err, "%lld tokens; how evenly each layer uses its experts, and its most frequent pair\n\n"
-                    " layer  used  effective  half  busiest  of tokens  dropped  pair      of tokens  concentration\n",
-                    (long long)skew->tokens))
-        return -1;
-    for (int l = 0; l < skew->moe_layers; l++) {
-        const struct coact_stats *of = &skew->layers[l];
-        char pair[32] = "-", concentration[16] = "-";
-        if (layer >= 0 && l != layer)
-            continue;
-        if (!isnan(of->concentration)) {
-            snprintf(pair, sizeof pair, "%d+%d", of->pair_first, of->pair_second);
-            snprintf(concentration, sizeof concentration, "%.1f", of->concentration);
-        }
-        if (text_printf(out, err, "%6d  %4d  %9.1f  %4d  %7d  %8.1f%%  %6.1f%%  %-8s  %8.1f%%  %13s\n", l, of->used,
-                        of->effective, of->half, of->busiest, 100 * of->busiest_share, 100 * of->dropped, pair,
-                        100 * (double)of->pair_tokens / (double)of->tokens, concentration))
-            return -1;
+    const char *at = (const char *)record + member->offset;
+    const void *array = NULL;
+    if (member->type >= MEMBER_INTS)
+        memcpy(&array, at, sizeof array);
+    switch (member->type) {
+    case MEMBER_INT: return *(const int *)(const void *)at;
+    case MEMBER_INT64: return (double)*(const int64_t *)(const void *)at;
+    case MEMBER_REAL: return *(const double *)(const void *)at;
+    case MEMBER_INTS: return ((const int32_t *)array)[point];
+    case MEMBER_INT64S: return (double)((const int64_t *)array)[point];
+    case MEMBER_REALS: return ((const double *)array)[point];
+    default: return NAN;
     }
-    return 0;
 }
 
-struct pair {
-    int first, second;
-    int64_t count;
-};
-
-/* Finds the most frequent pairs in descending order; of equal ones those with lower numbers come first. Returns their
- * number. */
-static int frequent_pairs(struct pair best[PAIRS_SHOWN], const struct matrix *matrix, const struct matrix_layer *layer)
+static double *cells_of(const struct gathered *g, int column, int layer)
 {
-    int held = 0;
-    size_t n = (size_t)matrix->experts;
-    for (int a = 0; a < matrix->experts; a++)
-        for (int b = a + 1; b < matrix->experts; b++) {
-            struct pair of = { a, b, layer->count[(size_t)a * n + (size_t)b] };
-            int at = held;
-            while (at > 0 && best[at - 1].count < of.count)
-                at--;
-            if (!of.count || at == PAIRS_SHOWN)
-                continue;
-            held += held < PAIRS_SHOWN;
-            for (int i = held - 1; i > at; i--)
-                best[i] = best[i - 1];
-            best[at] = of;
-        }
-    return held;
+    return g->value + ((size_t)column * (size_t)g->room + (size_t)layer) * (size_t)g->points;
 }
 
-int matrix_text(struct text *out, const struct matrix *matrix, int layer, struct err *err)
+/* Mean over the layers shown. */
+static double mean_of(const struct gathered *g, int column, int point)
 {
-    if (text_printf(out, err, "%lld tokens; the most frequent pairs of experts, with the share of tokens that select both and "
-                    "their lift\nover independent choices; concentration is the first pair over equally likely ones\n\n"
-                    " layer  concentration  pairs\n", (long long)matrix->tokens))
+    double sum = 0;
+    for (int l = 0; l < g->layers; l++)
+        sum += cells_of(g, column, l)[point];
+    return sum / g->layers;
+}
+
+static int gather_first(struct gathered *g, const void *record, struct err *err)
+{
+    const struct coact_page *page = g->page;
+    g->points = page->points.type == MEMBER_NONE ? 1 : (int)member_of(&page->points, record, 0);
+    size_t points = (size_t)g->points, room = (size_t)g->room;
+    if (!(g->number = mem_alloc(room, sizeof *g->number, err)) ||
+        !(g->x = mem_alloc(points, sizeof *g->x, err)) || !(g->windows = mem_alloc(points, sizeof *g->windows, err)) ||
+        (page->count && !(g->value = mem_alloc((size_t)page->count * room * points, sizeof *g->value, err))))
         return -1;
-    for (int l = 0; l < matrix->moe_layers; l++) {
-        const struct matrix_layer *of = &matrix->layers[l];
-        struct pair best[PAIRS_SHOWN];
-        if (layer >= 0 && l != layer)
-            continue;
-        int count = frequent_pairs(best, matrix, of);
-        if (isnan(of->stats.concentration) ? text_printf(out, err, "%6d  %13s ", l, "-")
-                                           : text_printf(out, err, "%6d  %13.1f ", l, of->stats.concentration))
-            return -1;
-        for (int i = 0; i < count; i++)
-            if (text_printf(out, err, " %3d+%-3d %4.1f%% x%-5.2f", best[i].first, best[i].second,
-                            100 * (double)best[i].count / (double)matrix->tokens,
-                            matrix_lift(matrix, of, best[i].first, best[i].second)))
-                return -1;
-        if (text_putc(out, '\n', err))
-            return -1;
+    for (int p = 0; p < g->points; p++) {
+        g->x[p] = member_of(&page->x, record, p);
+        g->windows[p] = member_of(&page->windows, record, p);
     }
-    return 0;
+    return (g->figure ? page->note : page->sentence)(&g->caption, g, record, err);
 }
 
-/* Computes shades: square roots of each pair's count divided by the layer's highest. Most pairs are rare, and linear shades
- * would be white. */
-static double *shades(const struct matrix *matrix, const struct matrix_layer *of, struct err *err)
+/* Receives the records; the layer is the first member of each. */
+static int gather(void *context, const struct record_kind *kind, const void *record, struct err *err)
 {
-    size_t n = (size_t)matrix->experts;
-    double *value = mem_alloc(n * n, sizeof *value, err);
-    double max = of->stats.pair_tokens > 0 ? (double)of->stats.pair_tokens : 1;
-    for (size_t i = 0; value && i < n * n; i++)
-        value[i] = i / n == i % n ? NAN
-                                  : sqrt((double)of->count[(size_t)of->order[i / n] * n + (size_t)of->order[i % n]] / max);
-    return value;
+    struct gathered *g = context;
+    int layer;
+    memcpy(&layer, (const char *)record + record_kind_field(kind, "layer")->offset, sizeof layer);
+    if (g->layer >= 0 && layer != g->layer)
+        return 0;
+    if (!g->layers && gather_first(g, record, err))
+        return -1;
+    for (int c = 0; c < g->page->count; c++)
+        for (int p = 0; p < g->points; p++) {
+            const struct page_column *column = &g->page->columns[c];
+            double value = column->compute ? column->compute(&g->header->model, g->x[p]) : member_of(&column->value, record, p);
+            if (column->divisor.type != MEMBER_NONE)
+                value /= member_of(&column->divisor, record, p);
+            cells_of(g, c, g->layers)[p] = value;
+        }
+    g->number[g->layers++] = layer;
+    return !g->figure && g->page->row ? g->page->row(&g->rows, g, record, err) : 0;
 }
 
-int matrix_svg(struct text *out, const struct matrix *matrix, int layer, const char *model, struct err *err)
+static int gathered_open(struct gathered *g, const struct coact_page *page, const struct analysis *analysis,
+                         const struct header *header, int layer, bool figure, struct err *err)
 {
-    size_t layers = (size_t)matrix->moe_layers;
-    struct svg_heat *maps = mem_alloc(layers, sizeof *maps, err);
-    double **values = mem_alloc(layers, sizeof *values, err);
-    char (*titles)[80] = mem_alloc(layers, sizeof *titles, err);
-    struct text title = {0}, note = {0};
-    int count = 0, rc = -1;
-    if (!maps || !values || !titles ||
-        text_printf(&title, err, "Experts selected by the same token: %s", *model ? model : "unnamed model") ||
-        text_printf(&note, err, "%lld tokens, %d experts in the order of a clustering; beside each layer its most frequent "
-                    "pair over equally likely ones", (long long)matrix->tokens, matrix->experts))
-        goto done;
-    for (int l = 0; l < matrix->moe_layers; l++) {
-        if (layer >= 0 && l != layer)
-            continue;
-        if (!(values[count] = shades(matrix, &matrix->layers[l], err)))
+    *g = (struct gathered){ .page = page, .header = header, .counted = analysis->counted, .layer = layer, .figure = figure,
+                            .room = header->model.moe_layers };
+    return analysis->class->put(analysis, gather, g, err);
+}
+
+static void gathered_free(struct gathered *g)
+{
+    mem_free(&g->number);
+    mem_free(&g->x);
+    mem_free(&g->windows);
+    mem_free(&g->value);
+    text_free(&g->caption);
+    text_free(&g->rows);
+}
+
+/* Text */
+
+/* A table of PAGE_LAYERS or PAGE_POINTS. */
+static int list_text(struct text *out, const struct gathered *g, struct err *err)
+{
+    static const char align[PAGE_COLUMNS + 2] = "rrrrrrrrrrrrr";
+    const struct coact_page *page = g->page;
+    const char *titles[PAGE_COLUMNS + 2] = { page->x_title };
+    bool points = page->layout == PAGE_POINTS;
+    struct table table = {0};
+    int rc = -1;
+    for (int c = 0; c < page->count; c++)
+        titles[c + 1] = page->columns[c].title;
+    table_start(&table, titles, align + PAGE_COLUMNS - page->count);
+    for (int i = 0; i < (points ? g->points : g->layers); i++) {
+        if (table_cell(&table, err, "%d", points ? (int)g->x[i] : g->number[i]))
             goto done;
-        double concentration = matrix->layers[l].stats.concentration;         /* NaN: each token selects one expert only */
-        int used = snprintf(titles[count], sizeof titles[count], "layer %d", l);
-        if (!isnan(concentration))
-            snprintf(titles[count] + used, sizeof titles[count] - (size_t)used, ": %.1f\xc3\x97; 100 %% is %.1f %% of tokens",
-                     concentration, 100 * (double)matrix->layers[l].stats.pair_tokens / (double)matrix->tokens);
-        maps[count] = (struct svg_heat){ .title = titles[count], .side = matrix->experts, .value = values[count],
-                                         .id = matrix->layers[l].order };
-        count++;
+        for (int c = 0; c < page->count; c++) {
+            double value = points ? mean_of(g, c, i) : *cells_of(g, c, i);
+            int decimals = page->columns[c].decimals;
+            if (page->columns[c].percent && !isnan(value) ? table_cell(&table, err, "%.*f %%", decimals, 100 * value)
+                                                          : table_number(&table, value, decimals, err))
+                goto done;
+        }
     }
-    rc = svg_heat_maps(out, title.data, note.data, "never together", "as often as the layer's most frequent pair", true,
-                       maps, count, err);
+    rc = table_write(&table, TABLE_TEXT, out, err);
 done:
-    for (int i = 0; values && i < count; i++)
-        mem_free(&values[i]);
-    mem_free(&values);
-    mem_free(&maps);
-    mem_free(&titles);
-    text_free(&title);
-    text_free(&note);
+    table_free(&table);
     return rc;
 }
 
-/* Curves of all layers over common points, with their mean and the values expected by chance. */
-struct layer_curves {
-    int layers, points, count;
-    double *x, *y;              /* y: [layers + 3][points]; the last three: the layers' mean, and chance with experts as
-                                 * frequent as measured, and equally frequent */
+/* Chooses up to eight points, the last among them. */
+static int choose_points(int chosen[GRID_COLUMNS], const struct gathered *g)
+{
+    int count = 0, last = g->points - 1;
+    for (int i = 0; i < GRID_COLUMNS; i++) {
+        int point = g->page->multiples ? (g->points * (i + 1) + GRID_COLUMNS - 1) / GRID_COLUMNS - 1
+                                       : last * i / (GRID_COLUMNS - 1);
+        if (!count || point > chosen[count - 1])
+            chosen[count++] = point;
+    }
+    return count;
+}
+
+/* A row of PAGE_GRID. of: one value a point, or NULL: the mean of `column` over the layers shown. */
+static int grid_row(struct text *out, const struct gathered *g, const char *name, const double *of, int column, int decimals,
+                    struct err *err)
+{
+    int chosen[GRID_COLUMNS], count = choose_points(chosen, g);
+    if (text_printf(out, err, "%12s ", name))
+        return -1;
+    for (int i = 0; i < count; i++) {
+        double value = of ? of[chosen[i]] : mean_of(g, column, chosen[i]);
+        if (isnan(value) ? text_puts(out, "       -", err) : text_printf(out, err, " %7.*f", decimals, value))
+            return -1;
+    }
+    return text_putc(out, '\n', err);
+}
+
+static int grid_text(struct text *out, const struct gathered *g, struct err *err)
+{
+    const struct coact_page *page = g->page;
+    for (int c = 0; c < page->count && page->columns[c].title; c++) {
+        const struct page_column *column = &page->columns[c];
+        if (text_printf(out, err, *column->title ? "\n%s\n" : "\n", column->title) ||
+            grid_row(out, g, page->x_title, g->x, 0, 0, err) ||
+            (page->windows_title && grid_row(out, g, page->windows_title, g->windows, 0, 0, err)))
+            return -1;
+        for (int l = 0; l < g->layers; l++) {
+            char name[24];
+            snprintf(name, sizeof name, "layer %d", g->number[l]);
+            if (grid_row(out, g, name, cells_of(g, c, l), c, column->decimals, err))
+                return -1;
+        }
+        if (g->layer < 0 && grid_row(out, g, "mean", NULL, c, column->decimals, err))
+            return -1;
+    }
+    for (int c = 0; c < page->panels[0].count; c++) {
+        const struct page_curve *curve = &page->panels[0].curves[c];
+        if (!page->columns[curve->column].compute &&
+            grid_row(out, g, curve->label, NULL, curve->column, page->columns[0].decimals, err))
+            return -1;
+    }
+    return 0;
+}
+
+int coact_text(struct text *out, const struct analysis *analysis, const struct header *header, int layer, struct err *err)
+{
+    const struct coact_page *page = coact_page_of(analysis->class);
+    struct gathered g;
+    int rc = gathered_open(&g, page, analysis, header, layer, false, err) ||
+             text_put(out, g.caption.data, g.caption.length, err) ||
+             (page->row ? text_put(out, g.rows.data, g.rows.length, err)
+                        : page->layout == PAGE_GRID ? grid_text(out, &g, err) : list_text(out, &g, err)) ? -1 : 0;
+    gathered_free(&g);
+    return rc;
+}
+
+int ranking_text(struct text *out, const struct ranking *ranking, int64_t tokens, struct err *err)
+{
+    const struct header header = { .model = { .moe_layers = ranking->moe_layers, .experts = ranking->experts } };
+    struct gathered g = { .page = coact_page_of(&rank_analysis), .header = &header, .counted = tokens, .layer = -1,
+                          .room = ranking->moe_layers };
+    int rc = ranking_put(ranking, gather, &g, err) || text_put(out, g.caption.data, g.caption.length, err) ||
+             text_put(out, g.rows.data, g.rows.length, err) ? -1 : 0;
+    gathered_free(&g);
+    return rc;
+}
+
+/* Figures */
+
+/* The curves of a panel: of each layer, their mean, and those that the page names. */
+struct panel_curves {
     struct svg_curve *curves;
-    char (*labels)[24];
+    char (*labels)[24];             /* [layers] */
+    double *means;                  /* [1 + PAGE_CURVES][points] */
+    int count;
 };
 
-static int layer_curves_open(struct layer_curves *c, int layers, int points, struct err *err)
+static void panel_free(struct panel_curves *c)
 {
-    *c = (struct layer_curves){ .layers = layers, .points = points };
-    return !(c->x = mem_alloc((size_t)points, sizeof *c->x, err)) ||
-           !(c->y = mem_alloc(((size_t)layers + 3) * (size_t)points, sizeof *c->y, err)) ||
-           !(c->curves = mem_alloc((size_t)layers + 3, sizeof *c->curves, err)) ||
-           !(c->labels = mem_alloc((size_t)layers, sizeof *c->labels, err)) ? -1 : 0;
-}
-
-static void layer_curves_free(struct layer_curves *c)
-{
-    mem_free(&c->x);
-    mem_free(&c->y);
     mem_free(&c->curves);
     mem_free(&c->labels);
+    mem_free(&c->means);
 }
 
-static double *row_of(const struct layer_curves *c, int row) { return c->y + (size_t)row * (size_t)c->points; }
-
-/* Adds a layer's curve to the picture, and to the mean over `shown` layers. */
-static void add_layer(struct layer_curves *c, int l, int layer, int shown)
+static const double *mean_curve(struct panel_curves *c, const struct gathered *g, int row, int column)
 {
-    bool alone = layer >= 0 || c->layers == 1, named = c->layers <= SVG_PATTERNS || alone;
-    if (layer >= 0 && l != layer)
-        return;
-    snprintf(c->labels[l], sizeof c->labels[l], "layer %d", l);
-    c->curves[c->count] = (struct svg_curve){ .label = named ? c->labels[l] : c->count ? NULL : "one layer",
-                                              .stroke = alone ? SVG_BOLD : SVG_THIN + (named ? c->count % SVG_PATTERNS : 0),
-                                              .y = row_of(c, l) };
-    c->count++;
-    for (int i = 0; i < c->points; i++)
-        row_of(c, c->layers)[i] += row_of(c, l)[i] / shown;
+    double *y = c->means + (size_t)row * (size_t)g->points;
+    for (int p = 0; p < g->points; p++)
+        y[p] = mean_of(g, column, p);
+    return y;
 }
 
-static void end_curves(struct layer_curves *c, int layer, bool independent)
+static void layer_curves(struct panel_curves *c, const struct gathered *g, int column)
 {
-    if (layer < 0 && c->layers > 1)
-        c->curves[c->count++] = (struct svg_curve){ .label = "mean", .stroke = SVG_BOLD, .y = row_of(c, c->layers) };
-    if (independent)
-        c->curves[c->count++] = (struct svg_curve){ .label = "independent", .stroke = SVG_DASHED,
-                                                    .y = row_of(c, c->layers + 1) };
-    c->curves[c->count++] = (struct svg_curve){ .label = "all alike", .stroke = SVG_DOTTED, .y = row_of(c, c->layers + 2) };
+    bool alone = g->layers == 1, named = g->layers <= SVG_PATTERNS;
+    for (int l = 0; l < g->layers; l++) {
+        snprintf(c->labels[l], sizeof c->labels[l], "layer %d", g->number[l]);
+        c->curves[c->count++] = (struct svg_curve){ .label = named ? c->labels[l] : l ? NULL : "one layer",
+                                                    .stroke = alone ? SVG_BOLD : SVG_THIN + (named ? l % SVG_PATTERNS : 0),
+                                                    .y = cells_of(g, column, l) };
+    }
+    if (!alone)
+        c->curves[c->count++] = (struct svg_curve){ .label = "mean", .stroke = SVG_BOLD, .y = mean_curve(c, g, 0, column) };
 }
 
-static double max_of(const struct layer_curves *c)
+static int panel_open(struct panel_curves *c, const struct gathered *g, const struct page_panel *panel, struct err *err)
+{
+    *c = (struct panel_curves){0};
+    if (!(c->curves = mem_alloc((size_t)g->layers + 1 + PAGE_CURVES, sizeof *c->curves, err)) ||
+        !(c->labels = mem_alloc((size_t)g->layers, sizeof *c->labels, err)) ||
+        !(c->means = mem_alloc((1 + PAGE_CURVES) * (size_t)(g->points > g->layers ? g->points : g->layers), sizeof *c->means,
+                               err)))
+        return -1;
+    if (panel->column >= 0)
+        layer_curves(c, g, panel->column);
+    for (int i = 0; i < panel->count; i++) {
+        const struct page_curve *of = &panel->curves[i];
+        const double *y = g->page->layout == PAGE_LAYERS ? cells_of(g, of->column, 0) : mean_curve(c, g, i + 1, of->column);
+        bool known = false;
+        for (int p = 0; p < g->points; p++)
+            known |= !isnan(y[p]);
+        if (known || g->page->layout == PAGE_LAYERS)
+            c->curves[c->count++] = (struct svg_curve){ .label = of->label, .stroke = of->stroke, .y = y, .dots = of->dots };
+    }
+    return 0;
+}
+
+static double highest(const struct panel_curves *c, int points)
 {
     double max = 0;
     for (int i = 0; i < c->count; i++)
-        for (int p = 0; p < c->points; p++)
+        for (int p = 0; p < points; p++)
             max = isfinite(c->curves[i].y[p]) && c->curves[i].y[p] > max ? c->curves[i].y[p] : max;
     return max > 0 ? max : 1;
 }
 
-static int draw_curves(struct text *out, const struct layer_curves *c, const char *heading, const char *model, const char *note,
-                       struct svg_panel panel, struct err *err)
+/* On the axis are the points, or the layers: PAGE_LAYERS has one point a layer, whose values are next to each other. */
+static struct svg_panel panel_of(const struct panel_curves *c, const struct gathered *g, const struct page_panel *page,
+                                 const double *x, int points)
 {
+    double last = x[points - 1] > 1 ? x[points - 1] : 1, max = highest(c, points);
+    bool log2 = g->page->log2 && x[0] > 0 && last > x[0];
+    return (struct svg_panel){ .title = page->title, .x_label = page->x_label, .y_label = page->y_label, .points = points,
+                               .x = x, .x_min = log2 ? x[0] : 0, .x_max = last,
+                               .y_max = page->percent ? ceil(5 * max - 1e-9) / 5 : max, .log2 = log2,
+                               .percent = page->percent, .curves = c->curves, .count = c->count };
+}
+
+static int draw_panels(struct text *out, const struct gathered *g, struct err *err)
+{
+    const struct coact_page *page = g->page;
+    struct panel_curves curves[PAGE_PANELS] = {0};
+    struct svg_panel panels[PAGE_PANELS];
     struct text title = {0};
-    panel.points = c->points;
-    panel.x = c->x;
-    panel.x_max = c->x[c->points - 1] > 1 ? c->x[c->points - 1] : 1;
-    panel.log2 = c->x[0] > 0 && panel.x_max > c->x[0];
-    panel.x_min = panel.log2 ? c->x[0] : 0;
-    panel.curves = c->curves;
-    panel.count = c->count;
-    if (!panel.percent)
-        panel.y_max = max_of(c);
-    int rc = text_printf(&title, err, "%s: %s", heading, *model ? model : "unnamed model") ||
-             svg_figure(out, title.data, note, &panel, 1, err) ? -1 : 0;
+    bool by_layer = page->layout == PAGE_LAYERS;
+    int points = by_layer ? g->layers : g->points, rc = -1;
+    double *layers = mem_alloc((size_t)g->layers, sizeof *layers, err);
+    if (!layers || text_printf(&title, err, "%s: %s", page->heading, model_name(g->header)))
+        goto done;
+    for (int l = 0; l < g->layers; l++)
+        layers[l] = g->number[l];
+    for (int i = 0; i < page->panel_count; i++) {
+        if (panel_open(&curves[i], g, &page->panels[i], err))
+            goto done;
+        panels[i] = panel_of(&curves[i], g, &page->panels[i], by_layer ? layers : g->x, points);
+    }
+    rc = svg_figure(out, title.data, g->caption.data, panels, page->panel_count, err);
+done:
+    for (int i = 0; i < page->panel_count; i++)
+        panel_free(&curves[i]);
+    mem_free(&layers);
     text_free(&title);
     return rc;
 }
 
-static int neighbours_svg(struct text *out, const struct neighbours *neighbours, int layer, const char *model, bool common,
-                          struct err *err)
+int coact_svg(struct text *out, const struct analysis *analysis, const struct header *header, int layer, struct err *err)
 {
-    struct neighbour_width of[NEIGHBOUR_WIDTHS];
-    struct layer_curves c;
-    struct text note = {0};
-    int layers = neighbours_layers(neighbours), shown = layer < 0 ? layers : 1, rc = -1;
-    if (layer_curves_open(&c, layers, NEIGHBOUR_WIDTHS, err) ||
-        text_printf(&note, err, "%lld tokens", (long long)neighbours_tokens(neighbours)))
-        goto done;
-    for (int l = 0; l < layers; l++) {
-        neighbours_layer(neighbours, l, of);
-        for (int i = 0; i < NEIGHBOUR_WIDTHS; i++) {
-            c.x[i] = of[i].width;
-            row_of(&c, l)[i] = common ? of[i].common : of[i].distinct;
-            if (layer < 0 || l == layer) {
-                row_of(&c, layers + 1)[i] += (common ? of[i].common_independent : of[i].distinct_independent) / shown;
-                row_of(&c, layers + 2)[i] += (common ? of[i].common_alike : of[i].distinct_alike) / shown;
-            }
-        }
-        add_layer(&c, l, layer, shown);
-    }
-    end_curves(&c, layer, true);
-    rc = common ? draw_curves(out, &c, "Experts in common", model, note.data,
-                              (struct svg_panel){ .title = "Experts that an earlier token selected, too",
-                                                  .x_label = "tokens apart", .y_label = "share of experts", .percent = true,
-                                                  .y_max = ceil(5 * max_of(&c) - 1e-9) / 5 }, err)
-                : draw_curves(out, &c, "Distinct experts", model, note.data,
-                              (struct svg_panel){ .title = "Experts that consecutive tokens select together",
-                                                  .x_label = "tokens", .y_label = "experts a layer" }, err);
-done:
-    layer_curves_free(&c);
-    text_free(&note);
-    return rc;
-}
-
-int union_svg(struct text *out, const struct neighbours *neighbours, int layer, const char *model, struct err *err)
-{
-    return neighbours_svg(out, neighbours, layer, model, false, err);
-}
-
-int locality_svg(struct text *out, const struct neighbours *neighbours, int layer, const char *model, struct err *err)
-{
-    return neighbours_svg(out, neighbours, layer, model, true, err);
-}
-
-int trees_svg(struct text *out, const struct trees *trees, int layer, const char *model, struct err *err)
-{
-    int layers = trees_layers(trees), points = trees_sizes(trees), shown = layer < 0 ? layers : 1, rc = -1;
-    struct tree_size *of = mem_alloc((size_t)points, sizeof *of, err);
-    struct layer_curves c = {0};
-    struct text note = {0};
-    bool independent = true;
-    if (!of || layer_curves_open(&c, layers, points, err) ||
-        text_printf(&note, err, "%lld forwards, rejected nodes included", (long long)trees_count(trees)))
-        goto done;
-    for (int l = 0; l < layers; l++) {
-        trees_layer(trees, l, of);
-        for (int i = 0; i < points; i++) {
-            c.x[i] = of[i].nodes;
-            row_of(&c, l)[i] = of[i].distinct;
-            if (layer < 0 || l == layer) {
-                row_of(&c, layers + 1)[i] += of[i].independent / shown;
-                row_of(&c, layers + 2)[i] += of[i].alike / shown;
-            }
-            independent &= !isnan(of[i].independent);
-        }
-        add_layer(&c, l, layer, shown);
-    }
-    end_curves(&c, layer, independent);
-    rc = draw_curves(out, &c, "Distinct experts of verified drafts", model, note.data,
-                     (struct svg_panel){ .title = "Experts that a draft's nodes select together", .x_label = "nodes verified",
-                                         .y_label = "experts a layer" }, err);
-done:
-    mem_free(&of);
-    layer_curves_free(&c);
-    text_free(&note);
-    return rc;
-}
-
-static int trees_row(struct text *out, const char *name, const struct tree_size *of, int points, int columns, int kind,
-                     struct err *err)
-{
-    if (text_printf(out, err, "\n%12s ", name))
-        return -1;
-    for (int i = 0; i < columns; i++) {
-        const struct tree_size *at = &of[columns > 1 ? i * (points - 1) / (columns - 1) : 0];
-        double value = kind == 0 ? at->distinct : kind == 1 ? at->independent : at->alike;
-        if (kind == 3 || kind == 4 ? text_printf(out, err, " %7lld", kind == 3 ? (long long)at->nodes : (long long)at->trees)
-            : isnan(value) ? text_puts(out, "       -", err) : text_printf(out, err, " %7.2f", value))
-            return -1;
-    }
-    return 0;
-}
-
-int trees_text(struct text *out, const struct trees *trees, int layer, struct err *err)
-{
-    int points = trees_sizes(trees), columns = points < TREE_COLUMNS ? points : TREE_COLUMNS, rc = -1;
-    struct tree_size *of = mem_alloc((size_t)points, sizeof *of, err);
-    if (!of)
-        return -1;
-    trees_layer(trees, layer, of);
-    if (text_printf(out, err, "%lld forwards; distinct experts of all nodes that one verifies, rejected ones included, and if "
-                    "they chose\nindependently (each expert as often as here, or all alike)\n",
-                    (long long)trees_count(trees)) ||
-        trees_row(out, "nodes", of, points, columns, 3, err) || trees_row(out, "forwards", of, points, columns, 4, err))
-        goto done;
-    for (int l = 0; l < trees_layers(trees); l++) {
-        char name[24];
-        if (layer >= 0 && l != layer)
-            continue;
-        snprintf(name, sizeof name, "layer %d", l);
-        trees_layer(trees, l, of);
-        if (trees_row(out, name, of, points, columns, 0, err))
-            goto done;
-    }
-    trees_layer(trees, layer, of);
-    rc = (layer < 0 && trees_row(out, "mean", of, points, columns, 0, err)) ||
-         trees_row(out, "independent", of, points, columns, 1, err) ||
-         trees_row(out, "all alike", of, points, columns, 2, err) || text_putc(out, '\n', err) ? -1 : 0;
-done:
-    mem_free(&of);
+    const struct coact_page *page = coact_page_of(analysis->class);
+    struct gathered g;
+    if (page->draw)
+        return page->draw(out, analysis, header, layer, err);
+    int rc = gathered_open(&g, page, analysis, header, layer, true, err) || draw_panels(out, &g, err) ? -1 : 0;
+    gathered_free(&g);
     return rc;
 }

@@ -18,17 +18,29 @@ struct open_text {
 struct layer_sums { double state, growth, growth_max, score, score_max, norm_max; int64_t grown; };
 
 struct drift {
+    struct analysis base;               /* counted: pairs of tokens */
     int layers, experts, hidden;
-    int64_t pairs;
     struct layer_sums *sums;    /* [layers] */
     struct open_text *texts;    /* open texts first; the arrays of closed texts are reused */
     size_t open, room;
 };
 
-int drift_open(struct drift **out, const struct stream_model *model, struct err *err)
+static void free_drift(struct analysis *analysis)
 {
-    if (route_model_check(model, err))
-        return -1;
+    struct drift *d = (struct drift *)analysis;
+    for (size_t i = 0; i < d->room; i++) {
+        mem_free(&d->texts[i].state);
+        mem_free(&d->texts[i].probs);
+    }
+    mem_free(&d->texts);
+    mem_free(&d->sums);
+    mem_free(&d);
+}
+
+static int open_drift(struct analysis **out, const struct analysis_setup *setup, const struct stream_model *model,
+                      struct err *err)
+{
+    (void)setup;
     if (model->layers != model->moe_layers)
         return err_set(err, ERR_INPUT, "%d of the model's %d layers have experts; drift is measured where all have",
                        model->moe_layers, model->layers);
@@ -37,25 +49,11 @@ int drift_open(struct drift **out, const struct stream_model *model, struct err 
         return -1;
     *d = (struct drift){.layers = model->layers, .experts = model->experts, .hidden = model->hidden};
     if (!(d->sums = mem_alloc((size_t)d->layers, sizeof *d->sums, err))) {
-        drift_free(&d);
+        free_drift(&d->base);
         return -1;
     }
-    *out = d;
+    *out = &d->base;
     return 0;
-}
-
-void drift_free(struct drift **drift)
-{
-    struct drift *d = *drift;
-    if (!d)
-        return;
-    for (size_t i = 0; i < d->room; i++) {
-        mem_free(&d->texts[i].state);
-        mem_free(&d->texts[i].probs);
-    }
-    mem_free(&d->texts);
-    mem_free(&d->sums);
-    mem_free(drift);
 }
 
 static double distance(const float *a, const float *b, int count)
@@ -99,7 +97,7 @@ static void add_pair(struct drift *d, const struct open_text *text, const float 
         }
         before = apart;
     }
-    d->pairs++;
+    d->base.counted++;
 }
 
 static struct open_text *find_text(struct drift *d, int64_t sequence)
@@ -124,8 +122,9 @@ static struct open_text *begin_text(struct drift *d, int64_t sequence, struct er
     return text;
 }
 
-int drift_add(struct drift *d, const struct route_tokens *record, struct err *err)
+static int add_drift(struct analysis *analysis, const struct route_tokens *record, struct err *err)
 {
+    struct drift *d = (struct drift *)analysis;
     struct open_text *text = find_text(d, record->sequence);
     size_t states = (size_t)d->layers * (size_t)d->hidden, probs = (size_t)d->layers * (size_t)d->experts;
     if (!record->hidden || !record->probs)
@@ -146,8 +145,9 @@ int drift_add(struct drift *d, const struct route_tokens *record, struct err *er
     return 0;
 }
 
-void drift_end(struct drift *d, int64_t sequence)
+static void end_drift(struct analysis *analysis, int64_t sequence)
 {
+    struct drift *d = (struct drift *)analysis;
     struct open_text *text = find_text(d, sequence);
     if (!text)
         return;
@@ -157,36 +157,35 @@ void drift_end(struct drift *d, int64_t sequence)
     d->texts[d->open] = closed;
 }
 
-int64_t drift_pairs(const struct drift *d) { return d->pairs; }
-
-int drift_layers(const struct drift *d) { return d->layers; }
-
-void drift_layer(const struct drift *d, int layer, struct drift_facts *out)
+static struct coact_drift layer_of(const struct drift *d, int layer)
 {
     const struct layer_sums *s = &d->sums[layer];
-    double pairs = (double)d->pairs, growth = 1;
-    *out = (struct drift_facts){s->state / pairs, NAN, NAN, s->score / pairs, s->score_max, NAN, NAN};
+    double pairs = (double)d->base.counted, growth = 1;
+    struct coact_drift out = { .layer = layer, .pairs = d->base.counted, .state = s->state / pairs, .growth_mean = NAN,
+                               .growth_max = NAN, .score_mean = s->score / pairs, .score_max = s->score_max, .norm_max = NAN,
+                               .bound = NAN };
     if (!layer || !s->grown)
-        return;
+        return out;
     for (int l = 1; l < layer; l++)
         growth *= d->sums[l].growth_max;
-    out->growth_mean = s->growth / (double)s->grown;
-    out->growth_max = s->growth_max;
-    out->norm_max = s->norm_max;
-    out->bound = speculation_drift(s->norm_max, d->sums[0].state / pairs, &growth, 1);
+    out.growth_mean = s->growth / (double)s->grown;
+    out.growth_max = s->growth_max;
+    out.norm_max = s->norm_max;
+    out.bound = speculation_drift(s->norm_max, d->sums[0].state / pairs, &growth, 1);
+    return out;
 }
 
-int drift_put(const struct drift *d, record_put *put, void *context, struct err *err)
+static int put_drift(const struct analysis *analysis, record_put *put, void *context, struct err *err)
 {
+    const struct drift *d = (const struct drift *)analysis;
     for (int layer = 0; layer < d->layers; layer++) {
-        struct drift_facts of;
-        drift_layer(d, layer, &of);
-        const struct coact_drift record = { .layer = layer, .pairs = d->pairs, .state = of.state,
-                                            .growth_mean = of.growth_mean, .growth_max = of.growth_max,
-                                            .score_mean = of.score_mean, .score_max = of.score_max, .norm_max = of.norm_max,
-                                            .bound = of.bound };
+        const struct coact_drift record = layer_of(d, layer);
         if (put(context, &coact_drift_kind, &record, err))
             return -1;
     }
     return 0;
 }
+
+const struct analysis_class drift_analysis = { .kind = &coact_drift_kind, .consecutive = true,
+    .empty = "no text has two tokens of this phase; profile longer ones", .open = open_drift, .tokens = add_drift,
+    .end = end_drift, .put = put_drift, .free = free_drift };

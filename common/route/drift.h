@@ -14,30 +14,10 @@
 #ifndef MOE_ROUTE_DRIFT_H
 #define MOE_ROUTE_DRIFT_H
 
-#include <stdint.h>
+#include "common/route/analysis.h"
 
-#include "common/base/err.h"
-#include "common/route/put.h"
-#include "common/stream/route.h"
-
-struct drift;
-
-/* Errors: the model has a layer without experts. */
-int drift_open(struct drift **out, const struct stream_model *model, struct err *err);
-void drift_free(struct drift **drift);
-
-/* Adds a record. Errors: the record has no states or no probabilities. */
-int drift_add(struct drift *drift, const struct route_tokens *record, struct err *err);
-void drift_end(struct drift *drift, int64_t sequence);
-
-int64_t drift_pairs(const struct drift *drift);
-int drift_layers(const struct drift *drift);
-
-/* The figures of one layer. Those that need a previous layer are NaN for layer 0. */
-struct drift_facts { double state, growth_mean, growth_max, score_mean, score_max, norm_max, bound; };
-void drift_layer(const struct drift *drift, int layer, struct drift_facts *out);
-
-/* Writes one `drift` record a layer. */
-int drift_put(const struct drift *drift, record_put *put, void *context, struct err *err);
+/* Records `drift`, as above; what needs a previous layer is NaN for layer 0. Errors: the model has a layer without experts; a
+ * record has no states or no probabilities. */
+extern const struct analysis_class drift_analysis;
 
 #endif

@@ -23,8 +23,9 @@ struct text_state {
 typedef void lane_counter(const uint64_t *lane, int64_t before, int pending, int64_t *distinct, int64_t *common);
 
 struct neighbours {
+    struct analysis base;
     int moe_layers, experts, top_k, words;
-    int64_t tokens, windows[NEIGHBOUR_WIDTHS], pairs[NEIGHBOUR_WIDTHS];
+    int64_t windows[NEIGHBOUR_WIDTHS], pairs[NEIGHBOUR_WIDTHS];
     int64_t *selected;          /* [moe_layers][experts] */
     int64_t *distinct;          /* [moe_layers][widths] summed over windows */
     int64_t *common;            /* [moe_layers][widths] summed over pairs */
@@ -108,11 +109,23 @@ static lane_counter *best_counter(void)
 static lane_counter *best_counter(void) { return count_lane; }
 #endif
 
-int neighbours_open(struct neighbours **out, const struct stream_model *model, struct err *err)
+static void free_neighbours(struct analysis *analysis)
 {
-    if (route_model_check(model, err))
-        return -1;
+    struct neighbours *n = (struct neighbours *)analysis;
+    for (size_t i = 0; i < n->room; i++)
+        mem_free(&n->texts[i].lanes);
+    mem_free(&n->texts);
+    mem_free(&n->selected);
+    mem_free(&n->distinct);
+    mem_free(&n->common);
+    mem_free(&n);
+}
+
+static int open_neighbours(struct analysis **out, const struct analysis_setup *setup, const struct stream_model *model,
+                           struct err *err)
+{
     struct neighbours *n = mem_alloc(1, sizeof *n, err);
+    (void)setup;
     if (!n)
         return -1;
     size_t layers = (size_t)model->moe_layers;
@@ -124,25 +137,11 @@ int neighbours_open(struct neighbours **out, const struct stream_model *model, s
     if (!(n->selected = mem_alloc(layers * (size_t)model->experts, sizeof *n->selected, err)) ||
         !(n->distinct = mem_alloc(layers * NEIGHBOUR_WIDTHS, sizeof *n->distinct, err)) ||
         !(n->common = mem_alloc(layers * NEIGHBOUR_WIDTHS, sizeof *n->common, err))) {
-        neighbours_free(&n);
+        free_neighbours(&n->base);
         return -1;
     }
-    *out = n;
+    *out = &n->base;
     return 0;
-}
-
-void neighbours_free(struct neighbours **neighbours)
-{
-    struct neighbours *n = *neighbours;
-    if (!n)
-        return;
-    for (size_t i = 0; i < n->room; i++)
-        mem_free(&n->texts[i].lanes);
-    mem_free(&n->texts);
-    mem_free(&n->selected);
-    mem_free(&n->distinct);
-    mem_free(&n->common);
-    mem_free(neighbours);
 }
 
 static struct text_state *find_text(struct neighbours *n, int64_t sequence)
@@ -212,10 +211,11 @@ static void put_sets(struct neighbours *n, const struct text_state *text, const 
     }
 }
 
-int neighbours_add(struct neighbours *n, const struct route_tokens *record, struct err *err)
+static int add_neighbours(struct analysis *analysis, const struct route_tokens *record, struct err *err)
 {
+    struct neighbours *n = (struct neighbours *)analysis;
     struct text_state *text = find_text(n, record->sequence);
-    if (n->tokens > ROUTE_TOKENS_MAX - record->n)
+    if (n->base.counted > ROUTE_TOKENS_MAX - record->n)
         return err_set(err, ERR_INPUT, "more than %lld tokens; count fewer at a time", (long long)ROUTE_TOKENS_MAX);
     if (!text && !(text = begin_text(n, record->sequence, err)))
         return -1;
@@ -225,7 +225,7 @@ int neighbours_add(struct neighbours *n, const struct route_tokens *record, stru
             pending += part_of_text(record, to++);
         for (int layer = 0; layer < n->moe_layers; layer++)
             put_sets(n, text, record, layer, from, to);
-        n->tokens += pending - text->pending;
+        n->base.counted += pending - text->pending;
         text->pending = pending;
         if (pending == BLOCK)
             count_pending(n, text);
@@ -233,8 +233,9 @@ int neighbours_add(struct neighbours *n, const struct route_tokens *record, stru
     return 0;
 }
 
-void neighbours_end(struct neighbours *n, int64_t sequence)
+static void end_neighbours(struct analysis *analysis, int64_t sequence)
 {
+    struct neighbours *n = (struct neighbours *)analysis;
     struct text_state *text = find_text(n, sequence);
     if (!text)
         return;
@@ -250,12 +251,9 @@ void neighbours_end(struct neighbours *n, int64_t sequence)
     n->texts[n->open] = closed;
 }
 
-int64_t neighbours_tokens(const struct neighbours *n) { return n->tokens; }
-
-int neighbours_layers(const struct neighbours *n) { return n->moe_layers; }
-
-void neighbours_layer(const struct neighbours *n, int layer, struct neighbour_width out[NEIGHBOUR_WIDTHS])
+void neighbours_layer(const struct analysis *analysis, int layer, struct neighbour_width out[NEIGHBOUR_WIDTHS])
 {
+    const struct neighbours *n = (const struct neighbours *)analysis;
     const int64_t *selected = n->selected + (size_t)layer * (size_t)n->experts;
     double share = (double)n->top_k / n->experts;
     for (int i = 0; i < NEIGHBOUR_WIDTHS; i++) {
@@ -263,7 +261,7 @@ void neighbours_layer(const struct neighbours *n, int layer, struct neighbour_wi
         int width = 1 << i;
         double union_of = 0, both = 0;
         for (int e = 0; e < n->experts; e++) {
-            double p = n->tokens ? (double)selected[e] / (double)n->tokens : 0;
+            double p = n->base.counted ? (double)selected[e] / (double)n->base.counted : 0;
             union_of += 1 - pow(1 - p, width);
             both += p * p;
         }
@@ -276,16 +274,17 @@ void neighbours_layer(const struct neighbours *n, int layer, struct neighbour_wi
     }
 }
 
-int neighbours_put_union(const struct neighbours *n, record_put *put, void *context, struct err *err)
+static int put_union(const struct analysis *analysis, record_put *put, void *context, struct err *err)
 {
+    const struct neighbours *n = (const struct neighbours *)analysis;
     struct neighbour_width of[NEIGHBOUR_WIDTHS];
     int32_t width[NEIGHBOUR_WIDTHS];
     int64_t windows[NEIGHBOUR_WIDTHS];
     double distinct[NEIGHBOUR_WIDTHS], independent[NEIGHBOUR_WIDTHS], alike[NEIGHBOUR_WIDTHS];
     for (int layer = 0; layer < n->moe_layers; layer++) {
-        struct coact_union record = { .layer = layer, .tokens = n->tokens, .points = NEIGHBOUR_WIDTHS, .width = width,
+        struct coact_union record = { .layer = layer, .tokens = n->base.counted, .points = NEIGHBOUR_WIDTHS, .width = width,
                                       .windows = windows, .distinct = distinct, .independent = independent, .alike = alike };
-        neighbours_layer(n, layer, of);
+        neighbours_layer(analysis, layer, of);
         for (int i = 0; i < NEIGHBOUR_WIDTHS; i++) {
             width[i] = of[i].width;
             windows[i] = of[i].windows;
@@ -299,15 +298,16 @@ int neighbours_put_union(const struct neighbours *n, record_put *put, void *cont
     return 0;
 }
 
-int neighbours_put_locality(const struct neighbours *n, record_put *put, void *context, struct err *err)
+static int put_locality(const struct analysis *analysis, record_put *put, void *context, struct err *err)
 {
+    const struct neighbours *n = (const struct neighbours *)analysis;
     struct neighbour_width of[NEIGHBOUR_WIDTHS];
     int32_t distance[NEIGHBOUR_WIDTHS];
     int64_t pairs[NEIGHBOUR_WIDTHS];
     double common[NEIGHBOUR_WIDTHS];
     for (int layer = 0; layer < n->moe_layers; layer++) {
-        neighbours_layer(n, layer, of);
-        struct coact_locality record = { .layer = layer, .tokens = n->tokens, .independent = of[0].common_independent,
+        neighbours_layer(analysis, layer, of);
+        struct coact_locality record = { .layer = layer, .tokens = n->base.counted, .independent = of[0].common_independent,
                                          .alike = of[0].common_alike, .points = NEIGHBOUR_WIDTHS, .distance = distance,
                                          .pairs = pairs, .common = common };
         for (int i = 0; i < NEIGHBOUR_WIDTHS; i++) {
@@ -320,3 +320,8 @@ int neighbours_put_locality(const struct neighbours *n, record_put *put, void *c
     }
     return 0;
 }
+
+const struct analysis_class union_analysis = { .kind = &coact_union_kind, .consecutive = true, .open = open_neighbours,
+    .tokens = add_neighbours, .end = end_neighbours, .put = put_union, .free = free_neighbours };
+const struct analysis_class locality_analysis = { .kind = &coact_locality_kind, .consecutive = true, .open = open_neighbours,
+    .tokens = add_neighbours, .end = end_neighbours, .put = put_locality, .free = free_neighbours };

@@ -14,20 +14,12 @@
 
 #include <stdint.h>
 
-#include "common/base/err.h"
-#include "common/route/put.h"
-#include "common/stream/route.h"
+#include "common/route/analysis.h"
 
 enum { NEIGHBOUR_WIDTHS = 7 };              /* 1, 2, 4, ... 64 */
 
-struct neighbours;
-
-int neighbours_open(struct neighbours **out, const struct stream_model *model, struct err *err);
-void neighbours_free(struct neighbours **neighbours);
-
-/* Adds a record, whose experts must be in range. neighbours_end ends a text; texts still open are not part of the results. */
-int neighbours_add(struct neighbours *neighbours, const struct route_tokens *record, struct err *err);
-void neighbours_end(struct neighbours *neighbours, int64_t sequence);
+/* Records `union` and `locality`. Texts that are still open at the end are not part of them. */
+extern const struct analysis_class union_analysis, locality_analysis;
 
 struct neighbour_width {
     int width;
@@ -36,12 +28,7 @@ struct neighbour_width {
     double common, common_alike, common_independent;
 };
 
-int64_t neighbours_tokens(const struct neighbours *neighbours);
-int neighbours_layers(const struct neighbours *neighbours);
-void neighbours_layer(const struct neighbours *neighbours, int layer, struct neighbour_width out[NEIGHBOUR_WIDTHS]);
-
-/* Write one `union` or `locality` record a layer. */
-int neighbours_put_union(const struct neighbours *neighbours, record_put *put, void *context, struct err *err);
-int neighbours_put_locality(const struct neighbours *neighbours, record_put *put, void *context, struct err *err);
+/* The figures of one layer, of an analysis of these two classes. */
+void neighbours_layer(const struct analysis *analysis, int layer, struct neighbour_width out[NEIGHBOUR_WIDTHS]);
 
 #endif

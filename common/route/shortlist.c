@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/route/coverage.h"
+#include "common/stream/coact.h"
 
 struct candidate {
     float sum;                          /* the key of the engine's ranking */
@@ -13,8 +15,9 @@ struct candidate {
 };
 
 struct shortlist {
+    struct analysis base;               /* counted: nodes */
     int moe_layers, experts, top_k;
-    int64_t forwards, nodes;
+    int64_t forwards;
     bool corrected;
     float *correction;                  /* [moe_layers][experts] of the current text */
     int64_t *mass, *served;             /* [moe_layers][experts]: mass in units of 2^-30, served in nodes */
@@ -22,11 +25,22 @@ struct shortlist {
     int32_t *rank;                      /* [experts], from 0 */
 };
 
-int shortlist_open(struct shortlist **out, const struct stream_model *model, struct err *err)
+static void free_shortlist(struct analysis *analysis)
 {
-    if (route_model_check(model, err))
-        return -1;
+    struct shortlist *s = (struct shortlist *)analysis;
+    mem_free(&s->correction);
+    mem_free(&s->mass);
+    mem_free(&s->served);
+    mem_free(&s->candidate);
+    mem_free(&s->rank);
+    mem_free(&s);
+}
+
+static int open_shortlist(struct analysis **out, const struct analysis_setup *setup, const struct stream_model *model,
+                          struct err *err)
+{
     size_t experts = (size_t)model->experts, cells = (size_t)model->moe_layers * experts;
+    (void)setup;
     struct shortlist *s = mem_alloc(1, sizeof *s, err);
     if (!s)
         return -1;
@@ -37,27 +51,16 @@ int shortlist_open(struct shortlist **out, const struct stream_model *model, str
         !(s->mass = mem_alloc(cells, sizeof *s->mass, err)) || !(s->served = mem_alloc(cells, sizeof *s->served, err)) ||
         !(s->candidate = mem_alloc(experts, sizeof *s->candidate, err)) ||
         !(s->rank = mem_alloc(experts, sizeof *s->rank, err))) {
-        shortlist_free(&s);
+        free_shortlist(&s->base);
         return -1;
     }
-    *out = s;
+    *out = &s->base;
     return 0;
 }
 
-void shortlist_free(struct shortlist **shortlist)
+static void begin_shortlist(struct analysis *analysis, const struct route_begin *begin)
 {
-    if (!*shortlist)
-        return;
-    mem_free(&(*shortlist)->correction);
-    mem_free(&(*shortlist)->mass);
-    mem_free(&(*shortlist)->served);
-    mem_free(&(*shortlist)->candidate);
-    mem_free(&(*shortlist)->rank);
-    mem_free(shortlist);
-}
-
-void shortlist_begin(struct shortlist *s, const struct route_begin *begin)
-{
+    struct shortlist *s = (struct shortlist *)analysis;
     s->corrected = begin->correction != NULL;
     if (s->corrected)
         memcpy(s->correction, begin->correction, (size_t)s->moe_layers * (size_t)s->experts * sizeof *s->correction);
@@ -114,8 +117,9 @@ static void cover_layer(struct shortlist *s, const struct route_tokens *record, 
     }
 }
 
-int shortlist_add(struct shortlist *s, const struct route_tokens *record, struct err *err)
+static int add_forward(struct analysis *analysis, const struct route_tokens *record, struct err *err)
 {
+    struct shortlist *s = (struct shortlist *)analysis;
     if (record->phase == PHASE_PROMPT)
         return 0;
     if (!record->probs)
@@ -127,29 +131,32 @@ int shortlist_add(struct shortlist *s, const struct route_tokens *record, struct
         cover_layer(s, record, layer);
     }
     s->forwards++;
-    s->nodes += record->n;
+    s->base.counted += record->n;
     return 0;
 }
 
-int shortlist_coverage(struct coverage **out, const struct shortlist *s, struct err *err)
+static int put_shortlist(const struct analysis *analysis, record_put *put, void *context, struct err *err)
 {
+    const struct shortlist *s = (const struct shortlist *)analysis;
     struct coverage *coverage = NULL;
-    if (!s->forwards)
-        return err_set(err, ERR_INPUT, "the routes have no forwards that decode or verify; profile answers with -n, and drafts "
-                       "with --draft");
     if (coverage_open(&coverage, "router", s->moe_layers, s->experts, err))
         return -1;
     coverage->top_k = s->top_k;
-    coverage->tokens = s->nodes;
+    coverage->tokens = s->base.counted;
     for (int layer = 0; layer < s->moe_layers; layer++) {
         size_t at = (size_t)layer * (size_t)s->experts;
         int64_t served = 0;
         for (size_t i = at; i < at + (size_t)s->experts; i++) {
             served += s->served[i];
             coverage->mass[i] = (double)s->mass[i] / ROUTE_MASS_STEPS / (double)s->forwards;
-            coverage->served[i] = (double)served / (double)s->nodes;
+            coverage->served[i] = (double)served / (double)s->base.counted;
         }
     }
-    *out = coverage;
-    return 0;
+    int rc = coverage_put(coverage, put, context, err);
+    coverage_free(&coverage);
+    return rc;
 }
+
+const struct analysis_class shortlist_analysis = { .kind = &coact_coverage_kind,
+    .empty = "the routes have no forwards that decode or verify; profile answers with -n, and drafts with --draft",
+    .open = open_shortlist, .begin = begin_shortlist, .tokens = add_forward, .put = put_shortlist, .free = free_shortlist };

@@ -15,22 +15,10 @@
 #ifndef MOE_ROUTE_SHORTLIST_H
 #define MOE_ROUTE_SHORTLIST_H
 
-#include "common/base/err.h"
-#include "common/route/coverage.h"
-#include "common/stream/route.h"
+#include "common/route/analysis.h"
 
-struct shortlist;
-
-int shortlist_open(struct shortlist **out, const struct stream_model *model, struct err *err);
-void shortlist_free(struct shortlist **shortlist);
-
-/* Begins a text. Its router correction, which may be NULL, applies to the records that follow. */
-void shortlist_begin(struct shortlist *shortlist, const struct route_begin *begin);
-
-/* Adds a record; records of prompts are ignored. Experts must be in range. Errors: no probs, or probs out of range. */
-int shortlist_add(struct shortlist *shortlist, const struct route_tokens *record, struct err *err);
-
-/* Makes the coverage; its tokens are nodes. Errors: there was no forward. */
-int shortlist_coverage(struct coverage **out, const struct shortlist *shortlist, struct err *err);
+/* Records `coverage`, whose tokens are nodes. Records of prompts are ignored; a text's router correction applies to the records
+ * that follow it. Errors: a record has no probs, or probs out of range. */
+extern const struct analysis_class shortlist_analysis;
 
 #endif

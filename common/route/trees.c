@@ -16,18 +16,30 @@ struct size_class {
 };
 
 struct trees {
+    struct analysis base;               /* counted: forwards */
     int moe_layers, experts, top_k;
-    int64_t count, nodes, selecting;    /* selecting: forwards with recorded selections */
+    int64_t nodes, selecting;           /* selecting: forwards with recorded selections */
     struct size_class *sizes;           /* ascending */
     size_t size_count, size_room;
     int64_t *selected;                  /* [moe_layers][experts] selections of all nodes */
     uint8_t *seen;                      /* [experts] */
 };
 
-int trees_open(struct trees **out, const struct stream_model *model, struct err *err)
+static void free_trees(struct analysis *analysis)
 {
-    if (route_model_check(model, err))
-        return -1;
+    struct trees *t = (struct trees *)analysis;
+    for (size_t i = 0; i < t->size_count; i++)
+        mem_free(&t->sizes[i].distinct);
+    mem_free(&t->sizes);
+    mem_free(&t->selected);
+    mem_free(&t->seen);
+    mem_free(&t);
+}
+
+static int open_trees(struct analysis **out, const struct analysis_setup *setup, const struct stream_model *model,
+                      struct err *err)
+{
+    (void)setup;
     size_t cells = (size_t)model->moe_layers * (size_t)model->experts;
     struct trees *t = mem_alloc(1, sizeof *t, err);
     if (!t)
@@ -37,24 +49,11 @@ int trees_open(struct trees **out, const struct stream_model *model, struct err 
     t->top_k = model->top_k;
     if (!(t->selected = mem_alloc(cells, sizeof *t->selected, err)) ||
         !(t->seen = mem_alloc((size_t)model->experts, 1, err))) {
-        trees_free(&t);
+        free_trees(&t->base);
         return -1;
     }
-    *out = t;
+    *out = &t->base;
     return 0;
-}
-
-void trees_free(struct trees **trees)
-{
-    struct trees *t = *trees;
-    if (!t)
-        return;
-    for (size_t i = 0; i < t->size_count; i++)
-        mem_free(&t->sizes[i].distinct);
-    mem_free(&t->sizes);
-    mem_free(&t->selected);
-    mem_free(&t->seen);
-    mem_free(trees);
 }
 
 static struct size_class *size_of(struct trees *t, int nodes, struct err *err)
@@ -100,8 +99,9 @@ static int count_layer(struct trees *t, const struct route_tokens *record, int l
     return distinct;
 }
 
-int trees_add(struct trees *t, const struct route_tokens *record, struct err *err)
+static int add_tree(struct analysis *analysis, const struct route_tokens *record, struct err *err)
 {
+    struct trees *t = (struct trees *)analysis;
     if (record->phase == PHASE_PROMPT)
         return 0;
     struct size_class *size = size_of(t, record->n, err);
@@ -110,14 +110,15 @@ int trees_add(struct trees *t, const struct route_tokens *record, struct err *er
     for (int layer = 0; layer < t->moe_layers; layer++)
         size->distinct[layer] += count_layer(t, record, layer);
     size->trees++;
-    t->count++;
+    t->base.counted++;
     t->selecting++;
     t->nodes += record->n;
     return 0;
 }
 
-int trees_add_iteration(struct trees *t, const struct decode_iter *iter, struct err *err)
+static int add_iteration(struct analysis *analysis, const struct decode_iter *iter, struct err *err)
 {
+    struct trees *t = (struct trees *)analysis;
     if (!iter->experts_loaded_layer)
         return err_set(err, ERR_INPUT, "the iteration does not say how many experts each layer loaded; record it with "
                        "moe-decode --record route");
@@ -132,43 +133,39 @@ int trees_add_iteration(struct trees *t, const struct decode_iter *iter, struct 
         size->distinct[layer] += loaded;
     }
     size->trees++;
-    t->count++;
+    t->base.counted++;
     t->nodes += iter->nodes;
     return 0;
 }
 
-int64_t trees_count(const struct trees *t) { return t->count; }
-int trees_layers(const struct trees *t) { return t->moe_layers; }
-int trees_sizes(const struct trees *t) { return (int)t->size_count; }
+int trees_sizes(const struct analysis *analysis) { return (int)((const struct trees *)analysis)->size_count; }
 
 static double independent(const struct trees *t, int layer, int nodes)
 {
     const int64_t *selected = t->selected + (size_t)layer * (size_t)t->experts;
     double sum = 0;
-    if (t->selecting < t->count)
+    if (t->selecting < t->base.counted)
         return NAN;
     for (int e = 0; e < t->experts; e++)
         sum += 1 - pow(1 - (double)selected[e] / (double)t->nodes, nodes);
     return sum;
 }
 
-void trees_layer(const struct trees *t, int layer, struct tree_size *out)
+void trees_layer(const struct analysis *analysis, int layer, struct tree_size *out)
 {
-    int from = layer < 0 ? 0 : layer, to = layer < 0 ? t->moe_layers : layer + 1;
+    const struct trees *t = (const struct trees *)analysis;
     for (size_t i = 0; i < t->size_count; i++) {
         const struct size_class *size = &t->sizes[i];
-        double distinct = 0, chance = 0, layers = to - from;
-        for (int l = from; l < to; l++) {
-            distinct += (double)size->distinct[l] / (double)size->trees / layers;
-            chance += independent(t, l, size->nodes) / layers;
-        }
-        out[i] = (struct tree_size){ .nodes = size->nodes, .trees = size->trees, .distinct = distinct, .independent = chance,
+        out[i] = (struct tree_size){ .nodes = size->nodes, .trees = size->trees,
+                                     .distinct = (double)size->distinct[layer] / (double)size->trees,
+                                     .independent = independent(t, layer, size->nodes),
                                      .alike = t->experts * (1 - pow(1 - (double)t->top_k / t->experts, size->nodes)) };
     }
 }
 
-int trees_put_union(const struct trees *t, record_put *put, void *context, struct err *err)
+static int put_union(const struct analysis *analysis, record_put *put, void *context, struct err *err)
 {
+    const struct trees *t = (const struct trees *)analysis;
     size_t count = t->size_count;
     struct tree_size *of = mem_alloc(count, sizeof *of, err);
     int32_t *width = mem_alloc(count, sizeof *width, err);
@@ -176,7 +173,7 @@ int trees_put_union(const struct trees *t, record_put *put, void *context, struc
     double *values = mem_alloc(3 * count, sizeof *values, err);
     int rc = of && width && windows && values ? 0 : -1;
     for (int layer = 0; !rc && layer < t->moe_layers; layer++) {
-        trees_layer(t, layer, of);
+        trees_layer(analysis, layer, of);
         for (size_t i = 0; i < count; i++) {
             width[i] = of[i].nodes;
             windows[i] = of[i].trees;
@@ -195,3 +192,7 @@ int trees_put_union(const struct trees *t, record_put *put, void *context, struc
     mem_free(&values);
     return rc;
 }
+
+const struct analysis_class trees_analysis = { .kind = &coact_union_kind,
+    .empty = "the streams have no forwards that decode or verify; profile answers with -n, and drafts with --draft",
+    .open = open_trees, .tokens = add_tree, .iteration = add_iteration, .put = put_union, .free = free_trees };

@@ -13,26 +13,12 @@
 
 #include <stdint.h>
 
-#include "common/base/err.h"
-#include "common/route/put.h"
-#include "common/stream/decode.h"
-#include "common/stream/route.h"
+#include "common/route/analysis.h"
 
 enum { TREE_NODES_MAX = 4096 };
 
-struct trees;
-
-int trees_open(struct trees **out, const struct stream_model *model, struct err *err);
-void trees_free(struct trees **trees);
-
-/* Adds a record; records of prompts are ignored. Experts must be in range. */
-int trees_add(struct trees *trees, const struct route_tokens *record, struct err *err);
-
-/* Adds an iteration of a decode stream. Errors: the iteration lacks experts_loaded_layer. */
-int trees_add_iteration(struct trees *trees, const struct decode_iter *iter, struct err *err);
-
-int64_t trees_count(const struct trees *trees);             /* forwards */
-int trees_layers(const struct trees *trees);
+/* Records `union`, with trees set. Errors: an iteration lacks experts_loaded_layer. */
+extern const struct analysis_class trees_analysis;
 
 struct tree_size {
     int nodes;
@@ -40,12 +26,9 @@ struct tree_size {
     double distinct, independent, alike;        /* independent: NaN when selections were not recorded */
 };
 
-/* trees_layer stores one entry for each number of nodes that occurs, ascending, in out[trees_sizes]. Layer -1 is the mean over
- * layers. */
-int trees_sizes(const struct trees *trees);
-void trees_layer(const struct trees *trees, int layer, struct tree_size *out);
-
-/* Writes one `union` record a layer. */
-int trees_put_union(const struct trees *trees, record_put *put, void *context, struct err *err);
+/* Of an analysis of this class. trees_layer stores one entry for each number of nodes that occurs, ascending, in
+ * out[trees_sizes]. */
+int trees_sizes(const struct analysis *analysis);
+void trees_layer(const struct analysis *analysis, int layer, struct tree_size *out);
 
 #endif

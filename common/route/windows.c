@@ -16,8 +16,10 @@ struct open_text {
 };
 
 struct windows {
+    struct analysis base;
+    struct analysis_setup setup;
     int moe_layers, experts, top_k, max;
-    int64_t tokens, closed[WINDOWS_MAX + 1], pairs[WINDOWS_MAX + 1];
+    int64_t closed[WINDOWS_MAX + 1], pairs[WINDOWS_MAX + 1];
     int64_t *seen;              /* [moe_layers], each [width - 1][experts][width + 1]: windows by f */
     int64_t *joint;             /* [moe_layers], each [width - 1][width + 1][width + 1]: experts by f and next f */
     uint8_t *map;               /* [2][moe_layers][experts][experts] */
@@ -50,31 +52,11 @@ static int64_t *joint_of(const struct windows *w, int layer, int width)
     return w->joint + (size_t)layer * joint_before(w->max + 1) + joint_before(width);
 }
 
-int windows_open(struct windows **out, const struct stream_model *model, int max, struct err *err)
-{
-    if (route_model_check(model, err))
-        return -1;
-    struct windows *w = mem_alloc(1, sizeof *w, err);
-    if (!w)
-        return -1;
-    size_t layers = (size_t)model->moe_layers, experts = (size_t)model->experts;
-    *w = (struct windows){.moe_layers = model->moe_layers, .experts = model->experts, .top_k = model->top_k, .max = max,
-                          .mapped = -1};
-    if (!(w->seen = mem_alloc(layers * seen_before(w, max + 1), sizeof *w->seen, err)) ||
-        !(w->joint = mem_alloc(layers * joint_before(max + 1), sizeof *w->joint, err)) ||
-        !(w->map = mem_alloc(2 * layers * experts, experts, err))) {
-        windows_free(&w);
-        return -1;
-    }
-    *out = w;
-    return 0;
-}
+static const struct windows *windows_of(const struct analysis *analysis) { return (const struct windows *)analysis; }
 
-void windows_free(struct windows **windows)
+static void free_windows(struct analysis *analysis)
 {
-    struct windows *w = *windows;
-    if (!w)
-        return;
+    struct windows *w = (struct windows *)analysis;
     for (size_t i = 0; i < w->room; i++) {
         mem_free(&w->texts[i].now);
         mem_free(&w->texts[i].before);
@@ -83,7 +65,27 @@ void windows_free(struct windows **windows)
     mem_free(&w->seen);
     mem_free(&w->joint);
     mem_free(&w->map);
-    mem_free(windows);
+    mem_free(&w);
+}
+
+static int open_windows(struct analysis **out, const struct analysis_setup *setup, const struct stream_model *model,
+                        struct err *err)
+{
+    struct windows *w = mem_alloc(1, sizeof *w, err);
+    if (!w)
+        return -1;
+    size_t layers = (size_t)model->moe_layers, experts = (size_t)model->experts;
+    int max = setup->draft_length + 1;
+    *w = (struct windows){.setup = *setup, .moe_layers = model->moe_layers, .experts = model->experts, .top_k = model->top_k,
+                          .max = max, .mapped = -1};
+    if (!(w->seen = mem_alloc(layers * seen_before(w, max + 1), sizeof *w->seen, err)) ||
+        !(w->joint = mem_alloc(layers * joint_before(max + 1), sizeof *w->joint, err)) ||
+        !(w->map = mem_alloc(2 * layers * experts, experts, err))) {
+        free_windows(&w->base);
+        return -1;
+    }
+    *out = &w->base;
+    return 0;
 }
 
 static struct open_text *find_text(struct windows *w, int64_t sequence)
@@ -155,16 +157,17 @@ static void add_token(struct windows *w, struct open_text *text, const int16_t *
                     now[expert[layer * w->top_k + k]]++;
         }
     text->tokens++;
-    w->tokens++;
+    w->base.counted++;
     for (int width = 1; width <= w->max; width++)
         if (text->tokens % width == 0)
             close_window(w, text, width);
 }
 
-int windows_add(struct windows *w, const struct route_tokens *record, struct err *err)
+static int add_windows(struct analysis *analysis, const struct route_tokens *record, struct err *err)
 {
+    struct windows *w = (struct windows *)analysis;
     struct open_text *text = find_text(w, record->sequence);
-    if (w->tokens > ROUTE_TOKENS_MAX - record->n)
+    if (w->base.counted > ROUTE_TOKENS_MAX - record->n)
         return err_set(err, ERR_INPUT, "more than %lld tokens; count fewer at a time", (long long)ROUTE_TOKENS_MAX);
     if (!text && !(text = begin_text(w, record->sequence, err)))
         return -1;
@@ -174,8 +177,9 @@ int windows_add(struct windows *w, const struct route_tokens *record, struct err
     return 0;
 }
 
-void windows_end(struct windows *w, int64_t sequence)
+static void end_windows(struct analysis *analysis, int64_t sequence)
 {
+    struct windows *w = (struct windows *)analysis;
     struct open_text *text = find_text(w, sequence);
     if (!text)
         return;
@@ -184,14 +188,6 @@ void windows_end(struct windows *w, int64_t sequence)
     *text = w->texts[w->open];
     w->texts[w->open] = closed;
 }
-
-int64_t windows_tokens(const struct windows *w) { return w->tokens; }
-
-int windows_layers(const struct windows *w) { return w->moe_layers; }
-
-int windows_experts(const struct windows *w) { return w->experts; }
-
-int windows_max(const struct windows *w) { return w->max; }
 
 /* Adds one expert to the sums of the means. */
 struct expert_sums {
@@ -240,8 +236,9 @@ static void relate(struct window_facts *out, const int64_t *joint, int width, do
     out->change = a + b > 0 ? 2 * apart / (a + b) : NAN;
 }
 
-void windows_layer(const struct windows *w, int layer, int width, struct window_facts *out)
+void windows_layer(const struct analysis *analysis, int layer, int width, struct window_facts *out)
 {
+    const struct windows *w = windows_of(analysis);
     const int64_t *seen = seen_of(w, layer, width);
     struct expert_sums sums = {0};
     *out = (struct window_facts){.windows = w->closed[width], .pairs = w->pairs[width], .distinct = NAN, .entropy = NAN,
@@ -261,8 +258,9 @@ void windows_layer(const struct windows *w, int layer, int width, struct window_
         relate(out, joint_of(w, layer, width), width, (double)out->pairs * w->experts);
 }
 
-void windows_faults(const struct windows *w, int layer, int width, double threshold, struct window_faults *out)
+void windows_faults(const struct analysis *analysis, int layer, int width, double threshold, struct window_faults *out)
 {
+    const struct windows *w = windows_of(analysis);
     const int64_t *joint = joint_of(w, layer, width);
     double pairs = (double)w->pairs[width] * w->experts;
     *out = (struct window_faults){NAN, NAN, NAN, NAN, NAN};
@@ -282,37 +280,42 @@ void windows_faults(const struct windows *w, int layer, int width, double thresh
         }
 }
 
-const uint8_t *windows_map(const struct windows *w, int layer, int width, int *count)
+int windows_max(const struct analysis *analysis) { return windows_of(analysis)->max; }
+
+const uint8_t *windows_map(const struct analysis *analysis, int layer, int width, int *count)
 {
+    const struct windows *w = windows_of(analysis);
     int which = width == w->max;
     *count = w->map_count[which] < w->experts ? w->map_count[which] : w->experts;
     return w->map + ((size_t)which * (size_t)w->moe_layers + (size_t)layer) * (size_t)w->experts * (size_t)w->experts;
 }
 
-int windows_put_reuse(const struct windows *w, const struct reuse_setup *setup, record_put *put, void *context,
-                      struct err *err)
+/* MoE-SpAc eq. 13 to 18, for drafts of 1 to max - 1 tokens. */
+static int put_reuse(const struct analysis *analysis, record_put *put, void *context, struct err *err)
 {
+    const struct windows *w = windows_of(analysis);
+    const struct analysis_setup *setup = &w->setup;
     int32_t drafts[WINDOWS_MAX];
     double distinct[WINDOWS_MAX], ratio[WINDOWS_MAX], verified[WINDOWS_MAX], emitted[WINDOWS_MAX], gain[WINDOWS_MAX],
         gain_verified[WINDOWS_MAX];
     for (int layer = 0; layer < w->moe_layers; layer++) {
-        struct coact_reuse record = { .layer = layer, .tokens = w->tokens, .acceptance = setup->acceptance,
+        struct coact_reuse record = { .layer = layer, .tokens = w->base.counted, .acceptance = setup->acceptance,
                                       .draft_cost = setup->draft_cost, .points = w->max - 1, .drafts = drafts,
                                       .distinct = distinct, .ratio = ratio, .verified = verified, .emitted = emitted,
                                       .gain = gain, .gain_verified = gain_verified };
         struct window_facts one, of;
-        windows_layer(w, layer, 1, &one);
+        windows_layer(analysis, layer, 1, &one);
         double b = one.distinct / w->experts, all = 1 / b;        /* in units of a forward of one token */
         for (int i = 0, K = 1; K < w->max; i++, K++) {
             double a;
-            windows_layer(w, layer, K, &of);
+            windows_layer(analysis, layer, K, &of);
             drafts[i] = K;
             distinct[i] = of.distinct;
             a = of.distinct / w->experts;
             ratio[i] = a / b;
             emitted[i] = speculation_tokens(K, setup->acceptance);
             gain[i] = speculation_undrafted(all, b) / speculation_drafted(all, a, setup->draft_cost, K, setup->acceptance);
-            windows_layer(w, layer, K + 1, &of);
+            windows_layer(analysis, layer, K + 1, &of);
             a = of.distinct / w->experts;
             verified[i] = a / b;
             gain_verified[i] = speculation_undrafted(all, b) /
@@ -324,15 +327,17 @@ int windows_put_reuse(const struct windows *w, const struct reuse_setup *setup, 
     return 0;
 }
 
-int windows_put_signal(const struct windows *w, double threshold, record_put *put, void *context, struct err *err)
+/* Eq. 19 to 22. */
+static int put_signal(const struct analysis *analysis, record_put *put, void *context, struct err *err)
 {
+    const struct windows *w = windows_of(analysis);
     int32_t width[WINDOWS_MAX];
     int64_t windows[WINDOWS_MAX];
     double entropy[WINDOWS_MAX], entropy_binomial[WINDOWS_MAX], snr[WINDOWS_MAX], snr_binomial[WINDOWS_MAX],
         correlation[WINDOWS_MAX], change[WINDOWS_MAX], at[WINDOWS_MAX], margin[WINDOWS_MAX], wrong[WINDOWS_MAX],
         within[WINDOWS_MAX], faults[WINDOWS_MAX], contradicted[WINDOWS_MAX];
     for (int layer = 0; layer < w->moe_layers; layer++) {
-        struct coact_signal record = { .layer = layer, .tokens = w->tokens, .points = w->max, .width = width,
+        struct coact_signal record = { .layer = layer, .tokens = w->base.counted, .points = w->max, .width = width,
                                        .windows = windows, .entropy = entropy, .entropy_binomial = entropy_binomial,
                                        .snr = snr, .snr_binomial = snr_binomial, .correlation = correlation, .change = change,
                                        .threshold = at, .margin = margin, .wrong = wrong, .within = within, .faults = faults,
@@ -340,9 +345,9 @@ int windows_put_signal(const struct windows *w, double threshold, record_put *pu
         for (int i = 0; i < w->max; i++) {
             struct window_facts of;
             struct window_faults bad;
-            windows_layer(w, layer, i + 1, &of);
-            at[i] = i ? threshold : 0.5;
-            windows_faults(w, layer, i + 1, at[i], &bad);
+            windows_layer(analysis, layer, i + 1, &of);
+            at[i] = i ? w->setup.threshold : 0.5;
+            windows_faults(analysis, layer, i + 1, at[i], &bad);
             width[i] = i + 1;
             windows[i] = of.windows;
             entropy[i] = of.entropy;
@@ -362,3 +367,8 @@ int windows_put_signal(const struct windows *w, double threshold, record_put *pu
     }
     return 0;
 }
+
+const struct analysis_class reuse_analysis = { .kind = &coact_reuse_kind, .consecutive = true, .open = open_windows,
+    .tokens = add_windows, .end = end_windows, .put = put_reuse, .free = free_windows };
+const struct analysis_class signal_analysis = { .kind = &coact_signal_kind, .consecutive = true, .open = open_windows,
+    .tokens = add_windows, .end = end_windows, .put = put_signal, .free = free_windows };

@@ -10,26 +10,15 @@
 
 #include <stdint.h>
 
-#include "common/base/err.h"
-#include "common/route/put.h"
-#include "common/stream/route.h"
+#include "common/route/analysis.h"
 
 enum { WINDOWS_MAX = 17 };
 
-struct windows;
+/* Records `reuse`: MoE-SpAc eq. 13 to 18, for drafts of up to setup->draft_length tokens; and `signal`: eq. 19 to 22, for
+ * windows of up to one token more. Windows of one token use the threshold 0.5, as in the paper. */
+extern const struct analysis_class reuse_analysis, signal_analysis;
 
-/* max: the largest width, at most WINDOWS_MAX. */
-int windows_open(struct windows **out, const struct stream_model *model, int max, struct err *err);
-void windows_free(struct windows **windows);
-
-/* Adds a record, whose experts must be in range. windows_end ends a text; the incomplete windows of open texts do not count. */
-int windows_add(struct windows *windows, const struct route_tokens *record, struct err *err);
-void windows_end(struct windows *windows, int64_t sequence);
-
-int64_t windows_tokens(const struct windows *windows);
-int windows_layers(const struct windows *windows);
-int windows_experts(const struct windows *windows);
-int windows_max(const struct windows *windows);
+/* The functions below take an analysis of these two classes. */
 
 /* The figures of one layer and width. Means are over experts, and NaN if no expert qualifies. */
 struct window_facts {
@@ -40,7 +29,7 @@ struct window_facts {
     double correlation;                 /* of f in a window and in the next one, over all experts */
     double change;                      /* sum of |next f - f| divided by the sum of f: 0 no change, 2 all experts change */
 };
-void windows_layer(const struct windows *windows, int layer, int width, struct window_facts *out);
+void windows_layer(const struct analysis *analysis, int layer, int width, struct window_facts *out);
 
 /* Judges the previous window's f as the estimate of f, for decisions by a threshold. Shares of all experts and pairs of
  * windows. */
@@ -51,18 +40,12 @@ struct window_faults {
     double faults;                      /* estimate and f lead to different decisions */
     double contradicted;                /* a fault although within the margin (contradicts eq. 22) */
 };
-void windows_faults(const struct windows *windows, int layer, int width, double threshold, struct window_faults *out);
+void windows_faults(const struct analysis *analysis, int layer, int width, double threshold, struct window_faults *out);
+
+int windows_max(const struct analysis *analysis);               /* the largest width */
 
 /* Returns f of the first text's first windows, at most `experts` of them: [experts][experts], one row for each expert; *count:
  * the number of windows. Only widths 1 and max are kept. */
-const uint8_t *windows_map(const struct windows *windows, int layer, int width, int *count);
-
-struct reuse_setup { double acceptance, draft_cost; };          /* draft_cost: in forwards of one token */
-
-/* Writes one `reuse` record a layer: MoE-SpAc eq. 13 to 18, for drafts of 1 to max - 1 tokens. */
-int windows_put_reuse(const struct windows *windows, const struct reuse_setup *setup, record_put *put, void *context,
-                      struct err *err);
-/* Writes one `signal` record a layer: eq. 19 to 22. Windows of one token use the threshold 0.5, as in the paper. */
-int windows_put_signal(const struct windows *windows, double threshold, record_put *put, void *context, struct err *err);
+const uint8_t *windows_map(const struct analysis *analysis, int layer, int width, int *count);
 
 #endif

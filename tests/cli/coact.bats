@@ -169,12 +169,12 @@ mean_of() {
 @test "pairs are what the routes say, in shards or whole" {
     cat > pairs.jq <<'JQ'
 [.[] | select(.type == "route") | .experts[] | .[2] | . as $e | range(4) as $a | range(4) as $b | "\($e[$a]) \($e[$b])"]
-| group_by(.) | map({key: .[0], value: length}) | from_entries
+| group_by(.) | map({key: .[0], value: length}) | sort_by(.key)
 JQ
-    moe-view --json routes.moes | jq -sS -f pairs.jq > counted
+    moe-view --json routes.moes | jq -sc -f pairs.jq > counted
     moe-coact matrix --phase all --json -l 2 routes.moes |
-        jq -S '. as $m | [range(.points) | select($m.count[.] > 0) | {key: "\($m.first[.]) \($m.second[.])", value: $m.count[.]}]
-               | from_entries' | cmp - counted
+        jq -c '. as $m | [range(.points) | select($m.count[.] > 0) | {key: "\($m.first[.]) \($m.second[.])", value: $m.count[.]}]
+               | sort_by(.key)' | cmp - counted
     [ "$(moe-coact matrix --phase all --json routes.moes | jq -sc '[.[] | .first[range(0; 1024; 32)]] | length')" = 192 ]
     for i in 1 2 3; do moe-profile -q -m pocket.moe -n 16 --record route,probs --shard $i/3 prompts.jsonl -o shard$i.moes; done
     for words in "matrix --phase all" "stats --phase all" "union" "union --trees" "coverage --by router" \

@@ -65,7 +65,7 @@ off() {
     rm -rf wrong wrong.moe
     cp -r "$GOLDEN/$family/model" wrong
     jq "$2" "$GOLDEN/$family/model/config.json" > wrong/config.json
-    ! cmp -s <(jq -S . wrong/config.json) <(jq -S . "$GOLDEN/$family/model/config.json") || { echo "no change: $2"; return 1; }
+    ! cmp -s <(jq -c . wrong/config.json) <(jq -c . "$GOLDEN/$family/model/config.json") || { echo "no change: $2"; return 1; }
     moe-convert -q wrong -o wrong.moe
     beyond "$(distance $family wrong.moe)" 5e-3 || { echo "$family: $2"; return 1; }
 }

@@ -84,7 +84,7 @@ within() { jq -n -e --argjson d "$1" "\$d < $2" > /dev/null || { echo "a logit i
     cp qwen3_moe.gguf no-ending
     moe-convert -q --name m no-ending -o no-ending.moe
     # The name of the source is in the index, so that is another one.
-    shown() { moe-view --json $1.moe | jq -S 'del(.sources, .index_sha256)'; }
+    shown() { moe-view --json $1.moe | jq -c 'del(.sources, .index_sha256)'; }
     shown file > want
     for one in folder tar tar-pipe pipe gz no-ending; do
         echo $one

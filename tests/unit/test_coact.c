@@ -10,6 +10,7 @@
 #include "common/route/elimination.h"
 #include "common/route/matrix.h"
 #include "common/route/skew.h"
+#include "common/route/tallied.h"
 #include "common/route/trees.h"
 
 enum { LAYERS = 2, EXPERTS = 9, TOP_K = 3, TOKENS = 400 };
@@ -247,12 +248,12 @@ static void test_spread(void **unused)
 }
 
 /* One forward of `n` nodes from token `from` on, and what must be found of it. */
-static void add_tree(struct trees *trees, const struct world *world, int from, int n, int phase)
+static void add_tree(struct analysis *trees, const struct world *world, int from, int n, int phase)
 {
     uint8_t accepted[8] = {1};
     struct err err = {0};
     struct route_tokens record = { .n = n, .phase = phase, .accepted = accepted, .experts = world->expert[from][0] };
-    assert_int_equal(trees_add(trees, &record, &err), 0);
+    assert_int_equal(trees->class->tokens(trees, &record, &err), 0);
 }
 
 static void test_trees(void **unused)
@@ -260,12 +261,13 @@ static void test_trees(void **unused)
     (void)unused;
     static const int sizes[] = { 5, 1, 8, 5, 5, 1 };
     struct world world;
-    struct trees *trees = NULL;
+    const struct analysis_setup setup = {0};
+    struct analysis *trees = NULL;
     struct tree_size of[3];
     struct err err = {0};
     double distinct[9][LAYERS] = {{0}};
     world_open(&world, 3, false);
-    assert_int_equal(trees_open(&trees, &model, &err), 0);
+    assert_int_equal(analysis_open(&trees, &trees_analysis, &setup, &model, &err), 0);
     add_tree(trees, &world, 0, 4, PHASE_PROMPT);
     for (int t = 0, from = 0; t < 6; from += sizes[t++]) {
         add_tree(trees, &world, from, sizes[t], sizes[t] > 1 ? PHASE_VERIFY : PHASE_DECODE);
@@ -278,7 +280,7 @@ static void test_trees(void **unused)
                 distinct[sizes[t]][l] += seen[e];
         }
     }
-    assert_int_equal(trees_count(trees), 6);
+    assert_int_equal(trees->counted, 6);
     assert_int_equal(trees_sizes(trees), 3);
     for (int l = 0; l < LAYERS; l++) {
         trees_layer(trees, l, of);
@@ -290,15 +292,15 @@ static void test_trees(void **unused)
 
     const int32_t loaded[LAYERS] = { 4, 6 }, bad[LAYERS] = { 4, EXPERTS + 1 };
     struct decode_iter iter = { .nodes = 5, .experts_loaded_layer = loaded };
-    assert_int_equal(trees_add_iteration(trees, &iter, &err), 0);
+    assert_int_equal(trees->class->iteration(trees, &iter, &err), 0);
     trees_layer(trees, 1, of);
     assert_true(of[1].trees == 4 && fabs(of[1].distinct - (distinct[5][1] + 6) / 4) < 1e-12 && isnan(of[1].independent));
     iter.experts_loaded_layer = bad;
-    assert_int_equal(trees_add_iteration(trees, &iter, &err), -1);
+    assert_int_equal(trees->class->iteration(trees, &iter, &err), -1);
     err_clear(&err);
     iter.experts_loaded_layer = NULL;
-    assert_int_equal(trees_add_iteration(trees, &iter, &err), -1);
-    trees_free(&trees);
+    assert_int_equal(trees->class->iteration(trees, &iter, &err), -1);
+    analysis_free(&trees);
     world_close(&world);
 }
 
@@ -335,23 +337,21 @@ static void test_one_expert_a_token(void **unused)
     static const struct stream_model single = { .layers = 1, .moe_layers = 1, .experts = 3, .top_k = 1, .vocab = 9 };
     static const int16_t experts[] = { 2, 0, 2 };
     const struct route_tokens record = { .n = 3, .experts = experts };
-    struct world world = { .folder = unit_folder() };
-    struct matrix *matrix = NULL;
+    const struct analysis_setup setup = { .layer = -1, .folder = unit_folder() };
+    struct header header = { .model = single };
+    struct analysis *matrix = NULL;
     struct text svg = {0}, table = {0};
     struct err err = {0};
-    assert_int_equal(route_counts_open(&world.counts, &single, &err), 0);
-    assert_int_equal(route_spool_open(&world.spool, &single, SPOOL_MEMORY, world.folder, &err), 0);
-    assert_int_equal(route_counts_add(world.counts, &record, &err), 0);
-    assert_int_equal(route_spool_add(world.spool, &record, &err), 0);
-    assert_int_equal(matrix_make(&matrix, world.counts, world.spool, -1, &err), 0);
-    assert_int_equal(matrix_svg(&svg, matrix, -1, "single", &err), 0);
-    assert_int_equal(matrix_text(&table, matrix, -1, &err), 0);
+    assert_int_equal(analysis_open(&matrix, &matrix_analysis, &setup, &single, &err), 0);
+    assert_int_equal(matrix->class->tokens(matrix, &record, &err), 0);
+    assert_int_equal(analysis_finish(matrix, &header, NULL, NULL, &err), 0);
+    assert_int_equal(coact_svg(&svg, matrix, &header, -1, &err), 0);
+    assert_int_equal(coact_text(&table, matrix, &header, -1, &err), 0);
     assert_null(strstr(svg.data, "nan"));
     assert_null(strstr(table.data, "nan"));
     text_free(&svg);
     text_free(&table);
-    matrix_free(&matrix);
-    world_close(&world);
+    analysis_free(&matrix);
 }
 
 static void test_refusals(void **unused)

@@ -384,12 +384,13 @@ static void check_neighbours(int apart)
     enum { TEXTS = 5, LONG = 150 };
     static int16_t expert[TEXTS][LONG][LAYERS][TOP_K];
     int length[TEXTS] = { 150, 1, 64, 2, 70 }, at[TEXTS] = { 0 }, left = 0;
-    struct neighbours *n = NULL;
+    const struct analysis_setup setup = {0};
+    struct analysis *n = NULL;
     struct neighbour_width of[NEIGHBOUR_WIDTHS];
     struct err err = {0};
     unsigned state = 4;
     spread.experts = EXPERTS * apart;
-    assert_int_equal(neighbours_open(&n, &spread, &err), 0);
+    assert_int_equal(analysis_open(&n, &union_analysis, &setup, &spread, &err), 0);
     for (int t = 0; t < TEXTS; t++)
         for (int i = 0; i < length[t]; i++, left++)
             for (int l = 0; l < LAYERS; l++) {
@@ -411,11 +412,11 @@ static void check_neighbours(int apart)
             row[i] = (int16_t)(row[i] * apart);
         memset(accepted + 1, 1, (size_t)rows);          /* a row before them that was not accepted */
         struct route_tokens record = { .sequence = t, .n = rows + 1, .experts = row, .accepted = accepted };
-        assert_int_equal(neighbours_add(n, &record, &err), 0);
+        assert_int_equal(n->class->tokens(n, &record, &err), 0);
         at[t] += rows;
         left -= rows;
         if (at[t] == length[t])
-            neighbours_end(n, t);
+            n->class->end(n, t);
     }
     for (int l = 0; l < LAYERS; l++) {
         neighbours_layer(n, l, of);
@@ -452,7 +453,7 @@ static void check_neighbours(int apart)
         assert_true(fabs(of[0].common_alike - 0.2) < 1e-9 && of[0].common_independent > 0.2);
         assert_true(of[3].distinct_independent < of[3].distinct_alike);
     }
-    neighbours_free(&n);
+    analysis_free(&n);
 }
 
 static void test_neighbours(void **unused)

@@ -3,8 +3,10 @@
 #include "tests/unit/unit.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "common/route/shortlist.h"
+#include "common/stream/coact.h"
 #include "kernels/ref/ref.h"
 
 enum { LAYERS = 2, EXPERTS = 12, TOP_K = 3, NODES_MAX = 9, CELLS = LAYERS * EXPERTS };
@@ -15,12 +17,49 @@ static unsigned draw(unsigned *state, unsigned below)
     return (*state >> 8) % below;
 }
 
-static struct coverage *cover(struct shortlist *shortlist)
+/* The records of an analysis. */
+struct cover {
+    int64_t tokens;
+    bool router;
+    double mass[CELLS], served[CELLS];
+};
+
+static int take(void *context, const struct record_kind *kind, const void *body, struct err *err)
 {
-    struct coverage *coverage = NULL;
+    struct cover *cover = context;
+    const struct coact_coverage *of = body;
+    (void)kind;
+    (void)err;
+    cover->tokens = of->tokens;
+    cover->router = !strcmp(of->method, "router");
+    for (int b = 0; b < of->points; b++) {
+        assert_int_equal(of->budget[b], b + 1);
+        cover->mass[of->layer * of->points + b] = of->mass[b];
+        cover->served[of->layer * of->points + b] = of->served[b];
+    }
+    return 0;
+}
+
+static struct cover cover(const struct analysis *shortlist)
+{
+    struct cover cover = {0};
     struct err err = {0};
-    assert_int_equal(shortlist_coverage(&coverage, shortlist, &err), 0);
-    return coverage;
+    assert_int_equal(shortlist->class->put(shortlist, take, &cover, &err), 0);
+    return cover;
+}
+
+static struct analysis *open_shortlist(const struct stream_model *model)
+{
+    const struct analysis_setup setup = {0};
+    struct analysis *shortlist = NULL;
+    struct err err = {0};
+    assert_int_equal(analysis_open(&shortlist, &shortlist_analysis, &setup, model, &err), 0);
+    return shortlist;
+}
+
+static int add(struct analysis *shortlist, const struct route_tokens *record, struct err *err)
+{
+    return shortlist->class->tokens(shortlist, record, err);
 }
 
 /* Expert 3 is selected by no node, and yet it is worth more than 0, which two nodes select now and then. */
@@ -35,58 +74,52 @@ static void test_by_hand(void **unused)
     struct route_tokens tree = { .n = 2, .phase = PHASE_VERIFY, .experts = experts, .probs = probs };
     struct route_tokens one = { .n = 1, .phase = PHASE_DECODE, .experts = chosen, .probs = alone };
     const struct route_tokens prompt = { .n = 2, .phase = PHASE_PROMPT, .experts = experts };
-    struct shortlist *shortlist = NULL;
-    struct coverage *coverage = NULL;
     struct err err = {0};
-    assert_int_equal(shortlist_open(&shortlist, &model, &err), 0);
-    assert_int_equal(shortlist_coverage(&coverage, shortlist, &err), -1);
-    err_clear(&err);
-    assert_int_equal(shortlist_add(shortlist, &prompt, &err), 0);
-    assert_int_equal(shortlist_add(shortlist, &tree, &err), 0);
+    struct analysis *shortlist = open_shortlist(&model);
+    struct cover coverage;
+    assert_int_equal(add(shortlist, &prompt, &err), 0);
+    assert_int_equal(add(shortlist, &tree, &err), 0);
     /* sums .1875 .625 .5625 .625: order 1, 3, 2, 0 */
     coverage = cover(shortlist);
     static const double mass[] = { 0.3125, 0.625, 0.90625, 1 }, served[] = { 0.5, 0.5, 1, 1 };
     for (int b = 0; b < 4; b++)
-        assert_true(coverage->mass[b] == mass[b] && coverage->served[b] == served[b]);
-    assert_true(coverage->tokens == 2 && !strcmp(coverage->method, "router"));
-    coverage_free(&coverage);
+        assert_true(coverage.mass[b] == mass[b] && coverage.served[b] == served[b]);
+    assert_int_equal(shortlist->counted, 2);
+    assert_true(coverage.tokens == 2 && coverage.router);
     /* all alike: the lower expert first; the mean over forwards, not over nodes */
-    assert_int_equal(shortlist_add(shortlist, &one, &err), 0);
+    assert_int_equal(add(shortlist, &one, &err), 0);
     coverage = cover(shortlist);
     for (int b = 0; b < 4; b++) {
-        assert_true(coverage->mass[b] == (mass[b] + 0.25 * (b + 1)) / 2);
-        assert_true(fabs(coverage->served[b] - (2 * served[b] + 1) / 3) < 1e-15);
+        assert_true(coverage.mass[b] == (mass[b] + 0.25 * (b + 1)) / 2);
+        assert_true(fabs(coverage.served[b] - (2 * served[b] + 1) / 3) < 1e-15);
     }
-    coverage_free(&coverage);
-    shortlist_free(&shortlist);
+    analysis_free(&shortlist);
 
     /* a correction changes who is kept, not what a kept one is worth; the next text has none */
     static const float correction[] = { 1, 0, 0, -1 };
-    assert_int_equal(shortlist_open(&shortlist, &model, &err), 0);
-    shortlist_begin(shortlist, &(struct route_begin){ .correction = correction });
-    assert_int_equal(shortlist_add(shortlist, &tree, &err), 0);
+    shortlist = open_shortlist(&model);
+    shortlist->class->begin(shortlist, &(struct route_begin){ .correction = correction });
+    assert_int_equal(add(shortlist, &tree, &err), 0);
     coverage = cover(shortlist);
     static const double corrected[] = { 0.09375, 0.40625, 0.6875, 1 };
     for (int b = 0; b < 4; b++)
-        assert_true(coverage->mass[b] == corrected[b]);
-    coverage_free(&coverage);
-    shortlist_begin(shortlist, &(struct route_begin){0});
-    assert_int_equal(shortlist_add(shortlist, &tree, &err), 0);
+        assert_true(coverage.mass[b] == corrected[b]);
+    shortlist->class->begin(shortlist, &(struct route_begin){0});
+    assert_int_equal(add(shortlist, &tree, &err), 0);
     coverage = cover(shortlist);
-    assert_true(coverage->mass[0] == (0.09375 + 0.3125) / 2);
-    coverage_free(&coverage);
+    assert_true(coverage.mass[0] == (0.09375 + 0.3125) / 2);
 
     tree.probs = NULL;
-    assert_int_equal(shortlist_add(shortlist, &tree, &err), -1);
+    assert_int_equal(add(shortlist, &tree, &err), -1);
     assert_non_null(strstr(err.text, "--record route,probs"));
     static const float bad[][4] = { { NAN, 0, 0, 1 }, { -0.5f, 0.5f, 0.5f, 0.5f }, { 2, 0, 0, 0 } };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err_clear(&err);
         one.probs = bad[i];
-        assert_int_equal(shortlist_add(shortlist, &one, &err), -1);
+        assert_int_equal(add(shortlist, &one, &err), -1);
         assert_non_null(strstr(err.text, "damaged"));
     }
-    shortlist_free(&shortlist);
+    analysis_free(&shortlist);
 }
 
 struct forward_of {
@@ -138,7 +171,7 @@ static void test_as_the_engine(void **unused)
     static const struct stream_model model = { .layers = LAYERS, .moe_layers = LAYERS, .experts = EXPERTS, .top_k = TOP_K,
                                                .vocab = 9 };
     for (unsigned seed = 1; seed <= 4; seed++) {
-        struct shortlist *shortlist = NULL;
+        struct analysis *shortlist = open_shortlist(&model);
         struct err err = {0};
         unsigned state = seed;
         float correction[CELLS];
@@ -146,14 +179,13 @@ static void test_as_the_engine(void **unused)
         for (int i = 0; i < CELLS; i++)
             correction[i] = (float)((int)draw(&state, 5) - 2) / 8;
         const struct route_begin begin = { .correction = seed % 2 ? correction : NULL };
-        assert_int_equal(shortlist_open(&shortlist, &model, &err), 0);
-        shortlist_begin(shortlist, &begin);
+        shortlist->class->begin(shortlist, &begin);
         for (int t = 0; t < FORWARDS; t++) {
             struct forward_of f;
             draw_forward(&f, &state);
             const struct route_tokens record = { .n = f.n, .phase = PHASE_VERIFY, .experts = f.expert[0][0],
                                                  .probs = f.probs[0][0] };
-            assert_int_equal(shortlist_add(shortlist, &record, &err), 0);
+            assert_int_equal(add(shortlist, &record, &err), 0);
             nodes += f.n;
             for (int l = 0; l < LAYERS; l++)
                 for (int b = 1; b <= EXPERTS; b++) {
@@ -173,14 +205,13 @@ static void test_as_the_engine(void **unused)
                     mass[l][b] += kept / all / FORWARDS;
                 }
         }
-        struct coverage *coverage = cover(shortlist);
+        const struct cover coverage = cover(shortlist);
         for (int l = 0; l < LAYERS; l++)
             for (int b = 1; b <= EXPERTS; b++) {
-                assert_true(fabs(coverage->mass[l * EXPERTS + b - 1] - mass[l][b]) < 1e-8);
-                assert_true(fabs(coverage->served[l * EXPERTS + b - 1] - served[l][b] / nodes) < 1e-12);
+                assert_true(fabs(coverage.mass[l * EXPERTS + b - 1] - mass[l][b]) < 1e-8);
+                assert_true(fabs(coverage.served[l * EXPERTS + b - 1] - served[l][b] / nodes) < 1e-12);
             }
-        coverage_free(&coverage);
-        shortlist_free(&shortlist);
+        analysis_free(&shortlist);
     }
 }
 

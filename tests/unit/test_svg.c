@@ -4,9 +4,11 @@
 #include <math.h>
 
 #include "common/base/file.h"
+#include "common/report/coact_report.h"
 #include "common/report/record_report.h"
-#include "common/report/route_report.h"
 #include "common/report/svg.h"
+#include "common/route/coverage.h"
+#include "common/route/tallied.h"
 
 static int occurrences(const struct text *text, const char *what)
 {
@@ -141,42 +143,61 @@ static void test_long_names(void **unused)
     text_free(&out);
 }
 
-static void coverage_example(struct coverage *coverage, double *mass, double *served, int layers, int experts)
+enum { COVER_LAYERS = 20, COVER_EXPERTS = 12, COVER_TOKENS = 9 };
+
+/* Coverage of random routes: of no two layers alike, or they would be named together. */
+static struct analysis *cover(int layers, struct header *header)
 {
-    for (int i = 0; i < layers * experts; i++)
-        mass[i] = served[i] = (i % experts + 1.0) / experts;
-    *coverage = (struct coverage){ .moe_layers = layers, .experts = experts, .top_k = 2, .tokens = 9, .method = "mass",
-                                   .mass = mass, .served = served };
+    static int16_t experts[COVER_TOKENS * COVER_LAYERS * 2];
+    static float probs[COVER_TOKENS * COVER_LAYERS * COVER_EXPERTS];
+    const struct analysis_setup setup = { .layer = -1, .method = RANKING_MASS, .folder = unit_folder() };
+    const struct route_tokens record = { .n = COVER_TOKENS, .experts = experts, .probs = probs };
+    struct analysis *analysis = NULL;
+    struct text note = {0};
+    struct err err = {0};
+    unsigned state = 5;
+    *header = (struct header){ .model = { .layers = layers, .moe_layers = layers, .experts = COVER_EXPERTS, .top_k = 2,
+                                          .vocab = 9, .name = "m" } };
+    for (int i = 0; i < COVER_TOKENS * layers * 2; i++) {
+        state = state * 1664525u + 1013904223u;
+        experts[i] = (int16_t)(i % 2 * (COVER_EXPERTS / 2) + (int)(state >> 16) % (COVER_EXPERTS / 2));
+    }
+    for (int i = 0; i < COVER_TOKENS * layers * COVER_EXPERTS; i++) {
+        state = state * 1664525u + 1013904223u;
+        probs[i] = (float)(state >> 16) / (65536.0f * COVER_EXPERTS);
+    }
+    assert_int_equal(analysis_open(&analysis, &coverage_analysis, &setup, &header->model, &err), 0);
+    assert_int_equal(analysis->class->tokens(analysis, &record, &err), 0);
+    assert_int_equal(analysis_finish(analysis, header, NULL, &note, &err), 0);
+    return analysis;
 }
 
 static void test_coverage_reports(void **unused)
 {
     (void)unused;
-    enum { FEW = 3, MANY = 20, EXPERTS = 12 };
-    double mass[MANY * EXPERTS], served[MANY * EXPERTS];
-    struct coverage coverage;
+    struct header header;
+    struct analysis *coverage = cover(3, &header);
     struct text out = {0};
     struct err err = {0};
-    coverage_example(&coverage, mass, served, FEW, EXPERTS);
-    for (int i = 0; i < FEW * EXPERTS; i++)             /* no two layers alike, or they would be named together */
-        mass[i] = served[i] = pow(mass[i], 1 + 0.1 * (i / EXPERTS));
-    assert_int_equal(coverage_svg(&out, &coverage, -1, "m", &err), 0);
+    assert_int_equal(coact_svg(&out, coverage, &header, -1, &err), 0);
     assert_int_equal(occurrences(&out, ">layer 2<"), 2);
     assert_int_equal(occurrences(&out, ">mean<"), 2);
     text_clear(&out);
-    assert_int_equal(coverage_svg(&out, &coverage, 1, "m", &err), 0);
+    assert_int_equal(coact_svg(&out, coverage, &header, 1, &err), 0);
     assert_int_equal(occurrences(&out, ">layer 1<"), 2);
     assert_int_equal(occurrences(&out, ">layer 2<") + occurrences(&out, ">mean<"), 0);
     text_clear(&out);
-    coverage_example(&coverage, mass, served, MANY, EXPERTS);
-    assert_int_equal(coverage_svg(&out, &coverage, -1, "m", &err), 0);
+    analysis_free(&coverage);
+
+    coverage = cover(COVER_LAYERS, &header);
+    assert_int_equal(coact_svg(&out, coverage, &header, -1, &err), 0);
     assert_int_equal(occurrences(&out, ">one layer<"), 2);               /* too many to tell apart */
     text_clear(&out);
-
-    assert_int_equal(coverage_text(&out, &coverage, -1, &err), 0);
+    assert_int_equal(coact_text(&out, coverage, &header, -1, &err), 0);
     assert_int_equal(occurrences(&out, "mean"), 2);
-    assert_non_null(strstr(out.data, "B=12"));
+    assert_non_null(strstr(out.data, "      12\n"));                     /* the largest budget, all experts */
     text_free(&out);
+    analysis_free(&coverage);
 }
 
 static int read_back(struct text *out, const char *path)
@@ -191,14 +212,16 @@ static void test_record_report(void **unused)
     (void)unused;
     enum { LAYERS = 3, EXPERTS = 4 };
     char *folder = unit_folder();
-    double mass[LAYERS * EXPERTS], served[LAYERS * EXPERTS];
-    struct coverage coverage;
+    double share[LAYERS * EXPERTS];
+    struct coverage coverage = { .moe_layers = LAYERS, .experts = EXPERTS, .top_k = 2, .tokens = 9, .method = "mass",
+                                 .mass = share, .served = share };
     struct header header = { .kind = STREAM_COACT, .has_model = true,
                              .model = { .layers = LAYERS, .moe_layers = LAYERS, .experts = EXPERTS, .top_k = 2 } };
     struct text out = {0};
     struct err err = {0};
     const char *path = unit_path(folder, "out");
-    coverage_example(&coverage, mass, served, LAYERS, EXPERTS);
+    for (int i = 0; i < LAYERS * EXPERTS; i++)
+        share[i] = (i % EXPERTS + 1.0) / EXPERTS;
     for (int form = SHOW_JSON; form <= SHOW_CSV; form++) {
         struct record_report report = { .header = &header, .layer = form == SHOW_JSON ? -1 : 2 };
         assert_int_equal(show_open(&report.show, path, (enum show_form)form, &err), 0);

@@ -18,7 +18,7 @@ static int begun;                       /* the text of which the first record ca
 static void near(double got, double want) { assert_true(fabs(got - want) <= 1e-9 * (1 + fabs(want))); }
 
 /* Texts that come interleaved, each record with a row that was not accepted. */
-static void read_texts(struct windows *windows)
+static void read_texts(struct analysis *windows)
 {
     int at[TEXTS] = {0}, left = LONG + 3 + 20;
     begun = -1;
@@ -43,11 +43,11 @@ static void read_texts(struct windows *windows)
         begun = begun < 0 ? t : begun;
         memcpy(row[1], expert[t][at[t]], (size_t)rows * sizeof row[1]);
         const struct route_tokens record = {.sequence = 10 + t, .n = rows + 1, .experts = &row[0][0][0], .accepted = accepted};
-        assert_int_equal(windows_add(windows, &record, &err), 0);
+        assert_int_equal(windows->class->tokens(windows, &record, &err), 0);
         at[t] += rows;
         left -= rows;
         if (at[t] == length[t])
-            windows_end(windows, 10 + t);
+            windows->class->end(windows, 10 + t);
     }
 }
 
@@ -61,7 +61,7 @@ static int often(int t, int window, int width, int layer, int e)
 }
 
 /* All of a layer and width, by going over the texts again. */
-static void check_width(const struct windows *windows, int l, int w)
+static void check_width(const struct analysis *windows, int l, int w)
 {
     double distinct = 0, pairs = 0, entropy = 0, snr = 0, sums[6] = {0}, bad[5] = {0}, threshold = 2;
     int count = 0, moving = 0;
@@ -111,13 +111,14 @@ static void check_width(const struct windows *windows, int l, int w)
 static void test_windows(void **unused)
 {
     const struct stream_model model = {.layers = LAYERS, .moe_layers = LAYERS, .experts = EXPERTS, .top_k = TOP_K};
-    struct windows *windows = NULL;
+    const struct analysis_setup setup = {.draft_length = WIDEST - 1};
+    struct analysis *windows = NULL;
     struct err err = {0};
     int count;
     (void)unused;
-    assert_int_equal(windows_open(&windows, &model, WIDEST, &err), 0);
+    assert_int_equal(analysis_open(&windows, &reuse_analysis, &setup, &model, &err), 0);
     read_texts(windows);
-    assert_int_equal(windows_tokens(windows), LONG + 3 + 20);
+    assert_int_equal(windows->counted, LONG + 3 + 20);
     for (int l = 0; l < LAYERS; l++)
         for (int w = 1; w <= WIDEST; w++)
             check_width(windows, l, w);
@@ -128,13 +129,13 @@ static void test_windows(void **unused)
             for (int e = 0; e < EXPERTS; e++)
                 assert_int_equal(map[e * EXPERTS + i], often(begun, i, w, 1, e));
     }
-    windows_free(&windows);
+    analysis_free(&windows);
 }
 
 /* What a layer's record of reuse has, from the means of windows: with one token more, and a drafter that costs a tenth. */
 static int check_reuse(void *context, const struct record_kind *kind, const void *body, struct err *err)
 {
-    const struct windows *windows = context;
+    const struct analysis *windows = context;
     const struct coact_reuse *of = body;
     struct window_facts one, three, four;
     (void)kind;
@@ -156,14 +157,14 @@ static int check_reuse(void *context, const struct record_kind *kind, const void
 static void test_reuse(void **unused)
 {
     const struct stream_model model = {.layers = LAYERS, .moe_layers = LAYERS, .experts = EXPERTS, .top_k = TOP_K};
-    const struct reuse_setup setup = {0.5, 0.1};
-    struct windows *windows = NULL;
+    const struct analysis_setup setup = {.draft_length = WIDEST - 1, .acceptance = 0.5, .draft_cost = 0.1};
+    struct analysis *windows = NULL;
     struct err err = {0};
     (void)unused;
-    assert_int_equal(windows_open(&windows, &model, WIDEST, &err), 0);
+    assert_int_equal(analysis_open(&windows, &reuse_analysis, &setup, &model, &err), 0);
     read_texts(windows);
-    assert_int_equal(windows_put_reuse(windows, &setup, check_reuse, windows, &err), 0);
-    windows_free(&windows);
+    assert_int_equal(windows->class->put(windows, check_reuse, windows, &err), 0);
+    analysis_free(&windows);
 }
 
 static void test_formulas(void **unused)
@@ -189,6 +190,16 @@ static void test_formulas(void **unused)
     near(speculation_drift(3, 0.5, growth, 3), 2.25);
 }
 
+static int take_drift(void *context, const struct record_kind *kind, const void *body, struct err *err)
+{
+    struct coact_drift *layers = context;
+    const struct coact_drift *of = body;
+    (void)kind;
+    (void)err;
+    layers[of->layer] = *of;
+    return 0;
+}
+
 /* Three tokens of one layer's state twice as far from the last as the layer's before, scores by logarithms. */
 static void test_drift(void **unused)
 {
@@ -201,26 +212,26 @@ static void test_drift(void **unused)
     const uint8_t accepted[3] = {1, 1, 0};
     struct route_tokens record = {.sequence = 4, .n = 3, .experts = &experts[0][0], .accepted = accepted,
                                   .hidden = &hidden[0][0][0], .probs = &probs[0][0][0]};
-    struct drift *drift = NULL;
-    struct drift_facts of;
+    const struct analysis_setup setup = {0};
+    struct analysis *drift = NULL;
+    struct coact_drift of[3];
     struct err err = {0};
     (void)unused;
     mixed.moe_layers = 2;
-    assert_int_equal(drift_open(&drift, &mixed, &err), -1);
-    assert_int_equal(drift_open(&drift, &model, &err), 0);
-    assert_int_equal(drift_add(drift, &record, &err), 0);
-    assert_int_equal(drift_pairs(drift), 1);
-    drift_layer(drift, 0, &of);
-    near(of.state, 5);
-    assert_true(isnan(of.growth_max) && isnan(of.bound) && fabs(of.score_mean - sqrt(0.5)) < 1e-6);
-    drift_layer(drift, 2, &of);
-    near(of.growth_max, 0.5);
-    assert_true(fabs(of.norm_max - sqrt(0.5) / 10) < 1e-6);
-    assert_true(fabs(of.bound - sqrt(0.5) / 10 * 5 * 2) < 1e-6);        /* 5 after the first layer, twice that then */
+    assert_int_equal(analysis_open(&drift, &drift_analysis, &setup, &mixed, &err), -1);
+    assert_int_equal(analysis_open(&drift, &drift_analysis, &setup, &model, &err), 0);
+    assert_int_equal(drift->class->tokens(drift, &record, &err), 0);
+    assert_int_equal(drift->counted, 1);
+    assert_int_equal(drift->class->put(drift, take_drift, of, &err), 0);
+    near(of[0].state, 5);
+    assert_true(isnan(of[0].growth_max) && isnan(of[0].bound) && fabs(of[0].score_mean - sqrt(0.5)) < 1e-6);
+    near(of[2].growth_max, 0.5);
+    assert_true(fabs(of[2].norm_max - sqrt(0.5) / 10) < 1e-6);
+    assert_true(fabs(of[2].bound - sqrt(0.5) / 10 * 5 * 2) < 1e-6);     /* 5 after the first layer, twice that then */
     record.hidden = NULL;
-    assert_int_equal(drift_add(drift, &record, &err), -1);
-    drift_end(drift, 4);
-    drift_free(&drift);
+    assert_int_equal(drift->class->tokens(drift, &record, &err), -1);
+    drift->class->end(drift, 4);
+    analysis_free(&drift);
 }
 
 int main(void)
