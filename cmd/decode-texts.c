@@ -268,41 +268,28 @@ static int leave(struct texts *all, struct err *err)
     return 0;
 }
 
-/* Frees the decoder. If this prompt reserved the last text numbers, the numbers that it did not use go to the next prompt. */
+/* Returns the decoder. If this prompt reserved the last text numbers, the numbers that it did not use go to the next prompt. */
 static void be_done(struct work *work)
 {
     if (work->all->recorder.sequence == work->reserved)
         work->all->recorder.sequence = work->recorder.sequence;
+    pool_return(&work->all->pool, work->decoder);
     work->decoder = NULL;
-}
-
-static struct decoder *free_decoder(const struct texts *all)
-{
-    for (int i = 0; i < all->decoders; i++) {
-        bool used = false;
-        for (size_t at = 0; at < all->works; at++)
-            used |= all->work[at]->decoder == all->decoder[i];
-        if (!used)
-            return all->decoder[i];
-    }
-    return NULL;
 }
 
 static bool may_begin(const struct texts *all)
 {
-    return free_decoder(all) && all->works < (size_t)all->decoders + WAITING_MAX;
+    return pool_has_free(&all->pool) && all->works < (size_t)all->pool.texts + WAITING_MAX;
 }
 
 static struct work *add_work(struct texts *all, struct err *err)
 {
     if (mem_grow(&all->work, &all->room, all->works + 1, sizeof *all->work, err))
         return NULL;
-    struct decoder *decoder = free_decoder(all);
     struct work *work = all->work[all->works] = mem_alloc(1, sizeof *work, err);
     if (!work)
         return NULL;
     work->all = all;
-    work->decoder = decoder;
     work->recorder = all->recorder;
     all->works++;
     return work;
@@ -395,11 +382,13 @@ static int begin_prompt(struct texts *all, bool *more, bool *ended, struct err *
             prompt_free(&prompt);
         return -1;
     }
-    if (fault) {
-        work->decoder = NULL;
+    if (fault)
         return pass_over(work, prompts_fault(all->prompts)->id, err);
-    }
     work->prompt = prompt;
+    if (pool_take(&all->pool, prompt.policy, &work->decoder, err)) {
+        at_prompt(work, err);
+        return pass_over(work, prompt.id, err);
+    }
     work->reserved = all->recorder.sequence += prompt.turns > 1 ? prompt.turns : 1;
     return begin_turn(work, ended, err);
 }
@@ -435,7 +424,7 @@ static int skip(void *context, const struct prompt *prompt, struct err *err)
 {
     const struct texts *all = context;
     const struct decode_prompt skipped = text_of(prompt, 0);
-    return decoder_skip(all->decoder[0], &skipped, err);
+    return decoder_skip(pool_first(&all->pool), &skipped, err);
 }
 
 int texts_decode(struct texts *all, bool *ended, struct err *err)
@@ -459,7 +448,7 @@ int texts_decode(struct texts *all, bool *ended, struct err *err)
 int texts_check_turn(struct texts *all, const struct prompt *prompt, struct err *err)
 {
     const struct decode_prompt asked = text_of(prompt, all->recorder.sequence);
-    return decoder_check(all->decoder[0], &asked, err);
+    return decoder_check(pool_first(&all->pool), &asked, err);
 }
 
 int texts_answer_turn(struct texts *all, struct prompt *prompt, struct decode_result *result, struct err *err)
@@ -468,7 +457,7 @@ int texts_answer_turn(struct texts *all, struct prompt *prompt, struct decode_re
     const struct decode_sink sink = sink_of(&work);
     work.asked = text_of(prompt, all->recorder.sequence);
     all->decoded++;
-    if (decoder_run(all->decoder[0], &work.asked, &sink, result, err))
+    if (decoder_run(pool_first(&all->pool), &work.asked, &sink, result, err))
         return at_prompt(&work, err);
     const int rc = finish(&work, result, err);
     all->recorder.sequence = work.recorder.sequence;

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "cmd/decode-pool.h"
 #include "cmd/decode-summary.h"
 #include "common/base/file.h"
 #include "common/base/progress.h"
@@ -30,8 +31,7 @@ struct texts {
     bool in_place;                          /* the stream of this run replaces the one that is resumed */
     struct probe *probe;                    /* NULL: drafts are not recorded */
     struct output *text;                    /* NULL: standard output holds the stream */
-    struct decoder *decoder[DECODERS_MAX];
-    int decoders;                           /* texts at once, at most */
+    struct decoder_pool pool;
     bool json, keep_going;
     struct decode_recorder recorder;        /* without a writer: no stream was asked for; its sequence is the next text's */
     struct progress bar;

@@ -154,6 +154,16 @@ static int open_drafts(struct run *run, struct err *err)
            auto_drafts_inputs(&run->drafts, claims_see, &run->console->claims, err) ? -1 : 0;
 }
 
+/* Returns whether each decoder has a draft model of its own in the device's memory. */
+static bool copies_drafts(const struct run *run)
+{
+    const struct strings *draft = &run->args->settings.draft;
+    for (int i = 0; i < draft->count; i++)
+        if (!strncmp(draft->items[i], "model:", 6) && !device_info(run->session->device)->host_memory)
+            return true;
+    return false;
+}
+
 /* Refuses options that --parallel does not support. */
 static int check_parallel(const struct run *run, struct err *err)
 {
@@ -163,9 +173,8 @@ static int check_parallel(const struct run *run, struct err *err)
     const char *why = NULL;
     if (args->parallel == 1)
         return 0;
-    for (int i = 0; i < settings->draft.count; i++)
-        if (!strncmp(settings->draft.items[i], "model:", 6) && !device_info(run->session->device)->host_memory)
-            why = "a draft model would be copied to the device once for each text; take another drafter";
+    if (copies_drafts(run))
+        why = "a draft model would be copied to the device once for each text; take another drafter";
     if (run->chat)
         why = "a conversation is one text at a time; leave it out";
     else if (args->record == RECORD_DRAFTS)
@@ -183,6 +192,20 @@ static int check_parallel(const struct run *run, struct err *err)
         why = "this budget goes by all rows of a forward, and would not be that of one text; rank by a rank stream, and give "
               "numbers";
     return why ? err_set(err, ERR_INPUT, "--parallel: %s", why) : 0;
+}
+
+/* Returns why prompts cannot name policies other than the run's; NULL: they can. */
+static const char *one_policy(const struct run *run)
+{
+    const struct decode_args *args = run->args;
+    if (!args->settings.draft.count)
+        return "there is nothing to draft with; add --draft ngram";
+    if (copies_drafts(run))
+        return "a draft model would be copied to the device once for each policy; take another drafter";
+    return args->record == RECORD_DRAFTS ? "--record drafts records for one policy; leave one of the two out"
+         : args->calibration ? "--calibration keeps the estimates of one policy; leave one of the two out"
+         : caching_wanted(&run->session->caching)
+             ? "experts are cached for one policy; give --cache-experts none where the model fits in memory" : NULL;
 }
 
 /* Returns the number of rows of a forward that `texts` texts share, `rows` each. */
@@ -227,22 +250,21 @@ static int open_model(struct run *run, struct err *err)
                                   .settings = &args->settings, .budget = run->budget, .caching = &run->session->caching,
                                   .on_device = args->parallel == 1, .stop = run->stop, .keep = run->chat,
                                   .want_drafts = args->record == RECORD_DRAFTS};
-    for (int i = 0; i < args->parallel; i++, run->texts.decoders++) {
-        if (decoder_open(&run->texts.decoder[i], &setup, err))
-            return -1;
-        setup.counts = run->texts.decoder[0];
-    }
-    setup.counts = NULL;
-    if (args->calibration && decoder_read_calibration(run->texts.decoder[0], args->calibration, model.source_sha256, err))
+    run->texts.pool.setup = setup;
+    run->texts.pool.one_policy = one_policy(run);
+    if (pool_open(&run->texts.pool, err))
+        return -1;
+    struct decoder *decoder = pool_first(&run->texts.pool);
+    if (args->calibration && decoder_read_calibration(decoder, args->calibration, model.source_sha256, err))
         return err_at(err, "--calibration");
-    console_notes(run->console, decoder_notes(run->texts.decoder[0]));
-    if (decoder_loop_device(run->texts.decoder[0]))
-        console_detail(run->console, "iterations: %s", decoder_loop_device(run->texts.decoder[0]));
+    console_notes(run->console, decoder_notes(decoder));
+    if (decoder_loop_device(decoder))
+        console_detail(run->console, "iterations: %s", decoder_loop_device(decoder));
     for (int drafter = 0; drafter < args->settings.draft.count; drafter++)
-        if (decoder_drafter_detail(run->texts.decoder[0], drafter))
+        if (decoder_drafter_detail(decoder, drafter))
             console_detail(run->console, "%s: %s", args->settings.draft.items[drafter],
-                           decoder_drafter_detail(run->texts.decoder[0], drafter));
-    if (args->record == RECORD_DRAFTS && probe_open(&run->texts.probe, run->texts.decoder[0], &setup, record_length(args), err))
+                           decoder_drafter_detail(decoder, drafter));
+    if (args->record == RECORD_DRAFTS && probe_open(&run->texts.probe, decoder, &setup, record_length(args), err))
         return err_at(err, "--record drafts");
     return 0;
 }
@@ -271,12 +293,15 @@ static int judge(void *context, const struct prompt *prompt, struct err *err)
     struct run *run = context;
     const struct decode_prompt text = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
                                        .max_tokens = prompt->max_tokens};
+    struct decoder *decoder;
     if ((run->texts.resume && decode_resume_expect(run->texts.resume, prompt, err)) ||
-        decoder_check(run->texts.decoder[0], &text, err))
+        pool_take(&run->texts.pool, prompt->policy, &decoder, err))
         return -1;
-    const int room = prompt->turns > 1 ? INT_MAX : decoder_room(run->texts.decoder[0], &text);
+    const int rc = decoder_check(decoder, &text, err);
+    const int room = rc ? 0 : prompt->turns > 1 ? INT_MAX : decoder_room(decoder, &text);
     run->longest = room > run->longest ? room : run->longest;
-    return 0;
+    pool_return(&run->texts.pool, decoder);
+    return rc;
 }
 
 /* Checks that keys, values and states of all concurrent texts fit into memory. Each text counts with the length of the longest,
@@ -327,7 +352,7 @@ static int open_flows(struct run *run, struct err *err)
     if (decode_options(&run->options, &args->settings, engine_max_positions(run->session->engine), run->departure != NULL,
                        record_words[args->record], args->record == RECORD_DRAFTS ? record_length(args) : 0, err))
         return -1;
-    decode_describe(&run->machine, run->session, run->texts.decoder[0], run->options.data);
+    decode_describe(&run->machine, run->session, pool_first(&run->texts.pool), run->options.data);
     if (session_header(run->session, STREAM_DECODE, run->console, args->settings.seed, &header, err))
         return -1;
     if (session_header_part(&header, args->prompts.shard, err) ||
@@ -387,7 +412,7 @@ static int keep_files(struct run *run, struct err *err)
     struct stream_model model;
     session_stream_model(run->session, &model);
     if (run->args->calibration &&
-        decoder_write_calibration(run->texts.decoder[0], run->args->calibration, model.source_sha256, err))
+        decoder_write_calibration(pool_first(&run->texts.pool), run->args->calibration, model.source_sha256, err))
         return err_at(err, "--calibration");
     return session_keep_hot_set(run->session, err);
 }
@@ -426,7 +451,7 @@ static int summarise(const struct run *run, struct err *err)
     struct text line = {0};
     int rc = 0;
     if (terminal || run->console->verbose) {
-        rc = decode_summary_put(&run->texts.summary, decoder_drafters(run->texts.decoder[0]) != NULL, &line, err);
+        rc = decode_summary_put(&run->texts.summary, decoder_drafters(pool_first(&run->texts.pool)) != NULL, &line, err);
         if (!rc && line.length)
             console_note(run->console, "%s", line.data);
     }
@@ -505,7 +530,9 @@ static int decode(const void *arguments, const struct console *console, struct e
     struct decode_args mine = *(const struct decode_args *)arguments;
     const struct decode_args *args = &mine;
     struct run run = {.args = &mine, .console = console, .stop = signals_stop(), .chat = is_chat(args)};
-    run.texts = (struct texts){.console = console, .stop = run.stop, .json = args->json, .keep_going = args->keep_going};
+    run.texts = (struct texts){.console = console, .stop = run.stop, .json = args->json, .keep_going = args->keep_going,
+                               .pool.texts = args->parallel};
+    mine.prompts.policies = true;
     bool ended;
     struct text converted = {0};
     int rc = -1;
@@ -540,8 +567,7 @@ done:
     prompts_close(&run.texts.prompts);
     probe_close(&run.texts.probe);
     texts_free(&run.texts);
-    for (int i = 0; i < DECODERS_MAX; i++)
-        decoder_close(&run.texts.decoder[i]);
+    pool_close(&run.texts.pool);
     budget_close(&run.budget);
     auto_drafts_free(&run.drafts);
     text_free(&run.options);

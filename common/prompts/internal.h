@@ -29,6 +29,14 @@ struct prompt_given {
     const json_t *answer_tokens;       /* NULL: none */
 };
 
+/* Goes back to the first prompt. twice: leaves out what can be read only once. Returns false if there is such input. */
+bool prompts_rewind(struct prompts *p, bool twice);
+
+int prompts_find_part(struct prompts *p, struct err *err);              /* counts all prompts, and sets the range of the part */
+
+/* Skips the prompts before the part. Returns 1, or 0 or -1 as prompt_lines_next. */
+int prompts_skip_before(struct prompts *p, struct err *err);
+
 int prompts_set_text(struct prompt *prompt, const char *text, size_t bytes, struct err *err);
 int prompts_need_tokenizer(const struct prompts *p, struct err *err);
 int prompts_need_chat(const struct prompts *p, struct err *err);        /* and a chat template */

@@ -105,45 +105,6 @@ static int read_template(struct prompts *p, const char *path, struct err *err)
     return rc ? err_at(err, "%s", path) : 0;
 }
 
-static bool rewind_prompts(struct prompts *p, bool twice)
-{
-    p->next_text = 0;
-    p->ordinal = 0;
-    return prompt_lines_rewind(p->lines, twice);
-}
-
-/* Returns whether the line that was read counts as a prompt: an invalid one does, too. */
-static bool is_prompt(int rc, const struct err *err) { return rc > 0 || (rc < 0 && err->code == ERR_INPUT); }
-
-/* Counts all prompts, and sets the range of the part. */
-static int find_part(struct prompts *p, struct err *err)
-{
-    int64_t count = (int64_t)p->options.n_texts;
-    struct err fault = {0};
-    int rc;
-    if (!rewind_prompts(p, true))
-        return err_set(err, ERR_INPUT, "--shard: standard input and pipes cannot be counted before they are read; give prompts "
-                       "as files");
-    while (is_prompt(rc = prompt_lines_next(p->lines, &p->line, &fault), &fault)) {
-        err_clear(&fault);
-        count++;
-    }
-    if (rc) {
-        *err = fault;
-        return -1;
-    }
-    if (count)
-        shard_range(p->options.shard, count, &p->first, &p->end);
-    rewind_prompts(p, false);
-    if (count && p->first == p->end && p->options.notes.put) {
-        char note[128];
-        snprintf(note, sizeof note, "--shard %d/%d: this part is empty, as there are only %lld prompts", p->options.shard.part,
-                 p->options.shard.parts, (long long)count);
-        p->options.notes.put(p->options.notes.context, note);
-    }
-    return 0;
-}
-
 int prompts_open(struct prompts **out, const struct prompts_options *options, const char *const *files, size_t n_files,
                  const struct tokenizer *tokenizer, struct err *err)
 {
@@ -176,7 +137,7 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
         prompt_lines_open(&p->lines, files, n_files, !n_files && !options->n_texts, options->whole, p->options.line_limit,
                           options->stop, n_files + options->n_texts > 1 ? &p->options.notes : NULL, err) ||
         (options->template_file && read_template(p, options->template_file, err)) ||
-        (options->shard.parts && find_part(p, err)))
+        (options->shard.parts && prompts_find_part(p, err)))
         goto done;
     *out = p;
     p = NULL;
@@ -204,6 +165,7 @@ void prompt_free(struct prompt *prompt)
     mem_free(&prompt->id);
     mem_free(&prompt->task);
     mem_free(&prompt->answer);
+    mem_free(&prompt->policy);
     mem_free(&prompt->text);
     mem_free(&prompt->where);
     mem_free(&prompt->mask);
@@ -406,6 +368,17 @@ int prompt_label(const json_t *object, const char *key, char **out, struct err *
     return (*out = mem_string(number, err)) ? 0 : -1;
 }
 
+static int get_policy(const struct prompts *p, const json_t *object, char **out, struct err *err)
+{
+    const json_t *value = p->options.policies ? json_object_get(object, "policy") : NULL;
+    if (!value || json_is_null(value))
+        return 0;
+    const char *text = json_string_value(value);
+    if (!text || !*text || strlen(text) != json_string_length(value))
+        return err_set(err, ERR_INPUT, "\"policy\" must be a text, as of --policy");
+    return (*out = mem_string(text, err)) ? 0 : -1;
+}
+
 static int get_max_tokens(const json_t *object, int *out, struct err *err)
 {
     const json_t *value = json_object_get(object, "max_tokens");
@@ -431,6 +404,7 @@ static void note_keys(const struct prompts *p, const struct prompt *prompt, json
     json_object_foreach(object, key, value) {
         struct nearest nearest = {.word = key};
         bool found = false;
+        found = p->options.policies && !strcmp(key, "policy");
         for (int i = 0; known[i] && !found; i++) {
             found = !strcmp(key, known[i]);
             nearest_offer(&nearest, known[i]);
@@ -513,7 +487,8 @@ static int use_object(const struct prompts *p, struct prompt *prompt, json_t *ob
     note_keys(p, prompt, object);
     if (find_form(p, prompt, object, &form, err) ||
         prompt_label(object, "id", &prompt->id, err) || prompt_label(object, "task", &prompt->task, err) ||
-        prompt_label(object, "answer", &prompt->answer, err) || get_max_tokens(object, &prompt->max_tokens, err))
+        prompt_label(object, "answer", &prompt->answer, err) || get_max_tokens(object, &prompt->max_tokens, err) ||
+        get_policy(p, object, &prompt->policy, err))
         return -1;
     json_t *messages = form.messages ? prompts_read_messages(p, prompt, form.key, form.messages, err) : NULL;
     if (form.messages && !messages)
@@ -642,29 +617,10 @@ static int end(struct prompts *p, struct err *err)
                    p->line.name ? p->line.name : "prompts");
 }
 
-/* Skips the prompts before the part. Returns 1, or 0 or -1 as prompt_lines_next. */
-static int skip_before(struct prompts *p, struct err *err)
-{
-    for (; p->ordinal < p->first; p->ordinal++) {
-        struct err fault = {0};
-        if (p->next_text < p->options.n_texts) {
-            p->next_text++;
-            continue;
-        }
-        const int rc = prompt_lines_next(p->lines, &p->line, &fault);
-        if (!is_prompt(rc, &fault)) {
-            if (rc && err)
-                *err = fault;
-            return rc;
-        }
-    }
-    return 1;
-}
-
 int prompts_next(struct prompts *p, struct prompt *out, struct err *err)
 {
     struct text where = {0};
-    const int before = skip_before(p, err);
+    const int before = prompts_skip_before(p, err);
     if (before <= 0 || p->ordinal >= p->end)
         return before < 0 ? -1 : 0;
     if (p->next_text < p->options.n_texts)
@@ -687,7 +643,7 @@ int prompts_check(struct prompts *p, prompts_judge *judge, void *context, bool *
 {
     struct prompt prompt = {0};
     int more;
-    *all = rewind_prompts(p, true);
+    *all = prompts_rewind(p, true);
     p->checks_some = !*all;
     while ((more = prompts_next(p, &prompt, err)) > 0) {
         int rc = judge(context, &prompt, err) ? err_at(err, "%s", prompt.where) : 0;
@@ -695,37 +651,9 @@ int prompts_check(struct prompts *p, prompts_judge *judge, void *context, bool *
         if (rc)
             return -1;
     }
-    rewind_prompts(p, false);
+    prompts_rewind(p, false);
     p->checks_some = false;
     return more;
-}
-
-int prompts_before(struct prompts *p, prompts_judge *judge, void *context, struct err *err)
-{
-    const int64_t first = p->first, end = p->end;
-    const struct prompt_notes notes = p->options.notes;
-    struct prompt prompt = {0};
-    struct err fault = {0};
-    int rc = 0, more;
-    rewind_prompts(p, false);
-    p->first = 0;
-    p->end = first;
-    p->options.notes.put = NULL;
-    while (!rc && is_prompt(more = first ? prompts_next(p, &prompt, &fault) : 0, &fault)) {
-        rc = more > 0 ? judge(context, &prompt, err) : 0;
-        if (more > 0)
-            prompt_free(&prompt);
-        err_clear(&fault);
-    }
-    if (!rc && fault.code) {
-        *err = fault;
-        rc = -1;
-    }
-    p->first = first;
-    p->end = end;
-    p->options.notes = notes;
-    rewind_prompts(p, false);
-    return rc;
 }
 
 int prompts_each(struct prompts *p, const struct stop *stop, prompts_job *job, void *context, bool *ended, struct err *err)

@@ -7,9 +7,9 @@
  *   conversations   the same in ShareGPT's form, [{from, value}, ...]; the assistant's last message is the `answer`
  *   turns     chat: user turns as strings; each one is asked after the answer to the previous one
  *   tokens    token ids, unchanged
- * and optional id (string or number), task, answer (string or number), max_tokens; MT-bench's question_id and category are id
- * and task where an object has none. A `prompt` that is a list of messages is one
- * of `messages`. Other keys are ignored, with a note unless options.field was given; blank lines are skipped.
+ * and optional id (string or number), task, answer (string or number), max_tokens, policy; MT-bench's question_id and category
+ * are id and task where an object has none. A `prompt` that is a list of messages is one of `messages`. Other keys are ignored,
+ * with a note unless options.field was given; blank lines are skipped.
  * With PROMPTS_ANSWERED `answer` is the assistant's reply, `answer_tokens` the same as ids after `tokens`, and `messages` may
  * contain answers anywhere. The start of an answer is found by tokens: those of the prompt alone must be a prefix of those of
  * the joint text; otherwise the text is refused.
@@ -62,6 +62,7 @@ struct prompts_options {
     struct prompt_notes notes;         /* receives notes on input that is odd but valid */
     const struct stop *stop;           /* borrowed; a request ends waiting for input with ERR_SIGNAL; NULL: none */
     enum prompts_answers answers;
+    bool policies;                     /* reads "policy"; else it is a key that is not read */
     bool unanswered;                   /* PROMPTS_ANSWERED: accepts a text without an answer; its mask is all 0 */
     bool each;                         /* PROMPTS_ANSWERED: each answer of a conversation ends a text of its own, which has no
                                           other answers in its mask: the first is there first, prompt_next_turn gives others */
@@ -74,7 +75,7 @@ struct prompts_options {
 
 struct prompt {
     char *id;                          /* never NULL: the file's, or "ordinal" */
-    char *task, *answer;               /* NULL where the file has none */
+    char *task, *answer, *policy;      /* NULL where the file has none */
     char *text;                        /* what was tokenised (raw text or the template's output); NULL for ids */
     size_t text_bytes;
     struct tokens tokens;

@@ -265,7 +265,7 @@ int session_open_prompts(struct prompts **out, const struct session *session, co
         .chat_template = session->chat, .template_file = options->chat_template,
         .trusted = session->trusted,
         .template_args = options->template_args.items, .n_template_args = (size_t)options->template_args.count,
-        .answers = options->answers, .unanswered = options->unanswered, .each = options->each,
+        .answers = options->answers, .unanswered = options->unanswered, .policies = options->policies, .each = options->each,
         .ends = shape->eos, .n_ends = shape->eos_count,
         .vocab = shape->vocab, .shard = shard};
     return prompts_open(out, &prompts, files->items, (size_t)files->count, session->tokenizer, err);

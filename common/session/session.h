@@ -55,7 +55,7 @@ struct session_prompts {
     bool chat, whole, parse_special;
     struct strings template_args;
     enum prompts_answers answers;       /* not options: the command sets these members of prompts/prompts.h */
-    bool unanswered, each, suite;       /* suite: files come from a suite, not from a command line */
+    bool unanswered, each, policies, suite;     /* suite: files come from a suite, not from a command line */
 };
 
 #define SESSION_PROMPT_OPTIONS(args, prompts) \

@@ -67,6 +67,39 @@ alone() {
     moe-bench report run/many.moes > /dev/null
 }
 
+@test "a prompt may have a policy of its own, which drafts, and leaves the text as it is" {
+    local policies=(static:K=2 cascade tiers evict off) settings="-q -m pocket.moe -d model:file=draft.moe --temperature 0.8" n
+    head -n 10 p.jsonl > run/p.jsonl
+    jq -c --arg all "${policies[*]}" '.policy = ($all | split(" "))[input_line_number % 5]' run/p.jsonl > run/own.jsonl
+    moe-decode $settings run/p.jsonl > run/one
+    for n in 1 4; do moe-decode $settings --parallel $n --stream run/$n.moes run/own.jsonl | cmp - run/one; done
+    cmp <(alone run/1.moes | jq -c 'select(.type == "done") | [.id, .n]') <(alone run/4.moes | jq -c 'select(.type == "done") | [.id, .n]')
+    moe-view --json run/4.moes | jq -sc '[.[] | select(.type == "iter") | [.sequence, .policy.name]] | unique | .[][1]' > run/names
+    jq -c '.policy | sub(":.*"; "")' run/own.jsonl | cmp - run/names
+    local line
+    while IFS='|' read -r line words; do
+        echo "{\"prompt\": \"x\", \"policy\": $line}" > run/bad.jsonl
+        run moe-decode -q -m pocket.moe run/bad.jsonl --stream run/x.moes $words
+        assert_trouble moe-decode
+        [[ $output == *"run/bad.jsonl:1: \"policy\""* ]]
+    done <<-'END'
+	"cascade"|
+	"nope"|-d ngram
+	3|-d ngram
+	"tiers:x=1"|-d ngram
+	"tiers"|-d ngram --record drafts
+	"tiers"|-d ngram --cache-experts 50%
+	"tiers"|-d ngram --policy evict --calibration run/c.json
+	END
+    [ ! -e run/x.moes ]
+    run moe-decode -q -m pocket.moe -d ngram -n 2 --keep-going --json run/bad.jsonl some.jsonl -o run/some
+    [ "$status" -eq 0 ]
+    sed -i 's/tiers/none/' run/bad.jsonl
+    run moe-decode -q -m pocket.moe -d ngram -n 2 --keep-going --json run/bad.jsonl some.jsonl -o run/some
+    [ "$status" -eq 1 ]
+    jq -se '.[0].error | test("\"policy\": --policy: .none. is not a policy")' run/some
+}
+
 @test "bad prompts are passed over in their turn" {
     { head -n 4 p.jsonl; echo '{"prompt": 3}'; tail -n 4 p.jsonl; echo '{"prompt": "x", "max_tokens": -1}'; } > run/p.jsonl
     run moe-decode -q -m pocket.moe --keep-going --json --stream run/one.moes -o run/one run/p.jsonl
