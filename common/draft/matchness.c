@@ -12,6 +12,28 @@ struct match_window {
     int64_t bytes;
 };
 
+/* Gives the window the tokens before it: a copy of what the text keeps of them, and the rest read again, which counts as
+ * drafting. */
+static int read_before(struct match_window *window, const struct sequence *from, const int32_t *token, int count,
+                       struct err *err)
+{
+    static const struct forward_part whole;
+    int32_t every[ENGINE_ROWS_MAX];
+    int kept = sequence_keeps(from, count), rc = sequence_copy(window->sequence, from, kept, err);
+    const int max = engine_config(window->engine)->max_rows;
+    for (int rows; kept < count && !rc; kept += rows) {
+        struct forward forward;
+        rows = count - kept < max ? count - kept : max;
+        for (int i = 0; i < rows; i++)
+            every[i] = i;
+        const struct batch batch = {.rows = rows, .token = token + kept, .part = &whole};
+        rc = engine_forward(window->engine, window->sequence, &batch, &forward, err) ||
+             sequence_commit(window->sequence, every, rows, err) ? -1 : 0;
+        window->bytes += rc ? 0 : forward.bytes;
+    }
+    return rc;
+}
+
 int match_window_open(struct match_window **out, struct engine *engine, const struct sequence *from, const int32_t *token,
                       int prompt, int tokens, struct err *err)
 {
@@ -22,7 +44,7 @@ int match_window_open(struct match_window **out, struct engine *engine, const st
     window->tokens = tokens;
     if (!(window->token = mem_copy(token + prompt - 1, ((size_t)tokens + 1) * sizeof *token, err)) ||
         sequence_open(&window->sequence, engine, prompt - 1 + tokens, err) ||
-        sequence_copy(window->sequence, from, prompt - 1, err)) {
+        read_before(window, from, token, prompt - 1, err)) {
         match_window_close(&window);
         return -1;
     }

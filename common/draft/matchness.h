@@ -8,8 +8,9 @@
 
 struct match_window;
 
-/* Copies the needed rows of `from`, which must have committed at least the prompt without its last token. token: the prompt,
- * then `tokens` tokens of the answer. The engine must stay open; its forwards may alternate with those of other users. */
+/* Copies the needed rows of `from`, which must have committed at least the prompt without its last token; reads the prompt
+ * again if layers have a state. token: the prompt, then `tokens` tokens of the answer. The engine must stay open; its forwards
+ * may alternate with those of other users. */
 int match_window_open(struct match_window **out, struct engine *engine, const struct sequence *from, const int32_t *token,
                       int prompt, int tokens, struct err *err);
 void match_window_close(struct match_window **window);

@@ -95,9 +95,6 @@ static int open_skip(struct self_drafter *mine, const struct self_settings *sett
 static int open_part(struct self_drafter *mine, const struct self_settings *settings, struct engine *target, struct err *err)
 {
     const struct model *model = engine_config(target)->model;
-    if ((settings->skip || settings->exit || settings->search) && hparams_state_layers(model_hparams(model)))
-        return err_set(err, ERR_INPUT, "self: skip, exit and search leave layers out, which is not possible with %s: its "
-                       "layers have a state; draft with topk or experts", model_path(model));
     mine->part = (struct forward_part){.top_k = settings->top_k, .layers = settings->exit};
     if (settings->skip && open_skip(mine, settings, model, err))
         return -1;

@@ -86,9 +86,11 @@ int self_search_step(struct self_search *search, const struct sequence *sequence
                      int64_t *bytes, struct err *err)
 {
     *better = false;
-    if (!search->window && search->length - search->prompt > search->tokens &&
-        match_window_open(&search->window, search->engine, sequence, search->token, search->prompt, search->tokens, err))
-        return -1;
+    if (!search->window && search->length - search->prompt > search->tokens) {
+        if (match_window_open(&search->window, search->engine, sequence, search->token, search->prompt, search->tokens, err))
+            return -1;
+        *bytes += match_window_bytes(search->window);
+    }
     if (!search->window || search->drafts++ % search->interval)
         return 0;
     return score(search, best, better, bytes, err);

@@ -111,7 +111,8 @@ struct forward_part {
     int top_k;                           /* experts per row, fewer than the model's; 0: the model's number */
     const struct experts_copy *experts;  /* used in place of the model's own; NULL: none */
     /* Early exit after this many layers, 0: none. Logits are then computed from that layer's output by the final norm and
-     * the head. If nothing else is left out, a later forward can resume from its nodes (batch.resume). */
+     * the head. If nothing else is left out and no layer has a state, a later forward can resume from its nodes
+     * (batch.resume). */
     int layers;
 };
 

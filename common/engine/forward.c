@@ -31,6 +31,12 @@ bool pass_feeds(const struct pass *pass, int n)
     return n < pass_layers(pass) && !(part_of(pass)->skip_ffn && part_of(pass)->skip_ffn[n]);
 }
 
+bool pass_skips_layers(const struct pass *pass)
+{
+    const struct forward_part *part = part_of(pass);
+    return part->layers || part->skip_attention || part->skip_ffn;
+}
+
 bool pass_leaves_nothing_else_out(const struct batch *batch)
 {
     const struct forward_part *part = batch->part;
@@ -361,8 +367,6 @@ static int check_part(const struct pass *pass, struct err *err)
     const struct feature_request *features = pass->batch->features;
     if (part->layers < 0 || part->layers > shape->layers)
         return err_set(err, ERR_INPUT, "a forward cannot stop after layer %d of %d", part->layers, shape->layers);
-    if ((part->layers || part->skip_attention || part->skip_ffn) && hparams_state_layers(shape))
-        return err_set(err, ERR_INPUT, "a forward cannot leave layers out of a model whose layers have a state");
     if (part->top_k < 0 || part->top_k > shape->router.top_k)
         return err_set(err, ERR_INPUT, "%d experts a token: the model has %d", part->top_k, shape->router.top_k);
     if (pass->batch->resume && pass->batch->part)
@@ -405,7 +409,8 @@ int forward_pass(struct pass *pass, enum occasion occasion, struct forward *out,
 {
     struct engine *engine = pass->engine;
     const struct batch *batch = pass->batch;
-    bool stops = batch->part && pass_layers(pass) < engine->shape->layers && pass_leaves_nothing_else_out(batch);
+    bool stops = batch->part && pass_layers(pass) < engine->shape->layers && pass_leaves_nothing_else_out(batch) &&
+                 !hparams_state_layers(engine->shape);
     if (check_plan(pass, err) || check_part(pass, err) ||
         mem_grow(&engine->layer_text, &engine->layer_text_room, (size_t)pass->texts, sizeof *engine->layer_text, err))
         return -1;

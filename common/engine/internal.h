@@ -113,6 +113,7 @@ int pass_layers(const struct pass *pass);
 int pass_top_k(const struct pass *pass);
 bool pass_attends(const struct pass *pass, int n);
 bool pass_feeds(const struct pass *pass, int n);
+bool pass_skips_layers(const struct pass *pass);
 bool pass_leaves_nothing_else_out(const struct batch *batch);        /* nothing, or only layers after an early exit */
 struct layer_experts pass_experts(const struct pass *pass, int n);
 

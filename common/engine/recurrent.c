@@ -355,6 +355,13 @@ int recurrent_fill(struct recurrent *r, struct recurrent_table *table, const str
     return 0;
 }
 
+void recurrent_forget_made(struct recurrent *r)
+{
+    for (int i = 0; i < r->made_count; i++)
+        if (r->made[i] < 0)
+            at(r, r->made[i])->after = NOT_MADE;
+}
+
 void recurrent_drop(struct recurrent *r, int pending, bool failed)
 {
     if (!r->layers)

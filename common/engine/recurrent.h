@@ -81,6 +81,10 @@ struct recurrent_rows recurrent_table_part(const struct recurrent_table *table, 
 int recurrent_fill(struct recurrent *recurrent, struct recurrent_table *table, const struct recurrent_rows *at,
                    const struct kv *kv, const int32_t *node, int rows, bool chain, struct err *err);
 
+/* Forgets the states after tokens of the text that the last recurrent_fill assigned; its own nodes keep them. Used for a
+ * forward that leaves layers out, because it computes these states in some layers only. */
+void recurrent_forget_made(struct recurrent *recurrent);
+
 /* Drops the nodes from `pending` on; with `failed` also what the last recurrent_fill would have made. */
 void recurrent_drop(struct recurrent *recurrent, int pending, bool failed);
 

@@ -120,6 +120,8 @@ static int append_text(struct pass *pass, int i, struct err *err)
         const struct recurrent_rows at = recurrent_table_part(&engine->recurrent, engine->shape, text->first, i);
         if (recurrent_fill(&sequence->recurrent, &engine->recurrent, &at, &sequence->kv, nodes, text->rows, pass->prompt, err))
             return -1;
+        if (pass_skips_layers(pass))
+            recurrent_forget_made(&sequence->recurrent);
     }
     for (int row = 0; pass->resumes && row < text->rows; row++)
         sequence->part[nodes[row]] = NULL;

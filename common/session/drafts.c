@@ -63,7 +63,7 @@ int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *sto
         return -1;
     if (shape->predictors)
         add(settings, store, "mtp");
-    if (shape->layers >= SELF_LAYERS && !hparams_state_layers(shape))
+    if (shape->layers >= SELF_LAYERS)
         add(settings, store, "self");
     add(settings, store, "suffix");
     add(settings, store, "ngram");

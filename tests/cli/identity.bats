@@ -68,6 +68,33 @@ grids() {
     jq -s -e 'last | .type == "verdict" and .agree and .differences == 0' heads.jsonl
 }
 
+@test "models whose layers have a state agree, with drafts of every kind, and resumed" {
+    local family other kind decode
+    grids
+    for family in qwen3_next qwen3_5_moe; do
+        with_predictor $family hybrid-$family
+        moe-convert -q hybrid-$family -o $family.moe
+    done
+    for family in qwen3_next qwen3_5_moe; do
+        other=qwen3_next
+        [ $family = qwen3_5_moe ] || other=qwen3_5_moe
+        ln -sf "$WORK/$family.moe" build/normal/hybrid.moe
+        ln -sf "$WORK/$other.moe" build/normal/hybrid-draft.moe
+        for kind in eagle3 kangaroo; do
+            moe-convert synthetic -q --head $kind --like tests/bench/tiny-head.json --target $family.moe --seed 3 \
+                -o build/normal/hybrid-$kind.moe
+        done
+        moe-bench identity --json tests/bench/identity-states.json > states.jsonl
+        jq -s -e 'map(select(.type == "setting")) | length == 74 and all(.[]; .differences == 0 and .tokens == 120 and .lossless)' \
+            states.jsonl
+        jq -s -e 'last | .type == "verdict" and .agree and .differences == 0' states.jsonl
+        decode="moe-decode -q -m $family.moe -n 40 --ignore-eos --json --temperature 0.8 --seed 1"
+        $decode -d mtp -K 4 --stream whole.moes tests/bench/identity-states.jsonl | jq -c .tokens > whole
+        head -c $(($(stat -c %s whole.moes) / 2)) whole.moes > half.moes
+        $decode -d ngram --resume half.moes tests/bench/identity-states.jsonl | jq -c .tokens | cmp - whole
+    done
+}
+
 @test "the whole grid agrees" {
     [ -n "$MOE_LONG" ] && [ -z "$MOE_SANITIZED" ] || skip "only in the long check"
     grids

@@ -1,6 +1,7 @@
 /* Layers with a state (common/engine/recurrent.h) over random tiny models. A node's logits are the bits of its path decoded
- * alone, wherever a path crosses a border; after a commit the states are those of a text without drafts, to the bit; pieces of
- * a prompt, spans and threads do not show; texts are cut where states are kept; a forward that fails changes nothing. */
+ * alone, wherever a path crosses a border, also without some of the layers; after a commit the states are those of a text
+ * without drafts, to the bit; pieces of a prompt, spans and threads do not show; texts are cut where states are kept; a
+ * forward that fails changes nothing. */
 #include "tests/unit/unit.h"
 
 #include <unistd.h>
@@ -182,17 +183,29 @@ static int path_of(const struct tree *tree, int node, int32_t *path)
     return count;
 }
 
-static void run_tree(struct rig *rig, struct sequence *sequence, const struct tree *tree, struct chance *chance, float *got)
+static void run_tree(struct rig *rig, struct sequence *sequence, const struct tree *tree, const struct forward_part *part,
+                     struct chance *chance, float *got)
 {
     const size_t vocab = (size_t)rig->shape.vocab;
     struct forward out;
     for (int done = 0, rows; done < tree->count; done += rows) {
         rows = chance_range(chance, 1, tree->count - done);
         const struct batch batch = {.rows = rows, .token = tree->token + done, .parent = tree->parent + done,
-                                    .logit_rows = rows};
+                                    .logit_rows = rows, .part = part};
         must(engine_forward(rig->engine, sequence, &batch, &out, &rig->err), &rig->err);
         memcpy(got + (size_t)done * vocab, out.logits, (size_t)rows * vocab * sizeof *got);
     }
+}
+
+/* The places in a segment from which a draft has crossed a border. */
+static bool crossed[DELTA_BORDER];
+
+static void note_crossed(const struct tree *tree, const struct sequence *sequence)
+{
+    const int inside = sequence_length(sequence) % DELTA_BORDER;
+    int32_t path[MAX_NODES];
+    for (int i = 0; i < tree->count; i++)
+        crossed[inside] |= inside + path_of(tree, i, path) > DELTA_BORDER;
 }
 
 /* A tree after `text`, of which a path is kept: its nodes' logits, and then the states, against the path alone. */
@@ -204,14 +217,15 @@ static void try_tree(struct rig *rig, struct sequence *text, struct sequence *pl
     struct tree tree;
     assert_true(vocab <= 100);
     draw_tree(&tree, chance, rig->shape.vocab);
-    run_tree(rig, text, &tree, chance, got);
+    run_tree(rig, text, &tree, NULL, chance, got);
+    note_crossed(&tree, text);
     const int kept = path_of(&tree, chance_range(chance, 0, tree.count - 1), path);
     for (int i = 0; i < kept; i++)
         token[i] = tree.token[path[i]];
     if (chance_range(chance, 0, 4) == 0) {                     /* nothing is kept, and it is drafted again */
         sequence_rollback(text);
         check_uses(text);
-        run_tree(rig, text, &tree, chance, got);
+        run_tree(rig, text, &tree, NULL, chance, got);
     }
     must(sequence_commit(text, path, kept, &rig->err), &rig->err);
     read_singly(rig, plain, token, kept, want);
@@ -221,9 +235,12 @@ static void try_tree(struct rig *rig, struct sequence *text, struct sequence *pl
     check_uses(text);
 }
 
-static void trees_do_not_show(void **state)
+typedef void try_function(struct rig *rig, struct sequence *text, struct sequence *plain, struct chance *chance);
+
+/* 200 drafts after texts of 20 random models. */
+static void try_often(try_function *try)
 {
-    (void)state;
+    memset(crossed, 0, sizeof crossed);
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct chance chance = {seed + 1000};
         struct rig rig;
@@ -237,11 +254,78 @@ static void trees_do_not_show(void **state)
         read_prompt(&rig, text, prompt, before);
         read_singly(&rig, plain, prompt, before, NULL);
         for (int i = 0; i < 10; i++)
-            try_tree(&rig, text, plain, &chance);
+            try(&rig, text, plain, &chance);
         sequence_close(&text);
         sequence_close(&plain);
         rig_close(&rig);
     }
+    for (int inside = 0; inside < DELTA_BORDER; inside++)
+        assert_true(crossed[inside]);
+}
+
+static void trees_do_not_show(void **state)
+{
+    (void)state;
+    try_often(try_tree);
+}
+
+/* ---- forwards that leave layers out ---- */
+
+/* Random halves of layers are skipped, or the last layers are. */
+static void draw_part(struct forward_part *part, uint8_t *skip, struct chance *chance, int layers)
+{
+    const bool exits = layers > 1 && chance_range(chance, 0, 1);
+    for (int i = 0; i < 2 * layers; i++)
+        skip[i] = (uint8_t)chance_range(chance, 0, 1);
+    *part = (struct forward_part){.layers = exits ? chance_range(chance, 1, layers - 1) : 0};
+    if (!exits || chance_range(chance, 0, 2) == 0) {
+        part->skip_attention = skip;
+        part->skip_ffn = skip + layers;
+    }
+}
+
+/* A draft with such a part, of which one path is compared with itself alone. Then the verification drops the draft, and what
+ * is kept is the text of the whole model. */
+static void try_part(struct rig *rig, struct sequence *text, struct sequence *plain, struct chance *chance)
+{
+    const size_t vocab = (size_t)rig->shape.vocab;
+    static float drafted[MAX_NODES * 100], want[MAX_NODES * 100];
+    uint8_t skip[2 * LAYERS_MAX];
+    int32_t path[MAX_NODES], token[MAX_NODES];
+    struct forward_part part;
+    struct forward out;
+    struct tree tree;
+    draw_part(&part, skip, chance, rig->shape.layers);
+    draw_tree(&tree, chance, rig->shape.vocab);
+    run_tree(rig, text, &tree, &part, chance, drafted);
+    note_crossed(&tree, text);
+    const int kept = path_of(&tree, chance_range(chance, 0, tree.count - 1), path);
+    for (int i = 0; i < kept; i++) {
+        token[i] = tree.token[path[i]];
+        const struct batch one = {.rows = 1, .token = &token[i], .logit_rows = 1, .part = &part};
+        must(engine_forward(rig->engine, plain, &one, &out, &rig->err), &rig->err);
+        assert_memory_equal(drafted + (size_t)path[i] * vocab, out.logits, vocab * sizeof *drafted);
+    }
+    sequence_rollback(plain);
+    check_uses(plain);
+    const struct batch all = {.rows = tree.count, .token = tree.token, .parent = tree.parent, .logit_rows = tree.count,
+                              .resume = true};
+    must(engine_forward(rig->engine, text, &all, &out, &rig->err), &rig->err);
+    memcpy(drafted, out.logits, (size_t)tree.count * vocab * sizeof *drafted);
+    for (int i = 0; i < kept; i++)
+        path[i] = out.node[path[i]];
+    must(sequence_commit(text, path, kept, &rig->err), &rig->err);
+    read_singly(rig, plain, token, kept, want);
+    for (int i = 0; i < kept; i++)
+        assert_memory_equal(drafted + (size_t)path[i] * vocab, want + (size_t)i * vocab, vocab * sizeof *want);
+    same_states(rig, text, plain);
+    check_uses(text);
+}
+
+static void drafts_without_some_layers_do_not_show(void **state)
+{
+    (void)state;
+    try_often(try_part);
 }
 
 /* ---- prompts ---- */
@@ -380,25 +464,6 @@ static void interruptions_change_nothing(void **state)
     }
 }
 
-static void layers_are_not_left_out(void **state)
-{
-    (void)state;
-    const uint8_t skip[LAYERS_MAX] = {1};
-    const struct forward_part parts[] = {{.layers = 1}, {.skip_attention = skip}, {.skip_ffn = skip}};
-    struct rig rig;
-    struct forward out;
-    write_model(3);
-    rig_open(&rig, "host", 1, ROWS, false);
-    struct sequence *text = open_text(&rig, 10);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const struct batch batch = {.rows = 1, .token = (int32_t[]){1}, .logit_rows = 1, .part = &parts[i]};
-        assert_int_equal(engine_forward(rig.engine, text, &batch, &out, &rig.err), -1);
-        assert_string_equal(rig.err.text, "a forward cannot leave layers out of a model whose layers have a state");
-    }
-    sequence_close(&text);
-    rig_close(&rig);
-}
-
 static int clear(void **state)
 {
     (void)state;
@@ -411,7 +476,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trees_do_not_show), cmocka_unit_test(prompts_do_not_show),
         cmocka_unit_test(texts_are_cut_where_states_are_kept), cmocka_unit_test(interruptions_change_nothing),
-        cmocka_unit_test(layers_are_not_left_out),
+        cmocka_unit_test(drafts_without_some_layers_do_not_show),
     };
     return cmocka_run_group_tests(tests, NULL, clear);
 }
