@@ -5,6 +5,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#ifdef MOE_STATIC
+
+/* dlopen of a static program needs the very C library that the program was linked with. */
+void *plugin_load(const char *file, const char *remedy, struct err *err)
+{
+    (void)remedy;
+    err_set(err, ERR_INPUT, "static commands cannot load %s; install a package, or build from source", file);
+    return NULL;
+}
+
+#else
+
 void *plugin_load(const char *file, const char *remedy, struct err *err)
 {
     static const char *const folders[] = {"../lib/moekit", "../../lib/moekit", "../../../lib/moekit"};
@@ -26,3 +38,5 @@ void *plugin_load(const char *file, const char *remedy, struct err *err)
     err_set(err, ERR_INPUT, "this build has no %s; %s", file, remedy);
     return NULL;
 }
+
+#endif
