@@ -1,4 +1,4 @@
-# make install, uninstall and the completions as a shell uses them.
+# make install, uninstall, packages, and the completions as a shell uses them.
 
 load common
 
@@ -27,6 +27,35 @@ setup() {
     [ "$status" -eq 0 ]
     run find "$root" -type f
     [ -z "$output" ]
+}
+
+@test "dist packs the committed tree, with the same bytes in any time zone and umask" {
+    git -C "$top" rev-parse HEAD > /dev/null 2>&1 || skip "no git checkout"
+    make -C "$top" -s dist PACKED="$BATS_TEST_TMPDIR/a" XZ=cat
+    (umask 077 && TZ=Asia/Tokyo make -C "$top" -s dist PACKED="$BATS_TEST_TMPDIR/b" XZ=cat)
+    version=$(sed -n 's/.*MOE_VERSION "\(.*\)"/\1/p' "$top/common/base/version.h")
+    archive=moekit-$version.tar.xz
+    cmp "$BATS_TEST_TMPDIR/a/$archive" "$BATS_TEST_TMPDIR/b/$archive"
+    cd "$top"
+    # names with spaces and others are as git has them
+    tar -tf "$BATS_TEST_TMPDIR/a/$archive" | grep -v '/$' | sed "s,^moekit-$version/,," | sort > "$BATS_TEST_TMPDIR/packed"
+    git ls-tree -r --name-only HEAD | sort | cmp - "$BATS_TEST_TMPDIR/packed"
+    grep -qx packaging/debian/control "$BATS_TEST_TMPDIR/packed"
+    [ -z "$(tar --numeric-owner -tvf "$BATS_TEST_TMPDIR/a/$archive" | awk '$2 != "0/0"')" ]
+}
+
+@test "packages: one line says what is missing, and make -n needs nothing" {
+    mkdir "$BATS_TEST_TMPDIR/bin"
+    for tool in sh sed git stat dirname; do ln -s "$(command -v $tool)" "$BATS_TEST_TMPDIR/bin"; done
+    run env PATH="$BATS_TEST_TMPDIR/bin" sh "$top/packaging/deb"
+    [ "$status" -eq 1 ]
+    [ "$output" = "moekit: deb needs dpkg-buildpackage: install dpkg-dev and debhelper" ]
+    run make -C "$top" -n dist deb static PACKED="$BATS_TEST_TMPDIR/packed"
+    [ "$status" -eq 0 ]
+    [ ! -e "$BATS_TEST_TMPDIR/packed" ]
+    run make -C "$top" -s STATIC=maybe help
+    [ "$status" -ne 0 ]
+    [[ $output == *"STATIC=maybe is not yes"* ]]
 }
 
 # complete WORDS...: what bash would offer for the last word.
