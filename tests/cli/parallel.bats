@@ -12,7 +12,8 @@ setup_file() {
     moe-convert -q "$pocket/draft" -o draft.moe
     local step=12
     [ -z "$MOE_SANITIZED" ] || step=60
-    awk -v step=$step 'NR % step == 1' "$pocket/heldout.jsonl" | jq -c '.max_tokens = 2 + input_line_number * 5 % 17' > some.jsonl
+    awk -v step=$step 'NR % step == 1' "$pocket/heldout.jsonl" |
+        jq -c -n '[inputs] | to_entries[] | .value + {max_tokens: (2 + (.key + 1) * 5 % 17)}' > some.jsonl
     { cat some.jsonl; head -n 3 some.jsonl; echo '{"id": "chat", "turns": ["Hello.", "And then?"], "max_tokens": 9}'
       head -n 2 some.jsonl; echo '{"prompt": "One", "max_tokens": 1}'; } > p.jsonl
 }
@@ -70,7 +71,8 @@ alone() {
 @test "a prompt may have a policy of its own, which drafts, and leaves the text as it is" {
     local policies=(static:K=2 cascade tiers evict off) settings="-q -m pocket.moe -d model:file=draft.moe --temperature 0.8" n
     head -n 10 p.jsonl > run/p.jsonl
-    jq -c --arg all "${policies[*]}" '.policy = ($all | split(" "))[input_line_number % 5]' run/p.jsonl > run/own.jsonl
+    jq -c -n --arg all "${policies[*]}" '($all | split(" ")) as $policies | [inputs] | to_entries[] |
+        .value + {policy: $policies[.key % 5]}' run/p.jsonl > run/own.jsonl
     moe-decode $settings run/p.jsonl > run/one
     for n in 1 4; do moe-decode $settings --parallel $n --stream run/$n.moes run/own.jsonl | cmp - run/one; done
     cmp <(alone run/1.moes | jq -c 'select(.type == "done") | [.id, .n]') <(alone run/4.moes | jq -c 'select(.type == "done") | [.id, .n]')
