@@ -48,6 +48,8 @@ static const struct opt build_options[] = {
     OPT_FLAG(0, "list-families", struct build_args, list_families, "print the supported families as a table, and nothing else"),
     WRITE_OPTIONS(struct build_args), OPT_END };
 static const struct operand build_operands[] = { OPERAND_MAYBE("SOURCE", struct build_args, source), OPERAND_END };
+static const struct opt_rule build_rules[] = {
+    {OPT_EXCLUDES, "dtype|expert-dtype|name|output|dry-run|threads", "list-families", "nothing is converted"}, OPT_RULES_END };
 static const struct build_args build_defaults = { .expert_dtype = NOT_GIVEN };
 
 /* Prints what would be written to standard output, instead of writing the file. */
@@ -203,7 +205,8 @@ static int build(const void *arguments, const struct console *console, struct er
     int rc = -1;
     struct convert_source found;            /* reports a repository that is not downloaded before a missing -o */
     if (args->list_families)
-        return list_families(err);
+        return !args->source ? list_families(err)
+               : err_set(err, ERR_INPUT, "--list-families: prints a table and converts nothing; leave it or %s out", args->source);
     if (!args->source)
         return err_set(err, ERR_INPUT, "SOURCE is missing; name a checkpoint's folder or file, or a repository of the Hugging "
                        "Face hub");
@@ -295,6 +298,18 @@ static int export_head(const struct head_args *args, const struct console *conso
     return rc;
 }
 
+/* Refuses options of another kind of head. */
+static int check_kind(const struct head_args *args, enum head_kind kind, struct err *err)
+{
+    if (args->exit_layer && kind != HEAD_KANGAROO)
+        return err_set(err, ERR_INPUT, "--exit-layer: is for kangaroo, and this head is of kind %s; leave it out",
+                       head_kind_name(kind));
+    if (args->layer_ids && kind != HEAD_EAGLE3)
+        return err_set(err, ERR_INPUT, "--layer-ids: is for eagle3, and this head is of kind %s; leave it out",
+                       head_kind_name(kind));
+    return 0;
+}
+
 static int head(const void *arguments, const struct console *console, struct err *err)
 {
     const struct head_args *args = arguments;
@@ -313,7 +328,7 @@ static int head(const void *arguments, const struct console *console, struct err
     if (check_output(args->output, args->name, args->dry_run, err) || model_open(&target, args->target, err) ||
         open_source(&checkpoint, args->source, args->dry_run ? NULL : args->output, &options.name, console, err) ||
         (!args->dry_run && check_sources(checkpoint, console, err)) ||
-        conversion_plan_head(&plan, checkpoint, target, &options, &said, err))
+        conversion_plan_head(&plan, checkpoint, target, &options, &said, err) || check_kind(args, plan.facts.head.kind, err))
         goto done;
     note_changed(&plan, console);
     rc = carry_out(&plan, args->output, args->dry_run, args->threads, console, err);
@@ -545,7 +560,8 @@ static int list(const void *arguments, const struct console *console, struct err
 }
 
 static const struct subcommand subcommands[] = {
-    { .name = "build", .summary = "convert a checkpoint", .options = build_options, .operands = build_operands,
+    { .name = "build", .summary = "convert a checkpoint", .options = build_options,
+      .rules = build_rules, .operands = build_operands,
       .implied = true, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct build_args),
       .defaults = &build_defaults, .run = build },
     { .name = "head", .summary = "convert a draft head for a model", .options = head_options, .rules = head_rules,

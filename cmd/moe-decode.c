@@ -75,12 +75,13 @@ static const struct opt options[] = {
     OPT_END};
 
 static const struct opt_rule rules[] = {
-    {OPT_NEEDS, "record|reference", "stream", "there is no stream to put it into"},
     {OPT_NEEDS, "record-length", "record", "no drafts are recorded"},
     {OPT_EXCLUDES, "record-length", "tree", "trees are recorded in the shape that --tree gives"},
     {OPT_NEEDS, "calibration", "draft|settings", "there is no drafter to estimate"},
     {OPT_NEEDS, "force", "rank", "there is no ranking to use"},
-    SESSION_RULES, DECODE_RULES, OPT_RULES_END};
+    SESSION_RULES, DECODE_RULES,
+    {OPT_NEEDS, "record|reference|forecasts|overlap|reconstruction", "stream", "there is no stream to put it into"},
+    OPT_RULES_END};
 
 static const struct operand operands[] = {OPERAND_ANY("PROMPTS", struct decode_args, files), OPERAND_END};
 
@@ -234,6 +235,8 @@ static int open_model(struct run *run, struct err *err)
         auto_drafts_expand(&args->settings, &run->drafts, run->session->model, err))
         return -1;
     session_print(run->session, run->console);
+    if (decode_settings_print(&args->settings, run->console, err))
+        return -1;
     if (run->session->chat_fault.code && !args->prompts.chat_template)
         console_note(run->console, "%s: no chat: %s", args->session.model, run->session->chat_fault.text);
     session_stream_model(run->session, &model);

@@ -506,7 +506,8 @@ static int prepare(struct training *t, struct err *err)
     session_print(t->session, t->console);
     const struct train_data_setup data = {&a->data, &a->session, t->session, t->console, a->output, t->points,
                                           t->reading.head.target_id != NULL};
-    if (train_data_open(&t->data, &data, stream, err) || (!a->from && begin_anew(t, err)))
+    if (decode_settings_print(&a->data.settings, t->console, err) || train_data_open(&t->data, &data, stream, err) ||
+        (!a->from && begin_anew(t, err)))
         return -1;
     if ((a->evaluate || a->best) && !t->data.validation.texts)
         return err_set(err, ERR_INPUT, "--%s: no texts are kept apart to judge by; --validation SHARE does that, also of "
@@ -665,6 +666,8 @@ static int run_train(const void *arguments, const struct console *console, struc
         return err_set(err, ERR_INPUT, "--arch and --from exclude each other; give one: a head that is there has its kind");
     if (args->arch < 0 && !args->from)
         return err_set(err, ERR_INPUT, "say with --arch which kind of head to begin with, or with --from which one");
+    if (args->clip >= 0 && args->clipping == CLIP_NONE)
+        return err_set(err, ERR_INPUT, "--clip: nothing is clipped with --clipping none; leave one of the two out");
     if (args->micro > args->batch)
         return err_set(err, ERR_INPUT, "--micro-batch %d: a step has %d texts (--batch)", args->micro, args->batch);
     if (open_ranks(&t, err) || prepare(&t, err) || open_stream(&t, err))

@@ -148,6 +148,8 @@ static int run(const void *arguments, const struct console *console, struct err 
     session_print(session, console);
     setup.session = session;
     setup.budget = budget;
+    if (decode_settings_print(&args->settings, console, err))
+        goto done;
     if (!table && open_writer(&writer, session, budget, args, console, path, err))
         goto done;
     setup.writer = writer;

@@ -110,6 +110,24 @@ static int verify_stream(struct show *show, struct reader *in, struct err *err)
     return 0;
 }
 
+/* Refuses a sequence or layer that no record has. last: the highest sequence in the stream; -1: none. */
+static int refuse_none(const struct reader *in, const struct view_args *args, int64_t last, struct err *err)
+{
+    const char *of = args->type ? " of this --type" : "";
+    const struct header *header = reader_header(in);
+    if (args->sequence > last)
+        return last < 0 ? err_set(err, ERR_INPUT, "--sequence %d: %s: no record has a sequence; leave the option out",
+                                  args->sequence, reader_name(in))
+                        : err_set(err, ERR_INPUT, "--sequence %d: %s: the last one is %lld; they begin with 0", args->sequence,
+                                  reader_name(in), (long long)last);
+    if (args->layer >= 0 && header->has_model && args->layer >= header->model.moe_layers)
+        return err_set(err, ERR_INPUT, "--layer %d: %s: the model has %d layers with a router; they begin with 0", args->layer,
+                       reader_name(in), header->model.moe_layers);
+    return err_set(err, ERR_INPUT, "--%s %d: %s: no record%s has it; leave the option out",
+                   args->sequence >= 0 ? "sequence" : "layer", args->sequence >= 0 ? args->sequence : args->layer,
+                   reader_name(in), of);
+}
+
 /* live: each record is printed as soon as it arrives. */
 static int view_stream(struct show *show, struct reader *in, const struct view_args *args, bool live, struct err *err)
 {
@@ -117,6 +135,8 @@ static int view_stream(struct show *show, struct reader *in, const struct view_a
     struct origins origins = {0};
     struct show_filter filter = {.sequence = args->sequence, .layer = args->layer, .origins = &origins};
     const struct record *record;
+    int64_t last = -1, sequence = -1;
+    bool shown = args->sequence < 0 && args->layer < 0;
     int more, rc = 0;
     if (args->verify)
         return verify_stream(show, in, err);
@@ -125,15 +145,21 @@ static int view_stream(struct show *show, struct reader *in, const struct view_a
     bool head = !filter.type || !strcmp(filter.type, "header"), end = !filter.type || !strcmp(filter.type, "end");
     if (head && show_header(show, header, err))
         return -1;
-    while (!rc && (more = reader_next(in, &record, err)) > 0)
-        rc = (args->csv && origins_see(&origins, record, err)) || show_record(show, record, &filter, err) ||
-             (live && show_flush(show, err));
+    while (rc >= 0 && (more = reader_next(in, &record, err)) > 0) {
+        rc = (args->csv && origins_see(&origins, record, err)) ||
+             (args->sequence >= 0 && record_int_if_any(record, "sequence", &sequence, err))
+                 ? -1 : show_record(show, record, &filter, err);
+        shown |= rc > 0;
+        last = sequence > last ? sequence : last;
+        if (rc > 0 && live && show_flush(show, err))
+            rc = -1;
+    }
     origins_free(&origins);
-    if (rc)
+    if (rc < 0)
         return -1;
     if (more < 0 && (!filter.type || !strcmp(filter.type, "abort")))
         show_abort(show, in);
-    if (more < 0)
+    if (more < 0 || (!shown && refuse_none(in, args, last, err)))
         return -1;
     return end ? show_stream_end(show, in, err) : 0;
 }

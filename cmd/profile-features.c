@@ -179,6 +179,8 @@ int profile_features(const void *arguments, const struct console *console, struc
         goto done;
     session_print(session, console);
     setup.examples.session = session;
+    if (decode_settings_print(&args->settings, console, err))
+        goto done;
     if (!printed && open_writer(&writer, session, args, console, path, err))
         goto done;
     setup.writer = writer;

@@ -148,6 +148,7 @@ static int open_parts(struct ready_setting *ready, const struct suite *suite, in
     int limit = suite->limit_tokens;
     session_stream_model(session, &model);
     if (decode_settings_from_json(&ready->settings, &ready->store, suite->settings[setting].options, err) ||
+        decode_settings_note(&ready->settings, suite->settings[setting].name, note, err) ||
         auto_drafts_attach(&ready->settings, &ready->drafts, model_path(session->model), err) ||
         auto_drafts_expand(&ready->settings, &ready->drafts, session->model, err))
         return -1;

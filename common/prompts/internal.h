@@ -5,6 +5,11 @@
 #include "common/prompts/lines.h"
 #include "common/prompts/prompts.h"
 
+/* What the prompts so far were, which decides what options have an effect. */
+struct prompts_seen {
+    bool text, plain, object, chat, system;     /* the last: chats that got options.system */
+};
+
 struct prompts {
     struct prompts_options options;
     const struct tokenizer *tokenizer;
@@ -13,6 +18,7 @@ struct prompts {
     struct template *own;              /* the chat template of options.template_file */
     json_t *args;                      /* of the template */
     json_t *noted;                     /* notes that prompts_note_once has printed */
+    struct prompts_seen *seen;
     size_t next_text;                  /* of options.texts */
     int64_t ordinal;
     int64_t first, end;                /* ordinals of the part; all: 0, INT64_MAX */
@@ -43,6 +49,7 @@ int prompts_need_chat(const struct prompts *p, struct err *err);        /* and a
 int prompts_add_message(json_t *messages, const char *role, const char *text, size_t bytes, struct err *err);
 /* A note that comes once, whatever the pass over the files, for each word of a kind. */
 void prompts_note_once(const struct prompts *p, const char *kind, const char *word, const char *text);
+void prompts_note_unused(const struct prompts *p);                      /* notes options that changed no prompt */
 
 /* The list under `key` as messages with roles and contents; those of the options before them. A new list; NULL: a failure. */
 json_t *prompts_read_messages(const struct prompts *p, const struct prompt *prompt, const char *key, const json_t *messages,

@@ -26,6 +26,7 @@ json_t *prompts_new_chat(const struct prompts *p, struct err *err)
 {
     const char *system = p->options.system;
     json_t *messages = json_array();
+    p->seen->system = true;
     if (!messages)
         err_memory(err);
     else if (system && prompts_add_message(messages, "system", system, strlen(system), err)) {

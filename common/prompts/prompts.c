@@ -121,7 +121,8 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
     p->end = INT64_MAX;
     p->args = json_object();
     p->noted = json_object();
-    if (!p->noted || !p->args || put_now(p->args)) {
+    p->seen = mem_alloc(1, sizeof *p->seen, err);
+    if (!p->seen || !p->noted || !p->args || put_now(p->args)) {
         err_memory(err);
         goto done;
     }
@@ -155,6 +156,7 @@ void prompts_close(struct prompts **prompts)
     template_free(&(*prompts)->own);
     json_decref((*prompts)->args);
     json_decref((*prompts)->noted);
+    mem_free(&(*prompts)->seen);
     mem_free(&(*prompts)->fault.id);
     mem_free(&(*prompts)->fault.where);
     mem_free(prompts);
@@ -176,16 +178,6 @@ void prompt_free(struct prompt *prompt)
 }
 
 /* ---- prompts ---- */
-
-void prompts_note_once(const struct prompts *p, const char *kind, const char *word, const char *text)
-{
-    enum { NOTES_MAX = 20 };                                /* data sets have many keys */
-    struct text key = {0};
-    if (p->options.notes.put && json_object_size(p->noted) < NOTES_MAX && !text_printf(&key, NULL, "%s %s", kind, word) &&
-        !json_object_get(p->noted, key.data) && !json_object_set_new(p->noted, key.data, json_true()))
-        p->options.notes.put(p->options.notes.context, text);
-    text_free(&key);
-}
 
 int prompts_set_text(struct prompt *prompt, const char *text, size_t bytes, struct err *err)
 {
@@ -233,6 +225,7 @@ int prompts_render(const struct prompts *p, json_t *messages, bool ask, struct t
     struct tokens tokens = {0};
     int rc = -1;
     json_t *values = json_object();
+    p->seen->chat = true;
     if (!values || json_object_set(values, "messages", messages) ||
         json_object_set_new(values, "add_generation_prompt", json_boolean(ask)) ||
         json_object_set_new(values, "tools", json_null()) ||
@@ -273,6 +266,7 @@ int prompts_use_chat(const struct prompts *p, struct prompt *prompt, struct err 
 
 static int use_text(const struct prompts *p, struct prompt *prompt, const char *text, size_t bytes, struct err *err)
 {
+    p->seen->text = true;
     if (p->options.answers == PROMPTS_ANSWERED)
         return prompt_answered(p, prompt, &(struct prompt_given){.text = text, .bytes = bytes}, err);
     if (!p->options.chat)
@@ -468,6 +462,7 @@ static int use_form(const struct prompts *p, struct prompt *prompt, const json_t
                     struct err *err)
 {
     const json_t *text = form->text;
+    p->seen->text |= text != NULL;
     if (p->options.answers == PROMPTS_ANSWERED)
         return prompt_answered(p, prompt, &(struct prompt_given){
             json_string_value(text), json_string_length(text), form->messages, form->turns, form->tokens,
@@ -484,6 +479,7 @@ static int use_form(const struct prompts *p, struct prompt *prompt, const json_t
 static int use_object(const struct prompts *p, struct prompt *prompt, json_t *object, struct err *err)
 {
     struct form form = {0};
+    p->seen->object = true;
     note_keys(p, prompt, object);
     if (find_form(p, prompt, object, &form, err) ||
         prompt_label(object, "id", &prompt->id, err) || prompt_label(object, "task", &prompt->task, err) ||
@@ -519,6 +515,7 @@ static int use_line(const struct prompts *p, struct prompt *prompt, struct err *
     if (fault < line->length)
         return err_set(err, ERR_INPUT, "byte %zu of the line (0x%02x) is not valid UTF-8; convert the file to UTF-8", fault,
                        (unsigned)(unsigned char)bytes[fault]);
+    p->seen->plain |= p->line.plain;
     if (p->line.plain)
         return use_text(p, prompt, bytes, line->length, err);
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | (p->line.item ? JSON_DECODE_ANY : 0);
@@ -610,6 +607,8 @@ static int too_long(const struct prompts *p, struct prompt *prompt, struct err *
 /* Ends the prompts. A run without any prompt is an error, reported once: the next call returns 0. */
 static int end(struct prompts *p, struct err *err)
 {
+    if (p->ordinal && !p->checks_some)
+        prompts_note_unused(p);
     if (p->ordinal || p->checks_some || p->has_none)
         return 0;
     p->has_none = true;

@@ -95,11 +95,10 @@ static int finish_ranking(struct analysis *analysis, struct header *header, stru
     struct tallied *t = (struct tallied *)analysis;
     const struct analysis_setup *setup = &t->setup;
     (void)header;
-    (void)note;
     if (make_ranking(t, bar, err))
         return -1;
     if (setup->budget &&
-        budget_parse(t->ranking->budget, setup->budget, t->ranking->moe_layers, t->ranking->experts, NULL, err))
+        budget_parse(t->ranking->budget, setup->budget, t->ranking->moe_layers, t->ranking->experts, note, err))
         return err_at(err, "--budget");
     if (setup->total && ranking_spread(t->ranking, setup->total, err))
         return err_at(err, "--total");

@@ -204,6 +204,21 @@ static int write_map(const char *path, json_t *map, struct err *err)
     return rc;
 }
 
+/* Refuses a file that is named twice, or replaced by the list. */
+static int check_twice(const char *const *file, int number, const char *list, struct err *err)
+{
+    const struct file_identity own = file_identify(file[number]), written = file_identify(list);
+    if (file_same(&own, &written))
+        return err_set(err, ERR_INPUT, "%s: is the file that the list of drafters is written to; give the drafter another name",
+                       file[number]);
+    for (int i = 0; i < number; i++) {
+        const struct file_identity other = file_identify(file[i]);
+        if (file_same(&own, &other))
+            return err_set(err, ERR_INPUT, "%s: is named twice; name each drafter once", file[number]);
+    }
+    return 0;
+}
+
 int attached_write(const struct model *model, const char *const *file, int count, struct err *err)
 {
     json_t *files = json_array(), *map = NULL;
@@ -214,7 +229,7 @@ int attached_write(const struct model *model, const char *const *file, int count
     if (!rc && count > ATTACHED_MAX)
         rc = err_set(err, ERR_INPUT, "%d files, of at most %d; leave some out", count, ATTACHED_MAX);
     for (int i = 0; !rc && i < count; i++)
-        rc = add_file(files, model, file[i], err);
+        rc = check_twice(file, i, path, err) || add_file(files, model, file[i], err) ? -1 : 0;
     sha256_hex(&model_identity(model)->source, source);
     if (!rc && !(map = json_pack("{s:i,s:s,s:O}", "drafters", FILE_VERSION, "source", source, "files", files)))
         rc = err_memory(err);

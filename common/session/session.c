@@ -166,6 +166,15 @@ static int open_model(struct session *session, const struct session_options *opt
     return model_open_dense(&session->model, options->model, err);
 }
 
+/* Device ref computes with one thread, in plain C. */
+static int note_reference(struct session *session, const struct session_options *options, struct err *err)
+{
+    const char *name = options->threads > 1 ? "threads" : options->isa ? "isa" : options->pin ? "pin" : NULL;
+    if (!name || strcmp(device_info(session->device)->name, "ref"))
+        return 0;
+    return text_printf(&session->notes, err, "--%s: has no effect: device ref computes with one thread, in plain C\n", name);
+}
+
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err)
 {
     const struct device_setup device = {options->device ? options->device : "auto", options->threads, options->isa,
@@ -179,6 +188,8 @@ int session_open(struct session **out, const struct session_options *options, in
     session->caching = options->caching;
     if (caching_check(&options->caching, err) || caching_prefetching(&prefetching, &options->caching, err) ||
         open_model(session, options, &device, err))
+        goto failed;
+    if (note_reference(session, options, err))
         goto failed;
     if (open_tokenizer(session, err) || make_trusted(session, err)) {
         err_at(err, "%s", options->model);

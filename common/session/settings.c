@@ -98,6 +98,35 @@ int decode_settings_from_json(struct decode_settings *out, struct decode_setting
     return 0;
 }
 
+int decode_settings_note(const struct decode_settings *settings, const char *name, struct text *notes, struct err *err)
+{
+    const struct decode_settings *s = settings;
+    const char *undrafted = "nothing is drafted", *greedy = "--temperature 0 takes the best token";
+    const bool best = s->temperature == 0;
+    bool none = s->draft.count > 0 && !s->force_accept, length = s->draft_length > 0 || s->draft_length == DRAFT_LENGTH_AUTO;
+    for (int i = 0; i < s->draft.count; i++)
+        none &= !strcmp(s->draft.items[i], "none");
+    const struct { const char *option, *why; bool unused; } all[] = {
+        {"draft-length", undrafted, none && !name && length}, {"tree", undrafted, none && !name && s->tree},
+        {"policy", undrafted, none && !name && s->policy}, {"accept", undrafted, none && !name && s->accept},
+        {"overlap", undrafted, none && !name && s->overlap}, {"top-k", greedy, best && s->top_k > 0},
+        {"top-p", greedy, best && s->top_p < 1}, {"min-p", greedy, best && s->min_p > 0}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].unused && text_printf(notes, err, "%s%s%s--%s: has no effect: %s\n", name ? "setting '" : "",
+                                         name ? name : "", name ? "': " : "", all[i].option, all[i].why))
+            return -1;
+    return 0;
+}
+
+int decode_settings_print(const struct decode_settings *settings, const struct console *console, struct err *err)
+{
+    struct text notes = {0};
+    int rc = decode_settings_note(settings, NULL, &notes, err);
+    console_notes(console, &notes);
+    text_free(&notes);
+    return rc;
+}
+
 int decode_settings_inputs(const struct decode_settings_store *store, opt_see_input *see, const void *context, struct err *err)
 {
     return opt_inputs(&suite_subcommand, &store->args, see, context, err);

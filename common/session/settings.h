@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "common/base/err.h"
+#include "common/cli/console.h"
 #include "common/cli/opt.h"
 #include "common/policy/policy.h"
 #include "kernels/route.h"
@@ -129,6 +130,13 @@ int decode_settings_from_json(struct decode_settings *out, struct decode_setting
                               struct err *err);
 
 /* The files that they name to be read. */
+/* Adds a line to `notes` for each given option that has no effect beside the others, such as --top-p at temperature 0. name: of
+ * a suite's setting, which may share options of drafting with settings that draft; NULL: the command line. */
+int decode_settings_note(const struct decode_settings *settings, const char *name, struct text *notes, struct err *err);
+
+/* Prints the notes of a command line. */
+int decode_settings_print(const struct decode_settings *settings, const struct console *console, struct err *err);
+
 int decode_settings_inputs(const struct decode_settings_store *store, opt_see_input *see, const void *context, struct err *err);
 void decode_settings_free(struct decode_settings_store **store);
 

@@ -65,8 +65,9 @@ struct show_filter {
                                          * records */
 };
 
-/* Print a stream's header, and a record that passes the filter. */
 int show_header(struct show *show, const struct header *header, struct err *err);
+
+/* Prints a record that passes the filter. Returns 1; 0 if it does not pass; -1. */
 int show_record(struct show *show, const struct record *record, const struct show_filter *filter, struct err *err);
 
 #endif

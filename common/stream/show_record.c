@@ -318,10 +318,10 @@ int show_record(struct show *show, const struct record *record, const struct sho
     if (!wanted)
         return 0;
     if (show_form(show) == SHOW_CSV)
-        return show_rows(show, record, filter->origins, err);
+        return show_rows(show, record, filter->origins, err) ? -1 : 1;
     show_begin(show, record->type, record->index);
     for (int i = 0; i < record->count; i++)
         if (show_entry(show, record, &record->entries[i], filter->layer, err))
             return -1;
-    return show_end(show, err);
+    return show_end(show, err) ? -1 : 1;
 }

@@ -107,7 +107,8 @@ mean_of() {
 }
 
 @test "recommended budgets: one for all, one a layer, or what keeps a share" {
-    [ "$(moe-coact rank-experts --budget 3,4,5,6,7,99 --json routes.moes | jq -sc '[.[].budget]')" = "[3,4,5,6,7,32]" ]
+    [ "$(moe-coact rank-experts --budget 3,4,5,6,7,99 --json routes.moes 2> said | jq -sc '[.[].budget]')" = "[3,4,5,6,7,32]" ]
+    [ "$(< said)" = "moe-coact: --budget 3,4,5,6,7,99: a layer of the model has 32 experts; more than that leaves none out" ]
     moe-coact rank-experts --keep 0.5 --json routes.moes > keep.jsonl
     [ "$(jq -s '[.[] | (.score | add) as $all | (.score[:.budget] | add) >= 0.5 * $all and
                  (.score[:.budget - 1] | add // 0) < 0.5 * $all] | all' keep.jsonl)" = true ]

@@ -215,6 +215,8 @@ moe-decode|--policy static|--policy: there is nothing to draft with; add --draft
 moe-decode|--cache-policy lru|--cache-policy: no experts are cached; add --cache-experts
 moe-decode|--prefetch draft|--prefetch: no experts are cached; add --cache-experts
 moe-decode|--hot-set x|--hot-set: no experts are cached; add --cache-experts
+moe-decode|--forecasts|--forecasts: there is no stream to put it into; add --stream
+moe-decode|--overlap -d ngram|--overlap: there is no stream to put it into; add --stream
 moe-decode|--json --stream -|--json: standard output holds the stream; add -o FILE
 moe-profile|--temperature 1|--temperature: nothing is decoded after prompts; add --max-tokens
 moe-profile|-d ngram|--draft: nothing is decoded after prompts; add --max-tokens
@@ -246,6 +248,8 @@ moe-draft-train train|--fold|--fold: adds up small batches; add --micro-batch
 moe-draft-train train|--temperature 1|--temperature: nothing is answered here; add --max-tokens
 moe-draft-train eval|x --decode|--decode: nothing is answered here; add --max-tokens
 moe-draft-train eval|x --json --csv|--text, --json and --csv exclude each other; give one
+moe-convert|--list-families --dtype q8|--dtype: nothing is converted; leave it or --list-families out
+moe-convert|--list-families x|--list-families: prints a table and converts nothing; leave it or x out
 moe-convert synthetic|--head eagle1|--head: a draft head is made for a model; add --target
 moe-convert synthetic|--target x|--target: it is not said what is made for the model; add --head
 moe-convert synthetic|--head eagle1 --target x --layers 2|--layers: a draft head has one layer or none; leave it or --head out
@@ -270,6 +274,33 @@ EOF
     for words in $(commands); do $words --help=spec; done | awk -F '\t' '$1 == "option" { print $3 }' | sort -u > known.txt
     [ "$(wc -l < named.txt)" -ge 30 ]
     [ -z "$(comm -23 named.txt known.txt)" ]
+}
+
+@test "an option that has no effect on these prompts or this device is noted in one line" {
+    cd "$BATS_TEST_TMPDIR"
+    local options said
+    echo 'a text' > text.txt
+    echo '{"tokens": [1, 2]}' > ids.jsonl
+    echo '{"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]}' > chat.jsonl
+    while IFS='|' read -r options said; do
+        run -0 moe-decode -m "$MOE_POCKET" -n 1 $options
+        [ "$(grep -c '^moe-decode: ' <<< "$output")" = 1 ]
+        [ "${lines[0]}" = "moe-decode: $said" ] || { echo "$options: $output"; false; }
+        [ -z "$(moe-decode -q -m "$MOE_POCKET" -n 1 $options 2>&1 > /dev/null)" ]
+    done <<'EOF'
+-p a -d none -K 4|--draft-length: has no effect: nothing is drafted
+-p a -d none --policy static|--policy: has no effect: nothing is drafted
+-p a --temperature 0 --top-p .5|--top-p: has no effect: --temperature 0 takes the best token
+-p a --device ref -j 2|--threads: has no effect: device ref computes with one thread, in plain C
+-p a --template-arg x=y|--template-arg: has no effect: no prompt is a chat
+ids.jsonl --chat|--chat: has no effect: no prompt is a bare text
+chat.jsonl --system x|--system: has no effect: each chat has a message of the system
+chat.jsonl --whole|--whole: has no effect: no file of text is among the prompts
+text.txt --field x|--field: has no effect: no prompt is a JSON object
+EOF
+    [ -z "$(moe-decode -m "$MOE_POCKET" -n 1 text.txt chat.jsonl --whole --field prompt --chat --system x 2>&1 > /dev/null | grep 'no effect')" ]
+    run -0 moe-bench run -m "$MOE_POCKET" -n 1 --top-k 4 text.txt --measure-seconds 0 -o run.moes
+    [ "$output" = "moe-bench: setting 'none': --top-k: has no effect: --temperature 0 takes the best token" ]
 }
 
 @test "names of other programs are answered with those of this one" {

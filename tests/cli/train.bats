@@ -319,6 +319,7 @@ sys.exit(code)' "$@"
     done
     refuses "missing/state" -m pocket.moe --arch eagle1 --checkpoint missing/state texts.jsonl
     refuses "is named twice" -m pocket.moe --arch eagle1 --checkpoint no.moe texts.jsonl
+    refuses "--clip: nothing is clipped with --clipping none" -m pocket.moe --arch eagle1 --clip 1 --clipping none texts.jsonl
     refuses "is named twice, by stream and by the checkpoint" -m pocket.moe --arch eagle1 --stream no.moe.checkpoint texts.jsonl
     refuses "is named twice, by draft and by the best head" -m pocket.moe --arch eagle1 -n 2 -d model:file=no.best.moe texts.jsonl
     [ -w /dev/full ] || skip "no /dev/full"

@@ -86,6 +86,11 @@ refuse() {
     done
     refuse "none.json" --settings none.json
     refuse "an output needs a file of its own" --settings good.json -o good.json
+    cp pocket.moe other.moe
+    run moe-convert attach other.moe draft.moe ./draft.moe
+    assert_trouble moe-convert
+    [[ $output == *"./draft.moe: is named twice; "* ]]
+    [ ! -e other.moe.drafters ]
     run moe-bench tune -m pocket.moe
     assert_trouble moe-bench
     run moe-bench tune prompts.jsonl

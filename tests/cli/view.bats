@@ -64,8 +64,10 @@ PY
     [[ $output == *'"tokens": [3, 15]'* ]]
     fine moe-view --json -t rank -l 1 "$streams/rank.moes"
     [ "${#lines[@]}" -eq 1 ]
-    fine moe-view --json -s 9 -t begin "$streams/route.moes"
-    [ -z "$output" ]
+    refused "--sequence 99: $streams/route.moes: the last one is" moe-view -s 99 "$streams/route.moes"
+    refused "no record has a sequence" moe-view --json -s 0 "$streams/rank.moes"
+    refused "no record of this --type has it" moe-view --csv -s 0 -t machine "$streams/decode.moes"
+    refused "--layer 9: $streams/rank.moes: the model has 2 layers with a router" moe-view -l 9 "$streams/rank.moes"
     fine moe-view --json -t end "$streams/route.moes"
     [ "${#lines[@]}" -eq 1 ]
     refused "the model has 2 layers with a router" moe-view -l 2 "$streams/route.moes"

@@ -18,7 +18,7 @@ static void view(const uint8_t *data, size_t bytes, enum show_form form)
     if (!reader_open_fd(&in, open("/dev/null", O_RDONLY), "input", data, bytes, STREAM_ANY, &options, NULL) &&
         !show_header(show, reader_header(in), NULL))
         while (reader_next(in, &record, NULL) > 0)
-            if (show_record(show, record, &filter, NULL))
+            if (show_record(show, record, &filter, NULL) < 0)
                 break;
     reader_close(&in);
     show_discard(&show);
