@@ -8,24 +8,27 @@
 #include "common/base/numeral.h"
 #include "common/report/svg.h"
 
-/* Layout in pixels, from left to right: names (which may be wider), the plot of ratios, columns of numbers. */
-enum { WIDTH = 1030, NAMES = 190, NAMES_MAX = 340, NAME_SIZE = 11, PLOT_LEFT = 200, PLOT_W = 330, PLOT_TOP = 96,
-       ROW = 18, COLUMN_LEFT = 545, COLUMN_W = 67, SETTING_BYTES = 48, NAME_BYTES = 80 };
+/* Layout in pixels. A row has its name, in as many lines as it needs, with a strip of the plot of ratios to its right, and
+ * below both a line of numbers. */
+enum { WIDTH = SVG_PANEL_WIDTH, MARGIN = 10, RIGHT = WIDTH - MARGIN, NAME_W = 186, STRIP_LEFT = 206, STRIP_W = RIGHT - STRIP_LEFT,
+       LINE = 18, SIZE = 13, SMALL = 12, TITLE_BOTTOM = 34, SETTING_BYTES = 48,
+       NAME_BYTES = 80 };
 
-static const char *const columns[] = { "tok/s", "accept", "tok/step", "experts", "MB/step", "bandwidth", "correct" };
+enum { BANDWIDTH = 5, CORRECT = 6, COLUMNS = 7, CELL = 24 };
+static const char *const columns[COLUMNS] = { "tok/s", "accept", "tok/step", "experts", "MB/step", "bandw.", "correct" };
 
 struct page {
     const struct measurements *all;
     const struct summary *summary;
-    double max;                 /* ratio at the right end of the plot */
-    int wider;                  /* width of names beyond NAMES; everything to their right is shifted by it */
-    int size;                   /* font size of all names */
+    double max;                 /* ratio at the right end of the strips */
+    bool shown[COLUMNS];        /* some row has a number */
+    int count;                  /* columns that are shown */
 };
 
 static double ratio_x(const struct page *page, double ratio)
 {
     double share = ratio / page->max;
-    return PLOT_LEFT + page->wider + PLOT_W * (share < 0 ? 0 : share > 1 ? 1 : share);
+    return STRIP_LEFT + STRIP_W * (share < 0 ? 0 : share > 1 ? 1 : share);
 }
 
 static double greatest_ratio(const struct summary *summary)
@@ -41,32 +44,87 @@ static double greatest_ratio(const struct summary *summary)
     return max * 1.05;
 }
 
-static int put_ratio_axis(struct text *out, const struct page *page, double bottom, struct err *err)
+static void number(char text[CELL], double value, int decimals)
 {
-    double step = svg_step(page->max);
-    char label[32];
-    for (int i = 0; i * step <= page->max; i++) {
-        double x = ratio_x(page, i * step);
-        snprintf(label, sizeof label, "%g", i * step);
-        if (text_printf(out, err, "<path d=\"M%.1f %dV%.1f\" stroke=\"#ddd\" stroke-width=\"0.6\"/>\n", x, PLOT_TOP,
-                        bottom) ||
-            svg_text(out, x, bottom + 14, "middle", 11, "", label, err))
-            return -1;
-    }
-    if (text_printf(out, err, "<path d=\"M%.1f %dV%.1f\" stroke=\"#000\" stroke-width=\"1\" stroke-dasharray=\"4 3\"/>\n",
-                    ratio_x(page, 1), PLOT_TOP, bottom))
-        return -1;
-    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
-        if (svg_text(out, COLUMN_LEFT + page->wider + ((double)c + 1) * COLUMN_W, PLOT_TOP - 8, "end", 10,
-                     " font-weight=\"bold\"", columns[c], err))
-            return -1;
-    return svg_text(out, PLOT_LEFT + page->wider + PLOT_W / 2.0, PLOT_TOP - 8, "middle", 11, " font-weight=\"bold\"",
-                    "ratio to the reference, 95 % interval; | ceiling of bytes", err);
+    if (isfinite(value))
+        snprintf(text, CELL, "%.*f", decimals, value);
+    else
+        snprintf(text, CELL, "-");
 }
 
-static int put_marks(struct text *out, const struct page *page, const struct summary_row *row, double y, struct err *err)
+static void fill_cells(char text[COLUMNS][CELL], const struct summary_row *row)
 {
-    bool reference = page->all->settings[row->setting].reference == row->setting;
+    number(text[0], row->tokens_per_s, 1);
+    number(text[1], row->acceptance_length, 2);
+    number(text[2], row->tokens_per_step, 2);
+    number(text[3], row->experts_per_layer, 1);
+    number(text[4], 1e-6 * row->bytes_per_step, 1);
+    number(text[BANDWIDTH], 100 * row->bandwidth_share, 0);
+    if (isfinite(row->bandwidth_share))
+        strcat(text[BANDWIDTH], " %");
+    if (row->graded > 0)
+        snprintf(text[CORRECT], CELL, "%.0f/%.0f", row->correct, row->graded);
+    else
+        number(text[CORRECT], row->score, 3);
+}
+
+static void choose_columns(struct page *page)
+{
+    char text[COLUMNS][CELL];
+    for (size_t i = 0; i < page->summary->count; i++) {
+        fill_cells(text, &page->summary->rows[i]);
+        for (int c = 0; c < COLUMNS; c++)
+            page->shown[c] |= strcmp(text[c], "-") != 0;
+    }
+    for (int c = 0; c < COLUMNS; c++)
+        page->count += page->shown[c];
+}
+
+/* Writes a line of cells, each at the right end of its column. */
+static int put_cells(struct text *out, const struct page *page, const char *const text[COLUMNS], double y, const char *more,
+                     struct err *err)
+{
+    int size = page->count == COLUMNS ? SMALL - 1 : SMALL, placed = 0;
+    for (int c = 0; c < COLUMNS; c++)
+        if (page->shown[c] && svg_text(out, MARGIN + (double)(RIGHT - MARGIN) * ++placed / page->count, y, "end", size, more,
+                                       text[c], err))
+            return -1;
+    return 0;
+}
+
+/* Writes a task's name, the labels of the strips and the titles of the columns. */
+static int put_task(struct text *out, const struct page *page, int task, double *y, struct err *err)
+{
+    const char *name = task < 0 ? "all tasks" : *page->all->tasks[task] ? page->all->tasks[task] : "prompts";
+    const double step = svg_step(page->max);
+    char label[32];
+    if (text_printf(out, err, "<path d=\"M%d %.1fH%d\" stroke=\"#aaa\" stroke-width=\"0.6\"/>\n", MARGIN, *y, RIGHT))
+        return -1;
+    *y += LINE;
+    if (svg_text(out, MARGIN, *y, "start", svg_fitting(name, NAME_W, SIZE + 1), " font-weight=\"bold\"", name, err))
+        return -1;
+    for (int i = 0; i * step <= page->max; i++) {
+        snprintf(label, sizeof label, "%g", i * step);
+        if (svg_text(out, ratio_x(page, i * step), *y, "middle", SMALL, "", label, err))
+            return -1;
+    }
+    *y += LINE;
+    return put_cells(out, page, columns, *y, " font-weight=\"bold\"", err);
+}
+
+/* Draws the strip of a row in the middle of the pixels from `top` to `bottom`. */
+static int put_strip(struct text *out, const struct page *page, const struct summary_row *row, double top, double bottom,
+                     struct err *err)
+{
+    const bool reference = page->all->settings[row->setting].reference == row->setting;
+    const double step = svg_step(page->max), y = (top + bottom) / 2;
+    for (int i = 0; i * step <= page->max; i++)
+        if (text_printf(out, err, "<path d=\"M%.1f %.1fV%.1f\" stroke=\"#ddd\" stroke-width=\"0.6\"/>\n",
+                        ratio_x(page, i * step), top, bottom))
+            return -1;
+    if (text_printf(out, err, "<path d=\"M%.1f %.1fV%.1f\" stroke=\"#000\" stroke-dasharray=\"4 3\"/>\n", ratio_x(page, 1), top,
+                    bottom))
+        return -1;
     if (isfinite(row->ratio_low) && isfinite(row->ratio_high) && !reference &&
         text_printf(out, err, "<path d=\"M%.1f %.1fH%.1f%s\" fill=\"none\" stroke=\"#000\" stroke-width=\"1.4\"/>\n",
                     ratio_x(page, row->ratio_low), y, ratio_x(page, row->ratio_high),
@@ -80,35 +138,6 @@ static int put_marks(struct text *out, const struct page *page, const struct sum
         return 0;
     return text_printf(out, err, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.6\" fill=\"%s\" stroke=\"#000\"/>\n",
                        ratio_x(page, row->ratio), y, reference ? "#fff" : "#000");
-}
-
-static void number(char text[24], double value, int decimals)
-{
-    if (isfinite(value))
-        snprintf(text, 24, "%.*f", decimals, value);
-    else
-        snprintf(text, 24, "-");
-}
-
-static int put_numbers(struct text *out, const struct page *page, const struct summary_row *row, double y, struct err *err)
-{
-    char text[sizeof columns / sizeof *columns][24];
-    number(text[0], row->tokens_per_s, 1);
-    number(text[1], row->acceptance_length, 2);
-    number(text[2], row->tokens_per_step, 2);
-    number(text[3], row->experts_per_layer, 1);
-    number(text[4], 1e-6 * row->bytes_per_step, 1);
-    number(text[5], 100 * row->bandwidth_share, 0);
-    if (isfinite(row->bandwidth_share))
-        strcat(text[5], " %");
-    if (row->graded > 0)
-        snprintf(text[6], sizeof text[6], "%.0f/%.0f", row->correct, row->graded);
-    else
-        number(text[6], row->score, 3);
-    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
-        if (svg_text(out, COLUMN_LEFT + page->wider + ((double)c + 1) * COLUMN_W, y + 4, "end", 11, "", text[c], err))
-            return -1;
-    return 0;
 }
 
 /* Writes a setting's name as displayed, with a mark if it is not lossless. A name that is too long is shortened in the
@@ -131,44 +160,37 @@ static void shown_name(const struct measurements *all, int setting, char name[NA
              lossy ? mark : "");
 }
 
-/* Makes room for the longest name, then chooses one font size at which all names fit. */
-static void fit_names(struct page *page)
+static int put_row(struct text *out, const struct page *page, const struct summary_row *row, double *y, struct err *err)
 {
-    page->size = NAME_SIZE;
-    for (int i = 0; i < (int)page->all->setting_count; i++) {
-        char name[NAME_BYTES];
-        shown_name(page->all, i, name);
-        int width = NAMES;
-        while (width < NAMES_MAX && svg_fitting(name, width - 10, NAME_SIZE) < NAME_SIZE)
-            width++;
-        int size = svg_fitting(name, width - 10, NAME_SIZE);
-        page->wider = width - NAMES > page->wider ? width - NAMES : page->wider;
-        page->size = size < page->size ? size : page->size;
-    }
+    char name[NAME_BYTES], cell[COLUMNS][CELL];
+    const char *text[COLUMNS];
+    const double top = *y + 12;
+    shown_name(page->all, row->setting, name);
+    if (text_printf(out, err, "<path d=\"M%d %.1fH%d\" stroke=\"#ddd\" stroke-width=\"0.6\"/>\n", MARGIN, *y + 7, RIGHT))
+        return -1;
+    int lines = svg_lines(out, MARGIN, top + LINE - 5, NAME_W, LINE, SIZE, name, err);
+    if (lines < 0 || put_strip(out, page, row, top, top + lines * LINE, err))
+        return -1;
+    fill_cells(cell, row);
+    for (int c = 0; c < COLUMNS; c++)
+        text[c] = cell[c];
+    *y = top + lines * LINE + LINE - 7;
+    return put_cells(out, page, text, *y, "", err);
 }
 
-static int put_rows(struct text *out, const struct page *page, double *bottom, struct err *err)
+static int put_rows(struct text *out, const struct page *page, double *y, struct err *err)
 {
-    double y = PLOT_TOP + ROW / 2.0;
-    int task = -2;
-    for (size_t i = 0; i < page->summary->count; i++, y += ROW) {
+    for (size_t i = 0; i < page->summary->count; i++) {
         const struct summary_row *row = &page->summary->rows[i];
-        const char *name = row->task < 0 ? "all tasks" : *page->all->tasks[row->task] ? page->all->tasks[row->task] : "prompts";
-        char setting[NAME_BYTES];
-        shown_name(page->all, row->setting, setting);
-        if (row->task != task) {
-            if (svg_text(out, 10, y + 4, "start", 12, " font-weight=\"bold\"", name, err) ||
-                (i && text_printf(out, err, "<path d=\"M10 %.1fH%d\" stroke=\"#aaa\" stroke-width=\"0.6\"/>\n", y - ROW / 2.0,
-                                  WIDTH + page->wider - 10)))
+        if (!i || row->task != row[-1].task) {
+            *y += i ? LINE : 0;
+            if (put_task(out, page, row->task, y, err))
                 return -1;
-            task = row->task;
-            y += ROW;
         }
-        if (svg_text(out, NAMES + page->wider, y + 4, "end", page->size, "", setting, err) ||
-            put_marks(out, page, row, y, err) || put_numbers(out, page, row, y, err))
+        if (put_row(out, page, row, y, err))
             return -1;
     }
-    *bottom = y - ROW / 2.0;
+    *y += LINE;
     return 0;
 }
 
@@ -205,7 +227,7 @@ static int put_panels(struct text *out, const struct page *page, double top, int
     const struct svg_panel panel = { .title = "Drafts accepted up to each position", .x_label = "position in the draft",
                                      .y_label = "share of drafts", .points = positions + 1, .x = x, .x_max = positions,
                                      .y_max = 1, .percent = true, .curves = accepted, .count = curves };
-    rc = text_printf(out, err, "<g transform=\"translate(%d %.1f)\">\n", (WIDTH + page->wider - SVG_PANEL_WIDTH) / 2, top) ||
+    rc = text_printf(out, err, "<g transform=\"translate(0 %.1f)\">\n", top) ||
          svg_figure(out, "", NULL, &panel, 1, err) || text_puts(out, "</g>\n", err) ? -1 : 0;
     *height = svg_height(&panel, 1);
 done:
@@ -215,43 +237,58 @@ done:
     return rc;
 }
 
+/* Writes what was measured, and what the marks are, below the title. */
+static int put_head(struct text *out, const struct page *page, double *y, struct err *err)
+{
+    static const char key[] = "Dots: ratio to the reference, with its 95 % interval. Bars: the ratio that bytes allow.";
+    const struct measurements *all = page->all;
+    struct text note = {0};
+    int lines = -1, more = -1;
+    for (size_t i = 0; i < all->stream_count; i++)
+        if (text_printf(&note, err, "%s%s: %s%s%s, %d thread%s", i ? "; " : "", all->streams[i].name,
+                        all->streams[i].device ? all->streams[i].device : "machine not recorded",
+                        all->streams[i].isa ? " " : "", all->streams[i].isa ? all->streams[i].isa : "",
+                        all->streams[i].threads, numeral_plural(all->streams[i].threads)))
+            goto done;
+    lines = note.length ? svg_lines(out, MARGIN, *y + LINE, RIGHT - MARGIN, LINE, SMALL, note.data, err) : 0;
+    more = lines < 0 ? -1 : svg_lines(out, MARGIN, *y + (lines + 1) * LINE, RIGHT - MARGIN, LINE, SMALL, key, err);
+    *y += (lines + more) * LINE + LINE / 2.0;
+done:
+    text_free(&note);
+    return more < 0 ? -1 : 0;
+}
+
+/* Writes why settings are not lossless, each reason once. */
+static int put_labels(struct text *out, const struct measurements *all, double *y, struct err *err)
+{
+    struct text labels = {0};
+    int lines = 0;
+    for (size_t i = 0; i < all->setting_count && lines >= 0; i++)
+        if (*all->settings[i].label && !strstr(labels.data ? labels.data : "", all->settings[i].label) &&
+            text_printf(&labels, err, "%s%s", labels.length ? "; " : "", all->settings[i].label))
+            lines = -1;
+    if (!lines && labels.length)
+        lines = svg_lines(out, MARGIN, *y + LINE, RIGHT - MARGIN, LINE, SMALL, labels.data, err);
+    *y += lines * LINE;
+    text_free(&labels);
+    return lines < 0 ? -1 : 0;
+}
+
 int bench_figure(struct text *out, const struct measurements *all, const struct summary *summary, struct err *err)
 {
     struct page page = { .all = all, .summary = summary, .max = greatest_ratio(summary) };
-    struct text body = {0}, panels = {0}, note = {0}, labels = {0};
-    double bottom;
-    int tasks = 0, height = 0, rc = -1;
-    for (size_t i = 0; i < summary->count; i++)
-        tasks += !i || summary->rows[i].task != summary->rows[i - 1].task;
-    bottom = PLOT_TOP + (double)ROW * (tasks + (double)summary->count);
-    for (size_t i = 0; i < all->stream_count; i++)
-        if (text_printf(&note, err, "%s%s: %s %s, %d thread%s", i ? "; " : "", all->streams[i].name,
-                        all->streams[i].device ? all->streams[i].device : "machine not recorded",
-                        all->streams[i].isa ? all->streams[i].isa : "", all->streams[i].threads,
-                        numeral_plural(all->streams[i].threads)))
-            goto done;
-    for (size_t i = 0; i < all->setting_count; i++)
-        if (*all->settings[i].label && !strstr(labels.data ? labels.data : "", all->settings[i].label) &&
-            text_printf(&labels, err, "%s%s", labels.length ? "; " : "", all->settings[i].label))
-            goto done;
-    fit_names(&page);
-    if (put_panels(&panels, &page, bottom + 20, &height, err))
+    struct text body = {0};
+    double y = TITLE_BOTTOM;
+    int height = 0, rc = -1;
+    choose_columns(&page);
+    if (put_head(&body, &page, &y, err) || put_rows(&body, &page, &y, err) || put_panels(&body, &page, y, &height, err))
         goto done;
-    if (labels.length) {                                /* below everything else */
-        int lines = svg_lines(&panels, 10, bottom + height + 40, WIDTH + page.wider - 20, 16, 11, labels.data, err);
-        if (lines < 0)
-            goto done;
-        height += lines * 16;
-    }
-    if (svg_head(&body, WIDTH + page.wider, (int)bottom + 40 + height, "Ways of decoding compared", note.data, err) ||
-        put_ratio_axis(&body, &page, bottom, err) || put_rows(&body, &page, &bottom, err) ||
-        text_put(&body, panels.data, panels.length, err) || text_puts(&body, "</svg>\n", err))
+    y += height;
+    if (put_labels(&body, all, &y, err) || svg_head(out, WIDTH, (int)y + MARGIN, "Ways of decoding compared", NULL, err) ||
+        text_put(out, body.data, body.length, err) || text_puts(out, "</svg>\n", err))
         goto done;
-    rc = text_put(out, body.data, body.length, err);
+    rc = 0;
 done:
     text_free(&body);
-    text_free(&panels);
-    text_free(&note);
-    text_free(&labels);
     return rc;
 }

@@ -1,6 +1,6 @@
-/* Draws a report as one page of SVG that is readable in black and white: for each task and setting the ratio to its
- * reference with its interval, next to the ratio that bytes allow, and the figures that explain it; below, acceptance by
- * position and the bytes of an iteration, over all tasks. */
+/* Draws a report as one page of SVG that is readable in black and white and as wide as a column of a paper: for each task and
+ * setting the ratio to its reference with its interval, next to the ratio that bytes allow, and the figures that explain it;
+ * below, acceptance by position over all tasks. */
 #ifndef MOE_REPORT_BENCH_FIGURE_H
 #define MOE_REPORT_BENCH_FIGURE_H
 

@@ -41,6 +41,20 @@ int svg_fitting(const char *text, int width, int size)
     return size;
 }
 
+/* Returns the bytes of a word longer than a line that fit into `room` bytes, preferably up to a punctuation mark. */
+static size_t cut_word(const char *word, size_t room)
+{
+    const size_t length = strcspn(word, " ");
+    size_t cut = length < room ? length : room, mark = cut;
+    while (mark > 1 && !strchr(",:=-_/", word[mark - 1]))
+        mark--;
+    if (cut < length && mark > room / 2)
+        return mark;
+    while (cut > 1 && cut < length && (word[cut] & 0xc0) == 0x80)
+        cut--;
+    return cut;
+}
+
 int svg_lines(struct text *out, double x, double y, int width, int line, int size, const char *text, struct err *err)
 {
     const size_t room = (size_t)fmax(1, width / (LETTER * size));
@@ -49,8 +63,8 @@ int svg_lines(struct text *out, double x, double y, int width, int line, int siz
         size_t length = strlen(text), cut = length <= room ? length : room;
         while (cut < length && cut && text[cut] != ' ')
             cut--;
-        if (!cut)                                   /* a word longer than a line */
-            cut = strcspn(text, " ");
+        if (!cut)
+            cut = cut_word(text, room);
         if (out) {
             struct text words = {0};
             int rc = text_put(&words, text, cut, err) ||
