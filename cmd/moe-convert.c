@@ -205,8 +205,8 @@ static int build(const void *arguments, const struct console *console, struct er
     int rc = -1;
     struct convert_source found;            /* reports a repository that is not downloaded before a missing -o */
     if (args->list_families)
-        return !args->source ? list_families(err)
-               : err_set(err, ERR_INPUT, "--list-families: prints a table and converts nothing; leave it or %s out", args->source);
+        return args->source ? err_set(err, ERR_INPUT, "--list-families: prints a table and converts nothing; leave it or %s "
+                                      "out", args->source) : list_families(err);
     if (!args->source)
         return err_set(err, ERR_INPUT, "SOURCE is missing; name a checkpoint's folder or file, or a repository of the Hugging "
                        "Face hub");

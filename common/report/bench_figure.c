@@ -10,9 +10,8 @@
 
 /* Layout in pixels. A row has its name, in as many lines as it needs, with a strip of the plot of ratios to its right, and
  * below both a line of numbers. */
-enum { WIDTH = SVG_PANEL_WIDTH, MARGIN = 10, RIGHT = WIDTH - MARGIN, NAME_W = 186, STRIP_LEFT = 206, STRIP_W = RIGHT - STRIP_LEFT,
-       LINE = 18, SIZE = 13, SMALL = 12, TITLE_BOTTOM = 34, SETTING_BYTES = 48,
-       NAME_BYTES = 80 };
+enum { WIDTH = SVG_PANEL_WIDTH, MARGIN = 10, RIGHT = WIDTH - MARGIN, NAME_W = 186, STRIP_LEFT = 206,
+       STRIP_W = RIGHT - STRIP_LEFT, LINE = 18, SIZE = 13, SMALL = 12, TITLE_BOTTOM = 34, SETTING_BYTES = 48, NAME_BYTES = 80 };
 
 enum { BANDWIDTH = 5, CORRECT = 6, COLUMNS = 7, CELL = 24 };
 static const char *const columns[COLUMNS] = { "tok/s", "accept", "tok/step", "experts", "MB/step", "bandw.", "correct" };

@@ -478,8 +478,9 @@ static int note_exact(const struct measurements *all, const struct summary *summ
         }
         const char *name = seen ? "" : all->tasks[task];
         if (!seen && graded > 0 && !(correct > 0) && rules == 1u << GRADE_EXACT &&
-            text_printf(out, err, "\n%s%s%.0f answers were graded exactly, and none is right; moe-bench grade --rule %s%sRULE "
-                        "grades them by another rule.\n", name, *name ? ": " : "", graded, name, *name ? "=" : ""))
+            text_printf(out, err, "\n%s%s%.0f answer%s graded exactly, and none is right; moe-bench grade --rule %s%sRULE "
+                        "grades by another rule.\n", name, *name ? ": " : "", graded, graded > 1 ? "s were" : " was", name,
+                        *name ? "=" : ""))
             return -1;
     }
     return 0;

@@ -44,7 +44,7 @@ figures() { moe-bench report --json "$1" | jq -r 'select(.type == "row") | "\(.g
 @test "a set none of whose exact answers is right is noted, and a rule needs no task" {
     [ "$(figures words.moes)" = "4 0 exact" ]
     moe-bench report words.moes > report
-    grep -q '^4 answers were graded exactly, and none is right; moe-bench grade --rule RULE grades them by another rule' report
+    grep -q '^4 answers were graded exactly, and none is right; moe-bench grade --rule RULE grades by another rule' report
     moe-bench report --html words.moes | grep -q 'none is right'
     moe-bench grade -p words.jsonl --rule number words.moes --stream anew.moes | grep -Eq '^none .* 4 +4 +100.0 % .*number'
     [ "$(figures anew.moes)" = "4 4 number" ]
