@@ -29,12 +29,6 @@ struct heads_rig {
     struct heads_text text[HEADS_TEXTS];
 };
 
-static inline void heads_must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
-
 /* Returns the path tests/FOLDER/NAME. */
 static inline const char *heads_path(const char *folder, const char *name)
 {
@@ -74,8 +68,8 @@ static inline void heads_write(struct checkpoint *checkpoint, struct conversion 
 {
     struct err err = {0};
     struct thread_pool *pool = NULL;
-    heads_must(thread_pool_new(&pool, 1, &err), &err);
-    heads_must(conversion_write(plan, path, pool, NULL, &err), &err);
+    must(thread_pool_new(&pool, 1, &err), &err);
+    must(conversion_write(plan, path, pool, NULL, &err), &err);
     thread_pool_free(&pool);
     conversion_free(plan);
     checkpoint_close(&checkpoint);
@@ -89,10 +83,10 @@ static inline void heads_open_target(struct heads_rig *rig)
     struct conversion plan = {0};
     struct err err = {0};
     snprintf(rig->path, sizeof rig->path, "%s/pocket.moe", rig->folder);
-    heads_must(checkpoint_open(&checkpoint, heads_path("models/pocket", "model"), rig->path, &err), &err);
-    heads_must(conversion_plan(&plan, checkpoint, &options, &err), &err);
+    must(checkpoint_open(&checkpoint, heads_path("models/pocket", "model"), rig->path, &err), &err);
+    must(conversion_plan(&plan, checkpoint, &options, &err), &err);
     heads_write(checkpoint, &plan, rig->path);
-    heads_must(model_open(&rig->target, rig->path, &err), &err);
+    must(model_open(&rig->target, rig->path, &err), &err);
 }
 
 /* Converts a published head to a file of this name; the caller closes it with model_close. */
@@ -105,11 +99,11 @@ static inline struct model *heads_convert(const struct heads_rig *rig, const cha
     struct model *model = NULL;
     struct text said = {0};
     struct err err = {0};
-    heads_must(checkpoint_open(&checkpoint, source, path, &err), &err);
-    heads_must(conversion_plan_head(&plan, checkpoint, rig->target, &options, &said, &err), &err);
+    must(checkpoint_open(&checkpoint, source, path, &err), &err);
+    must(conversion_plan_head(&plan, checkpoint, rig->target, &options, &said, &err), &err);
     heads_write(checkpoint, &plan, path);
     text_free(&said);
-    heads_must(model_open_head(&model, path, &err), &err);
+    must(model_open_head(&model, path, &err), &err);
     return model;
 }
 
@@ -146,11 +140,11 @@ static inline void heads_open(struct heads_rig *rig)
     heads_read_texts(rig);
     heads_open_target(rig);
     const struct device_setup where = {.name = device && *device ? device : "host", .threads = 1};
-    heads_must(device_open(&rig->device, &where, &err), &err);
-    heads_must(expert_source_open(&rig->experts, rig->target, rig->device, &err), &err);
+    must(device_open(&rig->device, &where, &err), &err);
+    must(expert_source_open(&rig->experts, rig->target, rig->device, &err), &err);
     const struct engine_setup setup = {.model = rig->target, .device = rig->device, .experts = rig->experts, .max_rows = 128,
                                        .max_logit_rows = 128, .cache = CACHE_F32};
-    heads_must(engine_open(&rig->engine, &setup, &err), &err);
+    must(engine_open(&rig->engine, &setup, &err), &err);
 }
 
 static inline void heads_close(struct heads_rig *rig)
@@ -191,7 +185,7 @@ static inline struct heads_golden heads_golden_open(const char *path)
     struct heads_golden golden = {.header = NULL};
     struct err err = {0};
     uint64_t bytes;
-    heads_must(file_read(&golden.data, path, 1 << 26, &err), &err);
+    must(file_read(&golden.data, path, 1 << 26, &err), &err);
     memcpy(&bytes, golden.data.data, sizeof bytes);
     golden.header = json_loadb(golden.data.data + 8, bytes, 0, NULL);
     assert_non_null(golden.header);

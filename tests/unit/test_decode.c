@@ -9,54 +9,23 @@
 #include "common/draft/drafter.h"
 #include "common/instruments/record.h"
 #include "common/sample/sampler.h"
-#include "tests/unit/tiny.h"
+#include "tests/unit/rig.h"
 
 enum { TOKENS = 60, VOCAB_MIN = 20 };
 
 static const char *ngram[] = {"ngram", "ngram:n=2"};
 
-struct rig {
-    struct model *model;
-    struct device *device;
-    struct expert_source *experts;
-    struct engine *engine;
-    struct err err;
-    char *folder;
-};
-
-static void must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
-
 /* The tiny model of this seed, which ends at `eos` (-1: nowhere) and reaches `context` positions. */
-static void rig_open(struct rig *rig, uint64_t seed, int eos, int context, int threads)
+static void open_rig(struct rig *rig, uint64_t seed, int eos, int context, int threads)
 {
     struct chance chance = {seed};
     struct hparams shape = tiny_shape(&chance);
-    *rig = (struct rig){.folder = unit_folder()};
-    struct err *err = &rig->err;
     if (eos >= 0) {
         shape.eos[0] = eos;
         shape.eos_count = 1;
     }
-    must(tiny_write(unit_path(rig->folder, "m.moe"), &shape, FORMAT_F32, seed, err), err);
-    must(model_open(&rig->model, unit_path(rig->folder, "m.moe"), err), err);
-    must(device_open(&rig->device, &(struct device_setup){"host", threads, NULL}, err), err);
-    if (hparams_moe_layers(model_hparams(rig->model)))
-        must(expert_source_open(&rig->experts, rig->model, rig->device, err), err);
-    must(engine_open(&rig->engine, &(struct engine_setup){rig->model, rig->device, rig->experts, 256, 256, context},
-                     err), err);
-}
-
-static void rig_close(struct rig *rig)
-{
-    engine_close(&rig->engine);
-    expert_source_close(&rig->experts);
-    device_close(&rig->device);
-    model_close(&rig->model);
-    unit_remove(rig->folder);
+    rig_write(rig, &shape, FORMAT_F32, seed, threads);
+    rig_engine(rig, (struct engine_setup){.max_rows = 256, .max_logit_rows = 256, .max_positions = context}, 0);
 }
 
 /* What the sink saw of one run. */
@@ -222,7 +191,7 @@ static void tokens_do_not_depend_on_drafts_or_threads(void **state)
             int32_t prompt[64], token[TOKENS], expected[4][TOKENS];
             struct digest128 logits[TOKENS];
             int count = make_prompt(seed, prompt);
-            rig_open(&rig, seed, -1, 0, threads);
+            open_rig(&rig, seed, -1, 0, threads);
             for (size_t s = 0; s < 4; s++)
                 for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
                     struct decode_settings settings = DECODE_DEFAULTS;
@@ -277,7 +246,7 @@ static void every_drafter_leaves_the_text(void **state)
             settings.temperature = temperatures[test % 2];
             settings.max_tokens = TOKENS;
             settings.seed = seed;
-            rig_open(&rig, seed, -1, count + TOKENS, 1);
+            open_rig(&rig, seed, -1, count + TOKENS, 1);
             decode_alone(&rig, &settings, prompt, count, expected, logits);
             settings.draft = (struct strings){names, 1 + test % 7 / 5};
             settings.tree = trees[test % 4];
@@ -321,7 +290,7 @@ static void a_text_that_goes_on_is_the_one_read_anew(void **state)
         settings.temperature = temperatures[test % 2];
         settings.max_tokens = TOKENS;
         settings.draft = (struct strings){ngram, test % 4 / 2};
-        rig_open(&rig, (uint64_t)test + 1, -1, 0, 1);
+        open_rig(&rig, (uint64_t)test + 1, -1, 0, 1);
         const struct decoder_setup setup = {.engine = rig.engine, .settings = &settings, .keep = true};
         must(decoder_open(&decoder, &setup, &rig.err), &rig.err);
         for (int turn = 0; turn < TURNS; turn++) {
@@ -367,7 +336,7 @@ static void ends_are_where_they_would_be(void **state)
         struct decode_result result;
         settings.max_tokens = TOKENS;
         settings.temperature = 0.3;
-        rig_open(&rig, seed, -1, 0, 1);
+        open_rig(&rig, seed, -1, 0, 1);
         /* The answer becomes part of the prompt, so that drafts hold what is yet to come for the first time. */
         count += run(&rig, &settings, NULL, prompt, count, &result, NULL, prompt + count);
         run(&rig, &settings, NULL, prompt, count, &result, NULL, whole);
@@ -382,7 +351,7 @@ static void ends_are_where_they_would_be(void **state)
         rig_close(&rig);
         settings.max_tokens = TOKENS;
         for (int context = count + 1; context < count + TOKENS; context += 13) {
-            rig_open(&rig, seed, -1, context, 1);
+            open_rig(&rig, seed, -1, context, 1);
             assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, NULL, token), context - count);
             assert_memory_equal(token, whole, (size_t)(context - count) * sizeof *token);
             assert_int_equal(result.finish, FINISH_LENGTH);
@@ -394,7 +363,7 @@ static void ends_are_where_they_would_be(void **state)
                 end++;
             if (end < at)
                 continue;
-            rig_open(&rig, seed, whole[at], 0, 1);
+            open_rig(&rig, seed, whole[at], 0, 1);
             settings.ignore_eos = false;
             assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, NULL, token), end + 1);
             assert_memory_equal(token, whole, (size_t)(end + 1) * sizeof *token);
@@ -434,7 +403,7 @@ static void stop_strings_cut_the_same_text(void **state)
         struct decode_result result;
         settings.max_tokens = TOKENS;
         settings.temperature = 0.6;
-        rig_open(&rig, seed, -1, 0, 1);
+        open_rig(&rig, seed, -1, 0, 1);
         run(&rig, &settings, tokenizer, prompt, count, &result, &whole, all);
         assert_true(whole.text.length >= TOKENS);
         for (size_t at = 0; at + 3 < whole.text.length; at += 5) {
@@ -519,7 +488,7 @@ static void bad_prompts_and_settings_are_refused(void **state)
     struct decode_sink sink = {0};
     struct decode_result result;
     (void)state;
-    rig_open(&rig, 1, -1, 8, 1);
+    open_rig(&rig, 1, -1, 8, 1);
     struct decoder_setup setup = {.engine = rig.engine, .settings = &settings};
     must(decoder_open(&decoder, &setup, &rig.err), &rig.err);
     const struct { struct decode_prompt prompt; const char *part; } wrong[] = {

@@ -4,12 +4,6 @@
 
 #include "common/tensor/device.h"
 
-static void must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
-
 static void put_nothing(void *context) { ++*(int *)context; }
 
 /* Nobody writes a record: the host asks for the first one, and then again. */

@@ -34,10 +34,10 @@ static void session_open(struct session *session, const char *const *drafts, int
     const struct drafter_setup setup = {.vocab = VOCAB, .positions = 2048, .target = rig.engine, .choice = choice,
                                         .proposals = proposals, .probabilities = true, .filter = *filter};
     memset(session, 0, sizeof *session);
-    heads_must(drafters_open(&session->drafters, drafts, count, &setup, &err), &err);
-    heads_must(drafters_features(&session->drafters, &session->features, &err), &err);
-    heads_must(sequence_open(&session->sequence, rig.engine, LONG + 2 * HEADS_TOKENS, &err), &err);
-    heads_must(draft_tree_init(&session->tree, NODES, &err), &err);
+    must(drafters_open(&session->drafters, drafts, count, &setup, &err), &err);
+    must(drafters_features(&session->drafters, &session->features, &err), &err);
+    must(sequence_open(&session->sequence, rig.engine, LONG + 2 * HEADS_TOKENS, &err), &err);
+    must(draft_tree_init(&session->tree, NODES, &err), &err);
 }
 
 static void session_close_all(struct session *session)
@@ -67,11 +67,11 @@ static void session_begin(struct session *session, const int32_t *token, int cou
     memcpy(session->text, token, (size_t)count * sizeof *token);
     session->length = count;
     draft_tree_clear(&session->tree);
-    heads_must(sequence_truncate(session->sequence, 0, &err), &err);
-    heads_must(drafters_begin(&session->drafters, &text, token, count - 1, &err), &err);
-    heads_must(engine_prompt(rig.engine, session->sequence, token, count - 1, &options, show_piece, session, &forward, &err),
+    must(sequence_truncate(session->sequence, 0, &err), &err);
+    must(drafters_begin(&session->drafters, &text, token, count - 1, &err), &err);
+    must(engine_prompt(rig.engine, session->sequence, token, count - 1, &options, show_piece, session, &forward, &err),
                &err);
-    heads_must(drafters_commit(&session->drafters, token + count - 1, 1, &err), &err);
+    must(drafters_commit(&session->drafters, token + count - 1, 1, &err), &err);
 }
 
 /* A verification that keeps the root and `accepted` of the next tokens, with others between them that are not kept. */
@@ -93,12 +93,12 @@ static void session_go_on(struct session *session, const int32_t *next, int acce
                                 .features = session->features.count ? &session->features : NULL};
     const struct target_view view = {.forward = &forward, .features = &session->features, .position = session->length - 1,
                                      .token = token, .kept = kept, .kept_rows = count};
-    heads_must(engine_forward(rig.engine, session->sequence, &batch, &forward, &err), &err);
-    heads_must(drafters_see(&session->drafters, &view, &err), &err);
+    must(engine_forward(rig.engine, session->sequence, &batch, &forward, &err), &err);
+    must(drafters_see(&session->drafters, &view, &err), &err);
     for (int i = 0; i < count; i++)
         node[i] = forward.node[kept[i]];
-    heads_must(sequence_commit(session->sequence, node, count, &err), &err);
-    heads_must(drafters_commit(&session->drafters, next, accepted + 1, &err), &err);
+    must(sequence_commit(session->sequence, node, count, &err), &err);
+    must(drafters_commit(&session->drafters, next, accepted + 1, &err), &err);
     for (int i = 0; i <= accepted; i++)
         session->text[session->length++] = next[i];
     draft_tree_clear(&session->tree);
@@ -108,10 +108,10 @@ static void draw_draft(struct session *session, const char *tree, int length)
 {
     struct shape *shape = NULL;
     struct policy *policy = NULL;
-    heads_must(shape_open(&shape, tree, &err), &err);
+    must(shape_open(&shape, tree, &err), &err);
     const struct policy_setup setup = {.drafters = 1, .draft_length = length, .max_length = DRAFT_LENGTH_MAX, .shape = shape,
                                        .experts = 32, .top_k = 4};
-    heads_must(policy_open(&policy, "static", &setup, &err), &err);
+    must(policy_open(&policy, "static", &setup, &err), &err);
     const struct growth growth = {&session->tree, session->leaf, policy, &session->drafters, session->share};
     if (draft_grow(&growth, 64, &err) < 0)
         fail_msg("%s", err.text);
@@ -238,14 +238,14 @@ static void write_as(const char *name, void (*change)(struct head_params *))
     struct model *model = NULL;
     struct weights *weights = NULL;
     struct thread_pool *pool = NULL;
-    heads_must(model_open_head(&model, unit_path(rig.folder, "head.moe"), &err), &err);
+    must(model_open_head(&model, unit_path(rig.folder, "head.moe"), &err), &err);
     struct head_params params = *model_head(model);
     change(&params);
-    heads_must(weights_make(&weights, &params, model_hparams(model), &err), &err);
+    must(weights_make(&weights, &params, model_hparams(model), &err), &err);
     weights_read(weights, model);
-    heads_must(thread_pool_new(&pool, 1, &err), &err);
+    must(thread_pool_new(&pool, 1, &err), &err);
     const struct weights_file file = {unit_path(rig.folder, name), "other", "test", FORMAT_BF16};
-    heads_must(weights_write(weights, &file, pool, &err), &err);
+    must(weights_write(weights, &file, pool, &err), &err);
     thread_pool_free(&pool);
     weights_free(&weights);
     model_close(&model);
@@ -442,24 +442,24 @@ static void read_anew(struct head *head, const struct session *session, const st
         wanted.layer[i] = params->state[i];
     for (int i = 0; i < rows; i++)
         index[i] = i;
-    heads_must(sequence_open(&sequence, rig.engine, HEADS_TOKENS, &err), &err);
-    heads_must(engine_prompt(rig.engine, sequence, session->text, rows, &(struct batch){.features = &wanted}, NULL, NULL,
+    must(sequence_open(&sequence, rig.engine, HEADS_TOKENS, &err), &err);
+    must(engine_prompt(rig.engine, sequence, session->text, rows, &(struct batch){.features = &wanted}, NULL, NULL,
                              &forward, &err), &err);
-    heads_must(head_begin(head, HEADS_TOKENS, &err), &err);
+    must(head_begin(head, HEADS_TOKENS, &err), &err);
     const bool guesses = params->heads > 0;
     const struct head_batch text = {.rows = rows, .token = session->text + 1, .state = forward.features, .state_rows = rows,
                                     .state_row = index, .logit_row = &last, .logit_rows = !guesses};
-    heads_must(head_run(head, &text, &made, &err) || head_commit(head, index, rows, &err) ? -1 : 0, &err);
+    must(head_run(head, &text, &made, &err) || head_commit(head, index, rows, &err) ? -1 : 0, &err);
     for (int at = 0; at < depth && !guesses; at++) {
         const struct head_batch one = {.rows = 1, .token = way + at, .parent = at ? NULL : &root, .logit_rows = 1};
-        heads_must(head_run(head, &one, &made, &err), &err);
+        must(head_run(head, &one, &made, &err), &err);
     }
     for (int at = depth; at > 0; at--)                          /* the text's newest token, then the way */
         way[at] = way[at - 1];
     way[0] = session->text[session->length - 1];
     assert_true(!guesses || depth < params->heads);
     if (guesses)
-        heads_must(head_guess(head, &(struct head_guesses){.first = depth, .heads = 1, .rows = 1, .token = way}, &made, &err),
+        must(head_guess(head, &(struct head_guesses){.first = depth, .heads = 1, .rows = 1, .token = way}, &made, &err),
                    &err);
     for (int v = 0; v < VOCAB; v++)
         logits[v] = params->target_id ? -INFINITY : made.logits[0][v];
@@ -566,7 +566,7 @@ static void what_is_proposed_anywhere_is_what_reading_anew_gives(void **state)
         const struct head_setup setup = {.model = model, .target = rig.engine, .max_rows = 128, .max_logit_rows = 4};
         const struct sample_filter *filter = &cases[number / 4].filter;
         const enum draft_choice choice = cases[number / 4].choice;
-        heads_must(head_open(&head, &setup, &err), &err);
+        must(head_open(&head, &setup, &err), &err);
         session_open(&session, (const char *[]){path}, 1, choice, cases[number / 4].proposals, filter);
         session_begin(&session, rig.text[number % 4].token, rig.text[number % 4].prompt, 9);
         for (int step = 0; step < 4; step++) {
@@ -637,11 +637,11 @@ static void states_wait_in_the_order_of_the_head(void **state)
     struct states states;
     struct buffer features;
     (void)state;
-    heads_must(states_open(&states, rig.device, &head, &wanted, &err), &err);
+    must(states_open(&states, rig.device, &head, &wanted, &err), &err);
     assert_true(wanted.count == 2 && wanted.layer[0] == 1 && wanted.layer[1] == 5);
     for (int i = 0; i < 2 * ROWS * WIDE; i++)
         value[i] = (float)i;
-    heads_must(device_alloc(rig.device, sizeof value, &features, &err), &err);
+    must(device_alloc(rig.device, sizeof value, &features, &err), &err);
     queue_upload(rig.device, features, value, sizeof value);
     const struct forward forward = {.rows = ROWS, .features = features};
     const struct target_view view = {.forward = &forward, .features = &wanted, .kept = kept, .kept_rows = 5};
@@ -652,7 +652,7 @@ static void states_wait_in_the_order_of_the_head(void **state)
         for (int which = 0; which < 3; which++) {
             const uint64_t row = (uint64_t)(which * STATES_ROOM + states.first) * WIDE * sizeof(float);
             queue_download(rig.device, seen, buffer_part(states.state, row, sizeof seen), sizeof seen);
-            heads_must(queue_wait(rig.device, &err), &err);
+            must(queue_wait(rig.device, &err), &err);
             assert_int_equal(states.count, 5 - dropped);
             assert_memory_equal(seen, value + ((which == 1 ? 0 : ROWS) + kept[dropped]) * WIDE, sizeof seen);
         }
@@ -676,7 +676,7 @@ static int iterations_of(const char *draft, const char *tree, int length, int pr
     settings.tree = tree;
     settings.draft_length = length;
     const struct decoder_setup setup = {.engine = rig.engine, .settings = &settings};
-    heads_must(decoder_open(&decoder, &setup, &err), &err);
+    must(decoder_open(&decoder, &setup, &err), &err);
     *tokens = 0;
     for (int i = 0; i < prompts && fgets(line, sizeof line, file); i++) {
         int32_t prompt[HEADS_TOKENS], answer[1024];
@@ -685,7 +685,7 @@ static int iterations_of(const char *draft, const char *tree, int length, int pr
         const int all = heads_ints(json_object_get(json, "tokens"), answer, 1024);
         const struct decode_prompt asked = {.token = prompt, .tokens = count, .max_tokens = HEADS_TOKENS - count};
         struct decode_result result;
-        heads_must(decoder_run(decoder, &asked, &(struct decode_sink){0}, &result, &err), &err);
+        must(decoder_run(decoder, &asked, &(struct decode_sink){0}, &result, &err), &err);
         assert_int_equal(result.tokens, all < HEADS_TOKENS - count ? all : HEADS_TOKENS - count);
         assert_memory_equal(result.token, answer, (size_t)result.tokens * sizeof *answer);
         iterations += result.iterations;

@@ -23,12 +23,6 @@ struct rig {
     const char *named[1];
 };
 
-static void must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
-
 /* Models of one vocabulary: alike 2: one and the same, 1: the same weights rounded, 0: strangers. */
 static void rig_open(struct rig *rig, uint64_t seed, int alike, int threads)
 {

@@ -6,25 +6,9 @@
 #include "common/draft/drafter.h"
 #include "common/draft/skip_file.h"
 #include "common/policy/shape.h"
-#include "tests/unit/tiny.h"
+#include "tests/unit/rig.h"
 
 enum { LAYERS = 5, TOKENS = 40, NODES = 60, ROWS = 96 };
-
-struct rig {
-    struct model *model;
-    struct expert_source *experts;
-    struct engine *engine;
-    struct device *device;
-    struct err err;
-    char *folder;
-    const char *path;
-};
-
-static void must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
 
 /* A random shape of five layers with experts, three of them a token or more, and twice as many to choose from. */
 static struct hparams five_layers(uint64_t seed)
@@ -42,26 +26,11 @@ static struct hparams five_layers(uint64_t seed)
     }
 }
 
-static void rig_open(struct rig *rig, uint64_t seed, int threads)
+static void open_rig(struct rig *rig, uint64_t seed, int threads)
 {
-    struct hparams shape = five_layers(seed);
-    *rig = (struct rig){.folder = unit_folder()};
-    rig->path = unit_path(rig->folder, "target.moe");
-    must(tiny_write(rig->path, &shape, seed % 2 ? FORMAT_F32 : FORMAT_Q8, seed, &rig->err), &rig->err);
-    must(device_open(&rig->device, &(struct device_setup){"host", threads, NULL}, &rig->err), &rig->err);
-    must(model_open(&rig->model, rig->path, &rig->err), &rig->err);
-    must(expert_source_open(&rig->experts, rig->model, rig->device, &rig->err), &rig->err);
-    const struct engine_setup setup = {rig->model, rig->device, rig->experts, ROWS, ROWS, 0};
-    must(engine_open(&rig->engine, &setup, &rig->err), &rig->err);
-}
-
-static void rig_close(struct rig *rig)
-{
-    engine_close(&rig->engine);
-    expert_source_close(&rig->experts);
-    model_close(&rig->model);
-    device_close(&rig->device);
-    unit_remove(rig->folder);
+    const struct hparams shape = five_layers(seed);
+    rig_write(rig, &shape, seed % 2 ? FORMAT_F32 : FORMAT_Q8, seed, threads);
+    rig_engine(rig, (struct engine_setup){.max_rows = ROWS, .max_logit_rows = ROWS}, 0);
 }
 
 static struct drafter *open_drafter(struct rig *rig, const char *spec, int number)
@@ -179,7 +148,7 @@ static void drafts_are_what_the_parts_give(void **state)
         struct chance chance = {(uint64_t)number + 50};
         int32_t text[2 * TOKENS];
         int length = chance_range(&chance, 1, 20);
-        rig_open(&rig, (uint64_t)number + 1, 1 + number % 2);
+        open_rig(&rig, (uint64_t)number + 1, 1 + number % 2);
         const int vocab = engine_hparams(rig.engine)->vocab;
         for (int i = 0; i < length; i++)
             text[i] = chance_range(&chance, 0, vocab - 1);
@@ -244,7 +213,7 @@ static void a_doubtful_token_is_the_last(void **state)
         struct sequence *target = NULL, *own = NULL;
         struct forward forward;
         const int32_t text[] = {3, 1, 4, 1, 5};
-        rig_open(&rig, seed, 1);
+        open_rig(&rig, seed, 1);
         struct drafter *drafter = open_drafter(&rig, "self:exit=4,stop=0.3", 3);
         const struct forward_part part = {.layers = 4};
         must(sequence_open(&target, rig.engine, 2 * NODES, &rig.err), &rig.err);
@@ -301,7 +270,7 @@ static void a_review_follows_its_own_choice(void **state)
         int32_t chain[7];
         double log_probability[7];
         int agreed = -1, at = -1, right = chance_range(&chance, 0, 5);
-        rig_open(&rig, seed, 1);
+        open_rig(&rig, seed, 1);
         const int vocab = engine_hparams(rig.engine)->vocab;
         make_degree(&degree, &skip, &rig, (int)seed % 6);
         struct drafter *drafter = open_drafter(&rig, degree.spec, 3);
@@ -385,8 +354,8 @@ static void every_degree_gives_the_same_text(void **state)
             char whole[1300];
             struct decode_settings settings = DECODE_DEFAULTS;
             struct seen seen;
-            rig_open(&rig, seed, 1 + (int)seed % 2);
-            snprintf(whole, sizeof whole, "self:experts=%s", rig.path);
+            open_rig(&rig, seed, 1 + (int)seed % 2);
+            snprintf(whole, sizeof whole, "self:experts=%s", rig_path(&rig));
             for (int i = 0; i < count; i++)
                 prompt[i] = chance_range(&chance, 0, engine_hparams(rig.engine)->vocab - 1);
             settings.max_tokens = TOKENS;
@@ -441,7 +410,7 @@ static void what_an_exit_has_read_is_not_read_again(void **state)
     const int32_t prompt[] = {3, 1, 4, 1, 5};
     int fewer = 0;
     (void)state;
-    rig_open(&rig, 3, 1);
+    open_rig(&rig, 3, 1);
     for (int layers = 1; layers < LAYERS; layers++) {
         char spec[40];
         const char *named[1] = {spec};
@@ -468,7 +437,7 @@ static void bad_settings_are_refused(void **state)
     struct rig rig;
     char other[1300], file[1300];
     (void)state;
-    rig_open(&rig, 3, 1);
+    open_rig(&rig, 3, 1);
     const int top_k = engine_hparams(rig.engine)->router.top_k;
     struct hparams shape = five_layers(3);
     shape.layers = 4;

@@ -7,48 +7,20 @@
 #include "common/base/mem.h"
 #include "common/engine/engine.h"
 #include "kernels/cpu/cpu.h"
-#include "tests/unit/tiny.h"
+#include "tests/unit/rig.h"
 
 enum { NODES = 24, PROMPT = 90 };
 
-struct rig {
-    struct model *model;
-    struct device *device;
-    struct expert_source *experts;
-    struct engine *engine;
-    struct err err;
-};
-
-static void must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
-
-static void rig_open_cached(struct rig *rig, const char *path, const char *device, const char *isa, int threads, int max_rows,
+static void open_with_cache(struct rig *rig, const char *path, const char *device, const char *isa, int threads, int max_rows,
                             enum cache_format cache)
 {
-    memset(rig, 0, sizeof *rig);
-    struct err *err = &rig->err;
-    must(model_open(&rig->model, path, err), err);
-    must(device_open(&rig->device, &(struct device_setup){device, threads, isa}, err), err);
-    if (hparams_moe_layers(model_hparams(rig->model)))
-        must(expert_source_open(&rig->experts, rig->model, rig->device, err), err);
-    const struct engine_setup setup = {rig->model, rig->device, rig->experts, max_rows, max_rows, 0, cache};
-    must(engine_open(&rig->engine, &setup, err), err);
+    rig_open_on(rig, path, &(struct device_setup){.name = device, .threads = threads, .isa = isa}, NULL);
+    rig_engine(rig, (struct engine_setup){.max_rows = max_rows, .max_logit_rows = max_rows, .cache = cache}, 0);
 }
 
-static void rig_open(struct rig *rig, const char *path, const char *device, const char *isa, int threads, int max_rows)
+static void open_rig(struct rig *rig, const char *path, const char *device, const char *isa, int threads, int max_rows)
 {
-    rig_open_cached(rig, path, device, isa, threads, max_rows, CACHE_F32);
-}
-
-static void rig_close(struct rig *rig)
-{
-    engine_close(&rig->engine);
-    expert_source_close(&rig->experts);
-    device_close(&rig->device);
-    model_close(&rig->model);
+    open_with_cache(rig, path, device, isa, threads, max_rows, CACHE_F32);
 }
 
 static const char *tiny_mixed_file(uint64_t seed, enum weight_format format, enum weight_format last, struct hparams *shape)
@@ -175,12 +147,12 @@ static void nodes_equal_their_paths(void **state)
             if ((seed + (uint64_t)i) % (unit_brief() ? 3 : unit_sample() ? 2 : 1))
                 continue;
             enum cache_format cache = (enum cache_format)((seed + (uint64_t)i) % CACHE_FORMATS);
-            rig_open_cached(&rig, path, "host", cpu_isas()[i]->name, 1 + (int)(seed % 3), 64, cache);
+            open_with_cache(&rig, path, "host", cpu_isas()[i]->name, 1 + (int)(seed % 3), 64, cache);
             tree_equals_paths(&rig, seed * 7);
             rig_close(&rig);
         }
         if (seed <= (unit_brief() ? 1 : 4)) {
-            rig_open_cached(&rig, path, "ref", NULL, 1, 64, (enum cache_format)(seed % CACHE_FORMATS));
+            open_with_cache(&rig, path, "ref", NULL, 1, 64, (enum cache_format)(seed % CACHE_FORMATS));
             tree_equals_paths(&rig, seed * 7);
             rig_close(&rig);
         }
@@ -221,7 +193,7 @@ static void chunks_threads_and_isas_do_not_show(void **state)
             if (!isa || (seed + i) % (unit_brief() ? 4 : unit_sample() ? 2 : 1))
                 continue;
             float **same = &first[isa->tiles];
-            rig_open_cached(&rig, path, "host", ways[i].isa, ways[i].threads, ways[i].rows,
+            open_with_cache(&rig, path, "host", ways[i].isa, ways[i].threads, ways[i].rows,
                             (enum cache_format)(seed % CACHE_FORMATS));
             must(sequence_open(&sequence, rig.engine, 700, &rig.err), &rig.err);
             must(engine_prompt(rig.engine, sequence, text, 700, NULL, NULL, NULL, &out, &rig.err), &rig.err);
@@ -248,7 +220,7 @@ static void commit_keeps_one_path(void **state)
         const char *path = tiny_file(seed, FORMAT_F32, &shape);
         struct chance chance = {seed};
         struct rig rig;
-        rig_open_cached(&rig, path, seed % 2 ? "host" : "ref", NULL, 1, 64, (enum cache_format)(seed / 2 % CACHE_FORMATS));
+        open_with_cache(&rig, path, seed % 2 ? "host" : "ref", NULL, 1, 64, (enum cache_format)(seed / 2 % CACHE_FORMATS));
         struct sequence *sequence = NULL;
         struct forward out;
         int32_t text[PROMPT + 3 * NODES + 1], nodes[NODES], last = 1;
@@ -291,7 +263,7 @@ static void commit_refuses_what_is_no_path(void **state)
     struct sequence *sequence = NULL;
     struct forward out;
     (void)state;
-    rig_open(&rig, path, "host", NULL, 1, 8);
+    open_rig(&rig, path, "host", NULL, 1, 8);
     must(sequence_open(&sequence, rig.engine, 8, &rig.err), &rig.err);
     struct batch batch = {.rows = 3, .token = (int32_t[]){1, 2, 3}, .parent = (int32_t[]){-1, 0, 0}};
     must(engine_forward(rig.engine, sequence, &batch, &out, &rig.err), &rig.err);
@@ -315,7 +287,7 @@ static void bad_batches_are_refused_and_change_nothing(void **state)
     struct sequence *sequence = NULL;
     struct forward out;
     (void)state;
-    rig_open(&rig, path, "host", NULL, 1, 8);
+    open_rig(&rig, path, "host", NULL, 1, 8);
     must(sequence_open(&sequence, rig.engine, 10, &rig.err), &rig.err);
     prompt(&rig, sequence, (int32_t[]){1, 2, 3, 4}, 4);
     struct batch wrong[] = {
@@ -383,7 +355,7 @@ static void budgets_bound_what_is_loaded(void **state)
         }
         for (int i = 0; i < moe * experts; i++)
             order[i] = (i % experts + i / experts) % experts;       /* another rotation of 0, 1, 2, ... each layer */
-        rig_open(&rig, path, round % 2 ? "ref" : "host", NULL, 1, 64);
+        open_rig(&rig, path, round % 2 ? "ref" : "host", NULL, 1, 64);
         forward_tree(&rig, &tree, NULL, NULL, false, free_run, &out);
         for (int ranking = PLAN_STATIC; ranking <= PLAN_ORACLE; ranking++)
             for (int mode = 0; mode < 2; mode++)
@@ -466,7 +438,7 @@ static void reconstruction_is_what_the_residual_stream_misses(void **state)
         int32_t order[LAYERS_MAX * 12], budget[LAYERS_MAX];
         struct expert_plan plan = {PLAN_STATIC, BUDGET_TRUNCATE, moe, experts, budget, order};
         struct rig rig;
-        rig_open(&rig, path, round % 2 ? "ref" : "host", NULL, 1, 64);
+        open_rig(&rig, path, round % 2 ? "ref" : "host", NULL, 1, 64);
         for (int n = 0; n < moe; n++)
             budget[n] = n < moe - 1 ? experts : 1;
         assert_true(last_hidden(&rig, NULL, whole) == 0);
@@ -551,7 +523,7 @@ static void any_source_of_experts_gives_the_same(void **state)
         float *fixed = calloc(floats, sizeof *fixed), *fetched = calloc(floats, sizeof *fetched);
         struct forward out;
         int loaded = 0;
-        rig_open(&rig, path, i ? "ref" : "host", NULL, 1, 64);
+        open_rig(&rig, path, i ? "ref" : "host", NULL, 1, 64);
         forward_tree(&rig, &tree, NULL, NULL, false, fixed, &out);
         struct fetching fetching = {.base = {&class}, .model = rig.model, .device = rig.device};
         must(device_alloc(rig.device, 64 * sizeof(uint64_t), &fetching.table, &rig.err), &rig.err);
@@ -584,7 +556,7 @@ static void a_stop_ends_the_reading_of_a_layers_experts(void **state)
     struct fetching fetching = {.base = {&class}};
     const struct batch batch = {.rows = 2, .token = (int32_t[]){3, 1}, .parent = (int32_t[]){-1, 0}, .logit_rows = 2};
     (void)state;
-    rig_open(&rig, path, "host", NULL, 2, 64);
+    open_rig(&rig, path, "host", NULL, 2, 64);
     fetching.model = rig.model;
     fetching.device = rig.device;
     must(device_alloc(rig.device, 64 * sizeof(uint64_t), &fetching.table, &rig.err), &rig.err);
@@ -617,7 +589,7 @@ static float *tree_logits(const char *path, const char *device, const struct hpa
     float *got = calloc(NODES * (size_t)shape->vocab, sizeof *got);
     struct rig rig;
     struct forward out;
-    rig_open(&rig, path, device, NULL, 1, 64);
+    open_rig(&rig, path, device, NULL, 1, 64);
     forward_tree(&rig, &tree, NULL, NULL, false, got, &out);
     rig_close(&rig);
     return got;
@@ -680,7 +652,7 @@ static void last_parts_have_formats_of_their_own(void **state)
         struct hparams shape;
         struct rig rig;
         const char *path = tiny_mixed_file(seed, pair[0], pair[1], &shape);
-        rig_open(&rig, path, "host", isa_of(isas[seed % 3]) ? isas[seed % 3] : NULL, 1 + (int)(seed / 2 % 2), 64);
+        open_rig(&rig, path, "host", isa_of(isas[seed % 3]) ? isas[seed % 3] : NULL, 1 + (int)(seed / 2 % 2), 64);
         for (int i = 0; i < model_tensor_count(rig.model); i++) {
             const struct tensor *t = model_tensor_at(rig.model, i);
             assert_int_equal(t->mixed, t->kind == TENSOR_EXPERTS || t->role == ROLE_QKV);
@@ -714,7 +686,7 @@ static void quantised_rows_have_room(void **state)
             text[i] = (int32_t)(seed * (uint64_t)(i + 1) % (uint64_t)shape.vocab);
         struct rig rig;
         struct sequence *sequence = NULL;
-        rig_open(&rig, path, "ref", NULL, 1, 8);
+        open_rig(&rig, path, "ref", NULL, 1, 8);
         must(sequence_open(&sequence, rig.engine, 8, &rig.err), &rig.err);
         prompt(&rig, sequence, text, 8);
         sequence_close(&sequence);
@@ -739,7 +711,7 @@ static void a_copied_sequence_goes_on_like_its_own(void **state)
         int32_t text[12];
         for (int i = 0; i < 12; i++)
             text[i] = (int32_t)((seed + 5) * (uint64_t)(i + 3) % (uint64_t)shape.vocab);
-        rig_open_cached(&rig, path, seed % 2 ? "ref" : "host", NULL, 2, 16, (enum cache_format)(seed % CACHE_FORMATS));
+        open_with_cache(&rig, path, seed % 2 ? "ref" : "host", NULL, 2, 16, (enum cache_format)(seed % CACHE_FORMATS));
         struct engine_setup setup = *engine_config(rig.engine);
         must(engine_open(&other, &setup, &rig.err), &rig.err);
         must(sequence_open(&from, rig.engine, 20, &rig.err), &rig.err);

@@ -61,8 +61,8 @@ static void read_states(struct stated *text, const struct evaluation *evaluation
     text->wanted = *evaluation_states(evaluation);
     for (int i = 0; i < text->wanted.count; i++)
         text->state[i] = calloc(HEADS_TOKENS * HIDDEN, sizeof(float));
-    heads_must(sequence_open(&sequence, rig.engine, HEADS_TOKENS, &err), &err);
-    heads_must(engine_prompt(rig.engine, sequence, text->token, text->tokens, &options, take_states, text, &forward, &err),
+    must(sequence_open(&sequence, rig.engine, HEADS_TOKENS, &err), &err);
+    must(engine_prompt(rig.engine, sequence, text->token, text->tokens, &options, take_states, text, &forward, &err),
                &err);
     sequence_close(&sequence);
 }
@@ -108,19 +108,19 @@ static int draft_anew(const char *head, const struct stated *text, int n, const 
     struct draft_share share[DRAFTERS_MAX];
     struct forward forward;
     snprintf(words, sizeof words, "head:file=%s", head);
-    heads_must(drafters_open(&scratch.drafters, list, 1, &setup, &err), &err);
-    heads_must(drafters_features(&scratch.drafters, &scratch.features, &err), &err);
-    heads_must(sequence_open(&scratch.sequence, rig.engine, 3 * HEADS_TOKENS, &err), &err);
-    heads_must(draft_tree_init(&draft, NODES, &err), &err);
-    heads_must(shape_open(&shape, tree, &err), &err);
+    must(drafters_open(&scratch.drafters, list, 1, &setup, &err), &err);
+    must(drafters_features(&scratch.drafters, &scratch.features, &err), &err);
+    must(sequence_open(&scratch.sequence, rig.engine, 3 * HEADS_TOKENS, &err), &err);
+    must(draft_tree_init(&draft, NODES, &err), &err);
+    must(shape_open(&shape, tree, &err), &err);
     const struct policy_setup about = {.drafters = 1, .draft_length = tree ? DEPTH : LENGTH, .max_length = 64, .shape = shape};
-    heads_must(policy_open(&policy, "static", &about, &err), &err);
+    must(policy_open(&policy, "static", &about, &err), &err);
     const struct draft_text begun = {scratch.sequence, 2 * HEADS_TOKENS, {0}};
     const struct batch options = {.features = &scratch.features};
-    heads_must(drafters_begin(&scratch.drafters, &begun, text->token, n - 1, &err), &err);
-    heads_must(engine_prompt(rig.engine, scratch.sequence, text->token, n - 1, &options, show_piece, &scratch, &forward, &err),
+    must(drafters_begin(&scratch.drafters, &begun, text->token, n - 1, &err), &err);
+    must(engine_prompt(rig.engine, scratch.sequence, text->token, n - 1, &options, show_piece, &scratch, &forward, &err),
                &err);
-    heads_must(drafters_commit(&scratch.drafters, text->token + n - 1, 1, &err), &err);
+    must(drafters_commit(&scratch.drafters, text->token + n - 1, 1, &err), &err);
     const struct growth growth = {&draft, leaf, policy, &scratch.drafters, share};
     if (draft_grow(&growth, 64, &err) < 0)
         fail_msg("%s", err.text);
@@ -186,7 +186,7 @@ static struct evaluation *open_evaluation(const char *head, bool decoding, int l
     const struct evaluation_setup setup = {.engine = rig.engine, .head = head, .length = LENGTH, .tree = TREE, .limit = limit,
                                            .decoding = decoding};
     struct evaluation *evaluation = NULL;
-    heads_must(evaluation_open(&evaluation, &setup, &err), &err);
+    must(evaluation_open(&evaluation, &setup, &err), &err);
     return evaluation;
 }
 
@@ -196,7 +196,7 @@ static void judge(const char *head, struct stated *text, struct evaluation_count
     read_states(text, evaluation);
     const struct evaluation_text one = {text->token, text->mask, text->tokens, (const float *const *)text->state};
     *counts = (struct evaluation_counts){0};
-    heads_must(evaluation_text(evaluation, &one, counts, &err), &err);
+    must(evaluation_text(evaluation, &one, counts, &err), &err);
     free_states(text);
     evaluation_close(&evaluation);
 }
@@ -276,7 +276,7 @@ static void decoding_counts_the_same(void **state)
         struct stated text;
         text_of(&text, from, answer);
         judge(head, &text, &by_text);
-        heads_must(evaluation_prompt(decoding, text.token, from->prompt, answer, &counts, &err), &err);
+        must(evaluation_prompt(decoding, text.token, from->prompt, answer, &counts, &err), &err);
         check_drafts(&counts.chain.begun, &by_text.chain.begun, names[i], "chains");
         check_drafts(&counts.tree.begun, &by_text.tree.begun, names[i], "trees");
         same(counts.chain.iterations, by_text.chain.iterations, names[i], "iterations", 0);
@@ -298,8 +298,8 @@ static void a_limit_cuts_texts_and_not_drafts(void **state)
     assert_int_equal(evaluation_limit(short_one), from->prompt + 9);
     text_of(&text, from, 9);
     judge(head, &text, &by_text);
-    heads_must(evaluation_prompt(short_one, from->token, from->prompt, 24, &cut, &err), &err);
-    heads_must(evaluation_prompt(long_one, from->token, from->prompt, 9, &given, &err), &err);
+    must(evaluation_prompt(short_one, from->token, from->prompt, 24, &cut, &err), &err);
+    must(evaluation_prompt(long_one, from->token, from->prompt, 9, &given, &err), &err);
     assert_memory_equal(&cut, &given, sizeof cut);
     check_drafts(&cut.chain.begun, &by_text.chain.begun, "jakiro", "chains");
     check_drafts(&cut.tree.begun, &by_text.tree.begun, "jakiro", "trees");

@@ -20,12 +20,6 @@ struct golden {
     float logits[PROMPT][VOCAB];
 };
 
-static void must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
-
 static const char *golden_path(char path[1200], const char *family, const char *name)
 {
     snprintf(path, 1200, "%s/../golden/families/%s/%s", unit_models(), family, name);

@@ -30,9 +30,9 @@ static int open_text(void **state)
     }
     for (int i = 0; i < tokens * hidden; i++)
         made[i] = drawn(1000, (uint64_t)i, 3, 0);
-    heads_must(device_alloc(rig.device, (size_t)(tokens * hidden) * sizeof *made, &states, &err), &err);
+    must(device_alloc(rig.device, (size_t)(tokens * hidden) * sizeof *made, &states, &err), &err);
     queue_upload(rig.device, states, made, (size_t)(tokens * hidden) * sizeof *made);
-    heads_must(queue_wait(rig.device, &err), &err);
+    must(queue_wait(rig.device, &err), &err);
     free(made);
     return rc;
 }
@@ -127,9 +127,9 @@ static void run_true(struct head *head, int rows, const int32_t *wanted, int cou
         row[i] = i;
     const struct head_batch batch = {.rows = rows, .token = token + 1, .state = states, .state_rows = tokens, .state_row = row,
                                      .logit_row = wanted, .logit_rows = count, .branches = branches};
-    heads_must(head_begin(head, ROWS_MAX, &err), &err);
-    heads_must(head_run(head, &batch, out, &err), &err);
-    heads_must(head_commit(head, row, rows, &err), &err);
+    must(head_begin(head, ROWS_MAX, &err), &err);
+    must(head_run(head, &batch, out, &err), &err);
+    must(head_commit(head, row, rows, &err), &err);
 }
 
 static void compare_rows(struct head *head, const json_t *variant, struct distance *out)
@@ -146,7 +146,7 @@ static void compare_rows(struct head *head, const json_t *variant, struct distan
     queue_download(head->device, made, buffer_part(head->made, (uint64_t)hidden * sizeof *made,
                                                    (uint64_t)((tokens - 1) * hidden) * sizeof *made),
                    (size_t)((tokens - 1) * hidden) * sizeof *made);
-    heads_must(queue_wait(head->device, &err), &err);
+    must(queue_wait(head->device, &err), &err);
     for (int i = 0; i < count; i++) {
         const json_t *row = json_array_get(rows, (size_t)i), *logits = json_object_get(row, "logits");
         out->states = fmax(out->states, far(json_object_get(row, "made"), made + wanted[i] * hidden, 1));
@@ -194,7 +194,7 @@ static void compare_chain(struct head *head, const json_t *chain, struct distanc
                                          .branches = branches};
         if (id != wanted[at] || at + 1 == CHAIN)
             return;
-        heads_must(head_run(head, &batch, &forward, &err), &err);
+        must(head_run(head, &batch, &forward, &err), &err);
     }
 }
 
@@ -210,7 +210,7 @@ static struct distance measure(const json_t *variant, void (*alter)(struct head_
     if (alter)
         alter((struct head_params *)(uintptr_t)model_head(model), (struct hparams *)(uintptr_t)model_hparams(model));
     const struct head_setup setup = {.model = model, .target = rig.engine, .max_rows = ROWS_MAX, .max_logit_rows = 32};
-    heads_must(head_open(&head, &setup, &err), &err);
+    must(head_open(&head, &setup, &err), &err);
     if (alter_head)
         alter_head(head);
     compare_rows(head, variant, &out);
@@ -313,7 +313,7 @@ static int64_t bytes_of(const char *name, int branches)
     struct head *head = NULL;
     struct head_forward forward;
     struct err err = {0};
-    heads_must(head_open(&head, &setup, &err), &err);
+    must(head_open(&head, &setup, &err), &err);
     run_true(head, 1, &last, 1, branches, &forward);
     head_close(&head);
     model_close(&model);

@@ -28,8 +28,8 @@ static void read_states(struct work *work, const struct heads_text *text)
     for (int i = 0; i < wanted.count; i++)
         wanted.layer[i] = params->state[i];
     const struct batch options = {.features = &wanted};
-    heads_must(sequence_truncate(work->sequence, 0, &err), &err);
-    heads_must(engine_prompt(work->rig->engine, work->sequence, text->token, text->tokens, &options, NULL, NULL, &forward,
+    must(sequence_truncate(work->sequence, 0, &err), &err);
+    must(engine_prompt(work->rig->engine, work->sequence, text->token, text->tokens, &options, NULL, NULL, &forward,
                              &err), &err);
     assert_int_equal(forward.rows, text->tokens);
     work->state = forward.features;
@@ -49,8 +49,8 @@ static void run_true(struct work *work, const struct heads_text *text, int first
     const struct head_batch batch = {.rows = rows, .token = work->shift < 0 ? NULL : token, .state = work->state,
                                      .state_rows = text->tokens, .state_row = state, .logit_row = wanted, .logit_rows = count,
                                      .branches = branches, .best = work->best};
-    heads_must(head_run(work->head, &batch, out, &err), &err);
-    heads_must(head_commit(work->head, node, rows, &err), &err);
+    must(head_run(work->head, &batch, out, &err), &err);
+    must(head_commit(work->head, node, rows, &err), &err);
 }
 
 static void norm_rows(const struct head *head, float *values, int rows)
@@ -74,7 +74,7 @@ static float *made_by(const struct head *head, int rows)
     float *out = malloc(bytes);
     struct err err = {0};
     queue_download(head->device, out, buffer_part(head->made, (uint64_t)head->shape->hidden * sizeof(float), bytes), bytes);
-    heads_must(queue_wait(head->device, &err), &err);
+    must(queue_wait(head->device, &err), &err);
     if (head->params->kind == HEAD_KANGAROO)
         norm_rows(head, out, rows);
     return out;
@@ -129,7 +129,7 @@ static void compare_rows(struct work *work, const char *name, struct distance *o
     for (int b = 0; b < branches; b++)
         logits[b] = golden_logits(&golden, work->head, b, &logit_rows);
     struct err err = {0};
-    heads_must(head_begin(work->head, text->tokens, &err), &err);
+    must(head_begin(work->head, text->tokens, &err), &err);
     read_states(work, text);
     for (int first = 0, count; first < rows; first += count) {
         int32_t wanted[HEADS_TOKENS];
@@ -196,7 +196,7 @@ static void compare_chain(struct work *work, const json_t *chain, struct distanc
     const int tokens = heads_ints(json_object_get(chain, "tokens"), token, CHAIN);
     const int32_t last = length - 2;
     const int branches = params->kind == HEAD_JAKIRO ? 2 : 1;
-    heads_must(head_begin(work->head, text->tokens, &err), &err);
+    must(head_begin(work->head, text->tokens, &err), &err);
     run_true(work, text, 0, length - 1, &last, 1, branches, &forward);
     for (int at = 0; at < tokens; at++) {
         double log_probability;
@@ -212,7 +212,7 @@ static void compare_chain(struct work *work, const json_t *chain, struct distanc
         const struct head_batch batch = {.rows = 1, .token = &id, .parent = at ? NULL : (const int32_t[]){-1}, .logit_rows = 1,
                                          .branches = branches};
         if (at + 1 < tokens)
-            heads_must(head_run(work->head, &batch, &forward, &err), &err);
+            must(head_run(work->head, &batch, &forward, &err), &err);
     }
 }
 
@@ -249,8 +249,8 @@ static struct distance measure(const char *name, const struct mistake *mistake, 
         mistake->describe((struct head_params *)(uintptr_t)model_head(model),
                           (struct hparams *)(uintptr_t)model_hparams(model));
     const struct head_setup setup = {.model = model, .target = rig.engine, .max_rows = 96, .max_logit_rows = 32};
-    heads_must(head_open(&work.head, &setup, &err), &err);
-    heads_must(sequence_open(&work.sequence, rig.engine, HEADS_TOKENS, &err), &err);
+    must(head_open(&work.head, &setup, &err), &err);
+    must(sequence_open(&work.sequence, rig.engine, HEADS_TOKENS, &err), &err);
     if (model_head(model)->kind == HEAD_KANGAROO)
         work.shift = -HEADS_TOKENS;
     if (mistake && mistake->alter)
@@ -702,7 +702,7 @@ static void check_best(struct work *work, int count, int branches)
     struct err err = {0};
     read_states(work, text);
     for (work->best = 0; ; work->best = count) {
-        heads_must(head_begin(work->head, text->tokens, &err), &err);
+        must(head_begin(work->head, text->tokens, &err), &err);
         run_true(work, text, 0, ROWS, wanted, WANTED, branches, &forward);
         if (work->best)
             break;
@@ -753,8 +753,8 @@ static bool ranks(const char *name, bool swapped)
     if (swapped)
         swap_words((struct head_params *)(uintptr_t)model_head(model));
     const struct head_setup setup = {.model = model, .target = rig.engine, .max_rows = 96, .max_logit_rows = 32};
-    heads_must(head_open(&work.head, &setup, &err), &err);
-    heads_must(sequence_open(&work.sequence, rig.engine, HEADS_TOKENS, &err), &err);
+    must(head_open(&work.head, &setup, &err), &err);
+    must(sequence_open(&work.sequence, rig.engine, HEADS_TOKENS, &err), &err);
     if (model_head(model)->kind == HEAD_KANGAROO)
         work.shift = -HEADS_TOKENS;
     const bool does = head_ranks(work.head);
@@ -768,7 +768,7 @@ static bool ranks(const char *name, bool swapped)
     const struct head_batch batch = {.rows = 1, .token = &rig.text[0].token[1], .state = work.state, .state_rows = 1,
                                      .state_row = (const int32_t[]){0}, .logit_rows = 1,
                                      .best = does ? HEAD_BEST_MAX + 1 : 1};
-    heads_must(head_begin(work.head, 8, &err), &err);
+    must(head_begin(work.head, 8, &err), &err);
     assert_int_equal(head_run(work.head, &batch, &forward, &err), -1);
     assert_non_null(strstr(err.text, "likeliest"));
     refuse_rows(&work);

@@ -23,8 +23,8 @@ static void read_states(struct work *work, const struct heads_text *text)
     const struct batch options = {.features = &wanted};
     struct forward forward;
     struct err err = {0};
-    heads_must(sequence_truncate(work->sequence, 0, &err), &err);
-    heads_must(engine_prompt(work->rig->engine, work->sequence, text->token, text->tokens, &options, NULL, NULL, &forward,
+    must(sequence_truncate(work->sequence, 0, &err), &err);
+    must(engine_prompt(work->rig->engine, work->sequence, text->token, text->tokens, &options, NULL, NULL, &forward,
                              &err), &err);
     work->state = forward.features;
 }
@@ -38,7 +38,7 @@ static void run_rows(struct work *work, const struct heads_text *text, int first
     for (int i = 0; i < rows; i++)
         state[i] = first + i;
     const struct head_batch batch = {.rows = rows, .state = work->state, .state_rows = text->tokens, .state_row = state};
-    heads_must(head_run(work->head, &batch, &forward, &err), &err);
+    must(head_run(work->head, &batch, &forward, &err), &err);
 }
 
 static bool is_hydra(const struct work *work) { return head_description(work->head)->kind == HEAD_HYDRA; }
@@ -54,7 +54,7 @@ static void download(const struct head *head, struct buffer from, float *to, siz
 {
     struct err err = {0};
     queue_download(head->device, to, from, bytes);
-    heads_must(queue_wait(head->device, &err), &err);
+    must(queue_wait(head->device, &err), &err);
 }
 
 struct distance { double states, logits, log_probabilities; int texts; };    /* largest, states relative; chains, trees other */
@@ -106,7 +106,7 @@ static void compare_head(struct work *work, const struct heads_golden *golden, i
         tokens_after(work, text, row, number, token + row * (number + 1));
     }
     const struct head_guesses ask = {.first = number, .heads = 1, .rows = ROWS, .node = node, .token = token};
-    heads_must(head_guess(work->head, &ask, &forward, &err), &err);
+    must(head_guess(work->head, &ask, &forward, &err), &err);
     assert_true(hidden <= 512);
     download(work->head, work->head->embedded, made, (size_t)ROWS * (size_t)hidden * sizeof(float));
     snprintf(name, sizeof name, "hidden.%d", number);
@@ -129,7 +129,7 @@ static void compare_rows(struct work *work, const char *kind, struct distance *o
     snprintf(path, sizeof path, "%s/golden.safetensors", kind);
     struct heads_golden golden = heads_golden_open(heads_path("golden/heads", path));
     read_states(work, text);
-    heads_must(head_begin(work->head, text->tokens, &err), &err);
+    must(head_begin(work->head, text->tokens, &err), &err);
     run_rows(work, text, 0, 21);
     run_rows(work, text, 21, text->tokens - 21);
     if (!strcmp(kind, "hydra_prefix")) {
@@ -158,7 +158,7 @@ static void guess(struct work *work, int number, struct node *const *node, int n
         for (int i = 0; i <= number; i++)
             token[row * (number + 1) + (work->reversed ? number - i : i)] = node[row]->token[i + work->shift];
     const struct head_guesses ask = {.first = number, .heads = 1, .rows = rows, .token = is_hydra(work) ? token : NULL};
-    heads_must(head_guess(work->head, &ask, out, &err), &err);
+    must(head_guess(work->head, &ask, out, &err), &err);
 }
 
 /* The token of a rank: that many are likelier. */
@@ -191,7 +191,7 @@ static void check_ranking(struct work *work, int number, const struct node *node
     struct head_forward forward;
     struct err err = {0};
     memcpy(kept, logits->logits[0], (size_t)logits->vocab * sizeof *kept);
-    heads_must(head_guess(work->head, &ask, &forward, &err), &err);
+    must(head_guess(work->head, &ask, &forward, &err), &err);
     assert_null(forward.logits[0]);
     for (int rank = 0; rank < COUNT; rank++) {
         const struct head_best *best = &forward.best[number - first];
@@ -214,11 +214,11 @@ static const struct heads_text *begin(struct work *work, const json_t *one, char
     if (strcmp(id, name))
         read_states(work, text);
     snprintf(id, 32, "%s", name);
-    heads_must(head_begin(work->head, text->tokens, &err), &err);
+    must(head_begin(work->head, text->tokens, &err), &err);
     run_rows(work, text, 0, length - 1);
     for (int i = 0; i < length - 1; i++)
         node[i] = i;
-    heads_must(head_commit(work->head, node, length - 1, &err), &err);
+    must(head_commit(work->head, node, length - 1, &err), &err);
     *root = (struct node){.token = {text->token[length - 2], text->token[length - 1]}};
     return text;
 }
@@ -358,8 +358,8 @@ static void work_open(struct work *work, const char *kind, const struct mistake 
     if (mistake && mistake->describe)
         mistake->describe((struct head_params *)(uintptr_t)model_head(*model));
     const struct head_setup setup = {.model = *model, .target = rig.engine, .max_rows = 96, .max_logit_rows = 32};
-    heads_must(head_open(&work->head, &setup, &err), &err);
-    heads_must(sequence_open(&work->sequence, rig.engine, HEADS_TOKENS, &err), &err);
+    must(head_open(&work->head, &setup, &err), &err);
+    must(sequence_open(&work->sequence, rig.engine, HEADS_TOKENS, &err), &err);
     if (mistake && mistake->alter)
         mistake->alter(work);
 }
@@ -553,14 +553,14 @@ static void one_forward_is_many(void **state)
     const size_t row = (size_t)work.head->params->draft_vocab * sizeof(float);
     float *all = malloc(2 * row);
     read_states(&work, text);
-    heads_must(head_begin(work.head, text->tokens, &err), &err);
+    must(head_begin(work.head, text->tokens, &err), &err);
     run_rows(&work, text, 0, 21);
-    heads_must(head_guess(work.head, &(struct head_guesses){.heads = 2, .rows = 1, .node = both}, &forward, &err), &err);
+    must(head_guess(work.head, &(struct head_guesses){.heads = 2, .rows = 1, .node = both}, &forward, &err), &err);
     for (int i = 0; i < 2; i++)
         memcpy(all + (size_t)i * row / sizeof *all, forward.logits[i], row);
     const int64_t bytes = forward.bytes;
     for (int i = 0; i < 2; i++) {
-        heads_must(head_guess(work.head, &(struct head_guesses){.first = i, .heads = 1, .rows = 2, .node = both}, &forward,
+        must(head_guess(work.head, &(struct head_guesses){.first = i, .heads = 1, .rows = 2, .node = both}, &forward,
                               &err), &err);
         assert_memory_equal(forward.logits[0], all + (size_t)i * row / sizeof *all, row);
         assert_int_equal(2 * forward.bytes, bytes);
@@ -568,14 +568,14 @@ static void one_forward_is_many(void **state)
     work_close(&work, &model);
     work_open(&work, "hydra", NULL, &model);
     read_states(&work, text);
-    heads_must(head_begin(work.head, text->tokens, &err), &err);
+    must(head_begin(work.head, text->tokens, &err), &err);
     run_rows(&work, text, 0, 21);
-    heads_must(head_guess(work.head, &(struct head_guesses){.first = 1, .heads = 1, .rows = 2, .node = both, .token = token[0]},
+    must(head_guess(work.head, &(struct head_guesses){.first = 1, .heads = 1, .rows = 2, .node = both, .token = token[0]},
                           &forward, &err), &err);
     memcpy(all, forward.logits[0], 2 * row);
     for (int i = 0; i < 2; i++) {
         const struct head_guesses ask = {.first = 1, .heads = 1, .rows = 1, .node = &both[i], .token = token[i]};
-        heads_must(head_guess(work.head, &ask, &forward, &err), &err);
+        must(head_guess(work.head, &ask, &forward, &err), &err);
         assert_memory_equal(forward.logits[0], all + (size_t)i * row / sizeof *all, row);
     }
     work_close(&work, &model);
@@ -602,7 +602,7 @@ static void what_makes_no_sense_is_refused(void **state)
     (void)state;
     work_open(&work, "hydra", NULL, &model);
     read_states(&work, text);
-    heads_must(head_begin(work.head, text->tokens, &err), &err);
+    must(head_begin(work.head, text->tokens, &err), &err);
     refuse(&work, (struct head_guesses){.heads = 1, .rows = 1, .token = token}, "node -1 has not been read yet");
     run_rows(&work, text, 0, 1);
     refuse(&work, (struct head_guesses){.heads = 1, .rows = 1, .node = &later, .token = token}, "node 1 has not been read yet");

@@ -85,10 +85,10 @@ static void predictor_open(struct predictor *p, const struct family *family, int
     *p = (struct predictor){.folder = unit_folder(), .shift = 1};
     find_checkpoint(family, p->folder, source);
     const char *file = unit_path(p->folder, "m.moe");
-    heads_must(checkpoint_open(&checkpoint, source, file, &err), &err);
-    heads_must(conversion_plan(&plan, checkpoint, &options, &err), &err);
+    must(checkpoint_open(&checkpoint, source, file, &err), &err);
+    must(conversion_plan(&plan, checkpoint, &options, &err), &err);
     heads_write(checkpoint, &plan, file);
-    heads_must(model_open(&p->model, file, &err), &err);
+    must(model_open(&p->model, file, &err), &err);
     struct hparams *shape = (struct hparams *)(uintptr_t)model_hparams(p->model);
     assert_int_equal(shape->predictors, family->modules);
     shape->predictors = modules;
@@ -96,16 +96,16 @@ static void predictor_open(struct predictor *p, const struct family *family, int
     snprintf(path, sizeof path, "%s/golden.json", family->name);
     p->golden = heads_json(heads_path("golden/mtp", path));
     p->tokens = heads_ints(json_object_get(p->golden, "prompt"), p->prompt, HEADS_TOKENS);
-    heads_must(device_open(&p->device, &(struct device_setup){.name = device && *device ? device : "host", .threads = 1}, &err),
+    must(device_open(&p->device, &(struct device_setup){.name = device && *device ? device : "host", .threads = 1}, &err),
                &err);
-    heads_must(expert_source_open(&p->experts, p->model, p->device, &err), &err);
+    must(expert_source_open(&p->experts, p->model, p->device, &err), &err);
     const struct engine_setup setup = {.model = p->model, .device = p->device, .experts = p->experts, .max_rows = 64,
                                        .max_logit_rows = 64, .cache = CACHE_F32};
-    heads_must(engine_open(&p->engine, &setup, &err), &err);
-    heads_must(sequence_open(&p->sequence, p->engine, HEADS_TOKENS, &err), &err);
+    must(engine_open(&p->engine, &setup, &err), &err);
+    must(sequence_open(&p->sequence, p->engine, HEADS_TOKENS, &err), &err);
     if (mistake && mistake->describe)
         mistake->describe(p);
-    heads_must(head_open(&p->head, &(struct head_setup){.model = p->model, .target = p->engine, .max_rows = 64,
+    must(head_open(&p->head, &(struct head_setup){.model = p->model, .target = p->engine, .max_rows = 64,
                                                         .max_logit_rows = 40}, &err), &err);
 }
 
@@ -127,8 +127,8 @@ static struct buffer read_states(struct predictor *p, int tokens)
     const struct feature_request wanted = {.count = 1, .layer = {p->state}};
     const struct batch options = {.features = &wanted};
     struct forward forward;
-    heads_must(sequence_truncate(p->sequence, 0, &err), &err);
-    heads_must(engine_prompt(p->engine, p->sequence, p->prompt, tokens, &options, NULL, NULL, &forward, &err), &err);
+    must(sequence_truncate(p->sequence, 0, &err), &err);
+    must(engine_prompt(p->engine, p->sequence, p->prompt, tokens, &options, NULL, NULL, &forward, &err), &err);
     assert_int_equal(forward.rows, tokens);
     return forward.features;
 }
@@ -144,7 +144,7 @@ static void run_true(struct predictor *p, struct buffer states, int tokens, int 
     }
     const struct head_batch batch = {.rows = rows, .token = token, .state = states, .state_rows = tokens, .state_row = state,
                                      .logit_row = &last, .logit_rows = 1};
-    heads_must(head_run(p->head, &batch, out, &err), &err);
+    must(head_run(p->head, &batch, out, &err), &err);
 }
 
 static void commit(struct predictor *p, int rows)
@@ -152,7 +152,7 @@ static void commit(struct predictor *p, int rows)
     int32_t node[HEADS_TOKENS];
     for (int i = 0; i < rows; i++)
         node[i] = i;
-    heads_must(head_commit(p->head, node, rows, &err), &err);
+    must(head_commit(p->head, node, rows, &err), &err);
 }
 
 static double difference(const json_t *said, const float *values, int count)
@@ -177,7 +177,7 @@ static void compare_module(struct predictor *p, struct head *module, int k, int 
     float made[HEADS_TOKENS * HIDDEN], words[HEADS_TOKENS * VOCAB];
     queue_download(p->device, made, buffer_part(module->made, HIDDEN * sizeof(float), (uint64_t)rows * HIDDEN * sizeof(float)),
                    (size_t)rows * HIDDEN * sizeof(float));
-    heads_must(queue_wait(p->device, &err), &err);
+    must(queue_wait(p->device, &err), &err);
     const struct matrix *own = &module->weights.output;
     const struct engine_ends ends = engine_ends(p->engine);
     module->ops->gather(module->queue, &(struct gather_args){
@@ -188,7 +188,7 @@ static void compare_module(struct predictor *p, struct head *module, int k, int 
         .operand = module->space.operand, .format = own->data.address ? own->format : ends.head_format, .rows = 1 + rows,
         .inputs = HIDDEN, .outputs = VOCAB, .in_stride = HIDDEN, .out_stride = VOCAB});
     queue_download(p->device, words, module->logits, (size_t)(1 + rows) * VOCAB * sizeof(float));
-    heads_must(queue_wait(p->device, &err), &err);
+    must(queue_wait(p->device, &err), &err);
     for (int row = 0; row < rows; row++) {
         out->states = fmax(out->states, difference(json_array_get(states, (size_t)(first + row)), made + row * HIDDEN, HIDDEN));
         out->logits = fmax(out->logits, difference(json_array_get(logits, (size_t)(first + row)), words + (1 + row) * VOCAB,
@@ -203,7 +203,7 @@ static void compare_rows(struct predictor *p, int modules, struct distance *out)
     const struct buffer states = read_states(p, p->tokens);
     struct head_forward forward;
     int first = 0;
-    heads_must(head_begin(p->head, p->tokens, &err), &err);
+    must(head_begin(p->head, p->tokens, &err), &err);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; first += pieces[i++]) {
         run_true(p, states, p->tokens, first, pieces[i], &forward);
         for (int k = 0; k < modules; k++) {
@@ -235,10 +235,10 @@ static void check_ranking(struct predictor *p, int32_t parent)
     struct head_batch batch = {.rows = 3, .token = token, .parent = above, .logit_rows = 3};
     struct head_forward forward;
     float logits[3][VOCAB];
-    heads_must(head_run(p->head, &batch, &forward, &err), &err);
+    must(head_run(p->head, &batch, &forward, &err), &err);
     memcpy(logits, forward.logits[0], sizeof logits);
     batch.best = 4;
-    heads_must(head_run(p->head, &batch, &forward, &err), &err);
+    must(head_run(p->head, &batch, &forward, &err), &err);
     assert_null(forward.logits[0]);
     for (int i = 0; i < 12; i++) {
         double log_probability;
@@ -262,7 +262,7 @@ static void compare_chain(struct predictor *p, const json_t *chain, struct dista
     const struct buffer states = read_states(p, length - 1);
     struct head_forward forward;
     int32_t parent = -1;
-    heads_must(head_begin(p->head, p->tokens, &err), &err);
+    must(head_begin(p->head, p->tokens, &err), &err);
     run_true(p, states, length - 1, 0, length - 1, &forward);
     commit(p, length - 1);
     const float *logits = forward.logits[0];
@@ -277,7 +277,7 @@ static void compare_chain(struct predictor *p, const json_t *chain, struct dista
             return;
         }
         const struct head_batch batch = {.rows = 3, .token = both, .parent = above, .logit_row = &wanted, .logit_rows = 1};
-        heads_must(head_run(p->head, &batch, &forward, &err), &err);
+        must(head_run(p->head, &batch, &forward, &err), &err);
         parent = forward.first_node + 1;
         logits = forward.logits[0];
     }
@@ -324,11 +324,11 @@ static void show(struct predictor *p, struct drafter *drafter, int tokens, bool 
     for (int i = 0; i < rows; i++)
         kept[i] = i;
     const struct batch batch = {.rows = rows, .token = p->prompt + first, .features = &drafter->features};
-    heads_must(engine_forward(p->engine, p->sequence, &batch, &forward, &err), &err);
+    must(engine_forward(p->engine, p->sequence, &batch, &forward, &err), &err);
     const struct target_view view = {.forward = &forward, .features = &drafter->features, .position = first,
                                      .token = p->prompt + first, .kept = kept, .kept_rows = rows, .prompt = prompt};
-    heads_must(drafter->class->see(drafter, &view, &err), &err);
-    heads_must(sequence_commit(p->sequence, kept, rows, &err), &err);
+    must(drafter->class->see(drafter, &view, &err), &err);
+    must(sequence_commit(p->sequence, kept, rows, &err), &err);
 }
 
 /* A draft of so many levels after the first tokens of the prompt. */
@@ -337,12 +337,12 @@ static void draft(struct predictor *p, struct drafter *drafter, int length, int 
     const struct draft_text text = {.target = p->sequence, .tokens = HEADS_TOKENS};
     const struct draft_leaf root = {-1, 1};
     draft_tree_clear(tree);
-    heads_must(sequence_truncate(p->sequence, 0, &err), &err);
-    heads_must(drafter->class->begin(drafter, &text, &err), &err);
-    heads_must(drafter->class->commit(drafter, p->prompt, length - 2, &err), &err);
+    must(sequence_truncate(p->sequence, 0, &err), &err);
+    must(drafter->class->begin(drafter, &text, &err), &err);
+    must(drafter->class->commit(drafter, p->prompt, length - 2, &err), &err);
     show(p, drafter, length - 3, true);
     show(p, drafter, length - 1, false);
-    heads_must(drafter->class->commit(drafter, p->prompt + length - 2, 2, &err), &err);
+    must(drafter->class->commit(drafter, p->prompt + length - 2, 2, &err), &err);
     if (drafter->class->propose(drafter, tree, &root, 1, levels, &err) < 0)
         fail_msg("%s", err.text);
 }
@@ -360,9 +360,9 @@ static void they_draft_as_published(void **state)
         predictor_open(&p, family, 1 + number % 2, NULL);
         const struct drafter_setup setup = {.vocab = VOCAB, .positions = HEADS_TOKENS, .target = p.engine, .choice = DRAFT_BEST,
                                             .probabilities = true, .filter = {0, 1, 0, 0}};
-        heads_must(drafter_open(&free_one, "mtp", &setup, &err), &err);
-        heads_must(drafter_open(&short_one, "mtp:depth=3", &setup, &err), &err);
-        heads_must(draft_tree_init(&tree, 16, &err), &err);
+        must(drafter_open(&free_one, "mtp", &setup, &err), &err);
+        must(drafter_open(&short_one, "mtp:depth=3", &setup, &err), &err);
+        must(draft_tree_init(&tree, 16, &err), &err);
         const json_t *chains = json_object_get(p.golden, number % 2 ? "chain" : "one");
         for (size_t i = 0; i < json_array_size(chains); i++) {
             const json_t *chain = json_array_get(chains, i), *said = json_object_get(chain, "tokens");
@@ -460,7 +460,7 @@ static void what_makes_no_sense_is_refused(void **state)
     const int32_t token[2] = {1, 2}, node[2] = {1, 0}, later = 3;
     (void)state;
     predictor_open(&p, &FAMILIES[1], MODULES, NULL);
-    heads_must(head_begin(p.head, p.tokens, &err), &err);
+    must(head_begin(p.head, p.tokens, &err), &err);
     const struct head_batch drafted = {.rows = 1, .token = token};
     assert_int_equal(head_run(p.head, &drafted, &forward, &err), -1);
     assert_non_null(strstr(err.text, "come after a text that has been read"));
@@ -474,7 +474,7 @@ static void what_makes_no_sense_is_refused(void **state)
     commit(&p, 5);
     assert_int_equal(head_length(p.head), 5);
     assert_int_equal(head_length(module_of(&p, 1)), 4);
-    heads_must(head_run(p.head, &drafted, &forward, &err), &err);
+    must(head_run(p.head, &drafted, &forward, &err), &err);
     assert_int_equal(head_commit(p.head, token, 1, &err), -1);
     err_clear(&err);
     const struct head_batch lost = {.rows = 1, .token = token, .parent = &later};

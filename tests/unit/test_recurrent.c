@@ -8,25 +8,9 @@
 
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
-#include "tests/unit/tiny.h"
+#include "tests/unit/rig.h"
 
 enum { MAX_NODES = 40, ROWS = 64 };
-
-struct rig {
-    struct model *model;
-    struct device *device;
-    struct expert_source *experts;
-    struct engine *engine;
-    struct hparams shape;
-    struct stop stop;
-    struct err err;
-};
-
-static void must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
 
 static const char *tiny_path(void)
 {
@@ -53,30 +37,19 @@ static void write_model(uint64_t seed)
 }
 
 /* cached: some experts of all layers in slots, so that prompts go in spans. */
-static void rig_open(struct rig *rig, const char *device, int threads, int max_rows, bool cached)
-{
-    memset(rig, 0, sizeof *rig);
-    struct err *err = &rig->err;
-    must((cached ? model_open_dense : model_open)(&rig->model, tiny_path(), err), err);
-    rig->shape = *model_hparams(rig->model);
-    must(device_open(&rig->device, &(struct device_setup){device, threads, NULL}, err), err);
-    const int experts = rig->shape.router.experts, slots = experts < 4 ? experts : 4;
-    if (hparams_moe_layers(&rig->shape)) {
-        const struct expert_cache cache = {.slots = hparams_moe_layers(&rig->shape) * slots};
-        must(cached ? expert_source_cached(&rig->experts, rig->model, rig->device, &cache, err)
-                   : expert_source_open(&rig->experts, rig->model, rig->device, err), err);
-    }
-    const struct engine_setup setup = {.model = rig->model, .device = rig->device, .experts = rig->experts,
-                                       .max_rows = max_rows, .max_logit_rows = max_rows, .stop = &rig->stop};
-    must(engine_open(&rig->engine, &setup, err), err);
-}
+static struct stop stop;                /* of all engines here */
 
-static void rig_close(struct rig *rig)
+static void open_rig(struct rig *rig, const char *device, int threads, int max_rows, bool cached)
 {
-    engine_close(&rig->engine);
-    expert_source_close(&rig->experts);
-    device_close(&rig->device);
-    model_close(&rig->model);
+    struct model *model = NULL;
+    struct err err = {0};
+    must(model_open(&model, tiny_path(), &err), &err);
+    const int experts = model_hparams(model)->router.experts, slots = experts < 4 ? experts : 4;
+    const struct expert_cache cache = {.slots = hparams_moe_layers(model_hparams(model)) * slots};
+    model_close(&model);
+    stop = (struct stop){0};
+    rig_open_cached(rig, tiny_path(), device, threads, cached && cache.slots ? &cache : NULL);
+    rig_engine(rig, (struct engine_setup){.max_rows = max_rows, .max_logit_rows = max_rows, .stop = &stop}, 0);
 }
 
 static struct sequence *open_text(struct rig *rig, int capacity)
@@ -96,7 +69,7 @@ static void read_prompt(struct rig *rig, struct sequence *sequence, const int32_
 /* Reads tokens one by one; logits of each into want [count][vocab] if not NULL. */
 static void read_singly(struct rig *rig, struct sequence *sequence, const int32_t *token, int count, float *want)
 {
-    const size_t vocab = (size_t)rig->shape.vocab;
+    const size_t vocab = (size_t)model_hparams(rig->model)->vocab;
     struct forward out;
     for (int i = 0; i < count; i++) {
         const struct batch batch = {.rows = 1, .token = &token[i], .logit_rows = 1};
@@ -119,16 +92,16 @@ static void same_row(struct buffer a, int32_t i, struct buffer b, int32_t j, int
 static void same_states(const struct rig *rig, const struct sequence *a, const struct sequence *b)
 {
     const struct recurrent_plan *p = &a->recurrent.now, *q = &b->recurrent.now;
-    const struct delta_shape *d = &rig->shape.delta;
+    const struct delta_shape *d = &model_hparams(rig->model)->delta;
     const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim;
     int states = 0;
     assert_int_equal(p->length, q->length);
     assert_int_equal(a->kv.length, p->length);
     for (int back = 1; device_info(rig->device)->host_memory && back <= p->tail_count && back <= q->tail_count; back++) {
         const struct recurrent_node *i = &p->tail[p->tail_count - back], *j = &q->tail[q->tail_count - back];
-        for (int n = 0; n < rig->shape.layers; n++) {
+        for (int n = 0; n < model_hparams(rig->model)->layers; n++) {
             const struct recurrent_layer *x = &a->recurrent.layer[n], *y = &b->recurrent.layer[n];
-            if (!rig->shape.layer[n].state)
+            if (!model_hparams(rig->model)->layer[n].state)
                 continue;
             same_row(x->conv, i->slot, y->conv, j->slot, 2 * keys + values);
             same_row(x->key, i->slot, y->key, j->slot, keys);
@@ -186,7 +159,7 @@ static int path_of(const struct tree *tree, int node, int32_t *path)
 static void run_tree(struct rig *rig, struct sequence *sequence, const struct tree *tree, const struct forward_part *part,
                      struct chance *chance, float *got)
 {
-    const size_t vocab = (size_t)rig->shape.vocab;
+    const size_t vocab = (size_t)model_hparams(rig->model)->vocab;
     struct forward out;
     for (int done = 0, rows; done < tree->count; done += rows) {
         rows = chance_range(chance, 1, tree->count - done);
@@ -211,12 +184,12 @@ static void note_crossed(const struct tree *tree, const struct sequence *sequenc
 /* A tree after `text`, of which a path is kept: its nodes' logits, and then the states, against the path alone. */
 static void try_tree(struct rig *rig, struct sequence *text, struct sequence *plain, struct chance *chance)
 {
-    const size_t vocab = (size_t)rig->shape.vocab;
+    const size_t vocab = (size_t)model_hparams(rig->model)->vocab;
     static float got[MAX_NODES * 100], want[MAX_NODES * 100];
     int32_t path[MAX_NODES], token[MAX_NODES];
     struct tree tree;
     assert_true(vocab <= 100);
-    draw_tree(&tree, chance, rig->shape.vocab);
+    draw_tree(&tree, chance, model_hparams(rig->model)->vocab);
     run_tree(rig, text, &tree, NULL, chance, got);
     note_crossed(&tree, text);
     const int kept = path_of(&tree, chance_range(chance, 0, tree.count - 1), path);
@@ -246,9 +219,9 @@ static void try_often(try_function *try)
         struct rig rig;
         int32_t prompt[40];
         write_model(seed);
-        rig_open(&rig, seed % 5 ? "host" : "ref", 1 + (int)(seed % 2), ROWS, false);
+        open_rig(&rig, seed % 5 ? "host" : "ref", 1 + (int)(seed % 2), ROWS, false);
         for (int i = 0; i < 40; i++)
-            prompt[i] = chance_range(&chance, 0, rig.shape.vocab - 1);
+            prompt[i] = chance_range(&chance, 0, model_hparams(rig.model)->vocab - 1);
         const int before = chance_range(&chance, 0, 40);
         struct sequence *text = open_text(&rig, 700), *plain = open_text(&rig, 700);
         read_prompt(&rig, text, prompt, before);
@@ -288,15 +261,15 @@ static void draw_part(struct forward_part *part, uint8_t *skip, struct chance *c
  * is kept is the text of the whole model. */
 static void try_part(struct rig *rig, struct sequence *text, struct sequence *plain, struct chance *chance)
 {
-    const size_t vocab = (size_t)rig->shape.vocab;
+    const size_t vocab = (size_t)model_hparams(rig->model)->vocab;
     static float drafted[MAX_NODES * 100], want[MAX_NODES * 100];
     uint8_t skip[2 * LAYERS_MAX];
     int32_t path[MAX_NODES], token[MAX_NODES];
     struct forward_part part;
     struct forward out;
     struct tree tree;
-    draw_part(&part, skip, chance, rig->shape.layers);
-    draw_tree(&tree, chance, rig->shape.vocab);
+    draw_part(&part, skip, chance, model_hparams(rig->model)->layers);
+    draw_tree(&tree, chance, model_hparams(rig->model)->vocab);
     run_tree(rig, text, &tree, &part, chance, drafted);
     note_crossed(&tree, text);
     const int kept = path_of(&tree, chance_range(chance, 0, tree.count - 1), path);
@@ -341,16 +314,16 @@ static void prompts_do_not_show(void **state)
         struct chance chance = {seed};
         struct rig rig, other;
         write_model(seed);
-        rig_open(&rig, "host", 1, ROWS, false);
+        open_rig(&rig, "host", 1, ROWS, false);
         for (int i = 0; i < 1020; i++)
-            token[i] = chance_range(&chance, 0, rig.shape.vocab - 1);
-        const size_t floats = 20 * (size_t)rig.shape.vocab;
+            token[i] = chance_range(&chance, 0, model_hparams(rig.model)->vocab - 1);
+        const size_t floats = 20 * (size_t)model_hparams(rig.model)->vocab;
         float *want = mem_alloc(floats, sizeof *want, NULL), *got = mem_alloc(floats, sizeof *got, NULL);
         for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
             struct sequence *plain = open_text(&rig, 1020);
             read_singly(&rig, plain, token, lengths[l], NULL);
             for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-                rig_open(&other, ways[w].device, ways[w].threads, ways[w].rows, ways[w].cached);
+                open_rig(&other, ways[w].device, ways[w].threads, ways[w].rows, ways[w].cached);
                 struct sequence *text = open_text(&other, 1020);
                 const int first = lengths[l] / 3;
                 read_prompt(&other, text, token, first);
@@ -385,9 +358,9 @@ static void texts_are_cut_where_states_are_kept(void **state)
     struct rig rig;
     int32_t token[100];
     write_model(61);
-    rig_open(&rig, "host", 1, ROWS, false);
+    open_rig(&rig, "host", 1, ROWS, false);
     for (int i = 0; i < 100; i++)
-        token[i] = chance_range(&chance, 0, rig.shape.vocab - 1);
+        token[i] = chance_range(&chance, 0, model_hparams(rig.model)->vocab - 1);
     for (int length = 1; length <= 80; length += chance_range(&chance, 1, 3))
         for (int back = 0; back <= 40 && back < length; back += chance_range(&chance, 1, 9)) {
             struct sequence *text = open_text(&rig, 120), *plain = open_text(&rig, 120);
@@ -424,24 +397,24 @@ static void interruptions_change_nothing(void **state)
         int32_t token[300];
         struct forward out;
         write_model(41);
-        rig_open(&rig, "host", 1, ROWS, cached);
+        open_rig(&rig, "host", 1, ROWS, cached);
         for (int i = 0; i < 300; i++)
-            token[i] = chance_range(&chance, 0, rig.shape.vocab - 1);
+            token[i] = chance_range(&chance, 0, model_hparams(rig.model)->vocab - 1);
         struct sequence *text = open_text(&rig, 400), *plain = open_text(&rig, 400);
         read_prompt(&rig, text, token, 31);
         read_prompt(&rig, plain, token, 31);
         const struct batch draft = {.rows = 4, .token = token + 31, .logit_rows = 1};
         must(engine_forward(rig.engine, text, &draft, &out, &rig.err), &rig.err);
-        atomic_store(&rig.stop.signal, 2);
+        atomic_store(&stop.signal, 2);
         assert_int_equal(engine_forward(rig.engine, text, &draft, &out, &rig.err), -1);
         assert_int_equal(sequence_pending(text), 4);
-        atomic_store(&rig.stop.signal, 0);
+        atomic_store(&stop.signal, 0);
         must(sequence_commit(text, (int32_t[]){0, 1, 2, 3}, 4, &rig.err), &rig.err);
         read_singly(&rig, plain, token + 31, 4, NULL);
         same_states(&rig, text, plain);
-        atomic_store(&rig.stop.signal, 2);
+        atomic_store(&stop.signal, 2);
         assert_int_equal(engine_prompt(rig.engine, text, token + 35, 200, NULL, NULL, NULL, &out, &rig.err), -1);
-        atomic_store(&rig.stop.signal, 0);
+        atomic_store(&stop.signal, 0);
         check_uses(text);
         same_states(&rig, text, plain);
         read_prompt(&rig, text, token + 35, 200);
@@ -451,9 +424,9 @@ static void interruptions_change_nothing(void **state)
         read_prompt(&rig, text, token + 235, 5);
         read_singly(&rig, plain, token + 235, 5, NULL);
         assert_int_equal(sequence_length(text) % DELTA_BORDER, 0);
-        atomic_store(&rig.stop.signal, 2);
+        atomic_store(&stop.signal, 2);
         assert_int_equal(engine_forward(rig.engine, text, &draft, &out, &rig.err), -1);
-        atomic_store(&rig.stop.signal, 0);
+        atomic_store(&stop.signal, 0);
         check_uses(text);
         read_singly(&rig, text, token + 240, 4, NULL);
         read_singly(&rig, plain, token + 240, 4, NULL);

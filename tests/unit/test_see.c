@@ -4,50 +4,16 @@
 
 #include "common/base/clock.h"
 #include "common/decode/internal.h"
-#include "tests/unit/tiny.h"
+#include "tests/unit/rig.h"
 
 enum { TOKENS = 40, PROMPT = 90, ROWS = 80, TEXT = PROMPT + TOKENS, RIDERS = 5 };
 
-struct rig {
-    struct model *model;
-    struct device *device;
-    struct expert_source *experts;
-    struct engine *engine;
-    struct err err;
-    char *folder;
-    int vocab, hidden, layers;
-};
-
-static void must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
-
-static void rig_open(struct rig *rig, uint64_t seed)
+static void open_rig(struct rig *rig, uint64_t seed)
 {
     struct chance chance = {seed};
-    struct hparams shape = tiny_shape(&chance);
-    *rig = (struct rig){.folder = unit_folder()};
-    struct err *err = &rig->err;
-    must(tiny_write(unit_path(rig->folder, "m.moe"), &shape, FORMAT_F32, seed, err), err);
-    must(model_open(&rig->model, unit_path(rig->folder, "m.moe"), err), err);
-    must(device_open(&rig->device, &(struct device_setup){"host", 1, NULL}, err), err);
-    if (hparams_moe_layers(model_hparams(rig->model)))
-        must(expert_source_open(&rig->experts, rig->model, rig->device, err), err);
-    must(engine_open(&rig->engine, &(struct engine_setup){rig->model, rig->device, rig->experts, ROWS, ROWS, 0}, err), err);
-    rig->vocab = engine_hparams(rig->engine)->vocab;
-    rig->hidden = engine_hparams(rig->engine)->hidden;
-    rig->layers = engine_hparams(rig->engine)->layers;
-}
-
-static void rig_close(struct rig *rig)
-{
-    engine_close(&rig->engine);
-    expert_source_close(&rig->experts);
-    device_close(&rig->device);
-    model_close(&rig->model);
-    unit_remove(rig->folder);
+    const struct hparams shape = tiny_shape(&chance);
+    rig_write(rig, &shape, FORMAT_F32, seed, 1);
+    rig_engine(rig, (struct engine_setup){.max_rows = ROWS, .max_logit_rows = ROWS}, 0);
 }
 
 enum event { BEGIN, SEE_PROMPT, COMMIT, PROPOSE, RIDE, RODE, SEE };
@@ -78,7 +44,7 @@ static int propose(struct drafter *drafter, struct draft_tree *tree, const struc
     (void)leaves, (void)err;
     mine->event[mine->events++] = PROPOSE;
     for (int i = 0; i < tokens; i++) {
-        int right = mine->next[mine->length + i], wrong = chance_range(&mine->chance, 0, mine->rig->vocab - 1);
+        int right = mine->next[mine->length + i], wrong = chance_range(&mine->chance, 0, engine_hparams(mine->rig->engine)->vocab - 1);
         node = draft_tree_add(tree, node, chance_range(&mine->chance, 0, 3) ? right : wrong, NAN, drafter->number);
     }
     return tree->nodes - before;
@@ -93,7 +59,7 @@ static int ride(struct drafter *drafter, const struct draft_tree *tree, struct r
     mine->event[mine->events++] = RIDE;
     mine->declines = chance_range(&mine->chance, 0, 4) == 0;
     for (int row = 0; row < RIDERS; row++) {
-        mine->token[row] = chance_range(&mine->chance, 0, mine->rig->vocab - 1);
+        mine->token[row] = chance_range(&mine->chance, 0, engine_hparams(mine->rig->engine)->vocab - 1);
         mine->parent[row] = parent[row];
         if (parent[row] > tree->nodes) {
             int above = parent[row] - tree->nodes - 1;
@@ -113,7 +79,7 @@ static int rode(struct drafter *drafter, const float *logits, struct err *err)
 {
     struct watcher *mine = watcher_of(drafter);
     struct rig *rig = mine->rig;
-    size_t vocab = (size_t)rig->vocab;
+    size_t vocab = (size_t)engine_hparams(rig->engine)->vocab;
     float *kept = malloc(RIDERS * vocab * sizeof *kept);
     memcpy(kept, logits, RIDERS * vocab * sizeof *kept);
     mine->event[mine->events++] = RODE;
@@ -142,11 +108,11 @@ static int see(struct drafter *drafter, const struct target_view *view, struct e
 {
     struct watcher *mine = watcher_of(drafter);
     struct rig *rig = mine->rig;
-    const size_t hidden = (size_t)rig->hidden, rows = (size_t)view->forward->rows;
+    const size_t hidden = (size_t)engine_hparams(rig->engine)->hidden, rows = (size_t)view->forward->rows;
     float *features = malloc(rows * hidden * sizeof *features);
     mine->event[mine->events++] = view->prompt ? SEE_PROMPT : SEE;
     assert_int_equal(view->features->count, 1);
-    assert_int_equal(view->features->layer[0], rig->layers - 1);
+    assert_int_equal(view->features->layer[0], engine_hparams(rig->engine)->layers - 1);
     queue_download(rig->device, features, view->forward->features, rows * hidden * sizeof *features);
     must(queue_wait(rig->device, err), err);
     assert_int_equal(view->position, mine->seen);
@@ -193,7 +159,7 @@ static void hidden_of(struct rig *rig, const int32_t *text, int count, int layer
 {
     struct sequence *sequence = NULL;
     struct forward forward;
-    size_t hidden = (size_t)rig->hidden;
+    size_t hidden = (size_t)engine_hparams(rig->engine)->hidden;
     must(sequence_open(&sequence, rig->engine, count, &rig->err), &rig->err);
     for (int at = 0; at < count; at++) {
         const struct batch batch = {.rows = 1, .token = text + at, .logit_rows = 0, .want_hidden = true};
@@ -248,9 +214,9 @@ static void what_drafters_see_is_what_the_target_computes(void **state)
         struct watcher watcher = {.base = {.class = &watching, .riders = RIDERS}, .rig = &rig, .chance = {seed}};
         const struct decode_sink none = {0}, sink = {.context = &riders, .iteration = count_riders};
         int32_t text[TEXT];
-        rig_open(&rig, seed);
+        open_rig(&rig, seed);
         for (int i = 0; i < PROMPT; i++)
-            text[i] = chance_range(&watcher.chance, 0, rig.vocab - 1);
+            text[i] = chance_range(&watcher.chance, 0, engine_hparams(rig.engine)->vocab - 1);
         const struct decode_prompt prompt = {.token = text, .tokens = PROMPT};
         settings.max_tokens = TOKENS;
         settings.ignore_eos = true;
@@ -261,8 +227,8 @@ static void what_drafters_see_is_what_the_target_computes(void **state)
         memcpy(text + PROMPT, result.token, TOKENS * sizeof *text);
         decoder_close(&decoder);
         memcpy(watcher.next, text, sizeof text);
-        watcher.hidden = calloc(TEXT, (size_t)rig.hidden * sizeof *watcher.hidden);
-        watcher.base.features = (struct feature_request){1, {rig.layers - 1}};
+        watcher.hidden = calloc(TEXT, (size_t)engine_hparams(rig.engine)->hidden * sizeof *watcher.hidden);
+        watcher.base.features = (struct feature_request){1, {engine_hparams(rig.engine)->layers - 1}};
         settings.draft = (struct strings){ngram, 1};
         must(decoder_open(&decoder, &setup, &rig.err), &rig.err);
         drafters_close(&decoder->drafters);
@@ -275,9 +241,9 @@ static void what_drafters_see_is_what_the_target_computes(void **state)
         decoder_close(&decoder);
         assert_int_equal(watcher.seen, watcher.length - 1);
         order_is_right(&watcher);
-        float *expected = malloc((size_t)TEXT * (size_t)rig.hidden * sizeof *expected);
-        hidden_of(&rig, text, watcher.seen, rig.layers - 1, expected);
-        assert_memory_equal(watcher.hidden, expected, (size_t)watcher.seen * (size_t)rig.hidden * sizeof *expected);
+        float *expected = malloc((size_t)TEXT * (size_t)engine_hparams(rig.engine)->hidden * sizeof *expected);
+        hidden_of(&rig, text, watcher.seen, engine_hparams(rig.engine)->layers - 1, expected);
+        assert_memory_equal(watcher.hidden, expected, (size_t)watcher.seen * (size_t)engine_hparams(rig.engine)->hidden * sizeof *expected);
         free(expected);
         free(watcher.hidden);
         rejected += watcher.rejected;

@@ -8,12 +8,6 @@
 
 enum { BYTES = DIRECT_STEP, SLOTS = 3, BUFFERS = 2, TURNS = 40 };
 
-static void must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
-
 static void is_all(const unsigned char *data, int byte)
 {
     for (int i = 0; i < BYTES; i++)

@@ -9,42 +9,15 @@
 #include "common/base/memory_left.h"
 #include "common/engine/engine.h"
 #include "common/store/reads.h"
-#include "tests/unit/tiny.h"
+#include "tests/unit/rig.h"
 
 enum { TREE = 20, PROMPT = 40, ROWS = 16, FORWARDS = 4 };
 
-struct rig {
-    struct model *model;
-    struct device *device;
-    struct expert_source *experts;
-    struct engine *engine;
-    struct err err;
-};
-
-static void must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
-
 /* cache NULL: the model is mapped. */
-static void rig_open(struct rig *rig, const char *path, const char *device, int threads, const struct expert_cache *cache)
+static void open_rig(struct rig *rig, const char *path, const char *device, int threads, const struct expert_cache *cache)
 {
-    memset(rig, 0, sizeof *rig);
-    struct err *err = &rig->err;
-    must((cache ? model_open_dense : model_open)(&rig->model, path, err), err);
-    must(device_open(&rig->device, &(struct device_setup){.name = device, .threads = threads}, err), err);
-    must(cache ? expert_source_cached(&rig->experts, rig->model, rig->device, cache, err)
-               : expert_source_open(&rig->experts, rig->model, rig->device, err), err);
-    must(engine_open(&rig->engine, &(struct engine_setup){rig->model, rig->device, rig->experts, ROWS, ROWS}, err), err);
-}
-
-static void rig_close(struct rig *rig)
-{
-    engine_close(&rig->engine);
-    expert_source_close(&rig->experts);
-    device_close(&rig->device);
-    model_close(&rig->model);
+    rig_open_cached(rig, path, device, threads, cache);
+    rig_engine(rig, (struct engine_setup){.max_rows = ROWS, .max_logit_rows = ROWS}, 0);
 }
 
 /* A tiny model with experts; the first seed at or after `seed` that makes one. */
@@ -128,7 +101,7 @@ static void no_order_of_copies_shows_in_the_bits(void **state)
     const int slots[] = {top_k, top_k + 1, all / 2, all}, host_slots[] = {top_k, 0, all, all / 3};
     float *want = calloc(logits_of(&shape), sizeof *want), *got = calloc(logits_of(&shape), sizeof *got);
     struct rig rig;
-    rig_open(&rig, path, devices[0], 1, NULL);
+    open_rig(&rig, path, devices[0], 1, NULL);
     decode(&rig, 5, want);
     rig_close(&rig);
     for (int i = 0; i < (unit_brief() ? 2 : 8); i++) {
@@ -136,7 +109,7 @@ static void no_order_of_copies_shows_in_the_bits(void **state)
                                      .host_slots = host_slots[(i + i / 4) % 4]};
         cache.host_slots = cache.host_slots && cache.host_slots < top_k ? top_k : cache.host_slots;
         memset(got, 0, logits_of(&shape) * sizeof *got);
-        rig_open(&rig, path, devices[i % 2], 1, &cache);
+        open_rig(&rig, path, devices[i % 2], 1, &cache);
         decode(&rig, 5, got);
         assert_memory_equal(want, got, logits_of(&shape) * sizeof *got);
         rig_close(&rig);
@@ -167,7 +140,7 @@ static void any_number_of_slots_gives_the_same_bits(void **state)
         const int slots[] = {top_k, top_k + 1, shape.router.experts - 1, all / 2, all - 1, all, 10 * all};
         float *want = calloc(logits_of(&shape), sizeof *want), *got = calloc(logits_of(&shape), sizeof *got);
         struct rig rig;
-        rig_open(&rig, path, device, 1, NULL);
+        open_rig(&rig, path, device, 1, NULL);
         decode(&rig, seed, want);
         rig_close(&rig);
         for (int i = 0; i < (int)(sizeof slots / sizeof *slots); i++) {
@@ -177,7 +150,7 @@ static void any_number_of_slots_gives_the_same_bits(void **state)
                                          .threads = (seed + (uint64_t)i) % 2};
             struct store_facts facts;
             memset(got, 0, logits_of(&shape) * sizeof *got);
-            rig_open(&rig, path, device, 1 + i % 3, &cache);
+            open_rig(&rig, path, device, 1 + i % 3, &cache);
             decode(&rig, seed, got);
             assert_memory_equal(want, got, logits_of(&shape) * sizeof *got);
             assert_true(expert_source_facts(rig.experts, &facts));
@@ -390,12 +363,12 @@ static void nothing_of_the_file_stays_cached(void **state)
         assert_int_equal(fsync(fd), 0);
         assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
         close(fd);
-        rig_open(&rig, path, "host", 1, &cache);
+        open_rig(&rig, path, "host", 1, &cache);
         decode(&rig, 1, got);
         rig_close(&rig);
         assert_int_equal(cached_pages(path), 0);
     }
-    rig_open(&rig, path, "host", 1, NULL);                /* the judge sees it when it does */
+    open_rig(&rig, path, "host", 1, NULL);                /* the judge sees it when it does */
     decode(&rig, 1, got);
     rig_close(&rig);
     assert_true(cached_pages(path) > 0);
@@ -413,7 +386,7 @@ static void a_file_that_shrinks_is_an_error(void **state)
         struct expert_cache cache = {.slots = shape.router.top_k, .threads = threads};
         struct sequence *sequence = NULL;
         struct forward out;
-        rig_open(&rig, path, "host", 1, &cache);
+        open_rig(&rig, path, "host", 1, &cache);
         assert_int_equal(truncate(path, 8192), 0);
         must(sequence_open(&sequence, rig.engine, 8, &rig.err), &rig.err);
         for (int again = 0; again < 8; again++) {                     /* more often than reads were under way */
@@ -443,12 +416,12 @@ static void what_is_forecast_is_read_before_it_is_wanted(void **state)
     int32_t expert[64];
     struct store_facts facts;
     (void)state;
-    rig_open(&rig, path, "host", 1, NULL);
+    open_rig(&rig, path, "host", 1, NULL);
     decode(&rig, 2, want);
     rig_close(&rig);
     for (int e = 0; e < shape.router.experts; e++)
         expert[e] = e;
-    rig_open(&rig, path, "host", 1, &cache);
+    open_rig(&rig, path, "host", 1, &cache);
     int layer = 0;
     while (shape.layer[layer].ffn != FFN_EXPERTS)
         layer++;
@@ -484,7 +457,7 @@ static void a_cache_begins_with_its_pins(void **state)
     }
     for (int slots = all - 1; slots <= all; slots++) {
         struct expert_cache cache = {.slots = slots, .policy = "hot", .pins = pins, .pin_weight = weight, .pinned = all};
-        rig_open(&rig, path, "host", 1, &cache);
+        open_rig(&rig, path, "host", 1, &cache);
         assert_true(expert_source_facts(rig.experts, &open));
         assert_true(open.bytes % slots == 0 && open.bytes == open.prefetched && open.wasted == 0 && open.misses == 0);
         decode(&rig, 2, got);
@@ -614,7 +587,7 @@ static void host_and_device_have_a_layer_of_the_file_between_them(void **state)
         struct rig rig;
         if (cases[i].device[0] == 'e' && !has_emulator())
             continue;
-        rig_open(&rig, path, cases[i].device, 1, cache.slots ? &cache : NULL);
+        open_rig(&rig, path, cases[i].device, 1, cache.slots ? &cache : NULL);
         assert_true(expert_source_has_host(rig.experts));
         look_in_both_places(&rig, &file, &shape);
         rig_close(&rig);
@@ -637,7 +610,7 @@ static void what_a_failed_forward_waited_for_is_taken_for_nothing_else(void **st
     for (int i = 0; i < 4; i++) {
         const struct expert_cache cache = {.slots = experts, .host_slots = i == 3 ? experts : 0, .threads = i == 1};
         struct rig rig;
-        rig_open(&rig, path, i < 2 ? "host" : "ref", 1, &cache);
+        open_rig(&rig, path, i < 2 ? "host" : "ref", 1, &cache);
         for (int turn = 0; turn < 4 * shape.layers; turn++) {
             struct both both = {.rig = &rig, .file = &file};
             struct expert_union *part = &both.part[1];
@@ -677,7 +650,7 @@ static void what_the_host_keeps_is_not_read_again(void **state)
         const struct expert_cache cache = {.slots = shape.router.top_k, .host_slots = host_slots};
         struct store_facts first, second;
         struct rig rig;
-        rig_open(&rig, path, "ref", 1, &cache);
+        open_rig(&rig, path, "ref", 1, &cache);
         const int64_t each = bytes_of_expert(&rig, &shape);
         decode(&rig, 2, got);
         assert_true(expert_source_facts(rig.experts, &first));
@@ -715,7 +688,7 @@ static void what_is_forecast_comes_to_the_device_when_it_is_near(void **state)
     assert_true(experts <= 64);
     for (int e = 0; e < experts; e++)
         expert[e] = e;
-    rig_open(&rig, path, "ref", 1, &cache);
+    open_rig(&rig, path, "ref", 1, &cache);
     const int64_t each = bytes_of_expert(&rig, &shape);
     expert_source_begin(rig.experts, 1, EXPERTS_VERIFY, true);
     for (int layer = 0; layer < shape.layers; layer++)

@@ -139,7 +139,7 @@ static void check_gradients(struct weights *w, const char *arch, const json_t *g
         const struct named part = part_of(w, key);
         near(norm_of(part.gradient, part.count), json_number_value(one), json_number_value(one), NEAR, "gradient norm", key);
     }
-    train_must(file_read(&file, train_golden("train/gradients-step0.safetensors"), 1 << 24, &err), &err);
+    must(file_read(&file, train_golden("train/gradients-step0.safetensors"), 1 << 24, &err), &err);
     memcpy(&header, file.data, sizeof header);
     json_t *root = json_loadb(file.data + 8, (size_t)header, 0, NULL);
     json_object_foreach(root, key, one) {
@@ -217,7 +217,7 @@ static void keep_text(struct train_source *source, int index)
     struct train_text text;
     assert_int_equal(source->read(source->self, index, LONGEST, &text, &err), 1);
     train_batch_clear(&kept[index], &all_points, model_hparams(rig.target)->hidden);
-    train_must(train_batch_add(&kept[index], &text, &err), &err);
+    must(train_batch_add(&kept[index], &text, &err), &err);
 }
 
 static int open_rig(void **state)
@@ -260,7 +260,7 @@ static void read_batches(struct train_batch *batches, int each, const struct hea
                     text.state[p] = from->state[k];
         if (i % each == 0)
             train_batch_clear(&batches[i / each], points, from->hidden);
-        train_must(train_batch_add(&batches[i / each], &text, &err), &err);
+        must(train_batch_add(&batches[i / each], &text, &err), &err);
     }
 }
 
@@ -291,7 +291,7 @@ static void make_gradients(struct network *network, struct tape *tape, struct tr
         struct train_batch *batch = &batches[step % (TEXTS / BATCH) * (BATCH / each) + part];
         batch->whole = each < BATCH ? &whole : NULL;
         tape_begin(tape);
-        train_must(network_loss(network, tape, batch, &losses, &err), &err);
+        must(network_loss(network, tape, batch, &losses, &err), &err);
         tape_backward(tape);
         if (!part)
             *sum = losses;
@@ -319,20 +319,20 @@ static void run_golden_by(const char *name, int steps, int each)
     static struct train_batch batches[TEXTS];
     head_states_of(&points, model_head(head));
     read_batches(batches, each, &points);
-    train_must(weights_make(&weights, model_head(head), model_hparams(head), &err), &err);
+    must(weights_make(&weights, model_head(head), model_hparams(head), &err), &err);
     weights_read(weights, head);
     float *before = malloc(weights->floats * sizeof *before);
     memcpy(before, weights->data, weights->floats * sizeof *before);
-    train_must(weights_place(weights, learning, &err), &err);
-    train_must(network_open(&network, weights, rig.target, NULL, &loss_defaults, LONGEST, &err), &err);
-    train_must(tape_new(&tape, learning, &err), &err);
+    must(weights_place(weights, learning, &err), &err);
+    must(network_open(&network, weights, rig.target, NULL, &loss_defaults, LONGEST, &err), &err);
+    must(tape_new(&tape, learning, &err), &err);
     for (int step = 0; step < settings.steps && step < steps; step++) {
         struct losses losses;
         struct optimiser_report report;
         make_gradients(network, tape, batches, each, step, &losses);
         if (step == 0 && strcmp(name, initial) == 0)
             check_gradients(weights, name, golden);
-        train_must(optimiser_step(&settings, weights, step, &report, &err), &err);
+        must(optimiser_step(&settings, weights, step, &report, &err), &err);
         check_step(json_array_get(json_object_get(golden, "steps_log"), (size_t)step), &losses, &report);
     }
     if (steps >= settings.steps)
@@ -383,7 +383,7 @@ static void draw_batch(struct train_batch *batch, const json_t *golden, int step
         }
         for (int at = 0; at < length * hidden; at++)
             f[at] = drawn(1000 + i, (uint64_t)at, 3, 0);
-        train_must(train_batch_add(batch, &(struct train_text){length, token, mask, {f}, NULL}, &err), &err);
+        must(train_batch_add(batch, &(struct train_text){length, token, mask, {f}, NULL}, &err), &err);
         free(f);
     }
 }
@@ -416,24 +416,24 @@ static void run_made_up(const char *name, const struct start_options *options)
     struct network *network = NULL;
     struct tape *tape = NULL;
     struct train_batch batch = {0};
-    train_must(start_head(&reading, options, rig.target, &err), &err);
-    train_must(weights_make(&weights, &reading.head, &reading.shape, &err), &err);
+    must(start_head(&reading, options, rig.target, &err), &err);
+    must(weights_make(&weights, &reading.head, &reading.shape, &err), &err);
     draw_weights(weights, golden);
     float *before = malloc(weights->floats * sizeof *before);
     memcpy(before, weights->data, weights->floats * sizeof *before);
-    train_must(weights_place(weights, learning, &err), &err);
-    train_must(network_open(&network, weights, rig.target, NULL, &loss_defaults, LONGEST, &err), &err);
-    train_must(tape_new(&tape, learning, &err), &err);
+    must(weights_place(weights, learning, &err), &err);
+    must(network_open(&network, weights, rig.target, NULL, &loss_defaults, LONGEST, &err), &err);
+    must(tape_new(&tape, learning, &err), &err);
     for (int step = 0; step < settings.steps; step++) {
         struct losses losses;
         struct optimiser_report report;
         draw_batch(&batch, golden, step);
         tape_begin(tape);
-        train_must(network_loss(network, tape, &batch, &losses, &err), &err);
+        must(network_loss(network, tape, &batch, &losses, &err), &err);
         tape_backward(tape);
         if (step == 0)
             check_first_gradients(weights, golden);
-        train_must(optimiser_step(&settings, weights, step, &report, &err), &err);
+        must(optimiser_step(&settings, weights, step, &report, &err), &err);
         check_step(json_array_get(json_object_get(golden, "steps_log"), (size_t)step), &losses, &report);
     }
     check_weights(weights, golden, before);

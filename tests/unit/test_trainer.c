@@ -26,8 +26,6 @@ struct rig {
 
 static struct rig rig;
 
-static void must(int rc, const struct err *err) { train_must(rc, err); }
-
 /* Texts made up on the spot: tokens and states of a number each. */
 static int read_text(void *self, int64_t index, int longest, struct train_text *out, struct err *err)
 {

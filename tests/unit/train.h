@@ -17,12 +17,6 @@ struct train_rig {
     struct engine *engine;
 };
 
-static inline void train_must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
-
 static inline const char *train_golden(const char *name)
 {
     static char paths[4][1200];
@@ -36,7 +30,7 @@ static inline json_t *train_json(const char *name)
 {
     struct err err = {0};
     struct text text = {0};
-    train_must(file_read(&text, train_golden(name), 1 << 24, &err), &err);
+    must(file_read(&text, train_golden(name), 1 << 24, &err), &err);
     json_t *root = json_loadb(text.data, text.length, 0, NULL);
     assert_non_null(root);
     text_free(&text);
@@ -50,9 +44,9 @@ static inline void train_rig_engine(struct train_rig *rig, const char *device)
     engine_close(&rig->engine);
     expert_source_close(&rig->experts);
     device_close(&rig->device);
-    train_must(device_open(&rig->device, &(struct device_setup){.name = device, .threads = 1}, &err), &err);
-    train_must(expert_source_open(&rig->experts, rig->target, rig->device, &err), &err);
-    train_must(engine_open(&rig->engine, &(struct engine_setup){.model = rig->target, .device = rig->device,
+    must(device_open(&rig->device, &(struct device_setup){.name = device, .threads = 1}, &err), &err);
+    must(expert_source_open(&rig->experts, rig->target, rig->device, &err), &err);
+    must(engine_open(&rig->engine, &(struct engine_setup){.model = rig->target, .device = rig->device,
                .experts = rig->experts, .max_rows = 128, .max_logit_rows = 1}, &err), &err);
 }
 
@@ -66,13 +60,13 @@ static inline void train_rig_open(struct train_rig *rig, int threads)
     *rig = (struct train_rig){.folder = unit_folder()};
     const char *moe = unit_path(rig->folder, "target.moe");
     snprintf(source, sizeof source, "%s/pocket/model", unit_models());
-    train_must(thread_pool_new(&rig->pool, threads, &err), &err);
-    train_must(checkpoint_open(&checkpoint, source, moe, &err), &err);
-    train_must(conversion_plan(&plan, checkpoint, &options, &err), &err);
-    train_must(conversion_write(&plan, moe, rig->pool, NULL, &err), &err);
+    must(thread_pool_new(&rig->pool, threads, &err), &err);
+    must(checkpoint_open(&checkpoint, source, moe, &err), &err);
+    must(conversion_plan(&plan, checkpoint, &options, &err), &err);
+    must(conversion_write(&plan, moe, rig->pool, NULL, &err), &err);
     conversion_free(&plan);
     checkpoint_close(&checkpoint);
-    train_must(model_open(&rig->target, moe, &err), &err);
+    must(model_open(&rig->target, moe, &err), &err);
     train_rig_engine(rig, "host");
 }
 
@@ -98,10 +92,10 @@ static inline struct model *train_head(const struct train_rig *rig, const char *
     const char *path = unit_path(rig->folder, "head.moe");
     char source[64];
     snprintf(source, sizeof source, "heads/%s/head.tar.xz", name);
-    train_must(checkpoint_open(&checkpoint, train_golden(source), path, &err), &err);
-    train_must(conversion_plan_head(&plan, checkpoint, rig->target, &options, &said, &err), &err);
-    train_must(conversion_write(&plan, path, rig->pool, NULL, &err), &err);
-    train_must(model_open_head(&head, path, &err), &err);
+    must(checkpoint_open(&checkpoint, train_golden(source), path, &err), &err);
+    must(conversion_plan_head(&plan, checkpoint, rig->target, &options, &said, &err), &err);
+    must(conversion_write(&plan, path, rig->pool, NULL, &err), &err);
+    must(model_open_head(&head, path, &err), &err);
     conversion_free(&plan);
     checkpoint_close(&checkpoint);
     text_free(&said);
@@ -115,7 +109,7 @@ static inline void train_texts_golden(struct train_source *out, const struct tra
     struct train_texts *texts = NULL;
     json_t *root = train_json("train/sequences.json"), *one;
     size_t index;
-    train_must(train_texts_new(&texts, &err), &err);
+    must(train_texts_new(&texts, &err), &err);
     json_array_foreach(root, index, one) {
         int32_t token[1024];
         uint8_t mask[1024];
@@ -126,10 +120,10 @@ static inline void train_texts_golden(struct train_source *out, const struct tra
             token[i] = (int32_t)json_integer_value(json_array_get(ids, i));
             mask[i] = (uint8_t)json_integer_value(json_array_get(masks, i));
         }
-        train_must(train_texts_add(texts, token, mask, (int)count, json_string_value(json_object_get(one, "id")), &err), &err);
+        must(train_texts_add(texts, token, mask, (int)count, json_string_value(json_object_get(one, "id")), &err), &err);
     }
     json_decref(root);
-    train_must(source_target_open(out, &texts, rig->engine, points, &err), &err);
+    must(source_target_open(out, &texts, rig->engine, points, &err), &err);
 }
 
 #endif

@@ -14,6 +14,15 @@
 
 #include <cmocka.h>
 
+#include "common/base/err.h"
+
+/* Ends the test with the error's text if the call failed. */
+static inline void must(int rc, const struct err *err)
+{
+    if (rc)
+        fail_msg("%s", err->text);
+}
+
 /* Returns the folder of the test models, whatever the working directory is. */
 static inline const char *unit_models(void)
 {
