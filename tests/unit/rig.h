@@ -57,7 +57,8 @@ static inline void rig_open(struct rig *rig, const char *path, const char *devic
 static inline const char *rig_path(const struct rig *rig) { return unit_path(rig->folder, "model.moe"); }
 
 /* Writes a tiny model of this shape into a folder of the rig's own, and opens it on the host. */
-static inline void rig_write(struct rig *rig, const struct hparams *shape, enum weight_format format, uint64_t seed, int threads)
+static inline void rig_write(struct rig *rig, const struct hparams *shape, enum weight_format format, uint64_t seed,
+                             int threads)
 {
     struct err err = {0};
     char *folder = unit_folder();

@@ -44,7 +44,8 @@ static int propose(struct drafter *drafter, struct draft_tree *tree, const struc
     (void)leaves, (void)err;
     mine->event[mine->events++] = PROPOSE;
     for (int i = 0; i < tokens; i++) {
-        int right = mine->next[mine->length + i], wrong = chance_range(&mine->chance, 0, engine_hparams(mine->rig->engine)->vocab - 1);
+        int right = mine->next[mine->length + i];
+        int wrong = chance_range(&mine->chance, 0, engine_hparams(mine->rig->engine)->vocab - 1);
         node = draft_tree_add(tree, node, chance_range(&mine->chance, 0, 3) ? right : wrong, NAN, drafter->number);
     }
     return tree->nodes - before;
@@ -241,9 +242,10 @@ static void what_drafters_see_is_what_the_target_computes(void **state)
         decoder_close(&decoder);
         assert_int_equal(watcher.seen, watcher.length - 1);
         order_is_right(&watcher);
-        float *expected = malloc((size_t)TEXT * (size_t)engine_hparams(rig.engine)->hidden * sizeof *expected);
+        const size_t hidden = (size_t)engine_hparams(rig.engine)->hidden;
+        float *expected = malloc(TEXT * hidden * sizeof *expected);
         hidden_of(&rig, text, watcher.seen, engine_hparams(rig.engine)->layers - 1, expected);
-        assert_memory_equal(watcher.hidden, expected, (size_t)watcher.seen * (size_t)engine_hparams(rig.engine)->hidden * sizeof *expected);
+        assert_memory_equal(watcher.hidden, expected, (size_t)watcher.seen * hidden * sizeof *expected);
         free(expected);
         free(watcher.hidden);
         rejected += watcher.rejected;
