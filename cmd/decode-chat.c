@@ -91,7 +91,7 @@ static bool is_blank(const struct text *message)
 }
 
 /* Says whether an answer was cut, and by which limit. */
-static void tell_end(const struct chat *chat, const struct decode_result *result)
+static void note_end(const struct chat *chat, const struct decode_result *result)
 {
     const int tokens = chat->prompt->tokens.n + result->tokens;
     if (result->finish == FINISH_ABORT)
@@ -140,7 +140,7 @@ static int take_turn(const struct chat *chat, const struct text *message, bool *
     if (result.finish == FINISH_ABORT)
         take_interrupt(chat, true, ended);
     if (!*ended)
-        tell_end(chat, &result);
+        note_end(chat, &result);
     return 0;
 }
 

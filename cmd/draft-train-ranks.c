@@ -37,12 +37,12 @@ int draft_train_ranks_open(struct ranks **out, int choice, struct err *err)
 
 int draft_train_ranks_threads(struct session_options *options, const struct ranks *ranks, struct err *err)
 {
-    const int beside = ranks_beside(ranks), cores = thread_pool_cores();
-    if (beside > 1 && options->pin)
+    const int sharing = ranks_sharing_processors(ranks), cores = thread_pool_cores();
+    if (sharing > 1 && options->pin)
         return err_set(err, ERR_INPUT, "--pin: %d processes may run on the same processors; let mpirun give each its own, with "
-                       "--bind-to core --map-by slot:PE=N", beside);
+                       "--bind-to core --map-by slot:PE=N", sharing);
     if (!options->threads)
-        options->threads = cores > beside ? cores / beside : 1;
+        options->threads = cores > sharing ? cores / sharing : 1;
     return 0;
 }
 

@@ -157,7 +157,7 @@ static int put_report(struct text *out, const struct report_args *args, enum rep
     const struct selection selection = { args->tasks.items, args->settings.items, args->tasks.count, args->settings.count,
                                          args->sort };
     struct summary summary = {0};
-    int rc = measurements_tell_apart(all, err) || summary_make(&summary, all, err) ? -1 : 0;
+    int rc = measurements_make_names_distinct(all, err) || summary_make(&summary, all, err) ? -1 : 0;
     if (!rc && args->figure)
         rc = put_figure(out, args, form, all, &summary, &selection, err);
     else if (!rc)

@@ -319,7 +319,7 @@ static int head(const void *arguments, const struct console *console, struct err
     struct checkpoint *checkpoint = NULL;
     struct conversion plan = {0};
     struct model *target = NULL;
-    struct text said = {0};
+    struct text notes = {0};
     int rc = -1;
     if (args->program)
         return export_head(args, console, err);
@@ -328,17 +328,17 @@ static int head(const void *arguments, const struct console *console, struct err
     if (check_output(args->output, args->name, args->dry_run, err) || model_open(&target, args->target, err) ||
         open_source(&checkpoint, args->source, args->dry_run ? NULL : args->output, &options.name, console, err) ||
         (!args->dry_run && check_sources(checkpoint, console, err)) ||
-        conversion_plan_head(&plan, checkpoint, target, &options, &said, err) || check_kind(args, plan.facts.head.kind, err))
+        conversion_plan_head(&plan, checkpoint, target, &options, &notes, err) || check_kind(args, plan.facts.head.kind, err))
         goto done;
     note_changed(&plan, console);
     rc = carry_out(&plan, args->output, args->dry_run, args->threads, console, err);
     if (!rc)
-        console_note(console, "%s: %s", head_kind_name(plan.facts.head.kind), said.length ? said.data : "all is its own");
+        console_note(console, "%s: %s", head_kind_name(plan.facts.head.kind), notes.length ? notes.data : "all is its own");
 done:
     conversion_free(&plan);
     checkpoint_close(&checkpoint);
     model_close(&target);
-    text_free(&said);
+    text_free(&notes);
     return rc;
 }
 

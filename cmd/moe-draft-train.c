@@ -614,7 +614,7 @@ static int evaluate(struct training *t, struct err *err)
     return written(t, t->writer && writer_record(t->writer, &train_eval_kind, &eval, err) ? -1 : 0, err);
 }
 
-static void tell_end(const struct training *t, const struct train_report *report)
+static void note_end(const struct training *t, const struct train_report *report)
 {
     const int64_t steps = t->settings.optimiser.steps;
     const struct train_best *best = trainer_best(t->trainer);
@@ -649,7 +649,7 @@ static int make_steps(struct training *t, struct err *err)
         progress_step(&t->bar, 1);
     }
     progress_end(&t->bar);
-    tell_end(t, &report);
+    note_end(t, &report);
     return 0;
 }
 

@@ -224,7 +224,7 @@ static int search(struct skip_profile *profile, struct prompts *prompts, const s
 }
 
 /* Prints the best set in a line. */
-static void tell_found(const struct console *console, const struct skip_set *best, const struct skip_found *found)
+static void print_found(const struct console *console, const struct skip_set *best, const struct skip_found *found)
 {
     int left_out = 0;
     for (int part = 0; part < skip_parts(best->layers); part++)
@@ -258,7 +258,7 @@ static int run_skip(const void *arguments, const struct console *console, struct
     if (search(profile, prompts, console, args->search.iterations, &best, &found, err) ||
         skip_file_write(args->output ? args->output : "-", &best, &found, model_identity(session->model), err))
         goto done;
-    tell_found(console, &best, &found);
+    print_found(console, &best, &found);
     rc = signals_name() ? err_set(err, ERR_SIGNAL, "ended by %s after %d candidates", signals_name(),
                                   found.search.candidates) : 0;
 done:

@@ -108,8 +108,8 @@ static int write_totals(const struct feature_profile_setup *setup, const struct 
     return rc;
 }
 
-static int tell_totals(const struct console *console, const struct feature_profile_setup *setup,
-                       const struct feature_profile *profile, struct err *err)
+static int print_totals(const struct console *console, const struct feature_profile_setup *setup,
+                        const struct feature_profile *profile, struct err *err)
 {
     struct text body = {0};
     int rc = put_totals(&body, setup, feature_profile_totals(profile), err);
@@ -194,7 +194,7 @@ int profile_features(const void *arguments, const struct console *console, struc
     rc = ended ? close_early(&writer, &setup, profile, path, err)
        : printed ? write_totals(&setup, profile, path, err) : writer_close(&writer, err);
     if (!rc && !printed)
-        rc = tell_totals(console, &setup, profile, err);
+        rc = print_totals(console, &setup, profile, err);
 done:
     signals_harsh();
     progress_end(&bar);

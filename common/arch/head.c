@@ -128,15 +128,15 @@ static int check_same(const struct head_request *request, const char *key, int t
     return own == target ? 0 : refuse(request, key, err, reason);
 }
 
-static int say(struct head_reading *out, struct err *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static int say(struct head_reading *out, struct err *err, const char *format, ...)
+static int add_note(struct head_reading *out, struct err *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int add_note(struct head_reading *out, struct err *err, const char *format, ...)
 {
     char line[512];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    return text_printf(&out->said, err, "%s%s", out->said.length ? "; " : "", line);
+    return text_printf(&out->notes, err, "%s%s", out->notes.length ? "; " : "", line);
 }
 
 /* ---- which kind ---- */
@@ -186,7 +186,7 @@ static int put_default(json_t *config, const char *key, json_t *value, struct er
 }
 
 /* Fills values that Hydra's program takes from the target where config.json does not contain them. */
-static int put_target(const struct head_request *request, json_t *config, struct text *said, struct err *err)
+static int put_target(const struct head_request *request, json_t *config, struct text *notes, struct err *err)
 {
     const struct hparams *s = model_hparams(request->target);
     const struct { const char *key; int value; } keys[] = {
@@ -197,14 +197,14 @@ static int put_target(const struct head_request *request, json_t *config, struct
         if (config_get(config, keys[i].key) || !keys[i].value)
             continue;
         if (put_default(config, keys[i].key, json_integer(keys[i].value), err) ||
-            text_printf(said, err, "%s%s", said->length ? ", " : "", keys[i].key))
+            text_printf(notes, err, "%s%s", notes->length ? ", " : "", keys[i].key))
             return -1;
     }
     if (config_get(config, "rms_norm_eps"))
         return 0;
     if (put_default(config, "rms_norm_eps", json_real((double)s->norm_epsilon), err))
         return -1;
-    return text_printf(said, err, "%srms_norm_eps", said->length ? ", " : "");
+    return text_printf(notes, err, "%srms_norm_eps", notes->length ? ", " : "");
 }
 
 static bool has_rope(const json_t *config)
@@ -242,7 +242,7 @@ static int read_own(const struct head_request *request, struct head_reading *out
         if (text_printf(&taken, err, "%srope", taken.length ? ", " : ""))
             goto done;
     }
-    rc = taken.length ? say(out, err, "%s of the prefix layer are the target's", taken.data) : 0;
+    rc = taken.length ? add_note(out, err, "%s of the prefix layer are the target's", taken.data) : 0;
 done:
     text_free(&taken);
     return rc;
@@ -340,7 +340,7 @@ static int read_joined(const struct head_request *request, struct head_reading *
     if (read_layer(request, out, err) || read_bool(request, "bias", &head->joint_bias, err) ||
         (head->kind != HEAD_EAGLE1 && read_experts(request, out, err)))
         return -1;
-    return say(out, err, "%soutput head %s the target's", head->embed ? "" : "embedding and ",
+    return add_note(out, err, "%soutput head %s the target's", head->embed ? "" : "embedding and ",
                        head->embed ? "is" : "are");
 }
 
@@ -361,8 +361,8 @@ static int read_states(const struct head_request *request, struct head_reading *
         if (layers < 4)
             return err_set(err, ERR_INPUT, "names no layers whose states it reads (%s); their rule wants "
                            "four layers, and the target has %d: list them", key, layers);
-        return say(out, err, "no layer ids in config.json: it reads the states after layers %d, %d and %d, by "
-                   "EAGLE-3's rule", head->state[0], head->state[1], head->state[2]);
+        return add_note(out, err, "no layer ids in config.json: it reads the states after layers %d, %d and %d, by "
+                        "EAGLE-3's rule", head->state[0], head->state[1], head->state[2]);
     }
     if (!json_is_array(ids) || json_array_size(ids) < 1 || json_array_size(ids) > HEAD_STATES_MAX)
         return refuse(request, key, err, "it must list 1 to 8 layers");
@@ -377,7 +377,7 @@ static int read_states(const struct head_request *request, struct head_reading *
             return refuse(request, key, err, reason);
         head->state[i] = (int)layer;
     }
-    return say(out, err, "layer ids are taken as %s", inputs ? "inputs of layers" : "outputs of layers");
+    return add_note(out, err, "layer ids are taken as %s", inputs ? "inputs of layers" : "outputs of layers");
 }
 
 static int read_eagle3(const struct head_request *request, struct head_reading *out, struct err *err)
@@ -407,7 +407,7 @@ static int read_eagle3(const struct head_request *request, struct head_reading *
     if (head->draft_vocab < 1 || head->draft_vocab > head->target.vocab)
         return refuse(request, "draft_vocab_size", err, "it must be from 1 to the target's vocabulary");
     head->embed |= out->shape.hidden != head->target.hidden;
-    return head->embed ? 0 : say(out, err, "the embedding is the target's");
+    return head->embed ? 0 : add_note(out, err, "the embedding is the target's");
 }
 
 static int read_kangaroo(const struct head_request *request, struct head_reading *out, struct err *err)
@@ -424,25 +424,25 @@ static int read_kangaroo(const struct head_request *request, struct head_reading
         return err_set(err, ERR_INPUT, "exit layer is %d; the target has %d layers, of which it must leave one; take an "
                        "earlier one", layers, head->target.layers);
     head->state[0] = layers - 1;
-    return say(out, err, "the output head is the target's");
+    return add_note(out, err, "the output head is the target's");
 }
 
 /* How many there are by name, and not fewer than config.json says, so that one that is missing is named. */
 static int count_named(const struct head_request *request, struct head_reading *out, const char *format, bool second,
                        const char *key, int largest, int *count, struct err *err)
 {
-    int found = 0, step = out->naming->spaced && second ? 2 : 1, said = 0;
+    int found = 0, step = out->naming->spaced && second ? 2 : 1, notes = 0;
     const int first = out->naming->spaced;
     while (found <= largest && has_numbered(request, format, second ? 0 : found, second ? first + found * step : first))
         found++;
-    if (read_int(request, key, &said, err))
+    if (read_int(request, key, &notes, err))
         return -1;
-    *count = found > said ? found : said;
+    *count = found > notes ? found : notes;
     *count += *count == 0;                              /* the first is then missing */
     if (*count < 1 || *count > largest)
         return err_set(err, ERR_INPUT, "%s: from 1 to %d are supported, not %d", key, largest, *count);
-    if (said && found > said)
-        return say(out, err, "%s in config.json is %d, the file has %d", key, said, found);
+    if (notes && found > notes)
+        return add_note(out, err, "%s in config.json is %d, the file has %d", key, notes, found);
     return 0;
 }
 
@@ -481,7 +481,7 @@ static int read_many(const struct head_request *request, struct head_reading *ou
         out->shape.hidden = head->target.hidden;
         out->shape.bos = out->shape.pad = -1;
     }
-    return say(out, err, "%s", is_hydra ? "the embedding and the output head of the first token are the target's"
+    return add_note(out, err, "%s", is_hydra ? "the embedding and the output head of the first token are the target's"
                                         : "the output head of the first token is the target's");
 }
 
@@ -515,5 +515,5 @@ int head_read(struct head_reading *out, const struct head_request *request, stru
 void head_reading_free(struct head_reading *reading)
 {
     head_free(&reading->head);
-    text_free(&reading->said);
+    text_free(&reading->notes);
 }

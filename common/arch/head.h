@@ -47,7 +47,7 @@ struct head_reading {
     struct head_params head;        /* without the vocabulary map, which is a tensor; so head_check has not seen it */
     struct hparams shape;
     const struct naming *naming;
-    struct text said;               /* for people: what is the target's, and what was taken for granted */
+    struct text notes;              /* for people: what is the target's, and what was taken for granted */
 };
 
 /* Returns the kind that tensors and config.json identify; HEAD_NONE: no known kind. */

@@ -261,7 +261,7 @@ struct output {
         uint64_t start;
         size_t used;
     } window;
-    uint64_t behind;        /* write-back was started for all bytes before this offset */
+    uint64_t written_back;  /* write-back was started for all bytes before this offset */
     int fd, slot;           /* slot: of the temporary name, -1 when written in place */
     bool kept, folder_synced;
     double synced;          /* clock_seconds; initially the time of opening */
@@ -562,10 +562,10 @@ static int buffer_flush(struct output *out, struct err *err)
 /* Starts write-back of the bytes up to `end`, so that the commit waits less. A failure is ignored. */
 static void start_writeback(struct output *out, uint64_t end)
 {
-    if (end < out->behind + WRITEBACK_BYTES)
+    if (end < out->written_back + WRITEBACK_BYTES)
         return;
-    (void)!sync_file_range(out->fd, (off_t)out->behind, (off_t)(end - out->behind), SYNC_FILE_RANGE_WRITE);
-    out->behind = end;
+    (void)!sync_file_range(out->fd, (off_t)out->written_back, (off_t)(end - out->written_back), SYNC_FILE_RANGE_WRITE);
+    out->written_back = end;
 }
 
 static int write_at(struct output *out, uint64_t offset, const uint8_t *data, size_t bytes, struct err *err)

@@ -57,8 +57,8 @@ static int64_t group_reclaimable(const char *root, const char *folder)
 
 struct group_files { const char *top, *limit, *use; };
 
-/* Returns the minimum of `least` (-1: no bound) and the memory left in `group` and each group above it. */
-static int64_t group_left(const char *root, const struct group_files *files, char *group, int64_t least)
+/* Returns the minimum of `bound` (-1: no bound) and the memory left in `group` and each group above it. */
+static int64_t group_left(const char *root, const struct group_files *files, char *group, int64_t bound)
 {
     for (;;) {
         char folder[700];
@@ -67,11 +67,11 @@ static int64_t group_left(const char *root, const struct group_files *files, cha
         if (max >= 0 && used >= 0) {
             int64_t reclaimable = group_reclaimable(root, folder);
             int64_t needed = reclaimable < used ? used - reclaimable : 0, left = needed < max ? max - needed : 0;
-            least = least < 0 || left < least ? left : least;
+            bound = bound < 0 || left < bound ? left : bound;
         }
         char *last = strrchr(group, '/');
         if (!last)
-            return least;
+            return bound;
         *last = '\0';
     }
 }

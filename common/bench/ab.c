@@ -17,7 +17,7 @@
 #include "common/report/measurements.h"
 #include "common/stream/reader.h"
 
-enum { WORDS_MAX = 16, SAID_BYTES = 4096 };
+enum { WORDS_MAX = 16, ERRORS_SHOWN_BYTES = 4096 };
 
 static const char *const side_names[] = { "base", "now" };
 
@@ -27,7 +27,7 @@ struct ab {
     char *program[2], *keep;            /* absolute paths, because runs start in the suite's folder */
     char *suite_folder;
     int input;                          /* descriptor of the suite's text */
-    int stream[2], said;                /* unnamed files: the stream of each build, and stderr of the last run */
+    int stream[2], errors_file;         /* unnamed files: the stream of each build, and stderr of the last run */
 };
 
 /* Finds the absolute path of the build's moe-bench; the caller frees *out. */
@@ -101,19 +101,19 @@ static int make_folder(struct ab *ab, struct err *err)
 static int ab_open(struct ab *ab, struct err *err)
 {
     const struct ab_setup *setup = ab->setup;
-    ab->input = ab->stream[0] = ab->stream[1] = ab->said = -1;
+    ab->input = ab->stream[0] = ab->stream[1] = ab->errors_file = -1;
     if (!strcmp(setup->suite, "-"))
         return err_set(err, ERR_INPUT, "the suite is read by both builds; give it as a file");
     return find_program(&ab->program[0], setup->build[0], err) || find_program(&ab->program[1], setup->build[1], err) ||
            suite_read(&ab->suite, setup->suite, err) || check_inputs(ab, err) || (setup->keep && make_folder(ab, err)) ||
            put_suite(ab, err) ||
            file_nameless(&ab->stream[0], setup->folder, err) || file_nameless(&ab->stream[1], setup->folder, err) ||
-           file_nameless(&ab->said, setup->folder, err) ? -1 : 0;
+           file_nameless(&ab->errors_file, setup->folder, err) ? -1 : 0;
 }
 
 static void ab_close(struct ab *ab)
 {
-    const int descriptors[] = { ab->input, ab->stream[0], ab->stream[1], ab->said };
+    const int descriptors[] = { ab->input, ab->stream[0], ab->stream[1], ab->errors_file };
     for (size_t i = 0; i < sizeof descriptors / sizeof *descriptors; i++)
         if (descriptors[i] >= 0)
             close(descriptors[i]);
@@ -134,17 +134,18 @@ static int empty(int fd, struct err *err)
 /* Reports a failed run with the error line that the run printed. */
 static int refuse(const struct ab *ab, int side, int status, struct err *err)
 {
-    struct text path = {0}, said = {0};
+    struct text path = {0}, errors = {0};
     int length = 0;
-    if (name_descriptor(&path, ab->said, err) || file_read(&said, path.data, (size_t)1 << 20, err))
+    if (name_descriptor(&path, ab->errors_file, err) || file_read(&errors, path.data, (size_t)1 << 20, err))
         goto done;
-    length = (int)strcspn(said.data ? said.data : "", "\n");
+    length = (int)strcspn(errors.data ? errors.data : "", "\n");
     err_set(err, ERR_INPUT, "--build %s: ended with %s %d%s%.*s", ab->setup->build[side],
             WIFEXITED(status) ? "exit status" : "signal", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status),
-            length ? ": " : "", length < SAID_BYTES ? length : SAID_BYTES, said.data ? said.data : "");
+            length ? ": " : "", length < ERRORS_SHOWN_BYTES ? length : ERRORS_SHOWN_BYTES,
+            errors.data ? errors.data : "");
 done:
     text_free(&path);
-    text_free(&said);
+    text_free(&errors);
     return -1;
 }
 
@@ -176,8 +177,8 @@ static int run_build(const struct ab *ab, int side, int round, struct text *path
         words[count++] = path->data;
     }
     const struct child child = { .words = words, .folder = ab->suite_folder, .input = ab->input, .output = ab->stream[side],
-                                 .errors = ab->said, .seconds = INFINITY };
-    if (empty(ab->stream[side], err) || empty(ab->said, err))
+                                 .errors = ab->errors_file, .seconds = INFINITY };
+    if (empty(ab->stream[side], err) || empty(ab->errors_file, err))
         return -1;
     if (lseek(ab->input, 0, SEEK_SET) < 0)
         return err_errno(err, "the temporary folder (TMPDIR)");

@@ -30,7 +30,7 @@ static double uniform(struct trial *t)
 }
 
 /* Copies the routes of the first `tokens` tokens, each correct with probability `recall`; those of later tokens are unknown. */
-static void give(struct trial *t, const struct simulated_step *step, int tokens, double recall)
+static void forecast_step(struct trial *t, const struct simulated_step *step, int tokens, double recall)
 {
     int slots = t->routes->layers * t->routes->top_k;
     for (int i = 0; i < step->tokens * slots; i++) {
@@ -58,8 +58,8 @@ static double accuracy(const struct trial *t)
 static void ask(struct trial *t, struct forecast *forecast, const struct simulated_step *step, int16_t *ahead, bool drafts)
 {
     const struct simulated_routes *routes = t->routes;
-    give(t, step, drafts ? step->tokens - 1 : step->tokens,
-         drafts ? t->simulation->machine->recall_draft : t->simulation->machine->recall_next);
+    forecast_step(t, step, drafts ? step->tokens - 1 : step->tokens,
+                  drafts ? t->simulation->machine->recall_draft : t->simulation->machine->recall_next);
     for (int layer = 0; layer < routes->layers; layer++) {
         for (int i = 0; i < step->tokens * routes->top_k; i++)
             ahead[i] = t->given[(i / routes->top_k * routes->layers + layer) * routes->top_k + i % routes->top_k];

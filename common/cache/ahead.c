@@ -69,7 +69,7 @@ static struct cache_value ahead_value(const struct cache_policy *policy, int key
     return (struct cache_value){a->expected[key], recency_of(a->recency, key)};
 }
 
-static bool ahead_gives(const struct cache_policy *policy, int victim, int key, int level)
+static bool ahead_may_evict(const struct cache_policy *policy, int victim, int key, int level)
 {
     (void)key;
     return !level || ((const struct ahead *)policy)->expected[victim] < level;
@@ -83,6 +83,6 @@ const struct cache_policy_class cache_ahead = {
     .asked = ahead_asked,
     .want = ahead_want,
     .value = ahead_value,
-    .gives = ahead_gives,
+    .may_evict = ahead_may_evict,
     .free = ahead_free,
 };

@@ -77,7 +77,7 @@ static struct cache_value belady_value(const struct cache_policy *policy, int ke
 }
 
 /* A prefetch, or an insertion that is optional, evicts only a resident whose next use is later than the new expert's. */
-static bool belady_gives(const struct cache_policy *policy, int victim, int key, int level)
+static bool belady_may_evict(const struct cache_policy *policy, int victim, int key, int level)
 {
     const struct belady *b = (const struct belady *)policy;
     return (!level && !b->elsewhere) || b->next[victim] > b->next[key];
@@ -95,7 +95,7 @@ const struct cache_policy_class cache_belady = {
     .open = belady_open,
     .want = belady_want,
     .value = belady_value,
-    .gives = belady_gives,
+    .may_evict = belady_may_evict,
     .state = belady_state,
     .free = belady_free,
 };

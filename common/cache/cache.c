@@ -311,7 +311,7 @@ static int insert(struct cache *c, int key, enum cache_reason reason, int level,
         slot = c->empty[--c->empties];
     else {
         if (!c->heaped || (reason == CACHE_PREFETCH && is_kept(c, c->heap[0])) ||
-            (class->gives && !class->gives(c->policy, c->slot[c->heap[0]].key, key, level)))
+            (class->may_evict && !class->may_evict(c->policy, c->slot[c->heap[0]].key, key, level)))
             return -1;
         slot = c->heap[0];
         *victim = c->slot[slot].key;

@@ -162,7 +162,7 @@ struct cache_policy_class {
     struct cache_value (*value)(const struct cache_policy *policy, int key);            /* of a resident without a hold */
     /* May `victim`, the resident with the lowest value, be evicted for `key`? level: of the request, 0 on demand. NULL:
      * always. */
-    bool (*gives)(const struct cache_policy *policy, int victim, int key, int level);
+    bool (*may_evict)(const struct cache_policy *policy, int victim, int key, int level);
     bool (*grants)(const struct cache_policy *policy, int level);       /* are requests of this level fetched? NULL: yes */
     void (*threshold)(struct cache_policy *policy, int tau);
     bool (*weights)(const struct cache_policy *policy, double *weight);

@@ -90,7 +90,7 @@ static struct cache_value hot_value(const struct cache_policy *policy, int key)
 }
 
 /* A prefetch evicts only a less hot expert: else a hot set larger than the cache would keep evicting itself. */
-static bool hot_gives(const struct cache_policy *policy, int victim, int key, int level)
+static bool hot_may_evict(const struct cache_policy *policy, int victim, int key, int level)
 {
     const struct hot *hot = (const struct hot *)policy;
     return !level || hot->heat[victim] < hot->heat[key];
@@ -113,7 +113,7 @@ const struct cache_policy_class cache_hot = {
     .step = hot_step,
     .want = hot_want,
     .value = hot_value,
-    .gives = hot_gives,
+    .may_evict = hot_may_evict,
     .weights = hot_weights,
     .free = hot_free,
 };

@@ -95,7 +95,7 @@ static struct cache_value pins_value(const struct cache_policy *policy, int key)
     return (struct cache_value){p->pin[key], p->last[key]};
 }
 
-static bool pins_give(const struct cache_policy *policy, int victim, int key, int level)
+static bool pins_may_evict(const struct cache_policy *policy, int victim, int key, int level)
 {
     (void)key, (void)level;
     return !((const struct pins *)policy)->pin[victim];
@@ -114,7 +114,7 @@ const struct cache_policy_class cache_static = {
     .start = pins_start,
     .want = pins_want,
     .value = pins_value,
-    .gives = pins_give,
+    .may_evict = pins_may_evict,
     .state = pins_state,
     .free = pins_free,
 };

@@ -213,7 +213,7 @@ static struct cache_value utility_value(const struct cache_policy *policy, int k
 }
 
 /* On demand the lowest tag is evicted; for a prefetch only a cold resident, or one of a lower level than the request. */
-static bool utility_gives(const struct cache_policy *policy, int victim, int key, int level)
+static bool utility_may_evict(const struct cache_policy *policy, int victim, int key, int level)
 {
     const struct utility *u = (const struct utility *)policy;
     (void)key;
@@ -269,7 +269,7 @@ static void utility_state(const struct cache_policy *policy, struct values *out)
 
 #define UTILITY_FUNCTIONS \
     .step = utility_begin_step, .want = utility_want, .inserted = utility_inserted, .released = utility_released, \
-    .value = utility_value, .gives = utility_gives, .grants = utility_grants, .threshold = utility_threshold, \
+    .value = utility_value, .may_evict = utility_may_evict, .grants = utility_grants, .threshold = utility_threshold, \
     .weights = utility_weights, .state = utility_state, .free = utility_free,
 
 const struct cache_policy_class cache_utility = {

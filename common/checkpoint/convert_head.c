@@ -128,7 +128,7 @@ static int read_map(struct head_params *head, const struct checkpoint *cp, struc
 }
 
 /* Fills the facts from the source's texts and tensors. */
-static int read_head(struct conversion *c, const struct model *target, const struct head_options *options, struct text *said,
+static int read_head(struct conversion *c, const struct model *target, const struct head_options *options, struct text *notes,
                      struct err *err)
 {
     const struct text *text = &c->checkpoint->texts[TEXT_CONFIG];
@@ -145,7 +145,7 @@ static int read_head(struct conversion *c, const struct model *target, const str
     if (head_read(&reading, &request, err) ||
         (reading.head.kind == HEAD_EAGLE3 && read_map(&reading.head, c->checkpoint, err)) ||
         head_check(&reading.head, &reading.shape, err) ||
-        text_put(said, reading.said.data, reading.said.length, err))
+        text_put(notes, reading.notes.data, reading.notes.length, err))
         goto done;
     c->naming = reading.naming;
     c->facts.shape = reading.shape;
@@ -171,10 +171,10 @@ enum head_kind checkpoint_head_kind(const struct checkpoint *checkpoint)
 }
 
 int conversion_plan_head(struct conversion *out, struct checkpoint *checkpoint, const struct model *target,
-                         const struct head_options *options, struct text *said, struct err *err)
+                         const struct head_options *options, struct text *notes, struct err *err)
 {
     struct conversion c = {.checkpoint = checkpoint};
-    if (read_head(&c, target, options, said, err) ||
+    if (read_head(&c, target, options, notes, err) ||
         layout_make_head(&c.layout, &c.facts.head, &c.facts.shape, err))
         goto failed;
     for (int i = 0; i < c.layout.count; i++)

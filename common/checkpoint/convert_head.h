@@ -22,6 +22,6 @@ enum head_kind checkpoint_head_kind(const struct checkpoint *checkpoint);
 /* Plans a conversion. out must be {0}; it is filled only on success. notes must be {0}; it receives notes for the
  * user: values taken from the target because the source lacks them, and corrections of its config.json. */
 int conversion_plan_head(struct conversion *out, struct checkpoint *checkpoint, const struct model *target,
-                         const struct head_options *options, struct text *said, struct err *err);
+                         const struct head_options *options, struct text *notes, struct err *err);
 
 #endif

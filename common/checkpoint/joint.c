@@ -193,7 +193,7 @@ static int take_shape(const struct checkpoint *cp, const struct source_tensor *c
                       struct err *err)
 {
     struct source_tensor *shape = sibling(cp, codes->name, strlen("packed"), "shape");
-    int64_t said[2];
+    int64_t stored[2];
     if (!shape)
         return 0;
     shape->used = true;
@@ -201,13 +201,13 @@ static int take_shape(const struct checkpoint *cp, const struct source_tensor *c
         return wrong_shape(cp, shape, "two numbers in I64 are expected", err);
     if (cp->headers_only)
         return 0;
-    if (checkpoint_read(cp, shape, 0, said, sizeof said, err))
+    if (checkpoint_read(cp, shape, 0, stored, sizeof stored, err))
         return -1;
-    if (said[0] != dims[0] || said[1] > dims[1] || said[1] <= dims[1] - per)
+    if (stored[0] != dims[0] || stored[1] > dims[1] || stored[1] <= dims[1] - per)
         return err_set(err, ERR_INPUT, "%s: tensor %s says [%lld][%lld], but the codes are of [%lld][%lld]",
-                       cp->files[shape->file].name, shape->name, (long long)said[0], (long long)said[1], (long long)dims[0],
+                       cp->files[shape->file].name, shape->name, (long long)stored[0], (long long)stored[1], (long long)dims[0],
                        (long long)dims[1]);
-    dims[1] = said[1];
+    dims[1] = stored[1];
     return 0;
 }
 

@@ -76,7 +76,7 @@ static const struct pickle_value *item(const struct pickle *p, const struct pick
 }
 
 /* Reads the type, key and length of a storage from the pickle. Its location is found later. */
-static int said_storage(const struct pickle *p, const struct pickle_value *value, struct storage *out, struct err *err)
+static int read_storage(const struct pickle *p, const struct pickle_value *value, struct storage *out, struct err *err)
 {
     const struct pickle_value *key = item(p, value, 1), *elements = item(p, value, 3);
     *out = (struct storage){(const char *)p->data + key->is.integer, key->count, item(p, value, 0)->count,
@@ -107,7 +107,7 @@ static int find_zip_storage(const struct reader *r, struct storage *s, struct er
 
 static int find_storage(const struct reader *r, const struct pickle_value *value, struct storage *s, struct err *err)
 {
-    if (said_storage(&r->pickle, value, s, err))
+    if (read_storage(&r->pickle, value, s, err))
         return -1;
     if (r->zip.members)
         return find_zip_storage(r, s, err);
@@ -309,7 +309,7 @@ static int collect_storages(struct reader *r, struct err *err)
         return -1;
     count = 0;
     for (size_t i = 0; i < p->value_count; i++)
-        if (p->values[i].kind == PICKLE_STORAGE && said_storage(p, &p->values[i], &r->storages[count++], err))
+        if (p->values[i].kind == PICKLE_STORAGE && read_storage(p, &p->values[i], &r->storages[count++], err))
             return -1;
     if (count)
         qsort(r->storages, count, sizeof *r->storages, by_key);

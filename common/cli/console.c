@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void say(const struct console *console, const char *format, va_list args)
+static void print(const struct console *console, const char *format, va_list args)
 {
     fflush(stdout);
     fprintf(stderr, "%s: ", console->program);
@@ -18,7 +18,7 @@ void console_note(const struct console *console, const char *format, ...)
         return;
     va_list args;
     va_start(args, format);
-    say(console, format, args);
+    print(console, format, args);
     va_end(args);
 }
 
@@ -41,7 +41,7 @@ void console_detail(const struct console *console, const char *format, ...)
         return;
     va_list args;
     va_start(args, format);
-    say(console, format, args);
+    print(console, format, args);
     va_end(args);
 }
 

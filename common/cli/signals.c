@@ -58,14 +58,14 @@ static void write_text(const char *text) { (void)!write(STDERR_FILENO, text, str
 /* Handles SIGBUS: a mapped file ends before the touched byte, or the disk fails. Several threads may get it at once. */
 static void handle_bus(int number, siginfo_t *info, void *context)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static atomic_flag printing = ATOMIC_FLAG_INIT;
     const char *name = file_map_at_unsafe(info->si_addr);
     (void)context;
     if (!name) {
         signal(number, SIG_DFL);                        /* the instruction is repeated and ends the process */
         return;
     }
-    while (atomic_flag_test_and_set(&told))
+    while (atomic_flag_test_and_set(&printing))
         pause();
     output_discard_all_unsafe();
     write_text(state.program);

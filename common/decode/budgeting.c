@@ -90,7 +90,7 @@ static bool is_tried(const struct budgeting *budgeting, const struct decode_iter
     return holds(budgeting, iteration) && (iteration->tree->nodes || ranking == PLAN_STATIC || ranking == PLAN_PRINTED);
 }
 
-static void tell(struct budgeting *budgeting, const struct meter_reading *reading, struct decode_iteration *iteration)
+static void count_probe(struct budgeting *budgeting, const struct meter_reading *reading, struct decode_iteration *iteration)
 {
     if (reading->tokens)
         governor_observe(&budgeting->governor, reading->tokens, budgeting->tried, reading->divergence);
@@ -106,7 +106,7 @@ static int probe(struct budgeting *budgeting, struct decode_iteration *iteration
     struct meter_reading reading;
     if (meter_read(budgeting->meter, budgeting->sequence, &reading, err))
         return err_at(err, "--budget auto");
-    tell(budgeting, &reading, iteration);
+    count_probe(budgeting, &reading, iteration);
     return 0;
 }
 
@@ -154,7 +154,7 @@ static int check(struct watch *watch, struct decode_iteration *iteration, struct
     budgeting->checked = true;
     if (meter_look(meter, budgeting->sequence, iteration, &reading, err))
         return err_at(err, "--budget auto");
-    tell(budgeting, &reading, iteration);
+    count_probe(budgeting, &reading, iteration);
     settle(budgeting, iteration, forward, changed);
     iteration->probe_us += 1e6 * (clock_seconds() - start);
     return 0;

@@ -384,8 +384,8 @@ const char *decoder_drafters(const struct decoder *decoder) { return decoder->na
 
 const char *decoder_drafter_detail(const struct decoder *decoder, int drafter)
 {
-    bool said = drafter < decoder->drafters.count && decoder->drafters.item[drafter]->detail[0];
-    return said ? decoder->drafters.item[drafter]->detail : NULL;
+    bool known = drafter < decoder->drafters.count && decoder->drafters.item[drafter]->detail[0];
+    return known ? decoder->drafters.item[drafter]->detail : NULL;
 }
 
 void decoder_forget(struct decoder *decoder)
@@ -618,7 +618,7 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
     decoder->result.prefill_s = clock_seconds() - decoder->began;
     if (sink->begin && sink->begin(sink->context, decoder->result.prefill_s, err))
         return -1;
-    return decoder_give_text(decoder, sink, err);
+    return decoder_deliver_text(decoder, sink, err);
 }
 
 /* The text that there is. */

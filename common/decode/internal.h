@@ -112,7 +112,7 @@ int decoder_append(struct decoder *decoder, const int32_t *token, int count, str
 int decoder_emit(struct decoder *decoder, const int32_t *token, int count, struct err *err);
 
 /* Hands over what of the text has become certain. */
-int decoder_give_text(struct decoder *decoder, const struct decode_sink *sink, struct err *err);
+int decoder_deliver_text(struct decoder *decoder, const struct decode_sink *sink, struct err *err);
 
 /* Returns the features of the target that drafters read after each forward; NULL: none. */
 const struct feature_request *decoder_features(const struct decoder *decoder);

@@ -39,7 +39,7 @@ int decoder_emit(struct decoder *decoder, const int32_t *token, int count, struc
     return emitted >= 0 && drafters_commit(&decoder->drafters, token, emitted, err) ? -1 : emitted;
 }
 
-int decoder_give_text(struct decoder *decoder, const struct decode_sink *sink, struct err *err)
+int decoder_deliver_text(struct decoder *decoder, const struct decode_sink *sink, struct err *err)
 {
     size_t from = decoder->text_given;
     decoder->text_given = decoder->ending.certain;
@@ -257,7 +257,7 @@ static int record(struct decoder *decoder, const struct decode_iteration *iterat
     result->draft_tokens += iteration->tree->nodes;
     result->accepted_tokens += iteration->accepted;
     result->total_s = iteration->end_us / 1e6;
-    if (decoder_give_text(decoder, sink, err))
+    if (decoder_deliver_text(decoder, sink, err))
         return -1;
     return sink->iteration ? sink->iteration(sink->context, iteration, err) : 0;
 }

@@ -72,8 +72,8 @@ int guess_root(struct guess *guess, int32_t token, int levels, struct head_forwa
 }
 
 /* Passes the answer for a row to the reader's callback: logits, or tokens with their log-probabilities. */
-static int give(const struct guess *guess, const struct draft_reading *reading, int which, const float *logits,
-                const int32_t *token, struct err *err)
+static int deliver_row(const struct guess *guess, const struct draft_reading *reading, int which, const float *logits,
+                       const int32_t *token, struct err *err)
 {
     const struct draft_best best = {token, logits};
     const float *const all[DRAFT_BRANCHES_MAX] = {logits, NULL};
@@ -110,8 +110,8 @@ static int read_depth(struct guess *guess, const struct draft_reading *reading, 
     for (int row = 0; row < ask.rows; row++) {
         const size_t from = (size_t)row * (ask.best ? (size_t)ask.best : width(guess));
         const struct head_best *best = &forward.best[0];
-        if (give(guess, reading, which[row], (ask.best ? best->log_probability : forward.logits[0]) + from,
-                 ask.best ? best->token + from : NULL, err))
+        if (deliver_row(guess, reading, which[row], (ask.best ? best->log_probability : forward.logits[0]) + from,
+                        ask.best ? best->token + from : NULL, err))
             return -1;
     }
     return 0;
@@ -124,7 +124,7 @@ static int read_known(struct guess *guess, const struct draft_reading *reading, 
         if (know(guess, depth + 1, bytes, err))
             return -1;
         const size_t from = (size_t)depth * width(guess);
-        if (give(guess, reading, at, guess->logits + from, guess->best ? guess->best + from : NULL, err))
+        if (deliver_row(guess, reading, at, guess->logits + from, guess->best ? guess->best + from : NULL, err))
             return -1;
     }
     return 0;

@@ -359,7 +359,7 @@ static int head_review(struct drafter *drafter, struct draft_tree *tree, int lea
 }
 
 /* Writes the cost of opening to base.detail, for -v. */
-static void tell(struct head_drafter *mine, int64_t bytes)
+static void describe_cost(struct head_drafter *mine, int64_t bytes)
 {
     const struct feature_request *features = &mine->base.features;
     size_t used;
@@ -444,7 +444,7 @@ static int open_network(struct head_drafter *mine, const struct model *model, co
         .ranks = !head_ranks(mine->head) ? 0
                  : mine->params->draft_vocab < HEAD_BEST_MAX ? mine->params->draft_vocab : HEAD_BEST_MAX,
         .levels = mine->params->heads, .nodes = head_nodes, .room = head_room, .read = head_read_rows};
-    tell(mine, bytes);
+    describe_cost(mine, bytes);
     if (draft_rows_init(&mine->rows, &mine->base, setup, &mine->source, err))
         return -1;
     return mine->params->heads ? guess_open(&mine->guess, mine->head, mine->rows.ranked, err) : 0;

@@ -27,8 +27,8 @@ static int make_room(struct workspace *space, struct err *err)
     return (space->ahead_tokens = mem_alloc((size_t)experts, sizeof(int32_t), err)) ? 0 : -1;
 }
 
-/* Only the ids are downloaded; the caller waits anyway for this layer's routing, and ahead_tell uses them afterwards. */
-int ahead_look(const struct layer *at, struct err *err)
+/* Only the ids are downloaded; the caller waits anyway for this layer's routing, and ahead_announce uses them afterwards. */
+int ahead_queue(const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;
     const struct layer_weights *weights = at->next.weights;
@@ -63,7 +63,7 @@ int ahead_look(const struct layer *at, struct err *err)
     return 0;
 }
 
-int ahead_tell(const struct layer *at, struct err *err)
+int ahead_announce(const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;

@@ -106,13 +106,13 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
     return 0;
 }
 
-void engine_give_experts(struct engine *engine, struct expert_source *experts, struct expert_source *forecast_to)
+void engine_set_experts(struct engine *engine, struct expert_source *experts, struct expert_source *forecast_to)
 {
     engine->setup.experts = experts;
     engine->setup.forecast_to = forecast_to;
 }
 
-void engine_give_second(struct engine *engine, struct second *second) { engine->setup.second = second; }
+void engine_set_second(struct engine *engine, struct second *second) { engine->setup.second = second; }
 
 void engine_close(struct engine **engine)
 {

@@ -49,14 +49,14 @@ struct engine_setup {
      * bit-identical with the same value: all commands use ENGINE_SLAB_ROWS, with and without drafts. */
     int slab_rows;
     const struct stop *stop;             /* if requested, forwards fail within a layer with ERR_SIGNAL; NULL: never */
-    bool experts_later;                  /* engine_give_experts will be called, before any other function */
+    bool experts_later;                  /* engine_set_experts will be called, before any other function */
 };
 
 /* Opens an engine. Bad sizes in the setup are errors. */
 int engine_open(struct engine **out, const struct engine_setup *setup, struct err *err);
 /* Sets `experts` and `forecast_to` of the setup later, when the caller knows how much memory the engine leaves for them. */
-void engine_give_experts(struct engine *engine, struct expert_source *experts, struct expert_source *forecast_to);
-void engine_give_second(struct engine *engine, struct second *second);       /* sets `second` later; NULL: none */
+void engine_set_experts(struct engine *engine, struct expert_source *experts, struct expert_source *forecast_to);
+void engine_set_second(struct engine *engine, struct second *second);        /* sets `second` later; NULL: none */
 void engine_close(struct engine **engine);
 const struct hparams *engine_hparams(const struct engine *engine);
 const struct engine_setup *engine_config(const struct engine *engine);

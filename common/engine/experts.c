@@ -106,7 +106,7 @@ static int run_experts(const struct layer *at, struct err *err)
 {
     struct expert_ffn_args args = expert_args(at);
     struct pieces pieces;
-    if (ahead_look(at, err) ||
+    if (ahead_queue(at, err) ||
         pieces_begin(&pieces, at, at->routing.expert, NULL, at->rows->rows * at->routing.top_k, at->second, err))
         return -1;
     const bool two = pieces.all > pieces.wanted.count;

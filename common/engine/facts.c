@@ -115,7 +115,7 @@ static void count_distinct(const struct pass *pass, int first, int rows, const i
     }
 }
 
-static void tell_routing(const struct pass *pass, struct forward *out)
+static void fill_routing(const struct pass *pass, struct forward *out)
 {
     struct engine *engine = pass->engine;
     const struct batch *batch = pass->batch;
@@ -226,7 +226,7 @@ static int64_t share_of(const struct pass *pass, const struct pass_text *text, i
 }
 
 /* out[i] becomes what text i has of `all`. */
-static void tell_text(const struct pass *pass, int i, const struct forward *all, int64_t weights, int first_logit,
+static void fill_text(const struct pass *pass, int i, const struct forward *all, int64_t weights, int first_logit,
                       struct forward *out)
 {
     struct engine *engine = pass->engine;
@@ -297,13 +297,13 @@ int facts_collect(const struct pass *pass, struct forward *out, struct err *err)
     facts.node = engine->node;
     if (batch->features)
         facts.features = engine->features;
-    tell_routing(pass, &facts);
+    fill_routing(pass, &facts);
     if (pass_layers(pass) < shape->layers && pass_leaves_nothing_else_out(batch))
         keep_routing(pass);
     facts.expert_bytes = batch->part && batch->part->experts ? experts_copy_bytes(batch->part->experts)
                                                              : engine->weights->expert_bytes;
     const int64_t weights = weight_bytes(pass);
     for (int i = 0, logit = 0; i < pass->texts; logit += pass->text[i++].batch->logit_rows)
-        tell_text(pass, i, &facts, weights, logit, &out[i]);
+        fill_text(pass, i, &facts, weights, logit, &out[i]);
     return 0;
 }

@@ -156,8 +156,8 @@ int oracle_compare(const struct layer *at, float *error, struct err *err);
 
 /* ahead.c: predicts the experts of the next layer by its router on this layer's state. _look queues the operations, before a
  * wait; _tell passes the prediction to the expert source. Both are no-ops if at->next is empty. */
-int ahead_look(const struct layer *at, struct err *err);
-int ahead_tell(const struct layer *at, struct err *err);
+int ahead_queue(const struct layer *at, struct err *err);
+int ahead_announce(const struct layer *at, struct err *err);
 
 /* oracle_printed.c: like oracle_mask, but over all experts weighted by the scores of this forward; needs no oracle_look. */
 int oracle_mask_printed(const struct layer *at, int budget, struct err *err);

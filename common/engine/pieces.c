@@ -83,7 +83,7 @@ static int mask_others(struct pieces *pieces, struct err *err)
 }
 
 /* Announces forecasts. Called when the reads of this layer's own experts have started. */
-static int tell(struct pieces *pieces, struct err *err)
+static int announce(struct pieces *pieces, struct err *err)
 {
     const struct layer *at = pieces->at;
     const struct expert_union *wanted = &pieces->wanted;
@@ -93,7 +93,7 @@ static int tell(struct pieces *pieces, struct err *err)
     if (at->forecast_to &&
         expert_source_prefetch(at->forecast_to, at->number, wanted->expert, wanted->tokens, pieces->all, err))
         return -1;
-    return ahead_tell(at, err);
+    return ahead_announce(at, err);
 }
 
 int pieces_next(struct pieces *pieces, struct err *err)
@@ -104,7 +104,7 @@ int pieces_next(struct pieces *pieces, struct err *err)
     pieces->whole = !wanted->done && wanted->held == pieces->all;
     pieces->begun = true;
     pieces->expert = pieces->all_ids;
-    if (!tell(pieces, err) && (pieces->whole || !mask_others(pieces, err)))
+    if (!announce(pieces, err) && (pieces->whole || !mask_others(pieces, err)))
         return 0;
     pieces_release(pieces);
     return -1;
@@ -112,4 +112,4 @@ int pieces_next(struct pieces *pieces, struct err *err)
 
 void pieces_release(struct pieces *pieces) { source_of(pieces)->class->release(source_of(pieces), &pieces->wanted); }
 
-int pieces_end(struct pieces *pieces, struct err *err) { return pieces->all ? tell(pieces, err) : 0; }
+int pieces_end(struct pieces *pieces, struct err *err) { return pieces->all ? announce(pieces, err) : 0; }

@@ -112,9 +112,9 @@ static double objective(const struct dytc *d, int drafter, int k)
 /* Returns the acceptance probability of a node, given that its ancestors are accepted. */
 static double chance_of(const struct dytc *d, const struct draft_tree *tree, int node)
 {
-    double said = exp((double)tree->log_probability[node]), chance = acceptance(d, tree->drafter[node]);
-    if (!isnan(said))
-        return fmin(1, said);
+    double stated = exp((double)tree->log_probability[node]), chance = acceptance(d, tree->drafter[node]);
+    if (!isnan(stated))
+        return fmin(1, stated);
     if (tree->match[node] > 0)
         return tree->match[node] / (tree->match[node] + 1.0);
     for (int before = 0; before < node; before++)

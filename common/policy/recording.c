@@ -272,9 +272,9 @@ static int done(struct state *state, const struct decode_done *record, struct er
 
 static int take_machine(struct recording *all, const struct decode_machine *machine, struct err *err)
 {
-    const char *told = machine->options;
+    const char *options_text = machine->options;
     json_error_t fault;
-    json_t *options = told ? json_read(told, strlen(told), 0, &fault) : NULL;
+    json_t *options = options_text ? json_read(options_text, strlen(options_text), 0, &fault) : NULL;
     all->sampled = json_number_value(json_object_get(options, "temperature")) > 0;
     json_decref(options);
     mem_free(&all->named);

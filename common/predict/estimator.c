@@ -10,17 +10,17 @@ static const double prior[ESTIMATOR_KINDS][FEATURES] = {
     [ESTIMATOR_AHEAD] = {0.4, 10, 10, 10, 1, 1}, [ESTIMATOR_STATED] = {8, 0.5, 4, 4, 4, 2},
     [ESTIMATOR_SILENT] = {8, 1, 2, 2, 2, 1}};
 
-static const double least = 1e-3;               /* no probability is nearer to 0 or 1 than this: */
+static const double EPSILON = 1e-3;             /* no probability is nearer to 0 or 1 than this: */
 static const double information_min = 0.02;     /* and none adds less information */
 static const double loss_decay = 0.97;
 
 static double logit(double p)
 {
-    p = fmin(1 - least, fmax(least, p));
+    p = fmin(1 - EPSILON, fmax(EPSILON, p));
     return log(p / (1 - p));
 }
 
-static double logistic(double x) { return fmin(1 - least, fmax(least, 1 / (1 + exp(-x)))); }
+static double logistic(double x) { return fmin(1 - EPSILON, fmax(EPSILON, 1 / (1 + exp(-x)))); }
 
 static void fit_fade(struct estimator_fit *fit, enum estimator_kind kind, double weight)
 {

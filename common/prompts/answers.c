@@ -83,7 +83,7 @@ done:
 static int mark_message(const struct prompts *p, struct prompt *prompt, json_t *before, json_t *answer, size_t number,
                         struct err *err)
 {
-    struct tokens asked = {0}, said = {0};
+    struct tokens asked = {0}, answered = {0};
     int rc = -1;
     if (!json_array_size(before)) {
         err_set(err, ERR_INPUT, "nothing comes before it to be answered");
@@ -95,21 +95,21 @@ static int mark_message(const struct prompts *p, struct prompt *prompt, json_t *
         err_memory(err);
         goto done;
     }
-    if (prompts_render(p, before, false, &said, NULL, err))
+    if (prompts_render(p, before, false, &answered, NULL, err))
         goto done;
-    if (!begins_with(&said, &asked) || said.n == asked.n)
+    if (!begins_with(&answered, &asked) || answered.n == asked.n)
         err_set(err, ERR_INPUT, "the template does not write this answer after the tokens that call for it, so where it "
                 "begins cannot be known; use another --chat-template, or \"prompt\" and \"answer\"");
-    else if (!begins_with(&prompt->tokens, &said))
+    else if (!begins_with(&prompt->tokens, &answered))
         err_set(err, ERR_INPUT, "the template writes this answer otherwise when more messages follow, so what would be learnt "
                 "is not what is asked for; let each answer be a text of its own (--turns each)");
     else
         rc = 0;
     if (!rc)
-        mark(p, prompt, asked.n, said.n);
+        mark(p, prompt, asked.n, answered.n);
 done:
     tokens_free(&asked);
-    tokens_free(&said);
+    tokens_free(&answered);
     return rc ? err_at(err, "message %zu", number) : 0;
 }
 

@@ -36,7 +36,7 @@ bool unpack_begins(const void *bytes, size_t count, bool *more)
     return false;
 }
 
-static la_ssize_t give(struct archive *archive, void *context, const void **bytes)
+static la_ssize_t read_packed(struct archive *archive, void *context, const void **bytes)
 {
     struct unpack *unpack = context;
     size_t got = unpack->first;
@@ -96,7 +96,7 @@ static int begin(struct unpack *unpack, struct err *err)
 {
     struct archive_entry *entry;
     unpack->opened = true;
-    if (archive_read_open(unpack->archive, unpack, NULL, give, NULL) != ARCHIVE_OK)
+    if (archive_read_open(unpack->archive, unpack, NULL, read_packed, NULL) != ARCHIVE_OK)
         return fault(unpack, err);
     int rc = archive_read_next_header(unpack->archive, &entry);
     unpack->ended = rc == ARCHIVE_EOF;

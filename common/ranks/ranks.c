@@ -30,7 +30,7 @@ struct ranks {
     bool *watched;                          /* [size] this process can see whether that process lives */
     bool over;                              /* an error is known to all, or a process died: no further call is allowed */
     bool died;                              /* a process died, so the end must not wait for all */
-    bool ours;                              /* this process must print the error */
+    bool prints_error;                      /* this process must print the error */
 };
 
 /* Requests per process: sending and receiving, for two rounds at a time. */
@@ -40,7 +40,7 @@ enum { REQUESTS = 4 };
 
 /* Returns when a process started, in the system's count; 0: there is none, or it has ended and its parent has not collected
  * it. */
-static uint64_t birth(int64_t id)
+static uint64_t start_time(int64_t id)
 {
     char path[64], line[1024];
     uint64_t born = 0;
@@ -60,23 +60,23 @@ static uint64_t birth(int64_t id)
     return born;
 }
 
-static bool alive(const struct ranks *r, int rank)
+static bool is_alive(const struct ranks *r, int rank)
 {
-    return !r->watched[rank] || birth(r->members[rank].id) == r->members[rank].born;
+    return !r->watched[rank] || start_time(r->members[rank].id) == r->members[rank].born;
 }
 
 /* Checks whether a process on this machine has died. */
-static int look_for_dead(struct ranks *r, struct err *err)
+static int check_alive(struct ranks *r, struct err *err)
 {
     for (int i = 0; i < r->size; i++) {
-        if (alive(r, i))
+        if (is_alive(r, i))
             continue;
-        r->over = r->died = r->ours = true;
+        r->over = r->died = r->prints_error = true;
         for (int before = 0; before < r->rank; before++)
-            r->ours = r->ours && !alive(r, before);
+            r->prints_error = r->prints_error && !is_alive(r, before);
         /* This process ends now. It waits so that others do not take it for the one that died first, and so that the process
          * that prints the error has done so. */
-        nanosleep(&(struct timespec){.tv_nsec = r->ours ? 300000000 : 900000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = r->prints_error ? 300000000 : 900000000}, NULL);
         return err_set(err, ERR_IO, "process %d of %d (%s, pid %" PRId64 ") has died", i, r->size, r->members[i].host,
                        r->members[i].id);
     }
@@ -89,7 +89,7 @@ static int failed(struct ranks *r, int error, struct err *err)
 {
     char text[512];
     snprintf(text, sizeof text, "%s", r->plugin->error_text(error));
-    r->over = r->died = r->ours = true;
+    r->over = r->died = r->prints_error = true;
     return err_set(err, ERR_IO, "process %d of %d: a message failed: %s", r->rank, r->size, text);
 }
 
@@ -115,7 +115,7 @@ static int await(struct ranks *r, const int *request, int count, enum patience p
             pause = pause < 500000 ? pause * 2 : pause;
         }
         if (r->members && clock_seconds() - looked > 0.05) {
-            if (look_for_dead(r, err))
+            if (check_alive(r, err))
                 return -1;
             looked = clock_seconds();
         }
@@ -172,7 +172,7 @@ static int receive_word(struct ranks *r, int from, struct word *word, struct err
 }
 
 /* In process 0: receives the status of all others and sends them the verdict, the first error in order of rank. */
-static int hear(struct ranks *r, struct word *word, struct err *err)
+static int collect_status(struct ranks *r, struct word *word, struct err *err)
 {
     struct word other;
     int failures = word->code != ERR_NONE;
@@ -194,7 +194,7 @@ static int hear(struct ranks *r, struct word *word, struct err *err)
     return 0;
 }
 
-static int tell(struct ranks *r, const struct err *own, bool asks, bool *asked, struct err *err)
+static int exchange_status(struct ranks *r, const struct err *own, bool asks, bool *asked, struct err *err)
 {
     struct word word = {.code = own ? (int32_t)own->code : ERR_NONE, .asks = asks};
     if (asked)
@@ -205,14 +205,14 @@ static int tell(struct ranks *r, const struct err *own, bool asks, bool *asked, 
         return err_set(err, ERR_REPORTED, "the other processes have ended");
     if (own)
         memcpy(word.text, own->text, sizeof word.text);
-    if (r->rank == 0 ? hear(r, &word, err) : send_word(r, 0, &word, err) || receive_word(r, 0, &word, err))
+    if (r->rank == 0 ? collect_status(r, &word, err) : send_word(r, 0, &word, err) || receive_word(r, 0, &word, err))
         return -1;
     if (asked)
         *asked = word.asks != 0;
     if (word.code == ERR_NONE)
         return 0;
     r->over = true;
-    r->ours = r->rank == 0;
+    r->prints_error = r->rank == 0;
     if (own)
         err_clear(err);
     if (word.all || word.rank >= r->size)
@@ -221,7 +221,10 @@ static int tell(struct ranks *r, const struct err *own, bool asks, bool *asked, 
                    r->members ? r->members[word.rank].host : "?", word.text);
 }
 
-int ranks_agree(struct ranks *ranks, bool asks, bool *asked, struct err *err) { return tell(ranks, NULL, asks, asked, err); }
+int ranks_agree(struct ranks *ranks, bool asks, bool *asked, struct err *err)
+{
+    return exchange_status(ranks, NULL, asks, asked, err);
+}
 
 void ranks_leave(struct ranks *r, struct err *err)
 {
@@ -229,9 +232,9 @@ void ranks_leave(struct ranks *r, struct err *err)
         return;
     if (!r->over) {
         const struct err own = *err;
-        tell(r, &own, false, NULL, err);
+        exchange_status(r, &own, false, NULL, err);
     }
-    if (!r->ours)
+    if (!r->prints_error)
         err->code = ERR_REPORTED;
 }
 
@@ -247,7 +250,7 @@ int ranks_alone(struct ranks **out, struct err *err)
     return 0;
 }
 
-static int meet(struct ranks *r, struct err *err)
+static int exchange_members(struct ranks *r, struct err *err)
 {
     struct member *members = mem_alloc((size_t)r->size, sizeof *members, err);
     size_t *cut = mem_alloc((size_t)r->size + 1, sizeof *cut, err);
@@ -255,7 +258,7 @@ static int meet(struct ranks *r, struct err *err)
     if (!rc) {
         struct member *self = &members[r->rank];
         self->id = getpid();
-        self->born = birth(self->id);
+        self->born = start_time(self->id);
         if (sched_getaffinity(0, sizeof self->processors, &self->processors))
             CPU_ZERO(&self->processors);
         if (gethostname(self->host, sizeof self->host - 1))
@@ -267,7 +270,7 @@ static int meet(struct ranks *r, struct err *err)
     for (int i = 0; !rc && i < r->size; i++) {
         members[i].host[sizeof members[i].host - 1] = '\0';
         r->watched[i] = !strcmp(members[i].host, members[r->rank].host) && members[i].born &&
-                        birth(members[i].id) == members[i].born;
+                        start_time(members[i].id) == members[i].born;
     }
     mem_free(&cut);
     if (rc)
@@ -293,7 +296,7 @@ int ranks_over(struct ranks **out, const struct ranks_plugin *plugin, void *cont
     else if (expected && expected != r->size)
         err_set(err, ERR_INPUT, "the job has %d processes, but the plug-in finds %d: it was built for another MPI than the one "
                 "that started them", expected, r->size);
-    else if (!meet(r, err)) {
+    else if (!exchange_members(r, err)) {
         *out = r;
         return 0;
     }
@@ -331,7 +334,7 @@ int ranks_rank(const struct ranks *r) { return r->rank; }
 
 int ranks_size(const struct ranks *r) { return r->size; }
 
-int ranks_beside(const struct ranks *r)
+int ranks_sharing_processors(const struct ranks *r)
 {
     int beside = 1;
     for (int i = 0; r->members && i < r->size; i++) {
@@ -353,7 +356,7 @@ int ranks_here(const struct ranks *r)
 
 /* ---- copies ---- */
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t min_of(size_t a, size_t b) { return a < b ? a : b; }
 
 int ranks_broadcast(struct ranks *r, void *data, size_t bytes, struct err *err)
 {
@@ -364,7 +367,7 @@ int ranks_broadcast(struct ranks *r, void *data, size_t bytes, struct err *err)
     /* Passes data from each process to the next, in pieces; while one piece is sent, the next one is received. */
     for (size_t at = 0, turn = 0; r->size > 1 && at < bytes; at += RANKS_MESSAGE_BYTES, turn ^= 1) {
         char *piece = (char *)data + at;
-        const size_t length = least(bytes - at, RANKS_MESSAGE_BYTES);
+        const size_t length = min_of(bytes - at, RANKS_MESSAGE_BYTES);
         if (r->rank > 0 && (start_receive(r, from, r->rank - 1, piece, length, err) ||
                             await(r, &from, 1, PATIENCE_SHORT, err)))
             return -1;
@@ -388,12 +391,12 @@ static int pass_on(struct ranks *r, int to, const char *out, size_t out_bytes, i
     for (size_t at = 0; at < out_bytes || at < in_bytes; at += RANKS_MESSAGE_BYTES) {
         int requests[2], count = 0;
         if (at < in_bytes) {
-            if (start_receive(r, 1, from, in + at, least(in_bytes - at, RANKS_MESSAGE_BYTES), err))
+            if (start_receive(r, 1, from, in + at, min_of(in_bytes - at, RANKS_MESSAGE_BYTES), err))
                 return -1;
             requests[count++] = 1;
         }
         if (at < out_bytes) {
-            if (start_send(r, 0, to, out + at, least(out_bytes - at, RANKS_MESSAGE_BYTES), err))
+            if (start_send(r, 0, to, out + at, min_of(out_bytes - at, RANKS_MESSAGE_BYTES), err))
                 return -1;
             requests[count++] = 0;
         }
@@ -434,7 +437,7 @@ void ranks_cut(const struct ranks *r, size_t count, size_t grain, size_t *cut)
 {
     const size_t grains = (count + grain - 1) / grain, size = (size_t)r->size;
     for (size_t i = 0; i <= size; i++)
-        cut[i] = least(count, (grains / size * i + grains % size * i / size) * grain);
+        cut[i] = min_of(count, (grains / size * i + grains % size * i / size) * grain);
 }
 
 /* ---- sums ---- */
@@ -454,7 +457,7 @@ struct fold {
 static size_t piece_of(const struct fold *f, int rank, size_t at)
 {
     const size_t part = f->cut[rank + 1] - f->cut[rank], begin = at * f->piece;
-    return begin < part ? least(part - begin, f->piece) : 0;
+    return begin < part ? min_of(part - begin, f->piece) : 0;
 }
 
 /* Starts all sends and receives of piece `at`, with the request numbers of its turn (even or odd). */
@@ -464,14 +467,14 @@ static int start_piece(const struct fold *f, size_t at, struct err *err)
     const int base = (int)(at % 2) * 2 * r->size;
     const size_t own = piece_of(f, r->rank, at);
     for (int i = 0; i < r->size; i++) {
-        const size_t theirs = piece_of(f, i, at);
+        const size_t piece = piece_of(f, i, at);
         if (i == r->rank)
             continue;
         float *come = f->come[at % 2] + (size_t)i * f->piece;
         if (own && i < f->givers && start_receive(r, base + i, i, come, own * sizeof(float), err))
             return -1;
-        if (theirs && r->rank < f->givers &&
-            start_send(r, base + r->size + i, i, f->values + f->cut[i] + at * f->piece, theirs * sizeof(float), err))
+        if (piece && r->rank < f->givers &&
+            start_send(r, base + r->size + i, i, f->values + f->cut[i] + at * f->piece, piece * sizeof(float), err))
             return -1;
     }
     return 0;
@@ -512,14 +515,14 @@ int ranks_fold(struct ranks *r, const float *values, int givers, const size_t *c
 {
     enum { PIECES_BYTES = 16 << 20 };
     const size_t room = (size_t)givers + 1;
-    const size_t piece = least(RANKS_MESSAGE_BYTES, PIECES_BYTES / room) / sizeof(float);
+    const size_t piece = min_of(RANKS_MESSAGE_BYTES, PIECES_BYTES / room) / sizeof(float);
     struct fold f = {r, values, givers, cut, sum, anew, piece, {NULL}};
     size_t longest = 0, pieces;
     int rc = -1;
     for (int i = 0; i < r->size; i++)
         longest = cut[i + 1] - cut[i] > longest ? cut[i + 1] - cut[i] : longest;
     pieces = (longest + f.piece - 1) / f.piece;
-    f.piece = least(f.piece, longest);
+    f.piece = min_of(f.piece, longest);
     if (!(f.come[0] = mem_alloc(room * (f.piece + 1), sizeof(float), err)) ||
         !(f.come[1] = mem_alloc(room * (f.piece + 1), sizeof(float), err)))
         goto done;

@@ -29,7 +29,7 @@ void ranks_close(struct ranks **ranks);
 int ranks_rank(const struct ranks *ranks);
 int ranks_size(const struct ranks *ranks);
 /* Returns the number of processes, this one included, that share its processors. */
-int ranks_beside(const struct ranks *ranks);
+int ranks_sharing_processors(const struct ranks *ranks);
 /* Returns this process's number among those on its host. */
 int ranks_here(const struct ranks *ranks);
 

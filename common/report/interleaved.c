@@ -22,8 +22,8 @@ struct text_times {
     size_t steps;
     int *emitted;                       /* [steps] tokens emitted by each iteration */
     double tokens;
-    double *least[SIDES];               /* [steps] minimum seconds of each iteration in this block; infinite: none so far */
-    double least_whole[SIDES];          /* minimum seconds per token */
+    double *min_s[SIDES];               /* [steps] minimum seconds of each iteration in this block; infinite: none so far */
+    double min_s_per_token[SIDES];      /* minimum seconds per token */
 };
 
 struct round {
@@ -75,8 +75,8 @@ void interleaved_close(struct interleaved **address)
         struct row *row = &of->rows[i];
         for (int p = 0; row->texts && p < of->prompts; p++) {
             mem_free(&row->texts[p].emitted);
-            mem_free(&row->texts[p].least[BEFORE]);
-            mem_free(&row->texts[p].least[NOW]);
+            mem_free(&row->texts[p].min_s[BEFORE]);
+            mem_free(&row->texts[p].min_s[NOW]);
         }
         mem_free(&row->name);
         mem_free(&row->texts);
@@ -126,9 +126,9 @@ static int add_rows(struct interleaved *of, const struct measurements *all, stru
 static void forget_block(struct text_times *text)
 {
     for (int side = BEFORE; side <= NOW; side++) {
-        text->least_whole[side] = INFINITY;
+        text->min_s_per_token[side] = INFINITY;
         for (size_t i = 0; i < text->steps; i++)
-            text->least[side][i] = INFINITY;
+            text->min_s[side][i] = INFINITY;
     }
 }
 
@@ -136,8 +136,8 @@ static int see_first(struct text_times *text, const struct measured_step *step, 
 {
     size_t room = steps ? steps : 1;
     if (!(text->emitted = mem_alloc(room, sizeof *text->emitted, err)) ||
-        !(text->least[BEFORE] = mem_alloc(room, sizeof(double), err)) ||
-        !(text->least[NOW] = mem_alloc(room, sizeof(double), err)))
+        !(text->min_s[BEFORE] = mem_alloc(room, sizeof(double), err)) ||
+        !(text->min_s[NOW] = mem_alloc(room, sizeof(double), err)))
         return -1;
     text->seen = text->alike = true;
     text->steps = steps;
@@ -161,12 +161,12 @@ static int see_sample(struct row *row, struct round *round, int side, const stru
     for (size_t i = 0; i < sample->steps; i++) {
         text->alike = text->alike && step[i].emitted == text->emitted[i];
         if (text->alike)
-            text->least[side][i] = fmin(text->least[side][i], 1e-6 * step[i].us);
+            text->min_s[side][i] = fmin(text->min_s[side][i], 1e-6 * step[i].us);
         tokens += step[i].emitted;
         seconds += 1e-6 * step[i].us;
     }
     if (tokens > 0)
-        text->least_whole[side] = fmin(text->least_whole[side], seconds / tokens);
+        text->min_s_per_token[side] = fmin(text->min_s_per_token[side], seconds / tokens);
     round->tokens[side] += tokens;
     round->seconds[side] += seconds;
     return 0;
@@ -198,12 +198,12 @@ static int close_block(struct interleaved *of, struct row *row, struct err *err)
     for (int p = 0; p < of->prompts; p++) {
         struct text_times *text = &row->texts[p];
         double seconds[SIDES] = {0};
-        if (!text->seen || isinf(text->least_whole[BEFORE]) || isinf(text->least_whole[NOW]))
+        if (!text->seen || isinf(text->min_s_per_token[BEFORE]) || isinf(text->min_s_per_token[NOW]))
             continue;
         for (int side = BEFORE; side <= NOW; side++) {
             for (size_t i = 0; text->alike && i < text->steps; i++)
-                seconds[side] += text->least[side][i];
-            block.seconds[side] += text->alike ? seconds[side] : text->least_whole[side] * text->tokens;
+                seconds[side] += text->min_s[side][i];
+            block.seconds[side] += text->alike ? seconds[side] : text->min_s_per_token[side] * text->tokens;
             block.tokens[side] += text->tokens;
         }
         forget_block(text);

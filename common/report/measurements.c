@@ -693,7 +693,7 @@ static int number_streams(struct measurements *all, struct err *err)
     return 0;
 }
 
-int measurements_tell_apart(struct measurements *all, struct err *err)
+int measurements_make_names_distinct(struct measurements *all, struct err *err)
 {
     bool *shared = mem_alloc(all->setting_count ? all->setting_count : 1, sizeof *shared, err);
     int rc = -1;

@@ -129,7 +129,7 @@ int measurements_read(struct measurements *all, struct reader *in, struct err *e
 int measurements_arrange(struct measurements *all, struct err *err);
 
 /* Makes names distinct: those of streams by a number, those of settings in several streams by the stream's name. */
-int measurements_tell_apart(struct measurements *all, struct err *err);
+int measurements_make_names_distinct(struct measurements *all, struct err *err);
 
 void measurements_free(struct measurements *all);       /* *all is {0} afterwards */
 

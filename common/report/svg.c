@@ -523,8 +523,8 @@ int svg_heat_maps(struct text *out, const char *title, const char *note, const c
     int columns = 1, size = count ? map_size(&maps[0]) : MAP, gap = count && has_ids(&maps[0]) ? MAP_GAP + 8 : MAP_GAP;
     while (columns < MAP_COLUMNS && columns * columns < count)
         columns++;
-    int rows = (count + columns - 1) / columns, least = 4 * (MAP + MAP_GAP) + MAP_GAP;
-    int drawn = columns * (size + gap) + gap, width = drawn < least ? least : drawn;       /* titles need a minimum width */
+    int rows = (count + columns - 1) / columns, min_width = 4 * (MAP + MAP_GAP) + MAP_GAP;
+    int drawn = columns * (size + gap) + gap, width = drawn < min_width ? min_width : drawn; /* titles need a minimum width */
     int height = MAP_TOP + rows * (size + gap + 8) + 50;
     double indent = (width - drawn) / 2.0;
     if (svg_head(out, width, height, title, note, err))

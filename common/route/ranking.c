@@ -94,14 +94,14 @@ done:
 int budget_parse(int32_t *size, const char *text, int moe_layers, int experts, struct text *note, struct err *err)
 {
     int count = 0;
-    long most = 0;
+    long max_value = 0;
     for (const char *at = text; ; at++) {
         char *end;
         long value = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
         if (value < 1 || (*end && *end != ','))
             return err_set(err, ERR_INPUT, "'%s' is not a number of experts from 1 on, nor such numbers with commas between "
                            "them", text);
-        most = value > most ? value : most;
+        max_value = value > max_value ? value : max_value;
         if (count < moe_layers)
             size[count] = value < experts ? (int32_t)value : experts;
         count++;
@@ -114,7 +114,7 @@ int budget_parse(int32_t *size, const char *text, int moe_layers, int experts, s
                        moe_layers);
     for (int layer = 1; count == 1 && layer < moe_layers; layer++)
         size[layer] = size[0];
-    return !note || most <= experts ? 0
+    return !note || max_value <= experts ? 0
          : text_printf(note, err, "--budget %s: a layer of the model has %d experts; more than that leaves none out\n", text,
                        experts);
 }

@@ -7,7 +7,7 @@
 #include "common/base/mem.h"
 #include "common/route/pairs.h"
 
-static int most_first(const void *a, const void *b)
+static int largest_first(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x > y ? -1 : x < y;
@@ -18,7 +18,7 @@ static int count_half(int64_t *sorted, int experts, int64_t all)
 {
     int64_t kept = 0;
     int half = 0;
-    qsort(sorted, (size_t)experts, sizeof *sorted, most_first);
+    qsort(sorted, (size_t)experts, sizeof *sorted, largest_first);
     while (half < experts && 2 * kept < all)
         kept += sorted[half++];
     return half;

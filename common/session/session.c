@@ -116,11 +116,11 @@ static int open_engine(struct session *session, const struct session_options *op
     if (cached && open_experts(session, options, err))
         return -1;
     if (cached)
-        engine_give_experts(session->engine, session->experts,
-                            prefetching->kind == PREFETCH_DRAFT ? session->experts : NULL);
+        engine_set_experts(session->engine, session->experts,
+                           prefetching->kind == PREFETCH_DRAFT ? session->experts : NULL);
     if (open_second(session, options, err))
         return -1;
-    engine_give_second(session->engine, session->second);
+    engine_set_second(session->engine, session->second);
     return 0;
 }
 

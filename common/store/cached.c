@@ -31,7 +31,7 @@ static struct cached_slot *slot_of(const struct cached *cached, int expert)
 /* ---- forecasts */
 
 /* Passes a layer's pending forecasts to the device's cache. */
-static void say_pending(struct cached *cached, int layer)
+static void pass_pending_forecasts(struct cached *cached, int layer)
 {
     uint8_t *tokens = cached->forecast + (size_t)layer * (size_t)cached->experts;
     for (int e = 0; e < cached->experts; e++) {
@@ -43,10 +43,10 @@ static void say_pending(struct cached *cached, int layer)
 
 /* Passes on the forecasts for the next layers; the first layer follows the last. While a draft runs, no layer is near, because
  * forecasts are for the verification after it. */
-static void say_near(struct cached *cached)
+static void pass_near_forecasts(struct cached *cached)
 {
     for (int i = 1; cached->tier && !cached->drafts && i <= NEAR; i++)
-        say_pending(cached, (cached->layer + i) % cached->layers);
+        pass_pending_forecasts(cached, (cached->layer + i) % cached->layers);
 }
 
 /* Records a forecast: at once without a host tier; else in the host's cache, and as pending for the device's cache. */
@@ -88,7 +88,7 @@ static int begin_layer(struct cached *cached, const struct expert_union *wanted,
         return -1;
     cached->layer = cached->number[wanted->layer];
     if (cached->tier && !cached->drafts)
-        say_pending(cached, cached->layer);
+        pass_pending_forecasts(cached, cached->layer);
     const int64_t before = cache_counts(cached->cache).hits;
     for (int i = 0; i < wanted->count && cached->host; i++)
         cached->facts.host_hits += cache_find(cached->cache, cached->layer, wanted->expert[i]) < 0 &&
@@ -99,7 +99,7 @@ static int begin_layer(struct cached *cached, const struct expert_union *wanted,
     const int64_t hits = cache_counts(cached->cache).hits - before;
     cached->facts.hits += hits;
     cached->facts.misses += wanted->count - hits;
-    say_near(cached);
+    pass_near_forecasts(cached);
     return 0;
 }
 
@@ -323,7 +323,7 @@ static void cached_begin(struct expert_source *source, int tokens, enum expert_f
         return;
     cached->layer = -1;
     cached->drafts = forward == EXPERTS_DRAFT;
-    say_near(cached);
+    pass_near_forecasts(cached);
 }
 
 static void cached_keep(struct expert_source *source, int layer)
@@ -342,7 +342,7 @@ static int cached_prefetch(struct expert_source *source, int layer, const int32_
         return err_set(err, cached->fault.code, "%s", cached->fault.text);
     for (int i = 0; i < count; i++)
         expect(cached, cached->number[layer], expert[i], tokens ? tokens[i] : 1);
-    say_near(cached);
+    pass_near_forecasts(cached);
     cached->facts.forecasts = true;
     return cached_look(cached, err) || cached_bring_beforehand(cached, err) ? -1 : 0;
 }
@@ -486,8 +486,8 @@ static int open_parts(struct cached *cached, const struct model *model, const st
         device_alloc(cached->device, bytes, &cached->table, err) ||
         (device_info(cached->device)->host_memory ? make_slots(cached, err) : make_tiers(cached, &cache, setup, err)))
         return -1;
-    const int most = cached->host ? cached->host_slots + 1 : cached->slots;
-    if (reads_open(&cached->reads, file, most < CACHED_DEPTH ? most : CACHED_DEPTH, setup->threads, err))
+    const int max_reads = cached->host ? cached->host_slots + 1 : cached->slots;
+    if (reads_open(&cached->reads, file, max_reads < CACHED_DEPTH ? max_reads : CACHED_DEPTH, setup->threads, err))
         return -1;
     describe(cached, file);
     return 0;

@@ -148,7 +148,7 @@ static bool is_prefix(const uint8_t *p, int n)
 }
 
 /* Flushes held-back bytes that cannot become a character: as one U+FFFD, or (byte tokens) one per byte. */
-static int give_up(struct token_decoder *d, int count, struct text *out, struct err *err)
+static int flush_held(struct token_decoder *d, int count, struct text *out, struct err *err)
 {
     return emit_replacements(d, d->tokenizer->decoding.byte_tokens ? count : count > 0, out, err);
 }
@@ -165,7 +165,7 @@ static int put_byte(struct token_decoder *d, uint8_t byte, struct text *out, str
         if (is_prefix(d->held, d->n_held))
             return 0;
         /* The bytes before the last one are no prefix of a character, or the last byte alone is invalid. */
-        if (give_up(d, d->n_held > 1 ? d->n_held - 1 : 1, out, err))
+        if (flush_held(d, d->n_held > 1 ? d->n_held - 1 : 1, out, err))
             return -1;
         d->held[0] = byte;
         d->n_held = d->n_held > 1 ? 1 : 0;
@@ -217,7 +217,7 @@ static int end_run(struct token_decoder *d, struct text *out, struct err *err)
     d->run_bad = false;
     if (n && utf8_fault((const char *)d->run, (size_t)n) == (size_t)n)
         return put_characters(d, d->run, (size_t)n, out, err);
-    return emit_replacements(d, n, out, err) || give_up(d, count, out, err) ? -1 : 0;
+    return emit_replacements(d, n, out, err) || flush_held(d, count, out, err) ? -1 : 0;
 }
 
 /* Decodes the first token where its text differs from that of later ones. */

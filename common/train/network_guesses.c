@@ -15,17 +15,17 @@ static struct variable *states_of(const struct pass *pass)
 }
 
 /* The rows at which head i predicts a token of an answer, and these tokens. */
-struct said {
+struct answers {
     int *row;
     int32_t *token;
     int count;
 };
 
-static int said_by(const struct pass *pass, int i, struct said *out)
+static int answers_of(const struct pass *pass, int i, struct answers *out)
 {
     const struct train_batch *b = pass->batch;
-    *out = (struct said){tape_memory(pass->tape, (size_t)b->rows, sizeof(int)),
-                         tape_memory(pass->tape, (size_t)b->rows, sizeof(int32_t)), 0};
+    *out = (struct answers){tape_memory(pass->tape, (size_t)b->rows, sizeof(int)),
+                            tape_memory(pass->tape, (size_t)b->rows, sizeof(int32_t)), 0};
     if (!out->row || !out->token)
         return -1;
     for (int text = 0; text < b->texts; text++)
@@ -58,21 +58,21 @@ int network_guesses(const struct pass *pass)
             return -1;
     for (int i = 0; i < head->heads; i++) {
         struct variable *parts[HEAD_HEADS_MAX + 1];
-        struct said said;
+        struct answers answers;
         const int part = pass_part(pass, "head", i);
         int count = 0;
-        if (!state || said_by(pass, i, &said))
+        if (!state || answers_of(pass, i, &answers))
             return -1;
-        if (!said.count)
+        if (!answers.count)
             continue;
-        parts[count++] = op_select(pass->tape, state, said.row, said.count);
+        parts[count++] = op_select(pass->tape, state, answers.row, answers.count);
         for (int e = 0; head->kind == HEAD_HYDRA && e <= i; e++)
-            parts[count++] = op_select(pass->tape, embedding[e], said.row, said.count);
+            parts[count++] = op_select(pass->tape, embedding[e], answers.row, answers.count);
         struct variable *z = op_join(pass->tape, parts, count);
         for (int block = 0; block < head->blocks; block++)
             z = block_of(pass, z, i, block);
         if (loss_hard(pass->tape, z, pass_weight(pass, ROLE_OUTPUT, i, head->blocks),
-                      pass_weight(pass, ROLE_OUTPUT_BIAS, i, 0), said.token,
+                      pass_weight(pass, ROLE_OUTPUT_BIAS, i, 0), answers.token,
                       (float)(1.0 / (double)pass_whole(pass)->answered[i + 2]), pass_sum(pass, part)))
             return -1;
     }

@@ -72,7 +72,7 @@ int network_joined(const struct pass *pass)
     struct variable *u = trunk(pass), *out[2] = {NULL};
     struct judged token[2];
     const double feature_scale[2] = {1, s->const_feature}, token_scale[2] = {s->token_weight, s->token_weight * s->const_token};
-    int feature[2], said[2];
+    int feature[2], token_part[2];
     if (head->kind == HEAD_EAGLE1) {
         out[0] = pass_dense(pass, u);
     } else {
@@ -88,9 +88,9 @@ int network_joined(const struct pass *pass)
             return -1;
         rows_weigh(pass, &rows, 1 / (rows.count + 1e-5));
         feature[i] = pass_part(pass, i ? "feature_const" : "feature", -1);
-        said[i] = pass_part(pass, i ? "token_const" : "token", -1);
+        token_part[i] = pass_part(pass, i ? "token_const" : "token", -1);
         token[i] = (struct judged){out[i], rows.target_row, rows.weight, (float)token_scale[i],
-                                   pass_sum(pass, said[i])};
+                                   pass_sum(pass, token_part[i])};
         const struct judged smooth = {out[i], rows.target_row, rows.weight, (float)feature_scale[i],
                                        pass_sum(pass, feature[i])};
         if (loss_smooth(pass->tape, &smooth, pass_judge(pass)))
@@ -101,6 +101,6 @@ int network_joined(const struct pass *pass)
         return -1;
     for (int i = 0; i < outputs; i++)
         pass->losses->total += feature_scale[i] * pass->losses->part[feature[i]].value +
-                               token_scale[i] * pass->losses->part[said[i]].value;
+                               token_scale[i] * pass->losses->part[token_part[i]].value;
     return 0;
 }

@@ -2,9 +2,9 @@
 
 #include "common/base/mem.h"
 
-/* A block has at most WEIGHTS_MAX weights (32 MiB of f32), but at least ROWS_LEAST rows, as many as a product's block has
+/* A block has at most WEIGHTS_MAX weights (32 MiB of f32), but at least ROWS_MIN rows, as many as a product's block has
  * columns. PIECE: bytes per upload. */
-enum { WEIGHTS_MAX = 8 << 20, ROWS_LEAST = 512, PIECE = 8 << 20 };
+enum { WEIGHTS_MAX = 8 << 20, ROWS_MIN = 512, PIECE = 8 << 20 };
 /* Rows per embedding operation. ROWS_HELD on a mapped file: its pages are released after each operation, because each row may
  * have brought in 2 MiB of the file. */
 enum { ROWS_HELD = 16, EMBED_ROWS = 512 };
@@ -43,7 +43,7 @@ int stored_open(struct stored_matrix **out, const struct stored_setup *setup, st
     size_t bytes;
     if (!m)
         return -1;
-    const int fit = WEIGHTS_MAX / tensor->inputs / ROWS_LEAST * ROWS_LEAST, rows = fit < ROWS_LEAST ? ROWS_LEAST : fit;
+    const int fit = WEIGHTS_MAX / tensor->inputs / ROWS_MIN * ROWS_MIN, rows = fit < ROWS_MIN ? ROWS_MIN : fit;
     *m = (struct stored_matrix){.model = setup->model, .tensor = tensor, .device = device, .first = -1, .packed = setup->there,
                                 .mapped = device_info(device)->host_memory,
                                 .rows = rows < tensor->outputs ? rows : tensor->outputs};

@@ -270,6 +270,6 @@ void cpu_attention(struct queue *queue, const struct attention_args *args)
     w.args = args;
     w.group = args->heads / args->kv_heads;
     w.blocks = (args->rows * w.group + BLOCK_QUERIES - 1) / BLOCK_QUERIES;
-    work_give_evenly(&w.work, work_members(queue, bytes), (uint32_t)(args->kv_heads * w.blocks));
+    work_assign_evenly(&w.work, work_members(queue, bytes), (uint32_t)(args->kv_heads * w.blocks));
     work_run(queue, bytes, attend, &w);
 }

@@ -75,12 +75,12 @@ static void ffn_share(struct ffn *f, struct queue *queue, enum weight_format for
         size_t weight = (size_t)work_passes(format, f->start[f->wanted[w] + 1] - f->start[f->wanted[w]]);
         for (int t = 0; t < f->tasks; t++, task++, seen += weight)
             if (seen * (size_t)members >= passes * (size_t)f->tasks * ((size_t)member + 1)) {
-                work_give(&f->work, member++, first, task);
+                work_assign(&f->work, member++, first, task);
                 first = task;
             }
     }
     for (; member < members; member++, first = task)
-        work_give(&f->work, member, first, task);
+        work_assign(&f->work, member, first, task);
 }
 
 /* The range of one task. */

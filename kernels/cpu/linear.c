@@ -71,6 +71,6 @@ void cpu_linear(struct queue *queue, const struct linear_args *args)
     l.units = (args->outputs + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS;
     l.task_units = step < (size_t)l.units ? (int)step : l.units;
     size_t bytes = unit * (size_t)l.units * (size_t)work_passes(args->format, args->rows);
-    work_give_evenly(&l.work, work_members(queue, bytes), (uint32_t)((l.units + l.task_units - 1) / l.task_units));
+    work_assign_evenly(&l.work, work_members(queue, bytes), (uint32_t)((l.units + l.task_units - 1) / l.task_units));
     work_run(queue, bytes, linear_units, &l);
 }

@@ -28,18 +28,18 @@ struct work {
 
 static inline uint64_t work_range(uint32_t next, uint32_t end) { return (uint64_t)end << 32 | next; }
 
-static inline void work_give(struct work *work, int member, uint32_t first, uint32_t end)
+static inline void work_assign(struct work *work, int member, uint32_t first, uint32_t end)
 {
     atomic_store_explicit(&work->part[member].range, work_range(first, end), memory_order_relaxed);
 }
 
 /* Divides tasks of equal size evenly. */
-static inline void work_give_evenly(struct work *work, int members, uint32_t count)
+static inline void work_assign_evenly(struct work *work, int members, uint32_t count)
 {
     for (int m = 0; m < members; m++) {
         size_t begin, end;
         thread_pool_part(count, m, members, &begin, &end);
-        work_give(work, m, (uint32_t)begin, (uint32_t)end);
+        work_assign(work, m, (uint32_t)begin, (uint32_t)end);
     }
 }
 

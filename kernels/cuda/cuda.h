@@ -66,8 +66,8 @@ void cuda_expert_sum(struct queue *, const struct expert_ffn_args *);
 void cuda_quantise(struct queue *, struct buffer in, int stride, int rows, int each, int inputs, struct buffer expert,
                    struct buffer out);
 
-/* Writes at most CUDA_PUT_MOST bytes of the host to the device (put.cu), which were read when it returns. */
-enum { CUDA_PUT_MOST = 8192 };
+/* Writes at most CUDA_PUT_MAX bytes of the host to the device (put.cu), which were read when it returns. */
+enum { CUDA_PUT_MAX = 8192 };
 void cuda_put(dev_stream stream, void *to, const void *from, size_t bytes);
 
 /* repeat.cu and clock.cu: loops and the clock of the plug-in (kernels/plugin.h). */

@@ -117,7 +117,7 @@ static int keep(struct cuda_context *context, int error)
 static int plugin_upload(struct cuda_context *context, void *to, const void *from, size_t bytes)
 {
     dev_use(context->device);
-    if (bytes > CUDA_PUT_MOST || dev_captures(context->stream))
+    if (bytes > CUDA_PUT_MAX || dev_captures(context->stream))
         return keep(context, dev_upload(to, from, bytes, context->stream));
     cuda_put(context->stream, to, from, bytes);
     return 0;

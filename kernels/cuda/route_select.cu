@@ -118,8 +118,8 @@ DEVICE int choose_mixed(const struct route_select_args &a, const uint8_t *mask, 
 }
 
 /* Slots of a row from what was chosen: `chosen` under substitution, else the natural ones that the mask lets through. */
-DEVICE void give_out(const struct route_select_args &a, int64_t row, const float *score, const uint8_t *mask, bool substitute,
-                     int found, const struct select_memory *m)
+DEVICE void write_choice(const struct route_select_args &a, int64_t row, const float *score, const uint8_t *mask,
+                         bool substitute, int found, const struct select_memory *m)
 {
     int32_t *wanted = device_pointer<int32_t>(a.wanted) + row * a.top_k;
     int32_t *expert = device_pointer<int32_t>(a.expert) + row * a.top_k;
@@ -164,7 +164,7 @@ __global__ void route_select_kernel(struct route_select_args a, const int32_t *l
     if (substitute)
         found = mixed ? choose_mixed(a, mask, m, m->chosen) : choose(a, mask, m, m->chosen);
     if (lane_id() == 0)
-        give_out(a, row, score, mask, substitute, found, m);
+        write_choice(a, row, score, mask, substitute, found, m);
 }
 
 void cuda_route_select(struct queue *queue, const struct route_select_args *args)

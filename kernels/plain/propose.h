@@ -23,7 +23,7 @@ PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filt
 {
     int32_t best = sample_best(logit, vocab), pair = -1;
     const double temperature = filter->temperature > 0 ? filter->temperature : 1;
-    const double unlikely = 0.9996, behind = 7.9;               /* as in sample_gumbel */
+    const double unlikely = 0.9996, margin = 7.9;               /* as in sample_gumbel */
     struct philox block = {{0, 0, 0, 0}};
     int count = 0, found = 0;
     double largest = 0, total = 0;
@@ -45,7 +45,7 @@ PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filt
                 block = philox(counter, draw->key);
             }
             double u = philox_uniform(block.word[2 * (id & 1)], block.word[2 * (id & 1) + 1]);
-            if (!log_probability && found == max && u < unlikely && value[token[max - 1]] - value[at] > behind)
+            if (!log_probability && found == max && u < unlikely && value[token[max - 1]] - value[at] > margin)
                 continue;
             value[at] -= log(-log(u));
         }

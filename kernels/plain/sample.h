@@ -121,7 +121,7 @@ PLAIN int32_t sample_gumbel(const float *logit, const int32_t *kept, int count, 
                             const struct sample_draw *draw)
 {
     /* u below 0.9996 means g < 7.9, so a token more than 7.9 below the leader cannot win, and its logarithm is not computed. */
-    const double unlikely = 0.9996, behind = 7.9;
+    const double unlikely = 0.9996, margin = 7.9;
     struct philox block = {{0, 0, 0, 0}};
     int32_t winner = -1, pair = -1;
     double max = 0, largest = logit[kept[0]];
@@ -136,7 +136,7 @@ PLAIN int32_t sample_gumbel(const float *logit, const int32_t *kept, int count, 
         }
         double z = ((double)logit[token] - largest) / temperature;
         double u = philox_uniform(block.word[2 * (token & 1)], block.word[2 * (token & 1) + 1]);
-        if (winner >= 0 && u < unlikely && max - z > behind)
+        if (winner >= 0 && u < unlikely && max - z > margin)
             continue;
         double value = z - log(-log(u));
         if (winner < 0 || value > max || (value == max && token < winner)) {

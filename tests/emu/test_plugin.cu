@@ -65,7 +65,7 @@ static void the_first_error_is_told_once(void **state)
     const struct cuda_plugin *plugin = moe_cuda_plugin();
     struct cuda_context *context = nullptr;
     char name[NAME_ROOM];
-    static char here[CUDA_PUT_MOST + 1] = "seven", back[sizeof here];      /* a copy, not a launch */
+    static char here[CUDA_PUT_MAX + 1] = "seven", back[sizeof here];       /* a copy, not a launch */
     void *memory = nullptr;
     assert_int_equal(open_device(&context, 0, name), 0);
     assert_int_equal(plugin->alloc(context, sizeof here, &memory), 0);
@@ -95,9 +95,9 @@ static void uploads_of_all_sizes_arrive(void **state)
 {
     (void)state;
     const struct cuda_plugin *plugin = moe_cuda_plugin();
-    static const size_t sizes[] = {1, 3, 4, 255, 256, 257, 1021, 1024, 1028, 4079, 4080, 4081, CUDA_PUT_MOST,
-                                   CUDA_PUT_MOST + 1};
-    static unsigned char here[CUDA_PUT_MOST + 8], back[CUDA_PUT_MOST + 8];
+    static const size_t sizes[] = {1, 3, 4, 255, 256, 257, 1021, 1024, 1028, 4079, 4080, 4081, CUDA_PUT_MAX,
+                                   CUDA_PUT_MAX + 1};
+    static unsigned char here[CUDA_PUT_MAX + 8], back[CUDA_PUT_MAX + 8];
     for (int number = 0; number < 2; number++) {
         struct cuda_context *context = nullptr;
         char name[NAME_ROOM];
@@ -113,7 +113,7 @@ static void uploads_of_all_sizes_arrive(void **state)
             assert_int_equal(plugin->upload(context, (unsigned char *)memory + at, here, bytes), 0);
             memset(here, 0xee, bytes);
             const struct dev_launches *launches = dev_launches_of(context->stream);
-            if (bytes == CUDA_PUT_MOST)
+            if (bytes == CUDA_PUT_MAX)
                 assert_non_null(strstr(launches->kernel, "put_kernel"));
             assert_int_equal(plugin->download(context, back, memory, sizeof back), 0);
             assert_int_equal(plugin->wait(context), 0);

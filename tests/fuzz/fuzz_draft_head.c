@@ -54,7 +54,7 @@ static void open_rig(void)
 
 static void make_head(enum head_kind kind)
 {
-    struct head_reading reading = {.said = {0}};
+    struct head_reading reading = {.notes = {0}};
     const struct synthetic_options options = {.dense = FORMAT_F32, .experts = FORMAT_F32, .seed = 1, .name = "h",
                                               .producer = "fuzz", .head = &reading.head};
     char path[512];

@@ -35,15 +35,15 @@ static void plan(struct checkpoint *cp, const struct model *target, unsigned cho
                                          .exit_layer = (int)(choice / 8 % 3), .layer_ids = (enum layer_ids)(choice / 32 % 3),
                                          .producer = "fuzz"};
     struct conversion conversion = {0};
-    struct text said = {0};
+    struct text notes = {0};
     uint64_t end;
-    if (!conversion_plan_head(&conversion, cp, target, &options, &said, NULL)) {
+    if (!conversion_plan_head(&conversion, cp, target, &options, &notes, NULL)) {
         if (head_check(&conversion.facts.head, &conversion.facts.shape, NULL))
             abort();
         (void)layout_arrange(&conversion.layout, MODEL_PAGE, &end, NULL);
     }
     conversion_free(&conversion);
-    text_free(&said);
+    text_free(&notes);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

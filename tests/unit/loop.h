@@ -171,7 +171,7 @@ static inline void loop_write_heads(struct loop_world *world)
                                "eagle_config", "eagle_aux_hidden_state_layer_ids", 0, 1);
     loop_must(model_open(&target, world->target, &err) || thread_pool_new(&pool, 1, &err), &err);
     for (int i = 0; i < LOOP_HEADS - 1; i++) {
-        struct head_reading reading = {.said = {0}};
+        struct head_reading reading = {.notes = {0}};
         const char *path = unit_path(world->folder, head_kind_name(kinds[i]));
         loop_must(head_invent(&reading, kinds[i], config, target, &err), &err);
         const struct synthetic_options options = {.dense = FORMAT_F32, .experts = FORMAT_F32, .seed = 5 + (uint64_t)i,
@@ -653,10 +653,10 @@ static inline const char *loop_fault(const struct loop_cell *cell, int rc, const
     bytes -= (size_t)used;
     if (rc && cell->tree && strstr(tally->err.text, "leave --tree out"))
         return NULL;
-    const struct err said = tally->err;                         /* a copy: room may be part of the object that contains the
+    const struct err notes = tally->err;                        /* a copy: room may be part of the object that contains the
                                                                  * tally */
     if (rc)
-        snprintf(room, bytes, "%s", said.text);
+        snprintf(room, bytes, "%s", notes.text);
     else if (loop_sees(tally))
         snprintf(room, bytes, "z %.2f, %ld impossible, %ld other than they must be", tally->tally.z, tally->tally.impossible,
                  tally->tally.other);

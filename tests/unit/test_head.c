@@ -64,13 +64,13 @@ static int convert(const char *source, const char *path, struct err *err)
     struct checkpoint *cp = NULL;
     struct conversion plan = {0};
     struct thread_pool *pool = NULL;
-    struct text said = {0};
-    int rc = checkpoint_open(&cp, source, path, err) || conversion_plan_head(&plan, cp, target, &options, &said, err) ||
+    struct text notes = {0};
+    int rc = checkpoint_open(&cp, source, path, err) || conversion_plan_head(&plan, cp, target, &options, &notes, err) ||
              thread_pool_new(&pool, 1, err) || conversion_write(&plan, path, pool, NULL, err) ? -1 : 0;
     thread_pool_free(&pool);
     conversion_free(&plan);
     checkpoint_close(&cp);
-    text_free(&said);
+    text_free(&notes);
     return rc;
 }
 
