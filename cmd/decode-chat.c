@@ -18,11 +18,11 @@ struct reader {
 };
 
 /* Writes the prompt for input; a continued line has another prompt. */
-static void show_mark(const struct chat *chat, bool goes_on)
+static void show_mark(const struct chat *chat, bool continues)
 {
     if (chat->console->quiet)
         return;
-    fputs(goes_on ? ". " : "> ", stderr);
+    fputs(continues ? ". " : "> ", stderr);
     fflush(stderr);
 }
 
@@ -74,11 +74,11 @@ static int read_line(const struct chat *chat, struct reader *reader, struct text
 static int read_message(const struct chat *chat, struct reader *reader, struct text *message, struct err *err)
 {
     text_clear(message);
-    for (bool goes_on = false;; goes_on = true) {
-        show_mark(chat, goes_on);
+    for (bool continues = false;; continues = true) {
+        show_mark(chat, continues);
         int more = read_line(chat, reader, message, err);
         if (more <= 0)
-            return goes_on && !more ? 1 : more;
+            return continues && !more ? 1 : more;
         if (!message->length || message->data[message->length - 1] != '\\')
             return 1;
         message->data[message->length - 1] = '\n';
@@ -114,7 +114,7 @@ static int take_interrupt(const struct chat *chat, bool began, bool *ended)
     return 0;
 }
 
-static int take_turn(const struct chat *chat, const struct text *message, bool *ended, struct err *err)
+static int answer_message(const struct chat *chat, const struct text *message, bool *ended, struct err *err)
 {
     struct prompt *prompt = chat->prompt;
     struct decode_result result;
@@ -152,7 +152,7 @@ int chat_run(const struct chat *chat, bool *ended, struct err *err)
     *ended = false;
     console_note(chat->console, "a conversation: Ctrl-D ends it, Ctrl-C ends an answer; a line that ends with \\ goes on");
     while (!*ended && (more = read_message(chat, &reader, &message, err))) {
-        int rc = more < 0 ? -1 : is_blank(&message) ? 0 : take_turn(chat, &message, ended, err);
+        int rc = more < 0 ? -1 : is_blank(&message) ? 0 : answer_message(chat, &message, ended, err);
         if (rc && err->code == ERR_SIGNAL) {
             *ended = true;
         } else if (rc && err->code == ERR_INPUT) {              /* an error of this message only */

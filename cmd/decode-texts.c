@@ -41,13 +41,13 @@ static bool records(struct work *work)
     return writer != NULL;
 }
 
-static int see_begin(void *context, double prefill_s, struct err *err)
+static int on_begin(void *context, double prefill_s, struct err *err)
 {
     struct work *work = context;
     return records(work) ? decode_record_begin(&work->recorder, &work->prompt, prefill_s, err) : 0;
 }
 
-static int see_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
+static int on_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
 {
     struct work *work = context;
     progress_step(&work->all->bar, (uint64_t)iteration->n_emitted);
@@ -55,7 +55,7 @@ static int see_iteration(void *context, const struct decode_iteration *iteration
     return records(work) ? decode_record_iteration(&work->recorder, iteration, err) : 0;
 }
 
-static int see_text(void *context, const char *bytes, size_t count, struct err *err)
+static int on_text(void *context, const char *bytes, size_t count, struct err *err)
 {
     struct work *work = context;
     return work->all->text && !work->all->json ? put(work, bytes, count, err) : 0;
@@ -63,7 +63,7 @@ static int see_text(void *context, const char *bytes, size_t count, struct err *
 
 static struct decode_sink sink_of(struct work *work)
 {
-    return (struct decode_sink){.context = work, .begin = see_begin, .iteration = see_iteration, .text = see_text};
+    return (struct decode_sink){.context = work, .begin = on_begin, .iteration = on_iteration, .text = on_text};
 }
 
 /* Returns NULL without memory. */
@@ -114,7 +114,7 @@ static int write_ids(struct work *work, const struct decode_result *result, stru
     return rc;
 }
 
-static int see_draft(void *context, const struct decode_draft *draft, struct err *err)
+static int on_draft(void *context, const struct decode_draft *draft, struct err *err)
 {
     struct work *work = context;
     if (stop_asked(work->all->stop))
@@ -157,7 +157,7 @@ static int finish(struct work *work, const struct decode_result *result, struct 
     struct decode_result written = *result;
     struct err fault = {0};
     if (all->probe && result->finish != FINISH_ABORT &&
-        probe_run(all->probe, &work->asked, result, see_draft, work, &fault)) {
+        probe_run(all->probe, &work->asked, result, on_draft, work, &fault)) {
         if (fault.code != ERR_SIGNAL) {
             *err = fault;
             return -1;
@@ -269,7 +269,7 @@ static int leave(struct texts *all, struct err *err)
 }
 
 /* Returns the decoder. If this prompt reserved the last text numbers, the numbers that it did not use go to the next prompt. */
-static void be_done(struct work *work)
+static void finish_work(struct work *work)
 {
     if (work->all->recorder.sequence == work->reserved)
         work->all->recorder.sequence = work->recorder.sequence;
@@ -326,7 +326,7 @@ static int begin_turn(struct work *work, bool *ended, struct err *err)
         work->asked.turn = work->prompt.turn;
         if (decoder_check(work->decoder, &work->asked, err)) {
             err_at(err, "%s", work->prompt.where);
-            be_done(work);
+            finish_work(work);
             return pass_over(work, work->prompt.id, err);
         }
         if (all->resume && decode_resume_has(all->resume, &work->prompt, &has, err))
@@ -335,14 +335,14 @@ static int begin_turn(struct work *work, bool *ended, struct err *err)
         if (!has && !decoder_begin(work->decoder, &work->asked, &sink, err))
             return 0;
         if (!has) {
-            be_done(work);
+            finish_work(work);
             *ended = err->code == ERR_SIGNAL;           /* a signal during the prompt */
             return *ended ? 0 : at_prompt(work, err);
         }
         if (take_text(work, &result, err) || (more = next_turn(work, &result, ended, err)) < 0)
             return -1;
     } while (more > 0);
-    be_done(work);
+    finish_work(work);
     return 0;
 }
 
@@ -355,7 +355,7 @@ static int end_turn(struct work *work, bool *ended, struct err *err)
     const int more = next_turn(work, &result, ended, err);
     if (more > 0)
         return begin_turn(work, ended, err);
-    be_done(work);
+    finish_work(work);
     return more;
 }
 

@@ -39,7 +39,7 @@ static int count_words(struct train_data *data, int cut, struct err *err)
     return 0;
 }
 
-static void note_bare(const struct train_data_setup *setup, const char *from, int64_t texts)
+static void note_unanswered(const struct train_data_setup *setup, const char *from, int64_t texts)
 {
     if (texts)
         console_note(setup->console, "%s%s%lld text%s no answer within %d tokens; left out", from, from[0] ? ": " : "",
@@ -73,7 +73,7 @@ static int open_shard(struct train_data *data, const struct train_data_setup *se
     kept = features;
     if (rc || source_stream_open(learnt, &features, true, err) || source_stream_validation(apart, learnt, err))
         return -1;
-    note_bare(setup, path, feature_source_bare(kept));
+    note_unanswered(setup, path, feature_source_bare(kept));
     *digest = feature_source_digest(kept);
     data->rounded |= feature_source_rounded(kept);
     return 0;
@@ -154,7 +154,7 @@ static int take_texts(struct taking *taking, const struct train_data_setup *setu
         rc = err_set(err, ERR_SIGNAL, "ended by %s before the first step", signals_name());
     }
     if (!rc)
-        note_bare(setup, "", examples_totals(examples)->left_out);
+        note_unanswered(setup, "", examples_totals(examples)->left_out);
     examples_close(&examples);
     prompts_close(&prompts);
     return rc;

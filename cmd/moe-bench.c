@@ -239,7 +239,7 @@ done:
 }
 
 /* The command line that goes on with this run, for a terminal after a signal. */
-static int put_farewell(struct text *out, const struct console *console, const char *output, struct err *err)
+static int put_signal_text(struct text *out, const struct console *console, const char *output, struct err *err)
 {
     return text_printf(out, err, "%s%s: ended; what is finished is kept, this goes on with it:\n  ",
                        isatty(STDERR_FILENO) ? "\n" : "", console->program) ||
@@ -277,13 +277,13 @@ static int name_stream(struct text *out, const char *suite, struct err *err)
 /* At a terminal: the stream goes to a file, and what it shows to the terminal. */
 static int run_at_terminal(struct bench_setup *setup, const char *suite, struct err *err)
 {
-    struct text path = {0}, farewell = {0};
+    struct text path = {0}, signal_text = {0};
     int rc = -1;
     if ((setup->resume ? text_puts(&path, setup->resume, err) : name_stream(&path, suite, err)) ||
-        put_farewell(&farewell, setup->console, path.data, err))
+        put_signal_text(&signal_text, setup->console, path.data, err))
         goto done;
     const char *kept = setup->output = path.data;
-    setup->farewell = setup->console->quiet ? NULL : farewell.data;
+    setup->signal_text = setup->console->quiet ? NULL : signal_text.data;
     if (bench_run(setup, err))
         goto done;
     struct report_args args = { .inputs = { &kept, 1 }, .output = "-" };
@@ -293,18 +293,18 @@ static int run_at_terminal(struct bench_setup *setup, const char *suite, struct 
     rc = 0;
 done:
     text_free(&path);
-    text_free(&farewell);
+    text_free(&signal_text);
     return rc;
 }
 
 static int run_into(struct bench_setup *setup, struct err *err)
 {
-    struct text farewell = {0};
-    if (put_farewell(&farewell, setup->console, setup->output, err))
+    struct text signal_text = {0};
+    if (put_signal_text(&signal_text, setup->console, setup->output, err))
         return -1;
-    setup->farewell = setup->console->quiet ? NULL : farewell.data;
+    setup->signal_text = setup->console->quiet ? NULL : signal_text.data;
     int rc = bench_run(setup, err);
-    text_free(&farewell);
+    text_free(&signal_text);
     return rc;
 }
 

@@ -381,10 +381,10 @@ static bool is_chat(const struct decode_args *args)
 
 static int check_chat(const struct decode_args *args, struct err *err)
 {
-    const char *vain = args->resume ? "resume" : args->keep_going ? "keep-going" : args->prompts.field ? "field"
-                     : args->prompts.whole ? "whole" : args->prompts.shard ? "shard" : NULL;
-    return vain ? err_set(err, ERR_INPUT, "--%s: of no effect in a conversation at the terminal; leave it out, or name a file",
-                          vain) : 0;
+    const char *ineffective = args->resume ? "resume" : args->keep_going ? "keep-going" : args->prompts.field ? "field"
+                            : args->prompts.whole ? "whole" : args->prompts.shard ? "shard" : NULL;
+    return ineffective ? err_set(err, ERR_INPUT, "--%s: of no effect in a conversation at the terminal; leave it out, or name "
+                                 "a file", ineffective) : 0;
 }
 
 static int check_args(const struct decode_args *args, const struct console *console, struct err *err)

@@ -219,7 +219,7 @@ static int begin_from(struct training *t, struct err *err)
 }
 
 /* Sets the properties of a new head that do not depend on texts. */
-static int describe_anew(struct training *t, struct err *err)
+static int describe_start(struct training *t, struct err *err)
 {
     struct start_options start = t->args->start;
     head_kind_by_name(arch_words[t->args->arch], &start.kind);
@@ -232,7 +232,7 @@ static int describe_anew(struct training *t, struct err *err)
     return 0;
 }
 
-static int begin_anew(struct training *t, struct err *err)
+static int start_training(struct training *t, struct err *err)
 {
     return start_words(&t->reading.head, t->data.count, err) ||
            weights_make(&t->weights, &t->reading.head, &t->reading.shape, err) ||
@@ -437,7 +437,7 @@ static int check_outputs(struct training *t, struct err *err)
 }
 
 /* Reads the checkpoint, if there is one. */
-static int go_on(struct training *t, struct err *err)
+static int resume_training(struct training *t, struct err *err)
 {
     const struct train_args *a = t->args;
     if (!a->resume || access(t->checkpoint.data, F_OK))
@@ -480,7 +480,8 @@ static int open_trainer(struct training *t, struct err *err)
     if ((ranks_size(t->ranks) > 1 || t->args->fold) && share_open(&t->share, t->ranks, t->weights, err))
         return -1;
     const struct trainer_setup setup = {t->weights, t->network, &t->data.learnt, t->points, &t->settings, t->share};
-    return trainer_open(&t->trainer, &setup, err) || (t->first && go_on(t, err)) || trainer_scatter(t->trainer, err) ? -1 : 0;
+    return trainer_open(&t->trainer, &setup, err) || (t->first && resume_training(t, err)) ||
+           trainer_scatter(t->trainer, err) ? -1 : 0;
 }
 
 /* Returns the library that computes large matrix products on the device. */
@@ -501,13 +502,13 @@ static int prepare(struct training *t, struct err *err)
         return -1;
     t->target.no_engine = stream != NULL;       /* the stream contains the model's states */
     if (session_open(&t->session, &t->target, 0, rows, err) || thread_pool_new(&t->pool, t->target.threads, err) ||
-        (a->from ? begin_from(t, err) : describe_anew(t, err)) || check_options(t, err))
+        (a->from ? begin_from(t, err) : describe_start(t, err)) || check_options(t, err))
         return -1;
     session_print(t->session, t->console);
     const struct train_data_setup data = {&a->data, &a->session, t->session, t->console, a->output, t->points,
                                           t->reading.head.target_id != NULL};
     if (decode_settings_print(&a->data.settings, t->console, err) || train_data_open(&t->data, &data, stream, err) ||
-        (!a->from && begin_anew(t, err)))
+        (!a->from && start_training(t, err)))
         return -1;
     if ((a->evaluate || a->best) && !t->data.validation.texts)
         return err_set(err, ERR_INPUT, "--%s: no texts are kept apart to judge by; --validation SHARE does that, also of "

@@ -146,7 +146,7 @@ static int view_stream(struct show *show, struct reader *in, const struct view_a
     if (head && show_header(show, header, err))
         return -1;
     while (rc >= 0 && (more = reader_next(in, &record, err)) > 0) {
-        rc = (args->csv && origins_see(&origins, record, err)) ||
+        rc = (args->csv && origins_add(&origins, record, err)) ||
              (args->sequence >= 0 && record_int_if_any(record, "sequence", &sequence, err))
                  ? -1 : show_record(show, record, &filter, err);
         shown |= rc > 0;

@@ -6,7 +6,7 @@
  *     (forward)
  *     loop_facts      the number of distinct experts among those rows, in each layer: counts
  *     (choose)
- *     loop_settle     choice -> text, state, and the iteration's record in the ring
+ *     loop_accept     choice -> text, state, and the iteration's record in the ring
  *
  * While a forward is part of such a loop, only the device knows its number of rows: operations are queued with the maximum and
  * process as many rows as `rows` contains (loop_start of tensor/device.h). */

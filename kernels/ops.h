@@ -47,7 +47,7 @@ struct device_ops {
     void (*choose)(struct queue *, const struct choose_args *);
     void (*loop_draft)(struct queue *, const struct loop_args *);
     void (*loop_facts)(struct queue *, const struct loop_args *);
-    void (*loop_settle)(struct queue *, const struct loop_args *);
+    void (*loop_accept)(struct queue *, const struct loop_args *);
     /* For devices that compute layers with a state; NULL on others. */
     void (*short_conv)(struct queue *, const struct short_conv_args *);
     void (*delta_keys)(struct queue *, const struct delta_keys_args *);

@@ -412,7 +412,7 @@ struct lookup {
     const void *context;
 };
 
-static bool is_there(const struct lookup *lookup, enum source_slot slot, int layer)
+static bool has_tensor(const struct lookup *lookup, enum source_slot slot, int layer)
 {
     char name[128];
     if (!lookup->naming->slot[slot])
@@ -425,7 +425,7 @@ static bool is_there(const struct lookup *lookup, enum source_slot slot, int lay
 static bool has_experts(const struct lookup *lookup, int layer)
 {
     const bool together = lookup->naming->slot[SLOT_EXPERTS_GATE_UP] != NULL;
-    return is_there(lookup, together ? SLOT_EXPERTS_GATE_UP : SLOT_EXPERT_GATE, layer);
+    return has_tensor(lookup, together ? SLOT_EXPERTS_GATE_UP : SLOT_EXPERT_GATE, layer);
 }
 
 const struct naming *arch_naming(const struct arch *arch, const struct hparams *shape,
@@ -452,7 +452,7 @@ int arch_state_layers(const json_t *config, const struct arch *arch, const struc
     const char *told = config_get(text, "layer_types") ? "layer_types" : "full_attention_interval";
     for (int i = 0; i < shape->layers && arch->states; i++) {
         char name[128];
-        const bool attention = is_there(&lookup, SLOT_Q, i), state = is_there(&lookup, SLOT_DELTA_OUT, i);
+        const bool attention = has_tensor(&lookup, SLOT_Q, i), state = has_tensor(&lookup, SLOT_DELTA_OUT, i);
         fill_name(name, sizeof name, naming->slot[state ? SLOT_DELTA_OUT : SLOT_Q], i, 0);
         if (attention && state)
             return err_set(err, ERR_INPUT, "layer %d has tensors of attention and of a state, %s; a layer has one of both", i,
@@ -471,8 +471,8 @@ int arch_state_layers(const json_t *config, const struct arch *arch, const struc
 
 static bool has_predictor(const struct lookup *lookup, int layer)
 {
-    return is_there(lookup, SLOT_PREDICT_JOINT, layer) &&
-           (!lookup->naming->ahead || is_there(lookup, SLOT_ATTENTION_NORM, layer));
+    return has_tensor(lookup, SLOT_PREDICT_JOINT, layer) &&
+           (!lookup->naming->ahead || has_tensor(lookup, SLOT_ATTENTION_NORM, layer));
 }
 
 int arch_predictors(const struct naming *naming, struct hparams *shape, bool (*has)(const void *context, const char *name),
@@ -484,10 +484,10 @@ int arch_predictors(const struct naming *naming, struct hparams *shape, bool (*h
         if (count == PREDICTORS_MAX || layer == LAYERS_MAX)
             return err_set(err, ERR_INPUT, "has layers from %d on that predict further tokens; at most %d, up to layer %d, are "
                            "supported", shape->layers, PREDICTORS_MAX, LAYERS_MAX - 1);
-        bool dense = !shape->router.experts || (shape->dense_inner && is_there(&lookup, SLOT_DENSE_GATE, layer));
+        bool dense = !shape->router.experts || (shape->dense_inner && has_tensor(&lookup, SLOT_DENSE_GATE, layer));
         shape->layer[layer] = (struct layer_shape){.ffn = dense ? FFN_DENSE : FFN_EXPERTS};
-        shape->predictor[count].embed = is_there(&lookup, SLOT_PREDICT_EMBED, layer);
-        shape->predictor[count].head = is_there(&lookup, SLOT_PREDICT_HEAD, layer);
+        shape->predictor[count].embed = has_tensor(&lookup, SLOT_PREDICT_EMBED, layer);
+        shape->predictor[count].head = has_tensor(&lookup, SLOT_PREDICT_HEAD, layer);
     }
     shape->predictors = count;
     return hparams_check(shape, err);

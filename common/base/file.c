@@ -220,11 +220,11 @@ void file_map_close(struct file_map *map)
 /* Names of the files that a signal handler removes. The table is static, because the handler may run while another thread
  * closes an output and must never follow a pointer that is being freed. A name is read in state SLOT_NAMED only, a farewell
  * message in state SLOT_KEPT only. */
-enum { SLOTS = 32, FAREWELL_BYTES = 4096 };
+enum { SLOTS = 32, SIGNAL_TEXT_BYTES = 4096 };
 enum slot_state { SLOT_FREE, SLOT_TAKEN, SLOT_NAMED, SLOT_KEPT };
 static struct {
     atomic_int state;
-    char name[PATH_MAX], farewell[FAREWELL_BYTES];
+    char name[PATH_MAX], signal_text[SIGNAL_TEXT_BYTES];
 } slots[SLOTS];
 
 static int slot_take(void)
@@ -232,7 +232,7 @@ static int slot_take(void)
     for (int i = 0; i < SLOTS; i++) {
         int expected = SLOT_FREE;
         if (atomic_compare_exchange_strong(&slots[i].state, &expected, SLOT_TAKEN)) {
-            *slots[i].farewell = '\0';
+            *slots[i].signal_text = '\0';
             return i;
         }
     }
@@ -246,7 +246,7 @@ void output_discard_all_unsafe(void)
         if (state == SLOT_NAMED)
             unlink(slots[i].name);
         if (state == SLOT_KEPT)
-            (void)!write(STDERR_FILENO, slots[i].farewell, strnlen(slots[i].farewell, FAREWELL_BYTES));
+            (void)!write(STDERR_FILENO, slots[i].signal_text, strnlen(slots[i].signal_text, SIGNAL_TEXT_BYTES));
     }
 }
 
@@ -519,10 +519,10 @@ void output_keep(struct output *out)
     out->synced = clock_seconds();
 }
 
-void output_farewell(struct output *out, const char *text)
+void output_set_signal_text(struct output *out, const char *text)
 {
-    if (out->slot >= 0 && strlen(text) < FAREWELL_BYTES)
-        memcpy(slots[out->slot].farewell, text, strlen(text) + 1);
+    if (out->slot >= 0 && strlen(text) < SIGNAL_TEXT_BYTES)
+        memcpy(slots[out->slot].signal_text, text, strlen(text) + 1);
 }
 
 void output_spare_left(struct output *out) { mem_free(&out->left); }

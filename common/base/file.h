@@ -67,7 +67,7 @@ int output_open(struct output **out, const char *path, struct err *err);
 int output_open_kept(struct output **out, const char *path, struct err *err);
 const char *output_left(const struct output *out);
 void output_keep(struct output *out);
-void output_farewell(struct output *out, const char *text);
+void output_set_signal_text(struct output *out, const char *text);
 bool output_is_kept(const struct output *out);
 void output_spare_left(struct output *out);                         /* keeps the partial output of another run */
 

@@ -57,23 +57,24 @@ static bool is_pending(const sigset_t *set)
     return !sigpending(&pending) && !sigandset(&both, &pending, set) && !sigisemptyset(&both);
 }
 
-static bool becomes(int from, int to)
+static bool replace_descriptor(int from, int to)
 {
-    int nowhere = from < 0 ? open("/dev/null", to == STDIN_FILENO ? O_RDONLY : O_WRONLY) : -1;
-    return dup2(from < 0 ? nowhere : from, to) >= 0;
+    int null_device = from < 0 ? open("/dev/null", to == STDIN_FILENO ? O_RDONLY : O_WRONLY) : -1;
+    return dup2(from < 0 ? null_device : from, to) >= 0;
 }
 
 /* Runs in the child; calls only async-signal-safe functions before exec. Signal handlers are reset, because they would
  * remove the parent's files. */
-static void become(const struct child *child, const sigset_t *ending, const sigset_t *mask)
+static void exec_program(const struct child *child, const sigset_t *ending, const sigset_t *mask)
 {
     setpgid(0, 0);
     for (int number = 1; number < NSIG; number++)
         if (sigismember(ending, number) == 1)
             signal(number, SIG_DFL);
     sigprocmask(SIG_SETMASK, mask, NULL);
-    if ((!child->folder || !chdir(child->folder)) && becomes(child->input, STDIN_FILENO) &&
-        becomes(child->output, STDOUT_FILENO) && (child->errors < 0 || becomes(child->errors, STDERR_FILENO)))
+    if ((!child->folder || !chdir(child->folder)) && replace_descriptor(child->input, STDIN_FILENO) &&
+        replace_descriptor(child->output, STDOUT_FILENO) &&
+        (child->errors < 0 || replace_descriptor(child->errors, STDERR_FILENO)))
         execv(child->words[0], (char *const *)(uintptr_t)child->words);
     _exit(127);
 }
@@ -110,7 +111,7 @@ int child_run(const struct child *child, int *status, struct err *err)
     sigprocmask(SIG_BLOCK, &ending, &mask);
     pid_t pid = fork();
     if (!pid)
-        become(child, &ending, &mask);
+        exec_program(child, &ending, &mask);
     if (pid < 0) {
         rc = err_errno(err, "starting %s", child->words[0]);
     } else {

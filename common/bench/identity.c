@@ -225,7 +225,7 @@ static int put_margin(struct run *run, const float *logits, int vocab, struct er
     return 0;
 }
 
-static int see_prompt(void *context, const struct forward *piece, int position, struct err *err)
+static int on_prompt(void *context, const struct forward *piece, int position, struct err *err)
 {
     struct run *run = context;
     if (position + piece->rows < run->prompt_tokens)
@@ -234,7 +234,7 @@ static int see_prompt(void *context, const struct forward *piece, int position, 
 }
 
 /* Records the margins of emitted tokens: kept row i gave emitted token i. */
-static int see_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
+static int on_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
 {
     struct run *run = context;
     int given = 0;
@@ -259,7 +259,7 @@ static void answer_free(struct answer *answer)
 static int decode(struct run *run, struct ready_setting *ready, const struct prompt *prompt, struct answer *out,
                   struct err *err)
 {
-    const struct decode_sink sink = {.context = run, .prompt = see_prompt, .iteration = see_iteration};
+    const struct decode_sink sink = {.context = run, .prompt = on_prompt, .iteration = on_iteration};
     const struct decode_prompt text = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
                                        .max_tokens = prompt->max_tokens, .task = prompt->task};
     struct decode_result result;

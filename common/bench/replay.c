@@ -79,7 +79,7 @@ static int count_experts(const struct run *run)
 
 /* Returns the row of the recorded forward most similar to this draft: over the same tokens (*same), else over the same
  * number. */
-static size_t like(const struct run *run, bool *same)
+static size_t find_like(const struct run *run, bool *same)
 {
     const struct recording *all = run->setup->recording;
     const size_t first = (size_t)(run->position - all->position) * (size_t)all->drafters;
@@ -104,7 +104,7 @@ static void weigh(const struct run *run, struct outcome *out)
 {
     const struct recording *all = run->setup->recording;
     bool same;
-    const size_t row = like(run, &same);
+    const size_t row = find_like(run, &same);
     out->experts_loaded = all->experts_loaded[row];
     out->bytes = all->bytes[row];
     out->verify_s = all->verify_us[row] / 1e6;
@@ -240,7 +240,7 @@ static void revalue(struct run *run, struct outcome *out)
 }
 
 /* Returns the emitted tokens and the cost of this iteration. */
-static struct outcome settle(struct run *run)
+static struct outcome finish_iteration(struct run *run)
 {
     const struct recording *all = run->setup->recording;
     const struct stream_model *model = &all->header.model;
@@ -255,7 +255,7 @@ static struct outcome settle(struct run *run)
         out.draft_bytes += run->share[i].bytes;
     }
     weigh(run, &out);
-    draft_settle(&run->tree, run->kept, run->share);
+    draft_count_kept(&run->tree, run->kept, run->share);
     out.iteration_s = out.draft_s + out.verify_s;
     if (is_live(run))
         take_live(run, &out);
@@ -274,7 +274,7 @@ static int iterate(struct run *run, int *at, replay_function *each, void *contex
         return -1;
     iteration.K = run->policy->class->length(run->policy);
     run->policy->class->state(run->policy, &iteration.policy);
-    iteration.outcome = settle(run);
+    iteration.outcome = finish_iteration(run);
     result->seconds += iteration.outcome.iteration_s;
     result->draft_seconds += iteration.outcome.draft_s;
     result->tokens += iteration.outcome.emitted;

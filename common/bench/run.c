@@ -383,8 +383,8 @@ int bench_run(const struct bench_setup *setup, struct err *err)
         (setup->keep ? writer_open_kept : writer_open)(&bench.writer, setup->output, &header, err))
         goto done;
     bench.recorder.writer = bench.writer;
-    if (setup->farewell)
-        writer_farewell(bench.writer, setup->farewell);
+    if (setup->signal_text)
+        writer_set_signal_text(bench.writer, setup->signal_text);
     rc = run_all(&bench, err) || session_keep_hot_set(bench.models[0].session, err) ? -1 : 0;
 done:
     writer_abort(&bench.writer, err);

@@ -16,7 +16,7 @@ struct bench_setup {
     struct session_options session;         /* its model is ignored: the suite names the models */
     const char *output;                     /* "-": standard output */
     bool keep;                              /* finished samples survive signals and failures, in a file beside the output */
-    const char *farewell;                   /* printed when a signal ends a run whose samples are kept; NULL: nothing */
+    const char *signal_text;                /* printed when a signal ends a run whose samples are kept; NULL: nothing */
     const char *resume;                     /* stream of an interrupted run to resume (implies keep); NULL: none */
     const char *note;                       /* printed once all settings are known to work; NULL: nothing */
     struct shard shard;                     /* runs this part of the suite's prompts only */

@@ -290,7 +290,7 @@ static double by_layers(struct run *r, int layer, int count)
 static void balance(struct run *r, int layer, int count)
 {
     int32_t fetches[BALANCE_LEVELS + 1];
-    const int cold = balance_look(r->cache, r->states, r->K, layer, r->routes->experts, r->slots, fetches);
+    const int cold = balance_fetches(r->cache, r->states, r->K, layer, r->routes->experts, r->slots, fetches);
     const struct balance b = {
         .K = r->K, .draft_length = r->machine->draft_length, .top_k = r->routes->top_k, .distinct = count,
         .cpu_unit = r->pairs ? r->pair_s / r->pairs : r->machine->slow.expert_s,
@@ -403,7 +403,7 @@ static int run_step(struct run *r, const struct simulated_step *step, struct err
 
 struct often { int64_t count; int32_t key; };
 
-static int more_often(const void *a, const void *b)
+static int by_frequency(const void *a, const void *b)
 {
     const struct often *x = a, *y = b;
     return x->count != y->count ? (x->count < y->count) - (x->count > y->count) : (x->key > y->key) - (x->key < y->key);
@@ -427,7 +427,7 @@ static int32_t *make_pins(const struct simulated_routes *routes, enum simulated_
     for (size_t i = 0; i < routes->selections && kind == PINS_RANKED; i++)
         if (routes->expert[i] >= 0)
             often[i % token / routes->top_k * routes->experts + routes->expert[i]].count++;
-    qsort(often, keys, sizeof *often, more_often);
+    qsort(often, keys, sizeof *often, by_frequency);
     *count = kind == PINS_LAYERS ? slots / routes->experts * routes->experts : slots;
     for (int i = 0; i < *count; i++)
         pins[i] = often[i].key;

@@ -32,7 +32,7 @@ static void pass(struct simulated_link *link, double until)
 }
 
 /* Processes an event of a read: its transfer begins after its latency, or ends. */
-static void happen(struct simulated_link *link, int number, double when)
+static void process_event(struct simulated_link *link, int number, double when)
 {
     struct simulated_link_read *read = &link->read[number];
     if (!moves(read)) {
@@ -55,7 +55,7 @@ static void link_until(struct simulated_link *link, double until)
 {
     double when;
     for (int next; (next = next_event(link, &when)) >= 0 && when <= until;)
-        happen(link, next, when);
+        process_event(link, next, when);
     pass(link, until);
 }
 
@@ -118,7 +118,7 @@ static void take_first(struct simulated_store *store)
 }
 
 /* Registers all reads that have ended. */
-static void look(struct simulated_store *store, double now)
+static void take_finished(struct simulated_store *store, double now)
 {
     link_until(&store->link, now);
     while (store->link.ended)
@@ -130,7 +130,7 @@ static bool wait(struct simulated_store *store, double *now)
 {
     double when;
     for (int next; !store->link.ended && (next = next_event(&store->link, &when)) >= 0;)
-        happen(&store->link, next, when);
+        process_event(&store->link, next, when);
     if (!store->link.ended)
         return false;
     *now = fmax(*now, store->link.now);
@@ -154,13 +154,13 @@ static void bring_requests(struct simulated_store *store, double now)
 
 void simulated_store_bring(struct simulated_store *store, double now)
 {
-    look(store, now);
+    take_finished(store, now);
     bring_requests(store, now);
 }
 
 /* ---- a layer */
 
-static void hold_those_there(struct simulated_store *store, const struct simulated_union *wanted)
+static void hold_resident(struct simulated_store *store, const struct simulated_union *wanted)
 {
     for (int i = 0; i < wanted->count; i++) {
         const int slot = cache_find(store->cache, wanted->layer, wanted->expert[i]);
@@ -212,10 +212,10 @@ static int find_ready(const struct simulated_store *store, struct simulated_unio
 int simulated_store_acquire(struct simulated_store *store, struct simulated_union *wanted, double *now, struct err *err)
 {
     if (!wanted->done)
-        hold_those_there(store, wanted);
+        hold_resident(store, wanted);
     for (;;) {
         bring_wanted(store, wanted, *now);
-        look(store, *now);
+        take_finished(store, *now);
         bring_wanted(store, wanted, *now);
         if (find_ready(store, wanted))
             break;

@@ -90,8 +90,8 @@ int suite_read(struct suite **out, const char *path, struct err *err);
 int suite_from_json(struct suite **out, const json_t *root, struct err *err);
 void suite_free(struct suite **suite);
 
-/* Passes each file that a run of the suite reads to `see`: models, prompts, the chat template, files named in settings. */
-int suite_inputs(const struct suite *suite, opt_see_input *see, const void *context, struct err *err);
+/* Passes each file that a run of the suite reads to `visit`: models, prompts, the chat template, files named in settings. */
+int suite_inputs(const struct suite *suite, opt_visitor *visit, const void *context, struct err *err);
 
 /* Returns whether a setting neither drafts nor has a budget. */
 bool suite_plain(const struct suite_setting *setting);

@@ -2,34 +2,34 @@
 #include "common/bench/suite.h"
 #include "common/session/drafts.h"
 
-static int see_setting(const struct suite *suite, const struct suite_setting *setting, opt_see_input *see, const void *context,
-                       struct err *err)
+static int visit_setting(const struct suite *suite, const struct suite_setting *setting, opt_visitor *visit,
+                         const void *context, struct err *err)
 {
     struct decode_settings settings;
     struct decode_settings_store *store = NULL;
     struct auto_drafts drafts = {.found = false};
     if (decode_settings_from_json(&settings, &store, setting->options, err))
         return -1;
-    int rc = decode_settings_inputs(store, see, context, err) ||
+    int rc = decode_settings_inputs(store, visit, context, err) ||
              auto_drafts_attach(&settings, &drafts, suite->models[setting->model].path, err) ||
-             auto_drafts_inputs(&drafts, see, context, err) ? -1 : 0;
+             auto_drafts_inputs(&drafts, visit, context, err) ? -1 : 0;
     auto_drafts_free(&drafts);
     decode_settings_free(&store);
     return rc;
 }
 
-int suite_inputs(const struct suite *suite, opt_see_input *see, const void *context, struct err *err)
+int suite_inputs(const struct suite *suite, opt_visitor *visit, const void *context, struct err *err)
 {
     for (int i = 0; i < suite->model_count; i++)
-        if (see(context, "model", suite->models[i].path, err))
+        if (visit(context, "model", suite->models[i].path, err))
             return -1;
     for (int i = 0; i < suite->prompt_count; i++)
-        if (see(context, "prompts", suite->prompts[i], err))
+        if (visit(context, "prompts", suite->prompts[i], err))
             return -1;
-    if (suite->chat_template && see(context, "chat-template", suite->chat_template, err))
+    if (suite->chat_template && visit(context, "chat-template", suite->chat_template, err))
         return -1;
     for (int i = 0; i < suite->setting_count; i++)
-        if (see_setting(suite, &suite->settings[i], see, context, err))
+        if (visit_setting(suite, &suite->settings[i], visit, context, err))
             return err_at(err, "setting '%s'", suite->settings[i].name);
     return 0;
 }

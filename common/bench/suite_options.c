@@ -71,7 +71,7 @@ const char *suite_options_given(const struct suite_options *o)
 }
 
 /* Returns whether the text after a comma continues the value before it: key=value does, KIND:key=value does not. */
-static bool goes_on(const char *at)
+static bool continues(const char *at)
 {
     size_t key = strcspn(at, "=:,\\");
     return key && at[key] == '=';
@@ -80,7 +80,7 @@ static bool goes_on(const char *at)
 /* Returns the end of the value that begins here. */
 static const char *end_of(const char *at)
 {
-    while (*at && (*at != ',' || goes_on(at + 1)))
+    while (*at && (*at != ',' || continues(at + 1)))
         at += *at == '\\' && at[1] ? 2 : 1;
     return at;
 }

@@ -118,7 +118,7 @@ static int make_suite(struct tune *tune, struct err *err)
 
 /* ---- measurements */
 
-static int see_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
+static int on_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
 {
     struct draft_share *share = context;
     (void)err;
@@ -136,7 +136,7 @@ static int see_iteration(void *context, const struct decode_iteration *iteration
 static int decode_one(struct tune *tune, int which, const struct prompt *from, struct run *run, struct decode_result *result,
                       struct err *err)
 {
-    const struct decode_sink sink = {.context = &run->share, .iteration = see_iteration};
+    const struct decode_sink sink = {.context = &run->share, .iteration = on_iteration};
     const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n, .max_tokens = from->max_tokens,
                                          .task = from->task};
     decoder_forget(tune->ready[which].decoder);

@@ -1,5 +1,5 @@
 /* ahead: a requested expert is kept until its layer has had its turn; among all other residents the least recently used one
- * is evicted first, per layer (recency.h). Ours, for forecasts that name single experts, such as the routes of a draft
+ * is evicted first, per layer (recency.h). moekit's own, for forecasts that name single experts, such as the routes of a draft
  * phase: the level of a request is the number of tokens that are expected to want the expert, and an expected resident is
  * evicted only for an expert that more tokens want.
  *

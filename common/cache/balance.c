@@ -4,8 +4,8 @@
 
 #include "common/cache/utility.h"
 
-int balance_look(const struct cache *cache, const struct utility_expert *states, int K, int layer, int experts, int slots,
-                 int32_t *fetches)
+int balance_fetches(const struct cache *cache, const struct utility_expert *states, int K, int layer, int experts, int slots,
+                    int32_t *fetches)
 {
     const struct utility_expert *state = states + (size_t)layer * (size_t)experts;
     int cold = 0;

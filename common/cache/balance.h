@@ -50,8 +50,8 @@ void balance_learn(struct balance_shares *shares, int K, const int32_t *expert, 
 /* Counts for each tau the experts of a layer with a level of at least tau that are not resident: fetches[K + 1]. Returns the
  * number of free slots (eq. 11) as appendix D counts them: empty slots, and those whose expert has tag 0 and is not in use.
  * After use a tag is 0 whatever the expert's level. states: [layers * experts] of the cache's policy. */
-int balance_look(const struct cache *cache, const struct utility_expert *states, int K, int layer, int experts, int slots,
-                 int32_t *fetches);
+int balance_fetches(const struct cache *cache, const struct utility_expert *states, int K, int layer, int experts, int slots,
+                    int32_t *fetches);
 
 double balance_cpu(const struct balance *balance, int tau);
 double balance_gpu(const struct balance *balance, int tau);

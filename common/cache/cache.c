@@ -41,7 +41,7 @@ struct cache {
 
 static bool is_kept(const struct cache *c, int slot) { return c->kept >= 0 && c->slot[slot].key / c->experts == c->kept; }
 
-static bool goes_before(const struct cache *c, int a, int b)
+static bool evicted_before(const struct cache *c, int a, int b)
 {
     const struct cache_value *x = &c->slot[a].value, *y = &c->slot[b].value;
     const bool a_kept = is_kept(c, a), b_kept = is_kept(c, b);
@@ -63,7 +63,7 @@ static void heap_set(struct cache *c, int at, int slot)
 static void heap_up(struct cache *c, int at)
 {
     int slot = c->heap[at];
-    while (at && goes_before(c, slot, c->heap[(at - 1) / 2])) {
+    while (at && evicted_before(c, slot, c->heap[(at - 1) / 2])) {
         heap_set(c, at, c->heap[(at - 1) / 2]);
         at = (at - 1) / 2;
     }
@@ -74,8 +74,8 @@ static void heap_down(struct cache *c, int at)
 {
     int slot = c->heap[at];
     for (int child; (child = 2 * at + 1) < c->heaped; at = child) {
-        child += child + 1 < c->heaped && goes_before(c, c->heap[child + 1], c->heap[child]);
-        if (!goes_before(c, c->heap[child], slot))
+        child += child + 1 < c->heaped && evicted_before(c, c->heap[child + 1], c->heap[child]);
+        if (!evicted_before(c, c->heap[child], slot))
             break;
         heap_set(c, at, c->heap[child]);
     }

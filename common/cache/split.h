@@ -86,7 +86,7 @@ int split_choose(const struct split *split, int layer, int32_t *expert, int32_t 
 
 /* split_learn records the experts that a layer of a verification wanted, and their levels; split_next, called after the
  * policy has learned from the same verification, returns the layer's next tau. fetches[K + 1] and `cold` are from
- * balance_look. */
+ * balance_fetches. */
 void split_learn(struct split *split, int layer, const int32_t *expert, const int32_t *tokens, int count, const int32_t *level,
                  int stride);
 int split_next(struct split *split, int layer, int distinct, const int32_t *fetches, int cold);

@@ -318,7 +318,7 @@ int checkpoint_sort(struct checkpoint *cp, struct err *err)
     return 0;
 }
 
-int checkpoint_settle(struct checkpoint *cp, struct err *err)
+int checkpoint_finish(struct checkpoint *cp, struct err *err)
 {
     return checkpoint_sort(cp, err) || check_index(cp, err) ? -1 : 0;
 }

@@ -111,6 +111,6 @@ int checkpoint_add_text(struct checkpoint *checkpoint, enum source_text which, c
 int checkpoint_sort(struct checkpoint *checkpoint, struct err *err);
 
 /* Sorts the tensors, then checks that each one is in the file that the index names for it. */
-int checkpoint_settle(struct checkpoint *checkpoint, struct err *err);
+int checkpoint_finish(struct checkpoint *checkpoint, struct err *err);
 
 #endif

@@ -264,7 +264,7 @@ static int put_dense_layers(struct maker *m, int64_t layers)
 }
 
 /* Shared experts, as a width or as a number of them; and which layers have experts. */
-static int put_beside(struct maker *m, int64_t layers)
+static int put_shared_experts(struct maker *m, int64_t layers)
 {
     const char *name = NAME_OF(m, shared_inner);
     int64_t shared = 0, first = 0, step = 1;
@@ -319,7 +319,7 @@ static int put_experts(struct maker *m, int64_t layers)
                        scale);
     if (scale_name && put(m, m->config, scale_name, json_real(scale == 0 ? 1 : scale)))
         return -1;
-    return put_groups(m) || put_beside(m, layers) ? -1 : 0;
+    return put_groups(m) || put_shared_experts(m, layers) ? -1 : 0;
 }
 
 /* Factors that some families have, where GGUF has them. */

@@ -94,7 +94,7 @@ static int make_texts(const struct gguf *g, struct checkpoint *cp, struct err *e
 {
     struct gguf_string name = {"", 0};
     widen_rows(cp);
-    if (checkpoint_settle(cp, err) || gguf_make_config(g, cp, err) || gguf_make_tokenizer(g, cp, err) ||
+    if (checkpoint_finish(cp, err) || gguf_make_config(g, cp, err) || gguf_make_tokenizer(g, cp, err) ||
         gguf_text(g, "general.name", false, &name, err))
         return -1;
     if (!*cp->name)

@@ -100,7 +100,7 @@ int checkpoint_open(struct checkpoint **out, const char *path, const char *besid
     if (!cp)
         return -1;
     cp->path = mem_string(strcmp(path, "-") ? path : "standard input", err);
-    if (!cp->path || open_named(cp, path, beside, err) || checkpoint_settle(cp, err) || checkpoint_join(cp, err)) {
+    if (!cp->path || open_named(cp, path, beside, err) || checkpoint_finish(cp, err) || checkpoint_join(cp, err)) {
         if (cp->path)
             err_at(err, "%s", cp->path);
         checkpoint_close(&cp);

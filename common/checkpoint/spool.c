@@ -28,7 +28,7 @@ static int open_xz(struct archive_input *input, struct err *err)
 }
 
 /* Reads the first bytes to recognise .xz. From a pipe they are kept for later reading; a regular file is read again. */
-static int look_at_first(struct archive_input *input, struct err *err)
+static int peek_first(struct archive_input *input, struct err *err)
 {
     static const uint8_t magic[] = {0xfd, '7', 'z', 'X', 'Z', 0};
     while (input->ahead < sizeof magic) {
@@ -56,7 +56,7 @@ int archive_input_open(struct archive_input *input, int fd, struct err *err)
     input->seekable = S_ISREG(status.st_mode);
     input->step = mem_alloc(INPUT_STEP, 1, err);
     input->tail = mem_alloc(TAIL_BYTES, 1, err);
-    return input->step && input->tail ? look_at_first(input, err) : -1;
+    return input->step && input->tail ? peek_first(input, err) : -1;
 }
 
 void archive_input_close(struct archive_input *input)

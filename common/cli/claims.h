@@ -32,7 +32,7 @@ int claims_standard_output(struct claims *claims, struct err *err);
 /* Fails if this input is one of the outputs. "-" is the file that standard input reads. */
 int claims_input(const struct claims *claims, const char *name, const char *path, struct err *err);
 
-/* The same as an opt_see_input (opt.h); context: the struct claims. */
+/* The same as an opt_visitor (opt.h); context: the struct claims. */
 int claims_see(const void *context, const char *name, const char *path, struct err *err);
 
 /* The same for a stream that the command continues, which a kept output may replace. */

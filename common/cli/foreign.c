@@ -5,7 +5,7 @@
 #include "common/cli/command.h"
 
 /* Option names of llama.cpp, vLLM and transformers; for training, of the Trainer of transformers and similar programs */
-static const struct { const char *theirs, *ours, *typed; } names[] = {
+static const struct { const char *other_name, *moekit_name, *typed; } names[] = {
     {"n-predict", "max-tokens", "-n"}, {"predict", "max-tokens", "-n"}, {"max-new-tokens", "max-tokens", "-n"},
     {"max_new_tokens", "max-tokens", "-n"}, {"max_tokens", "max-tokens", "-n"}, {"output-len", "max-tokens", "-n"},
     {"temp", "temperature", "--temperature"}, {"t", "threads", "-j"},
@@ -52,7 +52,7 @@ static const struct { const char *theirs, *ours, *typed; } names[] = {
     {"output-dir", "output", "-o"}, {"output_dir", "output", "-o"}, {"outdir", "output", "-o"}};
 
 /* Options without an equivalent here. */
-static const struct { const char *theirs, *answer; } absent[] = {
+static const struct { const char *other_name, *answer; } absent[] = {
     {"tensor-parallel-size", "a model runs on one device"}, {"tp", "a model runs on one device"},
     {"pipeline-parallel-size", "a model runs on one device"}, {"tensor-split", "a model runs on one device"},
     {"split-mode", "a model runs on one device"}, {"mlock", "models are mapped"},
@@ -66,15 +66,15 @@ static const struct { const char *theirs, *answer; } absent[] = {
 bool foreign_option(const struct subcommand *subcommand, const char *name, size_t length, struct err *err)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i].theirs) == length && !strncmp(names[i].theirs, name, length) &&
-            opt_find(subcommand, names[i].ours, strlen(names[i].ours))) {
-            err_set(err, ERR_INPUT, "%s%s: here it is %s", length > 1 ? "--" : "-", names[i].theirs, names[i].typed);
+        if (strlen(names[i].other_name) == length && !strncmp(names[i].other_name, name, length) &&
+            opt_find(subcommand, names[i].moekit_name, strlen(names[i].moekit_name))) {
+            err_set(err, ERR_INPUT, "%s%s: here it is %s", length > 1 ? "--" : "-", names[i].other_name, names[i].typed);
             return true;
         }
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
-        if (strlen(absent[i].theirs) == length && !strncmp(absent[i].theirs, name, length) &&
+        if (strlen(absent[i].other_name) == length && !strncmp(absent[i].other_name, name, length) &&
             opt_find(subcommand, "model", strlen("model"))) {
-            err_set(err, ERR_INPUT, "--%s: there is nothing like it here: %s", absent[i].theirs, absent[i].answer);
+            err_set(err, ERR_INPUT, "--%s: there is nothing like it here: %s", absent[i].other_name, absent[i].answer);
             return true;
         }
     return false;

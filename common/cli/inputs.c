@@ -6,14 +6,14 @@
 #include "common/cli/spec.h"
 
 struct visit {
-    opt_see_input *see;
+    opt_visitor *visit_file;
     const void *context;
 };
 
-static int see_list(const struct visit *visit, const char *name, const struct strings *list, struct err *err)
+static int visit_list(const struct visit *visit, const char *name, const struct strings *list, struct err *err)
 {
     for (int i = 0; i < list->count; i++)
-        if (visit->see(visit->context, name, list->items[i], err))
+        if (visit->visit_file(visit->context, name, list->items[i], err))
             return -1;
     return 0;
 }
@@ -29,55 +29,56 @@ static bool is_word(const char *placeholder, const char *value)
 }
 
 /* Finds a file given alone, or as the value of any key of KIND:key=value,... The command itself reports faulty values. */
-static int see_string(const struct visit *visit, const struct opt *option, const char *value, struct err *err)
+static int visit_string(const struct visit *visit, const struct opt *option, const char *value, struct err *err)
 {
     struct spec *spec = NULL;
     int rc = 0;
     if (!value || is_word(option->argument, value))
         return 0;
     if (!strstr(option->argument, "=FILE"))
-        return visit->see(visit->context, option->name, value, err);
+        return visit->visit_file(visit->context, option->name, value, err);
     if (spec_parse(&spec, value, NULL))
         return 0;
     for (int i = 0; !rc && spec_value(spec, i); i++)
-        rc = visit->see(visit->context, option->name, spec_value(spec, i), err);
+        rc = visit->visit_file(visit->context, option->name, spec_value(spec, i), err);
     spec_free(&spec);
     return rc;
 }
 
-static int see_option(const struct visit *visit, const struct opt *option, const char *field, struct err *err)
+static int visit_option(const struct visit *visit, const struct opt *option, const char *field, struct err *err)
 {
     const char *value;
     if (option->kind == OPT_KIND_INPUT) {
         memcpy(&value, field, sizeof value);
-        return value ? visit->see(visit->context, option->name, value, err) : 0;
+        return value ? visit->visit_file(visit->context, option->name, value, err) : 0;
     }
     if ((option->kind != OPT_KIND_STRING && option->kind != OPT_KIND_STRINGS) || !strstr(option->argument, "FILE"))
         return 0;
     if (option->kind == OPT_KIND_STRING) {
         memcpy(&value, field, sizeof value);
-        return see_string(visit, option, value, err);
+        return visit_string(visit, option, value, err);
     }
     const struct strings *list = (const struct strings *)(const void *)field;
     for (int i = 0; i < list->count; i++)
-        if (see_string(visit, option, list->items[i], err))
+        if (visit_string(visit, option, list->items[i], err))
             return -1;
     return 0;
 }
 
-int opt_inputs(const struct subcommand *subcommand, const void *args, opt_see_input *see, const void *context, struct err *err)
+int opt_inputs(const struct subcommand *subcommand, const void *args, opt_visitor *visit_file, const void *context,
+               struct err *err)
 {
-    const struct visit visit = {see, context};
+    const struct visit visit = {visit_file, context};
     for (const struct opt *option = subcommand->options; option && option->kind; option++)
-        if (see_option(&visit, option, (const char *)args + option->offset, err))
+        if (visit_option(&visit, option, (const char *)args + option->offset, err))
             return -1;
     for (const struct operand *operand = subcommand->operands; operand && operand->kind; operand++) {
         const char *field = (const char *)args + operand->offset, *value;
         bool list = operand->kind == OPERAND_KIND_ANY || operand->kind == OPERAND_KIND_SOME;
-        if (list && see_list(&visit, operand->name, (const struct strings *)(const void *)field, err))
+        if (list && visit_list(&visit, operand->name, (const struct strings *)(const void *)field, err))
             return -1;
         memcpy(&value, field, sizeof value);
-        if (!list && value && see(context, operand->name, value, err))
+        if (!list && value && visit_file(context, operand->name, value, err))
             return -1;
     }
     return 0;

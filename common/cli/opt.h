@@ -137,9 +137,9 @@ struct console;
 int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *args, struct console *console, struct err *err);
 void opt_free(const struct subcommand *subcommand, void *args);
 
-/* Calls `see` for each input file, with the name of its option or operand; stops at the first failure. */
-typedef int opt_see_input(const void *context, const char *name, const char *path, struct err *err);
-int opt_inputs(const struct subcommand *subcommand, const void *args, opt_see_input *see, const void *context, struct err *err);
+/* Calls `visit` for each input file, with the name of its option or operand; stops at the first failure. */
+typedef int opt_visitor(const void *context, const char *name, const char *path, struct err *err);
+int opt_inputs(const struct subcommand *subcommand, const void *args, opt_visitor *visit, const void *context, struct err *err);
 
 /* Returns the option with that long name (`length` bytes) or letter, of the subcommand or the console; NULL if none. */
 const struct opt *opt_find(const struct subcommand *subcommand, const char *name, size_t length);

@@ -77,7 +77,7 @@ static void handle_bus(int number, siginfo_t *info, void *context)
 
 /* SIGXFSZ: a file has reached the size limit. The write fails with EFBIG and is reported like a full disk. A handler and not
  * SIG_IGN, because child processes would inherit the latter. */
-static void let_write_fail(int number) { (void)number; }
+static void ignore_signal(int number) { (void)number; }
 
 void signals_catch(const char *program)
 {
@@ -90,7 +90,7 @@ void signals_catch(const char *program)
         if (caught[i] == SIGPIPE || sigaction(caught[i], NULL, &before) || before.sa_handler != SIG_IGN)
             sigaction(caught[i], &action, NULL);
     }
-    struct sigaction failing = {.sa_handler = let_write_fail, .sa_flags = SA_RESTART}, before;
+    struct sigaction failing = {.sa_handler = ignore_signal, .sa_flags = SA_RESTART}, before;
     if (sigaction(SIGXFSZ, NULL, &before) || before.sa_handler != SIG_IGN)
         sigaction(SIGXFSZ, &failing, NULL);
     struct sigaction cut = {.sa_sigaction = handle_bus, .sa_flags = SA_SIGINFO};

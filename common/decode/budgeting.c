@@ -104,7 +104,7 @@ static void count_probe(struct budgeting *budgeting, const struct meter_reading 
 static int probe(struct budgeting *budgeting, struct decode_iteration *iteration, struct err *err)
 {
     struct meter_reading reading;
-    if (meter_read(budgeting->meter, budgeting->sequence, &reading, err))
+    if (meter_probe(budgeting->meter, budgeting->sequence, &reading, err))
         return err_at(err, "--budget auto");
     count_probe(budgeting, &reading, iteration);
     return 0;
@@ -122,8 +122,8 @@ static void restore(struct budgeting *budgeting, struct forward *forward, size_t
 }
 
 /* Restores every row of the path that the account does not allow. */
-static void settle(struct budgeting *budgeting, const struct decode_iteration *iteration, struct forward *forward,
-                   bool *changed)
+static void restore_rows(struct budgeting *budgeting, const struct decode_iteration *iteration, struct forward *forward,
+                         bool *changed)
 {
     double sum = 0;
     for (int i = 0; i <= iteration->accepted; i++) {
@@ -152,10 +152,10 @@ static int check(struct watch *watch, struct decode_iteration *iteration, struct
     if (!budgeting->checked)
         memset(budgeting->restored, 0, (size_t)iteration->rows * sizeof *budgeting->restored);
     budgeting->checked = true;
-    if (meter_look(meter, budgeting->sequence, iteration, &reading, err))
+    if (meter_probe_path(meter, budgeting->sequence, iteration, &reading, err))
         return err_at(err, "--budget auto");
     count_probe(budgeting, &reading, iteration);
-    settle(budgeting, iteration, forward, changed);
+    restore_rows(budgeting, iteration, forward, changed);
     iteration->probe_us += 1e6 * (clock_seconds() - start);
     return 0;
 }
@@ -185,7 +185,7 @@ static int measure(struct budgeting *budgeting, struct decode_iteration *iterati
         governor_observe(&budgeting->governor, iteration->n_emitted, tried, 0);
         return 0;
     }
-    meter_put(meter, iteration);
+    meter_add(meter, iteration);
     budgeting->tried += tried;
     budgeting->waited++;
     if (iteration->ends || !meter_has_room(meter) ||

@@ -52,7 +52,7 @@ int decode_rows(const struct decode_settings *settings, bool whole, int *rows, s
     shape_close(&shape);
     for (int i = 0; i < settings->draft.count; i++) {
         const struct drafter_class *class = drafter_find(settings->draft.items[i]);
-        riders += class && class->ride ? RIDERS_MAX : 0;
+        riders += class && class->request_riders ? RIDERS_MAX : 0;
     }
     if (nodes > SHAPE_NODES_MAX)
         return err_set(err, ERR_INPUT, "--tree: up to %d tokens are drafted before this tree is cut, and at most %d can be "
@@ -552,7 +552,7 @@ struct piece_seen {
 
 _Static_assert((int)ENGINE_SLAB_MAX >= (int)ENGINE_ROWS_MAX, "rows of a piece");
 
-static int see_piece(void *context, const struct forward *piece, int position, struct err *err)
+static int on_piece(void *context, const struct forward *piece, int position, struct err *err)
 {
     struct piece_seen *seen = context;
     const struct target_view view = {.forward = piece, .features = &seen->decoder->features, .position = position,
@@ -561,7 +561,7 @@ static int see_piece(void *context, const struct forward *piece, int position, s
     for (int row = 0; row < piece->rows; row++)
         seen->row[row] = row;
     if ((seen->sink->prompt && seen->sink->prompt(seen->sink->context, piece, position, err)) ||
-        drafters_see(&seen->decoder->drafters, &view, err))
+        drafters_observe(&seen->decoder->drafters, &view, err))
         return -1;
     return stop_asked(seen->decoder->setup.stop) ? err_set(err, ERR_SIGNAL, "interrupted") : 0;
 }
@@ -604,7 +604,7 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
         return -1;
     memcpy(decoder->text, prompt->token, (size_t)prompt->tokens * sizeof *decoder->text);
     decoder->computed = decoder->prompt_tokens = prompt->tokens;
-    if (engine_prompt(setup->engine, decoder->sequence, prompt->token + kept, prompt->tokens - kept, &options, see_piece, &seen,
+    if (engine_prompt(setup->engine, decoder->sequence, prompt->token + kept, prompt->tokens - kept, &options, on_piece, &seen,
                       &forward, err))
         return -1;
     decoder->length = prompt->tokens;

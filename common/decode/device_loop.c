@@ -103,11 +103,11 @@ static int take(struct decoder *decoder, const struct engine_iteration *from, st
     decoder->policy->class->state(decoder->policy, &iteration->policy);
     decoder->share[0] = (struct draft_share){.steps = K > 0, .levels = K, .proposed = record->rows - 1,
                                              .seconds = iteration->draft_us / 1e6};
-    draft_settle(&decoder->tree, decoder->kept, decoder->share);
+    draft_count_kept(&decoder->tree, decoder->kept, decoder->share);
     iteration->n_emitted = decoder_emit(decoder, decoder->emitted, record->emitted, err);
     if (iteration->n_emitted < 0)
         return -1;
-    if (iteration->n_emitted != record->emitted || decoder->ending.ended != (record->end != LOOP_GOES_ON))
+    if (iteration->n_emitted != record->emitted || decoder->ending.ended != (record->end != LOOP_CONTINUES))
         return err_set(err, ERR_INPUT, "the device ends the answer elsewhere, after %d tokens", decoder->length);
     return 0;
 }

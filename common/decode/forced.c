@@ -185,7 +185,7 @@ const struct draft_script *forced_script(const struct forced *forced)
 }
 
 /* Whether the drafter went on below a node of its draft, or could have; else it was not asked. */
-static bool went_on(const struct recording *all, const struct recorded_draft *draft, int at)
+static bool drafted_below(const struct recording *all, const struct recorded_draft *draft, int at)
 {
     return all->trees ? all->asked[draft->row + (size_t)at] > 0 : at + 1 < draft->n || draft->n - 1 < all->length;
 }
@@ -196,7 +196,7 @@ static struct recorded_node find_node(const struct recorded_way *way)
     const int right = recorded_way_right(way);
     struct recorded_node found;
     for (int on = 0; on <= right; on++)
-        if (recorded_way_find(way, on, &found) && went_on(way->all, &way->all->draft[found.draft], found.at))
+        if (recorded_way_find(way, on, &found) && drafted_below(way->all, &way->all->draft[found.draft], found.at))
             return found;
     return recorded_way_guess(way);
 }
@@ -226,7 +226,7 @@ static int scripted_children(const struct draft_script *script, int drafter, int
         return err_set(err, ERR_INPUT, "%s: the tree grows where it was not recorded (%d tokens after one of depth %d, of "
                        "which %d were asked for); record with a tree that is larger everywhere", forced->accept.path, count,
                        depth, asked);
-    *ends = first && went_on(all, draft, first) && !recorded_child(all, draft, first, -1);
+    *ends = first && drafted_below(all, draft, first) && !recorded_child(all, draft, first, -1);
     return found;
 }
 

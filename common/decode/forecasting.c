@@ -36,13 +36,13 @@ void forecasting_close(struct forecasting **forecasting)
 
 /* ---- what was recorded */
 
-static int see_model(void *context, const struct stream_model *model, struct err *err)
+static int check_model(void *context, const struct stream_model *model, struct err *err)
 {
     const struct forecasting *f = context;
     return header_same_model(model, f->model, "the route stream", false, f->note, err);
 }
 
-static int see_tokens(void *context, const struct route_tokens *record, struct err *err)
+static int learn_tokens(void *context, const struct route_tokens *record, struct err *err)
 {
     const struct forecasting *f = context;
     const struct forecast_outcome outcome = {record->tokens, record->accepted, record->experts, record->n};
@@ -56,7 +56,7 @@ static int see_tokens(void *context, const struct route_tokens *record, struct e
 static int read_routes(struct forecasting *f, const char *path, const struct stream_model *model, struct text *note,
                        struct err *err)
 {
-    const struct route_consumer consumer = {.context = f, .open = see_model, .tokens = see_tokens};
+    const struct route_consumer consumer = {.context = f, .open = check_model, .tokens = learn_tokens};
     const struct route_input input = {.paths = &path, .count = 1, .phases = ROUTE_ALL};
     struct header header = {0};
     f->model = model;

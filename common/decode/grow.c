@@ -132,7 +132,7 @@ int draft_grow(const struct growth *growth, int room, struct err *err)
     return drafted;
 }
 
-void draft_settle(const struct draft_tree *tree, const uint8_t *kept, struct draft_share *share)
+void draft_count_kept(const struct draft_tree *tree, const uint8_t *kept, struct draft_share *share)
 {
     for (int node = 0; node < tree->nodes; node++) {
         share[tree->drafter[node]].verified++;

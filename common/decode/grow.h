@@ -38,6 +38,6 @@ struct growth {
 int draft_grow(const struct growth *growth, int room, struct err *err);
 
 /* Counts what of the tree was verified and kept ([1 + tree->nodes], the root first) for the drafters of the nodes. */
-void draft_settle(const struct draft_tree *tree, const uint8_t *kept, struct draft_share *share);
+void draft_count_kept(const struct draft_tree *tree, const uint8_t *kept, struct draft_share *share);
 
 #endif

@@ -1,16 +1,16 @@
 /* An iteration in steps, each of which leaves its results in the iteration's record or in plain arrays of the decoder:
  *
  *     propose    the policy and the drafters grow a tree; drafters that ride add rows of their own
- *     forward    the target reads root, tree and riders, of all texts that are at it at once
- *     accept     the tree is followed; path and emitted say how far
- *     check      watches may have tokens chosen anew
- *     show       drafters see what was computed and kept
- *     commit     the KV cache, the text and the drafters keep what was emitted
- *     decide     the policy learns what came of it
- *     record     the caller sees it all
+ *     forward    the target reads root, tree and riders, of all texts that share the forward
+ *     accept     follows the target's choices through the tree; fills path and emitted
+ *     check      watches may have tokens chosen again
+ *     show       drafters receive the riders' logits and the kept states
+ *     commit     the KV cache, the text and the drafters keep the emitted tokens
+ *     decide     the policy learns the outcome
+ *     record     passes the record to the caller
  *
- * Between them come the watches (watch.h), which measure, or change what is forwarded. device_loop.c has a device take the
- * steps by itself, up to the last two. */
+ * Watches (watch.h) run between the steps; they measure, or change the forward. device_loop.c runs all steps but the last two
+ * on a device. */
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -134,13 +134,13 @@ static int accept(struct decoder *decoder, struct decode_iteration *iteration, s
     return 0;
 }
 
-/* Drafters get what they rode for, and see what was kept. */
+/* Returns the riders' logits to their drafters, and passes them the kept states. */
 static int show(struct decoder *decoder, const struct decode_iteration *iteration, struct err *err)
 {
     const struct target_view view = {.forward = iteration->forward, .features = &decoder->features,
                                      .position = iteration->position, .token = decoder->token,
                                      .kept = decoder->path, .kept_rows = 1 + iteration->accepted};
-    return decoder_return_riders(decoder, iteration, err) || drafters_see(&decoder->drafters, &view, err) ? -1 : 0;
+    return decoder_return_riders(decoder, iteration, err) || drafters_observe(&decoder->drafters, &view, err) ? -1 : 0;
 }
 
 /* The KV cache keeps the nodes that the accepted rows are. */
@@ -189,7 +189,7 @@ static int commit(struct decoder *decoder, struct decode_iteration *iteration, s
     iteration->n_emitted = decoder_emit(decoder, decoder->emitted, iteration->accepted + 1, err);
     iteration->ends = decoder->ending.ended;
     drafters_collect(&decoder->drafters, decoder->share);
-    draft_settle(&decoder->tree, decoder->kept, decoder->share);
+    draft_count_kept(&decoder->tree, decoder->kept, decoder->share);
     for (int i = 0; i < decoder->drafters.count; i++) {
         iteration->draft_bytes += decoder->share[i].bytes;
         iteration->catch_up += decoder->share[i].caught_up;
@@ -317,7 +317,7 @@ static int draft(struct decoder *decoder, struct err *err)
 }
 
 /* From the forward on. `others` has all texts of it: the clocks of all are stopped while a watch measures. */
-static int settle(struct decoder *decoder, const struct step_texts *others, struct err *err)
+static int finish_iteration(struct decoder *decoder, const struct step_texts *others, struct err *err)
 {
     struct underway *step = &decoder->step;
     struct decode_iteration *iteration = &step->iteration;
@@ -402,7 +402,7 @@ static int forwards(struct decoder *const *decoder, int count, struct err *err)
         /* The next forward would overwrite what this one computed. */
         for (int i = first; i < next; i++) {
             decoder[i]->step.failed = true;
-            if (settle(decoder[i], &texts, err))
+            if (finish_iteration(decoder[i], &texts, err))
                 return -1;
             decoder[i]->step.failed = false;
         }

@@ -76,7 +76,7 @@ static void begin_measuring(struct meter *meter, const struct decode_iteration *
         meter->untouched = iteration->position;
 }
 
-void meter_put(struct meter *meter, const struct decode_iteration *iteration)
+void meter_add(struct meter *meter, const struct decode_iteration *iteration)
 {
     begin_measuring(meter, iteration);
     for (int i = 0; i < iteration->n_emitted; i++, meter->waiting++) {
@@ -126,13 +126,13 @@ int meter_keep(struct meter *meter, int rows, struct err *err)
     return rc;
 }
 
-int meter_read(struct meter *meter, const struct sequence *own, struct meter_reading *out, struct err *err)
+int meter_probe(struct meter *meter, const struct sequence *own, struct meter_reading *out, struct err *err)
 {
     return read_pending(meter, own, 0, out, err) || meter_keep(meter, 0, err) ? -1 : 0;
 }
 
-int meter_look(struct meter *meter, const struct sequence *own, const struct decode_iteration *iteration,
-               struct meter_reading *out, struct err *err)
+int meter_probe_path(struct meter *meter, const struct sequence *own, const struct decode_iteration *iteration,
+                     struct meter_reading *out, struct err *err)
 {
     begin_measuring(meter, iteration);
     for (int i = 0; i <= iteration->accepted; i++)

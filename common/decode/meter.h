@@ -31,15 +31,15 @@ int meter_waiting(const struct meter *meter);
 bool meter_has_room(const struct meter *meter);
 
 /* Keeps tokens and logits of an iteration; the first time, what was before it is what no budget has touched. */
-void meter_put(struct meter *meter, const struct decode_iteration *iteration);
+void meter_add(struct meter *meter, const struct decode_iteration *iteration);
 
 /* The probe. own: the decoder's sequence, of the same text. */
-int meter_read(struct meter *meter, const struct sequence *own, struct meter_reading *out, struct err *err);
+int meter_probe(struct meter *meter, const struct sequence *own, struct meter_reading *out, struct err *err);
 
 /* A probe of the rows of an iteration's path, too, whose tokens are not emitted yet; it has room for them. May be called again
  * for another path; what waited is reported once. */
-int meter_look(struct meter *meter, const struct sequence *own, const struct decode_iteration *iteration,
-               struct meter_reading *out, struct err *err);
+int meter_probe_path(struct meter *meter, const struct sequence *own, const struct decode_iteration *iteration,
+                     struct meter_reading *out, struct err *err);
 const float *meter_logits(const struct meter *meter, int row);          /* of the path, until the next probe */
 int meter_keep(struct meter *meter, int rows, struct err *err);         /* rows: of the path, that were emitted */
 

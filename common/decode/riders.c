@@ -31,9 +31,9 @@ int decoder_add_riders(struct decoder *decoder, struct decode_iteration *iterati
         struct drafter *drafter = decoder->drafters.item[i];
         struct rider_rows asked = {.rows = 0};
         decoder->riding[i] = 0;
-        if (!drafter->class->ride || !drafter->riders)
+        if (!drafter->class->request_riders || !drafter->riders)
             continue;
-        if (drafter->class->ride(drafter, iteration->tree, &asked, err))
+        if (drafter->class->request_riders(drafter, iteration->tree, &asked, err))
             return -1;
         int rows = take_rows(decoder, drafter, &asked, iteration, iteration->rows + iteration->riders, err);
         if (rows < 0)
@@ -50,7 +50,7 @@ int decoder_return_riders(struct decoder *decoder, const struct decode_iteration
     size_t row = (size_t)iteration->rows;
     for (int i = 0; i < decoder->drafters.count; i++) {
         struct drafter *drafter = decoder->drafters.item[i];
-        if (decoder->riding[i] && drafter->class->rode(drafter, forward->logits + row * (size_t)forward->vocab, err))
+        if (decoder->riding[i] && drafter->class->return_riders(drafter, forward->logits + row * (size_t)forward->vocab, err))
             return -1;
         row += (size_t)decoder->riding[i];
     }

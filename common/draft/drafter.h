@@ -15,10 +15,10 @@
  * Several drafters may be in use, each with a number. The tree records which drafter added a node (tree->drafter) and which one
  * reviewed it. A drafter extends nodes of other drafters like its own.
  *
- * A drafter that reads hidden states of the target names them in `features` and receives them in `see`: for each piece of the
- * prompt, then for each verification with the kept rows. They stay on the device. A drafter may run parts of the target on the
- * target's own KV cache (draft_text.target): rows that it appends are pending and are dropped when the target verifies, except
- * after an early exit, whose rows the verification resumes (engine.h). */
+ * A drafter that reads hidden states of the target names them in `features` and receives them in `observe`: for each piece of
+ * the prompt, then for each verification with the kept rows. They stay on the device. A drafter may run parts of the target on
+ * the target's own KV cache (draft_text.target): rows that it appends are pending and are dropped when the target verifies,
+ * except after an early exit, whose rows the verification resumes (engine.h). */
 #ifndef MOE_DRAFT_DRAFTER_H
 #define MOE_DRAFT_DRAFTER_H
 
@@ -111,11 +111,11 @@ struct draft_text {
 /* The methods of a drafter. All are called from the one thread that decodes, in this order for a text:
  *
  *     begin, commit(prompt)                                   before the target has read the prompt
- *     see                                                     each piece of the prompt, as it is read
+ *     observe                                                 each piece of the prompt, as it is read
  *     commit(the first token)
  *     each iteration:  propose or review, any number of times (decode/grow.c, as the policy asks)
- *                      ride, then rode after the forward      (decode/riders.c)
- *                      see                                    the verification, with the rows kept
+ *                      request_riders, then return_riders after the forward      (decode/riders.c)
+ *                      observe                                the verification, with the rows kept
  *                      commit(what was emitted)
  *
  * Methods that return int return -1 with *err set on failure, which ends the run; otherwise 0, or the value stated below. A
@@ -152,14 +152,15 @@ struct drafter_class {
     int (*review)(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err);
 
     /* Called when the draft is complete, before its verification. Sets *out to the rows that it adds, at most drafter->riders;
-     * the drafter owns the arrays, valid until rode. NULL: it never adds any. */
-    int (*ride)(struct drafter *drafter, const struct draft_tree *tree, struct rider_rows *out, struct err *err);
-    /* Called after the forward, before see and commit, if ride added rows. Logits [rows][vocab] are valid during the call. */
-    int (*rode)(struct drafter *drafter, const float *logits, struct err *err);
+     * the drafter owns the arrays, valid until return_riders. NULL: it never adds any. */
+    int (*request_riders)(struct drafter *drafter, const struct draft_tree *tree, struct rider_rows *out, struct err *err);
+    /* Called after the forward, before observe and commit, if request_riders added rows. Logits [rows][vocab] are valid during
+     * the call. */
+    int (*return_riders)(struct drafter *drafter, const float *logits, struct err *err);
 
     /* Called after each forward of the target, pieces of the prompt included, before the commit of the tokens that it emitted;
      * `view` is valid during the call. NULL: it reads no states. */
-    int (*see)(struct drafter *drafter, const struct target_view *view, struct err *err);
+    int (*observe)(struct drafter *drafter, const struct target_view *view, struct err *err);
 
     /* Called with the prompt, with the first token after it, and after each iteration with the emitted tokens: the text grows
      * by these tokens; the last one is the root of the next draft. Called also for iterations in which it drafted nothing. */

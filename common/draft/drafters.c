@@ -68,11 +68,11 @@ int drafters_commit(struct drafters *drafters, const int32_t *token, int count, 
     return 0;
 }
 
-int drafters_see(struct drafters *drafters, const struct target_view *view, struct err *err)
+int drafters_observe(struct drafters *drafters, const struct target_view *view, struct err *err)
 {
     for (int i = 0; i < drafters->count; i++) {
         struct drafter *drafter = drafters->item[i];
-        if (drafter->class->see && drafter->class->see(drafter, view, err))
+        if (drafter->class->observe && drafter->class->observe(drafter, view, err))
             return -1;
     }
     return 0;

@@ -21,7 +21,7 @@ int drafters_begin(struct drafters *drafters, const struct draft_text *text, con
 int drafters_commit(struct drafters *drafters, const int32_t *token, int count, struct err *err);
 
 /* Passes a forward of the target to all drafters that read states. */
-int drafters_see(struct drafters *drafters, const struct target_view *view, struct err *err);
+int drafters_observe(struct drafters *drafters, const struct target_view *view, struct err *err);
 
 /* Computes the layers whose states any drafter reads, ascending. Returns -1 if they are more than a forward can provide. */
 int drafters_features(const struct drafters *drafters, struct feature_request *out, struct err *err);

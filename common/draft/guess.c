@@ -32,7 +32,7 @@ void guess_close(struct guess *guess)
 }
 
 /* Runs those of Medusa's first `heads` heads that have not been run for this draft, in one forward. */
-static int know(struct guess *guess, int heads, int64_t *bytes, struct err *err)
+static int compute_heads(struct guess *guess, int heads, int64_t *bytes, struct err *err)
 {
     const int first = guess->known, wanted = heads < guess->heads ? heads : guess->heads;
     const struct head_guesses ask = {.first = first, .heads = wanted - first, .rows = 1, .best = guess->ranked};
@@ -60,7 +60,8 @@ int guess_root(struct guess *guess, int32_t token, int levels, struct head_forwa
     struct head_forward forward = {.bytes = 0};
     guess->root = token;
     guess->known = 0;
-    if (sees_tokens(guess) ? head_guess(guess->head, &ask, &forward, err) : know(guess, levels > 1 ? levels : 1, bytes, err))
+    if (sees_tokens(guess) ? head_guess(guess->head, &ask, &forward, err)
+                           : compute_heads(guess, levels > 1 ? levels : 1, bytes, err))
         return -1;
     *bytes += forward.bytes;
     if (!sees_tokens(guess) && guess->ranked)
@@ -82,7 +83,7 @@ static int deliver_row(const struct guess *guess, const struct draft_reading *re
 }
 
 /* Writes the root's token, then the tokens on the path to a node. */
-static void write_way(const struct guess *guess, int node, int32_t *token)
+static void write_path(const struct guess *guess, int node, int32_t *token)
 {
     for (int at = guess->depth[node]; at > 0; at--, node = guess->parent[node])
         token[at] = guess->token[node];
@@ -99,7 +100,7 @@ static int read_depth(struct guess *guess, const struct draft_reading *reading, 
     int which[DRAFT_ASKED_MAX];
     for (int at = 0; at < reading->logit_rows; at++)
         if (guess->depth[first + reading->logit_row[at]] == depth) {
-            write_way(guess, first + reading->logit_row[at], token + ask.rows * (1 + depth));
+            write_path(guess, first + reading->logit_row[at], token + ask.rows * (1 + depth));
             which[ask.rows++] = at;
         }
     if (!ask.rows)
@@ -121,7 +122,7 @@ static int read_known(struct guess *guess, const struct draft_reading *reading, 
 {
     for (int at = 0; at < reading->logit_rows; at++) {
         const int depth = guess->depth[first + reading->logit_row[at]];
-        if (know(guess, depth + 1, bytes, err))
+        if (compute_heads(guess, depth + 1, bytes, err))
             return -1;
         const size_t from = (size_t)depth * width(guess);
         if (deliver_row(guess, reading, at, guess->logits + from, guess->best ? guess->best + from : NULL, err))

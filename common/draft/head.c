@@ -232,7 +232,7 @@ static bool has_changed(const struct target_view *view)
 
 /* Stores the true states for the next draft, which reads them together. They are read at once if they are of the prompt, or
  * if there is no room for more. */
-static int head_see(struct drafter *drafter, const struct target_view *view, struct err *err)
+static int head_observe(struct drafter *drafter, const struct target_view *view, struct err *err)
 {
     struct head_drafter *mine = (struct head_drafter *)drafter;
     struct states *states = &mine->states;
@@ -521,7 +521,7 @@ const struct drafter_class drafter_head = {
     .open = head_open_drafter,
     .propose = head_propose,
     .review = head_review,
-    .see = head_see,
+    .observe = head_observe,
     .commit = head_commit_text,
     .begin = head_begin_text,
     .free = head_free_drafter,
@@ -536,7 +536,7 @@ const struct drafter_class drafter_mtp = {
     .open = mtp_open_drafter,
     .propose = head_propose,
     .review = head_review,
-    .see = head_see,
+    .observe = head_observe,
     .commit = head_commit_text,
     .begin = head_begin_text,
     .free = head_free_drafter,

@@ -215,7 +215,8 @@ static void copy_from_text(struct lookahead *mine)
     mine->begun = true;
 }
 
-static int lookahead_ride(struct drafter *drafter, const struct draft_tree *tree, struct rider_rows *out, struct err *err)
+static int lookahead_request_riders(struct drafter *drafter, const struct draft_tree *tree, struct rider_rows *out,
+                                    struct err *err)
 {
     struct lookahead *mine = (struct lookahead *)drafter;
     const int own = 1 + tree->nodes;
@@ -268,7 +269,7 @@ static int pool_window(struct lookahead *mine, const int32_t *newest, struct err
 
 /* Reads the new level from the logits of the last level's rows. While the window is not full, the level is added and each
  * older level loses its first column; afterwards the columns enter the pool, and each level is replaced by the next one. */
-static int lookahead_rode(struct drafter *drafter, const float *logits, struct err *err)
+static int lookahead_return_riders(struct drafter *drafter, const float *logits, struct err *err)
 {
     struct lookahead *mine = (struct lookahead *)drafter;
     const int last = mine->filled, count = mine->length[last];
@@ -304,8 +305,8 @@ const struct drafter_class drafter_lookahead = {
     .own_trees = true,
     .open = lookahead_open,
     .propose = lookahead_propose,
-    .ride = lookahead_ride,
-    .rode = lookahead_rode,
+    .request_riders = lookahead_request_riders,
+    .return_riders = lookahead_return_riders,
     .commit = lookahead_commit,
     .begin = lookahead_begin,
     .free = lookahead_free,

@@ -186,7 +186,7 @@ static int draw_expected(struct skip_search *search, struct err *err)
     return 0;
 }
 
-static bool was_seen(const struct skip_search *search)
+static bool is_tried(const struct skip_search *search)
 {
     for (int which = 0; which < search->scored; which++) {
         const bool *seen = search->seen + (size_t)which * (size_t)search->parts;
@@ -209,7 +209,7 @@ static int draw(struct skip_search *search, struct err *err)
         return -1;
     else if (!search->expected)
         draw_random(search, 0);
-    for (int try = 1; search->setup.fixed_texts && was_seen(search); try++) {
+    for (int try = 1; search->setup.fixed_texts && is_tried(search); try++) {
         if (try > REDRAWS) {
             search->ended = "all";
             return 0;

@@ -370,7 +370,7 @@ struct chance {
  * most 1, and each is at least SUFFIX_MIN: this bounds their number. */
 struct queue {
     struct entry { struct chance chance; int order; } entry[SUFFIX_SHARES_MAX + CHILDREN_MAX];
-    int count, came;
+    int count, arrived;
 };
 
 static bool is_before(const struct entry *a, const struct entry *b)
@@ -381,7 +381,7 @@ static bool is_before(const struct entry *a, const struct entry *b)
 
 static void queue_put(struct queue *queue, const struct chance *chance)
 {
-    struct entry entry = {*chance, queue->came++};
+    struct entry entry = {*chance, queue->arrived++};
     int at = queue->count++;
     for (int above = (at - 1) / 2; at && is_before(&entry, &queue->entry[above]); above = (at - 1) / 2) {
         queue->entry[at] = queue->entry[above];
@@ -465,7 +465,7 @@ void suffix_tree_expand(const struct suffix_tree *tree, const struct suffix_curs
                         struct suffix_draft *out)
 {
     struct queue queue;
-    queue.count = queue.came = 0;
+    queue.count = queue.arrived = 0;
     out->nodes = 0;
     out->score = 0;
     if (limits->levels > 0 && limits->nodes > 0)

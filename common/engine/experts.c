@@ -142,7 +142,7 @@ static int routed_ffn(const struct layer *at, struct err *err)
     const bool needs_outputs = measured || (limited && plan->ranking == PLAN_ORACLE);
     if (needs_outputs || (limited && plan->ranking == PLAN_PRINTED))
         select_experts(at, (struct buffer){0, 0});
-    if (needs_outputs && oracle_look(at, err))
+    if (needs_outputs && oracle_contributions(at, err))
         return -1;
     if (limited && make_mask(at, plan, err))
         return -1;

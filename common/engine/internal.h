@@ -147,19 +147,20 @@ void shared_free(struct engine *engine);
 int span_run(struct engine *engine, struct sequence *sequence, const struct batch *batch, const struct span *span,
              engine_piece_function *each, void *context, struct forward *out, struct err *err);
 
-/* oracle.c: contributions of each routed expert to each row. _look computes and stores those of the natural routing, the
- * layer's current one; _mask chooses experts by them; _compare compares the natural result with that of the layer's routing
+/* oracle.c: contributions of each routed expert to each row. _contributions computes and stores those of the natural routing,
+ * the layer's current one; _mask chooses experts by them; _compare compares the natural result with that of the layer's routing
  * by then. */
-int oracle_look(const struct layer *at, struct err *err);
+int oracle_contributions(const struct layer *at, struct err *err);
 int oracle_mask(const struct layer *at, int budget, struct err *err);
 int oracle_compare(const struct layer *at, float *error, struct err *err);
 
-/* ahead.c: predicts the experts of the next layer by its router on this layer's state. _look queues the operations, before a
- * wait; _tell passes the prediction to the expert source. Both are no-ops if at->next is empty. */
+/* ahead.c: predicts the experts of the next layer by its router on this layer's state. _queue queues the operations, before a
+ * wait; _announce passes the prediction to the expert source. Both are no-ops if at->next is empty. */
 int ahead_queue(const struct layer *at, struct err *err);
 int ahead_announce(const struct layer *at, struct err *err);
 
-/* oracle_printed.c: like oracle_mask, but over all experts weighted by the scores of this forward; needs no oracle_look. */
+/* oracle_printed.c: like oracle_mask, but over all experts weighted by the scores of this forward, without a call of
+ * oracle_contributions. */
 int oracle_mask_printed(const struct layer *at, int budget, struct err *err);
 
 /* Used by both: out [count][hidden] = weight[i] times the output of expert[i] for row[i]. At most oracle_pairs pairs at

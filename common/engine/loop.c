@@ -40,7 +40,7 @@ static void put(void *context)
         .logits = engine->logits, .position = loop->args.next_position, .choice = loop->args.choice,
         .filter = loop->setup.filter, .key = loop->setup.draw.key, .ordinal = loop->setup.draw.ordinal,
         .sample = loop->setup.draw.sample, .rows = loop->batch.rows, .vocab = engine->shape->vocab});
-    engine->ops->loop_settle(engine->queue, &loop->args);
+    engine->ops->loop_accept(engine->queue, &loop->args);
 }
 
 static int new_array(struct engine_loop *loop, struct buffer *out, size_t count, size_t size, const void *data,

@@ -174,7 +174,7 @@ static int compute_apart(const struct layer *at, float *out, struct err *err)
     return oracle_compute(at, &apart, out, err);
 }
 
-int oracle_look(const struct layer *at, struct err *err)
+int oracle_contributions(const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;
     return oracle_alloc(space, err) || compute_apart(at, space->gold, err) ? -1 : 0;

@@ -326,7 +326,7 @@ int second_take(struct second *s, const struct layer *at, struct err *err)
 }
 
 /* Reads the layer's levels for the balancer, before the policy learns from this forward. */
-static void look_before(struct second *s, const struct layer *at, const struct expert_union *wanted)
+static void read_levels(struct second *s, const struct layer *at, const struct expert_union *wanted)
 {
     int K;
     const struct utility_expert *state = expert_source_levels(s->setup.experts, at->number, &K);
@@ -337,13 +337,13 @@ static void look_before(struct second *s, const struct layer *at, const struct e
 }
 
 /* Reads the levels after the policy has learnt, and sets the layer's next tau. */
-static void look_after(struct second *s, const struct layer *at, int distinct)
+static void learn_levels(struct second *s, const struct layer *at, int distinct)
 {
     int32_t *counts = s->counts, *fetches = counts + 6 * s->facts.layers + at->moe * (s->facts.K + 1);
     if (s->forward != EXPERTS_VERIFY || !s->facts.fetches)
         return;
     counts[at->moe] = s->split.layer[at->moe].tau;
-    counts[5 * s->facts.layers + at->moe] = expert_source_look(s->setup.experts, at->number, fetches);
+    counts[5 * s->facts.layers + at->moe] = expert_source_fetches(s->setup.experts, at->number, fetches);
     expert_source_threshold(s->setup.experts,
                             split_next(&s->split, at->moe, distinct, fetches, counts[5 * s->facts.layers + at->moe]));
 }
@@ -364,20 +364,20 @@ static void count(struct second *s, const struct layer *at, const struct expert_
 int second_split(struct second *s, const struct layer *at, const int32_t *ids, struct expert_union *wanted, struct err *err)
 {
     const int all = wanted->count;
-    look_before(s, at, wanted);
+    read_levels(s, at, wanted);
     if (expert_source_want(s->setup.experts, wanted, s->tier, err))
         return err_at(err, "layer %d", at->number);
-    bool comes = false;
+    bool in_flight = false;
     for (int i = 0; i < all; i++) {
         s->there[i] = s->tier[i] <= EXPERT_COMING;
-        comes |= s->tier[i] == EXPERT_COMING;
+        in_flight |= s->tier[i] == EXPERT_COMING;
     }
     wanted->count = split_choose(&s->split, at->moe, wanted->expert, wanted->tokens, s->there, all, s->level, sizeof *s->level);
     wanted->part = true;
     count(s, at, wanted, all);
-    look_after(s, at, all);
+    learn_levels(s, at, all);
     s->device_experts = wanted->count;
-    s->clean = !comes;
+    s->clean = !in_flight;
     for (int i = 0; i < wanted->count; i++)
         s->clean &= s->there[i];
     s->pairs = at->rows->rows * at->routing.top_k;

@@ -236,7 +236,7 @@ static int show(struct evaluation *e, struct walker *w, const struct evaluation_
 {
     const struct target_view view = {.forward = &e->shown, .features = &e->features, .position = first, .token = text->token,
                                      .kept = e->row + first, .kept_rows = count, .prompt = prompt};
-    return drafters_see(&w->drafters, &view, err);
+    return drafters_observe(&w->drafters, &view, err);
 }
 
 /* Fills the target's KV cache of the first layers up to `length` tokens. */

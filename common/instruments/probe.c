@@ -314,8 +314,8 @@ static int read_sizes(struct probe *probe, int position, int32_t next, struct fo
 }
 
 /* Probes one position with one drafter. next: the text's token after the root. *forward: the one over the whole draft. */
-static int look(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put, void *context,
-                struct forward *forward, struct err *err)
+static int probe_position(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put,
+                          void *context, struct forward *forward, struct err *err)
 {
     const bool several = probe->drafters.count > 1;
     probe->drafted = 0;
@@ -346,8 +346,8 @@ static int look(struct probe *probe, int position, int32_t next, int left, int r
 }
 
 /* Probes one position with every drafter, then advances the text by one token. */
-static int look_with_all(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put,
-                         void *context, struct err *err)
+static int probe_position_with_all(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put,
+                                   void *context, struct err *err)
 {
     const int32_t root = 0;
     struct forward forward;
@@ -355,21 +355,21 @@ static int look_with_all(struct probe *probe, int position, int32_t next, int le
                                      .token = probe->token, .kept = &root, .kept_rows = 1};
     for (int i = 0; i < probe->drafters.count; i++) {
         probe->drafter = probe->drafters.item[i];
-        if (look(probe, position, next, left, room, put, context, &forward, err))
+        if (probe_position(probe, position, next, left, room, put, context, &forward, err))
             return -1;
     }
-    return drafters_see(&probe->drafters, &view, err) || sequence_commit(decoder_sequence(probe->decoder), &root, 1, err) ||
+    return drafters_observe(&probe->drafters, &view, err) || sequence_commit(decoder_sequence(probe->decoder), &root, 1, err) ||
            drafters_commit(&probe->drafters, &next, 1, err) ? -1 : 0;
 }
 
-/* Context of see_piece. */
+/* Context of on_piece. */
 struct shown {
     struct probe *probe;
     const int32_t *token;               /* the prompt */
     int32_t row[ENGINE_SLAB_MAX];       /* 0, 1, ... */
 };
 
-static int see_piece(void *context, const struct forward *piece, int position, struct err *err)
+static int on_piece(void *context, const struct forward *piece, int position, struct err *err)
 {
     struct shown *shown = context;
     const struct target_view view = {.forward = piece, .features = &shown->probe->features, .position = position,
@@ -377,7 +377,7 @@ static int see_piece(void *context, const struct forward *piece, int position, s
                                      .prompt = true};
     for (int row = 0; row < piece->rows; row++)
         shown->row[row] = row;
-    return drafters_see(&shown->probe->drafters, &view, err);
+    return drafters_observe(&shown->probe->drafters, &view, err);
 }
 
 /* The prompt is in the KV cache. If a drafter reads states, the prompt is read once more, in order to show them. */
@@ -390,7 +390,7 @@ static int show_prompt(struct probe *probe, const struct decode_prompt *prompt, 
     if (!probe->features.count)
         return sequence_truncate(sequence, prompt->tokens, err);
     return sequence_truncate(sequence, 0, err) ||
-           engine_prompt(probe->setup.engine, sequence, prompt->token, prompt->tokens, &options, see_piece, &shown, &forward,
+           engine_prompt(probe->setup.engine, sequence, prompt->token, prompt->tokens, &options, on_piece, &shown, &forward,
                          err) ? -1 : 0;
 }
 
@@ -407,8 +407,8 @@ int probe_run(struct probe *probe, const struct decode_prompt *prompt, const str
     for (int i = 0; i + 1 < result->tokens; i++) {
         probe->token[0] = result->token[i];
         probe->row_parent[0] = -1;
-        if (look_with_all(probe, prompt->tokens + i, result->token[i + 1], result->tokens - 1 - i, limit - i - 2, put, context,
-                          err))
+        if (probe_position_with_all(probe, prompt->tokens + i, result->token[i + 1], result->tokens - 1 - i, limit - i - 2,
+                                    put, context, err))
             return -1;
     }
     return 0;

@@ -109,7 +109,7 @@ static int done(struct decode_resume *resume, const struct decode_done *done, st
     return 0;
 }
 
-static int see(void *context, const struct reader *in, const struct record *record, struct err *err)
+static int take_record(void *context, const struct reader *in, const struct record *record, struct err *err)
 {
     struct decode_resume *resume = context;
     if (resume->header.kind == STREAM_ANY && header_copy(&resume->header, reader_header(in), err))
@@ -190,7 +190,7 @@ static int read_stream(struct decode_resume *resume, const struct header *header
                        struct err *err)
 {
     struct leftover left;
-    if (leftover_read(resume->path, STREAM_DECODE, see, resume, &left, err))
+    if (leftover_read(resume->path, STREAM_DECODE, take_record, resume, &left, err))
         return -1;
     if (!left.begun && !leftover_is_stump(resume->path)) {
         *err = left.why;

@@ -112,7 +112,7 @@ static int choose(struct cascade_cost *c, int max, const struct draft_tree *chai
     return best;
 }
 
-static bool knows(const struct cascade_cost *c) { return c->now->estimator.seen >= 1; }
+static bool is_known(const struct cascade_cost *c) { return c->now->estimator.seen >= 1; }
 
 /* Returns how many tokens to draft before the next decision. */
 static int ask(struct cascade_cost *c, const struct draft_view *view)
@@ -124,7 +124,7 @@ static int ask(struct cascade_cost *c, const struct draft_view *view)
         return c->cost_model.begun ? 1 : 0;
     if (draft_cost(c) * c->max <= c->explore)
         return max;
-    int K = knows(c) ? choose(c, max, view->tree) : 0;
+    int K = is_known(c) ? choose(c, max, view->tree) : 0;
     int learn = max < SHADOW_TOKENS ? max : SHADOW_TOKENS;
     return K ? c->speaks ? 1 : K : c->allowance >= draft_cost(c) * learn ? learn : 0;
 }
@@ -134,7 +134,7 @@ static bool goes_on(struct cascade_cost *c, const struct draft_view *view)
 {
     const struct draft_tree *tree = view->tree;
     int max = c->max < view->room ? c->max : view->room;
-    return c->speaks && c->timed && knows(c) && view->added && tree->nodes < max && c->asked < c->max &&
+    return c->speaks && c->timed && is_known(c) && view->added && tree->nodes < max && c->asked < c->max &&
            choose(c, max, tree) > tree->nodes;
 }
 
@@ -167,7 +167,7 @@ static struct step cascade_cost_next(struct policy *policy, const struct draft_v
     c->made = view->tree->nodes;
     if (c->made > 1)
         c->speaks = !isnan(view->tree->log_probability[1]);
-    c->K = knows(c) ? choose(c, view->tree->nodes, view->tree) : 0;
+    c->K = is_known(c) ? choose(c, view->tree->nodes, view->tree) : 0;
     pending_add(&c->pending, view->tree, c->signal);
     for (int node = 0; node < c->K; node++)
         c->keep[node] = node;

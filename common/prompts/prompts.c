@@ -499,7 +499,7 @@ static int use_object(const struct prompts *p, struct prompt *prompt, json_t *ob
 }
 
 /* Remedy for a text that is read as JSON lines. */
-static const char *way_out(const struct prompts *p)
+static const char *remedy_of(const struct prompts *p)
 {
     return p->line.standard ? "--whole takes standard input as text"
                             : "a text is a file .txt or .md, or comes through standard input or -p";
@@ -527,13 +527,13 @@ static int use_line(const struct prompts *p, struct prompt *prompt, struct err *
                 where.column, where.text);
     else if (!object)
         err_set(err, ERR_INPUT, "column %d: not valid JSON: %s; one object a line is expected (%s)", where.column, where.text,
-                way_out(p));
+                remedy_of(p));
     else if (p->line.item && json_is_string(object))
         rc = use_text(p, prompt, json_string_value(object), json_string_length(object), err);
     else if (p->line.item && !json_is_object(object))
         err_set(err, ERR_INPUT, "an item of the list must be an object or a text");
     else if (!json_is_object(object))
-        err_set(err, ERR_INPUT, "one JSON object a line is expected (%s)", way_out(p));
+        err_set(err, ERR_INPUT, "one JSON object a line is expected (%s)", remedy_of(p));
     else
         rc = use_object(p, prompt, object, err);
     json_decref(object);

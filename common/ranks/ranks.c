@@ -450,7 +450,7 @@ struct fold {
     float *sum;
     bool anew;
     size_t piece;               /* floats of a part per piece */
-    float *come[2];             /* [givers][piece] received data, of the current and of the next piece */
+    float *received[2];         /* [givers][piece] received data, of the current and of the next piece */
 };
 
 /* Returns how many floats of `rank`'s part belong to piece `at`. */
@@ -470,8 +470,8 @@ static int start_piece(const struct fold *f, size_t at, struct err *err)
         const size_t piece = piece_of(f, i, at);
         if (i == r->rank)
             continue;
-        float *come = f->come[at % 2] + (size_t)i * f->piece;
-        if (own && i < f->givers && start_receive(r, base + i, i, come, own * sizeof(float), err))
+        float *received = f->received[at % 2] + (size_t)i * f->piece;
+        if (own && i < f->givers && start_receive(r, base + i, i, received, own * sizeof(float), err))
             return -1;
         if (piece && r->rank < f->givers &&
             start_send(r, base + r->size + i, i, f->values + f->cut[i] + at * f->piece, piece * sizeof(float), err))
@@ -484,9 +484,9 @@ static void add_piece(const struct fold *f, size_t at)
 {
     const struct ranks *r = f->ranks;
     const size_t count = piece_of(f, r->rank, at);
-    float *sum = f->sum + at * f->piece, *total = f->come[at % 2] + (size_t)f->givers * f->piece;
+    float *sum = f->sum + at * f->piece, *total = f->received[at % 2] + (size_t)f->givers * f->piece;
     for (int i = 0; i < f->givers; i++) {
-        const float *x = i == r->rank ? f->values + f->cut[i] + at * f->piece : f->come[at % 2] + (size_t)i * f->piece;
+        const float *x = i == r->rank ? f->values + f->cut[i] + at * f->piece : f->received[at % 2] + (size_t)i * f->piece;
         const float *before = i ? total : f->anew ? NULL : sum;
         if (!before)
             memcpy(total, x, count * sizeof *x);
@@ -523,8 +523,8 @@ int ranks_fold(struct ranks *r, const float *values, int givers, const size_t *c
         longest = cut[i + 1] - cut[i] > longest ? cut[i + 1] - cut[i] : longest;
     pieces = (longest + f.piece - 1) / f.piece;
     f.piece = min_of(f.piece, longest);
-    if (!(f.come[0] = mem_alloc(room * (f.piece + 1), sizeof(float), err)) ||
-        !(f.come[1] = mem_alloc(room * (f.piece + 1), sizeof(float), err)))
+    if (!(f.received[0] = mem_alloc(room * (f.piece + 1), sizeof(float), err)) ||
+        !(f.received[1] = mem_alloc(room * (f.piece + 1), sizeof(float), err)))
         goto done;
     if (ranks_agree(r, false, NULL, err) || (pieces && start_piece(&f, 0, err)))
         goto done;
@@ -535,7 +535,7 @@ int ranks_fold(struct ranks *r, const float *values, int givers, const size_t *c
     }
     rc = 0;
 done:
-    mem_free(&f.come[0]);
-    mem_free(&f.come[1]);
+    mem_free(&f.received[0]);
+    mem_free(&f.received[1]);
     return rc;
 }

@@ -164,8 +164,8 @@ static struct stats_pair sum_of(const struct pairs *pairs)
     return sum;
 }
 
-static int see_beside(struct compare_row *row, const struct comparison *comparison, const struct measurements *all,
-                      struct pairs *pairs, struct pairs *beside, struct err *err)
+static int judge_against_reference(struct compare_row *row, const struct comparison *comparison, const struct measurements *all,
+                                   struct pairs *pairs, struct pairs *beside, struct err *err)
 {
     int now = all->settings[row->now].reference;
     if (summary_pairs(all, now, row->reference, beside->pair, beside->prompt, &beside->count, err))
@@ -183,7 +183,7 @@ static int fill_row(struct compare_row *row, const struct comparison *comparison
         return -1;
     row->reference = reference_of(all, row);
     row->drift = 1;
-    if (row->reference >= 0 && see_beside(row, comparison, all, pairs, beside, err))
+    if (row->reference >= 0 && judge_against_reference(row, comparison, all, pairs, beside, err))
         return -1;
     row->prompts = pairs->count;
     struct stats_pair sum = sum_of(pairs);

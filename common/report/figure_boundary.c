@@ -86,7 +86,7 @@ static int bottom_of(const struct ewif_drafter *drafters, int count)
     return bottom;
 }
 
-static const char *lies(const double factor[EWIF_CASCADES], double bottom_alone)
+static const char *position_of(const double factor[EWIF_CASCADES], double bottom_alone)
 {
     if (isnan(factor[EWIF_VERTICAL]))
         return "unknown";
@@ -100,7 +100,7 @@ static void judge(struct figure_row *row, struct ewif_drafter drafter, struct ew
         row->value[FACTOR + c] = ewif_best_cascade((enum ewif_cascade)c, drafter, bottom);
         row->value[BOUNDARY + c] = ewif_boundary((enum ewif_cascade)c, drafter.acceptance, bottom);
     }
-    row->text[3] = lies(&row->value[FACTOR], ewif_best_alone(bottom));
+    row->text[3] = position_of(&row->value[FACTOR], ewif_best_alone(bottom));
 }
 
 static int put_curves(struct figure_table *table, const char *task, const char *setting, struct ewif_drafter bottom,

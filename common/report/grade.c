@@ -63,7 +63,7 @@ int grade_number(const char *text, struct text *out, bool *found, struct err *er
 {
     const char *begin = NULL, *end = NULL, *whole_end = NULL, *stop;
     bool first_counts;
-    for (const char *at = grade_number_place(text, &stop, &first_counts); at < stop && !(begin && first_counts);) {
+    for (const char *at = grade_number_range(text, &stop, &first_counts); at < stop && !(begin && first_counts);) {
         if (!digit(*at)) {
             at++;
             continue;

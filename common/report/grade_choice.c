@@ -50,7 +50,7 @@ static bool has_digit(struct span in)
     return in.begin < in.end;
 }
 
-const char *grade_number_place(const char *text, const char **stop, bool *first)
+const char *grade_number_range(const char *text, const char **stop, bool *first)
 {
     const struct span marked = marked_number(text), box = last_box(text);
     *first = marked.begin != NULL;

@@ -18,7 +18,7 @@
 enum grade_rule grade_choice_rule(const char *expected);
 
 /* Returns the range of a text, up to *stop, in which its number is searched. *first: the first number counts, not the last. */
-const char *grade_number_place(const char *text, const char **stop, bool *first);
+const char *grade_number_range(const char *text, const char **stop, bool *first);
 
 /* Replace *out by the comparable contents of the last box (of the whole text if there is none), and by the chosen letter as
  * a capital (nothing if the text chooses none). */

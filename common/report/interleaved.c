@@ -132,7 +132,7 @@ static void forget_block(struct text_times *text)
     }
 }
 
-static int see_first(struct text_times *text, const struct measured_step *step, size_t steps, struct err *err)
+static int allocate_steps(struct text_times *text, const struct measured_step *step, size_t steps, struct err *err)
 {
     size_t room = steps ? steps : 1;
     if (!(text->emitted = mem_alloc(room, sizeof *text->emitted, err)) ||
@@ -149,13 +149,13 @@ static int see_first(struct text_times *text, const struct measured_step *step, 
     return 0;
 }
 
-static int see_sample(struct row *row, struct round *round, int side, const struct measurements *all,
+static int add_sample(struct row *row, struct round *round, int side, const struct measurements *all,
                       const struct measured_sample *sample, struct err *err)
 {
     struct text_times *text = &row->texts[sample->prompt];
     const struct measured_step *step = &all->steps[sample->first_step];
     double tokens = 0, seconds = 0;
-    if (!text->seen && see_first(text, step, sample->steps, err))
+    if (!text->seen && allocate_steps(text, step, sample->steps, err))
         return -1;
     text->alike &= sample->steps == text->steps;
     for (size_t i = 0; i < sample->steps; i++) {
@@ -172,7 +172,7 @@ static int see_sample(struct row *row, struct round *round, int side, const stru
     return 0;
 }
 
-static int see_samples(struct interleaved *of, struct row *row, const struct measurements *all, struct err *err)
+static int add_samples(struct interleaved *of, struct row *row, const struct measurements *all, struct err *err)
 {
     const int setting[] = { find_setting(all, BEFORE, row->name), find_setting(all, NOW, row->name) };
     struct round *round = &row->rounds[of->rounds];
@@ -180,7 +180,7 @@ static int see_samples(struct interleaved *of, struct row *row, const struct mea
         return err_set(err, ERR_INPUT, "setting '%s' was there in the rounds before, and is missing now", row->name);
     for (size_t i = 0; i < all->sample_count; i++)
         for (int side = BEFORE; side <= NOW; side++)
-            if (all->samples[i].setting == setting[side] && see_sample(row, round, side, all, &all->samples[i], err))
+            if (all->samples[i].setting == setting[side] && add_sample(row, round, side, all, &all->samples[i], err))
                 return -1;
     if (!(round->seconds[BEFORE] > 0) || !(round->seconds[NOW] > 0))
         return err_set(err, ERR_INPUT, "setting '%s': answers of one token have no iterations to measure; let \"max-tokens\" "
@@ -260,7 +260,7 @@ int interleaved_add(struct interleaved *of, const struct measurements *all, bool
     if (all->prompts != of->prompts)
         return err_set(err, ERR_INPUT, "%d prompts, and %d in the rounds before", all->prompts, of->prompts);
     for (size_t i = 0; i < of->count; i++)
-        if (see_samples(of, &of->rows[i], all, err))
+        if (add_samples(of, &of->rows[i], all, err))
             return -1;
     of->now_first[of->rounds++] = now_first;
     bool whole = of->rounds % of->per_block == 0, last = of->rounds == of->rounds_max;

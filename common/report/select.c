@@ -67,7 +67,7 @@ static const struct summary_column *find_column(const char *key, struct err *err
 }
 
 /* Returns whether a is sorted after b: rows of one task stay together, NaN is last, equal rows keep their order. */
-static bool comes_after(const struct summary_row *a, const struct summary_row *b, const struct summary_column *column,
+static bool sorts_after(const struct summary_row *a, const struct summary_row *b, const struct summary_column *column,
                         double sign)
 {
     double one = sign * summary_value(a, column), other = sign * summary_value(b, column);
@@ -77,7 +77,7 @@ static bool comes_after(const struct summary_row *a, const struct summary_row *b
 static void sort_rows(struct summary *summary, const struct summary_column *column, double sign)
 {
     for (size_t i = 1; i < summary->count; i++)
-        for (size_t j = i; j && comes_after(&summary->rows[j - 1], &summary->rows[j], column, sign); j--) {
+        for (size_t j = i; j && sorts_after(&summary->rows[j - 1], &summary->rows[j], column, sign); j--) {
             const struct summary_row kept = summary->rows[j];
             summary->rows[j] = summary->rows[j - 1];
             summary->rows[j - 1] = kept;

@@ -11,7 +11,7 @@ static int64_t fewer(const int64_t *missed, const int64_t *selected, int a, int 
 }
 
 /* Returns the kept expert with the smallest loss. */
-static int find_least_loss(const int64_t *missed, const int64_t *selected, const uint8_t *out, int experts)
+static int find_min_loss(const int64_t *missed, const int64_t *selected, const uint8_t *out, int experts)
 {
     int min = -1;
     for (int e = 0; e < experts; e++)
@@ -72,7 +72,7 @@ static bool choose(struct cover *cover, struct ranking *ranking, const int64_t *
             if (cover->state[at + (size_t)e] == LEAVING)
                 cover->state[at + (size_t)e] = OUT;
         while (cover->kept[layer]) {
-            int e = find_least_loss(cover->missed + at, selected + at, cover->state + at, cover->experts);
+            int e = find_min_loss(cover->missed + at, selected + at, cover->state + at, cover->experts);
             bool missed = cover->missed[at + (size_t)e] > 0 && cover->kept[layer] > 1;
             leave(cover, ranking, at, e, layer);
             cover->state[at + (size_t)e] = missed ? LEAVING : OUT;
@@ -136,7 +136,7 @@ static int peel_layer(void *context, int layer, int64_t *count, struct err *err)
             peel->missed[a] += a != b ? count[a * n + b] : 0;
     }
     for (int rank = experts - 1; rank >= 0; rank--) {
-        int e = find_least_loss(peel->missed, peel->counts->selected + at, peel->out, experts);
+        int e = find_min_loss(peel->missed, peel->counts->selected + at, peel->out, experts);
         peel->out[e] = 1;
         peel->ranking->order[at + (size_t)rank] = e;
         peel->ranking->score[at + (size_t)rank] = (double)peel->missed[e];

@@ -20,7 +20,7 @@ const char *const synthesis_skews[] = {"flat", "mild", "steep", "local", "local-
 
 enum { TRIAL_TOKENS = 3000, TRIAL_LAYERS = 4, HALVINGS = 18, TRIES = 64 };
 
-struct liking { double key; int16_t expert; };
+struct popularity { double key; int16_t expert; };
 
 struct synthesis {
     struct synthesis_setup setup;
@@ -30,7 +30,7 @@ struct synthesis {
     int16_t *expert_of;         /* [layers][experts] by rank */
     int16_t *rank_of;           /* [layers][experts] by expert */
     double *common;             /* [layers][experts] local: g, common to all texts */
-    struct liking *liking;      /* [experts] */
+    struct popularity *popularity; /* [experts] */
     int32_t *taken;             /* [experts] the draw that chose this expert last */
     int32_t turn;
 };
@@ -106,7 +106,7 @@ static bool is_local(const struct synthesis *s) { return s->setup.skew >= SYNTHE
 
 static int by_key(const void *a, const void *b)
 {
-    const struct liking *x = a, *y = b;
+    const struct popularity *x = a, *y = b;
     return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : x->expert - y->expert;
 }
 
@@ -117,12 +117,12 @@ static void rank_text(struct synthesis *s)
     for (int layer = 0; layer < s->setup.layers; layer++) {
         const size_t first = (size_t)layer * experts;
         for (int e = 0; e < experts; e++)
-            s->liking[e] = (struct liking){LOCAL_COMMON * s->common[first + e] + (1 - LOCAL_COMMON) * synthesis_chance(s),
-                                           (int16_t)e};
-        qsort(s->liking, experts, sizeof *s->liking, by_key);
+            s->popularity[e] = (struct popularity){
+                LOCAL_COMMON * s->common[first + e] + (1 - LOCAL_COMMON) * synthesis_chance(s), (int16_t)e};
+        qsort(s->popularity, experts, sizeof *s->popularity, by_key);
         for (int rank = 0; rank < experts; rank++) {
-            s->expert_of[first + rank] = s->liking[rank].expert;
-            s->rank_of[first + s->liking[rank].expert] = (int16_t)rank;
+            s->expert_of[first + rank] = s->popularity[rank].expert;
+            s->rank_of[first + s->popularity[rank].expert] = (int16_t)rank;
         }
     }
 }
@@ -224,9 +224,9 @@ int synthesis_open(struct synthesis **out, const struct synthesis_setup *setup, 
     s->rank_of = mem_alloc(cells, sizeof *s->rank_of, err);
     s->taken = mem_alloc(setup->experts, sizeof *s->taken, err);
     s->common = mem_alloc(cells, sizeof *s->common, err);
-    s->liking = mem_alloc(setup->experts, sizeof *s->liking, err);
+    s->popularity = mem_alloc(setup->experts, sizeof *s->popularity, err);
     trial = mem_alloc(2 * (size_t)TRIAL_LAYERS * setup->top_k, sizeof *trial, err);
-    if (!s->up_to || !s->expert_of || !s->rank_of || !s->taken || !s->common || !s->liking || !trial) {
+    if (!s->up_to || !s->expert_of || !s->rank_of || !s->taken || !s->common || !s->popularity || !trial) {
         mem_free(&trial);
         synthesis_close(&s);
         return -1;
@@ -249,7 +249,7 @@ void synthesis_close(struct synthesis **synthesis)
     mem_free(&s->rank_of);
     mem_free(&s->taken);
     mem_free(&s->common);
-    mem_free(&s->liking);
+    mem_free(&s->popularity);
     mem_free(synthesis);
 }
 

@@ -72,15 +72,15 @@ int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *sto
     return 0;
 }
 
-int auto_drafts_inputs(const struct auto_drafts *store, opt_see_input *see, const void *context, struct err *err)
+int auto_drafts_inputs(const struct auto_drafts *store, opt_visitor *visit, const void *context, struct err *err)
 {
     const struct attached *attached = &store->attached;
-    if (attached->path && see(context, "attached drafters", attached->path, err))
+    if (attached->path && visit(context, "attached drafters", attached->path, err))
         return -1;
     for (int i = 0; i < attached->count; i++)
-        if (see(context, "attached drafter", attached->file[i], err))
+        if (visit(context, "attached drafter", attached->file[i], err))
             return -1;
-    return store->tuned.store ? decode_settings_inputs(store->tuned.store, see, context, err) : 0;
+    return store->tuned.store ? decode_settings_inputs(store->tuned.store, visit, context, err) : 0;
 }
 
 void auto_drafts_free(struct auto_drafts *store)

@@ -29,7 +29,7 @@ int auto_drafts_attach(struct decode_settings *settings, struct auto_drafts *sto
 int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *store, const struct model *model, struct err *err);
 
 /* Shows the input files that only the attached drafters and --settings name, after auto_drafts_attach. */
-int auto_drafts_inputs(const struct auto_drafts *store, opt_see_input *see, const void *context, struct err *err);
+int auto_drafts_inputs(const struct auto_drafts *store, opt_visitor *visit, const void *context, struct err *err);
 
 void auto_drafts_free(struct auto_drafts *store);               /* and back to {0} */
 

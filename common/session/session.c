@@ -232,8 +232,8 @@ void session_print(const struct session *session, const struct console *console)
         console_note(console, "%s", info->no_slabs);
     if (session->second)
         console_note(console, "%s", second_label(session->second));
-    if (console->verbose && expert_source_way(session->experts))
-        console_note(console, "experts are read by %s", expert_source_way(session->experts));
+    if (console->verbose && expert_source_method(session->experts))
+        console_note(console, "experts are read by %s", expert_source_method(session->experts));
 }
 
 int session_check_texts(const struct session *session, int texts, int tokens, struct err *err)

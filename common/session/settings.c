@@ -127,9 +127,9 @@ int decode_settings_print(const struct decode_settings *settings, const struct c
     return rc;
 }
 
-int decode_settings_inputs(const struct decode_settings_store *store, opt_see_input *see, const void *context, struct err *err)
+int decode_settings_inputs(const struct decode_settings_store *store, opt_visitor *visit, const void *context, struct err *err)
 {
-    return opt_inputs(&suite_subcommand, &store->args, see, context, err);
+    return opt_inputs(&suite_subcommand, &store->args, visit, context, err);
 }
 
 void decode_settings_free(struct decode_settings_store **store)

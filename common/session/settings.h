@@ -137,7 +137,7 @@ int decode_settings_note(const struct decode_settings *settings, const char *nam
 /* Prints the notes of a command line. */
 int decode_settings_print(const struct decode_settings *settings, const struct console *console, struct err *err);
 
-int decode_settings_inputs(const struct decode_settings_store *store, opt_see_input *see, const void *context, struct err *err);
+int decode_settings_inputs(const struct decode_settings_store *store, opt_visitor *visit, const void *context, struct err *err);
 void decode_settings_free(struct decode_settings_store **store);
 
 #endif

@@ -29,7 +29,7 @@ static int start_read(struct cached *cached, int tag, int key, void *to, bool be
 
 /* ---- the host's slots */
 
-void cached_let_go(struct cached *cached, int host_slot)
+void cached_release_host_slot(struct cached *cached, int host_slot)
 {
     if (host_slot == cached->host_slots)
         cached->spare_busy = false;
@@ -42,7 +42,7 @@ static int take_copy(struct cached *cached, bool wait, struct err *err)
 {
     int from, got = staging_next(cached->staging, wait, &from, err);
     if (got)
-        cached_let_go(cached, from);
+        cached_release_host_slot(cached, from);
     return got;
 }
 
@@ -238,7 +238,7 @@ static int end_read_host(struct cached *cached, int host_slot, bool good, struct
     *at = (struct cached_host_slot){.ready = good, .to = -1};
     cached->beforehand -= was.beforehand;
     if (was.alone)
-        cached_let_go(cached, host_slot);
+        cached_release_host_slot(cached, host_slot);
     return was.to >= 0 && good ? start_copy(cached, host_slot, was.to, err) : 0;
 }
 
@@ -253,7 +253,7 @@ static int take_read(struct cached *cached, bool wait, struct err *err)
     return got < 0 ? err_set(err, cached->fault.code, "%s", cached->fault.text) : got;
 }
 
-int cached_look(struct cached *cached, struct err *err)
+int cached_poll(struct cached *cached, struct err *err)
 {
     int got;
     while ((got = take_read(cached, false, err)) > 0)

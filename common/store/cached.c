@@ -73,7 +73,7 @@ static int end_last(struct cached *cached, struct err *err)
         if (cached->holds[e])
             cache_release(cached->cache, cache_find(cached->cache, cached->layer, e));
         if (cached->holds_host[e])
-            cached_let_go(cached, cache_find(cached->host, cached->layer, e));
+            cached_release_host_slot(cached, cache_find(cached->host, cached->layer, e));
         cached->holds[e] = cached->holds_host[e] = false;
     }
     return 0;
@@ -135,7 +135,7 @@ static int cached_want(struct expert_source *source, const struct expert_union *
 }
 
 /* Holds the requested experts that are in slots, so that experts brought for the same union cannot evict them. */
-static void hold_those_there(struct cached *cached, struct cache *cache, bool *holds, const struct expert_union *wanted)
+static void hold_resident(struct cached *cached, struct cache *cache, bool *holds, const struct expert_union *wanted)
 {
     for (int i = 0; i < wanted->count; i++) {
         const int slot = cache_find(cache, cached->layer, wanted->expert[i]);
@@ -203,7 +203,7 @@ static int gather(struct cached *cached, struct expert_union *wanted, struct err
 {
     for (;;) {
         int got;
-        if (bring_wanted(cached, wanted, cached->holds, bring_to_slot, err) || cached_look(cached, err) ||
+        if (bring_wanted(cached, wanted, cached->holds, bring_to_slot, err) || cached_poll(cached, err) ||
             bring_wanted(cached, wanted, cached->holds, bring_to_slot, err))
             return -1;
         if (find_ready(cached, wanted, cached->holds, is_here) || find_ready(cached, wanted, cached->holds, is_here_or_copied))
@@ -221,7 +221,7 @@ static int cached_acquire(struct expert_source *source, struct expert_union *wan
     if (!wanted->done && !wanted->part && begin_layer(cached, wanted, err))
         return -1;
     if (!wanted->done)
-        hold_those_there(cached, cached->cache, cached->holds, wanted);
+        hold_resident(cached, cached->cache, cached->holds, wanted);
     if (gather(cached, wanted, err) || cached_bring_beforehand(cached, err))
         return -1;
     for (int i = wanted->done; i < wanted->done + wanted->held; i++) {
@@ -256,7 +256,7 @@ static int gather_host(struct cached *cached, struct expert_union *wanted, struc
 {
     for (;;) {
         int got;
-        if (bring_wanted(cached, wanted, cached->holds_host, cached_bring_host, err) || cached_look(cached, err) ||
+        if (bring_wanted(cached, wanted, cached->holds_host, cached_bring_host, err) || cached_poll(cached, err) ||
             bring_wanted(cached, wanted, cached->holds_host, cached_bring_host, err))
             return -1;
         if (find_ready(cached, wanted, cached->holds_host, is_at_host))
@@ -279,7 +279,7 @@ static int cached_acquire_host(struct expert_source *source, struct expert_union
     if (cached->host && !wanted->done) {
         if (!wanted->part && begin_layer(cached, wanted, err))
             return -1;
-        hold_those_there(cached, cached->host, cached->holds_host, wanted);
+        hold_resident(cached, cached->host, cached->holds_host, wanted);
     }
     if (cached->host && (gather_host(cached, wanted, err) || cached_bring_beforehand(cached, err)))
         return -1;
@@ -298,7 +298,7 @@ static void cached_release_host(struct expert_source *source, struct expert_unio
         return;
     }
     for (int i = wanted->done; i < wanted->done + wanted->held; i++) {
-        cached_let_go(cached, cache_find(cached->host, cached->layer, wanted->expert[i]));
+        cached_release_host_slot(cached, cache_find(cached->host, cached->layer, wanted->expert[i]));
         cached->holds_host[wanted->expert[i]] = false;
     }
     wanted->done += wanted->held;
@@ -344,7 +344,7 @@ static int cached_prefetch(struct expert_source *source, int layer, const int32_
         expect(cached, cached->number[layer], expert[i], tokens ? tokens[i] : 1);
     pass_near_forecasts(cached);
     cached->facts.forecasts = true;
-    return cached_look(cached, err) || cached_bring_beforehand(cached, err) ? -1 : 0;
+    return cached_poll(cached, err) || cached_bring_beforehand(cached, err) ? -1 : 0;
 }
 
 static void cached_facts(const struct expert_source *source, struct store_facts *out)
@@ -444,7 +444,7 @@ static void describe(struct cached *cached, const struct direct_file *file)
     char host[64] = "";
     if (cached->tier)
         snprintf(host, sizeof host, ", and that of the host %d", cached->host_slots);
-    snprintf(cached->way, sizeof cached->way, "%s%s; memory holds %d of %d%s", reads_way(cached->reads),
+    snprintf(cached->way, sizeof cached->way, "%s%s; memory holds %d of %d%s", reads_method(cached->reads),
              file->direct ? ", past the page cache" : ", through the page cache, as this file system has no other way",
              cached->slots, all, host);
 }
@@ -551,12 +551,12 @@ const struct utility_expert *expert_source_levels(const struct expert_source *so
     return all ? all + (size_t)cached->number[layer] * (size_t)cached->experts : NULL;
 }
 
-int expert_source_look(const struct expert_source *source, int layer, int32_t *fetches)
+int expert_source_fetches(const struct expert_source *source, int layer, int32_t *fetches)
 {
     const struct cached *cached = (const struct cached *)source;
     int K;
     const struct utility_expert *all = cache_utility_states(cached->cache, &K);
-    return balance_look(cached->cache, all, K, cached->number[layer], cached->experts, cached->slots, fetches);
+    return balance_fetches(cached->cache, all, K, cached->number[layer], cached->experts, cached->slots, fetches);
 }
 
 void expert_source_threshold(struct expert_source *source, int tau)
@@ -577,7 +577,7 @@ void expert_source_ask(struct expert_source *source, int layer, const int32_t *e
         cache_ask(cached->cache, cached->number[layer], expert[i], 1);
 }
 
-const char *expert_source_way(const struct expert_source *source)
+const char *expert_source_method(const struct expert_source *source)
 {
     return source && source->class == &cached_class ? ((const struct cached *)source)->way : NULL;
 }

@@ -65,7 +65,7 @@ struct cached {
     int beforehand;                      /* prefetching reads in flight */
     struct err fault;                    /* set once a read has failed; every later call fails with it */
     struct store_facts facts;
-    /* text of expert_source_way */
+    /* text of expert_source_method */
     char way[320];
 };
 
@@ -85,12 +85,12 @@ int cached_bring_host(struct cached *cached, int expert, struct err *err);
 int cached_bring_beforehand(struct cached *cached, struct err *err);
 
 /* Handles all reads and copies that have completed. */
-int cached_look(struct cached *cached, struct err *err);
+int cached_poll(struct cached *cached, struct err *err);
 
 /* Waits for a read; if none is in flight, for a copy. Returns 1; 0 if nothing is in flight; -1. */
 int cached_wait(struct cached *cached, struct err *err);
 
 /* Releases one hold on a host slot or on the spare buffer. */
-void cached_let_go(struct cached *cached, int host_slot);
+void cached_release_host_slot(struct cached *cached, int host_slot);
 
 #endif

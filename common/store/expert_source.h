@@ -134,10 +134,10 @@ void expert_source_state(const struct expert_source *source, struct values *out)
 const struct utility_expert *expert_source_utility(const struct expert_source *source);
 
 /* For splitting experts between processors (cache/split.h). They return: the states of a layer [experts] with the highest level
- * in *K, or NULL if there are none; balance_look of the layer; set the policy's threshold; return the number of slots, or `all`
- * for sources without a cache. */
+ * in *K, or NULL if there are none; balance_fetches of the layer; set the policy's threshold; return the number of slots, or
+ * `all` for sources without a cache. */
 const struct utility_expert *expert_source_levels(const struct expert_source *source, int layer, int *K);
-int expert_source_look(const struct expert_source *source, int layer, int32_t *fetches);
+int expert_source_fetches(const struct expert_source *source, int layer, int32_t *fetches);
 void expert_source_threshold(struct expert_source *source, int tau);
 int64_t expert_source_slots(const struct expert_source *source, int64_t all);
 /* Asks for a prefetch of these experts of a layer. No-op without a cache. */
@@ -163,6 +163,6 @@ void expert_source_release_host(struct expert_source *source, struct expert_unio
 
 /* Returns how a cached source reads, for people: "io_uring, past the page cache; memory holds 96 of 192"; NULL: another kind of
  * source. */
-const char *expert_source_way(const struct expert_source *source);
+const char *expert_source_method(const struct expert_source *source);
 
 #endif

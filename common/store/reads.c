@@ -254,7 +254,7 @@ void reads_close(struct reads **address)
     mem_free(address);
 }
 
-const char *reads_way(const struct reads *reads) { return reads->way; }
+const char *reads_method(const struct reads *reads) { return reads->way; }
 int reads_busy(const struct reads *reads) { return reads->busy; }
 bool reads_full(const struct reads *reads) { return reads->busy == reads->depth; }
 

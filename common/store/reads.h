@@ -23,7 +23,7 @@ void reads_close(struct reads **reads);                  /* waits for reads in f
 void reads_abandon(struct reads **reads);
 
 /* Returns the method of reading, for the user: "io_uring", or "8 threads, ..." with the reason. */
-const char *reads_way(const struct reads *reads);
+const char *reads_method(const struct reads *reads);
 
 int reads_busy(const struct reads *reads);               /* Returns the number of reads that reads_next has not returned yet. */
 /* Returns whether `depth` reads are in flight. */

@@ -24,7 +24,7 @@ static struct origin *open_one(struct origins *origins, int64_t sequence, struct
     return origin;
 }
 
-static int see_setting(struct origins *origins, const struct bench_setting *setting, struct err *err)
+static int add_setting(struct origins *origins, const struct bench_setting *setting, struct err *err)
 {
     if (mem_grow(&origins->settings, &origins->setting_room, origins->setting_count + 1, sizeof *origins->settings, err))
         return -1;
@@ -44,11 +44,11 @@ static void end_one(struct origins *origins, int64_t sequence)
     *origin = origins->open[--origins->open_count];
 }
 
-int origins_see(struct origins *origins, const struct record *record, struct err *err)
+int origins_add(struct origins *origins, const struct record *record, struct err *err)
 {
     struct origin *origin;
     if (record->kind == &bench_setting_kind)
-        return see_setting(origins, record->body, err);
+        return add_setting(origins, record->body, err);
     if (record->kind == &bench_sample_kind) {
         const struct bench_sample *sample = record->body;
         if (!(origin = open_one(origins, sample->sequence, err)))

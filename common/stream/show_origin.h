@@ -17,7 +17,7 @@ struct origins {
 };
 
 /* Must see every record of the stream, in order. */
-int origins_see(struct origins *origins, const struct record *record, struct err *err);
+int origins_add(struct origins *origins, const struct record *record, struct err *err);
 
 /* Prints the keys setting, repeat, id and iteration of the last iter record; iterations are counted from 0. */
 void origins_show(const struct origins *origins, struct show *show, int64_t sequence);

@@ -158,7 +158,7 @@ int writer_open_kept(struct writer **out, const char *path, const struct header 
 
 const char *writer_left(const struct writer *writer) { return output_left(writer->out); }
 
-void writer_farewell(struct writer *writer, const char *text) { output_farewell(writer->out, text); }
+void writer_set_signal_text(struct writer *writer, const char *text) { output_set_signal_text(writer->out, text); }
 
 int writer_keep(struct writer *writer, struct err *err)
 {

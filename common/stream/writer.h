@@ -32,7 +32,7 @@ int writer_open(struct writer **out, const char *path, const struct header *head
  * file left by an earlier run (NULL: none). */
 int writer_open_kept(struct writer **out, const char *path, const struct header *header, struct err *err);
 const char *writer_left(const struct writer *writer);
-void writer_farewell(struct writer *writer, const char *text);         /* output_farewell */
+void writer_set_signal_text(struct writer *writer, const char *text);  /* output_set_signal_text */
 int writer_keep(struct writer *writer, struct err *err);
 
 /* Writes one record of a kind in the stream's schema from its C struct: checks it as a reader does, and commits it. */

@@ -136,7 +136,7 @@ static size_t before(const char *text, size_t at, uint32_t *code)
     return at;
 }
 
-static bool stands_alone(const char *text, size_t bytes, size_t begin, size_t end)
+static bool is_isolated(const char *text, size_t bytes, size_t begin, size_t end)
 {
     uint32_t code = 0;
     if (begin) {
@@ -175,7 +175,7 @@ int added_find(const struct added_trie *trie, const struct added_token *tokens, 
         const struct added_token *token = &tokens[found];
         at = end;
         if ((token->special && !origins->runs[run].from_template) ||
-            (token->single_word && !stands_alone(text, bytes, begin, end)))
+            (token->single_word && !is_isolated(text, bytes, begin, end)))
             continue;
         uint32_t code;
         size_t previous, next;

@@ -195,7 +195,7 @@ static int read_denormalizer(const struct field *field, struct err *err)
 }
 
 /* Derives the settings that depend on all pieces. */
-static int settle(struct sentence *s, struct bpe *bpe, int64_t bos, struct err *err)
+static int derive_settings(struct sentence *s, struct bpe *bpe, int64_t bos, struct err *err)
 {
     size_t n_bytes = 0;
     s->unk = -1;
@@ -271,7 +271,7 @@ static int read_all(struct sentence *s, struct bpe *bpe, const uint8_t *data, si
             (f.number == 3 && read_normalizer(s, &f, err)) || (f.number == 5 && read_denormalizer(&f, err)))
             return -1;
     }
-    return rc < 0 ? -1 : settle(s, bpe, bos, err);
+    return rc < 0 ? -1 : derive_settings(s, bpe, bos, err);
 }
 
 int sentence_read(struct sentence **out, struct bpe *bpe, const uint8_t *data, size_t bytes, struct err *err)

@@ -31,7 +31,7 @@ static int open_target(struct network *n, const struct engine_ends *ends, struct
             return -1;
         stored_block(n->target_head.stored, device_learn(n->device), 0);
     }
-    setup.there = ends ? ends->embed : shape->tied && n->target_head.stored ? stored_there(n->target_head.stored) : none;
+    setup.there = ends ? ends->embed : shape->tied && n->target_head.stored ? stored_on_device(n->target_head.stored) : none;
     setup.tensor = embed;
     setup.blocks = false;
     if (own)

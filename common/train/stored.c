@@ -75,7 +75,7 @@ void stored_close(struct stored_matrix **matrix)
     mem_free(matrix);
 }
 
-struct buffer stored_there(const struct stored_matrix *matrix) { return matrix->packed; }
+struct buffer stored_on_device(const struct stored_matrix *matrix) { return matrix->packed; }
 
 int stored_rows(const struct stored_matrix *matrix) { return matrix->rows; }
 

@@ -21,7 +21,8 @@ struct stored_setup {
 
 int stored_open(struct stored_matrix **out, const struct stored_setup *setup, struct err *err);
 void stored_close(struct stored_matrix **matrix);
-struct buffer stored_there(const struct stored_matrix *matrix);    /* Returns the matrix on the device, in the file's format. */
+/* Returns the matrix on the device, in the file's format. */
+struct buffer stored_on_device(const struct stored_matrix *matrix);
 
 /* Returns the rows per block; returns block [up to stored_rows][inputs] f32 that begins at row `first`, a multiple of
  * stored_rows, valid until the next call. ops: of the same device. */

@@ -254,7 +254,7 @@ static int try_texts(struct trainer *t, struct text *guilty, struct text *all, i
 }
 
 /* Prefixes an error with the step and the texts that cause it alone; with all texts if none does. */
-static int blame(struct trainer *t, struct err *err)
+static int find_faulty_texts(struct trainer *t, struct err *err)
 {
     struct text guilty = {0}, all = {0};
     struct err other = {0};
@@ -283,7 +283,7 @@ static int run_part(struct trainer *t, int part, struct share_report *out, struc
         return -1;
     if (!finite) {
         err_set(err, ERR_INPUT, "the loss is no finite number");
-        return blame(t, err);
+        return find_faulty_texts(t, err);
     }
     out->tokens = t->batch.rows;
     return 1;
@@ -341,7 +341,7 @@ int trainer_step(struct trainer *t, struct train_report *report, struct err *err
     choose_texts(t);
     int more = run_texts(t, &r, err);
     if (more > 0 && step_weights(t, &r, err))
-        more = err->code == ERR_INPUT ? blame(t, err) : -1;
+        more = err->code == ERR_INPUT ? find_faulty_texts(t, err) : -1;
     if (more < 0)               /* after a failed step gradients must be zeroed here; a successful step has done so */
         weights_clear_gradients(w);
     if (more <= 0)

@@ -86,8 +86,8 @@ static inline int pass_count(enum weight_format format, int rows)
         return (rows + MAX_ROWS - 1) / MAX_ROWS;
     if (rows <= (whole ? QUANTISED_ROWS : PASS_ROWS))
         return rows > 0;
-    const int most = whole ? QUANTISED_LONG_ROWS : LONG_PASS_ROWS;
-    return (rows + most - 1) / most;
+    const int max_rows = whole ? QUANTISED_LONG_ROWS : LONG_PASS_ROWS;
+    return (rows + max_rows - 1) / max_rows;
 }
 static inline int pass_first(int rows, int passes, int pass) { return (int)((long)rows * pass / passes); }
 

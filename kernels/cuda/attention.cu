@@ -89,7 +89,7 @@ DEVICE float sum_of_chains(float value)
 }
 
 /* A lane keeps half of 2 * STEP values, and gives the others to the lane that keeps those. */
-template <int STEP> DEVICE void chains_meet(float (&value)[ATTENTION_CHAINS])
+template <int STEP> DEVICE void chains_reduce(float (&value)[ATTENTION_CHAINS])
 {
     bool upper = lane_id() & STEP;
     UNROLL for (int i = 0; i < STEP; i++) {
@@ -101,10 +101,10 @@ template <int STEP> DEVICE void chains_meet(float (&value)[ATTENTION_CHAINS])
 /* sum_of_chains of 16 values at once: lane n of a half-warp gets that of value n. */
 DEVICE float sums_of_chains(float (&value)[ATTENTION_CHAINS])
 {
-    chains_meet<8>(value);
-    chains_meet<4>(value);
-    chains_meet<2>(value);
-    chains_meet<1>(value);
+    chains_reduce<8>(value);
+    chains_reduce<4>(value);
+    chains_reduce<2>(value);
+    chains_reduce<1>(value);
     return value[0];
 }
 

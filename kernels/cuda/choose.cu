@@ -25,7 +25,7 @@ typedef rank_type count_type;
 
 /* The state of a row, in the scratch. */
 struct choose_state {
-    count_type best, least;              /* keys: of the best token, 0: none that is finite; and the smallest that is kept */
+    count_type best, min_key;            /* keys: of the best token, 0: none that is finite; and the smallest that is kept */
     count_type prefix, left;             /* of the limit: its digits so far, and what of the measure is left to reach there */
     count_type histogram[BINS];
     count_type key[CHOOSE_BLOCKS];       /* of each block */
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_best_kernel(struct c
         float logit = best ? s.logit[token_of(best)] : NAN;
         bool finite = logit - logit == 0;
         s.state->best = finite ? best : 0;
-        s.state->least = 0;
+        s.state->min_key = 0;
         device_pointer<int32_t>(a.choice)[s.row] = finite ? token_of(best) : -1;
     }
 }
@@ -160,7 +160,7 @@ DEVICE void find_digit(const struct choose_args &a, struct choose_state *state, 
     state->left = left > sum ? left - sum : 0;
     state->prefix = prefix << digit.bits | (unsigned)found;
     if (digit.last)
-        state->least = state->prefix;
+        state->min_key = state->prefix;
 }
 
 __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_digit_kernel(struct choose_args a, struct choose_rows rows,
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_digit_kernel(struct 
     struct choose_share s = share_of(a, rows);
     if (not_live(live, s.row) || !s.state->best)
         return;
-    count_type least = s.state->least, prefix = digit.first ? 0 : s.state->prefix;
+    count_type min_key = s.state->min_key, prefix = digit.first ? 0 : s.state->prefix;
     float best = s.logit[token_of(s.state->best)];
     for (int i = (int)threadIdx.x; i < BINS; i += CHOOSE_THREADS)
         histogram[i] = 0;
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_digit_kernel(struct 
     for (int token = s.begin + (int)threadIdx.x; token < s.end; token += CHOOSE_THREADS) {
         float logit = s.logit[token];
         count_type key = logit > -INFINITY ? rank_key(logit, token) : 0;
-        if (key && key >= least && key >> (digit.shift + digit.bits) == prefix)
+        if (key && key >= min_key && key >> (digit.shift + digit.bits) == prefix)
             atomicAdd(&histogram[key >> digit.shift & ((1u << digit.bits) - 1)], measure(a, logit, best, digit.mass));
     }
     __syncthreads();
@@ -193,22 +193,22 @@ __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_digit_kernel(struct 
 /* The token of largest value among those >= 0, ties to the lower one; -1: none. The first thread gets it, and its value. */
 DEVICE int best_of_block(double *value, int token)
 {
-    SHARED(double, most, CHOOSE_THREADS);
+    SHARED(double, largest, CHOOSE_THREADS);
     SHARED(int, of, CHOOSE_THREADS);
     int i = (int)threadIdx.x;
-    most[i] = *value;
+    largest[i] = *value;
     of[i] = token;
     for (int step = CHOOSE_THREADS / 2; step > 0; step /= 2) {
         __syncthreads();
         int other = i + step;
         if (i < step && of[other] >= 0 &&
-            (of[i] < 0 || most[other] > most[i] || (most[other] == most[i] && of[other] < of[i]))) {
-            most[i] = most[other];
+            (of[i] < 0 || largest[other] > largest[i] || (largest[other] == largest[i] && of[other] < of[i]))) {
+            largest[i] = largest[other];
             of[i] = of[other];
         }
     }
     __syncthreads();
-    *value = most[0];
+    *value = largest[0];
     token = of[0];
     __syncthreads();
     return token;
@@ -222,39 +222,39 @@ __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_draw_kernel(struct c
     if (not_live(live, s.row) || !s.state->best)
         return;
     uint32_t position = (uint32_t)device_pointer<int32_t>(a.position)[s.row];
-    count_type least = s.state->least;
+    count_type min_key = s.state->min_key;
     float best = s.logit[token_of(s.state->best)];
     int winner = -1;
-    double most = 0;
+    double largest = 0;
     for (int token = s.begin + (int)threadIdx.x; token < s.end; token += CHOOSE_THREADS) {
         float logit = s.logit[token];
         double z = ((double)logit - (double)best) / a.filter.temperature;
-        if (!(logit > -INFINITY) || rank_key(logit, token) < least || (a.filter.min_p > 0 && !(exp(z) >= a.filter.min_p)))
+        if (!(logit > -INFINITY) || rank_key(logit, token) < min_key || (a.filter.min_p > 0 && !(exp(z) >= a.filter.min_p)))
             continue;
         struct philox counter = {{(uint32_t)token >> 1, position, a.ordinal, a.sample}};
         struct philox bits = philox(counter, a.key);
         double u = philox_uniform(token & 1 ? bits.word[2] : bits.word[0], token & 1 ? bits.word[3] : bits.word[1]);
         double value = z - log(-log(u));
-        if (winner < 0 || value > most) {
+        if (winner < 0 || value > largest) {
             winner = token;
-            most = value;
+            largest = value;
         }
     }
-    winner = best_of_block(&most, winner);
+    winner = best_of_block(&largest, winner);
     if (threadIdx.x == 0) {
         s.state->token[blockIdx.x] = winner;
-        s.state->value[blockIdx.x] = most;
+        s.state->value[blockIdx.x] = largest;
     }
     if (!last_of_row(rows.tickets + blockIdx.y))
         return;
     winner = -1;
-    most = 0;
+    largest = 0;
     for (int i = (int)threadIdx.x; i < (int)gridDim.x; i += CHOOSE_THREADS)       /* ascending: ties stay with the first */
-        if (s.state->token[i] >= 0 && (winner < 0 || s.state->value[i] > most)) {
+        if (s.state->token[i] >= 0 && (winner < 0 || s.state->value[i] > largest)) {
             winner = s.state->token[i];
-            most = s.state->value[i];
+            largest = s.state->value[i];
         }
-    winner = best_of_block(&most, winner);
+    winner = best_of_block(&largest, winner);
     if (threadIdx.x == 0)
         device_pointer<int32_t>(a.choice)[s.row] = winner;
 }

@@ -56,7 +56,7 @@ void cuda_top(struct queue *, const struct top_args *);
 void cuda_choose(struct queue *, const struct choose_args *);
 void cuda_loop_draft(struct queue *, const struct loop_args *);
 void cuda_loop_facts(struct queue *, const struct loop_args *);
-void cuda_loop_settle(struct queue *, const struct loop_args *);
+void cuda_loop_accept(struct queue *, const struct loop_args *);
 
 /* Also the last part of expert_ffn. */
 void cuda_expert_sum(struct queue *, const struct expert_ffn_args *);

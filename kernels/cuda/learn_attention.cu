@@ -12,15 +12,15 @@
 
 /* The running state of a row; equal in all lanes of its warp. */
 struct attend_state {
-    float most, sum;
+    float largest, sum;
 };
 
 /* A share of exp(score - most) of what is added now, and what is left of all before. */
-DEVICE float attend_raise(struct attend_state *s, float most)
+DEVICE float attend_raise(struct attend_state *s, float largest)
 {
-    const float left = plain_exp(s->most - most);
+    const float left = plain_exp(s->largest - largest);
     s->sum *= left;
-    s->most = most;
+    s->largest = largest;
     return left;
 }
 
@@ -48,8 +48,8 @@ template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_
         attend_dots<EACH>(score, q + own * shape::PITCH, k);
         UNROLL for (int i = 0; i < ATTEND_OWN; i++) {
             const float mine = key + lane <= first + own + i ? score[i] * a.scale : -INFINITY;
-            const float left = attend_raise(&state[i], fmaxf(state[i].most, warp_max(mine)));
-            const float share = plain_exp(mine - state[i].most);
+            const float left = attend_raise(&state[i], fmaxf(state[i].largest, warp_max(mine)));
+            const float share = plain_exp(mine - state[i].largest);
             state[i].sum += warp_sum(share);
             weight[i * ATTEND_ROWS + lane] = share;
             UNROLL for (int n = 0; n < EACH; n++)
@@ -65,7 +65,8 @@ template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_
         for (int step = 1; step <= a.steps; step++) {
             const float *value = attend_v(a, p, step, row);
             const float score = attend_dot(q + (own + i) * shape::PITCH, attend_k(a, p, step, row), a.head_dim) * a.scale;
-            const float left = attend_raise(&state[i], fmaxf(state[i].most, score)), share = plain_exp(score - state[i].most);
+            const float left = attend_raise(&state[i], fmaxf(state[i].largest, score));
+            const float share = plain_exp(score - state[i].largest);
             state[i].sum += share;
             UNROLL for (int n = 0; n < EACH; n++)
                 if (lane + n * WARP < a.head_dim)
@@ -76,7 +77,7 @@ template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_
             if (lane + n * WARP < a.head_dim)
                 out[lane + n * WARP] = sum[i][n] / state[i].sum;
         if (lane == 0)
-            *attend_number(a, a.log_sum, p, row) = state[i].most + learn_log(state[i].sum);
+            *attend_number(a, a.log_sum, p, row) = state[i].largest + learn_log(state[i].sum);
     }
 }
 

@@ -47,33 +47,33 @@ void cuda_learn_smooth(struct queue *queue, const struct learn_smooth_args *s)
 
 /* The largest of some numbers, and the sum of exp(number - largest). */
 struct logit_sum {
-    float most, sum;
+    float largest, sum;
 };
 
 /* Returns the value subtracted from logits before exp: 0 if all are -infinity. */
-DEVICE float logit_shift(float most) { return most > -INFINITY ? most : 0; }
+DEVICE float logit_shift(float largest) { return largest > -INFINITY ? largest : 0; }
 
 DEVICE void logit_take(struct logit_sum *s, const float (&x)[LOGIT_EACH])
 {
-    const float most = fmaxf(s->most, fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]))), shift = logit_shift(most);
-    s->sum *= plain_exp(s->most - shift);
+    const float largest = fmaxf(s->largest, fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]))), shift = logit_shift(largest);
+    s->sum *= plain_exp(s->largest - shift);
     UNROLL for (int n = 0; n < LOGIT_EACH; n++)
         s->sum += plain_exp(x[n] - shift);
-    s->most = most;
+    s->largest = largest;
 }
 
 /* Joins the sums of all threads of the block; `part` is shared, [LOGIT_WARPS]. */
 DEVICE struct logit_sum logit_join(struct logit_sum own, struct logit_sum *part)
 {
-    const float most = warp_max(own.most), sum = warp_sum(own.sum * plain_exp(own.most - logit_shift(most)));
+    const float largest = warp_max(own.largest), sum = warp_sum(own.sum * plain_exp(own.largest - logit_shift(largest)));
     struct logit_sum all = {-INFINITY, 0};
     if (lane_id() == 0)
-        part[warp_id()] = {most, sum};
+        part[warp_id()] = {largest, sum};
     __syncthreads();
     for (int w = 0; w < LOGIT_WARPS; w++)
-        all.most = fmaxf(all.most, part[w].most);
+        all.largest = fmaxf(all.largest, part[w].largest);
     for (int w = 0; w < LOGIT_WARPS; w++)
-        all.sum = fmaf(part[w].sum, plain_exp(part[w].most - logit_shift(all.most)), all.sum);
+        all.sum = fmaf(part[w].sum, plain_exp(part[w].largest - logit_shift(all.largest)), all.sum);
     return all;
 }
 
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(LOGIT_THREADS) learn_target_kernel(struct lear
     SHARED(struct logit_sum, part, LOGIT_WARPS);
     float *row = device_pointer<float>(t.logits) + (int64_t)blockIdx.x * t.vocab;
     const struct logit_sum all = logit_row(t.vocab, part, [=](int i) { return row[i]; });
-    const float shift = logit_shift(all.most);
+    const float shift = logit_shift(all.largest);
     for (int i = (int)threadIdx.x; i < t.vocab; i += LOGIT_THREADS)
         row[i] = plain_exp(row[i] - shift) / all.sum;
 }
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(LOGIT_THREADS) learn_target_words_kernel(struc
     for (int w = 0; w < LOGIT_WARPS; w++)
         best = keys[w] > best ? keys[w] : best;
     const struct logit_sum all = logit_row(t.words, part, [=](int w) { return row[word[w]]; });
-    const float shift = logit_shift(all.most);
+    const float shift = logit_shift(all.largest);
     for (int w = (int)threadIdx.x; w < t.words; w += LOGIT_THREADS) {
         p[w] = plain_exp(row[word[w]] - shift) / all.sum;
         found |= word[w] == token_of(best);
@@ -170,7 +170,7 @@ template <bool LABEL> __global__ void __launch_bounds__(LOGIT_THREADS) learn_jud
     if (lane_id() == 0)
         sums[warp_id()] = expected;
     __syncthreads();
-    const float shift = logit_shift(all.most), scale = j.scale * weight, factor = scale / all.sum;
+    const float shift = logit_shift(all.largest), scale = j.scale * weight, factor = scale / all.sum;
     for (int w = (int)threadIdx.x; w < j.words; w += LOGIT_THREADS) {
         const float share = plain_exp((bias ? q[w] + bias[w] : q[w]) - shift) * factor;
         q[w] = LABEL ? (w == label ? share - scale : share) : share - scale * p[w];
@@ -180,7 +180,7 @@ template <bool LABEL> __global__ void __launch_bounds__(LOGIT_THREADS) learn_jud
         for (int w = 0; w < LOGIT_WARPS; w++)
             wanted += (double)sums[w];
         device_pointer<double>(j.loss)[blockIdx.x] =
-            (double)weight * ((double)all.most + (double)learn_log(all.sum) - wanted);
+            (double)weight * ((double)all.largest + (double)learn_log(all.sum) - wanted);
     }
 }
 

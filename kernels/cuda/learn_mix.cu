@@ -32,7 +32,8 @@ DEVICE void mix_weigh(const struct learn_mix_args &a, const int32_t *choice, str
     if (warp_id() == 0) {
         const float x = c < count ? router[mix_column(a, choice, c)] : -INFINITY;
         const float y = c + WARP < count ? router[mix_column(a, choice, c + WARP)] : -INFINITY;
-        const float most = warp_max(fmaxf(x, y)), p = plain_exp(x - most), q = plain_exp(y - most), sum = warp_sum(p + q);
+        const float largest = warp_max(fmaxf(x, y)), p = plain_exp(x - largest), q = plain_exp(y - largest);
+        const float sum = warp_sum(p + q);
         row->weight[c] = p / sum;
         row->weight[c + WARP] = q / sum;
         int less = -1;

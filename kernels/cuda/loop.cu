@@ -1,6 +1,6 @@
 /* kernels/loop.h. Each step of a draft's path waits for the one before, so one thread drafts, and one accepts and commits,
  * through the functions of kernels/plain/loop.h; the copies around them are made by a block. Experts are counted by one block a
- * layer. The block of loop_settle writes before its barrier, so one thread's fence after the barrier, before `head`, orders all
+ * layer. The block of loop_accept writes before its barrier, so one thread's fence after the barrier, before `head`, orders all
  * of its writes for the host. */
 #include "kernels/cuda/cuda.h"
 
@@ -79,7 +79,7 @@ void cuda_loop_facts(struct queue *queue, const struct loop_args *args)
     LAUNCH_PDL(loop_facts_kernel, dim3(blocks), dim3(LOOP_THREADS), 0, cuda_stream(queue), *args);
 }
 
-__global__ void __launch_bounds__(LOOP_THREADS, 1) loop_settle_kernel(struct loop_args a)
+__global__ void __launch_bounds__(LOOP_THREADS, 1) loop_accept_kernel(struct loop_args a)
 {
     in_turn();
     struct loop_state *state = device_pointer<struct loop_state>(a.state);
@@ -97,18 +97,18 @@ __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_settle_kernel(struct loo
     if (threadIdx.x != 0)
         return;
     struct ngram_index index = index_of(a);
-    loop_settle(rules, state, &index, device_pointer<int32_t>(a.text), token, device_pointer<int32_t>(a.parent),
+    loop_accept(rules, state, &index, device_pointer<int32_t>(a.text), token, device_pointer<int32_t>(a.parent),
                 device_pointer<int32_t>(a.choice), device_pointer<int32_t>(a.path), loop_record_emitted(record, a.rows_max),
                 record);
     loop_stamp(state, LOOP_ACCEPT, device_clock());
     loop_stamp(state, LOOP_OTHER, device_clock());
     loop_decide(rules, state, record);
-    *device_pointer<int32_t>(a.more) = state->end == LOOP_GOES_ON && state->iterations % a.ring_records != 0;
+    *device_pointer<int32_t>(a.more) = state->end == LOOP_CONTINUES && state->iterations % a.ring_records != 0;
     __threadfence_system();
     *(volatile int32_t *)device_pointer<int32_t>(a.head) = state->iterations;
 }
 
-void cuda_loop_settle(struct queue *queue, const struct loop_args *args)
+void cuda_loop_accept(struct queue *queue, const struct loop_args *args)
 {
-    LAUNCH_PDL(loop_settle_kernel, dim3(1), dim3(LOOP_THREADS), 0, cuda_stream(queue), *args);
+    LAUNCH_PDL(loop_accept_kernel, dim3(1), dim3(LOOP_THREADS), 0, cuda_stream(queue), *args);
 }

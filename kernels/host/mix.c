@@ -18,11 +18,11 @@ static int mix_columns(const struct learn_mix_args *m, size_t row, int column[LE
 static void mix_shares(const struct learn_mix_args *m, size_t row, const int *column, int count, float *share, float sign[2])
 {
     const float *r = (const float *)host_at(m->router) + row * (size_t)m->router_width;
-    float most = r[column[0]], sum = 0;
+    float largest = r[column[0]], sum = 0;
     for (int i = 1; i < count; i++)
-        most = r[column[i]] > most ? r[column[i]] : most;
+        largest = r[column[i]] > largest ? r[column[i]] : largest;
     for (int i = 0; i < count; i++)
-        sum += share[i] = expf(r[column[i]] - most);
+        sum += share[i] = expf(r[column[i]] - largest);
     for (int i = 0; i < count; i++)
         share[i] /= sum;
     const bool larger = m->kind != LEARN_MIX_SUM && r[column[0]] > r[column[1]];

@@ -23,19 +23,19 @@ PLAIN void plain_blend_weights(enum blend_rule rule, const float *logits, const 
 {
     const bool choice = rule == BLEND_LARGEST || rule == BLEND_OTHERS;
     int largest = 0;
-    float most = logits[column ? column[0] : 0], sum = 0;
+    float highest = logits[column ? column[0] : 0], sum = 0;
     for (int s = 1; s < slots; s++) {
         float logit = logits[column ? column[s] : s];
-        if (logit >= most) {
+        if (logit >= highest) {
             largest = s;
-            most = logit;
+            highest = logit;
         }
     }
     for (int s = 0; s < slots; s++) {
         if (choice) {
             weight[s] = (s == largest) == (rule == BLEND_LARGEST) ? 1.0f : 0.0f;
         } else {
-            weight[s] = plain_exp(logits[column ? column[s] : s] - most);
+            weight[s] = plain_exp(logits[column ? column[s] : s] - highest);
             sum = s ? sum + weight[s] : weight[s];
         }
     }

@@ -35,7 +35,7 @@ struct cascade_state {
     int plains;                         /* iterations measured without a draft, in total */
     struct cascade_tried tried[CASCADE_K_MAX + 1];
     double tokens, seconds;             /* of the current trial or phase */
-    /* Of the test phase: */
+    /* the test phase: */
     int trials, best, direction, falls;
     double best_utility, last_utility;
 };

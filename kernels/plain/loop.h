@@ -4,7 +4,7 @@
  * (ending.h).
  *
  *     loop_draft     writes root and draft as rows of the forward
- *     loop_settle    from the target's choice after each row to the accepted and emitted tokens and the loop's end
+ *     loop_accept    from the target's choice after each row to the accepted and emitted tokens and the loop's end
  *     loop_decide    chooses the draft length of the next iteration
  *
  * Rows: row 0 is the root, the last token of the text; row i + 1 is node i of a chain. KV cache entries need not be moved,
@@ -19,7 +19,7 @@
 #include "kernels/plain/ngram.h"
 
 enum { LOOP_EOS_MAX = 16, LOOP_ROWS_MAX = 1 + CASCADE_K_MAX };
-enum loop_end { LOOP_GOES_ON, LOOP_STOP, LOOP_LENGTH, LOOP_DAMAGED };       /* DAMAGED: the logits are not finite */
+enum loop_end { LOOP_CONTINUES, LOOP_STOP, LOOP_LENGTH, LOOP_DAMAGED };     /* DAMAGED: the logits are not finite */
 enum loop_part { LOOP_DRAFT, LOOP_VERIFY, LOOP_ACCEPT, LOOP_OTHER, LOOP_PARTS };
 
 /* Settings of a whole text. */
@@ -77,7 +77,7 @@ PLAIN void loop_begin(const struct loop_rules *rules, struct loop_state *state, 
 {
     state->length = length;
     state->rows = state->iterations = 0;
-    state->end = LOOP_GOES_ON;
+    state->end = LOOP_CONTINUES;
     state->start = state->stamp = 0;
     if (rules->adapts)
         cascade_begin(&rules->cascade, &state->cascade);
@@ -101,7 +101,7 @@ PLAIN void loop_draft(const struct loop_rules *rules, struct loop_state *state, 
 
 /* Accepts and emits tokens. choice[r]: the target's token after row r, -1 if its logits are not finite; parent[i] = i - 1.
  * Appends the emitted tokens to `text` and to `emitted`. path: scratch [rows]. */
-PLAIN void loop_settle(const struct loop_rules *rules, struct loop_state *state, struct ngram_index *index, int32_t *text,
+PLAIN void loop_accept(const struct loop_rules *rules, struct loop_state *state, struct ngram_index *index, int32_t *text,
                        const int32_t *token, const int32_t *parent, const int32_t *choice, int32_t *path, int32_t *emitted,
                        struct loop_record *record)
 {
@@ -111,7 +111,7 @@ PLAIN void loop_settle(const struct loop_rules *rules, struct loop_state *state,
     record->K = rules->longest ? state->K : 0;
     record->rows = state->rows;
     record->accepted = accepted;
-    while (count <= accepted && state->end == LOOP_GOES_ON) {
+    while (count <= accepted && state->end == LOOP_CONTINUES) {
         int32_t next = choice[count ? path[count - 1] + 1 : 0];
         if (next < 0) {
             state->end = LOOP_DAMAGED;
@@ -121,7 +121,7 @@ PLAIN void loop_settle(const struct loop_rules *rules, struct loop_state *state,
         if (rules->longest)
             ngram_enter(index, text, state->length - 1, rules->shortest, rules->longest);
         enum token_end end = ending_of(next, state->length - rules->prompt, rules->limit, rules->eos, rules->eos_count);
-        state->end = end == TOKEN_IS_EOS ? LOOP_STOP : end == TOKEN_IS_LAST ? LOOP_LENGTH : LOOP_GOES_ON;
+        state->end = end == TOKEN_IS_EOS ? LOOP_STOP : end == TOKEN_IS_LAST ? LOOP_LENGTH : LOOP_CONTINUES;
     }
     record->emitted = count;
     record->end = state->end;

@@ -122,10 +122,10 @@ void ref_learn_sum_rows(struct queue *queue, const struct learn_row_args *a)
 /* Returns the number of rows up to the highest row number in row[], for the bounds check. */
 static int64_t rows_named(const int32_t *row, int rows)
 {
-    int64_t most = 0;
+    int64_t end = 0;
     for (int i = 0; i < rows; i++)
-        most = row[i] >= most ? row[i] + 1 : most;
-    return most;
+        end = row[i] >= end ? row[i] + 1 : end;
+    return end;
 }
 
 void ref_learn_select(struct queue *queue, const struct learn_select_args *s)

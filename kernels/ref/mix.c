@@ -64,16 +64,16 @@ void ref_blend_weights(struct queue *queue, const struct blend_weights_args *a)
         const float *row = logits + r * stride;
         const int32_t *column = columns ? columns + r * named : NULL;
         int largest = 0;
-        double most = row[column ? column[0] : 0], sum = 0;
+        double highest = row[column ? column[0] : 0], sum = 0;
         for (int s = 0; s < a->slots; s++)
-            if (row[column ? column[s] : s] >= most) {
+            if (row[column ? column[s] : s] >= highest) {
                 largest = s;
-                most = row[column ? column[s] : s];
+                highest = row[column ? column[s] : s];
             }
         for (int s = 0; s < a->slots; s++)
-            sum += exp(row[column ? column[s] : s] - most);
+            sum += exp(row[column ? column[s] : s] - highest);
         for (int s = 0; s < a->slots; s++) {
-            double share = exp(row[column ? column[s] : s] - most) / sum;
+            double share = exp(row[column ? column[s] : s] - highest) / sum;
             double sign = s == largest ? 1 : -1;
             float *own = weight + r * to + s;
             switch (a->rule) {

@@ -85,7 +85,7 @@ static int show(void *context, const struct forward *piece, int position, struct
                                      .token = bench->text + position, .kept = row, .kept_rows = piece->rows, .prompt = true};
     for (int i = 0; i < piece->rows; i++)
         row[i] = i;
-    return drafters_see(&bench->drafters, &view, err);
+    return drafters_observe(&bench->drafters, &view, err);
 }
 
 static int begin(struct bench *bench, struct err *err)
@@ -137,7 +137,7 @@ static int read_token(struct bench *bench, struct cost *out, struct err *err)
     if (engine_forward(bench->engine, bench->sequence, &batch, &forward, err))
         return -1;
     *out = (struct cost){clock_seconds() - began, forward.bytes, 0};
-    if (drafters_see(&bench->drafters, &view, err) || sequence_commit(bench->sequence, forward.node, 1, err) ||
+    if (drafters_observe(&bench->drafters, &view, err) || sequence_commit(bench->sequence, forward.node, 1, err) ||
         drafters_commit(&bench->drafters, bench->text + bench->length, 1, err))
         return -1;
     bench->length++;

@@ -150,17 +150,17 @@ static void iterate(struct loop_args *a, const struct loop_rules *rules, const s
     }
     route(a, seed);
     cuda_loop_facts(&queue, a);
-    cuda_loop_settle(&queue, a);
+    cuda_loop_accept(&queue, a);
     char *position = at<char>(a->ring) + loop_record_bytes(ROWS, a->moe_layers) * (number % RING);
     struct loop_record *got = (struct loop_record *)position;
-    loop_settle(rules, &twin->state, &twin->index, twin->text, twin->token, twin->parent, twin->choice, twin->path,
+    loop_accept(rules, &twin->state, &twin->index, twin->text, twin->token, twin->parent, twin->choice, twin->path,
                 twin->emitted, &want);
     memcpy(twin->state.part, got->part, sizeof twin->state.part);          /* times are the device's */
     twin->state.start = got->start;
     loop_decide(rules, &twin->state, &want);
     assert_memory_equal(got, &want, sizeof want);
     assert_int_equal(*at<int32_t>(a->head), number + 1);
-    assert_int_equal(*at<int32_t>(a->more), want.end == LOOP_GOES_ON && (number + 1) % RING != 0);
+    assert_int_equal(*at<int32_t>(a->more), want.end == LOOP_CONTINUES && (number + 1) % RING != 0);
     assert_memory_equal(loop_record_tokens(got), twin->token, (size_t)rows * 4);
     assert_memory_equal(loop_record_emitted(got, ROWS), twin->emitted, (size_t)want.emitted * 4);
     for (int which = 0; which < 2; which++)
@@ -179,14 +179,14 @@ static void decode(const struct loop_rules *rules, const struct target *target, 
     emu_options.schedule = schedule % 3 == 0 ? EMU_FORWARD : schedule % 3 == 1 ? EMU_REVERSE : EMU_RANDOM;
     emu_options.seed = (uint64_t)schedule;
     begin(&a, rules, &twin);
-    while (twin.state.end == LOOP_GOES_ON) {
+    while (twin.state.end == LOOP_CONTINUES) {
         iterate(&a, rules, target, &twin, &seed);
         *drafted += twin.state.rows - 1;
         assert_true(twin.state.length <= PROMPT + LIMIT);
     }
     /* Token by token. */
-    int length = PROMPT + 1, end = LOOP_GOES_ON;
-    while (end == LOOP_GOES_ON) {
+    int length = PROMPT + 1, end = LOOP_CONTINUES;
+    while (end == LOOP_CONTINUES) {
         int32_t next = choose(target, twin.text[length - 1], length - 1);
         if (next < 0) {
             end = LOOP_DAMAGED;
@@ -195,7 +195,7 @@ static void decode(const struct loop_rules *rules, const struct target *target, 
         assert_int_equal(next, twin.text[length++]);
         for (int i = 0; i < rules->eos_count; i++)
             end = rules->eos[i] == next ? LOOP_STOP : end;
-        end = end == LOOP_GOES_ON && length == PROMPT + rules->limit ? LOOP_LENGTH : end;
+        end = end == LOOP_CONTINUES && length == PROMPT + rules->limit ? LOOP_LENGTH : end;
     }
     assert_int_equal(end, twin.state.end);
     assert_int_equal(length, twin.state.length);

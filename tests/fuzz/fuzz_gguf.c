@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         abort();
     file->fd = fuzz_file(data, bytes, path);
     file->bytes = bytes;
-    if (!gguf_read(&gguf, cp, 0, NULL) && !checkpoint_settle(cp, NULL)) {
+    if (!gguf_read(&gguf, cp, 0, NULL) && !checkpoint_finish(cp, NULL)) {
         (void)gguf_make_config(&gguf, cp, NULL);
         (void)gguf_make_tokenizer(&gguf, cp, NULL);
         use_texts(cp);

@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         abort();
     file->bytes = bytes - config - 1;
     file->fd = fuzz_file(nul + 1, (size_t)file->bytes, path);
-    if (!checkpoint_read_header(cp, (int)cp->file_count - 1, NULL) && !checkpoint_settle(cp, NULL)) {
+    if (!checkpoint_read_header(cp, (int)cp->file_count - 1, NULL) && !checkpoint_finish(cp, NULL)) {
         plan(cp, target, 0);
         for (size_t i = 0; i < cp->tensor_count; i++)
             cp->tensors[i].used = false;

@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             for (size_t i = 0; i < count; i++)
                 if (strchr(names[i], '/') || !*names[i])
                     abort();                    /* it could lead out of the folder */
-        (void)checkpoint_settle(cp, NULL);
+        (void)checkpoint_finish(cp, NULL);
     }
     for (size_t i = 0; i < count; i++)
         mem_free(&names[i]);

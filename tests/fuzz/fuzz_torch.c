@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         abort();
     file->fd = fuzz_file(data, bytes, path);
     file->bytes = bytes;
-    if (!checkpoint_read_header(cp, 0, NULL) && !checkpoint_settle(cp, NULL))
+    if (!checkpoint_read_header(cp, 0, NULL) && !checkpoint_finish(cp, NULL))
         for (size_t i = 0; i < cp->tensor_count; i++) {
             const struct source_tensor *tensor = &cp->tensors[i];
             const int64_t columns = tensor->dim_count ? tensor->dims[tensor->dim_count - 1] : 1;

@@ -533,7 +533,7 @@ static double decode_on_device(struct bench *b, struct decoding *d, double *open
         must(b, engine_loop_next(loop, &out, &b->err));
         for (int i = 0; i < out.record->emitted; i++)
             d->text[length++] = out.emitted[i];
-    } while (out.record->end == LOOP_GOES_ON);
+    } while (out.record->end == LOOP_CONTINUES);
     double took = clock_seconds() - start;
     must(b, engine_loop_close(&loop, &b->err));
     return took;

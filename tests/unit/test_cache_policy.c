@@ -402,7 +402,7 @@ static void look_by_tags(const struct tags *t, const struct cache *cache, int fi
         for (int tau = 1; tau <= K && key / EXPERTS == first / EXPERTS; tau++)
             fetches[tau] += !t->here[key] && states[key].level >= tau;
     }
-    assert_int_equal(balance_look(cache, states, K, first / EXPERTS, EXPERTS, t->slots, got), left);
+    assert_int_equal(balance_fetches(cache, states, K, first / EXPERTS, EXPERTS, t->slots, got), left);
     for (int tau = 1; tau <= K; tau++)
         assert_int_equal(got[tau], fetches[tau]);
 }

@@ -233,7 +233,7 @@ static void every_drafter_leaves_the_text(void **state)
     for (const struct drafter_class *const *class = drafter_classes; *class; class++) {
         const char *names[] = {(*class)->name, "ngram"};
         int accepted[4] = {0};                              /* in each shape, without the other */
-        if (!(*class)->looks_up && !(*class)->ride)
+        if (!(*class)->looks_up && !(*class)->request_riders)
             continue;
         for (int test = 0; test < (unit_brief() ? 6 : 48); test++) {
             struct rig rig;

@@ -55,7 +55,7 @@ static int show_piece(void *context, const struct forward *piece, int position, 
                                      .token = session->text + position, .kept = row, .kept_rows = piece->rows, .prompt = true};
     for (int i = 0; i < piece->rows; i++)
         row[i] = i;
-    return drafters_see(&session->drafters, &view, fault);
+    return drafters_observe(&session->drafters, &view, fault);
 }
 
 /* A new text of these tokens, all but the last a prompt. */
@@ -94,7 +94,7 @@ static void session_go_on(struct session *session, const int32_t *next, int acce
     const struct target_view view = {.forward = &forward, .features = &session->features, .position = session->length - 1,
                                      .token = token, .kept = kept, .kept_rows = count};
     must(engine_forward(rig.engine, session->sequence, &batch, &forward, &err), &err);
-    must(drafters_see(&session->drafters, &view, &err), &err);
+    must(drafters_observe(&session->drafters, &view, &err), &err);
     for (int i = 0; i < count; i++)
         node[i] = forward.node[kept[i]];
     must(sequence_commit(session->sequence, node, count, &err), &err);

@@ -46,7 +46,7 @@ static void check_ride(struct drafter *drafter, const struct draft_tree *tree, c
     const char *depths = json_string_value(json_object_get(ask, "depth"));
     struct rider_rows rows = {0};
     int depth[RIDERS_MAX];
-    assert_int_equal(drafter->class->ride(drafter, tree, &rows, NULL), 0);
+    assert_int_equal(drafter->class->request_riders(drafter, tree, &rows, NULL), 0);
     assert_int_equal(rows.rows, strlen(tokens));
     assert_true(rows.rows <= drafter->riders);
     memset(logits, 0, sizeof logits);
@@ -59,7 +59,7 @@ static void check_ride(struct drafter *drafter, const struct draft_tree *tree, c
         assert_int_equal(depth[row], strtol(deep, NULL, 16));
         logits[row][chosen(rows.parent[row] ? rows.token[parent] : last_token, rows.token[row])] = 1;
     }
-    assert_int_equal(drafter->class->rode(drafter, logits[0], NULL), 0);
+    assert_int_equal(drafter->class->return_riders(drafter, logits[0], NULL), 0);
 }
 
 /* One draft: below the root, or below the tokens of `path` that another drafter has drafted. */

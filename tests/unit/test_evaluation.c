@@ -90,7 +90,7 @@ static int show_piece(void *context, const struct forward *piece, int position, 
                                      .token = scratch->token + position, .kept = row, .kept_rows = piece->rows, .prompt = true};
     for (int i = 0; i < piece->rows; i++)
         row[i] = i;
-    return drafters_see(&scratch->drafters, &view, fault);
+    return drafters_observe(&scratch->drafters, &view, fault);
 }
 
 /* How many of the tokens after the first n are drafted by a chain, or a tree, at committed length n. */

@@ -466,7 +466,7 @@ static void test_blocks(void **state)
         fseek(opened, 0, SEEK_END);
         file->bytes = (uint64_t)ftell(opened);
         fclose(opened);
-        if (gguf_read(&read, cp, 0, &err) || checkpoint_settle(cp, &err))
+        if (gguf_read(&read, cp, 0, &err) || checkpoint_finish(cp, &err))
             fail_msg("%s", err.text);
         const struct source_tensor *tensor = &cp->tensors[0];
         assert_int_equal(tensor->coding->read(cp, tensor, COLUMNS, 3 * COLUMNS, &reading, values, &err), 0);
@@ -497,7 +497,7 @@ static int read_bytes(const struct text *file, struct err *err)
     struct source_file *source = checkpoint_add_file(cp, "v.gguf", NULL);
     source->fd = dup(fileno(opened));
     source->bytes = file->length;
-    int rc = gguf_read(&read, cp, 0, err) || checkpoint_settle(cp, err) ? -1 : 0;
+    int rc = gguf_read(&read, cp, 0, err) || checkpoint_finish(cp, err) ? -1 : 0;
     gguf_free(&read);
     checkpoint_close(&cp);
     fclose(opened);

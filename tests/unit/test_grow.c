@@ -155,7 +155,7 @@ static void the_drafter_that_is_named_is_asked(void **state)
     assert_int_equal(stage.script.seen[0].added, 0);
     assert_int_equal(stage.script.seen[1].added, 2);
     assert_int_equal(stage.script.seen[2].added, 3);
-    draft_settle(&stage.tree, kept, stage.share);
+    draft_count_kept(&stage.tree, kept, stage.share);
     const struct draft_share *share = stage.share;
     assert_int_equal(share[0].steps, 1);
     assert_int_equal(share[0].levels, 4);

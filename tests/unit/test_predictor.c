@@ -327,7 +327,7 @@ static void show(struct predictor *p, struct drafter *drafter, int tokens, bool 
     must(engine_forward(p->engine, p->sequence, &batch, &forward, &err), &err);
     const struct target_view view = {.forward = &forward, .features = &drafter->features, .position = first,
                                      .token = p->prompt + first, .kept = kept, .kept_rows = rows, .prompt = prompt};
-    must(drafter->class->see(drafter, &view, &err), &err);
+    must(drafter->class->observe(drafter, &view, &err), &err);
     must(sequence_commit(p->sequence, kept, rows, &err), &err);
 }
 

@@ -24,7 +24,7 @@ static void waiting_for_reads_ends_with_the_stop(void **state)
     assert_int_equal(pipe(ends), 0);
     file.fd = ends[0];
     must_be_done(reads_open(&reads, &file, 2, false, &err), &err);
-    if (strcmp(reads_way(reads), "io_uring")) {         /* threads cannot read a pipe so */
+    if (strcmp(reads_method(reads), "io_uring")) {      /* threads cannot read a pipe so */
         reads_close(&reads);
         skip();
     }

@@ -52,7 +52,7 @@ static int propose(struct drafter *drafter, struct draft_tree *tree, const struc
 }
 
 /* Two rows after the root, one after the last node, one after the first rider and one after that. */
-static int ride(struct drafter *drafter, const struct draft_tree *tree, struct rider_rows *out, struct err *err)
+static int request_riders(struct drafter *drafter, const struct draft_tree *tree, struct rider_rows *out, struct err *err)
 {
     struct watcher *mine = watcher_of(drafter);
     const int32_t parent[RIDERS] = {0, 0, tree->nodes, 1 + tree->nodes, 4 + tree->nodes};
@@ -76,7 +76,7 @@ static int ride(struct drafter *drafter, const struct draft_tree *tree, struct r
 }
 
 /* The logits are those after the text and the tokens on the way to the row, read alone. */
-static int rode(struct drafter *drafter, const float *logits, struct err *err)
+static int return_riders(struct drafter *drafter, const float *logits, struct err *err)
 {
     struct watcher *mine = watcher_of(drafter);
     struct rig *rig = mine->rig;
@@ -105,7 +105,7 @@ static int rode(struct drafter *drafter, const float *logits, struct err *err)
     return 0;
 }
 
-static int see(struct drafter *drafter, const struct target_view *view, struct err *err)
+static int observe(struct drafter *drafter, const struct target_view *view, struct err *err)
 {
     struct watcher *mine = watcher_of(drafter);
     struct rig *rig = mine->rig;
@@ -152,8 +152,8 @@ static int begin(struct drafter *drafter, const struct draft_text *text, struct 
 static void free_nothing(struct drafter *drafter) { (void)drafter; }
 
 static const struct drafter_class watching = {
-    .name = "watching", .propose = propose, .ride = ride, .rode = rode, .see = see, .commit = commit, .begin = begin,
-    .free = free_nothing};
+    .name = "watching", .propose = propose, .request_riders = request_riders, .return_riders = return_riders,
+    .observe = observe, .commit = commit, .begin = begin, .free = free_nothing};
 
 /* The residual stream after a layer, of each token of a text. */
 static void hidden_of(struct rig *rig, const int32_t *text, int count, int layer, float *out)
@@ -171,8 +171,8 @@ static void hidden_of(struct rig *rig, const int32_t *text, int count, int layer
     sequence_close(&sequence);
 }
 
-/* begin, commit, one see a piece of the prompt, commit; then propose (not for the last token), ride, rode unless it rides with
- * nothing, see, commit. */
+/* begin, commit, observe for each piece of the prompt, commit; then propose (not for the last token), request_riders, and
+ * return_riders if it requested any, observe, commit. */
 static void order_is_right(const struct watcher *watcher)
 {
     int at = 0, iterations = 0;
