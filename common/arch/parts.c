@@ -449,7 +449,7 @@ int arch_state_layers(const json_t *config, const struct arch *arch, const struc
     static const char *const kinds[] = {"full_attention", "linear_attention"};
     const struct lookup lookup = {naming, shape, has, context};
     const json_t *text = arch_text_config(config);
-    const char *told = config_get(text, "layer_types") ? "layer_types" : "full_attention_interval";
+    const char *key = config_get(text, "layer_types") ? "layer_types" : "full_attention_interval";
     for (int i = 0; i < shape->layers && arch->states; i++) {
         char name[128];
         const bool attention = has_tensor(&lookup, SLOT_Q, i), state = has_tensor(&lookup, SLOT_DELTA_OUT, i);
@@ -459,9 +459,9 @@ int arch_state_layers(const json_t *config, const struct arch *arch, const struc
                            name);
         if (attention == state || state == shape->layer[i].state)
             continue;
-        if (config_get(text, told))
+        if (config_get(text, key))
             return err_set(err, ERR_INPUT, "config.json: %s makes layer %d %s, but the weights have %s; correct config.json",
-                           told, i, kinds[!state], name);
+                           key, i, kinds[!state], name);
         shape->layer[i].state = state;
     }
     if (!hparams_state_layers(shape))

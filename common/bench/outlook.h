@@ -1,4 +1,4 @@
-/* What to expect of a model on a machine, computed before anything is loaded: whether it fits, where its parts lie, the bytes
+/* Predicts how a model runs on a machine, before anything is loaded: whether it fits, where its parts are stored, the bytes
  * that a token reads from each tier, tokens/s with and without drafts and what bounds them, and how texts and ranks change
  * that. In: a model file, or a config.json alone; a machine's speeds. Formulas: moe-bench(1), "Plans".
  *
@@ -87,7 +87,7 @@ struct outlook_place {
     bool fits;                          /* all of them do */
     bool runs;                          /* they do, or the experts of one token do beside the rest */
     int64_t count, slots;               /* routed experts of the rank over all layers; those in memory */
-    int64_t host_slots;                 /* with a GPU: those in the host's memory behind it */
+    int64_t host_slots;                 /* with a GPU: those in the host's memory only */
     double hits, disk;                  /* shares of requested experts: found in memory; read from disk */
 };
 
@@ -105,7 +105,7 @@ enum outlook_bound outlook_bound(const struct outlook_time *time);          /* t
 /* Bytes that a forward of all texts reads, by tier. */
 struct outlook_tiers { double memory, link, disk, experts; };               /* experts: distinct ones per MoE layer */
 
-/* Of decoding with one drafter, or none. */
+/* The result of decoding with one drafter, or without drafts. */
 struct outlook_result {
     int length;                         /* tokens of a draft; 0: drafts do not pay */
     double tokens;                      /* per text and iteration */

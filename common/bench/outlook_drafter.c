@@ -1,4 +1,4 @@
-/* What a drafter reads for one token, from its settings alone. */
+/* Computes the bytes that a drafter reads for one token, from its settings alone. */
 #include "common/bench/outlook.h"
 
 #include <stdlib.h>

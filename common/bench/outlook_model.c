@@ -18,7 +18,7 @@ static void add_block(struct outlook_bytes *to, const struct tensor *t, double t
     to->of[tensor_last_format(t)] += times * (bytes - first);
 }
 
-/* What drafting by the first predictor reads: its layer, and its own output head if it has one. */
+/* Adds the bytes that drafting by the first predictor reads: its layer, and its own output head if it has one. */
 static void add_predictor(struct outlook_model *out, const struct tensor *t)
 {
     if (t->layer == out->shape.layers && t->role != ROLE_PREDICT_EMBED)

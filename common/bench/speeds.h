@@ -1,4 +1,4 @@
-/* What a machine can hold, and how fast it reads, multiplies and sends: the part of a machine's description that depends on no
+/* A machine's memory, and its speeds of reading, multiplying and sending: the part of its description that does not depend on a
  * model. Read from a JSON file, such as the line of `moe-bench machine --products --json`, or measured here.
  *
  *     {"cpu": "AMD EPYC 7763", "available": 60e9, "read_bandwidth": 38e9,

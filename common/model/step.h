@@ -15,7 +15,8 @@ struct step_bytes {
     uint64_t head;
 };
 
-/* What a token reads a tensor for. STEP_EXPERTS: of routed experts, `top_k` of `count` blocks, or a whole vector of biases. */
+/* The purpose for which a token reads a tensor. STEP_EXPERTS: routed experts, `top_k` of `count` blocks, or a whole vector of
+ * biases. */
 enum step_part {
     STEP_NOTHING,               /* the embedding, unless it is the output head as well; a predictor's tensor */
     STEP_ATTENTION, STEP_ROUTER, STEP_EXPERTS, STEP_SHARED, STEP_DENSE, STEP_HEAD

@@ -45,7 +45,7 @@ struct input {
     struct digest128 digest;
 };
 
-/* What the samples of a bench stream were run with. */
+/* The settings and the machine of a bench stream's samples. */
 struct terms { struct text settings, machine; };
 
 /* One merge. */
