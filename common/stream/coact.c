@@ -40,8 +40,8 @@ const struct record_kind coact_coverage_kind = {
 
 static const struct field union_fields[] = {
     FIELD(coact_union, layer, false, "layer among those with a router, from 0"),
-    FIELD(coact_union, trees, true, "measured on verified drafts of so many nodes, rejected ones included, and not on "
-          "consecutive tokens"),
+    FIELD(coact_union, trees, true, "sizes are numbers of nodes of verified drafts, rejected nodes included; otherwise "
+          "numbers of consecutive tokens"),
     FIELD(coact_union, tokens, false, "tokens that were counted"),
     FIELD(coact_union, points, false, "widths that were measured"),
     FIELD_ARRAY_OF(coact_union, width, "[points]", false, "consecutive tokens of a text, or nodes of a draft, ascending"),

@@ -177,10 +177,9 @@ static const struct field draft_fields[] = {
                    "it"),
     FIELD_ARRAY_OF(decode_draft, draft_us, "[n]", false, "time of drafting 0, 1, ... of these tokens; those "
                    "of a level of a tree come together"),
-    FIELD_ARRAY_OF(decode_draft, verify_us, "[n]", false, "time of the target's forward over the root and so many of them, "
-                   "measured for some sizes of a tree and between these on a line, and "
-                   "of accepting"),
-    FIELD_ARRAY_OF(decode_draft, draft_bytes, "[n]", true, "nominal bytes of so much drafting"),
+    FIELD_ARRAY_OF(decode_draft, verify_us, "[n]", false, "time of the target's forward over the root and 0, 1, ... of these "
+                   "tokens, and of acceptance; for a tree measured at some sizes and interpolated linearly between them"),
+    FIELD_ARRAY_OF(decode_draft, draft_bytes, "[n]", true, "nominal bytes of drafting 0, 1, ... of these tokens"),
     FIELD_ARRAY_OF(decode_draft, bytes, "[n]", false, "and of that forward"),
     FIELD_ARRAY_OF(decode_draft, experts_loaded, "[n]", false, "distinct experts of that forward, summed over layers"),
     FIELD_ARRAY_OF(decode_draft, experts, "[n][moe_layers][top_k]", true, "experts of each token; absent: the model has none"),
