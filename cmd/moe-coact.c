@@ -247,7 +247,7 @@ static int merge(const void *arguments, const struct console *console, struct er
     return rc;
 }
 
-/* phase: matrix and stats count verified drafts if nothing else is said, as in MoE-Spec appendix D. */
+/* phase: matrix and stats count verified drafts by default, as in MoE-Spec appendix D. */
 #define DEFAULTS(analysis, phase) \
     &(const struct coact_args){ .class = &analysis, .setup = { .phases = phase, .layer = -1, .method = RANKING_MASS, \
         .keep = -1, .draft_length = 8, .acceptance = 0.8, .threshold = 2 } }

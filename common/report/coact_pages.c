@@ -1,4 +1,4 @@
-/* What a page of each analysis shows. */
+/* Describes the page of each analysis. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,7 +61,8 @@ static int covered_note(struct text *out, const struct gathered *g, const void *
                        g->header->model.experts, g->header->model.top_k, ((const struct coact_coverage *)record)->method);
 }
 
-/* What any B experts keep if all are used alike: of the mass B / E, of the tokens (B choose k) / (E choose k). */
+/* Return the shares that any B experts keep if all are used equally: B / E of the mass, and (B choose k) / (E choose k) of the
+ * tokens. */
 static double mass_alike(const struct stream_model *model, double budget) { return budget / model->experts; }
 
 static double served_alike(const struct stream_model *model, double budget)

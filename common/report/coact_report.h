@@ -1,5 +1,5 @@
-/* Prints the records of an analysis of routes as a table, and draws them as SVG. What a page shows is described once for each
- * analysis (coact_pages.c). JSON and CSV are made from the records, too: record_report.h. */
+/* Prints the records of an analysis of routes as a table, and draws them as SVG. coact_pages.c describes the page of each
+ * analysis. JSON and CSV are made from the records, too: record_report.h. */
 #ifndef MOE_REPORT_COACT_REPORT_H
 #define MOE_REPORT_COACT_REPORT_H
 
@@ -12,7 +12,7 @@
 int coact_text(struct text *out, const struct analysis *analysis, const struct header *header, int layer, struct err *err);
 int coact_svg(struct text *out, const struct analysis *analysis, const struct header *header, int layer, struct err *err);
 
-/* What the page of rank_analysis says of this ranking, which was made from so many tokens. */
+/* Appends the page of rank_analysis for this ranking; tokens: number of tokens that it was made from. */
 int ranking_text(struct text *out, const struct ranking *ranking, int64_t tokens, struct err *err);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "common/route/counts.h"
 
-/* What the consumer of a reading needs. */
+/* Context of the consumer of route records. */
 struct reading {
     struct analysis **out;
     const struct analysis_class *class;

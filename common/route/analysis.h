@@ -35,7 +35,7 @@ struct analysis_setup {
     int total;                      /* recommend budgets that sum to this; 0: none */
     int draft_length;               /* at most WINDOWS_MAX - 1 */
     double acceptance, draft_cost;  /* of reuse; draft_cost in forwards of one token */
-    double threshold;               /* of signal: an expert that so many tokens select is hot */
+    double threshold;               /* of signal: an expert that at least this many tokens select is hot */
     bool force;                     /* take a rank stream of another model */
     const char *folder;             /* for temporary files */
 };

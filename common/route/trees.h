@@ -26,7 +26,7 @@ struct tree_size {
     double distinct, independent, alike;        /* independent: NaN when selections were not recorded */
 };
 
-/* Of an analysis of this class. trees_layer stores one entry for each number of nodes that occurs, ascending, in
+/* For an analysis of this class. trees_layer stores one entry for each number of nodes that occurs, ascending, in
  * out[trees_sizes]. */
 int trees_sizes(const struct analysis *analysis);
 void trees_layer(const struct analysis *analysis, int layer, struct tree_size *out);
