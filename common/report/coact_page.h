@@ -59,7 +59,7 @@ struct coact_page {
     bool log2;
     struct page_panel panels[PAGE_PANELS];
     int panel_count;
-    /* For pages that the members above cannot describe: write a row of the text, and the whole figure. NULL: as described above. */
+    /* For pages that the members above cannot describe: write a row of the text, and the whole figure. NULL: unused. */
     int (*row)(struct text *out, const struct gathered *g, const void *record, struct err *err);
     int (*draw)(struct text *out, const struct analysis *analysis, const struct header *header, int layer, struct err *err);
 };
