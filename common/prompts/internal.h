@@ -5,7 +5,7 @@
 #include "common/prompts/lines.h"
 #include "common/prompts/prompts.h"
 
-/* What the prompts so far were, which decides what options have an effect. */
+/* Kinds of the prompts so far, which decide which options have an effect. */
 struct prompts_seen {
     bool text, plain, object, chat, system;     /* the last: chats that got options.system */
 };
