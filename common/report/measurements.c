@@ -278,7 +278,7 @@ static int take_estimates(struct measurements *all, const struct decode_iter *re
 }
 
 /* Adds the changes made by a budget, if recorded. */
-static void take_changes(struct measured_step *step, const struct decode_iter *record, int moe_layers)
+static void take_changes(struct measured_step *step, const struct decode_iter *record)
 {
     if (record->divergence && record->flips >= 0) {
         step->compared = record->emitted;
@@ -286,11 +286,6 @@ static void take_changes(struct measured_step *step, const struct decode_iter *r
         for (int i = 0; i < record->emitted; i++)
             step->divergence += (double)record->divergence[i];
     }
-    for (int layer = 0; record->reconstruction && layer < moe_layers; layer++)
-        if (!isnan(record->reconstruction[layer])) {
-            step->rebuilt++;
-            step->reconstruction += (double)record->reconstruction[layer];
-        }
 }
 
 static int first_after(const struct decode_iter *record, int parent)
@@ -357,31 +352,35 @@ static int take_shares(struct measurements *all, const struct decode_iter *recor
     return 0;
 }
 
-static void take_cache(struct measured_step *step, const struct decode_iter *record)
-{
-    step->hits = record->cache_hits > 0 ? (double)record->cache_hits : 0;
-    step->misses = record->cache_misses > 0 ? (double)record->cache_misses : 0;
-    step->read_bytes = record->cache_read_bytes > 0 ? (double)record->cache_read_bytes : 0;
-    step->prefetched_bytes = record->cache_prefetched_bytes > 0 ? (double)record->cache_prefetched_bytes : 0;
-    step->wasted_bytes = record->cache_wasted_bytes > 0 ? (double)record->cache_wasted_bytes : 0;
-    step->stall_us = record->cache_stall_us > 0 ? record->cache_stall_us : 0;
-    step->host_hits = record->cache_host_hits > 0 ? (double)record->cache_host_hits : 0;
-    step->copied_bytes = record->cache_copied_bytes > 0 ? (double)record->cache_copied_bytes : 0;
-    step->copied_early_bytes = record->cache_copied_early_bytes > 0 ? (double)record->cache_copied_early_bytes : 0;
-    step->copied_wasted_bytes = record->cache_copied_wasted_bytes > 0 ? (double)record->cache_copied_wasted_bytes : 0;
-    step->stall_copies_us = record->cache_stall_copies_us > 0 ? record->cache_stall_copies_us : 0;
-    step->named = record->cache_named > 0 ? (double)record->cache_named : 0;
-    step->right = record->cache_right > 0 ? (double)record->cache_right : 0;
-    step->scored = record->cache_scored > 0 ? (double)record->cache_scored : 0;
-}
+/* The sums that are members of the record. */
+#define SUM_OF(sum, name) {sum, offsetof(struct decode_iter, name), FIELD_TYPE_OF(FIELD_OF(decode_iter, name)) == FIELD_REAL}
+static const struct recorded_sum { enum step_sum sum; size_t offset; bool real; } recorded_sums[] = {
+    SUM_OF(SUM_HITS, cache_hits), SUM_OF(SUM_MISSES, cache_misses), SUM_OF(SUM_READ_BYTES, cache_read_bytes),
+    SUM_OF(SUM_PREFETCHED_BYTES, cache_prefetched_bytes), SUM_OF(SUM_WASTED_BYTES, cache_wasted_bytes),
+    SUM_OF(SUM_STALL_US, cache_stall_us), SUM_OF(SUM_HOST_HITS, cache_host_hits),
+    SUM_OF(SUM_COPIED_BYTES, cache_copied_bytes), SUM_OF(SUM_COPIED_EARLY_BYTES, cache_copied_early_bytes),
+    SUM_OF(SUM_COPIED_WASTED_BYTES, cache_copied_wasted_bytes), SUM_OF(SUM_STALL_COPIES_US, cache_stall_copies_us),
+    SUM_OF(SUM_NAMED, cache_named), SUM_OF(SUM_RIGHT, cache_right), SUM_OF(SUM_SCORED, cache_scored),
+    SUM_OF(SUM_SPLIT_WAIT_US, split_wait_us),
+};
 
-static void take_split(struct measured_step *step, const struct decode_iter *record, int layers)
+/* Takes numbers of type int64_t or double; what is not recorded is negative or NaN. */
+static void take_sums(struct measured_step *step, const struct decode_iter *record, int layers)
 {
-    for (int i = 0; i < layers && record->split_host_pairs && record->split_device_pairs; i++) {
-        step->host_pairs += record->split_host_pairs[i];
-        step->device_pairs += record->split_device_pairs[i];
+    for (size_t i = 0; i < sizeof recorded_sums / sizeof *recorded_sums; i++) {
+        const void *at = (const char *)record + recorded_sums[i].offset;
+        double value = recorded_sums[i].real ? *(const double *)at : (double)*(const int64_t *)at;
+        step->sum[recorded_sums[i].sum] = value > 0 ? value : 0;
     }
-    step->split_wait_us = record->split_wait_us > 0 ? record->split_wait_us : 0;
+    for (int i = 0; i < layers && record->split_host_pairs && record->split_device_pairs; i++) {
+        step->sum[SUM_HOST_PAIRS] += record->split_host_pairs[i];
+        step->sum[SUM_DEVICE_PAIRS] += record->split_device_pairs[i];
+    }
+    for (int i = 0; i < layers && record->reconstruction; i++)
+        if (!isnan(record->reconstruction[i])) {
+            step->sum[SUM_REBUILT]++;
+            step->sum[SUM_RECONSTRUCTION] += (double)record->reconstruction[i];
+        }
 }
 
 /* The names of the sources, once; others in the same setting are a fault. */
@@ -441,9 +440,8 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
         .drafted = record->drafted, .emitted = record->emitted,
         .accepted = record->accepted < record->emitted ? record->accepted : record->emitted,
         .experts_wanted = record->experts_wanted, .experts_loaded = record->experts_loaded};
-    take_cache(&all->steps[all->step_count - 1], record);
-    take_split(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
-    take_changes(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
+    take_sums(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
+    take_changes(&all->steps[all->step_count - 1], record);
     return take_shares(all, record, err) || take_trials(all, record, err) || take_estimates(all, record, err) ||
            take_forecasts(all, record, sample->setting, err) ? -1 : 0;
 }

@@ -27,6 +27,18 @@ struct measured_setting {
     int stream;                             /* index in measurements.streams */
 };
 
+/* Numbers of an iteration of which figures need sums only; 0 if they were not recorded. */
+enum step_sum {
+    SUM_NONE,
+    /* Expert cache, and where it has two tiers. stall: the time that was measured. */
+    SUM_HITS, SUM_MISSES, SUM_READ_BYTES, SUM_PREFETCHED_BYTES, SUM_WASTED_BYTES, SUM_STALL_US,
+    SUM_HOST_HITS, SUM_COPIED_BYTES, SUM_COPIED_EARLY_BYTES, SUM_COPIED_WASTED_BYTES, SUM_STALL_COPIES_US,
+    SUM_NAMED, SUM_RIGHT, SUM_SCORED,       /* of the verification: experts forecast, of these needed, all needed */
+    SUM_HOST_PAIRS, SUM_DEVICE_PAIRS, SUM_SPLIT_WAIT_US,        /* of two processors */
+    SUM_REBUILT, SUM_RECONSTRUCTION,        /* layers whose error due to a budget was recorded, and these errors */
+    STEP_SUMS
+};
+
 struct measured_step {                      /* one iteration */
     size_t sample;
     double us, draft_us, verify_us, accept_us;      /* us: the whole iteration */
@@ -44,16 +56,10 @@ struct measured_step {                      /* one iteration */
     int compared, flips;                    /* emitted tokens compared with a reference, and those with another most likely
                                              * token */
     double divergence;                      /* sum over the compared tokens */
-    int rebuilt;                            /* layers whose error due to a budget was recorded */
-    double reconstruction;                  /* sum of these errors */
-    double host_pairs, device_pairs, split_wait_us;     /* of two processors; 0: only one */
-    /* Expert cache; 0: none. stall_us is measured. */
-    double hits, misses, read_bytes, prefetched_bytes, wasted_bytes, stall_us;
-    double host_hits, copied_bytes, copied_early_bytes, copied_wasted_bytes, stall_copies_us;    /* two tiers */
+    double sum[STEP_SUMS];
     size_t first_forecast;                  /* index in measurements.forecasts, [forecasts][moe_layers of the setting] */
     int forecasts;
     int64_t forecast_expert_bytes;
-    double named, right, scored;            /* of its verification: experts forecast, of these needed, all needed; 0: none */
 };
 
 struct measured_forecast { int wanted, named, right; };        /* experts of a layer, by one source of forecasts */

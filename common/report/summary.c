@@ -97,30 +97,36 @@ double summary_value(const struct summary_row *row, const struct summary_column 
     return value;
 }
 
-/* Sums over the iterations of some samples. */
+/* Sums over the iterations of some samples: those of step_sum, and of other members of the steps. */
+enum {
+    SUM_US = STEP_SUMS, SUM_BYTES, SUM_EMITTED, SUM_DRAFTS, SUM_DRAFT_TOKENS, SUM_ACCEPTED, SUM_WANTED, SUM_LOADED, SUM_STEPS,
+    TOTALS
+};
 struct totals {
-    double us, bytes, emitted, drafts, draft_tokens, accepted, wanted, loaded, steps;
+    double sum[TOTALS];
 };
 
-static void add_step(struct totals *sum, const struct measured_step *step)
+static void add_step(struct totals *totals, const struct measured_step *step)
 {
-    sum->us += step->us;
-    sum->bytes += (double)step->bytes;
-    sum->emitted += step->emitted;
-    sum->drafts += step->nodes > 1;
-    sum->draft_tokens += step->nodes - 1;
-    sum->accepted += step->accepted;
-    sum->wanted += step->experts_wanted;
-    sum->loaded += step->experts_loaded;
-    sum->steps += 1;
+    for (int i = 0; i < STEP_SUMS; i++)
+        totals->sum[i] += step->sum[i];
+    totals->sum[SUM_US] += step->us;
+    totals->sum[SUM_BYTES] += (double)step->bytes;
+    totals->sum[SUM_EMITTED] += step->emitted;
+    totals->sum[SUM_DRAFTS] += step->nodes > 1;
+    totals->sum[SUM_DRAFT_TOKENS] += step->nodes - 1;
+    totals->sum[SUM_ACCEPTED] += step->accepted;
+    totals->sum[SUM_WANTED] += step->experts_wanted;
+    totals->sum[SUM_LOADED] += step->experts_loaded;
+    totals->sum[SUM_STEPS] += 1;
 }
 
 static struct totals sample_totals(const struct measurements *all, const struct measured_sample *sample)
 {
-    struct totals sum = {0};
+    struct totals totals = {{0}};
     for (size_t i = 0; i < sample->steps; i++)
-        add_step(&sum, &all->steps[sample->first_step + i]);
-    return sum;
+        add_step(&totals, &all->steps[sample->first_step + i]);
+    return totals;
 }
 
 /* The samples [begin, end) of one prompt under one setting; begin == end: it did not run. */
@@ -149,11 +155,11 @@ static int run_speed(const struct measurements *all, struct run run, double *tok
     if (!speeds)
         return -1;
     for (const struct measured_sample *sample = run.begin; sample < run.end; sample++) {
-        struct totals sum = sample_totals(all, sample);
-        if (sum.emitted > 0 && sum.us > 0)
-            speeds[count++] = 1e-6 * sum.us / sum.emitted;
+        const struct totals of = sample_totals(all, sample);
+        if (of.sum[SUM_EMITTED] > 0 && of.sum[SUM_US] > 0)
+            speeds[count++] = 1e-6 * of.sum[SUM_US] / of.sum[SUM_EMITTED];
         if (sample == run.begin)
-            *tokens = sum.emitted;
+            *tokens = of.sum[SUM_EMITTED];
     }
     if (count)
         *seconds = *tokens * stats_quantile(speeds, count, 0.5);
@@ -170,6 +176,22 @@ struct work {
     int *prompts;                                       /* indices of these prompts; NULL: not wanted */
     double *values;                                     /* scratch: one value per step or sample */
 };
+
+/* Goes over the iterations of a row's samples. */
+struct step_cursor {
+    const struct measured_sample *sample;               /* NULL: at the beginning */
+    size_t step;
+};
+
+static const struct measured_step *next_step(const struct work *work, struct step_cursor *at)
+{
+    at->sample = at->sample ? at->sample : work->begin;
+    while (at->sample < work->end && (at->sample->setting != work->setting || at->step >= at->sample->steps)) {
+        at->sample++;
+        at->step = 0;
+    }
+    return at->sample < work->end ? &work->all->steps[at->sample->first_step + at->step++] : NULL;
+}
 
 static const struct measured_sample *prompt_end(const struct work *work, const struct measured_sample *at)
 {
@@ -316,13 +338,13 @@ static void summarise_grades(const struct work *work, struct summary_row *row)
     over_repetitions(work, sample_score, &row->score, &row->score_deviation);
 }
 
-static struct totals task_totals(const struct work *work, int setting)
+static struct totals row_totals(const struct work *work)
 {
-    struct totals sum = {0};
-    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
-        for (size_t i = 0; sample->setting == setting && i < sample->steps; i++)
-            add_step(&sum, &work->all->steps[sample->first_step + i]);
-    return sum;
+    struct totals totals = {{0}};
+    struct step_cursor at = {0};
+    for (const struct measured_step *step; (step = next_step(work, &at));)
+        add_step(&totals, step);
+    return totals;
 }
 
 static void spread(double *values, size_t count, double *mean, double *median, double *p99)
@@ -335,20 +357,20 @@ static void spread(double *values, size_t count, double *mean, double *median, d
 static void summarise_times(const struct work *work, struct summary_row *row)
 {
     size_t first = 0, token = 0, step = 0;
+    struct step_cursor at = {0};
     for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
         if (sample->setting == work->setting)
             work->values[first++] = 1e-3 * sample->prefill_us;
     row->samples = (double)first;
     spread(work->values, first, &row->ttft_ms_mean, &row->ttft_ms_median, &row->ttft_ms_p99);
     for (const struct measured_sample *sample = work->begin; sample < work->end; sample++) {
-        struct totals sum = sample_totals(work->all, sample);
-        if (sample->setting == work->setting && sum.emitted > 0)
-            work->values[token++] = 1e-3 * sum.us / sum.emitted;
+        const struct totals of = sample_totals(work->all, sample);
+        if (sample->setting == work->setting && of.sum[SUM_EMITTED] > 0)
+            work->values[token++] = 1e-3 * of.sum[SUM_US] / of.sum[SUM_EMITTED];
     }
     spread(work->values, token, &row->tpot_ms_mean, &row->tpot_ms_median, &row->tpot_ms_p99);
-    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
-        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++)
-            work->values[step++] = 1e-3 * work->all->steps[sample->first_step + i].us;
+    for (const struct measured_step *one; (one = next_step(work, &at));)
+        work->values[step++] = 1e-3 * one->us;
     spread(work->values, step, &row->itl_ms_mean, &row->itl_ms_median, &row->itl_ms_p99);
 }
 
@@ -360,45 +382,71 @@ static double best_bandwidth(const struct measurements *all, int setting)
     return fmax(measured[0], measured[1]);          /* fmax of a number and NaN is the number */
 }
 
-static void summarise_cost(const struct work *work, struct summary_row *row)
+/* Figures that are a sum, or a quotient of sums: numerator over the sum of `below`; NaN where the sum of `needs` is 0. */
+#define FIGURE(member) offsetof(struct summary_row, member)
+static const struct quotient_figure { size_t offset; int numerator, below[2], needs[2]; } quotients[] = {
+    {FIGURE(tokens), SUM_EMITTED}, {FIGURE(steps), SUM_STEPS}, {FIGURE(drafts), SUM_DRAFTS},
+    {FIGURE(draft_tokens), SUM_DRAFT_TOKENS}, {FIGURE(accepted_tokens), SUM_ACCEPTED},
+    {FIGURE(acceptance_rate), SUM_ACCEPTED, {SUM_DRAFT_TOKENS}},
+    {FIGURE(tokens_per_step), SUM_EMITTED, {SUM_STEPS}},
+    {FIGURE(experts_wanted_per_step), SUM_WANTED, {SUM_STEPS}},
+    {FIGURE(experts_loaded_per_step), SUM_LOADED, {SUM_STEPS}},
+    {FIGURE(bytes_per_step), SUM_BYTES, {SUM_STEPS}},
+    {FIGURE(bytes_per_token), SUM_BYTES, {SUM_EMITTED}},
+    {FIGURE(split_host), SUM_HOST_PAIRS, {SUM_HOST_PAIRS, SUM_DEVICE_PAIRS}},
+    {FIGURE(split_wait), SUM_SPLIT_WAIT_US, {SUM_US}, {SUM_HOST_PAIRS, SUM_DEVICE_PAIRS}},
+    {FIGURE(cache_hits), SUM_HITS, {SUM_HITS, SUM_MISSES}},
+    {FIGURE(cache_read_per_token), SUM_READ_BYTES, {SUM_EMITTED}, {SUM_HITS, SUM_MISSES}},
+    {FIGURE(cache_stall), SUM_STALL_US, {SUM_US}, {SUM_HITS, SUM_MISSES}},
+    {FIGURE(cache_prefetched), SUM_PREFETCHED_BYTES, {SUM_READ_BYTES}},
+    {FIGURE(cache_wasted), SUM_WASTED_BYTES, {SUM_PREFETCHED_BYTES}},
+    {FIGURE(cache_host_hits), SUM_HOST_HITS, {SUM_HITS, SUM_MISSES}, {SUM_COPIED_BYTES}},
+    {FIGURE(cache_copied_per_token), SUM_COPIED_BYTES, {SUM_EMITTED}, {SUM_COPIED_BYTES}},
+    {FIGURE(cache_copied_early), SUM_COPIED_EARLY_BYTES, {SUM_COPIED_BYTES}},
+    {FIGURE(cache_copied_wasted), SUM_COPIED_WASTED_BYTES, {SUM_COPIED_EARLY_BYTES}},
+    {FIGURE(cache_stall_copies), SUM_STALL_COPIES_US, {SUM_US}, {SUM_COPIED_BYTES}},
+    {FIGURE(cache_recall), SUM_RIGHT, {SUM_SCORED}},
+    {FIGURE(cache_right), SUM_RIGHT, {SUM_NAMED}},
+    {FIGURE(reconstruction), SUM_RECONSTRUCTION, {SUM_REBUILT}},
+};
+
+static void summarise_sums(const struct work *work, struct summary_row *row)
 {
-    struct totals sum = task_totals(work, work->setting);
+    const struct totals of = row_totals(work);
     const struct measured_setting *setting = &work->all->settings[work->setting];
-    row->tokens = sum.emitted;
-    row->steps = sum.steps;
-    row->drafts = sum.drafts;
-    row->draft_tokens = sum.draft_tokens;
-    row->accepted_tokens = sum.accepted;
-    row->acceptance_length = 1 + quotient(sum.accepted, sum.drafts);
-    row->acceptance_rate = quotient(sum.accepted, sum.draft_tokens);
-    row->tokens_per_step = quotient(sum.emitted, sum.steps);
-    row->experts_wanted_per_step = quotient(sum.wanted, sum.steps);
-    row->experts_loaded_per_step = quotient(sum.loaded, sum.steps);
+    for (size_t i = 0; i < sizeof quotients / sizeof *quotients; i++) {
+        const struct quotient_figure *figure = &quotients[i];
+        const double below = of.sum[figure->below[0]] + of.sum[figure->below[1]];
+        const bool known = !figure->needs[0] || of.sum[figure->needs[0]] + of.sum[figure->needs[1]] > 0;
+        const double value = !figure->below[0] ? of.sum[figure->numerator]
+                                               : known ? quotient(of.sum[figure->numerator], below) : NAN;
+        memcpy((char *)row + figure->offset, &value, sizeof value);
+    }
+    row->acceptance_length = 1 + quotient(row->accepted_tokens, row->drafts);
     row->experts_per_layer = quotient(row->experts_loaded_per_step, setting->moe_layers);
-    row->bytes_per_step = quotient(sum.bytes, sum.steps);
-    row->bytes_per_token = quotient(sum.bytes, sum.emitted);
-    row->bandwidth = quotient(sum.bytes, 1e-6 * sum.us);
+    row->bandwidth = quotient(of.sum[SUM_BYTES], 1e-6 * of.sum[SUM_US]);
     row->bandwidth_share = row->bandwidth / best_bandwidth(work->all, work->setting);
     row->ceiling = NAN;
     if (work->reference >= 0) {
-        struct totals base = task_totals(work, work->reference);
-        row->ceiling = quotient(base.bytes, base.emitted) / row->bytes_per_token;
+        struct work reference = *work;
+        reference.setting = work->reference;
+        const struct totals base = row_totals(&reference);
+        row->ceiling = quotient(base.sum[SUM_BYTES], base.sum[SUM_EMITTED]) / row->bytes_per_token;
     }
 }
 
 static void summarise_positions(const struct work *work, struct summary_row *row)
 {
+    struct step_cursor at = {0};
     double counts[SUMMARY_POSITIONS] = {0};
     int deepest = 0;
-    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
-        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
-            const struct measured_step *step = &work->all->steps[sample->first_step + i];
-            int accepted = step->accepted < SUMMARY_POSITIONS ? step->accepted : SUMMARY_POSITIONS;
-            int drafted = step->levels < SUMMARY_POSITIONS ? step->levels : SUMMARY_POSITIONS;
-            deepest = drafted > deepest ? drafted : deepest;
-            for (int p = 0; p < accepted; p++)
-                counts[p]++;
-        }
+    for (const struct measured_step *step; (step = next_step(work, &at));) {
+        int accepted = step->accepted < SUMMARY_POSITIONS ? step->accepted : SUMMARY_POSITIONS;
+        int drafted = step->levels < SUMMARY_POSITIONS ? step->levels : SUMMARY_POSITIONS;
+        deepest = drafted > deepest ? drafted : deepest;
+        for (int p = 0; p < accepted; p++)
+            counts[p]++;
+    }
     row->positions = deepest;
     for (int p = 0; p < deepest; p++)
         row->accepted_per_pos[p] = counts[p] / row->drafts;
@@ -406,21 +454,20 @@ static void summarise_positions(const struct work *work, struct summary_row *row
 
 static void summarise_drafters(const struct work *work, struct summary_row *row)
 {
+    struct step_cursor at = {0};
     double verified[DECODE_DRAFTERS_MAX] = {0}, accepted[DECODE_DRAFTERS_MAX] = {0}, us[DECODE_DRAFTERS_MAX] = {0}, all = 0;
     row->drafters = 0;
-    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
-        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
-            const struct measured_step *step = &work->all->steps[sample->first_step + i];
-            row->drafters = step->drafters > row->drafters ? step->drafters : row->drafters;
-            for (int d = 0; d < step->drafters; d++) {
-                const struct measured_share *share = &work->all->shares[step->first_share + (size_t)d];
-                row->drafter_steps[d] += share->steps;
-                verified[d] += share->verified;
-                accepted[d] += share->accepted;
-                us[d] += share->us;
-                all += share->accepted;
-            }
+    for (const struct measured_step *step; (step = next_step(work, &at));) {
+        row->drafters = step->drafters > row->drafters ? step->drafters : row->drafters;
+        for (int d = 0; d < step->drafters; d++) {
+            const struct measured_share *share = &work->all->shares[step->first_share + (size_t)d];
+            row->drafter_steps[d] += share->steps;
+            verified[d] += share->verified;
+            accepted[d] += share->accepted;
+            us[d] += share->us;
+            all += share->accepted;
         }
+    }
     for (int d = 0; d < row->drafters; d++) {
         row->drafter_share[d] = quotient(accepted[d], all);
         row->drafter_acceptance[d] = quotient(accepted[d], verified[d]);
@@ -432,25 +479,24 @@ static void summarise_drafters(const struct work *work, struct summary_row *row)
  * noise. */
 static void summarise_trials(const struct work *work, struct summary_row *row)
 {
+    struct step_cursor at = {0};
     double bound = 0, common = 0, kept = 0;
     row->trials = 0;
-    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
-        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
-            const struct measured_step *step = &work->all->steps[sample->first_step + i];
-            for (int t = 0; t < step->trials; t++) {
-                const struct measured_trial *trial = &work->all->trials[step->first_trial + (size_t)t];
-                int p = trial->position - 1;
-                row->trials++;
-                kept += trial->kept;
-                bound += (double)trial->bound;
-                common += (double)trial->bound / (2 - (double)trial->bound);
-                if (p < row->positions) {
-                    row->trials_per_pos[p]++;
-                    row->kept_per_pos[p] += trial->kept;
-                    row->bound_per_pos[p] += (double)trial->bound;
-                }
+    for (const struct measured_step *step; (step = next_step(work, &at));) {
+        for (int t = 0; t < step->trials; t++) {
+            const struct measured_trial *trial = &work->all->trials[step->first_trial + (size_t)t];
+            int p = trial->position - 1;
+            row->trials++;
+            kept += trial->kept;
+            bound += (double)trial->bound;
+            common += (double)trial->bound / (2 - (double)trial->bound);
+            if (p < row->positions) {
+                row->trials_per_pos[p]++;
+                row->kept_per_pos[p] += trial->kept;
+                row->bound_per_pos[p] += (double)trial->bound;
             }
         }
+    }
     row->trials_kept = quotient(kept, row->trials);
     row->bound = quotient(bound, row->trials);
     row->bound_common_noise = quotient(common, row->trials);
@@ -484,16 +530,15 @@ static double calibration_error(const struct reliability *judged)
 
 static void summarise_estimates(const struct work *work, struct summary_row *row)
 {
+    struct step_cursor at = {0};
     struct reliability stated = {.all = 0}, estimated = {.all = 0};
-    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
-        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
-            const struct measured_step *step = &work->all->steps[sample->first_step + i];
-            for (int t = 0; t < step->estimates; t++) {
-                const struct measured_estimate *one = &work->all->estimates[step->first_estimate + (size_t)t];
-                judge(&stated, one->stated, one->kept);
-                judge(&estimated, one->estimated, one->kept);
-            }
+    for (const struct measured_step *step; (step = next_step(work, &at));) {
+        for (int t = 0; t < step->estimates; t++) {
+            const struct measured_estimate *one = &work->all->estimates[step->first_estimate + (size_t)t];
+            judge(&stated, one->stated, one->kept);
+            judge(&estimated, one->estimated, one->kept);
         }
+    }
     row->stated = stated.all;
     row->stated_brier = quotient(stated.squares, stated.all);
     row->stated_error = calibration_error(&stated);
@@ -530,67 +575,12 @@ static int mean_change(const struct work *work, double (*value)(const struct mea
     return stats_ratio(work->pairs, pairs, 0.05, out, err);
 }
 
-static void summarise_cache(const struct work *work, struct summary_row *row)
-{
-    double hits = 0, misses = 0, bytes = 0, prefetched = 0, wasted = 0, stall = 0, us = 0, emitted = 0;
-    double named = 0, right = 0, scored = 0, host_hits = 0, copied = 0, early = 0, unwanted = 0, stall_copies = 0;
-    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
-        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
-            const struct measured_step *step = &work->all->steps[sample->first_step + i];
-            hits += step->hits;
-            misses += step->misses;
-            bytes += step->read_bytes;
-            prefetched += step->prefetched_bytes;
-            wasted += step->wasted_bytes;
-            stall += step->stall_us;
-            host_hits += step->host_hits;
-            copied += step->copied_bytes;
-            early += step->copied_early_bytes;
-            unwanted += step->copied_wasted_bytes;
-            stall_copies += step->stall_copies_us;
-            named += step->named;
-            right += step->right;
-            scored += step->scored;
-            us += step->us;
-            emitted += step->emitted;
-        }
-    const bool cached = hits + misses > 0;
-    row->cache_hits = quotient(hits, hits + misses);
-    row->cache_read_per_token = cached ? quotient(bytes, emitted) : NAN;
-    row->cache_stall = cached ? quotient(stall, us) : NAN;
-    row->cache_prefetched = quotient(prefetched, bytes);
-    row->cache_wasted = quotient(wasted, prefetched);
-    row->cache_host_hits = copied > 0 ? quotient(host_hits, hits + misses) : NAN;
-    row->cache_copied_per_token = copied > 0 ? quotient(copied, emitted) : NAN;
-    row->cache_copied_early = quotient(early, copied);
-    row->cache_copied_wasted = quotient(unwanted, early);
-    row->cache_stall_copies = copied > 0 ? quotient(stall_copies, us) : NAN;
-    row->cache_recall = quotient(right, scored);
-    row->cache_right = quotient(right, named);
-}
-
-static void summarise_split(const struct work *work, struct summary_row *row)
-{
-    double host = 0, device = 0, wait = 0, us = 0;
-    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
-        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
-            const struct measured_step *step = &work->all->steps[sample->first_step + i];
-            host += step->host_pairs;
-            device += step->device_pairs;
-            wait += step->split_wait_us;
-            us += step->us;
-        }
-    row->split_host = quotient(host, host + device);
-    row->split_wait = host + device > 0 ? quotient(wait, us) : NAN;
-}
-
 static double step_divergence(const struct measured_step *step) { return step->divergence; }
 static double step_flips(const struct measured_step *step) { return step->flips; }
 
 static int summarise_changes(const struct work *work, struct summary_row *row, struct err *err)
 {
     struct stats_ratio divergence = {NAN, NAN, NAN}, flips = {NAN, NAN, NAN};
-    double rebuilt = 0, sum = 0;
     if (mean_change(work, step_divergence, &divergence, err) || mean_change(work, step_flips, &flips, err))
         return -1;
     row->divergence = divergence.ratio;
@@ -599,12 +589,6 @@ static int summarise_changes(const struct work *work, struct summary_row *row, s
     row->flips = flips.ratio;
     row->flips_low = flips.low;
     row->flips_high = flips.high;
-    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
-        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
-            rebuilt += work->all->steps[sample->first_step + i].rebuilt;
-            sum += work->all->steps[sample->first_step + i].reconstruction;
-        }
-    row->reconstruction = quotient(sum, rebuilt);
     return 0;
 }
 
@@ -692,14 +676,12 @@ static int add_rows(struct summary *out, struct work *work, int task, struct err
             return -1;
         struct summary_row *row = &out->rows[out->count++];
         *row = (struct summary_row){.task = task, .setting = (int)s};
-        summarise_cache(work, row);
-        summarise_split(work, row);
         if (compare_speed(work, row, err) || summarise_changes(work, row, err))
             return -1;
         compare_outputs(work, row);
         summarise_grades(work, row);
         summarise_times(work, row);
-        summarise_cost(work, row);
+        summarise_sums(work, row);
         summarise_positions(work, row);
         summarise_drafters(work, row);
         summarise_trials(work, row);
