@@ -384,7 +384,7 @@ static int tensor_parts(const struct naming *n, const struct hparams *s, const s
     }
 }
 
-/* Gives a name with the number of a predictor's layer the prefix naming->ahead and its own number. */
+/* Renames a tensor of a predictor's layer: the prefix becomes naming->ahead, and layers count from the first predictor. */
 static void rename_ahead(const struct naming *n, const struct hparams *s, int layer, char *name, size_t room)
 {
     char old[128];
@@ -455,8 +455,8 @@ int arch_state_layers(const json_t *config, const struct arch *arch, const struc
         const bool attention = has_tensor(&lookup, SLOT_Q, i), state = has_tensor(&lookup, SLOT_DELTA_OUT, i);
         fill_name(name, sizeof name, naming->slot[state ? SLOT_DELTA_OUT : SLOT_Q], i, 0);
         if (attention && state)
-            return err_set(err, ERR_INPUT, "layer %d has tensors of attention and of a state, %s; a layer has one of both", i,
-                           name);
+            return err_set(err, ERR_INPUT, "layer %d has tensors of attention and of a state, as %s; a layer has one of the "
+                           "two: remove the tensors of the other", i, name);
         if (attention == state || state == shape->layer[i].state)
             continue;
         if (config_get(text, key))

@@ -12,8 +12,8 @@ struct match_window {
     int64_t bytes;
 };
 
-/* Gives the window the tokens before it: a copy of what the text keeps of them, and the rest read again, which counts as
- * drafting. */
+/* Fills the window's sequence with the `count` tokens before the window: copies those that `from` keeps and reads the others
+ * again, which counts as drafting. */
 static int read_before(struct match_window *window, const struct sequence *from, const int32_t *token, int count,
                        struct err *err)
 {

@@ -246,7 +246,7 @@ END
     [[ "$output" == *"config.json: layer_types makes layer 2 full_attention, but the weights have model.layers.2.linear_attn.out_proj.weight; correct config.json" ]]
     sed -i 's/model.layers.1.mlp.up_proj.weight/model.layers.1.linear_attn.out_proj.weight/; s/"__metadata__":{"format":"pt"}/"__metadata__":{    }/' told/model.safetensors
     run -2 moe-convert told -o x.moe
-    [[ "$output" == *"layer 1 has tensors of attention and of a state, model.layers.1.linear_attn.out_proj.weight; a layer has one of both" ]]
+    [[ "$output" == *"layer 1 has tensors of attention and of a state, as model.layers.1.linear_attn.out_proj.weight; a layer has one of the two: remove the tensors of the other" ]]
 }
 
 @test "qwen3_5_moe: nested and plain files are the same model; states, gates and rotary width show" {

@@ -44,7 +44,7 @@ struct mistake {
     void (*alter)(struct head *module);
 };
 
-/* Returns how many of them the tested device can run: layers with a state do not run on GPUs. */
+/* Returns the number of FAMILIES that the tested device runs: GPUs refuse layers with a state, which the last ones have. */
 static int family_count(void)
 {
     const char *device = getenv("MOE_TEST_DEVICE");
