@@ -144,7 +144,8 @@ struct arch {
     bool full_still;                /* where some layers have a window, positions do not turn queries and keys of the others */
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
     struct hparams fixed;           /* rope.theta is the default of the family */
-    /* Reads keys that need code, after all others were read; NULL: none. */
+    /* Reads keys that need code, after all others were read; NULL: none. Of the layers of predictors (layer[] after the last
+     * one) it may set attention; arch_predictors clears those that are not there. */
     int (*finish)(const json_t *config, struct hparams *shape, struct err *err);
     const struct naming *naming[3];
     bool gguf_paired;               /* GGUF files of the family have q and k paired */
@@ -207,7 +208,7 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     [SLOT_PREDICT_EMBED_NORM] = "model.layers.{n}.enorm.weight", \
     [SLOT_PREDICT_HIDDEN_NORM] = "model.layers.{n}.hnorm.weight", \
     [SLOT_PREDICT_JOINT] = "model.layers.{n}.eh_proj.weight"
-/* Predictors of Qwen: their layers are mtp.layers.N, and all of them share what is before and after these. */
+/* Predictors of Qwen and K-EXAONE: their layers are mtp.layers.N; fc and the other norms are shared by all of them. */
 #define MTP_NAMES \
     [SLOT_PREDICT_EMBED] = "mtp.embed_tokens.weight", \
     [SLOT_PREDICT_NORM] = "mtp.norm.weight", \

@@ -1,13 +1,42 @@
 /* K-EXAONE (LGAI-EXAONE/K-EXAONE-236B-A23B): sliding and full attention by turns, and positions do not turn queries and keys of
- * the full ones; q and k are normed by head; the router of DeepSeek-V3, shared experts, dense layers first. Reference:
- * transformers models/exaone_moe. */
+ * the full ones; q and k are normed by head; the router of DeepSeek-V3, shared experts, dense layers first. A predictor has
+ * a dense layer. Reference: transformers models/exaone_moe; for the predictor vLLM, exaone_moe_mtp.py. */
+#include <string.h>
+
 #include "common/arch/arch.h"
 
+#define OUTSIDE LLAMA_PROJECTIONS, QK_NORM_NAMES, FFN_NORM_NAME, MTP_NAMES
+#define RULES .ignored = {"mtp.*"}, .ahead = "mtp."
 static const struct naming published = {
-    .slot = {LLAMA_NAMES, EXPERT_NAMES, SHARED_NAMES("shared_experts"), DENSE_NAMES,
-             [SLOT_ROUTER_CORRECTION] = "model.layers.{n}.mlp.e_score_correction_bias"},
-    .ignored = {"mtp.*"}};
-static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, CORRECTED_NAMES}, .ignored = {"mtp.*"}};
+    .slot = {OUTSIDE, EXPERT_NAMES, SHARED_NAMES("shared_experts"), DENSE_NAMES,
+             [SLOT_ROUTER_CORRECTION] = "model.layers.{n}.mlp.e_score_correction_bias"}, RULES};
+static const struct naming fused = {.slot = {OUTSIDE, FUSED_NAMES, CORRECTED_NAMES}, RULES};
+
+/* The attention of the predictors' layers: full where nothing else is said. */
+static int finish(const json_t *config, struct hparams *s, struct err *err)
+{
+    const json_t *types = config_get(config, "mtp_layer_types"), *windows = config_get(config, "mtp_sliding_windows");
+    bool any = false;
+    int window = 0;
+    for (int i = 0; i < s->layers; i++)
+        any |= s->layer[i].window > 0;
+    if (config_int(config, "sliding_window", false, &window, err))
+        return -1;
+    for (int i = 0; i < PREDICTORS_MAX && s->layers + i < LAYERS_MAX; i++) {
+        struct layer_shape *layer = &s->layer[s->layers + i];
+        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        const json_t *own = json_array_get(windows, (size_t)i);
+        const bool slides = type && strcmp(type, "sliding_attention") == 0;
+        if (type && !slides && strcmp(type, "full_attention"))
+            return config_refuse(config, "mtp_layer_types", err, "supported are full_attention and sliding_attention");
+        if (slides && (json_is_integer(own) ? json_integer_value(own) < 1 || json_integer_value(own) > INT32_MAX : window < 1))
+            return config_refuse(config, "mtp_layer_types", err, "predictor %d slides, but has no window; give it one in "
+                                 "mtp_sliding_windows", i);
+        layer->window = !slides ? 0 : json_is_integer(own) ? (int)json_integer_value(own) : window;
+        layer->still = !slides && any;
+    }
+    return 0;
+}
 
 const struct arch arch_exaone_moe = {
     .model_type = "exaone_moe",
@@ -28,5 +57,6 @@ const struct arch arch_exaone_moe = {
     .shared_counted = true,
     .fixed = {.attention.qk_norm = QK_NORM_HEAD, .router.kind = ROUTER_SIGMOID, .router.correction = true,
               .router.group_rank = 2, .rope.theta = 10000},
+    .finish = finish,
     .naming = {&published, &fused},
 };

@@ -485,11 +485,13 @@ int arch_predictors(const struct naming *naming, struct hparams *shape, bool (*h
             return err_set(err, ERR_INPUT, "has layers from %d on that predict further tokens; at most %d, up to layer %d, are "
                            "supported", shape->layers, PREDICTORS_MAX, LAYERS_MAX - 1);
         bool dense = !shape->router.experts || (shape->dense_inner && has_tensor(&lookup, SLOT_DENSE_GATE, layer));
-        shape->layer[layer] = (struct layer_shape){.ffn = dense ? FFN_DENSE : FFN_EXPERTS};
+        shape->layer[layer].ffn = dense ? FFN_DENSE : FFN_EXPERTS;
         shape->predictor[count].embed = has_tensor(&lookup, SLOT_PREDICT_EMBED, layer);
         shape->predictor[count].head = has_tensor(&lookup, SLOT_PREDICT_HEAD, layer);
     }
     shape->predictors = count;
+    for (int layer = shape->layers + count; layer < shape->layers + PREDICTORS_MAX && layer < LAYERS_MAX; layer++)
+        shape->layer[layer] = (struct layer_shape){0};
     return hparams_check(shape, err);
 }
 

@@ -9,13 +9,14 @@ if [ -z "$BATS_TEST_TMPDIR" ]; then
     BATS_TEST_TMPDIR=$(mktemp -d)
 fi
 
-# Makes the folder $2 of a checkpoint of family $1 with a predictor (tests/golden/mtp/qwen.py).
+# Makes the folder $2 of a checkpoint of family $1 with a predictor (tests/golden/mtp/qwen.py, exaone.py).
 with_predictor() {
-    local golden=$BATS_TEST_DIRNAME/../golden
+    local golden=$BATS_TEST_DIRNAME/../golden shard=$1
+    [ "$1" != qwen3_5_moe ] || shard=qwen3_next
     mkdir -p "$2"
     ln -s "$golden/families/$1/model/config.json" "$2"
     ln -s "$golden/families/$1/model/model.safetensors" "$2/model-00001-of-00002.safetensors"
-    ln -s "$golden/mtp/qwen3_next/model-00002-of-00002.safetensors" "$2"
+    ln -s "$golden/mtp/$shard/model-00002-of-00002.safetensors" "$2"
 }
 
 # Of drafts by its predictor, the model $2 of family $1 accepts as many in each iteration as an independent program says, in

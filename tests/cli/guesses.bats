@@ -19,11 +19,11 @@ setup_file() {
     for family in deepseek_v3 glm4_moe; do
         moe-convert -q "$GOLDEN/mtp/$family/model" -o $family.moe
     done
-    for family in qwen3_next qwen3_5_moe; do
+    for family in exaone_moe qwen3_next qwen3_5_moe; do
         with_predictor $family ahead-$family
         moe-convert -q ahead-$family -o $family.moe
     done
-    for family in deepseek_v3 glm4_moe qwen3_next qwen3_5_moe; do
+    for family in deepseek_v3 glm4_moe exaone_moe qwen3_next qwen3_5_moe; do
         jq -c '{id: "one", tokens: .prompt[:9]}, {id: "two", tokens: .prompt}' "$GOLDEN/mtp/$family/golden.json" > $family.jsonl
     done
 }
@@ -48,7 +48,7 @@ setup() { cd "$WORK"; }
 
 @test "predictors leave the text as it is, and draft as deep as they are told" {
     local family options draft
-    for family in deepseek_v3 glm4_moe qwen3_next qwen3_5_moe; do
+    for family in deepseek_v3 glm4_moe exaone_moe qwen3_next qwen3_5_moe; do
         for options in '--temperature 0' '--temperature 0.9 --seed 4'; do
             decode() { moe-decode -q -m $family.moe -n 24 --json $options "$@" $family.jsonl | jq -c .tokens; }
             decode > none.txt
@@ -105,6 +105,29 @@ END
     run moe-convert lacking -o x.moe
     assert_trouble moe-convert
     [[ $output == *'tensor mtp.norm.weight is missing; a qwen3_next model needs it for predict.0.final_norm'* ]]
+}
+
+@test "the attention of K-EXAONE's predictor is read from config.json" {
+    with_predictor exaone_moe types
+    rm types/config.json
+    converted() {
+        jq ". + $1" "$GOLDEN/families/exaone_moe/model/config.json" > types/config.json
+        run moe-convert --name exaone_moe types -o types.moe
+    }
+    converted '{"mtp_layer_types": ["full_attention"], "mtp_sliding_windows": [0]}'
+    moe-decode -q -m types.moe -n 24 -d mtp -K 5 exaone_moe.jsonl --stream types.moes > /dev/null
+    moe-decode -q -m exaone_moe.moe -n 24 -d mtp -K 5 exaone_moe.jsonl --stream same.moes > /dev/null
+    drafted() { moe-view --json $1.moes | jq -c 'select(.type == "iter") | .node_tokens'; }
+    cmp <(drafted types) <(drafted same)
+    converted '{"mtp_layer_types": ["sliding_attention"], "mtp_sliding_windows": [2]}'
+    moe-decode -q -m types.moe -n 24 -d mtp -K 5 exaone_moe.jsonl --stream types.moes > /dev/null
+    ! cmp -s <(drafted types) <(drafted same) || false
+    converted '{"mtp_layer_types": ["sliding_attention"], "mtp_sliding_windows": [0]}'
+    assert_trouble moe-convert
+    [[ $output == *'predictor 0 slides, but has no window; give it one in mtp_sliding_windows'* ]]
+    converted '{"mtp_layer_types": ["mamba"]}'
+    assert_trouble moe-convert
+    [[ $output == *'supported are full_attention and sliding_attention'* ]]
 }
 
 @test "a model without predictors, and numbers that are none, are one line" {
