@@ -144,8 +144,8 @@ struct arch {
     bool full_still;                /* where some layers have a window, positions do not turn queries and keys of the others */
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
     struct hparams fixed;           /* rope.theta is the default of the family */
-    /* Reads keys that need code, after all others were read; NULL: none. Of the layers of predictors (layer[] after the last
-     * one) it may set attention; arch_predictors clears those that are not there. */
+    /* Reads keys that need code, after all other keys; NULL: no such keys. It may set the attention of predictors, whose
+     * layers follow the last one in layer[]; arch_predictors clears the layers of absent predictors. */
     int (*finish)(const json_t *config, struct hparams *shape, struct err *err);
     const struct naming *naming[3];
     bool gguf_paired;               /* GGUF files of the family have q and k paired */

@@ -12,7 +12,7 @@ static const struct naming published = {
              [SLOT_ROUTER_CORRECTION] = "model.layers.{n}.mlp.e_score_correction_bias"}, RULES};
 static const struct naming fused = {.slot = {OUTSIDE, FUSED_NAMES, CORRECTED_NAMES}, RULES};
 
-/* The attention of the predictors' layers: full where nothing else is said. */
+/* Sets the attention of the predictors' layers: full attention by default. */
 static int finish(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *types = config_get(config, "mtp_layer_types"), *windows = config_get(config, "mtp_sliding_windows");
