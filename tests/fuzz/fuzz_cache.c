@@ -1,10 +1,11 @@
-/* Any bytes as a hot set of a model of 3 layers with 8 experts, and as the description of a machine to simulate. A hot set that
- * is read names experts that there are, once, falling in weight, and is the same when it is written and read again; a machine
- * has numbers that can be computed with; what is refused is refused in one line. */
+/* Any bytes as a hot set of a model of 3 layers with 8 experts, and as the description of a machine to simulate or to plan for. A
+ * hot set that is read names experts that there are, once, falling in weight, and is the same when it is written and read again;
+ * a machine has numbers that can be computed with; what is refused is refused in one line. */
 #include <math.h>
 #include <string.h>
 
 #include "common/bench/simulated_machine.h"
+#include "common/bench/speeds.h"
 #include "common/cache/hot_set.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -56,11 +57,25 @@ static void check_machine(const struct simulated_machine *m)
         abort();
 }
 
+static void check_speeds(const struct speeds *s)
+{
+    if (!(s->memory >= 1) || !(s->operation_s >= 0) || !(s->disk.latency_s >= 0) || (s->gpu && !(s->gpu_memory >= 1)))
+        abort();
+    for (int f = 0; f < FORMAT_COUNT; f++)
+        for (double rows = 0.5, before = 0; rows < 1e6; rows *= 1.7) {
+            const double now = speeds_per_byte(s, (enum weight_format)f, rows);
+            if (!(now > 0) || isinf(now) || (!s->product[f].points && now < before))
+                abort();
+            before = now;
+        }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct hot_set set = {0};
     struct simulated_machine machine = {0};
-    struct err err = {0}, other = {0};
+    struct speeds speeds = {.memory = 0};
+    struct err err = {0}, other = {0}, third = {0};
     char path[64];
     int fd = fuzz_file(data, bytes, path);
     if (!hot_set_read(&set, path, &model, &err))
@@ -72,6 +87,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         check_machine(&machine);
     else
         check_refusal(&other);
+    if (!speeds_read(&speeds, path, &third))
+        check_speeds(&speeds);
+    else
+        check_refusal(&third);
     close(fd);
     return 0;
 }
