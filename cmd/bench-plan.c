@@ -39,7 +39,7 @@ const struct opt plan_options[] = {
     OPT_STRING(0, "isa", struct plan_args, isa, "NAME", "use the instruction set NAME: amx, avx512vnni, avx512, avx2 or plain"),
     OPT_FLOAT(0, "seconds", struct plan_args, seconds, 0, 60, "S", "measure this machine for S seconds a format"),
     OPT_SIZE(0, "size", struct plan_args, size, 1 << 20, (double)((uint64_t)1 << 40),
-             "measure it by reading SIZE bytes, and by products with matrices of a quarter"),
+             "measure it by reading SIZE bytes, and by products with experts of a quarter in all"),
     OPT_GROUP("Other options"),
     OPT_FLAG(0, "json", struct plan_args, json, "write JSON lines with all figures"),
     OPT_OUTPUT('o', "output", struct plan_args, output, "write to FILE, not standard output"),
@@ -57,7 +57,8 @@ const struct plan_args plan_defaults = { .dtype = NOT_GIVEN, .expert_dtype = NOT
 static int measure(struct speeds *out, const struct plan_args *args, const struct outlook_setup *setup, struct err *err)
 {
     struct speeds_setup what = {.threads = args->threads, .isa = args->isa, .seconds = args->seconds,
-                                .bytes = (size_t)args->size};
+                                .bytes = (size_t)args->size, .hidden = setup->model->shape.hidden,
+                                .inner = setup->model->shape.expert_inner};
     struct outlook_place place;
     struct machine machine;
     const int64_t left = memory_left("");

@@ -485,7 +485,7 @@ static const struct opt machine_options[] = {
     OPT_FLAG(0, "products", struct machine_args, products,
              "measure products with each format, too, as long each; with --json, a description for plan"),
     OPT_SIZE(0, "size", struct machine_args, size, 1 << 20, (double)((uint64_t)1 << 40),
-             "read SIZE bytes over and over; products have matrices of a quarter"),
+             "read SIZE bytes over and over; products have experts of a quarter in all"),
     OPT_INPUT(0, "disk", struct machine_args, disk, "measure how fast FILE is read past the page cache, too"),
     OPT_FLAG(0, "json", struct machine_args, json, "write a JSON line"),
     OPT_END };

@@ -106,9 +106,17 @@ int speeds_read(struct speeds *out, const char *path, struct err *err)
         return -1;
     int rc = get_all(&made, map, err) ? err_at(err, "%s", path) : 0;
     json_decref(map);
+    speeds_settle(&made);
     if (!rc)
         *out = made;
     return rc;
+}
+
+void speeds_settle(struct speeds *speeds)
+{
+    for (int f = 0; f < FORMAT_COUNT; f++)
+        for (int i = 0; i < speeds->product[f].points; i++)
+            speeds->read_bandwidth = fmax(speeds->read_bandwidth, speeds->product[f].point[i].bytes_per_second);
 }
 
 static double seconds_at(const struct product_speed *p, double rows)

@@ -41,7 +41,7 @@ struct transfer_speed {
 struct speeds {
     char name[SPEEDS_NAME];
     double memory;                      /* bytes of the host's memory that are left */
-    double read_bandwidth;              /* of the memory that weights are computed from */
+    double read_bandwidth;              /* of the memory that weights are computed from; at least that of any product */
     struct product_speed product[FORMAT_COUNT];
     double operation_s;
     bool gpu;
@@ -56,6 +56,9 @@ int speeds_read(struct speeds *out, const char *path, struct err *err);
  * two points it is linear in rows; after the last it continues the line through the last two, or is proportional to rows. */
 double speeds_per_byte(const struct speeds *speeds, enum weight_format format, double rows);
 
+/* Raises read_bandwidth to the speed of the fastest product: it reads memory, too. */
+void speeds_settle(struct speeds *speeds);
+
 /* ---- measuring */
 
 struct speeds_setup {
@@ -63,7 +66,8 @@ struct speeds_setup {
     const char *isa;                    /* NULL: the best */
     bool format[FORMAT_COUNT];          /* formats whose products are measured */
     double seconds;                     /* for each format, and for reading */
-    size_t bytes;                       /* that are read; products have matrices of a quarter */
+    size_t bytes;                       /* that are read; products have experts of a quarter, in total */
+    int hidden, inner;                  /* widths of these experts; 0: common ones */
     const char *disk;                   /* file that is read past the page cache; NULL: none */
 };
 

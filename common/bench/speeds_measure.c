@@ -8,76 +8,101 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/bench/roofline.h"
+#include "common/model/hparams.h"
 #include "common/report/stats.h"
 #include "common/store/reads.h"
 
-/* Products: a matrix [outputs][INPUTS] larger than the caches of most machines. */
-enum { INPUTS = 2048, ROWS_MAX = 32 };
+/* Products are those of experts, as most of a model's are: each of ROWS_MAX rows or fewer uses all experts of a matrix of
+ * weights larger than the caches of most machines, so every expert has as many rows. */
+enum { ROWS_MAX = 32, HIDDEN = 2048, HIDDEN_SMALL = 512, SMALL = 16 << 20, EXPERTS_MOST = EXPERTS_MAX, OUTPUTS = 64 };
 static const int row_counts[] = {1, 2, 3, 4, 6, 8, 12, 16, ROWS_MAX};
 
 struct bench {
     struct device *device;
-    struct buffer in, out, operand;
     void *weights;                      /* [bytes] */
     size_t bytes;
-    int outputs_max;                    /* of the formats that are measured */
+    int hidden, inner;
+    struct buffer in, out, expert, table, between, partial, group, operand;     /* expert_ffn.h; `between` is its `inner` */
 };
 
-static int outputs_of(enum weight_format format, size_t bytes)
+static int experts_of(const struct bench *b, enum weight_format format, size_t *each)
 {
-    size_t units = bytes / unit_bytes(format, INPUTS), max = (1 << 24) / UNIT_OUTPUTS;
-    return (int)(units < 1 ? 1 : units < max ? units : max) * UNIT_OUTPUTS;
+    *each = 0;
+    expert_bytes(format, b->hidden, b->inner, each);
+    const size_t count = b->bytes / *each;
+    return count < 1 ? 1 : count < EXPERTS_MOST ? (int)count : EXPERTS_MOST;
+}
+
+/* The buffers of products with the most experts of any format. */
+static int open_buffers(struct bench *b, const struct speeds_setup *setup, struct err *err)
+{
+    size_t operand = 0, each, most = 1;
+    for (int f = 0; f < FORMAT_COUNT; f++) {
+        const enum weight_format format = (enum weight_format)f;
+        const size_t count = (size_t)experts_of(b, format, &each), wide = operand_bytes(format, b->hidden);
+        if (!setup->format[f])
+            continue;
+        b->bytes = each > b->bytes ? each : b->bytes;
+        operand = wide > operand ? wide : operand;
+        most = count > most ? count : most;
+    }
+    const size_t pairs = most * ROWS_MAX, hidden = (size_t)b->hidden, inner = (size_t)b->inner;
+    return device_alloc(b->device, ROWS_MAX * hidden * sizeof(float), &b->in, err) ||
+           device_alloc(b->device, ROWS_MAX * hidden * sizeof(float), &b->out, err) ||
+           device_alloc(b->device, pairs * sizeof(int32_t), &b->expert, err) ||
+           device_alloc(b->device, most * sizeof(uint64_t), &b->table, err) ||
+           device_alloc(b->device, pairs * inner * sizeof(float), &b->between, err) ||
+           device_alloc(b->device, pairs * hidden * sizeof(float), &b->partial, err) ||
+           device_alloc(b->device, expert_group_numbers(most, pairs) * sizeof(int32_t), &b->group, err) ||
+           device_alloc(b->device, pairs * (operand + 64), &b->operand, err) ? -1 : 0;
 }
 
 static int bench_open(struct bench *b, const struct speeds_setup *setup, struct err *err)
 {
     const struct device_setup host = {.name = "host", .threads = setup->threads, .isa = setup->isa};
-    size_t operand = 0;
-    b->bytes = setup->bytes / 4 > (1 << 20) ? setup->bytes / 4 : 1 << 20;
-    for (int f = 0; f < FORMAT_COUNT; f++) {
-        size_t bytes = operand_bytes((enum weight_format)f, INPUTS);
-        operand = setup->format[f] && bytes > operand ? bytes : operand;
-        const int outputs = outputs_of((enum weight_format)f, b->bytes);
-        b->outputs_max = setup->format[f] && outputs > b->outputs_max ? outputs : b->outputs_max;
-    }
-    if (device_open(&b->device, &host, err))
+    b->bytes = setup->bytes / 4;
+    b->hidden = setup->hidden ? setup->hidden : b->bytes < SMALL ? HIDDEN_SMALL : HIDDEN;
+    b->inner = setup->inner ? setup->inner : b->hidden / 2;
+    if (device_open(&b->device, &host, err) || open_buffers(b, setup, err))
         return -1;
-    if (device_alloc(b->device, (size_t)ROWS_MAX * INPUTS * sizeof(float), &b->in, err) ||
-        device_alloc(b->device, (size_t)ROWS_MAX * (size_t)(b->outputs_max + UNIT_OUTPUTS) * sizeof(float), &b->out, err) ||
-        device_alloc(b->device, ROWS_MAX * operand + 64, &b->operand, err))
-        return -1;
-    for (size_t i = 0; i < (size_t)ROWS_MAX * INPUTS; i++)
+    for (int i = 0; i < ROWS_MAX * b->hidden; i++)
         ((float *)(uintptr_t)b->in.address)[i] = 1;
     b->weights = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b->weights == MAP_FAILED) {
         b->weights = NULL;
         return err_memory(err);
     }
-    madvise(b->weights, b->bytes, MADV_NOHUGEPAGE);
-    memset(b->weights, 0, b->bytes);     /* writes: pages that were only read would all be one page */
+    madvise(b->weights, b->bytes, MADV_HUGEPAGE);       /* as a mapped model has them where the system supports it */
+    memset(b->weights, 0, b->bytes);    /* writes: pages that were only read would all be one page */
     return 0;
 }
 
 static void bench_close(struct bench *b)
 {
+    struct buffer *const buffers[] = {&b->in, &b->out, &b->expert, &b->table, &b->between, &b->partial, &b->group, &b->operand};
     if (!b->device)
         return;
-    device_free(b->device, &b->in);
-    device_free(b->device, &b->out);
-    device_free(b->device, &b->operand);
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        device_free(b->device, buffers[i]);
     if (b->weights)
         munmap(b->weights, b->bytes);
     device_close(&b->device);
 }
 
-static int time_product(struct bench *b, enum weight_format format, int rows, int outputs, double *seconds, struct err *err)
+static int time_experts(struct bench *b, enum weight_format format, int rows, int experts, size_t each, double *seconds,
+                        struct err *err)
 {
-    struct queue *queue = device_queue(b->device);
-    const struct linear_args args = {
-        .in = b->in, .weight = device_map(b->device, b->weights, b->bytes), .out = b->out, .operand = b->operand,
-        .format = format, .rows = rows, .inputs = INPUTS, .outputs = outputs};
+    const struct expert_ffn_args args = {
+        .in = b->in, .out = b->out, .expert = b->expert, .table = b->table, .inner = b->between, .partial = b->partial,
+        .group = b->group, .operand = b->operand, .format = format, .down_format = format, .rows = rows, .slots = experts,
+        .experts = experts, .hidden = b->hidden, .inner_width = b->inner};
+    const struct buffer all = device_map(b->device, b->weights, b->bytes);
+    for (int e = 0; e < experts; e++)
+        ((uint64_t *)(uintptr_t)b->table.address)[e] = buffer_part(all, (size_t)e * each, each).address;
+    for (int i = 0; i < rows * experts; i++)
+        ((int32_t *)(uintptr_t)b->expert.address)[i] = i % experts;
     double begin = clock_seconds();
-    device_ops(b->device)->linear(queue, &args);
+    device_ops(b->device)->expert_ffn(device_queue(b->device), &args);
     if (queue_wait(b->device, err))
         return -1;
     *seconds = clock_seconds() - begin;
@@ -88,13 +113,14 @@ static int time_product(struct bench *b, enum weight_format format, int rows, in
 static int measure_format(struct bench *b, enum weight_format format, double limit, struct product_speed *out, struct err *err)
 {
     enum { COUNTS = sizeof row_counts / sizeof *row_counts, TRIALS_MIN = 5, TRIALS_MAX = 64 };
-    const int outputs = outputs_of(format, b->bytes);
-    const double bytes = (double)unit_bytes(format, INPUTS) * (outputs / UNIT_OUTPUTS), end = clock_seconds() + limit;
+    size_t each;
+    const int experts = experts_of(b, format, &each);
+    const double bytes = (double)each * experts, end = clock_seconds() + limit;
     double seconds[COUNTS][TRIALS_MAX];
     int trials = 0;
     for (; trials < TRIALS_MIN || (trials < TRIALS_MAX && clock_seconds() < end); trials++)
         for (int i = 0; i < COUNTS; i++)
-            if (time_product(b, format, row_counts[i], outputs, &seconds[i][trials], err))
+            if (time_experts(b, format, row_counts[i], experts, each, &seconds[i][trials], err))
                 return -1;
     for (int i = 0; i < COUNTS; i++) {
         out->point[i].rows = row_counts[i];
@@ -106,14 +132,21 @@ static int measure_format(struct bench *b, enum weight_format format, double lim
     return 0;
 }
 
-/* Measures what an operation takes beside its weights: a product with a matrix of one unit, which stays in the caches. */
+/* Measures what an operation takes beside its weights: a product with a small matrix, which stays in the caches. */
 static int measure_operation(struct bench *b, double *out, struct err *err)
 {
     enum { TRIALS = 2000 };
     double seconds[TRIALS];
-    for (int i = 0; i < TRIALS; i++)
-        if (time_product(b, FORMAT_F32, 1, UNIT_OUTPUTS, &seconds[i], err))
+    const struct linear_args args = {
+        .in = b->in, .weight = device_map(b->device, b->weights, b->bytes), .out = b->out, .operand = b->operand,
+        .format = FORMAT_F32, .rows = 1, .inputs = OUTPUTS, .outputs = OUTPUTS};
+    for (int i = 0; i < TRIALS; i++) {
+        double begin = clock_seconds();
+        device_ops(b->device)->linear(device_queue(b->device), &args);
+        if (queue_wait(b->device, err))
             return -1;
+        seconds[i] = clock_seconds() - begin;
+    }
     *out = stats_quantile(seconds, TRIALS, 0.5);
     return 0;
 }
@@ -201,6 +234,7 @@ int speeds_measure(struct speeds *out, const struct speeds_setup *setup, struct 
     bench_close(&bench);
     if (!rc && setup->disk)
         rc = measure_disk(setup->disk, setup->seconds, &made.disk, err);
+    speeds_settle(&made);
     if (!rc)
         *out = made;
     return rc;

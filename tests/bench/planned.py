@@ -63,7 +63,8 @@ class Machine:
         self.gpu = m.get("gpu")
         self.host = m.get("available", m.get("memory"))
         self.memory = self.gpu["bytes"] if self.gpu else self.host
-        self.bandwidth = self.gpu["bytes_per_second"] if self.gpu else m["read_bandwidth"]
+        pairs = [b for speed in m.get("products", {}).values() if isinstance(speed, list) for _, b in speed]
+        self.bandwidth = max([self.gpu["bytes_per_second"] if self.gpu else m["read_bandwidth"], *pairs])
         self.operation = m.get("operation_us", 0) / 1e6
         self.network = m.get("network", {"bytes_per_second": 12.5e9, "latency_us": 10})
 
