@@ -106,13 +106,13 @@ int speeds_read(struct speeds *out, const char *path, struct err *err)
         return -1;
     int rc = get_all(&made, map, err) ? err_at(err, "%s", path) : 0;
     json_decref(map);
-    speeds_settle(&made);
+    speeds_raise(&made);
     if (!rc)
         *out = made;
     return rc;
 }
 
-void speeds_settle(struct speeds *speeds)
+void speeds_raise(struct speeds *speeds)
 {
     for (int f = 0; f < FORMAT_COUNT; f++)
         for (int i = 0; i < speeds->product[f].points; i++)

@@ -57,7 +57,7 @@ int speeds_read(struct speeds *out, const char *path, struct err *err);
 double speeds_per_byte(const struct speeds *speeds, enum weight_format format, double rows);
 
 /* Raises read_bandwidth to the speed of the fastest product: it reads memory, too. */
-void speeds_settle(struct speeds *speeds);
+void speeds_raise(struct speeds *speeds);
 
 /* ---- measuring */
 

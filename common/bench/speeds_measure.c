@@ -12,9 +12,9 @@
 #include "common/report/stats.h"
 #include "common/store/reads.h"
 
-/* Products are those of experts, as most of a model's are: each of ROWS_MAX rows or fewer uses all experts of a matrix of
- * weights larger than the caches of most machines, so every expert has as many rows. */
-enum { ROWS_MAX = 32, HIDDEN = 2048, HIDDEN_SMALL = 512, SMALL = 16 << 20, EXPERTS_MOST = EXPERTS_MAX, OUTPUTS = 64 };
+/* The products of experts are measured, which read the greater part of a model's weights: each of up to ROWS_MAX rows uses all
+ * experts, whose weights together are larger than the processor's caches, so every expert has this number of rows. */
+enum { ROWS_MAX = 32, HIDDEN = 2048, HIDDEN_SMALL = 512, SMALL = 16 << 20, BENCH_EXPERTS = EXPERTS_MAX, OUTPUTS = 64 };
 static const int row_counts[] = {1, 2, 3, 4, 6, 8, 12, 16, ROWS_MAX};
 
 struct bench {
@@ -30,13 +30,13 @@ static int experts_of(const struct bench *b, enum weight_format format, size_t *
     *each = 0;
     expert_bytes(format, b->hidden, b->inner, each);
     const size_t count = b->bytes / *each;
-    return count < 1 ? 1 : count < EXPERTS_MOST ? (int)count : EXPERTS_MOST;
+    return count < 1 ? 1 : count < BENCH_EXPERTS ? (int)count : BENCH_EXPERTS;
 }
 
-/* The buffers of products with the most experts of any format. */
+/* Allocates the buffers for the largest number of experts of any format, and raises `bytes` to one expert at least. */
 static int open_buffers(struct bench *b, const struct speeds_setup *setup, struct err *err)
 {
-    size_t operand = 0, each, most = 1;
+    size_t operand = 0, each, max = 1;
     for (int f = 0; f < FORMAT_COUNT; f++) {
         const enum weight_format format = (enum weight_format)f;
         const size_t count = (size_t)experts_of(b, format, &each), wide = operand_bytes(format, b->hidden);
@@ -44,16 +44,16 @@ static int open_buffers(struct bench *b, const struct speeds_setup *setup, struc
             continue;
         b->bytes = each > b->bytes ? each : b->bytes;
         operand = wide > operand ? wide : operand;
-        most = count > most ? count : most;
+        max = count > max ? count : max;
     }
-    const size_t pairs = most * ROWS_MAX, hidden = (size_t)b->hidden, inner = (size_t)b->inner;
+    const size_t pairs = max * ROWS_MAX, hidden = (size_t)b->hidden, inner = (size_t)b->inner;
     return device_alloc(b->device, ROWS_MAX * hidden * sizeof(float), &b->in, err) ||
            device_alloc(b->device, ROWS_MAX * hidden * sizeof(float), &b->out, err) ||
            device_alloc(b->device, pairs * sizeof(int32_t), &b->expert, err) ||
-           device_alloc(b->device, most * sizeof(uint64_t), &b->table, err) ||
+           device_alloc(b->device, max * sizeof(uint64_t), &b->table, err) ||
            device_alloc(b->device, pairs * inner * sizeof(float), &b->between, err) ||
            device_alloc(b->device, pairs * hidden * sizeof(float), &b->partial, err) ||
-           device_alloc(b->device, expert_group_numbers(most, pairs) * sizeof(int32_t), &b->group, err) ||
+           device_alloc(b->device, expert_group_numbers(max, pairs) * sizeof(int32_t), &b->group, err) ||
            device_alloc(b->device, pairs * (operand + 64), &b->operand, err) ? -1 : 0;
 }
 
@@ -234,7 +234,7 @@ int speeds_measure(struct speeds *out, const struct speeds_setup *setup, struct 
     bench_close(&bench);
     if (!rc && setup->disk)
         rc = measure_disk(setup->disk, setup->seconds, &made.disk, err);
-    speeds_settle(&made);
+    speeds_raise(&made);
     if (!rc)
         *out = made;
     return rc;
