@@ -15,7 +15,8 @@
 #include "common/model/hparams.h"
 #include "common/policy/plan.h"
 
-enum { OUTLOOK_OPERATIONS_LAYER = 12, OUTLOOK_OPERATIONS_FORWARD = 4, OUTLOOK_LENGTH_MAX = 16, OUTLOOK_CURVE = 11 };
+/* Operations that threads share: in a layer qkv, attention, out, router, experts up and down; in a forward two more. */
+enum { OUTLOOK_OPERATIONS_LAYER = 6, OUTLOOK_OPERATIONS_FORWARD = 2, OUTLOOK_LENGTH_MAX = 16, OUTLOOK_CURVE = 11 };
 
 /* ---- models */
 

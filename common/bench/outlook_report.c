@@ -125,7 +125,7 @@ static int put_curve(struct text *out, const struct outlook_point *curve, int co
         snprintf(align + 4 + 2 * d, 3, "rr");
     }
     table_start(&table, titles, align);
-    int rc = 0;
+    int rc = 0, known = 0;              /* known: texts or ranks of the last point with tokens/s */
     for (int i = 0; !rc && i < count; i++) {
         const struct outlook_place *p = &curve[i].place;
         rc = table_cell(&table, err, "%d", by_ranks ? curve[i].ranks : curve[i].texts) ||
@@ -142,12 +142,14 @@ static int put_curve(struct text *out, const struct outlook_point *curve, int co
                                                                               : "texts that share forwards") ||
          table_write(&table, TABLE_TEXT, out, err) ? -1 : 0;
     table_free(&table);
+    for (int i = 0; i < count; i++)
+        known = curve[i].result[0].tokens_per_second > 0 ? by_ranks ? curve[i].ranks : curve[i].texts : known;
     for (int d = 0; !rc && d < setup->drafters; d++) {
         const int stops = outlook_stops(curve, count, d, by_ranks);
-        rc = stops ? text_printf(out, err, "%s: drafts do not pay from %d %s on\n", setup->drafter[d].text, stops,
-                                 by_ranks ? "ranks" : "texts")
-                   : text_printf(out, err, "%s: drafts pay at %d %s, too\n", setup->drafter[d].text,
-                                 by_ranks ? curve[count - 1].ranks : curve[count - 1].texts, by_ranks ? "ranks" : "texts");
+        const char *text = setup->drafter[d].text, *unit = by_ranks ? "ranks" : "texts";
+        rc = !known ? 0 : stops == 1 ? text_printf(out, err, "%s: drafts do not pay\n", text)
+             : stops ? text_printf(out, err, "%s: drafts do not pay from %d %s on\n", text, stops, unit)
+                     : text_printf(out, err, "%s: drafts pay at %d %s, too\n", text, known, unit);
     }
     return rc ? -1 : 0;
 }

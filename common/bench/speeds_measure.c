@@ -14,7 +14,8 @@
 
 /* The products of experts are measured, which read the greater part of a model's weights: each of up to ROWS_MAX rows uses all
  * experts, whose weights together are larger than the processor's caches, so every expert has this number of rows. */
-enum { ROWS_MAX = 32, HIDDEN = 2048, HIDDEN_SMALL = 512, SMALL = 16 << 20, BENCH_EXPERTS = EXPERTS_MAX, OUTPUTS = 64 };
+enum { ROWS_MAX = 32, HIDDEN = 2048, HIDDEN_SMALL = 512, SMALL = 16 << 20, BENCH_EXPERTS = EXPERTS_MAX };
+enum { OUTPUTS = 64, INPUTS = 1536 };   /* of the matrix of an operation: 384 KiB in f32 */
 static const int row_counts[] = {1, 2, 3, 4, 6, 8, 12, 16, ROWS_MAX};
 
 struct bench {
@@ -47,8 +48,8 @@ static int open_buffers(struct bench *b, const struct speeds_setup *setup, struc
         max = count > max ? count : max;
     }
     const size_t pairs = max * ROWS_MAX, hidden = (size_t)b->hidden, inner = (size_t)b->inner;
-    return device_alloc(b->device, ROWS_MAX * hidden * sizeof(float), &b->in, err) ||
-           device_alloc(b->device, ROWS_MAX * hidden * sizeof(float), &b->out, err) ||
+    return device_alloc(b->device, (ROWS_MAX * hidden + INPUTS) * sizeof(float), &b->in, err) ||
+           device_alloc(b->device, (ROWS_MAX * hidden + OUTPUTS) * sizeof(float), &b->out, err) ||
            device_alloc(b->device, pairs * sizeof(int32_t), &b->expert, err) ||
            device_alloc(b->device, max * sizeof(uint64_t), &b->table, err) ||
            device_alloc(b->device, pairs * inner * sizeof(float), &b->between, err) ||
@@ -60,12 +61,12 @@ static int open_buffers(struct bench *b, const struct speeds_setup *setup, struc
 static int bench_open(struct bench *b, const struct speeds_setup *setup, struct err *err)
 {
     const struct device_setup host = {.name = "host", .threads = setup->threads, .isa = setup->isa};
-    b->bytes = setup->bytes / 4;
+    b->bytes = setup->bytes / 4 > 1 << 20 ? setup->bytes / 4 : 1 << 20;
     b->hidden = setup->hidden ? setup->hidden : b->bytes < SMALL ? HIDDEN_SMALL : HIDDEN;
     b->inner = setup->inner ? setup->inner : b->hidden / 2;
     if (device_open(&b->device, &host, err) || open_buffers(b, setup, err))
         return -1;
-    for (int i = 0; i < ROWS_MAX * b->hidden; i++)
+    for (int i = 0; i < ROWS_MAX * b->hidden + INPUTS; i++)
         ((float *)(uintptr_t)b->in.address)[i] = 1;
     b->weights = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b->weights == MAP_FAILED) {
@@ -132,14 +133,15 @@ static int measure_format(struct bench *b, enum weight_format format, double lim
     return 0;
 }
 
-/* Measures what an operation takes beside its weights: a product with a small matrix, which stays in the caches. */
+/* Measures the time of an operation without weights: a product with a matrix that stays in the caches, and is just large enough
+ * for all threads to share it. */
 static int measure_operation(struct bench *b, double *out, struct err *err)
 {
     enum { TRIALS = 2000 };
     double seconds[TRIALS];
     const struct linear_args args = {
         .in = b->in, .weight = device_map(b->device, b->weights, b->bytes), .out = b->out, .operand = b->operand,
-        .format = FORMAT_F32, .rows = 1, .inputs = OUTPUTS, .outputs = OUTPUTS};
+        .format = FORMAT_F32, .rows = 1, .inputs = INPUTS, .outputs = OUTPUTS};
     for (int i = 0; i < TRIALS; i++) {
         double begin = clock_seconds();
         device_ops(b->device)->linear(device_queue(b->device), &args);

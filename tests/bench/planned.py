@@ -7,7 +7,7 @@ import json
 import math
 import sys
 
-PAGE, LAYER_OPERATIONS, FORWARD_OPERATIONS = 4096, 12, 4
+PAGE, LAYER_OPERATIONS, FORWARD_OPERATIONS = 4096, 6, 2
 
 
 # ---- bytes
