@@ -104,6 +104,11 @@ static int write_model(struct checkpoint *checkpoint, const char *path, const ch
         console_progress(console, &bar, "bytes", 0);
         rc = conversion_write(&plan, path, pool, &bar, err);
         progress_end(&bar);
+        const struct err first = *err;
+        if (rc && first.code == ERR_IO) {
+            err_clear(err);
+            err_set(err, ERR_IO, "%s; --convert keeps the model where XDG_CACHE_HOME says", first.text);
+        }
     }
     thread_pool_free(&pool);
     conversion_free(&plan);

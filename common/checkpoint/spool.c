@@ -245,6 +245,9 @@ int spool_write(int fd, uint64_t offset, const void *data, size_t bytes, struct 
         ssize_t put = pwrite(fd, (const char *)data + done, bytes - done, (off_t)(offset + done));
         if (put < 0 && errno == EINTR)
             continue;
+        if (put < 0 && errno == ENOSPC)
+            return err_set(err, ERR_IO, "the tensors are kept beside the output until they are converted, and its disk is full; "
+                           "free some, name a file on another disk, or unpack the archive and give its folder");
         if (put < 0)
             return err_errno(err, "the tensors cannot be kept beside the output");
         done += (size_t)put;

@@ -131,6 +131,8 @@ int session_check_model(const struct session_options *options, const struct stri
         if (ending && !strcmp(ending, ".moe"))
             return err_set(err, ERR_INPUT, "%s: is a model, not a file of prompts; give -m %s", name, name);
     }
+    if (options->model && !strcmp(options->model, "-"))
+        return err_set(err, ERR_INPUT, "-m -: a model file is mapped, not streamed; name a file");
     return options->model ? 0 : err_set(err, ERR_INPUT, "no model is given; name one with -m FILE");
 }
 

@@ -459,6 +459,13 @@ moe-convert pocket -o small/x.moe
 moe-convert inflate pocket.moe --expert-ffn 90 -o small/x.moe
 moe-convert synthetic --like olmoe-1b-7b -o small/x.moe
 END
+    tar cf pocket.tar pocket
+    run unshare -rm bash -c "mount -t tmpfs -o size=10m none small && moe-convert pocket.tar -o small/x.moe; status=\$?; ls -A small; exit \$status"
+    assert_trouble moe-convert
+    [[ $output == *"its disk is full; free some, name a file on another disk, or unpack the archive and give its folder" ]]
+    run unshare -rm bash -c "mount -t tmpfs -o size=10m none small && XDG_CACHE_HOME=$PWD/small moe-decode -q --convert -m pocket -p NAME"
+    assert_trouble moe-decode
+    [[ $output == *"; --convert keeps the model where XDG_CACHE_HOME says" ]]
 }
 
 @test "a limit on the size of files ends a command as a full disk does, and leaves nothing" {
