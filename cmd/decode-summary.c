@@ -76,11 +76,12 @@ static int put_drafts(const struct decode_summary *summary, struct text *out, st
     double length = 1 + (double)summary->accepted / (double)summary->drafts;
     double saved = 100 * (1 - (double)summary->iterations / (double)summary->later);
     double ratio = speed(&summary->times);
+    const bool lost = ratio < 0.995;                    /* what is printed as 1.00 is no loss */
     if (text_printf(out, err, "; acceptance length %.2f", length) ||
-        (ratio >= 1 && text_printf(out, err, ", %.1f %% of forwards saved", saved)))
+        (!lost && text_printf(out, err, ", %.1f %% of forwards saved", saved)))
         return -1;
     return ratio > 0 ? text_printf(out, err, "; about %.2fx the tokens/s of no drafts%s", ratio,
-                                   ratio < 1 ? ": they cost time here" : "") : 0;
+                                   lost ? ": they cost time here" : "") : 0;
 }
 
 int decode_summary_put(const struct decode_summary *summary, bool drafting, struct text *out, struct err *err)
