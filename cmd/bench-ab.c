@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cmd/bench-judge.h"
+#include "common/base/file.h"
 #include "common/bench/ab.h"
 #include "common/cli/number.h"
 
@@ -36,6 +37,8 @@ int bench_ab(const void *arguments, const struct console *console, struct err *e
         return err_set(err, ERR_INPUT, "--build: give it twice, --build OLD --build NEW, not %d times", args->builds.count);
     if (number_share(args->limit, &limit, err))
         return err_at(err, "--limit");
+    if (output_check_folder(args->output, err))
+        return -1;
     const struct ab_setup setup = { .build = { args->builds.items[0], args->builds.items[1] }, .suite = args->suite,
                                     .device = args->device, .isa = args->isa, .threads = args->threads, .limit = limit,
                                     .rounds = args->rounds, .folder = folder && *folder ? folder : "/tmp",

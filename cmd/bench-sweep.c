@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cmd/bench-judge.h"
+#include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/bench/sweep.h"
 #include "common/cli/number.h"
@@ -55,7 +56,8 @@ int bench_sweep(const void *arguments, const struct console *console, struct err
     struct sweep sweep;
     struct text body = {0};
     int rows[SWEEP_POINTS], points, rc = -1;
-    if (read_rows(args->rows, rows, &points, err) || session_open(&session, &args->session, 0, rows[points - 1], err))
+    if (output_check_folder(args->output, err) || read_rows(args->rows, rows, &points, err) ||
+        session_open(&session, &args->session, 0, rows[points - 1], err))
         goto done;
     session_print(session, console);
     const struct sweep_setup setup = { .rows = rows, .points = points, .prefix = args->prefix, .rounds_min = ROUNDS_MIN,

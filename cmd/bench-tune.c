@@ -1,6 +1,7 @@
 #include "cmd/bench-tune.h"
 
 #include "cmd/bench-judge.h"
+#include "common/base/file.h"
 #include "common/bench/tune.h"
 
 const struct opt tune_options[] = {
@@ -21,7 +22,8 @@ int bench_tune(const void *arguments, const struct console *console, struct err 
     const struct tune_setup setup = { .session = args->session, .prompts = args->files, .max_tokens = args->max_tokens,
                                       .prompts_max = args->prompts, .seconds = args->seconds, .console = console };
     struct text body = {0};
-    int rc = session_check_model(&args->session, &args->files, err) || tune_run(&setup, &body, err) ||
+    int rc = output_check_folder(args->output, err) || session_check_model(&args->session, &args->files, err) ||
+             tune_run(&setup, &body, err) ||
              bench_write(args->output, &body, err) ? -1 : 0;
     text_free(&body);
     return rc;

@@ -420,7 +420,7 @@ static int identity(const void *arguments, const struct console *console, struct
     struct identity *found = NULL;
     struct text body = {0};
     int rc = -1;
-    if (read_suite(&suite, args->suite, console, err))
+    if (output_check_folder(args->output, err) || read_suite(&suite, args->suite, console, err))
         return -1;
     const struct identity_setup setup = { .suite = suite, .session = args->session, .force = args->force,
                                           .strict = args->strict, .console = console };

@@ -511,15 +511,9 @@ static int close_early(struct run *run, struct err *err)
     return -1;
 }
 
-/* Refuses a file that is written when all is decoded, if it could not be created then. */
 static int check_folder(const char *option, const char *path, struct err *err)
 {
-    char folder[PATH_MAX];
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    if (!slash || snprintf(folder, sizeof folder, "%.*s", slash == path ? 1 : (int)(slash - path), path) >= PATH_MAX)
-        return 0;
-    return !access(folder, W_OK) ? 0 : err_errno(err, "--%s %s: a file cannot be made in this folder; name another", option,
-                                                 path);
+    return path && output_check_folder(path, err) ? err_at(err, "--%s", option) : 0;
 }
 
 static bool is_folder(const char *path)

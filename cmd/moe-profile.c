@@ -246,7 +246,8 @@ static int run_skip(const void *arguments, const struct console *console, struct
     struct skip_set best;
     struct skip_found found;
     int rows, rc = -1;
-    if (session_check_model(&args->session, &args->inputs, err) || skip_profile_rows(args->window, &rows, err) ||
+    if ((args->output && output_check_folder(args->output, err)) ||
+        session_check_model(&args->session, &args->inputs, err) || skip_profile_rows(args->window, &rows, err) ||
         session_open(&session, &args->session, 0, rows, err) ||
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, console, err))
         goto done;

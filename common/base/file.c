@@ -379,6 +379,16 @@ static int open_temporary(struct output *out, struct err *err)
     return err_errno(err, "%s: cannot write into its folder", out->path);
 }
 
+int output_check_folder(const char *path, struct err *err)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    const int length = !slash ? 0 : slash == path ? 1 : (int)(slash - path);
+    if (!strcmp(path, "-") || snprintf(folder, sizeof folder, "%.*s", length ? length : 1, length ? path : ".") >= PATH_MAX)
+        return 0;
+    return !access(folder, W_OK) ? 0 : err_errno(err, "%s: a file cannot be made in this folder; name another", path);
+}
+
 static off_t file_bytes(const char *path)
 {
     struct stat status;

@@ -58,6 +58,8 @@ void file_map_forget(const struct file_map *map, uint64_t offset, uint64_t bytes
  * ERR_PIPE. */
 struct output;
 int output_open(struct output **out, const char *path, struct err *err);
+/* Fails if the folder of an output that is opened only when all work is done takes no files. Creates nothing. */
+int output_check_folder(const char *path, struct err *err);
 
 /* The same for outputs that take hours: written as PATH.part, which neither signals nor failures remove after output_keep. The
  * partial output of an earlier process is at output_left (PATH.part.old, the longest one; NULL: none) until the commit removes

@@ -41,6 +41,9 @@ static int peek_first(struct archive_input *input, struct err *err)
     }
     if (input->ahead >= sizeof magic && memcmp(input->step, magic, sizeof magic) == 0)
         return open_xz(input, err);
+    if (input->ahead >= sizeof magic && !memcmp(input->step, (const uint8_t[sizeof magic]){0}, sizeof magic))
+        return err_set(err, ERR_INPUT, "begins with zero bytes, as no checkpoint and no archive does; name a folder, a file of "
+                       "weights, or a tar or zip of them");
     if (input->seekable && lseek(input->fd, -(off_t)input->ahead, SEEK_CUR) < 0)
         return err_errno(err, "cannot be read");
     input->ahead = input->seekable ? 0 : input->ahead;
@@ -246,7 +249,7 @@ int spool_write(int fd, uint64_t offset, const void *data, size_t bytes, struct 
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0 && errno == ENOSPC)
-            return err_set(err, ERR_IO, "the tensors are kept beside the output until they are converted, and its disk is full; "
+            return err_set(err, ERR_IO, "the tensors are kept beside the output until all are converted, and its disk is full; "
                            "free some, name a file on another disk, or unpack the archive and give its folder");
         if (put < 0)
             return err_errno(err, "the tensors cannot be kept beside the output");

@@ -414,8 +414,13 @@ moe-convert p.jsonl --name "" -o x.moe|--name: is empty; leave it out for the us
 moe-view -l 99 m.moe|--layer 99: the layers of this model are 0 to 5
 moe-decode -m m.moe /dev/zero|/dev/zero:1: begins with a zero byte, as no text does; name a file of prompts
 moe-decode -m m.moe -p x --reference self|--reference: there is no stream to put it into; add --stream
-moe-decode -m m.moe -p x --hot-set none/h --cache-experts 50%|--hot-set none/h: a file cannot be made in this folder; name another: No such file or directory
+moe-decode -m m.moe -p x --hot-set none/h --cache-experts 50%|--hot-set: none/h: a file cannot be made in this folder; name another: No such file or directory
 moe-bench run -m m.moe -d none,nosuch -K 2 p.jsonl|setting 'nosuch': --draft: 'nosuch' is not a drafter; there are none, ngram, pld, suffix, lookahead, model, self, head and mtp
+moe-bench tune -m m.moe p.jsonl -o none/x|none/x: a file cannot be made in this folder; name another: No such file or directory
+moe-bench sweep -m m.moe -o none/x|none/x: a file cannot be made in this folder; name another: No such file or directory
+moe-profile skip -m m.moe p.jsonl -o none/x|none/x: a file cannot be made in this folder; name another: No such file or directory
+moe-decode -m - -p x|-m -: a model file is mapped, not streamed; name a file
+moe-convert /dev/zero -o x.moe|/dev/zero: begins with zero bytes, as no checkpoint and no archive does; name a folder, a file of weights, or a tar or zip of them
 moe-convert synthetic --like none -o x.moe|--like none: no shape is known by that name; `moe-convert list` has them, and a config.json can be given
 WRONG
     # A refusal is one line, also of a run that would have noted what it takes over.
