@@ -51,6 +51,12 @@ again() {
     moe-bench plan -m "${CONFIG%/*}" --machine here.json --json | jq -c 'del(.model)' | cmp - config
     moe-convert synthetic -q --like "$CONFIG" -o made.moe
     moe-bench plan -m made.moe --machine here.json --json | jq -c 'del(.model)' | cmp - config
+    # A head file takes its bytes, and what drafting by it reads is its own step and, for eagle1, the output head of its target.
+    moe-convert synthetic -q --head eagle1 --target made.moe --dtype bf16 -o head.moe
+    bytes=$(moe-view --json head.moe | jq -s '[.[] | select(.type == "tensor").bytes] | add')
+    moe-bench plan -m made.moe --machine here.json --json -K 1 -d head:bytes=1 -d head:file=head.moe > headed.jsonl
+    jq -e -s --argjson bytes "$bytes" '.[0].drafter_bytes == $bytes + 1 and
+        ((.[3].parts.drafting - .[2].parts.drafting) * 9e9 / $bytes - 1 | fabs) < 0.02' headed.jsonl
     # Known shapes, several machines, and a text for people.
     jq '.available = 40e9' here.json > large.json
     moe-bench plan -m qwen3-30b-a3b --dtype q4 --machine large.json --machine gpu.json -d ngram > said
