@@ -48,6 +48,7 @@ const struct opt plan_options[] = {
 const struct opt_rule plan_rules[] = {{OPT_NEEDS, "draft-length", "draft", "no drafts are planned"}, OPT_RULES_END};
 
 enum { NOT_GIVEN = -1 };
+enum { DISK_FILE_MIN = 64 << 20 };      /* weights of model files whose disk is measured */
 
 const struct plan_args plan_defaults = { .dtype = NOT_GIVEN, .expert_dtype = NOT_GIVEN, .length = NOT_GIVEN, .prefix = 64,
                                          .hits = NOT_GIVEN, .texts = 1, .ranks = 1, .latency = NOT_GIVEN,
@@ -74,7 +75,7 @@ static int measure(struct speeds *out, const struct plan_args *args, const struc
     const struct outlook_setup with = *setup;
     if (outlook_place(&place, &with, args->texts, args->ranks, err))
         return -1;
-    if (place.disk > 0 && setup->model->file)
+    if (place.disk > 0 && setup->model->file && setup->model->weights > (double)DISK_FILE_MIN)
         what.disk = args->model;
     if (speeds_measure(out, &what, err))
         return -1;
