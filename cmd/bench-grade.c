@@ -33,7 +33,7 @@ int bench_grade_texts(const void *arguments, const struct console *console, stru
     int rc = -1;
     (void)console;
     if (!args->prompts.count)
-        return err_set(err, ERR_INPUT, "--prompts: where are the right answers? give the files that the prompts are from");
+        return err_set(err, ERR_INPUT, "--prompts FILE is missing: name the files of prompts, which have the right answers");
     if (references_read(&references, args->prompts.items, args->prompts.count, err))
         goto done;
     const struct grading_options options = { .references = &references, .rules = args->rules.items,

@@ -119,7 +119,7 @@ static int read_model(struct outlook_model *out, const struct plan_args *args, s
                        "with -m");
     if (outlook_model_read(out, args->model, &stored, err))
         return -1;
-    return out->moe_layers ? 0 : err_set(err, ERR_INPUT, "%s: has no routed experts, and plans are for models that have; give "
+    return out->moe_layers ? 0 : err_set(err, ERR_INPUT, "%s: has no routed experts, which a plan needs; give "
                                          "a Mixture-of-Experts model, or this one as a drafter, -d model:file=%s", args->model,
                                          args->model);
 }
@@ -131,8 +131,8 @@ static int check_measured(const struct plan_args *args, struct err *err)
                       : args->size != plan_defaults.size ? "size" : NULL;
     for (int i = 0; i < args->machines.count && given; i++)
         given = strcmp(args->machines.items[i], "here") ? given : NULL;
-    return args->machines.count && given ? err_set(err, ERR_INPUT, "--%s: is about measuring this machine, and only described "
-                                                   "ones are planned for; leave it out, or add --machine here", given) : 0;
+    return args->machines.count && given ? err_set(err, ERR_INPUT, "--%s: affects only the measurement of this machine, which "
+                                                   "is not used; leave it out, or add --machine here", given) : 0;
 }
 
 int bench_plan(const void *arguments, const struct console *console, struct err *err)

@@ -60,7 +60,7 @@ int bench_replay(const void *arguments, const struct console *console, struct er
                                   .table = &table };
     setup.cost = !strcmp(args->cost, "time") ? REPLAY_TIME : !strcmp(args->cost, "bytes") ? REPLAY_BYTES : REPLAY_TABLE;
     if (args->iterations && policies.count > 1)
-        return err_set(err, ERR_INPUT, "--iterations: of one policy; give --policy once");
+        return err_set(err, ERR_INPUT, "--iterations: prints one policy; give --policy once");
     if (setup.cost == REPLAY_TABLE && cost_table_read(&table, args->cost, err))
         return err_at(err, "--cost");
     if (recording_read(&recording, args->stream, err))

@@ -60,7 +60,7 @@ static int check_made(const struct simulate_args *args, struct err *err)
         {"--tokens", args->tokens != simulate_defaults.tokens}};
     for (size_t i = 0; args->inputs.count && i < sizeof made / sizeof *made; i++)
         if (made[i].given)
-            return err_set(err, ERR_INPUT, "%s is for routes that are made; leave it out, or %s", made[i].name,
+            return err_set(err, ERR_INPUT, "%s applies to synthetic routes only; leave it out, or %s", made[i].name,
                            args->inputs.items[0]);
     return 0;
 }
@@ -128,9 +128,9 @@ static int cache_alone(const struct simulate_args *args, const struct console *c
     struct text body = {0};
     int host_slots = 0, rc = -1;
     if (!args->inputs.count)
-        return err_set(err, ERR_INPUT, "--cache-policy: which routes? give route streams of moe-profile");
+        return err_set(err, ERR_INPUT, "--cache-policy: no routes; name route streams of moe-profile");
     if (args->cached < 0 && !args->machine)
-        return err_set(err, ERR_INPUT, "--cache-policy: how many experts? give --cached SHARE");
+        return err_set(err, ERR_INPUT, "--cache-policy: the size of the cache is missing; add --cached SHARE");
     if ((args->machine && simulated_machine_read(&machine, args->machine, err)) ||
         get_routes(&routes, args, &machine, console, err))
         return -1;
@@ -160,7 +160,7 @@ int bench_simulate(const void *arguments, const struct console *console, struct 
     if (args->policies.count)
         return check_made(args, err) ? -1 : cache_alone(args, console, err);
     if (!args->machine)
-        return err_set(err, ERR_INPUT, "which machine? give --machine FILE");
+        return err_set(err, ERR_INPUT, "no machine; name its description with --machine FILE");
     if (check_made(args, err))
         return -1;
     if (simulated_machine_read(&machine, args->machine, err))

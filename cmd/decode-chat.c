@@ -97,8 +97,8 @@ static void note_end(const struct chat *chat, const struct decode_result *result
     if (result->finish == FINISH_ABORT)
         console_note(chat->console, "the answer ends here; another Ctrl-C ends the conversation");
     else if (result->finish == FINISH_LENGTH && tokens >= chat->positions)
-        console_note(chat->console, "the context of %d tokens is full: the answer is cut off there, and no message fits any "
-                     "more", chat->positions);
+        console_note(chat->console, "the context of %d tokens is full: the answer is cut off, and no further message "
+                     "fits", chat->positions);
     else if (result->finish == FINISH_LENGTH)
         console_note(chat->console, "the answer is cut off at %d tokens (-n)", result->tokens);
 }
@@ -110,7 +110,7 @@ static int take_interrupt(const struct chat *chat, bool began, bool *ended)
         prompt_unask(chat->prompt);
     *ended = !signals_take(SIGINT);
     if (!began && !*ended)
-        console_note(chat->console, "the message was taken back before its answer began");
+        console_note(chat->console, "the message was withdrawn before its answer began");
     return 0;
 }
 
@@ -150,7 +150,7 @@ int chat_run(const struct chat *chat, bool *ended, struct err *err)
     struct text message = {0};
     int more;
     *ended = false;
-    console_note(chat->console, "a conversation: Ctrl-D ends it, Ctrl-C ends an answer; a line that ends with \\ goes on");
+    console_note(chat->console, "a conversation: Ctrl-D ends it, Ctrl-C ends an answer; a line that ends with \\ continues");
     while (!*ended && (more = read_message(chat, &reader, &message, err))) {
         int rc = more < 0 ? -1 : is_blank(&message) ? 0 : answer_message(chat, &message, ended, err);
         if (rc && err->code == ERR_SIGNAL) {

@@ -100,7 +100,7 @@ static int write_model(struct checkpoint *checkpoint, const char *path, const ch
     int rc = conversion_plan(&plan, checkpoint, &options, err) ||
              thread_pool_new(&pool, threads ? threads : thread_pool_cores(), err) ? -1 : 0;
     if (!rc) {
-        console_note(console, "%s: is converted to %s, once", checkpoint->path, path);
+        console_note(console, "%s: converting it to %s, which later runs reuse", checkpoint->path, path);
         console_progress(console, &bar, "bytes", 0);
         rc = conversion_write(&plan, path, pool, &bar, err);
         progress_end(&bar);

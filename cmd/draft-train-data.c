@@ -185,10 +185,10 @@ int train_data_open(struct train_data *out, const struct train_data_setup *setup
     if (stream ? open_streams(out, setup, stream, err) : open_texts(out, setup, err))
         return -1;
     if (!out->learnt.texts)
-        return err_set(err, ERR_INPUT, "%sthere are no texts with answers to learn from",
+        return err_set(err, ERR_INPUT, "%sno texts with answers to learn from",
                        out->validation.texts ? "all are kept apart for validation; " : "");
     if (options->validation > 0 && !out->validation.texts)
-        return err_set(err, ERR_INPUT, "--validation %g: keeps none of %lld texts apart; give a larger share",
+        return err_set(err, ERR_INPUT, "--validation %g: selects none of %lld texts; give a larger share",
                        options->validation, (long long)out->learnt.texts);
     if (!setup->count)
         return 0;

@@ -180,7 +180,7 @@ static int count_all(struct eval *e, struct err *err)
     if (e->bare)
         console_note(e->console, "%lld text%s no answer within %d tokens; left out", (long long)e->bare,
                      e->bare == 1 ? " has" : "s have", evaluation_limit(e->evaluation));
-    return e->counts.texts ? 0 : err_set(err, ERR_INPUT, "there are no texts with answers to be judged by");
+    return e->counts.texts ? 0 : err_set(err, ERR_INPUT, "no texts with answers to evaluate on");
 }
 
 /* ---- what is written ---- */
@@ -290,7 +290,7 @@ static int check_args(struct eval *e, struct err *err)
         return err_set(err, ERR_INPUT, "-n: %s is a feature stream, whose texts have their answers; moe-profile features -n "
                        "makes one of the model's own", e->stream);
     return a->validation && !e->stream
-        ? err_set(err, ERR_INPUT, "--validation: texts are kept apart in a feature stream alone") : 0;
+        ? err_set(err, ERR_INPUT, "--validation: only feature streams have validation texts; leave it out") : 0;
 }
 
 static int open_evaluation(struct eval *e, struct err *err)

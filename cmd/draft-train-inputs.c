@@ -42,6 +42,6 @@ int inputs_find_stream(const struct strings *inputs, const struct strings *promp
             *path = input;
     }
     return !*path || !other ? 0
-         : err_set(err, ERR_INPUT, "%s is a feature stream, and %s cannot go with it: of streams, files alone can be several",
+         : err_set(err, ERR_INPUT, "%s is a feature stream, and cannot be combined with %s; several streams must all be files",
                    *path, other);
 }

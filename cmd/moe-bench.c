@@ -173,9 +173,9 @@ static int put_training(struct text *out, const struct report_args *args, enum r
 {
     struct figure figure = {0};
     if (args->figure)
-        return err_set(err, ERR_INPUT, "--figure: there is none of training; --svg draws all curves");
+        return err_set(err, ERR_INPUT, "--figure: train streams have no such figure; --svg draws all curves");
     if (args->tasks.count || args->settings.count || args->sort)
-        return err_set(err, ERR_INPUT, "--task, --setting and --sort: runs of training have none of these");
+        return err_set(err, ERR_INPUT, "--task, --setting and --sort: have no effect on train streams; leave them out");
     int rc = training_report(&figure, trainings, err) ||
              put_drawn(out, args, form, &figure, training_svg, "Training", err) ? -1 : 0;
     figure_free(&figure);
@@ -333,12 +333,14 @@ static int open_suite(struct suite **out, const struct run_args *args, const str
     if (args->made.models.count)
         return make_suite(out, args, console, err);
     if (given)
-        return err_set(err, ERR_INPUT, "--%s: a suite has its own settings; without one name the model, too: -m FILE", given);
+        return err_set(err, ERR_INPUT, "--%s: a suite has its own settings; to make settings from options, name the "
+                       "model: -m FILE", given);
     if (args->print_suite)
         return err_set(err, ERR_INPUT, "--print-suite: prints what options make, and %s is a suite already",
                        args->files.items[0]);
     if (args->files.count > 1)
-        return err_set(err, ERR_INPUT, "'%s' is one suite too many; with prompts name the model, too: -m FILE",
+        return err_set(err, ERR_INPUT, "'%s' is a second suite; give one suite, or for files of prompts name the "
+                       "model: -m FILE",
                        args->files.items[1]);
     return read_suite(out, args->files.items[0], console, err);
 }
@@ -355,7 +357,7 @@ static bool has_reference(const struct suite *suite)
 static int check_files(const struct run_args *args, struct err *err)
 {
     if (args->resume && !strcmp(args->resume, "-"))
-        return err_set(err, ERR_INPUT, "--resume: a stream is read twice; name a file");
+        return err_set(err, ERR_INPUT, "--resume: standard input cannot be read twice; name a file");
     if (args->files.count)
         return 0;
     if (args->resume && text_ends(args->resume, ".json"))
@@ -505,7 +507,7 @@ static int machine(const void *arguments, const struct console *console, struct 
     for (int f = 0; f < FORMAT_COUNT; f++)
         what.format[f] = true;
     if (args->products && !shown)
-        return err_set(err, ERR_INPUT, "--products: measures; give --seconds more than 0");
+        return err_set(err, ERR_INPUT, "--products: needs time to measure; give --seconds more than 0");
     if (machine_find(&found, "", err) ||
         (shown && roofline_make(&device, NULL, (size_t)args->size, args->seconds, &measured, err)) ||
         (known && speeds_measure(&speeds, &what, err)))

@@ -119,7 +119,7 @@ static int choose_form(const struct coact_args *args, enum form *form, struct er
     if (*form == FORM_STREAM && (args->text || screen))
         *form = FORM_TEXT;
     if (*form == FORM_STREAM && args->setup.layer >= 0)
-        return err_set(err, ERR_INPUT, "--layer: a stream has all layers; give --text, --json or --csv, too");
+        return err_set(err, ERR_INPUT, "--layer: the output stream always has all layers; add --text, --json or --csv");
     return 0;
 }
 

@@ -75,7 +75,7 @@ static int check_ending(const char *output, struct err *err)
     static const char *const others[] = {".gguf", ".safetensors", ".bin", ".pt", ".pth", ".onnx", ".json", ".jsonl", ".moes"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (text_ends(output, others[i]))
-            return err_set(err, ERR_INPUT, "-o %s: a model file is written, which is no %s file; name it %.*s.moe", output,
+            return err_set(err, ERR_INPUT, "-o %s: the output is a model file, not a %s file; name it %.*s.moe", output,
                            others[i], (int)(strlen(output) - strlen(others[i])), output);
     return 0;
 }
@@ -141,7 +141,7 @@ static void note_changed(const struct conversion *plan, const struct console *co
                      "blocks, or integers that no format here holds; --dtype bf16 halves them, q8 and q4 keep them small",
                      plan->widened, plan->widened_first);
     if (plan->skipped)
-        console_note(console, "%zu tensor%s from %s on %s left out: the text model alone is converted", plan->skipped,
+        console_note(console, "%zu tensor%s from %s on %s left out: only the text model is converted", plan->skipped,
                      numeral_plural((int64_t)plan->skipped), plan->first_skipped, plan->skipped == 1 ? "is" : "are");
 }
 
@@ -217,7 +217,7 @@ static int build(const void *arguments, const struct console *console, struct er
         goto done;
     note_changed(&plan, console);
     if (!plan.facts.tokenizer_json.length)
-        console_note(console, "no tokenizer.json or tokenizer.model was found: the model takes and gives token ids alone");
+        console_note(console, "no tokenizer.json or tokenizer.model was found: the model reads and writes token ids only");
     rc = carry_out(&plan, args->output, args->dry_run, args->threads, console, err);
 done:
     conversion_free(&plan);
@@ -264,7 +264,8 @@ static int check_export(const struct head_args *args, struct err *err)
     const char *other = args->target ? "target" : args->kind ? "kind" : args->exit_layer ? "exit-layer"
                       : args->layer_ids ? "layer-ids" : args->dtype ? "dtype" : args->name ? "name" : NULL;
     if (other)
-        return err_set(err, ERR_INPUT, "--%s: is not for --export, which writes the head as it is", other);
+        return err_set(err, ERR_INPUT, "--%s: has no effect with --export, which writes the head unchanged; leave it out",
+                       other);
     return args->output || args->dry_run ? 0 : err_set(err, ERR_INPUT, "no -o FOLDER; name the folder to write");
 }
 
@@ -302,10 +303,10 @@ static int export_head(const struct head_args *args, const struct console *conso
 static int check_kind(const struct head_args *args, enum head_kind kind, struct err *err)
 {
     if (args->exit_layer && kind != HEAD_KANGAROO)
-        return err_set(err, ERR_INPUT, "--exit-layer: is for kangaroo, and this head is of kind %s; leave it out",
+        return err_set(err, ERR_INPUT, "--exit-layer: applies to kangaroo heads, and this is a %s head; leave it out",
                        head_kind_name(kind));
     if (args->layer_ids && kind != HEAD_EAGLE3)
-        return err_set(err, ERR_INPUT, "--layer-ids: is for eagle3, and this head is of kind %s; leave it out",
+        return err_set(err, ERR_INPUT, "--layer-ids: applies to eagle3 heads, and this is a %s head; leave it out",
                        head_kind_name(kind));
     return 0;
 }
@@ -481,7 +482,7 @@ static int choose_width(const struct inflate_args *args, const struct model *mod
     double share;
     if (!args->expert_ffn + !args->dense_ffn + !args->share != 2)
         return err_set(err, ERR_INPUT, args->expert_ffn || args->dense_ffn || args->share
-                       ? "--expert-ffn, --dense-ffn and --step each say how wide; give one of them"
+                       ? "--expert-ffn, --dense-ffn and --step each set the width; give one of them"
                        : "no --expert-ffn N, --dense-ffn N or --step SHARE; say how wide the experts or layers shall be");
     if (args->expert_ffn && !experts)
         return err_set(err, ERR_INPUT, "%s: has no experts to inflate; --dense-ffn pads its layers", args->model);

@@ -286,7 +286,7 @@ static int open_resume(struct run *run, struct header *header, struct err *err)
         return 0;
     if (decode_resume_open(&run->texts.resume, found ? run->resumed.data : path, header, &run->machine.machine, err))
         return -1;
-    console_note(run->console, "%s: %d finished texts are taken over", path, decode_resume_count(run->texts.resume));
+    console_note(run->console, "%s: %d finished texts are reused", path, decode_resume_count(run->texts.resume));
     const struct header *origin = decode_resume_header(run->texts.resume);
     return !run->texts.in_place && origin ? header_derive(header, origin, err) : 0;
 }
@@ -335,9 +335,9 @@ static int open_stream(struct run *run, const struct header *header, struct err 
     if (writer_open_kept(&run->texts.recorder.writer, run->args->stream, header, err))
         return -1;
     if (run->texts.in_place && !run->texts.resume)
-        console_note(run->console, "%s: no run left any finished text of it; all are decoded", run->args->stream);
+        console_note(run->console, "%s: has no finished texts of an earlier run; all texts are decoded", run->args->stream);
     else if (writer_left(run->texts.recorder.writer) && !run->texts.resume)
-        console_note(run->console, "%s: a run that did not end left texts; --resume %s would go on from them",
+        console_note(run->console, "%s: an interrupted run left texts; --resume %s would reuse them",
                      run->args->stream, run->args->stream);
     run->texts.recorder.routes = run->args->record == RECORD_ROUTE;
     run->texts.recorder.steps = run->args->record != RECORD_NONE;
@@ -391,16 +391,16 @@ static int check_args(const struct decode_args *args, const struct console *cons
 {
     bool from_input = reads_input(args);
     if (args->record_length && args->record != RECORD_DRAFTS)
-        return err_set(err, ERR_INPUT, "--record-length: no drafts are recorded; add --record drafts");
+        return err_set(err, ERR_INPUT, "--record-length: has no effect without recorded drafts; add --record drafts");
     if (args->record_length && args->record_length < args->settings.draft_length)
-        return err_set(err, ERR_INPUT, "--record-length %d: the run itself drafts up to %d tokens (-K); record as many",
+        return err_set(err, ERR_INPUT, "--record-length %d: the run drafts up to %d tokens (-K); give at least that length",
                        args->record_length, args->settings.draft_length);
     if (args->json && !args->output && args->stream && strcmp(args->stream, "-") == 0)
-        return err_set(err, ERR_INPUT, "--json: standard output holds the stream; add -o FILE");
+        return err_set(err, ERR_INPUT, "--json: standard output is the stream; add -o FILE");
     if (args->resume && strcmp(args->resume, "-") == 0)
-        return err_set(err, ERR_INPUT, "--resume: a stream is read twice; name a file");
+        return err_set(err, ERR_INPUT, "--resume: standard input cannot be read twice; name a file");
     if (from_input && args->settings.rank && strcmp(args->settings.rank, "-") == 0)
-        return err_set(err, ERR_INPUT, "--rank: standard input holds the ranking; give prompts as a file or with -p");
+        return err_set(err, ERR_INPUT, "--rank: standard input is the ranking; give prompts as a file or with -p");
     if ((is_chat(args) && check_chat(args, err)) || session_check_model(&args->session, &args->files, err) ||
         session_check_shard(&args->prompts, &args->files, err))
         return -1;
@@ -432,14 +432,14 @@ static bool is_finished(const struct run *run)
 static int close_outputs(struct run *run, struct err *err)
 {
     if (run->texts.recorder.writer && is_finished(run)) {
-        console_note(run->console, "%s: is finished, and stays as it is", run->args->stream);
+        console_note(run->console, "%s: is complete, and is left unchanged", run->args->stream);
         writer_abort(&run->texts.recorder.writer, err);
     }
     if ((run->texts.recorder.writer && writer_close(&run->texts.recorder.writer, err)) ||
         (run->texts.text && output_commit(&run->texts.text, err)) || keep_files(run, err))
         return -1;
     if (run->texts.resume && decode_resume_left(run->texts.resume))
-        console_note(run->console, "%s: %d of its texts were not among those of these prompts, or not in this order",
+        console_note(run->console, "%s: %d of its texts match none of these prompts, or are in another order",
                      run->args->resume, decode_resume_left(run->texts.resume));
     return run->texts.failed ? err_set(err, ERR_ANSWER_NO, "%d prompt%s passed over, %d text%s there", run->texts.failed,
                                  run->texts.failed == 1 ? " was" : "s were", run->texts.finished,

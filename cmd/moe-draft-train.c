@@ -188,7 +188,7 @@ static int parse_layers(struct start_options *start, const char *words, struct e
         int number, length = 0;
         if (start->layer_count == HEAD_STATES_MAX || sscanf(at, "%d%n", &number, &length) != 1 || number < 0 ||
             (at[length] && at[length] != ','))
-            return err_set(err, ERR_INPUT, "--layers %s: must be up to %d numbers of layers with commas between", words,
+            return err_set(err, ERR_INPUT, "--layers %s: must be up to %d layer numbers, separated by commas", words,
                            HEAD_STATES_MAX);
         start->layers[start->layer_count++] = number;
         at += length;
@@ -224,7 +224,7 @@ static int describe_start(struct training *t, struct err *err)
     struct start_options start = t->args->start;
     head_kind_by_name(arch_words[t->args->arch], &start.kind);
     if (start.kind == HEAD_JAKIRO && start.second == HEAD_SECOND_NONE && start.ahead != train_defaults.start.ahead)
-        return err_set(err, ERR_INPUT, "--ahead: is of the second branch, which --second none leaves out");
+        return err_set(err, ERR_INPUT, "--ahead: sets the second branch, which --second none omits; leave one of the two out");
     if ((t->args->layers && parse_layers(&start, t->args->layers, err)) ||
         start_head(&t->reading, &start, t->session->model, err))
         return -1;
@@ -284,9 +284,11 @@ static int check_options(struct training *t, struct err *err)
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         const struct own_option *o = &options[i];
         if (o->given && !(o->kinds >> kind & 1))
-            return err_set(err, ERR_INPUT, "--%s: is not for %s", o->name, head_kind_name((enum head_kind)kind));
+            return err_set(err, ERR_INPUT, "--%s: does not apply to %s heads; leave it out", o->name,
+                           head_kind_name((enum head_kind)kind));
         if (o->given && o->anew && a->from)
-            return err_set(err, ERR_INPUT, "--%s: is for a new head, and %s has its shape already", o->name, a->from);
+            return err_set(err, ERR_INPUT, "--%s: applies to new heads, and %s has its shape already; leave it out", o->name,
+                           a->from);
     }
     return 0;
 }
@@ -397,7 +399,7 @@ static int check_output(const char *path, struct err *err)
     struct output *out = NULL;
     if (output_open(&out, path, err))
         return -1;
-    int rc = output_in_place(out) ? err_set(err, ERR_INPUT, "%s: is written out of order; name a file on disk",
+    int rc = output_in_place(out) ? err_set(err, ERR_INPUT, "%s: cannot be written in random order; name a file on disk",
                                             strcmp(path, "-") ? path : "standard output") : 0;
     output_discard(&out);
     return rc;
@@ -433,7 +435,7 @@ static int check_outputs(struct training *t, struct err *err)
     if (check_output(a->output, err) || check_output(t->checkpoint.data, err) || check_output(t->best.data, err))
         return -1;
     return a->resume || access(t->checkpoint.data, F_OK) ? 0 :
-           err_set(err, ERR_INPUT, "%s: is there already; go on from it with --resume, or remove it", t->checkpoint.data);
+           err_set(err, ERR_INPUT, "%s: already exists; continue from it with --resume, or remove it", t->checkpoint.data);
 }
 
 /* Reads the checkpoint, if there is one. */
@@ -445,7 +447,7 @@ static int resume_training(struct training *t, struct err *err)
     if (trainer_resume(t->trainer, t->checkpoint.data, t->recipe.data, err))
         return -1;
     if (trainer_best(t->trainer)->step >= 0 && access(t->best.data, F_OK))
-        return err_set(err, ERR_INPUT, "%s: the best head so far is missing; to begin anew, remove %s, too", t->best.data,
+        return err_set(err, ERR_INPUT, "%s: the best head so far is missing; to start again, also remove %s", t->best.data,
                        t->checkpoint.data);
     console_note(t->console, "goes on after step %lld", (long long)trainer_steps(t->trainer));
     return 0;
@@ -511,7 +513,7 @@ static int prepare(struct training *t, struct err *err)
         (!a->from && start_training(t, err)))
         return -1;
     if ((a->evaluate || a->best) && !t->data.validation.texts)
-        return err_set(err, ERR_INPUT, "--%s: no texts are kept apart to judge by; --validation SHARE does that, also of "
+        return err_set(err, ERR_INPUT, "--%s: there are no validation texts; select some with --validation SHARE, also of "
                        "moe-profile features", a->evaluate ? "validate-every" : "best");
     choose_settings(t, t->data.learnt.texts);
     if (t->console->verbose)
@@ -664,11 +666,12 @@ static int run_train(const void *arguments, const struct console *console, struc
     if (!args->session.model)
         return err_set(err, ERR_INPUT, "name the model, with -m");
     if (args->arch >= 0 && args->from)
-        return err_set(err, ERR_INPUT, "--arch and --from exclude each other; give one: a head that is there has its kind");
+        return err_set(err, ERR_INPUT, "--arch and --from exclude each other: an existing head has its kind; give one");
     if (args->arch < 0 && !args->from)
-        return err_set(err, ERR_INPUT, "say with --arch which kind of head to begin with, or with --from which one");
+        return err_set(err, ERR_INPUT, "no head to train; give the kind of a new head with --arch, or an existing head with "
+                       "--from");
     if (args->clip >= 0 && args->clipping == CLIP_NONE)
-        return err_set(err, ERR_INPUT, "--clip: nothing is clipped with --clipping none; leave one of the two out");
+        return err_set(err, ERR_INPUT, "--clip: has no effect with --clipping none; leave one of the two out");
     if (args->micro > args->batch)
         return err_set(err, ERR_INPUT, "--micro-batch %d: a step has %d texts (--batch)", args->micro, args->batch);
     if (open_ranks(&t, err) || prepare(&t, err) || open_stream(&t, err))

@@ -110,7 +110,7 @@ static int close_early(struct writer **writer, const struct profile *profile, co
 {
     struct err reason = {0};
     err_clear(err);
-    err_set(&reason, ERR_SIGNAL, "ended by %s amid text %d", signals_name(), profile_texts(profile));
+    err_set(&reason, ERR_SIGNAL, "ended by %s within text %d", signals_name(), profile_texts(profile));
     if ((*writer ? writer_close_early(writer, reason.text, err) : write_table(profile, path, err)) ||
         session_keep_hot_set(session, err))
         return -1;
@@ -136,7 +136,7 @@ static int run(const void *arguments, const struct console *console, struct err 
     opening.draft_length = decode_gamma(&args->settings);
     opening.stop = setup.stop;
     if (args->settings.rank && !strcmp(args->settings.rank, "-") && !args->inputs.count && !args->prompts.texts.count) {
-        err_set(err, ERR_INPUT, "--rank -: standard input holds the ranking, not the prompts, too; name a file of prompts");
+        err_set(err, ERR_INPUT, "--rank -: standard input is the ranking, so it cannot be the prompts; name a file of prompts");
         goto done;
     }
     if (session_check_model(&args->session, &args->inputs, err) || profile_parse_record(&setup, args->record, err) ||

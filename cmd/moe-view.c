@@ -116,7 +116,7 @@ static int refuse_none(const struct reader *in, const struct view_args *args, in
     const char *of = args->type ? " of this --type" : "";
     const struct header *header = reader_header(in);
     if (args->sequence > last)
-        return last < 0 ? err_set(err, ERR_INPUT, "--sequence %d: %s: no record has a sequence; leave the option out",
+        return last < 0 ? err_set(err, ERR_INPUT, "--sequence %d: %s: its records have no sequence; leave the option out",
                                   args->sequence, reader_name(in))
                         : err_set(err, ERR_INPUT, "--sequence %d: %s: the last one is %lld; they begin with 0", args->sequence,
                                   reader_name(in), (long long)last);
@@ -169,7 +169,7 @@ static int view_model(struct show *show, const char *path, const struct view_arg
     struct model *model = NULL;
     int rc = -1;
     if (!strcmp(path, "-"))
-        return err_set(err, ERR_INPUT, "standard input: a model file is mapped and not streamed; give its name");
+        return err_set(err, ERR_INPUT, "standard input: a model file is mapped, not streamed; give its name");
     if (args->sequence >= 0)
         return err_set(err, ERR_INPUT, "--sequence: %s is a model file, which has no sequences", path);
     if (model_open_any(&model, path, err))
@@ -244,7 +244,7 @@ static int verify_several(struct show *show, const struct view_args *args, const
     }
     if (!faults)
         return 0;
-    return err_set(err, ERR_INPUT, "%d of %d files %s not whole", faults, args->files.count, faults == 1 ? "is" : "are");
+    return err_set(err, ERR_INPUT, "%d of %d files %s incomplete", faults, args->files.count, faults == 1 ? "is" : "are");
 }
 
 static int view(const void *arguments, const struct console *console, struct err *err)
@@ -253,7 +253,7 @@ static int view(const void *arguments, const struct console *console, struct err
     const char *path = args->files.count ? args->files.items[0] : "-";
     struct show *show = NULL;
     if (args->files.count > 1 && !args->verify)
-        return err_set(err, ERR_INPUT, "'%s' is one file too many; only --verify takes several", args->files.items[1]);
+        return err_set(err, ERR_INPUT, "'%s' is a second file; only --verify reads several", args->files.items[1]);
     if (show_open(&show, args->output, form_of(args), err))
         return -1;
     if (args->files.count > 1 ? verify_several(show, args, console, err) : view_input(show, path, args, err)) {

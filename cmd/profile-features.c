@@ -67,7 +67,7 @@ static int choose_states(struct head_states *out, const struct features_args *ar
         if (!head_kind_by_name(args->head, &kind))
             return -1;
         err_clear(err);
-        return err_set(err, ERR_INPUT, "--for %s: want the file of a head; for those of this kind write --layers %s",
+        return err_set(err, ERR_INPUT, "--for %s: needs the file of a head; for any head of this kind give --layers %s",
                        args->head,
                        args->head);
     }

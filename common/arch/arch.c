@@ -105,7 +105,7 @@ static int check_refused(const json_t *config, const struct arch *arch, struct e
     if (config_text(config, "scoring_func", false, &scoring, err))
         return -1;
     if (strcmp(scoring, wanted) && !(strcmp(wanted, "sigmoid") == 0 && strcmp(scoring, "noaux_tc") == 0))   /* dots.llm1 */
-        return config_refuse(config, "scoring_func", err, "%s is expected for %s", wanted, arch->model_type);
+        return config_refuse(config, "scoring_func", err, "expected %s for %s", wanted, arch->model_type);
     for (int i = 0; i < 4 && keys[i]; i++) {
         const json_t *value = config_get(config, keys[i]);
         if (value && !json_is_false(value) && !(json_is_number(value) && json_number_value(value) == 0))

@@ -111,7 +111,7 @@ json_t *json_file(const char *path, size_t limit, const char *what, struct err *
     if (!value && json_no_memory(&fault))
         err_memory(err);
     else if (!value)
-        err_set(err, ERR_INPUT, "%s:%d: not JSON: %s; %s is expected", strcmp(path, "-") ? path : "standard input",
+        err_set(err, ERR_INPUT, "%s:%d: not JSON: %s; expected %s", strcmp(path, "-") ? path : "standard input",
                 fault.line < 1 ? 1 : fault.line, fault.text, what);
     text_free(&text);
     return value;

@@ -71,7 +71,7 @@ int json_whole(struct json_part *out, const char *text, size_t bytes, struct err
 {
     const char *end = text + bytes, *at = skip_space(text, end), *after = value_end(at, end);
     if (!after)
-        return not_json(text, at, at == end ? "it is empty" : "the end of a value is expected", err);
+        return not_json(text, at, at == end ? "it is empty" : "expected the end of a value", err);
     const char *rest = skip_space(after, end);
     if (rest < end)
         return not_json(text, rest, "something follows the value", err);
@@ -85,7 +85,7 @@ json_t *json_part_read(struct json_part part, struct err *err)
     int line, column;
     if (part.bytes > JSON_TREE_BYTES) {
         position_of(part.begin, part.text, &line, &column);
-        err_set(err, ERR_INPUT, "line %d column %d: a value of %zu bytes; at most %d are expected here", line, column,
+        err_set(err, ERR_INPUT, "line %d column %d: a value of %zu bytes, more than the limit of %d", line, column,
                 part.bytes, JSON_TREE_BYTES);
         return NULL;
     }
@@ -115,7 +115,7 @@ int json_part_string(struct json_part part, struct text *out, struct err *err)
     if (json_is_string(value))
         rc = text_put(out, json_string_value(value), json_string_length(value), err);
     else if (value)
-        not_json(part.begin, part.text, "a string is expected", err);
+        not_json(part.begin, part.text, "expected a string", err);
     json_decref(value);
     return rc;
 }
@@ -149,7 +149,7 @@ static int take_part(struct json_walk *walk, struct json_part *part, struct err 
 {
     const char *after = value_end(walk->at, walk->end);
     if (!after)
-        return not_json(part->begin, walk->at, "a value is expected", err);
+        return not_json(part->begin, walk->at, "expected a value", err);
     part->text = walk->at;
     part->bytes = (size_t)(after - walk->at);
     walk->at = skip_space(after, walk->end);
@@ -162,13 +162,13 @@ int json_walk_next(struct json_walk *walk, struct err *err)
     if (walk->at + 1 == walk->end && *walk->at == (walk->object ? '}' : ']'))
         return 0;
     if (walk->begun && (walk->at == walk->end || *walk->at != ','))
-        return not_json(walk->value.begin, walk->at, "a comma or the end is expected", err);
+        return not_json(walk->value.begin, walk->at, "expected a comma or the end", err);
     walk->at = skip_space(walk->at + walk->begun, walk->end);
     walk->begun = true;
     if (walk->object) {
         if (walk->at == walk->end || *walk->at != '"' || take_part(walk, &walk->key, err) || walk->at == walk->end ||
             *walk->at != ':')
-            return not_json(walk->value.begin, walk->at, "a key and a colon are expected", err);
+            return not_json(walk->value.begin, walk->at, "expected a key and a colon", err);
         walk->at = skip_space(walk->at + 1, walk->end);
     }
     return take_part(walk, &walk->value, err) ? -1 : 1;

@@ -187,7 +187,7 @@ int thread_pool_pin(struct thread_pool *pool, struct err *err)
     cpu_set_t allowed, one;
     int failed = 0, cpu = -1;
     if (sched_getaffinity(0, sizeof allowed, &allowed))
-        return err_set(err, ERR_IO, "cannot tell which processors may be used: %s", strerror(errno));
+        return err_set(err, ERR_IO, "cannot determine which processors may be used: %s", strerror(errno));
     if (CPU_COUNT(&allowed) < pool->threads)
         return err_set(err, ERR_INPUT, "%d threads cannot have a processor each: there are %d; ask for fewer with --threads or "
                        "do not pin them", pool->threads, CPU_COUNT(&allowed));

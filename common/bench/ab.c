@@ -48,7 +48,7 @@ static int find_program(char **out, const char *build, struct err *err)
             return *out ? 0 : -1;
         }
     }
-    return err_set(err, ERR_INPUT, "--build %s: no moe-bench is there; name it, or the folder that make built it in "
+    return err_set(err, ERR_INPUT, "--build %s: contains no moe-bench; name the program, or the folder that make built it in "
                    "(build/normal)", build);
 }
 

@@ -27,7 +27,7 @@ int gates_make(struct gates *out, const struct suite *suite, const struct measur
 {
     struct gates made = {.suite = suite};
     if (!suite->gate_count)
-        return err_set(err, ERR_INPUT, "the suite has no \"gate\", the limits that are to hold; moe-bench(1) has an example");
+        return err_set(err, ERR_INPUT, "the suite has no limits in \"gate\"; moe-bench(1) has an example");
     if (!(made.values = mem_alloc((size_t)suite->gate_count, sizeof *made.values, err)) ||
         !(made.verdicts = mem_alloc((size_t)suite->gate_count, sizeof *made.verdicts, err))) {
         gates_free(&made);

@@ -266,7 +266,7 @@ static int open_stream(struct work *work, const struct reader *in, struct err *e
     const struct header *source = reader_header(in);
     bool forced = false;
     if (source->kind != STREAM_BENCH && source->kind != STREAM_DECODE)
-        return err_set(err, ERR_INPUT, "%s: a %s stream, but a decode or bench stream is wanted", reader_name(in),
+        return err_set(err, ERR_INPUT, "%s: a %s stream; expected a decode or bench stream", reader_name(in),
                        source->kind_name);
     if (source->kind == STREAM_DECODE && work->options->stream)
         return err_set(err, ERR_INPUT, "%s: a decode stream has no place for grades; --stream is for bench streams",

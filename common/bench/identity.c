@@ -134,8 +134,8 @@ static int check_split(const struct caching_options *caching, struct err *err)
     if (caching_split(&split, caching, err))
         return -1;
     return split_rule_is_lossless(&split) ? 0
-        : err_set(err, ERR_INPUT, "--split %s: bytes depend on what was drafted, so there are none to hold others against; "
-                  "take static", split_rule_name(&split));
+        : err_set(err, ERR_INPUT, "--split %s: bytes depend on the draft, so settings cannot be compared; choose "
+                  "static", split_rule_name(&split));
 }
 
 /* Opens every model and setting once before anything is decoded, so that errors are reported at once. */

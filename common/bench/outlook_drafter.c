@@ -35,8 +35,8 @@ static int read_accept(struct outlook_drafter *out, struct spec *spec, struct er
         char *end;
         double value = strtod(at, &end);
         if (end == at || (*end && *end != '/') || !(value >= 0 && value <= 1) || depth == PLAN_DEPTHS)
-            return err_set(err, ERR_INPUT, "%s: accept=%s: up to %d probabilities from 0 to 1 with slashes between, as in "
-                           "0.8/0.7/0.6, are expected", spec_kind(spec), text, PLAN_DEPTHS);
+            return err_set(err, ERR_INPUT, "%s: accept=%s: expected up to %d probabilities from 0 to 1 with slashes between, "
+                           "as in 0.8/0.7/0.6", spec_kind(spec), text, PLAN_DEPTHS);
         for (int i = depth; i < PLAN_DEPTHS; i++)
             out->accept[i] = value;
         at = *end ? end + 1 : NULL;
@@ -62,7 +62,7 @@ static int read_model(struct outlook_drafter *out, const struct reading *from, s
     if (!file)
         return err_set(err, ERR_INPUT, "model: which model drafts? say file=FILE, a model file or a config.json");
     if (dtype && (!format_by_name(dtype, &found) || !format_from_floats(found)))
-        return err_set(err, ERR_INPUT, "model: dtype=%s: f32, f16, bf16, fp8, q8 or q4 is expected", dtype);
+        return err_set(err, ERR_INPUT, "model: dtype=%s: expected f32, f16, bf16, fp8, q8 or q4", dtype);
     formats.dense = dtype ? (int)found : -1;
     if (outlook_model_read(&draft, file, &formats, err))
         return -1;

@@ -47,7 +47,7 @@ static int draft(struct run *run, struct err *err)
         recorded_begin(&run->drafter[i], run->text, position_number(run));
     run->drafted = draft_grow(&growth, run->position->room, err);
     if (run->tree.nodes > run->shape->nodes)
-        return err_set(err, ERR_INPUT, "a draft of %d tokens, of at most %d", run->tree.nodes, run->shape->nodes);
+        return err_set(err, ERR_INPUT, "a draft of %d tokens; the maximum is %d", run->tree.nodes, run->shape->nodes);
     for (int i = 0; i < run->drafters.count; i++) {
         run->share[i].bytes = recorded_bytes(&run->drafter[i]);
         run->share[i].seconds = recorded_us(&run->drafter[i]) / 1e6;

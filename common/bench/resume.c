@@ -68,7 +68,7 @@ static int count_samples(struct resume *resume, struct err *err)
 
 static int other_run(const struct resume *resume, const char *what, struct err *err)
 {
-    return err_set(err, ERR_INPUT, "%s: is of a run with other %s; resume it with those, or run without --resume", resume->path,
+    return err_set(err, ERR_INPUT, "%s: was made with other %s; resume it with those, or run without --resume", resume->path,
                    what);
 }
 

@@ -320,12 +320,12 @@ static void note_left(const struct bench *bench)
 {
     const char *output = bench->setup->output, *path = bench->setup->resume;
     if (bench->resume)
-        console_note(bench->setup->console, "%s: %d finished samples are taken over", path, resume_samples(bench->resume));
+        console_note(bench->setup->console, "%s: %d finished samples are reused", path, resume_samples(bench->resume));
     else if (path)
-        console_note(bench->setup->console, "%s: no run left any finished sample of it; all are run", path);
+        console_note(bench->setup->console, "%s: has no finished samples of an earlier run; all samples are run", path);
     else if (writer_left(bench->writer))
-        console_note(bench->setup->console, "%s: a run that did not end left samples; this one begins anew, --resume %s would "
-                     "go on from them", output, output);
+        console_note(bench->setup->console, "%s: an interrupted run left samples; this run starts again, --resume %s would "
+                     "reuse them", output, output);
 }
 
 /* All samples of the suite are already in the stream: compares them with the suite, but runs and writes nothing. */
@@ -335,9 +335,9 @@ static int pass_finished(struct bench *bench, struct err *err)
     if (run_samples(bench, err))
         return -1;
     if (resume_samples(bench->resume))
-        return err_set(err, ERR_INPUT, "%s: is finished, and has %d samples more than this suite asks for; write to another "
+        return err_set(err, ERR_INPUT, "%s: is complete, and has %d samples more than this suite needs; write to another "
                        "file with -o", resume_path(bench->resume), resume_samples(bench->resume));
-    console_note(setup->console, "%s: is finished, and stays as it is; nothing is run", setup->output);
+    console_note(setup->console, "%s: is complete, and is left unchanged; nothing is run", setup->output);
     writer_abort(&bench->writer, err);
     return 0;
 }

@@ -16,7 +16,7 @@ static int get_model(struct simulated_machine *m, const json_t *map, struct err 
     if (keys_text(model, "name", m->model, sizeof m->model, err) || keys_int(model, "layers", 0, 1, 4096, &m->layers, err) ||
         keys_int(model, "experts", 0, 2, 4096, &m->experts, err) ||
         keys_int(model, "top_k", 0, 1, m->experts > 2 ? m->experts / 2 : 1, &m->top_k, err) ||
-        (!m->layers || !m->experts || !m->top_k ? err_set(err, ERR_INPUT, "\"layers\", \"experts\" and \"top_k\" are expected")
+        (!m->layers || !m->experts || !m->top_k ? err_set(err, ERR_INPUT, "expected \"layers\", \"experts\" and \"top_k\"")
                                                 : 0) ||
         keys_real(model, "expert_bytes", 0, 1, 1e15, &m->expert_bytes, err))
         return err_at(err, "\"model\"");
@@ -35,15 +35,15 @@ static int get_speeds(struct simulated_machine *m, const json_t *link, struct er
     const json_t *all = json_object_get(link, "reads"), *pair;
     size_t at;
     if (all && (!json_is_array(all) || !m->together || json_array_size(all) > SIMULATED_SPEEDS))
-        return err_set(err, ERR_INPUT, "\"reads\": at most %d pairs of reads and bytes a second are expected, of a link whose "
+        return err_set(err, ERR_INPUT, "\"reads\": expected at most %d pairs of reads and bytes a second, of a link whose "
                        "experts come together", (int)SIMULATED_SPEEDS);
     json_array_foreach(all, at, pair) {
         const json_t *reads = json_array_get(pair, 0), *speed = json_array_get(pair, 1);
         const json_int_t count = json_integer_value(reads), before = at ? m->speed[at - 1].reads : 0;
         if (json_array_size(pair) != 2 || count <= before || count > 1 << 20 || !(json_number_value(speed) >= 1) ||
             !(json_number_value(speed) <= 1e15))
-            return err_set(err, ERR_INPUT, "\"reads\": pair %d: a number of reads above that before, and bytes a second from 1 "
-                           "to 1e15 are expected", (int)at + 1);
+            return err_set(err, ERR_INPUT, "\"reads\": pair %d: expected a number of reads above the previous one, and bytes "
+                           "a second from 1 to 1e15", (int)at + 1);
         m->speed[m->speeds].reads = (int)count;
         m->speed[m->speeds++].bytes_per_second = json_number_value(speed);
     }
@@ -109,7 +109,7 @@ static int get_machine(struct simulated_machine *m, const json_t *map, struct er
                                        "slow", "link", "forecast", "notes", NULL};
     char source[8];
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "a map is expected, as man moe-bench shows it");
+        return err_set(err, ERR_INPUT, "expected a JSON object, as man moe-bench shows it");
     if (keys_known(map, keys, err) || keys_text(map, "machine", m->name, sizeof m->name, err) ||
         keys_text(map, "source", source, sizeof source, err) || get_model(m, map, err) ||
         keys_real(map, "cached", -1, 0, 1, &m->cached, err) || keys_microseconds(map, "layer_us", 0, &m->layer_s, err) ||

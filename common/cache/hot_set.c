@@ -25,12 +25,12 @@ static int check_model(const json_t *map, const struct stream_model *model, stru
     const char *source = json_string_value(json_object_get(map, "source"));
     int layers, experts, top_k;
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "\"model\": a map is expected");
+        return err_set(err, ERR_INPUT, "\"model\": expected a JSON object");
     if (keys_known(map, keys, err) || keys_int(map, "layers", 0, 1, COUNT_MAX, &layers, err) ||
         keys_int(map, "experts", 0, 1, COUNT_MAX, &experts, err) || keys_int(map, "top_k", 0, 1, COUNT_MAX, &top_k, err))
         return err_at(err, "\"model\"");
     if (!name || !source)
-        return err_set(err, ERR_INPUT, "\"model\": \"name\" and \"source\" are expected, both texts");
+        return err_set(err, ERR_INPUT, "\"model\": expected \"name\" and \"source\", both texts");
     if (layers != model->moe_layers || experts != model->experts || top_k != model->top_k)
         return err_set(err, ERR_INPUT, "it is for %s with %d layers of %d experts, top %d, not for %s with %d of %d, top %d; "
                        "take another file, or remove it", name, layers, experts, top_k, model->name, model->moe_layers,
@@ -47,11 +47,11 @@ static int get_expert(struct hot_set *set, const json_t *item, const struct stre
     double weight = json_number_value(json_array_get(item, 2));
     if (json_array_size(item) != 3 || !json_is_integer(json_array_get(item, 0)) || !json_is_integer(json_array_get(item, 1)) ||
         !json_is_number(json_array_get(item, 2)))
-        return err_set(err, ERR_INPUT, "[layer, expert, weight] is expected");
+        return err_set(err, ERR_INPUT, "expected [layer, expert, weight]");
     if (layer < 0 || layer >= model->moe_layers || expert < 0 || expert >= model->experts)
         return err_set(err, ERR_INPUT, "there is no expert %lld in a layer %lld", (long long)expert, (long long)layer);
     if (!(weight > 0) || isinf(weight) || (set->count && weight > set->weight[set->count - 1]))
-        return err_set(err, ERR_INPUT, "weights above 0 are expected, falling");
+        return err_set(err, ERR_INPUT, "expected weights above 0, in descending order");
     int key = (int)(layer * model->experts + expert);
     if (seen[key])
         return err_set(err, ERR_INPUT, "expert %lld of layer %lld is there twice", (long long)expert, (long long)layer);
@@ -68,7 +68,7 @@ static int get_file(struct hot_set *set, const json_t *map, const struct stream_
     int version, rc = 0;
     size_t at;
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "a map is expected, as --hot-set writes it");
+        return err_set(err, ERR_INPUT, "expected a JSON object, as --hot-set writes it");
     if (keys_int(map, "hot_set", 0, 1, COUNT_MAX, &version, err))
         return -1;
     if (version != FILE_VERSION)
@@ -78,7 +78,7 @@ static int get_file(struct hot_set *set, const json_t *map, const struct stream_
         return -1;
     size_t count = (size_t)model->moe_layers * model->experts;
     if (!json_is_array(list) || json_array_size(list) > count)
-        return err_set(err, ERR_INPUT, "\"experts\": a list of at most %zu is expected", count);
+        return err_set(err, ERR_INPUT, "\"experts\": expected a list of at most %zu", count);
     bool *seen = mem_alloc(count, sizeof *seen, err);
     set->key = mem_alloc(json_array_size(list), sizeof *set->key, err);
     set->weight = mem_alloc(json_array_size(list), sizeof *set->weight, err);

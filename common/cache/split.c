@@ -70,7 +70,7 @@ int split_open(struct split *out, const struct split_setup *setup, struct err *e
     if (rule->kind == SPLIT_LEVEL && rule->tau > setup->K)
         return err_set(err, ERR_INPUT, "level: tau=%d: levels go up to %d", rule->tau, setup->K);
     if (rule->kind == SPLIT_STATIC && rule->share < 0 && setup->slots >= all)
-        return err_set(err, ERR_INPUT, "static: the device has room for all %d experts, so nothing need be split; say "
+        return err_set(err, ERR_INPUT, "static: the device has room for all %d experts, so no split is needed; give "
                        "share=PERCENT", all);
     split.layer = mem_alloc((size_t)setup->layers, sizeof *split.layer, err);
     if (!split.layer)

@@ -43,7 +43,7 @@ static int pins_open(struct cache_policy **out, struct spec *spec, const struct 
         spec_int(spec, "reserve", reserve_of(setup), setup->elsewhere ? 0 : setup->top_k, setup->slots, &reserve, err))
         return -1;
     if (rank && !setup->ranked)
-        return err_set(err, ERR_INPUT, "static: rank: a ranking is read where a model decodes, and not here");
+        return err_set(err, ERR_INPUT, "static: rank: rankings are supported only while a model decodes");
     if (!setup->pinned)
         return err_set(err, ERR_INPUT, "static: it pins the experts of a rank stream or a hot set; give one");
     struct pins *p = mem_alloc(1, sizeof *p, err);

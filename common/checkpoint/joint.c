@@ -73,7 +73,7 @@ static int fit_scales(const struct checkpoint *cp, const struct quantisation *q,
     if (blocks) {
         if (n < 2 || m != n || memcmp(t->dims, scale->dims, (size_t)(n - 2) * sizeof *t->dims) ||
             scale->dims[m - 2] != parts_of(rows, block[0]) || scale->dims[m - 1] != parts_of(columns, block[1]))
-            return wrong_shape(cp, scale, "a scale is expected for each block of weight_block_size", err);
+            return wrong_shape(cp, scale, "expected a scale for each block of weight_block_size", err);
         return 0;
     }
     block[1] = columns > 0 ? columns : 1;
@@ -81,7 +81,7 @@ static int fit_scales(const struct checkpoint *cp, const struct quantisation *q,
     if (elements == matrices)
         return 0;
     block[0] = 1;
-    return elements == matrices * rows ? 0 : wrong_shape(cp, scale, "one scale, or one for each row, is expected", err);
+    return elements == matrices * rows ? 0 : wrong_shape(cp, scale, "expected one scale, or one for each row", err);
 }
 
 /* Suffixes of scales of activations and KV caches; they change no weight. */
@@ -131,7 +131,7 @@ static int join_blocks(const struct checkpoint *cp, struct source_tensor *t, str
                        cp->files[t->file].name, t->name, (int)(strlen(t->name) - strlen("blocks")), t->name);
     if (n < 3 || t->dims[n - 1] != 16 || strcmp(scale->dtype_name, "U8") || scale->dim_count != n - 1 ||
         memcmp(t->dims, scale->dims, (size_t)(n - 1) * sizeof *t->dims) || t->dims[n - 2] > INT32_MAX / 32)
-        return wrong_shape(cp, scale, "a byte is expected for each 16 bytes of blocks", err);
+        return wrong_shape(cp, scale, "expected a byte for each 16 bytes of blocks", err);
     if (take_parts(t, &scale, 1, err))
         return -1;
     t->dim_count = n - 1;
@@ -198,7 +198,7 @@ static int take_shape(const struct checkpoint *cp, const struct source_tensor *c
         return 0;
     shape->used = true;
     if (!has_shape(shape, "I64", 1, 2, 0))
-        return wrong_shape(cp, shape, "two numbers in I64 are expected", err);
+        return wrong_shape(cp, shape, "expected two numbers in I64", err);
     if (cp->headers_only)
         return 0;
     if (checkpoint_read(cp, shape, 0, stored, sizeof stored, err))
@@ -223,17 +223,17 @@ static int fit_packed(const struct checkpoint *cp, const struct quantisation *q,
         return err_set(err, ERR_INPUT, "%s: tensor %s is %s; scales in F32, F16 and BF16 are supported",
                        cp->files[scales->file].name, scales->name, scales->dtype_name);
     if (outputs < 1 || inputs < 1 || (!packed && (outputs % per || inputs % per)))
-        return wrong_shape(cp, t, "a matrix of whole words is expected", err);
+        return wrong_shape(cp, t, "expected a matrix of whole words", err);
     const int64_t groups = scales->dim_count == 2 ? scales->dims[packed] : 0;
     if (groups < 1 || groups > inputs || !has_shape(scales, NULL, 2, packed ? outputs : groups, packed ? groups : outputs))
-        return wrong_shape(cp, scales, "a scale is expected for each group of each output", err);
+        return wrong_shape(cp, scales, "expected a scale for each group of each output", err);
     *group = q->group ? q->group : parts_of(inputs, groups);
     if (parts_of(inputs, *group) != groups && !order)
-        return wrong_shape(cp, scales, "a scale is expected for each group_size inputs of each output", err);
+        return wrong_shape(cp, scales, "expected a scale for each group_size inputs of each output", err);
     if (zeros && !has_shape(zeros, "I32", 2, packed ? parts_of(outputs, per) : groups, packed ? groups : outputs / per))
-        return wrong_shape(cp, zeros, "a zero is expected for each scale, in words of I32", err);
+        return wrong_shape(cp, zeros, "expected a zero for each scale, in words of I32", err);
     if (order && !has_shape(order, "I32", 1, inputs, 0))
-        return wrong_shape(cp, order, "the group of each input is expected, in I32", err);
+        return wrong_shape(cp, order, "expected the group of each input, in I32", err);
     return 0;
 }
 
@@ -254,7 +254,7 @@ static int join_packed(const struct checkpoint *cp, const struct quantisation *q
             return err_set(err, ERR_INPUT, "%s: tensor %s has no %.*s%s beside it; its codes mean nothing without",
                            cp->files[t->file].name, t->name, (int)(strlen(t->name) - cut), t->name, names[i]);
     if (strcmp(t->dtype_name, "I32") || t->dim_count != 2 || t->dims[0] > INT32_MAX || t->dims[1] > INT32_MAX)
-        return wrong_shape(cp, t, "a matrix of words in I32 is expected", err);
+        return wrong_shape(cp, t, "expected a matrix of words in I32", err);
     dims[0] = q->method == QUANTISED_COMPRESSED ? t->dims[0] : t->dims[1] * (q->method == QUANTISED_AWQ ? 32 / q->bits : 1);
     dims[1] = q->method == QUANTISED_COMPRESSED ? t->dims[1] * (32 / q->bits)
                                                 : t->dims[0] * (q->method == QUANTISED_AWQ ? 1 : 32 / q->bits);

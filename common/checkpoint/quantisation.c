@@ -47,7 +47,7 @@ static int read_pair(const json_t *object, const char *key, int out[2], struct e
     for (size_t i = 0; size && i < 2; i++) {
         json_int_t value = json_integer_value(json_array_get(size, i));
         if (json_array_size(size) != 2 || value < 1 || value > GROUP_MAX)
-            return config_refuse(object, key, err, "two sizes are expected");
+            return config_refuse(object, key, err, "expected two sizes");
         out[i] = (int)value;
     }
     return 0;
@@ -60,7 +60,7 @@ static int read_group(const json_t *object, const char *key, int *out, struct er
     if (config_int(object, key, false, &group, err))
         return -1;
     if (group < -1 || group == 0 || group > GROUP_MAX)
-        return config_refuse(object, key, err, "a number of inputs, or -1, is expected");
+        return config_refuse(object, key, err, "expected a number of inputs, or -1");
     *out = group < 0 ? 0 : group;
     return 0;
 }
@@ -165,12 +165,12 @@ static int read_groups(const json_t *object, const char *format, struct quantisa
     json_t *group;
     bool first = true;
     if (!json_is_object(groups))
-        return config_refuse(object, "config_groups", err, "an object with groups of modules is expected");
+        return config_refuse(object, "config_groups", err, "expected an object with groups of modules");
     json_object_foreach((json_t *)(uintptr_t)groups, name, group) {
         const json_t *weights = json_is_object(group) ? config_get(group, "weights") : NULL;
         const char *own = format;
         if (!json_is_object(group))
-            return config_refuse(groups, name, err, "an object is expected");
+            return config_refuse(groups, name, err, "expected an object");
         if (!weights)
             continue;
         if (config_text(group, "format", false, &own, err))
@@ -181,7 +181,7 @@ static int read_groups(const json_t *object, const char *format, struct quantisa
         if (strcmp(own, format))
             config_refuse(group, "format", err, "one other than that of the whole is not supported");
         else if (!json_is_object(weights))
-            config_refuse(group, "weights", err, "an object is expected");
+            config_refuse(group, "weights", err, "expected an object");
         else if (read_weights(weights, floats, first, out, err) == 0) {
             first = false;
             continue;

@@ -185,7 +185,7 @@ static int add_tensor(struct reader *r, const struct pickle_entry *entry, struct
     const int length = (int)key->count;
     const char *name = (const char *)p->data + key->is.integer;
     if (value->kind != PICKLE_TENSOR || item(p, value, 1)->is.integer < 0)
-        return err_set(err, ERR_INPUT, "%.*s is no tensor; a dictionary of tensors is expected", length, name);
+        return err_set(err, ERR_INPUT, "%.*s is no tensor; expected a dictionary of tensors", length, name);
     if (find_storage(r, item(p, value, 0), &storage, err) || read_dims(p, value, &t, strides, err) ||
         locate_tensor(&t, &storage, (uint64_t)item(p, value, 1)->is.integer, strides, err))
         return err_at(err, "tensor %.*s", length, name);

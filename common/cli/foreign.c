@@ -68,13 +68,14 @@ bool foreign_option(const struct subcommand *subcommand, const char *name, size_
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strlen(names[i].other_name) == length && !strncmp(names[i].other_name, name, length) &&
             opt_find(subcommand, names[i].moekit_name, strlen(names[i].moekit_name))) {
-            err_set(err, ERR_INPUT, "%s%s: here it is %s", length > 1 ? "--" : "-", names[i].other_name, names[i].typed);
+            err_set(err, ERR_INPUT, "%s%s: in moekit use %s", length > 1 ? "--" : "-", names[i].other_name,
+                    names[i].typed);
             return true;
         }
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         if (strlen(absent[i].other_name) == length && !strncmp(absent[i].other_name, name, length) &&
             opt_find(subcommand, "model", strlen("model"))) {
-            err_set(err, ERR_INPUT, "--%s: there is nothing like it here: %s", absent[i].other_name, absent[i].answer);
+            err_set(err, ERR_INPUT, "--%s: moekit has no such option: %s", absent[i].other_name, absent[i].answer);
             return true;
         }
     return false;

@@ -39,7 +39,7 @@ int keys_real(const json_t *object, const char *key, double otherwise, double mi
     const json_t *value = json_object_get(object, key);
     *out = value ? json_number_value(value) : otherwise;
     if ((value && !json_is_number(value)) || !(*out >= min && *out <= max))
-        return err_set(err, ERR_INPUT, "\"%s\": a number from %g to %g is expected", key, min, max);
+        return err_set(err, ERR_INPUT, "\"%s\": expected a number from %g to %g", key, min, max);
     return 0;
 }
 
@@ -55,14 +55,14 @@ int keys_flag(const json_t *object, const char *key, bool *out, struct err *err)
 {
     const json_t *value = json_object_get(object, key);
     *out = json_is_true(value);
-    return value && !json_is_boolean(value) ? err_set(err, ERR_INPUT, "\"%s\": true or false is expected", key) : 0;
+    return value && !json_is_boolean(value) ? err_set(err, ERR_INPUT, "\"%s\": expected true or false", key) : 0;
 }
 
 int keys_text(const json_t *object, const char *key, char *out, size_t room, struct err *err)
 {
     const char *text = json_string_value(json_object_get(object, key));
     if (!text)
-        return err_set(err, ERR_INPUT, "\"%s\": a text is expected", key);
+        return err_set(err, ERR_INPUT, "\"%s\": expected a text", key);
     snprintf(out, room, "%s", text);
     return 0;
 }
@@ -71,6 +71,6 @@ int keys_object(const json_t *map, const char *key, const char *const *keys, boo
 {
     *out = json_object_get(map, key);
     if (*out ? !json_is_object(*out) : needed)
-        return err_set(err, ERR_INPUT, "\"%s\": a map is expected", key);
+        return err_set(err, ERR_INPUT, "\"%s\": expected a JSON object", key);
     return *out && keys_known(*out, keys, err) ? err_at(err, "\"%s\"", key) : 0;
 }

@@ -168,7 +168,7 @@ static int unknown_option(const struct walk *walk, const char *name, size_t leng
         return -1;
     if (nearest.best)
         return err_set(err, ERR_INPUT, "unknown option --%s; did you mean --%s?", word, nearest.best);
-    return err_set(err, ERR_INPUT, "unknown option --%s; --help lists those there are", word);
+    return err_set(err, ERR_INPUT, "unknown option --%s; --help lists the options", word);
 }
 
 static size_t count_options(const struct subcommand *subcommand)
@@ -238,7 +238,7 @@ static int take_short(struct walk *walk, const char *word, struct err *err)
         if (!option)
             return foreign_option(walk->subcommand, word + 1, strlen(word + 1), err) ||
                    foreign_option(walk->subcommand, letter, 1, err) ? -1 :
-                   err_set(err, ERR_INPUT, "unknown option -%c; --help lists those there are", *letter);
+                   err_set(err, ERR_INPUT, "unknown option -%c; --help lists the options", *letter);
         const char *value = NULL;
         if (takes_value(option)) {
             if (!letter[1] && walk->at == walk->argc)
@@ -283,8 +283,8 @@ static int refuse_operand(const struct walk *walk, const char *word, struct err 
     walk->console->misplaced = true;
     if (output && output->kind == OPT_KIND_OUTPUT && !*(const char **)((char *)walk->args + output->offset) &&
         access(word, F_OK))
-        return err_set(err, ERR_INPUT, "'%s' is one file or word too many; the output is named by -o %s", word, word);
-    return err_set(err, ERR_INPUT, "'%s' is one file or word too many; see --help", word);
+        return err_set(err, ERR_INPUT, "unexpected argument '%s'; name the output with -o %s", word, word);
+    return err_set(err, ERR_INPUT, "unexpected argument '%s'; see --help", word);
 }
 
 static int missing_operand(const struct walk *walk, const char *name, struct err *err)

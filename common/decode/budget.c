@@ -32,7 +32,8 @@ static int recommended(int32_t *size, const struct ranking *ranking, const struc
         return err_set(err, ERR_INPUT, "`rank' needs --rank FILE, a rank stream that recommends budgets");
     for (int layer = 0; layer < ranking->moe_layers; layer++) {
         if (ranking->budget[layer] < 1)
-            return err_set(err, ERR_INPUT, "%s recommends none for layer %d; make it with moe-coact rank-experts --budget B",
+            return err_set(err, ERR_INPUT, "%s recommends no budget for layer %d; make it with moe-coact rank-experts "
+                           "--budget B",
                            options->rank, layer);
         size[layer] = ranking->budget[layer];
     }
@@ -75,7 +76,7 @@ static int set_phases(struct budget *budget, const char *phase, struct err *err)
                                                "oracle or a rank stream");
             return 0;
         }
-    return err_set(err, ERR_INPUT, "'%s' is none; there are decode, verify, draft, \"decode,draft\" and \"verify,draft\"",
+    return err_set(err, ERR_INPUT, "unknown phase '%s'; choose decode, verify, draft, \"decode,draft\" and \"verify,draft\"",
                    phase);
 }
 

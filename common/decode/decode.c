@@ -120,7 +120,7 @@ static int check_branches(const struct decoder *decoder, struct err *err)
     if (!decoder->acceptance->class->wants_branches)
         return 0;
     if (settings->draft.count > 1)
-        return err_set(err, ERR_INPUT, "--accept: %s is for one drafter; leave the others out",
+        return err_set(err, ERR_INPUT, "--accept: %s needs a single drafter; leave the others out",
                        decoder->acceptance->class->name);
     if (decoder->shape->trims || (policy && policy->drops))
         return err_set(err, ERR_INPUT, "--accept: %s judges tokens as they were drawn, and this %s drops some of them; take a "
@@ -224,7 +224,7 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
         drafters_features(&decoder->drafters, &decoder->features, err) || describe_drafters(decoder, err))
         return -1;
     if (!decoder->drafters.count && decoder->drafting.plan)
-        return err_set(err, ERR_INPUT, "--budget-phase: there is nothing to draft with; add --draft model:file=FILE");
+        return err_set(err, ERR_INPUT, "--budget-phase: no drafter; add --draft model:file=FILE");
     const struct hparams *shape = engine_hparams(decoder->setup.engine);
     const struct policy_setup policy = {
         .drafters = decoder->drafters.count, .drafter = decoder->about, .draft_length = settings->draft_length,
@@ -310,9 +310,9 @@ static int open_parts(struct decoder *decoder, struct err *err)
         draft_tree_init(&decoder->tree, decoder->shape->room, err))
         return -1;
     if (settings->force_accept && settings->accept)
-        return err_set(err, ERR_INPUT, "--accept: what is kept follows from the text that is forced; leave one of the two out");
+        return err_set(err, ERR_INPUT, "--accept: has no effect on forced text; leave one of the two out");
     if (decoder->forced && decoder->setup.budget)
-        return err_set(err, ERR_INPUT, "--budget: routes or text are forced, of which a budget would change nothing");
+        return err_set(err, ERR_INPUT, "--budget: has no effect on forced routes or text; leave one of the two out");
     if (settings->reconstruction && (!decoder->setup.budget || !decoder->setup.budget->verifies))
         return err_set(err, ERR_INPUT, "--reconstruction: there is no budget whose error could be measured; add --budget B");
     if (open_watches(decoder, &filter, err))

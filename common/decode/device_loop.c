@@ -66,7 +66,7 @@ static int take_rows(struct decoder *decoder, const struct engine_iteration *fro
     draft_tree_clear(&decoder->tree);
     for (int row = 0; row < record->rows; row++) {
         if (row && draft_tree_add(&decoder->tree, row - 2, from->token[row], NAN, 0) != row - 1)
-            return err_set(err, ERR_INPUT, "the device drafted %d tokens, of at most %d", record->rows - 1,
+            return err_set(err, ERR_INPUT, "the device drafted %d tokens; the maximum is %d", record->rows - 1,
                            decoder->tree.capacity);
         decoder->token[row] = from->token[row];
         decoder->parent[row] = row - 1;

@@ -74,7 +74,7 @@ static int propose(struct decoder *decoder, struct decode_iteration *iteration, 
     if (decoder->drafters.count && (iteration->drafted = draft_grow(&growth, room, err)) < 0)
         return -1;
     if (tree->nodes > decoder->shape->nodes)
-        return err_set(err, ERR_INPUT, "a draft of %d tokens, of at most %d", tree->nodes, decoder->shape->nodes);
+        return err_set(err, ERR_INPUT, "a draft of %d tokens; the maximum is %d", tree->nodes, decoder->shape->nodes);
     decoder->token[0] = decoder->text[decoder->length - 1];
     decoder->parent[0] = -1;
     for (int node = 0; node < tree->nodes; node++) {

@@ -38,7 +38,7 @@ static int check_file(const struct spec *spec, struct err *err)
         return err_set(err, ERR_INPUT, "'%s' is a file; write head:file=%s for a draft head, model:file=%s for a model", name,
                        name, name);
     if (head_kind_by_name(name, &kind) || !strcmp(name, "eagle"))
-        return err_set(err, ERR_INPUT, "'%s' is a kind of draft head, and the file says which it is; write head:file=%s", name,
+        return err_set(err, ERR_INPUT, "'%s' is a kind of draft head, which the file determines; write head:file=%s", name,
                        file ? file : "FILE");
     return 0;
 }
@@ -85,7 +85,7 @@ int drafter_open(struct drafter **out, const char *text, const struct drafter_se
         drafter->class = class;
         drafter->number = setup->number;
         if (drafter->riders > RIDERS_MAX) {
-            err_set(err, ERR_INPUT, "%s: %d rows of its own in a verification, of at most %d", class->name, drafter->riders,
+            err_set(err, ERR_INPUT, "%s: %d rows of its own in a verification; the maximum is %d", class->name, drafter->riders,
                     RIDERS_MAX);
             goto done;
         }

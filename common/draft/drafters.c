@@ -5,10 +5,10 @@
 static int check_names(const char *const *text, int count, struct err *err)
 {
     if (count > DRAFTERS_MAX)
-        return err_set(err, ERR_INPUT, "%d drafters, of at most %d; leave some out", count, DRAFTERS_MAX);
+        return err_set(err, ERR_INPUT, "%d drafters; the maximum is %d; leave some out", count, DRAFTERS_MAX);
     for (int i = 0; count > 1 && i < count; i++)
         if (!strcmp(text[i], "none"))
-            return err_set(err, ERR_INPUT, "none: means no drafter at all; leave it out, or the others");
+            return err_set(err, ERR_INPUT, "none: cannot be combined with drafters; leave it out, or the others");
     return 0;
 }
 
@@ -86,7 +86,8 @@ static int add_layer(struct feature_request *out, int layer, struct err *err)
     if (at < out->count && out->layer[at] == layer)
         return 0;
     if (out->count == FEATURES_MAX)
-        return err_set(err, ERR_INPUT, "drafters want to see more than %d layers together; leave a drafter out", FEATURES_MAX);
+        return err_set(err, ERR_INPUT, "the drafters read states of more than %d layers together; leave a drafter out",
+                       FEATURES_MAX);
     for (int above = out->count++; above > at; above--)
         out->layer[above] = out->layer[above - 1];
     out->layer[at] = layer;

@@ -470,7 +470,7 @@ static int head_open_drafter(struct drafter **out, struct spec *spec, const stru
         spec_int(spec, "scaled", -1, 0, 1, &wanted.scaled, err) || spec_end(spec, err))
         return -1;
     if (!file)
-        return err_set(err, ERR_INPUT, "head: which one? write head:file=FILE");
+        return err_set(err, ERR_INPUT, "head: no file; write head:file=FILE");
     if (stop > 0 && setup->choice == DRAFT_BRANCHES)
         return err_set(err, ERR_INPUT, "head: stop, which the program of --accept jakiro-star does not have; leave one of the "
                        "two out");

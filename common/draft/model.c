@@ -49,7 +49,7 @@ static int model_open_drafter(struct drafter **out, struct spec *spec, const str
     if (spec_text(spec, "file", NULL, &file, err))
         return -1;
     if (!file)
-        return spec_end(spec, err) ? -1 : err_set(err, ERR_INPUT, "model: which one? write model:file=FILE");
+        return spec_end(spec, err) ? -1 : err_set(err, ERR_INPUT, "model: no file; write model:file=FILE");
     struct model_drafter *mine = mem_alloc(1, sizeof *mine, err);
     if (!mine)
         return -1;

@@ -61,12 +61,12 @@ static int read_settings(struct self_settings *out, struct spec *spec, const str
         return err_set(err, ERR_INPUT, "self: %s: the model has no routed experts; leave it out",
                        out->top_k ? "topk" : "experts");
     if (out->top_k && out->top_k >= shape->router.top_k)
-        return err_set(err, ERR_INPUT, "self: topk=%d: the model takes %d experts a token itself; take fewer", out->top_k,
+        return err_set(err, ERR_INPUT, "self: topk=%d: the model uses %d experts per token; give fewer", out->top_k,
                        shape->router.top_k);
     if (!out->skip && ((!out->experts && !out->top_k && !out->exit) || out->search))
         out->skip = default_skip;
     if (out->window && !out->search)
-        return err_set(err, ERR_INPUT, "self: window=%d: it is the window of a search; say search=1 with it", out->window);
+        return err_set(err, ERR_INPUT, "self: window=%d: it applies to a search; add search=1", out->window);
     return 0;
 }
 

@@ -69,7 +69,7 @@ static int get_digest(const json_t *map, const char *key, bool needed, const cha
     if (!needed && (!value || json_is_null(value)))
         return 0;
     if (!text || strlen(text) != 64 || strspn(text, "0123456789abcdef") != 64)
-        return wrong(err, key, "64 hexadecimal digits are expected");
+        return wrong(err, key, "expected 64 hexadecimal digits");
     *out = text;
     return 0;
 }
@@ -88,13 +88,13 @@ static int check_model(const json_t *map, const struct model_identity *model, st
     const char *index, *source, *tokenizer, *name = json_string_value(json_object_get(map, "name"));
     int layers;
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "a map is expected");
+        return err_set(err, ERR_INPUT, "expected a JSON object");
     if (keys_known(map, keys, err) || get_digest(map, "index", true, &index, err) ||
         get_digest(map, "source", true, &source, err) || get_digest(map, "tokenizer", false, &tokenizer, err) ||
         keys_int(map, "layers", 0, 1, LAYERS_MAX, &layers, err))
         return -1;
     if (!name)
-        return wrong(err, "name", "a text is expected");
+        return wrong(err, "name", "expected a text");
     if (layers != model->layers)
         return err_set(err, ERR_INPUT, "it is for %s with %d layers, not for %s with %d; make one with moe-profile skip", name,
                        layers, model->name, model->layers);
@@ -113,15 +113,15 @@ static int get_layers(const json_t *map, const char *key, int layers, uint8_t *o
     int last = 0;
     size_t at;
     if (!json_is_array(list))
-        return wrong(err, key, "a list of layers is expected, such as [1,3]");
+        return wrong(err, key, "expected a list of layers, such as [1,3]");
     json_array_foreach((json_t *)(uintptr_t)list, at, item) {
         if (!json_is_integer(item))
-            return wrong(err, key, "a list of layers is expected, such as [1,3]");
+            return wrong(err, key, "expected a list of layers, such as [1,3]");
         json_int_t layer = json_integer_value(item);
         if (layer == 0 || layer == layers - 1)
             return wrong(err, key, layer ? "the last layer is never left out" : "layer 0 is never left out");
         if (layer <= last || layer >= layers)
-            return err_set(err, ERR_INPUT, "\"%s\": layers from 1 to %d are expected, rising", key, layers - 2);
+            return err_set(err, ERR_INPUT, "\"%s\": expected layers from 1 to %d, ascending", key, layers - 2);
         out[last = (int)layer] = 1;
     }
     return 0;
@@ -131,7 +131,7 @@ static int get_share(const json_t *map, const char *key, double *out, struct err
 {
     const json_t *value = json_object_get(map, key);
     *out = json_number_value(value);
-    return json_is_number(value) && *out >= 0 && *out <= 1 ? 0 : wrong(err, key, "a number from 0 to 1 is expected");
+    return json_is_number(value) && *out >= 0 && *out <= 1 ? 0 : wrong(err, key, "expected a number from 0 to 1");
 }
 
 static int get_search(const json_t *map, struct skip_search_facts *out, struct err *err)
@@ -140,7 +140,7 @@ static int get_search(const json_t *map, struct skip_search_facts *out, struct e
     const char *seed = json_string_value(json_object_get(map, "seed"));
     const char *ended = json_string_value(json_object_get(map, "ended"));
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "a map is expected");
+        return err_set(err, ERR_INPUT, "expected a JSON object");
     if (keys_known(map, keys, err) || get_share(map, "ratio", &out->ratio, err) ||
         keys_int(map, "texts", 0, 0, COUNT_MAX, &out->texts, err) ||
         keys_int(map, "candidates", 0, 0, COUNT_MAX, &out->candidates, err) ||
@@ -148,12 +148,12 @@ static int get_search(const json_t *map, struct skip_search_facts *out, struct e
         keys_int(map, "kept", 0, 0, COUNT_MAX, &out->kept, err))
         return -1;
     if (!seed)
-        return wrong(err, "seed", "a text of digits is expected");      /* JSON integers have only 63 bits here */
+        return wrong(err, "seed", "expected a text of digits");      /* JSON integers have only 63 bits here */
     if (number_uint64(seed, &out->seed, err))
         return err_at(err, "\"seed\"");
     for (int i = 0; ended && skip_endings[i] && !out->ended; i++)
         out->ended = strcmp(ended, skip_endings[i]) ? NULL : skip_endings[i];
-    return out->ended ? 0 : wrong(err, "ended", "a word such as \"score\" is expected");
+    return out->ended ? 0 : wrong(err, "ended", "expected a word such as \"score\"");
 }
 
 static int get_file(struct skip_set *out, struct skip_found *found, const json_t *map, const struct model_identity *model,
@@ -162,7 +162,7 @@ static int get_file(struct skip_set *out, struct skip_found *found, const json_t
     static const char *const keys[] = {"skip", "model", "attention", "ffn", "matchness", "window", "search", NULL};
     int version;
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "a map is expected, as moe-profile skip writes it");
+        return err_set(err, ERR_INPUT, "expected a JSON object, as moe-profile skip writes it");
     if (keys_int(map, "skip", 0, 1, COUNT_MAX, &version, err))
         return -1;
     if (version != FILE_VERSION)
@@ -210,7 +210,7 @@ int skip_set_open(struct skip_set *out, const char *text, const struct model_ide
     if (end == text || *end)
         return skip_file_read(out, NULL, text, model, err);
     if (!(ratio > 0 && ratio <= 1))
-        return err_set(err, ERR_INPUT, "skip=%s: a ratio above 0 and up to 1, or a skip file is expected", text);
+        return err_set(err, ERR_INPUT, "skip=%s: expected a ratio above 0 and up to 1, or a skip file", text);
     return skip_set_first(out, model->layers, ratio, err) ? err_at(err, "skip=%s", text) : 0;
 }
 

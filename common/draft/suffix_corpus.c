@@ -77,7 +77,7 @@ static int add_text(struct suffix_corpus *corpus, const char *text, size_t bytes
     size_t fault = utf8_fault(text, bytes);
     const char *nul = memchr(text, 0, bytes);
     if (fault < bytes || nul)
-        return err_set(err, ERR_INPUT, "neither an index, a decode stream, token ids nor text: byte %zu is none of UTF-8 text",
+        return err_set(err, ERR_INPUT, "neither an index, a decode stream, token ids nor text: byte %zu is not valid UTF-8",
                        fault < bytes ? fault : (size_t)(nul - text));
     if (!corpus->tokenizer) {
         size_t length = 0;
@@ -102,7 +102,7 @@ static int add_list(struct suffix_corpus *corpus, const json_t *list, struct err
         const json_t *item = json_array_get(list, at);
         json_int_t value = json_integer_value(item);
         if (!json_is_integer(item) || value < 0 || value > INT32_MAX)
-            rc = err_set(err, ERR_INPUT, "item %zu is no token id; a list of token ids is expected, or text", at + 1);
+            rc = err_set(err, ERR_INPUT, "item %zu is no token id; expected a list of token ids, or text", at + 1);
         token[at] = (int32_t)value;
     }
     rc = rc ? rc : add_ids(corpus, token, (int)count, err);
@@ -219,7 +219,7 @@ int suffix_corpus_save(const struct suffix_corpus *corpus, const char *path, str
     bool other = !access(path, F_OK) && (file_map_open(&old, path, NULL) || !is_index(old.data, old.bytes));
     file_map_close(&old);
     if (other)
-        return err_set(err, ERR_INPUT, "%s: is there and no index of a corpus; name another file to save it in", path);
+        return err_set(err, ERR_INPUT, "%s: exists and is not an index of a corpus; save the index to another file", path);
     if (digest_index(&head, tree->token, token_bytes, tree->node, node_bytes, &head.digest, err) ||
         output_open(&out, path, err))
         return -1;

@@ -370,7 +370,7 @@ static int check_part(const struct pass *pass, struct err *err)
     if (part->top_k < 0 || part->top_k > shape->router.top_k)
         return err_set(err, ERR_INPUT, "%d experts a token: the model has %d", part->top_k, shape->router.top_k);
     if (pass->batch->resume && pass->batch->part)
-        return err_set(err, ERR_INPUT, "a forward that leaves things out cannot go on from where another one stopped");
+        return err_set(err, ERR_INPUT, "a forward that omits parts of layers cannot resume a stopped one");
     if (features && (features->count < 0 || features->count > FEATURES_MAX))
         return err_set(err, ERR_INPUT, "features of %d layers: %d are possible", features->count, FEATURES_MAX);
     for (int i = 0; features && i < features->count; i++)

@@ -23,15 +23,15 @@ static int read_rows(struct cost_table *table, const json_t *list, struct err *e
     size_t at;
     json_t *item;
     if (!json_is_array(list) || !json_array_size(list))
-        return err_set(err, ERR_INPUT, "\"cost\": a list such as [{\"m\": 1, \"seconds\": 0.01}] is expected");
+        return err_set(err, ERR_INPUT, "\"cost\": expected a list such as [{\"m\": 1, \"seconds\": 0.01}]");
     json_array_foreach((json_t *)(uintptr_t)list, at, item) {
         const json_t *m = json_object_get(item, "m"), *value = json_object_get(item, "seconds");
         double now = json_number_value(value);
         if (!json_is_integer(m) || json_integer_value(m) <= last || json_integer_value(m) > COST_TOKENS_MAX)
-            return err_set(err, ERR_INPUT, "row %d: \"m\": whole numbers from 1 to %d are expected, rising", (int)at + 1,
+            return err_set(err, ERR_INPUT, "row %d: \"m\": expected whole numbers from 1 to %d, ascending", (int)at + 1,
                            COST_TOKENS_MAX);
         if (!json_is_number(value) || !(now > 0 && isfinite(now)))
-            return err_set(err, ERR_INPUT, "row %d: \"seconds\": a number above 0 is expected", (int)at + 1);
+            return err_set(err, ERR_INPUT, "row %d: \"seconds\": expected a number above 0", (int)at + 1);
         before = last;
         last = (int)json_integer_value(m);
         if (!before && last != 1)
@@ -49,9 +49,9 @@ static int read_table(struct cost_table *table, const json_t *map, struct err *e
 {
     const json_t *draft = json_object_get(map, "draft_seconds");
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "a map with \"cost\" is expected");
+        return err_set(err, ERR_INPUT, "expected a JSON object with \"cost\"");
     if (draft && (!json_is_number(draft) || !(json_number_value(draft) >= 0 && isfinite(json_number_value(draft)))))
-        return err_set(err, ERR_INPUT, "\"draft_seconds\": a number, 0 or more, is expected");
+        return err_set(err, ERR_INPUT, "\"draft_seconds\": expected a number of at least 0");
     table->draft = json_number_value(draft);
     return read_rows(table, json_object_get(map, "cost"), err);
 }

@@ -82,7 +82,7 @@ int dytc_fixed(struct spec *spec, const char *name, int drafters, double *out, s
         char *end;
         out[i] = strtod(at, &end);
         if (end == at || !(out[i] >= 0 && out[i] < 1) || *end != (i + 1 < drafters ? '/' : '\0'))
-            return err_set(err, ERR_INPUT, "%s: acceptance=%s: %d numbers from 0 to below 1 are expected, one for each "
+            return err_set(err, ERR_INPUT, "%s: acceptance=%s: expected %d numbers from 0 to below 1, one for each "
                            "drafter, with slashes between", name, text, drafters);
         at = end + 1;
     }

@@ -99,7 +99,7 @@ static int parse(const char *text, int count, int *out, struct err *err)
         char *end;
         long value = strtol(at, &end, 10);
         if (end == at || value < 0 || value > SHAPE_DEPTH_MAX || *end != (i + 1 < count ? '/' : '\0'))
-            return err_set(err, ERR_INPUT, "lengths=%s: %d numbers from 0 to %d are expected, one for each drafter, best "
+            return err_set(err, ERR_INPUT, "lengths=%s: expected %d numbers from 0 to %d, one for each drafter, best "
                            "first, with slashes between", text, count, SHAPE_DEPTH_MAX);
         out[i] = (int)value;
         at = end + 1;

@@ -90,7 +90,7 @@ static int oracle_open(struct policy **out, struct spec *spec, const struct poli
     if (spec_text(spec, "file", NULL, &file, err) || spec_choice(spec, "cost", BY_TIME, measures, &measure, err))
         return -1;
     if (!file)
-        return err_set(err, ERR_INPUT, "oracle: of which recording? write oracle:file=STREAM");
+        return err_set(err, ERR_INPUT, "oracle: no recording; write oracle:file=STREAM");
     struct oracle *oracle = mem_alloc(1, sizeof *oracle, err);
     if (!oracle)
         return -1;

@@ -66,7 +66,7 @@ static int read_path(const json_t *item, int given, struct path *out, struct err
 {
     size_t count = json_array_size(item);
     if (count < 1 || count > SHAPE_DEPTH_MAX)
-        return err_set(err, ERR_INPUT, "path %d: a list of 1 to %d ranks is expected", given, SHAPE_DEPTH_MAX);
+        return err_set(err, ERR_INPUT, "path %d: expected a list of 1 to %d ranks", given, SHAPE_DEPTH_MAX);
     for (size_t at = 0; at < count; at++) {
         const json_t *rank = json_array_get(item, at);
         json_int_t value = json_integer_value(rank);
@@ -147,7 +147,7 @@ static int read_tree(struct static_tree *tree, const json_t *list, struct err *e
     size_t count = json_array_size(list), at;
     json_t *item;
     if (count < 1 || count > SHAPE_NODES_MAX)
-        return err_set(err, ERR_INPUT, "a list of 1 to %d paths is expected, such as [[0],[0,0],[1]]", SHAPE_NODES_MAX);
+        return err_set(err, ERR_INPUT, "expected a list of 1 to %d paths, such as [[0],[0,0],[1]]", SHAPE_NODES_MAX);
     struct path *path = mem_alloc(count, sizeof *path, err);
     int rc = path ? 0 : -1;
     json_array_foreach((json_t *)(uintptr_t)list, at, item)
@@ -172,7 +172,7 @@ static int read_file(struct static_tree *tree, const char *file, struct err *err
 static int make_levels(struct static_tree *tree, int width, int depth, struct err *err)
 {
     if (width * depth > SHAPE_NODES_MAX)
-        return err_set(err, ERR_INPUT, "static: %d levels of %d nodes are %d, of at most %d; take a smaller width or depth",
+        return err_set(err, ERR_INPUT, "static: %d levels of %d nodes are %d; the maximum is %d; take a smaller width or depth",
                        depth, width, width * depth, SHAPE_NODES_MAX);
     struct path *path = mem_alloc((size_t)(width * depth), sizeof *path, err);
     for (int at = 0; path && at < width * depth; at++) {
@@ -193,7 +193,7 @@ static int static_tree_open(struct shape **out, struct spec *spec, struct err *e
         spec_int(spec, "depth", 0, 1, SHAPE_DEPTH_MAX, &depth, err))
         return -1;
     if (file ? width || depth : !width || !depth)
-        return err_set(err, ERR_INPUT, "static: which tree? write static:file=FILE or static:width=N,depth=N");
+        return err_set(err, ERR_INPUT, "static: no tree; write static:file=FILE or static:width=N,depth=N");
     if (!(tree = mem_alloc(1, sizeof *tree, err)))
         return -1;
     if (file ? read_file(tree, file, err) : make_levels(tree, width, depth, err)) {

@@ -42,7 +42,7 @@ static int table_open(struct policy **out, struct spec *spec, const struct polic
     if (spec_text(spec, "rows", NULL, &rows, err))
         return -1;
     if (!rows)
-        return err_set(err, ERR_INPUT, "table: which one? write table:rows=POSITION:LENGTH/POSITION:LENGTH/...");
+        return err_set(err, ERR_INPUT, "table: no rows; write table:rows=POSITION:LENGTH/POSITION:LENGTH/...");
     struct table_policy *table = mem_alloc(1, sizeof *table, err);
     if (!table)
         return -1;

@@ -20,7 +20,7 @@ int truth_open(struct truth *out, struct spec *spec, const struct policy_setup *
     if (spec_choice(spec, "truth", 0, words, &which, err) || spec_text(spec, "file", NULL, &file, err))
         return -1;
     if (!which != !file)
-        return err_set(err, ERR_INPUT, "truth: of which recording, and of what? write truth=both,file=STREAM");
+        return err_set(err, ERR_INPUT, "truth: no recording; write truth=both,file=STREAM");
     if (!which)
         return 0;
     out->acceptance = which & 1;

@@ -35,7 +35,7 @@ static int get_estimator(struct estimator *out, const json_t *map, struct err *e
         }
     }
     if (!right)
-        return err_set(err, ERR_INPUT, "\"seen\", a number, and \"fits\", %d lists of %d numbers, are expected", FITS, NUMBERS);
+        return err_set(err, ERR_INPUT, "expected \"seen\", a number, and \"fits\", %d lists of %d numbers", FITS, NUMBERS);
     if (!estimator_is_sound(&made))
         return err_set(err, ERR_INPUT, "its numbers are of no regression; remove the file");
     *out = made;

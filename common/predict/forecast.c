@@ -320,7 +320,8 @@ int forecast_open(struct forecast **out, const char *name, const struct forecast
             *out = forecast;
             return 0;
         }
-    return err_set(err, ERR_INPUT, "'%s' is no forecast; popular, last, table, pairs, utility, draft and next-layer are", name);
+    return err_set(err, ERR_INPUT, "unknown forecast '%s'; choose popular, last, table, pairs, utility, draft or next-layer",
+                   name);
 }
 
 void forecast_close(struct forecast **forecast)

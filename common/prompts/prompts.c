@@ -24,7 +24,7 @@ static int parse_arg(json_t *args, const char *arg, struct err *err)
     struct text name = {0};
     int rc = -1;
     if (!equals || equals == arg)
-        return err_set(err, ERR_INPUT, "template argument \"%.100s\": name=value is expected", arg);
+        return err_set(err, ERR_INPUT, "template argument \"%.100s\": expected name=value", arg);
     if (text_put(&name, arg, (size_t)(equals - arg), err))
         return -1;
     json_error_t fault;
@@ -526,14 +526,14 @@ static int use_line(const struct prompts *p, struct prompt *prompt, struct err *
         err_set(err, ERR_INPUT, "this item of the list is not valid JSON: line %d of it, column %d: %s", where.line,
                 where.column, where.text);
     else if (!object)
-        err_set(err, ERR_INPUT, "column %d: not valid JSON: %s; one object a line is expected (%s)", where.column, where.text,
+        err_set(err, ERR_INPUT, "column %d: not valid JSON: %s; expected one object a line (%s)", where.column, where.text,
                 remedy_of(p));
     else if (p->line.item && json_is_string(object))
         rc = use_text(p, prompt, json_string_value(object), json_string_length(object), err);
     else if (p->line.item && !json_is_object(object))
         err_set(err, ERR_INPUT, "an item of the list must be an object or a text");
     else if (!json_is_object(object))
-        err_set(err, ERR_INPUT, "one JSON object a line is expected (%s)", remedy_of(p));
+        err_set(err, ERR_INPUT, "expected one JSON object a line (%s)", remedy_of(p));
     else
         rc = use_object(p, prompt, object, err);
     json_decref(object);

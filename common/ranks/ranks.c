@@ -314,7 +314,7 @@ int ranks_open(struct ranks **out, const char *name, int expected, struct err *e
     const struct ranks_plugin *(*find)(void) = NULL;
     *(void **)&find = dlsym(library, RANKS_PLUGIN_SYMBOL);
     if (!find || find()->version != RANKS_PLUGIN_VERSION)
-        return err_set(err, ERR_INPUT, "%s is of another version; build it anew", file);
+        return err_set(err, ERR_INPUT, "%s is of another version; build it again", file);
     return ranks_over(out, find(), NULL, expected, err);
 }
 

@@ -37,7 +37,7 @@ int figure_times(const struct figure_work *work, struct err *err)
 {
     struct figure_table *table = &work->figure->table[0];
     if (work->setup->bytes)
-        return err_set(err, ERR_INPUT, "figure 'times' is of seconds; give no --cost bytes");
+        return err_set(err, ERR_INPUT, "figure 'times' shows seconds; leave --cost bytes out");
     work->figure->tables = 1;
     *table = (struct figure_table){
         .type = "parts", .columns = part_columns,

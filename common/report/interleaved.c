@@ -177,7 +177,7 @@ static int add_samples(struct interleaved *of, struct row *row, const struct mea
     const int setting[] = { find_setting(all, BEFORE, row->name), find_setting(all, NOW, row->name) };
     struct round *round = &row->rounds[of->rounds];
     if (setting[BEFORE] < 0 || setting[NOW] < 0)
-        return err_set(err, ERR_INPUT, "setting '%s' was there in the rounds before, and is missing now", row->name);
+        return err_set(err, ERR_INPUT, "setting '%s' is missing from this round", row->name);
     for (size_t i = 0; i < all->sample_count; i++)
         for (int side = BEFORE; side <= NOW; side++)
             if (all->samples[i].setting == setting[side] && add_sample(row, round, side, all, &all->samples[i], err))

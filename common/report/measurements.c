@@ -523,7 +523,7 @@ static int check_references(const struct intake *intake, struct err *err)
     for (size_t i = intake->first_setting; i < all->setting_count; i++) {
         struct measured_setting *setting = &all->settings[i];
         if (setting->reference >= 0 && (size_t)setting->reference >= all->setting_count)
-            return err_set(err, ERR_INPUT, "setting '%s' refers to one that is not there; the stream is damaged",
+            return err_set(err, ERR_INPUT, "setting '%s' refers to a missing setting; the stream is damaged",
                            setting->name);
         if (!intake->bench)
             setting->reference = 0;
@@ -653,7 +653,7 @@ int measurements_arrange(struct measurements *all, struct err *err)
         all->settings[0].reference = -1;
     drop_unfinished(all);
     if (!all->sample_count)
-        return err_set(err, ERR_INPUT, "there is not one finished sample to report on");
+        return err_set(err, ERR_INPUT, "no finished sample to report on");
     if (number_occurrences(all, err))
         return -1;
     qsort(all->samples, all->sample_count, sizeof *all->samples, order_by_prompt);

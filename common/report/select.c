@@ -44,7 +44,7 @@ static int check_patterns(const struct summary *summary, const struct measuremen
             rc = known ? 0 : text_printf(&names, err, "%s%s", names.length ? "; " : "", name);
         }
         if (!rc && !found)
-            rc = err_set(err, ERR_INPUT, "--%s %s: there is none such; there are: %s", option, patterns[p],
+            rc = err_set(err, ERR_INPUT, "--%s %s: no match; choose from: %s", option, patterns[p],
                          names.length ? names.data : "none");
         text_free(&names);
         if (rc)
@@ -61,7 +61,7 @@ static const struct summary_column *find_column(const char *key, struct err *err
             return column;
         nearest_offer(&nearest, column->key);
     }
-    err_set(err, ERR_INPUT, "--sort: '%s' is no column of --csv%s%s%s", key, nearest.best ? "; did you mean " : "",
+    err_set(err, ERR_INPUT, "--sort: '%s' is not a column of --csv%s%s%s", key, nearest.best ? "; did you mean " : "",
             nearest.best ? nearest.best : "", nearest.best ? "?" : "");
     return NULL;
 }

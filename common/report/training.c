@@ -66,7 +66,7 @@ static int take(struct training *run, const struct record *record, struct err *e
     const struct train_run *about = record->body;
     if (record->kind == &train_run_kind) {
         if (run->arch)
-            return err_set(err, ERR_INPUT, "a second run begins; one stream is of one run");
+            return err_set(err, ERR_INPUT, "a second run begins; a stream must contain one run");
         run->parameters = (double)about->parameters;
         run->planned = about->steps;
         return (run->arch = mem_string(about->arch, err)) ? 0 : -1;
@@ -96,7 +96,7 @@ int trainings_read(struct trainings *all, struct reader *in, struct err *err)
     if (more < 0)
         return -1;
     if (!run->step_count && !run->eval_count)
-        return err_set(err, ERR_INPUT, "%s: no step was made, so there is nothing to report", reader_name(in));
+        return err_set(err, ERR_INPUT, "%s: has no training step to report", reader_name(in));
     return 0;
 }
 

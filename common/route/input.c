@@ -67,7 +67,7 @@ static int accept_model(const struct route_input *input, const struct route_cons
 {
     const struct header *source = reader_header(in);
     if (!source->has_model)
-        return err_set(err, ERR_INPUT, "does not say which model it is of; make it with moe-profile");
+        return err_set(err, ERR_INPUT, "does not name its model; make it with moe-profile");
     if (route_model_check(&source->model, err) || header_derive(header, source, err))
         return -1;
     if (first)
@@ -84,7 +84,7 @@ static int read_stream(const struct route_input *input, const struct route_consu
     if (reader_open(&in, path, consumer->iteration ? STREAM_ANY : STREAM_ROUTE, NULL, err))
         goto done;
     if (reader_header(in)->kind != STREAM_ROUTE && reader_header(in)->kind != STREAM_DECODE) {
-        err_set(err, ERR_INPUT, "%s: a %s stream, but a route or decode stream is wanted", reader_name(in),
+        err_set(err, ERR_INPUT, "%s: a %s stream; expected a route or decode stream", reader_name(in),
                 reader_header(in)->kind_name);
         goto done;
     }

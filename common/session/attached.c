@@ -59,13 +59,13 @@ static int read_item(struct attached *out, const char *model, const json_t *item
     const json_t *name = json_object_get(item, "file");
     const char *file = json_string_value(name);
     if (!json_is_object(item))
-        return err_set(err, ERR_INPUT, "a JSON object with kind and file is expected");
+        return err_set(err, ERR_INPUT, "expected a JSON object with kind and file");
     if (keys_known(item, keys, err))
         return -1;
     if (!kind || (strcmp(kind, "head") && strcmp(kind, "model")))
-        return err_set(err, ERR_INPUT, "\"kind\": head or model is expected");
+        return err_set(err, ERR_INPUT, "\"kind\": expected head or model");
     if (!file || !*file || strlen(file) != json_string_length(name))
-        return err_set(err, ERR_INPUT, "\"file\": the name of a file is expected");
+        return err_set(err, ERR_INPUT, "\"file\": expected the name of a file");
     return add(out, model, kind, file, err);
 }
 
@@ -77,15 +77,15 @@ static int read_map(struct attached *out, const char *model, const json_t *map, 
     int version;
     size_t at;
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "a JSON object is expected");
+        return err_set(err, ERR_INPUT, "expected a JSON object");
     if (keys_known(map, keys, err) || keys_int(map, "drafters", 0, 1, FILE_VERSION, &version, err))
         return -1;
     if (version != FILE_VERSION)
-        return err_set(err, ERR_INPUT, "\"drafters\": the version is expected, %d", FILE_VERSION);
+        return err_set(err, ERR_INPUT, "\"drafters\": expected the version, %d", FILE_VERSION);
     if (!source || strlen(source) != 64 || strspn(source, "0123456789abcdef") != 64)
-        return err_set(err, ERR_INPUT, "\"source\": 64 hexadecimal digits are expected");
+        return err_set(err, ERR_INPUT, "\"source\": expected 64 hexadecimal digits");
     if (!json_is_array(files) || json_array_size(files) > ATTACHED_MAX)
-        return err_set(err, ERR_INPUT, "\"files\": a list of at most %d files is expected", ATTACHED_MAX);
+        return err_set(err, ERR_INPUT, "\"files\": expected a list of at most %d files", ATTACHED_MAX);
     memcpy(out->source, source, sizeof out->source);
     json_array_foreach((json_t *)(uintptr_t)files, at, item)
         if (read_item(out, model, item, err))
@@ -227,7 +227,7 @@ int attached_write(const struct model *model, const char *const *file, int count
     if (!files)
         err_memory(err);
     if (!rc && count > ATTACHED_MAX)
-        rc = err_set(err, ERR_INPUT, "%d files, of at most %d; leave some out", count, ATTACHED_MAX);
+        rc = err_set(err, ERR_INPUT, "%d files; the maximum is %d; leave some out", count, ATTACHED_MAX);
     for (int i = 0; !rc && i < count; i++)
         rc = check_twice(file, i, path, err) || add_file(files, model, file[i], err) ? -1 : 0;
     sha256_hex(&model_identity(model)->source, source);

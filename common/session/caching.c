@@ -64,7 +64,7 @@ static int check_policy(const struct caching_options *options, struct err *err)
         rc = err_set(err, ERR_INPUT, "static: %s", rank ? "rank: the pins are those of --hot-set; leave one of the two out"
                                                         : "which experts stay? write static:rank=FILE, or give --hot-set FILE");
     if (!rc && options->hot_set && which > HOT)
-        rc = err_set(err, ERR_INPUT, "%s has no use for --hot-set; hot and static have", names[which]);
+        rc = err_set(err, ERR_INPUT, "%s does not use --hot-set; choose hot or static", names[which]);
     spec_free(&spec);
     return rc ? err_at(err, "--cache-policy") : 0;
 }
@@ -93,13 +93,13 @@ int caching_check(const struct caching_options *options, struct err *err)
 {
     const bool wanted = caching_wanted(options);
     if (!wanted && options->policy)
-        return err_set(err, ERR_INPUT, "--cache-policy is for experts that are cached; give --cache-experts, too");
+        return err_set(err, ERR_INPUT, "--cache-policy has no effect without cached experts; add --cache-experts");
     if (!wanted && options->prefetch)
-        return err_set(err, ERR_INPUT, "--prefetch is for experts that are cached; give --cache-experts, too");
+        return err_set(err, ERR_INPUT, "--prefetch has no effect without cached experts; add --cache-experts");
     if (!wanted && options->hot_set)
-        return err_set(err, ERR_INPUT, "--hot-set is for experts that are cached; give --cache-experts, too");
+        return err_set(err, ERR_INPUT, "--hot-set has no effect without cached experts; add --cache-experts");
     if (!wanted && options->host)
-        return err_set(err, ERR_INPUT, "--host-experts is for experts that are cached; give --cache-experts, too");
+        return err_set(err, ERR_INPUT, "--host-experts has no effect without cached experts; add --cache-experts");
     if (options->hot_set && !strcmp(options->hot_set, "-"))
         return err_set(err, ERR_INPUT, "--hot-set: is read and written; name a file");
     return caching_policy(options) ? check_policy(options, err) : 0;

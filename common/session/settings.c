@@ -47,7 +47,7 @@ static int add_value(struct decode_settings_store *store, const char *name, cons
         return add_word(store, name, json_string_value(value), err);
     }
     if (!json_is_number(value))
-        return err_set(err, ERR_INPUT, "a number, a text, a list of texts, or true or false is expected");
+        return err_set(err, ERR_INPUT, "expected a number, a text, a list of texts, or true or false");
     used = json_dumpb(value, number, sizeof number - 1, JSON_ENCODE_ANY);
     if (used >= sizeof number)
         return err_set(err, ERR_INPUT, "too long a number");

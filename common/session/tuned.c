@@ -23,17 +23,17 @@ static int read_map(struct tuned *out, struct decode_settings *settings, const j
     struct decode_settings made;
     int version;
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "a JSON object is expected");
+        return err_set(err, ERR_INPUT, "expected a JSON object");
     if (keys_known(map, keys, err) || keys_int(map, "settings", 0, 1, TUNED_VERSION, &version, err))
         return -1;
     if (version != TUNED_VERSION)
-        return err_set(err, ERR_INPUT, "\"settings\": the version is expected, %d; write the file with moe-bench tune",
+        return err_set(err, ERR_INPUT, "\"settings\": expected the version, %d; write the file with moe-bench tune",
                        TUNED_VERSION);
     if (!index || strlen(index) != 64)
-        return err_set(err, ERR_INPUT, "\"model\": \"index\": 64 hexadecimal digits are expected");
+        return err_set(err, ERR_INPUT, "\"model\": \"index\": expected 64 hexadecimal digits");
     memcpy(out->index, index, sizeof out->index);
     if (!json_is_object(options))
-        return err_set(err, ERR_INPUT, "\"options\": a map of options is expected");
+        return err_set(err, ERR_INPUT, "\"options\": expected a JSON object of options");
     if (keys_known(options, known, err) || decode_settings_from_json(&made, &out->store, options, err))
         return err_at(err, "\"options\"");
     if (settings->draft.count || settings->draft_length != DRAFT_LENGTH_NONE || settings->policy || settings->tree)

@@ -413,7 +413,7 @@ static int make_slots(struct cached *cached, struct err *err)
         return err_memory(err);
     void *memory = mmap(NULL, cached->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
-        return err_set(err, ERR_MEMORY, "no memory for %d experts of %zu bytes; let fewer be cached", cached->slots,
+        return err_set(err, ERR_MEMORY, "no memory for %d experts of %zu bytes; cache fewer", cached->slots,
                        cached->slot_bytes);
     madvise(memory, cached->memory_bytes, MADV_HUGEPAGE);                /* a hint; failure does not matter */
     cached->memory = memory;

@@ -59,7 +59,7 @@ int array_decode(struct array *array, const uint8_t *payload, size_t bytes, stru
     if (array_measure(found.dtype, found.rank, found.shape, &found.count, &need, err))
         return -1;
     if (need != bytes - head)
-        return err_set(err, ERR_INPUT, "an array's shape means %zu bytes but %zu are there; the stream is damaged", need,
+        return err_set(err, ERR_INPUT, "an array's shape needs %zu bytes, but it has %zu; the stream is damaged", need,
                        bytes - head);
     found.data = payload + head;
     *array = found;

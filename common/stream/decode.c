@@ -216,7 +216,7 @@ static int check_drafters(const struct decode_iter *iter, struct err *err)
 {
     int64_t verified = 0, accepted = 0;
     if (iter->drafters > DECODE_DRAFTERS_MAX)
-        return err_set(err, ERR_INPUT, "%d drafters, of at most %d", iter->drafters, DECODE_DRAFTERS_MAX);
+        return err_set(err, ERR_INPUT, "%d drafters; the maximum is %d", iter->drafters, DECODE_DRAFTERS_MAX);
     for (int i = 0; i < iter->nodes; i++) {
         const int min = i ? 0 : -1, max = i ? iter->drafters : 0;
         if (iter->node_drafters && (iter->node_drafters[i] < min || iter->node_drafters[i] >= max))
@@ -292,7 +292,7 @@ static int check_forecasts(const struct decode_iter *iter, const struct header *
 {
     const int layers = header->model.moe_layers;
     if (iter->forecasts > DECODE_FORECASTS_MAX)
-        return err_set(err, ERR_INPUT, "%d sources of forecasts, of at most %d", iter->forecasts, DECODE_FORECASTS_MAX);
+        return err_set(err, ERR_INPUT, "%d sources of forecasts; the maximum is %d", iter->forecasts, DECODE_FORECASTS_MAX);
     if (!iter->forecast_wanted || !iter->forecast_named || !iter->forecast_right)
         return 0;
     for (int i = 0; i < iter->forecasts; i++)
@@ -362,7 +362,7 @@ static int check_draft(const void *body, const struct header *header, struct seq
     if (tree && check_tree(draft, err))
         return -1;
     if (draft->n < 1 || (!tree && draft->n > draft->K + 1))
-        return err_set(err, ERR_INPUT, "a draft of %d tokens, of at most %d", draft->n - 1, draft->K);
+        return err_set(err, ERR_INPUT, "a draft of %d tokens; the maximum is %d", draft->n - 1, draft->K);
     for (int k = 0; draft->match && k < draft->n; k++)
         if (draft->match[k] < 0)
             return err_set(err, ERR_INPUT, "token %d matches %d tokens", k, draft->match[k]);

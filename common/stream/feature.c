@@ -39,7 +39,7 @@ static int check_states(const void *body, const struct header *header, struct se
     if (sequences_use(open, states->sequence, err))
         return -1;
     if (!states->n || !states->points)
-        return err_set(err, ERR_INPUT, "%d states of %d tokens: at least one of each is expected", states->points, states->n);
+        return err_set(err, ERR_INPUT, "%d states of %d tokens: expected at least one of each", states->points, states->n);
     for (int i = 0; i < states->n; i++) {
         if (states->tokens[i] < 0 || states->tokens[i] >= header->model.vocab)
             return err_set(err, ERR_INPUT, "token %d is %d, beyond the vocabulary of %d", i, states->tokens[i],

@@ -116,7 +116,7 @@ static int check_counts(const struct record *seen, const struct frame_counts *co
                    value.integer == count->records;
     }
     if (matched != counts->count || (size_t)seen->count != counts->count)
-        return err_set(err, ERR_INPUT, "the end record counts other records than came; the stream is damaged");
+        return err_set(err, ERR_INPUT, "the record counts of the end record are wrong; the stream is damaged");
     return 0;
 }
 
@@ -136,7 +136,7 @@ int frame_end_check(const uint8_t *payload, const uint8_t *end, const struct fra
         record_uint(&map, "bytes", &claimed, err))
         goto done;
     if (claimed != bytes) {
-        err_set(err, ERR_INPUT, "the end record speaks of %llu bytes but %llu came; the stream is damaged",
+        err_set(err, ERR_INPUT, "the end record counts %llu bytes, but the stream has %llu; the stream is damaged",
                 (unsigned long long)claimed, (unsigned long long)bytes);
         goto done;
     }
@@ -145,7 +145,7 @@ int frame_end_check(const uint8_t *payload, const uint8_t *end, const struct fra
     struct wire_value value;
     if (!wire_is(&last->key, "digest") || cursor_next(&cursor, &value) || value.type != WIRE_BYTES ||
         value.bytes != FRAME_DIGEST || last->end != end) {
-        err_set(err, ERR_INPUT, "the end record does not close with a digest; the stream is damaged");
+        err_set(err, ERR_INPUT, "the end record has no digest; the stream is damaged");
         goto done;
     }
     *digest = value.data;

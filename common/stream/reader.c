@@ -116,14 +116,14 @@ static int read_guard(struct reader *reader, struct err *err)
                            reader->name);
         if (reader->length > 4 && !memcmp(at, "\x89MOEW", 5))         /* magic number of moe-model(5) */
             return err_set(err, ERR_INPUT, "%s: is a model file, not a stream; moe-view shows it", reader->name);
-        return err_set(err, ERR_INPUT, "%s: not a stream of these commands; give what one of them wrote", reader->name);
+        return err_set(err, ERR_INPUT, "%s: not a moekit stream; give the output of a moekit command", reader->name);
     }
     if (reader->length < FRAME_BYTES)
         return truncated(reader, err);
     int major = at[11] | at[12] << 8, minor = at[13] | at[14] << 8;
     if (major != FRAME_MAJOR)
-        return err_set(err, ERR_INPUT, "%s: framing version %d.%d, this program reads %d; use a matching one", reader->name,
-                       major, minor, FRAME_MAJOR);
+        return err_set(err, ERR_INPUT, "%s: framing version %d.%d, but this program reads %d; use a matching program",
+                       reader->name, major, minor, FRAME_MAJOR);
     xxh3_stream_put(reader->digest, at, FRAME_BYTES);
     reader->object = FRAME_BYTES;
     return 0;
@@ -139,7 +139,7 @@ static int read_header(struct reader *reader, enum stream_kind kind, struct err 
         return err_at(err, "%s", reader->name);
     xxh3_stream_put(reader->digest, at, reader->object);
     if (kind != STREAM_ANY && reader->header.kind != kind)
-        return err_set(err, ERR_INPUT, "%s: a %s stream, but a %s stream is wanted", reader->name, reader->header.kind_name,
+        return err_set(err, ERR_INPUT, "%s: a %s stream; expected a %s stream", reader->name, reader->header.kind_name,
                        stream_schema(kind)->name);
     reader->schema = stream_schema(reader->header.kind);
     size_t largest = 1;
@@ -176,7 +176,7 @@ int reader_open_fd(struct reader **out, int fd, const char *name, const void *fi
         memcpy(reader->buffer, first, first_bytes);
     reader->length = first_bytes;
     if (isatty(fd)) {
-        err_set(err, ERR_INPUT, "%s: a stream cannot be typed; name a file, or pipe one in", name);
+        err_set(err, ERR_INPUT, "%s: a stream is not read from a terminal; name a file, or pipe one in", name);
         goto failed;
     }
     if (read_guard(reader, err) || read_header(reader, kind, err))
@@ -302,8 +302,8 @@ static int ended(struct reader *reader, struct err *err)
     reader->object = 0;
     int more = reader->length > reader->start ? 1 : fill(reader, err);
     if (more > 0)
-        return err_set(err, ERR_INPUT, "%s: byte %llu: more bytes past the end record; give several streams as files, "
-                       "which cat cannot join", reader->name, (unsigned long long)reader->offset);
+        return err_set(err, ERR_INPUT, "%s: byte %llu: bytes after the end record; streams cannot be joined by cat; "
+                       "give them as files", reader->name, (unsigned long long)reader->offset);
     return more;
 }
 

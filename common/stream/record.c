@@ -69,7 +69,7 @@ int record_index(struct record *record, struct err *err)
     if (cursor_next(&cursor, &map) || map.type != WIRE_MAP)
         return err_set(err, ERR_INPUT, "its payload is not a map; the stream is damaged");
     if (map.count > RECORD_KEYS)
-        return err_set(err, ERR_INPUT, "a map has %lu keys, at most %d can be; the stream is damaged",
+        return err_set(err, ERR_INPUT, "a map has %lu keys, more than the limit of %d; the stream is damaged",
                        (unsigned long)map.count, RECORD_KEYS);
     record->entries = record_memory_take(record->memory, map.count * sizeof *record->entries, err);
     if (!record->entries)

@@ -26,14 +26,14 @@ int arg_int(struct render *r, const struct args *args, size_t i, const char *key
     *out = fallback;
     if (!value || value->kind == VALUE_NONE || value_as_int(value, out))
         return 0;
-    return render_fail(r, "an integer is expected for argument %zu, not %s", i + 1, value_kind_name(value));
+    return render_fail(r, "expected an integer for argument %zu, not %s", i + 1, value_kind_name(value));
 }
 
 int arg_string(struct render *r, const struct args *args, size_t i, const char *keyword, const struct string **out)
 {
     const struct value *value = arg_get(args, i, keyword);
     if (!value || value->kind != VALUE_STRING)
-        return render_fail(r, "a string is expected for argument %zu, not %s", i + 1,
+        return render_fail(r, "expected a string for argument %zu, not %s", i + 1,
                            value ? value_kind_name(value) : "nothing");
     *out = value->as.string;
     return 0;

@@ -273,7 +273,7 @@ static int filter_indent(struct render *r, const struct value *self, const struc
     if (arg_int(r, args, 0, "width", 4, &width) || write_as_string(r, self, &text))
         return -1;
     if (width < 0 || width > 64)
-        return render_fail(r, "an indent of 0 to 64 is expected");
+        return render_fail(r, "expected an indent of 0 to 64");
     const struct string *s = text.as.string;
     for (size_t begin = 0, end, next; begin == 0 || begin <= s->bytes; begin = next) {
         end = text_line_end(s, begin, &next);

@@ -82,7 +82,7 @@ static int affix(struct render *r, const struct value *self, const struct args *
     *out = value_bool(false);
     for (size_t i = 0; i < all->n; i++) {
         if (all->items[i].kind != VALUE_STRING)
-            return render_fail(r, "a string is expected, not %s", value_kind_name(&all->items[i]));
+            return render_fail(r, "expected a string, not %s", value_kind_name(&all->items[i]));
         const struct string *what = all->items[i].as.string;
         if (what->bytes <= s->bytes && !memcmp(s->data + (at_end ? s->bytes - what->bytes : 0), what->data, what->bytes))
             out->as.boolean = true;
@@ -216,7 +216,7 @@ static int global_dict(struct render *r, const struct value *self, const struct 
     if (value_dict(r, out))
         return -1;
     if (args->n && args->items[0].kind != VALUE_DICT)
-        return render_fail(r, "a mapping is expected, not %s", value_kind_name(&args->items[0]));
+        return render_fail(r, "expected a mapping, not %s", value_kind_name(&args->items[0]));
     for (size_t i = 0; args->n && i < args->items[0].as.dict->n; i++)
         if (dict_put(r, out->as.dict, args->items[0].as.dict->keys[i], args->items[0].as.dict->items[i]))
             return -1;

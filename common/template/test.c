@@ -80,7 +80,7 @@ static int divisible(struct render *r, const struct value *self, int64_t by, int
 {
     int64_t integer;
     if (!value_as_int(self, &integer))
-        return render_fail(r, "an integer is expected, not %s", value_kind_name(self));
+        return render_fail(r, "expected an integer, not %s", value_kind_name(self));
     if (!by)
         return render_fail(r, "division by zero");
     *out = value_bool(by == -1 ? rest == 0 : (integer % by != 0) == (rest != 0));

@@ -40,7 +40,7 @@ int device_open(struct device **out, const struct device_setup *setup, struct er
         if (strlen(devices[i].name) == length && !strncmp(devices[i].name, name, length) &&
             (!name[length] || devices[i].open == device_open_cuda))
             return devices[i].open(out, setup, err);
-    return err_set(err, ERR_INPUT, "device %s: there is no such device here; choose auto, host, ref, cuda or cuda:N", name);
+    return err_set(err, ERR_INPUT, "unknown device %s; choose auto, host, ref, cuda or cuda:N", name);
 }
 
 void device_close(struct device **device)

@@ -63,7 +63,8 @@ static int cuda_alloc(struct device *device, size_t bytes, struct buffer *out, s
     void *memory = NULL;
     int error = cuda_of(device)->plugin->alloc(context_of(device), bytes, &memory);
     if (error == 2)
-        return err_set(err, ERR_MEMORY, "device %s: %zu MiB do not fit any more; use a smaller model or a shorter context",
+        return err_set(err, ERR_MEMORY, "device %s: %zu MiB do not fit into the free memory; use a smaller model or a "
+                       "shorter context",
                        device->info.name, bytes >> 20);
     if (error)
         return report(cuda_of(device)->plugin, error, "memory", err);
@@ -297,7 +298,7 @@ static int open_plugin(struct cuda_device *cuda, const struct device_setup *setu
     memcpy(&entry, &symbol, sizeof entry);
     cuda->plugin = entry ? entry() : NULL;
     if (!cuda->plugin || cuda->plugin->version != CUDA_PLUGIN_VERSION)
-        return err_set(err, ERR_INPUT, "%s was made from other sources than this command; build it anew", file);
+        return err_set(err, ERR_INPUT, "%s was built from other sources than this command; build it again", file);
     int devices = 0, error = cuda->plugin->count(&devices);
     if (error == ERROR_NO_DRIVER || error == ERROR_NO_DEVICE || (!error && devices == 0))
         return err_set(err, ERR_INPUT, "there is no GPU here, or no driver for it (%s); choose auto or host",

@@ -138,7 +138,7 @@ static const struct cpu_isa *choose_isa(const char *name, struct err *err)
     for (int i = 0; isas[i]; i++)
         if (!strcmp(isas[i]->name, name))
             return isas[i];
-    err_set(err, ERR_INPUT, "instruction set %s: this processor or this build has none of that name; the best here is %s", name,
+    err_set(err, ERR_INPUT, "instruction set %s: not supported by this processor or this build; the best one is %s", name,
             isas[0]->name);
     return NULL;
 }

@@ -361,7 +361,7 @@ static int load(struct tokenizer *t, const struct source *s, struct err *err)
 {
     const json_t *root = s->root;
     if (!json_is_object(root) || !(json_part_is(s->added, '[') || is_absent(s->added)))
-        return err_set(err, ERR_INPUT, "not a tokenizer.json: an object with a list \"added_tokens\" is expected");
+        return err_set(err, ERR_INPUT, "not a tokenizer.json: expected an object with a list \"added_tokens\"");
     if (load_model(t, s, err) || load_merges(t, s, err) ||
         load_normalizer(t, root, err) || load_added(t, s, err) || load_unknown(t, s->settings, err) ||
         load_pre_tokenizer(t, root, err) || load_post_processor(t, root, err) || load_decoder(t, root, err))

@@ -112,7 +112,7 @@ int feature_source_open(struct feature_source **out, const struct feature_source
         goto failed;
     const struct header *header = reader_header(source->in);
     if (!header->has_model) {
-        err_set(err, ERR_INPUT, "%s: it does not name the model whose states it has; make it with moe-profile features",
+        err_set(err, ERR_INPUT, "%s: does not name its model; make it with moe-profile features",
                 reader_name(source->in));
         goto failed;
     }
@@ -282,7 +282,7 @@ static int put_rows(struct feature_source *source, const struct feature_states *
         source->rounded |= record->values.dtype == DTYPE_BF16;
         if (!take_states(source->states + ((size_t)i * source->stride + came) * hidden, &record->values,
                          (size_t)at * (size_t)record->n * hidden, rows * hidden)) {
-            err_set(err, ERR_INPUT, "tokens %d to %d have states that are not finite numbers; make the stream anew",
+            err_set(err, ERR_INPUT, "tokens %d to %d have states that are not finite numbers; make the stream again",
                     record->pos, record->pos + take - 1);
             return at_text(source, err);
         }
@@ -368,7 +368,7 @@ int feature_source_index(struct feature_source *source, int64_t *texts, struct e
     const struct feature_text *text;
     int more;
     if (!reader_can_return(source->in))
-        return err_set(err, ERR_INPUT, "%s: a pipe can be read but once; write the stream into a file",
+        return err_set(err, ERR_INPUT, "%s: a pipe can be read only once; write the stream to a file",
                        reader_name(source->in));
     while ((more = feature_source_next(source, &text, err)) > 0) {
         if (!text->learnt) {

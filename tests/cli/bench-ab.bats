@@ -96,8 +96,8 @@ setup() { cd "$WORK"; rm -f ./*.log; }
     done <<'WRONG'
 --build fast suites/ab.json|--build: give it twice, --build OLD --build NEW, not 1 times
 suites/ab.json|--build: give it twice
---build fast --build none suites/ab.json|--build none: no moe-bench is there; name it, or the folder
---build fast --build suites suites/ab.json|--build suites: no moe-bench is there
+--build fast --build none suites/ab.json|--build none: contains no moe-bench; name the program, or the folder
+--build fast --build suites suites/ab.json|--build suites: contains no moe-bench
 --build fast --build ./fails suites/ab.json|--build ./fails: ended with exit status 2: moe-bench: no such thing
 --build fast --build ./dies suites/ab.json|--build ./dies: ended with signal 11
 --build fast --build ./talks suites/ab.json|--build ./talks: /proc/self/fd/

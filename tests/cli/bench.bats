@@ -115,8 +115,8 @@ timed='^(tokens_per_s|best_static|.*ratio.*|.*_ms_.*|bandwidth.*)$'
     grep -q "there are no ratios; add -d none, or -K 0" note
     refused() { local words=$1; shift; run moe-bench run "$@"; assert_trouble moe-bench; [[ $output == *"$words"* ]]; }
     refused "setting 'ngram, draft-length 1x': --draft-length: '1x' is not a whole number" -m pocket.moe -d ngram -K 0,1x prompts.jsonl
-    refused "--draft: a suite has its own settings; without one name the model, too: -m FILE" -d ngram suite.json
-    refused "'prompts.jsonl' is one suite too many" suite.json prompts.jsonl
+    refused "--draft: a suite has its own settings; to make settings from options, name the model: -m FILE" -d ngram suite.json
+    refused "'prompts.jsonl' is a second suite" suite.json prompts.jsonl
     refused "--print-suite: prints what options make, and suite.json is a suite already" --print-suite suite.json
     refused "--draft ngram,,pld: a value is missing beside a comma" -m pocket.moe -d ngram,,pld prompts.jsonl
     refused "no prompts; name a file of prompts after the options" -m pocket.moe
@@ -295,9 +295,9 @@ await() { for _ in $(seq 500); do [ -s "$1" ] && return; sleep 0.02; done; retur
     [ "$(grep -c '^task .*\(TTFT\|TPOT\|ITL\) *median *p99' narrow)" -gt 0 ]
     [ "$(grep -c '^task *setting *median' narrow)" -eq 0 ]
     refused() { local words=$1; shift; run moe-bench report "$@" bench.moes; assert_trouble moe-bench; [[ $output == *"$words"* ]]; }
-    refused "--task maths: there is none such; there are: math; code; extract; summ; all" --task maths
-    refused "--setting K5: there is none such; there are: none; K4; B8" --setting K4 --setting K5
-    refused "'ration' is no column of --csv; did you mean ratio?" --sort ration
+    refused "--task maths: no match; choose from: math; code; extract; summ; all" --task maths
+    refused "--setting K5: no match; choose from: none; K4; B8" --setting K4 --setting K5
+    refused "'ration' is not a column of --csv; did you mean ratio?" --sort ration
     refused "a figure has an order of its own" --figure times --sort ratio
     refused "--svg and --html exclude each other" --svg --html
 }
@@ -433,13 +433,13 @@ SUITE
     [ "${lines[-1]}" = "  moe-bench run --resume 'my suite.moes' -j 1 'my suite.json'" ]
     [ -e "my suite.moes.part" ] && [ ! -e "my suite.moes" ]
     eval "${lines[-1]}" 2> note
-    grep -q 'finished samples are taken over' note
+    grep -q 'finished samples are reused' note
     moe-view --verify "my suite.moes"
     # finished, it is not run again
     cp "my suite.moes" before
     eval "${lines[-1]}" 2> note
-    [ "$(cat note)" = "moe-bench: my suite.moes: 144 finished samples are taken over
-moe-bench: my suite.moes: is finished, and stays as it is; nothing is run" ]
+    [ "$(cat note)" = "moe-bench: my suite.moes: 144 finished samples are reused
+moe-bench: my suite.moes: is complete, and is left unchanged; nothing is run" ]
     cmp before "my suite.moes"
     [ ! -e "my suite.moes.part" ]
     [ "$(moe-view --json "my suite.moes" | jq -c 'select(.type == "done")' | wc -l)" = 144 ]
@@ -479,12 +479,12 @@ SUITE
     [ ! -e long.moes ]
     moe-bench run --progress never long.json --resume long.moes 2> note &
     pid=$!
-    for _ in $(seq 1200); do grep -q 'taken over' note && break; sleep 0.05; done
+    for _ in $(seq 1200); do grep -q 'are reused' note && break; sleep 0.05; done
     # Of two that are left the longer one counts.
     grown long.moes.part $(($(stat -c %s long.moes.part.old) + 20000))
     kill -9 $pid
     wait $pid || true
-    grep -q 'long.moes: [0-9]* finished samples are taken over' note
+    grep -q 'long.moes: [0-9]* finished samples are reused' note
     [ ! -e long.moes ]
     cp long.moes.part left
     # another suite is not mixed with it
@@ -516,19 +516,19 @@ SUITE
     # more repetitions go on from a finished stream; fewer are refused
     sed 's/"repetitions": 2/"repetitions": 3/' long.json > more.json
     moe-bench run more.json --resume long.moes -o more.moes 2> note
-    grep -q 'long.moes: 96 finished samples are taken over' note
+    grep -q 'long.moes: 96 finished samples are reused' note
     [ "$(moe-view --json more.moes | jq -c 'select(.type == "sample")' | wc -l)" = 144 ]
     cp long.moes before
     sed 's/"repetitions": 2/"repetitions": 1/' long.json > fewer.json
     run moe-bench run -q fewer.json --resume long.moes
     assert_trouble moe-bench
-    [[ $output == *"is finished, and has 48 samples more than this suite asks for; write to another file with -o" ]]
+    [[ $output == *"is complete, and has 48 samples more than this suite needs; write to another file with -o" ]]
     cmp before long.moes
     # a run that began anew over it, and was killed, is what is gone on with
     head -c 100000 left > long.moes.part
     moe-bench run long.json --resume long.moes 2> note
     refute grep -q ' 96 ' note
-    grep -q 'long.moes: [0-9]* finished samples are taken over' note
+    grep -q 'long.moes: [0-9]* finished samples are reused' note
     [ ! -e long.moes.part ] && [ ! -e long.moes.part.old ]
     moe-view --verify long.moes
     while IFS='|' read -r words part; do
@@ -538,10 +538,10 @@ SUITE
     done <<'WRONG'
 --resume long.json|--resume long.json: takes the stream to go on with, then the suite: --resume STREAM long.json
 --resume long.json -o x.moes|then the suite: --resume x.moes long.json
---resume - long.json|--resume: a stream is read twice; name a file
+--resume - long.json|--resume: standard input cannot be read twice; name a file
 --resume /dev/null long.json|/dev/null: is read twice; name a file on disk
 --resume pocket.moe long.json|pocket.moe: is a model file, not a stream
---resume rank.moes long.json|a rank stream, but a bench stream is wanted
+--resume rank.moes long.json|a rank stream; expected a bench stream
 --resume missing.moes -o x.moes long.json|missing.moes: No such file
 WRONG
     [ ! -e x.moes ] && [ ! -e x.moes.part ]

@@ -65,7 +65,7 @@ OPTIONS
     [ $status -eq 2 ] && [[ $output == *"--record drafts: under --split resident the text depends on drafts; take static" ]]
     echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "none"}, {"name": "n", "draft": "ngram"}]}' > two.json
     run moe-bench identity -q --device ref --split resident two.json
-    [ $status -eq 2 ] && [[ $output == *"--split resident: bytes depend on what was drafted, so there are none to hold others against; take static" ]]
+    [ $status -eq 2 ] && [[ $output == *"--split resident: bytes depend on the draft, so settings cannot be compared; choose static" ]]
     run moe-decode -q --device ref -m draft.moe -n 2 -p def --split static:share=40
     [ $status -eq 2 ] && [[ $output == *"has no experts in the host's memory" ]]
 }
@@ -571,7 +571,7 @@ DRAFTS
 --cache-experts 50% --cache-policy static:rank=plain.txt|plain.txt: 
 --cache-experts 50% --cache-policy static:rank=none|none: 
 --cache-experts 50% --cache-policy static:rank=plain.txt --hot-set h|leave one of the two out
---cache-experts 50% --cache-policy lru --hot-set h|lru has no use for --hot-set; hot and static have
+--cache-experts 50% --cache-policy lru --hot-set h|lru does not use --hot-set; choose hot or static
 --cache-experts 50% --hot-set plain.txt|a hot set is expected
 --cache-experts 50% --hot-set -|--hot-set: is read and written; name a file
 --hot-set h|--hot-set: no experts are cached; add --cache-experts

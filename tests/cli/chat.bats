@@ -97,7 +97,7 @@ three_runs() {
         moe-decode -m pocket.moe --chat -c 24 --ignore-eos
     echo "$output"
     [ "$status" = 0 ]
-    [[ $output == *"the context of 24 tokens is full: the answer is cut off there"*"message 2: the prompt has "*" tokens"* ]]
+    [[ $output == *"the context of 24 tokens is full: the answer is cut off"*"message 2: the prompt has "*" tokens"* ]]
     run at_terminal '> ' 'one two three four five six seven eight nine ten\n' 'shorten it' '' '> ' 'Hello there\n' \
         '> ' '^D' -- moe-decode -m pocket.moe --chat -c 24 -n 4
     [ "$status" = 0 ]

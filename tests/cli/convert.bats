@@ -281,10 +281,10 @@ END
     refuses "p.jsonl: is a text, not a checkpoint; give the folder that has config.json" moe-convert p.jsonl -o x.moe
     refuses "--dtype: 'q4_k' is not known; did you mean q4? Choose one of keep, f32, f16, bf16, fp8, q8, q4" \
         moe-convert pocket --dtype q4_k -o x.moe
-    refuses "'x.moe' is one file or word too many; the output is named by -o x.moe" moe-convert pocket x.moe
-    refuses "'p.jsonl' is one file or word too many; see --help" moe-convert pocket p.jsonl
+    refuses "unexpected argument 'x.moe'; name the output with -o x.moe" moe-convert pocket x.moe
+    refuses "unexpected argument 'p.jsonl'; see --help" moe-convert pocket p.jsonl
     for ending in gguf safetensors bin; do
-        refuses "-o x.$ending: a model file is written, which is no .$ending file; name it x.moe" \
+        refuses "-o x.$ending: the output is a model file, not a .$ending file; name it x.moe" \
             moe-convert pocket -o x.$ending
     done
     run moe-decode -m pocket -p x
@@ -671,7 +671,7 @@ many() { awk -v text="$1" -v times="$2" 'BEGIN { for (i = 0; i < times; i++) pri
     moe-decode -q -m m.moe -p NAME -n 4 > want
     moe-decode --convert -m ck -p NAME -n 4 2> note | cmp - want
     kept=$(ls cache/moekit/ck-*.moe)
-    [ "$(cat note)" = "moe-decode: ck: is converted to $PWD/$kept, once" ]
+    [ "$(cat note)" = "moe-decode: ck: converting it to $PWD/$kept, which later runs reuse" ]
     cmp m.moe "$kept"
     [ "$(moe-decode --convert -m ck -p NAME -n 4 2>&1)" = "$(cat want)" ]
     moe-decode -q --convert -m m.moe -p NAME -n 4 | cmp - want

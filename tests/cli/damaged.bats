@@ -124,9 +124,9 @@ kinds="route rank coact decode bench feature train"
 @test "a stream twice, and two streams one after the other" {
     for kind in $kinds; do
         cat $kind.moes $kind.moes > bad.moes
-        all_refuse $kind "more bytes past the end record"
+        all_refuse $kind "bytes after the end record"
         cat $kind.moes route2.moes > bad.moes
-        all_refuse $kind "more bytes past the end record"
+        all_refuse $kind "bytes after the end record"
     done
 }
 
@@ -137,7 +137,7 @@ kinds="route rank coact decode bench feature train"
         { echo garbage; cat $kind.moes; } > bad.moes
         all_refuse $kind "not a stream"
         { cat $kind.moes; echo; } > bad.moes
-        all_refuse $kind "more bytes past the end record"
+        all_refuse $kind "bytes after the end record"
         for garbage in '\0' 'text' '\300' '\223\243abc\001\200'; do
             { head -c "$last" $kind.moes; printf "$garbage"; tail -c +$((last + 1)) $kind.moes; } > bad.moes
             all_refuse $kind ""

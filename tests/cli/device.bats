@@ -89,7 +89,7 @@ distance() {
         gcc -shared -fPIC -x c -o old/lib/moekit/moe-emu.so -
     run old/bin/moe-decode -q -m pocket.moe --device emu -p x -n 1
     assert_trouble moe-decode
-    [[ $output == "moe-decode: device emu: moe-emu.so was made from other sources than this command; build it anew" ]]
+    [[ $output == "moe-decode: device emu: moe-emu.so was built from other sources than this command; build it again" ]]
 }
 
 # FAMILY, the length, and options: the tokens.

@@ -215,7 +215,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
 
 @test "a file, or a kind of head, in place of a drafter: head:file= is named" {
     refuse "'head.moe' is a file; write head:file=head.moe for a draft head, model:file=head.moe for a model" -d head.moe
-    refuse "'eagle3' is a kind of draft head, and the file says which it is; write head:file=head.moe" -d eagle3:file=head.moe
+    refuse "'eagle3' is a kind of draft head, which the file determines; write head:file=head.moe" -d eagle3:file=head.moe
     refuse 'write head:file=FILE' -d medusa
 }
 
@@ -315,7 +315,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     cp small bent
     flip bent 100
     refuse "bent: the index is damaged: its digest" -d suffix:corpus=bent
-    refuse "prompts.jsonl: is there and no index" -d suffix:corpus=small.jsonl,save=prompts.jsonl
+    refuse "prompts.jsonl: exists and is not an index" -d suffix:corpus=small.jsonl,save=prompts.jsonl
     refuse "add corpus=FILE" -d suffix:save=index
     cp -rL "$MOE_MODELS/pocket/draft" apart
     jq '.model.vocab |= with_entries(if .value == 300 then .value = 301 elif .value == 301 then .value = 300 else . end)' \

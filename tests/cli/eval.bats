@@ -149,14 +149,14 @@ JSON
     refuses "-K: 0 is not between" -m pocket.moe eagle1.moe -K 0 texts.jsonl
     refuses "stop" -m pocket.moe eagle1.moe --drafting stop=7 texts.jsonl
     refuses "no room for drafts" -m pocket.moe eagle1.moe -c 6 texts.jsonl
-    refuses "--validation: texts are kept apart in a feature stream alone" -m pocket.moe eagle1.moe --validation texts.jsonl
+    refuses "--validation: only feature streams have validation texts" -m pocket.moe eagle1.moe --validation texts.jsonl
     echo '{"prompt": "no answer"}' > bare.jsonl
     refuses "answer" -m pocket.moe eagle1.moe bare.jsonl
     moe-profile features -q -m pocket.moe texts.jsonl -o final.moes
     refuses "lacks the states after layer" -m pocket.moe eagle3.moe final.moes
     refuses "feature stream, whose texts have their answers" -m pocket.moe eagle1.moe -n 8 final.moes
-    refuses "final.moes is a feature stream, and texts.jsonl cannot go with it" -m pocket.moe eagle1.moe final.moes texts.jsonl
-    refuses "of streams, files alone can be several" -m pocket.moe eagle1.moe final.moes - < final.moes
+    refuses "final.moes is a feature stream, and cannot be combined with texts.jsonl" -m pocket.moe eagle1.moe final.moes texts.jsonl
+    refuses "several streams must all be files" -m pocket.moe eagle1.moe final.moes - < final.moes
     refuses "missing.moes: No such file" -m pocket.moe eagle1.moe final.moes missing.moes
     head -c 20000 final.moes > cut.moes
     refuses "cut.moes" -m pocket.moe eagle1.moe cut.moes

@@ -129,8 +129,8 @@ refuses() {
     refuses "is a model, not a draft head" eagle pocket.moe -o none
     refuses "missing.moe" eagle missing.moe -o none
     refuses "--export" eagle9 eagle1.moe -o none
-    refuses "--target: is not for --export" eagle eagle1.moe --target pocket.moe -o none
-    refuses "--dtype: is not for --export" eagle eagle1.moe --dtype f32 -o none
+    refuses "--target: has no effect with --export" eagle eagle1.moe --target pocket.moe -o none
+    refuses "--dtype: has no effect with --export" eagle eagle1.moe --dtype f32 -o none
     refuses "name the folder to write" eagle eagle1.moe
     refuses "missing/none" eagle eagle1.moe -o missing/none
     mkdir full

@@ -203,7 +203,7 @@ text = json.dumps(header).encode()
 open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + values)
 END
     run -0 moe-convert nested -o nested.moe
-    [[ "$output" == *'2 tensors from model.'*' on are left out: the text model alone is converted'* ]]
+    [[ "$output" == *'2 tensors from model.'*' on are left out: only the text model is converted'* ]]
     within "$(distance gemma4_text nested.moe)" 2e-4
     jq '.text_config.enable_moe_block = false' nested/config.json > dense && mv dense nested/config.json
     run -2 moe-convert nested -o x.moe
@@ -256,7 +256,7 @@ END
     same qwen3_5_moe 'del(.text_config.rope_parameters.partial_rotary_factor, .text_config.linear_conv_kernel_dim)'
     run moe-convert "$GOLDEN/qwen3_5_moe/model" -o noted.moe
     [ "$status" -eq 0 ]
-    [[ "$output" == *"1 tensor from model.visual.pos_embed.weight on is left out: the text model alone is converted"* ]]
+    [[ "$output" == *"1 tensor from model.visual.pos_embed.weight on is left out: only the text model is converted"* ]]
 }
 
 @test "tensors of parts that are left out are counted in one note, and unknown layer types are named" {

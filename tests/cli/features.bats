@@ -125,7 +125,7 @@ END
     refuses "--layers: kangaroo" texts.jsonl --layers kangaroo:exit=7
     refuses "exclude each other" texts.jsonl --layers 1 --for pocket.moe
     refuses "is a model, not a draft head" texts.jsonl --for pocket.moe
-    refuses "for those of this kind write --layers eagle1" texts.jsonl --for eagle1
+    refuses "for any head of this kind give --layers eagle1" texts.jsonl --for eagle1
     refuses "--temperature" texts.jsonl --temperature 1
     refuses "--shard" texts.jsonl --shard 3/2
     refuses "more than the context of 40" texts.jsonl -c 40

@@ -117,8 +117,8 @@ refuses_made() {
     refuses "--layer-ids says what ids count" speculators --layer-ids output
     made eagle3 ids 'eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 2, 4]}'
     refuses "has the states before layers 1 to 6" ids --layer-ids input
-    refuses "--layer-ids: is for eagle3, and this head is of kind eagle1" eagle1 --layer-ids input
-    refuses "--exit-layer: is for kangaroo, and this head is of kind eagle1" eagle1 --exit-layer 2
+    refuses "--layer-ids: applies to eagle3 heads, and this is a eagle1 head" eagle1 --layer-ids input
+    refuses "--exit-layer: applies to kangaroo heads, and this is a eagle1 head" eagle1 --exit-layer 2
 }
 
 @test "the layer that Kangaroo reads is told by config.json or an option" {

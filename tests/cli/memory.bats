@@ -70,7 +70,7 @@ told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .dr
     for option in '--cache-policy lfu' '--prefetch last' '--hot-set hot.set' '--host-experts auto'; do
         run moe-decode -m pocket.moe -p NAME -n 2 --cache-experts none $option
         assert_trouble moe-decode
-        [[ $output == *"${option%% *} is for experts that are cached; give --cache-experts, too" ]]
+        [[ $output == *"${option%% *} has no effect without cached experts; add --cache-experts" ]]
     done
 }
 

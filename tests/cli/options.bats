@@ -195,7 +195,7 @@ JSON
 pairs() {
     cat <<'EOF'
 moe-decode|--record route|--record: there is no stream to put it into; add --stream
-moe-decode|--stream x --record-length 4|--record-length: no drafts are recorded; add --record
+moe-decode|--stream x --record-length 4|--record-length: has no effect without recorded drafts; add --record
 moe-decode|--stream x --record drafts --tree chain -d ngram --record-length 4|--record-length: trees are recorded in the shape that --tree gives; leave it or --tree out
 moe-decode|--force|--force: there is no ranking to use; add --rank
 moe-decode|--rank path|--rank: says which experts are kept, but not how many; add --budget
@@ -217,7 +217,7 @@ moe-decode|--prefetch draft|--prefetch: no experts are cached; add --cache-exper
 moe-decode|--hot-set x|--hot-set: no experts are cached; add --cache-experts
 moe-decode|--forecasts|--forecasts: there is no stream to put it into; add --stream
 moe-decode|--overlap -d ngram|--overlap: there is no stream to put it into; add --stream
-moe-decode|--json --stream -|--json: standard output holds the stream; add -o FILE
+moe-decode|--json --stream -|--json: standard output is the stream; add -o FILE
 moe-profile|--temperature 1|--temperature: nothing is decoded after prompts; add --max-tokens
 moe-profile|-d ngram|--draft: nothing is decoded after prompts; add --max-tokens
 moe-profile|--stop x|--stop: nothing is decoded after prompts; add --max-tokens
@@ -310,30 +310,30 @@ EOF
         assert_trouble "${words%% *}"
         [ "$output" = "${words%% *}: $said" ] || { echo "$words: $output"; false; }
     done <<'EOF'
-moe-decode --n-predict 4|--n-predict: here it is -n
-moe-decode --max-new-tokens=4|--max-new-tokens: here it is -n
-moe-decode --temp 0.8|--temp: here it is --temperature
-moe-decode -t 4|-t: here it is -j
-moe-decode -ngl 99|--ngl: here it is --device
-moe-decode --ctx-size 4096|--ctx-size: here it is -c
-moe-decode --max-model-len 4096|--max-model-len: here it is -c
-moe-decode -f prompts.txt|-f: here it is the file itself, without an option
-moe-decode --speculative-config x|--speculative-config: here it is -d KIND and -K N
-moe-decode --num-speculative-tokens 4|--num-speculative-tokens: here it is -K
-moe-decode --draft-max 4|--draft-max: here it is -K
-moe-decode --model-draft m.moe|--model-draft: here it is -d model:file=FILE
-moe-decode --tensor-parallel-size 2|--tensor-parallel-size: there is nothing like it here: a model runs on one device
-moe-decode -cnv|--cnv: here it is --chat, without prompts at a terminal
-moe-profile --n-predict 4|--n-predict: here it is -n
-moe-draft-train train --lr 1e-3|--lr: here it is --rate
-moe-draft-train train --learning_rate 1e-3|--learning_rate: here it is --rate
-moe-draft-train train --batch-size 8|--batch-size: here it is -b
-moe-draft-train train --num-train-epochs 8|--num-train-epochs: here it is --epochs
-moe-draft-train train --gradient-accumulation-steps 2|--gradient-accumulation-steps: here it is --micro-batch, a part of --batch
-moe-draft-train train --resume-from-checkpoint x|--resume-from-checkpoint: here it is --resume
-moe-decode --batch-size 8|--batch-size: there is nothing like it here: prompts come one after the other
-moe-view --ctx-size 4|unknown option --ctx-size; --help lists those there are
-moe-view -n 4|unknown option -n; --help lists those there are
+moe-decode --n-predict 4|--n-predict: in moekit use -n
+moe-decode --max-new-tokens=4|--max-new-tokens: in moekit use -n
+moe-decode --temp 0.8|--temp: in moekit use --temperature
+moe-decode -t 4|-t: in moekit use -j
+moe-decode -ngl 99|--ngl: in moekit use --device
+moe-decode --ctx-size 4096|--ctx-size: in moekit use -c
+moe-decode --max-model-len 4096|--max-model-len: in moekit use -c
+moe-decode -f prompts.txt|-f: in moekit use the file itself, without an option
+moe-decode --speculative-config x|--speculative-config: in moekit use -d KIND and -K N
+moe-decode --num-speculative-tokens 4|--num-speculative-tokens: in moekit use -K
+moe-decode --draft-max 4|--draft-max: in moekit use -K
+moe-decode --model-draft m.moe|--model-draft: in moekit use -d model:file=FILE
+moe-decode --tensor-parallel-size 2|--tensor-parallel-size: moekit has no such option: a model runs on one device
+moe-decode -cnv|--cnv: in moekit use --chat, without prompts at a terminal
+moe-profile --n-predict 4|--n-predict: in moekit use -n
+moe-draft-train train --lr 1e-3|--lr: in moekit use --rate
+moe-draft-train train --learning_rate 1e-3|--learning_rate: in moekit use --rate
+moe-draft-train train --batch-size 8|--batch-size: in moekit use -b
+moe-draft-train train --num-train-epochs 8|--num-train-epochs: in moekit use --epochs
+moe-draft-train train --gradient-accumulation-steps 2|--gradient-accumulation-steps: in moekit use --micro-batch, a part of --batch
+moe-draft-train train --resume-from-checkpoint x|--resume-from-checkpoint: in moekit use --resume
+moe-decode --batch-size 8|--batch-size: moekit has no such option: prompts come one after the other
+moe-view --ctx-size 4|unknown option --ctx-size; --help lists the options
+moe-view -n 4|unknown option -n; --help lists the options
 moe-decode --contxt 4|unknown option --contxt; did you mean --context?
 moe-coact covrage|'covrage' is not a subcommand; did you mean coverage?
 moe-bench --csv report x|--csv: the subcommand comes before the options: moe-bench report --csv ...

@@ -97,7 +97,7 @@ again() {
 -m olmoe-1b|-m olmoe-1b: no shape is known by that name; did you mean olmoe-1b-7b?
 -m family.json|model_type is "olmoes"; this family is not supported; moe-convert --list-families prints those that are
 -m silly.json|silly.json: config.json:
--m mistral-7b|has no routed experts, and plans are for models that have; give a Mixture-of-Experts model, or this one as a drafter
+-m mistral-7b|has no routed experts, which a plan needs; give a Mixture-of-Experts model, or this one as a drafter
 -m awq.json|its weights are quantised by 'awq', and how many bytes they take is not known; say it with --dtype
 -m $MOE_POCKET --dtype q4|is a model file, whose formats are known; leave out --dtype
 -m $CONFIG -K 99|-K
@@ -111,18 +111,18 @@ again() {
 -m $CONFIG --cache-experts 1%|holds 1 experts, and one token uses 4 in a layer; give at least
 -m $CONFIG --cache-experts x|'x' is no size
 -m $CONFIG --hits 2|--hits
--m $CONFIG -j 1|--threads: is about measuring this machine
+-m $CONFIG -j 1|--threads: affects only the measurement of this machine
 -m $CONFIG -K 3|--draft-length: no drafts are planned; add --draft
 -m $CONFIG --machine wrong-key.json|did you mean "products"?
 -m $CONFIG --machine no-speed.json|no-speed.json: "read_bandwidth": a number from 1
--m $CONFIG --machine no-first.json|"products": "q8": pair 1: rows that rise from 1
+-m $CONFIG --machine no-first.json|"products": "q8": pair 1: expected rows from 1, ascending
 -m $CONFIG --machine no-format.json|"q9" is not known here
 -m $CONFIG --machine nowhere.json|nowhere.json: No such file
 -m $CONFIG --machine $top/tests/bench/machines/disk-olmoe-1b-7b.json|is a description for moe-bench simulate
 REFUSED
     run moe-bench machine --products --seconds 0
     assert_trouble moe-bench
-    [[ $output == *'--products: measures; give --seconds more than 0' ]]
+    [[ $output == *'--products: needs time to measure; give --seconds more than 0' ]]
     run plan --machine small-memory.json -c 64 --cache-experts 100M
     assert_trouble moe-bench
     [[ $output == *'give less, or auto' ]]

@@ -323,5 +323,5 @@ digest() {
     [ "$(bytes self:skip=0.6,search=1,window=8.moes)" -gt "$(bytes self:skip=0.6.moes)" ]
     run moe-decode -m pocket.moe -d self:window=8 -p Hello
     assert_trouble moe-decode
-    [[ $output == *"it is the window of a search"* ]]
+    [[ $output == *"it applies to a search"* ]]
 }

@@ -135,10 +135,10 @@ wait_for() {
     kill -TERM $pid
     wait $pid || [ $? = 143 ]
     exec 7>&-
-    grep -q 'run/0.moes: a run that did not end left texts; --resume run/0.moes would go on from them' run/said
+    grep -q 'run/0.moes: an interrupted run left texts; --resume run/0.moes would reuse them' run/said
     decode --json --resume run/0.moes p.jsonl | cmp - full--json
     moe-decode -m pocket.moe -n 1 --stream run/0.moes -p x 2> run/said
-    grep -q '/0.moes would go on from them$' run/said
+    grep -q '/0.moes would reuse them$' run/said
     [ ! -e run/0.moes.part.old ]
 }
 
@@ -179,7 +179,7 @@ wait_for() {
         $(sed 's/.*from there: //; s/ -q / /' run/said) 2> run/note
         cmp run/new.json run/old.json
         cmp run/old.moes run/before
-        grep -q "run/old.moes: is finished, and stays as it is" run/note
+        grep -q "run/old.moes: is complete, and is left unchanged" run/note
         rm run/*
     done
 }
@@ -252,10 +252,10 @@ wait_for() {
 --resume run/old --record route --stream run/new p.jsonl|run/old: was made with another record
 --resume run/old other.jsonl|is of none of the prompts
 --resume run/old reversed.jsonl|is of none of the prompts
---resume other.jsonl p.jsonl|other.jsonl: not a stream of these commands
+--resume other.jsonl p.jsonl|other.jsonl: not a moekit stream
 --resume pocket.moe p.jsonl|pocket.moe: is a model file, not a stream; moe-view shows it
 --cache-experts nonee p.jsonl|--cache-experts: 'nonee' is no size; give a size such as 2G, a share such as 30%, auto or none
---resume - p.jsonl|--resume: a stream is read twice; name a file
+--resume - p.jsonl|--resume: standard input cannot be read twice; name a file
 --resume run/old -o run/old p.jsonl|an output needs a file of its own
 WRONG
 }
@@ -283,15 +283,15 @@ WRONG
     local half third
     half=$(texts run/x.moes) third=$(texts run/x.moes.part)
     [ "$third" -lt "$half" ]
-    moe-decode ${settings/-q/} --resume run/x.moes --stream run/y.moes p.jsonl 2>&1 > /dev/null | grep -q "run/x.moes: $half .* taken over"
+    moe-decode ${settings/-q/} --resume run/x.moes --stream run/y.moes p.jsonl 2>&1 > /dev/null | grep -q "run/x.moes: $half .* reused"
     cp full.moes run/x.moes
-    moe-decode ${settings/-q/} --resume run/x.moes --stream run/x.moes p.jsonl 2>&1 > run/text | grep -q "x.moes: $third .* taken over"
+    moe-decode ${settings/-q/} --resume run/x.moes --stream run/x.moes p.jsonl 2>&1 > run/text | grep -q "x.moes: $third .* reused"
     cmp run/text full
     rm run/*
     # One command line serves the first run, too; a link's target is what is replaced.
     ln -s z.moes run/link
     moe-decode ${settings/-q/} --resume run/link --stream run/link p.jsonl 2> run/said | cmp - full
-    grep -q 'run/link: no run left any finished text of it; all are decoded' run/said
+    grep -q 'run/link: has no finished texts of an earlier run; all texts are decoded' run/said
     run decode --resume run/missing p.jsonl
     assert_trouble moe-decode
 }

@@ -103,8 +103,8 @@ END
     train $options first.moes second.moes -o shards.moe
     cmp texts.moe shards.moe
     refuses "lacks the states after layer" -m pocket.moe --arch kangaroo --exit 4 states.moes
-    refuses "states.moes is a feature stream, and texts.jsonl cannot go with it" -m pocket.moe --arch eagle1 states.moes texts.jsonl
-    refuses "of streams, files alone can be several" -m pocket.moe --arch eagle1 states.moes - < states.moes
+    refuses "states.moes is a feature stream, and cannot be combined with texts.jsonl" -m pocket.moe --arch eagle1 states.moes texts.jsonl
+    refuses "several streams must all be files" -m pocket.moe --arch eagle1 states.moes - < states.moes
     head -c 20000 states.moes > cut.moes
     refuses "cut.moes" -m pocket.moe --arch eagle1 cut.moes
 }
@@ -135,7 +135,7 @@ END
     moe-draft-train train -m pocket.moe $options long.moes -o stream.moe 2> said
     cmp texts.moe stream.moe
     grep -qx 'moe-draft-train: long.moes: [0-9]* texts have no answer within 40 tokens; left out' said
-    refuses "there are no texts with answers to learn from" -m pocket.moe --arch eagle1 --cut 5 long.moes
+    refuses "no texts with answers to learn from" -m pocket.moe --arch eagle1 --cut 5 long.moes
 }
 
 @test "one, two and three threads give the same bytes" {
@@ -211,7 +211,7 @@ END
     # and what is asked for in vain is refused
     refuses "--validation 1e-09: keeps none of 24 texts apart" -m pocket.moe --arch eagle1 --validation 1e-9 texts.jsonl
     refuses "all are kept apart" -m pocket.moe --arch eagle1 --validation 1 texts.jsonl
-    refuses "--best: no texts are kept apart" -m pocket.moe --arch eagle1 --best b.moe texts.jsonl
+    refuses "--best: there are no validation texts" -m pocket.moe --arch eagle1 --best b.moe texts.jsonl
     refuses "--validation: is for texts, and split.moes is a feature stream" -m pocket.moe --arch eagle1 --validation 0.2 split.moes
     cp only.moe no.best.moe
     refuses "no.best.moe" -m pocket.moe --from no.best.moe --validation 0.2 texts.jsonl
@@ -258,7 +258,7 @@ END
     moe-view --json --type step early.moes 2> /dev/null | jq -se --argjson n "$steps" 'length > $n and map(.step) == [range(length)]'
     run moe-draft-train train -q -m pocket.moe $options -o early.moe
     assert_trouble moe-draft-train
-    [[ $output == *"go on from it with --resume"* ]]
+    [[ $output == *"already exists; continue from it with --resume"* ]]
     run moe-draft-train train -q -m pocket.moe --rate 0.1 $options --resume -o early.moe
     assert_trouble moe-draft-train
     [[ $output == *"made with other options or texts: rate 5e-05, not 0.1; give the same ones, or remove it" ]]
@@ -307,7 +307,7 @@ sys.exit(code)' "$@"
     train --arch eagle1 --steps 1 texts.jsonl -o wrong.moe
     printf '\xff\xff\xff\x7f' | dd of=wrong.moe bs=1 seek=4096 conv=notrunc status=none
     refuses "step 0, texts texts.jsonl:" -m pocket.moe --from wrong.moe texts.jsonl
-    [[ $output == *"no finite number"* ]]
+    [[ $output == *"not a finite number"* ]]
     [ ! -e no.moe.checkpoint ]
 }
 
@@ -319,7 +319,7 @@ sys.exit(code)' "$@"
     done
     refuses "missing/state" -m pocket.moe --arch eagle1 --checkpoint missing/state texts.jsonl
     refuses "is named twice" -m pocket.moe --arch eagle1 --checkpoint no.moe texts.jsonl
-    refuses "--clip: nothing is clipped with --clipping none" -m pocket.moe --arch eagle1 --clip 1 --clipping none texts.jsonl
+    refuses "--clip: has no effect with --clipping none" -m pocket.moe --arch eagle1 --clip 1 --clipping none texts.jsonl
     refuses "is named twice, by stream and by the checkpoint" -m pocket.moe --arch eagle1 --stream no.moe.checkpoint texts.jsonl
     refuses "is named twice, by draft and by the best head" -m pocket.moe --arch eagle1 -n 2 -d model:file=no.best.moe texts.jsonl
     [ -w /dev/full ] || skip "no /dev/full"
@@ -342,13 +342,13 @@ sys.exit(code)' "$@"
         refuses "--$2: is not for $1" -m pocket.moe --arch "$1" "--$2" $3 texts.jsonl
     done
     train --arch hydra --prefix --heads 2 --steps 1 texts.jsonl -o two.moe
-    refuses "--guesses: is for a new head, and two.moe has its shape already" -m pocket.moe --from two.moe --guesses 2 texts.jsonl
+    refuses "--guesses: applies to new heads, and two.moe has its shape already" -m pocket.moe --from two.moe --guesses 2 texts.jsonl
     refuses "--exit: is not for hydra" -m pocket.moe --from two.moe --exit 1 texts.jsonl
 }
 
 @test "bad input is one line" {
     refuses "name the model" --arch eagle1 texts.jsonl
-    refuses "say with --arch which kind" -m pocket.moe texts.jsonl
+    refuses "no head to train; give the kind of a new head with --arch" -m pocket.moe texts.jsonl
     refuses "--arch and --from exclude each other" -m pocket.moe --arch eagle1 --from one.moe texts.jsonl
     refuses "missing.jsonl" -m pocket.moe --arch eagle1 missing.jsonl
     echo '{"prompt": "no answer"}' > bare.jsonl
@@ -358,7 +358,7 @@ sys.exit(code)' "$@"
     refuses "draft head" -m pocket.moe --from pocket.moe texts.jsonl
     refuses "layers" -m pocket.moe --arch eagle3 --layers 0,x texts.jsonl
     refuses "layer" -m pocket.moe --arch eagle3 --layers 0,2,77 texts.jsonl
-    refuses "--ahead: is of the second branch" -m pocket.moe --arch jakiro --second none --ahead 1 texts.jsonl
+    refuses "--ahead: sets the second branch" -m pocket.moe --arch jakiro --second none --ahead 1 texts.jsonl
     refuses "must leave one; take an earlier one" -m pocket.moe --arch kangaroo --exit 9 texts.jsonl
     refuses "head" -m pocket.moe --arch eagle1 --heads 7 texts.jsonl
     refuses "--micro-batch 5: a step has 4 texts" -m pocket.moe --arch eagle1 --micro-batch 5 texts.jsonl

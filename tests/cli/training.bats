@@ -71,7 +71,7 @@ PY
     assert_trouble moe-bench
     run moe-bench report --figure utility train.moes
     assert_trouble moe-bench
-    [[ $output == *"--figure: there is none of training"* ]]
+    [[ $output == *"--figure: train streams have no such figure"* ]]
     run moe-bench compare train.moes train-2.moes
     assert_trouble moe-bench
     head -c 2000 train.moes > cut.moes

@@ -65,7 +65,7 @@ PY
     fine moe-view --json -t rank -l 1 "$streams/rank.moes"
     [ "${#lines[@]}" -eq 1 ]
     refused "--sequence 99: $streams/route.moes: the last one is" moe-view -s 99 "$streams/route.moes"
-    refused "no record has a sequence" moe-view --json -s 0 "$streams/rank.moes"
+    refused "its records have no sequence" moe-view --json -s 0 "$streams/rank.moes"
     refused "no record of this --type has it" moe-view --csv -s 0 -t machine "$streams/decode.moes"
     refused "--layer 9: $streams/rank.moes: the model has 2 layers with a router" moe-view -l 9 "$streams/rank.moes"
     fine moe-view --json -t end "$streams/route.moes"
@@ -157,7 +157,7 @@ PY
         [ ! -s stdout ]
     done
     cat "$streams/rank.moes" "$streams/rank.moes" > twice.moes
-    refused "more bytes past the end record" moe-view --verify twice.moes
+    refused "bytes after the end record" moe-view --verify twice.moes
     for at in 5 20 300 1200 1500 2000 2044; do
         cp "$streams/decode.moes" flip.moes
         flip flip.moes "$at"
@@ -180,7 +180,7 @@ PY
     grep -q "^moe-view: cut.moes: truncated" stderr
     grep -q "^moe-view: none.moes: No such file" stderr
     [ "$(tail -n 1 stderr)" = "moe-view: 2 of 3 files are not whole" ]
-    refused "one file too many; only --verify takes several" moe-view "$streams/rank.moes" cut.moes
+    refused "is a second file; only --verify reads several" moe-view "$streams/rank.moes" cut.moes
     refused "standard input is named twice" moe-view --verify - - < cut.moes
 }
 

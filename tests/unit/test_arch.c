@@ -333,7 +333,7 @@ static void shared_experts_stand_beside_routed_ones(void **state)
     assert_int_equal(hparams_moe_layers(&shape), 1);
     assert_int_equal(shape.layer[2].ffn, FFN_EXPERTS);
     assert_int_equal(read_config(DEEPSEEK, "{\"scoring_func\":\"sigmoid\"}", NULL, &err), -1);
-    assert_non_null(strstr(err.text, "scoring_func is \"sigmoid\"; softmax is expected"));
+    assert_non_null(strstr(err.text, "scoring_func is \"sigmoid\"; expected softmax"));
     assert_int_equal(read_config(DEEPSEEK, "{\"n_shared_experts\":-1}", NULL, &err), -1);
 }
 

@@ -108,7 +108,7 @@ static void test_static(void **unused)
 
     write_rank(path, &model, -1, 3, LAYERS);
     assert_int_equal(open_budget(&budget, "rank", path, false, &note, &err), -1);
-    assert_non_null(strstr(err.text, "recommends none for layer 0"));
+    assert_non_null(strstr(err.text, "recommends no budget for layer 0"));
     write_rank(path, &model, -1, -1, LAYERS - 1);
     assert_int_equal(open_budget(&budget, "2", path, false, &note, &err), -1);
     assert_non_null(strstr(err.text, "1 of 2 layers"));

@@ -38,16 +38,16 @@ static void says_what_is_wrong(void **state)
 {
     (void)state;
     static const struct { const char *text, *why; } bad[] = {
-        {"[]", "a map is expected"},
+        {"[]", "expected a JSON object"},
         {"{}", "is missing, so this is no hot set"},
         {"{\"hot_set\":2}", "later moekit"},
         {"{\"hot_set\":1,\"mode\":1}", "mode"},
-        {"{\"hot_set\":1,\"experts\":[]}", "\"model\": a map is expected"},
+        {"{\"hot_set\":1,\"experts\":[]}", "\"model\": expected a JSON object"},
         {"{\"hot_set\":1,\"model\":{\"name\":\"x\",\"source\":\"ab\",\"layers\":2,\"experts\":8,\"top_k\":2}}",
          "for x with 2 layers of 8 experts, top 2, not for pocket with 2 of 4, top 2"},
         {"{\"hot_set\":1,\"model\":{\"name\":\"x\",\"source\":\"cd\",\"layers\":2,\"experts\":4,\"top_k\":2}}",
          "other weights, x"},
-        {"{\"hot_set\":1," MODEL "}", "\"experts\": a list"},
+        {"{\"hot_set\":1," MODEL "}", "\"experts\": expected a list"},
         {"{\"hot_set\":1," MODEL ",\"experts\":[1]}", "entry 1: [layer, expert, weight]"},
         {"{\"hot_set\":1," MODEL ",\"experts\":[[0,1,2],[2,1,1]]}", "entry 2: there is no expert 1 in a layer 2"},
         {"{\"hot_set\":1," MODEL ",\"experts\":[[0,1,2],[0,1,1]]}", "there twice"},

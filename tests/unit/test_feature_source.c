@@ -247,7 +247,7 @@ static void texts_can_be_read_again(void **state)
             fail_msg("%s", err.text);
         if (way == 2) {                     /* as it comes, that is once */
             assert_int_equal(feature_source_index(source, &texts, &err), -1);
-            assert_non_null(strstr(err.text, "a pipe can be read but once"));
+            assert_non_null(strstr(err.text, "a pipe can be read only once"));
             feature_source_close(&source);
             waitpid(child, NULL, 0);
             continue;

@@ -160,7 +160,7 @@ static void what_does_not_fit_is_named(void **state)
         {"{\"quant_method\":\"fp8\",\"weight_block_size\":[0,4]}", "a.weight_scale", "F32", "[]", 4, "weight_block_size"},
         {"3", "a.weight_scale", "F32", "[]", 4, "quantization_config: must be an object"},
         {"{\"quant_method\":\"fp8\"}", "a.weight_scale_inv", "F32", "[1,2]", 8, "tensor a.weight_scale_inv has a shape"},
-        {"{\"quant_method\":\"fp8\"}", "a.weight_scale", "F32", "[3]", 12, "one scale, or one for each row"},
+        {"{\"quant_method\":\"fp8\"}", "a.weight_scale", "F32", "[3]", 12, "expected one scale, or one for each row"},
         {"{\"quant_method\":\"fp8\"}", "a.weight_scale", "I16", "[]", 2, "a.weight_scale is I16; scales in"},
     };
     (void)state;

@@ -136,9 +136,9 @@ static void mistakes_are_named(void **state)
         {"--by x", "--by: 'x' is not known; choose one of frequency, mass, coverage"},
         {"--budgit 8", "unknown option --budgit; did you mean --budget?"},
         {"--budgit=8", "unknown option --budgit; did you mean --budget?"},
-        {"--verbose", "unknown option --verbose; --help lists those there are"},
-        {"--temp 1", "--temp: here it is --temperature"},
-        {"-fz", "unknown option -z; --help lists those there are"},
+        {"--verbose", "unknown option --verbose; --help lists the options"},
+        {"--temp 1", "--temp: in moekit use --temperature"},
+        {"-fz", "unknown option -z; --help lists the options"},
         {"--force=yes", "--force: takes no value"},
         {"--help=me", "--help: takes no value"},
         {"--budget", "--budget: needs a value"},
@@ -186,7 +186,7 @@ static void operands_that_must_be_there_are_asked_for(void **state)
     assert_string_equal(err.text, "SOURCE is missing; usage: moe-test try [OPTION...] SOURCE");
     err_clear(&err);
     assert_int_equal(opt_parse(&own, 2, words, &args, &console, &err), -1);
-    assert_string_equal(err.text, "'b' is one file or word too many; the output is named by -o b");
+    assert_string_equal(err.text, "unexpected argument 'b'; name the output with -o b");
     err_clear(&err);
     own.operands = some;
     assert_int_equal(opt_parse(&own, 0, words, &args, &console, &err), -1);

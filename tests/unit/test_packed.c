@@ -287,7 +287,7 @@ static void parts_that_do_not_fit_are_named(void **state)
         {"a.scales", "F16", "[3,20]", 120, "for each group of each output"},
         {"a.scales", "I16", "[3,24]", 144, "scales in F32, F16 and BF16"},
         {"a.scales", "F16", "[5,24]", 240, "each group_size inputs"},
-        {"a.qzeros", "I32", "[3,4]", 48, "a zero is expected for each scale"},
+        {"a.qzeros", "I32", "[3,4]", 48, "expected a zero for each scale"},
         {"a.g_idx", "I32", "[95]", 380, "the group of each input"},
         {"a.scales", NULL, NULL, 0, "a.qweight has no a.scales beside it"},
         {"a.qzeros", NULL, NULL, 0, "has no a.qzeros beside it"},

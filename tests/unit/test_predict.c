@@ -408,7 +408,7 @@ static void estimates_are_saved_and_loaded(void **state)
     assert_non_null(strstr(err.text, "it is for other weights"));
     refused(path, "{}", "this is no calibration of version 1");
     refused(path, "{\"calibration\": 1, \"model\": \"\", \"drafters\": {\"ngram\": {\"seen\": 1, \"fits\": [[1]]}}}",
-            "\"ngram\": \"seen\", a number, and \"fits\", 6 lists of 43 numbers, are expected");
+            "\"ngram\": expected \"seen\", a number, and \"fits\", 6 lists of 43 numbers");
     size_t used = (size_t)snprintf(text, sizeof text, "{\"calibration\": 1, \"model\": \"abc\", \"drafters\": {\"ngram\": "
                                                       "{\"seen\": 1, \"fits\": [");
     for (int at = 0; at < 6 * 43; at++)

@@ -493,9 +493,9 @@ static void damaged_streams_are_refused(void **state)
     (void)state;
     check_fault(no_setting, "setting 0 was not announced");
     check_fault(no_sample, "was not announced by a sample record");
-    check_fault(nothing, "not one finished sample");
+    check_fault(nothing, "no finished sample to report on");
     check_fault(out_of_turn, "out of turn");
-    check_fault(lost_reference, "refers to one that is not there");
+    check_fault(lost_reference, "refers to a missing setting");
     check_fault(twice, "begins twice");
     struct err err = {0};
     struct reader *in = NULL;

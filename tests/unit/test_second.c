@@ -59,7 +59,7 @@ static void rules_that_make_no_sense_are_refused(void **state)
         {"level:tau=5", "level: tau=5: levels go up to 4", 4, 9},
         {"balance", "balance: the rule needs levels of utility; give --cache-experts and --cache-policy "
          "utility, too", 0, 9},
-        {"static", "static: the device has room for all 24 experts, so nothing need be split; say share=PERCENT", 4, 24},
+        {"static", "static: the device has room for all 24 experts, so no split is needed; give share=PERCENT", 4, 24},
         {"resident:tau=2", "resident: ", 4, 9}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

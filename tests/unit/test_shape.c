@@ -509,7 +509,7 @@ static void the_largest_trees_are_taken_and_larger_ones_refused(void **state)
     shape_close(&shape);
     write_chain(&json, 65);
     assert_int_equal(shape_open(&shape, write_tree(folder, json.data), &err), -1);
-    assert_non_null(strstr(err.text, "path 65: a list of 1 to 64 ranks"));
+    assert_non_null(strstr(err.text, "path 65: expected a list of 1 to 64 ranks"));
     write_bush(&json, 511);
     shape = open_shape(write_tree(folder, json.data));
     assert_int_equal(shape->depth, 2);
@@ -527,8 +527,8 @@ static void bad_trees_and_settings_are_refused(void **state)
 {
     static const struct { const char *json, *part; } files[] = {
         {"", "not JSON"}, {"[[0],", "not JSON"}, {"{}", "1 to 511 paths"}, {"[]", "1 to 511 paths"},
-        {"[0]", "path 1: a list of"},
-        {"[[0],[]]", "path 2: a list of"}, {"[[0],[-1]]", "path 2: a rank"},
+        {"[0]", "path 1: expected a list of"},
+        {"[[0],[]]", "path 2: expected a list of"}, {"[[0],[-1]]", "path 2: a rank"},
         {"[[0],[64]]", "path 2: a rank is a whole number from 0 to 63"},
         {"[[0],[0.5]]", "path 2: a rank"}, {"[[0],[\"0\"]]", "path 2: a rank"}, {"[[0],[1],[0]]", "twice"},
         {"[[0],[1,0]]", "path 2: the path to its parent"}, {"[[2],[0],[2]]", "twice"},
@@ -537,7 +537,7 @@ static void bad_trees_and_settings_are_refused(void **state)
     static const struct { const char *text, *part; } texts[] = {
         {"static", "static:file=FILE"}, {"static:width=2", "width=N,depth=N"}, {"static:depth=2", "width=N,depth=N"},
         {"static:width=2,depth=2,file=x", "width=N,depth=N"}, {"static:width=65,depth=2", "width"},
-        {"static:width=10,depth=52", "520, of at most 511"},
+        {"static:width=10,depth=52", "520; the maximum is 511"},
         {"static:file=/nonexistent/tree", "/nonexistent/tree"}, {"dynamic:total=1", "total"},
         {"dynamic:total=513", "total"}, {"dynamic:depth=0", "depth"}, {"dynamic:depth=65", "depth"}, {"dynamic:topk=0", "topk"},
         {"dynamic:topk=65", "topk"}, {"dynamic:width=3", "width"}, {"chain:K=2", "K"}, {"chian", "did you mean chain"},

@@ -266,7 +266,7 @@ static void joined_streams_are_refused(void **state)
         text_put(&twice, bytes.data, bytes.length, &err);
         text_put(&twice, bytes.data, more, &err);
         assert_int_equal(read_bytes(twice.data, twice.length, &err), -1);
-        assert_non_null(strstr(err.text, "more bytes past the end record"));
+        assert_non_null(strstr(err.text, "bytes after the end record"));
     }
     for (size_t at = 0; at < bytes.length; at++) {              /* garbage, and a copy of itself, in between */
         static const char garbage[] = "\x93\xa1x\x01\x80";
@@ -342,9 +342,10 @@ static void nonsense_is_named(void **state)
     refused("\x93\xa4rank\x00\x81\x01\x00", "a key is an integer");
     refused("\x93\xa5" "abort\x00\x81\xa7message\xa8no space", "test: its producer, moe-test, gave up: no space");
     refused("\x93\xa3" "end\x00\x80", "end record: key 'records': is missing");
-    refused("\x93\xa3" "end\x00\x81\xa7records\x81\xa4rank\x01", "counts other records than came");
-    refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "end\x01\x81\xa7records\x81\xa3x-a\x02", "counts other records than came");
-    refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "end\x01\x81\xa7records\x80", "counts other records than came");
+    refused("\x93\xa3" "end\x00\x81\xa7records\x81\xa4rank\x01", "record counts of the end record are wrong");
+    refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "end\x01\x81\xa7records\x81\xa3x-a\x02", "record counts of the end record are "
+            "wrong");
+    refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "end\x01\x81\xa7records\x80", "record counts of the end record are wrong");
     refused("\x93\xa3" "end\x00\x82\xa7records\x80\xa5" "bytes\x05", "speaks of 5 bytes");
     refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "x-a\x02\x80", "record 1 (x-a) does not carry its number");
 }
@@ -357,7 +358,7 @@ static void text_conversion_is_named(void **state)
     assert_non_null(strstr(err.text, "line ends"));
     err_clear(&err);
     assert_int_equal(read_bytes("{\"prompt\": \"a\"}\n", 16, &err), -1);
-    assert_non_null(strstr(err.text, "not a stream of these commands"));
+    assert_non_null(strstr(err.text, "not a moekit stream"));
     err_clear(&err);
     assert_int_equal(read_bytes("", 0, &err), -1);
     assert_non_null(strstr(err.text, "empty"));
@@ -635,7 +636,7 @@ static void terminals_are_spared(void **state)
     struct reader *in = NULL;
     err_clear(&err);
     assert_int_equal(reader_open(&in, ptsname(master), STREAM_RANK, NULL, &err), -1);
-    assert_non_null(strstr(err.text, "a stream cannot be typed"));
+    assert_non_null(strstr(err.text, "a stream is not read from a terminal"));
     close(master);
     header_free(&header);
 }
@@ -664,7 +665,7 @@ static void another_kind_is_refused(void **state)
     small_stream(&bytes);
     assert_int_equal(reader_open_fd(&in, open("/dev/null", O_RDONLY), "r.moes", bytes.data, bytes.length, STREAM_RANK, NULL,
                                     &err), -1);
-    assert_string_equal(err.text, "r.moes: a route stream, but a rank stream is wanted");
+    assert_string_equal(err.text, "r.moes: a route stream; expected a rank stream");
     assert_null(in);
     text_free(&bytes);
 }

@@ -184,7 +184,7 @@ static void what_is_no_number_ends_a_run_without_harm(void **state)
         assert_true(trainer_steps(run.trainer) <= STEPS);
     assert_int_equal(rc, -1);
     assert_int_equal(err.code, ERR_INPUT);
-    assert_non_null(strstr(err.text, "text made 5: the loss is no finite number"));
+    assert_non_null(strstr(err.text, "text made 5: the loss is not a finite number"));
     const int made = (int)trainer_steps(run.trainer);
     run_open(&other, HEAD_EAGLE1, -1);
     make_steps(&other, made);
@@ -514,7 +514,7 @@ static void a_fault_in_a_part_ends_all(void **state)
     for (int size = 2; size <= 3; size++) {
         struct job *job = run_job(size, HEAD_EAGLE1, 1, 0, STEPS, SPOILT);
         assert_int_equal(job->err[0].code, ERR_INPUT);
-        assert_non_null(strstr(job->err[0].text, "text made 5: the loss is no finite number"));
+        assert_non_null(strstr(job->err[0].text, "text made 5: the loss is not a finite number"));
         for (int rank = 1; rank < size; rank++) {
             assert_int_equal(job->err[rank].code, ERR_REPORTED);
             assert_memory_equal(job->weights[0], job->weights[rank], sizeof job->weights[0]);
