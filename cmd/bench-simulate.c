@@ -39,13 +39,13 @@ const struct opt simulate_options[] = {
     OPT_END };
 
 const struct opt_rule simulate_rules[] = {
-    {OPT_EXCLUSIVE, "json|markdown|svg", NULL, NULL}, {OPT_NEEDS, "svg", "figure", "draws a figure"},
-    {OPT_EXCLUDES, "figure", "system|prefetch|forecasts|cache-policy|iterations", "has systems of its own"},
-    {OPT_NEEDS, "prefetch", "system", "is of single systems"},
-    {OPT_EXCLUDES, "forecasts", "system", "is of no system"},
-    {OPT_NEEDS, "iterations|host-cached", "cache-policy", "is of cache policies alone"},
-    {OPT_NEEDS, "iterations", "json", "writes JSON lines"},
-    {OPT_EXCLUDES, "cache-policy", "system|forecasts", "is about something else"}, OPT_RULES_END};
+    {OPT_EXCLUSIVE, "json|markdown|svg", NULL, NULL}, {OPT_NEEDS, "svg", "figure", "applies to figures"},
+    {OPT_EXCLUDES, "figure", "system|prefetch|forecasts|cache-policy|iterations", "a figure has its own systems"},
+    {OPT_NEEDS, "prefetch", "system", "applies to named systems"},
+    {OPT_EXCLUDES, "forecasts", "system", "forecasts need no system"},
+    {OPT_NEEDS, "iterations|host-cached", "cache-policy", "applies to cache policies"},
+    {OPT_NEEDS, "iterations", "json", "its output is JSON lines"},
+    {OPT_EXCLUDES, "cache-policy", "system|forecasts", "compares cache policies only"}, OPT_RULES_END};
 
 const struct operand simulate_operands[] = { OPERAND_ANY("STREAM", struct simulate_args, inputs), OPERAND_END };
 

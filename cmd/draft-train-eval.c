@@ -41,7 +41,7 @@ const struct opt eval_options[] = {
     OPT_END };
 
 const struct opt_rule eval_rules[] = {
-    {OPT_EXCLUSIVE, "text|json|csv", NULL, NULL}, {OPT_NEEDS, "decode", "max-tokens", "nothing is answered here"},
+    {OPT_EXCLUSIVE, "text|json|csv", NULL, NULL}, {OPT_NEEDS, "decode", "max-tokens", "no answers are generated"},
     SESSION_RULES, OPT_RULES_END};
 
 const struct operand eval_operands[] = {

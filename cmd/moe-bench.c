@@ -524,11 +524,11 @@ static const struct opt_rule run_rules[] = {
 
 static const struct opt_rule report_rules[] = {
     {OPT_EXCLUSIVE, "text|markdown|json|csv|svg|html", NULL, NULL},
-    {OPT_NEEDS, "cost|window", "figure", "is of a figure"},
-    {OPT_EXCLUDES, "sort", "figure", "a figure has an order of its own"}, OPT_RULES_END};
+    {OPT_NEEDS, "cost|window", "figure", "applies to figures"},
+    {OPT_EXCLUDES, "sort", "figure", "a figure has its own order"}, OPT_RULES_END};
 
 static const struct opt_rule machine_rules[] = {
-    {OPT_NEEDS, "disk", "products", "is a part of a plan's description"}, OPT_RULES_END};
+    {OPT_NEEDS, "disk", "products", "is part of a description for plan"}, OPT_RULES_END};
 
 static const struct opt_rule tune_rules[] = {SESSION_RULES, OPT_RULES_END};
 

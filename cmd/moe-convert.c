@@ -453,12 +453,12 @@ struct inflate_args {
 
 static const struct opt_rule synthetic_rules[] = {
     {OPT_NEEDS, "head", "target", "a draft head is made for a model"},
-    {OPT_NEEDS, "target", "head", "it is not said what is made for the model"},
+    {OPT_NEEDS, "target", "head", "it applies to draft heads"},
     {OPT_EXCLUDES, "layers", "head", "a draft head has one layer or none"}, OPT_RULES_END };
 
 static const struct opt_rule inflate_rules[] = {
     {OPT_NEEDS, "step", "of", "it is a share of another model's bytes"},
-    {OPT_NEEDS, "of", "step", "it is not said which share of the model's bytes"}, OPT_RULES_END };
+    {OPT_NEEDS, "of", "step", "the share of the model's bytes is missing"}, OPT_RULES_END };
 
 static const struct opt inflate_options[] = {
     OPT_COUNT(0, "expert-ffn", struct inflate_args, expert_ffn, 1, WIDTH_MAX,

@@ -80,7 +80,7 @@ static const struct opt_rule rules[] = {
     {OPT_NEEDS, "calibration", "draft|settings", "there is no drafter to estimate"},
     {OPT_NEEDS, "force", "rank", "there is no ranking to use"},
     SESSION_RULES, DECODE_RULES,
-    {OPT_NEEDS, "record|reference|forecasts|overlap|reconstruction", "stream", "there is no stream to put it into"},
+    {OPT_NEEDS, "record|reference|forecasts|overlap|reconstruction", "stream", "it is recorded in a stream"},
     OPT_RULES_END};
 
 static const struct operand operands[] = {OPERAND_ANY("PROMPTS", struct decode_args, files), OPERAND_END};

@@ -24,7 +24,7 @@ int examples_check_settings(const struct decode_settings *settings, struct err *
                        : settings->ignore_eos ? "ignore-eos" : sampled ? "temperature, --top-k, --top-p and --min-p" : NULL;
     if (settings->max_tokens || !option)
         return 0;
-    return err_set(err, ERR_INPUT, "--%s: nothing is answered here; let the model answer with -n N", option);
+    return err_set(err, ERR_INPUT, "--%s: no answers are generated; let the model answer with -n N", option);
 }
 
 int examples_open(struct examples **out, const struct examples_setup *setup, struct err *err)

@@ -49,14 +49,14 @@ extern const char *const budget_mode_words[];
     {OPT_NEEDS, "rank|budget-phase|budget-mode", "budget", "says which experts are kept, but not how many"}, \
     {OPT_NEEDS, "reconstruction", "budget", "there is no budget whose error could be measured"}, \
     {OPT_NEEDS, "overlap", "draft|force-accept|settings", "there are no drafts to measure"}, \
-    {OPT_EXCLUDES, "accept", "force-accept", "what is kept follows from the text that is forced"}, \
-    {OPT_NEEDS, "accept", "draft|settings", "there are no drafts to keep or refuse"}, \
-    {OPT_EXCLUDES, "budget", "force-routes|force-accept", "routes or text are forced"}, \
+    {OPT_EXCLUDES, "accept", "force-accept", "has no effect on forced text"}, \
+    {OPT_NEEDS, "accept", "draft|settings", "there are no drafts to accept"}, \
+    {OPT_EXCLUDES, "budget", "force-routes|force-accept", "has no effect on forced routes or text"}, \
     DECODE_TEXT_RULES
 
 #define DECODE_TEXT_RULES \
-    {OPT_NEEDS, "top-k|top-p|min-p", "temperature", "at temperature 0 the best token is taken"}, \
-    {OPT_NEEDS, "seed", "temperature|draft|force-accept|settings", "at temperature 0 nothing is drawn"}, \
+    {OPT_NEEDS, "top-k|top-p|min-p", "temperature", "has no effect at temperature 0"}, \
+    {OPT_NEEDS, "seed", "temperature|draft|force-accept|settings", "has no effect at temperature 0"}, \
     {OPT_NEEDS, "tree|policy", "draft|force-accept", "there is nothing to draft with"}
 
 #define DECODE_OPTIONS(args, settings) \

@@ -45,7 +45,7 @@ setup() { cd "$WORK"; rm -f ./*.log; }
     moe-bench ab --limit 99.9% --build fast --build slow suites/ab.json
 }
 
-@test "undecided, it says how many more rounds it takes" {
+@test "an undecided ab estimates the number of further rounds" {
     run moe-bench ab --rounds 3 --build fast --build fast suites/ab.json
     [ "$status" = 125 ]
     [ "${lines[-1]}" = "moe-bench: undecided after 3 rounds: 'K2' runs at 1.000 of the speed before; about 5 more rounds decide within 5 %: --rounds 8" ]
@@ -54,7 +54,7 @@ setup() { cd "$WORK"; rm -f ./*.log; }
     [ "$status" = 0 ]
 }
 
-@test "real builds run by turns, and the streams that are kept give every figure again" {
+@test "real builds run interleaved, and the kept streams reproduce every figure" {
     [ -z "$MOE_SANITIZED" ] || skip "takes long with sanitisers"
     [ -n "$MOE_LONG" ] || sed -i 's/"repetitions": 4/"repetitions": 2/' suites/ab.json
     code=0
@@ -69,7 +69,7 @@ setup() { cd "$WORK"; rm -f ./*.log; }
     [ "$status" = 1 ]
 }
 
-@test "a real delay is seen, under load" {
+@test "a real delay is detected under load" {
     [ -n "$MOE_LONG" ] && [ -z "$MOE_SANITIZED" ] || skip "takes a minute"
     printf '#!/bin/sh\nsed s/ngram/model:file=pocket.moe/ | "%s/moe-bench" "$@"\n' "$MOE_BIN" > delayed
     chmod +x delayed
@@ -82,7 +82,7 @@ setup() { cd "$WORK"; rm -f ./*.log; }
     [ $code = 1 ]
 }
 
-@test "what fails is said in one line, with what the build said" {
+@test "a failing build is reported in one line, with its error" {
     local words part
     printf '#!/bin/sh\necho moe-bench: no such thing >&2; echo more >&2; exit 2\n' > fails
     printf '#!/bin/sh\nkill -SEGV $$\n' > dies
@@ -111,7 +111,7 @@ suites/ab.json|--build: give it twice
 WRONG
 }
 
-@test "the recipe of the page passes, fails, and does not pass undecided" {
+@test "the recipe of moe-bench(1) passes, fails, and does not pass if ab is undecided" {
     [ -z "$MOE_SANITIZED" ] || skip "takes long with sanitisers"
     mkdir recipe
     cp suites/pocket.moe suites/prompts.jsonl recipe
@@ -142,7 +142,7 @@ WRONG
     [[ "${lines[-1]}" == *"1 of 1 gates fail" ]]
 }
 
-@test "a signal ends the run at work, too" {
+@test "a signal also ends the running build" {
     printf '#!/bin/sh\necho $$ > pid\nexec sleep 60\n' > waits
     chmod +x waits
     moe-bench ab --build ./waits --build ./waits suites/ab.json &

@@ -38,7 +38,7 @@ setup() { cd "$WORK"; }
     [[ "$output" == *"K2 "*" 9 "*"1.000   1.000  1.000-1.000  holds"* ]]
 }
 
-@test "what is slower is told from what is faster" {
+@test "compare distinguishes slower from faster settings" {
     run moe-bench compare --limit 2% calm.moes slow.moes
     [ "$status" = 1 ]
     [[ "${lines[-1]}" == "moe-bench: setting 'K2' is slower: 0."*" of the speed before beside 'none', at most 0."* ]]
@@ -48,7 +48,7 @@ setup() { cd "$WORK"; }
     [ "$status" = 0 ]
 }
 
-@test "a loss that all settings share is the machine's as well as the program's" {
+@test "a loss that all settings share is unclear: machine or program" {
     moe-bench compare --json --limit 2% calm.moes slow.moes > beside.jsonl || [ $? = 1 ]
     jq -se '.[1] | .setting == "K2" and .reference == "none" and .drift > 0 and .beside < 0.9 and
         ((.beside * .drift / .ratio - 1) | . < 1e-9 and . > -1e-9) and .beside_low <= .beside and .beside <= .beside_high' beside.jsonl
@@ -60,7 +60,7 @@ setup() { cd "$WORK"; }
     [[ "${lines[-1]}" == "moe-bench: '"*"' runs at 0."*" of the speed before, which may be the machine's doing"*"moe-bench ab compares"* ]]
 }
 
-@test "streams of two machines are no answer" {
+@test "streams of two machines cannot be judged" {
     for pair in "base.moes other.moes" "other.moes base.moes"; do
         run moe-bench compare --limit 50% $pair
         [ "$status" = 125 ]
@@ -71,7 +71,7 @@ setup() { cd "$WORK"; }
     done
 }
 
-@test "settings that only one stream has are no yes" {
+@test "settings that only one stream has are not judged" {
     sed 's/"K2"/"K3"/' ci.json > half.json
     moe-bench run -q half.json -o half.moes
     run moe-bench compare --limit 99% base.moes half.moes
@@ -82,7 +82,7 @@ setup() { cd "$WORK"; }
     jq -se '.[0].verdict == "holds" and .[-1].verdict == "unclear" and .[-1].alone == 2' half.jsonl
 }
 
-@test "other models and other texts are said" {
+@test "differences of models and texts are reported" {
     mkdir q8
     moe-convert -q "$MOE_MODELS/pocket/model" --dtype q8 -o q8/pocket.moe
     sed 's/"max-tokens": 4/"max-tokens": 40/' ci.json > q8/ci.json
@@ -106,7 +106,7 @@ setup() { cd "$WORK"; }
     [ "$status" = 0 ]
 }
 
-@test "what cannot be judged is not judged" {
+@test "too few prompts or streams cannot be judged" {
     run moe-bench compare base.moes names.moes
     [ "$status" = 125 ]
     [[ "${lines[-1]}" == "moe-bench: the streams have no setting in common"* ]]
@@ -116,7 +116,7 @@ setup() { cd "$WORK"; }
     [[ "${lines[-1]}" == *"at most 3 prompts in common; it takes 6"* ]]
 }
 
-@test "JSON has every figure, and they are those of the streams" {
+@test "JSON has every figure, equal to those recomputed from the streams" {
     moe-bench compare --json base.moes other.moes > compare.jsonl || [ $? = 125 ]
     jq -se '.[-1] | .type == "verdict" and .verdict == "unclear" and .limit == 0.02 and .settings == 2' compare.jsonl
     speed() {
@@ -132,7 +132,7 @@ setup() { cd "$WORK"; }
         .ratio_low <= .ratio and .ratio <= .ratio_high and .ratio_high <= .ratio_high_together' compare.jsonl
 }
 
-@test "single decode streams are one pair of settings" {
+@test "two decode streams form one pair of settings" {
     moe-decode -q -m pocket.moe -n 4 prompts.jsonl --stream one.moes > /dev/null
     run moe-bench compare one.moes one.moes
     [ "$status" = 0 ]
@@ -141,7 +141,7 @@ setup() { cd "$WORK"; }
     [ "$status" = 0 ]
 }
 
-@test "what is wrong is said in one line" {
+@test "bad input is reported in one line" {
     for limit in x 2x% -1% 100% 1 ""; do
         run moe-bench compare --limit="$limit" base.moes base.moes
         assert_trouble moe-bench

@@ -35,7 +35,7 @@ figure() { moe-bench report --window 5 --figure "$@" figures.moes; }
          (.acceptance_length - 1 - $kept / .drafts | fabs) < 1e-9)'
 }
 
-@test "--task and --setting narrow every figure" {
+@test "--task and --setting filter every figure" {
     for kind in utility prediction times quality nodes; do
         figure $kind --json --task math --setting 'ngram*' > narrowed.jsonl
         jq -s -e 'map(select(.setting)) | length > 0 and

@@ -33,7 +33,7 @@ setup() { cd "$WORK"; }
     moe-bench gate good.json < now.moes
 }
 
-@test "one beyond them fails, with the value of the report" {
+@test "a figure beyond its limit fails, with its value" {
     suite '{"setting": "K2", "figure": "steps", "most": 1}, {"setting": "none", "figure": "ratio", "least": 1}' > bad.json
     run moe-bench gate bad.json now.moes --junit junit.xml
     [ "$status" = 1 ]
@@ -44,7 +44,7 @@ setup() { cd "$WORK"; }
     grep -q 'failures="1" errors="0" skipped="0"' junit.xml
 }
 
-@test "what was not measured cannot be judged" {
+@test "a figure that was not measured cannot be judged" {
     suite '{"setting": "none", "figure": "acceptance_length", "least": 1}, {"setting": "K2", "task": "poems", "figure": "tokens", "least": 1}' > none.json
     run moe-bench gate none.json now.moes --junit junit.xml
     [ "$status" = 125 ]
@@ -84,7 +84,7 @@ refused() {
     [[ $output == *"$2"* ]] || { echo "does not say '$2': $output"; return 1; }
 }
 
-@test "what is wrong is said in one line" {
+@test "bad input is reported in one line" {
     refused '' 'no "gate"'
     refused '{"setting": "K2", "figure": "ratoi", "least": 1}' 'did you mean ratio'
     refused '{"setting": "K9", "figure": "ratio", "least": 1}' '"gate": 1: "setting"'
@@ -94,7 +94,7 @@ refused() {
     refused '7' 'must be a map'
 }
 
-@test "the suite for CI is within its own limits" {
+@test "the suite for continuous integration is within its limits" {
     [ -z "$MOE_SANITIZED" ] || skip "takes long with sanitisers"
     mkdir -p ci/tests/models ci/build/bench
     cp -r "$BATS_TEST_DIRNAME/../bench" ci/tests/bench

@@ -41,7 +41,7 @@ figures() { moe-bench report --json "$1" | jq -r 'select(.type == "row") | "\(.g
     moe-bench grade --json -p letters.jsonl --command '=true' gsm8k.moes | jq -s -e '.[-1].correct == 4'
 }
 
-@test "a set none of whose exact answers is right is noted, and a rule needs no task" {
+@test "a task without a right exact answer is noted, and --rule works without a task" {
     [ "$(figures words.moes)" = "4 0 exact" ]
     moe-bench report words.moes > report
     grep -q '^4 answers were graded exactly, and none is right; moe-bench grade --rule RULE grades by another rule' report

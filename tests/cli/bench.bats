@@ -125,7 +125,7 @@ timed='^(tokens_per_s|best_static|.*ratio.*|.*_ms_.*|bandwidth.*)$'
         --min-p 0,.1,.2,.3,.4,.5 prompts.jsonl
 }
 
-@test "repetitions with fresh draws scatter alike under all settings" {
+@test "repetitions with fresh draws use the same random numbers under all settings" {
     cat > fresh.json <<'SUITE'
 {
   "model": "pocket.moe", "prompts": "prompts.jsonl", "options": {"max-tokens": 24, "temperature": 1.3, "seed": 3},
@@ -147,7 +147,7 @@ SUITE
     "$python" "$BATS_TEST_DIRNAME/../bench/recompute.py" fresh.moes fresh.jsonl
 }
 
-@test "settings take turns" {
+@test "settings alternate" {
     turns=$(moe-view --json bench.moes | jq -c 'select(.type == "sample") | .setting' | head -n 9 | tr -d '\n')
     [ "$turns" = 012120201 ]
 }
@@ -166,7 +166,7 @@ SUITE
     grep -qxF -f <(head -n 1 decoded) benched
 }
 
-@test "texts of saved streams are graded anew, by rules and by commands" {
+@test "texts of saved streams are graded again, by rules and by commands" {
     answers="$MOE_MODELS/pocket/heldout.jsonl"
     moe-bench grade -p "$answers" --rule extract=json --rule code=code --json bench.moes > graded.jsonl
     moe-view --json bench.moes | jq -s '[.[] | select(.type == "grade" and .correct)] | length' > then
@@ -244,7 +244,7 @@ await() { for _ in $(seq 500); do [ -s "$1" ] && return; sleep 0.02; done; retur
         jq -s -e '[.[] | select(.type == "row" and .task == "math")] | all(.correct == .graded and .graded > 0)'
 }
 
-@test "every figure can be had again from the stream" {
+@test "every figure is recomputed from the stream" {
     moe-bench report --json bench.moes > report.jsonl
     python=$(python_with_numpy)
     "$python" "$BATS_TEST_DIRNAME/../bench/recompute.py" bench.moes report.jsonl
@@ -298,7 +298,7 @@ await() { for _ in $(seq 500); do [ -s "$1" ] && return; sleep 0.02; done; retur
     refused "--task maths: no match; choose from: math; code; extract; summ; all" --task maths
     refused "--setting K5: no match; choose from: none; K4; B8" --setting K4 --setting K5
     refused "'ration' is not a column of --csv; did you mean ratio?" --sort ration
-    refused "a figure has an order of its own" --figure times --sort ratio
+    refused "a figure has its own order" --figure times --sort ratio
     refused "--svg and --html exclude each other" --svg --html
 }
 
@@ -356,7 +356,7 @@ PY
         map(select(.setting == "adaptive"))[0] | .best_static == $best and .best_ratio > 0')" = true ]
 }
 
-@test "one file given twice is two settings with names of their own" {
+@test "a file given twice becomes two settings with different names" {
     moe-decode -q -m pocket.moe -n 8 prompts.jsonl --stream twice.moes > /dev/null
     run rows twice.moes twice.moes
     [ "$(echo "$output" | jq -r 'select(.task == null) | .setting' | paste -sd '|')" = 'twice, twice.moes|twice, twice.moes (2)' ]
@@ -378,7 +378,7 @@ PY
     [ "$(echo "$output" | jq -s '.[] | select(.setting == "K4" and .task == null) | .identical == .compared')" = true ]
 }
 
-@test "a run may write the report itself" {
+@test "run --text prints the report" {
     sed 's/"repetitions": 2/"repetitions": 1/; s/"prompts-per-task": 2/"prompts": 2/' suite.json > short.json
     mkdir tmp
     TMPDIR=$PWD/tmp moe-bench run -q short.json --text > text
@@ -421,7 +421,7 @@ at_terminal() { "$BATS_TEST_DIRNAME/at-terminal.py" "$@" | tr -d '\r'; return "$
     fi
 }
 
-@test "Ctrl-C says how to go on, and that goes on" {
+@test "Ctrl-C prints the command that resumes the run, and it does" {
     mkdir "it's here" && cd "it's here"
     cat > "my suite.json" <<SUITE
 {"model": "../pocket.moe", "prompts": "../prompts.jsonl", "options": {"max-tokens": 40}, "repetitions": 12,
@@ -461,7 +461,7 @@ grown() {
     return 1
 }
 
-@test "a run that was ended goes on where it was" {
+@test "an interrupted run resumes where it ended" {
     cat > long.json <<SUITE
 {"model": "pocket.moe", "prompts": "$MOE_MODELS/pocket/heldout.jsonl", "options": {"max-tokens": 40}, "repetitions": 2,
  "settings": [{"name": "none"}, {"name": "K4", "draft": "ngram", "draft-length": 4}], "limits": {"prompts-per-task": 6}, "measure-seconds": 0}
@@ -547,7 +547,7 @@ WRONG
     [ ! -e x.moes ] && [ ! -e x.moes.part ]
 }
 
-@test "a prompt that cannot fit is told before any is run" {
+@test "a prompt that does not fit is refused before any prompt runs" {
     moe-bench run -q --context 20 suite.json -o x.moes 2> said && return 1
     grep -q "prompt and answer together can have 20: shorten it, or raise --context" said
     [ ! -e x.moes ] && [ ! -e x.moes.part ]
@@ -600,7 +600,7 @@ refused() {
     [[ $output == *"$says"* ]] || { echo "does not say '$says': $output"; return 1; }
 }
 
-@test "what is wrong is said in one line" {
+@test "bad input is reported in one line" {
     refused moe-bench run none.json -o x.moes "none.json"
     echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "a", "drafft": "ngram"}]}' > bad.json
     refused moe-bench run bad.json -o x.moes "did you mean --draft"

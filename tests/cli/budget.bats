@@ -38,7 +38,7 @@ tree='--tree dynamic:total=12,depth=4,topk=3'
     [ "$static" -gt 0 ] || { echo "lost:$lost"; false; }
 }
 
-@test "a budget for verification holds where there is a draft" {
+@test "a budget for verification applies to iterations with a draft" {
     decode > none.txt
     decode -B 3 --budget-phase verify | cmp - none.txt
     decode -B 3 -d ngram --budget-phase verify --stream verify.moes -o verify.txt
@@ -50,7 +50,7 @@ tree='--tree dynamic:total=12,depth=4,topk=3'
     iterations decode.moes | jq -s -e 'all(.[]; .experts_loaded <= 18)'
 }
 
-@test "without a budget nothing diverges from the model itself" {
+@test "without a budget the divergence from the model is 0" {
     for drafts in "" "-d ngram -K 6" "-d model:file=draft.moe $tree" "-d model:file=draft.moe $tree --temperature 1"; do
         decode $drafts --reference self --stream same.moes -o same.txt
         iterations same.moes | jq -s -e 'all(.[]; .flips == 0 and (.divergence | length) == .emitted and
@@ -84,7 +84,7 @@ tree='--tree dynamic:total=12,depth=4,topk=3'
     iterations oracle:as=printed.moes | jq -s -e 'all(.[]; .experts_loaded <= 48)'
 }
 
-@test "divergence from another model is that of the logits that both give" {
+@test "divergence from another model is computed from the logits of both" {
     head -n 1 prompts.jsonl > one.jsonl
     moe-decode -q -m pocket.moe -n 24 -d ngram --reference draft.moe --stream apart.moes -o apart.txt one.jsonl
     iterations apart.moes | jq -s '[.[].divergence[]]' > got.json
@@ -167,7 +167,7 @@ rank_statically() {
     iterations loose.moes | jq -s -e 'all(.[]; .restored == null) and any(.[]; .probe)'
 }
 
-@test "an automatic budget touches nothing where a token is alone in its forward, and little where nothing may be lost" {
+@test "an automatic budget changes nothing in forwards of one token, and little under a bound of 0" {
     decode > none.txt
     for rank in router path oracle; do
         decode -B auto:kl=1 --rank $rank --stream alone.moes -o alone.txt
@@ -203,7 +203,7 @@ rank_statically() {
     done; done
 }
 
-@test "an automatic budget holds every bound over short texts, whichever they are" {
+@test "an automatic budget holds every bound over short texts" {
     [ -n "$MOE_LONG" ] && [ -z "$MOE_SANITIZED" ] || skip "takes minutes"
     rank_statically
     moe-profile -q -n 0 -m pocket.moe <(head -n 24 "$MOE_MODELS/pocket/calib.jsonl") |
@@ -222,7 +222,7 @@ rank_statically() {
     done; done; done
 }
 
-@test "what makes no sense is refused in one line" {
+@test "invalid combinations are refused in one line" {
     refuse() {
         local part=$1
         shift
@@ -231,9 +231,9 @@ rank_statically() {
         [[ $output == *"$part"* ]] || { echo "does not say '$part': $output"; return 1; }
     }
     refuse "--budget-phase: says which" --budget-phase draft
-    refuse "'prompt' is none" -B 4 --budget-phase prompt
+    refuse "unknown phase 'prompt'" -B 4 --budget-phase prompt
     refuse "knows only the forward that verifies" -B 4 --rank path --budget-phase decode,draft -d model:file=pocket.moe
-    refuse "nothing to draft with" -B 4 --budget-phase draft
+    refuse "--budget-phase: no drafter; add" -B 4 --budget-phase draft
     refuse "ngram: a budget for drafting" -B 4 --budget-phase draft -d ngram
     refuse "draft.moe: the budget is for 6 layers of 32 experts" -B 4 --budget-phase draft -d model:file=draft.moe
     refuse "auto: kl" -B auto:kl=0

@@ -19,7 +19,7 @@ setup() { cd "$WORK"; }
 
 decode() { moe-decode -q -m pocket.moe -n 16 "$@" prompts.jsonl; }
 
-@test "neither slots nor policies, drafts or threads show in a text" {
+@test "texts do not depend on slots, cache policies, drafts or threads" {
     while read -r options; do
         decode $options > cached.txt
         cmp plain.txt cached.txt || { echo "differs with: $options"; return 1; }
@@ -33,7 +33,7 @@ decode() { moe-decode -q -m pocket.moe -n 16 "$@" prompts.jsonl; }
 OPTIONS
 }
 
-@test "devices with memory of their own: the same text from slots there" {
+@test "devices with their own memory give the same text from cached experts" {
     for device in ref emu emu:1; do
         [ $device = ref ] || [ -e "${MOE_BIN%/bin}/lib/moekit/moe-emu.so" ] || continue
         for slots in "" "--cache-experts 10% --host-experts 100% --cache-policy lfu" \
@@ -44,7 +44,7 @@ OPTIONS
     done
 }
 
-@test "two processors: a static split is the same text with any drafts, says so, and refuses what it cannot be" {
+@test "a static split gives the same text with any drafts, and refuses invalid settings" {
     moe-decode -q --device ref -m pocket.moe -n 6 -p def --split static:share=40 -d self:skip=0.3 -K 3 --reference self \
         --stream s.moes > one.txt
     moe-view --json s.moes > s.jsonl
@@ -70,7 +70,7 @@ OPTIONS
     [ $status -eq 2 ] && [[ $output == *"has no experts in the host's memory" ]]
 }
 
-@test "what a static split leaves to the host never comes to the device beforehand" {
+@test "experts that a static split leaves to the host are never prefetched to the device" {
     for what in "--cache-policy lru --prefetch popular" "--cache-policy utility" "--cache-policy ahead --prefetch popular --host-experts 15%"; do
         for share in 0 50; do
             moe-decode -q --device ref -m pocket.moe -n 8 --ignore-eos -p 'def add(a, b):' --cache-experts 12% $what \
@@ -85,7 +85,7 @@ OPTIONS
     done
 }
 
-@test "more experts than there are buffers of the host are on the device before anything else" {
+@test "initial experts are loaded even if they exceed the host's buffers" {
     [ -e "${MOE_BIN%/bin}/lib/moekit/moe-emu.so" ] || skip
     decode --cache-experts 100% --hot-set whole.json > /dev/null
     jq -e '.experts | length > 128' whole.json
@@ -93,7 +93,7 @@ OPTIONS
     moe-view --json s.moes | jq -e -s 'map(select(.type == "iter")) | length > 0 and all(.cache_misses == 0 and .cache_hits > 0)'
 }
 
-@test "behind a device is the host: hits there, and what is read and copied, are those of two lists" {
+@test "two tiers: hits, reads and copies equal those of two simulated lists" {
     moe-profile -q --device ref -m pocket.moe -n 12 --ignore-eos -p 'def add(a, b):' -o routes.moes
     moe-view --json routes.moes > routes.jsonl
     for policy in lru lfu; do
@@ -136,7 +136,7 @@ assert sum(i["cache_host_hits"] for i in told) > 0
 RECOUNT
 }
 
-@test "slots of a device are held against its own memory, and those behind it against the host's" {
+@test "slots are limited by the device's memory, and slots of the host by the host's" {
     [ -e "${MOE_BIN%/bin}/lib/moekit/moe-emu.so" ] || skip
     export MOE_EMU_MEMORY=20000000
     small="-m pocket.moe --device emu -c 128 -n 1 -p a"
@@ -151,7 +151,7 @@ RECOUNT
     assert_trouble moe-decode
 }
 
-@test "hits of lru are those that a list gives, which sees the routes alone" {
+@test "hits of lru equal those of a list computed from the routes" {
     moe-decode -q -m pocket.moe -n 24 --ignore-eos -p 'def add(a, b):' --cache-experts 25% --stream s.moes > o.txt
     moe-view --json s.moes > s.jsonl
     jq -e -s '[.[] | select(.type == "iter")] | length > 4 and
@@ -191,7 +191,7 @@ forwards = [[sorted({(layer, e) for token in f["experts"] for e in token[layer]}
 told = lambda name: [i["cache_hits"] for i in read(name, "iter")]
 '
 
-@test "a hot set has what was wanted, survives runs, and is there before anything else" {
+@test "a hot set has the wanted experts, is kept between runs, and is loaded first" {
     text="-q -m pocket.moe -n 24 --ignore-eos --cache-experts 25%"
     moe-decode $text -p 'def add(a, b):' --hot-set hot.json --stream first.moes > first.txt
     cp hot.json once.json
@@ -245,7 +245,7 @@ assert told("third.jsonl") == hits[1:], (told("third.jsonl"), hits)
 PYTHON
 }
 
-@test "profiles and benchmarks hand a hot set on, too" {
+@test "profiles and benchmarks also read and write a hot set" {
     moe-profile -q -m pocket.moe --cache-experts 25% --hot-set handed.json -p 'def add(a, b):' -o h.moes
     jq -e '.experts | length > 20' handed.json
     cp handed.json before.json
@@ -256,7 +256,7 @@ PYTHON
     [[ $output == *"--hot-set: is of one model, and these are 2" ]]
 }
 
-@test "the best of a ranking stay" {
+@test "the first experts of a ranking stay resident" {
     moe-profile -q -m pocket.moe -n 20 prompts.jsonl | moe-coact rank-experts > rank.moes
     moe-view --json rank.moes > rank.jsonl
     moe-decode -q -m pocket.moe -n 24 --ignore-eos -p 'def add(a, b):' --cache-experts 25% \
@@ -276,7 +276,7 @@ assert told("s.jsonl") == hits[1:], (told("s.jsonl"), hits)
 PYTHON
 }
 
-@test "reports have the figures of a cache, and another program finds the same" {
+@test "reports have the figures of a cache, equal to those recomputed" {
     for policy in lru lfu; do
         tiers=$([ $policy = lru ] || echo "--device ref --host-experts 70% --prefetch last --split static:share=80 -n 8")
         moe-decode -q -m pocket.moe ${tiers:--n 16} -d ngram -K 3 --cache-experts 50% --cache-policy $policy --stream $policy.moes \
@@ -291,7 +291,7 @@ PYTHON
     done
 }
 
-@test "forced routes are read before they are wanted, and the text stays" {
+@test "experts of forced routes are prefetched, and the text is unchanged" {
     moe-decode -q -m pocket.moe -n 12 -d ngram -K 3 --record drafts --stream drafts.moes -p 'def add(a, b):' > /dev/null
     force="--force-routes drafts.moes --force-accept drafts.moes -d ngram -K 3 -n 12 -m pocket.moe -q -p"
     moe-decode $force 'def add(a, b):' > mapped.txt
@@ -304,7 +304,7 @@ PYTHON
     [ "$(sum forced cache_prefetched_bytes)" -gt 0 ]
 }
 
-@test "a copy that drafts says what the target will want" {
+@test "a copy of the model that drafts forecasts the target's experts" {
     moe-convert -q "$MOE_MODELS/pocket/model" --dtype q8 -o q8.moe
     decode -d self:experts=q8.moe -K 3 --cache-experts 30% --prefetch draft --stream draft.moes > draft.txt
     cmp plain.txt draft.txt
@@ -313,7 +313,7 @@ PYTHON
 }
 
 # All sizes, policies and ways to know in the long check; else every second pair of the latter two, with sizes in turn.
-@test "no size, policy or prefetching shows in a text" {
+@test "texts do not depend on cache size, policy or prefetching" {
     moe-profile -q -m pocket.moe -n 12 prompts.jsonl -o routes.moes
     moe-coact rank-experts routes.moes > rank.moes
     moe-decode -q -m pocket.moe -n 7 -p 'def add(a, b):' > want.txt
@@ -333,7 +333,7 @@ PYTHON
     done
 }
 
-@test "neither the sizes of two tiers, policies nor prefetching show in a text, nor does a static split beside them" {
+@test "texts do not depend on the sizes of two tiers, policies, prefetching or a static split" {
     [ -n "$MOE_LONG" ] || skip "the long check has them all; some are above"
     moe-profile -q -m pocket.moe -n 12 prompts.jsonl -o routes.moes
     moe-coact rank-experts routes.moes > rank.moes
@@ -358,7 +358,7 @@ PYTHON
 # Sums over the iterations of a stream.
 sums() { moe-view --json $1 | jq -c -s '[.[] | select(.type == "iter")] | [(map(.cache_named) | add), (map(.cache_right) | add), (map(.cache_scored) | add)]'; }
 
-@test "what forecasts name of the next forward is what simulation names over the same routes" {
+@test "forecasts of the next forward equal those of the simulation over the same routes" {
     cat > machine.json <<'MACHINE'
 {"machine": "none", "source": "made up", "cached": 0.3,
  "model": {"name": "pocket", "layers": 6, "experts": 32, "top_k": 4, "expert_bytes": 1e6},
@@ -401,7 +401,7 @@ PYTHON
     moe-convert -q still -o still.moe
 }
 
-@test "the next layer's router is asked what the next layer will want" {
+@test "the next layer's router forecasts the next layer's experts" {
     make_still
     for drafts in "" "-d ngram -K 4" "-d self:exit=2 -K 3"; do
         moe-decode -q -m still.moe -n 12 --ignore-eos -p 'def add(a, b):' $drafts --cache-experts 50% --prefetch next-layer \
@@ -499,13 +499,13 @@ POLICIES
         assert_trouble moe-bench
         [[ $output == *"$said"* ]] || { echo "$output"; return 1; }
     done <<'LINES'
---cache-policy lru --cached 0.3|which routes?
---cache-policy lru r.moes|give --cached SHARE
---cache-policy lru --cached 0.3 --iterations r.moes|writes JSON lines; add --json
+--cache-policy lru --cached 0.3|no routes; name route streams
+--cache-policy lru r.moes|add --cached SHARE
+--cache-policy lru --cached 0.3 --iterations r.moes|its output is JSON lines; add --json
 --cache-policy lru --cached 0.3 --forecasts r.moes|leave it or --forecasts out
 --cache-policy static --cached 0.3 r.moes|give one
 --cache-policy lru --cached 0.001 r.moes|too small for one token's 4
---iterations r.moes|is of cache policies alone; add --cache-policy
+--iterations r.moes|applies to cache policies; add --cache-policy
 LINES
 }
 
@@ -541,7 +541,7 @@ still.moe self:skip=skip.json
 DRAFTS
 }
 
-@test "where the kernel has no io_uring threads read, which -v tells" {
+@test "without io_uring threads read, and -v reports it" {
     moe-decode -v -m pocket.moe -n 1 --cache-experts 17% prompts.jsonl 2> said > /dev/null
     grep -qx 'moe-decode: experts are read by .*; memory holds 32 of 192' said
     [ -z "$MOE_SANITIZED" ] || skip "what is loaded in front would come before the sanitiser"
@@ -554,7 +554,7 @@ DRAFTS
     grep -q 'read by [1-8] threads, as io_uring cannot be had: Function not implemented' none.err
 }
 
-@test "what cannot be is one line" {
+@test "invalid settings are refused in one line" {
     while IFS='|' read -r options said; do
         run moe-decode -q -m pocket.moe $options -p a
         assert_trouble moe-decode
@@ -572,7 +572,7 @@ DRAFTS
 --cache-experts 50% --cache-policy static:rank=none|none: 
 --cache-experts 50% --cache-policy static:rank=plain.txt --hot-set h|leave one of the two out
 --cache-experts 50% --cache-policy lru --hot-set h|lru does not use --hot-set; choose hot or static
---cache-experts 50% --hot-set plain.txt|a hot set is expected
+--cache-experts 50% --hot-set plain.txt|expected a hot set
 --cache-experts 50% --hot-set -|--hot-set: is read and written; name a file
 --hot-set h|--hot-set: no experts are cached; add --cache-experts
 --cache-experts 50% --prefetch draft|no drafter has routes of the model
@@ -609,7 +609,7 @@ LINES
     assert_trouble moe-decode
 }
 
-@test "a file that shrinks while it is read is one line, and no signal" {
+@test "a file that shrinks while it is read is reported in one line, without a signal" {
     for at in 4096 2000000; do
         cp pocket.moe shrinks.moe
         mkfifo pipe
@@ -629,7 +629,7 @@ LINES
     done
 }
 
-@test "two processors: each tau of the balancer is what plain search makes of what records have" {
+@test "two processors: each tau of the balancer equals that of a search over the records" {
     moe-decode -q --device ref -m pocket.moe -n 12 --ignore-eos -d self:exit=2 -K 3 -p 'def add(a, b):' --cache-experts 30% \
         --cache-policy utility --split balance:warm-up=3 --stream s.moes --record route > /dev/null
     moe-view --json s.moes > s.jsonl

@@ -43,7 +43,7 @@ three_runs() {
     done
 }
 
-@test "a turn reads what is new of the text, and no more" {
+@test "a turn reads only the new part of the text" {
     three_turns -v -d ngram > shown.txt
     three_runs '' > runs.jsonl
     # What each prompt has in common with the text before it, but for that text's last token, which is never read.
@@ -91,9 +91,9 @@ three_runs() {
     [[ $output != *"tokens"* ]]
 }
 
-@test "a full context is told" {
+@test "a full context is reported" {
     # The answer fills it; and a message that does not fit is not asked, but a shorter one then is.
-    run at_terminal '> ' 'Hello there\n' 'no message fits' '' '> ' 'Why?\n' 'shorten it' '' '> ' '^D' -- \
+    run at_terminal '> ' 'Hello there\n' 'no further message fits' '' '> ' 'Why?\n' 'shorten it' '' '> ' '^D' -- \
         moe-decode -m pocket.moe --chat -c 24 --ignore-eos
     echo "$output"
     [ "$status" = 0 ]
@@ -123,7 +123,7 @@ three_runs() {
     [[ $output == *"--system: a raw text has no messages; add --chat" ]]
 }
 
-@test "the summary compares with no drafts, and tells of forwards saved only where that saved time" {
+@test "the summary compares with no drafts, and reports saved forwards only if that saved time" {
     local options line
     # A draft that is as dear as the model itself cannot pay.
     for options in '-d self:exit=5 -K 8' '-d ngram -K auto' "-d model:file=$(dirname "$MOE_POCKET")/draft.moe"; do

@@ -34,7 +34,7 @@ mean_of() {
         $at[key] == value { sum += $at[what]; n++ } END { if (!n) exit 1; print sum / n }'
 }
 
-@test "coverage, unions and locality of all held-out texts are what transformers gave" {
+@test "coverage, unions and locality of all held-out texts equal those computed from transformers" {
     [ -z "$MOE_SANITIZED" ] || skip "takes long under sanitisers, and shows nothing about memory that others do not"
     moe-profile -q -m pocket.moe -n 512 "$MOE_MODELS/pocket/heldout.jsonl" -o heldout.moes
     moe-coact coverage --by mass --csv heldout.moes > coverage.csv
@@ -58,7 +58,7 @@ mean_of() {
             jq -n '[inputs | .[][] | add] | add / length')" 0.461 0.002
 }
 
-@test "a ranking is sorted, a permutation, and sums to what was counted" {
+@test "a ranking is a sorted permutation that sums to the counts" {
     for by in frequency mass; do
         moe-coact rank-experts --by $by --json routes.moes > rank.jsonl
         [ "$(wc -l < rank.jsonl)" = 6 ]
@@ -71,7 +71,7 @@ mean_of() {
     done
 }
 
-@test "what is shown is what the stream holds" {
+@test "tables and figures show the values of the stream" {
     for analysis in "rank-experts --budget 7" "rank-experts --by pairs --total 99" "coverage" "coverage --by router" "matrix --phase all" \
                     "union" "union --trees" "locality --phase prompt" "stats --phase all" "reuse -K 3" "signal -K 2"; do
         moe-coact $analysis routes.moes -o made.moes
@@ -84,7 +84,7 @@ mean_of() {
     [ "$(moe-coact coverage --csv -l 2 routes.moes | awk -F, 'NR > 1 { print $1 }' | sort -u)" = 2 ]
 }
 
-@test "drift wants states and probabilities, and has them in every form" {
+@test "drift needs states and probabilities, and prints every form" {
     run moe-coact drift routes.moes -o no.moes
     assert_trouble moe-coact
     [[ $output == *"no hidden states; profile with --record"* ]]
@@ -97,7 +97,7 @@ mean_of() {
     python3 -c 'import xml.dom.minidom as m; m.parse("figure.svg")'
 }
 
-@test "phases part the tokens" {
+@test "phases partition the tokens" {
     all=$(moe-coact union --json routes.moes | jq -s '.[0].tokens')
     prompt=$(moe-coact union --json --phase prompt routes.moes | jq -s '.[0].tokens')
     decode=$(moe-coact union --json --phase decode routes.moes | jq -s '.[0].tokens')
@@ -141,7 +141,7 @@ mean_of() {
     done
 }
 
-@test "a ranking by what tokens need together serves more of them than one by single experts" {
+@test "a ranking by joint coverage serves more tokens than one by single experts" {
     for by in frequency coverage pairs; do
         moe-coact coverage --by $by --csv routes.moes > $by.csv
         for budget in 8 12 16; do mean_of budget $budget served < $by.csv; done > $by.served
@@ -167,7 +167,7 @@ mean_of() {
     done
 }
 
-@test "pairs are what the routes say, in shards or whole" {
+@test "pairs equal the counts of the routes, in shards or whole" {
     cat > pairs.jq <<'JQ'
 [.[] | select(.type == "route") | .experts[] | .[2] | . as $e | range(4) as $a | range(4) as $b | "\($e[$a]) \($e[$b])"]
 | group_by(.) | map({key: .[0], value: length}) | sort_by(.key)
@@ -305,7 +305,7 @@ JQ
     [ "$(labels labels.moes)" = "$eight" ]
 }
 
-@test "what does not belong together is refused" {
+@test "streams that do not belong together are refused" {
     moe-coact rank-experts routes.moes -o rank.moes
     for pair in "routes.moes other.moes" "routes.moes renamed.moes"; do
         for command in rank-experts coverage "matrix --phase all" union "union --trees" locality "stats --phase all" merge; do
@@ -336,7 +336,7 @@ JQ
     done
 }
 
-@test "no tokens, no answer" {
+@test "routes without tokens give no result" {
     head -n 1 prompts.jsonl > one.jsonl
     moe-profile -q -m pocket.moe --shard 2/2 one.jsonl > empty.moes
     for command in rank-experts "rank-experts --by coverage" "rank-experts --by pairs" coverage "coverage --by router" matrix \
@@ -353,7 +353,7 @@ JQ
     moe-coact merge -q --force empty.moes short.moes empty.moes | moe-view --verify
 }
 
-@test "a stream that is cut anywhere gives no result" {
+@test "a truncated stream gives no result" {
     size=$(stat -c %s short.moes)
     [ "$MOE_SANITIZED" ] && step=997 || step=211
     for ((at = 0; at < size; at += (at < 40 || at > size - 60) ? 1 : step)); do
@@ -370,7 +370,7 @@ JQ
     [ ! -e no.moes ]
 }
 
-@test "a stream with one bit turned anywhere gives no result" {
+@test "a stream with one flipped bit gives no result" {
     size=$(stat -c %s short.moes)
     [ "$MOE_SANITIZED" ] && count=40 || count=150
     for ((i = 0; i < count; i++)); do
@@ -397,7 +397,7 @@ JQ
     rm -f no.moes
 }
 
-@test "a full disk, a folder that cannot be written, and a reader that left" {
+@test "a full disk, a read-only folder and a closed pipe are handled" {
     run moe-coact rank-experts routes.moes -o /dev/full
     assert_trouble moe-coact
     run moe-coact coverage --text routes.moes -o /dev/full

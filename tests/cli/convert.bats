@@ -72,7 +72,7 @@ PYTHON
     moe-decode -q -m long.moe -p 'The sum of 2 and 3' -n 8 | cmp plain -
 }
 
-@test "a bos that only tokenizer_config.json asks for is put in front" {
+@test "a bos that only tokenizer_config.json requests is prepended" {
     jq '.bos_token = "<|endoftext|>" | .add_bos_token = true' pocket/tokenizer_config.json > made
     jq -e '[.added_tokens[].content] | index("<|endoftext|>")' pocket/tokenizer.json > place
     moe-convert pocket -o plain.moe
@@ -112,7 +112,7 @@ PYTHON
     [ "$(moe-convert "$pocket" -o model.moe 2>&1)" = "" ]
 }
 
-@test "both pocket models convert to what they are" {
+@test "both pocket models convert to the expected files" {
     moe-convert "$pocket" -o m.moe
     moe-view --verify m.moe
     shows m.moe '"name": "model"' '"dtype": "bf16"' '"experts": 32,' '"top_k": 4,' '"synthetic": false'
@@ -121,13 +121,13 @@ PYTHON
     shows d.moe '"name": "draft"' '"dtype": "f32"' '"moe_layers": 0,' '"tied": true'
 }
 
-@test "a single file takes its texts from beside it" {
+@test "a single weights file uses the texts of its folder" {
     moe-convert pocket -o folder.moe
     moe-convert pocket/model.safetensors --name pocket -o file.moe
     cmp folder.moe file.moe
 }
 
-@test "dtypes are chosen apart for experts" {
+@test "experts can have their own dtype" {
     moe-convert pocket --dtype f32 --expert-dtype f16 -o a.moe
     shows a.moe '"dtype": "f32, experts f16"'
     [ "$(of_tensor a.moe layers.0.router format)" = '"format": "f32"' ]
@@ -199,7 +199,7 @@ JSON
     refuses "SOURCE is missing" moe-convert -o x.moe
 }
 
-@test "inflating keeps everything but the experts' width" {
+@test "inflating changes only the experts' width" {
     moe-convert pocket -o m.moe
     moe-convert inflate m.moe --expert-ffn 80 -o l.moe
     moe-view --verify l.moe
@@ -254,7 +254,7 @@ END
     refuses "--step: 130 is not between" moe-convert inflate d.moe --step 130% --of m.moe -o x.moe
 }
 
-@test "outputs that are no file are refused" {
+@test "outputs that are not files are refused" {
     moe-convert pocket -o m.moe
     refuses "is a model file already" moe-convert m.moe -o x.moe
     moe-decode -q -m m.moe -n 1 -p a --stream s.moes > /dev/null
@@ -272,7 +272,7 @@ END
     fi
 }
 
-@test "what is not a model's checkpoint is told apart, with what to do" {
+@test "sources that are not model checkpoints are identified, with a remedy" {
     cp -R "$MOE_MODELS/pocket/heads/eagle1" head
     refuses './head: is a draft head (eagle1), not a model; `moe-convert head --target MODEL.moe ./head` converts it' \
         moe-convert ./head -o x.moe
@@ -397,7 +397,7 @@ PYTHON
     refuses "$said" moe-convert p.tar -o x.moe
 }
 
-@test "a Git LFS pointer is no file of a checkpoint" {
+@test "a Git LFS pointer is not accepted as a checkpoint's file" {
     printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 16998144\n' 7 > pointer
     local said='is a Git LFS pointer, not the file itself; `git lfs pull` in its folder downloads the file' name
     for name in model.safetensors tokenizer.json config.json; do
@@ -481,7 +481,7 @@ END
     [ -z "$(ls -A)" ]
 }
 
-@test "bad sources are one line and leave nothing" {
+@test "bad sources are reported in one line and leave no file" {
     refuses "missing: cannot be read" moe-convert missing -o x.moe
     refuses "SOURCE" moe-convert -o x.moe
     mkdir empty
@@ -521,7 +521,7 @@ END
     [ -z "$(ls -A | grep -e '^x\.moe' -e '^\.moe-')" ]
 }
 
-@test "an archive that unpacks beyond all measure is refused" {
+@test "an archive with an excessive compression ratio is refused" {
     [ -n "$MOE_LONG" ] || skip "only in the long check"
     mkdir big
     cp pocket/config.json big

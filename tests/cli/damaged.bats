@@ -114,14 +114,14 @@ kinds="route rank coact decode bench feature train"
 # Under sanitisers every day one of those that are read alike.
 [ -z "$MOE_SANITIZED" ] || [ -n "$MOE_LONG" ] || kinds="route rank decode feature"
 
-@test "each consumer takes the whole stream" {
+@test "every consumer accepts the intact stream" {
     while read -r kind command; do
         rm -f out
         ${command/IN/$kind.moes} > printed 2> said || { echo "$command: $(cat said)"; return 1; }
     done < <(consumers)
 }
 
-@test "a stream twice, and two streams one after the other" {
+@test "a repeated stream and two concatenated streams are refused" {
     for kind in $kinds; do
         cat $kind.moes $kind.moes > bad.moes
         all_refuse $kind "bytes after the end record"
@@ -130,12 +130,12 @@ kinds="route rank coact decode bench feature train"
     done
 }
 
-@test "other bytes in front, between two records, and after" {
+@test "extra bytes before, between and after records are refused" {
     for kind in $kinds; do
         starts=$(record_starts $kind.moes)
         last=$(tail -n 1 <<< "$starts")
         { echo garbage; cat $kind.moes; } > bad.moes
-        all_refuse $kind "not a stream"
+        all_refuse $kind "not a moekit stream"
         { cat $kind.moes; echo; } > bad.moes
         all_refuse $kind "bytes after the end record"
         for garbage in '\0' 'text' '\300' '\223\243abc\001\200'; do
@@ -145,7 +145,7 @@ kinds="route rank coact decode bench feature train"
     done
 }
 
-@test "a record left out, doubled, or from another stream" {
+@test "a missing, repeated or foreign record is refused" {
     for kind in $kinds; do
         starts=($(record_starts $kind.moes))
         first=${starts[0]} second=${starts[1]}
@@ -160,7 +160,7 @@ kinds="route rank coact decode bench feature train"
     all_refuse route ""
 }
 
-@test "cut anywhere" {
+@test "a stream truncated anywhere is refused" {
     for kind in $kinds; do
         size=$(wc -c < $kind.moes)
         starts=($(record_starts $kind.moes))
@@ -171,7 +171,7 @@ kinds="route rank coact decode bench feature train"
     done
 }
 
-@test "a later version of the framing, or of the kind" {
+@test "a later version of the framing or of the kind is refused" {
     for kind in $kinds; do
         cp $kind.moes bad.moes
         flip bad.moes 11 3                              # 1 becomes 2

@@ -56,7 +56,7 @@ timeless() {
     [ ! -s differ.jsonl ] || { cat differ.jsonl; false; }
 }
 
-@test "a prompt is answered before the next one has come" {
+@test "a prompt is answered before the next one is read" {
     mkfifo questions answers
     decode -n 4 - < questions > answers 3>&- &
     exec 4> questions 5< answers
@@ -93,7 +93,7 @@ timeless() {
     differ none-0.jsonl none-1.jsonl
 }
 
-@test "filters and long texts depend on no draft either" {
+@test "filtered sampling and long texts do not depend on drafts either" {
     local n=60
     [ -z "$MOE_LONG" ] || n=400
     head -n 3 long.jsonl > few.jsonl
@@ -104,7 +104,7 @@ timeless() {
     done
 }
 
-@test "the ref device: its own text with and without drafts, and the goldens'" {
+@test "the ref device gives its own text with and without drafts, equal to the goldens" {
     awk 'NR % 80 == 1' heldout.jsonl > few.jsonl
     answers --device ref few.jsonl > none.jsonl
     answers --device ref -d ngram -K 3 few.jsonl | cmp - none.jsonl
@@ -149,7 +149,7 @@ timeless() {
     [[ $output == *"(a text is a file .txt or .md, or comes through standard input or -p)" ]]
 }
 
-@test "a token limit cuts the same tokens, also amid accepted ones" {
+@test "a token limit ends the text at the same token, also among accepted ones" {
     head -n 3 prompts.jsonl > few.jsonl
     decode --json few.jsonl > whole.jsonl
     for n in 0 1 2 3 5 7 8 12 13; do
@@ -241,7 +241,7 @@ STOPS
     [ "$(moe-view --json file.moes | jq -s 'map(select(.type == "machine" and .threads >= 1)) | length')" = 1 ]
 }
 
-@test "experts by layer are recorded when asked for, and sum up" {
+@test "experts by layer are recorded on request, and add up to the totals" {
     decode -d ngram --record route --stream route.moes prompts.jsonl > text.txt
     moe-view --json route.moes | jq -s -e 'map(select(.type == "iter")) | length > 10 and
         all(.[]; (.experts_wanted_layer | length) == 6 and (.experts_wanted_layer | add) == .experts_wanted and
@@ -250,7 +250,7 @@ STOPS
     decode -d ngram prompts.jsonl | cmp - text.txt
 }
 
-@test "equal prompts get different samples, the first that of the prompt alone" {
+@test "equal prompts get different samples, the first equal to that of the prompt alone" {
     local sampling='-n 20 --temperature 1 --seed 5'
     printf '{"prompt": "NAME"}\n{"prompt": "SYNOPSIS"}\n{"prompt": "NAME"}\n{"prompt": "NAME"}\n' > same.jsonl
     decode --json $sampling same.jsonl | jq -c .tokens > same.txt
@@ -295,7 +295,7 @@ STOPS
     assert_trouble moe-decode
 }
 
-@test "text reaches a reader while more is being made" {
+@test "text reaches a reader while decoding continues" {
     mkfifo pipe
     moe-decode -q -m pocket.moe --device ref --ignore-eos -n 1900 -p NAME > pipe &
     local pid=$!
@@ -308,7 +308,7 @@ STOPS
     wait $pid || [ $? = 143 ]
 }
 
-@test "a budget of all experts changes nothing, a smaller one says that it does" {
+@test "a budget of all experts changes nothing, and a smaller one is labelled" {
     decode prompts.jsonl > none.txt
     decode -B 32 --stream all.moes prompts.jsonl | cmp - none.txt
     header all.moes | jq -e '.labels["not lossless"] == null'
@@ -319,7 +319,7 @@ STOPS
         all(.[]; .experts_loaded <= 24) and any(.[]; .experts_wanted > 24)'
 }
 
-@test "with a static ranking the text depends on no draft" {
+@test "with a static ranking the text does not depend on drafts" {
     moe-profile -q -n 0 -m pocket.moe calib.jsonl | moe-coact rank-experts -q -o rank.moes
     for mode in substitute truncate; do
         decode -B 12 --rank rank.moes --budget-mode $mode prompts.jsonl > none.txt
@@ -330,7 +330,7 @@ STOPS
     done
 }
 
-@test "wrong usage is one line and exit status 2" {
+@test "wrong usage is reported in one line with exit status 2" {
     local wrong
     while IFS='|' read -r words part; do
         eval "wrong=($words)"
@@ -369,7 +369,7 @@ STOPS
 WRONG
 }
 
-@test "-K auto is cascade-cost, cascade is what its name says" {
+@test "-K auto selects cascade-cost, and --policy cascade selects cascade" {
     local policy
     for policy in '-K auto' '--policy cascade-cost'; do
         decode -n 20 -d ngram $policy -p NAME --stream auto.moes > auto.txt
@@ -379,7 +379,7 @@ WRONG
     moe-view --json auto.moes | jq -e -s '[.[] | select(.type == "iter") | .policy.name] | unique == ["cascade"]'
 }
 
-@test "more than the model has is noted, and twice is refused" {
+@test "a context beyond the model's is noted, and an option given twice is refused" {
     run moe-decode -m pocket.moe -n 2 -c 100000 -p NAME
     [ "$status" = 0 ]
     [ "${lines[0]}" = 'moe-decode: -c 100000: the model has 2048 positions; prompt and answer have at most as many tokens' ]
@@ -397,7 +397,7 @@ WRONG
     [ ! -e one ] && [ ! -e two ]
 }
 
-@test "a bad prompt names its line, and leaves no half-written stream" {
+@test "a bad prompt is reported with its line, and leaves no half-written stream" {
     printf '{"prompt": "NAME"}\n{"prompt": 3}\n' > bad.jsonl
     run moe-decode -q -m pocket.moe -n 4 -o out.txt --stream out.moes bad.jsonl
     assert_trouble moe-decode
@@ -415,7 +415,7 @@ WRONG
     [ "$status" -eq 2 ]
 }
 
-@test "a closed pipe ends it quietly, a full disk is trouble" {
+@test "a closed pipe ends the run quietly, and a full disk is an error" {
     run bash -c 'moe-decode -q -m pocket.moe heldout.jsonl 2> quiet.err | head -c 5 > /dev/null; echo "${PIPESTATUS[0]}"'
     [ "$output" = 141 ]
     [ ! -s quiet.err ]
@@ -426,7 +426,7 @@ WRONG
     [[ $output == *"No space left"* ]]
 }
 
-@test "interrupted, it leaves no half-written file" {
+@test "an interrupted run leaves no half-written file" {
     mkdir interrupted
     moe-decode -q -m pocket.moe --device ref --ignore-eos -n 1900 -p NAME --stream interrupted/x.moes -o interrupted/x.txt &
     local pid=$!

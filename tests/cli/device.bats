@@ -36,7 +36,7 @@ distance() {
             [range($want | length) as $t | range($want[0] | length) as $v | $got[$t][$v] - $want[$t][$v] | fabs] | max end'
 }
 
-@test "a GPU that is not there is trouble, and auto takes the host then" {
+@test "a missing GPU is an error, and auto uses the host" {
     moe-decode -q -m pocket.moe --device cuda -p x -n 1 > /dev/null 2>&1 && skip "there is a GPU"
     for device in cuda cuda:0 cuda:7; do
         run moe-decode -q -m pocket.moe --device $device -p x -n 1
@@ -47,7 +47,7 @@ distance() {
     moe-view --json auto.moes | head -n 1 | jq -e '.device | startswith("host")'
 }
 
-@test "tests/gpu/all says in a line that there is no driver, and that it cannot judge" {
+@test "tests/gpu/all reports a missing driver in one line, and that it cannot judge" {
     [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ] || skip "there is a driver"
     run "$BATS_TEST_DIRNAME/../gpu/all"
     [ "$status" = 125 ]
@@ -57,7 +57,7 @@ distance() {
     [ "$status" = 2 ]
 }
 
-@test "names that are none, and devices that the emulator has not" {
+@test "unknown device names and emulator devices that do not exist are refused" {
     for device in gpu cudax host:0 ref:1 emu:4 emu:x emu: emu-race:0x0; do
         run moe-decode -q -m pocket.moe --device "$device" -p x -n 1
         assert_trouble moe-decode
@@ -82,7 +82,7 @@ distance() {
     done
 }
 
-@test "a plug-in that is of other sources is refused" {
+@test "a plug-in built from other sources is refused" {
     mkdir -p old/bin old/lib/moekit
     cp "$MOE_BIN/moe-decode" old/bin                    # no link: plug-ins are looked for where the program is
     echo 'const void *moe_cuda_plugin(void) { static const unsigned long old[64] = {10}; return old; }' |
@@ -127,7 +127,7 @@ tokens() {
     done
 }
 
-@test "the emulated GPU: budgets keep the experts that they keep on the host, and are as far from the model without" {
+@test "the emulated GPU: budgets keep the same experts as on the host, with the same divergence" {
     [ -z "$MOE_SANITIZED" ] || skip "takes minutes there"
     local first=2
     for family in $(cat some); do
@@ -155,13 +155,13 @@ tokens() {
     jq -s -e 'map(.divergence // []) | flatten | map(select(. > 1e-3)) | length > 10' budgets
 }
 
-@test "a make below another one finds the same compilers" {
+@test "a nested make finds the same compilers" {
     run env -u CC -u CXX "${MAKE:-make}" -s -R -C "$top" CUDA=no --eval='compilers:; @echo $(CC) $(CXX)' compilers
     [ "$status" = 0 ]
     [ "$output" = 'gcc g++' ]
 }
 
-@test "the emulated GPU: no races, and the same bits where they are looked for" {
+@test "the emulated GPU: no races, and the same bits with race detection" {
     [ -z "$MOE_SANITIZED" ] || skip "the kernels that look for races are in the build without sanitisers"
     for family in $(cat some); do
         echo "$family"
@@ -211,7 +211,7 @@ records() {
 
 place() { moe-view --json iterations.moes | jq -r 'select(.type == "machine").loop'; }
 
-@test "the emulated GPU iterates by itself: the records that the host's loop gives" {
+@test "the emulated GPU iterates by itself, with the same records as the host's loop" {
     for family in ${MOE_LONG:+$(cat some)} deepseek; do
         jq -c '{id: "one", tokens: (.prompt + .prompt)}, {id: "two", tokens: .prompt}' "$GOLDEN/$family/golden.json" > twice.jsonl
         for options in '' '-d ngram -K 3' '-d ngram:n=2,min=2 -K 5 --temperature 0.8 --seed 3' '-n 1' '-n 2 -d ngram'; do
@@ -234,7 +234,7 @@ place() { moe-view --json iterations.moes | jq -r 'select(.type == "machine").lo
     [ "$(jq -s 'map(.nodes // 1 | . - 1) | add' all)" -gt 10 ]
 }
 
-@test "the emulated GPU iterates by itself in a suite: each setting says where, and texts are the host's" {
+@test "the emulated GPU iterates by itself in a suite: each setting names the device, with the host's texts" {
     family=$(head -n 1 some)
     jq -c '{id: "one", tokens: (.prompt + .prompt)}' "$GOLDEN/$family/golden.json" > repeated.jsonl
     echo '{"model": "'$family.moe'", "prompts": "repeated.jsonl", "options": {"max-tokens": 6, "ignore-eos": true},
@@ -248,7 +248,7 @@ place() { moe-view --json iterations.moes | jq -r 'select(.type == "machine").lo
     [ "$(moe-view --json host.moes | jq -r 'select(.type == "setting").loop' | sort -u)" = null ]
 }
 
-@test "what keeps iterations on the host is told, and nothing is told where there is no other way" {
+@test "the reason for iterations on the host is reported, unless the device has no loops" {
     family=$(head -n 1 families)
     cp $family.jsonl twice.jsonl
     records $family -d model:file=$family.moe > /dev/null

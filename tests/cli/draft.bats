@@ -54,7 +54,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     [ "$(total num_accepted_tokens tree.jsonl)" -gt "$(total num_accepted_tokens chain.jsonl)" ]
 }
 
-@test "a model that drafts for itself is never refused, above temperature 0 neither" {
+@test "drafts of the model itself are always accepted, above temperature 0, too" {
     for sampling in '' '--temperature 0.7 --seed 5' '--temperature 1 --top-p 0.9 --top-k 30'; do
         decode $sampling --json -n 24 --ignore-eos -d model:file=pocket.moe -K 5 prompts.jsonl > self.jsonl
         jq -s -e 'all(.[]; .num_accepted_tokens == .num_draft_tokens and .iterations == 4)' self.jsonl
@@ -63,7 +63,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     done
 }
 
-@test "by rejection, too: what the target draws from is what the draft was drawn from" {
+@test "drafts of the model itself are always accepted by rejection, too" {
     for tree in chain static:file=tree.json; do
         decode --accept rejection --temperature 1 --json -n 41 --ignore-eos -d model:file=pocket.moe --tree $tree prompts.jsonl \
             > self.jsonl
@@ -71,7 +71,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     done
 }
 
-@test "at temperature 0 every rule gives the text without a draft; above it streams say which do not" {
+@test "at temperature 0 every acceptance rule gives the text without drafts; above it streams are labelled" {
     answers > none.jsonl
     for rule in coupled rejection typical; do
         for tree in $shapes; do
@@ -94,7 +94,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     grep -q '"not lossless":"typical acceptance"' typical.labels
 }
 
-@test "a stream tells trees, what was dropped, and what the draft model read" {
+@test "a stream records trees, dropped nodes and the draft model's reads" {
     decode -d model:file=draft.moe --tree dynamic:total=12,depth=4,topk=3 --stream tree.moes prompts.jsonl > tree.txt
     moe-view --json tree.moes | jq -s -e 'map(select(.type == "iter")) | length > 10 and
         all(.[]; .nodes <= 12 and .drafted >= .nodes - 1 and .K == 4 and (.nodes == 1 or .draft_bytes > 0) and
@@ -116,7 +116,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     done
 }
 
-@test "a draft model's tokenizer may be described in other words" {
+@test "a draft model's tokenizer may have a different but equivalent description" {
     cp -rL "$MOE_MODELS/pocket/draft" worded
     jq '.decoder = {type: "Sequence", decoders: [.decoder]} | .model.merges = .model.merges[:-1]' \
         "$MOE_MODELS/pocket/draft/tokenizer.json" > worded/tokenizer.json
@@ -129,7 +129,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     [ "$(total num_accepted_tokens plain.jsonl)" = "$(total num_accepted_tokens worded.jsonl)" ]
 }
 
-@test "auto drafts by what is present, and says what each drafter was worth" {
+@test "auto uses the drafters that are present, and reports the value of each" {
     decode --json -n 40 prompts.jsonl | jq -c '[.id, .tokens]' > none.txt
     moe-decode -v -m pocket.moe --json -n 40 -d auto -d model:file=draft.moe --stream auto.moes -o auto.json prompts.jsonl 2> said.txt
     jq -c '[.id, .tokens]' auto.json | cmp - none.txt
@@ -141,7 +141,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     refuse "exclude one another" -d auto -d none
 }
 
-@test "a model file names its drafters for auto, and what is not for this model is not attached" {
+@test "attached drafters are used by auto, and drafters of other models are refused" {
     drafters() { moe-view --json "$1" | jq -c 'select(.type == "machine").drafters | fromjson'; }
     mkdir -p box/heads else
     cp "$MOE_POCKET" box/m.moe
@@ -219,8 +219,8 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     refuse 'write head:file=FILE' -d medusa
 }
 
-@test "what does not fit is refused in one line" {
-    refuse "model: which one" -d model
+@test "invalid combinations are refused in one line" {
+    refuse "model: no file" -d model
     refuse "none.moe" -d model:file=none.moe
     refuse "cut.moe" -d model:file=cut.moe
     refuse "tree.json" -d model:file=tree.json
@@ -268,7 +268,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     done
 }
 
-@test "a corpus that grows knows the answers of this run, and drafts alike from text and index" {
+@test "a growing corpus contains the answers of this run, and drafts alike from text and index" {
     cat prompts.jsonl prompts.jsonl > twice.jsonl
     decode -n 40 --json -d suffix twice.jsonl > alone.jsonl
     decode -n 40 --json -d suffix:grow=1 twice.jsonl > grown.jsonl
@@ -289,7 +289,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     refuse "cannot be recorded" -d suffix:grow=1 --record drafts --stream out.moes
 }
 
-@test "a corpus that is none is refused" {
+@test "an invalid corpus is refused" {
     echo '[1, 2, 3, 1, 2, 3]' > small.jsonl
     decode -n 1 -p x -d suffix:corpus=small.jsonl,save=small > out
     : > empty
@@ -348,7 +348,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
 
 # 240 answers are enough tokens to tell: rejection reaches the bound, common noise stays between its own and that, and a
 # token of a prompt lookup is kept as often as the model would choose it.
-@test "acceptance is beside what is possible" {
+@test "acceptance is reported with its upper bound" {
     [ -z "$MOE_SANITIZED" ] || skip "its statistics want many answers"
     awk -v step=${MOE_LONG:-3} 'NR % step == 0' "$MOE_MODELS/pocket/heldout.jsonl" > some.jsonl
     for accept in coupled rejection; do
@@ -378,7 +378,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     [[ $output != *"at most"* ]]
 }
 
-@test "what a draft model reads after a rest is recorded" {
+@test "the catch-up of a draft model after a rest is recorded" {
     draft=model:file=$(dirname "$MOE_POCKET")/draft.moe
     moe-decode -m "$MOE_POCKET" -p "Write a function" -n 24 --ignore-eos -d "$draft" --policy table:rows=0:2/6:0/14:2 \
         --stream "$BATS_TEST_TMPDIR/rest.moes" -o /dev/null

@@ -43,7 +43,7 @@ counted() {
         (.acceptance | map(. * 10000 | round | . / 10000 | tostring) | join(" ")) == $accepted'
 }
 
-@test "the trained heads guess as often as the program counted that trained them" {
+@test "the trained heads are right as often as in the program that trained them" {
     counted eagle1 2141 - "0.7965 0.6605 0.5247 0.4434 0.3904" --tree none
     [ -n "$MOE_LONG" ] || return 0
     counted eagle1 2141 1671 "0.7965 0.6605 0.5247 0.4434 0.3904"
@@ -107,7 +107,7 @@ JSON
     grep -qx 'moe-draft-train: [0-9]* texts have no answer within 40 tokens; left out' said
 }
 
-@test "a table for people, JSON lines, CSV, and what reads streams" {
+@test "the result as a table, JSON lines, CSV and a stream" {
     judge eagle1.moe texts.jsonl -o one.moes
     judge eagle1.moe texts.jsonl --text > table
     grep -qx 'eagle1.moe (eagle1, 442752 numbers): 12 texts, held against their answers' table
@@ -126,24 +126,24 @@ JSON
     grep -qF -- "$tokens" report
 }
 
-@test "a head that stops where it is unsure drafts less, and is judged by what it drafts" {
+@test "a head with a stop threshold drafts less, and is evaluated on its drafts" {
     judge kangaroo.moe texts.jsonl --tree none -o all.moes
     judge kangaroo.moe texts.jsonl --tree none --drafting stop=0.6 -o stops.moes
     jq -en "$(moe-view --json --type eval stops.moes | jq .iterations) > $(moe-view --json --type eval all.moes | jq .iterations)"
 }
 
-@test "texts from a named pipe are all judged" {
+@test "all texts of a named pipe are evaluated" {
     judge eagle1.moe texts.jsonl --tree none -K 1 -o file.moes
     judge eagle1.moe <(while read -r text; do echo "$text"; sleep 0.01; done < texts.jsonl) --tree none -K 1 -o pipe.moes
     cmp <(figures file.moes) <(figures pipe.moes)
 }
 
-@test "bad input is one line" {
+@test "bad input is reported in one line" {
     refuses "name the model" eagle1.moe texts.jsonl
     refuses "missing.moe" -m pocket.moe missing.moe texts.jsonl
     refuses "is a model, not a draft head" -m pocket.moe pocket.moe texts.jsonl
     refuses "missing.jsonl" -m pocket.moe eagle1.moe missing.jsonl
-    refuses "--decode: nothing is answered here" -m pocket.moe eagle1.moe --decode texts.jsonl
+    refuses "--decode: no answers are generated" -m pocket.moe eagle1.moe --decode texts.jsonl
     refuses "exclude each other" -m pocket.moe eagle1.moe --json --csv texts.jsonl
     refuses "--tree" -m pocket.moe eagle1.moe --tree bush texts.jsonl
     refuses "-K: 0 is not between" -m pocket.moe eagle1.moe -K 0 texts.jsonl

@@ -154,7 +154,7 @@ END
 }
 
 # Subcommands that scripts count on, and what every command takes: a name may be added, none may go.
-@test "the names that others rely on are there" {
+@test "names that other projects rely on exist" {
     while read -r name subcommands; do
         "$name" --help=spec > "$BATS_TEST_TMPDIR/spec"
         for word in $subcommands; do

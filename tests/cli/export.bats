@@ -43,7 +43,7 @@ refuses() {
     [ -z "$(ls -d none* 2> /dev/null)" ]
 }
 
-@test "every published layout that a program has comes out of it as it went in" {
+@test "every published layout is exported as it was imported" {
     for kind in eagle1 eagle1_bias eagle3; do there_and_back $kind eagle pytorch_model.bin; done
     for kind in nvidia specforge speculators; do there_and_back $kind speculators model.safetensors; done
     for kind in medusa medusa_deep; do there_and_back $kind medusa medusa_lm_head.pt; done
@@ -59,7 +59,7 @@ refuses() {
     [[ $output == *"--safetensors: what is converted becomes a head file"* ]]
 }
 
-@test "the fixtures of another program, random and trained, do so, too" {
+@test "random and trained fixtures of another program are exported as they were imported" {
     for kind in eagle1 eagle1_nobias eagle3 eagle3_default jakiro jakiro_star kangaroo medusa hydra hydra_prefix; do
         rm -rf golden
         mkdir golden
@@ -76,7 +76,7 @@ refuses() {
         .transformer_layer_config.num_key_value_heads == 2 and .norm_before_residual == false' out/config.json
 }
 
-@test "heads that were trained here come back to the bit, with vectors as exact as they are" {
+@test "heads trained here are bit-identical after export and import" {
     head -n 8 "$MOE_MODELS/pocket/calib.jsonl" > texts.jsonl
     for arch in eagle1 eagle3 medusa hydra kangaroo jakiro jakiro_star; do
         case $arch in eagle*) program=eagle ;; jakiro*) program=jakiro ;; *) program=$arch ;; esac
@@ -117,7 +117,7 @@ refuses() {
         <(moe-decode -q -m pocket.moe -n 20 --draft head:file=two.moe texts.jsonl)
 }
 
-@test "what a program cannot hold is refused, and what is there is not written over" {
+@test "heads that a program cannot represent are refused, and existing folders are not overwritten" {
     convert eagle1 -o eagle1.moe
     convert eagle3 -o eagle3.moe
     convert nvidia -o nvidia.moe
@@ -144,7 +144,7 @@ refuses() {
     [ "$(ls empty | tr '\n' ' ')" = "config.json pytorch_model.bin " ]
 }
 
-@test "--dry-run lists the tensors, and what a program asks for besides is said" {
+@test "--dry-run lists the tensors, and notes settings that a program requires" {
     convert eagle3 -o eagle3.moe
     moe-convert head --export eagle eagle3.moe --dry-run > list
     grep -qx 'fc.weight F32 \[192\]\[576\]' list || grep -qx 'fc.weight [BF]*16 \[192\]\[576\]' list

@@ -33,7 +33,7 @@ distance() {
 within() { jq -n -e --argjson d "$1" "\$d < $2" > /dev/null || { echo "a logit is off by $1"; return 1; }; }
 beyond() { jq -n -e --argjson d "$1" "\$d > $2" > /dev/null || { echo "no logit is off by more than $1"; return 1; }; }
 
-@test "logits are those of transformers" {
+@test "logits equal those of transformers" {
     [ "$(wc -l < families)" -ge 8 ]
     for family in $(cat families); do
         for device in host ref; do
@@ -43,7 +43,7 @@ beyond() { jq -n -e --argjson d "$1" "\$d > $2" > /dev/null || { echo "no logit 
     done
 }
 
-@test "greedy answers are those of transformers, with drafts and without" {
+@test "greedy answers equal those of transformers, with and without drafts" {
     for family in $(cat families); do
         for draft in none ngram; do
             echo "$family, draft $draft"
@@ -53,7 +53,7 @@ beyond() { jq -n -e --argjson d "$1" "\$d > $2" > /dev/null || { echo "no logit 
     done
 }
 
-@test "the goldens are no close calls" {
+@test "the goldens have clear margins" {
     for family in $(cat families); do
         jq -e '(.margins | length) == 24 and (.margins | min) > 1e-3' "$GOLDEN/$family/golden.json"
     done

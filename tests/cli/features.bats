@@ -29,7 +29,7 @@ refuses() {
     [ -z "$(ls | grep '^no\.moes')" ]
 }
 
-@test "states are those that transformers gives" {
+@test "states equal those of transformers" {
     features "$GOLDEN/texts.jsonl" --layers 4,0,1,final,2 --dtype f32 -o golden.moes
     judge golden golden.moes "$GOLDEN"
     # through memory that is not the host's
@@ -43,7 +43,7 @@ refuses() {
     judge rounded narrow.moes golden.moes
 }
 
-@test "nothing depends on shards, threads, order, company or drafts" {
+@test "features do not depend on shards, threads, order, other texts or drafts" {
     for shard in 1 2; do features texts.jsonl --layers 1,final --validation 0.4 --shard $shard/2 -o $shard.moes; done
     moe-coact merge 2.moes 1.moes -o merged.moes
     moe-view --verify merged.moes
@@ -61,7 +61,7 @@ refuses() {
     apart asked.moes | diff apart -
 }
 
-@test "answers are to be learnt, their end token included, and nothing comes after the last" {
+@test "masks cover answers with their end token, and nothing follows the last one" {
     cat > marks.jsonl <<'END'
 {"id": "a", "messages": [{"role": "user", "content": "One"}, {"role": "assistant", "content": "two"}, {"role": "user", "content": "three"}], "answer": "four"}
 {"id": "b", "prompt": "One two", "answer": " three"}
@@ -84,7 +84,7 @@ END
     marked cut.moes | jq -r .text | grep '^One two\[ [a-z]*\]$'
 }
 
-@test "the model answers each turn, whatever was answered before" {
+@test "the model answers each turn, regardless of given answers" {
     cat > turns.jsonl <<'END'
 {"messages": [{"role": "user", "content": "Eva has 3 coins."}, {"role": "assistant", "content": "ZZZ"}, {"role": "user", "content": "And now?"}, {"role": "assistant", "content": "YYY"}]}
 {"turns": ["Eva has 3 coins.", "And now?"]}
@@ -98,7 +98,7 @@ END
         grep -qx '\[true,true\]'
 }
 
-@test "the states that a head learns from" {
+@test "--for NAME records the states that a head learns from" {
     for pair in eagle1:6 eagle2:6 medusa:6 hydra:6 jakiro_star:6 eagle3:1,2,6 kangaroo:1,6 kangaroo:exit=3:2,6 0,final:0,6; do
         features texts.jsonl --shard 1/6 --layers "${pair%:*}" -o kind.moes
         [ "$(moe-view --json --type feature kind.moes | jq -c .point)" = "[${pair##*:}]" ]
@@ -108,7 +108,7 @@ END
     [ "$(moe-view --json --type feature kind.moes | jq -c .point)" = "[0,2,4,6]" ]
 }
 
-@test "a note, or a line in place of the stream, says how much there is" {
+@test "the totals are printed as a note, or as a line in place of the stream" {
     run moe-profile features -m pocket.moe texts.jsonl --text --layers 1,final
     [ "$status" -eq 0 ]
     tokens=$(moe-view --json --type begin whole.moes | jq -s 'map(.text_tokens) | add')
@@ -116,7 +116,7 @@ END
     [[ $output == "6 texts, 0 for validation, of $tokens tokens, $learnt to be learnt; states after layer 1 and the final norm in bf16: 0."*" MB" ]]
 }
 
-@test "bad input is one line" {
+@test "bad input is reported in one line" {
     echo '{"prompt": "One two ", "answer": "three"}' > join.jsonl
     refuses "join.jsonl:1: the answer's beginning and the prompt's end make one token" join.jsonl
     refuses "no answer to learn" -p hi

@@ -22,7 +22,7 @@ did() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .nod
 tokens() { moe-view --json "$1" | jq -c 'select(.type == "done") | .tokens'; }
 without_last() { jq -s -c 'group_by(.[0]) | map(.[:-1]) | .[]'; }
 
-@test "a random model does what the recorded one did" {
+@test "forced routes make a random model behave like the recorded one" {
     moe-decode -q -m random.moe --force-routes rec.moes --force-accept rec.moes -K 4 -n 30 --stream forced.moes -o /dev/null ids.jsonl
     tokens forced.moes | cmp - <(tokens rec.moes)
     did forced.moes | without_last > forced
@@ -53,7 +53,7 @@ without_last() { jq -s -c 'group_by(.[0]) | map(.[:-1]) | .[]'; }
     refute cmp -s <(did accept.moes) <(did rec.moes)         # its own routes
 }
 
-@test "forced answers are not graded, and say what they are in reports" {
+@test "forced answers are not graded, and are labelled in reports" {
     jq -c '. + {answer: "1", task: "math"}' ids.jsonl > graded.jsonl
     echo '{"model": "random.moe", "prompts": "graded.jsonl", "options": {"max-tokens": 12}, "measure-seconds": 0, "settings":
           [{"name": "free"}, {"name": "forced", "force-routes": "rec.moes", "force-accept": "rec.moes", "draft-length": 4}]}' > s.json
@@ -110,7 +110,7 @@ by_drafter() {
 RUNS
 }
 
-@test "what does not fit is refused in one line" {
+@test "invalid combinations are refused in one line" {
     refuse() {
         local part=$1
         shift

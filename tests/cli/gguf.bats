@@ -34,7 +34,7 @@ distance() {
 
 within() { jq -n -e --argjson d "$1" "\$d < $2" > /dev/null || { echo "a logit is off by $1"; return 1; }; }
 
-@test "logits are those of transformers" {
+@test "logits equal those of transformers" {
     for file in *.gguf; do
         family=${file%.gguf}
         moe-convert -q $file -o $family.moe
@@ -104,7 +104,7 @@ within() { jq -n -e --argjson d "$1" "\$d < $2" > /dev/null || { echo "a logit i
     grep -q 'layers.\*.experts' file
 }
 
-@test "a model in several files is read from any of them, and missed when one is missing" {
+@test "a model in several files is read from any of them, and refused if one is missing" {
     rm -rf cut && mkdir cut
     python3 - qwen3_moe.gguf cut <<'PY'
 import struct, sys
@@ -164,7 +164,7 @@ PY
     [[ $output == *"m-00002-of-00002.gguf: cannot be read"* ]]
 }
 
-@test "block types are kept, or turned into others" {
+@test "block types are kept or converted" {
     python3 "$TO_GGUF" "$GOLDEN/qwen3_moe/model" quantised.gguf.q8 q8
     moe-convert --dry-run quantised.gguf.q8 | grep 'embed.* q8 '
     moe-convert -q quantised.gguf.q8 -o kept.moe
@@ -174,7 +174,7 @@ PY
     moe-decode -q -m kept.moe -n 4 --json qwen3_moe.jsonl > /dev/null
 }
 
-@test "the tokenizer and the template come along" {
+@test "the tokenizer and the chat template are converted" {
     moe-convert -q qwen3_moe.gguf -o with.moe
     run moe-decode -q -m with.moe -n 2 --json -p 'ab a'
     [ "$status" -eq 0 ]
@@ -182,7 +182,7 @@ PY
     moe-decode -q -m with.moe -n 2 --json chat.jsonl | jq -e '.tokens | length == 2'
 }
 
-@test "files that are damaged, cut off or something else are one line" {
+@test "damaged, truncated and foreign files are reported in one line" {
     head -c 3000 qwen3_moe.gguf > short.gguf
     run moe-convert short.gguf -o x.moe
     assert_trouble moe-convert

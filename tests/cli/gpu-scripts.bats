@@ -51,7 +51,7 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
     [ "$status" = 2 ]
 }
 
-@test "what gpu-kit brings along asks no newer libc than 2.35 has" {
+@test "gpu-kit's programs need no newer libc than 2.35" {
     [ -z "$MOE_SANITIZED" ] || skip "the same without sanitisers"
     "$gpu/kit" "$PWD/kit"
     [ -s kit/libs ]
@@ -66,7 +66,7 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
     [ -z "$(objdump -T kit/lib/*.so* | grep -E 'GLIBC_2\.(3[6-9]|[4-9][0-9])')" ]
 }
 
-@test "a packed kit is unpacked where it lies, and once more when it is newer" {
+@test "a packed kit is unpacked in place, and again when it is newer" {
     command -v python3 || skip "no python3"
     mkdir -p made/gpu-kit/bin build
     echo first > made/gpu-kit/libs
@@ -181,7 +181,7 @@ all() { : > ran; OUT=$TOP/out tree/tests/gpu/all "$@" 2>&1; }
     [ "$(cat ran)" = mma_emu ]
 }
 
-@test "tests/gpu/all: what fails, hangs or does not build is named, and what is left is done by the next call" {
+@test "tests/gpu/all names parts that fail, hang or do not build, and the next call does the rest" {
     command -v python3 || skip "no python3"
     stub_tree
     # Killed in the middle of a part, with which its processes end.

@@ -30,7 +30,7 @@ setup_file() {
 
 setup() { cd "$WORK"; }
 
-@test "heads that guess leave the text as it is, and draft as deep as there are heads" {
+@test "heads that guess do not change the text, and draft as deep as they have heads" {
     local kind options
     for options in '--temperature 0' '--temperature 0.8 --seed 3'; do
         guess() { moe-decode -q -m pocket.moe -n 16 $options "$@" prompts.jsonl; }
@@ -46,7 +46,7 @@ setup() { cd "$WORK"; }
     [ "$(longest medusa_four)" = 4 ] && [ "$(longest hydra_four)" = 4 ]
 }
 
-@test "predictors leave the text as it is, and draft as deep as they are told" {
+@test "predictors do not change the text, and draft up to the requested depth" {
     local family options draft
     for family in deepseek_v3 glm4_moe exaone_moe qwen3_next qwen3_5_moe; do
         for options in '--temperature 0' '--temperature 0.9 --seed 4'; do
@@ -130,7 +130,7 @@ END
     [[ $output == *'supported are full_attention and sliding_attention'* ]]
 }
 
-@test "a model without predictors, and numbers that are none, are one line" {
+@test "a model without predictors and invalid numbers are refused in one line" {
     run moe-decode -q -m pocket.moe -d mtp prompts.jsonl
     assert_trouble moe-decode
     [[ $output == *'pocket.moe: the model has no layers that predict further tokens'* ]]

@@ -35,7 +35,7 @@ refuses_made() {
     rm -r made
 }
 
-@test "every published layout gives the values and the description that its files have" {
+@test "every published layout is converted with its values and its description" {
     local kind pairs=()
     for kind in eagle1 eagle1_bias eagle3 nvidia specforge speculators kangaroo jakiro jakiro_star medusa medusa_deep hydra \
         hydra_prefix; do
@@ -66,7 +66,7 @@ refuses_made() {
     assert_trouble moe-view
 }
 
-@test "with --dtype q8 values are near, and what is small stays exact" {
+@test "with --dtype q8 values are close, and small tensors stay exact" {
     local kind pairs=()
     for kind in eagle1 specforge jakiro jakiro_star hydra_prefix; do
         convert $kind --dtype q8 -o $kind.q8.moe
@@ -106,7 +106,7 @@ refuses_made() {
     refuses "tensor layers.0.mlp_moe.gate.weight is missing; a draft head (jakiro) needs it" eagle1 --kind jakiro
 }
 
-@test "layer ids are outputs but for vLLM's, and can be told to be either" {
+@test "layer ids are outputs, except vLLM's, and --layer-ids overrides it" {
     states() { moe-view --json -t head "$1" | jq -c .states; }
     convert nvidia -o ids.moe
     [ "$(states ids.moe)" = "[1,3,4]" ]
@@ -121,7 +121,7 @@ refuses_made() {
     refuses "--exit-layer: applies to kangaroo heads, and this is a eagle1 head" eagle1 --exit-layer 2
 }
 
-@test "the layer that Kangaroo reads is told by config.json or an option" {
+@test "Kangaroo's exit layer comes from config.json or an option" {
     made kangaroo silent exit_layer=null
     refuses "give --exit-layer N" silent
     refuses "it must leave one" silent --exit-layer 6
@@ -129,7 +129,7 @@ refuses_made() {
     [ "$(moe-view --json -t head silent.moe | jq -c .states)" = "[2]" ]
 }
 
-@test "what Hydra's prefix layer does not say of itself is the target's" {
+@test "missing settings of Hydra's prefix layer are the target's" {
     made hydra_prefix bare num_attention_heads=null num_key_value_heads=null rms_norm_eps=null rope_theta=null
     run convert bare -o bare.moe
     local taken="num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps, rope"
@@ -138,7 +138,7 @@ refuses_made() {
     moe-view --json -t head bare.moe | jq -c '{heads, kv_heads, head_dim, rope_theta, norm_epsilon}' | cmp - target
 }
 
-@test "a tensor that is missing or too many is named" {
+@test "a missing or extra tensor is named" {
     made eagle1 lacking drop=fc.weight
     refuses "tensor fc.weight is missing; a draft head (eagle1) needs it for joint" lacking --kind eagle1
     refuses_made "tensor fc.bias is missing" eagle1 bias=true
@@ -158,14 +158,14 @@ refuses_made() {
         add=layers.0.mlp.gate_proj.weight
 }
 
-@test "files that call themselves EAGLE-3 and are not are refused by what they lack" {
+@test "files that claim to be EAGLE-3 are refused with the missing tensor" {
     made eagle1 fake draft_vocab_size=128 drop=fc.weight add=embed_tokens.weight
     refuses "tensor d2t is missing; a draft head (eagle3) of 128 words needs it" fake
     made eagle1 fake 'architectures=["LlamaForCausalLMEagle3"]' drop=fc.weight
     refuses "tensor lm_head.weight is missing; a draft head (eagle3) needs it for head" fake
 }
 
-@test "a head of another target, a map that leads out of it and numbers that are none are refused" {
+@test "a head of another target, an invalid token map and invalid numbers are refused" {
     refuses_made "hidden_size is 256; the target pocket has 192" eagle1 hidden_size=256
     refuses_made "vocab_size is 32000; the target pocket has 2048" jakiro vocab_size=32000
     refuses_made "tensor d2t sends word 127 by 2048, out of the target's vocabulary of 2048" eagle3 map=far
@@ -190,7 +190,7 @@ refuses_made() {
     [ ! -e x.moe ]
 }
 
-@test "a head file is no model, a model no head, and neither target nor source is replaced" {
+@test "a head is refused as a model and a model as a head, and inputs are not overwritten" {
     convert eagle1 -o h.moe
     run moe-decode -m h.moe -p 'a' -n 1
     assert_trouble moe-decode
@@ -208,7 +208,7 @@ refuses_made() {
     [[ $output == *"no --target FILE"* ]]
 }
 
-@test "what would be written is shown before, also of an archive" {
+@test "--dry-run prints the plan, also for an archive" {
     made eagle3 plain
     convert plain --dry-run > folder.txt 2> /dev/null
     grep -q '^draft head eagle3: 350976 parameters, 9 tensors' folder.txt

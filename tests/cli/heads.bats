@@ -38,7 +38,7 @@ refuses() {
     [[ $output == *"$words"* ]] || { echo "'$output' does not say: $words"; return 1; }
 }
 
-@test "heads leave the text as it is, and save more than half of the iterations" {
+@test "heads do not change the text, and save more than half of the iterations" {
     local kind tree
     decode --stream none.moes -o none.txt
     for kind in eagle1 eagle3 kangaroo; do
@@ -52,14 +52,14 @@ refuses() {
     done
 }
 
-@test "a prompt is read by a head as the model reads it, and nothing of it twice" {
+@test "a head reads each token of a prompt once" {
     decode -d head:file=eagle1.moe -K 3 --stream read.moes -o read.txt
     # Of each text but its prompt every token is read once: those that a draft was asked after, and none before the first.
     moe-view --json read.moes | jq -s -e 'map(select(.type == "iter")) | group_by(.sequence)
         | all(.[]; (map(.catch_up) | add) <= (map(.emitted) | add) and .[0].catch_up == 1)'
 }
 
-@test "-v says what was opened" {
+@test "-v describes the opened heads" {
     moe-decode -v -m pocket.moe -n 2 -d head:file=eagle3.moe prompts.jsonl > /dev/null 2> said
     grep -q '^moe-decode: head:file=eagle3.moe: eagle3, 1.4 MB, reads states after layers 0, 2, 4$' said
     moe-decode -v -m pocket.moe -n 2 -d head:file=kangaroo.moe prompts.jsonl > /dev/null 2> said
@@ -79,7 +79,7 @@ refuses() {
     done
 }
 
-@test "heads of every kind leave the text as it is on other devices" {
+@test "heads of every kind do not change the text on other devices" {
     local device draft
     head -n 2 "$TINY" > short.jsonl
     TINY=short.jsonl
@@ -126,7 +126,7 @@ refuses() {
     done
 }
 
-@test "Kangaroo keeps what it has read of accepted tokens, but reads it anew where a budget has changed it" {
+@test "Kangaroo keeps its rows of accepted tokens, and reads them again if a budget changed them" {
     local budget
     moe-profile -q -m tiny.moe -n 8 "$TINY" -o route.moes
     moe-coact rank-experts -q route.moes -o rank.moes
@@ -143,7 +143,7 @@ refuses() {
     done
 }
 
-@test "what is no head of the model, or has numbers that are none, is one line" {
+@test "heads of other models and invalid numbers are refused in one line" {
     cp "$MOE_POCKET" model.moe
     moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
     refuses 'write head:file=FILE' -d head

@@ -14,7 +14,7 @@ setup() { cd "$WORK"; }
 
 decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
 
-@test "keys and values of 16 bits: drafts and threads do not show, streams say what was used" {
+@test "16-bit keys and values: texts do not depend on drafts and threads, and streams record the format" {
     for format in f16 bf16; do
         decode --kv-dtype $format > plain.txt
         decode --kv-dtype $format -d ngram -K 5 -j 1 > drafted.txt
@@ -45,7 +45,7 @@ decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
     [[ "$output" == *"250 threads cannot have a processor each"* ]]
 }
 
-@test "a sweep tells costs beside bytes, and replay takes it as a cost table" {
+@test "a sweep reports costs and bytes, and is a cost table for replay" {
     moe-bench sweep -m pocket.moe --seconds 0.1 --rows 2,8 --prefix 20 --json -o cost.json
     jq -e '.type == "sweep" and .rounds >= 5 and ([.cost[].m] == [1, 2, 8]) and .prefix == 20' cost.json
     jq -e '.cost[0] | .ratio == 1 and .bytes_ratio == 1 and .excess == 1 and .experts == 4' cost.json
@@ -66,7 +66,7 @@ decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
     [ "$(awk 'NR > 2 { print $1 }' <<< "$output" | tr '\n' ' ')" = "1 4 64 " ]
 }
 
-@test "what a sweep cannot do is one line" {
+@test "invalid sweeps are refused in one line" {
     while IFS='|' read -r words what; do
         run moe-bench sweep $words
         assert_trouble moe-bench

@@ -123,7 +123,7 @@ grids() {
 # What moe-decode makes of the prompts: [id, token ids, prompt's length] by model and options.
 decoded() { moe-decode -q -n 48 --json "$@" prompts.jsonl | jq -c '{id, tokens, prompt: .prompt_tokens}'; }
 
-@test "a difference is where the answers of moe-decode part" {
+@test "a difference is at the token where answers of moe-decode differ" {
     decoded -m pocket.moe > here.jsonl
     for other in other B4; do
         if [ $other = other ]; then decoded -m draft.moe; else decoded -m pocket.moe -d ngram -K 8 -B 4; fi > there.jsonl
@@ -147,7 +147,7 @@ margin() {
          $r.logits[.]][$position - 1] | sort | .[-1] - .[-2]'
 }
 
-@test "a margin is that of the logits at the place" {
+@test "a margin is that of the logits at the difference" {
     for other in other B4 tree; do
         case $other in
         other) how="-m draft.moe" ;;
@@ -168,7 +168,7 @@ margin() {
     done
 }
 
-@test "what may differ is reported apart, and decides only under --strict" {
+@test "settings that may differ are labelled, and decide only under --strict" {
     suite apart.json '{"name": "none"}, {"name": "K2", "draft": "ngram", "draft-length": 2},
                       {"name": "B4", "draft": "ngram", "draft-length": 8, "budget": 4}'
     run moe-bench identity apart.json
@@ -206,7 +206,7 @@ margin() {
     [ "$(tried shuffled:3)" = "$(tried shuffled:3)" ]
 }
 
-@test "what cannot be compared is refused" {
+@test "settings that cannot be compared are refused" {
     refuse() {
         run moe-bench identity "$1"
         assert_trouble moe-bench

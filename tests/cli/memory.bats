@@ -26,7 +26,7 @@ wants_namespaces() { with_memory 1000 true 2> /dev/null || skip "no name spaces 
 # What a stream has without times and facts of caches.
 told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .drafted, .emitted, .tokens, .experts_loaded, .bytes]'; }
 
-@test "a model larger than memory gets cached experts, in one line; none maps it; the bytes are the same" {
+@test "a model larger than memory gets cached experts, with a note, and the same text" {
     wants_namespaces
     local note='moe-decode: pocket.moe: the weights take 16 MiB, and 12 MiB of memory are left; experts are cached (--cache-experts auto), and --cache-experts none maps the file; `moe-bench plan -m pocket.moe` shows what to expect'
     with_memory 12 moe-decode -c 256 -m pocket.moe -n 16 -d ngram some.jsonl --stream chosen.moes > text 2> notes
@@ -52,7 +52,7 @@ told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .dr
     grep -q 'so the file is mapped, which is slow: free memory' notes
 }
 
-@test "moe-profile and moe-bench run choose alike" {
+@test "moe-profile and moe-bench run choose in the same way" {
     wants_namespaces
     moe-profile -q -m pocket.moe -n 4 some.jsonl > plain.route
     with_memory 12 moe-profile -c 256 -m pocket.moe -n 4 some.jsonl 2> notes > chosen.route
@@ -65,7 +65,7 @@ told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .dr
     moe-view --json bench.moes | jq -e -s '[.[] | select(.type == "iter").cache_misses] | add > 0'
 }
 
-@test "what is for cached experts goes with none as it goes without them" {
+@test "options for cached experts are refused without cached experts" {
     local option
     for option in '--cache-policy lfu' '--prefetch last' '--hot-set hot.set' '--host-experts auto'; do
         run moe-decode -m pocket.moe -p NAME -n 2 --cache-experts none $option
@@ -74,7 +74,7 @@ told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .dr
     done
 }
 
-@test "a limit on addresses is named, with its remedy" {
+@test "a limit on address space is reported with a remedy" {
     [ -z "$MOE_SANITIZED" ] || skip "a sanitised build maps terabytes"
     truncate -s 3G huge
     local option
@@ -85,7 +85,7 @@ told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .dr
     done
 }
 
-@test "a mapped model that is cut off while it runs: one line, exit 2, nothing half-written" {
+@test "a mapped model that is truncated while it runs: one line, exit 2, nothing half-written" {
     local option
     mkdir -p cut
     for option in '-j 1' '-j 2' '-j 2' '-j 2' '-j 2' '-j 2' '-j 2' '-j 2'; do

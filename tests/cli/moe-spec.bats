@@ -21,7 +21,7 @@ setup() { cd "$WORK"; }
 
 again() { "$PYTHON" "$BATS_TEST_DIRNAME/../bench/moe_spec.py" "$@"; }
 
-@test "coverage by router is what the scores of all experts say (eq. 5)" {
+@test "coverage by router is computed from the scores of all experts (eq. 5)" {
     moe-coact coverage --by router --json trees.moes > coverage.jsonl
     again coverage trees.moes coverage.jsonl
     # one wrong figure is noticed
@@ -45,7 +45,7 @@ again() { "$PYTHON" "$BATS_TEST_DIRNAME/../bench/moe_spec.py" "$@"; }
     done
 }
 
-@test "routes without the scores of all experts get no coverage by router, but the way to it" {
+@test "routes without the scores of all experts are refused with a remedy" {
     moe-profile -q -m pocket.moe -n 8 -d ngram prompts.jsonl -o bare.moes
     run moe-coact coverage --by router bare.moes -o no.moes
     assert_trouble moe-coact

@@ -10,7 +10,7 @@ every_subcommand() {
     done
 }
 
-@test "help and version are there for every command" {
+@test "every command has --help and --version" {
     for name in $(commands); do
         run "$name" --version
         [ "$status" -eq 0 ]
@@ -25,7 +25,7 @@ every_subcommand() {
     done
 }
 
-@test "an unknown option is one line, with the nearest name" {
+@test "an unknown option is reported in one line, with the nearest name" {
     every_subcommand | while read -r words; do
         run $words --no-such-option-at-all
         assert_trouble "${words%% *}"
@@ -48,7 +48,7 @@ every_subcommand() {
     done
 }
 
-@test "a count is taken whole and within its range" {
+@test "a count must be a whole number within its range" {
     every_subcommand | while read -r words; do
         $words --help=spec | awk -F '\t' -v sub_name="${words#* }" '
             $1 == "subcommand" { inside = ($2 == sub_name || $2 == "-") }
@@ -63,7 +63,7 @@ every_subcommand() {
     done
 }
 
-@test "help into a full device is trouble, into a closed pipe is quiet" {
+@test "help into a full device is an error, and into a closed pipe is quiet" {
     for name in $(commands); do
         run sh -c "$name --help > /dev/full"
         assert_trouble "$name"
@@ -127,7 +127,7 @@ files_of() {
     [ "$(ls)" = "$(printf 'files\nfolder\nhard\nother\nsoft')" ]
 }
 
-@test "what standard input and output are counts, too, but not devices and pipes" {
+@test "files of standard input and output count, too, but not devices and pipes" {
     cd "$BATS_TEST_TMPDIR"
     moe-convert list > before
     cp before list
@@ -148,7 +148,7 @@ files_of() {
     moe-decode -q -m "$MOE_POCKET" -n 2 one.jsonl -o /dev/null --stream /dev/null
 }
 
-@test "what only a suite, a file of drafters or a checkpoint's folder names is no output either" {
+@test "files named by a suite, a file of drafters or a checkpoint's folder are no outputs either" {
     cd "$BATS_TEST_TMPDIR"
     ln -s "$MOE_POCKET" pocket.moe
     head -n 1 "$MOE_MODELS/pocket/heldout.jsonl" > one.jsonl
@@ -194,7 +194,7 @@ JSON
 # command, options of which one has no effect with or without another, and what is said
 pairs() {
     cat <<'EOF'
-moe-decode|--record route|--record: there is no stream to put it into; add --stream
+moe-decode|--record route|--record: it is recorded in a stream; add --stream
 moe-decode|--stream x --record-length 4|--record-length: has no effect without recorded drafts; add --record
 moe-decode|--stream x --record drafts --tree chain -d ngram --record-length 4|--record-length: trees are recorded in the shape that --tree gives; leave it or --tree out
 moe-decode|--force|--force: there is no ranking to use; add --rank
@@ -203,20 +203,20 @@ moe-decode|--budget-phase decode|--budget-phase: says which experts are kept, bu
 moe-decode|--budget-mode truncate|--budget-mode: says which experts are kept, but not how many; add --budget
 moe-decode|--reconstruction|--reconstruction: there is no budget whose error could be measured; add --budget
 moe-decode|--overlap|--overlap: there are no drafts to measure; add --draft, --force-accept or --settings
-moe-decode|--accept coupled --force-accept x|--accept: what is kept follows from the text that is forced; leave it or --force-accept out
-moe-decode|-B 2 --force-routes x|--budget: routes or text are forced; leave it or --force-routes out
-moe-decode|--top-k 4|--top-k: at temperature 0 the best token is taken; add --temperature
-moe-decode|--top-p 0.5|--top-p: at temperature 0 the best token is taken; add --temperature
-moe-decode|--min-p 0.5|--min-p: at temperature 0 the best token is taken; add --temperature
-moe-decode|--seed 4|--seed: at temperature 0 nothing is drawn; add --temperature, --draft, --force-accept or --settings
-moe-decode|--accept rejection|--accept: there are no drafts to keep or refuse; add --draft or --settings
+moe-decode|--accept coupled --force-accept x|--accept: has no effect on forced text; leave it or --force-accept out
+moe-decode|-B 2 --force-routes x|--budget: has no effect on forced routes or text; leave it or --force-routes out
+moe-decode|--top-k 4|--top-k: has no effect at temperature 0; add --temperature
+moe-decode|--top-p 0.5|--top-p: has no effect at temperature 0; add --temperature
+moe-decode|--min-p 0.5|--min-p: has no effect at temperature 0; add --temperature
+moe-decode|--seed 4|--seed: has no effect at temperature 0; add --temperature, --draft, --force-accept or --settings
+moe-decode|--accept rejection|--accept: there are no drafts to accept; add --draft or --settings
 moe-decode|--tree chain|--tree: there is nothing to draft with; add --draft or --force-accept
 moe-decode|--policy static|--policy: there is nothing to draft with; add --draft or --force-accept
 moe-decode|--cache-policy lru|--cache-policy: no experts are cached; add --cache-experts
 moe-decode|--prefetch draft|--prefetch: no experts are cached; add --cache-experts
 moe-decode|--hot-set x|--hot-set: no experts are cached; add --cache-experts
-moe-decode|--forecasts|--forecasts: there is no stream to put it into; add --stream
-moe-decode|--overlap -d ngram|--overlap: there is no stream to put it into; add --stream
+moe-decode|--forecasts|--forecasts: it is recorded in a stream; add --stream
+moe-decode|--overlap -d ngram|--overlap: it is recorded in a stream; add --stream
 moe-decode|--json --stream -|--json: standard output is the stream; add -o FILE
 moe-profile|--temperature 1|--temperature: nothing is decoded after prompts; add --max-tokens
 moe-profile|-d ngram|--draft: nothing is decoded after prompts; add --max-tokens
@@ -224,8 +224,8 @@ moe-profile|--stop x|--stop: nothing is decoded after prompts; add --max-tokens
 moe-profile|-B 2|--budget: nothing is decoded after prompts; add --max-tokens
 moe-profile|--force|--force: there is no ranking to use; add --rank
 moe-profile|-n 4 --rank path|--rank: says which experts are kept, but not how many; add --budget
-moe-profile features|--top-k 4|--top-k: nothing is answered here; add --max-tokens
-moe-profile features|-n 4 --top-k 4|--top-k: at temperature 0 the best token is taken; add --temperature
+moe-profile features|--top-k 4|--top-k: no answers are generated; add --max-tokens
+moe-profile features|-n 4 --top-k 4|--top-k: has no effect at temperature 0; add --temperature
 moe-profile skip|--cache-policy lru|--cache-policy: no experts are cached; add --cache-experts
 moe-profile features|--cache-policy lru|--cache-policy: no experts are cached; add --cache-experts
 moe-view|--json --csv|--json, --csv and --verify exclude each other; give one
@@ -237,24 +237,24 @@ moe-coact rank-experts|--text --csv|--text, --json and --csv exclude each other;
 moe-coact rank-experts|-B 4 --total 9|--budget, --keep and --total exclude each other; give one
 moe-bench run|x --resume y --text|--resume, --text and --print-suite exclude each other; give one
 moe-bench report|x --json --html|--text, --markdown, --json, --csv, --svg and --html exclude each other; give one
-moe-bench report|x --window 3|--window: is of a figure; add --figure
-moe-bench report|x --figure utility --sort ratio|--sort: a figure has an order of its own; leave it or --figure out
+moe-bench report|x --window 3|--window: applies to figures; add --figure
+moe-bench report|x --figure utility --sort ratio|--sort: a figure has its own order; leave it or --figure out
 moe-bench simulate|x --json --markdown|--json, --markdown and --svg exclude each other; give one
-moe-bench simulate|x --iterations|--iterations: is of cache policies alone; add --cache-policy
-moe-bench simulate|x --prefetch last|--prefetch: is of single systems; add --system
-moe-bench simulate|x --cache-policy lru --iterations|--iterations: writes JSON lines; add --json
-moe-bench simulate|x --cache-policy lru --system lru|--cache-policy: is about something else; leave it or --system out
+moe-bench simulate|x --iterations|--iterations: applies to cache policies; add --cache-policy
+moe-bench simulate|x --prefetch last|--prefetch: applies to named systems; add --system
+moe-bench simulate|x --cache-policy lru --iterations|--iterations: its output is JSON lines; add --json
+moe-bench simulate|x --cache-policy lru --system lru|--cache-policy: compares cache policies only; leave it or --system out
 moe-draft-train train|--fold|--fold: adds up small batches; add --micro-batch
-moe-draft-train train|--temperature 1|--temperature: nothing is answered here; add --max-tokens
-moe-draft-train eval|x --decode|--decode: nothing is answered here; add --max-tokens
+moe-draft-train train|--temperature 1|--temperature: no answers are generated; add --max-tokens
+moe-draft-train eval|x --decode|--decode: no answers are generated; add --max-tokens
 moe-draft-train eval|x --json --csv|--text, --json and --csv exclude each other; give one
 moe-convert|--list-families --dtype q8|--dtype: nothing is converted; leave it or --list-families out
 moe-convert|--list-families x|--list-families: prints a table and converts nothing; leave it or x out
 moe-convert synthetic|--head eagle1|--head: a draft head is made for a model; add --target
-moe-convert synthetic|--target x|--target: it is not said what is made for the model; add --head
+moe-convert synthetic|--target x|--target: it applies to draft heads; add --head
 moe-convert synthetic|--head eagle1 --target x --layers 2|--layers: a draft head has one layer or none; leave it or --head out
 moe-convert inflate|x --step 2%|--step: it is a share of another model's bytes; add --of
-moe-convert inflate|x --of y|--of: it is not said which share of the model's bytes; add --step
+moe-convert inflate|x --of y|--of: the share of the model's bytes is missing; add --step
 EOF
 }
 
@@ -303,7 +303,7 @@ EOF
     [ "$output" = "moe-bench: setting 'none': --top-k: has no effect: --temperature 0 takes the best token" ]
 }
 
-@test "names of other programs are answered with those of this one" {
+@test "option names of other programs are answered with moekit's" {
     local words said
     while IFS='|' read -r words said; do
         run $words
@@ -390,7 +390,7 @@ offered() {
     [ $rows -gt 50 ]
 }
 
-@test "a command without what it needs says what is missing, and what to name in its place" {
+@test "a command without a required argument names it" {
     cd "$BATS_TEST_TMPDIR"
     moe-profile -q -m "$MOE_POCKET" -n 1 "$MOE_MODELS/pocket/long.jsonl" -o r.moes
     ln -s "$MOE_POCKET" m.moe
@@ -413,7 +413,7 @@ moe-convert buld p.jsonl -o x.moe|'buld' is neither a file nor a subcommand; did
 moe-convert p.jsonl --name "" -o x.moe|--name: is empty; leave it out for the usual name
 moe-view -l 99 m.moe|--layer 99: the layers of this model are 0 to 5
 moe-decode -m m.moe /dev/zero|/dev/zero:1: begins with a zero byte, as no text does; name a file of prompts
-moe-decode -m m.moe -p x --reference self|--reference: there is no stream to put it into; add --stream
+moe-decode -m m.moe -p x --reference self|--reference: it is recorded in a stream; add --stream
 moe-decode -m m.moe -p x --hot-set none/h --cache-experts 50%|--hot-set: none/h: a file cannot be made in this folder; name another: No such file or directory
 moe-bench run -m m.moe -d none,nosuch -K 2 p.jsonl|setting 'nosuch': --draft: 'nosuch' is not a drafter; there are none, ngram, pld, suffix, lookahead, model, self, head and mtp
 moe-bench tune -m m.moe p.jsonl -o none/x|none/x: a file cannot be made in this folder; name another: No such file or directory

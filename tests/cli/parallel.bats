@@ -35,7 +35,7 @@ alone() {
         with_entries(select(.key | test("_us$|bytes|^shared") | not))'
 }
 
-@test "texts together are texts alone, with any drafter, tree, temperature and stop rule" {
+@test "texts decoded together equal texts decoded alone, with any drafter, tree, temperature and stop rule" {
     same
     same --json -d ngram --stop e.
     counts=16 same --json --temperature 0.8 --seed 3 --stop the
@@ -48,12 +48,12 @@ alone() {
     counts=16 same -d pld --policy cascade
 }
 
-@test "a static budget, and what it leaves out, are each text's own" {
+@test "a static budget applies to each text separately" {
     moe-profile -q -m pocket.moe -n 0 some.jsonl | moe-coact rank-experts > run/rank.moes
     counts=16 same --json -d ngram --budget 3 --rank run/rank.moes --budget-phase verify
 }
 
-@test "records are those of one at a time, in order; each text has its rows' part of shared forwards" {
+@test "records equal those of one text at a time, in order, with each text's share of shared forwards" {
     moe-decode -q -m pocket.moe --temperature 0.8 -d ngram --record route --stream run/one.moes p.jsonl > run/one
     moe-decode -q -m pocket.moe --temperature 0.8 -d ngram --record route --stream run/many.moes --parallel 5 p.jsonl | cmp - run/one
     moe-view --verify run/many.moes
@@ -102,7 +102,7 @@ alone() {
     jq -se '.[0].error | test("\"policy\": --policy: .none. is not a policy")' run/some
 }
 
-@test "bad prompts are passed over in their turn" {
+@test "bad prompts are skipped in order" {
     { head -n 4 p.jsonl; echo '{"prompt": 3}'; tail -n 4 p.jsonl; echo '{"prompt": "x", "max_tokens": -1}'; } > run/p.jsonl
     run moe-decode -q -m pocket.moe --keep-going --json --stream run/one.moes -o run/one run/p.jsonl
     [ "$status" -eq 1 ]
@@ -113,7 +113,7 @@ alone() {
     cmp <(moe-view --json --type failed run/one.moes | jq -c .message) <(moe-view --json --type failed run/many.moes | jq -c .message)
 }
 
-@test "a run that was killed or ended is gone on with, several texts at once or one" {
+@test "an interrupted run is resumed with several texts at once or one" {
     local settings='-q -m pocket.moe --json --temperature 1.6 --seed 5 -d ngram' bytes at
     moe-decode $settings --parallel 4 --stream run/full.moes p.jsonl > run/full
     moe-decode $settings p.jsonl | cmp - run/full
@@ -139,7 +139,7 @@ alone() {
     moe-decode $settings --ignore-eos -n 400 some.jsonl | cmp - run/new.json
 }
 
-@test "what several texts do not have yet is refused in one line, and so is too much memory" {
+@test "unsupported combinations and too much memory are refused in one line" {
     local line
     while read -r line; do
         run moe-decode -q -m pocket.moe --parallel 3 $line p.jsonl

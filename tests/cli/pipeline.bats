@@ -20,7 +20,7 @@ setup_file() {
 
 setup() { cd "$WORK"; }
 
-@test "in one line, and each part alone with files in between, the bytes are the same" {
+@test "a pipeline gives the same bytes as its parts with files in between" {
     moe-profile -m pocket.moe calib.jsonl | moe-coact rank-experts |
         moe-decode -m pocket.moe --draft ngram --budget 12 --rank - prompts.jsonl > piped
     moe-decode -m pocket.moe --draft ngram --budget 12 --rank rank.moes prompts.jsonl > filed
@@ -47,7 +47,7 @@ setup() { cd "$WORK"; }
     true
 }
 
-@test "a budget of all experts, or more, is none" {
+@test "a budget of all experts or more has no effect" {
     for rank in rank.moes router; do
         for budget in 32 33 1000000 32,32,32,32,32,99; do
             moe-decode -q -m pocket.moe -n 40 --budget $budget --rank $rank --draft ngram prompts.jsonl | cmp - plain
@@ -76,7 +76,7 @@ setup() { cd "$WORK"; }
     done
 }
 
-@test "a stream under a budget says so and names its ranking" {
+@test "a stream under a budget is labelled and names its ranking" {
     moe-decode -q -m pocket.moe -n 4 --budget 12 --rank rank.moes prompts.jsonl --stream run.moes
     moe-view --json --type header run.moes > header.json
     jq -e '[.labels[]] | any(. == "budget 12 of 32, static by mass, substitute")' header.json
@@ -92,7 +92,7 @@ setup() { cd "$WORK"; }
         cmp - <(moe-view --json --type rank rank.moes)
 }
 
-@test "an inflated model takes the ranking of the model it came from, and says the same" {
+@test "an inflated model accepts the ranking of its source model, with the same text" {
     moe-convert inflate pocket.moe --expert-ffn 96 -o inflated.moe 2> /dev/null
     moe-decode -q -m pocket.moe -n 20 --budget 16 --rank rank.moes prompts.jsonl > small
     moe-decode -m inflated.moe -n 20 --budget 16 --rank rank.moes prompts.jsonl 2> note > large
@@ -121,7 +121,7 @@ setup() { cd "$WORK"; }
     assert_trouble moe-decode
 }
 
-@test "a ranking that is cut anywhere is never decoded with" {
+@test "a truncated ranking is never used" {
     size=$(stat -c %s rank.moes)
     [ "$MOE_SANITIZED" ] && step=499 || step=97
     for ((at = 0; at < size; at += at > size - 12 ? 1 : step)); do
@@ -131,7 +131,7 @@ setup() { cd "$WORK"; }
     done
 }
 
-@test "a producer that fails takes the whole pipeline down, and nothing is decoded" {
+@test "a failing producer ends the whole pipeline, and nothing is decoded" {
     head -c 20000 calib.moes > cut.moes
     moe-coact rank-experts cut.moes 2> ranker |
         moe-decode -q -m pocket.moe --budget 12 --rank - prompts.jsonl 2> decoder > text && return 1

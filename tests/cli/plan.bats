@@ -31,7 +31,7 @@ again() {
     python3 "$top/tests/bench/planned.py" "$CONFIG" "$machine" told.jsonl "${keys[@]}"
 }
 
-@test "plans are what another program computes from config.json, the machine and the manual" {
+@test "plans equal those that another program computes from config.json, the machine and the manual" {
     again here.json draft=ngram:accept=0.8/0.5 draft=model:file=small.json draft=self:topk=1:accept=0.9 draft=head:bytes=100000:accept=0.7 -- \
         -d ngram:accept=0.8/0.5 -d model:file=small.json -d self:topk=1,accept=0.9 -d head:bytes=100000,accept=0.7
     # The example depends on drafts, and some of them stop paying.
@@ -78,7 +78,7 @@ again() {
     plan --seconds 0 --size 4M --json | jq -e -s '.[0].machine | startswith("this one")'
 }
 
-@test "what cannot be planned is refused in one line with a remedy" {
+@test "invalid plans are refused in one line with a remedy" {
     echo '{"machine": "x", "available": 1e9, "read_bandwidth": 1e9, "product": {}}' > wrong-key.json
     echo '{"machine": "x", "available": 1e9}' > no-speed.json
     echo '{"machine": "x", "available": 1e9, "read_bandwidth": 1e9, "products": {"q8": [[2, 1e9]]}}' > no-first.json
@@ -102,7 +102,7 @@ again() {
 -m $MOE_POCKET --dtype q4|is a model file, whose formats are known; leave out --dtype
 -m $CONFIG -K 99|-K
 -m $CONFIG -d ngrams|'ngrams' is not a drafter of a plan; did you mean ngram?
--m $CONFIG -d ngram:accept=1.5|accept=1.5: up to 3 probabilities from 0 to 1
+-m $CONFIG -d ngram:accept=1.5|accept=1.5: expected up to 3 probabilities from 0 to 1
 -m $CONFIG -d ngram:accept=.9/.8/.7/.6|up to 3 probabilities
 -m $CONFIG -d ngram:acept=.5|acept
 -m $CONFIG -d model|which model drafts? say file=FILE

@@ -44,13 +44,13 @@ digest() {
                  and (.experts[0][0] | length) == 4 and (.mass | length) == 6] | all' routes.jsonl)" = true ]
 }
 
-@test "positions follow each other from the first token of the prompt on" {
+@test "positions are consecutive from the first token of the prompt" {
     [ "$(jq -s 'reduce (.[] | select(.type == "route" or .type == "begin")) as $r ({at: 0, good: true};
         if $r.type == "begin" then .at = 0 else .good = (.good and $r.pos == .at) | .at += $r.n end) | .good' \
         routes.jsonl)" = true ]
 }
 
-@test "prompts and decoded tokens are those of the reference implementation" {
+@test "prompts and decoded tokens equal those of the reference implementation" {
     jq -c 'select(.type == "begin" or .type == "route") | [.id, .phase, .tokens]' routes.jsonl |
         jq -sc 'reduce .[] as [$id, $phase, $tokens] ({}; if $id then .now = $id else .ids[.now] += $tokens end) | .ids |
                 to_entries[] | {id: .key, ids: .value}' > ours.jsonl
@@ -89,7 +89,7 @@ digest() {
     [ "$next" = "$(jq -s '[.[] | select(.phase == "decode")][0].tokens[0]' full.jsonl)" ]
 }
 
-@test "the tokens of a text are the same whatever drafted it, at T = 0 and above" {
+@test "the tokens of a text do not depend on the drafter, at T = 0 and above" {
     digest routes.moes > none
     for draft in "ngram -K 1" "ngram -K 7"; do
         moe-profile -q -m pocket.moe -n 24 --draft $draft prompts.jsonl -o drafted.moes
@@ -139,14 +139,14 @@ digest() {
     jq -s -e '.[0].labels["not lossless"] == "budget 4 to 32 of 32, static by mass, truncate"' budgeted.jsonl
 }
 
-@test "a part without prompts makes a whole, empty stream" {
+@test "a part without prompts makes a complete, empty stream" {
     head -n 1 prompts.jsonl > one.jsonl
     moe-profile -m pocket.moe --shard 2/2 one.jsonl > empty.moes 2> said
     moe-view --verify empty.moes
     grep -qx 'moe-profile: --shard 2/2: this part is empty, as there are only 1 prompts' said
 }
 
-@test "wrong words are one line that says what to do" {
+@test "invalid option values are reported in one line with a remedy" {
     run moe-profile prompts.jsonl -o no.moes
     assert_trouble moe-profile
     [[ $output == *"-m FILE"* ]]
@@ -182,7 +182,7 @@ digest() {
     [ ! -e no.moes ]
 }
 
-@test "a full disk and a reader that left are not successes" {
+@test "a full disk and a closed pipe are not successes" {
     run moe-profile -q -m pocket.moe prompts.jsonl -o /dev/full
     assert_trouble moe-profile
     moe-profile -q -m pocket.moe prompts.jsonl | head -c 100 > /dev/null
@@ -203,7 +203,7 @@ digest() {
     [ ! -e no.moes ]
 }
 
-@test "a profile that a signal ends says so, and has what came before" {
+@test "a profile ended by a signal reports it, and has the finished records" {
     mkdir stopped
     moe-profile -q -m pocket.moe -n 400 --ignore-eos "$HELDOUT" -o stopped/routes.moes 3>&- 2> said &
     pid=$!
@@ -211,11 +211,11 @@ digest() {
     kill -TERM $pid
     wait $pid || status=$?
     [ "$status" = 143 ]
-    [[ $(cat said) =~ ^"moe-profile: ended by SIGTERM amid text "[0-9]+$ ]]
+    [[ $(cat said) =~ ^"moe-profile: ended by SIGTERM within text "[0-9]+$ ]]
     [ "$(ls -A stopped)" = routes.moes ]
     run moe-view --json stopped/routes.moes
     [ "$status" -eq 2 ]
-    [[ ${lines[-1]} == *"its producer, moe-profile, gave up: ended by SIGTERM amid text "* ]]
+    [[ ${lines[-1]} == *"its producer, moe-profile, gave up: ended by SIGTERM within text "* ]]
     echo "${lines[-2]}" | jq -e '.type == "abort"'
     echo "${lines[-3]}" | jq -e '.type == "end_sequence"'
     # What it has is what the whole would have begun with.
@@ -260,7 +260,7 @@ digest() {
     [[ $output == *"no experts"* ]]
 }
 
-@test "what may be left out is found among all sets, the same each time, and written for this model" {
+@test "the skip search finds the best set, reproducibly, and writes it for this model" {
     head -n 3 prompts.jsonl > three.jsonl
     moe-profile skip -m pocket.moe --ratio 0.13 --max-score 1 --window 12 three.jsonl > one.json 2> note
     grep -q "1 of 8 parts left out match .* 3 texts; 8 candidates, .* ended by all" note
@@ -276,7 +276,7 @@ digest() {
     [ "$(jq '.matchness > 0.5 and .search.bayesian > 0' a.json)" = true ]
 }
 
-@test "a search that cannot be is refused in a line" {
+@test "an invalid search is refused in one line" {
     head -n 1 prompts.jsonl > one.jsonl
     run moe-profile skip -m pocket.moe --ratio 0.01 one.jsonl
     assert_trouble moe-profile
@@ -289,7 +289,7 @@ digest() {
     assert_trouble moe-profile
 }
 
-@test "a skip file is what moe-decode drafts with, of a quantised or inflated copy, too; the text does not change" {
+@test "moe-decode drafts with a skip file, also for a quantised or inflated copy, with the same text" {
     head -n 3 prompts.jsonl > three.jsonl
     moe-profile skip -q -m pocket.moe --ratio 0.3 --window 24 --iterations 20 --max-score 1 three.jsonl -o found.json
     moe-decode -q -m pocket.moe -n 40 three.jsonl > alone
@@ -309,7 +309,7 @@ digest() {
     assert_trouble moe-decode
 }
 
-@test "a search while decoding changes what is left out, never the text" {
+@test "a search while decoding changes the skipped parts, never the text" {
     head -n 3 prompts.jsonl > three.jsonl
     moe-decode -q -m pocket.moe -n 60 three.jsonl > alone
     for temperature in 0 0.7; do

@@ -16,7 +16,7 @@ setup() { cd "$WORK"; }
 
 decode() { moe-decode -q -m pocket.moe -n 6 --json "$@"; }
 
-@test "lists and packed files give what lines give" {
+@test "lists and packed files give the same prompts as lines" {
     jq -s . lines.jsonl > list.json
     jq -c -s . lines.jsonl > flat.jsonl
     gzip -k list.json lines.jsonl lines.txt
@@ -45,7 +45,7 @@ decode() { moe-decode -q -m pocket.moe -n 6 --json "$@"; }
     [ "$(grep -c '"finish_reason":"[^e]' <<< "$output")" = 3 ]
 }
 
-@test "what is no file of prompts is told as what it is, by all that read them" {
+@test "files that are not prompts are identified by all commands" {
     moe-decode -q -m pocket.moe -n 2 --stream run.moes -p hi
     cp run.moes run.jsonl
     gzip -c run.moes > run.gz
@@ -84,7 +84,7 @@ EOF
     [[ $output == *"texts.zip:1: is an archive (zip)"* ]]
 }
 
-@test "what is odd in prompts is noted, and not under -q" {
+@test "unexpected input in prompts is noted, except under -q" {
     printf '{"promt": "x", "prompt": "NAME", "source": 3}\n' > odd.jsonl
     : > none.jsonl
     run moe-decode -m pocket.moe -n 2 odd.jsonl none.jsonl
@@ -110,7 +110,7 @@ EOF
     done
 }
 
-@test "where no file has a prompt, every command says so, exits with 2 and writes nothing" {
+@test "files without prompts are an error of every command, which writes nothing" {
     mkdir -p none
     cd none
     ln -sf "$MOE_POCKET" pocket.moe

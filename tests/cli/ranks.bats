@@ -30,7 +30,7 @@ near() {
         | (.[0] - .[1]) as $d | ($d * $d) <= (1e-10 * .[0] * .[0])] | length > 5 and all'
 }
 
-@test "two and three processes have the losses of one, and write once" {
+@test "two and three processes have the losses of one process, and write once" {
     wants_mpi
     moe-draft-train $options --steps 6 -q texts.jsonl -o one.moe --stream one.moes
     losses one.moes > one
@@ -70,7 +70,7 @@ near() {
     refute moe-draft-train $options -q --fold texts.jsonl -o no.moe
 }
 
-@test "a process that dies ends the job, and is named; what it did goes on" {
+@test "a process that dies ends the job and is named; the job resumes from its checkpoint" {
     wants_mpi
     mpirun -n 3 moe-draft-train $options --steps 100000 --every 0 texts.jsonl -o dies.moe 3>&- 2> said & job=$!
     for _ in $(seq 500); do [ ! -e dies.moe.checkpoint ] || break; sleep 0.02; done
@@ -92,7 +92,7 @@ near() {
     [ "$(grep -c '^moe-draft-train: ' said)" = 2 ]
 }
 
-@test "a fault ends all, with one line and 2" {
+@test "a fault ends all processes, with one line and exit status 2" {
     wants_mpi
     while IFS='|' read -r words part; do
         run mpi 2 train -m pocket.moe --arch eagle1 $words
@@ -109,7 +109,7 @@ texts.jsonl -o no.moe --pin --steps 1|--pin: 2 processes may run on the same pro
 WRONG
 }
 
-@test "processes that no plug-in joins are refused" {
+@test "several processes without an MPI plug-in are refused" {
     mkdir -p alone/bin
     cp "$MOE_BIN/moe-draft-train" alone/bin
     # as mpirun would have it; of the two one says it

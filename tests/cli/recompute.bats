@@ -161,7 +161,7 @@ SUITE
     assert_trouble moe-bench
 }
 
-@test "the steps of dytc are decided again by another program" {
+@test "another program reproduces the steps of dytc" {
     steps() { "$PYTHON" "$BATS_TEST_DIRNAME/../bench/dytc.py" "$@"; }
     decode() { moe-decode -q -m pocket.moe -n 40 --record route --stream steps.moes -o steps.txt "$@" prompts.jsonl; }
     decode -d self:skip=0.4 -d pld --policy dytc:min=0.3

@@ -9,7 +9,7 @@ setup_file() {
         --record drafts --stream "$folder/cascade.moes" -o "$folder/cascade.txt"
 }
 
-@test "recording drafts leaves the text as it is" {
+@test "recording drafts does not change the text" {
     moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 36 -o "$BATS_TEST_TMPDIR/plain.txt"
     cmp "$BATS_TEST_TMPDIR/plain.txt" "$folder/cascade.txt"
 }
@@ -26,7 +26,7 @@ setup_file() {
         any($drafts[]; .accepted == 8) and any($drafts[]; .n == 1)'
 }
 
-@test "the live policy decides in replay what it decided live" {
+@test "replay reproduces the decisions of the live policy" {
     moe-view --json --type iter "$folder/cascade.moes" | jq -c 'select(.type == "iter") | [.sequence, .K, .nodes, .accepted, .emitted, .policy]' \
         > "$BATS_TEST_TMPDIR/live"
     moe-bench replay "$folder/cascade.moes" --policy cascade:refresh=20 --iterations |
@@ -38,7 +38,7 @@ setup_file() {
         jq -e -s '.[-2].same_as_live == .[-2].live_iterations and .[-1].same_as_live < .[-1].live_iterations'
 }
 
-@test "several drafters are recorded one by one, and decide in replay what they decided live" {
+@test "several drafters are recorded separately, and replay reproduces their decisions" {
     local draft="model:file=$(dirname "$MOE_POCKET")/draft.moe" options policy
     while IFS='|' read -r options policy; do
         moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 36 -d ngram -d "$draft" $options \
@@ -70,7 +70,7 @@ RUNS
     [[ $output == *"records several drafters"* ]]
 }
 
-@test "cascade-cost and the oracle are replayed as they ran" {
+@test "replay reproduces cascade-cost and the oracle" {
     echo '{"cost": [{"m": 1, "seconds": 0.001}, {"m": 9, "seconds": 0.002}]}' > "$BATS_TEST_TMPDIR/cost.json"
     for policy in "cascade-cost:cost=$BATS_TEST_TMPDIR/cost.json" cascade-cost "oracle:file=$folder/cascade.moes,cost=bytes"; do
         for draft in ngram "model:file=$(dirname "$MOE_POCKET")/draft.moe"; do
@@ -87,7 +87,7 @@ RUNS
     done
 }
 
-@test "a head that is asked for one token after the other decides in replay what it decided live" {
+@test "replay reproduces the decisions of a head that is asked token by token" {
     local head="$BATS_TEST_TMPDIR/head.moe" policy
     moe-convert head -q "$MOE_MODELS/pocket/heads/eagle3" --target "$MOE_POCKET" -o "$head"
     echo '{"cost": [{"m": 1, "seconds": 1}, {"m": 9, "seconds": 1.1}]}' > "$BATS_TEST_TMPDIR/cost.json"
@@ -104,7 +104,7 @@ RUNS
     done
 }
 
-@test "drafts are trimmed in replay as a second program trims them" {
+@test "replay trims drafts like a second program" {
     local cost="$BATS_TEST_TMPDIR/cost.json" tree="dynamic:total=16,depth=4,topk=3" python="${PYTHON:-python3}" policy
     echo '{"cost": [{"m": 1, "seconds": 0.001}, {"m": 9, "seconds": 0.0014}, {"m": 20, "seconds": 0.003}]}' > "$cost"
     moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 36 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" --tree "$tree" \
@@ -167,7 +167,7 @@ RUNS
     done
 }
 
-@test "nothing is cheaper than the oracle" {
+@test "no policy is cheaper than the oracle" {
     for cost in time bytes; do
         moe-bench replay "$folder/cascade.moes" --cost $cost --policy "oracle:file=$folder/cascade.moes,cost=$cost" \
             --policy cascade --policy cascade-cost --policy tiers --policy off --json |
@@ -204,13 +204,13 @@ RUNS
         jq -e -s 'length == 11 and .[-1].same_as_live == .[-1].live_iterations and .[9].draft_seconds > 0'
 }
 
-@test "costs come from a table" {
+@test "replay uses the costs of a table" {
     echo '{"cost": [{"m": 1, "seconds": 1}, {"m": 3, "seconds": 2}], "draft_seconds": 0.25}' > "$BATS_TEST_TMPDIR/cost.json"
     moe-bench replay "$folder/cascade.moes" --policy static:K=4 --cost "$BATS_TEST_TMPDIR/cost.json" --iterations |
         jq -e -s 'all(.[]; .seconds == 1 + 0.75 * (.nodes - 1)) and any(.[]; .nodes == 5)'
 }
 
-@test "other streams, policies and tables are refused" {
+@test "invalid streams, policies and tables are refused" {
     moe-decode -m "$MOE_POCKET" -p x -n 9 --stream "$BATS_TEST_TMPDIR/bare.moes" -o /dev/null
     run moe-bench replay "$BATS_TEST_TMPDIR/bare.moes"
     assert_trouble moe-bench
@@ -231,7 +231,7 @@ RUNS
     done
 }
 
-@test "what cannot be recorded is refused" {
+@test "drafts that cannot be recorded are refused" {
     moe-convert head -q "$MOE_MODELS/pocket/heads/jakiro" --target "$MOE_POCKET" -o "$BATS_TEST_TMPDIR/jakiro.moe"
     for options in "--record drafts" "-d ngram --record drafts --tree dynamic:depth=9" "-d ngram --record drafts --accept rejection" \
         "-d ngram --record drafts --budget 8" "-d ngram --record-length 4" "-d ngram --policy tr --tree static:width=2,depth=2" \
@@ -275,7 +275,7 @@ record_tree() {
     moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d "$draft" --record drafts --stream "$out" -o "$out.txt" "$@"
 }
 
-@test "trees are recorded whole, and leave the text as it is" {
+@test "trees are recorded completely, and do not change the text" {
     moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -o "$BATS_TEST_TMPDIR/plain.txt"
     record_tree "$BATS_TEST_TMPDIR/tree.moes" "model:file=$(dirname "$MOE_POCKET")/draft.moe" --tree $tree
     cmp "$BATS_TEST_TMPDIR/plain.txt" "$BATS_TEST_TMPDIR/tree.moes.txt"
@@ -290,7 +290,7 @@ record_tree() {
         )'
 }
 
-@test "a policy over trees decides in replay what it decided live" {
+@test "replay reproduces the decisions of a policy over trees" {
     echo '[[0],[1],[2],[0,0],[0,1],[1,0],[0,0,0],[0,0,0,0]]' > "$BATS_TEST_TMPDIR/tree.json"
     for draft in ngram "model:file=$(dirname "$MOE_POCKET")/draft.moe"; do
         for shape in $tree "static:file=$BATS_TEST_TMPDIR/tree.json"; do
@@ -322,7 +322,7 @@ record_tree() {
 }
 
 # What such a policy can ask for must be recorded: for tr a chain with leaves at each level, for dytc two children everywhere.
-@test "policies that make trees of their own are replayed as they ran, and beside chains" {
+@test "replay reproduces policies that make their own trees" {
     jq -n -c '[range(1; 5) as $depth | range(pow(2; $depth)) | . as $path | [range($depth) | ($path / pow(2; .) | floor) % 2]]' \
         > "$BATS_TEST_TMPDIR/two.json"
     local draft="model:file=$(dirname "$MOE_POCKET")/draft.moe" drafts policy shape
@@ -372,7 +372,7 @@ RUNS
     [[ $output == *"which 2 were asked for"* ]]
 }
 
-@test "a tree that grows where nothing is recorded is refused" {
+@test "a tree larger than the recorded one is refused" {
     record_tree "$BATS_TEST_TMPDIR/tree.moes" "model:file=$(dirname "$MOE_POCKET")/draft.moe" --tree dynamic:total=8,depth=2,topk=3
     for wrong in "" "--tree chain --policy static:K=3" "--tree dynamic:total=8,depth=3,topk=3" "--tree dynamic:total=8,depth=2,topk=5"; do
         run moe-bench replay "$BATS_TEST_TMPDIR/tree.moes" $wrong

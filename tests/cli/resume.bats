@@ -51,7 +51,7 @@ wait_for() {
     return 1
 }
 
-@test "a stream that was cut anywhere is gone on with to the same texts, counts and records" {
+@test "a stream truncated anywhere is resumed with the same texts, counts and records" {
     local bytes at
     bytes=$(stat -c %s full.moes)
     # Equal prompts have other texts, or a wrong count of them would not show.
@@ -72,7 +72,7 @@ wait_for() {
     moe-view --json run/new.moes | head -n 1 | jq -e '.sources[0].kind == "decode"'
 }
 
-@test "parts of the prompts, decoded apart, are the whole run" {
+@test "parts of the prompts, decoded separately, add up to the whole run" {
     local form part alone='with_entries(select(.key | startswith("shared") | not))'
     { cat p.jsonl; echo '{"prompt": 3}'; jq -c 'select(.turns) | .id = 7' p.jsonl; head -n 2 p.jsonl; jq -c 'select(.turns)' p.jsonl
     } > run/p.jsonl
@@ -109,7 +109,7 @@ wait_for() {
     [[ $output == *"--shard 3/3: no prompt is left for this part of 2 given with -p; leave --shard out, or give prompts as a file" ]]
 }
 
-@test "killed, and killed again, it still comes to the same text" {
+@test "a run that is killed twice still ends with the same text" {
     local old= new pid k
     for k in 0 1 2; do
         new=run/$k.moes
@@ -142,7 +142,7 @@ wait_for() {
     [ ! -e run/0.moes.part.old ]
 }
 
-@test "a signal ends it after a token: texts and stream stay, and can be gone on with" {
+@test "a signal ends the run after a token: texts and stream stay, and can be resumed" {
     local signal number cached
     for signal in INT TERM; do
         number=$(kill -l $signal)
@@ -184,7 +184,7 @@ wait_for() {
     done
 }
 
-@test "a second signal ends it at once, and one that comes while input is waited for is enough" {
+@test "a second signal ends the run at once, and a single one while it waits for input" {
     local pid tokens=1800
     [ -z "$MOE_SANITIZED" ] || tokens=300
     echo "{\"tokens\": [$(seq -s, 1 $tokens)]}" > run/long.jsonl
@@ -228,7 +228,7 @@ wait_for() {
     [[ $output == *"gave up: ended by SIGTERM after 1 texts"* ]]
 }
 
-@test "what does not fit a stream is refused before anything is decoded" {
+@test "a mismatch with the stream is refused before anything is decoded" {
     local all=$settings settings words part
     echo '{"prompt": "none of them"}' > other.jsonl
     tac p.jsonl > reversed.jsonl
@@ -260,7 +260,7 @@ wait_for() {
 WRONG
 }
 
-@test "a stream is gone on with into itself, whatever of it was left" {
+@test "a stream is resumed into itself, from any remainder" {
     local bytes name
     bytes=$(stat -c %s full.moes)
     for name in x.moes x.moes.part x.moes.part.old; do
@@ -296,7 +296,7 @@ WRONG
     assert_trouble moe-decode
 }
 
-@test "prompts are checked before the first one; --keep-going passes over those that are no good" {
+@test "prompts are checked before the first one; --keep-going skips invalid ones" {
     { head -n 2 p.jsonl; echo '{"prompt": '; sed -n 3p p.jsonl; echo '{"id": "long", "tokens": ['$(seq -s, 1 2000)',1]}'
       echo '{"id": "empty", "prompt": ""}'; tail -n +4 p.jsonl; } > bad.jsonl
     for input in 'bad.jsonl' '- < bad.jsonl'; do

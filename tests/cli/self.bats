@@ -19,7 +19,7 @@ decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
 # A sum over all iterations: STREAM, key.
 total() { moe-view --json "$1" | jq -s "map(select(.type == \"iter\") | $2) | add"; }
 
-@test "self-drafts leave the text as it is, and read what is left in" {
+@test "self-drafts do not change the text, and read only the included parts" {
     local draft
     decode --stream none.moes -o none.txt
     for draft in self:skip=0.6 self:topk=1 self:experts=q4.moe self:exit=3 "self:exit=5,topk=2"; do
@@ -36,7 +36,7 @@ total() { moe-view --json "$1" | jq -s "map(select(.type == \"iter\") | $2) | ad
     [ "$(total near.moes .accepted)" -gt "$(total far.moes .accepted)" ]
 }
 
-@test "drafts are what an independent computation of the same layers gives" {
+@test "drafts equal those of an independent computation of the same layers" {
     local golden="$MOE_MODELS/../golden/self/drafts.jsonl" draft
     awk 'NR % 40 == 1' "$MOE_MODELS/pocket/heldout.jsonl" > some.jsonl
     jq -r .draft "$golden" | sort -u > settings
@@ -65,7 +65,7 @@ total() { moe-view --json "$1" | jq -s "map(select(.type == \"iter\") | $2) | ad
         --argjson twice "$(total again.moes .bytes)" --argjson more "$(total again.moes 1)" '$once / $iterations < $twice / $more'
 }
 
-@test "settings that cannot be are refused in one line" {
+@test "invalid settings are refused in one line" {
     refuse() {
         local part=$1
         shift

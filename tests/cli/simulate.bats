@@ -16,7 +16,7 @@ MACHINE
 
 simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
 
-@test "hits and seconds are what another program has of the same routes" {
+@test "hits and seconds equal those of another program over the same routes" {
     local skew
     for skew in flat mild steep; do
         simulate --skew $skew --texts 2 -n 60 --keep-routes "$BATS_TEST_TMPDIR/routes.moes" --json > "$BATS_TEST_TMPDIR/result.jsonl"
@@ -32,7 +32,7 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
         (map(.system) | index("utility") and index("fate") and index("static-split"))' "$BATS_TEST_TMPDIR/result.jsonl"
 }
 
-@test "on a link whose reads share it the store is stepped by another program to the same counts and seconds" {
+@test "on a shared link another program gives the same counts and seconds" {
     local source link
     while IFS='|' read -r source link; do
         jq "del(.slow) | .link = $link" "$folder/small.json" > "$BATS_TEST_TMPDIR/shared.json"
@@ -50,7 +50,7 @@ LINKS
     [[ $output == *"experts do not come together"* ]]
 }
 
-@test "policies over local routes are stepped by another program to the same counts and seconds" {
+@test "policies over local routes: another program gives the same counts and seconds" {
     local skew
     for skew in local local-olmoe mild; do
         simulate --skew $skew --texts 2 -n 50 --system lru --system utility --system utility-released:up=2 --system utility-layers:up=2 \
@@ -80,7 +80,7 @@ LINKS
     moe-bench simulate --machine "$file" --cached 0.21 --texts 1 -n 8 --figure pipelines | grep -q utility-released
 }
 
-@test "recorded routes are simulated, too, and the kept ones are those" {
+@test "recorded routes are simulated, and --keep-routes writes the same routes" {
     head -n 3 "$MOE_MODELS/pocket/heldout.jsonl" > "$BATS_TEST_TMPDIR/prompts.jsonl"
     moe-profile -q -m "$MOE_POCKET" -n 30 -d ngram -K 5 "$BATS_TEST_TMPDIR/prompts.jsonl" -o "$BATS_TEST_TMPDIR/routes.moes"
     simulate "$BATS_TEST_TMPDIR/routes.moes" --keep-routes "$BATS_TEST_TMPDIR/kept.moes" --json > "$BATS_TEST_TMPDIR/result.jsonl"
@@ -99,7 +99,7 @@ LINKS
         jq -e '.model == "model" and .costs_of == "small"'
 }
 
-@test "forecasts are scored as another program scores them" {
+@test "forecasts have the scores of another program" {
     head -n 3 "$MOE_MODELS/pocket/heldout.jsonl" > "$BATS_TEST_TMPDIR/prompts.jsonl"
     moe-profile -q -m "$MOE_POCKET" -n 40 -d ngram -K 5 "$BATS_TEST_TMPDIR/prompts.jsonl" -o "$BATS_TEST_TMPDIR/routes.moes"
     simulate --forecasts "$BATS_TEST_TMPDIR/routes.moes" --json > "$BATS_TEST_TMPDIR/result.jsonl"
@@ -112,7 +112,7 @@ LINKS
     simulate --forecasts --texts 1 -n 20 | grep '^SIMULATED: '
 }
 
-@test "figures: points as the systems give them, in every form" {
+@test "figures have the points of the systems, in every form" {
     local figure
     for figure in ablation hot-or-cold cached lengths levels memory shares pipelines; do
         simulate --texts 1 -n 24 --figure $figure --json | jq -e -s --arg of $figure 'length > 4 and all(.[]; .simulated and .figure == $of)'
@@ -148,14 +148,14 @@ LINKS
     assert_trouble moe-bench
 }
 
-@test "made routes share what they are said to, as moe-coact counts them" {
+@test "synthetic routes share experts as documented, counted by moe-coact" {
     simulate --skew mild --texts 3 -n 800 -K 0 --system static-split-draft --keep-routes "$BATS_TEST_TMPDIR/routes.moes" > /dev/null
     moe-coact locality --json "$BATS_TEST_TMPDIR/routes.moes" | jq -e -s '[.[] | select(.type == "locality")] |
         length == 6 and ([.[].common[0]] | add / length | . > 0.355 and . < 0.385) and
         ([.[].common[4]] | add / length | . > 0.20 and . < 0.25)'
 }
 
-@test "the seed says which routes, and settings of a system reach its policy" {
+@test "the seed determines the routes, and settings of a system reach its policy" {
     simulate --texts 1 -n 40 --system utility --system utility:tau=4 --system utility:prefetch=no --json |
         jq -e -s '.[0].prefetched > .[1].prefetched and .[2].prefetched == 0 and .[0].seconds != .[2].seconds'
     simulate --texts 1 -n 40 --seed 7 --system lru > "$BATS_TEST_TMPDIR/one"
@@ -165,7 +165,7 @@ LINKS
     simulate --markdown --system lru | grep '^| system (simulated) |'
 }
 
-@test "what cannot be simulated is one line" {
+@test "invalid simulations are refused in one line" {
     local file=$BATS_TEST_TMPDIR/bad.json change
     run moe-bench simulate
     assert_trouble moe-bench

@@ -27,14 +27,14 @@ teardown() { rm -rf "$scratch"; }
     [ "$(wc -l < out)" -eq 4 ]
 }
 
-@test "it takes no cut stream for a whole one" {
+@test "it rejects a truncated stream" {
     head -c 1300 "$streams/route.moes" > cut.moes
     run "$python" read.py < cut.moes
     [ "$status" -eq 1 ]
     [[ $output == *"truncated or aborted"* ]]
 }
 
-@test "elements are what moe-view shows" {
+@test "elements equal those of moe-view" {
     { sed '/^if not records/,$d' read.py; cat <<'PY'
 import json, subprocess
 for kind, number, payload in records[:-1]:

@@ -27,7 +27,7 @@ refuses() {
     [ ! -e no.moe ]
 }
 
-@test "a head learns, is a head file, and drafts what is accepted" {
+@test "a head is trained, written as a head file, and its drafts are accepted" {
     moe-draft-train train -m pocket.moe --arch eagle1 --steps 1 texts.jsonl -o one.moe 2> said
     grep -qx 'moe-draft-train: 1 step, the last loss [0-9.]*' said
     train --arch eagle1 --rate 0.004 --epochs 3 texts.jsonl -o one.moe --stream one.moes
@@ -45,7 +45,7 @@ refuses() {
     [ "$(moe-view --json --type iter run.moes | jq -s 'map(.accepted) | add')" -gt 0 ]
 }
 
-@test "each kind of head is trained, and written so that it opens" {
+@test "each kind of head is trained, and can be opened" {
     for arch in eagle3 medusa hydra kangaroo jakiro jakiro_star; do
         train --arch $arch --steps 2 texts.jsonl -o kind.moe
         moe-view --verify kind.moe
@@ -59,7 +59,7 @@ refuses() {
     [ "$(moe-view --json kind.moe | jq -rn 'input | .name')" = mine ]
 }
 
-@test "Jakiro's experts and branches are trained as asked for, say so, and draft" {
+@test "Jakiro's experts and branches are trained as requested, recorded, and draft" {
     tail -n 1 "$MOE_MODELS/pocket/calib.jsonl" > asked.jsonl
     moe-decode -q -m pocket.moe -n 12 asked.jsonl > plain.txt
     while read -r options said; do
@@ -87,7 +87,7 @@ END
     done
 }
 
-@test "a feature stream, from a file or a pipe, gives the head that its texts give" {
+@test "a feature stream, from a file or a pipe, gives the same head as its texts" {
     options="--arch eagle3 --draft-vocab 300 --steps 3 --rate 0.004 --micro-batch 3"
     train $options texts.jsonl -o texts.moe
     moe-profile features -q -m pocket.moe --layers eagle3 --dtype f32 texts.jsonl -o states.moes
@@ -109,7 +109,7 @@ END
     refuses "cut.moes" -m pocket.moe --arch eagle1 cut.moes
 }
 
-@test "on an emulated device a head learns what it learns on the host, and the same bytes each time" {
+@test "training on an emulated device gives the host's losses, and the same bytes each time" {
     for i in 1 2; do
         jq -cn "{id: \"$i\", prompt: \"Tom has $i apples.\", answer: \"He eats $i of them and is happy.\"}"
     done > two.jsonl
@@ -128,7 +128,7 @@ END
     cmp emu.moe again.moe
 }
 
-@test "a text that is cut is the same text in a stream" {
+@test "a text cut by --cut is the same in a stream" {
     moe-profile features -q -m pocket.moe --dtype f32 texts.jsonl -o long.moes
     options="--arch eagle1 --steps 4 --noise 0.2 --cut 40"
     train $options texts.jsonl -o texts.moe
@@ -153,7 +153,7 @@ END
     jq -en "$(loss whole.moes 0) as \$a | $(loss parts.moes 0) as \$b | (\$a - \$b) / \$a | fabs < 1e-5"
 }
 
-@test "killed at any moment it goes on to the same bytes, and to the same best head" {
+@test "a training killed at any moment resumes to the same bytes and the same best head" {
     options="--arch eagle1 --rate 0.004 --steps 30 --noise 0.2 --micro-batch 3 --validation 0.2 --validate-every 6 --every 0.0005"
     train $options texts.jsonl -o whole.moe --stream whole.moes
     rm -f part.moe* part.best.moe said
@@ -180,7 +180,7 @@ END
     refute compgen -G 'part.*.part*'
 }
 
-@test "the head is judged by texts that it does not learn from, and the best is kept" {
+@test "the head is validated on texts that it does not learn from, and the best is kept" {
     options="--arch eagle1 --steps 12 --rate 0.02 --warmup 0 --schedule constant --seed 3"
     moe-draft-train train -m pocket.moe $options --validation 0.2 --validate-every 5 texts.jsonl -o judged.moe \
         --stream judged.moes 2> said
@@ -209,7 +209,7 @@ END
     train --from judged.moe --rate 0 --steps 1 --batch "$count" --validation 0.2 texts.jsonl -o same.moe --stream same.moes
     jq -en "$(moe-view --json --type eval same.moes | jq .loss) as \$a | $(loss step.moes 0) as \$b | (\$a - \$b) | fabs < 1e-5 * \$b"
     # and what is asked for in vain is refused
-    refuses "--validation 1e-09: keeps none of 24 texts apart" -m pocket.moe --arch eagle1 --validation 1e-9 texts.jsonl
+    refuses "--validation 1e-09: selects none of 24 texts" -m pocket.moe --arch eagle1 --validation 1e-9 texts.jsonl
     refuses "all are kept apart" -m pocket.moe --arch eagle1 --validation 1 texts.jsonl
     refuses "--best: there are no validation texts" -m pocket.moe --arch eagle1 --best b.moe texts.jsonl
     refuses "--validation: is for texts, and split.moes is a feature stream" -m pocket.moe --arch eagle1 --validation 0.2 split.moes
@@ -219,7 +219,7 @@ END
     rm no.best.moe
 }
 
-@test "the model answers first, as it does in a feature stream" {
+@test "the model answers prompts first, as for a feature stream" {
     head -n 8 texts.jsonl > asked.jsonl
     answer="-n 24 --validation 0.3 --temperature 0.7 --seed 4"
     options="--arch medusa --steps 4 --rate 0.01"
@@ -231,8 +231,8 @@ END
     cmp answered.moe drafted.moe
     train $options --seed 4 --validation 0.3 asked.jsonl -o given.moe
     refute cmp -s answered.moe given.moe
-    refuses "--temperature: nothing is answered here; add --max-tokens" -m pocket.moe --arch eagle1 --temperature 1 asked.jsonl
-    refuses "--draft-length: nothing is answered here" -m pocket.moe --arch eagle1 -K 3 asked.jsonl
+    refuses "--temperature: no answers are generated; add --max-tokens" -m pocket.moe --arch eagle1 --temperature 1 asked.jsonl
+    refuses "--draft-length: no answers are generated" -m pocket.moe --arch eagle1 -K 3 asked.jsonl
     moe-profile features -q -m pocket.moe asked.jsonl -o asked.moes
     refuses "--max-tokens: is for texts, and asked.moes is" -m pocket.moe --arch eagle1 -n 3 asked.moes
     refuses "--cache-experts: is for texts" -m pocket.moe --arch eagle1 --cache-experts 50% asked.moes
@@ -241,7 +241,7 @@ END
     assert_trouble moe-profile
 }
 
-@test "SIGTERM leaves a checkpoint, from which the same options alone go on" {
+@test "SIGTERM leaves a checkpoint, which only the same options resume" {
     options="--arch kangaroo --epochs 3000 texts.jsonl"
     moe-draft-train train -q -m pocket.moe $options -o early.moe --stream early.moes 3>&- & child=$!
     sleep 2
@@ -303,7 +303,7 @@ sys.exit(code)' "$@"
     rm wide*
 }
 
-@test "a loss that is no number ends it and names the texts" {
+@test "a loss that is not finite ends the training and names the texts" {
     train --arch eagle1 --steps 1 texts.jsonl -o wrong.moe
     printf '\xff\xff\xff\x7f' | dd of=wrong.moe bs=1 seek=4096 conv=notrunc status=none
     refuses "step 0, texts texts.jsonl:" -m pocket.moe --from wrong.moe texts.jsonl
@@ -311,7 +311,7 @@ sys.exit(code)' "$@"
     [ ! -e no.moe.checkpoint ]
 }
 
-@test "what cannot be written is known before the first step, and else costs no step" {
+@test "unwritable outputs are reported before the first step, and later ones lose no step" {
     for output in missing/head.moe . /dev/null -; do
         run moe-draft-train train -m pocket.moe --arch eagle1 --steps 1 texts.jsonl -o "$output"
         assert_trouble moe-draft-train
@@ -334,19 +334,19 @@ sys.exit(code)' "$@"
     cmp whole.moe full.moe
 }
 
-@test "an option that the kind of head does not have is refused" {
+@test "an option that does not apply to the kind of head is refused" {
     for words in "eagle1 ttt-steps 3" "eagle1 draft-vocab 30" "jakiro_star const-token 2" "eagle3 exit 1" "medusa inner 30" \
         "medusa prefix" "kangaroo inner 30" "hydra heads 2" "eagle3 no-bias" "kangaroo guesses 2" \
         "eagle1 experts 3" "kangaroo experts-used 1" "eagle1 second sum" "medusa ahead 1" "jakiro scaled" "jakiro inner 30"; do
         set -- $words
-        refuses "--$2: is not for $1" -m pocket.moe --arch "$1" "--$2" $3 texts.jsonl
+        refuses "--$2: does not apply to $1 heads" -m pocket.moe --arch "$1" "--$2" $3 texts.jsonl
     done
     train --arch hydra --prefix --heads 2 --steps 1 texts.jsonl -o two.moe
     refuses "--guesses: applies to new heads, and two.moe has its shape already" -m pocket.moe --from two.moe --guesses 2 texts.jsonl
-    refuses "--exit: is not for hydra" -m pocket.moe --from two.moe --exit 1 texts.jsonl
+    refuses "--exit: does not apply to hydra heads" -m pocket.moe --from two.moe --exit 1 texts.jsonl
 }
 
-@test "bad input is one line" {
+@test "bad input is reported in one line" {
     refuses "name the model" --arch eagle1 texts.jsonl
     refuses "no head to train; give the kind of a new head with --arch" -m pocket.moe texts.jsonl
     refuses "--arch and --from exclude each other" -m pocket.moe --arch eagle1 --from one.moe texts.jsonl

@@ -14,7 +14,7 @@ setup() { cd "$WORK"; }
 
 again() { "$python" "$BATS_TEST_DIRNAME/../bench/retraining.py" "$@"; }
 
-@test "every figure can be had again from the streams" {
+@test "every figure is recomputed from the streams" {
     moe-bench report --json train.moes train-2.moes train-jakiro.moes > report.jsonl
     again report.jsonl train.moes train-2.moes train-jakiro.moes
     for type in run part eval spread curve; do grep -q "^{\"type\":\"$type\"" report.jsonl; done
@@ -27,7 +27,7 @@ again() { "$python" "$BATS_TEST_DIRNAME/../bench/retraining.py" "$@"; }
     refute again wrong.jsonl train.moes train-2.moes train-jakiro.moes
 }
 
-@test "tables for people, CSV, and curves" {
+@test "tables, CSV and curves" {
     moe-bench report train.moes train-2.moes > report.txt
     grep -q '^Heads that were trained more than once' report.txt
     grep -q '^ *train.moes  *eagle1 ' report.txt
@@ -62,7 +62,7 @@ for line, name in zip(lines, points):
 PY
 }
 
-@test "streams that do not go together, and figures that there are not" {
+@test "streams that do not belong together and missing figures are refused" {
     moe-profile features -q -m "$MOE_POCKET" --mask all -p One. -o feature.moes
     run moe-bench report train.moes feature.moes
     assert_trouble moe-bench

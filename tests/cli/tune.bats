@@ -27,7 +27,7 @@ refuse() {
     [[ $output == *"$part"* ]] || { echo "does not say '$part': $output"; return 1; }
 }
 
-@test "tune keeps what gained in both orders, and says what it measured" {
+@test "tune keeps changes that gained in both orders, and records its measurements" {
     moe-bench tune -m pocket.moe -n 6 --prompts 2 --curve-seconds 0 prompts.jsonl -o s.json 2> said
     # Every drafter with every length, each against what was in force; kept where both orders gained 3 % with the same tokens.
     jq -e '.settings == 1 and (.tried | map(.change)) == ["auto"] + ([("model:file=draft.moe", "self", "suffix", "ngram")
@@ -49,7 +49,7 @@ refuse() {
     moe-decode -q -m pocket.moe -n 12 --settings s.json prompts.jsonl | cmp - text
 }
 
-@test "settings are used where nothing else is said, by moe-decode and by suites" {
+@test "settings are the defaults of moe-decode and of suites" {
     drafters() { moe-view --json "$1" | jq -c 'select(.type == "machine").drafters | select(.) | fromjson'; }
     made '{"draft": "ngram", "draft-length": 3}' > ngram.json
     made '{"draft": "auto"}' > auto.json
@@ -74,7 +74,7 @@ refuse() {
         moe-bench report --json suite.moes
 }
 
-@test "settings of another model, or that say something else, are refused" {
+@test "settings of another model and invalid settings are refused" {
     made '{"draft": "ngram"}' > good.json
     jq '.model.index |= ("f" * 64)' good.json > other.json
     refuse "other.json: was measured with another model file than pocket.moe" --settings other.json

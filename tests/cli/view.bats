@@ -27,7 +27,7 @@ refused() {
     [[ $(cat stderr) == "moe-view: "*"$words"* ]] || { echo "$(cat stderr) does not say: $words"; return 1; }
 }
 
-@test "a stream is printed for people" {
+@test "a stream is printed as text" {
     fine moe-view "$streams/rank.moes"
     [ "${lines[0]}" = "rank stream, version 1, by moe-coact 0.1.0:" ]
     [[ $output == *"model tiny: 3 layers, 2 with a router, 4 experts, 2 a token"* ]]
@@ -38,7 +38,7 @@ refused() {
     [ "${lines[-1]}" = "end  records {rank 2, x-note 1}  bytes 1277" ]
 }
 
-@test "JSON lines hold every key, the header first and the end last" {
+@test "JSON lines have every key, the header first and the end last" {
     moe-view --json "$streams/route.moes" > out
     [ "$(wc -l < out)" -eq 5 ]
     fine python3 - out <<'PY'
@@ -110,7 +110,7 @@ print(*(row["repeat"] + row["id"] + row["iteration"] for row in rows))' <<< "$ou
     refused "choose it with --type: machine, begin, iter, draft, done" moe-view --csv "$streams/decode.moes"
 }
 
-@test "a pipe is read like a file, and each record is shown when it has come" {
+@test "a pipe is read like a file, and each record is shown when it arrives" {
     moe-view --json "$streams/decode.moes" > file
     cat "$streams/decode.moes" | moe-view --json > pipe
     cat "$streams/decode.moes" | moe-view --json - > dash
@@ -131,7 +131,7 @@ print(*(row["repeat"] + row["id"] + row["iteration"] for row in rows))' <<< "$ou
     cmp file live
 }
 
-@test "a pipe that does not block is waited for" {
+@test "a non-blocking pipe is waited for" {
     fine python3 - "$streams/decode.moes" <<'PY'
 import fcntl, os, subprocess, sys, time
 read, write = os.pipe()
@@ -147,7 +147,7 @@ sys.exit(viewer.wait())
 PY
 }
 
-@test "--verify says whole only of what is" {
+@test "--verify accepts only complete files" {
     fine moe-view --verify "$streams/decode.moes"
     [[ $output == *"decode.moes: whole: a decode stream of 7 records, 2.0 kB" ]]
     size=$(wc -c < "$streams/decode.moes")
@@ -165,7 +165,7 @@ PY
     done
 }
 
-@test "--verify takes several files, and says of each whether it is whole" {
+@test "--verify reads several files, and reports for each whether it is complete" {
     fine moe-view --verify "$streams/decode.moes" "$streams/rank.moes" "$MOE_POCKET"
     [ "${#lines[@]}" -eq 3 ]
     [[ ${lines[1]} == *"rank.moes: whole: a rank stream of 3 records, 1.3 kB" ]]
@@ -179,16 +179,16 @@ PY
     [ "$(wc -l < stderr)" -eq 3 ]
     grep -q "^moe-view: cut.moes: truncated" stderr
     grep -q "^moe-view: none.moes: No such file" stderr
-    [ "$(tail -n 1 stderr)" = "moe-view: 2 of 3 files are not whole" ]
+    [ "$(tail -n 1 stderr)" = "moe-view: 2 of 3 files are incomplete" ]
     refused "is a second file; only --verify reads several" moe-view "$streams/rank.moes" cut.moes
     refused "standard input is named twice" moe-view --verify - - < cut.moes
 }
 
-@test "what is no stream is named" {
+@test "files that are not streams are identified" {
     : > empty
     refused "empty: empty, not a stream" moe-view empty
     echo '{"prompt": "hello"}' > prompts.jsonl
-    refused "prompts.jsonl: not a stream" moe-view prompts.jsonl
+    refused "prompts.jsonl: not a moekit stream" moe-view prompts.jsonl
     refused "none.moes: No such file" moe-view none.moes
     refused "is a folder; name a file" moe-view .
     refused "exclude each other" moe-view --json --csv "$streams/rank.moes"
@@ -223,7 +223,7 @@ PY
     refused "a model file has the types model and tensor" moe-view -t rank flip.moe
 }
 
-@test "-o writes whole files only" {
+@test "-o writes complete files only" {
     moe-view --json "$streams/rank.moes" -o out.json
     moe-view --json "$streams/rank.moes" | cmp - out.json
     head -c 1200 "$streams/rank.moes" > cut.moes
@@ -235,7 +235,7 @@ PY
     [ "$status" -eq 2 ]
 }
 
-@test "memory stays small however much a stream claims" {
+@test "memory is bounded whatever sizes a stream claims" {
     { head -c 15 "$streams/rank.moes"; printf '\xdd\x05\xff\xff\xff\xc0'; } > claim.moes
     limit=400000
     ( ulimit -v "$limit"; moe-view --version ) > /dev/null 2>&1 || limit=unlimited      # a sanitised build maps terabytes
@@ -244,7 +244,7 @@ PY
     refused "nested more than 32 deep" moe-view deep.moes
 }
 
-@test "the examples of moe-view(1) work as written" {
+@test "the examples of moe-view(1) run as written" {
     cp "$streams/rank.moes" "$streams/decode.moes" .
     awk '/^\.Sh / { inside = ($2 == "EXAMPLES") } /^\.Ed/ { on = 0 } inside && on; /^\.Bd/ { on = 1 }' \
         "$BATS_TEST_DIRNAME/../../man/moe-view.1" > examples

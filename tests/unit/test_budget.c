@@ -137,7 +137,7 @@ static void test_rankings_and_phases(void **unused)
         {"router", "verify,draft", PLAN_ROUTER, false, true, true, "budget 2 of 4, router, substitute, with drafts only"}};
     static const struct { const char *rank, *phase, *fault; } bad[] = {
         {"path", "draft", "knows only the forward that verifies"}, {"path", "verify,draft", "knows only the forward"},
-        {"router", "draft,verify", "'draft,verify' is none"}, {"router", "", "'' is none"}};
+        {"router", "draft,verify", "unknown phase 'draft,verify'"}, {"router", "", "unknown phase ''"}};
     struct budget *budget = NULL;
     struct text note = {0};
     struct err err = {0};

@@ -77,7 +77,7 @@ static void wrong_words_are_refused(void **state)
         {"cascade:falls=0", NONE, "falls"}, {"cascade:falls=65", NONE, "falls"}, {"cascade:backoff=0", NONE, "backoff"},
         {"cascade:backoff=65", NONE, "backoff"},
         {"tiers:lengths=3/1", NONE, "lengths"}, {"tiers:lengths=", NONE, "lengths"}, {"tiers:lengths=1/", NONE, "lengths"},
-        {"tiers:lengths=1/99", NONE, "lengths"}, {"tiers:lengths=1/7", 4, "lengths"}, {"table", NONE, "which one"},
+        {"tiers:lengths=1/99", NONE, "lengths"}, {"tiers:lengths=1/7", 4, "lengths"}, {"table", NONE, "no rows"},
         {"table:rows=0:4/0:5", NONE, "rows"}, {"table:rows=5", NONE, "rows"}, {"table:rows=0:99", NONE, "rows"},
         {"table:rows=0:4/", NONE, "rows"}, {"off:window=0", NONE, "window"}, {"off:K=2", 3, "give it once"},
     };

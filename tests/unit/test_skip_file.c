@@ -100,7 +100,7 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(skip_set_open(&read, "0.5", &model, &err), 0);
     assert_true(read.attention[1] && read.ffn[3] && !read.ffn[2]);
     assert_int_equal(skip_set_open(&read, "1.5", &model, &err), -1);
-    assert_non_null(strstr(err.text, "skip=1.5: a ratio above 0"));
+    assert_non_null(strstr(err.text, "skip=1.5: expected a ratio above 0"));
     err_clear(&err);
     assert_int_equal(skip_set_open(&read, "0.01", &model, &err), -1);
     assert_non_null(strstr(err.text, "is none of them"));
@@ -149,30 +149,30 @@ static void what_is_refused(void **state)
     const char *path = unit_path(folder, "c.json");
     static const struct { const char *text, *message; } bad[] = {
         {"", "c.json:1: not JSON"},
-        {"{\"skip\":1,", "a skip file is expected"},
+        {"{\"skip\":1,", "expected a skip file"},
         {"[1]", "expected a JSON object"},
         {"{\"attention\":[1]}", "\"skip\": it is missing"},
         {"{\"skip\":2}", "this version of it is not known"},
         {"{\"skip\":1,\"atention\":[1]}", "\"atention\" is not known here; did you mean \"attention\"?"},
         {"{\"skip\":1,\"skip\":1}", "duplicate"},
         {"{\"skip\":1}", "\"model\": expected a JSON object"},
-        {"{\"skip\":1,\"model\":{\"name\":\"m\",\"index\":\"12\"}}", "\"model\": \"index\": 64 hexadecimal digits"},
+        {"{\"skip\":1,\"model\":{\"name\":\"m\",\"index\":\"12\"}}", "\"model\": \"index\": expected 64 hexadecimal digits"},
         {"{\"skip\":1,\"model\":{\"name\":\"m\",\"depth\":3}}", "\"model\": \"depth\" is not known here"},
         {FILE_WITH("[0,1]", "[]", ""), "\"attention\": layer 0 is never left out"},
         {FILE_WITH("[1]", "[2,6]", ""), "\"ffn\": the last layer is never left out"},
         {FILE_WITH("[2,1]", "[]", ""), "\"attention\": expected layers from 1 to 5, ascending"},
         {FILE_WITH("[1,1]", "[]", ""), "\"attention\": expected layers from 1 to 5, ascending"},
-        {FILE_WITH("[]", "[7]", ""), "\"ffn\": layers from 1 to 5"},
-        {FILE_WITH("[]", "[-1]", ""), "\"ffn\": layers from 1 to 5"},
-        {FILE_WITH("[]", "[99999999999]", ""), "\"ffn\": layers from 1 to 5"},
+        {FILE_WITH("[]", "[7]", ""), "\"ffn\": expected layers from 1 to 5"},
+        {FILE_WITH("[]", "[-1]", ""), "\"ffn\": expected layers from 1 to 5"},
+        {FILE_WITH("[]", "[99999999999]", ""), "\"ffn\": expected layers from 1 to 5"},
         {FILE_WITH("[]", "[1.0]", ""), "\"ffn\": expected a list of layers"},
         {FILE_WITH("[]", "3", ""), "\"ffn\": expected a list of layers"},
         {FILE_WITH("[]", "[]", ",\"matchness\":1,\"window\":9"), "nothing is left out"},
-        {FILE_WITH("[1]", "[1]", ""), "\"matchness\": a number from 0 to 1"},
-        {FILE_WITH("[1]", "[1]", ",\"matchness\":1.5"), "\"matchness\": a number from 0 to 1"},
+        {FILE_WITH("[1]", "[1]", ""), "\"matchness\": expected a number from 0 to 1"},
+        {FILE_WITH("[1]", "[1]", ",\"matchness\":1.5"), "\"matchness\": expected a number from 0 to 1"},
         {FILE_WITH("[1]", "[1]", ",\"matchness\":1,\"window\":0"), "\"window\": must be a whole number"},
         {FILE_WITH("[1]", "[1]", ",\"matchness\":1,\"window\":9,\"search\":{\"ratio\":1,\"seed\":\"1\",\"ended\":\"no\"}"),
-         "\"search\": \"ended\": a word"},
+         "\"search\": \"ended\": expected a word"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err_clear(&err);

@@ -346,7 +346,7 @@ static void nonsense_is_named(void **state)
     refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "end\x01\x81\xa7records\x81\xa3x-a\x02", "record counts of the end record are "
             "wrong");
     refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "end\x01\x81\xa7records\x80", "record counts of the end record are wrong");
-    refused("\x93\xa3" "end\x00\x82\xa7records\x80\xa5" "bytes\x05", "speaks of 5 bytes");
+    refused("\x93\xa3" "end\x00\x82\xa7records\x80\xa5" "bytes\x05", "counts 5 bytes");
     refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "x-a\x02\x80", "record 1 (x-a) does not carry its number");
 }
 
