@@ -75,7 +75,7 @@ static const struct opt options[] = {
     OPT_END};
 
 static const struct opt_rule rules[] = {
-    {OPT_NEEDS, "record-length", "record", "no drafts are recorded"},
+    {OPT_NEEDS, "record-length", "record", "has no effect without recorded drafts"},
     {OPT_EXCLUDES, "record-length", "tree", "trees are recorded in the shape that --tree gives"},
     {OPT_NEEDS, "calibration", "draft|settings", "there is no drafter to estimate"},
     {OPT_NEEDS, "force", "rank", "there is no ranking to use"},

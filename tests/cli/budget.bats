@@ -244,5 +244,5 @@ rank_statically() {
     refuse "an automatic budget is for decode or verify" -B auto --budget-phase draft -d model:file=pocket.moe
     refuse "--reference: missing.moe" --reference missing.moe --stream x.moes
     refuse "there is no budget" --reconstruction
-    refuse "there is no budget" --reconstruction -B 4 --budget-phase draft -d model:file=pocket.moe
+    refuse "there is no budget" --reconstruction --stream x.moes -B 4 --budget-phase draft -d model:file=pocket.moe
 }

@@ -114,7 +114,7 @@ again() {
 -m $CONFIG -j 1|--threads: affects only the measurement of this machine
 -m $CONFIG -K 3|--draft-length: no drafts are planned; add --draft
 -m $CONFIG --machine wrong-key.json|did you mean "products"?
--m $CONFIG --machine no-speed.json|no-speed.json: "read_bandwidth": a number from 1
+-m $CONFIG --machine no-speed.json|no-speed.json: "read_bandwidth": expected a number from 1
 -m $CONFIG --machine no-first.json|"products": "q8": pair 1: expected rows from 1, ascending
 -m $CONFIG --machine no-format.json|"q9" is not known here
 -m $CONFIG --machine nowhere.json|nowhere.json: No such file
