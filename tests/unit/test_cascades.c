@@ -113,11 +113,11 @@ static void levels_need_reviewers(void **state)
     const struct policy_setup setup = {.drafters = 2, .drafter = turned, .draft_length = -2, .max_length = 64, .shape = shape};
     static const char *const bad[][2] = {
         {"vertical", "vertical: drafter 'ngram:n=3' cannot review"},
-        {"horizontal:lengths=3", "horizontal: lengths=3: 2 numbers"},
-        {"horizontal:lengths=3/x", "horizontal: lengths=3/x: 2 numbers"},
-        {"cs-drafting:lengths=3/2/1", "cs-drafting: lengths=3/2/1: 2 numbers"},
-        {"dytc:acceptance=0.5", "dytc: acceptance=0.5: 2 numbers"},
-        {"dytc-verify:acceptance=1/2", "dytc-verify: acceptance=1/2: 2 numbers"},
+        {"horizontal:lengths=3", "horizontal: lengths=3: expected 2 numbers"},
+        {"horizontal:lengths=3/x", "horizontal: lengths=3/x: expected 2 numbers"},
+        {"cs-drafting:lengths=3/2/1", "cs-drafting: lengths=3/2/1: expected 2 numbers"},
+        {"dytc:acceptance=0.5", "dytc: acceptance=0.5: expected 2 numbers"},
+        {"dytc-verify:acceptance=1/2", "dytc-verify: acceptance=1/2: expected 2 numbers"},
         {"dytc:bracket=round", "bracket"}, {"tr:min=2", "min"}, {"dytc-verify:max=100", "max"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err = (struct err){0};
