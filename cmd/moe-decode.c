@@ -404,8 +404,8 @@ static int check_args(const struct decode_args *args, const struct console *cons
     if ((is_chat(args) && check_chat(args, err)) || session_check_model(&args->session, &args->files, err) ||
         session_check_shard(&args->prompts, &args->files, err))
         return -1;
-    if (from_input && !is_chat(args) && isatty(STDIN_FILENO))
-        console_note(console, "reading prompts from the terminal, JSON lines or one text, up to Ctrl-D; -p TEXT gives one");
+    if (!is_chat(args))
+        session_note_terminal(&args->prompts, &args->files, console);
     return 0;
 }
 

@@ -111,7 +111,8 @@ static int close_early(struct writer **writer, const struct profile *profile, co
     struct err reason = {0};
     err_clear(err);
     err_set(&reason, ERR_SIGNAL, "ended by %s within text %d", signals_name(), profile_texts(profile));
-    if ((*writer ? writer_close_early(writer, reason.text, err) : write_table(profile, path, err)) ||
+    if ((*writer ? writer_close_early(writer, reason.text, err)
+         : profile_counts(profile)->tokens ? write_table(profile, path, err) : 0) ||
         session_keep_hot_set(session, err))
         return -1;
     *err = reason;
@@ -146,6 +147,7 @@ static int run(const void *arguments, const struct console *console, struct err 
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, console, err))
         goto done;
     session_print(session, console);
+    session_note_terminal(&args->prompts, &args->inputs, console);
     setup.session = session;
     setup.budget = budget;
     if (decode_settings_print(&args->settings, console, err))
@@ -252,6 +254,7 @@ static int run_skip(const void *arguments, const struct console *console, struct
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, console, err))
         goto done;
     session_print(session, console);
+    session_note_terminal(&args->prompts, &args->inputs, console);
     setup.session = session;
     if (skip_profile_open(&profile, &setup, err))
         goto done;

@@ -178,6 +178,7 @@ int profile_features(const void *arguments, const struct console *console, struc
         open_texts(&prompts, session, args, setup.examples.stop, console, err))
         goto done;
     session_print(session, console);
+    session_note_terminal(&args->prompts, &args->inputs, console);
     setup.examples.session = session;
     if (decode_settings_print(&args->settings, console, err))
         goto done;

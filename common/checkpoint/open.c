@@ -50,6 +50,8 @@ static int refuse_text(const char *path, struct err *err)
 static int open_named(struct checkpoint *cp, const char *path, const char *beside, struct err *err)
 {
     struct stat status;
+    if (strcmp(path, "-") == 0 && isatty(STDIN_FILENO))
+        return err_set(err, ERR_INPUT, "is a terminal; name a checkpoint, or pipe a tar or zip of one in");
     if (strcmp(path, "-") == 0)
         return checkpoint_open_archive(cp, STDIN_FILENO, beside, err);
     if (stat(path, &status))

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/mem.h"
 #include "common/base/version.h"
@@ -258,6 +259,12 @@ int session_keep_hot_set(const struct session *session, struct err *err)
     struct stream_model model;
     session_stream_model(session, &model);
     return cache_pins_save(&session->caching, session->experts, &model, err);
+}
+
+void session_note_terminal(const struct session_prompts *options, const struct strings *files, const struct console *console)
+{
+    if (!files->count && !options->texts.count && isatty(STDIN_FILENO))
+        console_note(console, "reading prompts from the terminal, JSON lines or one text, up to Ctrl-D; -p TEXT gives one");
 }
 
 static void put_note(void *console, const char *text) { console_note(console, "%s", text); }

@@ -114,6 +114,8 @@ int session_keep_hot_set(const struct session *session, struct err *err);
 void session_print(const struct session *session, const struct console *console);
 
 /* stop: see prompts/prompts.h. console: prints the notes; NULL: none are printed. */
+/* Notes that prompts will be read from a terminal, if they will. */
+void session_note_terminal(const struct session_prompts *options, const struct strings *files, const struct console *console);
 int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
                          const struct strings *files, const struct stop *stop, const struct console *console,
                          struct err *err);
