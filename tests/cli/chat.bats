@@ -172,7 +172,7 @@ three_runs() {
     local note='moe-profile: reading prompts from the terminal, JSON lines or one text, up to Ctrl-D; -p TEXT gives one'
     run at_terminal "$note" '^C' -- moe-profile -m pocket.moe
     [ "$status" = 130 ]
-    [[ $output == *"moe-profile: ended by SIGINT amid text 0" ]]
+    [[ $output == *"moe-profile: ended by SIGINT within text 0" ]]
     run -0 at_terminal "$note" 'some text\n^D' -- moe-profile -m pocket.moe
     [[ $output == *"1 texts, 3 tokens; experts of each layer by frequency"* ]]
     run -2 at_terminal 'is a terminal; ' '' -- moe-convert - -o x.moe
