@@ -337,7 +337,8 @@ static void test_one_expert_a_token(void **unused)
     static const struct stream_model single = { .layers = 1, .moe_layers = 1, .experts = 3, .top_k = 1, .vocab = 9 };
     static const int16_t experts[] = { 2, 0, 2 };
     const struct route_tokens record = { .n = 3, .experts = experts };
-    const struct analysis_setup setup = { .layer = -1, .folder = unit_folder() };
+    char *folder = unit_folder();
+    const struct analysis_setup setup = { .layer = -1, .folder = folder };
     struct header header = { .model = single };
     struct analysis *matrix = NULL;
     struct text svg = {0}, table = {0};
@@ -352,6 +353,7 @@ static void test_one_expert_a_token(void **unused)
     text_free(&svg);
     text_free(&table);
     analysis_free(&matrix);
+    unit_remove(folder);
 }
 
 static void test_refusals(void **unused)

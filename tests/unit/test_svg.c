@@ -146,11 +146,11 @@ static void test_long_names(void **unused)
 enum { COVER_LAYERS = 20, COVER_EXPERTS = 12, COVER_TOKENS = 9 };
 
 /* Coverage of random routes: of no two layers alike, or they would be named together. */
-static struct analysis *cover(int layers, struct header *header)
+static struct analysis *cover(int layers, char *folder, struct header *header)
 {
     static int16_t experts[COVER_TOKENS * COVER_LAYERS * 2];
     static float probs[COVER_TOKENS * COVER_LAYERS * COVER_EXPERTS];
-    const struct analysis_setup setup = { .layer = -1, .method = RANKING_MASS, .folder = unit_folder() };
+    const struct analysis_setup setup = { .layer = -1, .method = RANKING_MASS, .folder = folder };
     const struct route_tokens record = { .n = COVER_TOKENS, .experts = experts, .probs = probs };
     struct analysis *analysis = NULL;
     struct text note = {0};
@@ -175,8 +175,9 @@ static struct analysis *cover(int layers, struct header *header)
 static void test_coverage_reports(void **unused)
 {
     (void)unused;
+    char *folder = unit_folder();
     struct header header;
-    struct analysis *coverage = cover(3, &header);
+    struct analysis *coverage = cover(3, folder, &header);
     struct text out = {0};
     struct err err = {0};
     assert_int_equal(coact_svg(&out, coverage, &header, -1, &err), 0);
@@ -189,7 +190,7 @@ static void test_coverage_reports(void **unused)
     text_clear(&out);
     analysis_free(&coverage);
 
-    coverage = cover(COVER_LAYERS, &header);
+    coverage = cover(COVER_LAYERS, folder, &header);
     assert_int_equal(coact_svg(&out, coverage, &header, -1, &err), 0);
     assert_int_equal(occurrences(&out, ">one layer<"), 2);               /* too many to tell apart */
     text_clear(&out);
@@ -198,6 +199,7 @@ static void test_coverage_reports(void **unused)
     assert_non_null(strstr(out.data, "      12\n"));                     /* the largest budget, all experts */
     text_free(&out);
     analysis_free(&coverage);
+    unit_remove(folder);
 }
 
 static int read_back(struct text *out, const char *path)
