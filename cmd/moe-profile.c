@@ -147,7 +147,6 @@ static int run(const void *arguments, const struct console *console, struct err 
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, console, err))
         goto done;
     session_print(session, console);
-    session_note_terminal(&args->prompts, &args->inputs, console);
     setup.session = session;
     setup.budget = budget;
     if (decode_settings_print(&args->settings, console, err))
@@ -159,6 +158,7 @@ static int run(const void *arguments, const struct console *console, struct err 
     if (profile_open(&profile, &setup, err) || profile_check(profile, prompts, err))
         goto done;
     signals_gentle();
+    session_note_terminal(&args->prompts, &args->inputs, console);
     if (profile_run(profile, prompts, &ended, err))
         goto done;
     progress_end(&bar);
@@ -254,11 +254,11 @@ static int run_skip(const void *arguments, const struct console *console, struct
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, console, err))
         goto done;
     session_print(session, console);
-    session_note_terminal(&args->prompts, &args->inputs, console);
     setup.session = session;
     if (skip_profile_open(&profile, &setup, err))
         goto done;
     signals_gentle();
+    session_note_terminal(&args->prompts, &args->inputs, console);
     if (search(profile, prompts, console, args->search.iterations, &best, &found, err) ||
         skip_file_write(args->output ? args->output : "-", &best, &found, model_identity(session->model), err))
         goto done;

@@ -178,7 +178,6 @@ int profile_features(const void *arguments, const struct console *console, struc
         open_texts(&prompts, session, args, setup.examples.stop, console, err))
         goto done;
     session_print(session, console);
-    session_note_terminal(&args->prompts, &args->inputs, console);
     setup.examples.session = session;
     if (decode_settings_print(&args->settings, console, err))
         goto done;
@@ -189,6 +188,7 @@ int profile_features(const void *arguments, const struct console *console, struc
     if (feature_profile_open(&profile, &setup, err) || feature_profile_check(profile, prompts, err))
         goto done;
     signals_gentle();
+    session_note_terminal(&args->prompts, &args->inputs, console);
     if (feature_profile_run(profile, prompts, &ended, err))
         goto done;
     progress_end(&bar);
