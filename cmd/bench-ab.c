@@ -10,7 +10,7 @@
 const struct opt ab_options[] = {
     OPT_STRINGS(0, "build", struct ab_args, builds, "PATH",
                 "compare this moe-bench, or that of this folder; twice: the one before, and the one now"),
-    OPT_STRING(0, "limit", struct ab_args, limit, "SHARE", "be content when it is at most so much slower"),
+    OPT_STRING(0, "limit", struct ab_args, limit, "SHARE", "tolerate a slowdown of this share"),
     OPT_COUNT(0, "rounds", struct ab_args, rounds, 1, INTERLEAVED_ROUNDS_MAX, "run each build at most N times"),
     OPT_DEVICE(struct ab_args, device),
     OPT_THREADS(struct ab_args, threads),

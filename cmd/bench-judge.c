@@ -44,7 +44,7 @@ int bench_gather(struct measurements *all, const struct strings *inputs, struct 
 }
 
 const struct opt compare_options[] = {
-    OPT_STRING(0, "limit", struct compare_args, limit, "SHARE", "be content when it is at most so much slower"),
+    OPT_STRING(0, "limit", struct compare_args, limit, "SHARE", "tolerate a slowdown of this share"),
     OPT_FLAG(0, "json", struct compare_args, json, "write JSON lines with all figures"),
     OPT_OUTPUT('o', "output", struct compare_args, output, "write to FILE, not standard output"),
     OPT_END };

@@ -30,7 +30,7 @@ const struct opt plan_options[] = {
     OPT_COUNT(0, "prefix", struct plan_args, prefix, 0, 1 << 24, "after N tokens"),
     OPT_STRING(0, "cache-experts", struct plan_args, cache, "SIZE|N%|auto", "keep so many routed experts in memory"),
     OPT_FLOAT(0, "hits", struct plan_args, hits, 0, 1, "SHARE",
-              "find this share of the requested experts in memory; as if all experts were equally likely if not given"),
+              "share of requested experts found in memory; that of equally likely experts if not given"),
     OPT_COUNT(0, "parallel", struct plan_args, texts, 1, 1024, "decode N texts at once"),
     OPT_COUNT(0, "ranks", struct plan_args, ranks, 1, 1024, "share the experts out among N machines of this kind"),
     OPT_FLOAT(0, "latency", struct plan_args, latency, 0, 1e6, "US", "of the network between ranks, microseconds"),

@@ -14,7 +14,7 @@ static const char *const logit_words[] = { "all", "last", NULL };
 const struct opt sweep_options[] = {
     SESSION_OPTIONS(struct sweep_args, session),
     OPT_GROUP("Options of machine, roofline and sweep"),
-    OPT_STRING(0, "rows", struct sweep_args, rows, "M,M,...", "time forwards of so many tokens; 1 always is among them"),
+    OPT_STRING(0, "rows", struct sweep_args, rows, "M,M,...", "time forwards of these numbers of tokens; 1 is always included"),
     OPT_COUNT(0, "prefix", struct sweep_args, prefix, 0, 1 << 24, "after N tokens"),
     OPT_CHOICE(0, "logits", struct sweep_args, logits, logit_words, "compute logits of all tokens, or of the last"),
     OPT_FLOAT(0, "seconds", struct sweep_args, seconds, 0, 3600, "S", "measure for S seconds"),

@@ -29,7 +29,7 @@ const struct opt eval_options[] = {
     OPT_COUNT('n', "max-tokens", struct eval_args, max_tokens, 1, 1 << 24,
               "let the model answer each prompt with up to N tokens; answers of the texts are put aside"),
     OPT_FLAG(0, "decode", struct eval_args, decode, "decode those answers with the head, and count iterations"),
-    OPT_FLAG(0, "validation", struct eval_args, validation, "take only the texts that a feature stream keeps apart"),
+    OPT_FLAG(0, "validation", struct eval_args, validation, "use only the validation texts of a feature stream"),
     OPT_GROUP("Training"),
     OPT_COUNT(0, "cut", struct eval_args, cut, 2, 1 << 20, "take only the first N tokens of a text"),
     SESSION_PROMPT_OPTIONS(struct eval_args, prompts),

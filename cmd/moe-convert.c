@@ -238,7 +238,7 @@ static const char *const layer_id_choices[] = {"auto", "output", "input", NULL};
 
 static const struct opt head_options[] = {
     OPT_INPUT(0, "target", struct head_args, target, "the model file that the head is for"),
-    OPT_CHOICE(0, "kind", struct head_args, kind, head_kinds, "the kind of draft head; under auto its tensors say it"),
+    OPT_CHOICE(0, "kind", struct head_args, kind, head_kinds, "the kind of draft head; auto recognises it by its tensors"),
     OPT_COUNT(0, "exit-layer", struct head_args, exit_layer, 1, LAYERS_MAX,
               "kangaroo: it reads the state after N layers; as its config.json says if not given"),
     OPT_CHOICE(0, "layer-ids", struct head_args, layer_ids, layer_id_choices,
@@ -366,7 +366,7 @@ static const struct opt synthetic_options[] = {
     OPT_CHOICE(0, "head", struct synthetic_args, head, synthetic_heads,
                "make a draft head of this kind for --target; --like is then its config.json, its usual shape if not given"),
     OPT_INPUT(0, "target", struct synthetic_args, target, "the model file that the head is for"),
-    OPT_STRING(0, "name", struct synthetic_args, name, "NAME", "call the model so; like the shape if not given"),
+    OPT_STRING(0, "name", struct synthetic_args, name, "NAME", "name of the model; the shape's if not given"),
     OPT_SEED(struct synthetic_args, seed), WRITE_OPTIONS(struct synthetic_args), OPT_END };
 static const struct synthetic_args synthetic_defaults = { .dtype = FORMAT_BF16, .expert_dtype = NOT_GIVEN };
 
@@ -571,7 +571,7 @@ static const struct subcommand subcommands[] = {
     { .name = "synthetic", .summary = "make random weights of a known shape", .options = synthetic_options,
       .rules = synthetic_rules, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct synthetic_args),
       .defaults = &synthetic_defaults, .run = synthetic },
-    { .name = "inflate", .summary = "make a model heavier without changing what it computes",
+    { .name = "inflate", .summary = "pad a model with zeros to a larger size",
       .options = inflate_options,
       .rules = inflate_rules, .operands = inflate_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
       .args_bytes = sizeof(struct inflate_args), .run = inflate },

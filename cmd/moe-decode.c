@@ -67,7 +67,7 @@ static const struct opt options[] = {
     OPT_CHOICE(0, "record", struct decode_args, record, record_words, "put this, too, into the stream's iterations"),
     OPT_COUNT(0, "record-length", struct decode_args, record_length, 1, DRAFT_LENGTH_MAX,
               "record drafts of up to N tokens, -K at least; 8, or -K where that is more"),
-    OPT_FLAG(0, "keep-going", struct decode_args, keep_going, "pass over prompts that are no good, and go on with the next"),
+    OPT_FLAG(0, "keep-going", struct decode_args, keep_going, "skip invalid prompts"),
     OPT_RESUMED(0, "resume", struct decode_args, resume,
                 "take finished texts from the decode stream FILE of a run that did not end, and decode the rest"),
     OPT_GROUP("Other options"),

@@ -35,10 +35,11 @@ struct suite_options {
     OPT_STRING('K', "draft-length", args, made.draft_length, "N|auto,...", "draft up to N tokens after one another"), \
     OPT_STRING(0, "tree", args, made.tree, "KIND,...", "draft in each of these shapes"), \
     OPT_STRING(0, "policy", args, made.policy, "KIND,...", "let each of these decide how much to draft"), \
-    OPT_STRING(0, "accept", args, made.accept, "KIND,...", "keep of a draft what each of these rules says"), \
+    OPT_STRING(0, "accept", args, made.accept, "KIND,...", "accept drafted tokens by each of these rules"), \
     OPT_STRING('B', "budget", args, made.budget, "B|rank|auto,...", "let a forward load at most B experts a layer"), \
     OPT_STRING(0, "rank", args, made.rank, "FILE|WORD,...", "keep the experts that each of these puts first"), \
-    OPT_STRING(0, "budget-mode", args, made.budget_mode, "substitute|truncate,...", "what becomes of an expert not kept"), \
+    OPT_STRING(0, "budget-mode", args, made.budget_mode, "substitute|truncate,...", \
+               "replace or drop experts outside the budget"), \
     OPT_STRING(0, "budget-phase", args, made.budget_phase, "WORDS", "hold the budget in these forwards"), \
     OPT_STRING('n', "max-tokens", args, made.max_tokens, "N,...", "make at most N new tokens a prompt"), \
     OPT_STRING(0, "temperature", args, made.temperature, "T,...", "divide logits by T; 0 takes the best token"), \
@@ -47,7 +48,7 @@ struct suite_options {
     OPT_STRING(0, "min-p", args, made.min_p, "P,...", "keep tokens at least P times as likely as the best"), \
     OPT_STRING(0, "seed", args, made.seed, "N,...", "start the random numbers from N"), \
     OPT_STRINGS(0, "stop", args, made.stop, "TEXT", "end before TEXT; may be given several times"), \
-    OPT_FLAG(0, "ignore-eos", args, made.ignore_eos, "go on after an end-of-sequence token"), \
+    OPT_FLAG(0, "ignore-eos", args, made.ignore_eos, "continue after an end-of-sequence token"), \
     OPT_STRING(0, "reference", args, made.reference, "self|FILE", \
                "record how far each token is from that of model FILE, or of this one without budget"), \
     OPT_FLAG(0, "forecasts", args, made.forecasts, \

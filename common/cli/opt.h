@@ -104,7 +104,7 @@ struct opt {
 #define OPT_THREADS(args, field) \
     OPT_COUNT('j', "threads", args, field, 1, 256, "work with N threads; all processors if not given")
 #define OPT_DEVICE(args, field) \
-    OPT_STRING(0, "device", args, field, "auto|host|cuda|cuda:N|ref", "compute there")
+    OPT_STRING(0, "device", args, field, "auto|host|cuda|cuda:N|ref", "device to compute on")
 #define OPT_SEED(args, field) OPT_UINT64(0, "seed", args, field, "start the random numbers from N")
 
 /* The words of a command line that are not options. */

@@ -83,7 +83,7 @@ extern const char *const budget_mode_words[];
 #define DECODE_OPTIONS_BUT_LENGTH(args, settings) \
     DECODE_TEXT_OPTIONS(args, settings), \
     OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P|jakiro-star", \
-               "keep of a draft what this rule says"), \
+               "accept drafted tokens by this rule"), \
     OPT_GROUP("Budgets"), \
     OPT_STRING('B', "budget", args, settings.budget, "B,...|rank|auto[:kl=X,every=N,check=0]", \
                "let a forward load at most B experts a layer, as many as the ranking says, or as few as keep the text close"), \
@@ -91,7 +91,7 @@ extern const char *const budget_mode_words[];
               "keep the experts that the rank stream FILE puts first, or by `router', `path' or `oracle'"), \
     OPT_STRING(0, "budget-phase", args, settings.budget_phase, "decode|verify|draft|decode,draft|verify,draft", \
                "hold the budget in these forwards; decode if not given"), \
-    OPT_CHOICE(0, "budget-mode", args, settings.budget_mode, budget_mode_words, "what becomes of an expert not kept")
+    OPT_CHOICE(0, "budget-mode", args, settings.budget_mode, budget_mode_words, "replace or drop experts outside the budget")
 
 /* Options that determine the model's own text, and those that accelerate it. */
 #define DECODE_TEXT_OPTIONS(args, settings) \
@@ -102,7 +102,7 @@ extern const char *const budget_mode_words[];
     OPT_FLOAT(0, "min-p", args, settings.min_p, 0, 1, "P", "keep tokens at least P times as likely as the best"), \
     OPT_SEED(args, settings.seed), \
     OPT_STRINGS(0, "stop", args, settings.stop, "TEXT", "end before TEXT; may be given several times"), \
-    OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on after an end-of-sequence token"), \
+    OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "continue after an end-of-sequence token"), \
     OPT_GROUP("Drafting"), \
     OPT_STRINGS('d', "draft", args, settings.draft, \
                 "auto|none|ngram[:n=N]|pld[:n=N]|suffix:corpus=FILE|lookahead[:level=N]|model:file=FILE|head:file=FILE|" \

@@ -169,7 +169,7 @@ LINKS
     local file=$BATS_TEST_TMPDIR/bad.json change
     run moe-bench simulate
     assert_trouble moe-bench
-    [[ $output == *'which machine'* ]]
+    [[ $output == *'no machine; name its description'* ]]
     run simulate --system nothing
     assert_trouble moe-bench
     [[ $output == *'nothing'* ]]
