@@ -221,6 +221,19 @@ static const int32_t *experts_kept(struct decoder *decoder, const struct decode_
     return decoder->kept_expert;
 }
 
+/* Sets the members of an outcome on a forward that texts shared. */
+static void set_shared(const struct decode_iteration *iteration, struct outcome *out)
+{
+    const struct forward *forward = iteration->forward;
+    out->shared_texts = forward->texts;
+    out->shared_rows = forward->all_rows;
+    out->shared_s = iteration->shared_us / 1e6 * (forward->all_rows - forward->rows) / forward->all_rows;
+    for (int layer = 0; layer < forward->moe_layers; layer++) {
+        out->shared_experts += forward->all_loaded[layer];
+        out->shared_only += forward->only_loaded[layer];
+    }
+}
+
 static void decide(struct decoder *decoder, const struct decode_iteration *iteration)
 {
     const struct forward *forward = iteration->forward;
@@ -242,6 +255,8 @@ static void decide(struct decoder *decoder, const struct decode_iteration *itera
         .tree = iteration->tree, .kept = iteration->kept, .share = share};
     for (int layer = 0; layer < forward->moe_layers; layer++)
         outcome.experts_loaded += forward->distinct_loaded[layer];
+    if (forward->texts > 1)
+        set_shared(iteration, &outcome);
     double start = clock_seconds();
     if (decoder->policy->class->observe)
         decoder->policy->class->observe(decoder->policy, &outcome);

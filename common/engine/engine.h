@@ -162,10 +162,11 @@ struct forward {
     const int32_t *distinct_loaded;      /* [moe] of these, experts computed by this forward */
     int64_t expert_bytes;                /* of one routed expert, averaged over layers */
     int64_t bytes;                       /* nominal: distinct experts loaded, dense tensors, KV in windows */
-    /* Texts that shared the forward, their rows, and [moe] distinct experts that ran for all of these. All else is of this text
-     * alone, but of `bytes` it has its rows' share of the weights; these shares add up to all of them. */
+    /* Texts that shared the forward, their rows, [moe] distinct experts that ran for all of these, and [moe] of distinct_loaded
+     * those that ran for no other text. All else is of this text alone, but of `bytes` it has its rows' share of the weights;
+     * these shares add up to all of them. */
     int texts, all_rows;
-    const int32_t *all_loaded;
+    const int32_t *all_loaded, *only_loaded;
 };
 
 /* Runs a forward. On failure the sequence is unchanged, except that batch.resume may have dropped pending nodes. */

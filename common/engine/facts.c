@@ -225,6 +225,35 @@ static int64_t share_of(const struct pass *pass, const struct pass_text *text, i
     return weights * (text->first + text->rows) / pass->rows - weights * text->first / pass->rows;
 }
 
+/* Counts, for each text and MoE layer, the experts that ran for its rows and for those of no other text. */
+static void count_only(const struct pass *pass)
+{
+    struct engine *engine = pass->engine;
+    const size_t layers = (size_t)engine->moe_layers, slots = layers * (size_t)pass_top_k(pass);
+    const int top_k = pass_top_k(pass), experts = engine->shape->router.experts;
+    enum { NO_TEXT = -1, SEVERAL = -2 };
+    int32_t *user = engine->shared.user;
+    for (int n = 0, layer = 0; layer < engine->moe_layers; n++) {
+        if (engine->shape->layer[n].ffn != FFN_EXPERTS)
+            continue;
+        for (int e = 0; e < experts; e++)
+            user[e] = NO_TEXT;
+        for (int i = 0; i < pass->texts; i++)
+            for (int row = pass->text[i].first; row < pass->text[i].first + pass->text[i].rows; row++)
+                for (int slot = 0; slot < top_k; slot++) {
+                    const int32_t e = engine->out_expert[(size_t)row * slots + (size_t)(layer * top_k + slot)];
+                    if (e >= 0 && resume_layer(pass, row) <= n)
+                        user[e] = user[e] == NO_TEXT || user[e] == i ? i : SEVERAL;
+                }
+        for (int i = 0; i < pass->texts; i++)
+            engine->shared.distinct[(3 * (size_t)i + 2) * layers + (size_t)layer] = 0;
+        for (int e = 0; e < experts; e++)
+            if (user[e] >= 0)
+                engine->shared.distinct[(3 * (size_t)user[e] + 2) * layers + (size_t)layer]++;
+        layer++;
+    }
+}
+
 /* out[i] becomes what text i has of `all`. */
 static void fill_text(const struct pass *pass, int i, const struct forward *all, int64_t weights, int first_logit,
                       struct forward *out)
@@ -238,7 +267,7 @@ static void fill_text(const struct pass *pass, int i, const struct forward *all,
     own.logit_rows = text->batch->logit_rows;
     own.texts = pass->texts;
     own.all_rows = pass->rows;
-    own.all_loaded = all->distinct_loaded;
+    own.all_loaded = own.only_loaded = all->distinct_loaded;
     own.bytes = share_of(pass, text, weights) + cache_bytes(pass, text->rows, kv->length + kv->pending);
     if (pass->texts > 1) {
         own.logits += (size_t)first_logit * (size_t)all->vocab;
@@ -248,11 +277,12 @@ static void fill_text(const struct pass *pass, int i, const struct forward *all,
             own.features = layer_rows_from(all->features, text->first * pass->batch->features->count, all->hidden_size);
     }
     if (pass->texts > 1 && moe) {
-        int32_t *wanted = engine->shared.distinct + 2 * (size_t)i * moe, *loaded = wanted + moe;
+        int32_t *wanted = engine->shared.distinct + 3 * (size_t)i * moe, *loaded = wanted + moe;
         count_distinct(pass, text->first, text->rows, engine->out_wanted, false, wanted);
         count_distinct(pass, text->first, text->rows, engine->out_expert, true, loaded);
         own.distinct_wanted = wanted;
         own.distinct_loaded = loaded;
+        own.only_loaded = loaded + moe;
         own.expert += routed;
         own.weight += routed;
         own.wanted += routed;
@@ -303,6 +333,8 @@ int facts_collect(const struct pass *pass, struct forward *out, struct err *err)
     facts.expert_bytes = batch->part && batch->part->experts ? experts_copy_bytes(batch->part->experts)
                                                              : engine->weights->expert_bytes;
     const int64_t weights = weight_bytes(pass);
+    if (pass->texts > 1 && moe)
+        count_only(pass);
     for (int i = 0, logit = 0; i < pass->texts; logit += pass->text[i++].batch->logit_rows)
         fill_text(pass, i, &facts, weights, logit, &out[i]);
     return 0;

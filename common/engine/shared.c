@@ -10,6 +10,7 @@ void shared_free(struct engine *engine)
     mem_free(&engine->shared.token);
     mem_free(&engine->shared.logit_row);
     mem_free(&engine->shared.distinct);
+    mem_free(&engine->shared.user);
 }
 
 static int make(struct engine *engine, struct err *err)
@@ -22,9 +23,10 @@ static int make(struct engine *engine, struct err *err)
     shared->text = mem_alloc(rows, sizeof *shared->text, err);
     shared->token = mem_alloc(rows, sizeof *shared->token, err);
     shared->logit_row = mem_alloc(rows, sizeof *shared->logit_row, err);
-    if (!shared->text || !shared->token || !shared->logit_row)
+    shared->user = mem_alloc((size_t)engine->shape->router.experts + 1, sizeof *shared->user, err);
+    if (!shared->text || !shared->token || !shared->logit_row || !shared->user)
         return -1;
-    shared->distinct = mem_alloc(2 * rows * (size_t)(engine->moe_layers + 1), sizeof *shared->distinct, err);
+    shared->distinct = mem_alloc(3 * rows * (size_t)(engine->moe_layers + 1), sizeof *shared->distinct, err);
     return shared->distinct ? 0 : -1;
 }
 

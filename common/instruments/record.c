@@ -204,16 +204,18 @@ static int put_utility(struct decode_iter *iter, const struct decode_iteration *
 static void put_shared(struct decode_iter *iter, const struct decode_iteration *iteration)
 {
     const struct forward *forward = iteration->forward;
-    iter->shared_texts = iter->shared_rows = iter->shared_experts = -1;
+    iter->shared_texts = iter->shared_rows = iter->shared_experts = iter->shared_only = -1;
     iter->shared_us = NAN;
     if (forward->texts < 2)
         return;
     iter->shared_texts = forward->texts;
     iter->shared_rows = forward->all_rows;
     iter->shared_us = iteration->shared_us;
-    iter->shared_experts = 0;
-    for (int layer = 0; layer < forward->moe_layers; layer++)
+    iter->shared_experts = iter->shared_only = 0;
+    for (int layer = 0; layer < forward->moe_layers; layer++) {
         iter->shared_experts += forward->all_loaded[layer];
+        iter->shared_only += forward->only_loaded[layer];
+    }
 }
 
 int decode_record_iteration(struct decode_recorder *recorder, const struct decode_iteration *iteration, struct err *err)

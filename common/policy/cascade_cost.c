@@ -23,7 +23,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "common/policy/cost.h"
+#include "common/policy/shared.h"
 #include "common/predict/cost_model.h"
 #include "common/predict/pending.h"
 #include "common/predict/union.h"
@@ -48,6 +48,7 @@ struct cascade_cost {
     struct cost_table table;
     struct cost_model cost_model;
     struct union_predictor experts;
+    struct shared_load load;
     struct pending pending;
     struct task task[TASKS], *now;
     int64_t texts;
@@ -69,13 +70,27 @@ struct cascade_cost {
 
 static double growth(const struct cascade_cost *c, int M)
 {
-    return cost_growth(c->has_table ? &c->table : NULL, &c->experts, M);
+    return shared_growth(&c->load, c->has_table ? &c->table : NULL, &c->experts, M);
 }
 
-/* Returns the cost of an iteration that verifies K tokens, without drafting. */
+static double root(const struct cascade_cost *c)
+{
+    return shared_root(&c->load, c->has_table ? &c->table : NULL, &c->experts);
+}
+
+/* Returns this text's part of the cost of a forward with K drafted tokens. */
+static double part(const struct cascade_cost *c, double steepness, int K)
+{
+    return shared_part(&c->load, steepness, root(c), growth(c, K + 1) - growth(c, 1));
+}
+
+/* Returns the cost of an iteration that verifies K tokens, without drafting. The cost of forwards without drafts is known well,
+ * so of forwards with many texts little is in doubt. */
 static double cost_of(const struct cascade_cost *c, int K)
 {
-    return 1 + cost_model_steepness(&c->cost_model) * exp(-c->optimism * cost_model_doubt(&c->cost_model)) * growth(c, K + 1);
+    const double steepness = cost_model_steepness(&c->cost_model);
+    const double doubt = cost_model_doubt(&c->cost_model) / (1 + steepness * root(c));
+    return part(c, steepness * exp(-c->optimism * doubt), K);
 }
 
 static double draft_cost(const struct cascade_cost *c)
@@ -95,8 +110,9 @@ static int choose(struct cascade_cost *c, int max, const struct draft_tree *chai
     const struct estimator *estimator = &c->now->estimator;
     double chance = 1, gain = 1, drafting = 0;
     int best = 0;
-    double best_value = 1 - c->rate;
-    c->gain = c->cost = 1;
+    c->gain = 1;
+    c->cost = cost_of(c, 0);
+    double best_value = 1 - c->rate * c->cost;
     for (int k = 1; k <= max; k++) {
         chance *= k <= chain->nodes ? estimator_of(estimator, &c->signal[k - 1]) : estimator_ahead(estimator, k);
         gain += chance;
@@ -189,7 +205,8 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
     struct cascade_cost *c = (struct cascade_cost *)policy;
     struct task *task = c->now;
     double level;
-    cost_model_observe(&c->cost_model, growth(c, outcome->drafted + 1), outcome->iteration_s - outcome->draft_s);
+    shared_learn(&c->load, outcome);
+    cost_model_observe(&c->cost_model, growth(c, outcome->drafted + 1), shared_seconds(outcome));
     if (c->made)
         time_drafting(c, outcome->draft_s / c->made);
     c->warm = c->asked > 0;
@@ -198,7 +215,7 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
         double drafting = outcome->draft_s / level;
         c->allowance = fmin(c->allowance + c->explore - (outcome->drafted ? 0 : drafting), 1);
         task->tokens = 0.98 * task->tokens + outcome->emitted;
-        task->cost = 0.98 * task->cost + 1 + cost_model_steepness(&c->cost_model) * growth(c, outcome->drafted + 1) + drafting;
+        task->cost = 0.98 * task->cost + part(c, cost_model_steepness(&c->cost_model), outcome->drafted) + drafting;
     }
     pending_learn(&c->pending, &task->estimator, 1, outcome->token, outcome->emitted);
     union_learn(&c->experts, outcome->expert, outcome->emitted, outcome->moe_layers);

@@ -28,7 +28,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "common/policy/cost.h"
+#include "common/policy/shared.h"
 #include "common/policy/truth.h"
 #include "common/predict/cost_model.h"
 #include "common/predict/pending.h"
@@ -55,6 +55,7 @@ struct evict {
     struct cost_table table;
     struct cost_model cost_model;
     struct union_predictor experts;
+    struct shared_load load;
     struct estimator estimator[DRAFTERS_MAX];
     struct pending pending;
     struct token_experts wanted;        /* evict-experts: predicted experts by token */
@@ -79,15 +80,29 @@ struct evict {
     int32_t order[ROOM], keep[ROOM];
 };
 
+/* Returns the growth for M rows; beyond the last predicted number of rows, continues the line through the last two. */
 static double growth(const struct evict *e, int M)
 {
     const int max = e->has_table ? COST_TOKENS_MAX : UNION_TOKENS;
     const struct cost_table *table = e->has_table ? &e->table : NULL;
     if (M <= max)
-        return cost_growth(table, &e->experts, M);
-    double last = cost_growth(table, &e->experts, max);
-    return last + (M - max) * (last - cost_growth(table, &e->experts, max - 1));
+        return shared_growth(&e->load, table, &e->experts, M);
+    double last = shared_growth(&e->load, table, &e->experts, max);
+    return last + (M - max) * (last - shared_growth(&e->load, table, &e->experts, max - 1));
 }
+
+/* Returns the growth that M rows add to that of one. */
+static double extra(const struct evict *e, int M) { return growth(e, M) - growth(e, 1); }
+
+/* Returns this text's part of the cost of a forward that verifies a draft with this extra growth. */
+static double part(const struct evict *e, double added)
+{
+    const double root = shared_root(&e->load, e->has_table ? &e->table : NULL, &e->experts);
+    return shared_part(&e->load, cost_model_steepness(&e->cost_model), root, added);
+}
+
+/* Returns the seconds that this text is charged with for an iteration without a draft. */
+static double plain_seconds(const struct evict *e) { return cost_model_level(&e->cost_model) * part(e, 0); }
 
 static double drafting_cost(const struct evict *e)
 {
@@ -122,14 +137,14 @@ static int choose_by_experts(struct evict *e, const struct draft_tree *tree)
     struct trim_experts trim = {
         .parent = tree->parent, .score = e->score, .nodes = tree->nodes, .max = max, .set = e->set,
         .words = truth ? e->truth.words : joined ? e->wanted.words : 0, .all = (double)layers * e->experts.experts,
-        .each = (double)layers * e->experts.top_k, .growth = e->growth, .average = e->average, .base = 1 + drafting_cost(e),
-        .steepness = cost_model_steepness(&e->cost_model)};
+        .each = (double)layers * e->experts.top_k, .growth = e->growth, .average = e->average,
+        .base = part(e, 0) + drafting_cost(e), .steepness = cost_model_steepness(&e->cost_model)};
     if (truth)
         truth_sets(&e->truth, tree, e->experts.experts, e->set);
     for (int row = 0; !truth && row <= tree->nodes; row++)
         e->set[row] = joined ? token_experts_of(&e->wanted, row ? tree->token[row - 1] : e->last) : NULL;
     for (int k = 0; k <= tree->nodes && k <= max; k++) {
-        e->growth[k] = growth(e, k + 1);
+        e->growth[k] = extra(e, k + 1);
         e->average[k] = average_pairs(e, k + 1, layers);
     }
     const int nodes = trim_order_by_experts(&trim, e->order, e->cost, joined, e->taken);
@@ -140,13 +155,13 @@ static int choose_by_experts(struct evict *e, const struct draft_tree *tree)
 static int choose(struct evict *e, const struct draft_tree *tree)
 {
     const int nodes = tree->nodes < e->shape->nodes ? tree->nodes : e->shape->nodes;
-    const double steepness = cost_model_steepness(&e->cost_model), drafting = drafting_cost(e);
+    const double drafting = drafting_cost(e);
     set_scores(e, tree);
     if (e->rule == RULE_EXPERTS && e->experts.experts)
         return choose_by_experts(e, tree);
     trim_order(e->order, e->score, tree->nodes);
     for (int k = 0; k <= nodes; k++)
-        e->cost[k] = 1 + steepness * growth(e, k + 1) + drafting;
+        e->cost[k] = part(e, extra(e, k + 1)) + drafting;
     return e->rule == RULE_RATE || e->rule == RULE_EXPERTS ? trim_by_rate(e->order, e->score, e->cost, nodes)
          : e->rule == RULE_RISING ? trim_while_rising(e->order, e->score, e->cost, nodes)
          : trim_by_threshold(e->order, e->score, e->cost, nodes, e->threshold);
@@ -227,12 +242,12 @@ static struct step evict_next(struct policy *policy, const struct draft_view *vi
     struct evict *e = (struct evict *)policy;
     const int max = e->max < view->room ? e->max : view->room;
     if (!view->steps) {
-        const double level = cost_model_level(&e->cost_model);
+        const double plain = plain_seconds(e);
         e->K = e->made = 0;
         e->cut = false;
         e->gain = 1;
         e->cost[0] = 1;
-        e->paused = e->seconds >= sure_cost * level && e->tokens * level < e->seconds;
+        e->paused = e->seconds >= sure_cost * plain && e->tokens * plain < e->seconds;
         e->drafts = !e->alone && max > 0 && (!e->paused || e->allowance >= drafting_cost(e));
     }
     if (!e->drafts || e->cut)
@@ -262,23 +277,27 @@ static double growth_seen(const struct evict *e, const struct outcome *outcome)
     if (e->rule != RULE_EXPERTS || !e->experts.experts || !outcome->drafted || !outcome->moe_layers)
         return average;
     const double usual = average_pairs(e, outcome->drafted + 1, outcome->moe_layers) - each;
-    return usual > 0 ? average * fmax(0, outcome->experts_loaded - each) / usual : average;
+    const double root = growth(e, 1);
+    return usual > 0 ? root + (average - root) * fmax(0, outcome->experts_loaded - each) / usual : average;
 }
 
 static void evict_observe(struct policy *policy, const struct outcome *outcome)
 {
     struct evict *e = (struct evict *)policy;
+    shared_learn(&e->load, outcome);
     const double seen = growth_seen(e, outcome);
-    cost_model_observe(&e->cost_model, seen, outcome->iteration_s - outcome->draft_s);
-    const double level = cost_model_level(&e->cost_model);
+    cost_model_observe(&e->cost_model, seen, shared_seconds(outcome));
+    const double plain = plain_seconds(e);
+    const double own = shared_own_seconds(&e->load, outcome, part(e, extra(e, outcome->drafted + 1)),
+                                          1 + cost_model_steepness(&e->cost_model) * seen);
     if (e->drafts) {
         e->draft_seconds = e->draft_seconds > 0 ? 0.9 * e->draft_seconds + 0.1 * outcome->draft_s : outcome->draft_s;
         const double each = outcome->draft_s / (e->made > 0 ? e->made : 1);
         e->token_seconds = e->token_seconds > 0 ? 0.9 * e->token_seconds + 0.1 * each : each;
         e->tokens = decay * e->tokens + outcome->emitted;
-        e->seconds = decay * e->seconds + outcome->iteration_s;
-        if (e->paused && level > 0)
-            e->allowance -= outcome->iteration_s / level - outcome->emitted;
+        e->seconds = decay * e->seconds + own;
+        if (e->paused && plain > 0)
+            e->allowance -= own / plain - outcome->emitted;
     }
     e->allowance = fmin(fmax(1, 2 * drafting_cost(e)), e->allowance + e->explore);
     pending_learn(&e->pending, e->estimator, DRAFTERS_MAX, outcome->token, outcome->emitted);

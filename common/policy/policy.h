@@ -88,6 +88,10 @@ struct outcome {
     int experts_loaded;         /* distinct (layer, expert) pairs */
     int64_t bytes;              /* weights, keys and values read by the target */
     int64_t draft_bytes;        /* the same, by drafters */
+    /* A forward that texts share: their number, their rows, the seconds of the forward that are not in verify_s, the experts
+     * loaded for all texts, and those of experts_loaded that no other text needed. shared_texts below 2: not shared. */
+    int shared_texts, shared_rows, shared_experts, shared_only;
+    double shared_s;
     const struct draft_tree *tree;              /* the verified draft */
     const uint8_t *kept;                        /* [1 + tree->nodes], root first; 1: the root, and accepted nodes */
     const struct draft_share *share;            /* [drafters] */

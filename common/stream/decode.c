@@ -46,6 +46,7 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, shared_rows, true, "rows of all of them"),
     FIELD(decode_iter, shared_us, true, "time of that forward, of which each row has an equal part in verify_us"),
     FIELD(decode_iter, shared_experts, true, "distinct experts that ran for the rows of all of them, summed over layers"),
+    FIELD(decode_iter, shared_only, true, "of experts_loaded those that ran for no other text, summed over layers"),
     FIELD(decode_iter, catch_up, true, "tokens of the text that a drafter with a state of its own had to read before it "
           "drafted, more than one after iterations without a draft"),
     FIELD(decode_iter, catch_up_us, true, "time of that, part of draft_us"),

@@ -40,7 +40,7 @@ struct decode_iter {
     int64_t bytes, draft_bytes;
     int shared_texts, shared_rows;          /* -1: the forward was this text's alone */
     double shared_us;
-    int shared_experts;
+    int shared_experts, shared_only;
     int catch_up;                           /* -1: no drafter read text first */
     double catch_up_us;
     int probe;                              /* -1: none */

@@ -46,6 +46,8 @@ alone() {
     counts=16 same --json -d self:topk=1 -K 3
     counts=16 same -d self:exit=1 --temperature 1.2
     counts=16 same -d pld --policy cascade
+    counts=16 same -d model:file=draft.moe --policy cascade-cost --temperature 0.8
+    counts=16 same -d model:file=draft.moe --policy evict-experts
 }
 
 @test "a static budget applies to each text separately" {
@@ -60,10 +62,12 @@ alone() {
     cmp <(alone run/one.moes) <(alone run/many.moes)
     moe-view --json --type iter run/many.moes | jq -es 'map(select(.shared_texts)) | length > 20 and all(.[];
         .shared_texts > 1 and .shared_texts <= 5 and .shared_rows >= .nodes + .shared_texts - 1 and
-        .shared_experts >= .experts_loaded and .verify_us + 0.001 >= .shared_us * .nodes / .shared_rows)'
+        .shared_experts >= .experts_loaded and .shared_only <= .experts_loaded and .verify_us + 0.001 >= .shared_us * .nodes / .shared_rows)'
     # Of one forward each text has the same facts; the parts of its rows add up.
     moe-view --json --type iter run/many.moes | jq -es 'map(select(.shared_texts)) | group_by(.shared_us) |
-        all(.[]; length == .[0].shared_texts and (map(.nodes) | add) == .[0].shared_rows)'
+        all(.[]; length == .[0].shared_texts and (map(.nodes) | add) == .[0].shared_rows and
+            (map(.shared_only) | add) <= .[0].shared_experts and
+            (map(.shared_experts - .shared_only) | min) >= (map(.experts_loaded - .shared_only) | max))'
     moe-view --json --type iter run/one.moes | jq -es 'all(.[]; .shared_texts == null)'
     moe-bench report run/many.moes > /dev/null
 }

@@ -147,17 +147,21 @@ static void compare_totals(const struct forward *out, int texts)
         assert_int_equal(out[i].all_rows, rows);
     }
     for (int moe = 0; moe < out[0].moe_layers; moe++) {
-        bool mark[64] = {false};
-        int distinct = 0;
+        int mark[64] = {0}, only[TEXTS] = {0}, distinct = 0;        /* mark: -1: of several texts; else 1 + the text */
         for (int i = 0; i < texts; i++)
             for (int row = 0; row < out[i].rows; row++)
                 for (int slot = 0; slot < out[i].top_k; slot++) {
                     const int32_t e = out[i].expert[(row * out[i].moe_layers + moe) * out[i].top_k + slot];
                     distinct += e >= 0 && !mark[e];
                     if (e >= 0)
-                        mark[e] = true;
+                        mark[e] = !mark[e] || mark[e] == 1 + i ? 1 + i : -1;
                 }
         assert_int_equal(out[0].all_loaded[moe], distinct);
+        for (int e = 0; e < 64; e++)
+            if (mark[e] > 0)
+                only[mark[e] - 1]++;
+        for (int i = 0; i < texts; i++)
+            assert_int_equal(out[i].only_loaded[moe], texts > 1 ? only[i] : distinct);
     }
 }
 

@@ -1,0 +1,217 @@
+/* Policies where texts share forwards: a world of N texts whose tokens choose experts by chance, with times that follow from
+ * the union of experts. Policies know only what outcomes tell; brute force over fixed draft lengths finds the best of these. */
+#include "tests/unit/unit.h"
+
+#include <math.h>
+
+#include "common/policy/shape.h"
+#include "common/policy/shared.h"
+
+enum { LAYERS = 2, EXPERTS = 64, TOP_K = 4, N_MAX = 16, K_MAX = 8, ITERATIONS = 300, WARM_UP = 150, LEVEL_US = 1000 };
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 31) * 0x7fb5d329728ea185u;
+    x = (x ^ x >> 27) * 0x81dadef4bc2dd44du;
+    return x ^ x >> 33;
+}
+
+struct world {
+    int texts;
+    double acceptance[2];                       /* of even and odd texts */
+    double draft, steepness;                    /* draft: seconds of a drafted token, in forwards over one token */
+};
+
+/* Whether the token at this place of a text is drafted right, and its experts, which are always the same. */
+static bool is_right(const struct world *w, int text, int place)
+{
+    return (double)(mix((uint64_t)text << 32 | (uint64_t)place) >> 11) * 0x1p-53 < w->acceptance[text % 2];
+}
+
+static void experts_of(int text, int place, int layer, int32_t out[TOP_K])
+{
+    uint64_t state = mix((uint64_t)(text + 1) << 40 | (uint64_t)(place + 1) << 8 | (uint64_t)layer);
+    for (int i = 0; i < TOP_K; ) {
+        bool known = false;
+        state = mix(state + 1);
+        out[i] = (int32_t)(state % EXPERTS);
+        for (int j = 0; j < i; j++)
+            known |= out[j] == out[i];
+        i += !known;
+    }
+}
+
+struct text { struct policy *policy; struct shape *shape; struct draft_tree tree; int place, made; };
+
+/* Drafts a chain as the policy says; without one `fixed` tokens. */
+static void draft(struct text *t, double acceptance, int fixed)
+{
+    struct draft_view view = {.tree = &t->tree, .room = 100};
+    const float stated = (float)log(acceptance);
+    draft_tree_clear(&t->tree);
+    t->made = 0;
+    for (; !t->policy && t->made < fixed; t->made++)
+        draft_tree_add(&t->tree, t->tree.nodes - 1, 1, stated, 0);
+    for (; t->policy; view.steps++) {
+        struct step step = t->policy->class->next(t->policy, &view);
+        view.added = 0;
+        if (step.kind == STEP_STOP)
+            return;
+        if (step.kind == STEP_KEEP) {
+            assert_int_equal(draft_tree_keep(&t->tree, step.keep, step.kept), 0);
+            continue;
+        }
+        for (int k = 0; k < step.tokens; k++)
+            draft_tree_add(&t->tree, t->tree.nodes - 1, 1, stated, 0);
+        view.added = step.tokens;
+        t->made += step.tokens;
+    }
+}
+
+/* The texts whose rows want each expert: bits. */
+struct uses { uint32_t by[LAYERS][EXPERTS]; };
+
+static int count(const struct uses *uses, uint32_t by, bool only)
+{
+    int pairs = 0;
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int e = 0; e < EXPERTS; e++)
+            pairs += only ? uses->by[layer][e] == by : (uses->by[layer][e] & by) != 0;
+    return pairs;
+}
+
+static void learn(const struct world *w, struct text *t, int number, const struct uses *uses, double seconds, int rows)
+{
+    int32_t expert[(K_MAX + 1) * LAYERS * TOP_K], token[K_MAX + 1];
+    int kept = 0;
+    const uint32_t own = 1u << number;
+    while (kept < t->tree.nodes && is_right(w, number, t->place + kept))
+        kept++;
+    for (int k = 0; k <= kept; k++) {
+        token[k] = k < kept || is_right(w, number, t->place + k) ? 1 : 2;
+        for (int layer = 0; layer < LAYERS; layer++)
+            experts_of(number, t->place + k, layer, expert + (k * LAYERS + layer) * TOP_K);
+    }
+    const double drafting = 1e-6 * LEVEL_US * w->draft * t->made, part = (1.0 + t->tree.nodes) / rows;
+    const struct outcome outcome = {
+        .drafted = t->tree.nodes, .accepted = kept, .emitted = kept + 1, .token = token, .expert = expert,
+        .moe_layers = LAYERS, .top_k = TOP_K, .draft_s = drafting, .verify_s = seconds * part,
+        .iteration_s = drafting + seconds * part, .experts_loaded = count(uses, own, false), .tree = &t->tree,
+        .shared_texts = w->texts > 1 ? w->texts : 0, .shared_rows = w->texts > 1 ? rows : 0,
+        .shared_s = w->texts > 1 ? seconds * (1 - part) : 0, .shared_experts = count(uses, ~0u, false),
+        .shared_only = count(uses, own, true)};
+    if (t->policy)
+        t->policy->class->observe(t->policy, &outcome);
+    t->place += kept + 1;
+}
+
+/* Seconds of a forward over the drafts of all texts, from the union of their experts. */
+static double forward(const struct world *w, const struct text *text, struct uses *uses, int *rows)
+{
+    *uses = (struct uses){0};
+    *rows = 0;
+    for (int i = 0; i < w->texts; i++) {
+        *rows += 1 + text[i].tree.nodes;
+        for (int k = 0; k <= text[i].tree.nodes; k++)
+            for (int layer = 0; layer < LAYERS; layer++) {
+                int32_t expert[TOP_K];
+                experts_of(i, text[i].place + k, layer, expert);
+                for (int slot = 0; slot < TOP_K; slot++)
+                    uses->by[layer][expert[slot]] |= 1u << i;
+            }
+    }
+    const double growth = (double)count(uses, ~0u, false) / (LAYERS * TOP_K) - 1 + 0.02 * (*rows - 1);
+    return 1e-6 * LEVEL_US * (1 + w->steepness * growth);
+}
+
+/* Tokens a second of all texts, with a policy each, or with drafts of fixed lengths: of even and of odd texts. */
+static double throughput(const struct world *w, const char *policy, int even, int odd)
+{
+    struct text text[N_MAX] = {{0}};
+    double tokens = 0, seconds = 0;
+    for (int i = 0; i < w->texts; i++) {
+        assert_int_equal(shape_open(&text[i].shape, NULL, NULL), 0);
+        const struct policy_setup setup = {.drafters = 1, .draft_length = DRAFT_LENGTH_NONE, .max_length = K_MAX,
+                                           .shape = text[i].shape, .experts = EXPERTS, .top_k = TOP_K};
+        if (policy)
+            assert_int_equal(policy_open(&text[i].policy, policy, &setup, NULL), 0);
+        assert_int_equal(draft_tree_init(&text[i].tree, text[i].shape->room, NULL), 0);
+    }
+    for (int at = 0; at < ITERATIONS; at++) {
+        struct uses uses;
+        int rows, before = 0;
+        double spent = 0;
+        for (int i = 0; i < w->texts; i++) {
+            draft(&text[i], w->acceptance[i % 2], i % 2 ? odd : even);
+            spent += 1e-6 * LEVEL_US * w->draft * text[i].made;
+            before += text[i].place;
+        }
+        const double verified = forward(w, text, &uses, &rows);
+        for (int i = 0; i < w->texts; i++)
+            learn(w, &text[i], i, &uses, verified, rows);
+        for (int i = 0; i < w->texts && at >= WARM_UP; i++)
+            tokens += text[i].place;
+        tokens -= at >= WARM_UP ? before : 0;
+        seconds += at >= WARM_UP ? spent + verified : 0;
+    }
+    for (int i = 0; i < w->texts; i++) {
+        policy_close(&text[i].policy);
+        draft_tree_free(&text[i].tree);
+        shape_close(&text[i].shape);
+    }
+    return tokens / seconds;
+}
+
+static const char *const policies[] = {"cascade-cost", "evict", "evict-experts", "bastion"};
+enum { POLICIES = sizeof policies / sizeof *policies };
+
+/* Where texts are alike, each policy comes near the best length for all texts: with few texts none, in between none or long
+ * drafts, with many texts long drafts. */
+static void batches_are_nearly_as_fast_as_with_the_best_length(void **state)
+{
+    static const double acceptances[] = {0.4, 0.6, 0.8, 0.95};
+    double sum[POLICIES] = {0};
+    int worlds = 0;
+    (void)state;
+    for (int a = 0; a < 4; a++)
+        for (int texts = 2; texts <= N_MAX; texts *= 2, worlds++) {
+            const struct world w = {texts, {acceptances[a], acceptances[a]}, 0.02, 0.8};
+            double best = 0;
+            for (int K = 0; K <= K_MAX; K += K < 4 ? 1 : 2)
+                best = fmax(best, throughput(&w, NULL, K, K));
+            for (int p = 0; p < POLICIES; p++) {
+                const double share = throughput(&w, policies[p], 0, 0) / best;
+                if (share < 0.75)
+                    fail_msg("%s: %.3f of the best with %d texts, acceptance %g", policies[p], share, texts, acceptances[a]);
+                sum[p] += share;
+            }
+        }
+    for (int p = 0; p < POLICIES; p++)
+        if (sum[p] / worlds < 0.96)
+            fail_msg("%s: %.3f of the best in the mean", policies[p], sum[p] / worlds);
+}
+
+/* Where the drafts of half of the texts are right and those of the others are not, the former draft and the latter do not. */
+static void texts_of_a_batch_differ(void **state)
+{
+    const struct world w = {8, {0.95, 0.2}, 0.02, 0.8};
+    double best = 0;
+    (void)state;
+    for (int even = 0; even <= K_MAX; even += 2)
+        for (int odd = 0; odd <= K_MAX; odd += 4)
+            best = fmax(best, throughput(&w, NULL, even, odd));
+    for (int p = 0; p < POLICIES; p++) {
+        const double share = throughput(&w, policies[p], 0, 0) / best;
+        if (share < 0.97)
+            fail_msg("%s: %.3f of the best", policies[p], share);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_are_nearly_as_fast_as_with_the_best_length),
+        cmocka_unit_test(texts_of_a_batch_differ),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
