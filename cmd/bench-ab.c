@@ -15,7 +15,7 @@ const struct opt ab_options[] = {
     OPT_DEVICE(struct ab_args, device),
     OPT_THREADS(struct ab_args, threads),
     OPT_STRING(0, "isa", struct ab_args, isa, "NAME",
-               "use the instruction set NAME: amx, avx512vnni, avx512, avx2 or plain"),
+               "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain"),
     OPT_STRING(0, "keep", struct ab_args, keep, "FOLDER", "keep the streams of all rounds in FOLDER"),
     OPT_FLAG(0, "json", struct ab_args, json, "write JSON lines with all figures"),
     OPT_OUTPUT('o', "output", struct ab_args, output, "write to FILE, not standard output"),

@@ -43,6 +43,16 @@ __attribute__((unused)) static int has_amx(void)
            (ecx & GFNI) && !syscall(SYS_arch_prctl, REQUEST, TILE_DATA);
 }
 
+#elif defined(__aarch64__)
+
+#include <sys/auxv.h>
+
+static int has_dotprod(void)
+{
+    enum { FEATURE_DOTPROD = 1 << 20 };         /* HWCAP_ASIMDDP, which old headers lack */
+    return (getauxval(AT_HWCAP) & FEATURE_DOTPROD) != 0;
+}
+
 #endif
 
 const struct cpu_isa *const *cpu_isas(void)

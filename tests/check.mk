@@ -39,7 +39,7 @@ JOBS  = $(call when,normal,$(GATES:%=gate/%)) \
           $(call when,normal,$(EMU_FILES:%=races/%) $(EMU_KERNELS:%=races/kernel_%)) \
           $(call when,normal asan,$(FUZZED:%=fuzz/%)) \
           $(call when,$(always),$(TORTURED:%=torture/%)) \
-          $(call when,normal,torture/kills $(SUITES:%=cli/%) $(if $(LONG),built)) \
+          $(call when,normal,torture/kills $(SUITES:%=cli/%) $(if $(LONG),built aarch64)) \
           $(call when,asan,$(SANITISED_SUITES:%=cli/%)))
 # In these threads are what is tested.
 THREADED := %/unit/pool %/unit/engine %/unit/facts %/unit/slab %/cli/identity %/cli/host %/cli/decode %/cli/bench-gate
@@ -66,6 +66,7 @@ $(eval $(call job,$(LABEL)/torture/kills,$(PROGRAMS),tests/torture/kills $O --mo
 $(eval $(call job,$(LABEL)/torture/%,$(PROGRAMS) $O/tests/torture/fail.so,tests/torture/calls $O --command $$* $(if $(LONG),,--most 25)))
 # What only other machines run.
 $(eval $(call job,$(LABEL)/built,$(DEVICE_TESTS) $O/tests/gpu/bench_device $O/tests/peers/tokenize $O/tests/bench/routes $O/tests/bench/drafting $(BENCHES),echo 1..1 && echo ok 1 - programs for GPUs$(comma) peers and speed))
+$(eval $(call job,$(LABEL)/aarch64,,tests/aarch64))
 $(eval $(call job,$(LABEL)/cli/%,$(PROGRAMS) $(EMULATOR),bats --tap tests/cli/$$*.bats))
 # Programs for the machine with a GPU, linked once more with the kit there.
 build/check/$(LABEL)/cli/gpu-scripts.job: $(if $(SAN),,$O/tests/device/test_slab $O/tests/device/test_forward $O/tests/device/test_upload $(addprefix $O/tests/device/small_,linear mix route))

@@ -42,7 +42,8 @@ extern const char *const session_cache_words[];
     OPT_INPUT_AS('m', "model", args, session.model, "FILE.moe", "the model FILE"), \
     OPT_DEVICE(args, session.device), \
     OPT_THREADS(args, session.threads), \
-    OPT_STRING(0, "isa", args, session.isa, "NAME", "use the instruction set NAME: amx, avx512vnni, avx512, avx2 or plain"), \
+    OPT_STRING(0, "isa", args, session.isa, "NAME", \
+               "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain"), \
     OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"), \
     OPT_CHOICE(0, "kv-dtype", args, session.cache, session_cache_words, "keep keys and values in this format"), \
     OPT_FLAG(0, "pin", args, session.pin, "bind each thread to a processor of its own"), \

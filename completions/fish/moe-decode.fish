@@ -2,7 +2,7 @@
 complete -c moe-decode -s m -l model -r -F -k -a '(__fish_complete_suffix .moe)' -d 'the model FILE'
 complete -c moe-decode -l device -x -a 'auto host cuda cuda: ref' -d 'device to compute on'
 complete -c moe-decode -s j -l threads -x -d 'work with N threads; all processors if not given'
-complete -c moe-decode -l isa -x -d 'use the instruction set NAME: amx, avx512vnni, avx512, avx2 or plain'
+complete -c moe-decode -l isa -x -d 'use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain'
 complete -c moe-decode -s c -l context -x -d 'let prompt and answer have at most N tokens'
 complete -c moe-decode -l kv-dtype -x -a 'f32 f16 bf16' -d 'keep keys and values in this format'
 complete -c moe-decode -l pin -d 'bind each thread to a processor of its own'

@@ -131,6 +131,20 @@ static inline void tile_scores(const float *const *q, int rows, const float *k, 
     }
 }
 
+#elif defined(ISA_NEON)
+
+static inline void tile_scores(const float *const *q, int rows, const float *k, int width, int count, float *const *score)
+{
+    const size_t step = (size_t)width, offset[4] = {0, step, 2 * step, 3 * step};
+    int j = 0;
+    for (; j + 4 <= count; j += 4)
+        for (int r = 0; r < rows; r++)
+            lanes_dot4(q[r], k + (size_t)j * step, offset, width, score[r] + j);
+    for (; j < count; j++)
+        for (int r = 0; r < rows; r++)
+            score[r][j] = lanes_dot(q[r], k + (size_t)j * step, width);
+}
+
 #else
 
 static inline void tile_scores(const float *const *q, int rows, const float *k, int width, int count, float *const *score)
@@ -142,7 +156,7 @@ static inline void tile_scores(const float *const *q, int rows, const float *k, 
 
 #endif
 
-#if defined(ISA_AVX512) || defined(ISA_AVX2)
+#if defined(ISA_VECTORS)
 
 /* Computes `vectors` * LANES columns of the output, for all rows. */
 static inline __attribute__((always_inline)) void tile_strip(const float *v, int width, const float *const *share, int count,
@@ -175,7 +189,7 @@ static inline __attribute__((always_inline)) int tile_strips(const float *v, int
 
 static inline int tile_max(const float *v, int width, const float *const *share, int count, int rows, float *const *out)
 {
-#if defined(ISA_AVX512)
+#if defined(ISA_AVX512) || defined(ISA_NEON)              /* 32 registers */
     return rows == 4 ? tile_strips(v, width, share, count, 4, 4, out)
         : rows == 2 ? tile_strips(v, width, share, count, 2, 8, out) : tile_strips(v, width, share, count, 1, 8, out);
 #else

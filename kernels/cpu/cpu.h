@@ -9,7 +9,7 @@
 #include "kernels/ops.h"
 
 struct cpu_isa {
-    const char *name;                    /* "amx", "avx512vnni", "avx512", "avx2", "plain" */
+    const char *name;                    /* "amx", "avx512vnni", "avx512", "avx2", "dotprod", "plain" */
     bool tiles;                         /* products with bf16 weights have the order that linear.h specifies for matrix tiles */
     struct device_ops ops;
 

@@ -7,6 +7,8 @@
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 #include <immintrin.h>
+#elif defined(ISA_NEON)
+#include <arm_neon.h>
 #endif
 
 static inline float lanes_sum(const float *lane)
@@ -92,6 +94,60 @@ static inline void lanes_dot4(const float *x, const float *y, const size_t *offs
     lanes_fours(x, row, 4, count, four);
     _MM_TRANSPOSE4_PS(four[0], four[1], four[2], four[3]);
     _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(four[0], four[2]), _mm_add_ps(four[1], four[3])));
+}
+
+#elif defined(ISA_NEON)
+
+/* Adds the products after the last complete 16 to the partial sums, then 8+8, 4+4, 2+2 and 1+1. */
+static inline float lanes_total(const float32x4_t *sum, const float *x, const float *y, int count)
+{
+    const int whole = count & ~15;
+    float32x4_t four = vaddq_f32(vaddq_f32(sum[0], sum[2]), vaddq_f32(sum[1], sum[3]));
+    if (whole < count) {
+        float lane[16];
+        for (int v = 0; v < 4; v++)
+            vst1q_f32(lane + 4 * v, sum[v]);
+        for (int i = whole; i < count; i++)
+            lane[i - whole] = __builtin_fmaf(x[i], y[i], lane[i - whole]);
+        return lanes_sum(lane);
+    }
+    return vpadds_f32(vadd_f32(vget_low_f32(four), vget_high_f32(four)));
+}
+
+/* Computes x . y[j] for `rows` (1 or 4, a constant) values of j: x is loaded once. */
+static inline __attribute__((always_inline)) void lanes_dots(const float *x, const float *const *y, int rows, int count,
+                                                             float *out)
+{
+    const int whole = count & ~15;
+    float32x4_t sum[4][4];
+    for (int j = 0; j < rows; j++)
+        for (int v = 0; v < 4; v++)
+            sum[j][v] = vdupq_n_f32(0);
+    for (int i = 0; i < whole; i += 16) {
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++) {
+            const float32x4_t own = vld1q_f32(x + i + 4 * v);
+#pragma GCC unroll 4
+            for (int j = 0; j < rows; j++)
+                sum[j][v] = vfmaq_f32(sum[j][v], own, vld1q_f32(y[j] + i + 4 * v));
+        }
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < rows; j++)
+        out[j] = lanes_total(sum[j], x, y[j], count);
+}
+
+static inline float lanes_dot(const float *x, const float *y, int count)
+{
+    float out;
+    lanes_dots(x, &y, 1, count, &out);
+    return out;
+}
+
+static inline void lanes_dot4(const float *x, const float *y, const size_t *offset, int count, float *out)
+{
+    const float *const row[4] = {y + offset[0], y + offset[1], y + offset[2], y + offset[3]};
+    lanes_dots(x, row, 4, count, out);
 }
 
 #else

@@ -5,7 +5,7 @@
 /* Enough independent sums to hide the latency of two units of 4 or 5 cycles, and few enough for 16 registers. */
 enum { SUMS = 12 };
 
-#if defined(ISA_AVX512) || defined(ISA_AVX2)
+#if defined(ISA_VECTORS)
 
 static double floats_multiply(long rounds, float *sink)
 {
@@ -32,6 +32,18 @@ static inline integers integers_load(const float *at) { return _mm512_loadu_si51
 static inline void integers_store(float *at, integers a) { _mm512_storeu_si512((void *)at, a); }
 static inline integers integers_add(integers a, integers b) { return _mm512_add_epi32(a, b); }
 static inline integers integers_dot(integers sum, integers x, integers y) { return _mm512_dpbusd_epi32(sum, x, y); }
+
+#elif defined(ISA_NEON)
+
+typedef int32x4_t integers;
+
+static inline integers integers_load(const float *at) { return vreinterpretq_s32_f32(vld1q_f32(at)); }
+static inline void integers_store(float *at, integers a) { vst1q_f32(at, vreinterpretq_f32_s32(a)); }
+static inline integers integers_add(integers a, integers b) { return vaddq_s32(a, b); }
+static inline integers integers_dot(integers sum, integers x, integers y)
+{
+    return vdotq_s32(sum, vreinterpretq_s8_s32(x), vreinterpretq_s8_s32(y));
+}
 
 #else
 

@@ -24,7 +24,7 @@ static void add_chains(int rows, const float *chains, float *out)
 static void unit_product_bulk(enum weight_format format, const unsigned char *unit, int inputs, int rows,
                               const void *const *in, float *out);
 
-#if defined(ISA_AVX512) || defined(ISA_AVX2)
+#if defined(ISA_VECTORS)
 
 /* If one strip has all sums, weights are read as one stream (fetch.h). Otherwise inputs are processed in blocks that stay in
  * the first-level cache while strip after strip uses them, and each strip prefetches its share of the blocks that follow. */
@@ -44,6 +44,10 @@ enum { FEW_ROWS = PASS_ROWS };
 #define STRIP_ROWS(rows) (rows)
 #define STRIP_VECTORS(rows) 2
 #define STRIP_CHAINS(rows) ((rows) <= 6 ? 2 : 1)
+#elif defined(ISA_NEON)
+#define STRIP_ROWS(rows) ((rows) <= 4 ? (rows) : 4)
+#define STRIP_VECTORS(rows) 4
+#define STRIP_CHAINS(rows) ((rows) <= 2 ? 2 : 1)
 #else
 #define STRIP_ROWS(rows) ((rows) <= 6 ? (rows) : 4)
 #define STRIP_VECTORS(rows) ((rows) == 1 ? 4 : 2)

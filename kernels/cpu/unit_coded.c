@@ -28,12 +28,12 @@ INLINE void take_rest(int rows, int inputs, const void *const *in, float (*room)
     }
 }
 
-#if defined(ISA_AVX512) || defined(ISA_AVX2)
+#if defined(ISA_VECTORS)
 
 /* The chains of a strip: with many rows, registers hold the sums of only one, and another strip computes the other. */
 enum chains { EVEN_CHAIN = 1, ODD_CHAIN = 2, BOTH_CHAINS = 3 };
 
-/* ---- what the two widths do differently ---- */
+/* ---- what the widths do differently ---- */
 
 #if defined(ISA_AVX512)
 
@@ -94,6 +94,59 @@ INLINE void codes_floats(int width, const unsigned char *at, vector *even, vecto
     even[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(low, 1));
     odd[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(high));
     odd[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(high, 1));
+}
+
+#elif defined(ISA_NEON)
+
+#define STRIP_VECTORS(rows) 2
+#define STRIP_CHAINS(rows) ((rows) <= 4 ? BOTH_CHAINS : EVEN_CHAIN)
+
+typedef uint32x4_t words;
+
+INLINE uint16x4_t four_bytes(const unsigned char *at, bool sign)
+{
+    uint32_t bytes;
+    memcpy(&bytes, at, sizeof bytes);
+    const uint8x8_t four = vcreate_u8(bytes);
+    return sign ? vreinterpret_u16_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(four)))) : vget_low_u16(vmovl_u8(four));
+}
+
+INLINE words words_load(const unsigned char *at) { return vreinterpretq_u32_u8(vld1q_u8(at)); }
+INLINE words words_bytes(const unsigned char *at) { return vmovl_u16(four_bytes(at, false)); }
+INLINE words words_signed(const unsigned char *at)
+{
+    return vreinterpretq_u32_s32(vmovl_s16(vreinterpret_s16_u16(four_bytes(at, true))));
+}
+INLINE words words_right(words a, int bits) { return a >> (uint32_t)bits; }
+INLINE words words_right_by(words a, int bits) { return vshlq_u32(a, vdupq_n_s32(-bits)); }
+INLINE words words_left(words a, int bits) { return a << (uint32_t)bits; }
+INLINE words words_and(words a, int b) { return vandq_u32(a, vdupq_n_u32((uint32_t)b)); }
+INLINE words words_or(words a, words b) { return vorrq_u32(a, b); }
+INLINE words words_max(words a, int b) { return vmaxq_u32(a, vdupq_n_u32((uint32_t)b)); }
+INLINE vector words_floats(words a) { return vreinterpretq_f32_u32(a); }
+INLINE vector words_convert(words a) { return vcvtq_f32_s32(vreinterpretq_s32_u32(a)); }
+INLINE vector vector_times(vector a, vector b) { return vmulq_f32(a, b); }
+INLINE words words_field(words a, int keep, int base) { return words_or(words_and(a, keep), vdupq_n_u32((uint32_t)base)); }
+INLINE vector nibble_number(words a, int shift) { return words_convert(words_and(words_right(a, shift), 15)); }
+
+/* The three lower bits of E2M1 are those of an f32 that is 2^126 times smaller, also for 0.5, which is subnormal there. */
+INLINE vector nibble_e2m1(words a, int shift)
+{
+    const words size = words_left(words_and(words_right(a, shift), 7), 22);
+    const words sign = words_and(words_left(a, 28 - shift), (int)0x80000000u);
+    return vector_times(words_floats(words_or(size, sign)), vector_all(0x1p126f));
+}
+
+INLINE void codes_floats(int width, const unsigned char *at, vector *even, vector *odd)
+{
+#pragma GCC unroll 2
+    for (int v = 0; v < width; v++) {
+        int16x4_t both = vreinterpret_s16_u8(vld1_u8(at + v * 2 * LANES));
+        int16x4_t low = vand_s16(vshr_n_s16(vshl_n_s16(both, 8), 1), vdup_n_s16(-16385));
+        int16x4_t high = vand_s16(vshr_n_s16(both, 1), vdup_n_s16(-16512));
+        even[v] = vcvt_f32_f16(vreinterpret_f16_s16(low));
+        odd[v] = vcvt_f32_f16(vreinterpret_f16_s16(high));
+    }
 }
 
 #else
@@ -341,7 +394,7 @@ INLINE void span_of(enum weight_format format, struct sums *sums, int rows, int 
 
 INLINE void decode(enum weight_format format, const unsigned char *chunk, int inputs, float *out)
 {
-    enum { WIDTH = LANES == 16 ? 2 : 1 };
+    enum { WIDTH = LANES == 8 ? 1 : 2 };
     const size_t bytes = unit_chunk_bytes(format);
     for (int span = 0; span < inputs / SPAN; span++) {
         for (size_t line = 0; line < bytes / CHUNK_SPANS; line += 64)

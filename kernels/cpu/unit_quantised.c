@@ -1,6 +1,7 @@
 /* Products with q8 and q4 (formats.h), of up to QUANTISED_ROWS rows. The weights are the unsigned factors, q + 128 or q + 8, so
  * the sum of a block is too large by 128 or 8 times the sum of its activations, which struct quantised stores for correction.
- * AVX-512 without VNNI uses the form of AVX2, because its 16-bit products have no signed form. */
+ * AVX-512 without VNNI uses the form of AVX2, because its 16-bit products have no signed form. NEON's products of bytes are
+ * signed, so q8 needs no correction there. */
 #include <stdint.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ enum { GROUPS = BLOCK_INPUTS / 4 };
 
 INLINE size_t block_bytes(enum weight_format format) { return format == FORMAT_Q8 ? Q8_BLOCK_BYTES : Q4_BLOCK_BYTES; }
 
-#if defined(ISA_AVX512) || defined(ISA_AVX2)
+#if defined(ISA_VECTORS)
 
 /* Returns four activations, to be multiplied with four weights of every output. */
 INLINE int32_t four(const struct quantised *in, int group)
@@ -89,6 +90,54 @@ INLINE void block_counts(enum weight_format format, int rows, bool fetch, const 
             integers x = _mm512_set1_epi32(four(in[r], g));
             count[r][0] = _mm512_dpbusd_epi32(count[r][0], first, x);
             count[r][1] = _mm512_dpbusd_epi32(count[r][1], second, x);
+        }
+    }
+}
+
+#elif defined(ISA_NEON)
+
+#define TOGETHER(rows) ((rows) == 1 ? 1 : 2)
+
+enum { WIDTH = 4 };
+typedef float32x4_t floats;
+typedef int32x4_t integers;
+
+INLINE floats floats_zero(void) { return vdupq_n_f32(0); }
+INLINE void floats_store(float *at, floats a) { vst1q_f32(at, a); }
+INLINE floats floats_halves(const unsigned char *at) { return vector_half(at); }
+
+INLINE floats floats_block(integers count, floats weight, float in, floats sum)
+{
+    return vfmaq_f32(sum, vcvtq_f32_s32(count), vmulq_f32(weight, vdupq_n_f32(in)));
+}
+
+INLINE void block_counts(enum weight_format format, int rows, bool fetch, const unsigned char *block,
+                         const struct quantised *const *in, integers (*count)[UNIT_OUTPUTS / WIDTH])
+{
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < UNIT_OUTPUTS / WIDTH; v++)
+            count[r][v] = vdupq_n_s32(format == FORMAT_Q8 ? 0 : in[r]->start);
+#pragma GCC unroll 8
+    for (int g = 0; g < GROUPS; g++) {
+        const unsigned char *at = block + (format == FORMAT_Q8 ? g : g / 2) * UNIT_STEP_BYTES;
+        int8x16_t x[2];
+        if (fetch)
+            fetch_group(format, g, at);
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++)
+            x[r] = vreinterpretq_s8_s32(vdupq_n_s32(four(in[r], g)));
+#pragma GCC unroll 8
+        for (int v = 0; v < UNIT_OUTPUTS / WIDTH; v++) {
+            uint8x16_t w = vld1q_u8(at + v * 16);
+            if (format == FORMAT_Q8)
+                w = veorq_u8(w, vdupq_n_u8(128));
+            else
+                w = g % 2 ? vshrq_n_u8(w, 4) : vandq_u8(w, vdupq_n_u8(15));
+#pragma GCC unroll 2
+            for (int r = 0; r < rows; r++)
+                count[r][v] = vdotq_s32(count[r][v], vreinterpretq_s8_u8(w), x[r]);
         }
     }
 }
@@ -176,7 +225,7 @@ INLINE void block_product(enum weight_format format, int rows, int first, const 
     block_counts(format, rows, first == 0, block, x, count);
     if (first == 0)
         fetch_ahead(scale);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < VECTORS; v++) {
         floats weight = floats_halves(scale + v * WIDTH * 2);
 #pragma GCC unroll 8
@@ -193,7 +242,7 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
     floats sum[QUANTISED_ROWS][VECTORS];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++)
             sum[r][v] = floats_zero();
     for (int b = 0; b < blocks; b++, unit += block_bytes(format))
@@ -202,7 +251,7 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
             block_product(format, rows - first < TOGETHER(rows) ? rows - first : TOGETHER(rows), first, unit, b, in, sum);
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++)
             floats_store(out + r * UNIT_OUTPUTS + v * WIDTH, sum[r][v]);
 }

@@ -5,6 +5,7 @@
 #ifndef MOE_KERNELS_CPU_VECTOR_H
 #define MOE_KERNELS_CPU_VECTOR_H
 
+#include "kernels/cpu/isa.h"
 #include "kernels/formats.h"
 
 #if defined(ISA_AVX512)
@@ -48,9 +49,30 @@ static inline void vector_bf16(const unsigned char *at, vector *even, vector *od
     *even = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
     *odd = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(-65536)));
 }
+
+#elif defined(ISA_NEON)
+#include <arm_neon.h>
+
+enum { LANES = 4 };
+typedef float32x4_t vector;
+
+static inline vector vector_zero(void) { return vdupq_n_f32(0); }
+static inline vector vector_load(const float *at) { return vld1q_f32(at); }
+static inline void vector_store(float *at, vector a) { vst1q_f32(at, a); }
+static inline vector vector_all(float a) { return vdupq_n_f32(a); }
+static inline vector vector_add(vector a, vector b) { return vaddq_f32(a, b); }
+static inline vector vector_fma(vector a, vector b, vector c) { return vfmaq_f32(c, a, b); }
+static inline vector vector_half(const unsigned char *at) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(at))); }
+
+static inline void vector_bf16(const unsigned char *at, vector *even, vector *odd)
+{
+    uint32x4_t both = vreinterpretq_u32_u8(vld1q_u8(at));
+    *even = vreinterpretq_f32_u32(vshlq_n_u32(both, 16));
+    *odd = vreinterpretq_f32_u32(vandq_u32(both, vdupq_n_u32(0xffff0000u)));
+}
 #endif
 
-#if defined(ISA_AVX512) || defined(ISA_AVX2)
+#if defined(ISA_VECTORS)
 
 static inline __attribute__((always_inline)) void vector_pair(enum weight_format format, const unsigned char *at, vector *even,
                                                               vector *odd)

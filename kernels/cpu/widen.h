@@ -6,9 +6,12 @@
 
 #include "common/base/float.h"
 #include "kernels/attention.h"
+#include "kernels/cpu/isa.h"
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 #include <immintrin.h>
+#elif defined(ISA_NEON)
+#include <arm_neon.h>
 #endif
 
 #if defined(ISA_AVX512)
@@ -31,6 +34,17 @@ static inline void widen_16(enum cache_format format, const unsigned char *from,
     }
 }
 
+#elif defined(ISA_NEON)
+
+static inline void widen_16(enum cache_format format, const unsigned char *from, float *to)
+{
+    for (int i = 0; i < 4; i++) {
+        uint16x4_t half = vreinterpret_u16_u8(vld1_u8(from + 8 * i));
+        vst1q_f32(to + 4 * i, format == CACHE_F16 ? vcvt_f32_f16(vreinterpret_f16_u16(half))
+                  : vreinterpretq_f32_u32(vshll_n_u16(half, 16)));
+    }
+}
+
 #endif
 
 static inline void widen(enum cache_format format, const unsigned char *from, size_t count, float *to)
@@ -41,7 +55,7 @@ static inline void widen(enum cache_format format, const unsigned char *from, si
         memcpy(to, from, count * sizeof(float));
         return;
     }
-#if defined(ISA_AVX512) || defined(ISA_AVX2)
+#if defined(ISA_VECTORS)
     if (format == CACHE_F16)
         for (; i + 16 <= count; i += 16)
             widen_16(CACHE_F16, from + 2 * i, to + i);
