@@ -23,7 +23,7 @@ static bool is_word(const char *word)
 }
 
 /* Copies the text before the first of `ends` and returns the rest; NULL: the text is empty or too long. */
-static const char *take_word(char out[PART], const char *from, const char *ends)
+static const char *copy_until(char out[PART], const char *from, const char *ends)
 {
     size_t length = strcspn(from, ends);
     if (length >= PART)
@@ -34,7 +34,7 @@ static const char *take_word(char out[PART], const char *from, const char *ends)
 }
 
 /* Parses the rest of a hub address after ORG/NAME: nothing, /tree/REVISION, or /blob/REVISION/FILE. */
-static bool read_place(struct repository *out, const char *from)
+static bool parse_address(struct repository *out, const char *from)
 {
     static const char *const kinds[] = {"/tree/", "/blob/", "/resolve/"};
     const size_t end = strcspn(from, "?#");
@@ -43,7 +43,7 @@ static bool read_place(struct repository *out, const char *from)
     for (int i = 0; i < 3; i++) {
         if (strncmp(from, kinds[i], strlen(kinds[i])))
             continue;
-        from = take_word(out->revision, from + strlen(kinds[i]), "/?#");
+        from = copy_until(out->revision, from + strlen(kinds[i]), "/?#");
         if (!from || *from != '/')
             return from != NULL;
         snprintf(out->file, sizeof out->file, "%.*s", (int)strcspn(from + 1, "?#"), from + 1);
@@ -53,7 +53,7 @@ static bool read_place(struct repository *out, const char *from)
     return false;
 }
 
-static const char *after(const char *text, const char *start)
+static const char *skip_prefix(const char *text, const char *start)
 {
     return strncmp(text, start, strlen(start)) == 0 ? text + strlen(start) : NULL;
 }
@@ -67,14 +67,14 @@ static bool read_repository(struct repository *out, const char *given, bool *nam
     *out = (struct repository){.revision = ""};
     *named = false;
     for (size_t i = 0; i < sizeof starts / sizeof *starts && !rest; i++)
-        rest = after(given, starts[i]);
+        rest = skip_prefix(given, starts[i]);
     *named = rest != NULL;
-    rest = take_word(out->organisation, rest ? rest : given, "/");
-    if (!rest || *rest != '/' || !(rest = take_word(out->name, rest + 1, "/@?#")))
+    rest = copy_until(out->organisation, rest ? rest : given, "/");
+    if (!rest || *rest != '/' || !(rest = copy_until(out->name, rest + 1, "/@?#")))
         return false;
     if (*rest == '@')
-        return take_word(out->revision, rest + 1, "") != NULL;
-    return *named ? read_place(out, rest) : !*rest;
+        return copy_until(out->revision, rest + 1, "") != NULL;
+    return *named ? parse_address(out, rest) : !*rest;
 }
 
 /* Stores the cache folder of repositories; empty: unknown. */
@@ -104,7 +104,7 @@ static void only_snapshot(char out[PART], const char *folder)
     *out = '\0';
     for (const struct dirent *entry; entries && (entry = readdir(entries));)
         if (*entry->d_name != '.' && ++count == 1)
-            (void)!take_word(out, entry->d_name, "");
+            (void)!copy_until(out, entry->d_name, "");
     if (entries)
         closedir(entries);
     if (count != 1)
@@ -118,7 +118,7 @@ static bool find_snapshot(char out[PATH_MAX], const char *folder, const char *re
     struct text text = {0};
     snprintf(below, sizeof below, "refs/%s", *revision ? revision : "main");
     if (!join(path, folder, below) || file_read(&text, path, PART - 1, NULL) || !text.length ||
-        !take_word(name, text.data, " \n"))
+        !copy_until(name, text.data, " \n"))
         snprintf(name, sizeof name, "%s", revision);
     text_free(&text);
     if (!*name)
@@ -128,7 +128,7 @@ static bool find_snapshot(char out[PATH_MAX], const char *folder, const char *re
 }
 
 /* Sets the error for a repository that is not downloaded, with the download command. */
-static int not_there(const struct repository *from, const char *given, bool named, const char *hub, struct err *err)
+static int set_not_downloaded(const struct repository *from, const char *given, bool named, const char *hub, struct err *err)
 {
     const char *revision = *from->revision ? " --revision " : "", *file = *from->file ? " " : "";
     return err_set(err, ERR_INPUT, "%s: is %s the Hugging Face cache %s; `hf download %s/%s%s%s%s%s` downloads it, and the "
@@ -137,7 +137,7 @@ static int not_there(const struct repository *from, const char *given, bool name
 }
 
 /* Returns the name of the repository whose snapshot contains the path; a snapshot's folder is named by a commit. */
-static void name_of(char out[64], const char *path)
+static void repository_name(char out[64], const char *path)
 {
     static const char start[] = "/models--";
     char resolved[PATH_MAX];
@@ -162,7 +162,7 @@ int convert_source_find(struct convert_source *out, const char *given, struct er
         char config[PATH_MAX];
         if (!join(config, given, "config.json") || access(config, F_OK))
             (void)find_snapshot(out->path, given, "");
-        name_of(out->name, out->path);
+        repository_name(out->name, out->path);
         return 0;
     }
     if (!read_repository(&from, given, &named))
@@ -173,7 +173,7 @@ int convert_source_find(struct convert_source *out, const char *given, struct er
     snprintf(below, sizeof below, "models--%s--%s", from.organisation, from.name);
     if (!*hub || !join(folder, hub, below) || !find_snapshot(out->path, folder, from.revision) ||
         (*from.file && (!join(folder, out->path, from.file) || access(folder, F_OK))))
-        return not_there(&from, given, named, hub, err);
+        return set_not_downloaded(&from, given, named, hub, err);
     if (*from.file)
         memcpy(out->path, folder, sizeof folder);
     snprintf(out->name, sizeof out->name, "%.63s", from.name);

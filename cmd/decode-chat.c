@@ -18,7 +18,7 @@ struct reader {
 };
 
 /* Writes the prompt for input; a continued line has another prompt. */
-static void show_mark(const struct chat *chat, bool continues)
+static void show_prompt(const struct chat *chat, bool continues)
 {
     if (chat->console->quiet)
         return;
@@ -75,7 +75,7 @@ static int read_message(const struct chat *chat, struct reader *reader, struct t
 {
     text_clear(message);
     for (bool continues = false;; continues = true) {
-        show_mark(chat, continues);
+        show_prompt(chat, continues);
         int more = read_line(chat, reader, message, err);
         if (more <= 0)
             return continues && !more ? 1 : more;

@@ -203,7 +203,7 @@ static int take_text(struct work *work, struct decode_result *result, struct err
 }
 
 /* Handles an invalid prompt or turn: an error, or with --keep-going a record and a message. */
-static int pass_over(struct work *work, const char *id, struct err *err)
+static int skip_invalid(struct work *work, const char *id, struct err *err)
 {
     struct texts *all = work->all;
     if (!all->keep_going || err->code != ERR_INPUT)
@@ -257,7 +257,7 @@ static int release(struct texts *all, struct err *err)
 }
 
 /* Removes completed prompts from the front, and writes the output that waits at the next one. */
-static int leave(struct texts *all, struct err *err)
+static int remove_completed(struct texts *all, struct err *err)
 {
     while (all->works && !all->work[0]->decoder) {
         work_free(&all->work[0]);
@@ -277,7 +277,7 @@ static void finish_work(struct work *work)
     work->decoder = NULL;
 }
 
-static bool may_begin(const struct texts *all)
+static bool can_begin(const struct texts *all)
 {
     return pool_has_free(&all->pool) && all->works < (size_t)all->pool.texts + WAITING_MAX;
 }
@@ -310,7 +310,7 @@ static int next_turn(struct work *work, const struct decode_result *result, bool
         *ended = true;
         return 0;
     }
-    return more >= 0 ? more : pass_over(work, work->prompt.id, err);
+    return more >= 0 ? more : skip_invalid(work, work->prompt.id, err);
 }
 
 /* Takes over the turns that an earlier run has, and begins the next one; without a next one the prompt is complete. */
@@ -327,7 +327,7 @@ static int begin_turn(struct work *work, bool *ended, struct err *err)
         if (decoder_check(work->decoder, &work->asked, err)) {
             err_at(err, "%s", work->prompt.where);
             finish_work(work);
-            return pass_over(work, work->prompt.id, err);
+            return skip_invalid(work, work->prompt.id, err);
         }
         if (all->resume && decode_resume_has(all->resume, &work->prompt, &has, err))
             return -1;
@@ -383,11 +383,11 @@ static int begin_prompt(struct texts *all, bool *more, bool *ended, struct err *
         return -1;
     }
     if (fault)
-        return pass_over(work, prompts_fault(all->prompts)->id, err);
+        return skip_invalid(work, prompts_fault(all->prompts)->id, err);
     work->prompt = prompt;
     if (pool_take(&all->pool, prompt.policy, &work->decoder, err)) {
         at_prompt(work, err);
-        return pass_over(work, prompt.id, err);
+        return skip_invalid(work, prompt.id, err);
     }
     work->reserved = all->recorder.sequence += prompt.turns > 1 ? prompt.turns : 1;
     return begin_turn(work, ended, err);
@@ -417,7 +417,7 @@ static int end_turns(struct texts *all, bool *ended, struct err *err)
     for (size_t i = 0; i < all->works; i++)
         if (all->work[i]->decoder && decoder_ends(all->work[i]->decoder) && end_turn(all->work[i], ended, err))
             return -1;
-    return leave(all, err);
+    return remove_completed(all, err);
 }
 
 static int skip(void *context, const struct prompt *prompt, struct err *err)
@@ -434,8 +434,8 @@ int texts_decode(struct texts *all, bool *ended, struct err *err)
     if (prompts_before(all->prompts, skip, all, err))
         return -1;
     while (any || all->works || (more && !*ended)) {
-        while (more && !*ended && may_begin(all))
-            if (begin_prompt(all, &more, ended, err) || leave(all, err))
+        while (more && !*ended && can_begin(all))
+            if (begin_prompt(all, &more, ended, err) || remove_completed(all, err))
                 return -1;
         if (step(all, &any, err) || end_turns(all, ended, err))
             return -1;

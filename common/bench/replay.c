@@ -225,7 +225,7 @@ static void take_live(struct run *run, struct outcome *out)
 }
 
 /* Replaces times by another measure of cost. */
-static void revalue(struct run *run, struct outcome *out)
+static void replace_times(struct run *run, struct outcome *out)
 {
     const struct replay_setup *setup = run->setup;
     const bool bytes = setup->cost == REPLAY_BYTES;
@@ -261,7 +261,7 @@ static struct outcome finish_iteration(struct run *run)
         take_live(run, &out);
     out.emitted = out.accepted + 1 < run->position->left ? out.accepted + 1 : run->position->left;
     if (run->setup->cost != REPLAY_TIME)
-        revalue(run, &out);
+        replace_times(run, &out);
     return out;
 }
 

@@ -63,7 +63,7 @@ static double slow_time(const struct run *r, int tokens)
 
 /* ---- the link */
 
-static void arrive(struct run *r)
+static void finish_transfer(struct run *r)
 {
     cache_release(r->cache, r->on_the_way);
     r->link_free = fmax(r->link_free, r->arrives);
@@ -71,14 +71,14 @@ static void arrive(struct run *r)
 }
 
 /* Runs prefetches up to a time: each is chosen when the link becomes free for it. */
-static void link_until(struct run *r, double until)
+static void run_prefetches(struct run *r, double until)
 {
     for (;;) {
         int key, victim;
         if (r->on_the_way >= 0) {
             if (r->arrives > until)
                 break;
-            arrive(r);
+            finish_transfer(r);
         }
         double start = fmax(r->link_free, r->since);
         if (start >= until || r->system->prefetch == PREFETCH_NONE)
@@ -114,7 +114,7 @@ static double uniform(struct run *r)
     return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-static int named(struct run *r, int truth, double recall)
+static int draw_forecast(struct run *r, int truth, double recall)
 {
     return uniform(r) < recall ? truth : (int)(uniform(r) * r->routes->experts);
 }
@@ -124,7 +124,7 @@ static void forecast_layer(struct run *r, const struct simulated_step *step, int
     int count = simulated_routes_want(r->routes, step, layer, r->ahead, r->ahead_tokens, r->often);
     for (int i = 0; i < count; i++)
         if (r->machine->recall_next > 0)            /* otherwise the machine has no such forecast */
-            cache_ask(r->cache, layer, named(r, r->ahead[i], r->machine->recall_next), 1);
+            cache_ask(r->cache, layer, draw_forecast(r, r->ahead[i], r->machine->recall_next), 1);
 }
 
 /* The draft phase processes the root and each token except the last; after each one it knows that token's routes. */
@@ -133,7 +133,7 @@ static void forecast_token(struct run *r, const struct simulated_step *step, int
     const struct simulated_routes *routes = r->routes;
     const int16_t *expert = routes->expert + step->first + (size_t)token * routes->layers * routes->top_k;
     for (int i = 0; i < routes->layers * routes->top_k; i++) {
-        int layer = i / routes->top_k, e = expert[i] < 0 ? -1 : named(r, expert[i], r->machine->recall_draft);
+        int layer = i / routes->top_k, e = expert[i] < 0 ? -1 : draw_forecast(r, expert[i], r->machine->recall_draft);
         if (e >= 0)
             cache_expect(r->cache, layer, e, 1);
     }
@@ -162,7 +162,7 @@ static void teach_source(struct run *r, const struct simulated_step *step)
 
 /* ---- one layer; each function returns when its last processor has finished ---- */
 
-static double by_slow(struct run *r, int layer, int count)
+static double run_on_slow(struct run *r, int layer, int count)
 {
     double fast = 0, slow = 0;
     for (int i = 0; i < count; i++) {
@@ -202,7 +202,7 @@ static int next_missing(const struct run *r, int count, bool max)
     return next;
 }
 
-static double by_fetching(struct run *r, int layer, int count, bool greedy)
+static double run_by_fetching(struct run *r, int layer, int count, bool greedy)
 {
     double fast = r->now, slow = r->now, busy = 0, last = 0, waiting = 0;      /* waiting: seconds of computing that follow
                                                                                 * the last demanded expert */
@@ -247,7 +247,7 @@ static double by_fetching(struct run *r, int layer, int count, bool greedy)
 
 /* Computes experts as the store makes them available. The next layer's router is asked once this layer's experts are
  * requested. */
-static int by_store(struct run *r, const struct simulated_step *step, int layer, int count, double *end, struct err *err)
+static int run_by_store(struct run *r, const struct simulated_step *step, int layer, int count, double *end, struct err *err)
 {
     struct simulated_union wanted = {.layer = layer, .count = count, .expert = r->expert, .tokens = r->tokens};
     double now = r->now;
@@ -272,7 +272,7 @@ static int by_store(struct run *r, const struct simulated_step *step, int layer,
     return 0;
 }
 
-static double by_layers(struct run *r, int layer, int count)
+static double run_by_layers(struct run *r, int layer, int count)
 {
     double start = r->now, fast = 0;
     if (cache_find(r->cache, layer, r->expert[0]) < 0)
@@ -318,7 +318,7 @@ static int store_layer(struct run *r, const struct simulated_step *step, int lay
     for (int i = 0; i < count; i++)
         r->result.hits += cache_find(r->cache, layer, r->expert[i]) >= 0;
     r->result.wanted += count;
-    return by_store(r, step, layer, count, &r->now, err);
+    return run_by_store(r, step, layer, count, &r->now, err);
 }
 
 /* Resident experts are held during the layer, so that inserting the missing ones cannot evict them. An expert in flight is a
@@ -328,7 +328,7 @@ static int run_layer(struct run *r, const struct simulated_step *step, int layer
     note(r, LANE_FAST, layer, r->now, r->now + r->machine->layer_s);
     r->now += r->machine->layer_s;
     if (!r->stores)
-        link_until(r, r->now);
+        run_prefetches(r, r->now);
     int count = simulated_routes_want(r->routes, step, layer, r->expert, r->tokens, r->often);
     if (!count)
         return 0;
@@ -348,10 +348,10 @@ static int run_layer(struct run *r, const struct simulated_step *step, int layer
     r->result.wanted += count;
     if (r->system->prefetch == PREFETCH_NEXT_LAYER && layer + 1 < r->routes->layers)
         forecast_layer(r, step, layer + 1);
-    double end = r->system->misses == MISSES_SLOW ? by_slow(r, layer, count)
-               : r->system->misses == MISSES_WHOLE ? by_layers(r, layer, count)
-               : by_fetching(r, layer, count, r->system->misses == MISSES_GREEDY);
-    link_until(r, end);
+    double end = r->system->misses == MISSES_SLOW ? run_on_slow(r, layer, count)
+               : r->system->misses == MISSES_WHOLE ? run_by_layers(r, layer, count)
+               : run_by_fetching(r, layer, count, r->system->misses == MISSES_GREEDY);
+    run_prefetches(r, end);
     for (int i = 0; i < count; i++)
         if (r->slot[i] >= 0)
             cache_release(r->cache, r->slot[i]);
@@ -366,7 +366,7 @@ static void draft(struct run *r, const struct simulated_step *step)
         r->now += r->machine->draft_s;
         r->result.draft_s += r->machine->draft_s;
         if (!r->stores)
-            link_until(r, r->now);
+            run_prefetches(r, r->now);
         if (r->system->prefetch == PREFETCH_DRAFT && r->machine->recall_draft > 0)
             forecast_token(r, step, token);
         if (r->system->prefetch == PREFETCH_DRAFT && r->stores)
@@ -391,7 +391,7 @@ static int run_step(struct run *r, const struct simulated_step *step, struct err
     }
     r->now += r->machine->forward_s;
     if (!r->stores)
-        link_until(r, r->now);
+        run_prefetches(r, r->now);
     if (r->forecast)
         teach_source(r, step);
     r->result.tokens += step->kept;

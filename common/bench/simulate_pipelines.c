@@ -131,7 +131,7 @@ enum { LEFT = 150, WIDTH = 760, TOP = 64, LANE = 16, SYSTEM = SIMULATED_LANES * 
 
 struct scale { double from, to; };      /* seconds since the start of the drawn layers */
 
-static double across(const struct scale *scale, double at)
+static double x_of(const struct scale *scale, double at)
 {
     return LEFT + WIDTH * (at - scale->from) / (scale->to - scale->from);
 }
@@ -141,8 +141,8 @@ static int put_span(struct text *out, const struct pipelines *p, const struct sc
                     double zero, double top, struct err *err)
 {
     static const char *const shades[LAYERS_DRAWN] = {"#555", "#aaa", "#777", "#ddd"};
-    const double from = across(scale, fmax(span->from - zero, scale->from));
-    const double to = across(scale, fmin(span->to - zero, scale->to));
+    const double from = x_of(scale, fmax(span->from - zero, scale->from));
+    const double to = x_of(scale, fmin(span->to - zero, scale->to));
     const bool drawn = span->layer >= p->first && span->layer < p->first + p->layers;
     char name[16];
     if (to <= from)
@@ -173,9 +173,9 @@ static int put_system(struct text *out, const struct pipelines *p, int number, c
         if (put_span(out, p, scale, &trace->span[i], p->zero[number], top, err))
             return -1;
     snprintf(took, sizeof took, "%.2f ms", 1e3 * end);
-    return text_printf(out, err, "<path d=\"M%.1f %.1fv%d\" stroke=\"#000\" stroke-width=\"1.6\"/>\n", across(scale, end),
+    return text_printf(out, err, "<path d=\"M%.1f %.1fv%d\" stroke=\"#000\" stroke-width=\"1.6\"/>\n", x_of(scale, end),
                        top - 3, SIMULATED_LANES * LANE + 6) ||
-           svg_text(out, across(scale, end) + 4, top + SIMULATED_LANES * LANE + 9, "start", 10, "", took, err) ? -1 : 0;
+           svg_text(out, x_of(scale, end) + 4, top + SIMULATED_LANES * LANE + 9, "start", 10, "", took, err) ? -1 : 0;
 }
 
 static int put_axis(struct text *out, const struct pipelines *p, const struct scale *scale, struct err *err)
@@ -183,14 +183,14 @@ static int put_axis(struct text *out, const struct pipelines *p, const struct sc
     const double bottom = TOP + p->count * SYSTEM, step = svg_step(1e3 * (scale->to - scale->from));
     char label[32];
     for (int i = (int)ceil(1e3 * scale->from / step); i * step <= 1e3 * scale->to; i++) {
-        const double x = across(scale, 1e-3 * i * step);
+        const double x = x_of(scale, 1e-3 * i * step);
         snprintf(label, sizeof label, "%g", i * step);
         if (text_printf(out, err, "<path d=\"M%.1f %.1fv5\" stroke=\"#000\"/>\n", x, bottom) ||
             svg_text(out, x, bottom + 18, "middle", 11, "", label, err))
             return -1;
     }
     return text_printf(out, err, "<path d=\"M%d %.1fh%d\" stroke=\"#000\"/>\n<path d=\"M%.1f %dV%.1f\" stroke=\"#000\" "
-                       "stroke-width=\"0.8\" stroke-dasharray=\"3 3\"/>\n", LEFT, bottom, WIDTH, across(scale, 0), TOP - 6,
+                       "stroke-width=\"0.8\" stroke-dasharray=\"3 3\"/>\n", LEFT, bottom, WIDTH, x_of(scale, 0), TOP - 6,
                        bottom) ||
            svg_text(out, LEFT + WIDTH / 2.0, bottom + 38, "middle", 12, "",
                     "milliseconds since these layers began; numbers are layers, white is of others", err) ? -1 : 0;

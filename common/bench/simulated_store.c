@@ -6,7 +6,7 @@
 
 /* ---- the link */
 
-static bool moves(const struct simulated_link_read *read) { return read->end >= 0; }
+static bool is_transferring(const struct simulated_link_read *read) { return read->end >= 0; }
 
 /* Returns the read whose next event is earliest (the first of simultaneous ones) and its time; -1: nothing in flight. */
 static int next_event(const struct simulated_link *link, double *when)
@@ -15,7 +15,8 @@ static int next_event(const struct simulated_link *link, double *when)
     *when = INFINITY;
     for (int i = 0; i < link->reads; i++) {
         const struct simulated_link_read *read = &link->read[i];
-        const double at = moves(read) ? link->now + (read->end - link->moved) * link->all_s[link->moving] : read->from;
+        const double at = is_transferring(read) ? link->now + (read->end - link->moved) * link->all_s[link->moving]
+                                                : read->from;
         if (at < *when) {
             next = i;
             *when = at;
@@ -35,7 +36,7 @@ static void pass(struct simulated_link *link, double until)
 static void process_event(struct simulated_link *link, int number, double when)
 {
     struct simulated_link_read *read = &link->read[number];
-    if (!moves(read)) {
+    if (!is_transferring(read)) {
         pass(link, when);
         read->end = link->moved + 1;
         link->moving++;
@@ -51,7 +52,7 @@ static void process_event(struct simulated_link *link, int number, double when)
         link->read[i] = link->read[i + 1];
 }
 
-static void link_until(struct simulated_link *link, double until)
+static void advance_link(struct simulated_link *link, double until)
 {
     double when;
     for (int next; (next = next_event(link, &when)) >= 0 && when <= until;)
@@ -63,7 +64,7 @@ static bool is_full(const struct simulated_link *link) { return link->reads + li
 
 static void start_read(struct simulated_link *link, int slot, double now)
 {
-    link_until(link, now);
+    advance_link(link, now);
     link->read[link->reads++] = (struct simulated_link_read){
         .slot = slot, .began = now, .from = now + link->latency_s, .end = -1};
 }
@@ -91,7 +92,7 @@ void simulated_store_free(struct simulated_store *store)
     mem_free(&store->holds);
 }
 
-static void bring(struct simulated_store *store, int slot, bool beforehand, double now)
+static void start_transfer(struct simulated_store *store, int slot, bool beforehand, double now)
 {
     store->ready[slot] = false;
     store->beforehand[slot] = beforehand;
@@ -120,7 +121,7 @@ static void take_first(struct simulated_store *store)
 /* Registers all reads that have ended. */
 static void take_finished(struct simulated_store *store, double now)
 {
-    link_until(&store->link, now);
+    advance_link(&store->link, now);
     while (store->link.ended)
         take_first(store);
 }
@@ -144,18 +145,18 @@ static bool has_enough(const struct simulated_store *store)
     return cache_is_full(store->cache) && 2 * (counts.prefetched - counts.useful - counts.wasted) >= store->slots;
 }
 
-static void bring_requests(struct simulated_store *store, double now)
+static void start_prefetches(struct simulated_store *store, double now)
 {
     int slot, key, victim;
     while (cache_asked(store->cache) >= 0 && store->reads_beforehand < SIMULATED_BEFOREHAND && !is_full(&store->link) &&
            !has_enough(store) && (slot = cache_fetch(store->cache, &key, &victim)) >= 0)
-        bring(store, slot, true, now);
+        start_transfer(store, slot, true, now);
 }
 
 void simulated_store_bring(struct simulated_store *store, double now)
 {
     take_finished(store, now);
-    bring_requests(store, now);
+    start_prefetches(store, now);
 }
 
 /* ---- a layer */
@@ -171,7 +172,7 @@ static void hold_resident(struct simulated_store *store, const struct simulated_
     }
 }
 
-static void bring_wanted(struct simulated_store *store, const struct simulated_union *wanted, double now)
+static void fetch_wanted(struct simulated_store *store, const struct simulated_union *wanted, double now)
 {
     int victim;
     for (int i = wanted->done; i < wanted->count; i++) {
@@ -184,7 +185,7 @@ static void bring_wanted(struct simulated_store *store, const struct simulated_u
         else if (is_full(&store->link) || (slot = cache_insert(store->cache, wanted->layer, expert, CACHE_DEMAND, &victim)) < 0)
             continue;
         else
-            bring(store, slot, false, now);
+            start_transfer(store, slot, false, now);
         store->holds[expert] = true;
     }
 }
@@ -214,16 +215,16 @@ int simulated_store_acquire(struct simulated_store *store, struct simulated_unio
     if (!wanted->done)
         hold_resident(store, wanted);
     for (;;) {
-        bring_wanted(store, wanted, *now);
+        fetch_wanted(store, wanted, *now);
         take_finished(store, *now);
-        bring_wanted(store, wanted, *now);
+        fetch_wanted(store, wanted, *now);
         if (find_ready(store, wanted))
             break;
         if (!wait(store, now))
             return err_set(err, ERR_INPUT, "the cache policy keeps all %d experts and gives none for those that are wanted",
                            store->slots);
     }
-    bring_requests(store, *now);
+    start_prefetches(store, *now);
     return 0;
 }
 

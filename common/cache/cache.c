@@ -106,7 +106,7 @@ static void heap_remove(struct cache *c, int slot)
     heap_move(c, last);
 }
 
-static void revalue(struct cache *c, int slot)
+static void update_value(struct cache *c, int slot)
 {
     if (slot < 0 || c->slot[slot].at < 0)
         return;
@@ -239,7 +239,7 @@ void cache_step(struct cache *c, int tokens, enum cache_forward forward)
     if (!c->policy->class->step || !c->policy->class->step(c->policy, tokens, forward))
         return;
     for (int slot = 0; slot < c->slots; slot++)
-        revalue(c, slot);
+        update_value(c, slot);
 }
 
 /* Scores the requests for a layer against the experts that it wants, and drops the requests that are left: the layer has its
@@ -276,7 +276,7 @@ void cache_want(struct cache *c, int layer, const int32_t *expert, const int32_t
     if (c->policy->class->want)
         c->policy->class->want(c->policy, c, layer, expert, tokens, count);
     for (int e = 0; e < c->experts; e++)
-        revalue(c, c->slot_of[first + e]);
+        update_value(c, c->slot_of[first + e]);
 }
 
 int cache_find(const struct cache *c, int layer, int expert) { return c->slot_of[layer * c->experts + expert]; }
@@ -361,7 +361,7 @@ void cache_ask(struct cache *c, int layer, int expert, int level)
         return;
     if (c->policy->class->asked) {
         c->policy->class->asked(c->policy, key, max);
-        revalue(c, c->slot_of[key]);
+        update_value(c, c->slot_of[key]);
     }
     cache_queue_add(c->queue, key, max);
 }
@@ -389,7 +389,7 @@ int cache_fetch(struct cache *c, int *key, int *victim)
         cache_queue_remove(c->queue, first);
         if (class->inserted)
             class->inserted(c->policy, first, level);
-        revalue(c, slot);
+        update_value(c, slot);
     }
     return -1;
 }

@@ -17,16 +17,16 @@ int governor_init(struct governor *governor, struct spec *spec, int experts, int
     return 0;
 }
 
-static double income(const struct governor *governor) { return GOVERNOR_AIM * governor->bound; }
+static double allowance_per_token(const struct governor *governor) { return GOVERNOR_AIM * governor->bound; }
 
 /* Returns the index of the reach in force. */
-static int mode(const struct governor *governor) { return governor_checks(governor, 0); }
+static int current_reach(const struct governor *governor) { return governor_checks(governor, 0); }
 
 /* Returns the number of experts left out, summed over layers. */
 static int left_out(const struct governor *governor)
 {
-    double full = governor->account / (SPAN * income(governor));
-    return full > 0 ? (int)(governor->reach[mode(governor)] * fmin(full, 1)) : 0;
+    double full = governor->account / (SPAN * allowance_per_token(governor));
+    return full > 0 ? (int)(governor->reach[current_reach(governor)] * fmin(full, 1)) : 0;
 }
 
 int governor_budget(const struct governor *governor, int layer)
@@ -43,7 +43,7 @@ bool governor_checks(const struct governor *governor, int tokens)
 
 bool governor_allows(const struct governor *governor, int tokens, double divergence, double sum)
 {
-    return divergence <= income(governor) || governor->account + tokens * income(governor) >= sum;
+    return divergence <= allowance_per_token(governor) || governor->account + tokens * allowance_per_token(governor) >= sum;
 }
 
 void governor_restored(struct governor *governor) { governor->reach[1] *= FALLS; }
@@ -57,14 +57,15 @@ bool governor_is_due(const struct governor *governor, int iterations, int tokens
 void governor_observe(struct governor *governor, int tokens, int tried, double divergence)
 {
     const double before = governor->account, max = (double)governor->layers * (governor->experts - governor->top_k);
-    const double full = SPAN * income(governor);
-    const int checked = mode(governor);
+    const double full = SPAN * allowance_per_token(governor);
+    const int checked = current_reach(governor);
     double reach = governor->reach[checked];
-    governor->account = fmin(before + tokens * income(governor) - divergence, SAVED * income(governor));
+    governor->account = fmin(before + tokens * allowance_per_token(governor) - divergence,
+                             SAVED * allowance_per_token(governor));
     governor->divergence += divergence;
     governor->tokens += tokens;
     if (before >= full && governor->account >= full)
-        reach *= fmin(1 + tried * (checked ? 1.0 / CAREFREE : income(governor) / LUMP), GROWS_MAX);
+        reach *= fmin(1 + tried * (checked ? 1.0 / CAREFREE : allowance_per_token(governor) / LUMP), GROWS_MAX);
     else if (before >= 0 && governor->account < 0)
         reach /= 2;
     governor->reach[checked] = fmax(fmin(reach, max), fmin(1, max));
@@ -74,7 +75,7 @@ void governor_state(const struct governor *governor, bool holds, struct values *
 {
     values_real(out, "budget", governor->experts - (holds ? (double)left_out(governor) / governor->layers : 0));
     values_real(out, "account", governor->account);
-    values_real(out, "reach", governor->reach[mode(governor)]);
+    values_real(out, "reach", governor->reach[current_reach(governor)]);
     if (governor->tokens)
         values_real(out, "kl", governor->divergence / (double)governor->tokens);
 }

@@ -84,7 +84,7 @@ static int check_files(const struct prompts_options *options, const char *const 
 }
 
 /* The time for templates that print the date, the same for all prompts; a template argument may override it. */
-static int put_now(json_t *args)
+static int put_date(json_t *args)
 {
     time_t seconds = time(NULL);
     struct tm now = {0};
@@ -122,7 +122,7 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
     p->args = json_object();
     p->noted = json_object();
     p->seen = mem_alloc(1, sizeof *p->seen, err);
-    if (!p->seen || !p->noted || !p->args || put_now(p->args)) {
+    if (!p->seen || !p->noted || !p->args || put_date(p->args)) {
         err_memory(err);
         goto done;
     }

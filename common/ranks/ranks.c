@@ -96,7 +96,7 @@ static int failed(struct ranks *r, int error, struct err *err)
 /* Expected length of a wait. SHORT: data are on their way; LONG: another process is still computing. */
 enum patience { PATIENCE_SHORT, PATIENCE_LONG };
 
-static int await(struct ranks *r, const int *request, int count, enum patience patience, struct err *err)
+static int wait_for_requests(struct ranks *r, const int *request, int count, enum patience patience, struct err *err)
 {
     double looked = clock_seconds();
     long pause = 10000;
@@ -138,13 +138,13 @@ static int start_receive(struct ranks *r, int request, int from, void *data, siz
 static int send_all(struct ranks *r, int to, const void *data, size_t bytes, struct err *err)
 {
     const int request = 0;
-    return start_send(r, request, to, data, bytes, err) || await(r, &request, 1, PATIENCE_SHORT, err) ? -1 : 0;
+    return start_send(r, request, to, data, bytes, err) || wait_for_requests(r, &request, 1, PATIENCE_SHORT, err) ? -1 : 0;
 }
 
 static int receive_all(struct ranks *r, int from, void *data, size_t bytes, enum patience patience, struct err *err)
 {
     const int request = 1;
-    return start_receive(r, request, from, data, bytes, err) || await(r, &request, 1, patience, err) ? -1 : 0;
+    return start_receive(r, request, from, data, bytes, err) || wait_for_requests(r, &request, 1, patience, err) ? -1 : 0;
 }
 
 /* ---- how all are ---- */
@@ -369,17 +369,17 @@ int ranks_broadcast(struct ranks *r, void *data, size_t bytes, struct err *err)
         char *piece = (char *)data + at;
         const size_t length = min_of(bytes - at, RANKS_MESSAGE_BYTES);
         if (r->rank > 0 && (start_receive(r, from, r->rank - 1, piece, length, err) ||
-                            await(r, &from, 1, PATIENCE_SHORT, err)))
+                            wait_for_requests(r, &from, 1, PATIENCE_SHORT, err)))
             return -1;
         if (r->rank + 1 == r->size)
             continue;
-        if ((sent[turn] && await(r, &to[turn], 1, PATIENCE_SHORT, err)) ||
+        if ((sent[turn] && wait_for_requests(r, &to[turn], 1, PATIENCE_SHORT, err)) ||
             start_send(r, to[turn], r->rank + 1, piece, length, err))
             return -1;
         sent[turn] = true;
     }
     for (int turn = 0; turn < 2; turn++)
-        if (sent[turn] && await(r, &to[turn], 1, PATIENCE_SHORT, err))
+        if (sent[turn] && wait_for_requests(r, &to[turn], 1, PATIENCE_SHORT, err))
             return -1;
     return 0;
 }
@@ -400,7 +400,7 @@ static int pass_on(struct ranks *r, int to, const char *out, size_t out_bytes, i
                 return -1;
             requests[count++] = 0;
         }
-        if (await(r, requests, count, PATIENCE_SHORT, err))
+        if (wait_for_requests(r, requests, count, PATIENCE_SHORT, err))
             return -1;
     }
     return 0;
@@ -504,8 +504,8 @@ static int end_piece(const struct fold *f, size_t at, struct err *err)
     const int base = (int)(at % 2) * 2 * r->size;
     for (int i = 0; i < r->size; i++) {
         const int in = base + i, out = base + r->size + i;
-        if (i != r->rank && ((i < f->givers && piece_of(f, r->rank, at) && await(r, &in, 1, PATIENCE_SHORT, err)) ||
-                             (r->rank < f->givers && piece_of(f, i, at) && await(r, &out, 1, PATIENCE_SHORT, err))))
+        if (i != r->rank && ((i < f->givers && piece_of(f, r->rank, at) && wait_for_requests(r, &in, 1, PATIENCE_SHORT, err)) ||
+                             (r->rank < f->givers && piece_of(f, i, at) && wait_for_requests(r, &out, 1, PATIENCE_SHORT, err))))
             return -1;
     }
     return 0;

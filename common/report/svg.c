@@ -101,7 +101,7 @@ static int put_stroke(struct text *out, int stroke, struct err *err)
 }
 
 /* Returns the horizontal position of x in the frame: 0 to 1 if it is inside. */
-static double across(const struct svg_panel *panel, double x)
+static double x_share(const struct svg_panel *panel, double x)
 {
     if (panel->log2)
         return log2(x / panel->x_min) / log2(panel->x_max / panel->x_min);
@@ -110,7 +110,7 @@ static double across(const struct svg_panel *panel, double x)
 
 static int put_tick(struct text *out, const struct svg_panel *panel, double left, double at, struct err *err)
 {
-    double x = left + FRAME_W * across(panel, at), bottom = TOP + FRAME_H;
+    double x = left + FRAME_W * x_share(panel, at), bottom = TOP + FRAME_H;
     char label[32];
     snprintf(label, sizeof label, "%g", at);
     return text_printf(out, err, "<path d=\"M%.1f %.1fv5\" stroke=\"#000\"/>\n", x, bottom) ||
@@ -118,7 +118,7 @@ static int put_tick(struct text *out, const struct svg_panel *panel, double left
 }
 
 /* Returns the vertical position of y in the frame: 0 at the bottom, 1 at the top. */
-static double up(const struct svg_panel *panel, double y) { return (y - panel->y_min) / (panel->y_max - panel->y_min); }
+static double y_share(const struct svg_panel *panel, double y) { return (y - panel->y_min) / (panel->y_max - panel->y_min); }
 
 /* Draws ticks in steps of 1, 2 or 5, or at powers of 2. */
 static int put_ticks(struct text *out, const struct svg_panel *panel, double left, struct err *err)
@@ -154,7 +154,7 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
                     TOP, FRAME_W, FRAME_H))
         return -1;
     for (int i = first; i * y_step <= panel->y_max * (1 + 1e-9); i++) {
-        double y = bottom - FRAME_H * up(panel, i * y_step);
+        double y = bottom - FRAME_H * y_share(panel, i * y_step);
         if (text_printf(out, err, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#ccc\" stroke-width=\"0.6\"/>\n", left, y,
                         left + FRAME_W) ||
             svg_text(out, left - 5, y + 5, "end", size, "", level_label(panel, i * y_step, label), err))
@@ -162,7 +162,7 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
     }
     if (panel->level > panel->y_min && panel->level < panel->y_max &&
         text_printf(out, err, "<path d=\"M%.1f %.1fh%d\" stroke=\"#000\" stroke-width=\"0.8\" stroke-dasharray=\"5 4\"/>\n",
-                    left, bottom - FRAME_H * up(panel, panel->level), FRAME_W))
+                    left, bottom - FRAME_H * y_share(panel, panel->level), FRAME_W))
         return -1;
     if (put_ticks(out, panel, left, err))
         return -1;
@@ -174,7 +174,7 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
                     label, panel->y_label, err) ? -1 : 0;
 }
 
-static double within(double share) { return share < 0 ? 0 : share > 1 ? 1 : share; }
+static double clamp_share(double share) { return share < 0 ? 0 : share > 1 ? 1 : share; }
 
 /* Draws one of ten marks: consecutive ones differ in shape and filling, and two at one point are both visible. */
 static int put_shape(struct text *out, int curve, double x, double y, struct err *err)
@@ -216,7 +216,8 @@ static int drawn_as(const struct svg_panel *panel, int curve)
         const struct svg_curve *other = &panel->curves[i];
         bool same = !mine->x && !other->x;
         for (int p = 0; same && p < panel->points; p++)
-            same = isfinite(mine->y[p]) ? fabs(up(panel, mine->y[p]) - up(panel, other->y[p])) <= 1e-4 : !isfinite(other->y[p]);
+            same = isfinite(mine->y[p]) ? fabs(y_share(panel, mine->y[p]) - y_share(panel, other->y[p])) <= 1e-4
+                                        : !isfinite(other->y[p]);
         if (same)
             return i;
     }
@@ -229,10 +230,10 @@ static int put_shapes(struct text *out, const struct svg_panel *panel, int curve
     const struct svg_curve *of = &panel->curves[curve];
     int points = of->x ? of->points : panel->points, every = (points + 11) / 12;
     for (int i = 0; i < points; i++) {
-        double x = across(panel, (of->x ? of->x : panel->x)[i]), y = up(panel, of->y[i]);
+        double x = x_share(panel, (of->x ? of->x : panel->x)[i]), y = y_share(panel, of->y[i]);
         if (i % every || !isfinite(x) || !isfinite(y) || x < 0 || x > 1)
             continue;
-        if (put_shape(out, curve, left + FRAME_W * x, TOP + FRAME_H * (1 - within(y)), err))
+        if (put_shape(out, curve, left + FRAME_W * x, TOP + FRAME_H * (1 - clamp_share(y)), err))
             return -1;
     }
     return 0;
@@ -244,15 +245,16 @@ static int put_marks(struct text *out, const struct svg_panel *panel, const stru
 {
     int points = curve->x ? curve->points : panel->points;
     for (int i = 0; i < points; i++) {
-        double x = left + FRAME_W * within(across(panel, (curve->x ? curve->x : panel->x)[i])), y = curve->y[i];
+        double x = left + FRAME_W * clamp_share(x_share(panel, (curve->x ? curve->x : panel->x)[i])), y = curve->y[i];
         double error = curve->error ? curve->error[i] : NAN;
         if (!isfinite(x) || !isfinite(y))
             continue;
         if (isfinite(error) &&
             text_printf(out, err, "<path d=\"M%.1f %.1fV%.1f\" stroke=\"#000\" stroke-width=\"0.8\"/>\n", x,
-                        TOP + FRAME_H * (1 - within(up(panel, y - error))), TOP + FRAME_H * (1 - within(up(panel, y + error)))))
+                        TOP + FRAME_H * (1 - clamp_share(y_share(panel, y - error))),
+                        TOP + FRAME_H * (1 - clamp_share(y_share(panel, y + error)))))
             return -1;
-        if (curve->dots && put_shape(out, mark_of(panel, curve), x, TOP + FRAME_H * (1 - within(up(panel, y))), err))
+        if (curve->dots && put_shape(out, mark_of(panel, curve), x, TOP + FRAME_H * (1 - clamp_share(y_share(panel, y))), err))
             return -1;
     }
     return 0;
@@ -277,7 +279,7 @@ static int put_curve(struct text *out, const struct svg_panel *panel, const stru
     if (text_puts(out, "<path fill=\"none\" ", err) || put_stroke(out, curve->stroke, err) || text_puts(out, " d=\"", err))
         return -1;
     for (int i = 0; i < points; i++) {
-        double x = across(panel, at[i]), y = up(panel, curve->y[i]);
+        double x = x_share(panel, at[i]), y = y_share(panel, curve->y[i]);
         if (!isfinite(x) || !isfinite(y))
             continue;
         y = y < 0 ? 0 : y > 1 ? 1 : y;

@@ -5,7 +5,7 @@
 #include "common/base/mem.h"
 #include "common/route/pairs.h"
 
-static int64_t fewer(const int64_t *missed, const int64_t *selected, int a, int b)
+static int64_t compare_losses(const int64_t *missed, const int64_t *selected, int a, int b)
 {
     return missed[a] != missed[b] ? missed[a] - missed[b] : selected[a] != selected[b] ? selected[a] - selected[b] : b - a;
 }
@@ -15,7 +15,7 @@ static int find_min_loss(const int64_t *missed, const int64_t *selected, const u
 {
     int min = -1;
     for (int e = 0; e < experts; e++)
-        if (!out[e] && (min < 0 || fewer(missed, selected, e, min) < 0))
+        if (!out[e] && (min < 0 || compare_losses(missed, selected, e, min) < 0))
             min = e;
     return min;
 }

@@ -36,7 +36,7 @@ struct synthesis {
 };
 
 /* splitmix64 */
-static uint64_t word(struct synthesis *s)
+static uint64_t next_random(struct synthesis *s)
 {
     uint64_t z = s->state += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -44,9 +44,9 @@ static uint64_t word(struct synthesis *s)
     return z ^ z >> 31;
 }
 
-double synthesis_chance(struct synthesis *s) { return ((double)(word(s) >> 11) + 0.5) * 0x1p-53; }
+double synthesis_chance(struct synthesis *s) { return ((double)(next_random(s) >> 11) + 0.5) * 0x1p-53; }
 
-static int below(struct synthesis *s, int count) { return (int)((word(s) >> 32) * (uint64_t)count >> 32); }
+static int draw_below(struct synthesis *s, int count) { return (int)((next_random(s) >> 32) * (uint64_t)count >> 32); }
 
 static void set_exponent(struct synthesis *s, double exponent)
 {
@@ -58,7 +58,7 @@ static void set_exponent(struct synthesis *s, double exponent)
         s->up_to[rank] /= sum;
 }
 
-static int popular(struct synthesis *s)
+static int draw_by_popularity(struct synthesis *s)
 {
     double chance = synthesis_chance(s);
     int first = 0, last = s->setup.experts - 1;
@@ -77,13 +77,14 @@ static int choose(struct synthesis *s, int layer, const int16_t *expert, const i
     const int16_t *expert_of = s->expert_of + (size_t)layer * s->setup.experts;
     int top_k = s->setup.top_k, chosen;
     if (before && synthesis_chance(s) < s->keeping)
-        chosen = before[(size_t)layer * top_k + below(s, top_k)];
+        chosen = before[(size_t)layer * top_k + draw_below(s, top_k)];
     else if (layer && synthesis_chance(s) < SYNTHESIS_LAYERS)
-        chosen = expert_of[s->rank_of[(size_t)(layer - 1) * s->setup.experts + expert[(layer - 1) * top_k + below(s, top_k)]]];
+        chosen = expert_of[s->rank_of[(size_t)(layer - 1) * s->setup.experts +
+                                      expert[(layer - 1) * top_k + draw_below(s, top_k)]]];
     else
-        chosen = expert_of[popular(s)];
+        chosen = expert_of[draw_by_popularity(s)];
     for (int tries = 0; s->taken[chosen] == s->turn && tries < TRIES; tries++)
-        chosen = expert_of[popular(s)];
+        chosen = expert_of[draw_by_popularity(s)];
     for (int rank = 0; s->taken[chosen] == s->turn; rank++)
         chosen = expert_of[rank];
     s->taken[chosen] = s->turn;
@@ -185,7 +186,7 @@ static void find_parameters(struct synthesis *s, int16_t *expert)
 }
 
 /* Assigns ranks to experts at random, layer by layer. */
-static void deal(struct synthesis *s)
+static void assign_ranks(struct synthesis *s)
 {
     int experts = s->setup.experts;
     s->state = s->setup.seed;
@@ -194,7 +195,7 @@ static void deal(struct synthesis *s)
         for (int e = 0; e < experts; e++)
             expert_of[e] = (int16_t)e;
         for (int e = experts - 1; e > 0; e--) {
-            int other = below(s, e + 1);
+            int other = draw_below(s, e + 1);
             int16_t kept = expert_of[e];
             expert_of[e] = expert_of[other];
             expert_of[other] = kept;
@@ -231,7 +232,7 @@ int synthesis_open(struct synthesis **out, const struct synthesis_setup *setup, 
         synthesis_close(&s);
         return -1;
     }
-    deal(s);
+    assign_ranks(s);
     find_parameters(s, trial);
     mem_free(&trial);
     s->state = setup->seed ^ 0xd1b54a32d192ed03u;

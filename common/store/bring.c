@@ -177,7 +177,7 @@ static bool has_enough(const struct cache *cache, int slots)
 }
 
 /* Starts prefetches into the slots for computation. */
-static int bring_requests(struct cached *cached, struct err *err)
+static int start_prefetches(struct cached *cached, struct err *err)
 {
     for (int rc = 1; rc > 0;) {
         const struct cache_counts before = cache_counts(cached->cache);
@@ -216,7 +216,7 @@ static int bring_host_requests(struct cached *cached, struct err *err)
 
 int cached_bring_beforehand(struct cached *cached, struct err *err)
 {
-    return bring_requests(cached, err) || bring_host_requests(cached, err) ? -1 : 0;
+    return start_prefetches(cached, err) || bring_host_requests(cached, err) ? -1 : 0;
 }
 
 /* ---- what has ended */

@@ -148,7 +148,7 @@ static void hold_resident(struct cached *cached, struct cache *cache, bool *hold
 
 /* Starts to bring experts of the union that are not done, as far as there are slots. Goes on after one that cannot be read now,
  * because a later one may be available already. */
-static int bring_wanted(struct cached *cached, const struct expert_union *wanted, bool *holds,
+static int fetch_wanted(struct cached *cached, const struct expert_union *wanted, bool *holds,
                         int (*bring)(struct cached *cached, int expert, struct err *err), struct err *err)
 {
     for (int i = wanted->done; i < wanted->count; i++) {
@@ -162,7 +162,7 @@ static int bring_wanted(struct cached *cached, const struct expert_union *wanted
 }
 
 /* Holds the slot if a prefetch has brought the expert since the union began; else starts to bring it. */
-static int bring_to_slot(struct cached *cached, int expert, struct err *err)
+static int fetch_to_slot(struct cached *cached, int expert, struct err *err)
 {
     const int slot = cache_find(cached->cache, cached->layer, expert);
     if (slot < 0)
@@ -203,8 +203,8 @@ static int gather(struct cached *cached, struct expert_union *wanted, struct err
 {
     for (;;) {
         int got;
-        if (bring_wanted(cached, wanted, cached->holds, bring_to_slot, err) || cached_poll(cached, err) ||
-            bring_wanted(cached, wanted, cached->holds, bring_to_slot, err))
+        if (fetch_wanted(cached, wanted, cached->holds, fetch_to_slot, err) || cached_poll(cached, err) ||
+            fetch_wanted(cached, wanted, cached->holds, fetch_to_slot, err))
             return -1;
         if (find_ready(cached, wanted, cached->holds, is_here) || find_ready(cached, wanted, cached->holds, is_here_or_copied))
             return 0;
@@ -256,8 +256,8 @@ static int gather_host(struct cached *cached, struct expert_union *wanted, struc
 {
     for (;;) {
         int got;
-        if (bring_wanted(cached, wanted, cached->holds_host, cached_bring_host, err) || cached_poll(cached, err) ||
-            bring_wanted(cached, wanted, cached->holds_host, cached_bring_host, err))
+        if (fetch_wanted(cached, wanted, cached->holds_host, cached_bring_host, err) || cached_poll(cached, err) ||
+            fetch_wanted(cached, wanted, cached->holds_host, cached_bring_host, err))
             return -1;
         if (find_ready(cached, wanted, cached->holds_host, is_at_host))
             return 0;

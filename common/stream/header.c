@@ -50,7 +50,7 @@ int header_set_device(struct header *header, const char *device, struct err *err
 }
 
 /* Grows an array by one element. These arrays are short, and have no spare capacity. */
-static void *one_more(void *old, int count, size_t size, struct err *err)
+static void *grow_by_one(void *old, int count, size_t size, struct err *err)
 {
     size_t room = (size_t)count;
     if (count >= HEADER_ITEMS) {
@@ -68,7 +68,7 @@ int header_label(struct header *header, const char *key, const char *value, stru
     struct label label = {mem_string(key, err), mem_string(value, err)};
     struct label *labels = NULL;
     if (label.key && label.value)
-        labels = one_more(header->labels, header->label_count, sizeof *labels, err);
+        labels = grow_by_one(header->labels, header->label_count, sizeof *labels, err);
     if (!labels) {
         mem_free(&label.key);
         mem_free(&label.value);
@@ -96,7 +96,7 @@ static int add_source(struct header *header, const struct header *source, struct
     struct header copy = {0};
     if (header_copy(&copy, source, err))
         return -1;
-    struct header *sources = one_more(header->sources, header->source_count, sizeof *sources, err);
+    struct header *sources = grow_by_one(header->sources, header->source_count, sizeof *sources, err);
     if (!sources) {
         header_free(&copy);
         return -1;
@@ -190,8 +190,8 @@ int header_derive(struct header *header, const struct header *source, struct err
 static bool both_differ(const char *a, const char *b) { return *a && *b && strcmp(a, b); }
 
 /* Appends to *why how the models differ. *shape: they differ in more than the meaning of their tokens. */
-static int another(const struct stream_model *data, const struct stream_model *model, struct text *why, bool *shape,
-                   struct err *err)
+static int describe_difference(const struct stream_model *data, const struct stream_model *model, struct text *why, bool *shape,
+                               struct err *err)
 {
     const struct { const char *name; int data, model; } parts[] = {
         {"layers", data->layers, model->layers}, {"MoE layers", data->moe_layers, model->moe_layers},
@@ -220,7 +220,7 @@ int header_same_model(const struct stream_model *data, const struct stream_model
     bool shape;
     int rc = -1;
     const char *name = *data->name ? data->name : "another model", *here = *model->name ? model->name : "this model";
-    if (another(data, model, &why, &shape, err))
+    if (describe_difference(data, model, &why, &shape, err))
         goto done;
     if (shape || (why.length && !force)) {
         err_set(err, ERR_INPUT, "%s was made with %s, which does not fit %s (%s); make it with this model%s", what, name, here,

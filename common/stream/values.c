@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* Returns the entry of a key, a new one if necessary; NULL, with overflow noted, if there is no room. */
-static struct value *entry_for(struct values *values, const char *key, enum value_type type)
+static struct value *find_or_add(struct values *values, const char *key, enum value_type type)
 {
     struct value *value = NULL;
     for (int i = 0; i < values->count; i++)
@@ -24,21 +24,21 @@ static struct value *entry_for(struct values *values, const char *key, enum valu
 
 void values_int(struct values *values, const char *key, int64_t number)
 {
-    struct value *value = entry_for(values, key, VALUE_INT);
+    struct value *value = find_or_add(values, key, VALUE_INT);
     if (value)
         value->integer = number;
 }
 
 void values_real(struct values *values, const char *key, double number)
 {
-    struct value *value = entry_for(values, key, VALUE_REAL);
+    struct value *value = find_or_add(values, key, VALUE_REAL);
     if (value)
         value->real = number;
 }
 
 void values_text(struct values *values, const char *key, const char *text)
 {
-    struct value *value = strlen(text) < VALUES_TEXT ? entry_for(values, key, VALUE_TEXT) : NULL;
+    struct value *value = strlen(text) < VALUES_TEXT ? find_or_add(values, key, VALUE_TEXT) : NULL;
     if (value)
         memcpy(value->text, text, strlen(text));
     else

@@ -103,7 +103,7 @@ void network_close(struct network **network)
 }
 
 /* Makes the batch's states available on the device, and clears the sums of the losses. */
-static int bring_states(struct pass *pass)
+static int upload_states(struct pass *pass)
 {
     const struct train_batch *b = pass->batch;
     const size_t floats = (size_t)b->rows * (size_t)b->hidden;
@@ -126,7 +126,7 @@ int network_loss(struct network *network, struct tape *tape, const struct train_
     struct pass pass = {.network = network, .tape = tape, .batch = batch, .losses = out};
     const enum head_kind kind = network->head->kind;
     *out = (struct losses){.total = 0};
-    if (bring_states(&pass))
+    if (upload_states(&pass))
         return tape_failed(tape, err);
     const int rc = kind == HEAD_EAGLE3 ? network_eagle3(&pass) : kind == HEAD_KANGAROO ? network_kangaroo(&pass)
                    : guesses(network->head) ? network_guesses(&pass) : network_joined(&pass);

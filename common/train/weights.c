@@ -130,7 +130,7 @@ static float **host_part(struct weights *w, enum weights_part part)
 }
 
 /* Allocates `count` floats on the device and copies `data` to them; NULL: leaves them undefined. */
-static int bring(struct weights *w, float *data, size_t count, struct buffer *out, struct err *err)
+static int upload_floats(struct weights *w, float *data, size_t count, struct buffer *out, struct err *err)
 {
     const size_t bytes = count * sizeof *data;
     if (in_place(w)) {
@@ -156,9 +156,9 @@ int weights_place(struct weights *w, struct device *device, struct err *err)
     if (in_place(w) && !(w->gradient = mem_alloc_aligned(w->floats, sizeof *w->gradient, err)))
         return -1;
     for (int part = 0; part < WEIGHTS_PARTS; part++)
-        if (bring(w, *host_part(w, (enum weights_part)part), w->floats, &w->at[part], err))
+        if (upload_floats(w, *host_part(w, (enum weights_part)part), w->floats, &w->at[part], err))
             return -1;
-    if (bring(w, w->frozen, w->frozen_floats, &w->frozen_at, err) ||
+    if (upload_floats(w, w->frozen, w->frozen_floats, &w->frozen_at, err) ||
         device_alloc(device, blocks * sizeof(double), &w->squares, err) ||
         device_alloc(device, blocks * sizeof(int64_t), &w->outside, err))
         return -1;

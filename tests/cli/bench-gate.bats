@@ -85,7 +85,7 @@ refused() {
 }
 
 @test "bad input is reported in one line" {
-    refused '' 'no "gate"'
+    refused '' 'no limits in "gate"'
     refused '{"setting": "K2", "figure": "ratoi", "least": 1}' 'did you mean ratio'
     refused '{"setting": "K9", "figure": "ratio", "least": 1}' '"gate": 1: "setting"'
     refused '{"setting": "K2", "figure": "ratio"}' 'neither "least" nor "most"'
