@@ -28,9 +28,11 @@ markdown() { find README.md docs -name '*.md' ! -name benchmarks.md; }
 
 look() {
     comment='(//|/\*|^ *\* )'
-    grep -nHE "$comment.*$words|(//|/\\*) (Of|What|That|It|These|Those|They|Its|Theirs) |$comment.*[.] (Of|What) " $(sources)
-    grep -nHE "^[[:space:]]*#.*$words" $(makefiles)
-    grep -nHE "$words|^(Of|What)\\>|[.] (Of|What) " man/* $(markdown)
+    grep -nHiE "$comment.*$words" $(sources)
+    grep -nHE "(//|/\\*) (Of|What|That|It|These|Those|They|Its|Theirs) |$comment.*[.] (Of|What) " $(sources)
+    grep -nHiE "^[[:space:]]*#.*$words" $(makefiles)
+    grep -nHiE "$words" man/* $(markdown)
+    grep -nHE "^(Of|What)\\>|[.] (Of|What) " man/* $(markdown)
     # a word of an identifier, in a line without its strings and comments
     word="(^|[^A-Za-z0-9])($names)([^A-Za-z0-9]|\$)"
     grep -nHiE "$word" $(sources) |
