@@ -31,85 +31,85 @@ struct decoder;
 struct draft_steps;
 
 struct decoder_setup {
-    struct engine *engine;                      /* these stay open as long as the decoder */
+    struct engine *engine;                      /* this and all below must outlive the decoder */
     const struct tokenizer *tokenizer;          /* NULL: ids only */
     const struct decode_settings *settings;
     const struct budget *budget;                /* NULL: none */
-    const struct caching_options *caching;      /* what of them the loop does: prefetching by forecasts; NULL: nothing */
+    const struct caching_options *caching;      /* only prefetching by forecasts is read; NULL: none */
     bool want_scores, want_hidden;              /* of all rows, for the sink */
     bool want_prompt_logits;                    /* of all rows of the prompt; iterations have all logits anyway */
-    bool on_device; /* may iterate there (decoder_loop_device); forwards then have no logits, no routes */
-    const struct stop *stop;                    /* when it is asked for, a text ends after its current iteration, a prompt after
-                                                   its current piece: that run fails with ERR_SIGNAL; NULL: none */
-    const struct decoder *counts;               /* the one that counts equal prompts for this one; NULL: itself */
-    bool want_drafts;                           /* a probe will look at whole drafts, with what is dropped of them */
-    /* A prompt that begins as the text before it is read from where they differ; the sink then sees pieces of the rest alone.
-     * No bit changes by it: nothing is kept for a probe or for drafters that look at the target's forwards, and no answer that
-     * was decoded under a budget or with forced routes. */
+    bool on_device; /* loops on the device are allowed (decoder_loop_device); forwards then have no logits or routes */
+    const struct stop *stop;                    /* if requested, a text ends after its current iteration, and a prompt after its
+                                                   current piece, with ERR_SIGNAL; NULL: none */
+    const struct decoder *counts;               /* the decoder that counts equal prompts; NULL: this one */
+    bool want_drafts;                           /* keep whole drafts, including dropped nodes, for a probe */
+    /* Reuse the rows of the last text that a prompt begins with: only the rest is read and passed to the sink. Results are
+     * bit-identical: rows are not reused with a probe, with drafters that read the target's forwards, or if they were decoded
+     * under a budget or with forced routes. */
     bool keep;
 };
 
-/* How well sources of forecasts named what the verification wanted (scoring.h); sources 0: not asked for. */
+/* Scores of forecasts of the verification's experts (scoring.h); sources 0: not requested. */
 struct forecast_scores {
     int sources;
-    const char *names;                  /* of them, a blank between */
+    const char *names;                  /* of the sources, separated by blanks */
     const int32_t *wanted;              /* [moe_layers] distinct experts */
-    const int32_t *named, *right;       /* [sources][moe_layers] experts that a source named, and of them wanted */
+    const int32_t *named, *right;       /* [sources][moe_layers] experts that a source named; wanted ones among them */
 };
 
 /* One iteration; arrays are valid during the call. */
 struct decode_iteration {
     int number;                         /* 0, 1, ... of this prompt */
     int position;                       /* of the root */
-    int K;                              /* draft length in force */
-    const struct draft_tree *tree;      /* the draft; empty: there was none */
-    const struct draft_steps *steps;    /* that made it (grow.h); NULL: not known */
+    int K;                              /* current draft length */
+    const struct draft_tree *tree;      /* the draft; empty: none */
+    const struct draft_steps *steps;    /* steps that made the draft (grow.h); NULL: unknown */
     int drafted;                        /* nodes that were proposed, also those dropped before the forward */
     int64_t draft_bytes;                /* read by the drafter's forwards, nominal */
     int catch_up;                       /* tokens of the text that the drafter had to read first */
-    double catch_up_us;                 /* and that time, part of draft_us */
+    double catch_up_us;                 /* time of reading them, part of draft_us */
     int drafters;                       /* in use */
     const struct draft_share *share;    /* [drafters] */
-    int rows, riders;                   /* 1 + tree->nodes; and after them those that drafters add for themselves */
-    const int32_t *token, *parent;      /* [rows + riders] as the forward saw them: root first, parent[0] = -1, node i is row
+    int rows, riders;                   /* 1 + tree->nodes; rows after these that drafters add */
+    const int32_t *token, *parent;      /* [rows + riders] input of the forward: root first, parent[0] = -1, node i is row
                                            i + 1 */
-    const float *acceptance;            /* [rows] by the policy; NaN: none, and the root; NULL: it estimates none */
+    const float *acceptance;            /* [rows] estimates of the policy; NaN: none, and the root; NULL: no estimates */
     const uint8_t *kept;                /* [rows] 1: root, or accepted */
     const int32_t *path;                /* [1 + accepted] these rows, the root first */
     int accepted;                       /* nodes */
     const int32_t *emitted;             /* [n_emitted] after the root; one more than accepted unless cut */
     int n_emitted;
-    const float *overlap;               /* [rows] as verify/overlap.h says; NULL: not asked for */
-    const float *divergence;            /* [n_emitted] as divergence.h says; NULL: not asked for */
+    const float *overlap;               /* [rows] see verify/overlap.h; NULL: not requested */
+    const float *divergence;            /* [n_emitted] see divergence.h; NULL: not requested */
     struct forecast_scores forecasts;
-    int flips;                          /* emitted tokens where the reference's likeliest token is another; -1: not asked for */
+    int flips;                          /* emitted tokens that are not the reference's most probable; -1: not requested */
     double end_us;                      /* since the prompt began, to the end of the iteration */
-    double draft_us, verify_us, accept_us, other_us;    /* verify_us: of a forward that texts share, this one's rows' part */
-    double shared_us;                   /* all of that forward; its `texts`, `all_rows` and `all_loaded` say who shared it */
+    double draft_us, verify_us, accept_us, other_us;    /* verify_us: of a shared forward, the share of this text's rows */
+    double shared_us;                   /* time of the whole shared forward; see its `texts`, `all_rows`, `all_loaded` */
     const struct forward *forward;      /* with the logits of all rows, riders among them */
     int64_t bytes;                      /* read by the target's forwards, nominal; and by a probe */
     int probe;                          /* tokens of an automatic budget's probe (budgeting.h) after this iteration; 0: none */
-    double probe_us;                    /* and its time, part of other_us */
+    double probe_us;                    /* time of the probe, part of other_us */
     int64_t probe_bytes;                /* part of bytes */
-    bool caches;                        /* experts are cached, and stored says what was done for this iteration */
+    bool caches;                        /* experts are cached; stored has the reads and copies of this iteration */
     struct store_facts stored;
-    struct values cache;                /* what their policy's decisions rest on */
-    const struct utility_expert *utility;       /* [moe_layers * experts] its states; NULL: it has none */
-    const struct second_facts *split;   /* what two processors did; NULL: there is one */
+    struct values cache;                /* figures that the cache policy decides by */
+    const struct utility_expert *utility;       /* [moe_layers * experts] states of the cache policy; NULL: none */
+    const struct second_facts *split;   /* work of the two processors; NULL: one processor */
     int restored;                       /* emitted tokens that were chosen without a budget, so that its bound holds */
     bool ends;                          /* the text is at its end */
-    struct values policy;               /* what the policy went by */
+    struct values policy;               /* figures that the draft policy decides by */
 };
 
 /* Callbacks that receive the output; any may be NULL. A failure ends the run. */
 struct decode_sink {
     void *context;
-    /* Each piece of the prompt that went through the engine; position is that of its first token. */
+    /* Receives each piece of the prompt after its forward; position: of its first token. */
     int (*prompt)(void *context, const struct forward *piece, int position, struct err *err);
-    /* The prompt is in; seconds from the start to its first token. */
+    /* Called after the prompt; prefill_s: seconds from the start to the first token. */
     int (*begin)(void *context, double prefill_s, struct err *err);
     int (*iteration)(void *context, const struct decode_iteration *iteration, struct err *err);
-    /* Text as it becomes certain: whole UTF-8 characters, and nothing that could be the beginning of a stop string. */
+    /* Receives text as soon as it is final: whole UTF-8 characters, without the possible beginning of a stop string. */
     int (*text)(void *context, const char *bytes, size_t count, struct err *err);
 };
 
@@ -119,11 +119,11 @@ struct decode_result {
     int tokens;
     const char *text;                   /* without it, cut before a stop string; NULL: no tokenizer */
     size_t text_bytes;
-    enum finish_reason finish;          /* FINISH_ABORT: the stop was asked for; the text is as far as it was certain */
+    enum finish_reason finish;          /* FINISH_ABORT: a stop was requested; the text is the final part */
     int iterations;
     int drafts, draft_tokens, accepted_tokens;      /* vLLM's num_drafts, num_draft_tokens, num_accepted_tokens */
     double prefill_s, total_s;
-    int kept;                           /* tokens of the prompt that the KV cache had already */
+    int kept;                           /* tokens of the prompt whose rows were reused */
 };
 
 struct decode_prompt {

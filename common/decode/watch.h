@@ -10,25 +10,25 @@
 #include "common/decode/decode.h"
 #include "common/engine/engine.h"
 
-struct watch {                          /* what all watches begin with */
+struct watch {                          /* the first member of every watch */
     const struct watch_class *class;
 };
 
 struct watch_class {
-    /* A new text; it gets at most `limit` tokens after its prompt. */
+    /* Starts a text of at most `limit` tokens after its prompt. */
     int (*begin)(struct watch *watch, const struct decode_prompt *prompt, int limit, struct err *err);
-    /* An iteration begins, of which nothing is known but its root. */
+    /* Starts an iteration; only its root is known. */
     int (*start)(struct watch *watch, int32_t root, struct err *err);
-    /* A draft is to be verified: `batch` is what the forward will be, and may be changed. The sequence may have pending
-     * nodes of drafters, and keeps them. */
+    /* Called before the forward that verifies a draft; may change the batch. The sequence may have pending nodes of drafters,
+     * which must stay. */
     int (*before)(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
                   struct err *err);
-    /* Tokens were chosen, as far as path and accepted of the iteration say, and none is emitted yet. May put other logits into
-     * the forward's place (*changed; valid until the iteration is over): then tokens are chosen anew, and it is called again if
-     * that leads to rows that it has not seen. Part of the iteration's other time. */
+    /* Called after acceptance, before tokens are emitted; path and accepted of the iteration are set. May replace the forward's
+     * logits (sets *changed; valid until the end of the iteration): then tokens are chosen again, and it is called again if
+     * the new path has further rows. Counts as other time of the iteration. */
     int (*check)(struct watch *watch, struct decode_iteration *iteration, struct forward *forward, bool *changed,
                  struct err *err);
-    /* Tokens were emitted. `after` is part of the iteration's time; for `after_untimed` the clock is stopped. */
+    /* Called after tokens were emitted. `after` counts as time of the iteration; `after_untimed` does not. */
     int (*after)(struct watch *watch, struct decode_iteration *iteration, struct err *err);
     int (*after_untimed)(struct watch *watch, struct decode_iteration *iteration, struct err *err);
 };
