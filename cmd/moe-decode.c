@@ -12,8 +12,10 @@
 
 #include "cmd/decode-chat.h"
 #include "cmd/decode-convert.h"
+#include "cmd/decode-ranks.h"
 #include "cmd/decode-summary.h"
 #include "cmd/decode-texts.h"
+#include "cmd/job-ranks.h"
 #include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/base/progress.h"
@@ -38,7 +40,7 @@ struct decode_args {
     struct session_prompts prompts;
     struct decode_settings settings;
     const char *output, *stream, *resume, *calibration;
-    int record, record_length, parallel;
+    int record, record_length, parallel, ranks;
     bool json, keep_going, force, convert;
     struct strings files;
 };
@@ -57,6 +59,9 @@ static const struct opt options[] = {
     SESSION_SHARD_OPTION(struct decode_args, prompts),
     OPT_COUNT(0, "parallel", struct decode_args, parallel, 1, DECODERS_MAX,
               "decode N texts at once, in shared forwards; what they are does not change"),
+    OPT_GROUP("Several processes"),
+    OPT_CHOICE(0, "ranks", struct decode_args, ranks, ranks_words,
+               "share the experts of one model between the processes that mpirun started"),
     OPT_GROUP("Output"),
     OPT_OUTPUT(0, "calibration", struct decode_args, calibration,
                "begin with the acceptance estimates of earlier runs, as FILE says, and keep it up to date"),
@@ -85,7 +90,7 @@ static const struct opt_rule rules[] = {
 
 static const struct operand operands[] = {OPERAND_ANY("PROMPTS", struct decode_args, files), OPERAND_END};
 
-static const struct decode_args defaults = {.settings = DECODE_DEFAULTS, .parallel = 1};
+static const struct decode_args defaults = {.settings = DECODE_DEFAULTS, .parallel = 1, .ranks = RANKS_NONE};
 
 static bool reads_input(const struct decode_args *args) { return !args->files.count && !args->prompts.texts.count; }
 
@@ -94,6 +99,8 @@ struct run {
     struct decode_args *args;
     struct auto_drafts drafts;
     const struct console *console;
+    struct console silent;                  /* of processes that do not write */
+    struct decode_ranks ranks;
     struct session *session;
     struct budget *budget;
     const char *departure;                  /* decode_lossless_label's */
@@ -195,6 +202,45 @@ static int check_parallel(const struct run *run, struct err *err)
     return why ? err_set(err, ERR_INPUT, "--parallel: %s", why) : 0;
 }
 
+/* Refuses options that --ranks does not support. */
+static int check_ranks(const struct run *run, struct err *err)
+{
+    const struct decode_args *args = run->args;
+    const char *why = NULL;
+    if (!decode_ranks_several(&run->ranks))
+        return 0;
+    if (args->parallel > 1)
+        why = "one text at a time has its experts computed by several processes; leave --parallel out";
+    else if (caching_wanted(&args->session.caching))
+        why = "each process maps its own experts; leave --cache-experts out";
+    else if (args->resume)
+        why = "a run over several processes cannot be resumed by several; resume it in one process, without --ranks";
+    else if (args->record == RECORD_DRAFTS)
+        why = "--record drafts is for one process; leave one of the two out";
+    else if (args->settings.reconstruction)
+        why = "--reconstruction looks at the outputs of experts that other processes compute; leave one of the two out";
+    else if (args->convert)
+        why = "each process would convert the checkpoint; make a model file first with moe-convert";
+    return why ? err_set(err, ERR_INPUT, "--ranks: %s", why)
+               : job_ranks_check(run->ranks.ranks, &args->files, !args->prompts.texts.count, err);
+}
+
+/* Joins the other processes of the job, if there are any. Only the first one prints and writes. */
+static int open_ranks(struct run *run, struct err *err)
+{
+    struct decode_args *args = run->args;
+    if (decode_ranks_open(&run->ranks, args->ranks, &args->session, &run->stop, err))
+        return -1;
+    run->texts.stop = run->stop;
+    if (!decode_ranks_writes(&run->ranks)) {
+        run->silent = *run->console;
+        run->silent.quiet = run->silent.silent = true;
+        run->console = run->texts.console = &run->silent;
+        args->stream = args->output = NULL;
+    }
+    return check_ranks(run, err);
+}
+
 /* Returns why prompts cannot name policies other than the run's; NULL: they can. */
 static const char *one_policy(const struct run *run)
 {
@@ -247,7 +293,7 @@ static int open_model(struct run *run, struct err *err)
         return -1;
     if (run->departure && (run->console->verbose || isatty(STDERR_FILENO)))
         console_note(run->console, "%s: %s", run->departure, run->why.data);
-    if (check_parallel(run, err))
+    if (check_parallel(run, err) || decode_ranks_check_budget(&run->ranks, run->budget, err))
         return -1;
     struct decoder_setup setup = {.engine = run->session->engine, .tokenizer = run->session->tokenizer,
                                   .settings = &args->settings, .budget = run->budget, .caching = &run->session->caching,
@@ -349,11 +395,14 @@ static int open_stream(struct run *run, const struct header *header, struct err 
 static int open_flows(struct run *run, struct err *err)
 {
     const struct decode_args *args = run->args;
-    bool stream_only = args->stream && strcmp(args->stream, "-") == 0 && !args->output;
+    const bool stream_only = args->stream && strcmp(args->stream, "-") == 0 && !args->output;
+    const bool writes_text = !stream_only && decode_ranks_writes(&run->ranks);
     struct header header = {0};
     int rc = -1;
     if (decode_options(&run->options, &args->settings, engine_max_positions(run->session->engine), run->departure != NULL,
                        record_words[args->record], args->record == RECORD_DRAFTS ? record_length(args) : 0, err))
+        return -1;
+    if (decode_ranks_compare(&run->ranks, run->session, run->options.data, err))
         return -1;
     decode_describe(&run->machine, run->session, pool_first(&run->texts.pool), run->options.data);
     if (session_header(run->session, STREAM_DECODE, run->console, args->settings.seed, &header, err))
@@ -365,7 +414,7 @@ static int open_flows(struct run *run, struct err *err)
         session_open_prompts(&run->texts.prompts, run->session, &args->prompts, &args->files, run->stop, run->console, err) ||
         (run->chat && prompts_converse(run->texts.prompts, &run->prompt, err)) || check_prompts(run, err) ||
         (args->stream && open_stream(run, &header, err)) ||
-        (!stream_only && output_open(&run->texts.text, args->output ? args->output : "-", err)))
+        (writes_text && output_open(&run->texts.text, args->output ? args->output : "-", err)))
         goto done;
     rc = 0;
 done:
@@ -413,6 +462,8 @@ static int check_args(const struct decode_args *args, const struct console *cons
 static int keep_files(struct run *run, struct err *err)
 {
     struct stream_model model;
+    if (!decode_ranks_writes(&run->ranks))
+        return 0;
     session_stream_model(run->session, &model);
     if (run->args->calibration &&
         decoder_write_calibration(pool_first(&run->texts.pool), run->args->calibration, model.source_sha256, err))
@@ -501,7 +552,8 @@ static int close_early(struct run *run, struct err *err)
     bool file = run->texts.recorder.writer && strcmp(run->args->stream, "-");
     struct err reason = {0};
     err_clear(err);
-    err_set(&reason, ERR_SIGNAL, "ended by %s after %d texts", signals_name(), run->texts.finished);
+    err_set(&reason, ERR_SIGNAL, "ended by %s after %d texts", signals_name() ? signals_name() : "a signal",
+            run->texts.finished);
     if ((run->texts.recorder.writer && writer_close_early(&run->texts.recorder.writer, reason.text, err)) ||
         (run->texts.text && output_commit(&run->texts.text, err)) || keep_files(run, err))
         return -1;
@@ -533,7 +585,7 @@ static int decode(const void *arguments, const struct console *console, struct e
     bool ended;
     struct text converted = {0};
     int rc = -1;
-    if (check_args(args, console, err) || check_folder("calibration", args->calibration, err) ||
+    if (open_ranks(&run, err) || check_args(args, run.console, err) || check_folder("calibration", args->calibration, err) ||
         check_folder("hot-set", args->session.caching.hot_set, err))
         goto done;
     if (!args->convert && is_folder(args->session.model)) {
@@ -542,7 +594,7 @@ static int decode(const void *arguments, const struct console *console, struct e
         goto done;
     }
     if (args->convert) {
-        if (decode_convert(&converted, args->session.model, args->session.threads, console, err))
+        if (decode_convert(&converted, args->session.model, args->session.threads, run.console, err))
             goto done;
         mine.session.model = converted.data;
     }
@@ -560,6 +612,7 @@ done:
     }
     writer_abort(&run.texts.recorder.writer, err);
     output_discard(&run.texts.text);
+    rc = decode_ranks_end(&run.ranks, rc, console, err);
     decode_resume_close(&run.texts.resume);
     prompts_close(&run.texts.prompts);
     probe_close(&run.texts.probe);
@@ -572,6 +625,7 @@ done:
     text_free(&converted);
     text_free(&run.why);
     session_close(&run.session);
+    decode_ranks_close(&run.ranks);
     return rc;
 }
 

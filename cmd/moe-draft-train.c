@@ -12,7 +12,7 @@
 #include "cmd/draft-train-data.h"
 #include "cmd/draft-train-eval.h"
 #include "cmd/draft-train-inputs.h"
-#include "cmd/draft-train-ranks.h"
+#include "cmd/job-ranks.h"
 #include "cmd/draft-train-stream.h"
 #include "common/base/clock.h"
 #include "common/base/file.h"
@@ -457,7 +457,7 @@ static int resume_training(struct training *t, struct err *err)
 /* Only the first process prints and writes. */
 static int open_ranks(struct training *t, struct err *err)
 {
-    if (draft_train_ranks_open(&t->ranks, t->args->ranks, err))
+    if (job_ranks_open(&t->ranks, t->args->ranks, err))
         return -1;
     t->first = ranks_rank(t->ranks) == 0;
     if (!t->first) {
@@ -467,8 +467,8 @@ static int open_ranks(struct training *t, struct err *err)
     }
     t->target = t->args->session;
     t->target.device_turn = ranks_here(t->ranks);
-    return draft_train_ranks_check(t->ranks, &t->args->data.inputs, !t->args->data.prompts.texts.count, err) ||
-           draft_train_ranks_threads(&t->target, t->ranks, err) ? -1 : 0;
+    return job_ranks_check(t->ranks, &t->args->data.inputs, !t->args->data.prompts.texts.count, err) ||
+           job_ranks_threads(&t->target, t->ranks, err) ? -1 : 0;
 }
 
 static int open_network(struct training *t, struct err *err)
@@ -696,7 +696,7 @@ done:
     }
     writer_abort(&t.writer, err);
     if (rc)
-        draft_train_ranks_leave(t.ranks, console, err);
+        job_ranks_leave(t.ranks, console, err);
     close_training(&t);
     return rc;
 }

@@ -24,6 +24,8 @@ void console_note(const struct console *console, const char *format, ...)
 
 void console_fault(const struct console *console, const struct err *err)
 {
+    if (console->silent)
+        return;
     fflush(stdout);
     fprintf(stderr, "%s: %s\n", console->program, err->text);
 }

@@ -13,6 +13,7 @@ struct console {
     int argc;                       /* the command line, for the provenance in a stream's header */
     char **argv;
     bool quiet, verbose;
+    bool silent;                    /* prints nothing at all: another process of the job prints it */
     int progress;                   /* enum progress_mode */
     int help;                       /* see opt_parse */
     bool version;

@@ -18,6 +18,7 @@
 #include "common/decode/forced.h"
 #include "common/decode/grow.h"
 #include "common/decode/internal.h"
+#include "common/engine/peers.h"
 #include "common/engine/second.h"
 
 int decoder_append(struct decoder *decoder, const int32_t *token, int count, struct err *err)
@@ -331,6 +332,29 @@ static int draft(struct decoder *decoder, struct err *err)
     return 0;
 }
 
+/* Replaces an iteration's times by those of process 0, if several processes make it: policies must decide alike in all. */
+static int agree_on_times(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
+{
+    enum { TIMES = 6, DRAFTER_TIMES = 2, TIMES_MAX = TIMES + DRAFTER_TIMES * DRAFTERS_MAX };
+    double *own[TIMES_MAX] = {&iteration->draft_us, &iteration->verify_us, &iteration->accept_us, &iteration->other_us,
+                              &iteration->probe_us, &iteration->end_us}, time[TIMES_MAX];
+    struct peers *peers = engine_config(decoder->setup.engine)->peers;
+    int count = TIMES;
+    if (!peers)
+        return 0;
+    for (int i = 0; i < iteration->drafters; i++) {
+        own[count++] = &decoder->share[i].seconds;
+        own[count++] = &decoder->share[i].caught_up_s;
+    }
+    for (int i = 0; i < count; i++)
+        time[i] = *own[i];
+    if (peers_times(peers, time, count, err))
+        return -1;
+    for (int i = 0; i < count; i++)
+        *own[i] = time[i];
+    return 0;
+}
+
 /* From the forward on. `others` has all texts of it: the clocks of all are stopped while a watch measures. */
 static int finish_iteration(struct decoder *decoder, const struct step_texts *others, struct err *err)
 {
@@ -366,7 +390,7 @@ static int finish_iteration(struct decoder *decoder, const struct step_texts *ot
     iteration->accept_us = 1e6 * (chosen - verified + accepted - checked);
     /* learning_s: the policy learned from the previous iteration after that had ended */
     iteration->other_us = 1e6 * (checked - chosen + end - accepted + decoder->learning_s);
-    if (watch_after_untimed(decoder, others, iteration, err))
+    if (watch_after_untimed(decoder, others, iteration, err) || agree_on_times(decoder, iteration, err))
         return -1;
     return decoder_conclude(decoder, iteration, &decoder->sink, err);
 }

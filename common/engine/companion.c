@@ -63,6 +63,7 @@ static int open_parts(struct companion *companion, const char *file, struct engi
         engine->experts = companion->experts;
         engine->max_positions = 0;
         engine->second = NULL;
+        engine->peers = NULL;
     }
     if (engine_open(&companion->engine, engine, err))
         return file ? err_at(err, "%s", file) : -1;

@@ -1,6 +1,7 @@
 /* The feed-forward half of a layer: a dense block, or the router, its experts (chosen from all, or from those that a plan
  * allows) and the shared experts. */
 #include "common/engine/internal.h"
+#include "common/engine/peers.h"
 #include "common/engine/pieces.h"
 #include "common/engine/second.h"
 
@@ -100,14 +101,15 @@ static struct expert_ffn_args expert_args(const struct layer *at)
         .inner_width = shape->expert_inner, .stop = at->stop};
 }
 
-/* Adds the output of the routed experts to x. With several pieces, or two processors, the sum is computed after all have
- * run, because a row's experts must be added in a fixed order. */
+/* Adds the output of the routed experts to x. With several pieces, processors or processes, the sum is computed after all
+ * have run, because a row's experts must be added in a fixed order. */
 static int run_experts(const struct layer *at, struct err *err)
 {
     struct expert_ffn_args args = expert_args(at);
+    struct buffer expert = at->routing.expert;
     struct pieces pieces;
-    if (ahead_queue(at, err) ||
-        pieces_begin(&pieces, at, at->routing.expert, NULL, at->rows->rows * at->routing.top_k, at->second, err))
+    if (ahead_queue(at, err) || (at->peers && peers_mask(at->peers, at, &expert, err)) ||
+        pieces_begin(&pieces, at, expert, NULL, at->rows->rows * at->routing.top_k, at->second, err))
         return -1;
     const bool two = pieces.all > pieces.wanted.count;
     if (two)
@@ -117,11 +119,12 @@ static int run_experts(const struct layer *at, struct err *err)
             return -1;
         args.expert = pieces.expert;
         args.table = pieces.table;
-        args.apart = !pieces.whole;
+        args.apart = at->peers || !pieces.whole;
         at->space->ops->expert_ffn(at->space->queue, &args);
         pieces_release(&pieces);
     }
-    if (pieces_end(&pieces, err) || (two && second_finish(at->second, at, at->space->partial, err)))
+    if (pieces_end(&pieces, err) || (two && second_finish(at->second, at, at->space->partial, err)) ||
+        (at->peers && peers_join(at->peers, at, err)))
         return -1;
     args.expert = at->routing.expert;
     args.partial = at->space->partial;

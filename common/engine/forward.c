@@ -138,6 +138,8 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
         at.forecast_to = engine->setup.forecast_to;
     if (at.experts.source == engine->setup.experts && engine->setup.second && second_splits(engine->setup.second))
         at.second = engine->setup.second;
+    if (at.experts.source == engine->setup.experts)
+        at.peers = engine->setup.peers;
     const bool forecast = engine->setup.look_ahead && !batch->part && !at.experts.source->class->fixed;
     if (forecast || batch->want_ahead)
         at.next = next_layer(pass, n);

@@ -60,6 +60,7 @@ struct layer {
     struct expert_source *forecast_to;   /* receives the chosen experts as a forecast; NULL: none */
     struct layer_next next;              /* layer whose experts are forecast while this layer's are computed */
     struct second *second;               /* computes some of the experts (second.h); NULL: the device computes all */
+    struct peers *peers;                 /* other processes compute some of the experts (peers.h); NULL: none */
     const int32_t *forced;               /* [rows][top_k] used in place of the router's choice; NULL: none */
     const struct stop *stop;             /* once it is requested, x may be incomplete; NULL: none */
     float *reconstruction;               /* receives the error caused by the plan (struct forward); NULL: not requested */

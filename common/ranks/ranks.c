@@ -151,6 +151,7 @@ static int receive_all(struct ranks *r, int from, void *data, size_t bytes, enum
 
 struct word {
     int32_t code, asks;             /* enum err_code; ERR_NONE: no error */
+    uint64_t fingerprint;
     int32_t rank, all;              /* in the verdict: the process with the error, and whether all have failed */
     char text[sizeof ((struct err *)NULL)->text];
 };
@@ -180,6 +181,11 @@ static int collect_status(struct ranks *r, struct word *word, struct err *err)
         if (receive_word(r, i, &other, err))
             return -1;
         failures += other.code != ERR_NONE;
+        if (!other.code && other.fingerprint != word->fingerprint) {
+            other.code = ERR_INPUT;
+            snprintf(other.text, sizeof other.text, "does not compute what process 0 computes; start all processes with the "
+                     "same options, prompts and files");
+        }
         if (other.code && !word->code) {
             other.rank = i;
             other.asks |= word->asks;
@@ -194,9 +200,9 @@ static int collect_status(struct ranks *r, struct word *word, struct err *err)
     return 0;
 }
 
-static int exchange_status(struct ranks *r, const struct err *own, bool asks, bool *asked, struct err *err)
+static int exchange_status(struct ranks *r, const struct err *own, uint64_t fingerprint, bool asks, bool *asked, struct err *err)
 {
-    struct word word = {.code = own ? (int32_t)own->code : ERR_NONE, .asks = asks};
+    struct word word = {.code = own ? (int32_t)own->code : ERR_NONE, .asks = asks, .fingerprint = fingerprint};
     if (asked)
         *asked = asks;
     if (!r->plugin)
@@ -223,7 +229,12 @@ static int exchange_status(struct ranks *r, const struct err *own, bool asks, bo
 
 int ranks_agree(struct ranks *ranks, bool asks, bool *asked, struct err *err)
 {
-    return exchange_status(ranks, NULL, asks, asked, err);
+    return exchange_status(ranks, NULL, 0, asks, asked, err);
+}
+
+int ranks_agree_on(struct ranks *ranks, uint64_t fingerprint, bool asks, bool *asked, struct err *err)
+{
+    return exchange_status(ranks, NULL, fingerprint, asks, asked, err);
 }
 
 void ranks_leave(struct ranks *r, struct err *err)
@@ -232,7 +243,7 @@ void ranks_leave(struct ranks *r, struct err *err)
         return;
     if (!r->over) {
         const struct err own = *err;
-        exchange_status(r, &own, false, NULL, err);
+        exchange_status(r, &own, 0, false, NULL, err);
     }
     if (!r->prints_error)
         err->code = ERR_REPORTED;
@@ -406,18 +417,21 @@ static int pass_on(struct ranks *r, int to, const char *out, size_t out_bytes, i
     return 0;
 }
 
-int ranks_share(struct ranks *r, void *data, const size_t *cut, struct err *err)
+int ranks_share_agreed(struct ranks *r, void *data, const size_t *cut, struct err *err)
 {
     const int size = r->size, next = (r->rank + 1) % size, before = (r->rank + size - 1) % size;
     char *bytes = data;
-    if (ranks_agree(r, false, NULL, err))
-        return -1;
     for (int turn = 0; turn + 1 < size; turn++) {
         const int out = (r->rank + size - turn) % size, in = (before + size - turn) % size;
         if (pass_on(r, next, bytes + cut[out], cut[out + 1] - cut[out], before, bytes + cut[in], cut[in + 1] - cut[in], err))
             return -1;
     }
     return 0;
+}
+
+int ranks_share(struct ranks *r, void *data, const size_t *cut, struct err *err)
+{
+    return ranks_agree(r, false, NULL, err) || ranks_share_agreed(r, data, cut, err) ? -1 : 0;
 }
 
 int ranks_collect(struct ranks *r, void *data, const size_t *cut, struct err *err)

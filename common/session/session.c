@@ -101,9 +101,11 @@ static int open_engine(struct session *session, const struct session_options *op
                        const struct prefetching *prefetching, struct err *err)
 {
     const bool cached = caching_wanted(&session->caching);
+    if (options->peers && peers_open(&session->peers, options->peers, session->model, session->device, err))
+        return -1;
     const struct engine_setup engine = {
         .model = session->model, .device = session->device, .experts = session->experts, .experts_later = cached,
-        .stop = options->stop,
+        .peers = session->peers, .stop = options->stop,
         .max_positions = options->context, .cache = (enum cache_format)options->cache,
         .look_ahead = prefetching->kind == PREFETCH_NEXT_LAYER, .forecast_forced = prefetching->kind == PREFETCH_FORCED,
         .slab_rows = ENGINE_SLAB_ROWS, .max_rows = rows ? rows : ENGINE_ROWS_MAX,
@@ -217,6 +219,7 @@ void session_close(struct session **session)
         return;
     engine_close(&s->engine);
     second_close(&s->second);
+    peers_close(&s->peers);
     expert_source_close(&s->experts);
     device_close(&s->device);
     template_free(&s->chat);

@@ -10,6 +10,7 @@
 #include "common/base/stop.h"
 #include "common/cli/console.h"
 #include "common/engine/engine.h"
+#include "common/engine/peers.h"
 #include "common/model/model.h"
 #include "common/prompts/prompts.h"
 #include "common/session/caching.h"
@@ -32,6 +33,7 @@ struct session_options {
     int draft_length;           /* the longest draft; 0: not known */
     int device_turn;            /* `turn` of device_setup */
     const struct stop *stop;    /* a request ends forwards and waits for experts with ERR_SIGNAL; NULL: none */
+    const struct peers_link *peers;     /* other processes that compute some of the experts; NULL: none */
     bool no_engine;             /* opens the model file only; nothing runs the model */
 };
 
@@ -83,6 +85,7 @@ struct session {
     struct device *device;
     struct expert_source *experts;      /* NULL: a dense model, or no engine */
     struct second *second;              /* NULL: the device computes all experts */
+    struct peers *peers;                /* NULL: this process computes all experts */
     struct engine *engine;              /* NULL: with no_engine */
     struct tokenizer *tokenizer;        /* NULL: the model has none; prompts and answers are ids */
     struct template *chat;              /* NULL: none, or unusable for the reason in chat_fault */

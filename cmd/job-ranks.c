@@ -1,4 +1,4 @@
-#include "cmd/draft-train-ranks.h"
+#include "cmd/job-ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,6 @@
 
 #include "common/base/thread_pool.h"
 
-enum { RANKS_AUTO, RANKS_NONE, RANKS_MPI };
 const char *const ranks_words[] = {"auto", "none", "mpi", NULL};
 
 /* Returns a number from the environment, -1 if it is not set: from the variables of Open MPI, or of launchers with PMI such as
@@ -21,7 +20,7 @@ static int number_of(const char *const *names)
     return -1;
 }
 
-int draft_train_ranks_open(struct ranks **out, int choice, struct err *err)
+int job_ranks_open(struct ranks **out, int choice, struct err *err)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", NULL};
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", NULL};
@@ -35,7 +34,7 @@ int draft_train_ranks_open(struct ranks **out, int choice, struct err *err)
     return -1;
 }
 
-int draft_train_ranks_threads(struct session_options *options, const struct ranks *ranks, struct err *err)
+int job_ranks_threads(struct session_options *options, const struct ranks *ranks, struct err *err)
 {
     const int sharing = ranks_sharing_processors(ranks), cores = thread_pool_cores();
     if (sharing > 1 && options->pin)
@@ -46,7 +45,7 @@ int draft_train_ranks_threads(struct session_options *options, const struct rank
     return 0;
 }
 
-int draft_train_ranks_check(const struct ranks *ranks, const struct strings *inputs, bool implied, struct err *err)
+int job_ranks_check(const struct ranks *ranks, const struct strings *inputs, bool implied, struct err *err)
 {
     if (ranks_size(ranks) == 1)
         return 0;
@@ -60,7 +59,7 @@ int draft_train_ranks_check(const struct ranks *ranks, const struct strings *inp
     return 0;
 }
 
-void draft_train_ranks_leave(struct ranks *ranks, const struct console *console, struct err *err)
+void job_ranks_leave(struct ranks *ranks, const struct console *console, struct err *err)
 {
     if (!ranks || ranks_size(ranks) == 1)
         return;

@@ -1,0 +1,144 @@
+#include "common/engine/peers.h"
+
+#include <string.h>
+
+#include "common/base/hash.h"
+#include "common/base/mem.h"
+#include "common/engine/layer.h"
+
+struct peers {
+    struct peers_link link;
+    const struct hparams *shape;
+    struct device *device;
+    size_t *cut, *next;                  /* [size + 1] bytes of each process in `outputs`; scratch */
+    /* Of the current layer, for the maximum pairs so far: */
+    int pairs;
+    int32_t *ids, *mine;                 /* [pairs] the layer's choice; the same without the experts of other processes */
+    float *outputs;                      /* [pairs][hidden] ordered by owner, and by pair */
+    struct buffer expert;                /* `mine` on the device */
+    size_t ids_room, mine_room, outputs_room;
+};
+
+int peers_open(struct peers **out, const struct peers_link *link, const struct model *model, struct device *device,
+               struct err *err)
+{
+    const struct device_info *info = device_info(device);
+    if (!info->host_memory)
+        return err_set(err, ERR_INPUT, "--ranks: device %s computes in memory of its own, and experts are shared by processors "
+                       "alone; give --device host", info->name);
+    if (!model_identity(model)->moe_layers)
+        return err_set(err, ERR_INPUT, "--ranks: %s has no routed experts that processes could share; leave --ranks out",
+                       model_path(model));
+    struct peers *peers = mem_alloc(1, sizeof *peers, err);
+    if (!peers)
+        return -1;
+    peers->link = *link;
+    peers->shape = model_hparams(model);
+    peers->device = device;
+    if (!(peers->cut = mem_alloc((size_t)link->size + 1, sizeof *peers->cut, err)) ||
+        !(peers->next = mem_alloc((size_t)link->size + 1, sizeof *peers->next, err))) {
+        peers_close(&peers);
+        return -1;
+    }
+    *out = peers;
+    return 0;
+}
+
+void peers_close(struct peers **address)
+{
+    struct peers *peers = *address;
+    if (!peers)
+        return;
+    device_free(peers->device, &peers->expert);
+    mem_free(&peers->cut);
+    mem_free(&peers->next);
+    mem_free(&peers->ids);
+    mem_free(&peers->mine);
+    mem_free(&peers->outputs);
+    mem_free(address);
+}
+
+static int owner_of(const struct peers *peers, const struct layer *at, int expert)
+{
+    return (expert + at->moe) % peers->link.size;
+}
+
+static int make_room(struct peers *peers, size_t pairs, struct err *err)
+{
+    const size_t before = peers->mine_room;
+    if (mem_grow(&peers->ids, &peers->ids_room, pairs, sizeof *peers->ids, err) ||
+        mem_grow(&peers->mine, &peers->mine_room, pairs, sizeof *peers->mine, err) ||
+        mem_grow(&peers->outputs, &peers->outputs_room, pairs * (size_t)peers->shape->hidden, sizeof *peers->outputs, err))
+        return -1;
+    if (peers->mine_room == before && peers->expert.address)
+        return 0;
+    device_free(peers->device, &peers->expert);
+    return device_alloc(peers->device, peers->mine_room * sizeof *peers->mine, &peers->expert, err);
+}
+
+int peers_mask(struct peers *peers, const struct layer *at, struct buffer *expert, struct err *err)
+{
+    const size_t pairs = (size_t)at->rows->rows * (size_t)at->routing.top_k;
+    if (make_room(peers, pairs, err))
+        return -1;
+    peers->pairs = (int)pairs;
+    queue_download(peers->device, peers->ids, at->routing.expert, pairs * sizeof *peers->ids);
+    if (queue_wait(peers->device, err))
+        return -1;
+    for (size_t i = 0; i < pairs; i++) {
+        const int32_t id = peers->ids[i];
+        peers->mine[i] = id >= 0 && owner_of(peers, at, id) == peers->link.rank ? id : -1;
+    }
+    queue_upload(peers->device, peers->expert, peers->mine, pairs * sizeof *peers->mine);
+    *expert = peers->expert;
+    return 0;
+}
+
+/* Copies outputs between the layer's pairs and `outputs`: with `pack` the own ones from the pairs, else the others' to them. */
+static void copy_outputs(struct peers *peers, const struct layer *at, bool pack)
+{
+    const size_t row = (size_t)peers->shape->hidden * sizeof(float);
+    char *partial = (char *)(uintptr_t)at->space->partial.address;
+    memcpy(peers->next, peers->cut, (size_t)peers->link.size * sizeof *peers->next);
+    for (int i = 0; i < peers->pairs; i++) {
+        if (peers->ids[i] < 0)
+            continue;
+        const int owner = owner_of(peers, at, peers->ids[i]);
+        char *pair = partial + (size_t)i * row, *packed = (char *)peers->outputs + peers->next[owner];
+        peers->next[owner] += row;
+        if ((owner == peers->link.rank) == pack)
+            memcpy(pack ? packed : pair, pack ? pair : packed, row);
+    }
+}
+
+/* Computes which part of `outputs` each process has. */
+static void cut_outputs(struct peers *peers, const struct layer *at)
+{
+    const size_t row = (size_t)peers->shape->hidden * sizeof(float);
+    for (int r = 0; r <= peers->link.size; r++)
+        peers->cut[r] = 0;
+    for (int i = 0; i < peers->pairs; i++)
+        if (peers->ids[i] >= 0)
+            peers->cut[owner_of(peers, at, peers->ids[i]) + 1] += row;
+    for (int r = 0; r < peers->link.size; r++)
+        peers->cut[r + 1] += peers->cut[r];
+}
+
+int peers_join(struct peers *peers, const struct layer *at, struct err *err)
+{
+    const struct peers_link *link = &peers->link;
+    const uint64_t fingerprint = hash_xxh3(peers->ids, (size_t)peers->pairs * sizeof *peers->ids).low + (uint64_t)at->number;
+    if (queue_wait(peers->device, err))
+        return -1;
+    cut_outputs(peers, at);
+    copy_outputs(peers, at, true);
+    if (link->share(link->context, fingerprint, peers->outputs, peers->cut, err))
+        return -1;
+    copy_outputs(peers, at, false);
+    return 0;
+}
+
+int peers_times(struct peers *peers, double *time, int count, struct err *err)
+{
+    return peers->link.broadcast(peers->link.context, time, (size_t)count * sizeof *time, err);
+}

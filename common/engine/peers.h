@@ -1,0 +1,48 @@
+/* Experts over processes: several processes run the same forwards; each computes the routed experts that it owns, and receives
+ * the outputs of the other experts from their owners.
+ *
+ * For one layer of one forward:
+ *
+ *     peers_mask      replaces the experts of other processes by -1
+ *     ...             own experts are computed, one output per slot (`apart` in kernels/expert_ffn.h)
+ *     peers_join      exchanges the outputs, in one collective
+ *
+ * Then expert_sum adds all outputs in the order of the row's slots, so the bits are those of a single process.
+ *
+ * Every process must run the same forwards with the same rows in the same order. The caller transports the messages. All
+ * calls must come from one thread. Engines with the same expert source may share the peers, one forward at a time. */
+#ifndef MOE_ENGINE_PEERS_H
+#define MOE_ENGINE_PEERS_H
+
+#include "common/model/model.h"
+#include "common/tensor/device.h"
+
+struct layer;
+struct peers;
+
+/* The transport. Both functions are collective. They fail in all processes if one process has failed. */
+struct peers_link {
+    void *context;
+    int rank, size;
+    /* All-gather: process r has the bytes cut[r] .. cut[r + 1] of data; afterwards each has all. fingerprint: of what the
+     * processes do; fails before data are exchanged if it is not the same in all processes. */
+    int (*share)(void *context, uint64_t fingerprint, void *data, const size_t *cut, struct err *err);
+    /* Copies the bytes of process 0 to all processes. */
+    int (*broadcast)(void *context, void *data, size_t bytes, struct err *err);
+};
+
+/* Distributes a model's experts: expert e of the n-th layer with experts belongs to process (e + n) mod size. The device must
+ * compute in the host's memory. The model must outlive the peers. */
+int peers_open(struct peers **out, const struct peers_link *link, const struct model *model, struct device *device,
+               struct err *err);
+void peers_close(struct peers **peers);
+
+/* Sets *expert to a buffer with the layer's choice [rows][top_k], in which the experts of other processes are -1. */
+int peers_mask(struct peers *peers, const struct layer *at, struct buffer *expert, struct err *err);
+/* Adds the outputs of the other processes' experts to space->partial, where those of the own experts are. */
+int peers_join(struct peers *peers, const struct layer *at, struct err *err);
+
+/* Replaces measured times by those of process 0, so that decisions by time are the same in all processes. */
+int peers_times(struct peers *peers, double *time, int count, struct err *err);
+
+#endif
