@@ -208,6 +208,22 @@ void file_map_forget(const struct file_map *map, uint64_t offset, uint64_t bytes
         madvise((void *)(uintptr_t)(map->data + begin), (size_t)(offset + bytes - begin), MADV_DONTNEED);
 }
 
+/* Huge pages are read whole, so those that reach beyond the edges are not used. The addresses stay reserved until the map is
+ * closed. */
+void file_map_leave_out(const struct file_map *map, uint64_t offset, uint64_t bytes)
+{
+    enum { HUGE_PAGE = 2 << 20 };
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end = (offset + bytes) / page * page;
+    const uint64_t begin = (offset + page - 1) / page * page, first = offset / HUGE_PAGE * HUGE_PAGE;
+    const uint64_t beside = (end + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, last = beside < map->bytes ? beside : map->bytes;
+    uint8_t *data = (uint8_t *)(uintptr_t)map->data;
+    if (!data || begin >= end || end > map->bytes)
+        return;
+    madvise(data + first, (size_t)(begin - first), MADV_NOHUGEPAGE);
+    madvise(data + end, (size_t)(last - end), MADV_NOHUGEPAGE);
+    mmap(data + begin, (size_t)(end - begin), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+}
+
 void file_map_close(struct file_map *map)
 {
     map_remove(map->data);

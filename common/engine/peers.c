@@ -19,6 +19,26 @@ struct peers {
     size_t ids_room, mine_room, outputs_room;
 };
 
+/* moe: index of the layer among those with experts. */
+static int owner_of(const struct peers *peers, int moe, int expert) { return (expert + moe) % peers->link.size; }
+
+/* Leaves the experts of other processes out of the mapped model. */
+static int leave_others(const struct peers *peers, const struct model *model, struct err *err)
+{
+    for (int n = 0, moe = 0; n < peers->shape->layers; n++) {
+        if (peers->shape->layer[n].ffn != FFN_EXPERTS)
+            continue;
+        const struct tensor *tensor = model_tensor(model, err, "layers.%d.experts", n);
+        for (int e = 0; tensor && e < tensor->count; e++)
+            if (owner_of(peers, moe, e) != peers->link.rank)
+                model_leave_out(model, tensor, e);
+        if (!tensor)
+            return -1;
+        moe++;
+    }
+    return 0;
+}
+
 int peers_open(struct peers **out, const struct peers_link *link, const struct model *model, struct device *device,
                struct err *err)
 {
@@ -36,7 +56,7 @@ int peers_open(struct peers **out, const struct peers_link *link, const struct m
     peers->shape = model_hparams(model);
     peers->device = device;
     if (!(peers->cut = mem_alloc((size_t)link->size + 1, sizeof *peers->cut, err)) ||
-        !(peers->next = mem_alloc((size_t)link->size + 1, sizeof *peers->next, err))) {
+        !(peers->next = mem_alloc((size_t)link->size + 1, sizeof *peers->next, err)) || leave_others(peers, model, err)) {
         peers_close(&peers);
         return -1;
     }
@@ -56,11 +76,6 @@ void peers_close(struct peers **address)
     mem_free(&peers->mine);
     mem_free(&peers->outputs);
     mem_free(address);
-}
-
-static int owner_of(const struct peers *peers, const struct layer *at, int expert)
-{
-    return (expert + at->moe) % peers->link.size;
 }
 
 static int make_room(struct peers *peers, size_t pairs, struct err *err)
@@ -87,7 +102,7 @@ int peers_mask(struct peers *peers, const struct layer *at, struct buffer *exper
         return -1;
     for (size_t i = 0; i < pairs; i++) {
         const int32_t id = peers->ids[i];
-        peers->mine[i] = id >= 0 && owner_of(peers, at, id) == peers->link.rank ? id : -1;
+        peers->mine[i] = id >= 0 && owner_of(peers, at->moe, id) == peers->link.rank ? id : -1;
     }
     queue_upload(peers->device, peers->expert, peers->mine, pairs * sizeof *peers->mine);
     *expert = peers->expert;
@@ -103,7 +118,7 @@ static void copy_outputs(struct peers *peers, const struct layer *at, bool pack)
     for (int i = 0; i < peers->pairs; i++) {
         if (peers->ids[i] < 0)
             continue;
-        const int owner = owner_of(peers, at, peers->ids[i]);
+        const int owner = owner_of(peers, at->moe, peers->ids[i]);
         char *pair = partial + (size_t)i * row, *packed = (char *)peers->outputs + peers->next[owner];
         peers->next[owner] += row;
         if ((owner == peers->link.rank) == pack)
@@ -119,7 +134,7 @@ static void cut_outputs(struct peers *peers, const struct layer *at)
         peers->cut[r] = 0;
     for (int i = 0; i < peers->pairs; i++)
         if (peers->ids[i] >= 0)
-            peers->cut[owner_of(peers, at, peers->ids[i]) + 1] += row;
+            peers->cut[owner_of(peers, at->moe, peers->ids[i]) + 1] += row;
     for (int r = 0; r < peers->link.size; r++)
         peers->cut[r + 1] += peers->cut[r];
 }

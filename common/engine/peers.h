@@ -31,8 +31,8 @@ struct peers_link {
     int (*broadcast)(void *context, void *data, size_t bytes, struct err *err);
 };
 
-/* Distributes a model's experts: expert e of the n-th layer with experts belongs to process (e + n) mod size. The device must
- * compute in the host's memory. The model must outlive the peers. */
+/* Distributes a model's experts: expert e of the n-th layer with experts belongs to process (e + n) mod size. Takes the others
+ * out of the mapping of the model file. The device must compute in the host's memory. The model must outlive the peers. */
 int peers_open(struct peers **out, const struct peers_link *link, const struct model *model, struct device *device,
                struct err *err);
 void peers_close(struct peers **peers);

@@ -283,6 +283,12 @@ static const char *text_of(const struct text *text, size_t *bytes)
     return text->length ? text->data : NULL;
 }
 
+void model_leave_out(const struct model *model, const struct tensor *tensor, int block)
+{
+    if (!model->resident.file.path)
+        file_map_leave_out(&model->map, tensor->offset + (uint64_t)block * tensor->stride, tensor->stride);
+}
+
 const char *model_tokenizer_json(const struct model *model, size_t *bytes)
 {
     return text_of(&model->facts.tokenizer_json, bytes);

@@ -98,8 +98,8 @@ enum patience { PATIENCE_SHORT, PATIENCE_LONG };
 
 static int wait_for_requests(struct ranks *r, const int *request, int count, enum patience patience, struct err *err)
 {
-    double looked = clock_seconds();
-    long pause = 10000;
+    const double spin = 200e-6, longest = 500e-6, start = clock_seconds();
+    double looked = start;
     for (int i = 0; i < count;) {
         int done = 0, error = r->plugin->test(r->link, request[i], &done);
         if (error)
@@ -108,13 +108,12 @@ static int wait_for_requests(struct ranks *r, const int *request, int count, enu
             i++;
             continue;
         }
-        if (patience == PATIENCE_SHORT) {
+        const double now = clock_seconds(), waited = now - start, pause = waited / 8 < longest ? waited / 8 : longest;
+        if (patience == PATIENCE_SHORT || waited < spin)
             sched_yield();
-        } else {
-            nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
-            pause = pause < 500000 ? pause * 2 : pause;
-        }
-        if (r->members && clock_seconds() - looked > 0.05) {
+        else
+            nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * pause)}, NULL);
+        if (r->members && now - looked > 0.05) {
             if (check_alive(r, err))
                 return -1;
             looked = clock_seconds();
@@ -182,7 +181,7 @@ static int collect_status(struct ranks *r, struct word *word, struct err *err)
             return -1;
         failures += other.code != ERR_NONE;
         if (!other.code && other.fingerprint != word->fingerprint) {
-            other.code = ERR_INPUT;
+            other.code = ERR_IO;
             snprintf(other.text, sizeof other.text, "does not compute what process 0 computes; start all processes with the "
                      "same options, prompts and files");
         }
@@ -200,7 +199,8 @@ static int collect_status(struct ranks *r, struct word *word, struct err *err)
     return 0;
 }
 
-static int exchange_status(struct ranks *r, const struct err *own, uint64_t fingerprint, bool asks, bool *asked, struct err *err)
+static int exchange_status(struct ranks *r, const struct err *own, uint64_t fingerprint, bool asks, bool *asked,
+                           struct err *err)
 {
     struct word word = {.code = own ? (int32_t)own->code : ERR_NONE, .asks = asks, .fingerprint = fingerprint};
     if (asked)
