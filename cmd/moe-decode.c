@@ -213,8 +213,6 @@ static int check_ranks(const struct run *run, struct err *err)
         why = "one text at a time has its experts computed by several processes; leave --parallel out";
     else if (caching_wanted(&args->session.caching))
         why = "each process maps its own experts; leave --cache-experts out";
-    else if (args->resume)
-        why = "a run over several processes cannot be resumed by several; resume it in one process, without --ranks";
     else if (args->record == RECORD_DRAFTS)
         why = "--record drafts is for one process; leave one of the two out";
     else if (args->settings.reconstruction)
@@ -236,7 +234,6 @@ static int open_ranks(struct run *run, struct err *err)
         run->silent = *run->console;
         run->silent.quiet = run->silent.silent = true;
         run->console = run->texts.console = &run->silent;
-        args->stream = args->output = NULL;
     }
     return check_ranks(run, err);
 }
@@ -391,6 +388,13 @@ static int open_stream(struct run *run, const struct header *header, struct err 
     return decode_record_machine(&run->texts.recorder, &run->machine, err);
 }
 
+static int label_ranks(const struct run *run, struct header *header, struct err *err)
+{
+    char label[64];
+    snprintf(label, sizeof label, "%d share the experts", ranks_size(run->ranks.ranks));
+    return header_label(header, "processes", label, err);
+}
+
 /* Makes the stream's header, and opens the interrupted run to resume if there is one, the prompts and the outputs. */
 static int open_flows(struct run *run, struct err *err)
 {
@@ -402,8 +406,6 @@ static int open_flows(struct run *run, struct err *err)
     if (decode_options(&run->options, &args->settings, engine_max_positions(run->session->engine), run->departure != NULL,
                        record_words[args->record], args->record == RECORD_DRAFTS ? record_length(args) : 0, err))
         return -1;
-    if (decode_ranks_compare(&run->ranks, run->session, run->options.data, err))
-        return -1;
     decode_describe(&run->machine, run->session, pool_first(&run->texts.pool), run->options.data);
     if (session_header(run->session, STREAM_DECODE, run->console, args->settings.seed, &header, err))
         return -1;
@@ -411,9 +413,11 @@ static int open_flows(struct run *run, struct err *err)
         (run->budget && run->budget->source.kind != STREAM_ANY && header_derive(&header, &run->budget->source, err)) ||
         (run->departure && header_label(&header, run->departure, run->why.data, err)) ||
         (args->resume && open_resume(run, &header, err)) ||
+        decode_ranks_compare(&run->ranks, run->session, run->options.data, err) ||
+        (decode_ranks_several(&run->ranks) && label_ranks(run, &header, err)) ||
         session_open_prompts(&run->texts.prompts, run->session, &args->prompts, &args->files, run->stop, run->console, err) ||
         (run->chat && prompts_converse(run->texts.prompts, &run->prompt, err)) || check_prompts(run, err) ||
-        (args->stream && open_stream(run, &header, err)) ||
+        (args->stream && decode_ranks_writes(&run->ranks) && open_stream(run, &header, err)) ||
         (writes_text && output_open(&run->texts.text, args->output ? args->output : "-", err)))
         goto done;
     rc = 0;
