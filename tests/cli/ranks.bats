@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# moe-draft-train under mpirun: several processes make the head of one, a fault of one ends all in one line, and what is killed
-# goes on. Skipped where there is no MPI (make deps-mpi).
+# moe-draft-train and moe-decode under mpirun: several processes make the head, or the text, of one; a fault of one ends all in
+# one line, and what is killed goes on. Skipped where there is no MPI (make deps-mpi).
 
 load common
 
@@ -9,6 +9,7 @@ setup_file() {
     ln -s "$MOE_POCKET" "$WORK/pocket.moe"
     cd "$WORK"
     head -n 24 "$MOE_MODELS/pocket/calib.jsonl" > texts.jsonl
+    head -n 3 "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
 }
 
 setup() { cd "$WORK"; }
@@ -107,6 +108,84 @@ texts.jsonl -o nowhere/no.moe|process 0 of 2 (
 texts.jsonl -o no.moe --steps 2 --stream /dev/full|No space left on device
 texts.jsonl -o no.moe --pin --steps 1|--pin: 2 processes may run on the same processors
 WRONG
+}
+
+# Records of a decode stream without times and without what depends on the number of processes.
+untimed() {
+    moe-view --json "$1" | jq -c 'select(.type != "header" and .type != "machine" and .type != "end")
+        | walk(if type == "object" then with_entries(select(.key | test("_us$") | not)) else . end)'
+}
+
+decodes="-m pocket.moe -n 24 --ignore-eos prompts.jsonl"
+
+@test "moe-decode: two and three processes share the experts, and have text and records of one" {
+    wants_mpi
+    while read -r count words; do
+        moe-decode -q $decodes $words --json --stream one.moes > one.jsonl
+        timeout 100 mpirun -q -n "$count" moe-decode --ranks mpi -q $decodes $words --json --stream many.moes > many.jsonl
+        cmp one.jsonl many.jsonl || { echo "$count processes: $words"; return 1; }
+        untimed one.moes > one
+        [ "$(wc -l < one)" -gt 20 ]
+        untimed many.moes | cmp one - || { echo "$count processes: $words"; return 1; }
+        moe-view --json many.moes | jq -se --arg label "$count share the experts" '.[0].labels.processes == $label' > /dev/null
+    done <<'RUNS'
+2 -d ngram
+3 -d ngram --tree dynamic:total=8,depth=4,topk=2 --temperature 0.8 --record route
+RUNS
+    # a policy by measured time decides by those of process 0 in all: texts are equal, and no process computes something else
+    moe-decode -q $decodes > one.txt
+    timeout 100 mpirun -q -n 2 moe-decode --ranks mpi -q $decodes -d ngram --policy cascade-cost -o many.txt
+    cmp one.txt many.txt
+}
+
+@test "moe-decode: a process does not read the experts of the others" {
+    wants_mpi
+    # The experts e of layer n with (e + n) mod 2 = 1 are those of process 1; its own file lacks them in process 0.
+    moe-view --json pocket.moe | jq -r 'select(.type == "tensor" and .kind == "experts") | . as $t | range(.count)
+        | select((. + $t.layer) % 2 == 1) | [$t.offset + . * $t.stride, $t.stride] | @tsv' > others
+    [ "$(wc -l < others)" -gt 50 ]
+    cp pocket.moe own.moe
+    python3 -c 'import sys
+with open("own.moe", "r+b") as file:
+    for line in open("others"):
+        at, count = map(int, line.split())
+        file.seek(at)
+        file.write(b"\xff" * count)'
+    moe-decode -q $decodes > one.txt
+    timeout 100 mpirun -q -n 1 moe-decode --ranks mpi -q ${decodes/pocket/own} -o own.txt : \
+        -n 1 moe-decode --ranks mpi -q $decodes -o own.txt
+    cmp one.txt own.txt
+    moe-decode -q ${decodes/pocket/own} > other.txt 2> /dev/null || true
+    refute cmp -s other.txt one.txt
+}
+
+@test "moe-decode: a fault, or a difference, ends all processes in one line; what was done goes on" {
+    wants_mpi
+    while IFS='|' read -r first second part; do
+        run timeout 100 mpirun -q -n 1 moe-decode --ranks mpi $decodes -o no.txt $first : \
+            -n 1 moe-decode --ranks mpi $decodes -o no.txt $second
+        [ "$status" -eq 2 ] || { echo "$first: exit status $status: $output"; return 1; }
+        [ "$(grep -c '^moe-decode: ' <<< "$output")" = 1 ] || { echo "$first: $output"; return 1; }
+        [[ $output == *"$part"* ]] || { echo "$first: $output"; return 1; }
+        [ ! -e no.txt ]
+    done <<'WRONG'
+--parallel 2|--parallel 2|moe-decode: --ranks: one text at a time has its experts computed by several processes
+--cache-experts 50%|--cache-experts 50%|moe-decode: --ranks: each process maps its own experts; leave --cache-experts out
+--isa plain|-m nothing.moe|moe-decode: process 1 of 2 (
+--isa plain|--isa avx2|moe-decode: --ranks: process 1 of 2 
+|--temperature 0.5|moe-decode: --ranks: process 1 of 2 has other settings than process 0
+|texts.jsonl|does not compute what process 0 computes
+WRONG
+    long="-m pocket.moe -n 2000 -c 2040 --ignore-eos prompts.jsonl --stream dies.moes"
+    mpirun -q -n 3 moe-decode --ranks mpi $long -o dies.txt 3>&- 2> said & job=$!
+    for _ in $(seq 500); do [ ! -s dies.moes.part ] || break; sleep 0.02; done
+    for pid in $(pgrep -f -- "^moe-decode .*dies.txt$"); do
+        tr '\0' '\n' < "/proc/$pid/environ" | grep -qx OMPI_COMM_WORLD_RANK=1 && victim=$pid
+    done
+    kill -KILL "$victim"
+    wait $job && false || [ $? -ne 0 ]
+    grep -e "^moe-decode: process 1 of 3 ($(hostname), pid $victim) has died" -e 'rank 1 .*on node .* exited on signal 9' said
+    [ ! -e dies.txt ] && [ ! -e dies.moes ]
 }
 
 @test "several processes without an MPI plug-in are refused" {
