@@ -61,24 +61,25 @@ int decode_ranks_check_budget(const struct decode_ranks *ranks, const struct bud
     if (!decode_ranks_several(ranks) || !budget ||
         (budget->plan.ranking != PLAN_ORACLE && budget->plan.ranking != PLAN_PRINTED))
         return 0;
-    return err_set(err, ERR_INPUT, "--ranks: --rank oracle looks at the outputs of experts that other processes compute; rank by "
-                   "a rank stream, router or path");
+    return err_set(err, ERR_INPUT, "--ranks: --rank oracle looks at the outputs of experts that other processes compute; rank "
+                   "by a rank stream, router or path");
 }
 
-/* What must be equal in all processes. */
+/* Facts that must be equal in all processes. */
 struct identity {
     char index[65], version[64], device[64];
     struct digest128 settings;
 };
 
-static int refuse(const struct ranks *ranks, int rank, const char *what, const char *its, const char *ours, const char *remedy,
-                  struct err *err)
+static int refuse(const struct ranks *ranks, int rank, const char *what, const char *its, const char *first,
+                  const char *remedy, struct err *err)
 {
-    return err_set(err, ERR_INPUT, "--ranks: process %d of %d %s %s, process 0 %s; %s", rank, ranks_size(ranks), what, its, ours,
-                   remedy);
+    return err_set(err, ERR_INPUT, "--ranks: process %d of %d %s %s, process 0 %s; %s", rank, ranks_size(ranks), what, its,
+                   first, remedy);
 }
 
-int decode_ranks_compare(const struct decode_ranks *ranks, const struct session *session, const char *settings, struct err *err)
+int decode_ranks_compare(const struct decode_ranks *ranks, const struct session *session, const char *settings,
+                         struct err *err)
 {
     const int size = ranks->ranks ? ranks_size(ranks->ranks) : 1, rank = ranks->ranks ? ranks_rank(ranks->ranks) : 0;
     struct identity *all;
@@ -99,16 +100,17 @@ int decode_ranks_compare(const struct decode_ranks *ranks, const struct session 
     }
     for (int i = 1; !rc && i < size; i++) {
         if (strcmp(all[i].version, all[0].version))
-            rc = refuse(ranks->ranks, i, "is moekit", all[i].version, all[0].version, "install one version on all machines", err);
+            rc = refuse(ranks->ranks, i, "is moekit", all[i].version, all[0].version, "install one version on all machines",
+                        err);
         else if (strcmp(all[i].index, all[0].index))
-            rc = refuse(ranks->ranks, i, "has a model file whose index has the digest", all[i].index, all[0].index,
-                        "copy one file to all machines", err);
+            rc = refuse(ranks->ranks, i, "has a model file whose index has the digest", all[i].index,
+                        all[0].index, "copy one file to all machines", err);
         else if (strcmp(all[i].device, all[0].device))
             rc = refuse(ranks->ranks, i, "computes on", all[i].device, all[0].device,
                         "give an instruction set that all have, as --isa avx2", err);
         else if (memcmp(&all[i].settings, &all[0].settings, sizeof all[i].settings))
-            rc = err_set(err, ERR_INPUT, "--ranks: process %d of %d has other settings than process 0; start all processes with "
-                         "the same options", i, size);
+            rc = err_set(err, ERR_INPUT, "--ranks: process %d of %d has other settings than process 0; start all processes "
+                         "with the same options", i, size);
     }
     mem_free(&all);
     mem_free(&cut);

@@ -50,8 +50,8 @@ void file_map_close(struct file_map *map);
 const char *file_map_at_unsafe(const void *address);
 /* Advises the system that these bytes need not stay in memory; touching them reads them again. */
 void file_map_forget(const struct file_map *map, uint64_t offset, uint64_t bytes);
-/* Takes the whole pages of these bytes out of the mapping: touching them is an error, and reading the bytes beside them does not
- * read them. What the system cannot take out stays mapped. */
+/* Takes the whole pages of these bytes out of the mapping: touching them is an error, and reading their neighbours does not
+ * read them. Pages that the system cannot take out stay mapped. */
 void file_map_leave_out(const struct file_map *map, uint64_t offset, uint64_t bytes);
 
 /* An output that appears under its name whole or not at all: written to a temporary name in the same folder, PATH.tmp.NUMBER,

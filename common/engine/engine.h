@@ -41,7 +41,7 @@ struct engine_setup {
      * left out. NULL: none. */
     struct expert_source *forecast_to;
     struct second *second;               /* a second processor for the experts of `experts` (second.h); NULL: none */
-    struct peers *peers;                 /* other processes that compute some of the experts of `experts` (peers.h); NULL: none */
+    struct peers *peers;                 /* processes that compute some of the experts of `experts` (peers.h); NULL: none */
     bool beside;                         /* its forwards are not verifications: cache policies and splits do not learn from
                                           * them */
     bool look_ahead;                     /* forecast the next layer's experts by its router on this layer's state */

@@ -11,7 +11,7 @@ struct peers {
     const struct hparams *shape;
     struct device *device;
     size_t *cut, *next;                  /* [size + 1] bytes of each process in `outputs`; scratch */
-    /* Of the current layer, for the maximum pairs so far: */
+    /* The current layer; arrays grow to the largest one: */
     int pairs;
     int32_t *ids, *mine;                 /* [pairs] the layer's choice; the same without the experts of other processes */
     float *outputs;                      /* [pairs][hidden] ordered by owner, and by pair */

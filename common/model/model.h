@@ -186,7 +186,7 @@ const void *model_data(const struct model *model, const struct tensor *tensor);
 /* Releases the memory of a mapped tensor's pages; they are read again on the next access. No-op for tensors that are not
  * mapped. */
 void model_forget(const struct model *model, const struct tensor *tensor);
-/* Takes a block of a mapped EXPERTS tensor out of the mapping; it must not be touched any more. */
+/* Takes a block of a mapped EXPERTS tensor out of the mapping; touching the block is then an error. */
 void model_leave_out(const struct model *model, const struct tensor *tensor, int block);
 const struct direct_file *model_file(const struct model *model);       /* NULL: it is mapped */
 
