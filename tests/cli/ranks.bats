@@ -127,7 +127,7 @@ decodes="-m pocket.moe -n 24 --ignore-eos prompts.jsonl"
         untimed one.moes > one
         [ "$(wc -l < one)" -gt 20 ]
         untimed many.moes | cmp one - || { echo "$count processes: $words"; return 1; }
-        moe-view --json many.moes | jq -se --arg label "$count share the experts" '.[0].labels.processes == $label' > /dev/null
+        moe-view --json many.moes | jq -se --arg many "$count share the experts" '.[0].labels.processes == $many' > /dev/null
     done <<'RUNS'
 2 -d ngram
 3 -d ngram --tree dynamic:total=8,depth=4,topk=2 --temperature 0.8 --record route
