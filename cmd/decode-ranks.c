@@ -117,6 +117,11 @@ int decode_ranks_compare(const struct decode_ranks *ranks, const struct session 
     return rc;
 }
 
+int decode_ranks_meet(const struct decode_ranks *ranks, struct err *err)
+{
+    return decode_ranks_several(ranks) ? ranks_agree(ranks->ranks, false, NULL, err) : 0;
+}
+
 int decode_ranks_end(struct decode_ranks *ranks, int rc, const struct console *console, struct err *err)
 {
     /* All processes passed over the same prompts, and process 0 reports it. */

@@ -33,6 +33,9 @@ int decode_ranks_check_budget(const struct decode_ranks *ranks, const struct bud
 int decode_ranks_compare(const struct decode_ranks *ranks, const struct session *session, const char *settings,
                          struct err *err);
 
+/* Waits until all processes have decoded everything, before any output appears. */
+int decode_ranks_meet(const struct decode_ranks *ranks, struct err *err);
+
 /* Ends the job; rc and err are of this process. Returns the result of the whole job: all processes fail if one has failed, and
  * one of them prints the error on this console. */
 int decode_ranks_end(struct decode_ranks *ranks, int rc, const struct console *console, struct err *err);

@@ -605,7 +605,7 @@ static int decode(const void *arguments, const struct console *console, struct e
     if (open_model(&run, err) || open_flows(&run, err))
         goto done;
     signals_gentle();
-    rc = (run.chat ? converse : decode_prompts)(&run, &ended, err) ? -1
+    rc = (run.chat ? converse : decode_prompts)(&run, &ended, err) || decode_ranks_meet(&run.ranks, err) ? -1
        : summarise(&run, err) ? -1 : ended ? (run.chat ? leave_chat : close_early)(&run, err) : close_outputs(&run, err);
 done:
     signals_harsh();
