@@ -41,7 +41,7 @@ distance() {
     for device in cuda cuda:0 cuda:7; do
         run moe-decode -q -m pocket.moe --device $device -p x -n 1
         assert_trouble moe-decode
-        [[ $output == *"device $device: "* ]]
+        [[ $output == *"device $device"[:\;]" "* ]]
     done
     moe-decode -q -m pocket.moe --device auto -p x -n 1 -o text --stream auto.moes
     moe-view --json auto.moes | head -n 1 | jq -e '.device | startswith("host")'
@@ -61,7 +61,7 @@ distance() {
     for device in gpu cudax host:0 ref:1 emu:4 emu:x emu: emu-race:0x0; do
         run moe-decode -q -m pocket.moe --device "$device" -p x -n 1
         assert_trouble moe-decode
-        [[ $output == *"device $device: "* ]]
+        [[ $output == *"device $device"[:\;]" "* ]]
     done
 }
 
