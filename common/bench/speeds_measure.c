@@ -34,19 +34,23 @@ static int experts_of(const struct bench *b, enum weight_format format, size_t *
     return count < 1 ? 1 : count < BENCH_EXPERTS ? (int)count : BENCH_EXPERTS;
 }
 
-/* Allocates the buffers for the largest number of experts of any format, and raises `bytes` to one expert at least. */
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* Raises `bytes` to one expert of any format at least, and allocates the buffers for the largest number of experts. */
 static int open_buffers(struct bench *b, const struct speeds_setup *setup, struct err *err)
 {
     size_t operand = 0, each, max = 1;
-    for (int f = 0; f < FORMAT_COUNT; f++) {
-        const enum weight_format format = (enum weight_format)f;
-        const size_t count = (size_t)experts_of(b, format, &each), wide = operand_bytes(format, b->hidden);
-        if (!setup->format[f])
-            continue;
-        b->bytes = each > b->bytes ? each : b->bytes;
-        operand = wide > operand ? wide : operand;
-        max = count > max ? count : max;
-    }
+    for (int f = 0; f < FORMAT_COUNT; f++)
+        if (setup->format[f]) {
+            experts_of(b, (enum weight_format)f, &each);
+            b->bytes = larger(b->bytes, each);
+        }
+    for (int f = 0; f < FORMAT_COUNT; f++)
+        if (setup->format[f]) {
+            const enum weight_format format = (enum weight_format)f;
+            operand = larger(operand, larger(operand_bytes(format, b->hidden), operand_bytes(format, b->inner)));
+            max = larger(max, (size_t)experts_of(b, format, &each));
+        }
     const size_t pairs = max * ROWS_MAX, hidden = (size_t)b->hidden, inner = (size_t)b->inner;
     return device_alloc(b->device, (ROWS_MAX * hidden + INPUTS) * sizeof(float), &b->in, err) ||
            device_alloc(b->device, (ROWS_MAX * hidden + OUTPUTS) * sizeof(float), &b->out, err) ||
