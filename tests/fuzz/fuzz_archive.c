@@ -23,11 +23,8 @@ static size_t unpacked(int fd)
     archive_read_support_format_raw(archive);
     if (lseek(fd, 0, SEEK_SET))
         abort();
-    if (archive_input_open(&input, fd, NULL)) {     /* it begins with zeros */
-        archive_read_free(archive);
-        return 0;
-    }
-    if (archive_input_attach(&input, archive) == ARCHIVE_OK)
+    const bool opened = !archive_input_open(&input, fd, NULL);      /* zeros in front are refused */
+    if (opened && archive_input_attach(&input, archive) == ARCHIVE_OK)
         while (archive_read_next_header(archive, &entry) >= ARCHIVE_WARN && sum < (size_t)1 << 30)
             while ((got = archive_read_data(archive, step, sizeof step)) > 0 && sum < (size_t)1 << 30)
                 sum += (size_t)got;
