@@ -63,6 +63,7 @@ static int measure(struct speeds *out, const struct plan_args *args, const struc
     struct outlook_place place;
     struct machine machine;
     const int64_t left = memory_left("");
+    double memory;
     if (machine_find(&machine, "", err))
         return -1;
     for (int f = 0; f < FORMAT_COUNT; f++) {
@@ -70,16 +71,14 @@ static int measure(struct speeds *out, const struct plan_args *args, const struc
         for (int d = 0; d < setup->drafters; d++)
             what.format[f] |= outlook_multiplies(&setup->drafter[d].step, f);
     }
-    out->memory = (double)(left >= 0 ? left : machine.memory);
-    out->read_bandwidth = 1;
-    const struct outlook_setup with = *setup;
-    if (outlook_place(&place, &with, args->texts, args->ranks, err))
+    out->memory = memory = (double)(left >= 0 ? left : machine.memory);
+    if (outlook_place(&place, setup, args->texts, args->ranks, err))
         return -1;
     if (place.disk > 0 && setup->model->file && setup->model->weights > (double)DISK_FILE_MIN)
         what.disk = args->model;
     if (speeds_measure(out, &what, err))
         return -1;
-    out->memory = (double)(left >= 0 ? left : machine.memory);
+    out->memory = memory;
     snprintf(out->name, sizeof out->name, "this one, %s, measured", *machine.cpu ? machine.cpu : "unknown processor");
     return 0;
 }

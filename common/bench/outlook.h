@@ -81,7 +81,7 @@ struct outlook_setup {
     int length;                         /* of drafts; negative: the best one, up to OUTLOOK_LENGTH_MAX */
 };
 
-/* Where the parts lie, of one rank. Bytes. */
+/* The tiers in which one rank keeps its parts of the model, in bytes. */
 struct outlook_place {
     double dense, experts, kv, drafters;        /* experts: all of the rank */
     double memory;                      /* left for all of these */

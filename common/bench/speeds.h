@@ -71,7 +71,8 @@ struct speeds_setup {
     const char *disk;                   /* file that is read past the page cache; NULL: none */
 };
 
-/* Measures the host; its name and memory are not filled in. Products use weights in small pages, as a mapped file has them. */
+/* Measures the host; its name and memory are not filled in. Products use weights in large pages where
+ * the system supports them, as a mapped model has them. */
 int speeds_measure(struct speeds *out, const struct speeds_setup *setup, struct err *err);
 
 /* Write the measured part: a table; or the keys of the file above into `object`. */

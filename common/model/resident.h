@@ -1,5 +1,5 @@
-/* The address space of a file, parts of which are read into memory: like a map of the file, but without pages in the system's
- * cache. Parts that were not read must not be accessed. Private to model/. */
+/* A range of addresses as large as a file, into which parts of the file are read. Unlike a map of the file, it takes no pages
+ * of the system's cache. Parts that were not read must not be accessed. Private to model/. */
 #ifndef MOE_MODEL_RESIDENT_H
 #define MOE_MODEL_RESIDENT_H
 

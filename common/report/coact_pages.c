@@ -419,8 +419,8 @@ static const struct coact_page pages[] = {
 
 const struct coact_page *coact_page_of(const struct analysis_class *class)
 {
-    const struct coact_page *page = pages;
-    while (page->class != class)
-        page++;
-    return page;
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
+        if (pages[i].class == class)
+            return &pages[i];
+    return NULL;                                /* an analysis without a page, which is a fault of the program */
 }

@@ -27,7 +27,7 @@ struct measured_setting {
     int stream;                             /* index in measurements.streams */
 };
 
-/* Numbers of an iteration of which figures need sums only; 0 if they were not recorded. */
+/* Numbers of an iteration that figures use only as sums over iterations; 0 if they were not recorded. */
 enum step_sum {
     SUM_NONE,
     /* Expert cache, and where it has two tiers. stall: the time that was measured. */

@@ -1,5 +1,5 @@
-/* Cuts texts into consecutive windows of 1, 2, ... tokens, each of which represents a verification with all drafted tokens
- * accepted. Computes for each expert the number of a window's tokens that select it (its activation frequency f), and how well
+/* Cuts texts into consecutive windows of 1, 2, ... tokens. A window represents a verification that accepts all drafted tokens.
+ * Computes for each expert the number of a window's tokens that select it (its activation frequency f), and how well
  * the previous window predicts f.
  *
  * Only tokens of the text count, in its order; an incomplete window at a text's end is dropped. Sequences may interleave.

@@ -31,6 +31,16 @@ near() {
         | (.[0] - .[1]) as $d | ($d * $d) <= (1e-10 * .[0] * .[0])] | length > 5 and all'
 }
 
+# Kills process 1 of the job $job, whose command lines match the pattern, and waits for the job, which must fail. Sets $victim.
+kill_process_1() {
+    local pid
+    for pid in $(pgrep -f -- "$1"); do
+        tr '\0' '\n' < "/proc/$pid/environ" | grep -qx OMPI_COMM_WORLD_RANK=1 && victim=$pid
+    done
+    kill -KILL "$victim"
+    wait $job && false || [ $? -ne 0 ]
+}
+
 @test "two and three processes have the losses of one process, and write once" {
     wants_mpi
     moe-draft-train $options --steps 6 -q texts.jsonl -o one.moe --stream one.moes
@@ -75,11 +85,7 @@ near() {
     wants_mpi
     mpirun -n 3 moe-draft-train $options --steps 100000 --every 0 texts.jsonl -o dies.moe 3>&- 2> said & job=$!
     for _ in $(seq 500); do [ ! -e dies.moe.checkpoint ] || break; sleep 0.02; done
-    for pid in $(pgrep -f -- "^moe-draft-train .*dies.moe$"); do
-        tr '\0' '\n' < "/proc/$pid/environ" | grep -qx OMPI_COMM_WORLD_RANK=1 && victim=$pid
-    done
-    kill -KILL "$victim"
-    wait $job && false || [ $? -ne 0 ]
+    kill_process_1 "^moe-draft-train .*dies.moe$"
     # by process 0 if it waited for it just then, in any case by mpirun
     grep -e "moe-draft-train: process 1 of 3 ($(hostname), pid $victim) has died" -e 'rank 1 .*on node .* exited on signal 9' said
     [ "$(grep -c '^moe-draft-train: ' said)" -le 1 ]
@@ -182,11 +188,7 @@ WRONG
     long="-m pocket.moe -n 2000 -c 2040 --ignore-eos prompts.jsonl --stream dies.moes"
     mpirun -q -n 3 moe-decode --ranks mpi $long -o dies.txt 3>&- 2> said & job=$!
     for _ in $(seq 500); do [ ! -s dies.moes.part ] || break; sleep 0.02; done
-    for pid in $(pgrep -f -- "^moe-decode .*dies.txt$"); do
-        tr '\0' '\n' < "/proc/$pid/environ" | grep -qx OMPI_COMM_WORLD_RANK=1 && victim=$pid
-    done
-    kill -KILL "$victim"
-    wait $job && false || [ $? -ne 0 ]
+    kill_process_1 "^moe-decode .*dies.txt$"
     grep -e "^moe-decode: process 1 of 3 ($(hostname), pid $victim) has died" -e 'rank 1 .*on node .* exited on signal 9' said
     [ ! -e dies.txt ] && [ ! -e dies.moes ]
 }

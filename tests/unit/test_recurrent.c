@@ -257,8 +257,8 @@ static void draw_part(struct forward_part *part, uint8_t *skip, struct chance *c
     }
 }
 
-/* A draft with such a part, of which one path is compared with itself alone. Then the verification drops the draft, and what
- * is kept is the text of the whole model. */
+/* Compares one path of a draft by such a part with the same path drafted alone. The verification then drops the draft, and
+ * keeps the text of the whole model. */
 static void try_part(struct rig *rig, struct sequence *text, struct sequence *plain, struct chance *chance)
 {
     const size_t vocab = (size_t)model_hparams(rig->model)->vocab;

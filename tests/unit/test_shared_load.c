@@ -165,8 +165,8 @@ static double throughput(const struct world *w, const char *policy, int even, in
 static const char *const policies[] = {"cascade-cost", "evict", "evict-experts", "bastion"};
 enum { POLICIES = sizeof policies / sizeof *policies };
 
-/* Where texts are alike, each policy comes near the best length for all texts: with few texts none, in between none or long
- * drafts, with many texts long drafts. */
+/* For texts that are alike, each policy comes near the speed of the best length that all texts could have. That is no draft for
+ * few texts, and long drafts for many; in between it is one of the two. */
 static void batches_are_nearly_as_fast_as_with_the_best_length(void **state)
 {
     static const double acceptances[] = {0.4, 0.6, 0.8, 0.95};
