@@ -64,8 +64,8 @@ run_page() {
     ls [0-9][0-9].sh > /dev/null || { echo "$1 has no examples"; return 1; }
     # Two examples write more than a gigabyte: as they are only when there is time for it.
     [ "$MOE_LONG" ] || sed -i 's/ --expert-ffn 4096 / --expert-ffn 96 /; s/ --step 3% / --step 40% /; s/^\(moe-convert synthetic .*\)$/\1 --dry-run/' [0-9][0-9].sh
-    # What a run, or `roofline', measures fills half a gigabyte each time.
-    [ "$MOE_LONG" ] || sed -i 's/^  "settings": \[$/  "measure-seconds": 0,\n&/; s/^moe-bench run -m/moe-bench run --measure-seconds 0 -m/
+    # What a run, `roofline' or `plan' measures fills half a gigabyte each time.
+    [ "$MOE_LONG" ] || sed -i 's/^  "settings": \[$/  "measure-seconds": 0,\n&/; s/^moe-bench run -m/moe-bench run --measure-seconds 0 -m/; s/^moe-bench plan .*$/& --seconds 0 --size 4M/
         s/^moe-bench roofline/& --size 32M/' [0-9][0-9].sh $(find . -name '*.json')
     # Sanitised commands are slow, and see in short answers what they would see in long ones.
     [ -z "$MOE_SANITIZED" ] || [ "$MOE_LONG" ] || sed -i 's/-n \(256\|64\|24\)/-n 6/; s/"max-tokens": 24/"max-tokens": 4/; s/\[1, 4, 8\]/[4]/
