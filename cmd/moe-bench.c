@@ -353,6 +353,13 @@ static bool has_reference(const struct suite *suite)
     return false;
 }
 
+static int check_force(const struct suite *suite, bool force, struct err *err)
+{
+    for (int i = 0; i < suite->setting_count; i++)
+        force = force && !json_object_get(suite->settings[i].options, "rank");
+    return force ? err_set(err, ERR_INPUT, "--force: no setting has a ranking to use; leave it out, or add \"rank\"") : 0;
+}
+
 /* Diagnoses a missing suite: no words at all, or a suite that --resume took. */
 static int check_files(const struct run_args *args, struct err *err)
 {
@@ -376,6 +383,10 @@ static int run(const void *arguments, const struct console *console, struct err 
         return -1;
     if (!suite)
         return 0;
+    if (check_force(suite, args->force, err)) {
+        suite_free(&suite);
+        return -1;
+    }
     bool unnamed = !strcmp(args->output, "-");
     const char *output = unnamed && args->resume ? args->resume : args->output;
     struct bench_setup setup = { .suite = suite, .session = args->session, .output = output, .keep = !args->text,
@@ -426,7 +437,7 @@ static int identity(const void *arguments, const struct console *console, struct
         return -1;
     const struct identity_setup setup = { .suite = suite, .session = args->session, .force = args->force,
                                           .strict = args->strict, .console = console };
-    if (identity_run(&found, &setup, err) ||
+    if (check_force(suite, args->force, err) || identity_run(&found, &setup, err) ||
         (args->json ? identity_json(&body, found, err) : identity_text(&body, found, err)) ||
         bench_write(args->output, &body, err) || (!found->agree && identity_refuse(found, err)))
         goto done;

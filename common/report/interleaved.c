@@ -234,16 +234,15 @@ static int bounds_of(const struct round *rounds, size_t count, double error_low,
 
 static int look(struct interleaved *of, struct err *err)
 {
-    double floor = floor_of(of), error;
-    of->looks++;
-    error = INTERLEAVED_ERROR / (of->looks * (of->looks + 1.0));
+    double floor = floor_of(of), share = ++of->looks;
+    share = 1 / (share * (share + 1));
+    double holds = share * INTERLEAVED_HOLDS_ERROR, slower = share * INTERLEAVED_SLOWER_ERROR / (double)of->count;
     for (size_t i = 0; i < of->count; i++) {
         struct row *row = &of->rows[i];
-        double high = error / (2.0 * (double)of->count);
         if (row->verdict != UNDECIDED)
             continue;
-        if (bounds_of(row->blocks, row->block_count, error, high, &row->ratio, err) ||
-            bounds_of(row->rounds, (size_t)of->rounds, error, high, &row->measured, err))
+        if (bounds_of(row->blocks, row->block_count, holds, slower * (1 - INTERLEAVED_MEASURED_SHARE), &row->ratio, err) ||
+            bounds_of(row->rounds, (size_t)of->rounds, holds, slower * INTERLEAVED_MEASURED_SHARE, &row->measured, err))
             return -1;
         if (row->ratio.high < floor || row->measured.high < floor)
             row->verdict = SLOWER;

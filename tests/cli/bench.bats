@@ -121,6 +121,11 @@ timed='^(tokens_per_s|best_static|.*ratio.*|.*_ms_.*|bandwidth.*)$'
     refused "--draft ngram,,pld: a value is missing beside a comma" -m pocket.moe -d ngram,,pld prompts.jsonl
     refused "no prompts; name a file of prompts after the options" -m pocket.moe
     refused "no suite; name one, SUITE.json, or a model and prompts"
+    refused "--force: no setting has a ranking to use" -m pocket.moe --force prompts.jsonl
+    echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "none"}]}' > plain.json
+    run moe-bench identity --force plain.json
+    assert_trouble moe-bench
+    [[ $output == *"--force: no setting has a ranking to use"* ]]
     refused "more than" -m pocket.moe -d ngram -K 1,2,3,4,5,6,7,8,9,10 --top-k 1,2,3,4,5,6,7,8,9 --seed 1,2,3,4,5,6,7,8,9 \
         --min-p 0,.1,.2,.3,.4,.5 prompts.jsonl
 }

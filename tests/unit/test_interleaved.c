@@ -100,8 +100,9 @@ static void time_run(struct made *made, int side, double factor, double strikes,
     }
 }
 
-/* The answer about a program that takes `factor` times as long, and ten times that in a share `strikes` of the iterations. */
-static enum err_code compare(double limit, double factor, double strikes, struct machine *machine)
+/* The answer about a program that takes `factor` times as long, and ten times that in a share `strikes` of the iterations.
+ * *as_measured: it is slower as measured, and perhaps not in its minima. */
+static enum err_code compare(double limit, double factor, double strikes, struct machine *machine, bool *as_measured)
 {
     struct interleaved *of = NULL;
     struct err err = {0};
@@ -119,44 +120,51 @@ static enum err_code compare(double limit, double factor, double strikes, struct
     }
     int rc = interleaved_answer(of, &err);
     interleaved_close(&of);
+    *as_measured = rc && err.code == ERR_ANSWER_NO && strstr(err.text, " as measured");
     return rc ? err.code : ERR_NONE;
 }
 
-/* With the limit at what is true, to lose and to hold are both wrong: each in 5 % at most, which 31 of 400 would be beyond. */
+/* The limit is the true loss, so both `slower` and `holds` are wrong: of 800 comparisons at most 8 on average are slower, 0.8
+ * as measured only, and 40 hold. More than 20, 4 and 65 have a probability below 0.001 each. */
 static void a_program_is_seldom_slower_than_itself(void **state)
 {
     static const struct { double limit, factor; } cases[] = {{0, 1}, {0.2, 1.25}};
+    int slower = 0, holds = 0, measured = 0;
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct machine machine = {0};
-        int slower = 0, holds = 0;
         for (int i = 0; i < COMPARISONS; i++) {
-            enum err_code answer = compare(cases[c].limit, cases[c].factor, 0, &machine);
+            bool as_measured;
+            enum err_code answer = compare(cases[c].limit, cases[c].factor, 0, &machine, &as_measured);
             machine.runs = 0;
             slower += answer == ERR_ANSWER_NO;
+            measured += as_measured;
             holds += answer == ERR_NONE;
         }
-        printf("# limit %g: %d seem slower, %d to hold, of %d\n", cases[c].limit, slower, holds, COMPARISONS);
-        if (slower > 30 || holds > 30 || slower + holds < 6)
-            fail_msg("limit %g: %d of %d seem slower, %d to hold", cases[c].limit, slower, COMPARISONS, holds);
     }
+    printf("# of %d: %d seem slower, %d only as measured, %d to hold\n", 2 * COMPARISONS, slower, measured, holds);
+    if (slower > 20 || measured > 4 || holds > 65 || slower + holds < 8)
+        fail_msg("of %d: %d seem slower, %d as measured, %d to hold", 2 * COMPARISONS, slower, measured, holds);
 }
 
 static void what_is_so_is_found(void **state)
 {
     struct machine machine = {0};
-    int holds = 0, slower = 0, struck = 0;
+    int holds = 0, slower = 0, struck = 0, as_measured = 0;
     (void)state;
     for (int i = 0; i < 50; i++) {
-        holds += compare(0.2, 1, 0, &machine) == ERR_NONE;
-        slower += compare(0.2, 1.6, 0, &machine) == ERR_ANSWER_NO;
-        struck += compare(0.05, 1, 0.4, &machine) == ERR_ANSWER_NO;
+        bool measured;
+        holds += compare(0.2, 1, 0, &machine, &measured) == ERR_NONE;
+        slower += compare(0.2, 1.6, 0, &machine, &measured) == ERR_ANSWER_NO;
+        struck += compare(0.05, 1, 0.4, &machine, &measured) == ERR_ANSWER_NO;
+        as_measured += measured;
         machine.runs = 0;
     }
-    printf("# of 50: %d hold, %d are slower, %d now and then\n", holds, slower, struck);
+    printf("# of 50: %d hold, %d are slower, %d now and then, %d of these as measured\n", holds, slower, struck, as_measured);
     assert_in_range(holds, 45, 50);
     assert_in_range(slower, 45, 50);
     assert_in_range(struck, 45, 50);
+    assert_in_range(as_measured, 30, 50);
 }
 
 /* A quiet machine, so that all is exact. */
