@@ -20,11 +20,13 @@
  * downwards, in steps of 1; when utility falls the climb continues on the other side of its best K, and it tries no K twice. K
  * is at most `max`, and at most -K. "Recent" means the last `memory` iterations; ties go to the smaller K. Set phases grow to
  * at most `longest`, and return to their initial length after one with drafts. All state is reset with each text. The baseline
- * is the mean of the last `baseline` measurements, including those of set phases at 0. */
+ * is the mean of the last `baseline` measurements, including those of set phases at 0. If texts share a
+ * forward, seconds are this text's charge (shared.h). */
 #include <math.h>
 
 #include "common/base/mem.h"
 #include "common/policy/shape.h"
+#include "common/policy/shared.h"
 #include "kernels/plain/loop.h"
 
 static const char *const phase_words[] = {"baseline", "test", "set", "refresh"};
@@ -34,12 +36,16 @@ struct cascade {
     struct shape *shape;
     struct cascade_settings settings;
     struct cascade_state state;
+    struct shared_cost forward;
 };
 
 static void observe(struct policy *policy, const struct outcome *outcome)
 {
     struct cascade *c = (struct cascade *)policy;
-    cascade_observe(&c->settings, &c->state, outcome->accepted, outcome->iteration_s);
+    shared_learn(&c->forward, outcome);
+    const double seconds = shared_charge(&c->forward, outcome, shared_growth(&c->forward, outcome->drafted + 1));
+    union_learn(&c->forward.experts, outcome->expert, outcome->emitted, outcome->moe_layers);
+    cascade_observe(&c->settings, &c->state, outcome->accepted, seconds);
 }
 
 static void begin(struct policy *policy, const struct policy_text *text)
@@ -47,6 +53,7 @@ static void begin(struct policy *policy, const struct policy_text *text)
     struct cascade *c = (struct cascade *)policy;
     (void)text;
     cascade_begin(&c->settings, &c->state);
+    union_begin(&c->forward.experts);
 }
 
 static int cascade_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
@@ -71,6 +78,10 @@ static int cascade_open(struct policy **out, struct spec *spec, const struct pol
         return -1;
     c->shape = setup->shape;
     c->settings = s;
+    if (shared_cost_init(&c->forward, NULL, limit + 1, 0.5, setup, err)) {
+        mem_free(&c);
+        return -1;
+    }
     cascade_begin(&c->settings, &c->state);
     *out = &c->base;
     return 0;
@@ -105,7 +116,11 @@ static void show_state(const struct policy *policy, struct values *out)
     }
 }
 
-static void cascade_free(struct policy *policy) { mem_free(&policy); }
+static void cascade_free(struct policy *policy)
+{
+    shared_cost_free(&((struct cascade *)policy)->forward);
+    mem_free(&policy);
+}
 
 static bool cascade_device(const struct policy *policy, struct loop_rules *rules)
 {

@@ -24,9 +24,7 @@
 
 #include "common/base/mem.h"
 #include "common/policy/shared.h"
-#include "common/predict/cost_model.h"
 #include "common/predict/pending.h"
-#include "common/predict/union.h"
 
 enum { MAX_DEFAULT = 8, MAX = 64, TASKS = 16, TASK_BYTES = 64, SHADOW_TOKENS = 2 };
 
@@ -44,11 +42,7 @@ struct cascade_cost {
     struct shape *shape;
     int max;
     double explore, optimism, decay;
-    bool has_table;
-    struct cost_table table;
-    struct cost_model cost_model;
-    struct union_predictor experts;
-    struct shared_load load;
+    struct shared_cost forward;
     struct pending pending;
     struct task task[TASKS], *now;
     int64_t texts;
@@ -68,34 +62,18 @@ struct cascade_cost {
     struct draft_leaf leaf;
 };
 
-static double growth(const struct cascade_cost *c, int M)
-{
-    return shared_growth(&c->load, c->has_table ? &c->table : NULL, &c->experts, M);
-}
-
-static double root(const struct cascade_cost *c)
-{
-    return shared_root(&c->load, c->has_table ? &c->table : NULL, &c->experts);
-}
-
-/* Returns this text's part of the cost of a forward with K drafted tokens. */
-static double part(const struct cascade_cost *c, double steepness, int K)
-{
-    return shared_part(&c->load, steepness, root(c), growth(c, K + 1) - growth(c, 1));
-}
-
 /* Returns the cost of an iteration that verifies K tokens, without drafting. The cost of forwards without drafts is known well,
  * so of forwards with many texts little is in doubt. */
 static double cost_of(const struct cascade_cost *c, int K)
 {
-    const double steepness = cost_model_steepness(&c->cost_model);
-    const double doubt = cost_model_doubt(&c->cost_model) / (1 + steepness * root(c));
-    return part(c, steepness * exp(-c->optimism * doubt), K);
+    const double steepness = cost_model_steepness(&c->forward.model);
+    const double doubt = cost_model_doubt(&c->forward.model) / (1 + steepness * shared_root(&c->forward));
+    return shared_part(&c->forward, steepness * exp(-c->optimism * doubt), K + 1);
 }
 
 static double draft_cost(const struct cascade_cost *c)
 {
-    double level = cost_model_level(&c->cost_model);
+    double level = cost_model_level(&c->forward.model);
     return level > 0 ? c->draft_seconds / level : 0;
 }
 
@@ -137,7 +115,7 @@ static int ask(struct cascade_cost *c, const struct draft_view *view)
     if (max < 1)
         return 0;
     if (!c->timed)
-        return c->cost_model.begun ? 1 : 0;
+        return c->forward.model.begun ? 1 : 0;
     if (draft_cost(c) * c->max <= c->explore)
         return max;
     int K = is_known(c) ? choose(c, max, view->tree) : 0;
@@ -205,20 +183,21 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
     struct cascade_cost *c = (struct cascade_cost *)policy;
     struct task *task = c->now;
     double level;
-    shared_learn(&c->load, outcome);
-    cost_model_observe(&c->cost_model, growth(c, outcome->drafted + 1), shared_seconds(outcome));
+    shared_learn(&c->forward, outcome);
+    shared_charge(&c->forward, outcome, shared_growth(&c->forward, outcome->drafted + 1));
     if (c->made)
         time_drafting(c, outcome->draft_s / c->made);
     c->warm = c->asked > 0;
-    level = cost_model_level(&c->cost_model);
+    level = cost_model_level(&c->forward.model);
     if (level > 0) {
         double drafting = outcome->draft_s / level;
         c->allowance = fmin(c->allowance + c->explore - (outcome->drafted ? 0 : drafting), 1);
         task->tokens = 0.98 * task->tokens + outcome->emitted;
-        task->cost = 0.98 * task->cost + part(c, cost_model_steepness(&c->cost_model), outcome->drafted) + drafting;
+        const double part = shared_part(&c->forward, cost_model_steepness(&c->forward.model), outcome->drafted + 1);
+        task->cost = 0.98 * task->cost + part + drafting;
     }
     pending_learn(&c->pending, &task->estimator, 1, outcome->token, outcome->emitted);
-    union_learn(&c->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
+    union_learn(&c->forward.experts, outcome->expert, outcome->emitted, outcome->moe_layers);
 }
 
 /* Finds the slot of the task. A new task gets the slot unused for longest, with the previous task's knowledge at a quarter of
@@ -252,13 +231,13 @@ static void cascade_cost_begin(struct policy *policy, const struct policy_text *
     c->now->used = ++c->texts;
     c->warm = false;
     pending_clear(&c->pending);
-    union_begin(&c->experts);
+    union_begin(&c->forward.experts);
 }
 
 static void cascade_cost_free(struct policy *policy)
 {
     struct cascade_cost *c = (struct cascade_cost *)policy;
-    union_free(&c->experts);
+    shared_cost_free(&c->forward);
     pending_free(&c->pending);
     mem_free(&c);
 }
@@ -274,10 +253,7 @@ static int read_settings(struct cascade_cost *c, struct spec *spec, const struct
         spec_float(spec, "optimism|hope", 1, 0, 10, &c->optimism, err) ||
         spec_float(spec, "decay|memory", 0.9975, 0, 0.9999, &c->decay, err))
         return -1;
-    if (file && cost_table_read(&c->table, file, err))
-        return err_at(err, "cascade-cost: cost");
-    c->has_table = file != NULL;
-    return 0;
+    return shared_cost_init(&c->forward, file, c->max + 1, 1, setup, err) ? err_at(err, "cascade-cost") : 0;
 }
 
 static int cascade_cost_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
@@ -289,17 +265,11 @@ static int cascade_cost_open(struct policy **out, struct spec *spec, const struc
         return -1;
     c->shape = setup->shape;
     c->alone = !setup->drafters;
-    if (read_settings(c, spec, setup, err) || union_init(&c->experts, c->max + 1, setup->experts, setup->top_k, err)) {
+    if (read_settings(c, spec, setup, err)) {
         cascade_cost_free(&c->base);
         return -1;
     }
     c->allowance = 1;
-    if (c->has_table)
-        cost_model_init(&c->cost_model, 1, 0.2);
-    else if (c->experts.experts)
-        cost_model_init(&c->cost_model, 0.8, 0.3);
-    else
-        cost_model_init(&c->cost_model, 1, 1);
     cascade_cost_begin(&c->base, NULL);
     *out = &c->base;
     return 0;
@@ -318,13 +288,13 @@ static void cascade_cost_state(const struct policy *policy, struct values *out)
     values_real(out, "rate", c->rate);
     values_real(out, "chance", estimator_ahead(&c->now->estimator, 1));
     values_real(out, "tried", c->now->estimator.seen);
-    values_real(out, "level_us", 1e6 * cost_model_level(&c->cost_model));
-    values_real(out, "steepness", cost_model_steepness(&c->cost_model));
-    values_real(out, "doubt", cost_model_doubt(&c->cost_model));
+    values_real(out, "level_us", 1e6 * cost_model_level(&c->forward.model));
+    values_real(out, "steepness", cost_model_steepness(&c->forward.model));
+    values_real(out, "doubt", cost_model_doubt(&c->forward.model));
     values_real(out, "draft_us", 1e6 * c->draft_seconds);
     values_real(out, "allowance", c->allowance);
-    if (c->experts.experts)
-        values_real(out, "experts", union_of(&c->experts, c->K + 1));       /* predicted, per layer */
+    if (c->forward.experts.experts)
+        values_real(out, "experts", union_of(&c->forward.experts, c->K + 1));       /* predicted, per layer */
 }
 
 static void cascade_cost_chances(const struct policy *policy, int nodes, float *out)

@@ -34,9 +34,8 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "common/policy/cost.h"
 #include "common/policy/shape.h"
-#include "common/predict/cost_model.h"
+#include "common/policy/shared.h"
 #include "common/predict/latency.h"
 
 enum { DRAFTERS = 8, WINDOW_MAX = 256, NODES = SHAPE_DEPTH_MAX, WARM_TOKENS = 4 };
@@ -55,8 +54,7 @@ struct dytc {
     struct policy base;
     int drafters, max, nodes, width, steps, window, warmup, retry, bracket, ahead;
     double lambda, top_p, min;
-    struct cost_model cost_model;       /* cost of the target's forward */
-    struct union_predictor experts;
+    struct shared_cost forward;         /* cost of the target's forward */
     double fixed[DRAFTERS];             /* acceptance rates given; NaN: learned */
     struct recent recent[DRAFTERS];
     int64_t iterations;
@@ -97,7 +95,7 @@ static double acceptance(const struct dytc *d, int drafter)
 /* Returns the cost of k tokens of a drafter in one step, in units of a forward of the target over one token. */
 static double cost_of(const struct dytc *d, int drafter, int k)
 {
-    const double level = cost_model_level(&d->cost_model);
+    const double level = cost_model_level(&d->forward.model);
     return fmax(1e-9, latency_of(&d->recent[drafter].latency, 1, k, k) / (level > 0 ? level : 1));
 }
 
@@ -250,9 +248,9 @@ static void dytc_observe(struct policy *policy, const struct outcome *outcome)
     const struct draft_tree *tree = outcome->tree;
     bool judged[DRAFTERS] = {false};
     d->iterations++;
-    cost_model_observe(&d->cost_model, cost_growth(NULL, &d->experts, outcome->drafted + 1),
-                       outcome->iteration_s - outcome->draft_s);
-    union_learn(&d->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
+    shared_learn(&d->forward, outcome);
+    shared_charge(&d->forward, outcome, shared_growth(&d->forward, outcome->drafted + 1));
+    union_learn(&d->forward.experts, outcome->expert, outcome->emitted, outcome->moe_layers);
     for (int i = 0; outcome->share && i < d->drafters; i++)
         latency_observe(&d->recent[i].latency, &outcome->share[i]);
     for (int node = 0; tree && outcome->kept && node < tree->nodes; node++) {
@@ -275,13 +273,13 @@ static void dytc_observe(struct policy *policy, const struct outcome *outcome)
 static void dytc_begin(struct policy *policy, const struct policy_text *text)
 {
     (void)text;
-    union_begin(&((struct dytc *)policy)->experts);
+    union_begin(&((struct dytc *)policy)->forward.experts);
 }
 
 static void dytc_free(struct policy *policy)
 {
     struct dytc *d = (struct dytc *)policy;
-    union_free(&d->experts);
+    shared_cost_free(&d->forward);
     mem_free(&d);
 }
 
@@ -307,11 +305,10 @@ static int dytc_open(struct policy **out, struct spec *spec, const struct policy
         spec_choice(spec, "bracket", BRACKET_WHOLE, brackets, &d->bracket, err) ||
         spec_choice(spec, "lookahead", 1, dytc_yes_no, &d->ahead, err) ||
         dytc_fixed(spec, "dytc", d->drafters, d->fixed, err) ||
-        union_init(&d->experts, d->nodes + 1, setup->experts, setup->top_k, err)) {
+        shared_cost_init(&d->forward, NULL, d->nodes + 1, 0.5, setup, err)) {
         dytc_free(&d->base);
         return -1;
     }
-    cost_model_init(&d->cost_model, d->experts.experts ? 0.8 : 0.5, d->experts.experts ? 0.3 : 1);
     for (int i = 0; i < DRAFTERS; i++) {
         d->recent[i].acceptance = 0.5;
         latency_init(&d->recent[i].latency, 0.98);
@@ -331,7 +328,7 @@ static void dytc_state(const struct policy *policy, struct values *out)
     values_int(out, "warm", d->iterations >= d->warmup);
     values_real(out, "objective", d->value);
     values_real(out, "leaf_chance", d->leaf_chance);
-    values_real(out, "level_us", 1e6 * cost_model_level(&d->cost_model));
+    values_real(out, "level_us", 1e6 * cost_model_level(&d->forward.model));
     values_int(out, "trial", d->trial);
     for (int i = 0; i < d->drafters; i++) {
         const struct latency *latency = &d->recent[i].latency;

@@ -27,13 +27,11 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "common/policy/cost.h"
 #include "common/policy/dytc.h"
 #include "common/policy/plan.h"
+#include "common/policy/shared.h"
 #include "common/predict/latency.h"
-#include "common/predict/cost_model.h"
 #include "common/predict/pending.h"
-#include "common/predict/union.h"
 
 enum { DRAFTERS = PLAN_DRAFTERS_MAX, MAX_DEFAULT = 16, MAX = PLAN_TOKENS_MAX, TASKS = 16, TASK_BYTES = 64 };
 
@@ -65,11 +63,8 @@ struct dytc_verify {
     bool siblings;                      /* second choices may be added to a chain */
     double fixed[DRAFTERS];             /* acceptance rates given; NaN: learned */
     double explore, optimism, decay;
-    bool has_table;
-    struct cost_table table;
-    struct cost_model cost_model;
+    struct shared_cost forward;
     struct latency latency[DRAFTERS];
-    struct union_predictor experts;
     struct pending pending;
     struct task task[TASKS], *now;
     int64_t texts, iterations;
@@ -93,12 +88,7 @@ struct dytc_verify {
     struct draft_leaf leaf, branch[MAX];
 };
 
-static double growth(const struct dytc_verify *d, int M)
-{
-    return cost_growth(d->has_table ? &d->table : NULL, &d->experts, M);
-}
-
-static double level_seconds(const struct dytc_verify *d) { return cost_model_level(&d->cost_model); }
+static double level_seconds(const struct dytc_verify *d) { return cost_model_level(&d->forward.model); }
 
 /* Returns the expected acceptance probability of a drafter's next token at a depth (from 1), before the token is drafted. */
 static double chance_at(const struct dytc_verify *d, int drafter, int depth)
@@ -130,11 +120,11 @@ static int nodes_for(int chain) { return 2 * chain < MAX ? 2 * chain : MAX; }
 
 static void weigh_verification(struct dytc_verify *d, int room, bool optimistic)
 {
-    double steepness = cost_model_steepness(&d->cost_model);
+    double steepness = cost_model_steepness(&d->forward.model);
     if (optimistic)
-        steepness *= exp(-d->optimism * cost_model_doubt(&d->cost_model));
+        steepness *= exp(-d->optimism * cost_model_doubt(&d->forward.model));
     for (int K = 0; K <= nodes_for(room); K++)
-        d->verify[K] = 1 + steepness * growth(d, K + 1);
+        d->verify[K] = shared_part(&d->forward, steepness, K + 1);
 }
 
 static int room_of(const struct dytc_verify *d, const struct draft_view *view)
@@ -445,7 +435,8 @@ static void dytc_verify_observe(struct policy *policy, const struct outcome *out
 {
     struct dytc_verify *d = (struct dytc_verify *)policy;
     d->iterations++;
-    cost_model_observe(&d->cost_model, growth(d, outcome->drafted + 1), outcome->iteration_s - outcome->draft_s);
+    shared_learn(&d->forward, outcome);
+    shared_charge(&d->forward, outcome, shared_growth(&d->forward, outcome->drafted + 1));
     for (int i = 0; outcome->share && i < d->drafters; i++)
         latency_observe(&d->latency[i], &outcome->share[i]);
     for (int i = 0; i < d->drafters; i++)
@@ -458,12 +449,13 @@ static void dytc_verify_observe(struct policy *policy, const struct outcome *out
     learn_branches(d, outcome);
     double level = level_seconds(d);
     if (level > 0) {
-        double cost = 1 + cost_model_steepness(&d->cost_model) * growth(d, outcome->drafted + 1) + outcome->draft_s / level;
+        const double part = shared_part(&d->forward, cost_model_steepness(&d->forward.model), outcome->drafted + 1);
+        const double cost = part + outcome->draft_s / level;
         d->allowance = fmin(d->allowance + d->explore * cost, 12);
         d->now->tokens = 0.98 * d->now->tokens + outcome->emitted;
         d->now->cost = 0.98 * d->now->cost + cost;
     }
-    union_learn(&d->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
+    union_learn(&d->forward.experts, outcome->expert, outcome->emitted, outcome->moe_layers);
 }
 
 static void forget(struct task *task, double weight)
@@ -509,14 +501,14 @@ static void dytc_verify_begin(struct policy *policy, const struct policy_text *t
     d->now->used = ++d->texts;
     if (!text || !text->task)           /* the text may be of another kind */
         forget(d->now, text_memory);
-    union_begin(&d->experts);
+    union_begin(&d->forward.experts);
     pending_clear(&d->pending);
 }
 
 static void dytc_verify_free(struct policy *policy)
 {
     struct dytc_verify *d = (struct dytc_verify *)policy;
-    union_free(&d->experts);
+    shared_cost_free(&d->forward);
     pending_free(&d->pending);
     mem_free(&d);
 }
@@ -535,12 +527,9 @@ static int read_settings(struct dytc_verify *d, struct spec *spec, const struct 
         spec_choice(spec, "siblings", 1, dytc_yes_no, &siblings, err) || spec_text(spec, "cost", NULL, &file, err) ||
         dytc_fixed(spec, "dytc-verify", d->drafters, d->fixed, err))
         return -1;
-    if (file && cost_table_read(&d->table, file, err))
-        return err_at(err, "dytc-verify: cost");
-    d->has_table = file != NULL;
     d->ahead = ahead;
     d->siblings = siblings && !setup->chains;
-    return 0;
+    return shared_cost_init(&d->forward, file, nodes_for(d->max) + 1, 0.5, setup, err) ? err_at(err, "dytc-verify") : 0;
 }
 
 static int dytc_verify_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
@@ -551,8 +540,7 @@ static int dytc_verify_open(struct policy **out, struct spec *spec, const struct
     if (!d)
         return -1;
     d->drafters = setup->drafters;
-    if (read_settings(d, spec, setup, err) ||
-        union_init(&d->experts, nodes_for(d->max) + 1, setup->experts, setup->top_k, err)) {
+    if (read_settings(d, spec, setup, err)) {
         dytc_verify_free(&d->base);
         return -1;
     }
@@ -560,12 +548,6 @@ static int dytc_verify_open(struct policy **out, struct spec *spec, const struct
         latency_init(&d->latency[i], 0.98);
     for (int i = 0; setup->drafter && i < d->drafters; i++)
         d->looks_up[i] = setup->drafter[i].looks_up;
-    if (d->has_table)
-        cost_model_init(&d->cost_model, 1, 0.2);
-    else if (d->experts.experts)
-        cost_model_init(&d->cost_model, 0.8, 0.3);
-    else
-        cost_model_init(&d->cost_model, 0.5, 1);
     dytc_verify_begin(&d->base, NULL);
     *out = &d->base;
     return 0;
@@ -585,10 +567,10 @@ static void dytc_verify_state(const struct policy *policy, struct values *out)
     values_real(out, "rate", d->rate);
     values_real(out, "allowance", d->allowance);
     values_real(out, "level_us", 1e6 * level_seconds(d));
-    values_real(out, "steepness", cost_model_steepness(&d->cost_model));
-    values_real(out, "doubt", cost_model_doubt(&d->cost_model));
-    if (d->experts.experts)
-        values_real(out, "experts", union_of(&d->experts, d->K + 1));       /* predicted, per layer */
+    values_real(out, "steepness", cost_model_steepness(&d->forward.model));
+    values_real(out, "doubt", cost_model_doubt(&d->forward.model));
+    if (d->forward.experts.experts)
+        values_real(out, "experts", union_of(&d->forward.experts, d->K + 1));       /* predicted, per layer */
     for (int i = 0; i < d->drafters; i++) {
         char key[VALUES_KEY];
         snprintf(key, sizeof key, "chance_%d", i);

@@ -30,10 +30,8 @@
 #include "common/base/mem.h"
 #include "common/policy/shared.h"
 #include "common/policy/truth.h"
-#include "common/predict/cost_model.h"
 #include "common/predict/pending.h"
 #include "common/predict/token_experts.h"
-#include "common/predict/union.h"
 #include "kernels/plain/trim.h"
 #include "kernels/plain/trim_experts.h"
 
@@ -51,11 +49,7 @@ struct evict {
     int max;                            /* levels */
     bool alone, calibrated;             /* alone: there is no drafter */
     double explore, threshold;
-    bool has_table;
-    struct cost_table table;
-    struct cost_model cost_model;
-    struct union_predictor experts;
-    struct shared_load load;
+    struct shared_cost forward;
     struct estimator estimator[DRAFTERS_MAX];
     struct pending pending;
     struct token_experts wanted;        /* evict-experts: predicted experts by token */
@@ -80,33 +74,21 @@ struct evict {
     int32_t order[ROOM], keep[ROOM];
 };
 
-/* Returns the growth for M rows; beyond the last predicted number of rows, continues the line through the last two. */
-static double growth(const struct evict *e, int M)
-{
-    const int max = e->has_table ? COST_TOKENS_MAX : UNION_TOKENS;
-    const struct cost_table *table = e->has_table ? &e->table : NULL;
-    if (M <= max)
-        return shared_growth(&e->load, table, &e->experts, M);
-    double last = shared_growth(&e->load, table, &e->experts, max);
-    return last + (M - max) * (last - shared_growth(&e->load, table, &e->experts, max - 1));
-}
-
 /* Returns the growth that M rows add to that of one. */
-static double extra(const struct evict *e, int M) { return growth(e, M) - growth(e, 1); }
+static double extra(const struct evict *e, int M) { return shared_growth(&e->forward, M) - shared_growth(&e->forward, 1); }
 
-/* Returns this text's part of the cost of a forward that verifies a draft with this extra growth. */
-static double part(const struct evict *e, double added)
+/* Returns this text's part of the cost of a forward that verifies k nodes. */
+static double part(const struct evict *e, int k)
 {
-    const double root = shared_root(&e->load, e->has_table ? &e->table : NULL, &e->experts);
-    return shared_part(&e->load, cost_model_steepness(&e->cost_model), root, added);
+    return shared_part(&e->forward, cost_model_steepness(&e->forward.model), 1 + k);
 }
 
 /* Returns the seconds that this text is charged with for an iteration without a draft. */
-static double plain_seconds(const struct evict *e) { return cost_model_level(&e->cost_model) * part(e, 0); }
+static double plain_seconds(const struct evict *e) { return cost_model_level(&e->forward.model) * part(e, 0); }
 
 static double drafting_cost(const struct evict *e)
 {
-    double level = cost_model_level(&e->cost_model);
+    double level = cost_model_level(&e->forward.model);
     return level > 0 ? e->draft_seconds / level : 0;
 }
 
@@ -126,7 +108,7 @@ static void set_scores(struct evict *e, const struct draft_tree *tree)
 /* Returns the mean number of (layer, expert) pairs that a forward over M neighbouring tokens loads in `layers` layers. */
 static double average_pairs(const struct evict *e, int M, int layers)
 {
-    return layers * union_of(&e->experts, M < UNION_TOKENS ? M : UNION_TOKENS);
+    return layers * union_of(&e->forward.experts, M < UNION_TOKENS ? M : UNION_TOKENS);
 }
 
 static int choose_by_experts(struct evict *e, const struct draft_tree *tree)
@@ -136,11 +118,11 @@ static int choose_by_experts(struct evict *e, const struct draft_tree *tree)
     const int layers = truth ? e->truth.layers : joined ? e->wanted.layers : 1, max = e->shape->nodes;
     struct trim_experts trim = {
         .parent = tree->parent, .score = e->score, .nodes = tree->nodes, .max = max, .set = e->set,
-        .words = truth ? e->truth.words : joined ? e->wanted.words : 0, .all = (double)layers * e->experts.experts,
-        .each = (double)layers * e->experts.top_k, .growth = e->growth, .average = e->average,
-        .base = part(e, 0) + drafting_cost(e), .steepness = cost_model_steepness(&e->cost_model)};
+        .words = truth ? e->truth.words : joined ? e->wanted.words : 0, .all = (double)layers * e->forward.experts.experts,
+        .each = (double)layers * e->forward.experts.top_k, .growth = e->growth, .average = e->average,
+        .base = part(e, 0) + drafting_cost(e), .steepness = cost_model_steepness(&e->forward.model)};
     if (truth)
-        truth_sets(&e->truth, tree, e->experts.experts, e->set);
+        truth_sets(&e->truth, tree, e->forward.experts.experts, e->set);
     for (int row = 0; !truth && row <= tree->nodes; row++)
         e->set[row] = joined ? token_experts_of(&e->wanted, row ? tree->token[row - 1] : e->last) : NULL;
     for (int k = 0; k <= tree->nodes && k <= max; k++) {
@@ -157,11 +139,11 @@ static int choose(struct evict *e, const struct draft_tree *tree)
     const int nodes = tree->nodes < e->shape->nodes ? tree->nodes : e->shape->nodes;
     const double drafting = drafting_cost(e);
     set_scores(e, tree);
-    if (e->rule == RULE_EXPERTS && e->experts.experts)
+    if (e->rule == RULE_EXPERTS && e->forward.experts.experts)
         return choose_by_experts(e, tree);
     trim_order(e->order, e->score, tree->nodes);
     for (int k = 0; k <= nodes; k++)
-        e->cost[k] = part(e, extra(e, k + 1)) + drafting;
+        e->cost[k] = part(e, k) + drafting;
     return e->rule == RULE_RATE || e->rule == RULE_EXPERTS ? trim_by_rate(e->order, e->score, e->cost, nodes)
          : e->rule == RULE_RISING ? trim_while_rising(e->order, e->score, e->cost, nodes)
          : trim_by_threshold(e->order, e->score, e->cost, nodes, e->threshold);
@@ -190,12 +172,13 @@ static bool grows(const struct evict *e)
 static bool goes_on(struct evict *e, const struct draft_view *view, int max)
 {
     const int nodes = view->tree->nodes;
-    const double level = cost_model_level(&e->cost_model), steepness = cost_model_steepness(&e->cost_model);
+    const double level = cost_model_level(&e->forward.model), steepness = cost_model_steepness(&e->forward.model);
     if (!view->added || nodes >= max || !(level > 0))
         return false;
     set_scores(e, view->tree);
     const double rate = fmax(1, e->seconds > 0 ? e->tokens * level / e->seconds : 1);
-    const double cost = steepness * (growth(e, nodes + 2) - growth(e, nodes + 1)) + e->token_seconds / level;
+    const double added = shared_growth(&e->forward, nodes + 2) - shared_growth(&e->forward, nodes + 1);
+    const double cost = steepness * added + e->token_seconds / level;
     return e->score[nodes - 1] * estimator_ahead(&e->estimator[view->tree->drafter[nodes - 1]], nodes + 1) > rate * cost;
 }
 
@@ -263,7 +246,7 @@ static void learn_experts(struct evict *e, const struct outcome *outcome)
     const size_t row = (size_t)outcome->moe_layers * (size_t)outcome->top_k;
     for (int i = 0; outcome->expert && i < outcome->emitted; i++)
         token_experts_learn(&e->wanted, i ? outcome->token[i - 1] : e->last, outcome->expert + (size_t)i * row,
-                            e->experts.experts, outcome->moe_layers, outcome->top_k);
+                            e->forward.experts.experts, outcome->moe_layers, outcome->top_k);
     if (!e->joined && e->wanted.layers)
         e->joined = mem_alloc((size_t)e->wanted.words, sizeof *e->joined, NULL);
     if (outcome->emitted)
@@ -273,23 +256,20 @@ static void learn_experts(struct evict *e, const struct outcome *outcome)
 /* Returns the excess of the cost of the last forward; computed from its own experts if cost is predicted by experts. */
 static double growth_seen(const struct evict *e, const struct outcome *outcome)
 {
-    const double average = growth(e, outcome->drafted + 1), each = (double)outcome->moe_layers * outcome->top_k;
-    if (e->rule != RULE_EXPERTS || !e->experts.experts || !outcome->drafted || !outcome->moe_layers)
+    const double average = shared_growth(&e->forward, outcome->drafted + 1);
+    const double each = (double)outcome->moe_layers * outcome->top_k;
+    if (e->rule != RULE_EXPERTS || !e->forward.experts.experts || !outcome->drafted || !outcome->moe_layers)
         return average;
     const double usual = average_pairs(e, outcome->drafted + 1, outcome->moe_layers) - each;
-    const double root = growth(e, 1);
+    const double root = shared_growth(&e->forward, 1);
     return usual > 0 ? root + (average - root) * fmax(0, outcome->experts_loaded - each) / usual : average;
 }
 
 static void evict_observe(struct policy *policy, const struct outcome *outcome)
 {
     struct evict *e = (struct evict *)policy;
-    shared_learn(&e->load, outcome);
-    const double seen = growth_seen(e, outcome);
-    cost_model_observe(&e->cost_model, seen, shared_seconds(outcome));
-    const double plain = plain_seconds(e);
-    const double own = shared_own_seconds(&e->load, outcome, part(e, extra(e, outcome->drafted + 1)),
-                                          1 + cost_model_steepness(&e->cost_model) * seen);
+    shared_learn(&e->forward, outcome);
+    const double own = shared_charge(&e->forward, outcome, growth_seen(e, outcome)), plain = plain_seconds(e);
     if (e->drafts) {
         e->draft_seconds = e->draft_seconds > 0 ? 0.9 * e->draft_seconds + 0.1 * outcome->draft_s : outcome->draft_s;
         const double each = outcome->draft_s / (e->made > 0 ? e->made : 1);
@@ -303,7 +283,7 @@ static void evict_observe(struct policy *policy, const struct outcome *outcome)
     pending_learn(&e->pending, e->estimator, DRAFTERS_MAX, outcome->token, outcome->emitted);
     if (e->rule == RULE_EXPERTS)
         learn_experts(e, outcome);
-    union_learn(&e->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
+    union_learn(&e->forward.experts, outcome->expert, outcome->emitted, outcome->moe_layers);
     recorded_follow_observe(&e->truth.follow, outcome);
 }
 
@@ -311,7 +291,7 @@ static void evict_begin(struct policy *policy, const struct policy_text *text)
 {
     if (((struct evict *)policy)->truth.recording)
         recorded_follow_begin(&((struct evict *)policy)->truth.follow, text);
-    union_begin(&((struct evict *)policy)->experts);
+    union_begin(&((struct evict *)policy)->forward.experts);
     pending_clear(&((struct evict *)policy)->pending);
     ((struct evict *)policy)->last = -1;
 }
@@ -319,7 +299,7 @@ static void evict_begin(struct policy *policy, const struct policy_text *text)
 static void evict_free(struct policy *policy)
 {
     struct evict *e = (struct evict *)policy;
-    union_free(&e->experts);
+    shared_cost_free(&e->forward);
     token_experts_free(&e->wanted);
     truth_free(&e->truth);
     pending_free(&e->pending);
@@ -341,11 +321,8 @@ static int read_settings(struct evict *e, struct spec *spec, const struct policy
         (e->rule == RULE_THRESHOLD && spec_float(spec, "rate", 1, 0, 1000, &e->threshold, err)) ||
         truth_open(&e->truth, spec, setup, 1 + ROOM, err))
         return -1;
-    if (file && cost_table_read(&e->table, file, err))
-        return err_at(err, "%s: cost", name);
-    e->has_table = file != NULL;
     e->calibrated = calibrated;
-    return 0;
+    return shared_cost_init(&e->forward, file, UNION_TOKENS, 1, setup, err) ? err_at(err, "%s", name) : 0;
 }
 
 static int open_with(struct policy **out, struct spec *spec, const struct policy_setup *setup, enum rule rule,
@@ -358,14 +335,12 @@ static int open_with(struct policy **out, struct spec *spec, const struct policy
     e->rule = rule;
     e->alone = !setup->drafters;
     e->allowance = 1;
-    if (read_settings(e, spec, setup, name, err) ||
-        union_init(&e->experts, UNION_TOKENS, setup->experts, setup->top_k, err)) {
+    if (read_settings(e, spec, setup, name, err)) {
         evict_free(&e->base);
         return -1;
     }
     for (int i = 0; i < DRAFTERS_MAX; i++)
         estimator_init(&e->estimator[i], first_guess, estimator_decay);
-    cost_model_init(&e->cost_model, e->has_table || !setup->experts ? 1 : 0.8, e->has_table ? 0.2 : setup->experts ? 0.3 : 1);
     *out = &e->base;
     return 0;
 }
@@ -401,8 +376,8 @@ static void evict_state(const struct policy *policy, struct values *out)
     values_real(out, "gain", e->gain);
     values_real(out, "cost", e->cost[e->K]);
     values_real(out, "drafting", drafting_cost(e));
-    values_real(out, "steepness", cost_model_steepness(&e->cost_model));
-    values_real(out, "level_us", 1e6 * cost_model_level(&e->cost_model));
+    values_real(out, "steepness", cost_model_steepness(&e->forward.model));
+    values_real(out, "level_us", 1e6 * cost_model_level(&e->forward.model));
     values_real(out, "allowance", e->allowance);
     if (e->wanted.named) {
         values_real(out, "recall", (double)e->wanted.right / (double)e->wanted.wanted);

@@ -1,12 +1,29 @@
 #include "common/policy/shared.h"
 
 #include <math.h>
+#include <stddef.h>
 
 static const double weight = 0.2;           /* of the last forward, in the average of `only` */
 static const double only_min = 1e-3;
 
-void shared_learn(struct shared_load *load, const struct outcome *outcome)
+int shared_cost_init(struct shared_cost *cost, const char *file, int tokens, double dense, const struct policy_setup *setup,
+                     struct err *err)
 {
+    if (file && cost_table_read(&cost->table, file, err))
+        return err_at(err, "cost");
+    cost->has_table = file != NULL;
+    if (union_init(&cost->experts, tokens, setup->experts, setup->top_k, err))
+        return -1;
+    const bool experts = cost->experts.experts > 0;
+    cost_model_init(&cost->model, file ? 1 : experts ? 0.8 : dense, file ? 0.2 : experts ? 0.3 : 1);
+    return 0;
+}
+
+void shared_cost_free(struct shared_cost *cost) { union_free(&cost->experts); }
+
+void shared_learn(struct shared_cost *cost, const struct outcome *outcome)
+{
+    struct shared_load *load = &cost->load;
     load->texts = outcome->shared_texts;
     load->rows = 0;
     load->experts = 0;
@@ -20,31 +37,40 @@ void shared_learn(struct shared_load *load, const struct outcome *outcome)
     load->learned = true;
 }
 
-static double by_rows(const struct cost_table *table, const struct union_predictor *experts, int rows)
+static bool by_experts(const struct shared_cost *cost) { return !cost->has_table && cost->experts.experts; }
+
+static double by_rows(const struct shared_cost *cost, int rows)
 {
-    return cost_growth(table, experts, rows < COST_TOKENS_MAX ? rows : COST_TOKENS_MAX);
+    return cost_growth(cost->has_table ? &cost->table : NULL, &cost->experts, rows < COST_TOKENS_MAX ? rows : COST_TOKENS_MAX);
 }
 
-double shared_growth(const struct shared_load *load, const struct cost_table *table, const struct union_predictor *experts,
-                     int M)
+static double growth_within(const struct shared_cost *cost, int M)
 {
+    const struct shared_load *load = &cost->load;
     const int rows = M + load->rows;
-    if (load->texts < 2)
-        return cost_growth(table, experts, M);
-    if (table || !experts->experts)
-        return by_rows(table, experts, rows);
-    return (load->experts + load->only * union_of(experts, M)) / union_of(experts, 1) - 1 + 0.02 * (rows - 1);
+    if (load->texts < 2 || !by_experts(cost))
+        return by_rows(cost, rows);
+    return (load->experts + load->only * union_of(&cost->experts, M)) / union_of(&cost->experts, 1) - 1 + 0.02 * (rows - 1);
+}
+
+double shared_growth(const struct shared_cost *cost, int M)
+{
+    const int max = cost->has_table ? COST_TOKENS_MAX : cost->experts.max;
+    if (M <= max)
+        return growth_within(cost, M);
+    const double last = growth_within(cost, max);
+    return last + (M - max) * (last - growth_within(cost, max - 1));
 }
 
 /* Texts are taken to choose experts by chance from a pool: of a text's experts another text loads the share c, and all others
  * but (1 - c)^(texts - 1) of them, which is `only`. */
-double shared_root(const struct shared_load *load, const struct cost_table *table, const struct union_predictor *experts)
+double shared_root(const struct shared_cost *cost)
 {
+    const struct shared_load *load = &cost->load;
+    const struct union_predictor *experts = &cost->experts;
     const int others = load->texts - 1, rows = load->texts;
-    if (load->texts < 2)
-        return cost_growth(table, experts, 1);
-    if (table || !experts->experts)
-        return by_rows(table, experts, rows);
+    if (load->texts < 2 || !by_experts(cost))
+        return by_rows(cost, load->texts < 2 ? 1 : rows);
     const int usual = (load->rows + others / 2) / others;
     const double now = union_of(experts, usual < experts->max ? usual : experts->max);
     const double share = 1 - pow(fmax(load->only, only_min), 1.0 / others);
@@ -52,18 +78,18 @@ double shared_root(const struct shared_load *load, const struct cost_table *tabl
     return pool * (1 - pow(1 - chance, load->texts)) / union_of(experts, 1) - 1 + 0.02 * (rows - 1);
 }
 
-double shared_part(const struct shared_load *load, double steepness, double root, double extra)
+double shared_part(const struct shared_cost *cost, double steepness, int rows)
 {
-    const double plain = 1 + steepness * root;
-    return (load->texts < 2 ? plain : plain / load->texts) + steepness * extra;
+    const double plain = 1 + steepness * shared_root(cost), extra = shared_growth(cost, rows) - shared_growth(cost, 1);
+    return (cost->load.texts < 2 ? plain : plain / cost->load.texts) + steepness * extra;
 }
 
-double shared_seconds(const struct outcome *outcome)
+double shared_charge(struct shared_cost *cost, const struct outcome *outcome, double growth)
 {
-    return outcome->iteration_s - outcome->draft_s + outcome->shared_s;
-}
-
-double shared_own_seconds(const struct shared_load *load, const struct outcome *outcome, double part, double cost)
-{
-    return load->texts < 2 ? outcome->iteration_s : outcome->draft_s + part / cost * shared_seconds(outcome);
+    const double seconds = outcome->iteration_s - outcome->draft_s + outcome->shared_s;     /* of all texts, and around it */
+    cost_model_observe(&cost->model, growth, seconds);
+    if (cost->load.texts < 2)
+        return outcome->iteration_s;
+    const double steepness = cost_model_steepness(&cost->model);
+    return outcome->draft_s + shared_part(cost, steepness, outcome->drafted + 1) / (1 + steepness * growth) * seconds;
 }

@@ -3,8 +3,9 @@
  * The other texts read the weights in any case, and load experts that this text needs, too. So a text is charged with an equal
  * part of a forward in which no text drafts, and with all that its draft adds to the present forward: the rows, and the experts
  * that no other text loads. A policy that weighs tokens against this cost adds a node where that raises the throughput of all
- * texts together, as far as the others do as before. If the forward is of one text, all values are those of that text, bit by
- * bit.
+ * texts together, as far as the others do as before. Cascade and dytc-verify are charged the same way; policies that go by
+ * acceptance alone (tiers, off, tr) do not depend on the load. If the forward is of one text, all values are those of that
+ * text, bit by bit.
  *
  * The load of the other texts is that of the last forward; the share of a text's experts that no other text loads is a moving
  * average, and gives the number of experts from which texts choose as if by chance. */
@@ -13,6 +14,7 @@
 
 #include "common/policy/cost.h"
 #include "common/policy/policy.h"
+#include "common/predict/cost_model.h"
 
 struct shared_load {            /* start with {0}: alone */
     int texts;                  /* of the last forward; below 2: it was not shared */
@@ -22,23 +24,33 @@ struct shared_load {            /* start with {0}: alone */
     bool learned;               /* `only` was measured */
 };
 
-void shared_learn(struct shared_load *load, const struct outcome *outcome);
+struct shared_cost {
+    bool has_table;
+    struct cost_table table;
+    struct union_predictor experts;     /* the caller calls union_begin and union_learn */
+    struct cost_model model;            /* of the whole forward */
+    struct shared_load load;
+};
 
-/* The following return the excess of a forward relative to one over a single token; table and experts are those of cost_growth:
- * of the present forward with M rows of this text; and of one in which no text drafts. */
-double shared_growth(const struct shared_load *load, const struct cost_table *table, const struct union_predictor *experts,
-                     int M);
-double shared_root(const struct shared_load *load, const struct cost_table *table, const struct union_predictor *experts);
+/* file: a cost table; NULL: costs follow from the experts that `tokens` tokens are predicted to load. dense: the expected
+ * steepness for a model without experts (predict/cost_model.h). */
+int shared_cost_init(struct shared_cost *cost, const char *file, int tokens, double dense, const struct policy_setup *setup,
+                     struct err *err);
+void shared_cost_free(struct shared_cost *cost);
 
-/* Returns this text's part of the forward's cost, in units of a forward over a single token. extra: what its draft adds to the
- * excess. */
-double shared_part(const struct shared_load *load, double steepness, double root, double extra);
+/* Learns the load of the other texts; must be called before the functions below, for each outcome. */
+void shared_learn(struct shared_cost *cost, const struct outcome *outcome);
 
-/* Returns the seconds of the forward for all texts, and of this text's work around it. */
-double shared_seconds(const struct outcome *outcome);
+/* Learns the seconds of the forward, and returns the seconds of the iteration that this text is charged with: its drafting, and
+ * its part of the rest. growth: the excess of this forward, as predicted or as seen. */
+double shared_charge(struct shared_cost *cost, const struct outcome *outcome, double growth);
 
-/* Returns the seconds of the iteration that this text is charged with: its drafting, and the share part / cost of the forward,
- * both in the units of shared_part. */
-double shared_own_seconds(const struct shared_load *load, const struct outcome *outcome, double part, double cost);
+/* The following return the excess of a forward relative to one over a single token: of the present forward with M rows of this
+ * text, continued as a line beyond the largest number of rows that is predicted; and of a forward in which no text drafts. */
+double shared_growth(const struct shared_cost *cost, int M);
+double shared_root(const struct shared_cost *cost);
+
+/* Returns this text's part of the cost of a forward, in units of a forward over a single token. rows: of this text. */
+double shared_part(const struct shared_cost *cost, double steepness, int rows);
 
 #endif

@@ -162,7 +162,11 @@ static double throughput(const struct world *w, const char *policy, int even, in
     return tokens / seconds;
 }
 
-static const char *const policies[] = {"cascade-cost", "evict", "evict-experts", "bastion"};
+/* With the shares of the best throughput that each must reach: in the mean of all batches, and in one of two kinds of texts.
+ * Cascade and dytc-verify try lengths and drafters again and again. */
+static const struct { const char *name; double mean, two_kinds; } policies[] = {
+    {"cascade-cost", 0.96, 0.97}, {"evict", 0.96, 0.97}, {"evict-experts", 0.96, 0.97}, {"bastion", 0.96, 0.97},
+    {"dytc-verify", 0.93, 0.95}, {"cascade", 0.92, 0.87}};
 enum { POLICIES = sizeof policies / sizeof *policies };
 
 /* For texts that are alike, each policy comes near the speed of the best length that all texts could have. That is no draft for
@@ -180,15 +184,16 @@ static void batches_are_nearly_as_fast_as_with_the_best_length(void **state)
             for (int K = 0; K <= K_MAX; K += K < 4 ? 1 : 2)
                 best = fmax(best, throughput(&w, NULL, K, K));
             for (int p = 0; p < POLICIES; p++) {
-                const double share = throughput(&w, policies[p], 0, 0) / best;
+                const double share = throughput(&w, policies[p].name, 0, 0) / best;
                 if (share < 0.75)
-                    fail_msg("%s: %.3f of the best with %d texts, acceptance %g", policies[p], share, texts, acceptances[a]);
+                    fail_msg("%s: %.3f of the best with %d texts, acceptance %g", policies[p].name, share, texts,
+                             acceptances[a]);
                 sum[p] += share;
             }
         }
     for (int p = 0; p < POLICIES; p++)
-        if (sum[p] / worlds < 0.96)
-            fail_msg("%s: %.3f of the best in the mean", policies[p], sum[p] / worlds);
+        if (sum[p] / worlds < policies[p].mean)
+            fail_msg("%s: %.3f of the best in the mean", policies[p].name, sum[p] / worlds);
 }
 
 /* Where the drafts of half of the texts are right and those of the others are not, the former draft and the latter do not. */
@@ -201,9 +206,9 @@ static void texts_of_a_batch_differ(void **state)
         for (int odd = 0; odd <= K_MAX; odd += 4)
             best = fmax(best, throughput(&w, NULL, even, odd));
     for (int p = 0; p < POLICIES; p++) {
-        const double share = throughput(&w, policies[p], 0, 0) / best;
-        if (share < 0.97)
-            fail_msg("%s: %.3f of the best", policies[p], share);
+        const double share = throughput(&w, policies[p].name, 0, 0) / best;
+        if (share < policies[p].two_kinds)
+            fail_msg("%s: %.3f of the best", policies[p].name, share);
     }
 }
 
