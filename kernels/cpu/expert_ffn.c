@@ -149,13 +149,15 @@ static void gate_up(void *argument, int member, int members)
                 _Alignas(64) float product[MAX_ROWS * UNIT_OUTPUTS];
                 const void *in[MAX_ROWS];
                 ffn_rows(f, &task, a->slots, first, rows, in);
+                float *inner = f->inner + (size_t)u * UNIT_INNER;
+                for (int r = 0; r < rows; r++)
+                    unit_expect(inner + (size_t)task.pair[first + r] * width, UNIT_INNER);
                 unit_product(a->format, task.block + unit * (size_t)u, a->hidden, rows, in, product);
                 size_t left = width - (size_t)u * UNIT_INNER, used = left < UNIT_INNER ? left : UNIT_INNER;
                 for (int r = 0; r < rows; r++) {
                     float *gate = product + r * UNIT_OUTPUTS;
                     gate_unit(f, task.expert, u, used, gate);
-                    float *out = f->inner + (size_t)task.pair[first + r] * width + (size_t)u * UNIT_INNER;
-                    memcpy(out, gate, used * sizeof *gate);
+                    unit_store(inner + (size_t)task.pair[first + r] * width, gate, (int)used, UNIT_INNER);
                 }
             }
     }
@@ -176,6 +178,9 @@ static void down(void *argument, int member, int members)
                 _Alignas(64) float product[MAX_ROWS * UNIT_OUTPUTS];
                 const void *in[MAX_ROWS];
                 ffn_rows(f, &task, 1, first, rows, in);
+                float *partial = f->partial + (size_t)u * UNIT_OUTPUTS;
+                for (int r = 0; r < rows; r++)
+                    unit_expect(partial + (size_t)task.pair[first + r] * hidden, UNIT_OUTPUTS);
                 unit_product(a->down_format, task.block + offset + unit * (size_t)u, a->inner_width, rows, in, product);
                 size_t left = hidden - (size_t)u * UNIT_OUTPUTS, used = left < UNIT_OUTPUTS ? left : UNIT_OUTPUTS;
                 if (f->down_bias) {
@@ -185,8 +190,8 @@ static void down(void *argument, int member, int members)
                             product[(size_t)r * UNIT_OUTPUTS + i] += bias[i];
                 }
                 for (int r = 0; r < rows; r++)
-                    memcpy(f->partial + (size_t)task.pair[first + r] * hidden + (size_t)u * UNIT_OUTPUTS,
-                           product + r * UNIT_OUTPUTS, used * sizeof *product);
+                    unit_store(partial + (size_t)task.pair[first + r] * hidden, product + r * UNIT_OUTPUTS, (int)used,
+                               UNIT_OUTPUTS);
             }
     }
 }

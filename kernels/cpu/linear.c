@@ -32,7 +32,7 @@ static void put_unit(const struct linear_args *a, int unit, int first, int rows,
         if (a->add)
             for (int i = 0; i < used; i++)
                 value[i] += out[i];
-        memcpy(out, value, (size_t)used * sizeof *value);
+        unit_store(out, value, used, UNIT_OUTPUTS);
     }
 }
 

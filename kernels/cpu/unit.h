@@ -6,11 +6,13 @@
  * unit) in      one pointer per row to `inputs` floats, of any alignment; floats after them are not read. q8 and q4: to the
  *         row's blocks, struct quantised [quantised_blocks(inputs)]. bf16 with tiles: to its parts. For tiles, blocks and parts
  *         must be contiguous from row to row
- * rows    up to PASS_ROWS, for q8 and q4 QUANTISED_ROWS; up to 64 with tiles, and for weights that must be decoded, where each
- *         chunk of 256 inputs is decoded once for all rows
+ * rows    up to PASS_ROWS; up to MAX_ROWS for q8 and q4, with tiles, and for weights that must be decoded, where each chunk of
+ *         256 inputs is decoded once for all rows
  * out     [rows][32]; outputs of zero weights are zero */
 #ifndef MOE_KERNELS_CPU_UNIT_H
 #define MOE_KERNELS_CPU_UNIT_H
+
+#include <string.h>
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/operand.h"
@@ -26,11 +28,6 @@ enum { PASS_ROWS = 16, LONG_PASS_ROWS = 12 };
 enum { PASS_ROWS = 8, LONG_PASS_ROWS = 6 };
 #endif
 enum { DECODED_ROWS = 8, BULK_ROWS = 6, MAX_ROWS = 64 };
-#if defined(ISA_VNNI)
-enum { QUANTISED_ROWS = PASS_ROWS, QUANTISED_LONG_ROWS = LONG_PASS_ROWS };
-#else
-enum { QUANTISED_ROWS = 8, QUANTISED_LONG_ROWS = 6 };
-#endif
 
 #define unit_product ISA_NAME(unit_product)
 
@@ -81,14 +78,26 @@ static inline int work_passes(enum weight_format format, int rows)
 }
 static inline int pass_count(enum weight_format format, int rows)
 {
-    const bool whole = format_quantised(format);
-    if (unit_chunk_bytes(format) || format_tiled(format))
+    if (unit_chunk_bytes(format) || format_quantised(format) || format_tiled(format))
         return (rows + MAX_ROWS - 1) / MAX_ROWS;
-    if (rows <= (whole ? QUANTISED_ROWS : PASS_ROWS))
-        return rows > 0;
-    const int max_rows = whole ? QUANTISED_LONG_ROWS : LONG_PASS_ROWS;
-    return (rows + max_rows - 1) / max_rows;
+    return rows <= PASS_ROWS ? rows > 0 : (rows + LONG_PASS_ROWS - 1) / LONG_PASS_ROWS;
 }
 static inline int pass_first(int rows, int passes, int pass) { return (int)((long)rows * pass / passes); }
+
+/* Store the first `used` of `all` results of a row. unit_expect, called before the products, requests the lines that they will
+ * be stored in, because a row's results of one unit are far from those of the next row, and caches would load each line only
+ * then. `all` is a constant: a copy of constant size needs no call. */
+static inline void unit_expect(const float *out, int all)
+{
+    for (int i = 0; i < all; i += 16)
+        __builtin_prefetch(out + i, 1, 3);
+}
+static inline void unit_store(float *out, const float *value, int used, int all)
+{
+    if (used == all)
+        memcpy(out, value, (size_t)all * sizeof *out);
+    else
+        memcpy(out, value, (size_t)used * sizeof *out);
+}
 
 #endif

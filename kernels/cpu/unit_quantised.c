@@ -1,4 +1,4 @@
-/* Products with q8 and q4 (formats.h), of up to QUANTISED_ROWS rows. The weights are the unsigned factors, q + 128 or q + 8, so
+/* Products with q8 and q4 (formats.h), of up to MAX_ROWS rows. The weights are the unsigned factors, q + 128 or q + 8, so
  * the sum of a block is too large by 128 or 8 times the sum of its activations, which struct quantised stores for correction.
  * AVX-512 without VNNI uses the form of AVX2, because its 16-bit products have no signed form. NEON's products of bytes are
  * signed, so q8 needs no correction there. */
@@ -14,6 +14,9 @@
 
 enum { GROUPS = BLOCK_INPUTS / 4 };
 
+/* Rows with a product function of their own, and the weights that several sets of such rows use one after the other. */
+enum { SET_ROWS = 8, CHUNK_BYTES = 9216 };
+
 INLINE size_t block_bytes(enum weight_format format) { return format == FORMAT_Q8 ? Q8_BLOCK_BYTES : Q4_BLOCK_BYTES; }
 
 #if defined(ISA_VECTORS)
@@ -26,27 +29,35 @@ INLINE int32_t four(const struct quantised *in, int group)
     return value;
 }
 
+/* The blocks of one call, and how far ahead in bytes it prefetches (fetch_after). If several sets of rows use the blocks, each
+ * prefetches with every `sets`-th block. */
+struct span {
+    int from, to;                       /* blocks from .. to-1 of the row */
+    int set, sets;
+    size_t near, far;
+};
+
 /* Prefetches the two lines of a group of inputs: for q8 with its one group, for q4 one line with each of its two groups. */
-INLINE void fetch_group(enum weight_format format, int group, const unsigned char *step)
+INLINE void fetch_group(enum weight_format format, int group, const unsigned char *step, const struct span *span)
 {
     if (format == FORMAT_Q8 || group % 2 == 0)
-        fetch_ahead(step);
+        fetch_after(step, span->near, span->far);
     if (format == FORMAT_Q8 || group % 2)
-        fetch_ahead(step + 64);
+        fetch_after(step + 64, span->near, span->far);
 }
 
 /* Rows that are processed together per block, so that their sums and factors fit into the registers. On AVX-512, sums of 7 and
- * more rows stay in memory, which costs less than decoding the weights again; more than 8 rows are processed in two halves per
- * block, which is in the first-level cache then. */
+ * 8 rows stay in memory, which costs less than decoding the weights again. */
 #if defined(ISA_VNNI)
 
-#define TOGETHER(rows) ((rows) <= 8 ? (rows) : ((rows) + 1) / 2)
+#define TOGETHER(rows) (rows)
 
 enum { WIDTH = 16 };
 typedef __m512 floats;
 typedef __m512i integers;
 
 INLINE floats floats_zero(void) { return _mm512_setzero_ps(); }
+INLINE floats floats_load(const float *at) { return _mm512_loadu_ps(at); }
 INLINE void floats_store(float *at, floats a) { _mm512_storeu_ps(at, a); }
 INLINE floats floats_halves(const unsigned char *at) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at)); }
 
@@ -67,7 +78,7 @@ INLINE integers halves(integers bytes, bool upper)
     return _mm512_and_si512(upper ? _mm512_srli_epi16(bytes, 4) : bytes, mask);
 }
 
-INLINE void block_counts(enum weight_format format, int rows, bool fetch, const unsigned char *block,
+INLINE void block_counts(enum weight_format format, int rows, const struct span *fetch, const unsigned char *block,
                          const struct quantised *const *in, integers (*count)[UNIT_OUTPUTS / WIDTH])
 {
 #pragma GCC unroll 8
@@ -84,7 +95,7 @@ INLINE void block_counts(enum weight_format format, int rows, bool fetch, const 
             second = halves(second, g % 2);
         }
         if (fetch)
-            fetch_group(format, g, at);
+            fetch_group(format, g, at, fetch);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             integers x = _mm512_set1_epi32(four(in[r], g));
@@ -103,6 +114,7 @@ typedef float32x4_t floats;
 typedef int32x4_t integers;
 
 INLINE floats floats_zero(void) { return vdupq_n_f32(0); }
+INLINE floats floats_load(const float *at) { return vld1q_f32(at); }
 INLINE void floats_store(float *at, floats a) { vst1q_f32(at, a); }
 INLINE floats floats_halves(const unsigned char *at) { return vector_half(at); }
 
@@ -111,7 +123,7 @@ INLINE floats floats_block(integers count, floats weight, float in, floats sum)
     return vfmaq_f32(sum, vcvtq_f32_s32(count), vmulq_f32(weight, vdupq_n_f32(in)));
 }
 
-INLINE void block_counts(enum weight_format format, int rows, bool fetch, const unsigned char *block,
+INLINE void block_counts(enum weight_format format, int rows, const struct span *fetch, const unsigned char *block,
                          const struct quantised *const *in, integers (*count)[UNIT_OUTPUTS / WIDTH])
 {
 #pragma GCC unroll 2
@@ -124,7 +136,7 @@ INLINE void block_counts(enum weight_format format, int rows, bool fetch, const 
         const unsigned char *at = block + (format == FORMAT_Q8 ? g : g / 2) * UNIT_STEP_BYTES;
         int8x16_t x[2];
         if (fetch)
-            fetch_group(format, g, at);
+            fetch_group(format, g, at, fetch);
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++)
             x[r] = vreinterpretq_s8_s32(vdupq_n_s32(four(in[r], g)));
@@ -151,6 +163,7 @@ typedef __m256 floats;
 typedef __m256i integers;
 
 INLINE floats floats_zero(void) { return _mm256_setzero_ps(); }
+INLINE floats floats_load(const float *at) { return _mm256_loadu_ps(at); }
 INLINE void floats_store(float *at, floats a) { _mm256_storeu_ps(at, a); }
 INLINE floats floats_halves(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at)); }
 
@@ -161,7 +174,7 @@ INLINE floats floats_block(integers count, floats weight, float in, floats sum)
 
 /* q8: |w| * (x with the sign of w), because the 16-bit sums of two products would overflow with q + 128: |w| <= 128 and |x| <=
  * 127 give 32512. q4: all 8 sums of a block fit into 16 bits: 8 * 2 * 15 * 127 = 30480. */
-INLINE void block_counts(enum weight_format format, int rows, bool fetch, const unsigned char *block,
+INLINE void block_counts(enum weight_format format, int rows, const struct span *fetch, const unsigned char *block,
                          const struct quantised *const *in, integers (*count)[UNIT_OUTPUTS / WIDTH])
 {
     const integers ones = _mm256_set1_epi16(1), mask = _mm256_set1_epi8(15), sign = _mm256_set1_epi8(-128);
@@ -175,7 +188,7 @@ INLINE void block_counts(enum weight_format format, int rows, bool fetch, const 
         const unsigned char *at = block + (format == FORMAT_Q8 ? g : g / 2) * UNIT_STEP_BYTES;
         integers x[2];
         if (fetch)
-            fetch_group(format, g, at);
+            fetch_group(format, g, at, fetch);
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++)
             x[r] = _mm256_set1_epi32(four(in[r], g));
@@ -210,21 +223,21 @@ INLINE void block_counts(enum weight_format format, int rows, bool fetch, const 
 
 #endif
 
-enum { VECTORS = UNIT_OUTPUTS / WIDTH, TOGETHER_MAX = 8 };
+enum { VECTORS = UNIT_OUTPUTS / WIDTH };
 
-/* Adds the block's products to the sums of rows `first` .. `first + rows`. */
-INLINE void block_product(enum weight_format format, int rows, int first, const unsigned char *block, int number,
-                          const void *const *in, floats (*sum)[VECTORS])
+/* Adds the block's products to the sums of rows `first` .. `first + rows`. fetch: NULL if nothing is prefetched. */
+INLINE void block_product(enum weight_format format, int rows, int first, const struct span *fetch, const unsigned char *block,
+                          int number, const void *const *in, floats (*sum)[VECTORS])
 {
     const unsigned char *scale = block + block_bytes(format) - BLOCK_SCALE_BYTES;
-    const struct quantised *x[TOGETHER_MAX];
-    integers count[TOGETHER_MAX][VECTORS];
+    const struct quantised *x[SET_ROWS];
+    integers count[SET_ROWS][VECTORS];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
         x[r] = (const struct quantised *)in[first + r] + number;
-    block_counts(format, rows, first == 0, block, x, count);
-    if (first == 0)
-        fetch_ahead(scale);
+    block_counts(format, rows, fetch, block, x, count);
+    if (fetch)
+        fetch_after(scale, fetch->near, fetch->far);
 #pragma GCC unroll 8
     for (int v = 0; v < VECTORS; v++) {
         floats weight = floats_halves(scale + v * WIDTH * 2);
@@ -234,22 +247,28 @@ INLINE void block_product(enum weight_format format, int rows, int first, const 
     }
 }
 
-/* rows is a constant at each use, so that small arrays become registers. */
-INLINE void product(enum weight_format format, int rows, const unsigned char *unit, int inputs, const void *const *in,
-                    float *out)
+/* Adds the products of the span to `out`, the sums so far, or begins the sums. rows is a constant at each use, so that small
+ * arrays become registers. */
+INLINE void product(enum weight_format format, int rows, const struct span *given, const unsigned char *unit,
+                    const void *const *in, float *out)
 {
-    const int blocks = quantised_blocks(inputs);
-    floats sum[QUANTISED_ROWS][VECTORS];
-#pragma GCC unroll 16
+    const struct span whole = {0, given->to, 0, 1, FETCH_NEAR, FETCH_FAR};
+    const struct span *const span = rows <= SET_ROWS / 2 - 1 ? &whole : given;      /* sets of several are larger */
+    floats sum[SET_ROWS][VECTORS];
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++)
-            sum[r][v] = floats_zero();
-    for (int b = 0; b < blocks; b++, unit += block_bytes(format))
+            sum[r][v] = span->from ? floats_load(out + r * UNIT_OUTPUTS + v * WIDTH) : floats_zero();
+    for (int b = span->from, turn = span->set; b < span->to; b++, turn = turn ? turn - 1 : span->sets - 1) {
+        const unsigned char *block = unit + (size_t)b * block_bytes(format);
+#pragma GCC unroll 4
+        for (int first = 0; first < rows; first += TOGETHER(rows)) {
+            const int some = rows - first < TOGETHER(rows) ? rows - first : TOGETHER(rows);
+            block_product(format, some, first, first == 0 && turn == 0 ? span : NULL, block, b, in, sum);
+        }
+    }
 #pragma GCC unroll 8
-        for (int first = 0; first < rows; first += TOGETHER(rows))
-            block_product(format, rows - first < TOGETHER(rows) ? rows - first : TOGETHER(rows), first, unit, b, in, sum);
-#pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++)
@@ -257,39 +276,44 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
 }
 
 #define PRODUCT(format, rows) \
-    static void product_##format##_##rows(const unsigned char *unit, int inputs, const void *const *in, float *out) \
+    static void product_##format##_##rows(const struct span *span, const unsigned char *unit, const void *const *in, \
+                                          float *out) \
     { \
-        product(format, rows, unit, inputs, in, out); \
+        product(format, rows, span, unit, in, out); \
     }
-#if defined(ISA_VNNI)
-#define MORE_PRODUCTS(format) \
-    PRODUCT(format, 9) PRODUCT(format, 10) PRODUCT(format, 11) PRODUCT(format, 12) \
-    PRODUCT(format, 13) PRODUCT(format, 14) PRODUCT(format, 15) PRODUCT(format, 16)
-#define MORE_NAMES(format) \
-    , product_##format##_9, product_##format##_10, product_##format##_11, product_##format##_12, \
-    product_##format##_13, product_##format##_14, product_##format##_15, product_##format##_16
-#else
-#define MORE_PRODUCTS(format)
-#define MORE_NAMES(format)
-#endif
 #define PRODUCTS(format) \
     PRODUCT(format, 1) PRODUCT(format, 2) PRODUCT(format, 3) PRODUCT(format, 4) \
-    PRODUCT(format, 5) PRODUCT(format, 6) PRODUCT(format, 7) PRODUCT(format, 8) MORE_PRODUCTS(format)
+    PRODUCT(format, 5) PRODUCT(format, 6) PRODUCT(format, 7) PRODUCT(format, 8)
 #define PRODUCT_NAMES(format) \
     {product_##format##_1, product_##format##_2, product_##format##_3, product_##format##_4, \
-     product_##format##_5, product_##format##_6, product_##format##_7, product_##format##_8 MORE_NAMES(format)}
+     product_##format##_5, product_##format##_6, product_##format##_7, product_##format##_8}
 
 PRODUCTS(FORMAT_Q8)
 PRODUCTS(FORMAT_Q4)
 
-typedef void product_function(const unsigned char *unit, int inputs, const void *const *in, float *out);
+typedef void product_function(const struct span *span, const unsigned char *unit, const void *const *in, float *out);
 
-static product_function *const PRODUCT_TABLE[][QUANTISED_ROWS] = {PRODUCT_NAMES(FORMAT_Q8), PRODUCT_NAMES(FORMAT_Q4)};
+static product_function *const PRODUCT_TABLE[][SET_ROWS] = {PRODUCT_NAMES(FORMAT_Q8), PRODUCT_NAMES(FORMAT_Q4)};
 
+/* Rows in one set read the unit as one stream. With more, inputs are processed in chunks that stay in the first-level cache
+ * while set after set uses them. */
 void unit_product_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
                             float *out)
 {
-    PRODUCT_TABLE[format - FORMAT_Q8][rows - 1](unit, inputs, in, out);
+    const int blocks = quantised_blocks(inputs), sets = (rows + SET_ROWS - 1) / SET_ROWS;
+    product_function *const *table = PRODUCT_TABLE[format - FORMAT_Q8];
+    if (sets == 1) {
+        table[rows - 1](&(struct span){0, blocks, 0, 1, FETCH_NEAR, FETCH_FAR}, unit, in, out);
+        return;
+    }
+    const int chunk = CHUNK_BYTES / (int)block_bytes(format);
+    const size_t bytes = (size_t)chunk * block_bytes(format);
+    for (int from = 0; from < blocks; from += chunk)
+        for (int set = 0; set < sets; set++) {
+            const int first = pass_first(rows, sets, set), count = pass_first(rows, sets, set + 1) - first;
+            const struct span span = {from, blocks - from < chunk ? blocks : from + chunk, set, sets, bytes, 2 * bytes};
+            table[count - 1](&span, unit, in + first, out + first * UNIT_OUTPUTS);
+        }
 }
 
 #else
@@ -310,7 +334,7 @@ void unit_product_quantised(enum weight_format format, const void *unit, int inp
 {
     const unsigned char *block = unit;
     unsigned char room[4 * UNIT_OUTPUTS];
-    int32_t count[QUANTISED_ROWS][UNIT_OUTPUTS];
+    int32_t count[MAX_ROWS][UNIT_OUTPUTS];
     memset(out, 0, (size_t)rows * UNIT_OUTPUTS * sizeof *out);
     for (int b = 0; b < quantised_blocks(inputs); b++, block += block_bytes(format)) {
         for (int r = 0; r < rows; r++)
