@@ -253,7 +253,7 @@ static int read_layer(const struct head_request *request, struct head_reading *o
     const json_t *nested = config_get(request->config, "transformer_layer_config");
     int layers = 1;
     if (!request->config && !out->head.prefix)
-        return err_set(err, ERR_INPUT, "has no config.json; it tells the shape of the head's layer");
+        return err_set(err, ERR_INPUT, "has no config.json, which describes the shape of the head's layer; add it");
     if (read_int(request, "num_hidden_layers", &layers, err))
         return -1;
     if (layers != 1)
@@ -359,8 +359,8 @@ static int read_states(const struct head_request *request, struct head_reading *
         for (int i = 0; i < 3; i++)
             head->state[i] = before[i] - 1;
         if (layers < 4)
-            return err_set(err, ERR_INPUT, "names no layers whose states it reads (%s); their rule wants "
-                           "four layers, and the target has %d: list them", key, layers);
+            return err_set(err, ERR_INPUT, "names no layers whose states it reads (%s); the default layers need a target "
+                           "of four layers, this one has %d; list the layers", key, layers);
         return add_note(out, err, "no layer ids in config.json: it reads the states after layers %d, %d and %d, by "
                         "EAGLE-3's rule", head->state[0], head->state[1], head->state[2]);
     }

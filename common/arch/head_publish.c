@@ -48,9 +48,9 @@ static int put_layer(json_t *config, const struct head_params *head, const struc
 static int check_layer(const struct hparams *s, struct err *err)
 {
     if (s->layers && (s->rope.kind != ROPE_DEFAULT || s->rope.rotary != s->attention.head_dim))
-        return err_set(err, ERR_INPUT, "its positions turn by a scaled rope, or in part; that cannot be exported yet");
+        return err_set(err, ERR_INPUT, "scaled or partial RoPE cannot be exported");
     if (s->layers && s->layer[0].window)
-        return err_set(err, ERR_INPUT, "its attention has a window, which its authors' programs do not");
+        return err_set(err, ERR_INPUT, "attention with a window cannot be exported; the published programs have none");
     return 0;
 }
 

@@ -242,7 +242,7 @@ static int find_root(const struct unpacking *u, const char **root, struct err *e
     if (!best)
         find_nearest(u, true, &best, &equal);
     if (!best)
-        return err_set(err, ERR_INPUT, "has no config.json; it tells the model's shape");
+        return err_set(err, ERR_INPUT, "has no config.json, which describes the model's shape; add it");
     if (equal)
         return err_set(err, ERR_INPUT, "has a checkpoint in %.100s and one in %.100s; give it one", best->folder,
                        equal->folder);

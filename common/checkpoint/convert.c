@@ -208,7 +208,7 @@ static int read_shape(struct conversion *c, const struct arch **arch, struct err
     json_t *config = NULL, *generation = NULL;
     int rc = -1;
     if (!text[TEXT_CONFIG].length) {
-        err_set(err, ERR_INPUT, "has no config.json; it tells the model's shape");
+        err_set(err, ERR_INPUT, "has no config.json, which describes the model's shape; add it");
         goto done;
     }
     if (config_parse(&config, text[TEXT_CONFIG].data, text[TEXT_CONFIG].length, err)) {

@@ -60,7 +60,7 @@ static int read_offsets(struct head_params *head, const struct checkpoint *cp, s
     for (int i = 0; i < head->draft_vocab && !rc; i++) {
         const int64_t offset = integer_at(data + (size_t)i * 8);
         if (offset < -(int64_t)VOCAB_MAX || offset > VOCAB_MAX || i + offset < 0 || i + offset >= head->target.vocab)
-            rc = err_set(err, ERR_INPUT, "%s: tensor d2t sends word %d by %lld, out of the target's vocabulary of %d",
+            rc = err_set(err, ERR_INPUT, "%s: tensor d2t moves word %d by %lld, out of the target's vocabulary of %d",
                          file_of(cp, tensor), i, (long long)offset, head->target.vocab);
         else
             head->target_id[i] = (int32_t)(i + offset);
@@ -82,7 +82,7 @@ static int compare_marks(const struct head_params *head, const struct checkpoint
     for (int i = 0; i < head->draft_vocab && !rc; i++) {
         const int id = head->target_id ? head->target_id[i] : i;
         if (!marks[id])
-            rc = err_set(err, ERR_INPUT, "%s: d2t sends word %d to id %d, which t2d does not mark; they are of different "
+            rc = err_set(err, ERR_INPUT, "%s: d2t maps word %d to id %d, which t2d does not mark; they are of different "
                          "vocabularies", file_of(cp, tensor), i, id);
     }
     if (!rc && count != head->draft_vocab)

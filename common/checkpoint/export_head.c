@@ -104,8 +104,8 @@ static int set_dtype(const struct head_export *export, struct entry *entry, stru
 {
     const enum weight_format format = format_for(export, entry);
     if (format != FORMAT_F32 && format != FORMAT_F16 && format != FORMAT_BF16)
-        return err_set(err, ERR_INPUT, "its weights are in %s, which no other program has of a head; convert its source anew "
-                       "with --dtype keep, and export that", format_name(format));
+        return err_set(err, ERR_INPUT, "its weights are in %s, which no other program reads in a head; convert its "
+                       "source with --dtype keep, and export that", format_name(format));
     entry->dtype = format == FORMAT_F32 ? "F32" : format == FORMAT_F16 ? "F16" : "BF16";
     entry->element = format == FORMAT_F32 ? 4 : 2;
     return 0;

@@ -225,7 +225,7 @@ static int take_global(struct unpickling *u, struct err *err)
             strlen(known->name) == name_length && memcmp(known->name, name, name_length) == 0)
             return push_new(u, (struct pickle_value){.kind = PICKLE_GLOBAL, .count = i}, err);
     }
-    return err_set(err, ERR_INPUT, "global %.*s.%.*s is not one that weights need; nothing of a pickle is run here",
+    return err_set(err, ERR_INPUT, "global %.*s.%.*s is not needed for weights; pickles are not executed",
                    (int)module_length, module, (int)name_length, name);
 }
 

@@ -56,13 +56,13 @@ static int check_range(const char *name, int64_t value, int64_t min, int64_t lar
 {
     if (value >= min && value <= largest)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is %lld, which is not within %lld and %lld", name, (long long)value, (long long)min,
+    return err_set(err, ERR_INPUT, "%s is %lld, expected %lld to %lld", name, (long long)value, (long long)min,
                    (long long)largest);
 }
 
 static int check_flag(const char *name, bool set, bool may_be, const struct head_params *head, struct err *err)
 {
-    return set && !may_be ? err_set(err, ERR_INPUT, "%s is not for heads of the kind %s", name, NAMES[head->kind]) : 0;
+    return set && !may_be ? err_set(err, ERR_INPUT, "%s does not apply to heads of kind %s", name, NAMES[head->kind]) : 0;
 }
 
 /* The layer of its own, checked as that of a model: what a model must have and a head need not is put in for it. */
@@ -91,7 +91,7 @@ static int check_shape(const struct head_params *head, const struct hparams *sha
         shape->head_bias || shape->tied || shape->norms != NORM_BEFORE || shape->parallel || shape->attention.gate ||
         shape->layer[0].still || shape->layer[0].other || shape->shared_apart || shape->layer_scale || shape->router.norm ||
         shape->router.expert_scale || shape->attention.value_dim != shape->attention.head_dim)
-        return err_set(err, ERR_INPUT, "the shape has parts that no draft head has");
+        return err_set(err, ERR_INPUT, "the shape has a feature that draft heads do not support");
     if (ffn == FFN_NONE) {
         if (check_range("inner width of dense layers (there are none)", shape->dense_inner, 0, 0, err))
             return -1;
@@ -114,7 +114,7 @@ static int check_map(const struct head_params *head, struct err *err)
         return 0;
     for (int i = 0; i < head->draft_vocab; i++)
         if (head->target_id[i] < 0 || head->target_id[i] >= head->target.vocab)
-            return err_set(err, ERR_INPUT, "the vocabulary map sends word %d to id %d, but the target's ids end at %d", i,
+            return err_set(err, ERR_INPUT, "the vocabulary map maps word %d to id %d; the last id of the target is %d", i,
                            head->target_id[i], head->target.vocab - 1);
     const size_t bytes = (size_t)head->draft_vocab * sizeof *head->target_id;
     int32_t *sorted = mem_alloc((size_t)head->draft_vocab, sizeof *sorted, err);
@@ -125,7 +125,7 @@ static int check_map(const struct head_params *head, struct err *err)
     qsort(sorted, (size_t)head->draft_vocab, sizeof *sorted, compare_ids);
     for (int i = 1; i < head->draft_vocab && !rc; i++)
         if (sorted[i] == sorted[i - 1])
-            rc = err_set(err, ERR_INPUT, "the vocabulary map sends two words to id %d", sorted[i]);
+            rc = err_set(err, ERR_INPUT, "the vocabulary map maps two words to id %d", sorted[i]);
     mem_free(&sorted);
     return rc;
 }

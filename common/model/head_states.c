@@ -60,7 +60,8 @@ static int parse_kind(struct head_states *states, struct spec *spec, enum head_k
     if (kind == HEAD_EAGLE3) {
         const int before[] = {2, layers / 2, layers - 3};
         if (layers < 4)
-            return err_set(err, ERR_INPUT, "eagle3: its rule wants four layers, the model has %d; list them", layers);
+            return err_set(err, ERR_INPUT, "eagle3: the default layers need a model of four layers, this one has %d; list "
+                           "the layers", layers);
         head.states = 3;
         for (int i = 0; i < 3; i++)
             head.state[i] = before[i] - 1;

@@ -55,7 +55,7 @@ static int check_range(const char *name, int64_t value, int64_t min, int64_t max
 {
     if (value >= min && value <= max)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is %lld, which is not within %lld and %lld", name, (long long)value, (long long)min,
+    return err_set(err, ERR_INPUT, "%s is %lld, expected %lld to %lld", name, (long long)value, (long long)min,
                    (long long)max);
 }
 
@@ -63,13 +63,13 @@ static int check_real(const char *name, double value, double min, double max, st
 {
     if (isfinite(value) && value >= min && value <= max)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is %g, which is not within %g and %g", name, value, min, max);
+    return err_set(err, ERR_INPUT, "%s is %g, expected %g to %g", name, value, min, max);
 }
 
 static int check_counts(const struct hparams *s, struct err *err)
 {
     if (!memchr(s->family, '\0', sizeof s->family))
-        return err_set(err, ERR_INPUT, "the family's name has no end");
+        return err_set(err, ERR_INPUT, "the name of the family is not terminated");
     if (check_range("vocabulary", s->vocab, 1, VOCAB_MAX, err) || check_range("hidden width", s->hidden, 1, WIDTH_MAX, err) ||
         check_range("number of layers", s->layers, 1, LAYERS_MAX, err) ||
         check_range("number of positions", s->max_positions, 1, INT32_MAX, err) ||
@@ -92,7 +92,7 @@ static int check_rope(const struct rope_shape *rope, int head_dim, struct err *e
     if (rope->rotary % 2)
         return err_set(err, ERR_INPUT, "rotary width is %d; it must be even", rope->rotary);
     if (rope->turning && rope->kind != ROPE_DEFAULT && rope->kind != ROPE_LINEAR)
-        return err_set(err, ERR_INPUT, "a part of the pairs turns, with another rope than default and linear");
+        return err_set(err, ERR_INPUT, "partial rotation by pairs is supported with default and linear RoPE only");
     if (check_real("amplitude of rope", rope->amplitude, 0, 1e6, err) ||
         check_real("amplitude of rope far out", rope->long_amplitude, 0, 1e6, err))
         return -1;
@@ -145,9 +145,9 @@ static int check_other(const struct hparams *s, struct err *err)
         return err_set(err, ERR_INPUT, "two kinds of attention with latents, biases, a clamp, a gate or norms over all heads "
                        "are not supported");
     if (other->rope.kind == ROPE_STRETCHED)
-        return err_set(err, ERR_INPUT, "a stretched rope of the other kind of attention is not supported");
+        return err_set(err, ERR_INPUT, "the second kind of attention does not support stretched RoPE");
     if (other->value_is_key && other->value_dim != other->head_dim)
-        return err_set(err, ERR_INPUT, "values that are keys must be as wide");
+        return err_set(err, ERR_INPUT, "values that equal keys must have the width of keys");
     return check_kv_heads(s->attention.heads, other->kv_heads, err) ||
            check_range("width of a head", other->head_dim, 1, HEAD_DIM_MAX, err) ||
            check_range("width of a value", other->value_dim, 1, HEAD_DIM_MAX, err) ||
@@ -179,7 +179,7 @@ static int check_attention(const struct hparams *s, struct err *err)
         check_real("scale of values", (double)s->attention.value_scale, 0, 1e30, err))
         return -1;
     if (s->attention.value_scale != 0 && s->attention.out_bias)
-        return err_set(err, ERR_INPUT, "scaled values with a bias of attention's output are not supported");
+        return err_set(err, ERR_INPUT, "scaled values are not supported beside a bias of attention's output");
     return check_rope(&s->rope, head_dim, err) || check_other(s, err) ? -1 : 0;
 }
 
@@ -190,18 +190,18 @@ static int check_places(const struct hparams *s, struct err *err)
         check_real("scale of shared experts", (double)s->shared_scale, 0, 1e30, err))
         return -1;
     if (s->norm_unbiased && !s->layer_norm)
-        return err_set(err, ERR_INPUT, "norms without a bias, but they take no mean away");
+        return err_set(err, ERR_INPUT, "norms without bias are supported with layer norms only");
     if (s->layer_norm && s->norms != NORM_BEFORE)
-        return err_set(err, ERR_INPUT, "norms with a mean after attention are not supported");
+        return err_set(err, ERR_INPUT, "layer norms after attention are not supported");
     if (s->parallel && s->norms != NORM_BEFORE)
-        return err_set(err, ERR_INPUT, "parallel attention has one norm, which comes first");
+        return err_set(err, ERR_INPUT, "parallel attention is supported with norms before it only");
     if (s->attention.turn_first && (s->attention.kv_rank || s->attention.clip_qkv > 0 || s->attention.qk_norm != QK_NORM_HEAD))
-        return err_set(err, ERR_INPUT, "turning before norms is supported with norms of heads alone");
+        return err_set(err, ERR_INPUT, "RoPE before the norms is supported with per-head norms only");
     if (s->attention.gate && s->attention.kv_rank)
-        return err_set(err, ERR_INPUT, "gated attention with latents is not supported");
+        return err_set(err, ERR_INPUT, "gated latent attention is not supported");
     for (int i = 0; i < s->layers + s->predictors && i < LAYERS_MAX; i++)
         if (s->layer[i].still && s->attention.kv_rank)
-            return err_set(err, ERR_INPUT, "layer %d: latents without positions are not supported", i);
+            return err_set(err, ERR_INPUT, "layer %d: latent attention without positions is not supported", i);
     if (check_range("kind of gated units", s->glu, GLU_SILU, GLU_GELU_TANH, err) ||
         check_real("scale of the router's logits", (double)s->router.logit_scale, 0, 1e30, err) ||
         check_real("cap of logits", (double)s->logit_cap, 0, 1e30, err))
@@ -213,7 +213,7 @@ static int check_places(const struct hparams *s, struct err *err)
     if (s->router.expert_scale && s->router.kind == ROUTER_SPARSEMIXER)
         return err_set(err, ERR_INPUT, "scaled experts of a sparsemixer are not supported");
     if (s->predictors && (s->layer_scale || s->shared_apart))
-        return err_set(err, ERR_INPUT, "predictors of such layers are not supported");
+        return err_set(err, ERR_INPUT, "predictors with layer scales or separately normed shared experts are not supported");
     return s->predictors && s->parallel ? err_set(err, ERR_INPUT, "predictors of parallel layers are not supported") : 0;
 }
 
@@ -234,7 +234,7 @@ static int check_states(const struct hparams *s, struct err *err)
     if (d->value_heads % d->key_heads)
         return err_set(err, ERR_INPUT, "%d value heads cannot share %d key heads evenly", d->value_heads, d->key_heads);
     if (s->norms != NORM_BEFORE || s->layer_norm || s->parallel)
-        return err_set(err, ERR_INPUT, "layers with a state are supported after a norm without a mean alone");
+        return err_set(err, ERR_INPUT, "layers with a state are supported after RMS norms only");
     for (int i = s->layers; i < s->layers + s->predictors && i < LAYERS_MAX; i++)
         if (s->layer[i].state)
             return err_set(err, ERR_INPUT, "predictor %d: predictors with a state are not supported", i - s->layers);
@@ -251,10 +251,10 @@ static int check_groups(const struct hparams *s, struct err *err)
         check_range("experts that rank a group", s->router.group_rank, 1, 2, err))
         return -1;
     if (experts % groups || experts / groups < s->router.group_rank)
-        return err_set(err, ERR_INPUT, "%d experts cannot be cut into %d groups", experts, groups);
+        return err_set(err, ERR_INPUT, "%d experts cannot be divided into %d groups", experts, groups);
     if (experts / groups * s->router.groups_kept < s->router.top_k)
-        return err_set(err, ERR_INPUT, "%d groups of %d experts do not have the %d that a token needs", s->router.groups_kept,
-                       experts / groups, s->router.top_k);
+        return err_set(err, ERR_INPUT, "%d groups of %d experts are fewer than the %d experts of a token",
+                       s->router.groups_kept, experts / groups, s->router.top_k);
     return 0;
 }
 
@@ -302,7 +302,7 @@ int hparams_check(const struct hparams *s, struct err *err)
                            check_range("biases of all experts", (int64_t)s->router.experts * s->hidden, 0, INT32_MAX, err)))
         return -1;
     if (s->shared_gate && !s->shared_inner)
-        return err_set(err, ERR_INPUT, "a gate of shared experts, but there are none");
+        return err_set(err, ERR_INPUT, "a gate of shared experts needs shared experts");
     if (!with_experts)
         return check_range("number of experts (no layer has any)", s->router.experts, 0, 0, err) ||
                check_range("experts a token (no layer has any)", s->router.top_k, 0, 0, err) ||

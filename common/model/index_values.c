@@ -64,7 +64,7 @@ int index_text(struct cursor *cursor, char *out, size_t room, struct err *err)
     if (index_take(cursor, WIRE_TEXT, &value, err))
         return -1;
     if (value.bytes >= room || memchr(value.data, 0, value.bytes))
-        return err_set(err, ERR_INPUT, "is not a text of less than %zu bytes", room);
+        return err_set(err, ERR_INPUT, "expected a string of less than %zu bytes", room);
     memcpy(out, value.data, value.bytes);
     out[value.bytes] = '\0';
     return 0;
@@ -95,7 +95,7 @@ int index_count(struct cursor *cursor, size_t max, size_t *out, struct err *err)
     if (index_take(cursor, WIRE_ARRAY, &value, err))
         return -1;
     if (value.count > max)
-        return err_set(err, ERR_INPUT, "has %u elements; at most %zu can be", (unsigned)value.count, max);
+        return err_set(err, ERR_INPUT, "has %u elements; the maximum is %zu", (unsigned)value.count, max);
     *out = value.count;
     return 0;
 }
@@ -123,8 +123,8 @@ int index_map(struct cursor *cursor, const char *(*name)(int key), int keys, int
             key++;
         if (key == keys) {
             if (unknown == INDEX_REFUSE)
-                return err_set(err, ERR_INPUT, "%.*s is a key that this moekit does not know; update moekit, or convert "
-                               "the model again", text.bytes < 40 ? (int)text.bytes : 40, (const char *)text.data);
+                return err_set(err, ERR_INPUT, "unknown key %.*s; update moekit, or convert the model again",
+                               text.bytes < 40 ? (int)text.bytes : 40, (const char *)text.data);
             if (cursor_skip(cursor))
                 return err_set(err, ERR_INPUT, "ends too early");
             continue;

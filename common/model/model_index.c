@@ -673,7 +673,8 @@ static int take_tensor(struct index_reader *r, struct tensor *t, uint64_t *data_
                        (unsigned long long)t->bytes);
     if (offset % MODEL_PAGE || (uint64_t)offset < *data_at || (uint64_t)offset > r->data_end ||
         t->bytes > r->data_end - (uint64_t)offset)
-        return err_set(err, ERR_INPUT, "%s: bytes %lld and on are not at a page of the data's own", name, (long long)offset);
+        return err_set(err, ERR_INPUT, "%s: the data at byte %lld does not begin at a page of its own", name,
+                       (long long)offset);
     t->offset = (uint64_t)offset;
     t->digest = (struct digest128){get_u64(digest), get_u64(digest + 8)};
     *data_at = t->offset + t->bytes;

@@ -101,7 +101,7 @@ int caching_check(const struct caching_options *options, struct err *err)
     if (!wanted && options->host)
         return err_set(err, ERR_INPUT, "--host-experts has no effect without cached experts; add --cache-experts");
     if (options->hot_set && !strcmp(options->hot_set, "-"))
-        return err_set(err, ERR_INPUT, "--hot-set: is read and written; name a file");
+        return err_set(err, ERR_INPUT, "--hot-set: needs a regular file, which is read and written");
     return caching_policy(options) ? check_policy(options, err) : 0;
 }
 
@@ -185,7 +185,7 @@ int caching_read_slots(const char *text, const char *option, int64_t room, int64
         if (read_share(text, count, slots, err))
             return err_at(err, "%s", option);
     } else if (*text < '0' || *text > '9') {
-        return err_set(err, ERR_INPUT, "%s: '%s' is no size; give a size such as 2G, a share such as 30%%, auto or none",
+        return err_set(err, ERR_INPUT, "%s: '%s' is not a size; give a size such as 2G, a share such as 30%%, auto or none",
                        option, text);
     } else {
         if (number_size(text, 1, INT64_MAX, &bytes, err))

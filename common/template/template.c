@@ -41,7 +41,7 @@ int template_new(struct template **out, const char *source, size_t bytes, struct
         if (fault < bytes)
             err_set(err, ERR_INPUT, "chat template: byte %zu is not valid UTF-8", fault);
         else
-            err_set(err, ERR_INPUT, "chat template: %zu bytes; at most %d are allowed", bytes, SOURCE_LIMIT);
+            err_set(err, ERR_INPUT, "chat template: %zu bytes; the maximum is %d", bytes, SOURCE_LIMIT);
         goto done;
     }
     t = mem_alloc(1, sizeof *t, err);

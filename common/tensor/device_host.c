@@ -107,7 +107,7 @@ static double host_read_bandwidth(struct device *device, const void *data, size_
     size_t step = (size_t)thread_pool_size(host->pool) * 4 * 4096;
     size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (data && bytes < step) {
-        err_set(err, ERR_INPUT, "has %zu bytes; it takes %zu to measure with so many threads", bytes, step);
+        err_set(err, ERR_INPUT, "has %zu bytes; this number of threads needs %zu", bytes, step);
         return -1;
     }
     bytes = bytes < step ? step : bytes / step * step;

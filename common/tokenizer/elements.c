@@ -260,9 +260,9 @@ int load_pre_tokenizer(struct tokenizer *t, const json_t *root, struct err *err)
 static int add_decoder(struct tokenizer *t, decoder_apply *apply, struct decoder_step **out, struct err *err)
 {
     if (t->decoding.byte_tokens || t->decoding.fused)
-        return err_set(err, ERR_INPUT, "after ByteFallback, Fuse or ByteLevel it is not supported");
+        return err_set(err, ERR_INPUT, "not supported after ByteFallback, Fuse or ByteLevel");
     if (t->decoding.first_drops)
-        return err_set(err, ERR_INPUT, "after Metaspace it is not supported");
+        return err_set(err, ERR_INPUT, "not supported after Metaspace");
     if (t->n_decoders == TOKENIZER_STEPS)
         return too_many("decoders", err);
     *out = &t->decoders[t->n_decoders++];
@@ -291,7 +291,7 @@ static int load_byte_fallback(struct tokenizer *t, const json_t *element, struct
 {
     (void)element;
     if (t->decoding.fused)
-        return err_set(err, ERR_INPUT, "after Fuse or ByteLevel it is not supported");
+        return err_set(err, ERR_INPUT, "not supported after Fuse or ByteLevel");
     t->decoding.byte_tokens = t->decoding.whole_runs = true;
     return 0;
 }
@@ -322,7 +322,7 @@ static int load_decode_strip(struct tokenizer *t, const json_t *element, struct 
     memcpy(t->decoding.stripped, whole.needle.literal, whole.needle.literal_bytes + 1);
     needle_free(&whole.needle);
     if (whole.right || t->decoding.strip)
-        return err_set(err, ERR_INPUT, "after Fuse, \"stop\" and a second Strip are not supported");
+        return err_set(err, ERR_INPUT, "\"stop\" and a second Strip are not supported after Fuse");
     t->decoding.strip = whole.left;
     return 0;
 }
@@ -339,7 +339,7 @@ static int load_decode_metaspace(struct tokenizer *t, const json_t *element, str
     step->content = mem_string(" ", err);
     step->content_bytes = 1;
     if (t->decoding.first_drops && !plain)
-        return err_set(err, ERR_INPUT, "after another decoder it is not supported");
+        return err_set(err, ERR_INPUT, "not supported after another decoder");
     return step->content ? 0 : -1;
 }
 
@@ -352,7 +352,7 @@ int load_decoder(struct tokenizer *t, const json_t *root, struct err *err)
 {
     const json_t *decoder = json_object_get(root, "decoder");
     if (!decoder || json_is_null(decoder))
-        return err_set(err, ERR_INPUT, "decoder: none is given, which is not supported");
+        return err_set(err, ERR_INPUT, "decoder: missing; expected an object");
     return load_element(t, decoder, "decoder", "decoders", decoders, 0, err);
 }
 
@@ -373,7 +373,7 @@ static int load_template_token(struct tokenizer *t, const json_t *element, const
     const json_t *ids = json_object_get(known, "ids"), *id;
     size_t i;
     if (!name || !json_is_array(ids))
-        return err_set(err, ERR_INPUT, "a SpecialToken that \"special_tokens\" does not explain");
+        return err_set(err, ERR_INPUT, "a SpecialToken is missing from \"special_tokens\"");
     json_array_foreach(ids, i, id) {
         json_int_t value = json_integer_value(id);
         if (!json_is_integer(id) || value < 0 || value >= t->bpe.size || !t->bpe.entries[value].used)
@@ -391,7 +391,7 @@ static int load_template(struct tokenizer *t, const json_t *element, struct err 
     bool seen = false;
     size_t i;
     if (!json_is_array(single) || t->before.n || t->after.n)
-        return err_set(err, ERR_INPUT, "there must be one, with a list \"single\"");
+        return err_set(err, ERR_INPUT, "expected one TemplateProcessing, with a list \"single\"");
     json_array_foreach(single, i, piece) {
         const json_t *special = json_object_get(piece, "SpecialToken"), *sequence = json_object_get(piece, "Sequence");
         const char *name = json_string_value(json_object_get(sequence, "id"));

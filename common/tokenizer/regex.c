@@ -174,7 +174,7 @@ static int read_parts(struct pattern *p, int depth, struct class_parts *c, struc
             if (end_items(c, err))
                 return -1;
             if (!c->list.length)
-                return refuse(p, p->at - 2, "the intersection with nothing", err);
+                return refuse(p, p->at - 2, "an intersection with an empty class", err);
             rc = text_printf(&c->done, err, "(?=%s)", c->list.data);
             text_clear(&c->list);
         } else {
@@ -195,7 +195,7 @@ static int put_class_into(struct pattern *p, int depth, struct text *out, struct
     int rc = -1;
     p->at += negated;
     if (peek(p, 0) == ']' || depth > 8) {
-        refuse(p, from, depth > 8 ? "so deep a class" : "an empty class", err);
+        refuse(p, from, depth > 8 ? "a class nested deeper than 8" : "an empty class", err);
         goto done;
     }
     if (read_parts(p, depth, &c, err))
@@ -212,7 +212,7 @@ static int put_class_into(struct pattern *p, int depth, struct text *out, struct
     if (end_items(&c, err))
         goto done;
     if (!c.list.length) {
-        refuse(p, from, "the intersection with nothing", err);
+        refuse(p, from, "an intersection with an empty class", err);
         goto done;
     }
     const char *done = c.done.data ? c.done.data : "";

@@ -98,7 +98,7 @@ static int read_piece(struct sentence *s, struct bpe *bpe, const struct field *f
         return err_set(err, ERR_INPUT, "piece %zu must be UTF-8 text of 1 to %d bytes", id, PIECE_BYTES);
     memcpy(&s->scores[id], &bits, sizeof bits);
     if (!isfinite(s->scores[id]) || type < PIECE_NORMAL || type > PIECE_BYTE)
-        return err_set(err, ERR_INPUT, "piece %zu has a score or type that is none", id);
+        return err_set(err, ERR_INPUT, "piece %zu has an invalid score or type", id);
     s->types[id] = (uint8_t)type;
     s->count++;
     char *content = mem_copy(piece.data, piece.bytes, err);    /* for messages, which want it to end */
@@ -211,7 +211,7 @@ static int derive_settings(struct sentence *s, struct bpe *bpe, int64_t bos, str
         int type = s->types[id];
         bool from_text = type == PIECE_NORMAL || type == PIECE_USER_DEFINED || type == PIECE_UNUSED;
         if (type == PIECE_UNKNOWN && s->unk >= 0)
-            return err_set(err, ERR_INPUT, "two pieces are of type UNKNOWN, %d and %zu", (int)s->unk, id);
+            return err_set(err, ERR_INPUT, "two pieces have type UNKNOWN, %d and %zu", (int)s->unk, id);
         if (type == PIECE_UNKNOWN)
             s->unk = (int32_t)id;
         if (type == PIECE_NORMAL) {
@@ -226,7 +226,7 @@ static int derive_settings(struct sentence *s, struct bpe *bpe, int64_t bos, str
             while (byte < 256 && bpe->byte_ids[byte] != (int32_t)id)
                 byte++;
             if (byte == 256)
-                return err_set(err, ERR_INPUT, "piece %zu, \"%.40s\", is of type BYTE, but not written as one", id, content);
+                return err_set(err, ERR_INPUT, "piece %zu, \"%.40s\", has type BYTE but is not written <0xNN>", id, content);
             n_bytes++;
         }
         if ((type == PIECE_USER_DEFINED && added_trie_put(&s->user, content, entry->bytes, (int32_t)id, err)) ||
@@ -234,9 +234,9 @@ static int derive_settings(struct sentence *s, struct bpe *bpe, int64_t bos, str
             return -1;
     }
     if (s->unk < 0)
-        return err_set(err, ERR_INPUT, "no piece is of type UNKNOWN");
+        return err_set(err, ERR_INPUT, "no piece has type UNKNOWN");
     if (n_bytes != (s->byte_fallback ? 256 : 0))
-        return err_set(err, ERR_INPUT, "%zu pieces are bytes, where byte_fallback is %s", n_bytes,
+        return err_set(err, ERR_INPUT, "%zu pieces have type BYTE, which contradicts byte_fallback = %s", n_bytes,
                        s->byte_fallback ? "true" : "false");
     s->bos = bos >= 0 && (size_t)bos < s->count && s->types[bos] == PIECE_CONTROL ? (int32_t)bos : -1;
     return 0;

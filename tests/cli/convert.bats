@@ -245,7 +245,7 @@ share = read("s.moe") / read("m.moe")
 assert abs(share * 100 - int(sys.argv[1])) < 0.3, share
 END
     done
-    refuses "bytes already; ask for more than that" moe-convert inflate d.moe --step 1% --of m.moe -o x.moe
+    refuses "bytes; ask for more" moe-convert inflate d.moe --step 1% --of m.moe -o x.moe
     refuses "have an inner width of 256 already" moe-convert inflate d.moe --dense-ffn 256 -o x.moe
     refuses "has experts; --expert-ffn pads them" moe-convert inflate m.moe --dense-ffn 300 -o x.moe
     refuses "give one of them" moe-convert inflate d.moe --dense-ffn 300 --expert-ffn 300 -o x.moe

@@ -168,8 +168,8 @@ refuses_made() {
 @test "a head of another target, an invalid token map and invalid numbers are refused" {
     refuses_made "hidden_size is 256; the target pocket has 192" eagle1 hidden_size=256
     refuses_made "vocab_size is 32000; the target pocket has 2048" jakiro vocab_size=32000
-    refuses_made "tensor d2t sends word 127 by 2048, out of the target's vocabulary of 2048" eagle3 map=far
-    refuses_made "the vocabulary map sends two words to id" eagle3 map=twice
+    refuses_made "tensor d2t moves word 127 by 2048, out of the target's vocabulary of 2048" eagle3 map=far
+    refuses_made "the vocabulary map maps two words to id" eagle3 map=twice
     refuses_made "which t2d does not mark" eagle3 map=other
     refuses_made "is not a finite number" eagle1 nan=layers.0.self_attn.k_proj.weight
     refuses_made "is not a finite number" medusa nan=1.0.linear.bias

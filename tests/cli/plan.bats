@@ -112,7 +112,7 @@ again() {
 -m $CONFIG -d head|say file=FILE, a head file, or bytes=SIZE
 -m $CONFIG -d mtp|a config.json does not say whether there are predictors
 -m $CONFIG --cache-experts 1%|holds 1 experts, and one token uses 4 in a layer; give at least
--m $CONFIG --cache-experts x|'x' is no size
+-m $CONFIG --cache-experts x|'x' is not a size
 -m $CONFIG --hits 2|--hits
 -m $CONFIG -j 1|--threads: affects only the measurement of this machine
 -m $CONFIG -K 3|--draft-length: no drafts are planned; add --draft

@@ -254,7 +254,7 @@ wait_for() {
 --resume run/old reversed.jsonl|is of none of the prompts
 --resume other.jsonl p.jsonl|other.jsonl: not a moekit stream
 --resume pocket.moe p.jsonl|pocket.moe: is a model file, not a stream; moe-view shows it
---cache-experts nonee p.jsonl|--cache-experts: 'nonee' is no size; give a size such as 2G, a share such as 30%, auto or none
+--cache-experts nonee p.jsonl|--cache-experts: 'nonee' is not a size; give a size such as 2G, a share such as 30%, auto or none
 --resume - p.jsonl|--resume: standard input cannot be read twice; name a file
 --resume run/old -o run/old p.jsonl|an output needs a file of its own
 WRONG

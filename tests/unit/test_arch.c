@@ -404,7 +404,7 @@ static void multipliers_and_sigmoid_routers_are_read(void **state)
     assert_int_equal(shape.attention.qk_norm, QK_NORM_HEAD);
     assert_false(shape.attention.qkv_bias);
     assert_int_equal(read_config(GLM, "{\"n_group\":3}", NULL, &err), -1);
-    assert_non_null(strstr(err.text, "8 experts cannot be cut into 3 groups"));
+    assert_non_null(strstr(err.text, "8 experts cannot be divided into 3 groups"));
     assert_int_equal(read_config(GLM, "{\"topk_group\":1,\"num_experts_per_tok\":3}", NULL, &err), -1);
     assert_int_equal(read_config(GLM, "{\"partial_rotary_factor\":1.5}", NULL, &err), -1);
 }

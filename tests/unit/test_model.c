@@ -330,10 +330,10 @@ static void contradictions_are_named(void **state)
     CHANGE(layout.tensors[4].outputs++, "the hparams demand 1 x [40][24], not 1 x [41][24]");
     CHANGE(layout.tensors[4].name = "layers.0.attention.out", "the hparams demand layers.0.attention.qkv here");
     CHANGE(layout.tensors[4].name = "a.name.that.is.longer.than.any.that.a.canonical.tensor.could.ever.have",
-           "is not a text of less than 64 bytes");
-    CHANGE(layout.tensors[4].offset -= MODEL_PAGE, "are not at a page of the data's own");
-    CHANGE(layout.tensors[4].offset += 64, "are not at a page of the data's own");
-    CHANGE(layout.tensors[4].offset = end, "are not at a page of the data's own");
+           "expected a string of less than 64 bytes");
+    CHANGE(layout.tensors[4].offset -= MODEL_PAGE, "does not begin at a page of its own");
+    CHANGE(layout.tensors[4].offset += 64, "does not begin at a page of its own");
+    CHANGE(layout.tensors[4].offset = end, "does not begin at a page of its own");
     CHANGE(layout.tensors[4].bytes -= 128, "its blocks must have");
     CHANGE(layout.tensors[4].kind = TENSOR_VECTOR, "the hparams demand");
     CHANGE(layout.tensors[4].format = FORMAT_F16, "its blocks must have");
@@ -373,7 +373,7 @@ static void unknown_hparams_are_refused(void **state)
     assert_non_null(key);
     memcpy(key, "logit_cup", 9);
     assert_int_equal(read_index(text.data, text.length, end, &err), -1);
-    assert_non_null(strstr(err.text, "hparams: further: logit_cup is a key that this moekit does not know; update moekit"));
+    assert_non_null(strstr(err.text, "hparams: further: unknown key logit_cup; update moekit"));
     text_free(&text);
     layout_free(&layout);
 }
@@ -437,11 +437,11 @@ static void predictors_are_read_back(void **state)
             read_index(text.data, text.length, end, NULL);
             list[at] = before;
         }
-    refuse_longer(&text, PREDICTORS_MAX + 1, "predictors: has 9 elements; at most 8 can be");
+    refuse_longer(&text, PREDICTORS_MAX + 1, "predictors: has 9 elements; the maximum is 8");
     text_free(&text);
 
     facts.shape.predictor[1].head = false;
-    refuse_index(&facts, &layout, end, "tensors: has 45 elements; at most 44 can be");
+    refuse_index(&facts, &layout, end, "tensors: has 45 elements; the maximum is 44");
     facts.shape = with_predictors();
     facts.shape.layer[TINY_LAYERS + 1].ffn = FFN_DENSE;
     refuse_index(&facts, &layout, end, "predictor 1: inner width is 0");
@@ -570,7 +570,7 @@ static void dense_layers_are_inflated_where_there_are_no_experts(void **state)
     step_bytes(&bytes, again);
     assert_true(step_bytes_all(&bytes) == wanted);          /* blocks are whole pages, so several widths are as heavy */
     assert_int_equal(inflate_width(&inner, wide, wanted, &err), -1);
-    assert_non_null(strstr(err.text, "bytes already"));
+    assert_non_null(strstr(err.text, "already reads"));
     model_close(&thin);
     model_close(&wide);
     model_close(&again);
