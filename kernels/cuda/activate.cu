@@ -1,4 +1,4 @@
-/* kernels/mix.h: activate. A thread a float. */
+/* kernels/mix.h: activate. One thread per float. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/plain/math.h"
 

@@ -1,4 +1,4 @@
-/* kernels/mix.h: blend. A thread adds all slots of one float of a row, in their order. */
+/* kernels/mix.h: blend. One thread adds all slots of one float of a row, in their order. */
 #include "kernels/cuda/cuda.h"
 
 __global__ void blend_kernel(struct blend_args a, const int32_t *live)

@@ -1,4 +1,4 @@
-/* kernels/mix.h: blend_weights. A thread a row, whose few slots it goes through as the host does. */
+/* kernels/mix.h: blend_weights. One thread per row, with the loop of the host over its few slots. */
 #include "kernels/cuda/cuda.h"
 
 __global__ void blend_weights_kernel(struct blend_weights_args a, const int32_t *live)

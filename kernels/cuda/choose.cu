@@ -25,28 +25,29 @@ typedef rank_type count_type;
 
 /* The state of a row, in the scratch. */
 struct choose_state {
-    count_type best, min_key;            /* keys: of the best token, 0: none that is finite; and the smallest that is kept */
-    count_type prefix, left;             /* of the limit: its digits so far, and what of the measure is left to reach there */
+    count_type best, min_key;            /* keys: of the best token (0: no finite logit), and the smallest that is kept */
+    count_type prefix, left;             /* of the limit: its digits so far, and how much of the count or mass is left to
+                                          * reach there */
     count_type histogram[BINS];
-    count_type key[CHOOSE_BLOCKS];       /* of each block */
+    count_type key[CHOOSE_BLOCKS];       /* the best key of each block */
     double value[CHOOSE_BLOCKS];
     int token[CHOOSE_BLOCKS];
 };
 
-/* Arguments of all launches: states and tickets of rows first .. */
+/* Arguments of all launches: states and tickets of the rows from `first` on. */
 struct choose_rows {
     struct choose_state *state;
     unsigned *tickets;
     int first;
 };
 
-/* In a launch of a filter: which digit of which limit. */
+/* Arguments of a filter's launch: which digit of which limit it finds. */
 struct choose_digit {
     int shift, bits;
     bool first, last, mass;              /* first, last: of the filter's digits */
 };
 
-/* A block's share: grid (shares of the vocabulary, rows). */
+/* The part of a row that a block reads: grid (parts of the vocabulary, rows). */
 struct choose_share {
     struct choose_state *state;
     const float *logit;
@@ -60,7 +61,8 @@ DEVICE struct choose_share share_of(const struct choose_args &a, const struct ch
             min(begin + CHOOSE_TOKENS, a.vocab)};
 }
 
-/* Whether this block is the row's last; then it sees what the others have left. All threads get it. */
+/* Returns whether this block is the last of its row; then it sees what the other blocks wrote. All threads receive the result.
+ */
 DEVICE bool last_of_row(unsigned *ticket)
 {
     SHARED(int, last, 1);
@@ -74,7 +76,7 @@ DEVICE bool last_of_row(unsigned *ticket)
     return last[0];
 }
 
-/* The best token, which is the choice without a temperature; and what the row's other launches begin with. */
+/* Finds the best token, which is the choice at temperature 0, and initialises the row's state for the other launches. */
 __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_best_kernel(struct choose_args a, struct choose_rows rows,
                                                                         const int32_t *live)
 {
@@ -115,7 +117,7 @@ DEVICE count_type measure(const struct choose_args &a, float logit, float best, 
     return mass ? (count_type)(exp(((double)logit - (double)best) / a.filter.temperature) * 0x1p40) : 1;
 }
 
-/* all[i] becomes the sum of all[i .. ]. */
+/* Replaces all[i] by the sum of all[i ..]. */
 DEVICE void sum_from_above(count_type *all)
 {
     for (int step = 1; step < CHOOSE_THREADS; step *= 2) {
@@ -128,8 +130,8 @@ DEVICE void sum_from_above(count_type *all)
     __syncthreads();
 }
 
-/* One block looks for the limit's digit: from the highest bin on, the first with anything in it where as much has come together
- * as is left to reach; if that is more than all, the lowest with anything in it. A thread has eight neighbouring bins. */
+/* Finds the digit of the limit, in one block: from the highest bin down, the first non-empty bin at which the running sum
+ * reaches what is left; if the sum of all bins is less, the lowest non-empty bin. A thread reads eight neighbouring bins. */
 DEVICE void find_digit(const struct choose_args &a, struct choose_state *state, const struct choose_digit &digit)
 {
     SHARED(count_type, all, CHOOSE_THREADS);
@@ -190,7 +192,8 @@ __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_digit_kernel(struct 
         find_digit(a, s.state, digit);
 }
 
-/* The token of largest value among those >= 0, ties to the lower one; -1: none. The first thread gets it, and its value. */
+/* Finds the token of the largest value among values >= 0, ties to the lower token; -1: none. The first thread receives the
+ * token and its value. */
 DEVICE int best_of_block(double *value, int token)
 {
     SHARED(double, largest, CHOOSE_THREADS);
@@ -249,7 +252,7 @@ __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_draw_kernel(struct c
         return;
     winner = -1;
     largest = 0;
-    for (int i = (int)threadIdx.x; i < (int)gridDim.x; i += CHOOSE_THREADS)       /* ascending: ties stay with the first */
+    for (int i = (int)threadIdx.x; i < (int)gridDim.x; i += CHOOSE_THREADS)       /* ascending, so ties stay with the first */
         if (s.state->token[i] >= 0 && (winner < 0 || s.state->value[i] > largest)) {
             winner = s.state->token[i];
             largest = s.state->value[i];
@@ -259,7 +262,7 @@ __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_draw_kernel(struct c
         device_pointer<int32_t>(a.choice)[s.row] = winner;
 }
 
-/* Finds the smallest key that is kept, after what earlier filters have left. */
+/* Finds the smallest key that is kept among those that earlier filters kept. */
 static void put_filter(dev_stream stream, dim3 grid, const struct choose_args *a, const struct choose_rows &rows, bool mass,
                        const int32_t *live)
 {
@@ -270,7 +273,7 @@ static void put_filter(dev_stream stream, dim3 grid, const struct choose_args *a
     }
 }
 
-/* As many rows at a time as the scratch has room for, and tickets. */
+/* Processes as many rows at a time as scratch and tickets allow. */
 void cuda_choose(struct queue *queue, const struct choose_args *a)
 {
     const struct cuda_context *context = (const struct cuda_context *)queue->state;
@@ -278,7 +281,7 @@ void cuda_choose(struct queue *queue, const struct choose_args *a)
     int fit = (int)min((long long)(context->scratch.bytes / sizeof(struct choose_state)), (long long)CONTEXT_TICKETS);
     dev_stream stream = cuda_stream(queue);
     const int32_t *live = cuda_live(queue);
-    assert(fit > 0 && rows.tickets);                 /* the plug-in sees to that */
+    assert(fit > 0 && rows.tickets);                 /* the plug-in allocates enough for one row */
     for (; rows.first < a->rows; rows.first += fit) {
         dim3 grid(blocks_for(a->vocab, CHOOSE_TOKENS), (unsigned)min(fit, a->rows - rows.first));
         LAUNCH_PDL(choose_best_kernel, grid, dim3(CHOOSE_THREADS), 0, stream, *a, rows, live);

@@ -1,4 +1,4 @@
-/* kernels/rows.h: clamp. A thread a float. */
+/* kernels/rows.h: clamp. One thread per float. */
 #include "kernels/cuda/cuda.h"
 
 __global__ void clamp_kernel(struct clamp_args a, const int32_t *live)

@@ -1,5 +1,5 @@
-/* Operations that run once, as one graph, between two looks at the device's clock: what gpu-bench times. In a module of its
- * own, as drivers that refuse repeat.cu take this. */
+/* Operations that run once, as one graph, between two readings of the device's clock, for gpu-bench. They are a module of
+ * their own, because drivers that refuse repeat.cu accept this one. */
 #include "kernels/cuda/cuda.h"
 
 struct timed {

@@ -13,16 +13,18 @@ enum { CONTEXT_TICKETS = 256 };
 struct cuda_context {
     int device;
     dev_stream stream;
-    struct buffer scratch;          /* for what several blocks do together: attention, of which it must hold two chunks of a
-                                     * row, and the more it holds the fewer are the launches; the choice of tokens (choose.cu),
-                                     * of one row at least; products of narrow matrices, which do without if it is too small */
-    unsigned *tickets;              /* on the device, CONTEXT_TICKETS zeros, for them; NULL: as if scratch were too small */
-    const int32_t *live;            /* on the device: how many of an operation's rows are treated, 1 or more; NULL: all of them.
-                                     * Grids are those of all rows; blocks without one end at once */
-    struct slab *slab;              /* slab.h; NULL: products of slabs go by tiles, like all others */
-    bool no_while;                  /* a loop is a graph for each iteration, as with a driver that knows no WHILE nodes */
-    struct cuda_kept *kept;         /* repeat.cu: what the last loop left for the next one; NULL: nothing */
-    int32_t *ran_on;                /* repeat.cu: shared with the host; 1: a loop went on after its end. NULL: there was none */
+    struct buffer scratch;          /* shared by blocks of one operation: attention (at least two chunks of a row; with more
+                                     * memory fewer launches), the choice of tokens (choose.cu, at least one row), products
+                                     * of narrow matrices (optional) */
+    unsigned *tickets;              /* on the device: CONTEXT_TICKETS zeros, counters of finished blocks; NULL: scratch is
+                                     * treated as too small */
+    const int32_t *live;            /* on the device: the number of rows to process, 1 or more; NULL: all rows. Grids cover
+                                     * all rows, and blocks without a live row return at once */
+    struct slab *slab;              /* slab.h; NULL: products of slabs are computed by tiles, like all others */
+    bool no_while;                  /* a loop is one graph launch per iteration, as with a driver without WHILE nodes */
+    struct cuda_kept *kept;         /* repeat.cu: the graph of the last loop, reused by the next one; NULL: none */
+    int32_t *ran_on;                /* repeat.cu: shared with the host; 1: a loop ran on after its end. NULL: no loop was
+                                     * opened */
 };
 
 #endif

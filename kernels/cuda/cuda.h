@@ -21,7 +21,7 @@ static inline dev_stream cuda_stream(const struct queue *queue) { return ((const
 
 static inline const int32_t *cuda_live(const struct queue *queue) { return ((const struct cuda_context *)queue->state)->live; }
 
-/* With context.h's live count (NULL: all rows): return the number of rows to process, and whether to skip this row. */
+/* With context.h's count of live rows (NULL: all rows): return the number of rows to process, and whether to skip this row. */
 DEVICE int live_rows(const int32_t *live, int rows) { return live ? *live : rows; }
 DEVICE bool not_live(const int32_t *live, int64_t row) { return live && row >= *live; }
 
@@ -58,7 +58,7 @@ void cuda_loop_draft(struct queue *, const struct loop_args *);
 void cuda_loop_facts(struct queue *, const struct loop_args *);
 void cuda_loop_accept(struct queue *, const struct loop_args *);
 
-/* Also the last part of expert_ffn. */
+/* Adds the slots of each row; also the last part of expert_ffn. */
 void cuda_expert_sum(struct queue *, const struct expert_ffn_args *);
 
 /* Rows of floats as integers for products with q8 and q4 (formats.h); rows with expert[row] < 0 are left out (none: no row).
@@ -66,7 +66,7 @@ void cuda_expert_sum(struct queue *, const struct expert_ffn_args *);
 void cuda_quantise(struct queue *, struct buffer in, int stride, int rows, int each, int inputs, struct buffer expert,
                    struct buffer out);
 
-/* Writes at most CUDA_PUT_MAX bytes of the host to the device (put.cu), which were read when it returns. */
+/* Writes at most CUDA_PUT_MAX bytes from the host to the device (put.cu). The host's bytes may change as soon as it returns. */
 enum { CUDA_PUT_MAX = 8192 };
 void cuda_put(dev_stream stream, void *to, const void *from, size_t bytes);
 
@@ -77,7 +77,7 @@ int cuda_loop_open(struct cuda_context *context, const struct cuda_loop_body *bo
 int cuda_loop_busy(struct cuda_loop *loop, int *busy);
 int cuda_loop_go(struct cuda_loop *loop);
 int cuda_loop_close(struct cuda_loop **loop);
-void cuda_loop_forget(struct cuda_context *context);     /* what is kept for the next one, at the end */
+void cuda_loop_forget(struct cuda_context *context);     /* frees what was kept for the next loop, when the context is closed */
 int cuda_time(struct cuda_context *context, void (*put)(void *context), void *put_context, double *seconds);
 
 extern "C" const struct device_ops cuda_ops;

@@ -55,7 +55,7 @@ struct dev_properties {
     size_t memory;
 };
 
-/* A launch of a stream: the first one that failed and is not reported yet, else the latest. */
+/* The launch to blame for an error of a stream: the first one that failed and is not reported yet, else the latest. */
 struct dev_launches {
     int failed;                          /* its error number; 0: none failed */
     bool reported;                       /* its failure was the last error that was reported */
@@ -63,7 +63,7 @@ struct dev_launches {
     int line;
 };
 
-/* The failure that was not reported yet, which is reported by this; 0: none. */
+/* Returns the error of a failed launch that was not reported yet, and marks it as reported; 0: none. */
 static inline int dev_launches_report(struct dev_launches *launches)
 {
     int error = launches->failed;
@@ -86,7 +86,7 @@ static inline int dev_launches_report(struct dev_launches *launches)
 
 #define DEVICE static __device__ __forceinline__
 
-/* In front of a loop over registers: each of its turns is written out. */
+/* Written before a loop over registers: the compiler unrolls it completely. */
 #ifdef __CUDACC__
 #define UNROLL _Pragma("unroll")
 #else
@@ -101,14 +101,14 @@ static inline void dev_launched(dev_stream stream, int error, const char *kernel
         *launches = {error, false, kernel, file, line};
 }
 
-/* The failure of a launch that was not reported yet, which is reported by this; 0: none. */
+/* Returns the error of a failed launch of the stream that was not reported yet, and marks it as reported; 0: none. */
 static inline int dev_failure(dev_stream stream)
 {
     struct dev_launches *launches = dev_launches_of(stream);
     return launches ? dev_launches_report(launches) : 0;
 }
 
-/* Which launch the last error that was reported is about, as far as it is known. "" when nothing was launched. */
+/* Writes the name of the launch that caused the last reported error, as far as it is known; "" if nothing was launched. */
 static inline void dev_blame(dev_stream stream, char *text, size_t room)
 {
     const struct dev_launches *launches = dev_launches_of(stream);
@@ -121,7 +121,7 @@ static inline void dev_blame(dev_stream stream, char *text, size_t room)
                  launches->file, launches->line);
 }
 
-/* `from` was read when it returns, whatever memory it is. */
+/* Uploads bytes. `from` may be any memory of the host and may change as soon as this returns. */
 static inline int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream)
 {
     bool read;
@@ -129,7 +129,7 @@ static inline int dev_upload(void *to, const void *from, size_t bytes, dev_strea
     return error || read ? error : dev_wait(stream);
 }
 
-/* A stream belongs to one device, and a thread may have several devices open. */
+/* Launches a kernel. A stream belongs to one device, and a thread may have several devices open. */
 template <typename... P, typename... A>
 static inline void dev_launch(bool early, const char *name, const char *file, int line, void (*kernel)(P...), dim3 grid,
                               dim3 block, size_t smem, dev_stream stream, A... given)
@@ -158,7 +158,7 @@ DEVICE void in_turn(void)
     pdl_wait();
 }
 
-/* Asks for `count` floats that no launch writes, as far as they lie between multiples of 16 bytes. */
+/* Prefetches those of `count` floats that lie in whole 16-byte pieces. No launch may write them. */
 DEVICE void prefetch_floats(const float *from, int count)
 {
     uintptr_t first = ((uintptr_t)from + 15) / 16 * 16, end = (uintptr_t)(from + count) / 16 * 16;
@@ -169,12 +169,12 @@ DEVICE void prefetch_floats(const float *from, int count)
 DEVICE int lane_id(void) { return (int)(threadIdx.x % WARP); }          /* blocks of one dimension */
 DEVICE int warp_id(void) { return (int)(threadIdx.x / WARP); }
 
-/* Two bf16 in a register, `low` in the lower half: the order that mma16816 wants for k, k + 1. */
+/* Two bf16 in a register, `low` in the lower half: the order in which mma16816 expects k and k + 1. */
 DEVICE uint32_t pair_bf16(uint16_t low, uint16_t high) { return (uint32_t)high << 16 | low; }
 DEVICE float low_bf16(uint32_t pair) { return float_from_bits(pair << 16); }
 DEVICE float high_bf16(uint32_t pair) { return float_from_bits(pair & 0xffff0000u); }
 
-/* Sum and maximum over a warp in a fixed order (halves: 16, 8, 4, 2, 1); all lanes get it. */
+/* Sum and maximum over a warp in a fixed order (halves: 16, 8, 4, 2, 1); all lanes receive the result. */
 DEVICE float warp_sum(float value)
 {
     for (int step = WARP / 2; step > 0; step /= 2)

@@ -33,10 +33,10 @@ typedef cudaGraph_t dev_graph;
 typedef cudaGraphExec_t dev_runnable;
 typedef unsigned long long dev_condition;        /* cudaGraphConditionalHandle, where there is one */
 
-/* A kernel's first launch loads it, also while operations are captured: this mode forbids nothing that may want. */
+/* The first launch of a kernel loads it, also while operations are captured; the relaxed mode permits that. */
 static const cudaStreamCaptureMode DEV_CAPTURE = cudaStreamCaptureModeRelaxed;
 
-/* A toolkit also runs on drivers that are older than itself. */
+/* A toolkit may run on a driver that is older than itself, so both are asked. */
 static inline int dev_has_while(bool *has)
 {
     int version = 0, error = dev_reported(cudaDriverGetVersion(&version));

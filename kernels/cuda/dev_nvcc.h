@@ -14,8 +14,8 @@
     extern __shared__ __align__(16) unsigned char dev_dynamic[];   \
     T *const name = reinterpret_cast<T *>(dev_dynamic)
 
-/* The result of these functions. Clears the thread's last error, so that no library or later call takes a reported error for
- * its own. */
+/* Returns the result of a runtime function and clears the thread's last error, so that no library or later call reports it
+ * again. */
 static inline int dev_reported(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -24,20 +24,22 @@ static inline int dev_reported(cudaError_t error)
 }
 
 enum { DEV_KERNELS = 256 };
-static const size_t DEV_SMEM_FREE = 32 * 1024;              /* more than 48 KB with static arrays must be asked for */
+static const size_t DEV_SMEM_FREE = 32 * 1024;              /* shared memory that a launch may use without
+                                                             * cudaFuncSetAttribute, which is needed above 48 KB with static
+                                                             * arrays */
 
-/* A stream, and what was launched on it. With CUDA_LAUNCH_BLOCKING=1 in the environment a launch ends with its kernel, and what
- * a kernel does wrong is a failure of its launch. */
+/* A stream and its launches. With CUDA_LAUNCH_BLOCKING=1 in the environment a launch ends with its kernel, so that a kernel's
+ * fault is an error of its own launch. */
 struct dev_queue {
     cudaStream_t stream;
-    int device;                      /* whose it is */
+    int device;                      /* the device of the stream */
     struct dev_launches launches;
-    bool early;                      /* its device can start a launch before the one in front of it has ended */
-    bool direct;                     /* its device reads pageable memory of the host itself, when a copy's turn comes */
+    bool early;                      /* the device can start a launch before the previous one has ended */
+    bool direct;                     /* the device itself reads the host's pageable memory, when a copy's turn comes */
     struct {
         const void *kernel;
         size_t smem;
-    } ready[DEV_KERNELS];            /* kernels that were prepared, by their address, and for how much memory */
+    } ready[DEV_KERNELS];            /* kernels that were prepared, by address, and with how much shared memory */
 };
 typedef struct dev_queue *dev_stream;
 
@@ -46,8 +48,9 @@ static inline cudaStream_t dev_stream_of(dev_stream stream) { return stream ? st
 static inline struct dev_launches *dev_launches_of(dev_stream stream) { return stream ? &stream->launches : nullptr; }
 static inline int dev_device_of(dev_stream stream) { return stream->device; }
 
-/* Once a kernel, and when it wants more memory than before. All of them want the same division between shared memory and
- * first-level cache: a processor must run empty before that can change, and no launch in front of it is early then. */
+/* Sets a kernel's attributes before its first launch, and again when it needs more shared memory. All kernels get the same
+ * division between shared memory and first-level cache: a processor must be idle to change the division, so a launch after a
+ * change could not start early. */
 static inline void dev_prepare(dev_stream stream, const void *kernel, size_t smem)
 {
     size_t slot = ((uintptr_t)kernel >> 4) % DEV_KERNELS, tried = 0;
@@ -59,7 +62,7 @@ static inline void dev_prepare(dev_stream stream, const void *kernel, size_t sme
     if (known && stream->ready[slot].kernel && smem <= stream->ready[slot].smem)
         return;
     dev_reported(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-    if (smem > DEV_SMEM_FREE)        /* what is too much is reported by the launch */
+    if (smem > DEV_SMEM_FREE)        /* the launch reports a size beyond the limit */
         dev_reported(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem));
     if (known) {
         stream->ready[slot].kernel = kernel;
@@ -144,8 +147,8 @@ static inline int dev_alloc_shared(void **out, size_t bytes)
     return dev_reported(cudaHostAlloc(out, bytes, cudaHostAllocMapped));
 }
 static inline int dev_free_shared(void *memory) { return dev_reported(cudaFreeHost(memory)); }
-/* *read: whether `from` was read when it returns. The runtime copies pageable memory aside, but not for a device that reads it
- * itself, and not pinned memory. */
+/* Begins an upload. *read: whether `from` was read when it returns. The runtime copies pageable memory aside, unless the
+ * device reads such memory itself; it does not copy pinned memory aside. */
 static inline int dev_upload_begin(void *to, const void *from, size_t bytes, dev_stream stream, bool *read)
 {
     cudaPointerAttributes at;
@@ -176,7 +179,7 @@ static inline int dev_wait(dev_stream stream)
     int failed = stream ? dev_launches_report(&stream->launches) : 0;
     return failed ? failed : late != cudaSuccess || stream ? late : last;
 }
-/* Whether work is left on the stream. */
+/* Returns in *busy whether work is left on the stream. */
 static inline int dev_busy(dev_stream stream, int *busy)
 {
     int state = dev_reported(cudaStreamQuery(dev_stream_of(stream)));
@@ -237,7 +240,7 @@ static __device__ __forceinline__ void cp_async16(void *shared, const void *glob
                  :: "r"((uint32_t)__cvta_generic_to_shared(shared)), "l"(global) : "memory");
 }
 
-/* Zeros where `valid` is false; then `global` is not read, but must be an address all the same. */
+/* Copies zeros where `valid` is false. `global` must be a valid address in any case, but is not read then. */
 static __device__ __forceinline__ void cp_async16_or_zero(void *shared, const void *global, bool valid)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -246,7 +249,7 @@ static __device__ __forceinline__ void cp_async16_or_zero(void *shared, const vo
 
 static __device__ __forceinline__ void cp_async_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/* Waits until at most the latest N groups of this thread are on their way. Others see the data only after a barrier. */
+/* Waits until at most the latest N groups of this thread are in flight. Other threads see the data only after a barrier. */
 template <int N> static __device__ __forceinline__ void cp_async_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");

@@ -1,4 +1,5 @@
-/* kernels/rows.h: embed. A thread decodes a float: one output of a unit lies scattered, a few bytes in each step. */
+/* kernels/rows.h: embed. One thread decodes one float: the bytes of an output are scattered over its unit, a few in each step.
+ */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/weight_at.h"
 

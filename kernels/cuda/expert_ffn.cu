@@ -14,11 +14,11 @@
 
 enum { GROUP_THREADS = 256, GROUP_WARPS = GROUP_THREADS / WARP };
 
-/* Blocks in all that a product of experts has at least, if there can be items for them: two for each that the processors of a
- * large GPU have room for. */
+/* Minimum number of blocks of an experts' product, if there can be items for them: two for each block that fits on the
+ * processors of a large GPU. */
 enum { EXPERT_BLOCKS = 512 };
 
-/* The pairs first .. first + count - 1 of those in order, and where their expert's block is. */
+/* Pairs first .. first + count - 1 in order, and the address of their expert's block. */
 struct expert_item {
     const unsigned char *block;
     int first, expert, count;
@@ -41,7 +41,8 @@ DEVICE struct expert_item item_at(const struct expert_ffn_args &a, int item)
     return {block, (int)raw.z, (int)(raw.w >> 16), (int)(raw.w & 0xffffu)};
 }
 
-/* The expert that a pair wants, -1: none, as where there is no such pair. Which of the warp's other lanes want it, too. */
+/* Returns the expert that a pair selects; -1: none, or no such pair. *alike: the lanes of the warp whose pairs select the same
+ * expert. */
 DEVICE int wanted_at(const struct expert_ffn_args &a, int pair, int end, unsigned *alike)
 {
     const int32_t *expert = device_pointer<int32_t>(a.expert);
@@ -50,9 +51,9 @@ DEVICE int wanted_at(const struct expert_ffn_args &a, int pair, int end, unsigne
     return e;
 }
 
-/* Makes the counts in next [GROUP_WARPS][experts] the first pair of each warp with each expert, in the order of experts, then
- * of warps, and writes the items. Returns how many there are. A thread an expert at a time; sums hold items in their upper
- * half, pairs in their lower. */
+/* Replaces the counts in next [GROUP_WARPS][experts] by the index of each warp's first pair of each expert, in the order of
+ * experts, then of warps, and writes the items. Returns the number of items. One thread per expert; sums hold items in their
+ * upper half, pairs in their lower half. */
 DEVICE int put_items(const struct expert_ffn_args &a, int tokens, int *next)
 {
     SHARED(uint64_t, of_warp, GROUP_WARPS);
@@ -89,8 +90,8 @@ DEVICE int put_items(const struct expert_ffn_args &a, int tokens, int *next)
     return (int)(before >> 32);
 }
 
-/* One block. Each warp has a run of the pairs, and goes over it twice, 32 at a time: it counts those that want each expert;
- * then, when the counts have become first pairs, it puts them there. */
+/* One block. Each warp reads its run of pairs twice, 32 at a time: first it counts the pairs of each expert; after put_items
+ * turned the counts into indices it writes the pairs there. */
 __global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expert_ffn_args a, int tokens,
                                                                        const int32_t *live)
 {
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expe
     }
 }
 
-/* inner = glu(gate, up) of an item, for 16 inner widths: a unit holds gate and up of the same. */
+/* inner = glu(gate, up) of an item, for 16 inner widths: a unit has gate and up of the same widths. */
 template <int FORMAT>
 DEVICE void gate_up_item(const struct expert_ffn_args &a, const struct tile_cut &cut, const struct expert_item &item,
                          struct tile_memory *memory)
@@ -174,7 +175,7 @@ DEVICE void down_item(const struct expert_ffn_args &a, const struct tile_cut &cu
     }
 }
 
-/* Both: grid (units, items at a time). */
+/* Both products: grid (units, items at a time). */
 template <int FORMAT>
 __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
     expert_gate_up_kernel(struct expert_ffn_args a, struct tile_cut cut)
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
     }
 }
 
-/* A thread adds all slots of one float of a row, in their order. */
+/* One thread adds all slots of one float of a row, in their order. */
 __global__ void expert_sum_kernel(struct expert_ffn_args a, const int32_t *live)
 {
     in_turn();
@@ -224,7 +225,8 @@ void cuda_expert_sum(struct queue *queue, const struct expert_ffn_args *a)
                cuda_live(queue));
 }
 
-/* As many items at a time as a row has, or more, until there are EXPERT_BLOCKS; and not more than there can be. */
+/* Returns a grid with at least as many items at a time as one row has, increased to EXPERT_BLOCKS blocks, and at most the
+ * number of possible items. */
 static dim3 expert_grid(const struct expert_ffn_args *a, unsigned units, int items)
 {
     int wanted = (int)blocks_for(EXPERT_BLOCKS, (int)units);

@@ -1,4 +1,4 @@
-/* kernels/delta.h: gated. A thread a float. */
+/* kernels/delta.h: gated. One thread per float. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/plain/math.h"
 

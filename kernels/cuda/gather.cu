@@ -1,4 +1,4 @@
-/* kernels/rows.h: gather. A thread a float. */
+/* kernels/rows.h: gather. One thread per float. */
 #include "kernels/cuda/cuda.h"
 
 __global__ void gather_kernel(struct gather_args a, const int32_t *live)

@@ -9,21 +9,22 @@
 #include "kernels/cuda/gemm_cublas.h"
 #include "kernels/cuda/gemm_path.h"
 
-/* The compiler that this is made by; the build says where it lies. */
+/* Path of the compiler of this file, defined by the build. */
 #ifndef GEMM_NVCC
 #define GEMM_NVCC ""
 #endif
 
-static const size_t WORKSPACE = (size_t)32 << 20;        /* what cuBLAS asks for on Hopper and later; enough before */
+static const size_t WORKSPACE = (size_t)32 << 20;        /* the workspace that cuBLAS recommends for Hopper and later; enough
+                                                          * for older GPUs */
 
 struct gemm {
     void *library, *handle, *workspace;
-    bool ready;                          /* the handle is as gemm.h promises */
+    bool ready;                          /* the handle has the settings that gemm.h promises */
     dev_stream stream;
     struct gemm_cublas call;
 };
 
-/* The library of the toolkit's own generation. It stays when it is closed, as it holds CUDA's runtime (device_cuda.c). */
+/* Opens the library of the toolkit's own generation. It is never unloaded, because it holds CUDA's runtime (device_cuda.c). */
 static void *open_library(char *why, size_t room)
 {
     char name[32], path[GEMM_PATH], file[GEMM_PATH], first[256] = "";
@@ -64,8 +65,8 @@ static const char *missing(struct gemm *gemm)
                                                                           : nullptr;
 }
 
-/* At the first product: what a handle takes of memory and time is not for those who never have a slab. Setting a stream forgets
- * the workspace, so that comes after it. */
+/* Creates the handle at the first product, so that devices without slabs do not pay for its memory and time. Setting a stream
+ * resets the workspace, so the workspace is set after the stream. */
 static bool prepare(struct gemm *gemm)
 {
     struct gemm_cublas *call = &gemm->call;
@@ -113,7 +114,7 @@ void gemm_close(struct gemm **gemm)
     if (*gemm) {
         if ((*gemm)->handle)
             (*gemm)->call.destroy((*gemm)->handle);
-        dev_free((*gemm)->workspace);    /* NULL is no memory */
+        dev_free((*gemm)->workspace);    /* freeing NULL is a no-op */
         if ((*gemm)->library)
             dlclose((*gemm)->library);
         delete *gemm;
@@ -121,7 +122,7 @@ void gemm_close(struct gemm **gemm)
     *gemm = nullptr;
 }
 
-/* cuBLAS counts by columns: what is [rows][k] here is k x rows there. */
+/* cuBLAS is column-major: a row-major [rows][k] is its k x rows. */
 void gemm_run(struct gemm *gemm, const struct gemm_args *a)
 {
     const float one = 1, zero = 0, *beta = a->add ? &one : &zero;

@@ -26,7 +26,7 @@ struct gemm_args {
     bool add;
 };
 
-/* NULL, and why in one line, where there is no library. */
+/* Returns NULL, with the reason in one line, if there is no library. */
 struct gemm *gemm_open(dev_stream stream, char *why, size_t room);
 void gemm_close(struct gemm **gemm);     /* when the stream is idle */
 

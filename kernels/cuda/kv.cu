@@ -1,4 +1,4 @@
-/* kernels/attention.h: kv_write and kv_move. A thread a number of a key or value; grid (numbers, kv heads, rows). */
+/* kernels/attention.h: kv_write and kv_move. One thread per number of a key or value; grid (numbers, kv heads, rows). */
 #include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 
@@ -27,7 +27,8 @@ void cuda_kv_write(struct queue *queue, const struct kv_write_args *args)
                                      (unsigned)args->rows), dim3(256), 0, cuda_stream(queue), *args, cuda_live(queue));
 }
 
-/* A thread moves its number of every slot in turn: a slot may be read before a later move overwrites it. T: of a number. */
+/* One thread moves its number of all slots in order, because a slot may be read before a later move overwrites it. T: type of
+ * a number. */
 template <typename T> __global__ void kv_move_kernel(struct kv_move_args a)
 {
     in_turn();

@@ -15,19 +15,19 @@
 
 enum { LEARN_THREADS = 256, LEARN_WARPS = LEARN_THREADS / WARP, LEARN_GRID_ROWS = 65535 };
 
-/* A thread an element: grids of one dimension, for any number. */
+/* Grids of one dimension with one thread per element. */
 static inline unsigned learn_blocks(size_t count) { return (unsigned)((count + LEARN_THREADS - 1) / LEARN_THREADS); }
 DEVICE size_t learn_element(void) { return (size_t)blockIdx.x * LEARN_THREADS + threadIdx.x; }
 
-/* A thread a column, and rows blockIdx.y, blockIdx.y + gridDim.y, ... of it. */
+/* One thread per column, for the rows blockIdx.y, blockIdx.y + gridDim.y, ... */
 static inline dim3 learn_grid(int rows, int width)
 {
     return dim3(blocks_for(width, LEARN_THREADS), (unsigned)(rows < LEARN_GRID_ROWS ? rows : LEARN_GRID_ROWS));
 }
 DEVICE int learn_column(void) { return (int)(blockIdx.x * LEARN_THREADS + threadIdx.x); }
 
-/* Over the LEARN_THREADS threads of a block, all of which get it: halves within a warp, then warps in their order. `part` is
- * shared, [LEARN_WARPS], and free again afterwards. */
+/* Returns a sum over the LEARN_THREADS threads of a block to all of them: halves within a warp, then warps in their order.
+ * `part` is shared, [LEARN_WARPS], and may be reused when this returns. */
 template <typename T> DEVICE T learn_warp_sum(T value)
 {
     for (int step = WARP / 2; step > 0; step /= 2)

@@ -15,7 +15,7 @@ struct attend_state {
     float largest, sum;
 };
 
-/* A share of exp(score - most) of what is added now, and what is left of all before. */
+/* Returns exp(score - largest) for the score that is added now, and scales down the earlier sums if it is the new largest. */
 DEVICE float attend_raise(struct attend_state *s, float largest)
 {
     const float left = plain_exp(s->largest - largest);

@@ -19,7 +19,7 @@ template <int EACH> struct attend_tile {
 /* One head of one text. */
 struct attend_of {
     int64_t begin;           /* the text's first row */
-    int rows, head;          /* of the text; of q */
+    int rows, head;          /* rows of the text; head of q */
 };
 
 DEVICE struct attend_of attend_of_text(const struct learn_attention_args &a, int text, int head)
@@ -28,11 +28,11 @@ DEVICE struct attend_of attend_of_text(const struct learn_attention_args &a, int
     return {offset[0], offset[1] - offset[0], head};
 }
 
-/* From a row of qkv to the next, and from one of out. */
+/* Floats from a row of qkv to the next, and from a row of out to the next. */
 DEVICE int attend_width(const struct learn_attention_args &a) { return (a.heads + 2 * a.kv_heads) * a.head_dim; }
 DEVICE int attend_out_width(const struct learn_attention_args &a) { return a.heads * a.head_dim; }
 
-/* Where q (0), k (1) or v (2) of a row of the text begins in memory like qkv. */
+/* Returns the address of q (0), k (1) or v (2) of a row of the text in memory shaped like qkv. */
 DEVICE float *attend_at(const struct learn_attention_args &a, struct buffer qkv, const struct attend_of &p, int row, int which)
 {
     const int kv = p.head / (a.heads / a.kv_heads);
@@ -52,19 +52,19 @@ DEVICE const float *attend_v(const struct learn_attention_args &a, const struct 
     return attend_at(a, a.qkv[step], p, row, 2);
 }
 
-/* The same in memory like out. */
+/* The same in memory shaped like out. */
 DEVICE float *attend_out(const struct learn_attention_args &a, struct buffer out, const struct attend_of &p, int row)
 {
     return device_pointer<float>(out) + (p.begin + row) * attend_out_width(a) + (int64_t)p.head * a.head_dim;
 }
 
-/* And in memory of [heads][rows]. */
+/* The same in memory shaped [heads][rows]. */
 DEVICE float *attend_number(const struct learn_attention_args &a, struct buffer numbers, const struct attend_of &p, int row)
 {
     return device_pointer<float>(numbers) + (int64_t)p.head * a.rows + p.begin + row;
 }
 
-/* Rows of one head: row 0 at `from`. Zeros from row `count` on. All threads of a block. */
+/* Loads rows of one head, row 0 at `from`, with all threads of a block. Rows from `count` on are zeros. */
 template <int EACH> DEVICE void attend_load(float *tile, const float *from, int stride, int count, int dim)
 {
     typedef attend_tile<EACH> shape;
@@ -74,7 +74,7 @@ template <int EACH> DEVICE void attend_load(float *tile, const float *from, int 
     }
 }
 
-/* out[i] = own[i] . other[lane], over the width in its order: own are four rows, from the warp's first on. */
+/* out[i] = own[i] . other[lane], over the width in its order; own: four rows, from the warp's first on. */
 template <int EACH> DEVICE void attend_dots(float (&out)[ATTEND_OWN], const float *own, const float *other)
 {
     typedef attend_tile<EACH> shape;

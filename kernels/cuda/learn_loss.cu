@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(LOGIT_THREADS) learn_target_kernel(struct lear
         row[i] = plain_exp(row[i] - shift) / all.sum;
 }
 
-/* With words. The first of the largest logits is found by keys that are all different (rank.h), so no order of maxima shows.
- * */
+/* With a map of words. The first of the largest logits is found by distinct keys (rank.h), so the order of the maxima does not
+ * matter. */
 __global__ void __launch_bounds__(LOGIT_THREADS) learn_target_words_kernel(struct learn_target_args t)
 {
     SHARED(struct logit_sum, part, LOGIT_WARPS);
@@ -151,7 +151,7 @@ void cuda_learn_target(struct queue *queue, const struct learn_target_args *t)
         LAUNCH(learn_target_kernel, dim3((unsigned)t->rows), dim3(LOGIT_THREADS), 0, cuda_stream(queue), *t);
 }
 
-/* LABEL: by label, else by p. */
+/* LABEL: the loss is by label, else by p. */
 template <bool LABEL> __global__ void __launch_bounds__(LOGIT_THREADS) learn_judge_kernel(struct learn_judge_args j)
 {
     SHARED(struct logit_sum, part, LOGIT_WARPS);

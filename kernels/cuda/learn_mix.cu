@@ -12,19 +12,19 @@ struct mix_row {
 
 DEVICE int mix_columns(const struct learn_mix_args &a) { return a.kind == LEARN_MIX_SUM ? a.experts : 2; }
 
-/* Where column c of the softmax lies in the router's row. */
+/* Returns the index in the router's row of column c of the softmax. */
 DEVICE int mix_column(const struct learn_mix_args &a, const int32_t *choice, int c)
 {
     return a.first + (a.kind == LEARN_MIX_SUM ? c : choice[c]);
 }
 
-/* Which column of the softmax weighs a slot. */
+/* Returns the column of the softmax that weighs a slot. */
 DEVICE int mix_slot(const struct learn_mix_args &a, const int32_t *choice, int slot)
 {
     return a.kind == LEARN_MIX_SUM ? choice[slot] : slot;
 }
 
-/* All threads of the block; they may read the row when it returns. */
+/* Computes the row's weights with all threads of the block, which may read the row when it returns. */
 DEVICE void mix_weigh(const struct learn_mix_args &a, const int32_t *choice, struct mix_row *row)
 {
     const float *router = device_pointer<float>(a.router) + (int64_t)blockIdx.x * a.router_width;
@@ -70,7 +70,7 @@ void cuda_learn_mix(struct queue *queue, const struct learn_mix_args *a)
 __global__ void __launch_bounds__(LEARN_THREADS) learn_mix_back_kernel(struct learn_mix_args a)
 {
     SHARED(struct mix_row, row, 1);
-    SHARED(float, slopes, LEARN_EXPERTS_MAX);            /* of the softmax's columns; 0 of those that no slot uses */
+    SHARED(float, slopes, LEARN_EXPERTS_MAX);            /* of the softmax's columns; 0 for columns that no slot uses */
     const int32_t *choice = device_pointer<int32_t>(a.choice) + (int64_t)blockIdx.x * a.slots;
     const int32_t *place = device_pointer<int32_t>(a.place) + (int64_t)blockIdx.x * a.slots;
     const int64_t at = (int64_t)blockIdx.x * a.width;

@@ -14,8 +14,8 @@
 enum { PART = 64, PART_DEPTH = 16, PART_EACH = 4, PART_THREADS = 256, PART_PITCH = PART + 4,
        PART_LOADS = PART * PART_DEPTH / PART_THREADS };
 
-/* Indices of a thread's n-th load in a factor's step: along the 64 and along the depth. Neighbours in a warp are
- * neighbours in memory: along the depth, or across it. */
+/* Indices of a thread's n-th load in a step of a factor: along the 64 and along the depth. Neighbours in a warp are neighbours
+ * in memory, along the depth or across it. */
 template <bool ALONG> DEVICE int part_index(int n)
 {
     return ALONG ? (int)threadIdx.x / PART_DEPTH + PART / PART_LOADS * n : (int)threadIdx.x % PART;
@@ -27,10 +27,10 @@ template <bool ALONG> DEVICE int part_depth(int n)
 
 struct part_of {
     const float *from;
-    int stride, first, count, depth;        /* the 64 from `first` on, of `count` */
+    int stride, first, count, depth;        /* the 64 rows from `first` on, of `count` */
 };
 
-/* Zeros where there is nothing: they add nothing to what is there. */
+/* Loads zeros beyond the end, which add nothing. */
 template <bool ALONG> DEVICE void part_load(float (&x)[PART_LOADS], const struct part_of &p, int step)
 {
     UNROLL for (int n = 0; n < PART_LOADS; n++) {

@@ -31,7 +31,7 @@ void cuda_learn_add(struct queue *queue, const struct learn_add_args *a)
                device_pointer<float>(a->a), device_pointer<float>(a->b), device_pointer<float>(a->out), a->count);
 }
 
-/* The same row again and again where in_stride is 0. */
+/* With in_stride 0 the same row is copied to all rows. */
 template <bool ADD> __global__ void __launch_bounds__(LEARN_THREADS) learn_copy_kernel(struct learn_copy_args c)
 {
     const int i = learn_column();
@@ -90,8 +90,8 @@ void cuda_learn_select(struct queue *queue, const struct learn_select_args *s)
         LAUNCH(learn_select_kernel, learn_grid(s->rows, s->width), dim3(LEARN_THREADS), 0, cuda_stream(queue), *s);
 }
 
-/* Which of the rows first .. first + 255 below `end` go to `row`: 32 of them in each of found[LEARN_WARPS], which is shared.
- * */
+/* Finds which of the rows first .. first + 255 below `end` go to `row`: a mask of 32 rows in each of found[LEARN_WARPS], which
+ * is shared. */
 DEVICE void scatter_find(const int32_t *list, int first, int end, int row, unsigned *found)
 {
     const int j = first + (int)threadIdx.x;

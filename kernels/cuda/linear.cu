@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
 
 static_assert((int)CONTEXT_TICKETS >= (int)TILE_NARROW, "a ticket for each unit that is spread");
 
-/* Blocks for each unit of a pass: as many as make TILE_NARROW in all, but a round of slices each at least. */
+/* Chooses the blocks for each unit of a pass: as many as make TILE_NARROW in all, with at least one round of slices each. */
 static int spread(const struct cuda_context *context, const struct linear_args *a, int units, int passes, struct tile_cut *cut)
 {
     int slices = (a->inputs + cut->width - 1) / cut->width, rounds = (slices + TILE_WARPS - 1) / TILE_WARPS;

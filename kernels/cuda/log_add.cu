@@ -1,4 +1,4 @@
-/* kernels/mix.h: log_add. A thread a float. */
+/* kernels/mix.h: log_add. One thread per float. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/plain/math.h"
 

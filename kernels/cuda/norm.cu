@@ -1,6 +1,6 @@
-/* kernels/rows.h: norm. A block of 128 threads takes one part of one row into shared memory; sixteen lanes sum it in the
- * contract's order, and all scale it. One shape for any number of rows. The weights, which come last, are asked for first,
- * while the launch in front still runs. */
+/* kernels/rows.h: norm. A block of 128 threads loads one part of one row into shared memory; sixteen lanes sum it in the
+ * contract's order, and all threads scale it. A block's shape is the same for any number of rows. The weights, which are used
+ * last, are prefetched first, while the previous launch still runs. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/norm.h"
 

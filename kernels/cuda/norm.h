@@ -1,4 +1,4 @@
-/* The sum of squares of kernels/rows.h, for the kernels that scale rows by it. */
+/* The sum of squares of kernels/rows.h, shared by the kernels that scale rows by it. */
 #ifndef MOE_KERNELS_CUDA_NORM_H
 #define MOE_KERNELS_CUDA_NORM_H
 
@@ -6,7 +6,7 @@
 
 enum { NORM_THREADS = 128, NORM_CHAINS = 16 };
 
-/* 8+8, 4+4, 2+2, 1+1 over sixteen neighbouring lanes; all of them get it. */
+/* Adds 8+8, 4+4, 2+2, 1+1 over sixteen neighbouring lanes; all of them receive the sum. */
 DEVICE float sum_chains(float value)
 {
     for (int step = NORM_CHAINS / 2; step > 0; step /= 2)

@@ -10,7 +10,8 @@
 #include "kernels/cuda/learn.h"
 #include "kernels/cuda/slab.h"
 
-static const size_t SCRATCH = (size_t)256 << 10, SCRATCH_PART = 512;     /* bytes a processor, or a part of the memory */
+static const size_t SCRATCH = (size_t)256 << 10, SCRATCH_PART = 512;     /* scratch: bytes for each processor, at least
+                                                                          * 1/SCRATCH_PART of memory */
 static const size_t SLAB_ROOM = (size_t)256 << 20;
 
 struct plugin_device : cuda_context {
@@ -48,7 +49,7 @@ static void plugin_close(struct cuda_context **context)
     *context = nullptr;
 }
 
-/* Switches by which a fault on a GPU is narrowed down without a build. */
+/* Reads switches from the environment that help to locate a fault on a GPU without a new build. */
 static void read_switches(struct plugin_device *device)
 {
     if (getenv("MOE_CUDA_NO_PDL"))
@@ -147,7 +148,7 @@ static void plugin_blame(struct cuda_context *context, char *text, size_t room)
         dev_blame(context->stream, text, room);
 }
 
-/* Copies within the device; each byte is read and written once, and both count. The first round touches new memory. */
+/* Measures copies within the device. Each byte is read and written once, and both count. The first round touches new memory. */
 static int plugin_copy_bandwidth(struct cuda_context *context, size_t bytes, double seconds, double *bytes_per_second)
 {
     const int copies = 8;

@@ -1,15 +1,15 @@
-/* kernels/attention.h: qkv. A block of 128 threads takes a head of a row, of q or k (and then of v) into shared memory, norms
- * it as norm.cu does, rotates it, and puts it back or into the cache: five launches in one. Where one norm is over all heads
- * (OLMoE), a block of 512 threads takes all of q or of k. The weights of norms are asked for while the launch in front still
- * runs. Every rounding is that of the operations in turn. Other shapes (other norms, a limit, or no keys of their
- * own) use the separate operations. */
+/* kernels/attention.h: qkv, five operations in one launch. A block of 128 threads loads a head of a row, of q or k (and then
+ * of v), into shared memory, norms it as norm.cu does, rotates it, and writes it back or into the cache. Where one norm covers
+ * all heads (OLMoE), a block of 512 threads loads all of q or of k. The weights of norms are prefetched while the previous
+ * launch still runs. Every rounding is that of the separate operations, which compute all other shapes (other norms, a limit,
+ * or no keys of their own). */
 #include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/norm.h"
 
 enum { WHOLE_THREADS = 512 };
 
-/* Float i of a head whose floats are x, rotated: `turn` has cosine and sine of each pair. */
+/* Returns float i of a head x after rotation: `turn` has cosine and sine of each pair. */
 DEVICE float rotated(const float *x, const float *turn, int half, int i)
 {
     if (i >= 2 * half)
@@ -19,7 +19,7 @@ DEVICE float rotated(const float *x, const float *turn, int half, int i)
     return i < half ? low * cosine - high * sine : high * cosine + low * sine;
 }
 
-/* A head of q or of k (WHOLE: all heads of them, which have one norm) by THREADS threads. */
+/* Processes a head of q or of k (WHOLE: all heads, which share one norm) with THREADS threads. */
 template <bool WHOLE, int THREADS> DEVICE void qkv_part(const struct qkv_args &a, const int32_t *live)
 {
     SHARED_DYN(float, x);
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(WHOLE_THREADS) qkv_whole_kernel(struct qkv_arg
     qkv_part<true, WHOLE_THREADS>(a, live);
 }
 
-/* Both norms are in place, of rows as they are rotated. */
+/* Returns whether the norm is in place, over the rows that are rotated. */
 static bool in_place(const struct norm_args *norm, const struct rope_args *rope)
 {
     return !norm->center && norm->in.address == rope->x.address && norm->out.address == rope->x.address &&

@@ -1,6 +1,6 @@
-/* Activations as integers, as formats.h defines them: a warp a block of 32 inputs, a lane an input, eight warps a thread
- * block. Every step but the maximum is one lane's own, so the bits are those of kernels/plain/quantise.h. The start of
- * sums, which only the host's products use, is not made. */
+/* Activations as integers, as formats.h defines them: one warp per block of 32 inputs, one lane per input, eight warps per
+ * thread block. Every step but the maximum is local to a lane, so the bits are those of kernels/plain/quantise.h. The initial
+ * sums, which only products on the host use, are not computed. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/weights.h"
 
@@ -10,14 +10,14 @@ __global__ void quantise_kernel(const float *in, int stride, int rows, int each,
                                 struct quantised *out, const int32_t *live)
 {
     in_turn();
-    const float magic = 12582912.0f;                            /* 1.5 * 2^23: adding it rounds to an integer, the low byte */
+    const float magic = 12582912.0f;                            /* 1.5 * 2^23: adding it rounds to an integer in the low byte */
     int blocks = input_blocks(inputs), lane = lane_id();
     int64_t at = (int64_t)blockIdx.x * (QUANTISE_THREADS / WARP) + warp_id();
     int row = (int)(at / blocks), i = (int)(at % blocks) * BLOCK_INPUTS + lane;
     if (row >= rows || not_live(live, row / each) || (expert && expert[row] < 0))
         return;
     float x = i < inputs ? in[(int64_t)row * stride + i] : 0;
-    /* The bits of magnitudes are in the order of magnitudes. */
+    /* The bits of magnitudes, as integers, have the order of the magnitudes. */
     uint32_t max = __reduce_max_sync(FULL_MASK, float_to_bits(x) & 0x7fffffffu);
     float m = float_from_bits(max);
     bool usual = m >= 0x1p-100f && max < 0x7f800000u;

@@ -1,4 +1,4 @@
-/* Tokens in the order of their logits, as integers: what choose.cu and top.cu look for maxima in. */
+/* Tokens in the order of their logits, as integers whose maxima choose.cu and top.cu find. */
 #ifndef MOE_KERNELS_CUDA_RANK_H
 #define MOE_KERNELS_CUDA_RANK_H
 
@@ -8,7 +8,8 @@ enum { RANK_THREADS = 256, RANK_TOKEN_BITS = 20, RANK_TOKENS = 1 << RANK_TOKEN_B
 
 typedef unsigned long long rank_type;
 
-/* The larger the likelier; of equal logits the lower token. Never 0 for a logit that is a number. */
+/* Returns a key that is larger for a larger logit, and for equal logits larger for the lower token. Never 0 for a logit that
+ * is a number. */
 DEVICE rank_type rank_key(float logit, int token)
 {
     return (rank_type)float_key(logit == 0 ? 0.0f : logit) << RANK_TOKEN_BITS | (unsigned)(RANK_TOKENS - 1 - token);
@@ -16,7 +17,7 @@ DEVICE rank_type rank_key(float logit, int token)
 
 DEVICE int token_of(rank_type key) { return RANK_TOKENS - 1 - (int)(key & (RANK_TOKENS - 1)); }
 
-/* The largest of the keys of a block of RANK_THREADS; all threads get it. */
+/* Returns the largest key of a block of RANK_THREADS to all threads. */
 DEVICE rank_type largest_key(rank_type key)
 {
     SHARED(rank_type, of_warp, RANK_THREADS / WARP);

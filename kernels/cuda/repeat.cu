@@ -35,7 +35,7 @@ struct cuda_loop {
     struct cuda_context *context;
     struct cuda_loop_body body;
     struct cuda_kept *own;
-    int failed;                          /* of a launch among its operations; 0: none */
+    int failed;                          /* the first error of a launch among its operations; 0: none */
 };
 
 __global__ void repeat_kernel(dev_condition condition, const int32_t *more, int32_t turns_max, struct turns *turns,
@@ -64,7 +64,7 @@ static void kept_free(struct cuda_kept **kept)
     *kept = nullptr;
 }
 
-/* The operations of an iteration, captured into `into`, or (NULL) into a new graph. */
+/* Captures the operations of an iteration into `into`, or into a new graph (NULL). */
 static int capture(struct cuda_loop *loop, const struct cuda_kept *own, dev_graph into, dev_graph *graph)
 {
     struct cuda_context *context = loop->context;
@@ -83,7 +83,7 @@ static int capture(struct cuda_loop *loop, const struct cuda_kept *own, dev_grap
     return loop->failed ? loop->failed : error;
 }
 
-/* Gives what was kept the operations of this loop; an error where they are of another form. */
+/* Replaces the operations of the kept graph by those of this loop; fails if their form differs. */
 static int refill_while(struct cuda_loop *loop, struct cuda_kept *kept)
 {
     dev_graph body = nullptr;
@@ -131,7 +131,7 @@ static int open_while(struct cuda_loop *loop, struct cuda_kept **kept)
     return loop->own ? fill_while(loop, loop->own) : 2;
 }
 
-/* One iteration a launch. */
+/* Opens a loop that launches one graph per iteration. */
 static int open_each(struct cuda_loop *loop, struct cuda_kept **kept)
 {
     dev_graph graph = nullptr;
@@ -183,7 +183,7 @@ int cuda_loop_go(struct cuda_loop *loop)
     return error ? error : dev_runnable_launch(loop->own->runnable, stream);
 }
 
-/* Frees the loop, and keeps its graph for the next loop, unless the loop failed. */
+/* Frees the loop, but keeps its graph for the next loop unless the loop failed. */
 int cuda_loop_close(struct cuda_loop **loop)
 {
     int error = 0;

@@ -1,4 +1,4 @@
-/* kernels/attention.h: rope. A thread a pair of floats. */
+/* kernels/attention.h: rope. One thread per pair of floats. */
 #include "kernels/cuda/cuda.h"
 
 __global__ void rope_kernel(struct rope_args a, const int32_t *live)

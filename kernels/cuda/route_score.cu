@@ -1,4 +1,4 @@
-/* kernels/route.h: route_score. A warp a row; every lane adds all shares itself, ascending as the contract has it. */
+/* kernels/route.h: route_score. One warp per row; each lane adds all shares itself, in the contract's ascending order. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/plain/math.h"
 

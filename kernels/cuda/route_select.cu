@@ -1,6 +1,6 @@
-/* kernels/route.h: route_select. A warp a row. The best of what is left is found once a slot: each lane goes through its own
- * experts ascending, then the lanes compare; the larger value wins, then the lower expert, a NaN loses. The sums are
- * summed in the contract's order by every lane or by one. */
+/* kernels/route.h: route_select. One warp per row. Each slot takes the best remaining expert: a lane scans its own experts
+ * ascending, then the lanes compare; the larger value wins, then the lower expert, and a NaN loses. Sums are added in the
+ * contract's order, by every lane or by one. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/plain/route.h"
 
@@ -10,7 +10,7 @@ struct select_memory {
     uint8_t left[ROUTE_EXPERTS_MAX], some[ROUTE_EXPERTS_MAX], kept[ROUTE_EXPERTS_MAX];
 };
 
-/* Where value[] is best among those with left[]; -1: none is left. All lanes get it. */
+/* Returns the index of the best value[] among those with left[]; -1: none is left. All lanes receive it. */
 DEVICE int best_left(const float *value, const uint8_t *left, int count)
 {
     int best = -1;
@@ -32,7 +32,7 @@ DEVICE int best_left(const float *value, const uint8_t *left, int count)
     return best;
 }
 
-/* Takes the best out of left[]. */
+/* Removes the best from left[] and returns it. */
 DEVICE int take_best(const float *value, uint8_t *left, int count)
 {
     int best = best_left(value, left, count);
@@ -43,7 +43,7 @@ DEVICE int take_best(const float *value, uint8_t *left, int count)
     return best;
 }
 
-/* m->kept[g] = 1 for the best groups, judged by what the mask allows. A lane a group. */
+/* Sets m->kept[g] = 1 for the best groups, judged by the experts that the mask allows. One lane per group. */
 DEVICE void keep_groups(const struct route_select_args &a, const uint8_t *mask, struct select_memory *m)
 {
     int size = a.experts / a.groups;
@@ -71,7 +71,7 @@ DEVICE void keep_groups(const struct route_select_args &a, const uint8_t *mask, 
     __syncwarp();
 }
 
-/* The top_k by value under a mask (none: NULL), groups counted, into index; how many there are. */
+/* Chooses the top_k by value under a mask (NULL: none) and the group limit, into index; returns their number. */
 DEVICE int choose(const struct route_select_args &a, const uint8_t *mask, struct select_memory *m, int *index)
 {
     int found = 0, size = a.groups > 1 ? a.experts / a.groups : 1;
@@ -89,7 +89,7 @@ DEVICE int choose(const struct route_select_args &a, const uint8_t *mask, struct
     return found;
 }
 
-/* The same for a sparsemixer, whose values are logits; also the weight of each, into m->share. */
+/* The same for a sparsemixer, whose values are logits; also writes the weight of each to m->share. */
 DEVICE int choose_mixed(const struct route_select_args &a, const uint8_t *mask, struct select_memory *m, int *index)
 {
     int found = 0;
@@ -117,7 +117,7 @@ DEVICE int choose_mixed(const struct route_select_args &a, const uint8_t *mask, 
     return found;
 }
 
-/* Slots of a row from what was chosen: `chosen` under substitution, else the natural ones that the mask lets through. */
+/* Writes the slots of a row: `chosen` under substitution, else the natural choice without the experts that the mask forbids. */
 DEVICE void write_choice(const struct route_select_args &a, int64_t row, const float *score, const uint8_t *mask,
                          bool substitute, int found, const struct select_memory *m)
 {

@@ -1,4 +1,5 @@
-/* kernels/route.h: route_shortlist. One block, a thread an expert: it adds its column, then counts who comes before it. */
+/* kernels/route.h: route_shortlist. One block, one thread per expert: it adds its column, then counts the experts that rank
+ * before it. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/plain/route.h"
 

@@ -1,4 +1,4 @@
-/* slab.h: what both operations share. */
+/* slab.h: the parts that linear and expert_ffn share. */
 #include "kernels/cuda/slab.h"
 
 #include <new>
@@ -127,7 +127,7 @@ void slab_unpack(struct queue *queue, enum weight_format format, int piece, cons
     UNPACK(FORMAT_MXFP4);
     UNPACK(FORMAT_Q4_K);
     UNPACK(FORMAT_Q6_K);
-    default: break;                  /* left to tiles: slab_takes */
+    default: break;                  /* formats that slab_takes leaves to tiles */
     }
 #undef UNPACK
 }

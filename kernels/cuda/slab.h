@@ -37,7 +37,7 @@ struct slab_matrices {
     int count, units, inputs;
 };
 
-/* Floats that become a product's rows: row i from that of `list` over `each`; zeros where it is below 0. No list: row i. */
+/* Floats that become rows of a product: row i is row list[i] / each of x, zeros where list[i] < 0; without a list row i. */
 struct slab_rows {
     const float *x;
     int64_t stride;
@@ -45,11 +45,12 @@ struct slab_rows {
     int each, rows, inputs;
 };
 
-/* NULL, and why, where the device has no products of gemm.h; then an operation with a slab goes by tiles. */
+/* Returns NULL, with the reason, if the device has no products of gemm.h; an operation with a slab is then computed by tiles.
+ */
 struct slab *slab_open(dev_stream stream, size_t room, char *why, size_t why_room);
 void slab_close(struct slab **slab);
 
-/* Whether rows of a slab take this way: a library is there, and the format is not left to tiles. */
+/* Returns whether rows of a slab are multiplied by the library: it is open, and the format is not left to tiles. */
 bool slab_takes(const struct queue *queue, bool slab, enum weight_format format);
 
 /* Grows a buffer of the slab to `bytes` bytes. Returns false on failure, which dev_wait then reports. */

@@ -52,15 +52,16 @@ struct half {
     int units, inputs, width, outputs;
 };
 
-/* Where on the device each list begins: pointers of items into their batch for both halves, then who they are. */
+/* Offsets on the device where each list begins: pointers of items into their batch for both products, then their pairs and
+ * experts. */
 struct grouping {
-    int items, rows, experts;            /* rows of an item; experts that are wanted */
+    int items, rows, experts;            /* rows of an item; number of selected experts */
     uint64_t *pointer[2][3];             /* [items] each: in, weight, sums */
     int32_t *pair;                       /* [items][rows], -1: none */
     int32_t *expert;                     /* [experts] ascending */
     int32_t *own;                        /* [items] index in expert; on the host only */
     void *memory;
-    size_t bytes;                        /* of what goes to the device */
+    size_t bytes;                        /* size of the device's part */
 };
 
 static struct half half_of(enum weight_format format, int units, int inputs)
@@ -79,7 +80,7 @@ static size_t sums_size(const struct half *half, int rows)
     return (size_t)rows * SLAB_PARTS * (size_t)half->outputs * sizeof(float);
 }
 
-/* Counts of pairs that want each expert; `wanted` [pairs] is the host's copy, NULL: all want expert 0. */
+/* Counts the pairs of each expert; `wanted` [pairs] is the host's copy of the routing, NULL: all select expert 0. */
 static int count_items(const struct expert_ffn_args *a, const int32_t *wanted, int rows, int *count, int *experts)
 {
     int items = 0;
@@ -129,7 +130,7 @@ static bool group(const struct expert_ffn_args *a, const int32_t *wanted, struct
     return true;
 }
 
-/* Items of the batch that begins at `first`: those that fit, and whose experts do. */
+/* Returns the number of items in the batch that begins at `first`: as many as fit, with their experts. */
 static int batch_items(const struct grouping *all, const struct half *half, size_t room, int first)
 {
     size_t wide = sums_size(&half[0], all->rows), deep = sums_size(&half[1], all->rows);
@@ -142,7 +143,7 @@ static int batch_items(const struct grouping *all, const struct half *half, size
     return items;
 }
 
-/* Memory for the largest batch, and where in it each item's matrices are. */
+/* Allocates memory for the largest batch, and computes the addresses of each item's matrices in it. */
 static bool pair_items(struct queue *queue, const struct grouping *all, const struct half *half)
 {
     struct slab *slab = ((struct cuda_context *)queue->state)->slab;
@@ -167,7 +168,7 @@ static bool pair_items(struct queue *queue, const struct grouping *all, const st
     return true;
 }
 
-/* A host address within the grouping, on the device. */
+/* Converts a host address within the grouping to the device's address. */
 template <typename T> static const T *there(const struct slab *slab, const struct grouping *all, const T *here)
 {
     return (const T *)(uintptr_t)(slab->lists.address + (uint64_t)((const char *)here - (const char *)all->memory));

@@ -1,4 +1,4 @@
-/* kernels/linear.h for a slab: its matrix unpacked, its rows split, the products, and a thread an output for the rest. */
+/* kernels/linear.h for a slab: unpacks the matrix, splits the rows, multiplies, and finishes with one thread per output. */
 #include "kernels/cuda/slab.h"
 
 enum { JOIN_THREADS = 128 };

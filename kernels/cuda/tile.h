@@ -29,13 +29,13 @@
 enum { TILE_THREADS = 256, TILE_WARPS = 8, TILE_BLOCKS = 4, TILE_PARTS = 3, TILE_TOKENS_MAX = 16, TILE_FEW = 2, TILE_SOME = 8,
        TILE_TILES = TILE_TOKENS_MAX * TILE_PARTS / 8 };
 
-/* Words from a column to the next where a warp lays activations out: the pairs of inputs of a step, and two more, so that lanes
- * that read together read from all banks. */
+/* Words between columns where a warp stores activations: the pairs of inputs of a step, and two more, so that lanes that read
+ * together read from different banks. */
 enum { TILE_PITCH = STEP_INPUTS_MMA / 2 + 2 };
 
 __host__ __device__ constexpr bool tile_quantised(int format) { return format == FORMAT_Q8 || format == FORMAT_Q4; }
 
-/* Returns the number of columns computed for `rows` rows: of tile 0, of tiles 0 .. 2, or of all. */
+/* Returns the number of columns computed for `rows` rows: those of tile 0, of tiles 0 .. 2, or all. */
 __host__ __device__ constexpr int tile_columns(int rows)
 {
     return rows <= TILE_FEW ? 8 : rows <= TILE_SOME ? 24 : 8 * TILE_TILES;
@@ -47,7 +47,7 @@ struct tile_memory {
     int row[TILE_TOKENS_MAX];
 };
 
-/* Floats of shared memory for what a warp computes and from what, when no item has more than `rows` rows. */
+/* Floats of shared memory for a warp's operands and results, when no item has more than `rows` rows. */
 __host__ __device__ constexpr int tile_terms(int format, int rows)
 {
     return format == FORMAT_F32 ? 0 : tile_quantised(format) ? TILE_BLOCKS * 8 * UNIT_OUTPUTS : tile_columns(rows) * TILE_PITCH;
@@ -58,21 +58,22 @@ static inline size_t tile_bytes(int format, int rows)
     return sizeof(struct tile_memory) + (size_t)(TILE_WARPS * tile_terms(format, rows)) * sizeof(float);
 }
 
-/* Blocks that a processor has room for at least: as many as all processors' registers allow without spills. */
+/* Minimum number of blocks that fit on a processor: the most that registers of all supported architectures allow without
+ * spills. */
 template <int FORMAT> __host__ __device__ constexpr int tile_resident(void)
 {
     return FORMAT == FORMAT_F32 || tile_quantised(FORMAT) ? 3 : 2;
 }
 
-/* How the products of a launch are cut. */
+/* How the products of a launch are divided. */
 struct tile_cut {
     int rows;                           /* max rows of a tile, as passed to tile_bytes */
     int width, slices;                  /* inputs of a slice; slices of a block: all of a unit, or rounds of warps */
     float *parts;                       /* the sums of slices, [unit of a tile][slice][row][32 outputs]; NULL: not spread */
-    unsigned *tickets;                  /* [unit of a tile], of blocks that are done; zeros before and after a launch */
+    unsigned *tickets;                  /* [unit of a tile] counters of finished blocks; zeros before and after a launch */
 };
 
-/* A narrow matrix has fewer units than a GPU wants blocks: its slices are made shorter, for more blocks to share them. */
+/* A narrow matrix has fewer units than a GPU needs blocks: its slices are shorter, so that more blocks can share them. */
 enum { TILE_NARROW = 256 };
 
 static inline int tile_width(int format, int inputs, int units)
@@ -84,7 +85,7 @@ static inline int tile_width(int format, int inputs, int units)
     return format == FORMAT_FP8 ? FP8_BLOCK_INPUTS : each * STEP_INPUTS_MMA;
 }
 
-/* A block has all slices of a unit. */
+/* Returns the division in which a block has all slices of a unit. */
 static inline struct tile_cut tile_whole(int format, int inputs, int rows)
 {
     return {rows, tile_width(format, inputs, TILE_NARROW), inputs, nullptr, nullptr};
@@ -95,7 +96,7 @@ struct tile_in {
     const struct quantised *quantised;  /* rows of quantised_blocks(inputs) */
     int64_t stride;
     int inputs, count;                  /* rows of this tile */
-    bool asks;                          /* for weights ahead; false: another block does */
+    bool asks;                          /* prefetches weights; false: another block does */
 };
 
 /* Inputs of a warp's step. */
@@ -104,13 +105,14 @@ template <int FORMAT> __host__ __device__ constexpr int tile_step(void)
     return FORMAT == FORMAT_F32 ? BLOCK_INPUTS : tile_quantised(FORMAT) ? TILE_BLOCKS * BLOCK_INPUTS : STEP_INPUTS_MMA;
 }
 
-/* Where the warp's first step begins, in a block whose first slice this is. */
+/* Returns the first input of the warp's first step, in a block whose first slice is `slice`. */
 template <int FORMAT> DEVICE int tile_first(const struct tile_cut &cut, int slice)
 {
     return FORMAT == FORMAT_F32 || tile_quantised(FORMAT) ? warp_id() * tile_step<FORMAT>() : (slice + warp_id()) * cut.width;
 }
 
-/* A warp asks for the weights of its step that begins at `first`, if there is one, to come into the second-level cache. */
+/* Prefetches the warp's weights of the step that begins at `first` into the second-level cache; no-op if there is no such
+ * step. */
 template <int FORMAT> DEVICE void tile_ask(const unsigned char *unit, int inputs, int first)
 {
     int end = first + tile_step<FORMAT>() < inputs ? first + tile_step<FORMAT>() : inputs;
@@ -119,8 +121,8 @@ template <int FORMAT> DEVICE void tile_ask(const unsigned char *unit, int inputs
         prefetch(unit + from, to - from);
 }
 
-/* The first step of each warp, as early as weights are known: 32 KB a block, so that all blocks of a processor together leave
- * room in the cache for what they ask for later. */
+/* Prefetches the first step of each warp as soon as weights are known: 32 KB a block, so that the blocks of a processor
+ * together leave room in the cache for later prefetches. */
 template <int FORMAT> DEVICE void tile_prefetch(const unsigned char *unit, int inputs, const struct tile_cut &cut, int slice)
 {
     tile_ask<FORMAT>(unit, inputs, tile_first<FORMAT>(cut, slice));
@@ -153,7 +155,7 @@ template <int N> DEVICE void tile_put(float *word, int count, const float (&pair
                     float_from_bits(pair_of_floats(piece_of(pair[n][0], part), piece_of(pair[n][1], part)));
 }
 
-/* The products of one part of a step with the columns of tiles first .. end-1. */
+/* Computes the products of one piece of a step with the columns of tiles first .. end-1. */
 template <int PIECES, int FIRST, int END>
 DEVICE void tile_multiply(const uint32_t (&a)[PIECES][2][4], const float *from, float (&acc)[TILE_TILES][2][4])
 {
@@ -167,14 +169,14 @@ DEVICE void tile_multiply(const uint32_t (&a)[PIECES][2][4], const float *from, 
     }
 }
 
-/* The chain of one slice, first .. end-1, with the warp's part of shared memory. Lane l lays out the word that lane l / 8 of
- * four wants as its l % 8th. */
+/* Computes the chain of one slice, inputs first .. end-1, with the warp's part of shared memory. Lane l writes the word that
+ * lane l / 8 of the group of four reads as its (l % 8)th. */
 template <int FORMAT>
 DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, int width, const int *row, int first, int end,
                        float *part, float (&acc)[TILE_TILES][2][4])
 {
     constexpr int PIECES = weights<FORMAT>::PIECES;
-    constexpr int MORE = PIECES > 2 || FORMAT == FORMAT_MXFP4 ? 3 : 6;    /* rows asked for at a time, as registers allow */
+    constexpr int MORE = PIECES > 2 || FORMAT == FORMAT_MXFP4 ? 3 : 6;    /* rows loaded at a time, limited by registers */
     int lane = lane_id(), g = lane / 4, t = lane % 4, own = weights<FORMAT>::input(lane % 8 / 2, lane % 2, lane / 8);
     float *word = part + lane;
     UNROLL for (int n = 0; n < TILE_TILES; n++)
@@ -191,7 +193,7 @@ DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, int 
         if (in.count > 1)
             tile_pair(x + row[1] * in.stride, left, pair[1]);
         weights<FORMAT>::load(raw, unit, in.inputs, k, g, t);
-        if (ahead >= end)                        /* in the warp's next slice */
+        if (ahead >= end)                        /* the step is in the warp's next slice */
             ahead += (TILE_WARPS - 1) * width;
         if (in.asks)
             tile_ask<FORMAT>(unit, in.inputs, ahead);
@@ -227,8 +229,8 @@ template <int FORMAT> DEVICE float tile_add(const unsigned char *unit, int slice
     return fmaf(((const float *)(unit + (size_t)slice * FP8_BLOCK_BYTES))[lane_id()], sum, total);
 }
 
-/* In grids (units, tiles, blocks of a unit): the block's first slice, and where it is in parts and tickets. Computed where
- * they are wanted, as registers are short. */
+/* In grids (units, tiles, blocks of a unit): the block's first slice, and its index in parts and tickets. Recomputed at each
+ * use to save registers. */
 DEVICE int spread_slice(const struct tile_cut &cut) { return (int)blockIdx.z * cut.slices; }
 DEVICE int64_t spread_tile(void) { return (int64_t)blockIdx.y * gridDim.x + blockIdx.x; }
 DEVICE float *spread_parts(const struct tile_cut &cut, int slices)
@@ -236,7 +238,8 @@ DEVICE float *spread_parts(const struct tile_cut &cut, int slices)
     return cut.parts + spread_tile() * slices * cut.rows * UNIT_OUTPUTS;
 }
 
-/* Whether this block is the last of its unit's; then it sees what the others have left. All threads get it. */
+/* Returns whether this block is the last of its unit; then it sees what the other blocks wrote. All threads receive the
+ * result. */
 DEVICE bool spread_last(unsigned *ticket)
 {
     SHARED(int, last, 1);
@@ -250,7 +253,7 @@ DEVICE bool spread_last(unsigned *ticket)
     return last[0];
 }
 
-/* memory->sums from `slices` parts [count][32] each, by way of shared memory, into which all threads bring as many as fit. */
+/* Adds `slices` parts [count][32] to memory->sums through shared memory, as many at a time as fit. */
 template <int FORMAT>
 DEVICE void spread_join(const unsigned char *unit, const float *parts, int slices, int count, int room,
                         struct tile_memory *memory)
@@ -272,7 +275,8 @@ DEVICE void spread_join(const unsigned char *unit, const float *parts, int slice
     }
 }
 
-/* run: memory->sums of the tile's rows; false: they are left to another block. SPREAD: units may be spread; see cut.parts. */
+/* run: computes memory->sums of the tile's rows; returns false if another block finishes them. SPREAD: units may be divided
+ * among blocks (cut.parts). */
 template <int FORMAT, bool SPREAD> struct tile_product {
     DEVICE bool run(const unsigned char *unit, const struct tile_in &in, const struct tile_cut &cut, struct tile_memory *memory)
     {
@@ -315,8 +319,8 @@ template <int FORMAT, bool SPREAD> struct tile_product {
     }
 };
 
-/* q8 and q4: a warp turns TILE_BLOCKS neighbouring blocks into integers a round; then a thread, which owns an output of a row,
- * joins the blocks of all warps in their order. */
+/* q8 and q4: in each round a warp multiplies TILE_BLOCKS neighbouring blocks as integers; then one thread per output of a row
+ * adds the blocks of all warps in their order. */
 template <int FORMAT> struct tile_integers {
     DEVICE void block(const unsigned char *unit, const struct tile_in &in, const int *row, int number, float *terms)
     {
@@ -396,8 +400,8 @@ template <bool SPREAD> struct tile_product<FORMAT_F32, SPREAD> {
     }
 };
 
-/* TILE_LAUNCH(kernel, format, rows, grid, stream, args...): kernel<FORMAT> for a format and a most of rows of one tile that are
- * known when it is called. */
+/* TILE_LAUNCH(kernel, format, rows, grid, stream, args...): kernel<FORMAT> for a format and a maximum of rows per tile that
+ * are known at the call. */
 #define TILE_LAUNCH_AS(kernel, F, rows, grid, stream, ...) \
     case F: LAUNCH_PDL((kernel<F>), grid, dim3(TILE_THREADS), tile_bytes(F, rows), stream, __VA_ARGS__); break
 #define TILE_LAUNCH(kernel, format, rows, grid, stream, ...)                     \
@@ -416,7 +420,7 @@ template <bool SPREAD> struct tile_product<FORMAT_F32, SPREAD> {
         }                                                                        \
     } while (0)
 
-/* Rows of one tile when there are `rows` in all: as many as fit, in the least memory that takes them. */
+/* Returns the rows of one tile when there are `rows` in all: as many as fit, with the least memory. */
 static inline int tile_rows(enum weight_format format, int rows)
 {
     int max = format_quantised(format) ? TILE_SOME : TILE_TOKENS_MAX;

@@ -20,7 +20,7 @@ struct top_chunk {
     float max, sum;
 };
 
-/* Scratch of all rows: the keys first, [row][chunk][k], and [row][chunk] after them. */
+/* Scratch of all rows: first the keys, [row][chunk][k], then the sums, [row][chunk]. */
 DEVICE rank_type *keys_of(const struct top_args &a) { return device_pointer<rank_type>(a.scratch); }
 
 DEVICE struct top_chunk *chunks_of(const struct top_args &a, int chunks)
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(RANK_THREADS) top_chunk_kernel(struct top_args
     UNROLL for (int i = 0; i < TOP_EACH; i++)
         max = x[i] > max ? x[i] : max;
     max = join_lanes(lane, max, true);
-    UNROLL for (int i = 0; i < TOP_EACH; i++)               /* one that is not there adds 0 */
+    UNROLL for (int i = 0; i < TOP_EACH; i++)               /* tokens beyond the end add 0 */
         sum = sum + plain_exp(x[i] - (max > -INFINITY ? max : 0));
     sum = join_lanes(lane, sum, false);
     if (threadIdx.x == 0)

@@ -1,4 +1,5 @@
-/* One weight of a unit (kernels/formats.h), of any format, exactly as matrix_at has it: for what reads weights one by one. */
+/* One weight of a unit (kernels/formats.h), of any format, exactly as matrix_at returns it, for code that reads weights one at
+ * a time. */
 #ifndef MOE_KERNELS_CUDA_WEIGHT_AT_H
 #define MOE_KERNELS_CUDA_WEIGHT_AT_H
 

@@ -24,7 +24,8 @@ DEVICE uint32_t word_of(uint4 v, int j) { return j == 0 ? v.x : j == 1 ? v.y : j
 DEVICE uint32_t half_of(uint2 v, int j) { return ((j < 2 ? v.x : v.y) >> (j % 2 * 16)) & 0xffffu; }
 DEVICE uint2 ld64(const void *address) { return *(const uint2 *)address; }
 
-/* The first, second and third 8 bits of a float, as a float whose lower half is zero: their sum is the float. */
+/* Returns the first, second or third 8 significant bits of a float as a float whose lower half is zero; the three add up to
+ * the float. */
 DEVICE float piece_of(float value, int piece)
 {
     float high = float_from_bits(float_to_bits(value) & 0xffff0000u), rest = value - high;
@@ -93,7 +94,7 @@ template <> struct weights<FORMAT_F16> {
     }
 };
 
-/* Codes alone. A code's exponent and fraction in the positions of an f32's are that code times 2^-120. */
+/* The codes without a scale. A code's exponent and fraction at the bit positions of an f32 make that code times 2^-120. */
 template <> struct weights<FORMAT_FP8> {
     enum { PIECES = 1 };
     struct raw { uint2 w[8]; };
@@ -219,10 +220,10 @@ DEVICE void weight_fragments(const typename weights<FORMAT>::raw &r, int s, int 
 
 template <int FORMAT> struct blocks;
 
-/* Four bytes of small integers as bf16: `bias` is taken from each. */
+/* Converts four bytes, small integers plus `bias`, to bf16 without the bias. */
 DEVICE uint32_t pair_of_bytes(uint32_t low, uint32_t high, float bias)
 {
-    const uint32_t magic = 0x4b000000u;                                  /* 2^23 and an integer below it */
+    const uint32_t magic = 0x4b000000u;                                  /* 2^23 with an integer added in its low bits */
     return pair_of_floats(float_from_bits(magic | low) - bias, float_from_bits(magic | high) - bias);
 }
 
