@@ -119,6 +119,7 @@ static int on_draft(void *context, const struct decode_draft *draft, struct err 
     struct work *work = context;
     if (stop_asked(work->all->stop))
         return err_set(err, ERR_SIGNAL, "interrupted");
+    records(work);
     return decode_record_draft(&work->recorder, draft, err);
 }
 
@@ -157,7 +158,7 @@ static int finish(struct work *work, const struct decode_result *result, struct 
     struct decode_result written = *result;
     struct err fault = {0};
     if (all->probe && result->finish != FINISH_ABORT &&
-        probe_run(all->probe, &work->asked, result, on_draft, work, &fault)) {
+        probe_run(all->probe, work->decoder, &work->asked, result, on_draft, work, &fault)) {
         if (fault.code != ERR_SIGNAL) {
             *err = fault;
             return -1;
@@ -453,11 +454,11 @@ int texts_check_turn(struct texts *all, const struct prompt *prompt, struct err 
 
 int texts_answer_turn(struct texts *all, struct prompt *prompt, struct decode_result *result, struct err *err)
 {
-    struct work work = {.all = all, .prompt = *prompt, .recorder = all->recorder};
+    struct work work = {.all = all, .decoder = pool_first(&all->pool), .prompt = *prompt, .recorder = all->recorder};
     const struct decode_sink sink = sink_of(&work);
     work.asked = text_of(prompt, all->recorder.sequence);
     all->decoded++;
-    if (decoder_run(pool_first(&all->pool), &work.asked, &sink, result, err))
+    if (decoder_run(work.decoder, &work.asked, &sink, result, err))
         return at_prompt(&work, err);
     const int rc = finish(&work, result, err);
     all->recorder.sequence = work.recorder.sequence;

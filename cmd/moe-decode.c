@@ -185,14 +185,12 @@ static int check_parallel(const struct run *run, struct err *err)
         why = "a draft model would be copied to the device once for each text; take another drafter";
     if (run->chat)
         why = "a conversation is one text at a time; leave it out";
-    else if (args->record == RECORD_DRAFTS)
-        why = "--record drafts looks at one text at a time; leave one of the two out";
     else if (args->calibration)
         why = "--calibration keeps the estimates of one text at a time; leave one of the two out";
     else if (settings->force_routes || settings->force_accept)
         why = "recordings are followed by one text at a time; leave --force-routes and --force-accept out";
-    else if (caching_wanted(&run->session->caching))
-        why = "experts are cached for one text at a time; give --cache-experts none where the model fits in memory";
+    else if (run->session->second)
+        why = "--split measures two processors over one text at a time; leave one of the two out";
     else if (settings->reconstruction)
         why = "--reconstruction measures forwards of one text; leave one of the two out";
     else if (budget && (budget->automatic ||
@@ -247,9 +245,7 @@ static const char *one_policy(const struct run *run)
     if (copies_drafts(run))
         return "a draft model would be copied to the device once for each policy; take another drafter";
     return args->record == RECORD_DRAFTS ? "--record drafts records for one policy; leave one of the two out"
-         : args->calibration ? "--calibration keeps the estimates of one policy; leave one of the two out"
-         : caching_wanted(&run->session->caching)
-             ? "experts are cached for one policy; give --cache-experts none where the model fits in memory" : NULL;
+         : args->calibration ? "--calibration keeps the estimates of one policy; leave one of the two out" : NULL;
 }
 
 /* Returns the number of rows of a forward that `texts` texts share, `rows` each. */
@@ -270,6 +266,7 @@ static int open_model(struct run *run, struct err *err)
         return -1;
     session.beside = caching_files(&args->settings.draft);
     session.draft_length = decode_gamma(&args->settings);
+    session.texts = args->parallel;
     session.stop = run->stop;
     if (caching_check(&session.caching, err) ||
         caching_check_drafts(&session.caching, &args->settings.draft, args->settings.force_routes, err) ||

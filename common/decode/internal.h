@@ -31,15 +31,16 @@ struct overlap_watch {
 /* An iteration on its way. */
 struct underway {
     struct decode_iteration iteration;
-    struct store_facts before;
     struct forward forward;
     double draft_s, verify_s;
     bool failed;                        /* it is this text at which the step of several failed */
 };
 
+/* Texts that run an iteration together. */
 struct step_texts {
     struct decoder *const *decoder;
     int count;
+    struct store_facts counted;         /* counters of the expert source that iterations already have */
 };
 
 struct decoder {

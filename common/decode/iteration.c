@@ -311,17 +311,25 @@ static int watch_after_untimed(struct decoder *decoder, const struct step_texts 
     return 0;
 }
 
+/* Returns what the expert source has counted since the last call, for the iteration or the forward that caused it. */
+static struct store_facts take_counts(struct step_texts *texts)
+{
+    struct store_facts now = {0};
+    expert_source_facts(engine_config(texts->decoder[0]->setup.engine)->experts, &now);
+    const struct store_facts taken = store_facts_since(&now, &texts->counted);
+    texts->counted = now;
+    return taken;
+}
+
 /* Up to the forward. */
-static int draft(struct decoder *decoder, struct err *err)
+static int draft(struct decoder *decoder, struct step_texts *texts, struct err *err)
 {
     struct underway *step = &decoder->step;
-    const struct expert_source *source = engine_config(decoder->setup.engine)->experts;
     *step = (struct underway){.iteration = {
         .number = decoder->result.iterations, .position = decoder->length - 1, .tree = &decoder->tree,
         .drafters = decoder->drafters.count, .share = decoder->share, .steps = &decoder->steps, .token = decoder->token,
         .parent = decoder->parent, .kept = decoder->kept, .path = decoder->path, .emitted = decoder->emitted, .flips = -1}};
     const double start = clock_seconds();
-    step->iteration.caches = expert_source_facts(source, &step->before);
     if (watch_start(decoder, err) || propose(decoder, &step->iteration, err))
         return -1;
     step->draft_s = clock_seconds() - start;
@@ -329,6 +337,7 @@ static int draft(struct decoder *decoder, struct err *err)
     if (prepare(decoder, &step->iteration, err))
         return -1;
     step->verify_s = clock_seconds() - prepared;
+    step->iteration.stored = take_counts(texts);
     return 0;
 }
 
@@ -355,14 +364,13 @@ static int agree_on_times(struct decoder *decoder, struct decode_iteration *iter
     return 0;
 }
 
-/* From the forward on. `others` has all texts of it: the clocks of all are stopped while a watch measures. */
-static int finish_iteration(struct decoder *decoder, const struct step_texts *others, struct err *err)
+/* From the forward on. The clocks of all texts are stopped while a watch measures. */
+static int finish_iteration(struct decoder *decoder, struct step_texts *texts, struct err *err)
 {
     struct underway *step = &decoder->step;
     struct decode_iteration *iteration = &step->iteration;
     const struct expert_source *source = engine_config(decoder->setup.engine)->experts;
     struct second *second = engine_config(decoder->setup.engine)->second;
-    struct store_facts after = {0};
     double verified = clock_seconds(), chosen, checked, accepted, end;
     if (accept(decoder, iteration, err))
         return -1;
@@ -376,8 +384,8 @@ static int finish_iteration(struct decoder *decoder, const struct step_texts *ot
     if (commit(decoder, iteration, err) || watch_after(decoder, iteration, err))
         return -1;
     end = clock_seconds();
-    expert_source_facts(source, &after);
-    iteration->stored = store_facts_since(&after, &step->before);
+    const struct store_facts stored = take_counts(texts);
+    store_facts_add(&iteration->stored, &stored);
     iteration->utility = expert_source_utility(source);
     expert_source_state(source, &iteration->cache);
     if (second) {
@@ -390,14 +398,15 @@ static int finish_iteration(struct decoder *decoder, const struct step_texts *ot
     iteration->accept_us = 1e6 * (chosen - verified + accepted - checked);
     /* learning_s: the policy learned from the previous iteration after that had ended */
     iteration->other_us = 1e6 * (checked - chosen + end - accepted + decoder->learning_s);
-    if (watch_after_untimed(decoder, others, iteration, err) || agree_on_times(decoder, iteration, err))
+    if (watch_after_untimed(decoder, texts, iteration, err) || agree_on_times(decoder, iteration, err))
         return -1;
     return decoder_conclude(decoder, iteration, &decoder->sink, err);
 }
 
-/* One forward for these texts; each is charged with its rows' share of the time. */
-static int forward(struct decoder *const *decoder, int count, struct err *err)
+/* One forward for these of the texts; each is charged with its rows' share of the time and of reads of experts. */
+static int forward(struct step_texts *texts, int first, int count, struct err *err)
 {
+    struct decoder *const *decoder = texts->decoder + first;
     struct sequence *sequence[DECODERS_MAX];
     struct batch batch[DECODERS_MAX];
     struct forward out[DECODERS_MAX];
@@ -411,8 +420,11 @@ static int forward(struct decoder *const *decoder, int count, struct err *err)
     if (engine_forward_texts(decoder[0]->setup.engine, sequence, batch, count, out, err))
         return -1;
     const double seconds = clock_seconds() - start;
-    for (int i = 0; i < count; i++) {
+    const struct store_facts stored = take_counts(texts);
+    for (int i = 0, row = 0; i < count; row += batch[i++].rows) {
         struct underway *step = &decoder[i]->step;
+        const struct store_facts share = store_facts_share(&stored, row, batch[i].rows, rows);
+        store_facts_add(&step->iteration.stored, &share);
         step->forward = out[i];
         step->verify_s += count == 1 ? seconds : seconds * batch[i].rows / rows;
         step->iteration.forward = &step->forward;
@@ -423,8 +435,10 @@ static int forward(struct decoder *const *decoder, int count, struct err *err)
 }
 
 /* Forwards over as many texts as share one, in their order. */
-static int forwards(struct decoder *const *decoder, int count, struct err *err)
+static int forwards(struct step_texts *texts, struct err *err)
 {
+    struct decoder *const *decoder = texts->decoder;
+    const int count = texts->count;
     const struct engine_setup *engine = engine_config(decoder[0]->setup.engine);
     for (int first = 0, next; first < count; first = next) {
         int rows = decoder[first]->batch.rows;
@@ -435,13 +449,12 @@ static int forwards(struct decoder *const *decoder, int count, struct err *err)
                 break;
             rows += batch->rows;
         }
-        const struct step_texts texts = {decoder, count};
-        if (forward(decoder + first, next - first, err))
+        if (forward(texts, first, next - first, err))
             return -1;
         /* The next forward would overwrite what this one computed. */
         for (int i = first; i < next; i++) {
             decoder[i]->step.failed = true;
-            if (finish_iteration(decoder[i], &texts, err))
+            if (finish_iteration(decoder[i], texts, err))
                 return -1;
             decoder[i]->step.failed = false;
         }
@@ -451,13 +464,17 @@ static int forwards(struct decoder *const *decoder, int count, struct err *err)
 
 int decoders_iterate(struct decoder *const *decoder, int count, struct err *err)
 {
+    struct step_texts texts = {.decoder = decoder, .count = count};
+    const bool caches = expert_source_facts(engine_config(decoder[0]->setup.engine)->experts, &texts.counted);
     for (int i = 0; i < count; i++)
         decoder[i]->step.failed = false;
     for (int i = 0; i < count; i++) {
-        if (!draft(decoder[i], err))
+        if (!draft(decoder[i], &texts, err)) {
+            decoder[i]->step.iteration.caches = caches;
             continue;
+        }
         decoder[i]->step.failed = true;
         return -1;
     }
-    return forwards(decoder, count, err);
+    return forwards(&texts, err);
 }

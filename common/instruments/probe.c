@@ -20,7 +20,7 @@ struct tape {
 };
 
 struct probe {
-    struct decoder *decoder;
+    struct decoder *decoder;            /* of the present text */
     struct decoder_setup setup;
     int length;                         /* of chains, or levels of trees */
     bool chains;
@@ -94,12 +94,12 @@ static int open_tree(struct probe *probe, struct err *err)
            draft_tree_init(&probe->tree, probe->shape->added, err) ? -1 : 0;
 }
 
-int probe_open(struct probe **out, struct decoder *decoder, const struct decoder_setup *setup, int length, struct err *err)
+int probe_open(struct probe **out, const struct decoder *decoder, const struct decoder_setup *setup, int length, struct err *err)
 {
     struct probe *probe;
     if (check(decoder, setup, err) || !(probe = mem_alloc(1, sizeof *probe, err)))
         return -1;
-    *probe = (struct probe){.decoder = decoder, .setup = *setup, .length = length};
+    *probe = (struct probe){.setup = *setup, .length = length};
     if (shape_open(&probe->shape, setup->settings->tree, err)) {
         probe_close(&probe);
         return err_at(err, "--tree");
@@ -394,11 +394,12 @@ static int show_prompt(struct probe *probe, const struct decode_prompt *prompt, 
                          err) ? -1 : 0;
 }
 
-int probe_run(struct probe *probe, const struct decode_prompt *prompt, const struct decode_result *result, probe_function *put,
-              void *context, struct err *err)
+int probe_run(struct probe *probe, struct decoder *decoder, const struct decode_prompt *prompt,
+              const struct decode_result *result, probe_function *put, void *context, struct err *err)
 {
-    const int limit = decoder_limit(probe->decoder);
-    const struct draft_text text = {decoder_sequence(probe->decoder), prompt->tokens + limit, *decoder_draw(probe->decoder)};
+    const int limit = decoder_limit(decoder);
+    const struct draft_text text = {decoder_sequence(decoder), prompt->tokens + limit, *decoder_draw(decoder)};
+    probe->decoder = decoder;
     if (result->tokens < 2)
         return 0;
     if (drafters_begin(&probe->drafters, &text, prompt->token, prompt->tokens, err) ||

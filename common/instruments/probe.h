@@ -23,14 +23,14 @@ enum { PROBE_LENGTH_DEFAULT = 8 };
 struct probe;
 
 /* Opens a probe. length: maximum length of chains. It is an error if the text depends on drafts. The decoder must have been
- * opened for drafts (want_drafts) and stay open as long as the probe. */
-int probe_open(struct probe **out, struct decoder *decoder, const struct decoder_setup *setup, int length, struct err *err);
+ * opened for drafts (want_drafts). */
+int probe_open(struct probe **out, const struct decoder *decoder, const struct decoder_setup *setup, int length, struct err *err);
 void probe_close(struct probe **probe);
 
-/* Probes the text that the decoder completed last; `put` receives each position, with sequence 0. A negative result of
- * `put` ends the probe. */
+/* Probes the text that a decoder completed last; `put` receives each position, with sequence 0. A negative result of `put` ends
+ * the probe. The decoder: that of probe_open, or one with the same setup. */
 typedef int probe_function(void *context, const struct decode_draft *draft, struct err *err);
-int probe_run(struct probe *probe, const struct decode_prompt *prompt, const struct decode_result *result, probe_function *put,
-              void *context, struct err *err);
+int probe_run(struct probe *probe, struct decoder *decoder, const struct decode_prompt *prompt,
+              const struct decode_result *result, probe_function *put, void *context, struct err *err);
 
 #endif

@@ -131,6 +131,13 @@ uint64_t caching_weights(const struct model *model)
     return bytes;
 }
 
+int64_t caching_kept(const struct model *model, const struct expert_source *experts)
+{
+    const struct extent extent = measure(model);
+    const int64_t weights = (int64_t)caching_weights(model);
+    return experts ? weights - (extent.count - expert_source_slots(experts, extent.count)) * extent.slot : weights;
+}
+
 int64_t caching_room(int64_t left, uint64_t taken) { return left - left / 8 - (int64_t)taken; }
 
 int caching_choose(struct caching_options *options, const struct model *model, struct device *device, uint64_t taken,

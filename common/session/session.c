@@ -56,7 +56,8 @@ uint64_t session_kv_bytes(const struct hparams *shape, int context, enum cache_f
 /* Returns the bytes of memory that keys, values and other models will use. */
 static uint64_t taken_bytes(const struct session *session, const struct session_options *options)
 {
-    return session_kv_bytes(model_hparams(session->model), options->context, (enum cache_format)options->cache) +
+    const uint64_t texts = options->texts > 1 ? (uint64_t)options->texts : 1;
+    return session_kv_bytes(model_hparams(session->model), options->context, (enum cache_format)options->cache) * texts +
            options->beside;
 }
 
@@ -248,7 +249,7 @@ int session_check_texts(const struct session *session, int texts, int tokens, st
     const bool host = device_info(session->device)->host_memory;
     const uint64_t each = sequence_state_bytes(shape) + (uint64_t)hparams_kv_widths(shape) * (uint64_t)tokens *
                           cache_size(engine_config(session->engine)->cache);
-    const int64_t all = device_memory_left(session->device), weights = host ? (int64_t)caching_weights(session->model) : 0;
+    const int64_t all = device_memory_left(session->device), weights = host ? caching_kept(session->model, session->experts) : 0;
     const int64_t left = all > weights ? all - weights : 0, wanted = (int64_t)each * texts;
     if (all < 0 || wanted <= left)
         return 0;

@@ -30,6 +30,7 @@ struct session_options {
     bool pin;
     struct caching_options caching;
     uint64_t beside;            /* bytes of other models that will be opened */
+    int texts;                  /* concurrent texts; 0: one */
     int draft_length;           /* the longest draft; 0: not known */
     int device_turn;            /* `turn` of device_setup */
     const struct stop *stop;    /* a request ends forwards and waits for experts with ERR_SIGNAL; NULL: none */

@@ -31,15 +31,34 @@ void expert_source_keep(struct expert_source *source, int layer)
         source->class->keep(source, layer);
 }
 
+/* Applies X to all counters of store_facts. */
+#define COUNTS(X) X(hits) X(misses) X(bytes) X(prefetched) X(wasted) X(host_hits) X(copied) X(copied_early) X(copied_wasted) \
+                  X(named) X(right) X(scored)
+#define SECONDS(X) X(stall) X(stall_copies)
+
 struct store_facts store_facts_since(const struct store_facts *now, const struct store_facts *then)
 {
-    return (struct store_facts){
-        .hits = now->hits - then->hits, .misses = now->misses - then->misses, .bytes = now->bytes - then->bytes,
-        .prefetched = now->prefetched - then->prefetched, .wasted = now->wasted - then->wasted,
-        .copies = now->copies, .host_hits = now->host_hits - then->host_hits, .copied = now->copied - then->copied,
-        .copied_early = now->copied_early - then->copied_early, .copied_wasted = now->copied_wasted - then->copied_wasted,
-        .named = now->named - then->named, .right = now->right - then->right, .scored = now->scored - then->scored,
-        .forecasts = now->forecasts, .stall = now->stall - then->stall, .stall_copies = now->stall_copies - then->stall_copies};
+    struct store_facts out = {.copies = now->copies, .forecasts = now->forecasts};
+#define SUBTRACT(counter) out.counter = now->counter - then->counter;
+    COUNTS(SUBTRACT) SECONDS(SUBTRACT)
+    return out;
+}
+
+void store_facts_add(struct store_facts *sum, const struct store_facts *more)
+{
+#define ADD(counter) sum->counter += more->counter;
+    COUNTS(ADD) SECONDS(ADD)
+    sum->copies |= more->copies;
+    sum->forecasts |= more->forecasts;
+}
+
+struct store_facts store_facts_share(const struct store_facts *total, int first, int rows, int all_rows)
+{
+    struct store_facts out = {.copies = total->copies, .forecasts = total->forecasts};
+#define SHARE_COUNT(counter) out.counter = total->counter * (first + rows) / all_rows - total->counter * first / all_rows;
+#define SHARE_SECONDS(counter) out.counter = total->counter * rows / all_rows;
+    COUNTS(SHARE_COUNT) SECONDS(SHARE_SECONDS)
+    return out;
 }
 
 bool expert_source_facts(const struct expert_source *source, struct store_facts *out)

@@ -62,6 +62,11 @@ struct store_facts {
 /* Returns the difference between two states of the counters. */
 struct store_facts store_facts_since(const struct store_facts *now, const struct store_facts *then);
 
+void store_facts_add(struct store_facts *sum, const struct store_facts *more);
+
+/* Returns the share of rows first .. first + rows among all_rows, in proportion; the shares of all rows add up to the total. */
+struct store_facts store_facts_share(const struct store_facts *total, int first, int rows, int all_rows);
+
 /* Settings of a cached source. */
 struct expert_cache {
     int64_t slots;          /* number of slots, for experts of all layers together; more than there are experts: one for each */

@@ -55,6 +55,27 @@ alone() {
     counts=16 same --json -d ngram --budget 3 --rank run/rank.moes --budget-phase verify
 }
 
+@test "texts share one cache of experts, whose reads are divided among their records" {
+    counts='3 16 33' same --json -d ngram --cache-experts 40%
+    [ -z "$MOE_SANITIZED" ] || return 0
+    counts=16 same --temperature 0.8 -d model:file=draft.moe --cache-experts 20% --cache-policy utility --prefetch popular
+    counts=16 same -d self:topk=1 --cache-experts 50% --cache-policy ahead --prefetch draft
+    moe-decode -q -m pocket.moe -d ngram --cache-experts 40% --parallel 5 --stream run/many.moes some.jsonl > run/many
+    moe-view --json --type iter run/many.moes | jq -es 'map(select(.shared_texts)) | length > 20 and (group_by(.shared_us) |
+        all(.[]; (map(.cache_hits + .cache_misses) | add) == .[0].shared_experts)) and any(.[]; .cache_misses > 0)'
+}
+
+@test "drafts of all lengths are recorded of each text, in order" {
+    local stream
+    for stream in one many; do
+        moe-decode -q -m pocket.moe -n 6 --temperature 0.8 -d ngram -d model:file=draft.moe --record drafts --record-length 3 -K 3 \
+            --parallel $([ $stream = one ] && echo 1 || echo 4) --stream run/$stream.moes some.jsonl > run/$stream
+    done
+    cmp run/one run/many
+    cmp <(alone run/one.moes) <(alone run/many.moes)
+    moe-view --json --type draft run/many.moes | jq -es 'length > 20'
+}
+
 @test "records equal those of one text at a time, in order, with each text's share of shared forwards" {
     moe-decode -q -m pocket.moe --temperature 0.8 -d ngram --record route --stream run/one.moes p.jsonl > run/one
     moe-decode -q -m pocket.moe --temperature 0.8 -d ngram --record route --stream run/many.moes --parallel 5 p.jsonl | cmp - run/one
@@ -94,7 +115,6 @@ alone() {
 	3|-d ngram
 	"tiers:x=1"|-d ngram
 	"tiers"|-d ngram --record drafts
-	"tiers"|-d ngram --cache-experts 50%
 	"tiers"|-d ngram --policy evict --calibration run/c.json
 	END
     [ ! -e run/x.moes ]
@@ -151,9 +171,7 @@ alone() {
         [ "${#lines[@]}" -eq 1 ]
         [[ $output == "moe-decode: --parallel: "* ]]
     done <<-'END'
-	--record drafts --stream run/x.moes -d ngram
 	--budget 3 -d ngram
-	--cache-experts 50%
 	--calibration run/c.json -d ngram
 	END
     run moe-decode -m pocket.moe --parallel 129 p.jsonl

@@ -128,7 +128,7 @@ static void record(struct rig *rig, const char *folder, const struct script *scr
     must(decode_record_begin(&run->recorder, &prompt, 0, &err), &err);
     must(decoder_run(decoder, &asked, &sink, &result, &err), &err);
     assert_int_equal(result.tokens, TOKENS);
-    must(probe_run(probe, &asked, &result, put_draft, &run->recorder, &err), &err);
+    must(probe_run(probe, decoder, &asked, &result, put_draft, &run->recorder, &err), &err);
     must(decode_record_done(&run->recorder, &prompt, &result, &err), &err);
     must(writer_close(&run->recorder.writer, &err), &err);
     probe_close(&probe);
