@@ -193,10 +193,8 @@ static int check_parallel(const struct run *run, struct err *err)
         why = "--split measures two processors over one text at a time; leave one of the two out";
     else if (settings->reconstruction)
         why = "--reconstruction measures forwards of one text; leave one of the two out";
-    else if (budget && (budget->automatic ||
-                        ((budget->decodes || budget->verifies) && budget->plan.ranking != PLAN_STATIC)))
-        why = "this budget goes by all rows of a forward, and would not be that of one text; rank by a rank stream, and give "
-              "numbers";
+    else if (budget && budget->automatic)
+        why = "an automatic budget learns from text to text, and so depends on their order; give a number";
     return why ? err_set(err, ERR_INPUT, "--parallel: %s", why) : 0;
 }
 

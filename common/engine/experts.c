@@ -9,7 +9,9 @@
  * scores. */
 static struct buffer router_logits(const struct layer *at)
 {
-    return at->space->shape->router.kind == ROUTER_SPARSEMIXER ? at->space->router_logits : at->routing.score;
+    const struct hparams *shape = at->space->shape;
+    return shape->router.kind == ROUTER_SPARSEMIXER
+        ? layer_rows_from(at->space->router_logits, at->first, shape->router.experts) : at->routing.score;
 }
 
 static void score_experts(const struct layer *at)
@@ -134,14 +136,41 @@ static int run_experts(const struct layer *at, struct err *err)
     return 0;
 }
 
+/* Returns the layer with the rows of one text only, for the choice of its experts. */
+static struct layer rows_of_text(const struct layer *at, const struct layer_text *text)
+{
+    struct layer own = *at;
+    own.rows = &text->rows;
+    own.first = text->first;
+    own.routing.score = layer_rows_from(at->routing.score, text->first, at->space->shape->router.experts);
+    own.routing.wanted = layer_rows_from(at->routing.wanted, text->first, at->routing.top_k);
+    own.routing.expert = layer_rows_from(at->routing.expert, text->first, at->routing.top_k);
+    own.routing.weight = layer_rows_from(at->routing.weight, text->first, at->routing.top_k);
+    own.row_weight = layer_rows_from(at->row_weight, text->first, 1);
+    return own;
+}
+
+/* Selects experts under a plan that goes by the rows of a text, of each text by its own rows. */
+static int select_by_text(const struct layer *at, struct err *err)
+{
+    for (int i = 0; i < at->texts; i++) {
+        const struct layer own = rows_of_text(at, &at->text[i]);
+        if (make_mask(&own, at->plan, err))
+            return -1;
+        select_experts(&own, own.routing.mask);
+    }
+    return 0;
+}
+
 static int routed_ffn(const struct layer *at, struct err *err)
 {
-    struct workspace *space = at->space;
-    const struct hparams *shape = space->shape;
     const struct expert_plan *plan = at->plan;
-    bool limited = plan && plan->budget[at->moe] < shape->router.experts, measured = limited && at->reconstruction;
+    const bool limited = plan && plan->budget[at->moe] < at->space->shape->router.experts;
+    const bool measured = limited && at->reconstruction;
 
     score_experts(at);
+    if (limited && at->texts > 1 && plan->ranking != PLAN_STATIC)
+        return select_by_text(at, err) ? -1 : run_experts(at, err);
     const bool needs_outputs = measured || (limited && plan->ranking == PLAN_ORACLE);
     if (needs_outputs || (limited && plan->ranking == PLAN_PRINTED))
         select_experts(at, (struct buffer){0, 0});

@@ -50,6 +50,7 @@ struct layer {
     struct layer_experts experts;        /* if it is an MoE layer */
     struct buffer reads;                 /* [rows][inputs of qkv] input of attention; none: the norm of x */
     const struct layer_rows *rows;       /* of all texts: how many, their positions, and whether they are a slab */
+    int first;                           /* of `rows` among those of the workspace */
     const struct layer_text *text;       /* [texts] one after another */
     int texts;
     struct buffer rope;                  /* rotations of all positions (rope.h) */

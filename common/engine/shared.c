@@ -9,6 +9,7 @@ void shared_free(struct engine *engine)
     mem_free(&engine->shared.text);
     mem_free(&engine->shared.token);
     mem_free(&engine->shared.logit_row);
+    mem_free(&engine->shared.row_weight);
     mem_free(&engine->shared.distinct);
     mem_free(&engine->shared.user);
 }
@@ -24,7 +25,8 @@ static int make(struct engine *engine, struct err *err)
     shared->token = mem_alloc(rows, sizeof *shared->token, err);
     shared->logit_row = mem_alloc(rows, sizeof *shared->logit_row, err);
     shared->user = mem_alloc((size_t)engine->shape->router.experts + 1, sizeof *shared->user, err);
-    if (!shared->text || !shared->token || !shared->logit_row || !shared->user)
+    shared->row_weight = mem_alloc(rows, sizeof *shared->row_weight, err);
+    if (!shared->text || !shared->token || !shared->logit_row || !shared->user || !shared->row_weight)
         return -1;
     shared->distinct = mem_alloc(3 * rows * (size_t)(engine->moe_layers + 1), sizeof *shared->distinct, err);
     return shared->distinct ? 0 : -1;
@@ -36,16 +38,18 @@ static bool same_features(const struct feature_request *a, const struct feature_
                       !memcmp(a->layer, b->layer, (size_t)a->count * sizeof *a->layer));
 }
 
-/* Returns whether no result of the batch depends on rows of other texts, and none is a total over all rows. */
+/* Returns whether each text's results can be computed from its own rows in a shared forward, and none is a total over all rows.
+ * The oracle's rankings would compute experts for the rows of all texts. */
 static bool is_apart(const struct batch *batch)
 {
-    return (!batch->plan || batch->plan->ranking == PLAN_STATIC) && !batch->forced && !batch->part &&
+    return (!batch->plan || batch->plan->ranking < PLAN_ORACLE) && !batch->forced && !batch->part &&
            !batch->want_reconstruction;
 }
 
 static bool same_plan(const struct expert_plan *a, const struct expert_plan *b)
 {
-    return a == b || (a && b && a->mode == b->mode && a->order == b->order && a->moe_layers == b->moe_layers &&
+    return a == b || (a && b && a->ranking == b->ranking && a->mode == b->mode && a->order == b->order &&
+                      a->moe_layers == b->moe_layers &&
                       !memcmp(a->budget, b->budget, (size_t)a->moe_layers * sizeof *a->budget));
 }
 
@@ -66,6 +70,8 @@ static int check(const struct engine *engine, struct sequence *const *sequence, 
         if (batch[i].rows < 1 || batch[i].logit_rows < 0 || batch[i].logit_rows > batch[i].rows)
             return err_set(err, ERR_INPUT, "text %d of a forward has %d rows, and logits of %d", i, batch[i].rows,
                            batch[i].logit_rows);
+        if (batch[i].plan && batch[i].plan->ranking == PLAN_PATH && !batch[i].row_weight)
+            return err_set(err, ERR_INPUT, "the expert plan goes by paths, but rows of text %d have no weights", i);
         if (!engine_shares(&batch[0], &batch[i]))
             return err_set(err, ERR_INPUT, "texts 0 and %d cannot share a forward: they request different results", i);
         for (int before = 0; before < i; before++)
@@ -78,12 +84,14 @@ static int check(const struct engine *engine, struct sequence *const *sequence, 
     return 0;
 }
 
-/* Appends a text's tokens, and the indices of its rows with logits, to those of the previous texts. */
+/* Appends a text's tokens, weights of rows, and the indices of its rows with logits, to those of the previous texts. */
 static void join(struct shared *shared, const struct batch *batch, struct batch *all)
 {
     for (int i = 0; i < batch->logit_rows; i++)
         shared->logit_row[all->logit_rows + i] = all->rows + (batch->logit_row ? batch->logit_row[i] : i);
     memcpy(shared->token + all->rows, batch->token, (size_t)batch->rows * sizeof *batch->token);
+    if (batch->row_weight)
+        memcpy(shared->row_weight + all->rows, batch->row_weight, (size_t)batch->rows * sizeof *batch->row_weight);
     all->rows += batch->rows;
     all->logit_rows += batch->logit_rows;
 }
@@ -101,6 +109,7 @@ int engine_forward_texts(struct engine *engine, struct sequence *const *sequence
     all.token = shared->token;
     all.parent = NULL;
     all.logit_row = shared->logit_row;
+    all.row_weight = all.plan && all.plan->ranking == PLAN_PATH ? shared->row_weight : NULL;
     for (int i = 0; i < texts; i++) {
         shared->text[i] = (struct pass_text){.sequence = sequence[i], .batch = &batch[i], .first = all.rows,
                                              .rows = batch[i].rows};

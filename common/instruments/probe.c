@@ -94,7 +94,8 @@ static int open_tree(struct probe *probe, struct err *err)
            draft_tree_init(&probe->tree, probe->shape->added, err) ? -1 : 0;
 }
 
-int probe_open(struct probe **out, const struct decoder *decoder, const struct decoder_setup *setup, int length, struct err *err)
+int probe_open(struct probe **out, const struct decoder *decoder, const struct decoder_setup *setup, int length,
+               struct err *err)
 {
     struct probe *probe;
     if (check(decoder, setup, err) || !(probe = mem_alloc(1, sizeof *probe, err)))

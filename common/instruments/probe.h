@@ -24,7 +24,8 @@ struct probe;
 
 /* Opens a probe. length: maximum length of chains. It is an error if the text depends on drafts. The decoder must have been
  * opened for drafts (want_drafts). */
-int probe_open(struct probe **out, const struct decoder *decoder, const struct decoder_setup *setup, int length, struct err *err);
+int probe_open(struct probe **out, const struct decoder *decoder, const struct decoder_setup *setup, int length,
+               struct err *err);
 void probe_close(struct probe **probe);
 
 /* Probes the text that a decoder completed last; `put` receives each position, with sequence 0. A negative result of `put` ends

@@ -249,7 +249,8 @@ int session_check_texts(const struct session *session, int texts, int tokens, st
     const bool host = device_info(session->device)->host_memory;
     const uint64_t each = sequence_state_bytes(shape) + (uint64_t)hparams_kv_widths(shape) * (uint64_t)tokens *
                           cache_size(engine_config(session->engine)->cache);
-    const int64_t all = device_memory_left(session->device), weights = host ? caching_kept(session->model, session->experts) : 0;
+    const int64_t all = device_memory_left(session->device);
+    const int64_t weights = host ? caching_kept(session->model, session->experts) : 0;
     const int64_t left = all > weights ? all - weights : 0, wanted = (int64_t)each * texts;
     if (all < 0 || wanted <= left)
         return 0;

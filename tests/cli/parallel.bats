@@ -50,9 +50,14 @@ alone() {
     counts=16 same -d model:file=draft.moe --policy evict-experts
 }
 
-@test "a static budget applies to each text separately" {
+@test "a budget applies to each text separately, whatever ranks its experts" {
     moe-profile -q -m pocket.moe -n 0 some.jsonl | moe-coact rank-experts > run/rank.moes
     counts=16 same --json -d ngram --budget 3 --rank run/rank.moes --budget-phase verify
+    counts='3 16' same --json -d ngram --budget 3 --rank router
+    [ -z "$MOE_SANITIZED" ] || return 0
+    counts=16 same --temperature 0.8 -d model:file=draft.moe --budget 3 --rank path --budget-mode truncate
+    counts=16 same -d ngram --budget 3 --rank oracle
+    counts=16 same -d ngram --budget 3 --rank oracle:as=printed
 }
 
 @test "texts share one cache of experts, whose reads are divided among their records" {
@@ -171,7 +176,7 @@ alone() {
         [ "${#lines[@]}" -eq 1 ]
         [[ $output == "moe-decode: --parallel: "* ]]
     done <<-'END'
-	--budget 3 -d ngram
+	--budget auto -d ngram
 	--calibration run/c.json -d ngram
 	END
     run moe-decode -m pocket.moe --parallel 129 p.jsonl

@@ -507,7 +507,7 @@ static inline void loop_record(const struct loop_cell *cell, const struct loop_w
         loop_must(decode_record_begin(&recorder, &prompt, 0, &err), &err);
         loop_must(decoder_run(decoder, &(struct decode_prompt){.token = loop_prompt, .tokens = LOOP_PROMPT, .sample = text},
                               &sink, &result, &err), &err);
-        loop_must(probe_run(probe, &(struct decode_prompt){.token = loop_prompt, .tokens = LOOP_PROMPT}, &result,
+        loop_must(probe_run(probe, decoder, &(struct decode_prompt){.token = loop_prompt, .tokens = LOOP_PROMPT}, &result,
                             loop_put_draft, &recorder, &err), &err);
         loop_must(decode_record_done(&recorder, &prompt, &result, &err), &err);
     }

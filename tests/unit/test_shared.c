@@ -37,6 +37,7 @@ static void write_model(uint64_t seed, bool states)
 struct both {
     struct sequence *with, *alone;
     int32_t token[ROWS], parent[ROWS], logit_row[ROWS], node[ROWS];
+    float row_weight[ROWS];
     struct batch batch;
 };
 
@@ -55,6 +56,26 @@ static void begin_text(struct rig *rig, struct engine *beside, struct chance *ch
     }
 }
 
+/* A plan that goes by the rows of a text, with random budgets; rounds that are not asked for have none. */
+struct plan_drawn {
+    struct expert_plan plan;
+    int32_t budget[64];
+};
+
+static const struct expert_plan *draw_plan(const struct rig *rig, struct chance *chance, int round, struct plan_drawn *out)
+{
+    const struct hparams *shape = engine_hparams(rig->engine);
+    const int layers = hparams_moe_layers(shape);
+    if (round % 3 != 1 || !layers || layers > 64)
+        return NULL;
+    for (int i = 0; i < layers; i++)
+        out->budget[i] = chance_range(chance, shape->router.top_k, shape->router.experts);
+    out->plan = (struct expert_plan){.ranking = chance_range(chance, 0, 1) ? PLAN_PATH : PLAN_ROUTER,
+                                     .mode = chance_range(chance, 0, 1) ? BUDGET_TRUNCATE : BUDGET_SUBSTITUTE,
+                                     .moe_layers = layers, .experts = shape->router.experts, .budget = out->budget};
+    return &out->plan;
+}
+
 /* A random tree, with logits of some rows. */
 static void draw_batch(const struct rig *rig, struct chance *chance, const struct batch *common, struct both *text)
 {
@@ -65,12 +86,15 @@ static void draw_batch(const struct rig *rig, struct chance *chance, const struc
     for (int row = 0; row < text->batch.rows; row++) {
         text->token[row] = chance_range(chance, 0, vocab - 1);
         text->parent[row] = chance_range(chance, -1, row - 1);
+        text->row_weight[row] = (float)chance_range(chance, 0, 8) / 8;
         if (chance_range(chance, 0, 3))
             text->logit_row[text->batch.logit_rows++] = row;
     }
     text->batch.token = text->token;
     text->batch.parent = text->parent;
     text->batch.logit_row = text->logit_row;
+    if (common->plan && common->plan->ranking == PLAN_PATH)
+        text->batch.row_weight = text->row_weight;
 }
 
 static void same(const void *a, const void *b, size_t count, size_t size)
@@ -181,7 +205,9 @@ static void run_texts(const char *device, uint64_t seed, int max_rows)
     for (int i = 0; i < TEXTS; i++)
         begin_text(&rig, beside, &chance, &text[i]);
     for (int round = 0; round < ROUNDS; round++) {
-        const struct batch common = {.want_scores = round % 2, .want_hidden = round == 1, .resume = round == 3,
+        struct plan_drawn plan;
+        const struct batch common = {.plan = draw_plan(&rig, &chance, round, &plan), .want_scores = round % 2,
+                                     .want_hidden = round == 1, .resume = round == 3,
                                      .features = round > 2 ? &asked : NULL};
         struct sequence *sequence[TEXTS];
         struct batch batch[TEXTS];
@@ -244,8 +270,8 @@ static void what_cannot_share_is_refused(void **state)
     rig_engine(&rig, (struct engine_setup){.max_rows = 6, .max_logit_rows = 4}, 12);
     must(sequence_open(&other, rig.engine, 4, &rig.err), &rig.err);
     const struct hparams *shape = engine_hparams(rig.engine);
-    const struct expert_plan plan = {.ranking = PLAN_ROUTER, .moe_layers = hparams_moe_layers(shape),
-                                     .experts = shape->router.experts, .budget = budget};
+    struct expert_plan plan = {.ranking = PLAN_ORACLE, .moe_layers = hparams_moe_layers(shape),
+                               .experts = shape->router.experts, .budget = budget};
     struct sequence *two[] = {rig.sequence, other}, *twice[] = {rig.sequence, rig.sequence};
     const struct batch good = {.rows = 2, .token = rig.token, .logit_rows = 1};
     struct batch batch[] = {good, good};
@@ -259,6 +285,11 @@ static void what_cannot_share_is_refused(void **state)
     batch[0] = batch[1] = good;
     batch[0].plan = batch[1].plan = &plan;
     refuses(&rig, two, batch, 2, "cannot share");
+    plan.ranking = PLAN_PATH;
+    batch[0].row_weight = (float[]){1, 1};
+    refuses(&rig, two, batch, 2, "rows of text 1 have no weights");
+    batch[0].plan = NULL;
+    refuses(&rig, two, (struct batch[]){batch[1], good}, 2, "rows of text 0 have no weights");
     batch[0] = batch[1] = good;
     batch[1].want_hidden = true;
     refuses(&rig, two, batch, 2, "cannot share");
