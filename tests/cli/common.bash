@@ -33,6 +33,22 @@ drafts_as_golden() {
     done
 }
 
+# The largest difference of a logit to transformers': FAMILY, the model file, and options of moe-profile. FAMILY.jsonl has the
+# prompt of the golden, which has logits of every second position or of all.
+distance() {
+    local family=$1 model=$2
+    shift 2
+    moe-profile -q -m "$model" --record logits "$@" $family.jsonl | moe-view --json |
+        jq -s --slurpfile golden "$GOLDEN/$family/golden.json" '
+            [.[] | select(.type == "route") | .logits[]] as $got | $golden[0].logits as $want |
+            (($got | length) / ($want | length)) as $step |
+            if ($step != 1 and $step != 2) or ($got[0] | length) != ($want[0] | length) then "other shapes" else
+            [range($want | length) as $t | range($want[0] | length) as $v |
+             $got[($t + 1) * $step - 1][$v] - $want[$t][$v] | fabs] | max end'
+}
+
+within() { jq -n -e --argjson d "$1" "\$d < $2" > /dev/null || { echo "a logit is off by $1"; return 1; }; }
+
 # The commands that exist, one a word.
 commands() { (cd "$top/cmd" && ls moe-*.c | sed 's/\.c$//'); }
 

@@ -21,19 +21,6 @@ setup() {
     command -v python3 > /dev/null || skip "no python3"
 }
 
-# The largest difference of a logit: FAMILY, the model file, and options of moe-profile.
-distance() {
-    local family=$1 model=$2
-    shift 2
-    moe-profile -q -m "$model" --record logits "$@" $family.jsonl | moe-view --json |
-        jq -s --slurpfile golden "$GOLDEN/$family/golden.json" '
-            [.[] | select(.type == "route") | .logits[]] as $got | $golden[0].logits as $want |
-            if ($got | length) != ($want | length) or ($got[0] | length) != ($want[0] | length) then "other shapes" else
-            [range($want | length) as $t | range($want[0] | length) as $v | $got[$t][$v] - $want[$t][$v] | fabs] | max end'
-}
-
-within() { jq -n -e --argjson d "$1" "\$d < $2" > /dev/null || { echo "a logit is off by $1"; return 1; }; }
-
 @test "logits equal those of transformers" {
     for file in *.gguf; do
         family=${file%.gguf}

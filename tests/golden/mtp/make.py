@@ -134,6 +134,13 @@ class Rows:
         return 0 if self.keys is None else len(self.keys)
 
 
+def off_published(logits, published):
+    """The largest difference to the published logits, which are of every second position or of all."""
+    theirs = numpy.array(published["logits"])
+    step = len(logits) // len(theirs)
+    return numpy.abs(logits[step - 1::step] - theirs).max()
+
+
 class Model:
     def __init__(self, config, weights, modules=MODULES):
         self.config, self.weights, self.eps, self.modules = config, weights, config["rms_norm_eps"], modules
@@ -300,7 +307,7 @@ def make(family):
     raw = with_predictors(config, read_weights(os.path.join(base, "model", "model.safetensors")), 20241227)
     model, prompt = Model(config, widened(raw)), published["prompt"]
     states, made, _ = modules(model, prompt)
-    off = numpy.abs(states @ model.weights["lm_head.weight"].T - numpy.array(published["logits"])).max()
+    off = off_published(states @ model.weights["lm_head.weight"].T, published)
     assert off < 1e-4, f"{family}: {off} off transformers"
     logits = [model.logits(k + 1, made[k]) for k in range(MODULES)]
     golden = {"prompt": prompt, "state": rounded(states),
