@@ -141,8 +141,9 @@ static void note_changed(const struct conversion *plan, const struct console *co
                      "blocks, or integers that no format here holds; --dtype bf16 halves them, q8 and q4 keep them small",
                      plan->widened, plan->widened_first);
     if (plan->skipped)
-        console_note(console, "%zu tensor%s from %s on %s left out: only the text model is converted", plan->skipped,
-                     numeral_plural((int64_t)plan->skipped), plan->first_skipped, plan->skipped == 1 ? "is" : "are");
+        console_note(console, "%zu tensor%s from %s on %s left out: %s", plan->skipped,
+                     numeral_plural((int64_t)plan->skipped), plan->first_skipped, plan->skipped == 1 ? "is" : "are",
+                     plan->naming->left_out ? plan->naming->left_out : "only the text model is converted");
 }
 
 /* Prints the plan if this is a dry run; writes the file otherwise. */

@@ -11,9 +11,11 @@
 #ifndef MOE_KERNELS_ATTENTION_H
 #define MOE_KERNELS_ATTENTION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "kernels/buffer.h"
+#include "kernels/plain/plain.h"
 #include "kernels/rows.h"
 
 enum cache_format { CACHE_F32, CACHE_F16, CACHE_BF16, CACHE_FORMATS };
@@ -67,7 +69,8 @@ struct kv_move_args {
  * q           [rows] of stride floats, heads*head_dim used;   out [rows][heads*value_dim], not overlapping q
  * sink        [heads] f32: one more score per head in the softmax, without a value; address 0: none
  * prefix      [rows] i32;   path_start [rows+1] i32;   path i32 (see above)
- * window      0: every j is visible; else only j > own position - window
+ * window      0: every j is visible; else only j > own position - window, or with `aligned` only j >= own position - own
+ *             position % window (chunked attention)
  * longest     upper bound of the positions of a row's sequence; 0: unknown, so the capacity is the bound
  *
  * Order:  The logical positions are divided into chunks of 64, from position 0. In a chunk, over its visible positions
@@ -83,6 +86,14 @@ struct attention_args {
     float scale;
     enum cache_format format;
     int rows, heads, kv_heads, head_dim, value_dim, capacity, stride, window, longest;
+    bool aligned;
 };
+
+/* Returns the first visible position of a query whose sequence has `length` positions. */
+PLAIN int attention_first(const struct attention_args *args, int length)
+{
+    const int window = args->window;
+    return !window || length <= window ? 0 : args->aligned ? (length - 1) / window * window : length - window;
+}
 
 #endif

@@ -5,10 +5,11 @@
 #include <string.h>
 
 static const struct arch *const FAMILIES[] = {
-    &arch_afmoe, &arch_cohere2_moe, &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_dots1, &arch_ernie4_5_moe,
-    &arch_exaone_moe, &arch_flex_olmo, &arch_gemma4, &arch_glm4_moe, &arch_glm4_moe_lite, &arch_gpt_oss, &arch_granitemoe,
-    &arch_hunyuan_v1_moe, &arch_llama, &arch_mimo_v2_flash, &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_olmoe,
-    &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_5_moe, &arch_qwen3_moe, &arch_qwen3_next};
+    &arch_afmoe, &arch_cohere2_moe, &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_deepseek_v32, &arch_dots1,
+    &arch_ernie4_5_moe, &arch_exaone_moe, &arch_flex_olmo, &arch_gemma4, &arch_glm4_moe, &arch_glm4_moe_lite, &arch_glm_moe_dsa,
+    &arch_gpt_oss, &arch_granitemoe, &arch_hunyuan_v1_moe, &arch_llama, &arch_llama4, &arch_mimo_v2_flash, &arch_minimax_m2,
+    &arch_mistral, &arch_mixtral, &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_5_moe,
+    &arch_qwen3_moe, &arch_qwen3_next};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {
@@ -453,11 +454,27 @@ static void still_full_layers(const struct arch *arch, struct hparams *s)
         s->layer[i].still = arch->full_still && any && !s->layer[i].window;
 }
 
+/* Bounds the context to the positions that an indexer chooses. */
+static int read_indexed(const json_t *config, struct hparams *s, struct err *err)
+{
+    int chosen = 2048;
+    if (config_int(config, "index_topk", false, &chosen, err))
+        return -1;
+    if (chosen < 1)
+        return config_refuse(config, "index_topk", err, "it must be at least 1");
+    s->max_positions = s->max_positions < chosen ? s->max_positions : chosen;
+    return 0;
+}
+
 static int read_windows(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
     int window = 0, first = 0, end = s->layers, step = arch->window == WINDOW_EVEN_IF_USED || arch->window == WINDOW_ALTERNATING
         ? 2 : 1;
     bool used = true;
+    if (arch->indexed)
+        return read_indexed(config, s, err);
+    if (arch->window == WINDOW_CHUNKED)
+        return 0;
     if (arch->window == WINDOW_NEVER)
         return config_get(config, "layer_types") ? read_layer_types(config, arch, s, 0, err)
              : arch->states ? read_state_layers(config, s, err) : 0;

@@ -57,6 +57,7 @@ struct naming {
     bool transposed;                /* SLOT_EXPERTS_GATE_UP is [experts][hidden][2 inner], SLOT_EXPERTS_DOWN is
                                      * [experts][inner][hidden] */
     bool alternating;               /* of gate and up in one tensor: row 2 i is row i of gate, row 2 i + 1 of up */
+    const char *left_out;           /* why parts are left out; NULL: they are not of the text model */
     bool spaced;                    /* a draft head's blocks have the numbers 1, 3, ...: a Dropout comes before each */
     bool paired;                    /* of each head in q and k: row 2 i is row i, row 2 i + 1 is row width / 2 + i */
     bool correction_row;            /* SLOT_ROUTER_CORRECTION is [1][experts] */
@@ -100,6 +101,7 @@ enum window_rule {
     WINDOW_UPPER,                   /* sliding_window, from max_window_layers on, or where layer_types says so */
     WINDOW_EVEN_IF_USED,            /* the same, even layers below max_window_layers, or where layer_types says so */
     WINDOW_ALTERNATING,             /* sliding_window, where layer_types says so, or in even layers */
+    WINDOW_CHUNKED,                 /* `finish` reads chunks in place of windows */
     WINDOW_PATTERN                  /* sliding_window, where layer_types says so, or but in each pattern_key-th layer (4) */
 };
 
@@ -141,6 +143,7 @@ struct arch {
     enum other_layers other;        /* which layers' attention is of the other kind; `finish` fills hparams.other */
     bool states;                    /* layers with a state, where layer_types says linear_attention, or all but each
                                      * full_attention_interval-th (4) */
+    bool indexed;                   /* an indexer chooses index_topk positions, which bounds the context: it chooses all */
     bool full_still;                /* where some layers have a window, positions do not turn queries and keys of the others */
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
     struct hparams fixed;           /* rope.theta is the default of the family */
@@ -160,10 +163,11 @@ int arch_read_rope(const json_t *config, const json_t *rope, const struct arch *
 int arch_read_other_rope(const json_t *config, const json_t *rope, const struct arch *arch, struct hparams *shape,
                          struct err *err);
 
-extern const struct arch arch_afmoe, arch_cohere2_moe, arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_dots1,
-    arch_ernie4_5_moe, arch_exaone_moe, arch_flex_olmo, arch_gemma4, arch_glm4_moe, arch_glm4_moe_lite, arch_gpt_oss,
-    arch_granitemoe, arch_hunyuan_v1_moe, arch_llama, arch_mimo_v2_flash, arch_minimax_m2, arch_mistral, arch_mixtral,
-    arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next;
+extern const struct arch arch_afmoe, arch_cohere2_moe, arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_deepseek_v32,
+    arch_dots1, arch_ernie4_5_moe, arch_exaone_moe, arch_flex_olmo, arch_gemma4, arch_glm4_moe, arch_glm4_moe_lite,
+    arch_glm_moe_dsa, arch_gpt_oss, arch_granitemoe, arch_hunyuan_v1_moe, arch_llama, arch_llama4, arch_mimo_v2_flash,
+    arch_minimax_m2, arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3,
+    arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);
@@ -247,6 +251,8 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
  * keys' parameters are the values of a config.json that lacks them. */
 #define CORRECTED_NAMES SHARED_NAMES("shared_experts"), DENSE_NAMES, \
     [SLOT_ROUTER_CORRECTION] = "model.layers.{n}.mlp.gate.e_score_correction_bias"
+
+#define INDEXER_LEFT_OUT "the context is at most index_topk tokens, where the indexer chooses all positions"
 
 #define CORRECTED_KEYS(shared, normalised, factor, group_count, group_limit) \
     INT_ALSO("n_routed_experts", "num_local_experts", router.experts), \

@@ -61,11 +61,15 @@
 
 static const struct naming plain = {
     .slot = {OUTSIDE, PREDICTORS, EXPERTS, FFN_NORM, [SLOT_KV_B] = BLOCK "attn_kv_b.weight"},
-    .ignored = {"rope_freqs.weight", BLOCK "attn_k_b.weight", BLOCK "attn_v_b.weight"},         /* made from kv_b */
+    .ignored = {"rope_freqs.weight", BLOCK "attn_k_b.weight", BLOCK "attn_v_b.weight",          /* made from kv_b */
+                BLOCK "indexer.*"},
+    .left_out = INDEXER_LEFT_OUT,
 };
 static const struct naming cut = {
     .slot = {OUTSIDE, PREDICTORS, EXPERTS, FFN_NORM, [SLOT_K_B] = BLOCK "attn_k_b.weight",
              [SLOT_V_B] = BLOCK "attn_v_b.weight"},
+    .ignored = {BLOCK "indexer.*"},
+    .left_out = INDEXER_LEFT_OUT,
 };
 static const struct naming paired = {.slot = {OUTSIDE, PREDICTORS, EXPERTS, FFN_NORM}, .ignored = {"rope_freqs.weight"},
                                      .paired = true};

@@ -121,8 +121,9 @@ static double kv_read(const struct outlook_setup *setup)
     double floats = 0;
     for (int n = 0; n < shape->layers; n++) {
         const int window = shape->layer[n].window;
+        const int seen = window && shape->attention.aligned ? setup->prefix % window + 1 : window;
         if (!shape->layer[n].state)
-            floats += (double)hparams_kv_width(shape, n) * (window && window < setup->prefix ? window : setup->prefix);
+            floats += (double)hparams_kv_width(shape, n) * (window && window < setup->prefix ? seen : setup->prefix);
     }
     return floats * (double)cache_size((enum cache_format)setup->kv_format);
 }

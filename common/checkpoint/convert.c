@@ -123,16 +123,14 @@ int conversion_bind(struct conversion *c, struct tensor *t, const struct format_
 /* Returns whether a name matches a pattern, in which {n} is a number and a final * is anything. */
 static bool matches(const char *name, const char *pattern)
 {
-    const char *number = strstr(pattern, "{n}"), *rest = strchr(pattern, '*');
-    if (rest)
-        return strncmp(name, pattern, (size_t)(rest - pattern)) == 0;
-    if (!number)
-        return strcmp(name, pattern) == 0;
-    size_t before = (size_t)(number - pattern);
-    if (strncmp(name, pattern, before))
-        return false;
-    size_t digits = strspn(name + before, "0123456789");
-    return digits > 0 && strcmp(name + before + digits, number + 3) == 0;
+    const char *number = strstr(pattern, "{n}");
+    if (number) {
+        const size_t before = (size_t)(number - pattern);
+        const size_t digits = strncmp(name, pattern, before) ? 0 : strspn(name + before, "0123456789");
+        return digits > 0 && matches(name + before + digits, number + 3);
+    }
+    const char *rest = strchr(pattern, '*');
+    return rest ? strncmp(name, pattern, (size_t)(rest - pattern)) == 0 : strcmp(name, pattern) == 0;
 }
 
 static int compare_tied(const struct conversion *c, const struct source_tensor *embed, const struct source_tensor *head,

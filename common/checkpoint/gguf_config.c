@@ -33,6 +33,8 @@ static const struct family {
     {"gpt-oss", NULL, "gpt_oss", NULL, true}, {"granitemoe", NULL, "granitemoe", NULL, false},
     {"minimax-m2", NULL, NULL, "minimax_m2", false}, {"dots1", NULL, NULL, "dots1", false},
     {"ernie4_5-moe", NULL, "ernie4_5_moe", NULL, false}, {"hunyuan-moe", NULL, "hunyuan_v1_moe", NULL, false},
+    {"deepseek32", NULL, NULL, "deepseek_v32", false}, {"glm-dsa", NULL, NULL, "glm_moe_dsa", false},
+    {"llama4", NULL, "llama4_text", "llama4_text", false},
     {"qwen3next", NULL, "qwen3_next", NULL, false}, {"qwen35moe", NULL, "qwen3_5_moe", NULL, false},
 };
 
@@ -223,9 +225,28 @@ static int put_latents(struct maker *m)
         integer(m, "{}.attention.q_lora_rank", false, NULL, &rank))
         return -1;
     if ((rank && put_integer(m, "q_lora_rank", rank)) ||
+        (m->arch->indexed && copy_integer(m, "{}.attention.indexer.top_k", "index_topk")) ||
         put(m, m->config, "attention_bias", json_boolean(tensor(m, 0, "attn_q_a.bias") || tensor(m, 0, "attn_kv_a_mqa.bias"))))
         return -1;
     return put_integer(m, "qk_nope_head_dim", key - rotary);
+}
+
+/* Chunks of attention. llama.cpp has their numbers in its code, and takes Maverick, whose heads have no norms, by its number of
+ * experts; files for which other numbers are right have them under the keys of its other models. */
+static int put_chunks(struct maker *m)
+{
+    int64_t chunk = 8192, floor = 8192, experts = 0;
+    double scale = 0.1;
+    if (m->arch->window != WINDOW_CHUNKED)
+        return 0;
+    if (integer(m, "{}.attention.sliding_window", false, "attention_chunk_size", &chunk) ||
+        integer(m, "{}.attention.temperature_length", false, "floor_scale", &floor) ||
+        gguf_real(m->gguf, "{}.attention.temperature_scale", false, &scale, m->err) ||
+        put(m, m->config, "attn_scale", json_real(scale)) ||
+        copy_integer(m, "{}.interleave_moe_layer_step", "interleave_moe_layer_step") ||
+        integer(m, "{}.expert_count", true, NULL, &experts))
+        return -1;
+    return put(m, m->config, "use_qk_norm", json_boolean(experts != 128));
 }
 
 /* ---- layers with a state ---- */
@@ -413,7 +434,7 @@ static int put_all(struct maker *m)
         return err_set(m->err, ERR_INPUT, "%s.block_count makes %lld layers; 1 to %d are supported", m->gguf->arch,
                        (long long)layers, LAYERS_MAX);
     if (put_integer(m, "num_hidden_layers", layers) || put_ids(m, embedding->dims[0]) ||
-        (m->arch->latent ? put_latents(m) : put_heads(m, hidden, heads)) || put_rope(m) || put_states(m))
+        (m->arch->latent ? put_latents(m) : put_heads(m, hidden, heads)) || put_rope(m) || put_states(m) || put_chunks(m))
         return -1;
     if (integer(m, "{}.attention.sliding_window", m->arch->window == WINDOW_ALTERNATING, "sliding_window", &window))
         return -1;

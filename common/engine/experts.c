@@ -94,13 +94,24 @@ static struct expert_ffn_args expert_args(const struct layer *at)
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
     return (struct expert_ffn_args){
-        .in = space->normed, .out = sum_of(space), .expert = at->routing.expert, .weight = at->routing.weight,
+        .in = workspace_experts_in(space), .out = sum_of(space), .expert = at->routing.expert,
+        .weight = shape->router.weigh_input ? (struct buffer){0, 0} : at->routing.weight,
         .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
         .alpha = shape->glu_alpha, .glu = shape->glu, .inner = space->inner, .partial = space->partial,
         .group = space->group, .operand = space->operand, .format = at->experts.format,
         .down_format = at->experts.down_format, .scale = scale_of(space), .slab = at->rows->slab,
         .rows = at->rows->rows, .slots = at->routing.top_k, .experts = shape->router.experts, .hidden = shape->hidden,
         .inner_width = shape->expert_inner, .stop = at->stop};
+}
+
+/* Multiplies what experts read by their weights, where the model does so. */
+static void weigh_input(const struct layer *at)
+{
+    struct workspace *space = at->space;
+    if (space->weighed.address)
+        space->ops->blend(space->queue, &(struct blend_args){
+            .part = space->normed, .weight = at->routing.weight, .out = space->weighed, .rows = at->rows->rows, .slots = 1,
+            .width = space->shape->hidden});
 }
 
 /* Adds the output of the routed experts to x. With several pieces, processors or processes, the sum is computed after all
@@ -183,6 +194,7 @@ static int routed_ffn(const struct layer *at, struct err *err)
         return -1;
     if (measured && oracle_compare(at, at->reconstruction, err))
         return -1;
+    weigh_input(at);
     return run_experts(at, err);
 }
 

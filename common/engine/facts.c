@@ -172,10 +172,11 @@ static int64_t seen_bytes(const struct pass *pass, int n, int rows, int64_t cach
 {
     const struct engine *engine = pass->engine;
     const struct hparams *shape = engine->shape;
-    const int64_t seen = (int64_t)shape->layer[n].window + rows - 1;
+    const int64_t window = shape->layer[n].window;
+    const int64_t seen = window && shape->attention.aligned ? cached - (cached - rows) / window * window : window + rows - 1;
     if (shape->layer[n].state)
         return state_bytes(&shape->delta, cached);
-    return (shape->layer[n].window && seen < cached ? seen : cached) * hparams_kv_width(shape, n) *
+    return (window && seen < cached ? seen : cached) * hparams_kv_width(shape, n) *
            (int64_t)cache_size(engine->setup.cache);
 }
 

@@ -105,6 +105,16 @@ static struct rope_args rotation(const struct layer *layer, struct buffer x, int
         .rotary = shape->layer[layer->number].still ? 0 : hparams_attention(shape, layer->number).rope->rotary};
 }
 
+/* Returns the multiplication of queries by the scale of their position: a rotation of pairs of floats by no angle. */
+static struct rope_args query_scale(const struct layer *layer)
+{
+    const struct workspace *space = layer->space;
+    return (struct rope_args){
+        .x = space->qkv, .table = layer->still_scale, .position = layer->rows->position, .rows = layer->rows->rows,
+        .heads = space->shape->attention.heads * space->shape->attention.head_dim / 2, .head_dim = 2, .rotary = 2,
+        .stride = space->qkv_width};
+}
+
 /* Returns the arguments for writing one text's rows into its cache, cut from those for the rows of all texts. */
 static struct kv_write_args write_of(struct kv_write_args all, const struct layer_text *text)
 {
@@ -147,20 +157,24 @@ static void make_qkv(const struct layer *layer)
         space->ops->norm(space->queue, &(struct norm_args){
             .in = v, .out = v, .epsilon = shape->norm_epsilon, .rows = layer->rows->rows, .parts = kv_heads,
             .width = own.value_dim, .in_stride = space->qkv_width, .out_stride = space->qkv_width});
+    const bool still = shape->layer[layer->number].still;
     struct qkv_args args = {
         .q_norm = head_norm(layer, space->qkv, weights->q_norm, heads),
         .k_norm = head_norm(layer, k, weights->k_norm, kv_heads),
         .clamp = {.x = space->qkv, .limit = shape->attention.clip_qkv, .rows = layer->rows->rows, .width = space->qkv_width,
                   .stride = space->qkv_width},
-        .q_rope = rotation(layer, space->qkv, heads, head_dim, space->qkv_width),
+        .q_rope = still && layer->still_scale.address ? query_scale(layer)
+                                                      : rotation(layer, space->qkv, heads, head_dim, space->qkv_width),
         .k_rope = rotation(layer, k, kv_heads, head_dim, space->qkv_width),
         .write = {.in_k = k, .in_v = v, .kv_heads = kv_heads, .head_dim = head_dim, .value_dim = own.value_dim,
                   .stride = space->qkv_width}};
     if (shape->attention.turn_first) {
         space->ops->rope(space->queue, &args.q_rope);
         space->ops->rope(space->queue, &args.k_rope);
-        space->ops->norm(space->queue, &args.q_norm);
-        space->ops->norm(space->queue, &args.k_norm);
+        if (!still || !shape->attention.plain_norm) {
+            space->ops->norm(space->queue, &args.q_norm);
+            space->ops->norm(space->queue, &args.k_norm);
+        }
     } else if (layer->texts == 1) {
         args.write = write_of(args.write, &layer->text[0]);
         ops_qkv(space->ops, space->queue, &args);
@@ -224,7 +238,8 @@ static void attend(const struct layer *layer, const struct layer_text *text)
         .path = text->rows.path, .out = layer_rows_from(space->attended, text->first, heads * own.value_dim),
         .scale = shape->attention.scale, .format = text->cache.format, .rows = text->rows.rows, .heads = heads,
         .kv_heads = own.kv_heads, .head_dim = own.head_dim, .value_dim = own.value_dim, .capacity = text->cache.capacity,
-        .stride = space->qkv_width, .window = shape->layer[layer->number].window, .longest = text->rows.longest});
+        .stride = space->qkv_width, .window = shape->layer[layer->number].window,
+        .aligned = shape->attention.aligned, .longest = text->rows.longest});
 }
 
 /* With a norm after attention (space->branch) the output goes to the branch and is added after the norm; otherwise the

@@ -54,6 +54,7 @@ struct layer {
     const struct layer_text *text;       /* [texts] one after another */
     int texts;
     struct buffer rope;                  /* rotations of all positions (rope.h) */
+    struct buffer still_scale;           /* scales of queries without positions; none: not scaled */
     struct layer_routing routing;
     const struct expert_plan *plan;      /* NULL: none */
     int moe;                             /* index among the MoE layers */

@@ -131,7 +131,8 @@ static void compute_piece(const struct apart_rows *apart, const struct pieces *p
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
     space->ops->expert_ffn(space->queue, &(struct expert_ffn_args){
-        .in = space->apart_in, .out = space->apart_out, .expert = pieces->expert, .weight = apart->weight,
+        .in = space->apart_in, .out = space->apart_out, .expert = pieces->expert,
+        .weight = shape->router.weigh_input ? (struct buffer){0, 0} : apart->weight,
         .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
         .alpha = shape->glu_alpha, .glu = shape->glu, .table = pieces->table, .inner = space->inner, .partial = space->partial,
         .group = space->group, .operand = space->operand, .format = at->experts.format,
@@ -143,13 +144,18 @@ int oracle_compute(const struct layer *at, const struct apart_rows *apart, float
 {
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
+    const bool weighed = shape->router.weigh_input;
     struct pieces pieces;
     size_t bytes = (size_t)apart->count * (size_t)shape->hidden * sizeof(float);
+    space->ops->gather(space->queue, &(struct gather_args){
+        .in = space->normed, .index = apart->row, .out = weighed ? space->apart_out : space->apart_in, .rows = at->rows->rows,
+        .count = apart->count, .width = shape->hidden});
+    if (weighed)
+        space->ops->blend(space->queue, &(struct blend_args){
+            .part = space->apart_out, .weight = apart->weight, .out = space->apart_in, .rows = apart->count, .slots = 1,
+            .width = shape->hidden});
     memset(out, 0, bytes);
     queue_upload(space->device, space->apart_out, out, bytes);
-    space->ops->gather(space->queue, &(struct gather_args){
-        .in = space->normed, .index = apart->row, .out = space->apart_in, .rows = at->rows->rows, .count = apart->count,
-        .width = shape->hidden});
     if (pieces_begin(&pieces, at, apart->expert, apart->ids, apart->count, NULL, err))
         return -1;
     while (pieces_left(&pieces)) {

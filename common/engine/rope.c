@@ -41,6 +41,8 @@ static double grown_theta(const struct rope_shape *shape, int position)
  * between blended. */
 static float inverse_frequency(const struct rope_shape *shape, int i)
 {
+    if (shape->kind == ROPE_SCALE)
+        return 0;
     float plain = (float)(1.0 / pow(shape->theta, 2.0 * i / shape->rotary));
     if (shape->turning && i >= shape->turning)
         return 0;
@@ -55,12 +57,22 @@ static float inverse_frequency(const struct rope_shape *shape, int i)
         double turns = shape->original_positions / wave;
         if (turns > shape->high_factor)
             return plain;
-        if (turns < shape->low_factor)
+        if (turns < shape->low_factor || shape->high_factor == shape->low_factor)
             return (float)(plain / shape->factor);
         double smooth = (turns - shape->low_factor) / (shape->high_factor - shape->low_factor);
         return (float)((1 - smooth) * plain / shape->factor + smooth * plain);
     }
     return plain;
+}
+
+static float amplitude_at(const struct rope_shape *shape, int position)
+{
+    if (shape->kind == ROPE_SCALE)
+        return log1pf(floorf(((float)position + 1.0f) / (float)shape->original_positions)) * (float)shape->factor + 1.0f;
+    if (shape->amplitude == 0)
+        return 1;
+    const bool far = shape->long_amplitude != 0 && position >= shape->original_positions;
+    return (float)(far ? shape->long_amplitude : shape->amplitude);
 }
 
 void rope_table(const struct rope_shape *shape, int first, int positions, float *table)
@@ -73,8 +85,7 @@ void rope_table(const struct rope_shape *shape, int first, int positions, float 
                 frequency = (float)pow(grown_theta(shape, position), -2.0 * i / shape->rotary);
             float angle = (float)position * frequency;
             float *entry = table + 2 * ((int64_t)(position - first) * pairs + i);
-            bool far = shape->long_amplitude != 0 && position >= shape->original_positions;
-            float amplitude = shape->amplitude == 0 ? 1.0f : (float)(far ? shape->long_amplitude : shape->amplitude);
+            const float amplitude = amplitude_at(shape, position);
             entry[0] = (float)cos((double)angle) * amplitude;
             entry[1] = (float)sin((double)angle) * amplitude;
         }

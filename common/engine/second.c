@@ -320,7 +320,7 @@ int second_take(struct second *s, const struct layer *at, struct err *err)
     struct workspace *space = at->space;
     if (make_room(s, at, err))
         return -1;
-    queue_download(space->device, (void *)(uintptr_t)s->states.address, space->normed,
+    queue_download(space->device, (void *)(uintptr_t)s->states.address, workspace_experts_in(space),
                    (size_t)at->rows->rows * (size_t)s->shape->hidden * sizeof(float));
     return 0;
 }

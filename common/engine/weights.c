@@ -106,7 +106,7 @@ static int take_attention(struct weights *weights, const struct model *model, in
         (shape->attention.kv_rank ? take_latent : take_qkv)(weights, model, n, err) ||
         take_matrix(weights, model, "layers.%d.attention.out", n, &layer->out, err))
         return -1;
-    if (shape->attention.qk_norm != QK_NORM_NONE &&
+    if (shape->attention.qk_norm != QK_NORM_NONE && !shape->attention.plain_norm &&
         (take_vector(weights, model, "layers.%d.attention.q_norm", n, &layer->q_norm, err) ||
          take_vector(weights, model, "layers.%d.attention.k_norm", n, &layer->k_norm, err)))
         return -1;

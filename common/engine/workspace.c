@@ -40,7 +40,8 @@ static int alloc_attention(struct workspace *space, struct err *err)
     if ((shape->norms != NORM_BEFORE && alloc(space, &space->branch, shape->hidden, err)) ||
         (shape->attention.gate && alloc(space, &space->gate, space->attended_width, err)) ||
         (shape->shared_apart && alloc(space, &space->beside, shape->hidden, err)) ||
-        (shape->router.norm && alloc(space, &space->router_normed, shape->hidden, err)))
+        (shape->router.norm && alloc(space, &space->router_normed, shape->hidden, err)) ||
+        (shape->router.weigh_input && alloc(space, &space->weighed, shape->hidden, err)))
         return -1;
     if (!shape->attention.kv_rank)
         return 0;
@@ -169,7 +170,7 @@ void workspace_free(struct workspace *space)
 {
     struct buffer *all[] = {
         &space->x, &space->normed, &space->qkv, &space->attended, &space->gate, &space->branch, &space->beside,
-        &space->router_normed, &space->delta_in, &space->delta_x, &space->delta_gates, &space->delta_beta,
+        &space->router_normed, &space->weighed, &space->delta_in, &space->delta_x, &space->delta_gates, &space->delta_beta,
         &space->latent_q, &space->latent_kv, &space->spread,
         &space->inner, &space->partial, &space->group, &space->operand, &space->router_logits, &space->shared,
         &space->apart_in, &space->apart_out, &space->apart_row, &space->piece_expert, &space->ahead_normed,

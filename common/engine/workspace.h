@@ -21,6 +21,7 @@ struct workspace {
     struct buffer branch;                            /* [rows][hidden] output that is normed before it is added to x; none:
                                                       * it is added at once */
     struct buffer beside, router_normed;             /* [rows][hidden], for shared_apart, and for a router with a norm */
+    struct buffer weighed;                           /* [rows][hidden] input of routed experts, if their weight multiplies it */
     struct buffer latent_q, latent_kv, spread;       /* [rows][q_rank], [rows][kv_rank + rotary], [rows][outputs of kv_b] */
     struct buffer inner, partial, group;             /* scratch of expert_ffn */
     struct buffer operand;                           /* scratch: rows in the operand format of products (operand_bytes) */
@@ -53,6 +54,12 @@ int workspace_reserve(struct workspace *space, size_t operand_row, struct err *e
 /* Enlarges the scratch to `slots` experts per row, if layers use more than the shape says. */
 int workspace_widen(struct workspace *space, int slots, struct err *err);
 void workspace_free(struct workspace *space);
+
+/* Returns what the routed experts read. */
+static inline struct buffer workspace_experts_in(const struct workspace *space)
+{
+    return space->weighed.address ? space->weighed : space->normed;
+}
 
 /* Allocates a buffer of a * b elements. */
 int workspace_alloc(struct device *device, struct buffer *out, int64_t a, int64_t b, size_t size, struct err *err);

@@ -120,8 +120,8 @@ static int check_rope(const struct rope_shape *rope, int head_dim, struct err *e
         check_real("high_freq_factor", rope->high_factor, 1e-6, 1e6, err) ||
         check_range("original positions", rope->original_positions, 1, INT32_MAX, err))
         return -1;
-    if (rope->high_factor <= rope->low_factor)
-        return err_set(err, ERR_INPUT, "high_freq_factor %g must be larger than low_freq_factor %g", rope->high_factor,
+    if (rope->high_factor < rope->low_factor)
+        return err_set(err, ERR_INPUT, "high_freq_factor %g must be at least low_freq_factor %g", rope->high_factor,
                        rope->low_factor);
     return 0;
 }
@@ -197,6 +197,18 @@ static int check_places(const struct hparams *s, struct err *err)
         return err_set(err, ERR_INPUT, "parallel attention is supported with norms before it only");
     if (s->attention.turn_first && (s->attention.kv_rank || s->attention.clip_qkv > 0 || s->attention.qk_norm != QK_NORM_HEAD))
         return err_set(err, ERR_INPUT, "RoPE before the norms is supported with per-head norms only");
+    if (s->attention.plain_norm && !s->attention.turn_first)
+        return err_set(err, ERR_INPUT, "norms without weights are supported after RoPE only");
+    if (check_real("scale of queries in layers without positions", (double)s->attention.still_scale, 0, 1e6, err) ||
+        check_range("positions per step of the scale of queries", s->attention.still_floor, s->attention.still_scale > 0,
+                    INT32_MAX, err))
+        return -1;
+    if (s->attention.still_scale > 0 && (s->attention.head_dim % 2 || s->predictors || hparams_has_other(s) ||
+                                         (s->attention.turn_first && !s->attention.plain_norm)))
+        return err_set(err, ERR_INPUT, "scaled queries are supported with one kind of attention, an even head width and no "
+                       "predictors, and not before per-head norms with weights");
+    if (s->router.weigh_input && (s->router.top_k != 1 || s->router.kind == ROUTER_SPARSEMIXER))
+        return err_set(err, ERR_INPUT, "%d experts a token with weighted inputs; only 1 is supported", s->router.top_k);
     if (s->attention.gate && s->attention.kv_rank)
         return err_set(err, ERR_INPUT, "gated latent attention is not supported");
     for (int i = 0; i < s->layers + s->predictors && i < LAYERS_MAX; i++)

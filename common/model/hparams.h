@@ -33,8 +33,10 @@ enum rope_kind {
     ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3,
     ROPE_YARN,           /* arXiv 2309.00071: slow pairs are interpolated, fast ones kept, a ramp between */
     ROPE_STRETCHED,      /* each pair's frequency is divided by its own number (LongRoPE, arXiv 2402.13753) */
-    ROPE_DYNAMIC         /* from original_positions on theta grows with a token's own position, as in transformers' decoding;
+    ROPE_DYNAMIC,        /* from original_positions on theta grows with a token's own position, as in transformers' decoding;
                           * it turns a prompt that goes beyond them by the prompt's length instead */
+    ROPE_SCALE           /* of no model, for attention.still_scale: turns nothing, and the amplitude is 1 + factor * log(1 +
+                          * floor((position + 1) / original_positions)), in f32 as in transformers */
 };
 
 enum ffn_kind {
@@ -92,6 +94,11 @@ struct hparams {
         float latent_epsilon;        /* of the norms of latents */
         enum qk_norm qk_norm;
         bool turn_first;             /* q and k turn before their norms, which are of each head */
+        bool plain_norm;             /* these norms have no weights, and layers without positions have none */
+        float still_scale;           /* layers without positions multiply queries by 1 + still_scale * log(1 + floor((position +
+                                      * 1) / still_floor)); 0: not */
+        int still_floor;
+        bool aligned;                /* windows begin at multiples of their size: a token sees its own chunk only */
         bool gate;                   /* a sigmoid of a product with what attention reads weighs each float of its output */
         bool sinks;                  /* each head has a score that takes part in the softmax and has no value */
         bool qkv_bias, out_bias;     /* with latents qkv_bias is of what makes them */
@@ -122,6 +129,7 @@ struct hparams {
         bool norm;                   /* it reads a norm of its own of the stream */
         float logit_scale;           /* multiplies logits; 0: not */
         bool expert_scale;           /* each expert's weight is multiplied by a number of its own */
+        bool weigh_input;            /* the weight multiplies what the expert reads, not its output; top_k is 1 */
         int groups, groups_kept, group_rank;     /* route.h; groups 0: none */
     } router;
     int expert_inner, dense_inner;   /* inner widths; 0 where no layer is of that kind */

@@ -54,7 +54,7 @@ static void add_attention(struct layout *layout, const struct hparams *s, int la
         if (s->attention.qkv_bias)
             add(layout, ROLE_QKV_BIAS, TENSOR_VECTOR, layer, q + k + v, 1, "attention.qkv_bias");
     }
-    if (s->attention.qk_norm != QK_NORM_NONE) {
+    if (s->attention.qk_norm != QK_NORM_NONE && !s->attention.plain_norm) {
         bool whole = s->attention.qk_norm == QK_NORM_WHOLE;
         add(layout, ROLE_Q_NORM, TENSOR_VECTOR, layer, whole ? q : head_dim, 1, "attention.q_norm");
         add(layout, ROLE_K_NORM, TENSOR_VECTOR, layer, whole ? k : head_dim, 1, "attention.k_norm");

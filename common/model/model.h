@@ -20,7 +20,8 @@
  *     layers.N.attention.kv_a_bias VECTOR                        when qkv_bias
  *     layers.N.attention.kv_a_norm VECTOR [kv_rank]
  *     layers.N.attention.kv_b    MATRIX  [heads (head_dim - R + value_dim)][kv_rank]   rest of the keys, then values
- *     layers.N.attention.q_norm  VECTOR  [heads head_dim] or [head_dim]              by qk_norm; k_norm alike
+ *     layers.N.attention.q_norm  VECTOR  [heads head_dim] or [head_dim]              by qk_norm; k_norm alike; not when
+ *                                                                plain_norm
  *     layers.N.attention.sinks   VECTOR  [heads]                 when sinks
  *     layers.N.attention.out     MATRIX  [hidden][heads value_dim]
  *     layers.N.attention.out_bias VECTOR [hidden]                                    when out_bias

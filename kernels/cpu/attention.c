@@ -182,7 +182,7 @@ static void query_begin(struct query *query, const struct attention_args *a, int
     query->row = row;
     query->prefix = prefix[row];
     query->length = prefix[row] + start[row + 1] - start[row];
-    query->first = a->window && query->length > a->window ? query->length - a->window : 0;
+    query->first = attention_first(a, query->length);
     query->begun = 0;
 }
 

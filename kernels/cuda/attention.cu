@@ -45,7 +45,7 @@ DEVICE struct attention_view view_of(const struct attention_args &a, int row)
 {
     const int32_t *start = device_pointer<int32_t>(a.path_start);
     int prefix = device_pointer<int32_t>(a.prefix)[row], length = prefix + start[row + 1] - start[row];
-    int first = a.window && length > a.window ? length - a.window : 0;
+    int first = attention_first(&a, length);
     return {device_pointer<int32_t>(a.path) + start[row], prefix, first, length};
 }
 

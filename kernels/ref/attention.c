@@ -125,7 +125,7 @@ static double view_score(const struct head *head, const struct view *view, int j
 static void attend(const struct head *head, const struct view *view, float *out)
 {
     const struct attention_args *a = head->args;
-    int first = a->window && view->length > a->window ? view->length - a->window : 0;
+    int first = attention_first(a, view->length);
     double sum[ATTENTION_HEAD_DIM_MAX] = {0}, total = 0, max = head->sink ? (double)*head->sink : -INFINITY;
     for (int j = first; j < view->length; j++)
         max = fmax(max, view_score(head, view, j));

@@ -136,6 +136,21 @@ same() {
     same glm4_moe_lite 'del(.mlp_layer_types) | .first_k_dense_replace = 1'
 }
 
+@test "deepseek_v32 and glm_moe_dsa: groups and weights show; the context ends where an indexer would choose" {
+    off deepseek_v32 '.topk_group = 4'
+    off deepseek_v32 '.routed_scaling_factor = 1'
+    same deepseek_v32 'del(.layer_types, .mlp_layer_types, .scoring_func) | .first_k_dense_replace = 1'
+    off glm_moe_dsa '.routed_scaling_factor = 1'
+    same glm_moe_dsa 'del(.layer_types, .indexer_types) | .index_topk_pattern = "FS"'
+    run -0 moe-convert "$GOLDEN/glm_moe_dsa/model" -o noted.moe
+    [[ "$output" == *' left out: the context is at most index_topk tokens, where the indexer chooses all positions'* ]]
+    moe-view --json noted.moe | jq -s -e '.[0].max_positions == 80'
+    cp -r "$GOLDEN/glm_moe_dsa/model" none
+    jq '.index_topk = 0' "$GOLDEN/glm_moe_dsa/model/config.json" > none/config.json
+    run -2 moe-convert none -o x.moe
+    [[ "$output" == *'index_topk is 0; it must be at least 1' ]]
+}
+
 @test "dots1 and ernie4_5_moe: window, groups and experts show" {
     off dots1 '.sliding_window = 10'
     off dots1 '.n_group = 1 | .topk_group = 1'
@@ -175,21 +190,46 @@ same() {
     same gemma4_text '.global_head_dim = 16 | .num_global_key_value_heads = 1 | del(.per_layer_config, .tie_word_embeddings)'
 }
 
-@test "gemma4: of a model of texts and images the text part is converted, and a note tells" {
+# The checkpoint of family $1 as the text part of a model of texts and images of type $2, in the folder nested: the tensors have
+# what the expression $3 of Python makes of `name`, and those of images are $4 and $5.
+nest() {
     mkdir -p nested
-    jq '{model_type: "gemma4", text_config: ., vision_config: {}}' "$GOLDEN/gemma4_text/model/config.json" > nested/config.json
-    python3 - "$GOLDEN/gemma4_text/model/model.safetensors" nested/model.safetensors <<'END'
+    jq --arg type "$2" '{model_type: $type, text_config: ., vision_config: {}}' "$GOLDEN/$1/model/config.json" > nested/config.json
+    python3 - "$GOLDEN/$1/model/model.safetensors" nested/model.safetensors "${@:3}" <<'END'
 import json, struct, sys
 data = open(sys.argv[1], "rb").read()
 length = struct.unpack("<Q", data[:8])[0]
 header, values = json.loads(data[8:8 + length]), data[8 + length:]
-header = {name.replace("model.", "model.language_model.", 1): entry for name, entry in header.items()}
-for name in "model.vision_tower.a", "model.embed_vision.b":
+header = {eval(sys.argv[3]): entry for name, entry in header.items() if name != "__metadata__"}
+for name in sys.argv[4:]:
     header[name] = {"dtype": "F32", "shape": [2], "data_offsets": [len(values), len(values) + 8]}
     values += bytes(8)
 text = json.dumps(header).encode()
 open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + values)
 END
+}
+
+@test "llama4: chunks, positions, norms and experts show; of a model of texts and images the text part is converted" {
+    off llama4_text '.attention_chunk_size = 12'
+    off llama4_text '.layer_types[3] = "chunked_attention"'
+    off llama4_text '.no_rope_layers[3] = 1'
+    off llama4_text '.attn_temperature_tuning = false'
+    off llama4_text '.floor_scale = 9'
+    off llama4_text '.attn_scale = 0.2'
+    off llama4_text '.use_qk_norm = false'
+    same llama4_text '.no_rope_layers = [] | .attn_temperature_tuning = 4 | .rope_scaling = .rope_parameters | .rope_theta = 10000 |
+        del(.layer_types, .moe_layers, .rope_parameters, .use_qk_norm)'
+    nest llama4_text llama4 '"language_model." + name' vision_model.a multi_modal_projector.b
+    run -0 moe-convert nested -o nested.moe
+    [[ "$output" == *'2 tensors from '*' on are left out: only the text model is converted'* ]]
+    within "$(distance llama4_text nested.moe)" 2e-4
+    jq '.text_config.num_experts_per_tok = 2' nested/config.json > two && mv two nested/config.json
+    run -2 moe-convert nested -o x.moe
+    [[ "$output" == *'2 experts a token with weighted inputs; only 1 is supported'* ]]
+}
+
+@test "gemma4: of a model of texts and images the text part is converted, and a note tells" {
+    nest gemma4_text gemma4 'name.replace("model.", "model.language_model.", 1)' model.vision_tower.a model.embed_vision.b
     run -0 moe-convert nested -o nested.moe
     [[ "$output" == *'2 tensors from model.'*' on are left out: only the text model is converted'* ]]
     within "$(distance gemma4_text nested.moe)" 2e-4

@@ -20,12 +20,12 @@ ARCH = {'llama': 'llama', 'mistral': 'llama', 'mixtral': 'llama', 'qwen2': 'qwen
         'qwen3_moe': 'qwen3moe', 'olmoe': 'olmoe', 'deepseek': 'deepseek', 'deepseek_v2': 'deepseek2', 'deepseek_v3': 'deepseek2',
         'gpt_oss': 'gpt-oss', 'glm4_moe': 'glm4moe', 'granitemoe': 'granitemoe',
         'minimax_m2': 'minimax-m2', 'dots1': 'dots1', 'ernie4_5_moe': 'ernie4_5-moe', 'glm4_moe_lite': 'deepseek2', 'hunyuan_v1_moe': 'hunyuan-moe',
-        'qwen3_next': 'qwen3next', 'qwen3_5_moe': 'qwen35moe', 'qwen3_5_moe_text': 'qwen35moe'}
+        'llama4_text': 'llama4', 'deepseek_v32': 'deepseek32', 'glm_moe_dsa': 'glm-dsa', 'qwen3_next': 'qwen3next', 'qwen3_5_moe': 'qwen35moe', 'qwen3_5_moe_text': 'qwen35moe'}
 arch = ARCH[family]
 paired = arch in ('llama', 'deepseek', 'granitemoe')
 states = arch in ('qwen3next', 'qwen35moe')
 norm_after = states or family in ('gpt_oss', 'glm4_moe')
-latent = arch == 'deepseek2'
+latent = arch in ('deepseek2', 'deepseek32', 'glm-dsa')
 layers, heads = config['num_hidden_layers'], config['num_attention_heads']
 kv_heads = config.get('num_key_value_heads') or heads
 
@@ -118,6 +118,9 @@ def attention(there, here):
     move(there + 'self_attn.kv_a_layernorm.weight', here + 'attn_kv_a_norm.weight')
     for kind in ('weight', 'bias'):
         move(f'{there}self_attn.o_proj.{kind}', f'{here}attn_output.{kind}')
+    for old, new in (('wq_b', 'attn_q_b'), ('wk', 'attn_k'), ('weights_proj', 'proj'), ('k_norm', 'k_norm')):
+        for kind in ('weight', 'bias'):
+            move(f'{there}self_attn.indexer.{old}.{kind}', f'{here}indexer.{new}.{kind}')
     move(there + 'self_attn.sinks', here + 'attn_sinks.weight')
     if latent and 'whole' in options:
         move(there + 'self_attn.kv_b_proj.weight', here + 'attn_kv_b.weight')
@@ -180,6 +183,17 @@ def gather(patterns, name):
             put(name, [count] + parts[0][0], flat(values for _, values in parts))
 
 
+def turned(name, here, parts):
+    """Experts [experts][inputs][outputs of each part, one after the other]."""
+    if name in tensors:
+        (count, inputs, outputs), values = tensors.pop(name)
+        width = outputs // len(parts)
+        for at, part in enumerate(parts):
+            put(f'{here}ffn_{part}_exps.weight', [count, width, inputs], [
+                values[(e * inputs + i) * outputs + o] for e in range(count) for o in range(at * width, (at + 1) * width)
+                for i in range(inputs)])
+
+
 def experts(there, here):
     for part, old in (('gate', 'w1'), ('up', 'w3'), ('down', 'w2')):
         gather([there + 'mlp.experts.{}.' + part + '_proj.weight', there + 'block_sparse_moe.experts.{}.' + old + '.weight'],
@@ -190,6 +204,12 @@ def experts(there, here):
     for router in ('mlp.gate', 'mlp.gate.wg', 'mlp.router', 'block_sparse_moe.gate'):
         for kind in ('weight', 'bias'):
             move(f'{there}{router}.{kind}', f'{here}ffn_gate_inp.{kind}', wide=True)
+    for part in ('gate', 'up', 'down'):                         # of Llama 4
+        move(f'{there}feed_forward.{part}_proj.weight', f'{here}ffn_{part}.weight')
+        move(f'{there}feed_forward.shared_expert.{part}_proj.weight', f'{here}ffn_{part}_shexp.weight')
+    move(there + 'feed_forward.router.weight', here + 'ffn_gate_inp.weight', wide=True)
+    turned(there + 'feed_forward.experts.gate_up_proj', here, ('gate', 'up'))
+    turned(there + 'feed_forward.experts.down_proj', here, ('down',))
     move(there + 'mlp.gate.e_score_correction_bias', here + 'exp_probs_b.bias')
     move(there + 'block_sparse_moe.e_score_correction_bias', here + 'exp_probs_b.bias')
     name = there + 'mlp.moe_statics.e_score_correction_bias'
@@ -271,8 +291,8 @@ def add_rope():
             wave = 2 * math.pi * rope['rope_theta'] ** (2 * i / width)
             turns = rope['original_max_position_embeddings'] / wave
             low, high = rope['low_freq_factor'], rope['high_freq_factor']
-            smooth = (turns - low) / (high - low)
-            factors.append(1.0 if turns > high else float(rope['factor']) if turns < low else
+            smooth = (turns - low) / (high - low) if high > low else 0
+            factors.append(1.0 if turns > high else float(rope["factor"]) if turns < low or high == low else
                            1 / ((1 - smooth) / rope['factor'] + smooth))
         put('rope_freqs.weight', [len(factors)], factors)
 
@@ -283,10 +303,10 @@ def add_experts():
     if not count:
         return
     add('{}.expert_used_count', config.get('num_experts_per_tok', config.get('moe_k', config.get('moe_topk'))))
-    add('{}.expert_feed_forward_length', config.get('moe_intermediate_size'))
+    add('{}.expert_feed_forward_length', config['intermediate_size'] if arch == 'llama4' else config.get('moe_intermediate_size'))
     add('{}.expert_shared_feed_forward_length', config.get('shared_expert_intermediate_size'))
     add('{}.expert_shared_count', config.get('n_shared_experts', config.get('moe_num_shared_experts')))
-    add('{}.interleave_moe_layer_step', config.get('moe_layer_interval'))
+    add('{}.interleave_moe_layer_step', config.get('moe_layer_interval', config.get('interleave_moe_layer_step')))
     add('{}.leading_dense_block_count', config.get('first_k_dense_replace', config.get('moe_layer_start_index')))
     add('{}.expert_weights_norm', config.get('norm_topk_prob'))
     add('{}.expert_weights_scale', config.get('routed_scaling_factor'))
@@ -303,7 +323,12 @@ def add_all():
     add('{}.nextn_predict_layers', ahead or None)
     add('{}.context_length', config['max_position_embeddings'])
     add('{}.embedding_length', config['hidden_size'])
-    add('{}.feed_forward_length', config.get('intermediate_size'))
+    add('{}.feed_forward_length', config.get('intermediate_size_mlp', config.get('intermediate_size')))
+    add('{}.attention.indexer.top_k', config.get('index_topk'))
+    if arch == 'llama4':
+        add('{}.attention.sliding_window', config['attention_chunk_size'])
+        add('{}.attention.temperature_length', config['floor_scale'])
+        add('{}.attention.temperature_scale', float(config['attn_scale']))
     add('{}.attention.head_count', heads)
     add('{}.attention.layer_norm_rms_epsilon', float(config['rms_norm_eps']))
     add('{}.attention.sliding_window', config.get('sliding_window') or None)

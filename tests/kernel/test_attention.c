@@ -5,6 +5,7 @@
 
 struct shape {
     int rows, heads, kv_heads, head_dim, value_dim, committed, window, sink;
+    bool aligned;
 };
 
 struct call {
@@ -64,6 +65,7 @@ static void call_open(struct call *call, const struct shape *s, enum cache_forma
     *a = (struct attention_args){.scale = 3 / sqrtf((float)s->head_dim), .rows = s->rows, .heads = s->heads,
                                  .format = format, .kv_heads = s->kv_heads, .head_dim = s->head_dim, .value_dim = s->value_dim,
                                  .capacity = s->committed + s->rows + 3, .stride = (int)used + 5, .window = s->window,
+                                 .aligned = s->aligned,
                                  .longest = seed % 2 ? s->committed + s->rows : 0};
     a->q = draw_floats(&call->arena, (size_t)s->rows * (size_t)a->stride, 1, &seed);
     a->k = draw_cache(call, s, s->head_dim, &seed);
@@ -88,6 +90,7 @@ static const struct shape SHAPES[] = {
     {9, 4, 2, 32, 32, 200, 1, 0}, {9, 4, 2, 32, 32, 200, 2, 0},
     {9, 4, 2, 32, 32, 200, 64, 0}, {9, 4, 2, 32, 32, 200, 100, 0}, {9, 4, 2, 32, 32, 20, 4096, 0},
     {SPARSE > 1 ? 70 : 130, 2, 1, 64, 64, 3, 33, 0},
+    {9, 4, 2, 32, 32, 198, 7, 0, true}, {9, 4, 2, 32, 32, 189, 64, 0, true}, {9, 4, 2, 32, 32, 195, 100, 2, true},
     {9, 4, 4, 24, 17, 130, 0, 0}, {5, 3, 1, 17, 40, 70, 9, 0}, {17, 4, 4, 192, 128, 90, 0, 0}, {9, 4, 2, 32, 32, 130, 0, 1},
     {3, 6, 3, 20, 33, 64, 30, 6}, {1, 2, 1, 8, 8, 0, 0, 30},
     {3, 5, 1, 320, 304, 70, 0, 1}, {1, 3, 1, 1024, 300, 64, 0, 0},      /* more than a GPU takes at once */

@@ -127,6 +127,8 @@ static const struct member MEMBERS[] = {
     MEMBER(INTEGER, router.groups_kept), MEMBER(INTEGER, router.group_rank), MEMBER(INTEGER, shared_inner),
     MEMBER(FLAG, shared_gate), MEMBER(FLAG, expert_bias), MEMBER(SINGLE, glu_limit), MEMBER(SINGLE, glu_alpha),
     MEMBER(INTEGER, norms), MEMBER(FLAG, parallel), MEMBER(FLAG, attention.turn_first), MEMBER(FLAG, attention.gate),
+    MEMBER(FLAG, attention.plain_norm), MEMBER(SINGLE, attention.still_scale), MEMBER(INTEGER, attention.still_floor),
+    MEMBER(FLAG, attention.aligned), MEMBER(FLAG, router.weigh_input),
     MEMBER(SINGLE, shared_scale), MEMBER(SINGLE, attention.value_scale), MEMBER(FLAG, attention.value_norm),
     MEMBER(FLAG, other.sinks), MEMBER(REAL, other.rope.theta), MEMBER(INTEGER, other.rope.turning), MEMBER(INTEGER, glu),
     MEMBER(FLAG, shared_apart), MEMBER(FLAG, router.norm), MEMBER(SINGLE, router.logit_scale),
@@ -216,6 +218,16 @@ static const struct change CHANGES[] = {
     {"gpt_oss", "expert_bias", 0}, {"gpt_oss", "glu_limit", 0}, {"gpt_oss", "glu_limit", 70}, {"gpt_oss", "glu_alpha", 1},
     {"granitemoe", "embed_scale", 0}, {"granitemoe", "residual_scale", 0}, {"granitemoe", "logit_divisor", 0},
     {"granitemoe", "attention.scale", 0.35}, {"granitemoe", "router.renormalise", 0},
+    {"llama4_text", "attention.aligned", 0}, {"llama4_text", "windows", 0}, {"llama4_text", "windows", 10},
+    {"llama4_text", "still", 0}, {"llama4_text", "still", 1},
+    {"llama4_text", "attention.turn_first", 0},
+    {"llama4_text", "attention.still_scale", 0.2}, {"llama4_text", "attention.still_floor", 8},
+    {"llama4_text", "router.weigh_input", 0}, {"llama4_text", "router.kind", ROUTER_SOFTMAX_TOPK},
+    {"llama4_text", "shared_inner", 0}, {"llama4_text", "rope.high_factor", 6},
+    {"deepseek_v32", "attention.scale", 0.25}, {"deepseek_v32", "router.groups", 0}, {"deepseek_v32", "router.correction", 0},
+    {"deepseek_v32", "rope.kind", ROPE_DEFAULT}, {"deepseek_v32", "shared_inner", 0},
+    {"glm_moe_dsa", "attention.latent_epsilon", 1e-3}, {"glm_moe_dsa", "router.scale", 1},
+    {"glm_moe_dsa", "router.correction", 0},
     {"phimoe", "router.jitter", 0.01}, {"phimoe", "router.kind", ROUTER_SOFTMAX_TOPK}, {"phimoe", "layer_norm", 0},
     {"phimoe", "head_bias", 0}, {"phimoe", "attention.qkv_bias", 0}, {"phimoe", "attention.out_bias", 0},
     {"phimoe", "rope.kind", ROPE_DEFAULT}, {"phimoe", "rope.amplitude", 0}, {"phimoe", "windows", 0}, {"phimoe", "windows", 10},
@@ -277,7 +289,7 @@ static void every_feature_of_every_family_shows(void **state)
         }
     }
     golden_close(&golden);
-    assert_int_equal(families, 30);
+    assert_int_equal(families, 33);
     assert_int_equal(missed, 0);
 }
 

@@ -77,8 +77,17 @@ static inline void tiny_places(struct chance *chance, struct hparams *shape)
     shape->glu = chance_range(chance, 0, 1) ? GLU_GELU_TANH : GLU_SILU;
     shape->logit_cap = chance_range(chance, 0, 1) ? 5 : 0;
     shape->layer_scale = chance_range(chance, 0, 1);
+    shape->attention.plain_norm = shape->attention.turn_first && chance_range(chance, 0, 1);
+    if (!latents && shape->attention.head_dim % 2 == 0 && !hparams_has_other(shape) &&
+        (!shape->attention.turn_first || shape->attention.plain_norm) && chance_range(chance, 0, 1)) {
+        shape->attention.still_scale = 0.3f;
+        shape->attention.still_floor = 5;
+    }
+    shape->attention.aligned = chance_range(chance, 0, 1);
     if (!hparams_moe_layers(shape))
         return;
+    shape->router.weigh_input = shape->router.top_k == 1 && shape->router.kind != ROUTER_SPARSEMIXER &&
+                                chance_range(chance, 0, 1);
     shape->shared_apart = shape->norms == NORM_BOTH && shape->shared_inner && chance_range(chance, 0, 2);
     shape->router.norm = chance_range(chance, 0, 1);
     shape->router.logit_scale = chance_range(chance, 0, 1) ? 0.7f : 0;
@@ -171,6 +180,10 @@ static inline struct hparams tiny_shape(struct chance *chance)
         shape.glu_alpha = 1.702f;
     }
     shape.predictors = chance_range(chance, 0, 3) ? 0 : chance_range(chance, 1, 2);
+    if (shape.predictors)
+        shape.attention.still_scale = 0;
+    if (shape.attention.still_scale == 0)
+        shape.attention.still_floor = 0;
     if (shape.predictors)
         shape.parallel = shape.layer_scale = shape.shared_apart = false;
     for (int i = 0; i < shape.predictors; i++) {

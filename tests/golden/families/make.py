@@ -87,6 +87,12 @@ FAMILIES = {
                    "rope_parameters": {**PLAIN_ROPE, "partial_rotary_factor": 0.5}},
     "glm4_moe_lite": {**LATENT, "n_group": 1, "topk_group": 1, "q_lora_rank": 20, "routed_scaling_factor": 1.8,
                       "norm_topk_prob": True, "rope_parameters": PLAIN_ROPE, "mlp_layer_types": ["dense", "sparse"]},
+    # index_topk: all of the prompt and the answer
+    "deepseek_v32": {**LATENT, "q_lora_rank": 20, "routed_scaling_factor": 2.5, "norm_topk_prob": True, "index_topk": 80,
+                     "index_n_heads": 2, "index_head_dim": 12, "rope_parameters": {**YARN_ROPE, "mscale": 1.0, "mscale_all_dim": 1.0}},
+    "glm_moe_dsa": {**LATENT, "n_group": 1, "topk_group": 1, "q_lora_rank": 20, "routed_scaling_factor": 1.8,
+                    "norm_topk_prob": True, "rope_parameters": PLAIN_ROPE, "index_topk": 80, "index_n_heads": 2,
+                    "index_head_dim": 12, "mlp_layer_types": ["dense", "sparse"], "indexer_types": ["full", "shared"]},
     "dots1": {"intermediate_size": 40, "moe_intermediate_size": 16, "head_dim": 12, "n_routed_experts": 8,
               "num_experts_per_tok": 3, "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1,
               "norm_topk_prob": True, "routed_scaling_factor": 2.5, "sliding_window": 9, "max_window_layers": 1,
@@ -141,6 +147,11 @@ FAMILIES = {
     "qwen3_next": {"intermediate_size": 40, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
                    "head_dim": 16, "num_hidden_layers": 3, "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": True,
                    "mlp_only_layers": [1], **STATES},
+    # layers: two with chunks, of dense networks and of experts, and two without positions
+    "llama4_text": {"hidden_size": 24, "intermediate_size": 16, "intermediate_size_mlp": 24, "head_dim": 12,
+                    "num_hidden_layers": 4, "num_local_experts": 4, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2, "use_qk_norm": True,
+                    "no_rope_layer_interval": 4, "attention_chunk_size": 11, "attn_temperature_tuning": True, "floor_scale": 7,
+                    "attn_scale": 0.4, "rope_parameters": {**LLAMA3_ROPE, "low_freq_factor": 2.0, "high_freq_factor": 2.0}},
     # as published: in a file with a vision tower, whose numbers mean nothing; ../mtp has predictors for this and qwen3_next
     "qwen3_5_moe": {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 24, "head_dim": 16, "num_hidden_layers": 3,
                     "num_experts": 8, "num_experts_per_tok": 3, **STATES},
@@ -195,7 +206,7 @@ def draw(model, tied, family, seed):
             elif "embed" in name:
                 weight.copy_(noise * (2.5 / weight.shape[1] ** 0.5 if tied else 1))
             else:
-                inputs = weight.shape[1 if family == "gpt_oss" and weight.dim() == 3 else -1]
+                inputs = weight.shape[1 if family in ("gpt_oss", "llama4_text") and weight.dim() == 3 else -1]
                 weight.copy_(noise * scale(name, tied, family) / inputs ** 0.5)
 
 

@@ -1,0 +1,24 @@
+/* DeepSeek-V3.2 (deepseek-ai/DeepSeek-V3.2): DeepSeek-V3 whose tokens attend to index_topk positions that an indexer chooses.
+ * In contexts of no more positions it chooses all of them: then this is DeepSeek-V3, and no other contexts are supported.
+ * Reference: transformers models/deepseek_v32. */
+#include "common/arch/arch.h"
+
+#define RULES \
+    .left_out = INDEXER_LEFT_OUT, \
+    .ignored = {"model.layers.{n}.self_attn.indexer.*", "model.layers.{n}.self_attn.rotary_emb.inv_freq"}
+static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, LATENT_NAMES, CORRECTED_NAMES}, RULES};
+static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, LATENT_NAMES, CORRECTED_NAMES}, RULES};
+
+const struct arch arch_deepseek_v32 = {
+    .model_type = "deepseek_v32",
+    .summary = "DeepSeek-V3.2 (contexts of 2048 tokens)",
+    .keys = {CORRECTED_KEYS(1, true, 2.5, 8, 4)},
+    .bias = BIAS_ALL,
+    .latent = true,
+    .expert_layers = EXPERTS_AFTER_DENSE,
+    .indexed = true,
+    .shared_counted = true,
+    .fixed = {.attention.latent_epsilon = 1e-6f, .router.kind = ROUTER_SIGMOID, .router.correction = true,
+              .router.group_rank = 2, .rope.theta = 10000},
+    .naming = {&published, &fused},
+};

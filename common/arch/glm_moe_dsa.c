@@ -1,0 +1,21 @@
+/* GLM-5 (zai-org/GLM-5): as DeepSeek-V3.2 (deepseek_v32.c), with other defaults; layers may share what an indexer chooses.
+ * Reference: transformers models/glm_moe_dsa. */
+#include "common/arch/arch.h"
+
+#define RULES .left_out = INDEXER_LEFT_OUT, .ignored = {"model.layers.{n}.self_attn.indexer.*"}
+static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, LATENT_NAMES, CORRECTED_NAMES}, RULES};
+static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, LATENT_NAMES, CORRECTED_NAMES}, RULES};
+
+const struct arch arch_glm_moe_dsa = {
+    .model_type = "glm_moe_dsa",
+    .summary = "GLM-5 (contexts of 2048 tokens)",
+    .keys = {CORRECTED_KEYS(1, true, 2.5, 1, 1)},
+    .bias = BIAS_ALL,
+    .latent = true,
+    .expert_layers = EXPERTS_AFTER_DENSE,
+    .indexed = true,
+    .shared_counted = true,
+    .fixed = {.attention.latent_epsilon = 1e-6f, .router.kind = ROUTER_SIGMOID, .router.correction = true,
+              .router.group_rank = 2, .rope.theta = 10000},
+    .naming = {&published, &fused},
+};
