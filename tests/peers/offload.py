@@ -85,7 +85,10 @@ def llama(path, tokens, threads, group):
     (pathlib.Path(group) / 'cgroup.procs').write_text(str(os.getpid()))
     params = llama_cpp.llama_model_default_params()
     params.n_gpu_layers = 0
-    params.use_mmap = True
+    if hasattr(params, 'load_mode'):                # llama-cpp-python from 0.3.3x on has it in place of use_mmap
+        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_MMAP
+    else:
+        params.use_mmap = True
     model = llama_cpp.llama_model_load_from_file(path.encode(), params)
     context = llama_cpp.llama_context_default_params()
     context.n_ctx, context.n_batch, context.n_ubatch = 512, 64, 64

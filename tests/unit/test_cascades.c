@@ -408,13 +408,14 @@ static void equal_runs_agree(void **state)
     static const char *const policies[] = {"dytc", "dytc:bracket=last", "dytc-verify"};
     const double chance[] = {0.85, 0.8, 0.4}, cost[] = {0.5, 0.4, 0.01};
     const int runs = unit_brief() ? 5 : 20;
+    const uint64_t seed = getenv("MOE_SEED") ? strtoull(getenv("MOE_SEED"), NULL, 10) : 31;
     (void)state;
     for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
         double least = INFINITY, most = 0;
         for (int run = 0; run < runs; run++) {
             struct world w;
             struct world_tally tally;
-            world_dense(&w, 31, 3000, chance, cost, 2, 3);
+            world_dense(&w, seed, 3000, chance, cost, 2, 3);
             w.noise = 0.05;
             w.outliers = 0.05;
             w.luck = (uint64_t)run << 32;
