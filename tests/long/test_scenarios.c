@@ -52,7 +52,7 @@ static void near_the_best_fixed_one(void **state)
     }
 }
 
-static void ahead_of_all_fixed_ones_on_mixed_texts(void **state)
+static void mixed_texts_cost_a_tenth_less_than_the_best_fixed_draft(void **state)
 {
     (void)state;
     for (int named = 0; named < 2; named++) {
@@ -71,7 +71,7 @@ static void ahead_of_all_fixed_ones_on_mixed_texts(void **state)
         }
         printf("mixed texts, tasks %s: mean %+.1f %%, worst %+.1f %%\n", named ? "known" : "unknown", 100 * sum / MIXED,
                100 * worst);
-        assert_true(getenv("MOE_POLICY") || worst < 0);
+        assert_true(getenv("MOE_POLICY") || (worst < 0.02 && sum < -0.10 * MIXED));
     }
 }
 
@@ -79,7 +79,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(near_the_best_fixed_one),
-        cmocka_unit_test(ahead_of_all_fixed_ones_on_mixed_texts),
+        cmocka_unit_test(mixed_texts_cost_a_tenth_less_than_the_best_fixed_draft),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
