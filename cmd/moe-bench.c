@@ -77,6 +77,7 @@ struct report_args {
     struct strings inputs, tasks, settings;
     const char *output, *sort;
     int figure, cost, window;
+    double max_ttft, max_tpot;
     bool text, markdown, csv, json, svg, html;
 };
 
@@ -95,6 +96,9 @@ static const struct opt report_options[] = {
                 "show only settings that fit; may be given several times"),
     OPT_STRING(0, "sort", struct report_args, sort, "COLUMN",
                "show the settings of a task by this column of --csv, the largest first, with a - before it the smallest"),
+    OPT_FLOAT(0, "max-ttft", struct report_args, max_ttft, 0, 1e9, "MS",
+              "count texts whose first token came within MS milliseconds (goodput)"),
+    OPT_FLOAT(0, "max-tpot", struct report_args, max_tpot, 0, 1e9, "MS", "count texts with at most MS milliseconds a token"),
     OPT_CHOICE(0, "figure", struct report_args, figure, figure_words, "write this figure in place of the report, in any form"),
     OPT_CHOICE(0, "cost", struct report_args, cost, cost_words, "of a figure: let iterations cost their time or their bytes"),
     OPT_COUNT(0, "window", struct report_args, window, 1, 1 << 20, "of --figure utility: average over N iterations"),
@@ -157,6 +161,8 @@ static int put_report(struct text *out, const struct report_args *args, enum rep
     const struct selection selection = { args->tasks.items, args->settings.items, args->tasks.count, args->settings.count,
                                          args->sort };
     struct summary summary = {0};
+    all->max_ttft_ms = args->max_ttft;
+    all->max_tpot_ms = args->max_tpot;
     int rc = measurements_make_names_distinct(all, err) || summary_make(&summary, all, err) ? -1 : 0;
     if (!rc && args->figure)
         rc = put_figure(out, args, form, all, &summary, &selection, err);

@@ -162,40 +162,14 @@ static int open_drafts(struct run *run, struct err *err)
            auto_drafts_inputs(&run->drafts, claims_see, &run->console->claims, err) ? -1 : 0;
 }
 
-/* Returns whether each decoder has a draft model of its own in the device's memory. */
-static bool copies_drafts(const struct run *run)
-{
-    const struct strings *draft = &run->args->settings.draft;
-    for (int i = 0; i < draft->count; i++)
-        if (!strncmp(draft->items[i], "model:", 6) && !device_info(run->session->device)->host_memory)
-            return true;
-    return false;
-}
-
 /* Refuses options that --parallel does not support. */
-static int check_parallel(const struct run *run, struct err *err)
+static int check_parallel(const struct run *run, const struct decoder_setup *setup, struct err *err)
 {
     const struct decode_args *args = run->args;
-    const struct decode_settings *settings = &args->settings;
-    const struct budget *budget = run->budget;
-    const char *why = NULL;
-    if (args->parallel == 1)
-        return 0;
-    if (copies_drafts(run))
-        why = "a draft model would be copied to the device once for each text; take another drafter";
-    if (run->chat)
-        why = "a conversation is one text at a time; leave it out";
-    else if (args->calibration)
-        why = "--calibration keeps the estimates of one text at a time; leave one of the two out";
-    else if (settings->force_routes || settings->force_accept)
-        why = "recordings are followed by one text at a time; leave --force-routes and --force-accept out";
-    else if (run->session->second)
-        why = "--split measures two processors over one text at a time; leave one of the two out";
-    else if (settings->reconstruction)
-        why = "--reconstruction measures forwards of one text; leave one of the two out";
-    else if (budget && budget->automatic)
-        why = "an automatic budget learns from text to text, and so depends on their order; give a number";
-    return why ? err_set(err, ERR_INPUT, "--parallel: %s", why) : 0;
+    const char *why = run->chat ? "a conversation is one text at a time; leave it out"
+                    : args->calibration ? "--calibration keeps the estimates of one text at a time; leave one of the two out"
+                    : decoder_alone(setup);
+    return why && args->parallel > 1 ? err_set(err, ERR_INPUT, "--parallel: %s", why) : 0;
 }
 
 /* Refuses options that --ranks does not support. */
@@ -240,16 +214,10 @@ static const char *one_policy(const struct run *run)
     const struct decode_args *args = run->args;
     if (!args->settings.draft.count)
         return "there is nothing to draft with; add --draft ngram";
-    if (copies_drafts(run))
+    if (decoder_copies_drafts(&run->texts.pool.setup))
         return "a draft model would be copied to the device once for each policy; take another drafter";
     return args->record == RECORD_DRAFTS ? "--record drafts records for one policy; leave one of the two out"
          : args->calibration ? "--calibration keeps the estimates of one policy; leave one of the two out" : NULL;
-}
-
-/* Returns the number of rows of a forward that `texts` texts share, `rows` each. */
-static int shared_rows(int rows, int texts)
-{
-    return (int64_t)rows * texts < ENGINE_ROWS_MAX ? rows * texts : ENGINE_ROWS_MAX;
 }
 
 static int open_model(struct run *run, struct err *err)
@@ -269,7 +237,7 @@ static int open_model(struct run *run, struct err *err)
     if (caching_check(&session.caching, err) ||
         caching_check_drafts(&session.caching, &args->settings.draft, args->settings.force_routes, err) ||
         decode_rows(&args->settings, args->record == RECORD_DRAFTS, &rows, err) ||
-        session_open(&run->session, &session, 0, shared_rows(rows, args->parallel), err) ||
+        session_open(&run->session, &session, 0, decode_rows_of_texts(rows, args->parallel), err) ||
         auto_drafts_expand(&args->settings, &run->drafts, run->session->model, err))
         return -1;
     session_print(run->session, run->console);
@@ -285,12 +253,12 @@ static int open_model(struct run *run, struct err *err)
         return -1;
     if (run->departure && (run->console->verbose || isatty(STDERR_FILENO)))
         console_note(run->console, "%s: %s", run->departure, run->why.data);
-    if (check_parallel(run, err) || decode_ranks_check_budget(&run->ranks, run->budget, err))
-        return -1;
     struct decoder_setup setup = {.engine = run->session->engine, .tokenizer = run->session->tokenizer,
                                   .settings = &args->settings, .budget = run->budget, .caching = &run->session->caching,
                                   .on_device = args->parallel == 1, .stop = run->stop, .keep = run->chat,
                                   .want_drafts = args->record == RECORD_DRAFTS};
+    if (check_parallel(run, &setup, err) || decode_ranks_check_budget(&run->ranks, run->budget, err))
+        return -1;
     run->texts.pool.setup = setup;
     run->texts.pool.one_policy = one_policy(run);
     if (pool_open(&run->texts.pool, err))

@@ -35,10 +35,17 @@ struct run {
                                          * run */
     int *walk;                          /* [prompts] order of prompts in the current setting */
     size_t prompts;
-    double *margin;                     /* of the current answer */
-    size_t margins, margin_room;
-    int prompt_tokens;
     struct progress bar;
+};
+
+/* A prompt that is being decoded; a setting has one for each concurrent text. */
+struct text_run {
+    struct decoder *decoder;
+    const struct prompt *prompt;        /* NULL: none */
+    int number;                         /* of the prompt */
+    struct decode_prompt asked;
+    double *margin;                     /* of the answer */
+    size_t margins, room;
 };
 
 static bool same_word(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
@@ -208,7 +215,7 @@ static void set_walk(struct run *run, const struct suite_setting *setting)
 }
 
 /* Records the margin: the best logit minus the second best. */
-static int put_margin(struct run *run, const float *logits, int vocab, struct err *err)
+static int put_margin(struct text_run *text, const float *logits, int vocab, struct err *err)
 {
     float best = -INFINITY, second = -INFINITY;
     for (int i = 0; i < vocab; i++) {
@@ -219,30 +226,30 @@ static int put_margin(struct run *run, const float *logits, int vocab, struct er
             second = logits[i];
         }
     }
-    if (mem_grow(&run->margin, &run->margin_room, run->margins + 1, sizeof *run->margin, err))
+    if (mem_grow(&text->margin, &text->room, text->margins + 1, sizeof *text->margin, err))
         return -1;
-    run->margin[run->margins++] = (double)best - (double)second;
+    text->margin[text->margins++] = (double)best - (double)second;
     return 0;
 }
 
 static int on_prompt(void *context, const struct forward *piece, int position, struct err *err)
 {
-    struct run *run = context;
-    if (position + piece->rows < run->prompt_tokens)
+    struct text_run *text = context;
+    if (position + piece->rows < text->asked.tokens)
         return 0;
-    return put_margin(run, piece->logits + (size_t)(piece->logit_rows - 1) * (size_t)piece->vocab, piece->vocab, err);
+    return put_margin(text, piece->logits + (size_t)(piece->logit_rows - 1) * (size_t)piece->vocab, piece->vocab, err);
 }
 
 /* Records the margins of emitted tokens: kept row i gave emitted token i. */
 static int on_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
 {
-    struct run *run = context;
+    struct text_run *text = context;
     int given = 0;
     for (int row = 0; row < iteration->rows && given < iteration->n_emitted; row++) {
         const struct forward *forward = iteration->forward;
         if (!iteration->kept[row])
             continue;
-        if (put_margin(run, forward->logits + (size_t)row * (size_t)forward->vocab, forward->vocab, err))
+        if (put_margin(text, forward->logits + (size_t)row * (size_t)forward->vocab, forward->vocab, err))
             return -1;
         given++;
     }
@@ -256,23 +263,45 @@ static void answer_free(struct answer *answer)
     mem_free(&answer->text);
 }
 
-static int decode(struct run *run, struct ready_setting *ready, const struct prompt *prompt, struct answer *out,
-                  struct err *err)
+static int begin(struct text_run *text, const struct prompt *prompt, int number, struct err *err)
 {
-    const struct decode_sink sink = {.context = run, .prompt = on_prompt, .iteration = on_iteration};
-    const struct decode_prompt text = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
-                                       .max_tokens = prompt->max_tokens, .task = prompt->task};
+    const struct decode_sink sink = {.context = text, .prompt = on_prompt, .iteration = on_iteration};
+    text->prompt = prompt;
+    text->number = number;
+    text->asked = (struct decode_prompt){.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
+                                         .max_tokens = prompt->max_tokens, .task = prompt->task};
+    text->margins = 0;
+    decoder_forget(text->decoder);
+    return decoder_begin(text->decoder, &text->asked, &sink, err) ? err_at(err, "%s", prompt->where) : 0;
+}
+
+/* Runs one iteration of all texts. */
+static int step(struct text_run *texts, int count, struct err *err)
+{
+    struct decoder *decoder[DECODERS_MAX];
+    const struct text_run *of[DECODERS_MAX];
+    int running = 0, failed;
+    for (int i = 0; i < count; i++)
+        if (texts[i].prompt && !decoder_ends(texts[i].decoder)) {
+            of[running] = &texts[i];
+            decoder[running++] = texts[i].decoder;
+        }
+    if (!running || !decoders_step(decoder, running, &failed, err))
+        return 0;
+    failed = running == 1 ? 0 : failed;
+    return failed < 0 ? -1 : err_at(err, "%s", of[failed]->prompt->where);
+}
+
+static int end(struct text_run *text, struct answer *out, struct err *err)
+{
     struct decode_result result;
     struct answer made = {0};
-    run->margins = 0;
-    run->prompt_tokens = text.tokens;
-    decoder_forget(ready->decoder);
-    if (decoder_run(ready->decoder, &text, &sink, &result, err))
-        return err_at(err, "%s", prompt->where);
+    decoder_end(text->decoder, &result);
+    text->prompt = NULL;
     made.tokens = result.tokens;
-    if (mem_grow(&run->margin, &run->margin_room, (size_t)result.tokens + 1, sizeof *run->margin, err) ||
+    if (mem_grow(&text->margin, &text->room, (size_t)result.tokens + 1, sizeof *text->margin, err) ||
         !(made.token = mem_copy(result.token, (size_t)result.tokens * sizeof *made.token, err)) ||
-        !(made.margin = mem_copy(run->margin, (size_t)result.tokens * sizeof *made.margin, err)) ||
+        !(made.margin = mem_copy(text->margin, (size_t)result.tokens * sizeof *made.margin, err)) ||
         (result.text && !(made.text = mem_copy(result.text, result.text_bytes, err)))) {
         answer_free(&made);
         return -1;
@@ -344,43 +373,79 @@ static int by_number(const void *a, const void *b)
     return x->number - y->number;
 }
 
+/* Keeps the answer of a reference; compares any other. */
+static int take_answer(struct run *run, int number, struct text_run *text, struct err *err)
+{
+    struct identity_row *row = &run->identity->rows[number];
+    struct answer answer = {0};
+    int rc = 0;
+    if (end(text, &answer, err))
+        return -1;
+    row->prompts++;
+    row->tokens += answer.tokens;
+    if (row->reference == number) {
+        run->kept[number][text->number] = answer;
+    } else {
+        rc = compare(run, number, text->number, &answer, err);
+        answer_free(&answer);
+    }
+    progress_step(&run->bar, 1);
+    return rc;
+}
+
+/* Decodes all prompts in the order of the setting. */
+static int run_texts(struct run *run, int number, struct text_run *texts, int count, struct err *err)
+{
+    const struct bench_model *model = &run->machines[run->machine_of[number]].opened;
+    size_t begun = 0, ended = 0;
+    while (ended < run->prompts) {
+        for (int i = 0; i < count; i++)
+            if (!texts[i].prompt && begun < run->prompts) {
+                const int prompt = run->walk[begun++];
+                if (begin(&texts[i], &model->prompts[prompt], prompt, err))
+                    return -1;
+            }
+        if (step(texts, count, err))
+            return -1;
+        for (int i = 0; i < count; i++) {
+            if (!texts[i].prompt || !decoder_ends(texts[i].decoder))
+                continue;
+            if (take_answer(run, number, &texts[i], err))
+                return -1;
+            ended++;
+        }
+    }
+    return 0;
+}
+
 /* Decodes all prompts with one setting. Answers of a reference are kept; others are compared and freed. */
 static int run_setting(struct run *run, int number, struct err *err)
 {
     const struct suite *suite = run->setup->suite;
     const struct bench_model *model = &run->machines[run->machine_of[number]].opened;
     struct identity_row *row = &run->identity->rows[number];
-    bool keep = row->reference == number;
     struct ready_setting ready = {0};
+    struct text_run *texts = NULL;
     struct text note = {0};
     int rc = -1;
-    if ((keep && !(run->kept[number] = mem_alloc(run->prompts, sizeof *run->kept[number], err))) ||
-        ready_setting_open(&ready, suite, number, model, run->setup->force, false, &note, err))
+    if ((row->reference == number && !(run->kept[number] = mem_alloc(run->prompts, sizeof *run->kept[number], err))) ||
+        ready_setting_open(&ready, suite, number, model, run->setup->force, false, &note, err) ||
+        !(texts = mem_alloc((size_t)ready.texts, sizeof *texts, err)))
         goto done;
+    for (int i = 0; i < ready.texts; i++)
+        texts[i].decoder = ready.decoders[i];
     set_walk(run, &suite->settings[number]);
-    for (size_t i = 0; i < run->prompts; i++) {
-        int prompt = run->walk[i];
-        struct answer answer = {0};
-        if (decode(run, &ready, &model->prompts[prompt], &answer, err)) {
-            err_at(err, "setting '%s'", suite->settings[number].name);
-            goto done;
-        }
-        row->prompts++;
-        row->tokens += answer.tokens;
-        if (keep) {
-            run->kept[number][prompt] = answer;
-        } else {
-            int failed = compare(run, number, prompt, &answer, err);
-            answer_free(&answer);
-            if (failed)
-                goto done;
-        }
-        progress_step(&run->bar, 1);
+    if (run_texts(run, number, texts, ready.texts, err)) {
+        err_at(err, "setting '%s'", suite->settings[number].name);
+        goto done;
     }
     if (row->count)
         qsort(row->differences, row->count, sizeof *row->differences, by_number);
     rc = 0;
 done:
+    for (int i = 0; texts && i < ready.texts; i++)
+        mem_free(&texts[i].margin);
+    mem_free(&texts);
     ready_setting_close(&ready);
     text_free(&note);
     return rc;
@@ -416,7 +481,6 @@ static void run_close(struct run *run)
     mem_free(&run->machines);
     mem_free(&run->machine_of);
     mem_free(&run->walk);
-    mem_free(&run->margin);
 }
 
 int identity_run(struct identity **out, const struct identity_setup *setup, struct err *err)

@@ -87,6 +87,7 @@ static int model_rows(const struct suite *suite, int number, int *rows, struct e
         decode_settings_free(&store);
         if (rc)
             return err_at(err, "setting '%s'", suite->settings[i].name);
+        mine = decode_rows_of_texts(mine, suite->settings[i].parallel);
         *rows = mine > *rows ? mine : *rows;
     }
     return 0;
@@ -109,6 +110,9 @@ int bench_model_open(struct bench_model *model, const struct suite *suite, int n
     struct session_options session = *options;
     int rows;
     session.model = suite->models[number].path;
+    for (int i = 0; i < suite->setting_count; i++)
+        if (suite->settings[i].model == number && suite->settings[i].parallel > session.texts)
+            session.texts = suite->settings[i].parallel;
     if (model_rows(suite, number, &rows, err))
         return -1;
     if (session_open(&model->session, &session, 0, rows, err) || !(model->label = model_label(model->session, console, err)) ||
@@ -157,10 +161,19 @@ static int open_parts(struct ready_setting *ready, const struct suite *suite, in
     const struct budget_options budget = budget_options_of(&ready->settings, force);
     if (budget_open(&ready->budget, &budget, &model, note, err))
         return -1;
+    const int texts = suite->settings[setting].parallel;
     const struct decoder_setup decoder = {.engine = session->engine, .tokenizer = session->tokenizer,
                                           .settings = &ready->settings, .budget = ready->budget,
-                                          .caching = &session->caching, .on_device = on_device};
-    return decoder_open(&ready->decoder, &decoder, err);
+                                          .caching = &session->caching, .on_device = on_device && texts == 1};
+    const char *why = texts > 1 ? decoder_alone(&decoder) : NULL;
+    if (why)
+        return err_set(err, ERR_INPUT, "\"parallel\": %s", why);
+    if (!(ready->decoders = mem_alloc((size_t)texts, sizeof *ready->decoders, err)))
+        return -1;
+    for (; ready->texts < texts; ready->texts++)
+        if (decoder_open(&ready->decoders[ready->texts], &decoder, err))
+            return -1;
+    return 0;
 }
 
 int ready_setting_open(struct ready_setting *ready, const struct suite *suite, int setting, const struct bench_model *model,
@@ -173,7 +186,9 @@ int ready_setting_open(struct ready_setting *ready, const struct suite *suite, i
 
 void ready_setting_close(struct ready_setting *ready)
 {
-    decoder_close(&ready->decoder);
+    while (ready->texts)
+        decoder_close(&ready->decoders[--ready->texts]);
+    mem_free(&ready->decoders);
     budget_close(&ready->budget);
     auto_drafts_free(&ready->drafts);
     decode_settings_free(&ready->store);

@@ -33,7 +33,8 @@ struct ready_setting {
     struct decode_settings_store *store;
     struct auto_drafts drafts;          /* resolved drafters of `settings`, if they are `auto` */
     struct budget *budget;              /* NULL: none */
-    struct decoder *decoder;
+    struct decoder **decoders;          /* [texts] for concurrent texts */
+    int texts;
 };
 
 /* Prepares a setting to decode on the model's session, which must stay open longer. *ready must be {0}; close it also after

@@ -6,11 +6,10 @@
 
 #include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/bench/block.h"
 #include "common/bench/ready.h"
 #include "common/bench/resume.h"
 #include "common/bench/roofline.h"
-#include "common/instruments/record.h"
-#include "common/report/grade.h"
 #include "common/stream/bench.h"
 #include "common/stream/leftover.h"
 
@@ -23,8 +22,7 @@ struct bench {
     struct ready_setting *ready;
     int *turn;                          /* order of settings for the current prompt */
     struct writer *writer;
-    struct decode_recorder recorder;
-    const struct prompt *prompt;        /* current prompt */
+    int64_t sequence;                   /* of the next sample */
     struct progress bar;
     int64_t first;                      /* number, in the suite, of the part's first prompt */
     struct resume *resume;              /* NULL: no run is resumed */
@@ -75,6 +73,19 @@ done:
     return rc;
 }
 
+/* Returns the options of a setting in JSON; the caller frees them. */
+static char *describe_options(const struct suite_setting *setting, struct err *err)
+{
+    json_t *options = json_copy(setting->options);
+    char *text = NULL;
+    if (!options || (setting->parallel > 1 && json_object_set_new(options, "parallel", json_integer(setting->parallel))))
+        err_memory(err);
+    else
+        text = json_text(options, JSON_COMPACT | JSON_SORT_KEYS, err);
+    json_decref(options);
+    return text;
+}
+
 static int put_settings(struct bench *bench, struct err *err)
 {
     for (int i = 0; i < bench->suite->setting_count; i++) {
@@ -85,14 +96,15 @@ static int put_settings(struct bench *bench, struct err *err)
         const char *key;
         char index[65];
         sha256_hex(&identity->index, index);
-        char *options = json_text(setting->options, JSON_COMPACT | JSON_SORT_KEYS, err);
+        char *options = describe_options(setting, err);
         struct bench_setting record = {.setting = i, .name = setting->name, .model = bench->suite->models[setting->model].path,
                                        .options = options, .moe_layers = identity->moe_layers, .experts = identity->experts,
-                                       .reference = setting->reference, .loop = decoder_loop_device(bench->ready[i].decoder),
+                                       .reference = setting->reference,
+                                       .loop = decoder_loop_device(bench->ready[i].decoders[0]),
                                        .index_sha256 = index, .max_tokens = bench->ready[i].settings.max_tokens,
                                        .context = engine_max_positions(model->session->engine),
                                        .draws = suite_draw_words[bench->suite->draws]};
-        int rc = options ? text_puts(&label, model->label, err) : err_memory(err);
+        int rc = options ? text_puts(&label, model->label, err) : -1;
         if (!rc)
             rc = decode_lossless_label(&bench->ready[i].settings, bench->ready[i].budget, &model->session->caching, &key,
                                        &why, err);
@@ -140,80 +152,21 @@ static int put_machine(struct bench *bench, struct err *err)
     return writer_record(bench->writer, &decode_machine_kind, &record, err);
 }
 
-static int sink_begin(void *context, double prefill_s, struct err *err)
-{
-    struct bench *bench = context;
-    return decode_record_begin(&bench->recorder, bench->prompt, prefill_s, err);
-}
-
-static int sink_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
-{
-    struct bench *bench = context;
-    return decode_record_iteration(&bench->recorder, iteration, err);
-}
-
-static int put_grade(struct bench *bench, const struct decode_settings *settings, const struct decode_result *result,
-                     struct err *err)
-{
-    const struct prompt *prompt = bench->prompt;
-    enum grade_rule rule = (enum grade_rule)suite_grade_rule(bench->suite, prompt->task, prompt->answer);
-    struct text found = {0}, room = {0};
-    const char *text;
-    bool correct = false;
-    double score = NAN;
-    bool forced = settings->force_routes || settings->force_accept;        /* forced texts say nothing about the model, so
-                                                                            * they are not graded */
-    if (!prompt->answer || !result->text || rule == GRADE_NONE || forced)
-        return 0;
-    int rc = decode_record_text(&text, &room, result, err) || grade_answer(rule, text, prompt->answer, &correct, &score, &found,
-                                                                           err);
-    const struct bench_grade record = {.sequence = bench->recorder.sequence, .correct = correct, .rule = grade_rule_names[rule],
-                                       .score = score, .expected = prompt->answer, .answer = found.data};
-    rc = rc || writer_record(bench->writer, &bench_grade_kind, &record, err) ? -1 : 0;
-    text_free(&room);
-    text_free(&found);
-    return rc;
-}
-
 static bool in_place(const struct bench *bench)
 {
     return bench->setup->resume && !strcmp(bench->setup->resume, bench->setup->output);
 }
 
-/* Runs one prompt under one setting. All settings use the same random numbers; repetitions, too, unless draws are fresh. */
-static int run_sample(struct bench *bench, size_t number, int setting, int repeat, struct err *err)
+/* Runs prompts under one setting. */
+static int run_block(struct bench *bench, size_t first, size_t count, int setting, int repeat, struct err *err)
 {
     const struct bench_model *model = &bench->models[bench->suite->settings[setting].model];
-    struct decoder *decoder = bench->ready[setting].decoder;
-    const struct decode_sink sink = {.context = bench, .begin = sink_begin, .iteration = sink_iteration};
-    const struct bench_sample record = {.sequence = bench->recorder.sequence, .setting = setting, .repeat = repeat};
-    struct decode_result result;
-    bench->prompt = &model->prompts[number];
-    if (resume_samples(bench->resume)) {
-        const char *rule = grade_rule_names[suite_grade_rule(bench->suite, bench->prompt->task, bench->prompt->answer)];
-        bench->recorder.sequence++;
-        progress_step(&bench->bar, 1);
-        if (resume_sample(bench->resume, setting, repeat, bench->prompt, rule, bench->writer, err))
-            return -1;
-        /* If the old stream stays on disk until this one replaces it, a copied beginning need not survive a signal. */
-        return in_place(bench) ? 0 : writer_keep(bench->writer, err);
-    }
-    const struct decode_prompt prompt = {.token = bench->prompt->tokens.ids, .tokens = bench->prompt->tokens.n,
-                                         .max_tokens = bench->prompt->max_tokens,
-                                         .sample = bench->suite->draws == SUITE_FRESH ? repeat : 0,
-                                         .sequence = bench->recorder.sequence, .task = bench->prompt->task};
-    decoder_forget(decoder);
-    if (writer_record(bench->writer, &bench_sample_kind, &record, err))
-        return -1;
-    if (decoder_run(decoder, &prompt, &sink, &result, err))
-        return err_at(err, "%s: setting '%s'", bench->prompt->where, bench->suite->settings[setting].name);
-    if (decode_record_done(&bench->recorder, bench->prompt, &result, err) ||
-        put_grade(bench, &bench->ready[setting].settings, &result, err) ||
-        writer_keep(bench->writer, err))
-        return -1;
-    bench->recorder.sequence++;
-    progress_step(&bench->bar, 1);
-    return 0;
+    const struct block block = {.suite = bench->suite, .setting = setting, .repeat = repeat, .ready = &bench->ready[setting],
+                                .prompts = model->prompts + first, .count = count, .resume = bench->resume,
+                                .in_place = in_place(bench), .writer = bench->writer, .bar = &bench->bar,
+                                .sequence = bench->sequence};
+    bench->sequence += (int64_t)count;
+    return block_run(&block, err);
 }
 
 /* Decodes a few tokens of the first prompts without recording, so that pages are mapped and processor clocks are up. */
@@ -227,7 +180,7 @@ static int warm_up(struct bench *bench, struct err *err)
             const struct prompt *from = &model->prompts[i];
             const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n,
                                                  .max_tokens = WARM_UP_TOKENS, .task = from->task};
-            if (decoder_run(bench->ready[s].decoder, &prompt, &sink, &result, err))
+            if (decoder_run(bench->ready[s].decoders[0], &prompt, &sink, &result, err))
                 return err_at(err, "%s: setting '%s'", from->where, bench->suite->settings[s].name);
         }
     }
@@ -241,9 +194,11 @@ static int run_samples(struct bench *bench, struct err *err)
     bool blocked = suite->order == SUITE_BLOCKED;
     for (int repeat = 0; repeat < suite->repetitions; repeat++)
         for (size_t outer = 0; outer < (blocked ? (size_t)suite->setting_count : prompts); outer++) {
-            suite_turn(suite, (int)outer + (blocked ? 0 : (int)bench->first), repeat, bench->turn);
-            for (size_t inner = 0; inner < (blocked ? prompts : (size_t)suite->setting_count); inner++)
-                if (run_sample(bench, blocked ? inner : outer, blocked ? (int)outer : bench->turn[inner], repeat, err))
+            if (blocked && run_block(bench, 0, prompts, (int)outer, repeat, err))
+                return -1;
+            suite_turn(suite, (int)outer + (int)bench->first, repeat, bench->turn);
+            for (int inner = 0; !blocked && inner < suite->setting_count; inner++)
+                if (run_block(bench, outer, 1, bench->turn[inner], repeat, err))
                     return -1;
         }
     return 0;
@@ -253,14 +208,19 @@ static int check_lengths(const struct bench *bench, int setting, struct err *err
 {
     const struct suite_setting *of = &bench->suite->settings[setting];
     const struct bench_model *model = &bench->models[of->model];
+    const struct ready_setting *ready = &bench->ready[setting];
+    int longest = 0;
     for (size_t i = 0; i < model->count; i++) {
         const struct prompt *from = &model->prompts[i];
         const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n,
                                              .max_tokens = from->max_tokens};
-        if (decoder_check(bench->ready[setting].decoder, &prompt, err))
+        if (decoder_check(ready->decoders[0], &prompt, err))
             return err_at(err, "%s: setting '%s'", from->where, of->name);
+        const int room = decoder_room(ready->decoders[0], &prompt);
+        longest = room > longest ? room : longest;
     }
-    return 0;
+    return ready->texts > 1 && session_check_texts(model->session, ready->texts, longest, err)
+        ? err_at(err, "setting '%s': \"parallel\"", of->name) : 0;
 }
 
 /* Checks the prompts of all settings before the first run, which may take hours. */
@@ -296,6 +256,9 @@ static int check_settings(const struct suite *suite, struct err *err)
         if (setting->threads || setting->device || setting->isa || setting->walk != SUITE_GIVEN)
             return err_set(err, ERR_INPUT, "setting '%s': threads, device, isa and order are the same for all settings of a "
                            "run; give them to the command or the suite", setting->name);
+        if (setting->parallel > 1 && suite->order != SUITE_BLOCKED)
+            return err_set(err, ERR_INPUT, "setting '%s': \"parallel\": texts at once have one setting, but the suite gives "
+                           "each prompt to all settings by turns; add \"order\": \"blocked\" to the suite", setting->name);
     }
     return 0;
 }
@@ -382,7 +345,6 @@ int bench_run(const struct bench_setup *setup, struct err *err)
     if (open_resume(&bench, err) ||
         (setup->keep ? writer_open_kept : writer_open)(&bench.writer, setup->output, &header, err))
         goto done;
-    bench.recorder.writer = bench.writer;
     if (setup->signal_text)
         writer_set_signal_text(bench.writer, setup->signal_text);
     rc = run_all(&bench, err) || session_keep_hot_set(bench.models[0].session, err) ? -1 : 0;

@@ -242,7 +242,7 @@ static int resolve_file(struct parse *parse, json_t *options, const char *key, c
 /* Merges the options of a setting: the suite's common ones, overridden by the setting's own, with file names resolved. */
 static int merge_options(struct parse *parse, const json_t *map, struct suite_setting *setting, struct err *err)
 {
-    static const char *const own[] = {"name", "model", "threads", "device", "isa", "order"};
+    static const char *const own[] = {"name", "model", "threads", "device", "isa", "order", "parallel"};
     json_t *common = json_object_get(parse->root, "options");
     if (common && !json_is_object(common))
         return wrong(err, "options", "must be a map of options");
@@ -306,6 +306,7 @@ static int get_setting(struct parse *parse, const struct suite_variant *variant,
     if (!(setting->name = mem_string(name, err)))
         return -1;
     if (keys_int(variant->map, "threads", 0, 1, 4096, &setting->threads, err) ||
+        keys_int(variant->map, "parallel", 1, 1, SUITE_PARALLEL_MAX, &setting->parallel, err) ||
         get_machine_text(variant->map, "device", &setting->device, err) ||
         get_machine_text(variant->map, "isa", &setting->isa, err) || get_walk(variant->map, setting, err) ||
         merge_options(parse, variant->map, setting, err))

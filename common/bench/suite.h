@@ -17,8 +17,9 @@
  *   }
  *
  * Models, prompts and settings are required. Besides name and model, a setting may contain moe-decode's options by their
- * long names (session/settings.h); and for moe-bench identity also "threads", "device", "isa" and "order" (of the prompts:
- * "given", "reversed", "shuffled:SEED"). File names, also those in settings, are relative to the suite's folder; reading the
+ * long names (session/settings.h); "parallel", the number of concurrent texts, in a blocked order; and for moe-bench identity
+ * also "threads", "device", "isa" and "order" (of the prompts: "given", "reversed", "shuffled:SEED"). File names, also those
+ * in settings, are relative to the suite's folder; reading the
  * suite resolves them. A setting without a model uses the first one. Without "reference", the reference of a model's
  * settings is the model's first setting that neither drafts nor has a budget; among variants of the reference it is the one
  * with the same varied values. Unknown keys are errors. */
@@ -46,7 +47,7 @@ extern const char *const suite_draw_words[];            /* "same", "fresh", NULL
 /* Order of the prompts of one setting, if settings may differ in it. */
 enum suite_walk { SUITE_GIVEN, SUITE_REVERSED, SUITE_SHUFFLED };
 
-enum { SUITE_SETTINGS_MAX = BENCH_SETTINGS_MAX, SUITE_MODELS_MAX = 64, SUITE_FILES_MAX = 1024 };
+enum { SUITE_PARALLEL_MAX = 128, SUITE_SETTINGS_MAX = BENCH_SETTINGS_MAX, SUITE_MODELS_MAX = 64, SUITE_FILES_MAX = 1024 };
 
 struct suite_model { char *name, *path; };
 
@@ -56,6 +57,7 @@ struct suite_setting {
     json_t *options;            /* JSON object for decode_settings_from_json */
     char *device, *isa;         /* NULL: not given */
     int threads, walk;          /* threads: 0: not given; walk: enum suite_walk */
+    int parallel;               /* concurrent texts */
     uint64_t walk_seed;
     int entry;                  /* index in the suite's list; variants of one setting share it */
     json_t *shared;             /* values set by the suite's "vary" */

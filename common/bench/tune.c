@@ -139,8 +139,8 @@ static int decode_one(struct tune *tune, int which, const struct prompt *from, s
     const struct decode_sink sink = {.context = &run->share, .iteration = on_iteration};
     const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n, .max_tokens = from->max_tokens,
                                          .task = from->task};
-    decoder_forget(tune->ready[which].decoder);
-    if (decoder_run(tune->ready[which].decoder, &prompt, &sink, result, err))
+    decoder_forget(tune->ready[which].decoders[0]);
+    if (decoder_run(tune->ready[which].decoders[0], &prompt, &sink, result, err))
         return err_at(err, "%s", from->where);
     run->seconds += result->total_s - result->prefill_s;
     run->tokens += result->tokens > 1 ? result->tokens - 1 : 0;

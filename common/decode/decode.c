@@ -62,6 +62,11 @@ int decode_rows(const struct decode_settings *settings, bool whole, int *rows, s
     return 0;
 }
 
+int decode_rows_of_texts(int rows, int texts)
+{
+    return (int64_t)rows * texts < ENGINE_ROWS_MAX ? rows * texts : ENGINE_ROWS_MAX;
+}
+
 /* A drafter writes what was recorded, and not what it computes. */
 static bool drafts_are_forced(const struct decode_settings *settings)
 {
@@ -105,6 +110,29 @@ int decode_lossless_label(const struct decode_settings *settings, const struct b
                          accept ? taken : "", accept ? accept : "");
     }
     return rc;
+}
+
+bool decoder_copies_drafts(const struct decoder_setup *setup)
+{
+    const struct strings *draft = &setup->settings->draft;
+    for (int i = 0; i < draft->count; i++)
+        if (!strncmp(draft->items[i], "model:", 6) && !device_info(engine_config(setup->engine)->device)->host_memory)
+            return true;
+    return false;
+}
+
+const char *decoder_alone(const struct decoder_setup *setup)
+{
+    const struct decode_settings *settings = setup->settings;
+    const struct engine_setup *engine = engine_config(setup->engine);
+    return decoder_copies_drafts(setup)
+               ? "a draft model would be copied to the device once for each text; take another drafter"
+         : settings->force_routes || settings->force_accept
+               ? "recordings are followed by one text at a time; leave --force-routes and --force-accept out"
+         : engine->second ? "--split measures two processors over one text at a time; leave one of the two out"
+         : settings->reconstruction ? "--reconstruction measures forwards of one text; leave one of the two out"
+         : setup->budget && setup->budget->automatic
+               ? "an automatic budget learns from text to text, and so depends on their order; give a number" : NULL;
 }
 
 static bool ranks_by_path(const struct decoder *decoder)

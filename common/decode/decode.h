@@ -140,6 +140,9 @@ struct decode_prompt {
  * or without. */
 int decode_rows(const struct decode_settings *settings, bool whole, int *rows, struct err *err);
 
+/* Returns the rows that an engine must take in a forward that this many texts share; `rows`: as for one of them. */
+int decode_rows_of_texts(int rows, int texts);
+
 /* Returns the warning that streams and notes must carry if these settings change the model's text: *key is "not lossless"; or
  * "not the same text" if only the distribution is kept; or "forced" if routes or text are not the model's. Appends the settings
  * that cause it to *why. *key is NULL: the text is the model's. */
@@ -174,6 +177,13 @@ int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, con
  * decoder_run, whatever texts share its forwards. Decoder and prompt must live until the end. On failure *failed is the index
  * of the text whose own step failed; -1: the shared forward failed. */
 enum { DECODERS_MAX = 128 };
+
+/* Returns whether each decoder copies a draft model into the device's memory. */
+bool decoder_copies_drafts(const struct decoder_setup *setup);
+
+/* Returns why decoders with this setup cannot decode several texts at once, and what to do; NULL: they can. */
+const char *decoder_alone(const struct decoder_setup *setup);
+
 int decoder_begin(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                   struct err *err);
 int decoders_step(struct decoder *const *decoder, int count, int *failed, struct err *err);

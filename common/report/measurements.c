@@ -194,7 +194,7 @@ static int take_begin(struct intake *intake, const struct decode_begin *record, 
     if (sample->id)
         return err_set(err, ERR_INPUT, "sequence %lld begins twice; the stream is damaged", (long long)record->sequence);
     sample->prompt_tokens = record->prompt_tokens;
-    sample->prefill_us = record->prefill_us;
+    sample->prefill_us = sample->end_us = record->prefill_us;
     if (!(sample->id = copy_or_empty(record->id, err)))
         return -1;
     return task_index(intake->all, record->task ? record->task : "", &sample->task, err);
@@ -429,9 +429,12 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
     struct measured_sample *sample = find_sample(intake, record->sequence, err);
     if (!sample || mem_grow(&all->steps, &all->step_room, all->step_count + 1, sizeof *all->steps, err))
         return -1;
+    const double us = record->draft_us + record->verify_us + record->accept_us + record->other_us;
+    const bool shared = record->shared_texts > 1;
     all->steps[all->step_count++] = (struct measured_step){
         .sample = (size_t)(sample - all->samples),
-        .us = record->draft_us + record->verify_us + record->accept_us + record->other_us,
+        .us = us, .wall_us = shared ? record->t_us - sample->end_us : us, .texts = shared ? record->shared_texts : 1,
+        .all_experts = shared ? record->shared_experts : record->experts_loaded,
         .bytes = record->bytes + (record->draft_bytes > 0 ? record->draft_bytes : 0),
         .verify_bytes = record->bytes - (record->probe_bytes > 0 ? record->probe_bytes : 0),
         .riders = record->riders > 0 ? record->riders : 0,
@@ -440,6 +443,7 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
         .drafted = record->drafted, .emitted = record->emitted,
         .accepted = record->accepted < record->emitted ? record->accepted : record->emitted,
         .experts_wanted = record->experts_wanted, .experts_loaded = record->experts_loaded};
+    sample->end_us = record->t_us;
     take_sums(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
     take_changes(&all->steps[all->step_count - 1], record);
     return take_shares(all, record, err) || take_trials(all, record, err) || take_estimates(all, record, err) ||

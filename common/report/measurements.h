@@ -41,7 +41,9 @@ enum step_sum {
 
 struct measured_step {                      /* one iteration */
     size_t sample;
-    double us, draft_us, verify_us, accept_us;      /* us: the whole iteration */
+    double us, draft_us, verify_us, accept_us;      /* us: the whole iteration; of a shared forward this text's share */
+    double wall_us;                         /* us; if texts shared the forward, the time since the previous iteration's end */
+    int texts, all_experts;                 /* of the forward: its texts; distinct experts of all rows, summed over layers */
     int64_t bytes, verify_bytes;            /* verify_bytes: of its forward only */
     int riders;                             /* further tokens of the forward, which no drafter proposed */
     int levels;                             /* of the draft; for a chain the number of drafted nodes */
@@ -92,6 +94,7 @@ struct measured_sample {
     int occurrence, prompt;                 /* set by measurements_arrange; samples with equal `prompt` have the same prompt */
     int prompt_tokens, tokens;              /* tokens: all output, including the token after the prompt */
     double prefill_us;
+    double end_us;                          /* end of the last iteration that was read, since the sample's start */
     size_t first_step, steps;               /* range in measurements.steps, after measurements_arrange */
     struct digest128 output;                /* hash of token ids and text */
     bool done, aborted, graded, correct;    /* graded: as right or wrong */
@@ -121,6 +124,7 @@ struct measurements {
     size_t stream_room, setting_room, sample_room, step_room, trial_room, share_room, task_room, estimate_room,
            forecast_room;
     size_t dropped;                         /* aborted samples */
+    double max_ttft_ms, max_tpot_ms;        /* limits that define goodput; 0: not given */
     int prompts;                            /* number of distinct prompts, after measurements_arrange */
 };
 

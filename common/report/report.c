@@ -70,8 +70,17 @@ static int time_cells(struct table *table, const struct measurements *all, const
     return 0;
 }
 
+static int load_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
+{
+    (void)all;
+    return table_number(table, row->texts_per_forward, 2, err) || table_number(table, row->experts_per_forward, 1, err) ||
+           table_number(table, row->tokens_per_s, 1, err) || table_number(table, row->texts_per_s, 3, err) ||
+           table_number(table, row->goodput, 3, err) ? -1 : 0;
+}
+
 enum { ACCEPT_POSITIONS = 8, TRIAL_POSITIONS = 4 };
 
+static bool has_load(const struct summary_row *row) { return row->texts_per_forward > 1 || !isnan(row->goodput); }
 static bool has_drafts(const struct summary_row *row) { return row->drafts > 0; }
 static bool has_trials(const struct summary_row *row) { return row->trials > 0; }
 static bool has_estimates(const struct summary_row *row) { return row->stated > 0 || row->estimated > 0; }
@@ -172,6 +181,9 @@ static const struct section sections[] = {
     {{"task", "setting", "TTFT", "median", "p99", "TPOT", "median", "p99", "ITL", "median", "p99"}, "llrrrrrrrrr",
      "\nMilliseconds, mean, median and 99th percentile: to the first token (TTFT), of iterations a token (TPOT),\n"
      "of an iteration (ITL)\n\n", NULL, time_cells},
+    {{"task", "setting", "texts", "experts", "tok/s", "texts/s", "goodput"}, "llrrrrr",
+     "\nTexts of a forward, distinct experts of all of them by layer; tokens a second of iterations, and texts a second of\n"
+     "prompts and iterations: all, and those within --max-ttft and --max-tpot (goodput)\n\n", has_load, load_cells},
     {{"task", "setting", "drafts", "drafted", "1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"}, "llrrrrrrrrrr",
      "\nIterations with a draft, tokens in it, and the share of drafts accepted up to each position\n\n", has_drafts,
      position_cells},

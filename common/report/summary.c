@@ -49,6 +49,10 @@ const struct summary_column summary_columns[] = {
     COLUMN(itl_ms_mean, "milliseconds of an iteration: how long a reader waits for what comes next"),
     COLUMN(itl_ms_median, "the same, median over iterations"),
     COLUMN(itl_ms_p99, "the same, 99th percentile"),
+    COLUMN(texts_per_forward, "texts that share a forward, mean over forwards after prompts"),
+    COLUMN(experts_per_forward, "distinct experts of all texts of a forward, by layer"),
+    COLUMN(texts_per_s, "samples a second of prompts and iterations"),
+    COLUMN(goodput, "the same, samples within --max-ttft and --max-tpot"),
     COLUMN(experts_wanted_per_step, "distinct experts that routers chose in an iteration, summed over layers"),
     COLUMN(experts_loaded_per_step, "distinct experts computed in an iteration, summed over layers"),
     COLUMN(experts_per_layer, "experts_loaded_per_step by layer"),
@@ -99,7 +103,8 @@ double summary_value(const struct summary_row *row, const struct summary_column 
 
 /* Sums over the iterations of some samples: those of step_sum, and of other members of the steps. */
 enum {
-    SUM_US = STEP_SUMS, SUM_BYTES, SUM_EMITTED, SUM_DRAFTS, SUM_DRAFT_TOKENS, SUM_ACCEPTED, SUM_WANTED, SUM_LOADED, SUM_STEPS,
+    SUM_US = STEP_SUMS, SUM_WALL_US, SUM_FORWARDS, SUM_ALL_EXPERTS, SUM_BYTES, SUM_EMITTED, SUM_DRAFTS, SUM_DRAFT_TOKENS,
+    SUM_ACCEPTED, SUM_WANTED, SUM_LOADED, SUM_STEPS,
     TOTALS
 };
 struct totals {
@@ -111,6 +116,9 @@ static void add_step(struct totals *totals, const struct measured_step *step)
     for (int i = 0; i < STEP_SUMS; i++)
         totals->sum[i] += step->sum[i];
     totals->sum[SUM_US] += step->us;
+    totals->sum[SUM_WALL_US] += step->wall_us;
+    totals->sum[SUM_FORWARDS] += 1.0 / step->texts;
+    totals->sum[SUM_ALL_EXPERTS] += (double)step->all_experts / step->texts;
     totals->sum[SUM_BYTES] += (double)step->bytes;
     totals->sum[SUM_EMITTED] += step->emitted;
     totals->sum[SUM_DRAFTS] += step->nodes > 1;
@@ -366,15 +374,32 @@ static void summarise_times(const struct work *work, struct summary_row *row)
     for (const struct measured_sample *sample = work->begin; sample < work->end; sample++) {
         const struct totals of = sample_totals(work->all, sample);
         if (sample->setting == work->setting && of.sum[SUM_EMITTED] > 0)
-            work->values[token++] = 1e-3 * of.sum[SUM_US] / of.sum[SUM_EMITTED];
+            work->values[token++] = 1e-3 * of.sum[SUM_WALL_US] / of.sum[SUM_EMITTED];
     }
     spread(work->values, token, &row->tpot_ms_mean, &row->tpot_ms_median, &row->tpot_ms_p99);
     for (const struct measured_step *one; (one = next_step(work, &at));)
-        work->values[step++] = 1e-3 * one->us;
+        work->values[step++] = 1e-3 * one->wall_us;
     spread(work->values, step, &row->itl_ms_mean, &row->itl_ms_median, &row->itl_ms_p99);
 }
 
 static double quotient(double a, double b) { return b > 0 ? a / b : NAN; }
+
+/* Counts samples, and those within the limits of goodput, by the seconds that all prompts and iterations took. */
+static void summarise_load(const struct work *work, struct summary_row *row)
+{
+    const double max_ttft = work->all->max_ttft_ms, max_tpot = work->all->max_tpot_ms;
+    double seconds = 0, good = 0;
+    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++) {
+        const struct totals of = sample_totals(work->all, sample);
+        if (sample->setting != work->setting)
+            continue;
+        const double tpot = of.sum[SUM_EMITTED] > 0 ? 1e-3 * of.sum[SUM_WALL_US] / of.sum[SUM_EMITTED] : 0;
+        seconds += 1e-6 * (sample->prefill_us + of.sum[SUM_US]);
+        good += (!max_ttft || 1e-3 * sample->prefill_us <= max_ttft) && (!max_tpot || tpot <= max_tpot);
+    }
+    row->texts_per_s = quotient(row->samples, seconds);
+    row->goodput = max_ttft || max_tpot ? quotient(good, seconds) : NAN;
+}
 
 static double best_bandwidth(const struct measurements *all, int setting)
 {
@@ -389,6 +414,8 @@ static const struct quotient_figure { size_t offset; int numerator, below[2], ne
     {FIGURE(draft_tokens), SUM_DRAFT_TOKENS}, {FIGURE(accepted_tokens), SUM_ACCEPTED},
     {FIGURE(acceptance_rate), SUM_ACCEPTED, {SUM_DRAFT_TOKENS}},
     {FIGURE(tokens_per_step), SUM_EMITTED, {SUM_STEPS}},
+    {FIGURE(texts_per_forward), SUM_STEPS, {SUM_FORWARDS}},
+    {FIGURE(experts_per_forward), SUM_ALL_EXPERTS, {SUM_FORWARDS}},
     {FIGURE(experts_wanted_per_step), SUM_WANTED, {SUM_STEPS}},
     {FIGURE(experts_loaded_per_step), SUM_LOADED, {SUM_STEPS}},
     {FIGURE(bytes_per_step), SUM_BYTES, {SUM_STEPS}},
@@ -424,6 +451,7 @@ static void summarise_sums(const struct work *work, struct summary_row *row)
     }
     row->acceptance_length = 1 + quotient(row->accepted_tokens, row->drafts);
     row->experts_per_layer = quotient(row->experts_loaded_per_step, setting->moe_layers);
+    row->experts_per_forward = quotient(row->experts_per_forward, setting->moe_layers);
     row->bandwidth = quotient(of.sum[SUM_BYTES], 1e-6 * of.sum[SUM_US]);
     row->bandwidth_share = row->bandwidth / best_bandwidth(work->all, work->setting);
     row->ceiling = NAN;
@@ -682,6 +710,7 @@ static int add_rows(struct summary *out, struct work *work, int task, struct err
         summarise_grades(work, row);
         summarise_times(work, row);
         summarise_sums(work, row);
+        summarise_load(work, row);
         summarise_positions(work, row);
         summarise_drafters(work, row);
         summarise_trials(work, row);

@@ -26,6 +26,7 @@ struct summary_row {
     double ttft_ms_mean, ttft_ms_median, ttft_ms_p99;
     double tpot_ms_mean, tpot_ms_median, tpot_ms_p99;
     double itl_ms_mean, itl_ms_median, itl_ms_p99;
+    double texts_per_forward, experts_per_forward, texts_per_s, goodput;
     double experts_wanted_per_step, experts_loaded_per_step, experts_per_layer;
     double bytes_per_step, bytes_per_token, bandwidth, bandwidth_share;
     double split_host, split_wait;

@@ -60,6 +60,8 @@ complete -c moe-bench -n '__fish_seen_subcommand_from report' -l html -d 'write 
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l task -x -d 'show only tasks that fit; may be given several times'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l setting -x -d 'show only settings that fit; may be given several times'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l sort -x -d 'show the settings of a task by this column of --csv, the largest first, with a - before it the smallest'
+complete -c moe-bench -n '__fish_seen_subcommand_from report' -l max-ttft -x -d 'count texts whose first token came within MS milliseconds (goodput)'
+complete -c moe-bench -n '__fish_seen_subcommand_from report' -l max-tpot -x -d 'count texts with at most MS milliseconds a token'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l figure -x -a 'none utility prediction times quality nodes boundary forecasts' -d 'write this figure in place of the report, in any form'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l cost -x -a 'time bytes' -d 'of a figure: let iterations cost their time or their bytes'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l window -x -d 'of --figure utility: average over N iterations'

@@ -125,6 +125,11 @@ class Sample:
     def us(self):
         return [i["draft_us"] + i["verify_us"] + i["accept_us"] + i["other_us"] for i in self.iters]
 
+    def wall(self):
+        """What passes of each iteration: of a shared forward, all since the iteration before."""
+        ends = [self.begin["prefill_us"]] + [i["t_us"] for i in self.iters]
+        return [end - start if "shared_texts" in i else us for i, us, start, end in zip(self.iters, self.us(), ends, ends[1:])]
+
     def emitted(self):
         return sum(i["emitted"] for i in self.iters)
 
@@ -199,6 +204,15 @@ def output(sample):
 def spread(row, name, values):
     for key, value in ("mean", np.mean), ("median", np.median), ("p99", lambda v: np.quantile(v, 0.99)):
         row[f"{name}_{key}"] = value(values) if values else math.nan
+
+
+def load(row, mine, iters, setting):
+    """Figures of texts that share forwards; a forward of n texts has n iterations."""
+    forwards = sum(1 / i.get("shared_texts", 1) for i in iters)
+    experts = sum(i.get("shared_experts", i["experts_loaded"]) / i.get("shared_texts", 1) for i in iters)
+    row["texts_per_forward"] = ratio_of(len(iters), forwards)
+    row["experts_per_forward"] = ratio_of(ratio_of(experts, forwards), setting["moe_layers"])
+    row["texts_per_s"] = ratio_of(len(mine), 1e-6 * sum(s.begin["prefill_us"] + sum(s.us()) for s in mine))
 
 
 def changes(row, prompts):
@@ -349,8 +363,9 @@ def figures(settings, samples, bandwidth, number, task):
     cache(row, iters)
     split(row, iters)
     spread(row, "ttft_ms", [1e-3 * s.begin["prefill_us"] for s in mine])
-    spread(row, "tpot_ms", [1e-3 * sum(s.us()) / s.emitted() for s in mine if s.emitted()])
-    spread(row, "itl_ms", [1e-3 * u for s in mine for u in s.us()])
+    spread(row, "tpot_ms", [1e-3 * sum(s.wall()) / s.emitted() for s in mine if s.emitted()])
+    spread(row, "itl_ms", [1e-3 * u for s in mine for u in s.wall()])
+    load(row, mine, iters, setting)
     for key in ("experts_wanted", "experts_loaded"):
         row[key + "_per_step"] = ratio_of(sum(i[key] for i in iters), len(iters))
     row["experts_per_layer"] = ratio_of(row["experts_loaded_per_step"], setting["moe_layers"])
@@ -429,6 +444,12 @@ def time_table(row, _):
     return [fixed(t, 3 if t < 10 else 1) for t in times]
 
 
+def load_table(row, _):
+    if row["texts_per_forward"] > 1:
+        return [fixed(row["texts_per_forward"], 2), fixed(row["experts_per_forward"], 1), fixed(row["tokens_per_s"], 1),
+                fixed(row["texts_per_s"], 3), ""]
+
+
 def position_table(row, _):
     if row["drafts"]:
         return [fixed(row["drafts"], 0), fixed(row["draft_tokens"] / row["drafts"], 1),
@@ -483,7 +504,7 @@ def printed(lines):
 def wrong_tables(rows, references, lines):
     """How many of the tables printed are not those of the rows."""
     wanted = [[cells for row, own in zip(rows, references) if (cells := table(row, own)) is not None]
-              for table in (main_table, time_table, position_table, drafter_table, trial_table, estimate_table,
+              for table in (main_table, time_table, load_table, position_table, drafter_table, trial_table, estimate_table,
                             change_table)]
     # A column without a value is left out, a cell without one is a dash.
     wanted = [[[cell or "-" for cell, column in zip(row, zip(*table)) if any(column)] for row in table] for table in wanted if table]

@@ -45,7 +45,7 @@ rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
 }
 
 # Columns of times, and of what is computed from times.
-timed='^(tokens_per_s|best_static|.*ratio.*|.*_ms_.*|bandwidth.*)$'
+timed='^(tokens_per_s|texts_per_s|best_static|.*ratio.*|.*_ms_.*|bandwidth.*)$'
 
 @test "parts of a suite, merged, report what the whole run does, but for times" {
     figures() { rows "$1" | jq -c --arg timed "$timed" 'with_entries(select(.key | test($timed) | not))'; }
@@ -257,6 +257,32 @@ await() { for _ in $(seq 500); do [ -s "$1" ] && return; sleep 0.02; done; retur
     sed 's/"steps":\([0-9]\)/"steps":1\1/' report.jsonl > wrong.jsonl
     run "$python" "$BATS_TEST_DIRNAME/../bench/recompute.py" bench.moes wrong.jsonl
     [ "$status" = 1 ]
+}
+
+@test "settings with several texts at once have the texts of one at a time, and a resumed run the same samples" {
+    cat > parallel.json <<'SUITE'
+{"model": "pocket.moe", "prompts": ["prompts.jsonl"], "order": "blocked", "options": {"max-tokens": 16, "draft": "ngram"},
+ "settings": [{"name": "alone"}, {"name": "three", "parallel": 3}, {"name": "many", "parallel": 33}],
+ "repetitions": 2, "limits": {"prompts-per-task": 2}, "measure-seconds": 0}
+SUITE
+    moe-bench run -q parallel.json -o parallel.moes
+    moe-view --verify parallel.moes
+    samples() { moe-view --json "$1" | jq -c 'select(.type | test("sample|begin|done|grade")) | del(.prefill_us, .total_us)'; }
+    texts() { samples "$1" | jq -c 'select(.type == "done") | .tokens' | sed -n "$2p"; }
+    cmp <(texts parallel.moes 1,8) <(texts parallel.moes 9,16)
+    cmp <(texts parallel.moes 1,8) <(texts parallel.moes 17,24)
+    moe-bench report --json --max-ttft 1e8 parallel.moes > parallel.jsonl
+    "$(python_with_numpy)" "$BATS_TEST_DIRNAME/../bench/recompute.py" parallel.moes <(moe-bench report --json parallel.moes)
+    jq -se 'map(select(.type == "row" and .task == null)) | map(.texts_per_forward) as [$alone, $three, $many] |
+        $alone == 1 and $three > 1.5 and $three <= 3 and $many > $three and all(.[]; .goodput == .texts_per_s and .tpot_ms_mean > 0)' \
+        parallel.jsonl
+    head -c $(($(stat -c %s parallel.moes) * 6 / 10)) parallel.moes > left.moes
+    moe-bench run -q parallel.json --resume left.moes -o resumed.moes
+    cmp <(samples parallel.moes) <(samples resumed.moes)
+    sed 's/"blocked"/"interleaved"/' parallel.json > wrong.json
+    run moe-bench run -q wrong.json -o wrong.moes
+    assert_trouble moe-bench
+    [[ $output == *"setting 'three': \"parallel\": "*'add "order": "blocked"'* ]]
 }
 
 @test "the forms of a report" {

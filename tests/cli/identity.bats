@@ -53,7 +53,7 @@ grids() {
     grids
     [ -n "$MOE_LONG" ] && [ -z "$MOE_SANITIZED" ] || sed -i 's/"prompts-per-task": 3/"prompts-per-task": 1/; s/"max-tokens": 40/"max-tokens": 24/' tests/bench/identity-sample.json
     moe-bench identity --json tests/bench/identity-sample.json > sample.jsonl
-    jq -s -e 'map(select(.type == "setting")) | length == 147 and all(.[]; .differences == 0 and .tokens > 0 and .lossless)' \
+    jq -s -e 'map(select(.type == "setting")) | length == 171 and all(.[]; .differences == 0 and .tokens > 0 and .lossless)' \
         sample.jsonl
     jq -s -e 'last | .type == "verdict" and .agree and .differences == 0' sample.jsonl
     # Temperatures have texts of their own: a grid in which sampling did nothing would show less.

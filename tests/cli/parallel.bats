@@ -153,7 +153,8 @@ alone() {
         cmp <(alone run/new.moes) <(alone run/full.moes)
         moe-decode $settings --resume run/new.moes p.jsonl | cmp - run/full
     done
-    env --default-signal=INT moe-decode $settings --ignore-eos -n 400 some.jsonl --parallel 3 --stream run/old.moes -o run/old.json \
+    head -n 4 some.jsonl | jq -c 'del(.max_tokens)' > run/long.jsonl
+    env --default-signal=INT moe-decode $settings --ignore-eos -n 300 run/long.jsonl --parallel 3 --stream run/old.moes -o run/old.json \
         2> run/said &
     for _ in $(seq 600); do
         [ ! -e run/old.moes.part ] || [ "$(stat -c %s run/old.moes.part)" -lt 20000 ] || break
@@ -164,8 +165,8 @@ alone() {
     wait $! || code=$?
     [ $code = 130 ]
     grep -q '^moe-decode: ended by SIGINT after [0-9]* texts; this goes on from there: ' run/said
-    moe-decode $settings --ignore-eos -n 400 some.jsonl --resume run/old.moes --parallel 2 -o run/new.json
-    moe-decode $settings --ignore-eos -n 400 some.jsonl | cmp - run/new.json
+    moe-decode $settings --ignore-eos -n 300 run/long.jsonl --resume run/old.moes --parallel 2 -o run/new.json
+    moe-decode $settings --ignore-eos -n 300 run/long.jsonl | cmp - run/new.json
 }
 
 @test "unsupported combinations and too much memory are refused in one line" {
