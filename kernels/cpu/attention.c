@@ -3,17 +3,20 @@
  * and afterwards from the processor's cache. Each query has its own maximum, sum and values, so its result does not depend on
  * its block.
  *
- * Values of 16 bits are converted to f32 when a block begins a chunk, once for all its queries. Positions on a row's path are
- * gathered into contiguous memory, once for the queries of that row, so that all products use contiguous positions. */
+ * Up to eight queries that see the same positions of a chunk form a tile (attention_tile.h), which converts keys and values of
+ * 16 bits to f32 in registers. Where a block has many tiles, they are converted once for all of them, into contiguous memory.
+ * Positions on a row's path are gathered into contiguous memory, once for the queries of that row, so that all products use
+ * contiguous positions.
+ *
+ * Memory is read once: keys of a chunk, its values, keys of the next chunk. The first tile of a block prefetches the next of
+ * these while it computes with the present one, a line for each line, so that memory and arithmetic overlap. */
 #include <string.h>
 
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/table.h"
-#include "kernels/cpu/widen.h"
 #include "kernels/cpu/work.h"
-#include "kernels/plain/math.h"
 
-enum { BLOCK_QUERIES = 16 };
+enum { BLOCK_QUERIES = 64 };
 
 struct query {
     const float *q;
@@ -21,23 +24,26 @@ struct query {
     const float *sink;                  /* of this head; NULL: none */
     const int32_t *path;
     int row, prefix, first, length;          /* visible: logical positions first .. length-1, the first `prefix` being slots */
-    int begun;                          /* at least one chunk has been joined */
+    bool begun;                         /* at least one chunk has been joined */
     float max, sum;
-    float value[ATTENTION_HEAD_DIM_MAX];
+    _Alignas(64) float value[ATTENTION_HEAD_DIM_MAX];
     /* of the current chunk: */
     int visible;
     float chunk_max, chunk_sum, share[ATTENTION_CHUNK];
     int start;                          /* logical position of the first visible one */
 };
 
-/* One chunk of keys or values, as f32. */
+/* One chunk of keys or values. */
 struct panel {
     const unsigned char *cache;         /* at the beginning of the kv head */
     enum cache_format format;
     int width, chunk;
+    bool widened;                       /* committed positions were converted to f32 */
+    const unsigned char *next;          /* what tile_rows.next and .next_step are for the chunk's first position */
+    size_t next_step;
     int row;                            /* row whose positions were gathered last */
-    float wide[2 * ATTENTION_CHUNK * ATTENTION_HEAD_DIM_MAX];   /* committed positions, then those gathered for a row with a
-                                                                 * path */
+    /* committed positions, then those gathered for a row with a path, all as f32 */
+    _Alignas(64) float wide[2 * ATTENTION_CHUNK * ATTENTION_HEAD_DIM_MAX];
 };
 
 struct attention {
@@ -46,116 +52,109 @@ struct attention {
     struct work work;
 };
 
-/* Converts the committed positions of a chunk to f32, from the first to the last one that a query of the block sees. */
-static void panel_open(struct panel *panel, int chunk, int begin, int end)
+/* Begins a chunk. For many queries, converts its committed positions to f32, from the first to the last one that a query of
+ * the block sees. */
+static void panel_open(struct panel *panel, int chunk, int begin, int end, int queries)
 {
     size_t width = (size_t)panel->width;
     int first = chunk * ATTENTION_CHUNK, last = first + ATTENTION_CHUNK;
     panel->chunk = chunk;
     panel->row = -1;
+    panel->widened = panel->format != CACHE_F32 && queries >= TILE_WIDEN_FROM;
     begin = begin > first ? begin : first;
     end = end < last ? end : last;
-    if (panel->format != CACHE_F32 && begin < end)
+    if (panel->widened && begin < end)
         widen(panel->format, panel->cache + (size_t)begin * width * 2, (size_t)(end - begin) * width,
               panel->wide + (size_t)(begin - first) * width);
 }
 
-/* Returns the positions of the chunk that a query sees, in contiguous memory. */
-static const float *panel_rows(struct panel *panel, const struct query *query)
+/* Returns the positions of the chunk that a query sees, in contiguous memory. ahead: prefetch meanwhile. */
+static struct tile_rows panel_rows(struct panel *panel, const struct query *query, bool ahead)
 {
     const size_t width = (size_t)panel->width, row = width * cache_size(panel->format);
+    const size_t first = (size_t)(query->start - panel->chunk * ATTENTION_CHUNK);
     const int own = query->prefix - query->start;                       /* number of committed ones among them */
     float *path = panel->wide + (size_t)ATTENTION_CHUNK * width;
-    if (own >= query->visible && panel->format == CACHE_F32)
-        return (const float *)(const void *)panel->cache + (size_t)query->start * width;
+    struct tile_rows rows = {.at = panel->cache + (size_t)query->start * row, .format = panel->format, .width = panel->width,
+                             .count = query->visible, .next_step = panel->next_step,
+                             .next = ahead ? panel->next + first * panel->next_step : NULL};
+    if (own >= query->visible && !panel->widened)
+        return rows;
+    rows.format = CACHE_F32;
+    rows.at = (const unsigned char *)(own < query->visible ? path : panel->wide + first * width);
     if (own >= query->visible)
-        return panel->wide + (size_t)(query->start - panel->chunk * ATTENTION_CHUNK) * width;
+        return rows;
     for (int j = 0; j < query->visible && panel->row != query->row; j++) {
         size_t slot = (size_t)(j < own ? query->start + j : query->path[j - own]);
         widen(panel->format, panel->cache + slot * row, width, path + (size_t)j * width);
     }
     panel->row = query->row;
-    return path;
+    return rows;
 }
 
-/* Converts scores to exp(score - maximum), and computes the maximum and the sum. */
-static void query_shares(struct query *query, float scale)
-{
-    float *share = query->share, lane[16], max;
-    for (int j = 0; j < query->visible; j++)
-        share[j] *= scale;
-    for (int j = query->visible; j < ATTENTION_CHUNK; j++)
-        share[j] = -INFINITY;                         /* exp is 0, and adding 0 does not change a sum of non-negative numbers */
-    for (int i = 0; i < 16; i++)
-        lane[i] = share[i];
-    for (int j = 16; j < ATTENTION_CHUNK; j += 16)
-        for (int i = 0; i < 16; i++)
-            lane[i] = share[j + i] > lane[i] ? share[j + i] : lane[i];
-    max = lane[0];
-    for (int i = 1; i < 16; i++)
-        max = lane[i] > max ? lane[i] : max;
-    for (int j = 0; j < ATTENTION_CHUNK; j++)
-        share[j] = plain_exp(share[j] - max);
-    for (int i = 0; i < 16; i++)
-        lane[i] = ((share[i] + share[i + 16]) + share[i + 32]) + share[i + 48];
-    query->chunk_max = max;
-    query->chunk_sum = lanes_sum(lane);
-}
+/* Queries that see the same positions, for one tile: `rows` of them; the tile is filled up with the last one, whose results go
+ * to `unused`. */
+struct tile {
+    struct query *query;
+    int rows, filled;
+    float unused[ATTENTION_HEAD_DIM_MAX > ATTENTION_CHUNK ? ATTENTION_HEAD_DIM_MAX : ATTENTION_CHUNK];
+};
 
-/* Joins the current chunk to the result of those before. */
-static void query_join(struct query *query, const float *value, int width)
+/* First half of a chunk: scores, maximum and sum. */
+static void tile_keys(struct tile *tile, struct panel *keys, float scale, bool ahead)
 {
-    float max = query->max > query->chunk_max ? query->max : query->chunk_max;
-    float before = plain_exp(query->max - max), now = plain_exp(query->chunk_max - max);
-    query->max = max;
-    query->sum = __builtin_fmaf(query->sum, before, query->chunk_sum * now);
-    for (int i = 0; i < width; i++)
-        query->value[i] = __builtin_fmaf(query->value[i], before, value[i] * now);
-}
-
-/* First half of a chunk: scores, for queries that see the same positions. */
-static void queries_keys(struct query *query, int rows, struct panel *keys, float scale)
-{
+    const struct tile_rows rows = panel_rows(keys, tile->query, ahead);
     const float *q[TILE_ROWS];
     float *score[TILE_ROWS];
-    for (int r = 0; r < rows; r++) {
-        q[r] = query[r].q;
-        score[r] = query[r].share;
+    for (int r = 0; r < tile->filled; r++) {
+        struct query *query = &tile->query[r < tile->rows ? r : tile->rows - 1];
+        q[r] = query->q;
+        score[r] = r < tile->rows ? query->share : tile->unused;
     }
-    tile_scores(q, rows, panel_rows(keys, query), keys->width, query->visible, score);
-    for (int r = 0; r < rows; r++)
-        query_shares(&query[r], scale);
+    tile_scores(q, tile->filled, &rows, score);
+    for (int r = 0; r < tile->rows; r++) {
+        struct query *query = &tile->query[r];
+        tile_shares(query->share, query->visible, scale, &query->chunk_max, &query->chunk_sum);
+    }
 }
 
-/* Second half: values. */
-static void queries_values(struct query *query, int rows, struct panel *values)
+/* Second half: values, joined to the result of the chunks before. */
+static void tile_join_values(struct tile *tile, struct panel *values, bool ahead)
 {
-    float value[TILE_ROWS][ATTENTION_HEAD_DIM_MAX], *out[TILE_ROWS];
+    const struct tile_rows rows = panel_rows(values, tile->query, ahead);
     const float *share[TILE_ROWS];
-    for (int r = 0; r < rows; r++) {
-        share[r] = query[r].share;
-        out[r] = query[r].begun ? value[r] : query[r].value;
+    float *out[TILE_ROWS], max[TILE_ROWS] = {0}, chunk_max[TILE_ROWS] = {0};
+    struct tile_join join;
+    for (int r = 0; r < tile->filled; r++) {
+        const struct query *query = &tile->query[r < tile->rows ? r : tile->rows - 1];
+        share[r] = query->share;
+        out[r] = r < tile->rows ? tile->query[r].value : tile->unused;
+        join.first[r] = r >= tile->rows || !query->begun;
+        max[r] = join.first[r] ? query->chunk_max : query->max;
+        chunk_max[r] = query->chunk_max;
     }
-    tile_values(panel_rows(values, query), values->width, share, query->visible, rows, out);
-    for (int r = 0; r < rows; r++)
-        if (query[r].begun)
-            query_join(&query[r], value[r], values->width);
-        else {
-            query[r].begun = 1;
-            query[r].max = query[r].chunk_max;
-            query[r].sum = query[r].chunk_sum;
-        }
+    tile_factors(&join, max, chunk_max);
+    for (int r = 0; r < tile->rows; r++) {
+        struct query *query = &tile->query[r];
+        query->max = max[r];
+        query->sum = query->begun ? __builtin_fmaf(query->sum, join.before[r], query->chunk_sum * join.now[r])
+            : query->chunk_sum;
+        query->begun = true;
+    }
+    tile_values(&rows, share, tile->filled, &join, out);
 }
 
-/* Returns how many of `count` queries, from the first on, see the same positions, as a tile size: 1, 2 or 4. */
-static int queries_alike(const struct query *query, int count)
+/* Forms a tile of the first of `count` queries and those after it that see the same positions. */
+static void tile_open(struct tile *tile, struct query *query, int count)
 {
     int same = 1;
     while (same < count && same < TILE_ROWS && query[same].start == query->start && query[same].visible == query->visible &&
            (query[same].row == query->row ||
             (query->prefix - query->start >= query->visible && query[same].prefix - query->start >= query->visible)))
         same++;
-    return same == 3 ? 2 : same;
+    tile->query = query;
+    tile->rows = same;
+    tile->filled = same > 4 ? 8 : same > 2 ? 4 : same;
 }
 
 /* Joins the sink and writes the output. */
@@ -183,7 +182,7 @@ static void query_begin(struct query *query, const struct attention_args *a, int
     query->prefix = prefix[row];
     query->length = prefix[row] + start[row + 1] - start[row];
     query->first = attention_first(a, query->length);
-    query->begun = 0;
+    query->begun = false;
 }
 
 /* Finds the visible positions of a chunk. */
@@ -196,19 +195,45 @@ static void query_chunk(struct query *query, int chunk)
     query->visible = end > begin ? end - begin : 0;
 }
 
-/* State of one block: about 1.1 MiB on the thread's stack, of which only the part for the actual widths is touched. */
+/* State of one block: about 1.3 MiB on the thread's stack, of which only the part for the actual widths is touched. */
 struct block {
     struct query query[BLOCK_QUERIES];
     struct panel keys, values;
+    struct tile tile;
 };
 
-/* Prefetches the values, because they are needed as soon as the keys have been read. */
-static void values_prefetch(const struct panel *values, int chunk, int committed)
+/* Sets what is prefetched during a chunk. Keys of the next chunk, if there is one (more), during values; values during keys;
+ * where the chunk was converted, those of the next chunk, each. */
+static void block_prefetches(struct block *b, int chunk, bool more)
 {
-    size_t row = (size_t)values->width * cache_size(values->format);
-    int first = chunk * ATTENTION_CHUNK, end = first + ATTENTION_CHUNK < committed ? first + ATTENTION_CHUNK : committed;
-    for (size_t at = (size_t)first * row; first < end && at < (size_t)end * row; at += 64)
-        __builtin_prefetch(values->cache + at);
+    struct panel *keys = &b->keys, *values = &b->values;
+    const size_t first = (size_t)chunk * ATTENTION_CHUNK, after = more ? first + ATTENTION_CHUNK : first;
+    const size_t size = cache_size(keys->format), key = (size_t)keys->width * size, value = (size_t)values->width * size;
+    keys->next_step = keys->widened ? key : value;
+    keys->next = keys->widened ? keys->cache + after * key : values->cache + first * value;
+    values->next_step = keys->widened ? value : key;
+    values->next = keys->widened ? values->cache + after * value : keys->cache + after * key;
+}
+
+/* One chunk: its keys, then its values, for all queries of a block. */
+static void attend_chunk(struct block *b, int count, float scale)
+{
+    bool ahead = true;
+    for (int i = 0; i < count; i += b->tile.rows) {
+        tile_open(&b->tile, &b->query[i], count - i);
+        if (b->query[i].visible) {
+            tile_keys(&b->tile, &b->keys, scale, ahead);
+            ahead = false;
+        }
+    }
+    ahead = true;
+    for (int i = 0; i < count; i += b->tile.rows) {
+        tile_open(&b->tile, &b->query[i], count - i);
+        if (b->query[i].visible) {
+            tile_join_values(&b->tile, &b->values, ahead);
+            ahead = false;
+        }
+    }
 }
 
 static void attend_block(const struct attention *w, struct block *b, int kv_head, int block)
@@ -230,19 +255,10 @@ static void attend_block(const struct attention *w, struct block *b, int kv_head
     for (int chunk = low / ATTENTION_CHUNK; chunk * ATTENTION_CHUNK < high; chunk++) {
         for (int i = 0; i < count; i++)
             query_chunk(&b->query[i], chunk);
-        values_prefetch(&b->values, chunk, committed);
-        panel_open(&b->keys, chunk, low, committed);
-        for (int i = 0, rows; i < count; i += rows) {
-            rows = queries_alike(&b->query[i], count - i);
-            if (b->query[i].visible)
-                queries_keys(&b->query[i], rows, &b->keys, a->scale);
-        }
-        panel_open(&b->values, chunk, low, committed);
-        for (int i = 0, rows; i < count; i += rows) {
-            rows = queries_alike(&b->query[i], count - i);
-            if (b->query[i].visible)
-                queries_values(&b->query[i], rows, &b->values);
-        }
+        panel_open(&b->keys, chunk, low, committed, count);
+        panel_open(&b->values, chunk, low, committed, count);
+        block_prefetches(b, chunk, (chunk + 1) * ATTENTION_CHUNK < committed);
+        attend_chunk(b, count, a->scale);
     }
     for (int i = 0; i < count; i++)
         query_end(&b->query[i], a->value_dim);

@@ -200,8 +200,13 @@ static void rows_attend(const struct head *head, const struct row *row, int rows
         product[2 * r] = row[r].correction;
         product[2 * r + 1] = row[r].out;
     }
-    if (row->own >= 0)
-        tile_values(state_at(head, row->own), values, share, head->args->key_dim, 2 * rows, product);
+    if (row->own >= 0) {
+        const unsigned char *at = (const unsigned char *)state_at(head, row->own);
+        const struct tile_rows kept = {.at = at, .format = CACHE_F32, .width = values, .count = head->args->key_dim,
+                                       .next = at + FETCH_FAR, .next_step = (size_t)values * sizeof(float)};
+        const struct tile_join join = {.first = {true, true, true, true}};
+        tile_values(&kept, share, 2 * rows, &join, product);
+    }
     for (int r = 0; r < rows; r++) {
         float *restrict u = row[r].correction, *restrict out = row[r].out;
         const float *restrict v = row[r].v, factor = plain_exp(decay_at(head, row[r].path[row[r].count - 1]));

@@ -14,17 +14,23 @@
 
 enum { FETCH_FAR = 5120, FETCH_NEAR = 2048 };
 
-/* Prefetches the lines at these distances in bytes. Beyond the end of the weights this is harmless: the address is only
- * prefetched. */
-FETCH_INLINE void fetch_after(const void *line, size_t near, size_t far)
+/* Prefetches a line into the first-level cache, and another one into the second-level cache. Addresses beyond the end of an
+ * array are harmless: they are only prefetched. */
+FETCH_INLINE void fetch_two(uintptr_t near, uintptr_t far)
 {
-    const char *first = (const char *)((uintptr_t)line + near), *second = (const char *)((uintptr_t)line + far);
+    const char *first = (const char *)near, *second = (const char *)far;
 #if defined(__x86_64__)
     __asm__ volatile("prefetcht0 %0\n\tprefetcht1 %1" ::"m"(*first), "m"(*second));
 #else
     __builtin_prefetch(first, 0, 3);
     __builtin_prefetch(second, 0, 2);
 #endif
+}
+
+/* Prefetches the lines at these distances in bytes. */
+FETCH_INLINE void fetch_after(const void *line, size_t near, size_t far)
+{
+    fetch_two((uintptr_t)line + near, (uintptr_t)line + far);
 }
 
 /* Prefetches for a stream that is read forward once. */

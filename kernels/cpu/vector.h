@@ -19,6 +19,7 @@ static inline vector vector_load(const float *at) { return _mm512_loadu_ps(at); 
 static inline void vector_store(float *at, vector a) { _mm512_storeu_ps(at, a); }
 static inline vector vector_all(float a) { return _mm512_set1_ps(a); }
 static inline vector vector_add(vector a, vector b) { return _mm512_add_ps(a, b); }
+static inline vector vector_mul(vector a, vector b) { return _mm512_mul_ps(a, b); }
 static inline vector vector_fma(vector a, vector b, vector c) { return _mm512_fmadd_ps(a, b, c); }
 static inline vector vector_half(const unsigned char *at) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at)); }
 
@@ -40,6 +41,7 @@ static inline vector vector_load(const float *at) { return _mm256_loadu_ps(at); 
 static inline void vector_store(float *at, vector a) { _mm256_storeu_ps(at, a); }
 static inline vector vector_all(float a) { return _mm256_set1_ps(a); }
 static inline vector vector_add(vector a, vector b) { return _mm256_add_ps(a, b); }
+static inline vector vector_mul(vector a, vector b) { return _mm256_mul_ps(a, b); }
 static inline vector vector_fma(vector a, vector b, vector c) { return _mm256_fmadd_ps(a, b, c); }
 static inline vector vector_half(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at)); }
 
@@ -61,6 +63,7 @@ static inline vector vector_load(const float *at) { return vld1q_f32(at); }
 static inline void vector_store(float *at, vector a) { vst1q_f32(at, a); }
 static inline vector vector_all(float a) { return vdupq_n_f32(a); }
 static inline vector vector_add(vector a, vector b) { return vaddq_f32(a, b); }
+static inline vector vector_mul(vector a, vector b) { return vmulq_f32(a, b); }
 static inline vector vector_fma(vector a, vector b, vector c) { return vfmaq_f32(c, a, b); }
 static inline vector vector_half(const unsigned char *at) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(at))); }
 
