@@ -82,7 +82,7 @@ static bool has_numbered(const struct head_request *request, const char *format,
     return has(request, name);
 }
 
-/* One dimension of a matrix; 0 where there is no such matrix, or its dimension is out of all bounds. */
+/* Returns one dimension of a matrix; 0 if the matrix is missing or the dimension is out of range. */
 static int matrix_dim(const struct head_request *request, const char *name, int which)
 {
     int count = 0;

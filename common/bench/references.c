@@ -48,7 +48,7 @@ static int take_line(struct references *out, const char *line, size_t bytes, siz
     json_t *object = json_read(line, bytes, JSON_REJECT_DUPLICATES, &fault);
     int rc = -1;
     if (!object)
-        return json_no_memory(&fault) ? err_memory(err) : err_set(err, ERR_INPUT, "no JSON: %s", fault.text);
+        return json_no_memory(&fault) ? err_memory(err) : err_set(err, ERR_INPUT, "not valid JSON: %s", fault.text);
     if (!json_is_object(object)) {
         err_set(err, ERR_INPUT, "expected a JSON object");
         goto done;

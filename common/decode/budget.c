@@ -40,7 +40,7 @@ static int recommended(int32_t *size, const struct ranking *ranking, const struc
     return 0;
 }
 
-/* All experts to begin with. */
+/* Opens the governor of an automatic budget, which begins with all experts. */
 static int open_governor(struct budget *budget, const char *text, const struct stream_model *model, struct err *err)
 {
     struct spec *spec = NULL;

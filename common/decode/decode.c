@@ -570,7 +570,7 @@ static int begin_watches(struct decoder *decoder, const struct decode_prompt *pr
     return 0;
 }
 
-/* A piece of the prompt is in. */
+/* Context of on_piece, which is called after each piece of a prompt. */
 struct piece_seen {
     struct decoder *decoder;
     const struct decode_prompt *prompt;

@@ -98,7 +98,7 @@ static int begin_sequence(struct meter *meter, const struct sequence *own, struc
     return 0;
 }
 
-/* Has the model without a budget read what waits and `ahead` tokens after it; nothing of it is kept yet. */
+/* Runs the model without a budget over the waiting tokens and `ahead` tokens after them, without committing any of them. */
 static int read_pending(struct meter *meter, const struct sequence *own, int ahead, struct meter_reading *out, struct err *err)
 {
     const int rows = meter->waiting + ahead;

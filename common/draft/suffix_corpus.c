@@ -83,7 +83,7 @@ static int add_text(struct suffix_corpus *corpus, const char *text, size_t bytes
         size_t length = 0;
         const char *json = corpus->setup.model ? model_tokenizer_json(corpus->setup.model, &length) : NULL;
         if (!json)
-            return err_set(err, ERR_INPUT, "text, but the model has no tokenizer to read it; give token ids");
+            return err_set(err, ERR_INPUT, "the model has no tokenizer for text; give token ids");
         if (tokenizer_new(&corpus->tokenizer, json, length, err))
             return -1;
     }

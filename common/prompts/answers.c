@@ -101,8 +101,8 @@ static int mark_message(const struct prompts *p, struct prompt *prompt, json_t *
         err_set(err, ERR_INPUT, "the template does not write this answer after the tokens that call for it, so where it "
                 "begins cannot be known; use another --chat-template, or \"prompt\" and \"answer\"");
     else if (!begins_with(&prompt->tokens, &answered))
-        err_set(err, ERR_INPUT, "the template writes this answer otherwise when more messages follow, so what would be learnt "
-                "is not what is asked for; let each answer be a text of its own (--turns each)");
+        err_set(err, ERR_INPUT, "the template renders this answer differently when more messages follow, so training would see "
+                "another text than decoding; make each answer a text of its own (--turns each)");
     else
         rc = 0;
     if (!rc)

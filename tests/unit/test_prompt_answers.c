@@ -137,7 +137,7 @@ static void templates_that_change_their_mind_are_refused(void **state)
                     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}");
     gives(f, MESSAGES(USER("a") ", " ASSISTANT("b")), "<|user|>a<|assistant|>[Hm. b]");
     fails(f, MESSAGES(USER("a") ", " ASSISTANT("b") ", " USER("c") ", " ASSISTANT("d")),
-          "message 1: the template writes this answer otherwise when more messages follow");
+          "message 1: the template renders this answer differently when more messages follow");
     use_template(f, "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}{% endfor %}"
                     "{% if add_generation_prompt %}{{ 'Now speak: ' }}{% endif %}");
     fails(f, MESSAGES(USER("a") ", " ASSISTANT("b")), "message 1: the template does not write this answer after");
