@@ -1,8 +1,11 @@
 /* Layers with a state of fixed size instead of keys and values of all tokens: the gated delta rule (Gated DeltaNet, arXiv
- * 2412.06464) and the short causal convolution before it, over rows that may be nodes of a tree.
+ * 2412.06464) or the state space of Mamba-2 (arXiv 2405.21060), and the short causal convolution before it, over rows that may
+ * be nodes of a tree.
  *
  * The rule, for each value head, with a token's q, k, v, decay g <= 0 and rate beta, from S = 0:
- *     S <- e^g S;    S <- S + k (x) beta (v - k^T S);    o = q^T S
+ *     S <- e^g S;    S <- S + k (x) beta (v - k^T S);    o = q^T S              RECURRENCE_DELTA
+ *     S <- e^g S;    S <- S + k (x) beta v;              o = q^T S + skip v     RECURRENCE_SPACE (q, k, v, beta, skip are
+ *                                                                               C, B, x, dt, D of Mamba-2)
  * Value head h uses key head h * key_heads / value_heads, or with `tiled` key head h % key_heads. key_heads divides
  * value_heads.
  *
@@ -10,7 +13,8 @@
  * positions, from position 0. A layer stores STATES, each the S at the beginning of some segment, and for each token since then
  * one SLOT: its key k, its correction u and its decay G, the sum of g from the beginning of its segment to the token. With S
  * the state at the beginning of the segment:
- *     u = beta (v - e^G k^T S - sum over the ancestors i in the segment of e^(G - G_i) (k . k_i) u_i)
+ *     u = beta (v - e^G k^T S - sum over the ancestors i in the segment of e^(G - G_i) (k . k_i) u_i)      RECURRENCE_DELTA
+ *     u = beta v                                                                                           RECURRENCE_SPACE
  *     o = e^G q^T S + sum over the same ancestors and the token itself of e^(G - G_i) (q . k_i) u_i
  *     the next segment's state = e^G S + sum over the segment of e^(G - G_i) k_i (x) u_i, G of the segment's last token
  * This has three consequences. Draft nodes only add slots, and rejecting them frees these slots. A state computed along a
@@ -30,31 +34,38 @@
 
 enum { DELTA_BORDER = 16, DELTA_DIM_MAX = 1024, CONV_TAPS_MAX = 8 };
 
+enum recurrence {
+    RECURRENCE_DELTA, RECURRENCE_SPACE,
+    RECURRENCE_NONE      /* the short convolution alone */
+};
+
 /* Values of delta_args.before that are not a state. */
 enum { DELTA_ZERO = -1, DELTA_KEPT = -2 };
 
 /* cache[slot[r]][:] = in[r][:] for all rows; then
- *     out[r][c] = silu(sum over t of weight[t][c] * the input of the token taps-1-t positions before r), c < width
+ *     out[r][c] = silu(sum over t of weight[t][c] * the input of the token taps-1-t positions before r [+ bias[c]]), c < width
  * Inputs before the beginning of the text are 0. Without `silu`, out is the sum itself.
  * in      [rows] of in_stride;   out [rows] of out_stride;   all buffers are distinct
- * weight  [taps][width], the oldest token's first;   taps is 1 .. CONV_TAPS_MAX
+ * weight  [taps][width], the oldest token's first;   taps is 1 .. CONV_TAPS_MAX;   bias [width]; none: 0
  * cache   [slots][width];   slot [rows] i32
  * before  [rows][taps-1] i32: slots of the tokens before, oldest first; -1: before the beginning
- * Order:  from 0 by fused multiply-add, oldest first; inputs before the beginning are left out. plain_silu of
+ * Order:  from 0 by fused multiply-add, oldest first; inputs before the beginning are left out; then + bias. plain_silu of
  *         kernels/plain/math.h. */
 struct short_conv_args {
-    struct buffer in, weight, cache, slot, before, out;
+    struct buffer in, weight, bias, cache, slot, before, out;
     bool silu;
     int rows, width, taps, in_stride, out_stride;
 };
 
-/* Prepares the inputs of `delta` from the projections. For each row and key head, in place,
+/* Prepares the inputs of `delta` from the projections. For each row and key head, in place, with RECURRENCE_DELTA,
  *     q <- q / sqrt(sum of q^2 + epsilon) * (1 / sqrt(key_dim)),    k <- k / sqrt(sum of k^2 + epsilon)
  * and then key[slot[r]] = k; for each value head
- *     beta[r][h] = sigmoid(rate[r][h]),    g = neg_a[h] * softplus(step[r][h] + step_bias[h])
+ *     t = softplus(step[r][h] + step_bias[h]),    g = neg_a[h] * t
+ *     beta[r][h] = sigmoid(rate[r][h]); RECURRENCE_SPACE: t
  *     decay[slot[r]][h] = g + decay[parent[r]][h], or only g if there is no parent
  * x          [rows] of stride: q [key_heads][key_dim], then k likewise (floats after them are not touched)
- * rate, step [rows] of gate_stride, value_heads used;   neg_a (-exp(A_log)), step_bias [value_heads]
+ * rate, step [rows] of gate_stride, value_heads used; no rate with RECURRENCE_SPACE
+ * neg_a (-exp(A_log)), step_bias [value_heads]
  * parent     [rows] i32: the slot before the row's own in its path; -1: the row is the first of its segment
  * key        [slots][key_heads][key_dim];   decay [slots][value_heads];   beta [rows][value_heads]
  * Order:  a sum of squares is 16 partial sums (index mod 16) by fused multiply-add in ascending order, then halves: 8+8, 4+4,
@@ -62,6 +73,7 @@ struct short_conv_args {
  *         0), sigmoid is plain_sigmoid; rows in ascending order. */
 struct delta_keys_args {
     struct buffer x, rate, step, neg_a, step_bias, slot, parent, key, decay, beta;
+    enum recurrence kind;
     float epsilon;
     int rows, key_heads, value_heads, key_dim, stride, gate_stride;
 };
@@ -70,6 +82,7 @@ struct delta_keys_args {
  *
  * q, v        [rows] of stride: [key_heads][key_dim] and [value_heads][value_dim];   out [rows][value_heads][value_dim]
  * beta, key, decay  results of delta_keys;   correction [slots][value_heads][value_dim]
+ * skip        [value_heads], for RECURRENCE_SPACE alone
  * state       [states][value_heads][key_dim][value_dim]
  * own         [rows] i32: the state at the beginning of the row's segment; DELTA_ZERO in the first segment
  * before      [rows] i32. DELTA_KEPT: the state `own` exists. Otherwise it is computed here, before the row, from the state
@@ -81,22 +94,27 @@ struct delta_keys_args {
  * Order:  k^T S and q^T S: from 0 by fused multiply-add, ascending in the key's dimension. Dot products as in delta_keys. With
  *         f_i = plain_exp(G - G_i), f = plain_exp(G):
  *             u = v - f * (k^T S); then for each ancestor, ascending, u = fma(-(f_i * (k . k_i)), u_i, u); then beta * u
- *             o = f * (q^T S); then for each ancestor o = fma(f_i * (q . k_i), u_i, o), then o = fma(q . k, u, o)
+ *             (RECURRENCE_SPACE: u = beta * v)
+ *             o = f * (q^T S); then for each ancestor o = fma(f_i * (q . k_i), u_i, o), then o = fma(q . k, u, o), then
+ *             with RECURRENCE_SPACE o = fma(skip, v, o)
  *             S'[a][:] = f * S[a][:]; then for each slot, ascending, S'[a][:] = fma(f_i * k_i[a], u_i[:], S'[a][:])
  *         Without a state (DELTA_ZERO) u starts with v, o and S' with 0. */
 struct delta_args {
-    struct buffer q, v, beta, key, decay, correction, state, own, before, path_start, path, out;
+    struct buffer q, v, beta, skip, key, decay, correction, state, own, before, path_start, path, out;
+    enum recurrence kind;
     int rows, key_heads, value_heads, key_dim, value_dim, stride;
     bool tiled;
 };
 
-/* out[r][p][i] = in[r][p][i] * f(gate[r][p][i]) for `parts` adjacent pieces of each row, i < width; f is sigmoid, or silu if
- * `silu` is set: plain_sigmoid and plain_silu of kernels/plain/math.h.
+enum gate_kind { GATE_SIGMOID, GATE_SILU, GATE_SAME };
+
+/* out[r][p][i] = in[r][p][i] * f(gate[r][p][i]) for `parts` adjacent pieces of each row, i < width; f is plain_sigmoid or
+ * plain_silu of kernels/plain/math.h, or with GATE_SAME the gate itself.
  * in, gate, out  [rows] of their strides;   piece p begins in_part, gate_part, out_part floats after piece p - 1
  * out may be the same buffer as in, with the same strides. */
 struct gated_args {
     struct buffer in, gate, out;
-    bool silu;
+    enum gate_kind kind;
     int rows, parts, width, in_stride, gate_stride, out_stride, in_part, gate_part, out_part;
 };
 

@@ -25,7 +25,8 @@ struct embed_args {
  *     out[r][p][i] = (in[r][p][i] - mean of in[r][p]) / sqrt(variance of in[r][p] + epsilon) * weight[i] + bias[i]
  * in  [rows] of in_stride,  first parts*width floats used;  out [rows] of out_stride; may be the same buffer as in
  * weight [width] f32, none: 1; bias none: 0. All parts share them (one part: a layer's norm, or OLMoE's norm over all of q;
- *        heads as parts: Qwen3's).
+ *        heads as parts: Qwen3's). With `apart` each part has weights of its own, [parts][width], and there is no bias (the
+ *        groups of Mamba-2's norm).
  * Order: 16 partial sums (index mod 16) by fused multiply-add in ascending index, then halves added: 8+8, 4+4, 2+2, 1+1;
  *        the mean is their sum / width; out = in * (1 / sqrt(mean + epsilon)) * weight from left to right, without weight the
  *        first product only. With center the mean is summed in the same way, with additions only, and subtracted from each
@@ -33,7 +34,7 @@ struct embed_args {
 struct norm_args {
     struct buffer in, weight, bias, out;
     float epsilon;
-    bool center;
+    bool center, apart;
     int rows, parts, width, in_stride, out_stride;
 };
 

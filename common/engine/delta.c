@@ -1,76 +1,108 @@
-/* A layer with a recurrent state in place of attention: Gated DeltaNet (arXiv 2412.06464), as in Qwen3-Next. */
+/* A layer with a recurrent state in place of attention: Gated DeltaNet (arXiv 2412.06464), as in Qwen3-Next; Mamba-2 (arXiv
+ * 2405.21060), as in Granite 4; or a gated short convolution alone, as in LFM2. */
 #include "common/engine/layer.h"
 
 /* Added to the sum of squares by which q and k are normalised, as in transformers (l2norm). */
 static const float EPSILON = 1e-6f;
 
-/* Computes space->attended = silu(z) * the norm of each of its heads; z is the last part of delta_in. */
-static void leave(const struct layer *layer, int joined, int in_width)
+/* Computes x *= f(gate), rows of `width` floats. */
+static void gate_by(const struct layer *layer, struct buffer x, int stride, enum gate_kind kind, struct buffer gate, int width)
+{
+    struct workspace *space = layer->space;
+    space->ops->gated(space->queue, &(struct gated_args){
+        .in = x, .gate = gate, .out = x, .kind = kind, .rows = layer->rows->rows, .parts = 1, .width = width,
+        .in_stride = stride, .gate_stride = hparams_delta_widths(space->shape).in, .out_stride = stride});
+}
+
+/* Norms parts of space->attended; `apart`: each has weights of its own. */
+static void norm_parts(const struct layer *layer, int parts, int width, bool apart)
+{
+    struct workspace *space = layer->space;
+    space->ops->norm(space->queue, &(struct norm_args){
+        .in = space->attended, .weight = layer->weights->delta_norm, .out = space->attended,
+        .epsilon = space->shape->norm_epsilon, .apart = apart, .rows = layer->rows->rows, .parts = parts, .width = width,
+        .in_stride = parts * width, .out_stride = parts * width});
+}
+
+/* Gates space->attended and norms it. The gate is in delta_in, after the inputs of the convolution. */
+static void leave(const struct layer *layer, const struct delta_widths *w)
 {
     struct workspace *space = layer->space;
     const struct delta_shape *d = &space->shape->delta;
-    const int rows = layer->rows->rows, values = d->value_heads * d->value_dim;
-    space->ops->norm(space->queue, &(struct norm_args){
-        .in = space->attended, .weight = layer->weights->delta_norm, .out = space->attended,
-        .epsilon = space->shape->norm_epsilon, .rows = rows, .parts = d->value_heads, .width = d->value_dim,
-        .in_stride = values, .out_stride = values});
-    space->ops->gated(space->queue, &(struct gated_args){
-        .in = space->attended, .gate = layer_row_part(space->delta_in, joined), .out = space->attended, .silu = true,
-        .rows = rows, .parts = 1, .width = values, .in_stride = values, .gate_stride = in_width, .out_stride = values});
+    const struct buffer gate = layer_row_part(space->delta_in, w->conv);
+    if (d->kind == RECURRENCE_DELTA)
+        norm_parts(layer, d->value_heads, d->value_dim, false);
+    gate_by(layer, space->attended, w->values, d->kind == RECURRENCE_NONE ? GATE_SAME : GATE_SILU, gate, w->values);
+    if (d->kind == RECURRENCE_SPACE)
+        norm_parts(layer, d->norm_groups, w->values / d->norm_groups, true);
 }
 
-/* From delta_in and delta_gates of a text's rows to their part of space->attended. */
-static void run_text(const struct layer *layer, const struct layer_text *text, int joined, int in_width)
+/* From the convolved x and delta_gates of a text's rows to their part of space->attended. */
+static void run_rule(const struct layer *layer, const struct layer_text *text, const struct delta_widths *w, struct buffer x)
 {
     struct workspace *space = layer->space;
     const struct delta_shape *d = &space->shape->delta;
     const struct layer_weights *weights = layer->weights;
     const struct recurrent_layer *kept = &text->recurrent;
     const struct recurrent_rows *see = &text->states;
-    const int rows = text->rows.rows, keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim;
-    const int heads = d->value_heads, first = text->first;
-    const struct buffer x = layer_rows_from(space->delta_x, first, joined);
-    const struct buffer gates = layer_rows_from(space->delta_gates, first, 2 * heads);
+    const int rows = text->rows.rows, heads = d->value_heads, first = text->first;
+    const struct buffer gates = layer_rows_from(space->delta_gates, first, w->gates);
     const struct buffer beta = layer_rows_from(space->delta_beta, first, heads);
 
-    space->ops->short_conv(space->queue, &(struct short_conv_args){
-        .in = layer_rows_from(space->delta_in, first, in_width), .weight = weights->delta_conv, .cache = kept->conv,
-        .slot = see->slot, .before = see->past, .out = x, .silu = true, .rows = rows, .width = joined, .taps = d->taps,
-        .in_stride = in_width, .out_stride = joined});
     space->ops->delta_keys(space->queue, &(struct delta_keys_args){
-        .x = x, .rate = gates, .step = layer_row_part(gates, heads), .neg_a = weights->delta_neg_a,
+        .x = x, .rate = gates, .step = layer_row_part(gates, w->gates - heads), .neg_a = weights->delta_neg_a,
         .step_bias = weights->delta_step_bias, .slot = see->slot, .parent = see->parent, .key = kept->key,
-        .decay = kept->decay, .beta = beta, .epsilon = EPSILON, .rows = rows, .key_heads = d->key_heads,
-        .value_heads = heads, .key_dim = d->key_dim, .stride = joined, .gate_stride = 2 * heads});
+        .decay = kept->decay, .beta = beta, .kind = d->kind, .epsilon = EPSILON, .rows = rows, .key_heads = d->key_heads,
+        .value_heads = heads, .key_dim = d->key_dim, .stride = w->conv, .gate_stride = w->gates});
     space->ops->delta(space->queue, &(struct delta_args){
-        .q = x, .v = layer_row_part(x, 2 * keys), .beta = beta, .key = kept->key, .decay = kept->decay,
-        .correction = kept->correction, .state = kept->state, .own = see->own, .before = see->before,
-        .path_start = see->path_start, .path = see->path, .out = layer_rows_from(space->attended, first, values),
-        .rows = rows, .key_heads = d->key_heads, .value_heads = heads, .key_dim = d->key_dim, .value_dim = d->value_dim,
-        .stride = joined, .tiled = d->tiled});
+        .q = x, .v = layer_row_part(x, 2 * w->keys), .beta = beta, .skip = weights->delta_skip, .key = kept->key,
+        .decay = kept->decay, .correction = kept->correction, .state = kept->state, .own = see->own, .before = see->before,
+        .path_start = see->path_start, .path = see->path, .out = layer_rows_from(space->attended, first, w->values),
+        .kind = d->kind, .rows = rows, .key_heads = d->key_heads, .value_heads = heads, .key_dim = d->key_dim,
+        .value_dim = d->value_dim, .stride = w->conv, .tiled = d->tiled});
 }
 
-/* delta_in gives q, k, v and z side by side; the short convolution runs over q, k and v. delta_keys stores the normalised
- * keys and decays, delta applies the rule. The output projection adds to x. */
-void layer_delta(const struct layer *layer)
+/* From delta_in and delta_gates of a text's rows to their part of space->attended. */
+static void run_text(const struct layer *layer, const struct layer_text *text, const struct delta_widths *w)
 {
     struct workspace *space = layer->space;
     const struct delta_shape *d = &space->shape->delta;
+    const bool alone = d->kind == RECURRENCE_NONE;
+    const struct buffer x = layer_rows_from(alone ? space->attended : space->delta_x, text->first, w->conv);
+
+    space->ops->short_conv(space->queue, &(struct short_conv_args){
+        .in = layer_rows_from(space->delta_in, text->first, w->in), .weight = layer->weights->delta_conv,
+        .bias = layer->weights->delta_conv_bias, .cache = text->recurrent.conv, .slot = text->states.slot,
+        .before = text->states.past, .out = x, .silu = !alone, .rows = text->rows.rows, .width = w->conv, .taps = d->taps,
+        .in_stride = w->in, .out_stride = w->conv});
+    if (!alone)
+        run_rule(layer, text, w, x);
+}
+
+/* delta_in gives q, k, v and z side by side; the short convolution runs over q, k and v. delta_keys stores the keys and decays,
+ * delta applies the rule. Without a recurrence there are v, z and the gate of v, and the output of the convolution is that of
+ * the rule. The output projection adds to x. */
+void layer_delta(const struct layer *layer)
+{
+    struct workspace *space = layer->space;
+    const struct delta_widths w = hparams_delta_widths(space->shape);
     const struct layer_weights *weights = layer->weights;
     const struct buffer none = {0, 0};
-    const int rows = layer->rows->rows, keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim;
-    const int joined = 2 * keys + values, in_width = joined + values, heads = d->value_heads;
+    const bool alone = space->shape->delta.kind == RECURRENCE_NONE;
 
     layer_enter(layer, weights, false, space->normed);
-    layer_project(layer, space->normed, weights->delta_in.inputs, &weights->delta_in, none, space->delta_in, in_width);
-    layer_project(layer, space->normed, weights->delta_gates.inputs, &weights->delta_gates, none, space->delta_gates,
-                  2 * heads);
+    layer_project(layer, space->normed, weights->delta_in.inputs, &weights->delta_in, none, space->delta_in, w.in);
+    if (alone)
+        gate_by(layer, space->delta_in, w.in, GATE_SAME, layer_row_part(space->delta_in, w.conv + w.values), w.values);
+    else
+        layer_project(layer, space->normed, weights->delta_gates.inputs, &weights->delta_gates, none, space->delta_gates,
+                      w.gates);
     for (int i = 0; i < layer->texts; i++)
-        run_text(layer, &layer->text[i], joined, in_width);
-    leave(layer, joined, in_width);
+        run_text(layer, &layer->text[i], &w);
+    leave(layer, &w);
     space->ops->linear(space->queue, &(struct linear_args){
         .in = space->attended, .weight = weights->out.data, .out = space->x, .operand = space->operand,
         .format = weights->out.format, .add = true, .scale = space->shape->residual_scale, .slab = layer->rows->slab,
-        .rows = rows, .inputs = values, .outputs = space->shape->hidden, .in_stride = values,
+        .rows = layer->rows->rows, .inputs = w.values, .outputs = space->shape->hidden, .in_stride = w.values,
         .out_stride = space->shape->hidden});
 }

@@ -160,10 +160,13 @@ static int alloc_hidden(struct engine *engine, struct err *err)
 }
 
 /* Returns the bytes of a layer's state and of the updates by the tokens of its current segment. */
-static int64_t state_bytes(const struct delta_shape *d, int64_t cached)
+static int64_t state_bytes(const struct hparams *shape, int64_t cached)
 {
+    const struct delta_shape *d = &shape->delta;
     const int64_t keys = (int64_t)d->key_heads * d->key_dim, values = (int64_t)d->value_heads * d->value_dim;
-    const int64_t tokens = cached < DELTA_BORDER ? cached : DELTA_BORDER;
+    const int64_t tokens = cached < DELTA_BORDER ? cached : DELTA_BORDER, past = d->taps - 1;
+    if (d->kind == RECURRENCE_NONE)
+        return (cached < past ? cached : past) * shape->hidden * (int64_t)sizeof(float);
     return (values * d->key_dim + tokens * (keys + values + d->value_heads)) * (int64_t)sizeof(float);
 }
 
@@ -175,7 +178,7 @@ static int64_t seen_bytes(const struct pass *pass, int n, int rows, int64_t cach
     const int64_t window = shape->layer[n].window;
     const int64_t seen = window && shape->attention.aligned ? cached - (cached - rows) / window * window : window + rows - 1;
     if (shape->layer[n].state)
-        return state_bytes(&shape->delta, cached);
+        return state_bytes(shape, cached);
     return (window && seen < cached ? seen : cached) * hparams_kv_width(shape, n) *
            (int64_t)cache_size(engine->setup.cache);
 }

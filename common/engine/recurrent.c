@@ -16,15 +16,17 @@ struct widths {
     int64_t conv, key, decay, correction, state;
 };
 
-static struct widths widths_of(const struct delta_shape *d)
+static struct widths widths_of(const struct hparams *shape)
 {
-    const int64_t keys = (int64_t)d->key_heads * d->key_dim, values = (int64_t)d->value_heads * d->value_dim;
-    return (struct widths){2 * keys + values, keys, d->value_heads, values, values * d->key_dim};
+    const struct delta_shape *d = &shape->delta;
+    const struct delta_widths w = hparams_delta_widths(shape);
+    const int64_t values = d->kind == RECURRENCE_NONE ? 0 : w.values;
+    return (struct widths){w.conv, w.keys, d->value_heads, values, values * d->key_dim};
 }
 
 uint64_t recurrent_bytes(const struct hparams *shape, int nodes)
 {
-    const struct widths w = widths_of(&shape->delta);
+    const struct widths w = widths_of(shape);
     const uint64_t slots = (uint64_t)(FIRST_SLOTS + nodes);
     return (uint64_t)hparams_state_layers(shape) * sizeof(float) *
            (slots * (uint64_t)(w.conv + w.key + w.decay + w.correction) + FIRST_STATES * (uint64_t)w.state);
@@ -37,6 +39,8 @@ static int grow(struct recurrent *r, struct buffer *buffer, int64_t width, int o
     struct buffer larger;
     void *room = NULL;
     int rc = -1;
+    if (!width)                                      /* the short convolution alone has no such buffer */
+        return 0;
     if (device_alloc(r->device, (uint64_t)rows * row, &larger, err))
         return err_at(err, "states of a text");
     if (bytes && !(room = mem_alloc(bytes, 1, err)))
@@ -71,7 +75,7 @@ static int grow_used(bool **used, int old, int count, struct err *err)
 
 static int grow_slots(struct recurrent *r, int slots, struct err *err)
 {
-    const struct widths w = widths_of(&r->shape->delta);
+    const struct widths w = widths_of(r->shape);
     if (grow_used(&r->slot_used, r->slots, slots, err))
         return -1;
     for (int n = 0; n < r->shape->layers; n++) {
@@ -88,7 +92,7 @@ static int grow_slots(struct recurrent *r, int slots, struct err *err)
 
 static int grow_states(struct recurrent *r, int states, struct err *err)
 {
-    const struct widths w = widths_of(&r->shape->delta);
+    const struct widths w = widths_of(r->shape);
     if (grow_used(&r->state_used, r->states, states, err))
         return -1;
     for (int n = 0; n < r->shape->layers; n++)
@@ -464,6 +468,8 @@ void recurrent_release(struct recurrent *r)
 
 static int copy_buffer(struct recurrent *to, struct buffer into, const struct buffer *from, void *room, struct err *err)
 {
+    if (!from->bytes)
+        return 0;
     queue_download(to->device, room, *from, from->bytes);
     if (queue_wait(to->device, err))
         return -1;
@@ -473,7 +479,7 @@ static int copy_buffer(struct recurrent *to, struct buffer into, const struct bu
 
 int recurrent_copy(struct recurrent *to, const struct recurrent *from, struct err *err)
 {
-    const struct widths w = widths_of(&from->shape->delta);
+    const struct widths w = widths_of(from->shape);
     void *room = NULL;
     int rc = 0;
     if (!to->layers)

@@ -83,14 +83,20 @@ static int take_qkv(struct weights *weights, const struct model *model, int n, s
 static int take_delta(struct weights *weights, const struct model *model, int n, struct err *err)
 {
     struct layer_weights *layer = &weights->layer[n];
-    return take_vector(weights, model, "layers.%d.attention.norm", n, &layer->attention_norm, err) ||
-           take_matrix(weights, model, "layers.%d.delta.in", n, &layer->delta_in, err) ||
-           take_matrix(weights, model, "layers.%d.delta.gates", n, &layer->delta_gates, err) ||
-           take_vector(weights, model, "layers.%d.delta.conv", n, &layer->delta_conv, err) ||
+    const struct delta_shape *d = &model_hparams(model)->delta;
+    if (take_vector(weights, model, "layers.%d.attention.norm", n, &layer->attention_norm, err) ||
+        take_matrix(weights, model, "layers.%d.delta.in", n, &layer->delta_in, err) ||
+        take_vector(weights, model, "layers.%d.delta.conv", n, &layer->delta_conv, err) ||
+        (d->conv_bias && take_vector(weights, model, "layers.%d.delta.conv_bias", n, &layer->delta_conv_bias, err)) ||
+        take_matrix(weights, model, "layers.%d.delta.out", n, &layer->out, err))
+        return -1;
+    if (d->kind == RECURRENCE_NONE)
+        return 0;
+    return take_matrix(weights, model, "layers.%d.delta.gates", n, &layer->delta_gates, err) ||
            take_vector(weights, model, "layers.%d.delta.neg_a", n, &layer->delta_neg_a, err) ||
            take_vector(weights, model, "layers.%d.delta.step_bias", n, &layer->delta_step_bias, err) ||
-           take_vector(weights, model, "layers.%d.delta.norm", n, &layer->delta_norm, err) ||
-           take_matrix(weights, model, "layers.%d.delta.out", n, &layer->out, err) ? -1 : 0;
+           (d->kind == RECURRENCE_SPACE && take_vector(weights, model, "layers.%d.delta.skip", n, &layer->delta_skip, err)) ||
+           take_vector(weights, model, "layers.%d.delta.norm", n, &layer->delta_norm, err) ? -1 : 0;
 }
 
 static int take_attention(struct weights *weights, const struct model *model, int n, struct err *err)
@@ -256,7 +262,7 @@ void weights_close(struct weights **weights)
                                 &layer->attention_out_norm, &layer->ffn_out_norm, &layer->experts_norm,
                                 &layer->experts_out_norm, &layer->shared_out_norm, &layer->router_norm, &layer->expert_scale,
                                 &layer->delta_in.data, &layer->delta_gates.data, &layer->delta_conv, &layer->delta_neg_a,
-                                &layer->delta_step_bias, &layer->delta_norm};
+                                &layer->delta_step_bias, &layer->delta_norm, &layer->delta_conv_bias, &layer->delta_skip};
         for (size_t i = 0; w->owned && i < sizeof all / sizeof *all; i++)
             device_free(w->device, all[i]);
         device_free(w->device, &layer->dense_table);

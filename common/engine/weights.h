@@ -26,7 +26,7 @@ struct layer_weights {
     struct buffer q_a_bias, q_a_norm, kv_a_bias, kv_a_norm;
     struct matrix shared_gate;
     struct matrix delta_in, delta_gates;     /* for a layer with a state, whose output matrix is `out` */
-    struct buffer delta_conv, delta_neg_a, delta_step_bias, delta_norm;
+    struct buffer delta_conv, delta_conv_bias, delta_neg_a, delta_step_bias, delta_skip, delta_norm;
     struct buffer dense, dense_table;        /* one EXPERT block, of a dense layer or of the shared experts; a table with its
                                               * address */
     enum weight_format dense_format, experts_format;

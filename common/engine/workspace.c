@@ -17,21 +17,20 @@ static int alloc(struct workspace *space, struct buffer *out, int64_t width, str
 
 static int alloc_delta(struct workspace *space, struct err *err)
 {
-    const struct delta_shape *d = &space->shape->delta;
-    const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim;
-    if (!hparams_state_layers(space->shape))
+    const struct delta_widths w = hparams_delta_widths(space->shape);
+    if (!w.in)
         return 0;
-    return alloc(space, &space->delta_in, 2 * keys + 2 * values, err) ||
-           alloc(space, &space->delta_x, 2 * keys + values, err) ||
-           alloc(space, &space->delta_gates, 2 * d->value_heads, err) || alloc(space, &space->delta_beta, d->value_heads, err)
-        ? -1 : 0;
+    if (alloc(space, &space->delta_in, w.in, err) || (w.gates && alloc(space, &space->delta_x, w.conv, err)))
+        return -1;
+    return w.gates && (alloc(space, &space->delta_gates, w.gates, err) ||
+                       alloc(space, &space->delta_beta, space->shape->delta.value_heads, err)) ? -1 : 0;
 }
 
 /* Allocates the latents, and the keys and values computed from them. */
 static int alloc_attention(struct workspace *space, struct err *err)
 {
     const struct hparams *shape = space->shape;
-    const int values = shape->delta.value_heads * shape->delta.value_dim;
+    const int values = hparams_delta_widths(shape).values;
     if (alloc(space, &space->x, shape->hidden, err) || alloc(space, &space->normed, shape->hidden, err) ||
         alloc(space, &space->qkv, space->qkv_width, err) ||
         alloc(space, &space->attended, space->attended_width > values ? space->attended_width : values, err) ||

@@ -51,6 +51,17 @@ int hparams_state_layers(const struct hparams *shape)
     return count;
 }
 
+struct delta_widths hparams_delta_widths(const struct hparams *shape)
+{
+    const struct delta_shape *d = &shape->delta;
+    const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim, all = 2 * keys + values;
+    if (!hparams_state_layers(shape))
+        return (struct delta_widths){0, 0, 0, 0, 0};
+    if (d->kind == RECURRENCE_NONE)
+        return (struct delta_widths){0, shape->hidden, shape->hidden, 3 * shape->hidden, 0};
+    return (struct delta_widths){keys, values, all, all + values, d->value_heads * (d->kind == RECURRENCE_DELTA ? 2 : 1)};
+}
+
 static int check_range(const char *name, int64_t value, int64_t min, int64_t max, struct err *err)
 {
     if (value >= min && value <= max)
@@ -232,18 +243,24 @@ static int check_places(const struct hparams *s, struct err *err)
 static int check_states(const struct hparams *s, struct err *err)
 {
     const struct delta_shape *d = &s->delta;
-    const bool any = hparams_state_layers(s) > 0;
-    const int min = any, max = any ? HEADS_MAX : 0, dim = any ? HEAD_DIM_MAX : 0;
-    if (check_range("number of key heads of layers with a state", d->key_heads, min, max, err) ||
+    const bool any = hparams_state_layers(s) > 0, heads = any && d->kind != RECURRENCE_NONE;
+    const bool space = any && d->kind == RECURRENCE_SPACE;
+    const int min = heads, max = heads ? HEADS_MAX : 0, dim = heads ? HEAD_DIM_MAX : 0;
+    if (check_range("kind of recurrence", d->kind, RECURRENCE_DELTA, any ? RECURRENCE_NONE : RECURRENCE_DELTA, err) ||
+        check_range("number of key heads of layers with a state", d->key_heads, min, max, err) ||
         check_range("number of value heads of layers with a state", d->value_heads, min, max, err) ||
         check_range("width of a key head of layers with a state", d->key_dim, min, dim, err) ||
         check_range("width of a value head of layers with a state", d->value_dim, min, dim, err) ||
-        check_range("taps of the convolution", d->taps, min, any ? CONV_TAPS_MAX : 0, err) ||
-        check_range("order of value heads", d->tiled, 0, any, err))
+        check_range("taps of the convolution", d->taps, any, any ? CONV_TAPS_MAX : 0, err) ||
+        check_range("order of value heads", d->tiled, 0, heads, err) ||
+        check_range("bias of the convolution", d->conv_bias, 0, any, err) ||
+        check_range("groups of the norm of layers with a state", d->norm_groups, space, space ? HEADS_MAX : 0, err))
         return -1;
     if (!any)
         return 0;
-    if (d->value_heads % d->key_heads)
+    if (space && d->value_heads * d->value_dim % d->norm_groups)
+        return err_set(err, ERR_INPUT, "%d values cannot be cut into %d groups", d->value_heads * d->value_dim, d->norm_groups);
+    if (heads && d->value_heads % d->key_heads)
         return err_set(err, ERR_INPUT, "%d value heads cannot share %d key heads evenly", d->value_heads, d->key_heads);
     if (s->norms != NORM_BEFORE || s->layer_norm || s->parallel)
         return err_set(err, ERR_INPUT, "layers with a state are supported after RMS norms only");

@@ -113,6 +113,10 @@ struct hparams {
         int key_heads, value_heads, key_dim, value_dim;      /* kernels/delta.h */
         int taps;                    /* of the convolution before it */
         bool tiled;                  /* value head h belongs to key head h % key_heads */
+        enum recurrence kind;        /* RECURRENCE_NONE: heads and their widths are 0, the convolution is as wide as the
+                                      * stream */
+        int norm_groups;             /* of RECURRENCE_SPACE: parts of its output that are normed apart */
+        bool conv_bias;
     } delta;                         /* of layers with a state; zeros: no layer has one */
     float embed_scale, residual_scale;   /* multiply embeddings, and what attention and feed-forward add; 0: not */
     float logit_divisor;                 /* 0: none */
@@ -145,7 +149,7 @@ struct hparams {
     struct layer_shape {
         uint8_t ffn;                 /* enum ffn_kind */
         bool other;                  /* its attention is of the other kind */
-        bool state;                  /* it has a state and no attention: the gated delta rule (kernels/delta.h) */
+        bool state;                  /* it has a state and no attention (kernels/delta.h) */
         bool still;                  /* positions do not turn its queries and keys (NoPE) */
         int window;                  /* sliding window, 0: none */
     } layer[LAYERS_MAX];             /* predictors' after those of the layers */
@@ -171,6 +175,14 @@ struct layer_attention hparams_attention(const struct hparams *shape, int layer)
 int hparams_kv_width(const struct hparams *shape, int layer);
 int64_t hparams_kv_widths(const struct hparams *shape);
 int hparams_state_layers(const struct hparams *shape);
+
+/* Floats of a token in a layer with a state: all keys, all values, the inputs of the convolution (queries, keys and values),
+ * the outputs of delta.in (these and the gate of the values; without a recurrence also that of the inputs), and those of
+ * delta.gates (rates and steps, or steps alone). */
+struct delta_widths {
+    int keys, values, conv, in, gates;
+};
+struct delta_widths hparams_delta_widths(const struct hparams *shape);
 
 /* Everything in range and consistent, or an error that names the value: what the engine need not ask again. */
 int hparams_check(const struct hparams *shape, struct err *err);

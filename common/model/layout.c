@@ -5,7 +5,7 @@
 
 #include "common/base/mem.h"
 
-enum { LAYER_TENSORS = 33, PREDICTOR_TENSORS = 6, MODEL_TENSORS = 5, NAME_ROOM = 40 };
+enum { LAYER_TENSORS = 35, PREDICTOR_TENSORS = 6, MODEL_TENSORS = 5, NAME_ROOM = 40 };
 
 static void add(struct layout *layout, enum tensor_role role, enum tensor_kind kind, int layer, int outputs, int inputs,
                 const char *name)
@@ -75,14 +75,22 @@ static void add_attention(struct layout *layout, const struct hparams *s, int la
 static void add_delta(struct layout *layout, const struct hparams *s, int layer)
 {
     const struct delta_shape *d = &s->delta;
-    const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim;
-    add(layout, ROLE_DELTA_IN, TENSOR_MATRIX, layer, 2 * keys + 2 * values, s->hidden, "delta.in");
-    add(layout, ROLE_DELTA_GATES, TENSOR_MATRIX, layer, 2 * d->value_heads, s->hidden, "delta.gates");
-    add(layout, ROLE_DELTA_CONV, TENSOR_VECTOR, layer, d->taps * (2 * keys + values), 1, "delta.conv");
-    add(layout, ROLE_DELTA_NEG_A, TENSOR_VECTOR, layer, d->value_heads, 1, "delta.neg_a");
-    add(layout, ROLE_DELTA_STEP_BIAS, TENSOR_VECTOR, layer, d->value_heads, 1, "delta.step_bias");
-    add(layout, ROLE_DELTA_NORM, TENSOR_VECTOR, layer, d->value_dim, 1, "delta.norm");
-    add(layout, ROLE_DELTA_OUT, TENSOR_MATRIX, layer, s->hidden, values, "delta.out");
+    const struct delta_widths w = hparams_delta_widths(s);
+    const bool space = d->kind == RECURRENCE_SPACE;
+    add(layout, ROLE_DELTA_IN, TENSOR_MATRIX, layer, w.in, s->hidden, "delta.in");
+    if (d->kind != RECURRENCE_NONE)
+        add(layout, ROLE_DELTA_GATES, TENSOR_MATRIX, layer, w.gates, s->hidden, "delta.gates");
+    add(layout, ROLE_DELTA_CONV, TENSOR_VECTOR, layer, d->taps * w.conv, 1, "delta.conv");
+    if (d->conv_bias)
+        add(layout, ROLE_DELTA_CONV_BIAS, TENSOR_VECTOR, layer, w.conv, 1, "delta.conv_bias");
+    if (d->kind != RECURRENCE_NONE) {
+        add(layout, ROLE_DELTA_NEG_A, TENSOR_VECTOR, layer, d->value_heads, 1, "delta.neg_a");
+        add(layout, ROLE_DELTA_STEP_BIAS, TENSOR_VECTOR, layer, d->value_heads, 1, "delta.step_bias");
+        if (space)
+            add(layout, ROLE_DELTA_SKIP, TENSOR_VECTOR, layer, d->value_heads, 1, "delta.skip");
+        add(layout, ROLE_DELTA_NORM, TENSOR_VECTOR, layer, space ? w.values : d->value_dim, 1, "delta.norm");
+    }
+    add(layout, ROLE_DELTA_OUT, TENSOR_MATRIX, layer, s->hidden, w.values, "delta.out");
 }
 
 static void add_layer(struct layout *layout, const struct hparams *s, int layer)

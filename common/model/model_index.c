@@ -119,6 +119,9 @@ static const struct field FURTHER[] = {
     FIELD(FIELD_INT, "delta_value_dim", delta.value_dim),
     FIELD(FIELD_INT, "delta_taps", delta.taps),
     FIELD(FIELD_BOOL, "delta_tiled", delta.tiled),
+    FIELD(FIELD_INT, "delta_kind", delta.kind),
+    FIELD(FIELD_INT, "delta_norm_groups", delta.norm_groups),
+    FIELD(FIELD_BOOL, "delta_conv_bias", delta.conv_bias),
 };
 enum { FURTHER_COUNT = sizeof FURTHER / sizeof *FURTHER };
 

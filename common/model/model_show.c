@@ -152,7 +152,10 @@ static void show_lines(struct show *show, const struct model *model)
               numeral_plural(shape->attention.heads), shape->attention.head_dim, shape->attention.kv_heads);
     if (hparams_has_other(shape))
         show_line(show, "    in some layers heads of %d, %d for keys and values", shape->other.head_dim, shape->other.kv_heads);
-    if (hparams_state_layers(shape))
+    if (hparams_state_layers(shape) && shape->delta.kind == RECURRENCE_NONE)
+        show_line(show, "    %d layer%s with a convolution of %d tokens in place of attention", hparams_state_layers(shape),
+                  numeral_plural(hparams_state_layers(shape)), shape->delta.taps);
+    else if (hparams_state_layers(shape))
         show_line(show, "    %d layer%s with a state in place of attention: %d value heads of %d x %d",
                   hparams_state_layers(shape), numeral_plural(hparams_state_layers(shape)), shape->delta.value_heads,
                   shape->delta.key_dim, shape->delta.value_dim);

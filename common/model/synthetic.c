@@ -73,7 +73,8 @@ static bool is_norm(enum tensor_role role)
            role == ROLE_LAYER_SCALE || role == ROLE_ROUTER_NORM || role == ROLE_EXPERT_SCALE ||
            role == ROLE_K_NORM || role == ROLE_Q_A_NORM || role == ROLE_KV_A_NORM || role == ROLE_PREDICT_NORM ||
            role == ROLE_PREDICT_EMBED_NORM || role == ROLE_PREDICT_HIDDEN_NORM || role == ROLE_STATES_NORM ||
-           role == ROLE_STATE_NORM || role == ROLE_DELTA_NORM || role == ROLE_EMBED_NORM || role == ROLE_HIDDEN_NORM;
+           role == ROLE_STATE_NORM || role == ROLE_DELTA_NORM || role == ROLE_DELTA_SKIP || role == ROLE_EMBED_NORM ||
+           role == ROLE_HIDDEN_NORM;
 }
 
 static int make_random(void *context, int member, struct block_job *job, struct err *err)

@@ -22,6 +22,11 @@ static void conv_row(const struct short_conv_args *a, size_t r)
         for (size_t c = 0; c < width; c++)
             out[c] = __builtin_fmaf(by[c], in[c], out[c]);
     }
+    if (a->bias.address) {
+        const float *restrict bias = work_pointer(a->bias);
+        for (size_t c = 0; c < width; c++)
+            out[c] = out[c] + bias[c];
+    }
     for (size_t c = 0; a->silu && c < width; c++)
         out[c] = plain_silu(out[c]);
 }
@@ -53,7 +58,7 @@ static void keys_row(const struct delta_keys_args *a, size_t r)
     const int32_t slot = ((const int32_t *)work_pointer(a->slot))[r];
     const float shrink = 1 / sqrtf((float)dim);
     float *x = (float *)work_pointer(a->x) + r * (size_t)a->stride;
-    for (int part = 0; part < 2 * a->key_heads; part++) {
+    for (int part = 0; a->kind == RECURRENCE_DELTA && part < 2 * a->key_heads; part++) {
         float *own = x + (size_t)part * (size_t)dim;
         const float factor = 1 / sqrtf(lanes_dot(own, own, dim) + a->epsilon);
         const float more = part < a->key_heads ? shrink : 1;
@@ -79,14 +84,15 @@ void cpu_delta_keys(struct queue *queue, const struct delta_keys_args *args)
     const float *neg_a = work_pointer(args->neg_a), *bias = work_pointer(args->step_bias);
     const size_t heads = (size_t)args->value_heads;
     for (size_t r = 0; r < (size_t)args->rows; r++) {
-        const float *rate = (const float *)work_pointer(args->rate) + r * (size_t)args->gate_stride;
+        const float *rate = args->kind == RECURRENCE_DELTA
+            ? (const float *)work_pointer(args->rate) + r * (size_t)args->gate_stride : NULL;
         const float *step = (const float *)work_pointer(args->step) + r * (size_t)args->gate_stride;
         const float *past = (const float *)work_pointer(args->decay) + (size_t)(parent[r] < 0 ? 0 : parent[r]) * heads;
         float *decay = (float *)work_pointer(args->decay) + (size_t)slot[r] * heads;
         float *beta = (float *)work_pointer(args->beta) + r * heads;
         for (size_t h = 0; h < heads; h++) {
-            float g = neg_a[h] * plain_log_add(step[h] + bias[h], 0);
-            beta[h] = plain_sigmoid(rate[h]);
+            const float t = plain_log_add(step[h] + bias[h], 0), g = neg_a[h] * t;
+            beta[h] = rate ? plain_sigmoid(rate[h]) : t;
             decay[h] = parent[r] < 0 ? g : g + past[h];
         }
     }
@@ -171,8 +177,8 @@ static struct row row_of(const struct head *head, int r)
         .own = ((const int32_t *)work_pointer(a->own))[r], .before = before, .count = (int)count};
 }
 
-/* Adds the contributions of the segment's tokens. correction and out must already contain those of the state: v - f k^T S and f
- * q^T S. */
+/* Adds the contributions of the segment's tokens. correction and out must already contain those of the state: v - f k^T S (or
+ * v) and f q^T S. */
 static void row_add_segment(const struct head *head, const struct row *row)
 {
     const int keys = head->args->key_dim, values = head->args->value_dim;
@@ -180,44 +186,51 @@ static void row_add_segment(const struct head *head, const struct row *row)
     for (int i = 0; i < row->count - 1; i++) {
         const float *past = key_at(head, row->path[i]), *u = correction_at(head, row->path[i]);
         const float share = plain_exp(decay - decay_at(head, row->path[i]));
-        add_scaled(row->correction, u, -(share * lanes_dot(row->k, past, keys)), values);
+        if (head->args->kind == RECURRENCE_DELTA)
+            add_scaled(row->correction, u, -(share * lanes_dot(row->k, past, keys)), values);
         add_scaled(row->out, u, share * lanes_dot(row->q, past, keys), values);
     }
     for (int j = 0; j < values; j++)
         row->correction[j] = row->beta * row->correction[j];
     add_scaled(row->out, row->correction, lanes_dot(row->q, row->k, keys), values);
+    if (head->args->kind == RECURRENCE_SPACE)
+        add_scaled(row->out, row->v, ((const float *)work_pointer(head->args->skip))[head->number], values);
 }
 
 /* Computes one row, or two rows that read the same state. */
 static void rows_attend(const struct head *head, const struct row *row, int rows)
 {
     const int values = head->args->value_dim;
+    const bool corrects = head->args->kind == RECURRENCE_DELTA;
     const float *share[TILE_ROWS];
     float *product[TILE_ROWS];
+    int products = 0;
     for (int r = 0; r < rows; r++) {
-        share[2 * r] = row[r].k;
-        share[2 * r + 1] = row[r].q;
-        product[2 * r] = row[r].correction;
-        product[2 * r + 1] = row[r].out;
+        if (corrects) {
+            share[products] = row[r].k;
+            product[products++] = row[r].correction;
+        }
+        share[products] = row[r].q;
+        product[products++] = row[r].out;
     }
     if (row->own >= 0) {
         const unsigned char *at = (const unsigned char *)state_at(head, row->own);
         const struct tile_rows kept = {.at = at, .format = CACHE_F32, .width = values, .count = head->args->key_dim,
                                        .next = at + FETCH_FAR, .next_step = (size_t)values * sizeof(float)};
         const struct tile_join join = {.first = {true, true, true, true}};
-        tile_values(&kept, share, 2 * rows, &join, product);
+        tile_values(&kept, share, products, &join, product);
     }
     for (int r = 0; r < rows; r++) {
         float *restrict u = row[r].correction, *restrict out = row[r].out;
         const float *restrict v = row[r].v, factor = plain_exp(decay_at(head, row[r].path[row[r].count - 1]));
-        if (row->own < 0) {
-            memcpy(u, v, (size_t)values * sizeof *u);
+        if (row->own < 0)
             memset(out, 0, (size_t)values * sizeof *out);
-        } else
-            for (int j = 0; j < values; j++) {
-                u[j] = v[j] - factor * u[j];
-                out[j] = factor * out[j];
-            }
+        for (int j = 0; row->own >= 0 && j < values; j++)
+            out[j] = factor * out[j];
+        if (row->own < 0 || !corrects)
+            memcpy(u, v, (size_t)values * sizeof *u);
+        for (int j = 0; row->own >= 0 && corrects && j < values; j++)
+            u[j] = v[j] - factor * u[j];
         row_add_segment(head, &row[r]);
     }
 }
@@ -250,9 +263,13 @@ void cpu_delta(struct queue *queue, const struct delta_args *args)
     work_run(queue, (size_t)args->rows * state, delta_heads, &copy);
 }
 
-static void gate_part(bool silu, const float *in, const float *gate, float *out, int width)
+static void gate_part(enum gate_kind kind, const float *in, const float *gate, float *out, int width)
 {
-    if (silu) {
+    if (kind == GATE_SAME) {
+        INDEPENDENT             /* out may be the same buffer as in, but not a shifted one */
+        for (int i = 0; i < width; i++)
+            out[i] = in[i] * gate[i];
+    } else if (kind == GATE_SILU) {
         INDEPENDENT             /* out may be the same buffer as in, but not a shifted one */
         for (int i = 0; i < width; i++)
             out[i] = in[i] * plain_silu(gate[i]);
@@ -270,7 +287,7 @@ static void gate_rows(void *argument, int member, int members)
     thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     for (size_t r = begin; r < end; r++)
         for (size_t p = 0; p < (size_t)a->parts; p++)
-            gate_part(a->silu, (const float *)work_pointer(a->in) + r * (size_t)a->in_stride + p * (size_t)a->in_part,
+            gate_part(a->kind, (const float *)work_pointer(a->in) + r * (size_t)a->in_stride + p * (size_t)a->in_part,
                       (const float *)work_pointer(a->gate) + r * (size_t)a->gate_stride + p * (size_t)a->gate_part,
                       (float *)work_pointer(a->out) + r * (size_t)a->out_stride + p * (size_t)a->out_part, a->width);
 }

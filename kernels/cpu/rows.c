@@ -85,6 +85,8 @@ static void norm_rows(void *argument, int member, int members)
             const float *in = (const float *)work_pointer(a->in) + r * (size_t)a->in_stride + p * (size_t)a->width;
             float *out = (float *)work_pointer(a->out) + r * (size_t)a->out_stride + p * (size_t)a->width;
             const float *weight = a->weight.address ? work_pointer(a->weight) : NULL;
+            if (weight && a->apart)
+                weight += p * (size_t)a->width;
             if (a->center)
                 layer_norm_part(in, weight, a->bias.address ? work_pointer(a->bias) : NULL, out, a->width, a->epsilon);
             else

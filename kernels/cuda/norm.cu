@@ -16,7 +16,7 @@ __global__ void norm_kernel(struct norm_args a, const int32_t *live)
     int64_t row = blockIdx.y, part = blockIdx.x;
     int chain = lane_id() % NORM_CHAINS;
     const float *in = device_pointer<float>(a.in) + row * a.in_stride + part * a.width;
-    const float *weight = device_pointer<float>(a.weight);
+    const float *weight = device_pointer<float>(a.weight) + (a.apart ? part * a.width : 0);
     float *out = device_pointer<float>(a.out) + row * a.out_stride + part * a.width;
     if (not_live(live, row))
         return;

@@ -26,11 +26,12 @@ void ref_short_conv(struct queue *queue, const struct short_conv_args *a)
     const float *weight = ref_floats(queue, a->weight, (int64_t)a->taps * a->width);
     float *cache = ref_floats(queue, a->cache, ((int64_t)(last > oldest ? last : oldest) + 1) * a->width);
     float *out = ref_floats(queue, a->out, ref_span(a->rows, a->out_stride, a->width));
+    const float *bias = a->bias.address ? ref_floats(queue, a->bias, a->width) : NULL;
     for (int64_t r = 0; r < a->rows; r++)
         memcpy(cache + (int64_t)slot[r] * a->width, in + r * a->in_stride, (size_t)a->width * sizeof *in);
     for (int64_t r = 0; r < a->rows; r++)
         for (int c = 0; c < a->width; c++) {
-            double sum = 0;
+            double sum = bias ? (double)bias[c] : 0;
             for (int t = 0; t < a->taps; t++) {
                 int64_t from = t < past ? before[r * past + t] : slot[r];
                 if (from >= 0)
@@ -57,7 +58,8 @@ void ref_delta_keys(struct queue *queue, const struct delta_keys_args *a)
     const int32_t *slot = ref_integers(queue, a->slot, a->rows), *parent = ref_integers(queue, a->parent, a->rows);
     const int32_t last = largest(slot, a->rows), oldest = largest(parent, a->rows);
     float *x = ref_floats(queue, a->x, ref_span(a->rows, a->stride, 2 * width));
-    const float *rate = ref_floats(queue, a->rate, ref_span(a->rows, a->gate_stride, heads));
+    const bool delta = a->kind == RECURRENCE_DELTA;
+    const float *rate = delta ? ref_floats(queue, a->rate, ref_span(a->rows, a->gate_stride, heads)) : NULL;
     const float *step = ref_floats(queue, a->step, ref_span(a->rows, a->gate_stride, heads));
     const float *neg_a = ref_floats(queue, a->neg_a, heads), *step_bias = ref_floats(queue, a->step_bias, heads);
     float *key = ref_floats(queue, a->key, ((int64_t)last + 1) * width);
@@ -65,15 +67,15 @@ void ref_delta_keys(struct queue *queue, const struct delta_keys_args *a)
     float *beta = ref_floats(queue, a->beta, a->rows * heads);
     for (int64_t r = 0; r < a->rows; r++) {
         float *q = x + r * a->stride, *k = q + width;
-        for (int h = 0; h < a->key_heads; h++) {
+        for (int h = 0; delta && h < a->key_heads; h++) {
             normalise(q + (int64_t)h * a->key_dim, a->key_dim, (double)a->epsilon, 1 / sqrt(a->key_dim));
             normalise(k + (int64_t)h * a->key_dim, a->key_dim, (double)a->epsilon, 1);
         }
         memcpy(key + slot[r] * width, k, (size_t)width * sizeof *k);
         for (int64_t h = 0; h < heads; h++) {
             double t = (double)step[r * a->gate_stride + h] + (double)step_bias[h];
-            double g = (double)neg_a[h] * (fmax(t, 0) + log1p(exp(-fabs(t))));
-            beta[r * heads + h] = (float)sigmoid((double)rate[r * a->gate_stride + h]);
+            double softplus = fmax(t, 0) + log1p(exp(-fabs(t))), g = (double)neg_a[h] * softplus;
+            beta[r * heads + h] = (float)(delta ? sigmoid((double)rate[r * a->gate_stride + h]) : softplus);
             decay[slot[r] * heads + h] = (float)(parent[r] >= 0 ? g + (double)decay[parent[r] * heads + h] : g);
         }
     }
@@ -82,7 +84,7 @@ void ref_delta_keys(struct queue *queue, const struct delta_keys_args *a)
 /* One value head of a call. */
 struct head {
     const struct delta_args *args;
-    const float *key, *decay;
+    const float *key, *decay, *skip;
     float *correction, *state;
     int h, key_head;
 };
@@ -140,20 +142,21 @@ static void attend(const struct head *head, const float *q, const float *v, doub
     const double decay = decay_at(head, slot);
     const float *state = own >= 0 ? state_at(head, own) : NULL, *k = key_at(head, slot);
     float *u = correction_at(head, slot);
+    const bool delta = a->kind == RECURRENCE_DELTA;
     for (int j = 0; j < a->value_dim; j++) {
         double of_k = 0, of_q = 0;
         for (int i = 0; state && i < a->key_dim; i++) {
             of_k += (double)k[i] * (double)state[(int64_t)i * a->value_dim + j];
             of_q += (double)q[i] * (double)state[(int64_t)i * a->value_dim + j];
         }
-        double correction = (double)v[j] - exp(decay) * of_k, sum = exp(decay) * of_q;
+        double correction = (double)v[j] - (delta ? exp(decay) * of_k : 0), sum = exp(decay) * of_q;
         for (int i = 0; i < count - 1; i++) {
             double share = exp(decay - decay_at(head, path[i])), past = (double)correction_at(head, path[i])[j];
-            correction -= share * dot(k, key_at(head, path[i]), a->key_dim) * past;
+            correction -= delta ? share * dot(k, key_at(head, path[i]), a->key_dim) * past : 0;
             sum += share * dot(q, key_at(head, path[i]), a->key_dim) * past;
         }
         u[j] = (float)(beta * correction);
-        out[j] = (float)(sum + dot(q, k, a->key_dim) * (double)u[j]);
+        out[j] = (float)(sum + dot(q, k, a->key_dim) * (double)u[j] + (delta ? 0 : (double)head->skip[head->h] * (double)v[j]));
     }
 }
 
@@ -175,6 +178,7 @@ void ref_delta(struct queue *queue, const struct delta_args *a)
     struct head head = {.args = a, .key = ref_floats(queue, a->key, slots * keys),
                         .decay = ref_floats(queue, a->decay, slots * heads),
                         .correction = ref_floats(queue, a->correction, slots * values)};
+    head.skip = a->kind == RECURRENCE_SPACE ? ref_floats(queue, a->skip, heads) : NULL;
     head.state = states ? ref_floats(queue, a->state, states * values * a->key_dim) : NULL;
     for (int64_t r = 0; r < a->rows; r++) {
         const int32_t *row = path + start[r];
@@ -204,6 +208,7 @@ void ref_gated(struct queue *queue, const struct gated_args *a)
             for (int i = 0; i < a->width; i++) {
                 double x = (double)gate[r * a->gate_stride + p * a->gate_part + i];
                 out[r * a->out_stride + p * a->out_part + i] =
-                    (float)((double)in[r * a->in_stride + p * a->in_part + i] * (a->silu ? x : 1) * sigmoid(x));
+                    (float)((double)in[r * a->in_stride + p * a->in_part + i] * (a->kind == GATE_SIGMOID ? 1 : x) *
+                            (a->kind == GATE_SAME ? 1 : sigmoid(x)));
             }
 }

@@ -21,7 +21,7 @@ void ref_norm(struct queue *queue, const struct norm_args *a)
 {
     int64_t used = (int64_t)a->parts * a->width;
     const float *in = ref_floats(queue, a->in, ref_span(a->rows, a->in_stride, used));
-    const float *weight = a->weight.address ? ref_floats(queue, a->weight, a->width) : NULL;
+    const float *weight = a->weight.address ? ref_floats(queue, a->weight, a->apart ? used : a->width) : NULL;
     const float *bias = a->center && a->bias.address ? ref_floats(queue, a->bias, a->width) : NULL;
     float *out = ref_floats(queue, a->out, ref_span(a->rows, a->out_stride, used));
     for (int r = 0; r < a->rows; r++)
@@ -34,7 +34,8 @@ void ref_norm(struct queue *queue, const struct norm_args *a)
             for (int i = 0; i < a->width; i++)
                 sum += (x[i] - mean) * (x[i] - mean);
             for (int i = 0; i < a->width; i++)
-                y[i] = (float)((x[i] - mean) / sqrt(sum / a->width + (double)a->epsilon) * (weight ? weight[i] : 1) +
+                y[i] = (float)((x[i] - mean) / sqrt(sum / a->width + (double)a->epsilon) *
+                               (weight ? weight[a->apart ? p * a->width + i : i] : 1) +
                                (bias ? bias[i] : 0));
         }
 }

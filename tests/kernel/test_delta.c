@@ -7,6 +7,7 @@ enum { NODES = 72, TAPS = 4 };
 struct shape {
     int key_heads, value_heads, key_dim, value_dim, taps;
     bool tiled;
+    enum recurrence kind;
 };
 
 static int keys_of(const struct shape *s) { return s->key_heads * s->key_dim; }
@@ -32,7 +33,7 @@ static void forest_draw(struct forest *f, int committed, int nodes, uint64_t *se
 struct layer {
     const struct shape *shape;
     struct arena arena;
-    struct buffer in, rate, step, weight, neg_a, step_bias;
+    struct buffer in, rate, step, weight, bias, neg_a, step_bias, skip;
     struct buffer conv, key, decay, correction, state;
 };
 
@@ -48,6 +49,10 @@ static void layer_open(struct layer *layer, const struct shape *s, uint64_t seed
     layer->weight = draw_floats(arena, (size_t)s->taps * width, 1, &seed);
     layer->neg_a = draw_floats(arena, heads, 0.5f, &seed);
     layer->step_bias = draw_floats(arena, heads, 1, &seed);
+    if (s->kind == RECURRENCE_SPACE) {
+        layer->bias = draw_floats(arena, width, 1, &seed);
+        layer->skip = draw_floats(arena, heads, 1, &seed);
+    }
     for (size_t h = 0; h < heads; h++)
         ((float *)at(layer->neg_a))[h] = -0.02f - fabsf(((float *)at(layer->neg_a))[h]);
     layer->conv = arena_take(arena, NODES * width * sizeof(float));
@@ -128,17 +133,20 @@ static void layer_run(struct layer *layer, const struct device_ops *ops, struct 
                (size_t)heads * sizeof(float));
     }
     ops->short_conv(&queue, &(struct short_conv_args){
-        .in = in, .weight = layer->weight, .cache = layer->conv, .slot = slots, .out = x, .silu = true, .rows = count,
+        .in = in, .weight = layer->weight, .bias = layer->bias, .cache = layer->conv, .slot = slots, .out = x, .silu = true,
+        .rows = count,
         .before = take_integers(arena, rows.past, (size_t)(count * (s->taps - 1))), .width = width, .taps = s->taps,
         .in_stride = width, .out_stride = width});
     ops->delta_keys(&queue, &(struct delta_keys_args){
         .x = x, .rate = gates, .step = buffer_part(gates, (size_t)heads * 4, gates.bytes - (size_t)heads * 4), .slot = slots,
         .neg_a = layer->neg_a, .step_bias = layer->step_bias, .parent = parent, .key = layer->key, .decay = layer->decay,
-        .beta = beta, .epsilon = 1e-6f, .rows = count, .key_heads = s->key_heads, .value_heads = heads, .key_dim = s->key_dim,
+        .beta = beta, .kind = s->kind, .epsilon = 1e-6f, .rows = count, .key_heads = s->key_heads, .value_heads = heads,
+        .key_dim = s->key_dim,
         .stride = width, .gate_stride = 2 * heads});
     ops->delta(&queue, &(struct delta_args){
         .q = x, .v = buffer_part(x, (size_t)(2 * keys) * 4, x.bytes - (size_t)(2 * keys) * 4), .beta = beta, .key = layer->key,
-        .decay = layer->decay, .correction = layer->correction, .state = layer->state, .out = o,
+        .decay = layer->decay, .correction = layer->correction, .state = layer->state, .out = o, .skip = layer->skip,
+        .kind = s->kind,
         .own = take_integers(arena, rows.own, (size_t)count), .before = take_integers(arena, rows.before, (size_t)count),
         .path_start = take_integers(arena, rows.start, (size_t)count + 1),
         .path = take_integers(arena, rows.path, (size_t)rows.start[count]), .rows = count, .key_heads = s->key_heads,
@@ -172,6 +180,7 @@ static void steps_to(const struct layer *layer, const struct forest *f, int node
 {
     const struct shape *s = layer->shape;
     const int keys = keys_of(s), width = width_of(s);
+    const bool space = s->kind == RECURRENCE_SPACE;
     const float *in = at(layer->in), *weight = at(layer->weight);
     double *x = calloc((size_t)width, sizeof *x);
     if (f->parent[node] >= 0)
@@ -179,9 +188,10 @@ static void steps_to(const struct layer *layer, const struct forest *f, int node
     for (int c = 0; c < width; c++) {
         for (int t = s->taps - 1, from = node; t >= 0 && from >= 0; t--, from = f->parent[from])
             x[c] += (double)weight[t * width + c] * (double)in[from * width + c];
+        x[c] += space ? (double)((float *)at(layer->bias))[c] : 0;
         x[c] /= 1 + exp(-x[c]);
     }
-    for (int part = 0; part < 2 * s->key_heads; part++) {
+    for (int part = 0; !space && part < 2 * s->key_heads; part++) {
         double sum = 1e-6, factor = part < s->key_heads ? 1 / sqrt(s->key_dim) : 1;
         for (int i = 0; i < s->key_dim; i++)
             sum += x[part * s->key_dim + i] * x[part * s->key_dim + i];
@@ -194,12 +204,14 @@ static void steps_to(const struct layer *layer, const struct forest *f, int node
         double step = (double)((float *)at(layer->step))[node * s->value_heads + h] +
                       (double)((float *)at(layer->step_bias))[h];
         double keep = exp((double)((float *)at(layer->neg_a))[h] * log1p(exp(step)));
-        double beta = 1 / (1 + exp(-(double)((float *)at(layer->rate))[node * s->value_heads + h]));
+        double beta = space ? log1p(exp(step)) : 1 / (1 + exp(-(double)((float *)at(layer->rate))[node * s->value_heads + h]));
         for (int j = 0; j < s->value_dim; j++) {
-            double *column = state + h * s->key_dim * s->value_dim + j, seen = 0, sum = 0;
+            const double v = x[2 * keys + h * s->value_dim + j];
+            double *column = state + h * s->key_dim * s->value_dim + j, seen = 0;
+            double sum = space ? (double)((float *)at(layer->skip))[h] * v : 0;
             for (int i = 0; i < s->key_dim; i++)
                 seen += k[i] * (column[i * s->value_dim] *= keep);
-            seen = beta * (x[2 * keys + h * s->value_dim + j] - seen);
+            seen = beta * (space ? v : v - seen);
             for (int i = 0; i < s->key_dim; i++)
                 sum += q[i] * (column[i * s->value_dim] += k[i] * seen);
             out[h * s->value_dim + j] = sum;
@@ -287,8 +299,11 @@ static void check_forest(const struct shape *s, int committed, int nodes, uint64
 static void random_trees_have_the_bits_of_their_paths(void **state)
 {
     (void)state;
-    static const struct shape shapes[] = {{1, 1, 4, 4, 4, false}, {2, 4, 16, 8, 4, false}, {2, 2, 33, 20, 3, false},
-                                          {1, 3, 7, 40, 1, false}, {2, 6, 16, 8, 4, true}};
+    static const struct shape shapes[] = {
+        {1, 1, 4, 4, 4, false, RECURRENCE_DELTA}, {2, 4, 16, 8, 4, false, RECURRENCE_DELTA},
+        {2, 2, 33, 20, 3, false, RECURRENCE_DELTA}, {1, 3, 7, 40, 1, false, RECURRENCE_DELTA},
+        {2, 6, 16, 8, 4, true, RECURRENCE_DELTA}, {1, 3, 33, 7, 4, false, RECURRENCE_SPACE},
+        {2, 4, 16, 20, 3, false, RECURRENCE_SPACE}};
     for (int i = 0; i < (kernel_brief() ? 33 : 200); i++)
         check_forest(&shapes[i % LENGTH(shapes)], i % 48, 24, (uint64_t)i, i % 16 == 0);
 }
@@ -296,8 +311,10 @@ static void random_trees_have_the_bits_of_their_paths(void **state)
 static void heads_of_published_size(void **state)
 {
     (void)state;
-    static const struct shape shape = {2, 4, 128, 128, 4, false};
-    check_forest(&shape, 30, 12, 7, true);
+    static const struct shape delta = {2, 4, 128, 128, 4, false, RECURRENCE_DELTA};
+    static const struct shape space = {1, 4, 128, 64, 4, false, RECURRENCE_SPACE};
+    check_forest(&delta, 30, 12, 7, true);
+    check_forest(&space, 30, 12, 7, true);
 }
 
 /* Every row goes to its slot as it is, and the sum is not touched without `silu`. */

@@ -345,11 +345,11 @@ static void gates_agree_with_the_reference(void **state)
 {
     (void)state;
     enum { ROWS = 4, PIECES = 3, WIDTH = 19, APART = 2 * WIDTH, STRIDE = PIECES * APART + 1 };
-    for (int silu = 0; silu < 2; silu++) {
+    for (int kind = GATE_SIGMOID; kind <= GATE_SAME; kind++) {
         uint64_t seed = 9;
         struct arena arena;
         arena_open(&arena);
-        struct gated_args a = {.silu = silu, .rows = ROWS, .parts = PIECES, .width = WIDTH, .in_stride = PIECES * WIDTH,
+        struct gated_args a = {.kind = kind, .rows = ROWS, .parts = PIECES, .width = WIDTH, .in_stride = PIECES * WIDTH,
                               .gate_stride = STRIDE, .out_stride = PIECES * WIDTH, .in_part = WIDTH, .gate_part = APART,
                               .out_part = WIDTH};
         struct buffer in = draw_floats(&arena, ROWS * PIECES * WIDTH, 2, &seed);

@@ -65,8 +65,9 @@ static void norm_agrees_with_the_reference(void **state)
                                  .width = shapes[i].width, .in_stride = used + shapes[i].more,
                                  .out_stride = used + (shapes[i].in_place ? shapes[i].more : 3)};
         struct buffer in = draw_floats(&arena, (size_t)args.rows * (size_t)args.in_stride, 2, &seed), first = {0};
+        args.apart = !args.center && i % 2;
         if (i % 4 != 3)
-            args.weight = draw_floats(&arena, (size_t)args.width, 1, &seed);
+            args.weight = draw_floats(&arena, (size_t)(args.apart ? used : args.width), 1, &seed);
         args.bias = args.center && i % 3 ? draw_floats(&arena, (size_t)args.width, 1, &seed) : (struct buffer){0, 0};
         args.in = arena_copy(&arena, in);
         size_t out_bytes = (size_t)args.rows * (size_t)args.out_stride * sizeof(float);

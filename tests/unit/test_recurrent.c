@@ -19,6 +19,8 @@ static const char *tiny_path(void)
     return path;
 }
 
+static int kind;                        /* enum recurrence of the models */
+
 /* Writes a model of which at least the first layer has a state. */
 static void write_model(uint64_t seed)
 {
@@ -30,7 +32,12 @@ static void write_model(uint64_t seed)
     while (shape.norms != NORM_BEFORE || shape.layer_norm || shape.parallel);
     const int heads = chance_range(&chance, 1, 3);
     shape.delta = (struct delta_shape){heads, heads * chance_range(&chance, 1, 2), chance_range(&chance, 2, 20),
-                                       chance_range(&chance, 2, 20), chance_range(&chance, 1, 5), seed % 3 == 1};
+                                       chance_range(&chance, 2, 20), chance_range(&chance, 1, 5), seed % 3 == 1,
+                                       (enum recurrence)kind, 0, kind != RECURRENCE_DELTA};
+    if (kind == RECURRENCE_SPACE)
+        shape.delta.norm_groups = heads;
+    if (kind == RECURRENCE_NONE)
+        shape.delta = (struct delta_shape){.taps = shape.delta.taps, .kind = RECURRENCE_NONE, .conv_bias = seed % 2};
     for (int n = 0; n < shape.layers; n++)
         shape.layer[n].state = n == 0 || chance_range(&chance, 0, 1);
     must(tiny_write(tiny_path(), &shape, FORMAT_F32, seed, &err), &err);
@@ -93,7 +100,8 @@ static void same_states(const struct rig *rig, const struct sequence *a, const s
 {
     const struct recurrent_plan *p = &a->recurrent.now, *q = &b->recurrent.now;
     const struct delta_shape *d = &model_hparams(rig->model)->delta;
-    const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim;
+    const struct delta_widths w = hparams_delta_widths(model_hparams(rig->model));
+    const int values = d->value_heads * d->value_dim;
     int states = 0;
     assert_int_equal(p->length, q->length);
     assert_int_equal(a->kv.length, p->length);
@@ -103,13 +111,15 @@ static void same_states(const struct rig *rig, const struct sequence *a, const s
             const struct recurrent_layer *x = &a->recurrent.layer[n], *y = &b->recurrent.layer[n];
             if (!model_hparams(rig->model)->layer[n].state)
                 continue;
-            same_row(x->conv, i->slot, y->conv, j->slot, 2 * keys + values);
-            same_row(x->key, i->slot, y->key, j->slot, keys);
+            same_row(x->conv, i->slot, y->conv, j->slot, w.conv);
+            states += i->own >= 0 && j->own >= 0;
+            if (d->kind == RECURRENCE_NONE)
+                continue;
+            same_row(x->key, i->slot, y->key, j->slot, w.keys);
             same_row(x->decay, i->slot, y->decay, j->slot, d->value_heads);
             same_row(x->correction, i->slot, y->correction, j->slot, values);
             if (i->own >= 0 && j->own >= 0)
                 same_row(x->state, i->own, y->state, j->own, (int64_t)values * d->key_dim);
-            states += i->own >= 0 && j->own >= 0;
         }
     }
     if (device_info(rig->device)->host_memory && p->length > DELTA_BORDER)
@@ -210,9 +220,10 @@ static void try_tree(struct rig *rig, struct sequence *text, struct sequence *pl
 
 typedef void try_function(struct rig *rig, struct sequence *text, struct sequence *plain, struct chance *chance);
 
-/* 200 drafts after texts of 20 random models. */
-static void try_often(try_function *try)
+/* 200 drafts after texts of 20 random models, whose layers with a state are of one kind. */
+static void try_often(try_function *try, int of_kind)
 {
+    kind = of_kind;
     memset(crossed, 0, sizeof crossed);
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct chance chance = {seed + 1000};
@@ -239,7 +250,8 @@ static void try_often(try_function *try)
 static void trees_do_not_show(void **state)
 {
     (void)state;
-    try_often(try_tree);
+    for (int each = RECURRENCE_DELTA; each <= RECURRENCE_NONE; each++)
+        try_often(try_tree, each);
 }
 
 /* ---- forwards that leave layers out ---- */
@@ -298,7 +310,8 @@ static void try_part(struct rig *rig, struct sequence *text, struct sequence *pl
 static void drafts_without_some_layers_do_not_show(void **state)
 {
     (void)state;
-    try_often(try_part);
+    for (int each = RECURRENCE_DELTA; each <= RECURRENCE_NONE; each++)
+        try_often(try_part, each);
 }
 
 /* ---- prompts ---- */
@@ -313,6 +326,7 @@ static void prompts_do_not_show(void **state)
         int32_t token[1000 + 20];
         struct chance chance = {seed};
         struct rig rig, other;
+        kind = (int)(seed % 3);
         write_model(seed);
         open_rig(&rig, "host", 1, ROWS, false);
         for (int i = 0; i < 1020; i++)
@@ -357,6 +371,7 @@ static void texts_are_cut_where_states_are_kept(void **state)
     struct chance chance = {7};
     struct rig rig;
     int32_t token[100];
+    kind = RECURRENCE_SPACE;
     write_model(61);
     open_rig(&rig, "host", 1, ROWS, false);
     for (int i = 0; i < 100; i++)
@@ -396,6 +411,7 @@ static void interruptions_change_nothing(void **state)
         struct rig rig;
         int32_t token[300];
         struct forward out;
+        kind = cached ? RECURRENCE_DELTA : RECURRENCE_SPACE;
         write_model(41);
         open_rig(&rig, "host", 1, ROWS, cached);
         for (int i = 0; i < 300; i++)
