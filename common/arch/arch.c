@@ -7,9 +7,9 @@
 static const struct arch *const FAMILIES[] = {
     &arch_afmoe, &arch_cohere2_moe, &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_deepseek_v32, &arch_dots1,
     &arch_ernie4_5_moe, &arch_exaone_moe, &arch_flex_olmo, &arch_gemma4, &arch_glm4_moe, &arch_glm4_moe_lite, &arch_glm_moe_dsa,
-    &arch_gpt_oss, &arch_granitemoe, &arch_hunyuan_v1_moe, &arch_llama, &arch_llama4, &arch_mimo_v2_flash, &arch_minimax_m2,
-    &arch_mistral, &arch_mixtral, &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_5_moe,
-    &arch_qwen3_moe, &arch_qwen3_next};
+    &arch_gpt_oss, &arch_granitemoe, &arch_granitemoehybrid, &arch_hunyuan_v1_moe, &arch_lfm2_moe, &arch_llama, &arch_llama4,
+    &arch_mimo_v2_flash, &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_olmoe, &arch_phimoe, &arch_qwen2,
+    &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_5_moe, &arch_qwen3_moe, &arch_qwen3_next};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {
@@ -379,6 +379,12 @@ int arch_read_other_rope(const json_t *config, const json_t *rope, const struct 
     return 0;
 }
 
+static bool is_type(const struct arch *arch, const char *text, bool state)
+{
+    return strcmp(text, state ? "linear_attention" : "full_attention") == 0 ||
+           (arch->layer_types[state] && strcmp(text, arch->layer_types[state]) == 0);
+}
+
 static int read_layer_types(const json_t *config, const struct arch *arch, struct hparams *s, int window, struct err *err)
 {
     const json_t *types = config_get(config, "layer_types");
@@ -388,11 +394,13 @@ static int read_layer_types(const json_t *config, const struct arch *arch, struc
         const json_t *type = json_array_get(types, (size_t)i);
         const char *text = json_is_string(type) ? json_string_value(type) : "";
         bool sliding = strcmp(text, "sliding_attention") == 0;
-        s->layer[i].state = arch->states && strcmp(text, "linear_attention") == 0;
-        if (!sliding && !s->layer[i].state && strcmp(text, "full_attention"))
-            return err_set(err, ERR_INPUT, "layer_types: layer %d is \"%.40s\"; supported are full_attention and "
-                           "%s_attention; moe-convert --list-families prints families that are supported", i, text,
-                           arch->states ? "linear" : "sliding");
+        s->layer[i].state = arch->states && is_type(arch, text, true);
+        if (!sliding && !s->layer[i].state && !is_type(arch, text, false))
+            return err_set(err, ERR_INPUT, "layer_types: layer %d is \"%.40s\"; supported are %s and %s; moe-convert "
+                           "--list-families prints families that are supported", i, text,
+                           arch->layer_types[0] ? arch->layer_types[0] : "full_attention",
+                           !arch->states ? "sliding_attention"
+                           : arch->layer_types[1] ? arch->layer_types[1] : "linear_attention");
         if (sliding && !window)
             return err_set(err, ERR_INPUT, "layer_types: layer %d is sliding_attention, but sliding_window is off", i);
         s->layer[i].window = sliding ? window : 0;
@@ -415,9 +423,9 @@ static int read_state_layers(const json_t *config, struct hparams *s, struct err
 /* The shape of layers with a state. */
 static int read_delta(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
-    if (!arch->states)
+    if (!arch->states || arch->fixed.delta.kind != RECURRENCE_DELTA)
         return 0;
-    s->delta = (struct delta_shape){16, 32, 128, 128, 4, false};
+    s->delta = (struct delta_shape){16, 32, 128, 128, 4, false, RECURRENCE_DELTA, 0, false};
     if (config_int(config, "linear_num_key_heads", false, &s->delta.key_heads, err) ||
         config_int(config, "linear_num_value_heads", false, &s->delta.value_heads, err) ||
         config_int(config, "linear_key_head_dim", false, &s->delta.key_dim, err) ||

@@ -46,6 +46,11 @@ enum source_slot {
     SLOT_DELTA_QKVZ, SLOT_DELTA_BA, SLOT_DELTA_QKV, SLOT_DELTA_Z, SLOT_DELTA_B, SLOT_DELTA_A,
     SLOT_DELTA_CONV,                /* [width][1][taps] */
     SLOT_DELTA_A_LOG, SLOT_DELTA_STEP_BIAS, SLOT_DELTA_NORM, SLOT_DELTA_OUT,
+    SLOT_DELTA_ALL,                 /* in place of the six: of Mamba-2 rows of z, v, k, q, and of the steps; of a convolution
+                                     * alone rows of the gate of v, of z, and of v */
+    SLOT_DELTA_CONV_BIAS, SLOT_DELTA_SKIP,
+    SLOT_SHARED_GATE_UP,            /* [2 inner][hidden], gate first; in place of SLOT_SHARED_GATE and SLOT_SHARED_UP */
+    SLOT_DENSE_GATE_UP,             /* the same of a dense layer */
     SLOT_COUNT
 };
 
@@ -142,7 +147,8 @@ struct arch {
     const char *pattern_key;
     enum other_layers other;        /* which layers' attention is of the other kind; `finish` fills hparams.other */
     bool states;                    /* layers with a state, where layer_types says linear_attention, or all but each
-                                     * full_attention_interval-th (4) */
+                                     * full_attention_interval-th (4); `finish` fills hparams.delta, but of RECURRENCE_DELTA */
+    const char *layer_types[2];     /* words that mean full_attention and linear_attention, too; NULL: none */
     bool indexed;                   /* an indexer chooses index_topk positions, which bounds the context: it chooses all */
     bool full_still;                /* where some layers have a window, positions do not turn queries and keys of the others */
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
@@ -165,9 +171,9 @@ int arch_read_other_rope(const json_t *config, const json_t *rope, const struct 
 
 extern const struct arch arch_afmoe, arch_cohere2_moe, arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_deepseek_v32,
     arch_dots1, arch_ernie4_5_moe, arch_exaone_moe, arch_flex_olmo, arch_gemma4, arch_glm4_moe, arch_glm4_moe_lite,
-    arch_glm_moe_dsa, arch_gpt_oss, arch_granitemoe, arch_hunyuan_v1_moe, arch_llama, arch_llama4, arch_mimo_v2_flash,
-    arch_minimax_m2, arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3,
-    arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next;
+    arch_glm_moe_dsa, arch_gpt_oss, arch_granitemoe, arch_granitemoehybrid, arch_hunyuan_v1_moe, arch_lfm2_moe, arch_llama,
+    arch_llama4, arch_mimo_v2_flash, arch_minimax_m2, arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe, arch_qwen2,
+    arch_qwen2_moe, arch_qwen3, arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);

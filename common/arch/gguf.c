@@ -6,14 +6,15 @@
  *   latents     kv_b in two: keys of each head transposed, [heads][rank][width], and values [heads][width][rank]; older files
  *               have it whole
  *   states      -exp(A_log) in place of A_log, and weights of norms without the offset of 1. In files of Qwen3.5 value head h
- *               belongs to key head h % key_heads (delta_shape.tiled) */
+ *               belongs to key head h % key_heads (delta_shape.tiled). Vectors of Mamba-2 are matrices of one column, or of one
+ *               row for each group */
 #include "common/arch/arch.h"
 
 #define BLOCK "blk.{n}."
-#define OUTSIDE \
+#define OUTSIDE OUTSIDE_BUT_NORM, [SLOT_FINAL_NORM] = "output_norm.weight"
+#define OUTSIDE_BUT_NORM \
     [SLOT_EMBED] = "token_embd.weight", \
     [SLOT_HEAD] = "output.weight", \
-    [SLOT_FINAL_NORM] = "output_norm.weight", \
     [SLOT_ATTENTION_NORM] = BLOCK "attn_norm.weight", \
     [SLOT_Q] = BLOCK "attn_q.weight", \
     [SLOT_K] = BLOCK "attn_k.weight", \
@@ -101,6 +102,31 @@ static const struct naming states_joined = {.slot = {STATES, QKV_AND_Z, RATE_AND
 static const struct naming states_grouped = {
     .slot = {STATES, RATE_AND_STEP, [SLOT_DELTA_QKVZ] = BLOCK "ssm_in.weight"}, STATE_RULES};
 
+static const struct naming spaces = {
+    .slot = {
+        OUTSIDE, EXPERTS, FFN_NORM,
+        [SLOT_DELTA_ALL] = BLOCK "ssm_in.weight",
+        [SLOT_DELTA_CONV] = BLOCK "ssm_conv1d.weight",
+        [SLOT_DELTA_CONV_BIAS] = BLOCK "ssm_conv1d.bias",
+        [SLOT_DELTA_A_LOG] = BLOCK "ssm_a",
+        [SLOT_DELTA_STEP_BIAS] = BLOCK "ssm_dt.bias",
+        [SLOT_DELTA_SKIP] = BLOCK "ssm_d",
+        [SLOT_DELTA_NORM] = BLOCK "ssm_norm.weight",
+        [SLOT_DELTA_OUT] = BLOCK "ssm_out.weight",
+    },
+    .paired = true, .prepared_states = true,
+};
+
+/* Short convolutions alone; llama.cpp calls the final norm after what it is in LFM2, one of embeddings. */
+#define CONVOLUTIONS EXPERTS, FFN_NORM, \
+    [SLOT_DELTA_ALL] = BLOCK "shortconv.in_proj.weight", \
+    [SLOT_DELTA_CONV] = BLOCK "shortconv.conv.weight", \
+    [SLOT_DELTA_OUT] = BLOCK "shortconv.out_proj.weight"
+static const struct naming convolutions = {
+    .slot = {OUTSIDE_BUT_NORM, CONVOLUTIONS, [SLOT_FINAL_NORM] = "token_embd_norm.weight"}, .prepared_states = true};
+static const struct naming convolutions_normed = {
+    .slot = {OUTSIDE, CONVOLUTIONS}, .prepared_states = true};
+
 const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const void *context, const char *name),
                                       const void *context)
 {
@@ -108,6 +134,10 @@ const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const
         return NULL;
     if (arch->latent)
         return has(context, "blk.0.attn_k_b.weight") && !has(context, "blk.0.attn_kv_b.weight") ? &cut : &plain;
+    if (arch->states && arch->fixed.delta.kind == RECURRENCE_SPACE)
+        return &spaces;
+    if (arch->states && arch->fixed.delta.kind == RECURRENCE_NONE)
+        return has(context, "output_norm.weight") ? &convolutions_normed : &convolutions;
     if (arch->states)
         return has(context, "blk.0.ssm_in.weight") ? &states_grouped
                : has(context, "blk.0.ssm_ba.weight") ? &states_joined : &states;

@@ -198,10 +198,28 @@ static int expert_parts(const struct naming *n, const struct hparams *s, const s
     return 3;
 }
 
-/* A block of its own, whose slots follow one another from `gate` on. */
-static int block_parts(const struct naming *n, const struct tensor *t, enum source_slot gate, struct part *parts)
+/* `rows` rows of `tensor` from `from_row` on. */
+static struct part some_rows(struct part whole, int columns, int from_row, int rows, int first)
+{
+    whole.skip = (int64_t)from_row * columns;
+    whole.rows = rows;
+    whole.first = first;
+    return whole;
+}
+
+/* A block of its own, whose slots follow one another from `gate` on; `joint`: the slot of gate and up in one tensor. */
+static int block_parts(const struct naming *n, const struct tensor *t, enum source_slot gate, enum source_slot joint,
+                       struct part *parts)
 {
     int hidden = t->outputs, inner = t->inputs;
+    if (n->slot[joint]) {
+        const struct part both = matrix_part(n, joint, t->layer, 0, PART_GATE, 0, 2 * inner, hidden);
+        parts[0] = some_rows(both, hidden, 0, inner, 0);
+        parts[1] = some_rows(both, hidden, inner, inner, 0);
+        parts[1].role = PART_UP;
+        parts[2] = matrix_part(n, (enum source_slot)(gate + 2), t->layer, 0, PART_DOWN, 0, hidden, inner);
+        return 3;
+    }
     parts[0] = matrix_part(n, gate, t->layer, 0, PART_GATE, 0, inner, hidden);
     parts[1] = matrix_part(n, (enum source_slot)(gate + 1), t->layer, 0, PART_UP, 0, inner, hidden);
     parts[2] = matrix_part(n, (enum source_slot)(gate + 2), t->layer, 0, PART_DOWN, 0, hidden, inner);
@@ -249,11 +267,37 @@ static struct part grouped(struct part whole, int columns, int from_row, int run
     return part;
 }
 
+/* The rows of SLOT_DELTA_ALL, which are in another order. */
+static int delta_all_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
+{
+    const struct delta_widths w = hparams_delta_widths(s);
+    const int columns = t->inputs, k = w.keys, v = w.values;
+    const struct part whole = matrix_part(n, SLOT_DELTA_ALL, t->layer, 0, PART_ROWS, 0, w.in + w.gates, columns);
+    if (t->role == ROLE_DELTA_GATES) {
+        parts[0] = some_rows(whole, columns, w.in, w.gates, 0);
+        return 1;
+    }
+    if (s->delta.kind == RECURRENCE_NONE) {
+        parts[0] = some_rows(whole, columns, 2 * v, v, 0);
+        parts[1] = some_rows(whole, columns, v, v, v);
+        parts[2] = some_rows(whole, columns, 0, v, 2 * v);
+        return 3;
+    }
+    parts[0] = some_rows(whole, columns, 2 * v + k, k, 0);
+    parts[1] = some_rows(whole, columns, 2 * v, k, k);
+    parts[2] = some_rows(whole, columns, v, v, 2 * k);
+    parts[3] = some_rows(whole, columns, 0, v, w.conv);
+    return 4;
+}
+
 static int delta_in_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
     const struct delta_shape *d = &s->delta;
-    const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim, each = values / d->key_heads;
+    const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim;
+    const int each = d->key_heads ? values / d->key_heads : 0;
     const int group = 2 * d->key_dim + 2 * each, columns = t->inputs;
+    if (n->slot[SLOT_DELTA_ALL])
+        return delta_all_parts(n, s, t, parts);
     if (!n->slot[SLOT_DELTA_QKVZ]) {
         parts[0] = matrix_part(n, SLOT_DELTA_QKV, t->layer, 0, PART_ROWS, 0, 2 * keys + values, columns);
         parts[1] = matrix_part(n, SLOT_DELTA_Z, t->layer, 0, PART_ROWS, 2 * keys + values, values, columns);
@@ -270,6 +314,8 @@ static int delta_in_parts(const struct naming *n, const struct hparams *s, const
 static int delta_gate_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
     const int heads = s->delta.value_heads, groups = s->delta.key_heads, each = heads / groups, columns = t->inputs;
+    if (n->slot[SLOT_DELTA_ALL])
+        return delta_all_parts(n, s, t, parts);
     if (!n->slot[SLOT_DELTA_BA]) {
         parts[0] = matrix_part(n, SLOT_DELTA_B, t->layer, 0, PART_ROWS, 0, heads, columns);
         parts[1] = matrix_part(n, SLOT_DELTA_A, t->layer, 0, PART_ROWS, heads, heads, columns);
@@ -281,17 +327,28 @@ static int delta_gate_parts(const struct naming *n, const struct hparams *s, con
     return 2;
 }
 
-/* A channel's taps lie together in the source. */
+/* The weights of the convolution, of which a channel's taps lie together in the source, or its bias. Mamba-2 has the channels
+ * of v first, then those of k, then those of q. */
 static int conv_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
-    const int taps = s->delta.taps, width = t->outputs / taps;
-    struct part part = in_runs(vector_part(n, SLOT_DELTA_CONV, t->layer, 0, t->outputs), 1, 0, width, 1, taps, width);
-    part.dims[0] = width;
-    part.dims[1] = n->prepared_states ? taps : 1;
-    part.dims[2] = taps;
-    part.dim_count = n->prepared_states ? 2 : 3;
-    parts[0] = part;
-    return 1;
+    const struct delta_widths w = hparams_delta_widths(s);
+    const bool turned = s->delta.kind == RECURRENCE_SPACE, bias = t->role == ROLE_DELTA_CONV_BIAS;
+    const int taps = bias ? 1 : s->delta.taps, width = w.conv;
+    const int begin[] = {0, turned ? w.values : width, w.values + w.keys, width};
+    const int first[] = {turned ? 2 * w.keys : 0, w.keys, 0};
+    const int count = turned ? 3 : 1;
+    for (int i = 0; i < count; i++) {
+        const int channels = begin[i + 1] - begin[i];
+        const struct part whole = vector_part(n, bias ? SLOT_DELTA_CONV_BIAS : SLOT_DELTA_CONV, t->layer, first[i], t->outputs);
+        struct part part = in_runs(whole, taps, begin[i], channels, 1, taps, width);
+        part.rows = channels * taps;
+        part.dims[0] = width;
+        part.dims[1] = n->prepared_states ? taps : 1;
+        part.dims[2] = taps;
+        part.dim_count = bias ? 1 : n->prepared_states ? 2 : 3;
+        parts[i] = part;
+    }
+    return count;
 }
 
 static bool is_centred(const struct naming *n, enum tensor_role role)
@@ -316,7 +373,7 @@ static const enum source_slot SINGLE[] = {
     [ROLE_EXPERTS_OUT_NORM] = SLOT_EXPERTS_OUT_NORM, [ROLE_SHARED_OUT_NORM] = SLOT_SHARED_OUT_NORM,
     [ROLE_LAYER_SCALE] = SLOT_LAYER_SCALE, [ROLE_ROUTER_NORM] = SLOT_ROUTER_NORM, [ROLE_EXPERT_SCALE] = SLOT_EXPERT_SCALE,
     [ROLE_DELTA_NEG_A] = SLOT_DELTA_A_LOG, [ROLE_DELTA_STEP_BIAS] = SLOT_DELTA_STEP_BIAS,
-    [ROLE_DELTA_NORM] = SLOT_DELTA_NORM, [ROLE_DELTA_OUT] = SLOT_DELTA_OUT,
+    [ROLE_DELTA_SKIP] = SLOT_DELTA_SKIP, [ROLE_DELTA_NORM] = SLOT_DELTA_NORM, [ROLE_DELTA_OUT] = SLOT_DELTA_OUT,
     [ROLE_ROUTER_BIAS] = SLOT_ROUTER_BIAS, [ROLE_PREDICT_EMBED] = SLOT_PREDICT_EMBED,
     [ROLE_PREDICT_HEAD] = SLOT_PREDICT_HEAD, [ROLE_PREDICT_NORM] = SLOT_PREDICT_NORM,
     [ROLE_PREDICT_EMBED_NORM] = SLOT_PREDICT_EMBED_NORM, [ROLE_PREDICT_HIDDEN_NORM] = SLOT_PREDICT_HIDDEN_NORM,
@@ -356,14 +413,15 @@ static int tensor_parts(const struct naming *n, const struct hparams *s, const s
     case ROLE_EXPERTS:
         return expert_parts(n, s, t, block, parts);
     case ROLE_DENSE:
-        return block_parts(n, t, SLOT_DENSE_GATE, parts);
+        return block_parts(n, t, SLOT_DENSE_GATE, SLOT_DENSE_GATE_UP, parts);
     case ROLE_SHARED:
-        return block_parts(n, t, SLOT_SHARED_GATE, parts);
+        return block_parts(n, t, SLOT_SHARED_GATE, SLOT_SHARED_GATE_UP, parts);
     case ROLE_DELTA_IN:
         return delta_in_parts(n, s, t, parts);
     case ROLE_DELTA_GATES:
         return delta_gate_parts(n, s, t, parts);
     case ROLE_DELTA_CONV:
+    case ROLE_DELTA_CONV_BIAS:
         return conv_parts(n, s, t, parts);
     case ROLE_ATTENTION_GATE:
         parts[0] = n->gated_q ? gated_q_part(n, s, t, s->attention.head_dim)
@@ -375,6 +433,11 @@ static int tensor_parts(const struct naming *n, const struct hparams *s, const s
             parts[0].dim_count = 1;
         parts[0].value = t->role == ROLE_DELTA_NEG_A && !n->prepared_states ? VALUE_NEG_EXP
                          : is_centred(n, t->role) ? VALUE_PLUS_ONE : VALUE_SAME;
+        if (t->role == ROLE_DELTA_NORM && n->prepared_states && s->delta.norm_groups) {
+            parts[0].dims[0] = s->delta.norm_groups;
+            parts[0].dims[1] = t->outputs / s->delta.norm_groups;
+            parts[0].dim_count = 2;
+        }
         if (t->role == ROLE_ROUTER_CORRECTION && n->correction_row) {
             parts[0].dims[0] = 1;
             parts[0].dims[1] = t->outputs;
@@ -446,7 +509,8 @@ const struct naming *arch_naming(const struct arch *arch, const struct hparams *
 int arch_state_layers(const json_t *config, const struct arch *arch, const struct naming *naming, struct hparams *shape,
                       bool (*has)(const void *context, const char *name), const void *context, struct err *err)
 {
-    static const char *const kinds[] = {"full_attention", "linear_attention"};
+    const char *const kinds[] = {arch->layer_types[0] ? arch->layer_types[0] : "full_attention",
+                                 arch->layer_types[1] ? arch->layer_types[1] : "linear_attention"};
     const struct lookup lookup = {naming, shape, has, context};
     const json_t *text = arch_text_config(config);
     const char *key = config_get(text, "layer_types") ? "layer_types" : "full_attention_interval";

@@ -38,6 +38,22 @@ static const char *what_name(const struct conversion *c, char out[64])
     return out;
 }
 
+/* Compares shapes; dims of 1 do not count, as GGUF files have some of these more or less. */
+static bool same_shape(const struct source_tensor *source, const struct part *part)
+{
+    int i = 0, j = 0;
+    for (;; i++, j++) {
+        while (i < source->dim_count && source->dims[i] == 1)
+            i++;
+        while (j < part->dim_count && part->dims[j] == 1)
+            j++;
+        if (i == source->dim_count || j == part->dim_count)
+            return i == source->dim_count && j == part->dim_count;
+        if (source->dims[i] != part->dims[j])
+            return false;
+    }
+}
+
 /* Finds the source tensor of a part and checks its shape. */
 static struct source_tensor *bind(const struct conversion *c, const struct tensor *t, const struct part *part, struct err *err)
 {
@@ -48,8 +64,7 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
         return NULL;
     }
     const char *file = c->checkpoint->files[source->file].name;
-    if (source->dim_count != part->dim_count ||
-        memcmp(source->dims, part->dims, (size_t)part->dim_count * sizeof *part->dims)) {
+    if (!same_shape(source, part)) {
         char is[SOURCE_DIMS * 24], should[SOURCE_DIMS * 24];
         shape_text(is, sizeof is, source->dims, source->dim_count);
         shape_text(should, sizeof should, part->dims, part->dim_count);

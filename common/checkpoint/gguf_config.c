@@ -35,6 +35,7 @@ static const struct family {
     {"ernie4_5-moe", NULL, "ernie4_5_moe", NULL, false}, {"hunyuan-moe", NULL, "hunyuan_v1_moe", NULL, false},
     {"deepseek32", NULL, NULL, "deepseek_v32", false}, {"glm-dsa", NULL, NULL, "glm_moe_dsa", false},
     {"llama4", NULL, "llama4_text", "llama4_text", false},
+    {"granitehybrid", NULL, "granitemoehybrid", NULL, false}, {"lfm2moe", NULL, NULL, "lfm2_moe", false},
     {"qwen3next", NULL, "qwen3_next", NULL, false}, {"qwen35moe", NULL, "qwen3_5_moe", NULL, false},
 };
 
@@ -192,10 +193,40 @@ done:
 
 /* ---- attention ---- */
 
+/* Reads heads of keys and values; in a list by layer, 0 marks a layer with a state. */
+static int put_kv_heads(struct maker *m, int64_t kv_heads)
+{
+    const struct gguf_entry *entry = gguf_find(m->gguf, "{}.attention.head_count_kv");
+    json_t *types;
+    if (!m->arch->states || !entry || !entry->array || entry->type == GGUF_STRING || !entry->count)
+        return integer(m, "{}.attention.head_count_kv", false, "num_key_value_heads", &kv_heads);
+    types = json_array();
+    kv_heads = 0;
+    for (size_t i = 0; i < entry->count; i++) {
+        const int64_t own = gguf_integer_at(m->gguf, entry, i);
+        if (kv_heads && own && own != kv_heads) {
+            json_decref(types);
+            return err_set(m->err, ERR_INPUT, "%s.attention.head_count_kv is %lld and %lld; only one number beside 0 is "
+                           "supported", m->gguf->arch, (long long)kv_heads, (long long)own);
+        }
+        kv_heads = own ? own : kv_heads;
+        if (types && json_array_append_new(types, json_string(own ? "full_attention" : "linear_attention"))) {
+            json_decref(types);
+            types = NULL;
+        }
+    }
+    if (kv_heads < 1 || kv_heads > INT_MAX) {
+        json_decref(types);
+        return err_set(m->err, ERR_INPUT, "%s.attention.head_count_kv names no layer with attention; that is not supported",
+                       m->gguf->arch);
+    }
+    return put(m, m->config, "layer_types", types) || put_integer(m, "num_key_value_heads", kv_heads) ? -1 : 0;
+}
+
 static int put_heads(struct maker *m, int64_t hidden, int64_t heads)
 {
-    int64_t kv_heads = heads, head_dim = heads > 0 ? hidden / heads : 0, value_dim, rotary;
-    if (integer(m, "{}.attention.head_count_kv", false, "num_key_value_heads", &kv_heads) ||
+    int64_t head_dim = heads > 0 ? hidden / heads : 0, value_dim, rotary;
+    if (put_kv_heads(m, heads) ||
         integer(m, "{}.attention.key_length", false, "head_dim", &head_dim))
         return -1;
     value_dim = rotary = head_dim;
@@ -251,23 +282,59 @@ static int put_chunks(struct maker *m)
 
 /* ---- layers with a state ---- */
 
-static int put_states(struct maker *m)
+/* Reads the width of a value head. */
+static int head_width(struct maker *m, int64_t *out)
 {
     int64_t heads = 0, inner = 0;
-    if (!m->arch->states)
-        return 0;
-    if (copy_integer(m, "{}.ssm.group_count", "linear_num_key_heads") ||
-        copy_integer(m, "{}.ssm.state_size", "linear_key_head_dim") ||
-        copy_integer(m, "{}.ssm.conv_kernel", "linear_conv_kernel_dim") ||
-        integer(m, "{}.ssm.time_step_rank", true, "linear_num_value_heads", &heads) ||
-        integer(m, "{}.ssm.inner_size", true, NULL, &inner) ||
-        (gguf_find(m->gguf, "{}.full_attention_interval") &&
-         copy_integer(m, "{}.full_attention_interval", "full_attention_interval")))
+    if (integer(m, "{}.ssm.time_step_rank", true, NULL, &heads) || integer(m, "{}.ssm.inner_size", true, NULL, &inner))
         return -1;
     if (heads < 1 || inner % heads)
         return err_set(m->err, ERR_INPUT, "%s.ssm.inner_size is %lld, which %lld value heads (ssm.time_step_rank) cannot share "
                        "evenly", m->gguf->arch, (long long)inner, (long long)heads);
-    return put_integer(m, "linear_value_head_dim", inner / heads) ||
+    *out = inner / heads;
+    return 0;
+}
+
+/* Returns whether any layer has a tensor of this name. */
+static bool any_layer(const struct maker *m, const char *name)
+{
+    for (int i = 0; i < LAYERS_MAX; i++)
+        if (tensor(m, i, name))
+            return true;
+    return false;
+}
+
+static int put_mamba(struct maker *m)
+{
+    bool turns = false;
+    int64_t width = 0;
+    if (copy_integer(m, "{}.ssm.group_count", "mamba_n_groups") || copy_integer(m, "{}.ssm.state_size", "mamba_d_state") ||
+        copy_integer(m, "{}.ssm.conv_kernel", "mamba_d_conv") || copy_integer(m, "{}.ssm.time_step_rank", "mamba_n_heads") ||
+        head_width(m, &width) || gguf_bool(m->gguf, "{}.rope.scaling.finetuned", &turns, m->err))
+        return -1;
+    return put_integer(m, "mamba_d_head", width) ||
+           put(m, m->config, "mamba_conv_bias", json_boolean(any_layer(m, "ssm_conv1d.bias"))) ||
+           put(m, m->config, "position_embedding_type", json_string(turns ? "rope" : "nope")) ? -1 : 0;
+}
+
+static int put_states(struct maker *m)
+{
+    int64_t width = 0;
+    if (!m->arch->states)
+        return 0;
+    if (m->arch->fixed.delta.kind == RECURRENCE_SPACE)
+        return put_mamba(m);
+    if (m->arch->fixed.delta.kind == RECURRENCE_NONE)
+        return copy_integer(m, "{}.shortconv.l_cache", "conv_L_cache") ||
+               put(m, m->config, "use_expert_bias", json_boolean(any_layer(m, "exp_probs_b.bias"))) ? -1 : 0;
+    if (copy_integer(m, "{}.ssm.group_count", "linear_num_key_heads") ||
+        copy_integer(m, "{}.ssm.state_size", "linear_key_head_dim") ||
+        copy_integer(m, "{}.ssm.conv_kernel", "linear_conv_kernel_dim") ||
+        copy_integer(m, "{}.ssm.time_step_rank", "linear_num_value_heads") || head_width(m, &width) ||
+        (gguf_find(m->gguf, "{}.full_attention_interval") &&
+         copy_integer(m, "{}.full_attention_interval", "full_attention_interval")))
+        return -1;
+    return put_integer(m, "linear_value_head_dim", width) ||
            put(m, m->config, "linear_value_heads_tiled", json_boolean(!tensor(m, 0, "ssm_ba.weight"))) ? -1 : 0;
 }
 
@@ -290,7 +357,7 @@ static int put_shared_experts(struct maker *m, int64_t layers)
     const char *name = NAME_OF(m, shared_inner);
     int64_t shared = 0, first = 0, step = 1;
     const bool by_step = m->arch->expert_layers == EXPERTS_BY_STEP;
-    if (by_step || (m->arch->expert_layers == EXPERTS_EVERYWHERE && m->arch->fixed.shared_gate)) {
+    if (by_step || (m->arch->expert_layers == EXPERTS_EVERYWHERE && m->arch->states)) {
         if (name && (width(m, "{}.expert_shared_feed_forward_length", layers, "ffn_gate_shexp.weight", 0, &shared) ||
                      put_integer(m, name, shared)))
             return -1;
@@ -302,8 +369,8 @@ static int put_shared_experts(struct maker *m, int64_t layers)
     if (range && integer(m, "{}.interleave_moe_layer_step", false, "moe_layer_interval", &step))
         return -1;
     return integer(m, "{}.expert_shared_count", false, name, &shared) ||
-           integer(m, "{}.leading_dense_block_count", false, range ? "moe_layer_start_index" : "first_k_dense_replace",
-                   &first) ? -1 : 0;
+           integer(m, "{}.leading_dense_block_count", false, range ? "moe_layer_start_index" :
+                   m->arch->dense_key ? m->arch->dense_key : "first_k_dense_replace", &first) ? -1 : 0;
 }
 
 static int put_groups(struct maker *m)

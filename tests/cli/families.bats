@@ -287,6 +287,39 @@ END
     [[ "$output" == *"1 tensor from model.visual.pos_embed.weight on is left out: only the text model is converted"* ]]
 }
 
+@test "granitemoehybrid: states, positions, shared experts and factors show; other spellings mean the same" {
+    off granitemoehybrid '.position_embedding_type = "rope"'
+    off granitemoehybrid '.num_experts_per_tok = 1'
+    off granitemoehybrid '.residual_multiplier = 1'
+    off granitemoehybrid-dense '.position_embedding_type = "nope"'
+    off granitemoehybrid-dense '.rope_parameters.rope_theta = 100'
+    same granitemoehybrid '.layer_types = ["mamba", "attention", "mamba"] | .position_embedding_type = "nope" | .mamba_d_head = "auto" |
+        del(.time_step_limit, .rope_parameters, .mamba_d_conv, .mamba_conv_bias, .mamba_proj_bias)'
+    same granitemoehybrid 'del(.layer_types)'
+    cp -r "$GOLDEN/granitemoehybrid/model" limited
+    jq '.time_step_limit = [0.1, 1]' "$GOLDEN/granitemoehybrid/model/config.json" > limited/config.json
+    run -2 moe-convert limited -o x.moe
+    [[ "$output" == *'time_step_limit is [0.1,1]; only no limit, from 0 to infinity, is supported' ]]
+    jq '.layer_types[1] = "conv"' "$GOLDEN/granitemoehybrid/model/config.json" > limited/config.json
+    run -2 moe-convert limited -o x.moe
+    [[ "$output" == *'layer 1 is "conv"; supported are attention and mamba; moe-convert --list-families'* ]]
+    jq '.mamba_proj_bias = true' "$GOLDEN/granitemoehybrid/model/config.json" > limited/config.json
+    run -2 moe-convert limited -o x.moe
+    [[ "$output" == *'mamba_proj_bias is true; only false is supported' ]]
+}
+
+@test "lfm2_moe: norms, experts and their weights show; other spellings mean the same" {
+    off lfm2_moe '.num_experts_per_tok = 1'
+    off lfm2_moe '.routed_scaling_factor = 1'
+    off lfm2_moe '.norm_topk_prob = false'
+    off lfm2_moe '.norm_eps = 1e-5'
+    same lfm2_moe 'del(.rope_parameters, .tie_word_embeddings, .conv_L_cache, .use_expert_bias) | .rope_theta = 10000 | .tie_embedding = false'
+    cp -r "$GOLDEN/lfm2_moe/model" biased
+    jq '.conv_bias = true' "$GOLDEN/lfm2_moe/model/config.json" > biased/config.json
+    run -2 moe-convert biased -o x.moe
+    [[ "$output" == *'conv_bias is true; this is not supported for lfm2_moe' ]]
+}
+
 @test "tensors of parts that are left out are counted in one note, and unknown layer types are named" {
     cp -r "$GOLDEN/qwen3_next/model" parts
     python3 - parts/model.safetensors <<'END'

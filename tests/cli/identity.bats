@@ -95,6 +95,30 @@ grids() {
     done
 }
 
+@test "models with Mamba-2 or short convolutions agree, with drafts of every kind, and resumed" {
+    local family decode
+    grids
+    for family in granitemoehybrid lfm2_moe; do
+        moe-convert -q "$MOE_MODELS/../golden/families/$family/model" -o $family.moe
+    done
+    jq -c '.tokens |= map(. % 32)' tests/bench/identity-states.jsonl > tests/bench/identity-small.jsonl
+    jq '.prompts = "identity-small.jsonl" | .settings |= map(select(.name | IN("none", "none, elsewhere", "chain", "tree")) |
+        if .vary then .vary.draft |= map(select(test("^(ngram|model|self)"))) else . end)' \
+        tests/bench/identity-states.json > tests/bench/identity-small.json
+    for family in granitemoehybrid lfm2_moe; do
+        ln -sf "$WORK/$family.moe" build/normal/hybrid.moe
+        ln -sf "$WORK/granitemoehybrid.moe" build/normal/hybrid-draft.moe
+        moe-bench identity --json tests/bench/identity-small.json > small.jsonl
+        jq -s -e 'map(select(.type == "setting")) | length == 44 and all(.[]; .differences == 0 and .tokens == 120 and .lossless)' \
+            small.jsonl
+        jq -s -e 'last | .type == "verdict" and .agree and .differences == 0' small.jsonl
+        decode="moe-decode -q -m $family.moe -n 40 --ignore-eos --json --temperature 0.8 --seed 1"
+        $decode -d self:skip=0.5 -K 4 --stream whole.moes tests/bench/identity-small.jsonl | jq -c .tokens > whole
+        head -c $(($(stat -c %s whole.moes) / 2)) whole.moes > half.moes
+        $decode -d ngram --resume half.moes tests/bench/identity-small.jsonl | jq -c .tokens | cmp - whole
+    done
+}
+
 @test "the whole grid agrees" {
     [ -n "$MOE_LONG" ] && [ -z "$MOE_SANITIZED" ] || skip "only in the long check"
     grids

@@ -20,9 +20,12 @@ ARCH = {'llama': 'llama', 'mistral': 'llama', 'mixtral': 'llama', 'qwen2': 'qwen
         'qwen3_moe': 'qwen3moe', 'olmoe': 'olmoe', 'deepseek': 'deepseek', 'deepseek_v2': 'deepseek2', 'deepseek_v3': 'deepseek2',
         'gpt_oss': 'gpt-oss', 'glm4_moe': 'glm4moe', 'granitemoe': 'granitemoe',
         'minimax_m2': 'minimax-m2', 'dots1': 'dots1', 'ernie4_5_moe': 'ernie4_5-moe', 'glm4_moe_lite': 'deepseek2', 'hunyuan_v1_moe': 'hunyuan-moe',
-        'llama4_text': 'llama4', 'deepseek_v32': 'deepseek32', 'glm_moe_dsa': 'glm-dsa', 'qwen3_next': 'qwen3next', 'qwen3_5_moe': 'qwen35moe', 'qwen3_5_moe_text': 'qwen35moe'}
+        'llama4_text': 'llama4', 'deepseek_v32': 'deepseek32', 'glm_moe_dsa': 'glm-dsa',
+        'granitemoehybrid': 'granitehybrid', 'lfm2_moe': 'lfm2moe',
+        'qwen3_next': 'qwen3next', 'qwen3_5_moe': 'qwen35moe', 'qwen3_5_moe_text': 'qwen35moe'}
 arch = ARCH[family]
-paired = arch in ('llama', 'deepseek', 'granitemoe')
+paired = arch in ('llama', 'deepseek', 'granitemoe', 'granitehybrid')
+hybrid = arch in ('granitehybrid', 'lfm2moe')
 states = arch in ('qwen3next', 'qwen35moe')
 norm_after = states or family in ('gpt_oss', 'glm4_moe')
 latent = arch in ('deepseek2', 'deepseek32', 'glm-dsa')
@@ -109,7 +112,7 @@ def attention(there, here):
                 put(f'{here}attn_{part}.{kind}', shape, pair_halves(shape, values, count))
             else:
                 move(name, f'{here}attn_{part}.{kind}')
-        for norm in (f'{part}_norm', {'q': 'query', 'k': 'key', 'v': ''}[part] + '_layernorm'):
+        for norm in (f'{part}_norm', f'{part}_layernorm', {'q': 'query', 'k': 'key', 'v': ''}[part] + '_layernorm'):
             move(f'{there}self_attn.{norm}.weight', f'{here}attn_{part}_norm.weight')
     for old, new in (('q_a_proj', 'attn_q_a'), ('q_b_proj', 'attn_q_b'), ('kv_a_proj_with_mqa', 'attn_kv_a_mqa')):
         for kind in ('weight', 'bias'):
@@ -118,6 +121,7 @@ def attention(there, here):
     move(there + 'self_attn.kv_a_layernorm.weight', here + 'attn_kv_a_norm.weight')
     for kind in ('weight', 'bias'):
         move(f'{there}self_attn.o_proj.{kind}', f'{here}attn_output.{kind}')
+        move(f'{there}self_attn.out_proj.{kind}', f'{here}attn_output.{kind}')
     for old, new in (('wq_b', 'attn_q_b'), ('wk', 'attn_k'), ('weights_proj', 'proj'), ('k_norm', 'k_norm')):
         for kind in ('weight', 'bias'):
             move(f'{there}self_attn.indexer.{old}.{kind}', f'{here}indexer.{new}.{kind}')
@@ -175,6 +179,28 @@ def with_state(there, here):
     put(here + 'attn_gate.weight', [len(z), hidden], flat(z))
 
 
+def with_mamba(there, here):
+    """A layer with Mamba-2 or a short convolution alone, as llama.cpp's converter writes it; ssm_norm as its quantiser does."""
+    if there + 'conv.in_proj.weight' in tensors:
+        move(there + 'conv.in_proj.weight', here + 'shortconv.in_proj.weight')
+        (width, _, taps), values = tensors.pop(there + 'conv.conv.weight')
+        put(here + 'shortconv.conv.weight', [width, taps], values, wide=True)
+        move(there + 'conv.out_proj.weight', here + 'shortconv.out_proj.weight')
+    if there + 'mamba.A_log' not in tensors:
+        return
+    move(there + 'mamba.in_proj.weight', here + 'ssm_in.weight')
+    (width, _, taps), values = tensors.pop(there + 'mamba.conv1d.weight')
+    put(here + 'ssm_conv1d.weight', [width, taps], values, wide=True)
+    move(there + 'mamba.conv1d.bias', here + 'ssm_conv1d.bias')
+    move(there + 'mamba.dt_bias', here + 'ssm_dt.bias')
+    values = tensors.pop(there + 'mamba.A_log')[1]
+    put(here + 'ssm_a', [len(values), 1], [-math.exp(a) for a in values], wide=True)
+    put(here + 'ssm_d', [len(values), 1], tensors.pop(there + 'mamba.D')[1], wide=True)
+    groups, values = config['mamba_n_groups'], tensors.pop(there + 'mamba.norm.weight')[1]
+    put(here + 'ssm_norm.weight', [groups, len(values) // groups] if groups > 1 else [len(values)], values, wide=True)
+    move(there + 'mamba.out_proj.weight', here + 'ssm_out.weight')
+
+
 def gather(patterns, name):
     for pattern in patterns:
         if pattern.format(0) in tensors:
@@ -210,6 +236,17 @@ def experts(there, here):
     move(there + 'feed_forward.router.weight', here + 'ffn_gate_inp.weight', wide=True)
     turned(there + 'feed_forward.experts.gate_up_proj', here, ('gate', 'up'))
     turned(there + 'feed_forward.experts.down_proj', here, ('down',))
+    for part, old in (('gate', 'w1'), ('up', 'w3'), ('down', 'w2')):
+        gather([there + 'feed_forward.experts.{}.' + old + '.weight'], f'{here}ffn_{part}_exps.weight')
+        move(f'{there}feed_forward.{old}.weight', f'{here}ffn_{part}.weight')
+    move(there + 'feed_forward.gate.weight', here + 'ffn_gate_inp.weight', wide=True)
+    move(there + 'feed_forward.expert_bias', here + 'exp_probs_b.bias')
+    name = there + 'shared_mlp.input_linear.weight'
+    if name in tensors:
+        (outputs, inputs), values = tensors.pop(name)
+        for part, half in zip(('gate', 'up'), rows(values, outputs // 2 * inputs)):
+            put(f'{here}ffn_{part}_shexp.weight', [outputs // 2, inputs], half)
+        move(there + 'shared_mlp.output_linear.weight', here + 'ffn_down_shexp.weight')
     move(there + 'mlp.gate.e_score_correction_bias', here + 'exp_probs_b.bias')
     move(there + 'block_sparse_moe.e_score_correction_bias', here + 'exp_probs_b.bias')
     name = there + 'mlp.moe_statics.e_score_correction_bias'
@@ -304,15 +341,15 @@ def add_experts():
         return
     add('{}.expert_used_count', config.get('num_experts_per_tok', config.get('moe_k', config.get('moe_topk'))))
     add('{}.expert_feed_forward_length', config['intermediate_size'] if arch == 'llama4' else config.get('moe_intermediate_size'))
-    add('{}.expert_shared_feed_forward_length', config.get('shared_expert_intermediate_size'))
+    add('{}.expert_shared_feed_forward_length', config.get('shared_expert_intermediate_size', config.get('shared_intermediate_size')))
     add('{}.expert_shared_count', config.get('n_shared_experts', config.get('moe_num_shared_experts')))
     add('{}.interleave_moe_layer_step', config.get('moe_layer_interval', config.get('interleave_moe_layer_step')))
-    add('{}.leading_dense_block_count', config.get('first_k_dense_replace', config.get('moe_layer_start_index')))
+    add('{}.leading_dense_block_count', config.get('first_k_dense_replace', config.get('moe_layer_start_index', config.get('num_dense_layers'))))
     add('{}.expert_weights_norm', config.get('norm_topk_prob'))
     add('{}.expert_weights_scale', config.get('routed_scaling_factor'))
     add('{}.expert_group_count', config.get('n_group'))
     add('{}.expert_group_used_count', config.get('topk_group'))
-    if family in ('deepseek_v3', 'glm4_moe_lite') and 'whole' not in options:      # with a correction it goes without saying
+    if family in ('deepseek_v3', 'glm4_moe_lite', 'lfm2_moe') and 'whole' not in options:      # with a correction it goes without saying
         add('{}.expert_gating_func', 2)
 
 
@@ -330,7 +367,7 @@ def add_all():
         add('{}.attention.temperature_length', config['floor_scale'])
         add('{}.attention.temperature_scale', float(config['attn_scale']))
     add('{}.attention.head_count', heads)
-    add('{}.attention.layer_norm_rms_epsilon', float(config['rms_norm_eps']))
+    add('{}.attention.layer_norm_rms_epsilon', float(config.get('rms_norm_eps', config.get('norm_eps'))))
     add('{}.attention.sliding_window', config.get('sliding_window') or None)
     add('{}.attention.clamp_kqv', config.get('clip_qkv'))
     for key, name in (('embedding_scale', 'embedding_multiplier'), ('residual_scale', 'residual_multiplier'),
@@ -348,7 +385,7 @@ def add_all():
             add('{}.attention.key_length_mla', own + turning)
             add('{}.attention.value_length_mla', config['v_head_dim'])
     else:
-        add('{}.attention.head_count_kv', kv_heads)
+        add('{}.attention.head_count_kv', [kv_heads * (kind == 'full_attention') for kind in config['layer_types']] if hybrid else kv_heads)
         add('{}.attention.key_length', config.get('head_dim') or config['hidden_size'] // heads)
         add('{}.attention.value_length', config.get('head_dim') or config['hidden_size'] // heads)
     add_rope()
@@ -362,6 +399,14 @@ def add_all():
         types = config.get('layer_types')
         if 'untold' not in options:
             add('{}.full_attention_interval', types.index('full_attention') + 1 if types else config.get('full_attention_interval'))
+    add('{}.shortconv.l_cache', config.get('conv_L_cache'))
+    if arch == 'granitehybrid':
+        add('{}.ssm.conv_kernel', config['mamba_d_conv'])
+        add('{}.ssm.state_size', config['mamba_d_state'])
+        add('{}.ssm.group_count', config['mamba_n_groups'])
+        add('{}.ssm.inner_size', config['mamba_n_heads'] * config['mamba_d_head'])
+        add('{}.ssm.time_step_rank', config['mamba_n_heads'])
+        add('{}.rope.scaling.finetuned', False)
     add('tokenizer.ggml.model', 'gpt2')
     add('tokenizer.ggml.pre', 'gpt-2')
     add('tokenizer.ggml.tokens', ['a', 'b', '\u0120', 'ab', '<end>'])
@@ -395,15 +440,19 @@ def main():
     move('model.embed_tokens.weight', 'token_embd.weight')
     move('lm_head.weight', 'output.weight')
     move('model.norm.weight', 'output_norm.weight')
+    move('model.embedding_norm.weight', 'token_embd_norm.weight')
     for layer in range(layers + ahead):
         there, here = f'model.layers.{layer}.', f'blk.{layer}.'
         for old, new in (('eh_proj', 'eh_proj'), ('enorm', 'enorm'), ('hnorm', 'hnorm'), ('shared_head.norm', 'shared_head_norm')):
             move(f'{there}{old}.weight', f'{here}nextn.{new}.weight')
         move(there + 'input_layernorm.weight', here + 'attn_norm.weight')
+        move(there + 'operator_norm.weight', here + 'attn_norm.weight')
+        move(there + 'ffn_norm.weight', here + 'ffn_norm.weight')
         move(there + 'post_attention_layernorm.weight',
              here + ('post_attention_norm.weight' if norm_after else 'ffn_norm.weight'))
         attention(there, here)
         with_state(there + 'linear_attn.', here)
+        with_mamba(there, here)
         experts(there, here)
     assert all(name.startswith(f'model.layers.{layers}.') for name in tensors), list(tensors)       # predictors
     infos, data = b'', b''

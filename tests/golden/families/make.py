@@ -47,6 +47,9 @@ STATES = {"layer_types": ["linear_attention", "full_attention", "linear_attentio
           "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6, "linear_conv_kernel_dim": 4,
           "rope_parameters": {**PLAIN_ROPE, "partial_rotary_factor": 0.25}}
 
+SMALL = {"vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1,
+         "num_experts_per_tok": 2}
+
 FAMILIES = {
     "olmoe": {"intermediate_size": 16, "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": True, "clip_qkv": 0.8,
               "num_key_value_heads": 4, "rope_parameters": PLAIN_ROPE},
@@ -152,6 +155,18 @@ FAMILIES = {
                     "num_hidden_layers": 4, "num_local_experts": 4, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2, "use_qk_norm": True,
                     "no_rope_layer_interval": 4, "attention_chunk_size": 11, "attn_temperature_tuning": True, "floor_scale": 7,
                     "attn_scale": 0.4, "rope_parameters": {**LLAMA3_ROPE, "low_freq_factor": 2.0, "high_freq_factor": 2.0}},
+    "granitemoehybrid": {**SMALL, "intermediate_size": 8, "num_local_experts": 6, "shared_intermediate_size": 12,
+                         "embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.3,
+                         "logits_scaling": 2.0, "layer_types": ["mamba", "attention", "mamba"], "mamba_n_heads": 4,
+                         "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 2, "mamba_d_conv": 4, "mamba_expand": 2},
+    # without experts, and with positions
+    "granitemoehybrid-dense": {**SMALL, "intermediate_size": 8, "num_local_experts": 0, "shared_intermediate_size": 24,
+                               "position_embedding_type": "rope", "rope_parameters": PLAIN_ROPE, "attention_multiplier": 0.3,
+                               "layer_types": ["mamba", "attention", "mamba"], "mamba_n_heads": 4, "mamba_d_head": 8,
+                               "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_conv_bias": False},
+    "lfm2_moe": {**SMALL, "intermediate_size": 24, "moe_intermediate_size": 8, "num_experts": 6, "num_dense_layers": 1,
+                 "routed_scaling_factor": 1.7, "norm_eps": 1e-3, "conv_L_cache": 3, "rope_parameters": PLAIN_ROPE,
+                 "layer_types": ["conv", "full_attention", "conv"]},
     # as published: in a file with a vision tower, whose numbers mean nothing; ../mtp has predictors for this and qwen3_next
     "qwen3_5_moe": {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 24, "head_dim": 16, "num_hidden_layers": 3,
                     "num_experts": 8, "num_experts_per_tok": 3, **STATES},
@@ -179,7 +194,7 @@ def scale(name, tied, family):
 
 def draw(model, tied, family, seed):
     torch.manual_seed(seed)
-    corrections = [each for each in model.named_buffers() if "correction" in each[0] or "layer_scalar" in each[0]]
+    corrections = [each for each in model.named_buffers() if any(part in each[0] for part in ("correction", "layer_scalar", "expert_bias"))]
     with torch.no_grad():
         for name, weight in [*model.named_parameters(), *corrections]:
             noise = torch.randn_like(weight)
@@ -279,6 +294,8 @@ def nest(folder):
 
 def make(family):
     settings = {**COMMON, **FAMILIES[family]}
+    if "norm_eps" in settings:
+        del settings["rms_norm_eps"]
     kind = {"deepseek": "qwen2_moe", "qwen3_5_moe": "qwen3_5_moe_text"}.get(family, family.split("-")[0])
     config = AutoConfig.for_model(kind, **settings)
     folder = os.path.join(HERE, family)
@@ -287,7 +304,7 @@ def make(family):
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
         draw(model, settings["tie_word_embeddings"], family, seed)
         model.to(torch.bfloat16).save_pretrained(os.path.join(folder, "model"))
-        prompt = [random.Random(seed + i).randrange(VOCAB) for i in range(PROMPT)]
+        prompt = [random.Random(seed + i).randrange(settings["vocab_size"]) for i in range(PROMPT)]
         golden = compute(os.path.join(folder, "model"), prompt)
         if golden:
             break

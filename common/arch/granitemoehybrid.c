@@ -1,0 +1,120 @@
+/* Granite 4 (ibm-granite/granite-4.0-h-small, h-tiny): layers with a state, Mamba-2 (arXiv 2405.21060), and few with attention,
+ * without positions unless position_embedding_type says rope; the fixed factors and the router of Granite 3; shared experts
+ * without a gate. Without routed experts (h-micro, h-350m) the shared ones are a dense network. Reference: transformers
+ * models/granitemoehybrid. */
+#include "common/arch/arch.h"
+
+#include <string.h>
+
+#define MIXER "model.layers.{n}.mamba."
+#define MOE "model.layers.{n}.block_sparse_moe."
+#define SHARED_MLP "model.layers.{n}.shared_mlp."
+#define OUTSIDE LLAMA_PROJECTIONS, FFN_NORM_NAME, \
+    [SLOT_DELTA_ALL] = MIXER "in_proj.weight", \
+    [SLOT_DELTA_CONV] = MIXER "conv1d.weight", \
+    [SLOT_DELTA_CONV_BIAS] = MIXER "conv1d.bias", \
+    [SLOT_DELTA_A_LOG] = MIXER "A_log", \
+    [SLOT_DELTA_STEP_BIAS] = MIXER "dt_bias", \
+    [SLOT_DELTA_SKIP] = MIXER "D", \
+    [SLOT_DELTA_NORM] = MIXER "norm.weight", \
+    [SLOT_DELTA_OUT] = MIXER "out_proj.weight", \
+    [SLOT_SHARED_GATE_UP] = SHARED_MLP "input_linear.weight", \
+    [SLOT_SHARED_DOWN] = SHARED_MLP "output_linear.weight", \
+    [SLOT_DENSE_GATE_UP] = SHARED_MLP "input_linear.weight", \
+    [SLOT_DENSE_DOWN] = SHARED_MLP "output_linear.weight"
+
+static const struct naming published = {.slot = {
+    OUTSIDE,
+    [SLOT_ROUTER] = MOE "router.layer.weight",
+    [SLOT_EXPERTS_GATE_UP] = MOE "input_linear.weight",
+    [SLOT_EXPERTS_DOWN] = MOE "output_linear.weight",
+}};
+static const struct naming fused = {.slot = {
+    OUTSIDE,
+    [SLOT_ROUTER] = MOE "router.weight",
+    [SLOT_EXPERTS_GATE_UP] = MOE "experts.gate_up_proj",
+    [SLOT_EXPERTS_DOWN] = MOE "experts.down_proj",
+}};
+
+/* Steps are not limited; other limits are refused. transformers 5 writes infinity as an object. */
+static int check_steps(const json_t *config, struct err *err)
+{
+    const json_t *limit = config_get(config, "time_step_limit"), *last = json_array_get(limit, 1);
+    const bool endless = json_is_object(last) || json_number_value(last) > 1e30;
+    if (!limit || (endless && json_number_value(json_array_get(limit, 0)) <= 0))
+        return 0;
+    return config_refuse(config, "time_step_limit", err, "only no limit, from 0 to infinity, is supported");
+}
+
+static int read_mamba(const json_t *config, struct hparams *s, struct err *err)
+{
+    const json_t *width = config_get(config, "mamba_d_head");
+    int expand = 2;
+    bool bias = false;
+    s->delta = (struct delta_shape){.key_heads = 1, .value_heads = 128, .key_dim = 256, .taps = 4, .kind = RECURRENCE_SPACE,
+                                    .conv_bias = true};
+    if (config_int(config, "mamba_n_groups", false, &s->delta.key_heads, err) ||
+        config_int(config, "mamba_n_heads", false, &s->delta.value_heads, err) ||
+        config_int(config, "mamba_d_state", false, &s->delta.key_dim, err) ||
+        config_int(config, "mamba_d_conv", false, &s->delta.taps, err) ||
+        config_int(config, "mamba_expand", false, &expand, err) ||
+        config_bool(config, "mamba_conv_bias", false, &s->delta.conv_bias, err) ||
+        config_bool(config, "mamba_proj_bias", false, &bias, err) || check_steps(config, err))
+        return -1;
+    if (bias)
+        return config_refuse(config, "mamba_proj_bias", err, "only false is supported");
+    s->delta.norm_groups = s->delta.key_heads;
+    if (width && !json_is_string(width))
+        return config_int(config, "mamba_d_head", true, &s->delta.value_dim, err);
+    if (s->delta.value_heads < 1 || expand < 1 || expand > 64)
+        return config_refuse(config, "mamba_n_heads", err, "heads of equal width must share mamba_expand times hidden_size");
+    s->delta.value_dim = (int)((int64_t)expand * s->hidden / s->delta.value_heads);
+    return 0;
+}
+
+/* Without routed experts the shared ones are a dense network. */
+static void make_dense(struct hparams *s)
+{
+    s->dense_inner = s->shared_inner;
+    s->shared_inner = s->expert_inner = s->router.top_k = 0;
+    for (int i = 0; i < s->layers; i++)
+        s->layer[i].ffn = FFN_DENSE;
+}
+
+static int finish(const json_t *config, struct hparams *s, struct err *err)
+{
+    const char *positions = "nope";
+    if (config_text(config, "position_embedding_type", false, &positions, err) || read_mamba(config, s, err))
+        return -1;
+    if (strcmp(positions, "nope") && strcmp(positions, "rope"))
+        return config_refuse(config, "position_embedding_type", err, "supported are nope and rope");
+    for (int i = 0; i < s->layers; i++)
+        s->layer[i].still = strcmp(positions, "nope") == 0;
+    if (!s->router.experts)
+        make_dense(s);
+    if (!hparams_state_layers(s))
+        s->delta = (struct delta_shape){0};
+    return 0;
+}
+
+const struct arch arch_granitemoehybrid = {
+    .model_type = "granitemoehybrid",
+    .summary = "Granite 4 (h-small, h-tiny and others)",
+    .keys = {INT("num_local_experts", router.experts),
+             INT_OR("num_experts_per_tok", router.top_k, 0),
+             INT("intermediate_size", expert_inner),
+             INT_OR("shared_intermediate_size", shared_inner, 1024),
+             F32_OR("embedding_multiplier", embed_scale, 1),
+             F32_OR("residual_multiplier", residual_scale, 1),
+             F32_OR("attention_multiplier", attention.scale, 1),
+             F32_OR("logits_scaling", logit_divisor, 1)},
+    .refused = {"attention_bias"},
+    .expert_layers = EXPERTS_EVERYWHERE,
+    .states = true,
+    .layer_types = {"attention", "mamba"},
+    .fixed = {.router.kind = ROUTER_SOFTMAX_TOPK, .router.renormalise = true, .router.scale = 1, .rope.theta = 10000,
+              .delta.kind = RECURRENCE_SPACE},
+    .finish = finish,
+    .naming = {&published, &fused},
+    .gguf_paired = true,
+};
