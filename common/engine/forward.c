@@ -3,6 +3,7 @@
 
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
+#include "common/engine/peers.h"
 #include "common/engine/second.h"
 
 static const struct forward_part *part_of(const struct pass *pass)
@@ -214,29 +215,36 @@ static void keep_final(const struct pass *pass)
         }
 }
 
-static void head(const struct pass *pass)
+/* Computes the logits of the requested rows; of several processes each computes a part of the vocabulary. */
+static int head(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;
-    const struct matrix *matrix = &engine->weights->head;
-    int rows = pass->batch->logit_rows, hidden = engine->shape->hidden;
+    struct peers *peers = engine->setup.peers;
+    struct matrix matrix = engine->weights->head;
+    int rows = pass->batch->logit_rows, hidden = engine->shape->hidden, vocab = engine->shape->vocab;
     const float divisor = engine->shape->logit_divisor, cap = engine->shape->logit_cap;
     if (!rows)
-        return;
+        return 0;
+    const int first = peers ? peers_part(peers, &engine->weights->head, &matrix) : 0;
+    const struct buffer bias = engine->weights->head_bias;
     engine->ops->gather(engine->queue, &(struct gather_args){
         .in = engine->space.x, .index = engine->logit_row, .out = engine->last, .rows = pass->rows, .count = rows,
         .width = hidden});
     layer_norm(&engine->space, engine->last, engine->weights->final_norm, engine->weights->final_norm_bias, engine->last, rows);
-    engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = engine->last, .weight = matrix->data, .bias = engine->weights->head_bias, .out = engine->logits,
-        .operand = engine->space.operand,
-        .scale = divisor != 0 && cap != 0 ? 1 / (divisor * cap) : divisor != 0 ? 1 / divisor : cap != 0 ? 1 / cap : 0,
-        .format = matrix->format,
-        .rows = rows, .inputs = hidden, .outputs = engine->shape->vocab, .in_stride = hidden,
-        .out_stride = engine->shape->vocab});
+    if (matrix.outputs)
+        engine->ops->linear(engine->queue, &(struct linear_args){
+            .in = engine->last, .weight = matrix.data, .bias = bias.address ? layer_row_part(bias, first) : bias,
+            .out = layer_row_part(engine->logits, first), .operand = engine->space.operand,
+            .scale = divisor != 0 && cap != 0 ? 1 / (divisor * cap) : divisor != 0 ? 1 / divisor : cap != 0 ? 1 / cap : 0,
+            .format = matrix.format, .rows = rows, .inputs = hidden, .outputs = matrix.outputs, .in_stride = hidden,
+            .out_stride = vocab});
+    if (peers && peers_gather(peers, engine->logits, rows, vocab, err))
+        return -1;
     if (cap != 0)
         engine->ops->activate(engine->queue, &(struct activate_args){
             .in = engine->logits, .out = engine->logits, .activation = ACTIVATION_TANH, .scale = cap, .rows = rows,
-            .width = engine->shape->vocab});
+            .width = vocab});
+    return 0;
 }
 
 /* Forecasts forced experts, which are known before any layer has run. */
@@ -319,10 +327,10 @@ int forward_layer(const struct pass *pass, const struct layer_rows *rows, int n,
     return 0;
 }
 
-void forward_end(const struct pass *pass)
+int forward_end(const struct pass *pass, struct err *err)
 {
     keep_final(pass);
-    head(pass);
+    return head(pass, err);
 }
 
 int forward_put(const struct pass *pass, struct err *err)
@@ -347,8 +355,7 @@ int forward_put(const struct pass *pass, struct err *err)
         if (forward_layer(pass, &rows, n, moe, err))
             return -1;
     }
-    forward_end(pass);
-    return 0;
+    return forward_end(pass, err);
 }
 
 static int check_plan(const struct pass *pass, struct err *err)

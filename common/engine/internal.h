@@ -128,7 +128,7 @@ int forward_put(const struct pass *pass, struct err *err);
 int forward_begin(const struct pass *pass, struct err *err);
 void forward_embed(const struct pass *pass, int rows);
 int forward_layer(const struct pass *pass, const struct layer_rows *rows, int n, int moe, struct err *err);
-void forward_end(const struct pass *pass);
+int forward_end(const struct pass *pass, struct err *err);
 
 /* The purpose of a forward. */
 enum occasion { VERIFICATION, PROMPT, PROMPT_SLAB };

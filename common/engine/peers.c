@@ -153,6 +153,55 @@ int peers_join(struct peers *peers, const struct layer *at, struct err *err)
     return 0;
 }
 
+/* Returns the first output of a process's part. */
+static int first_output(const struct peers *peers, int outputs, int rank)
+{
+    const int64_t units = (outputs + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS, first = units * rank / peers->link.size * UNIT_OUTPUTS;
+    return first < outputs ? (int)first : outputs;
+}
+
+int peers_part(const struct peers *peers, const struct matrix *matrix, struct matrix *part)
+{
+    const int first = first_output(peers, matrix->outputs, peers->link.rank);
+    const int end = first_output(peers, matrix->outputs, peers->link.rank + 1);
+    const uint64_t units = ((uint64_t)matrix->outputs + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS, unit = matrix->data.bytes / units;
+    *part = *matrix;
+    part->outputs = end - first;
+    part->data = buffer_part(matrix->data, (uint64_t)(first / UNIT_OUTPUTS) * unit,
+                             ((uint64_t)part->outputs + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS * unit);
+    return first;
+}
+
+/* Copies columns between `out` and `outputs`, where those of each process are [rows][its columns], one process after another:
+ * with `pack` the own ones from `out`, else the others' to it. */
+static void copy_columns(struct peers *peers, float *out, int rows, int outputs, bool pack)
+{
+    for (int r = 0; r < peers->link.size; r++) {
+        const size_t first = (size_t)first_output(peers, outputs, r), end = (size_t)first_output(peers, outputs, r + 1);
+        const size_t width = end - first;
+        for (size_t row = 0; row < (size_t)rows && width && (r == peers->link.rank) == pack; row++) {
+            float *at = out + row * (size_t)outputs + first, *packed = peers->outputs + first * (size_t)rows + row * width;
+            memcpy(pack ? packed : at, pack ? at : packed, width * sizeof *at);
+        }
+    }
+}
+
+int peers_gather(struct peers *peers, struct buffer out, int rows, int outputs, struct err *err)
+{
+    const struct peers_link *link = &peers->link;
+    float *data = (float *)(uintptr_t)out.address;
+    if (mem_grow(&peers->outputs, &peers->outputs_room, (size_t)rows * (size_t)outputs, sizeof *peers->outputs, err) ||
+        queue_wait(peers->device, err))
+        return -1;
+    for (int r = 0; r <= link->size; r++)
+        peers->cut[r] = (size_t)first_output(peers, outputs, r) * (size_t)rows * sizeof *data;
+    copy_columns(peers, data, rows, outputs, true);
+    if (link->share(link->context, (uint64_t)rows << 32 | (uint64_t)outputs, peers->outputs, peers->cut, err))
+        return -1;
+    copy_columns(peers, data, rows, outputs, false);
+    return 0;
+}
+
 int peers_times(struct peers *peers, double *time, int count, struct err *err)
 {
     return peers->link.broadcast(peers->link.context, time, (size_t)count * sizeof *time, err);

@@ -9,6 +9,9 @@
  *
  * Then expert_sum adds all outputs in the order of the row's slots, so the bits are those of a single process.
  *
+ * The output head is divided, too: each process computes the logits of its part of the vocabulary (peers_part), and receives
+ * the others (peers_gather). A logit is computed by one process as a whole, so its bits do not change.
+ *
  * Every process must run the same forwards with the same rows in the same order. The caller transports the messages. All
  * calls must come from one thread. Engines with the same expert source may share the peers, one forward at a time. */
 #ifndef MOE_ENGINE_PEERS_H
@@ -18,6 +21,7 @@
 #include "common/tensor/device.h"
 
 struct layer;
+struct matrix;
 struct peers;
 
 /* The transport. Both functions are collective. They fail in all processes if one process has failed. */
@@ -41,6 +45,11 @@ void peers_close(struct peers **peers);
 int peers_mask(struct peers *peers, const struct layer *at, struct buffer *expert, struct err *err);
 /* Adds the outputs of the other processes' experts to space->partial, where those of the own experts are. */
 int peers_join(struct peers *peers, const struct layer *at, struct err *err);
+
+/* Sets *part to this process's outputs of a matrix, whole units (kernels/formats.h), or none. Returns the first output. */
+int peers_part(const struct peers *peers, const struct matrix *matrix, struct matrix *part);
+/* Completes out [rows][outputs], of which each process has computed the columns of peers_part. Waits for the queue. */
+int peers_gather(struct peers *peers, struct buffer out, int rows, int outputs, struct err *err);
 
 /* Replaces measured times by those of process 0, so that decisions by time are the same in all processes. */
 int peers_times(struct peers *peers, double *time, int count, struct err *err);

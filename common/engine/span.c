@@ -155,8 +155,8 @@ static int end_piece(const struct work *work, int i, engine_piece_function *each
     if (turn_begin(work, i, &turn, err))
         return -1;
     const int position = work->sequence->kv.length;
-    forward_end(&turn.pass);
-    if (facts_collect(&turn.pass, out, err) || sequence_commit(work->sequence, work->every, turn.pass.rows, err))
+    if (forward_end(&turn.pass, err) || facts_collect(&turn.pass, out, err) ||
+        sequence_commit(work->sequence, work->every, turn.pass.rows, err))
         return -1;
     return each && each(context, out, position, err);
 }

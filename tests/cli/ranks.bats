@@ -185,6 +185,12 @@ with open("own.moe", "r+b") as file:
 |--temperature 0.5|moe-decode: --ranks: process 1 of 2 has other settings than process 0
 |texts.jsonl|does not compute what process 0 computes
 WRONG
+    # a process with another file
+    moe-convert synthetic -q --like "$MOE_MODELS/pocket/model/config.json" --seed 2 -o other.moe
+    run timeout 100 mpirun -q -n 1 moe-decode --ranks mpi $decodes -o no.txt : \
+        -n 1 moe-decode --ranks mpi ${decodes/pocket/other} -o no.txt < /dev/null
+    [ "$status" -eq 2 ] && [ ! -e no.txt ]
+    [[ $output == "moe-decode: --ranks: process 1 of 2 has a model file whose index has the digest "*"; copy one file to all machines"* ]]
     long="-m pocket.moe -n 2000 -c 2040 --ignore-eos prompts.jsonl --stream dies.moes"
     mpirun -q -n 3 moe-decode --ranks mpi $long -o dies.txt 3>&- 2> said & job=$!
     for _ in $(seq 500); do [ ! -s dies.moes.part ] || break; sleep 0.02; done
