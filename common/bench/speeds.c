@@ -112,6 +112,24 @@ int speeds_read(struct speeds *out, const char *path, struct err *err)
     return rc;
 }
 
+void speeds_pool(struct product_speed *product)
+{
+    struct { double seconds; int points; } block[SPEEDS_POINTS];
+    int blocks = 0, at = 0;
+    for (int i = 0; i < product->points; i++) {
+        block[blocks].seconds = 1 / product->point[i].bytes_per_second;
+        block[blocks++].points = 1;
+        for (; blocks > 1 && block[blocks - 1].seconds < block[blocks - 2].seconds; blocks--) {
+            const int one = block[blocks - 2].points, other = block[blocks - 1].points;
+            block[blocks - 2].seconds = (one * block[blocks - 2].seconds + other * block[blocks - 1].seconds) / (one + other);
+            block[blocks - 2].points += other;
+        }
+    }
+    for (int b = 0; b < blocks; b++)
+        for (int i = 0; i < block[b].points; i++)
+            product->point[at++].bytes_per_second = 1 / block[b].seconds;
+}
+
 void speeds_raise(struct speeds *speeds)
 {
     for (int f = 0; f < FORMAT_COUNT; f++)

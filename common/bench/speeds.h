@@ -59,6 +59,10 @@ double speeds_per_byte(const struct speeds *speeds, enum weight_format format, d
 /* Raises read_bandwidth to the speed of the fastest product: it reads memory, too. */
 void speeds_raise(struct speeds *speeds);
 
+/* Corrects measured speeds that rise with the number of rows, as more rows are never faster: such points get the speed of their
+ * mean time (pool adjacent violators). The fastest of them would be too fast, as it is the one that was disturbed least. */
+void speeds_pool(struct product_speed *product);
+
 /* ---- measuring */
 
 struct speeds_setup {

@@ -131,9 +131,8 @@ static int measure_format(struct bench *b, enum weight_format format, double lim
         out->point[i].rows = row_counts[i];
         out->point[i].bytes_per_second = bytes / stats_quantile(seconds[i], (size_t)trials, 0.5);
     }
-    for (int i = COUNTS - 2; i >= 0; i--)       /* fewer rows are never slower: such a measurement was disturbed */
-        out->point[i].bytes_per_second = fmax(out->point[i].bytes_per_second, out->point[i + 1].bytes_per_second);
     out->points = COUNTS;
+    speeds_pool(out);
     return 0;
 }
 

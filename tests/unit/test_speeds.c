@@ -1,0 +1,68 @@
+/* Speeds of products, as measured: corrected where more rows were faster. */
+#include "tests/unit/unit.h"
+
+#include <math.h>
+
+#include "common/bench/speeds.h"
+
+static void check(const double *measured, const double *want, int points)
+{
+    struct product_speed product = {.points = points};
+    for (int i = 0; i < points; i++) {
+        product.point[i].rows = 1 + i;
+        product.point[i].bytes_per_second = measured[i];
+    }
+    speeds_pool(&product);
+    for (int i = 0; i < points; i++)
+        if (fabs(product.point[i].bytes_per_second / want[i] - 1) > 1e-12)
+            fail_msg("point %d: %g, expected %g", i, product.point[i].bytes_per_second, want[i]);
+}
+
+static void speeds_that_fall_are_left(void **state)
+{
+    (void)state;
+    check((const double[]){20, 20, 10, 5}, (const double[]){20, 20, 10, 5}, 4);
+    check((const double[]){7}, (const double[]){7}, 1);
+}
+
+/* 10 and 40 take 1/10 and 1/40 of a second a byte, 16 in the mean. */
+static void speeds_that_rise_are_pooled(void **state)
+{
+    (void)state;
+    check((const double[]){10, 40, 5}, (const double[]){16, 16, 5}, 3);
+    check((const double[]){10, 10, 20}, (const double[]){12, 12, 12}, 3);       /* the last one reaches back to the first */
+    check((const double[]){20, 10, 15, 5}, (const double[]){20, 12, 12, 5}, 4);
+}
+
+/* Six row counts of one true speed, each disturbed: the pooled speed of one row is near the true one, the fastest is not. */
+static void the_least_disturbed_point_does_not_decide(void **state)
+{
+    enum { POINTS = 6, RUNS = 2000 };
+    uint32_t random = 1;
+    double sum = 0, fastest = 0;
+    (void)state;
+    for (int run = 0; run < RUNS; run++) {
+        struct product_speed product = {.points = POINTS};
+        double most = 0;
+        for (int i = 0; i < POINTS; i++) {
+            random = random * 1664525 + 1013904223;
+            product.point[i].rows = 1 + i;
+            product.point[i].bytes_per_second = 1 / (1 + 0.4 * (random >> 8) / (1 << 24) - 0.2);
+            most = fmax(most, product.point[i].bytes_per_second);
+        }
+        speeds_pool(&product);
+        sum += product.point[0].bytes_per_second / RUNS;
+        fastest += most / RUNS;
+    }
+    assert_true(sum > 0.97 && sum < 1.1 && fastest > 1.13);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(speeds_that_fall_are_left),
+        cmocka_unit_test(speeds_that_rise_are_pooled),
+        cmocka_unit_test(the_least_disturbed_point_does_not_decide),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
