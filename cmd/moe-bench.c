@@ -16,11 +16,13 @@
 #include "cmd/bench-simulate.h"
 #include "cmd/bench-sweep.h"
 #include "cmd/bench-tune.h"
+#include "cmd/job-ranks.h"
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/bench/identity.h"
 #include "common/bench/machine.h"
+#include "common/bench/network.h"
 #include "common/bench/roofline.h"
 #include "common/bench/run.h"
 #include "common/bench/suite.h"
@@ -495,6 +497,7 @@ struct machine_args {
     double seconds;
     uint64_t size;
     const char *disk;
+    int ranks;
     bool json, products;
 };
 
@@ -506,10 +509,32 @@ static const struct opt machine_options[] = {
     OPT_SIZE(0, "size", struct machine_args, size, 1 << 20, (double)((uint64_t)1 << 40),
              "read SIZE bytes over and over; products have experts of a quarter in all"),
     OPT_INPUT(0, "disk", struct machine_args, disk, "measure how fast FILE is read past the page cache, too"),
+    OPT_CHOICE(0, "ranks", struct machine_args, ranks, ranks_words,
+               "measure the network between the processes that mpirun started, too"),
     OPT_FLAG(0, "json", struct machine_args, json, "write a JSON line"),
     OPT_END };
 
-static const struct machine_args machine_defaults = { .seconds = 0.5, .size = ROOFLINE_BYTES };
+static const struct machine_args machine_defaults = { .seconds = 0.5, .size = ROOFLINE_BYTES, .ranks = RANKS_NONE };
+
+/* Measures the network between processes. All have left the job before process 0 goes on alone, as waiting processes would
+ * disturb what it measures. *writes: this is process 0. */
+static int measure_network(const struct machine_args *args, struct transfer_speed *out, bool *writes,
+                           const struct console *console, struct err *err)
+{
+    struct ranks *ranks = NULL;
+    *out = (struct transfer_speed){0, 0};
+    *writes = true;
+    if (job_ranks_open(&ranks, args->ranks, err))
+        return -1;
+    *writes = ranks_rank(ranks) == 0;
+    int rc = ranks_size(ranks) > 1 ? network_measure(out, ranks, args->seconds, err)
+           : args->ranks == RANKS_MPI ? err_set(err, ERR_INPUT, "--ranks: a network is measured between several processes; "
+                                                "start them with mpirun -n 2") : 0;
+    if (rc)
+        job_ranks_leave(ranks, console, err);
+    ranks_close(&ranks);
+    return rc;
+}
 
 static int machine(const void *arguments, const struct console *console, struct err *err)
 {
@@ -518,17 +543,23 @@ static int machine(const void *arguments, const struct console *console, struct 
     struct speeds_setup what = { .seconds = args->seconds, .bytes = (size_t)args->size, .disk = args->disk };
     struct roofline measured, *shown = args->seconds > 0 ? &measured : NULL;
     struct speeds speeds, *known = args->products ? &speeds : NULL;
+    struct transfer_speed network;
     struct machine found;
     struct text body = {0};
-    (void)console;
+    bool writes;
     for (int f = 0; f < FORMAT_COUNT; f++)
         what.format[f] = true;
     if (args->products && !shown)
         return err_set(err, ERR_INPUT, "--products: needs time to measure; give --seconds more than 0");
+    if (measure_network(args, &network, &writes, console, err))
+        return -1;
+    if (!writes)
+        return 0;
     if (machine_find(&found, "", err) ||
         (shown && roofline_make(&device, NULL, (size_t)args->size, args->seconds, &measured, err)) ||
         (known && speeds_measure(&speeds, &what, err)))
         return -1;
+    speeds.network = network;
     int rc = (args->json ? machine_json(&body, &found, shown, known, err) : machine_text(&body, &found, shown, known, err)) ||
              bench_write("-", &body, err) ? -1 : 0;
     text_free(&body);
@@ -545,7 +576,7 @@ static const struct opt_rule report_rules[] = {
     {OPT_EXCLUDES, "sort", "figure", "a figure has its own order"}, OPT_RULES_END};
 
 static const struct opt_rule machine_rules[] = {
-    {OPT_NEEDS, "disk", "products", "is part of a description for plan"}, OPT_RULES_END};
+    {OPT_NEEDS, "disk|ranks", "products", "is part of a description for plan"}, OPT_RULES_END};
 
 static const struct opt_rule tune_rules[] = {SESSION_RULES, OPT_RULES_END};
 

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "common/bench/network.h"
 #include "common/predict/union.h"
 #include "common/session/caching.h"
 #include "common/session/session.h"
@@ -128,11 +129,12 @@ static double kv_read(const struct outlook_setup *setup)
     return floats * (double)cache_size((enum cache_format)setup->kv_format);
 }
 
-/* An all-reduce of `bytes`: doubling, or a ring where that is faster. */
-static double all_reduce(const struct transfer_speed *network, int ranks, double bytes)
+/* The outputs of experts in each layer, and the logits, of all rows. */
+static double network(const struct transfer_speed *network, const struct outlook_model *model, int ranks, double rows)
 {
-    const double latency = network->latency_s, each = bytes / network->bytes_per_second, others = ranks - 1;
-    return fmin(ceil(log2(ranks)) * (latency + each), 2 * others * latency + 2 * others / ranks * each);
+    const double row = sizeof(float) * rows, pairs = row * model->shape.router.top_k;
+    return model->moe_layers * network_gather(network, ranks, pairs * model->shape.hidden) +
+           network_gather(network, ranks, row * model->shape.vocab);
 }
 
 static double transfer(const struct transfer_speed *way, double bytes, double times)
@@ -157,6 +159,7 @@ static void forward(struct outlook_time *time, struct outlook_tiers *tiers, cons
     *tiers = (struct outlook_tiers){.experts = distinct, .memory = point->texts * kv_read(setup)};
     time->seconds[OUTLOOK_MEMORY] = tiers->memory / speeds->read_bandwidth;
     add_product(time, &tiers->memory, speeds, &model->dense, 1, all);
+    add_product(time, &tiers->memory, speeds, &model->head, 1.0 / point->ranks - 1, all);
     add_product(time, &tiers->memory, speeds, &model->expert, loaded, all * top_k / distinct);
     for (int f = 0; f < FORMAT_COUNT; f++)
         expert += model->expert.of[f];
@@ -165,8 +168,7 @@ static void forward(struct outlook_time *time, struct outlook_tiers *tiers, cons
     time->seconds[OUTLOOK_LINK] = transfer(&speeds->link, tiers->link, layers);
     time->seconds[OUTLOOK_DISK] = transfer(&speeds->disk, tiers->disk, layers);
     if (point->ranks > 1)
-        time->seconds[OUTLOOK_NETWORK] = model->moe_layers *
-                                         all_reduce(&speeds->network, point->ranks, all * model->shape.hidden * sizeof(float));
+        time->seconds[OUTLOOK_NETWORK] = network(&speeds->network, model, point->ranks, all);
     time->seconds[OUTLOOK_OPERATIONS] =
         (OUTLOOK_OPERATIONS_LAYER * model->layers + OUTLOOK_OPERATIONS_FORWARD) * speeds->operation_s;
 }
@@ -232,13 +234,13 @@ static int make_point(struct outlook_point *out, const struct outlook_setup *set
 
 int outlook_make(struct outlook *out, const struct outlook_setup *setup, struct err *err)
 {
-    enum { TEXTS_MAX = 64, RANKS_MAX = 1024 };
+    enum { TEXTS_LAST = 64, RANKS_LAST = 1024 };
     struct outlook made = {.texts_count = 0};
     if (make_point(&made.at, setup, setup->texts, setup->ranks, false, err))
         return -1;
-    for (int n = 1; n <= TEXTS_MAX; n *= 2)
+    for (int n = 1; n <= TEXTS_LAST; n *= 2)
         make_point(&made.texts[made.texts_count++], setup, n, setup->ranks, true, err);
-    for (int n = 1; n <= RANKS_MAX; n *= 2)
+    for (int n = 1; n <= RANKS_LAST; n *= 2)
         make_point(&made.ranks[made.ranks_count++], setup, setup->texts, n, true, err);
     *out = made;
     return 0;

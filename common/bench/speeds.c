@@ -174,9 +174,20 @@ int speeds_text(struct text *out, const struct speeds *speeds, struct err *err)
     }
     if (text_printf(out, err, "operation  %.1f us beside its weights\n", 1e6 * speeds->operation_s))
         return -1;
+    if (speeds->network.bytes_per_second > 0 &&
+        text_printf(out, err, "network    %.2f GB/s, %.1f us a message\n", 1e-9 * speeds->network.bytes_per_second,
+                    1e6 * speeds->network.latency_s))
+        return -1;
     return !(speeds->disk.bytes_per_second > 0) ? 0
         : text_printf(out, err, "disk       %.2f GB/s, %.0f us for the first bytes\n", 1e-9 * speeds->disk.bytes_per_second,
                       1e6 * speeds->disk.latency_s);
+}
+
+static int put_transfer(json_t *object, const char *key, const struct transfer_speed *way)
+{
+    return way->bytes_per_second > 0
+        ? json_object_set_new(object, key, json_pack("{s:f, s:f}", "bytes_per_second", way->bytes_per_second, "latency_us",
+                                                     1e6 * way->latency_s)) : 0;
 }
 
 int speeds_json(json_t *object, const struct speeds *speeds, struct err *err)
@@ -193,8 +204,6 @@ int speeds_json(json_t *object, const struct speeds *speeds, struct err *err)
     }
     failed |= json_object_set_new(object, "products", products);
     failed |= json_object_set_new(object, "operation_us", json_real(1e6 * speeds->operation_s));
-    if (speeds->disk.bytes_per_second > 0)
-        failed |= json_object_set_new(object, "disk", json_pack("{s:f, s:f}", "bytes_per_second", speeds->disk.bytes_per_second,
-                                                                "latency_us", 1e6 * speeds->disk.latency_s));
+    failed |= put_transfer(object, "disk", &speeds->disk) | put_transfer(object, "network", &speeds->network);
     return failed ? err_memory(err) : 0;
 }

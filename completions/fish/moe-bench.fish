@@ -185,6 +185,7 @@ complete -c moe-bench -n '__fish_seen_subcommand_from machine' -l seconds -x -d 
 complete -c moe-bench -n '__fish_seen_subcommand_from machine' -l products -d 'measure products with each format, too, as long each; with --json, a description for plan'
 complete -c moe-bench -n '__fish_seen_subcommand_from machine' -l size -x -d 'read SIZE bytes over and over; products have experts of a quarter in all'
 complete -c moe-bench -n '__fish_seen_subcommand_from machine' -l disk -r -F -d 'measure how fast FILE is read past the page cache, too'
+complete -c moe-bench -n '__fish_seen_subcommand_from machine' -l ranks -x -a 'auto none mpi' -d 'measure the network between the processes that mpirun started, too'
 complete -c moe-bench -n '__fish_seen_subcommand_from machine' -l json -d 'write a JSON line'
 complete -c moe-bench -n '__fish_seen_subcommand_from machine' -s h -l help -d 'print this'
 complete -c moe-bench -n '__fish_seen_subcommand_from machine' -l version -d 'print the version'

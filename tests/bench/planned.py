@@ -90,9 +90,8 @@ class Machine:
         return 0 if count <= 0 else math.nan if not speed else \
             count / speed["bytes_per_second"] + times * speed.get("latency_us", 0) / 1e6
 
-    def all_reduce(self, ranks, count):
-        latency, each = self.network["latency_us"] / 1e6, count / self.network["bytes_per_second"]
-        return min(math.ceil(math.log2(ranks)) * (latency + each), 2 * (ranks - 1) * latency + 2 * (ranks - 1) / ranks * each)
+    def gather(self, ranks, count):
+        return (ranks - 1) * (self.network["latency_us"] / 1e6 + count / ranks / self.network["bytes_per_second"])
 
 
 # ---- a plan
@@ -173,9 +172,11 @@ class Plan:
         times = m.layers * min(1, missing)
         link, disk = (missing * expert if machine.gpu else 0), loaded * place["disk"] * expert
         seconds += machine.move("link", link, times) + machine.move("disk", disk, times)
-        seconds += m.layers * machine.all_reduce(ranks, tokens * m.hidden * 4) if ranks > 1 else 0
+        seconds -= (1 - 1 / ranks) * machine.product(m.head, tokens)
+        seconds += m.layers * machine.gather(ranks, tokens * m.top_k * m.hidden * 4) + machine.gather(ranks, tokens * m.vocab * 4)
         seconds += (LAYER_OPERATIONS * m.layers + FORWARD_OPERATIONS) * machine.operation
-        return seconds, {"memory_bytes": kv + sum(m.read.values()) + loaded * expert, "link_bytes": link, "disk_bytes": disk,
+        return seconds, {"memory_bytes": kv + sum(m.read.values()) - (1 - 1 / ranks) * sum(m.head.values()) + loaded * expert,
+                          "link_bytes": link, "disk_bytes": disk,
                          "distinct_experts": distinct}
 
     def decode(self, texts, ranks, draft, place, length):

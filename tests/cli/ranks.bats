@@ -199,6 +199,17 @@ WRONG
     [ ! -e dies.txt ] && [ ! -e dies.moes ]
 }
 
+@test "moe-bench machine: several processes measure the network between them, for plans" {
+    wants_mpi
+    timeout 100 mpirun -q -n 2 moe-bench machine --ranks mpi --products --seconds .01 --size 1M --json > machine.json < /dev/null
+    [ "$(wc -l < machine.json)" = 1 ]
+    jq -e '.network.bytes_per_second > 0 and .network.latency_us >= 0' machine.json
+    moe-bench plan -m pocket.moe --machine machine.json --ranks 2 --json -d ngram | jq -se 'map(select(.by == "ranks")) | .[-1].ranks == 1024'
+    run moe-bench machine --ranks mpi --products --seconds .01
+    [ "$status" -eq 2 ]
+    [[ $output == "moe-bench: --ranks: "*"mpirun -n 2" ]]
+}
+
 @test "several processes without an MPI plug-in are refused" {
     mkdir -p alone/bin
     cp "$MOE_BIN/moe-draft-train" alone/bin

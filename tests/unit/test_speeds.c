@@ -1,8 +1,9 @@
-/* Speeds of products, as measured: corrected where more rows were faster. */
+/* Measured speeds: of products, corrected where more rows were faster; of a network, fitted. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
 
+#include "common/bench/network.h"
 #include "common/bench/speeds.h"
 
 static void check(const double *measured, const double *want, int points)
@@ -57,11 +58,37 @@ static void the_least_disturbed_point_does_not_decide(void **state)
     assert_true(sum > 0.97 && sum < 1.1 && fastest > 1.13);
 }
 
+/* Times of three processes with 20 us a message and 2 GB/s are fitted exactly; without a latency, or with nothing else, one of
+ * the two explains them. */
+static void latency_and_bandwidth_are_fitted(void **state)
+{
+    const struct transfer_speed network = {.latency_s = 20e-6, .bytes_per_second = 2e9};
+    double bytes[6], seconds[6];
+    struct transfer_speed found;
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        bytes[i] = pow(8, i) * 1024;
+        seconds[i] = 2 * (20e-6 + bytes[i] / 3 / 2e9);
+        assert_true(fabs(network_gather(&network, 3, bytes[i]) / seconds[i] - 1) < 1e-12);
+    }
+    network_fit(&found, 3, bytes, seconds, 6);
+    assert_true(fabs(found.latency_s / 20e-6 - 1) < 1e-9 && fabs(found.bytes_per_second / 2e9 - 1) < 1e-9);
+    for (int i = 0; i < 6; i++)
+        seconds[i] *= 1 + 0.1 * (i % 2 ? 1 : -1);
+    network_fit(&found, 3, bytes, seconds, 6);
+    assert_true(fabs(found.latency_s / 20e-6 - 1) < 0.2 && fabs(found.bytes_per_second / 2e9 - 1) < 0.2);
+    for (int i = 0; i < 6; i++)
+        seconds[i] = 1e-3 / (i + 1);
+    network_fit(&found, 3, bytes, seconds, 6);
+    assert_true(found.latency_s > 0 && found.bytes_per_second > 1e17);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(speeds_that_fall_are_left),
         cmocka_unit_test(speeds_that_rise_are_pooled),
+        cmocka_unit_test(latency_and_bandwidth_are_fitted),
         cmocka_unit_test(the_least_disturbed_point_does_not_decide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

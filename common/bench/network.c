@@ -1,0 +1,82 @@
+#include "common/bench/network.h"
+
+#include <math.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/report/stats.h"
+
+enum { SIZES = 6, SMALLEST = 1 << 10, FACTOR = 8, ROUNDS_MIN = 5, ROUNDS_MAX = 512 };      /* to 32 MiB in all */
+
+double network_gather(const struct transfer_speed *network, int ranks, double bytes)
+{
+    return (ranks - 1) * (network->latency_s + bytes / ranks / network->bytes_per_second);
+}
+
+/* Minimises the sum of squares of (a + b bytes) / seconds - 1; both are at least 0. */
+void network_fit(struct transfer_speed *out, int ranks, const double *bytes, const double *seconds, int count)
+{
+    double ww = 0, wx = 0, xx = 0, w = 0, x = 0;
+    for (int i = 0; i < count; i++) {
+        const double one = 1 / seconds[i], size = bytes[i] / seconds[i];
+        ww += one * one;
+        wx += one * size;
+        xx += size * size;
+        w += one;
+        x += size;
+    }
+    const double determinant = ww * xx - wx * wx;
+    double a = (w * xx - x * wx) / determinant, b = (x * ww - w * wx) / determinant;
+    if (a < 0 || b <= 0) {                  /* one of the two explains the times best */
+        const bool latency = b <= 0;
+        a = latency ? w / ww : 0;
+        b = latency ? 0 : x / xx;
+    }
+    out->latency_s = a / (ranks - 1);
+    out->bytes_per_second = b > 0 ? (ranks - 1) / (b * ranks) : 1e18;
+}
+
+/* Sizes are interleaved; the median time of each counts. Process 0 says when there is time for another round. */
+static int measure(struct ranks *ranks, char *data, size_t *cut, double limit, double *bytes, double *seconds, struct err *err)
+{
+    const int size = ranks_size(ranks);
+    const double end = clock_seconds() + limit;
+    double taken[SIZES][ROUNDS_MAX];
+    int rounds = 0, more = 1;
+    for (; more; rounds++) {
+        size_t all = SMALLEST;
+        for (int i = 0; i < SIZES; i++, all *= FACTOR) {
+            for (int r = 0; r <= size; r++)
+                cut[r] = all / (size_t)size * (size_t)r;
+            bytes[i] = (double)cut[size];
+            if (ranks_agree(ranks, false, NULL, err))       /* all begin together */
+                return -1;
+            const double begin = clock_seconds();
+            if (ranks_share(ranks, data, cut, err))
+                return -1;
+            taken[i][rounds] = clock_seconds() - begin;
+        }
+        more = rounds + 1 < ROUNDS_MIN || (rounds + 1 < ROUNDS_MAX && clock_seconds() < end);
+        if (ranks_broadcast(ranks, &more, sizeof more, err))
+            return -1;
+    }
+    for (int i = 0; i < SIZES; i++)
+        seconds[i] = stats_quantile(taken[i], (size_t)rounds, 0.5);
+    return 0;
+}
+
+int network_measure(struct transfer_speed *out, struct ranks *ranks, double seconds, struct err *err)
+{
+    const int size = ranks_size(ranks);
+    double bytes[SIZES], taken[SIZES];
+    size_t largest = SMALLEST, *cut = mem_alloc((size_t)size + 1, sizeof *cut, err);
+    for (int i = 1; i < SIZES; i++)
+        largest *= FACTOR;
+    char *data = cut ? mem_alloc(largest, 1, err) : NULL;
+    int rc = !data || measure(ranks, data, cut, seconds, bytes, taken, err) ? -1 : 0;
+    if (!rc)
+        network_fit(out, size, bytes, taken, SIZES);
+    mem_free(&data);
+    mem_free(&cut);
+    return rc;
+}
