@@ -9,19 +9,8 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "weights are mapped and used as they lie in the file");
 
-static const char *const NAMES[FORMAT_COUNT] = {
-    [FORMAT_F32] = "f32", [FORMAT_F16] = "f16", [FORMAT_BF16] = "bf16", [FORMAT_FP8] = "fp8", [FORMAT_Q8] = "q8",
-    [FORMAT_Q4] = "q4", [FORMAT_MXFP4] = "mxfp4", [FORMAT_Q4_K] = "q4_k", [FORMAT_Q6_K] = "q6_k"};
-
-/* A step of a unit: STEP_INPUTS inputs of all outputs are in STEP_BYTES bytes. */
-static const int STEP_INPUTS[FORMAT_COUNT] = {
-    [FORMAT_F32] = 1, [FORMAT_F16] = 2, [FORMAT_BF16] = 2, [FORMAT_FP8] = FP8_BLOCK_INPUTS, [FORMAT_Q8] = BLOCK_INPUTS,
-    [FORMAT_Q4] = BLOCK_INPUTS, [FORMAT_MXFP4] = 2 * BLOCK_INPUTS, [FORMAT_Q4_K] = SUPERBLOCK_INPUTS,
-    [FORMAT_Q6_K] = SUPERBLOCK_INPUTS};
-static const size_t STEP_BYTES[FORMAT_COUNT] = {
-    [FORMAT_F32] = UNIT_STEP_BYTES, [FORMAT_F16] = UNIT_STEP_BYTES, [FORMAT_BF16] = UNIT_STEP_BYTES,
-    [FORMAT_FP8] = FP8_BLOCK_BYTES, [FORMAT_Q8] = Q8_BLOCK_BYTES, [FORMAT_Q4] = Q4_BLOCK_BYTES,
-    [FORMAT_MXFP4] = MXFP4_PAIR_BYTES, [FORMAT_Q4_K] = Q4_K_BLOCK_BYTES, [FORMAT_Q6_K] = Q6_K_BLOCK_BYTES};
+#define NAME_OF(NAME, name, kind, step, block, bytes) [FORMAT_##NAME] = #name,
+static const char *const NAMES[FORMAT_COUNT] = {WEIGHT_FORMATS(NAME_OF)};
 
 const char *format_name(enum weight_format format) { return NAMES[format]; }
 
@@ -52,8 +41,8 @@ static uint64_t units_of(int64_t count, int width) { return (uint64_t)(count - 1
 
 static bool checked_unit_bytes(enum weight_format format, int64_t inputs, size_t *bytes)
 {
-    uint64_t steps = units_of(inputs, STEP_INPUTS[format]);
-    return inputs >= 1 && steps <= SIZE_MAX && size_mul((size_t)steps, STEP_BYTES[format], bytes);
+    uint64_t steps = units_of(inputs, format_step_inputs(format));
+    return inputs >= 1 && steps <= SIZE_MAX && size_mul((size_t)steps, format_step_bytes(format), bytes);
 }
 
 bool matrix_bytes(enum weight_format format, int64_t outputs, int64_t inputs, size_t *bytes)
@@ -75,7 +64,7 @@ bool expert_bytes(enum weight_format format, int64_t hidden, int64_t inner, size
 
 size_t unit_bytes(enum weight_format format, int inputs)
 {
-    return (size_t)units_of(inputs, STEP_INPUTS[format]) * STEP_BYTES[format];
+    return (size_t)units_of(inputs, format_step_inputs(format)) * format_step_bytes(format);
 }
 
 size_t expert_down_offset(enum weight_format format, int hidden, int inner)
@@ -127,7 +116,7 @@ static void block_put(enum weight_format format, unsigned char *block, int outpu
             largest = values[i];
     uint16_t half = f32_to_f16(format == FORMAT_Q8 ? fabsf(largest) / 127 : largest / -8);
     float scale = f16_to_f32(half);
-    memcpy(block + STEP_BYTES[format] - BLOCK_SCALE_BYTES + output * 2, &half, sizeof half);
+    memcpy(block + format_step_bytes(format) - BLOCK_SCALE_BYTES + output * 2, &half, sizeof half);
     for (int i = 0; i < BLOCK_INPUTS; i++) {
         float exact = i < count && scale != 0 ? rintf(values[i] / scale) : 0;
         int q = !(exact > (float)low) ? low : exact > (float)high ? high : (int)exact;
@@ -152,7 +141,7 @@ static void row_put(enum weight_format format, unsigned char *unit, int output, 
             unit_put(format, unit, output, k, values[k]);
         return;
     }
-    for (int k = 0; k < inputs; k += BLOCK_INPUTS, unit += STEP_BYTES[format])
+    for (int k = 0; k < inputs; k += BLOCK_INPUTS, unit += format_step_bytes(format))
         block_put(format, unit, output, inputs - k < BLOCK_INPUTS ? inputs - k : BLOCK_INPUTS, values + k);
 }
 
@@ -160,7 +149,7 @@ static int block_integer(enum weight_format format, const unsigned char *block, 
 {
     unsigned byte = block[offset_in_block(format, output, input)];
     uint16_t half;
-    memcpy(&half, block + STEP_BYTES[format] - BLOCK_SCALE_BYTES + output * 2, sizeof half);
+    memcpy(&half, block + format_step_bytes(format) - BLOCK_SCALE_BYTES + output * 2, sizeof half);
     *scale = f16_to_f32(half);
     return format == FORMAT_Q8 ? (int)byte - 128 : (int)(input % 8 < 4 ? byte & 15 : byte >> 4) - 8;
 }
@@ -169,8 +158,8 @@ static float unit_at(enum weight_format format, const unsigned char *unit, int o
 {
     if (format_quantised(format)) {
         float scale;
-        int q = block_integer(format, unit + (size_t)(input / BLOCK_INPUTS) * STEP_BYTES[format], output, input % BLOCK_INPUTS,
-                              &scale);
+        int q = block_integer(format, unit + (size_t)(input / BLOCK_INPUTS) * format_step_bytes(format), output,
+                              input % BLOCK_INPUTS, &scale);
         return (float)q * scale;
     }
     if (format_scaled(format))
@@ -345,7 +334,7 @@ float matrix_at(enum weight_format format, const void *packed, int inputs, int o
 int matrix_integer(enum weight_format format, const void *packed, int inputs, int output, int input, float *scale)
 {
     const unsigned char *unit = unit_of(format, packed, inputs, output, UNIT_OUTPUTS);
-    return block_integer(format, unit + (size_t)(input / BLOCK_INPUTS) * STEP_BYTES[format], output % UNIT_OUTPUTS,
+    return block_integer(format, unit + (size_t)(input / BLOCK_INPUTS) * format_step_bytes(format), output % UNIT_OUTPUTS,
                          input % BLOCK_INPUTS, scale);
 }
 

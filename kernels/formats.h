@@ -15,6 +15,16 @@
  *     q4_k   for each 256 inputs: 32 d f16, 32 dmin f16, 3 x 32 dwords of s; then 32 such groups       512 + 4096 bytes
  *     q6_k   for each 256 inputs: 32 d f16, 16 x 32 sc; then 16 groups of 16 inputs,
  *                                3 x 32 dwords a, b, c, each with one dword per output                 576 + 6144 bytes
+ *     q5_k   for each 256 inputs: as q4_k, but 8 groups of 32 inputs, 5 x 32 dwords                    512 + 5120 bytes
+ *     iq4_xs for each 256 inputs: 32 d f16, 32 words and 32 dwords of s; then 32 groups as in q4_k     256 + 4096 bytes
+ *     iq4_nl for each 32 inputs: 32 d f16; then 4 such groups                                          64 + 512 bytes
+ *     q3_k   for each 256 inputs: 32 d f16, 3 x 32 dwords of s; then 8 groups of 32 inputs,
+ *                                3 x 32 dwords                                                         448 + 3072 bytes
+ *     q2_k   for each 256 inputs: 32 d f16, 32 dmin f16, 16 x 32 s; then 16 groups of 16 inputs,
+ *                                32 dwords                                                             640 + 2048 bytes
+ *     nvfp4  for each 64 inputs: 4 x 32 scale codes; then 8 groups as in q4_k                          128 + 1024 bytes
+ *     iq3_s, iq3_xxs, iq2_s, iq2_xs, iq2_xxs
+ *            for each 256 inputs: 32 d f16; then for each 4 bytes of GGUF's block 32 dwords
  *
  * The last unit is padded with outputs of zeros; if the number of inputs is odd, the second half of the last pair is zero.
  *
@@ -25,8 +35,8 @@
  * f16 and round go to nearest, ties to even; divisions are in f32; q is clamped to its range; q is 0 if the scale is 0. So a
  * block whose scale is not subnormal is unchanged when its weights are packed again.
  *
- * FP8, MXFP4, Q4_K AND Q6_K store the codes of published files bit by bit. Each weight is the f32 given here and is multiplied
- * with f32 activations:
+ * FP8, MXFP4 AND ALL AFTER THEM store the codes of published files bit by bit. Each weight is the f32 given here and is
+ * multiplied with f32 activations (formats_woven.h has the bits of q4_k and those after it):
  *     fp8    code * scale, rounded to f32: the code is E4M3FN (bias 7, largest 448; the NaN codes 0x7f and 0xff do not occur).
  *            One f32 scale for 128 inputs of one output can represent scales of 128x128 blocks, of rows, and of tensors.
  *            From weights w: scale = max|w| / 448 of the 128, code = w / scale, clamped to -448 .. 448; 0 if the scale is 0.
@@ -36,6 +46,16 @@
  *            packed in the 12 bytes s as in GGUF, bytes 0 .. 3 in the first dword
  *     q6_k   d * sc * (q - 32), exact, +0 where q is 32: GGUF's Q6_K; q 0 .. 63; sc -128 .. 127 for 16 inputs. q of input
  *            i < 15 is bits 6 (i mod 5) .. of dword i / 5; that of input 15 is the upper two bits of a, then of b, then of c.
+ *     q5_k   as q4_k with q 0 .. 31: GGUF's Q5_K
+ *     iq4_xs d * (s - 32) * level, exact: GGUF's IQ4_XS; 16 levels of -127 .. 113, s 0 .. 63 for 32 inputs
+ *     iq4_nl d * level, exact: GGUF's IQ4_NL
+ *     q3_k   d * (s - 32) * (q - 4), exact: GGUF's Q3_K; q 0 .. 7; s 0 .. 63 for 16 inputs
+ *     q2_k   fma(d * s, q, -(dmin * m)), its only rounding: GGUF's Q2_K; q 0 .. 3; s and m 0 .. 15 for 16 inputs
+ *     nvfp4  code * s, exact: GGUF's NVFP4; the code is E2M1, s an E4M3 without sign for 16 inputs (0x7f: 0)
+ *     iq3_s  d * (2 s + 1) * m, exact: GGUF's IQ3_S; m a magnitude of a grid (grids.h) with a sign; s 0 .. 15 for 32 inputs
+ *     iq3_xxs, iq2_s, iq2_xs, iq2_xxs
+ *            d * (s + 1/2) / 2 * m, of iq2 d * (s + 1/2) / 4 * m, exact: GGUF's; s 0 .. 15 for 32 inputs, of iq2_s and iq2_xs
+ *            for 16
  * Codes of padding inputs are 0; up to the next multiple of 32 inputs they are multiplied with activations of 0. Among these
  * formats only fp8 can be made from floats.
  *
@@ -48,6 +68,7 @@
  *     mxfp4  for each 32 inputs 16 bytes: input 2i low, 2i + 1 high half; then s                       17 bytes
  *     q4_k   for each 256 inputs GGUF's block: d, dmin, s[12], qs[128]                                 144 bytes
  *     q6_k   for each 256 inputs GGUF's block: ql[128], qh[64], sc[16], d                              210 bytes
+ *     q5_k and those after it: GGUF's blocks, of the inputs and bytes in WEIGHT_FORMATS
  *
  * Products with q8 and q4 quantise the activations, too. A row of f32 becomes one struct quantised for each block of 32 inputs
  * (padded with 0): with m = max|x| of the block
@@ -69,17 +90,67 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum weight_format {
-    FORMAT_F32, FORMAT_F16, FORMAT_BF16, FORMAT_FP8, FORMAT_Q8, FORMAT_Q4, FORMAT_MXFP4, FORMAT_Q4_K, FORMAT_Q6_K, FORMAT_COUNT
-};
+/* Every format: its constant and name; its kind; inputs of a step of a unit, which is a whole number of blocks; inputs and
+ * bytes of a block of a coded row. Kinds: PLAIN values; INTEGER, multiplied with quantised activations; CODED, decoded to f32; WOVEN,
+ * also decoded, by formats_woven.h; GRID, woven and slow to decode, which is done once for several rows.
+ *
+ * A new woven format also needs a row of WOVEN_FIELDS, NAME_weight (formats_woven.h), NAME_weave (formats_coded.c), and a
+ * decoder of vectors, span_NAME (cpu/spans.h). */
+#define WEIGHT_FORMATS(row) \
+    row(F32, f32, PLAIN, 1, 1, 4) \
+    row(F16, f16, PLAIN, 2, 1, 2) \
+    row(BF16, bf16, PLAIN, 2, 1, 2) \
+    row(FP8, fp8, CODED, 128, 128, 132) \
+    row(Q8, q8, INTEGER, 32, 32, 34) \
+    row(Q4, q4, INTEGER, 32, 32, 18) \
+    row(MXFP4, mxfp4, CODED, 64, 32, 17) \
+    row(Q4_K, q4_k, WOVEN, 256, 256, 144) \
+    row(Q6_K, q6_k, WOVEN, 256, 256, 210) \
+    row(Q5_K, q5_k, WOVEN, 256, 256, 176) \
+    row(IQ4_XS, iq4_xs, WOVEN, 256, 256, 136) \
+    row(IQ4_NL, iq4_nl, WOVEN, 32, 32, 18) \
+    row(Q3_K, q3_k, WOVEN, 256, 256, 110) \
+    row(Q2_K, q2_k, WOVEN, 256, 256, 84) \
+    row(NVFP4, nvfp4, WOVEN, 64, 64, 36) \
+    row(IQ3_S, iq3_s, GRID, 256, 256, 110) \
+    row(IQ3_XXS, iq3_xxs, GRID, 256, 256, 98) \
+    row(IQ2_S, iq2_s, GRID, 256, 256, 82) \
+    row(IQ2_XS, iq2_xs, GRID, 256, 256, 74) \
+    row(IQ2_XXS, iq2_xxs, GRID, 256, 256, 66)
+
+#define FORMAT_CONSTANT(NAME, name, kind, step, block, bytes) FORMAT_##NAME,
+enum weight_format { WEIGHT_FORMATS(FORMAT_CONSTANT) FORMAT_COUNT };
+#undef FORMAT_CONSTANT
 
 enum { UNIT_OUTPUTS = 32, UNIT_INNER = 16, UNIT_STEP_BYTES = 128 };
 enum { BLOCK_INPUTS = 32, BLOCK_SCALE_BYTES = 64, Q8_BLOCK_BYTES = 1024 + 64, Q4_BLOCK_BYTES = 512 + 64 };
 enum { FP8_BLOCK_INPUTS = 128, FP8_BLOCK_BYTES = 128 + 4096, MXFP4_PAIR_BYTES = 64 + 1024 };
 enum { SUPERBLOCK_INPUTS = 256, Q4_K_BLOCK_BYTES = 512 + 4096, Q6_K_BLOCK_BYTES = 576 + 6144 };
 
-const char *format_name(enum weight_format format);         /* f32, f16, bf16, fp8, q8, q4, mxfp4, q4_k, q6_k */
+const char *format_name(enum weight_format format);         /* as in WEIGHT_FORMATS */
 bool format_by_name(const char *name, enum weight_format *out);
+
+/* Return the inputs of a step of a unit, and its bytes: those of 32 coded rows. */
+#define FORMAT_STEP(NAME, name, kind, step, block, bytes) case FORMAT_##NAME: return step;
+static inline int format_step_inputs(enum weight_format format)
+{
+    switch (format) {
+        WEIGHT_FORMATS(FORMAT_STEP)
+    default: return 0;
+    }
+}
+#undef FORMAT_STEP
+
+#define FORMAT_STEP(NAME, name, kind, step, block, bytes) \
+    case FORMAT_##NAME: return (size_t)(UNIT_OUTPUTS * ((step) / (block)) * (bytes));
+static inline size_t format_step_bytes(enum weight_format format)
+{
+    switch (format) {
+        WEIGHT_FORMATS(FORMAT_STEP)
+    default: return 0;
+    }
+}
+#undef FORMAT_STEP
 
 /* Returns whether weights are integers in blocks of 32 inputs, to be multiplied with quantised activations. */
 static inline bool format_quantised(enum weight_format format) { return format == FORMAT_Q8 || format == FORMAT_Q4; }
@@ -90,8 +161,7 @@ static inline bool format_scaled(enum weight_format format) { return format >= F
 /* Returns whether matrix_pack can make the format from floats. */
 static inline bool format_from_floats(enum weight_format format) { return format < FORMAT_MXFP4; }
 
-/* Returns whether a coded row of `inputs` inputs consists of whole blocks: of 256 inputs for q4_k and q6_k, of 32 for the other
- * block formats. fp8 accepts any number. */
+/* Returns whether a coded row of `inputs` inputs consists of whole blocks. fp8 accepts any number. */
 bool format_fits(enum weight_format format, int64_t inputs);
 
 /* Returns the bytes of a coded row. If `inputs` do not fit, the last block counts as a whole one. */

@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "common/base/float.h"
-
-enum { Q8_0_BYTES = 34, Q4_0_BYTES = 18, MXFP4_BYTES = 17, Q4_K_BYTES = 144, Q6_K_BYTES = 210 };
+#include "kernels/formats_woven.h"
 
 /* The scales 2^(s - 127) up to this one leave the largest E2M1, 6, finite. */
 enum { MXFP4_SCALE_MAX = 252 };
@@ -31,21 +30,20 @@ static int blocks_of(int inputs, int block) { return inputs / block + (inputs % 
 static size_t plain_bytes(enum weight_format format) { return format == FORMAT_F32 ? sizeof(float) : sizeof(uint16_t); }
 
 /* Inputs and bytes of one block of a coded row; fp8 and plain values have no blocks. */
-static int block_inputs(enum weight_format format)
-{
-    return format == FORMAT_Q4_K || format == FORMAT_Q6_K ? SUPERBLOCK_INPUTS : BLOCK_INPUTS;
-}
+struct block { int inputs; size_t bytes; };
+#define BLOCK_OF(NAME, name, kind, step, block, bytes) [FORMAT_##NAME] = {block, bytes},
+static const struct block BLOCKS[FORMAT_COUNT] = {WEIGHT_FORMATS(BLOCK_OF)};
 
-static size_t block_bytes(enum weight_format format)
-{
-    switch (format) {
-    case FORMAT_Q8: return Q8_0_BYTES;
-    case FORMAT_Q4: return Q4_0_BYTES;
-    case FORMAT_MXFP4: return MXFP4_BYTES;
-    case FORMAT_Q4_K: return Q4_K_BYTES;
-    default: return Q6_K_BYTES;
-    }
-}
+static int block_inputs(enum weight_format format) { return BLOCKS[format].inputs; }
+static size_t block_bytes(enum weight_format format) { return BLOCKS[format].bytes; }
+
+/* Fields of woven blocks (formats_woven.h). */
+struct fields { int scales, floats, halves, bytes; };
+#define FIELDS_OF(NAME, name, scales, floats, halves, bytes) [FORMAT_##NAME] = {scales, floats, halves, bytes},
+static const struct fields FIELDS[FORMAT_COUNT] = {WOVEN_FIELDS(FIELDS_OF)};
+enum { WOVEN_MAX = 256 };               /* bytes of a woven block */
+
+static bool is_woven(enum weight_format format) { return FIELDS[format].halves + FIELDS[format].bytes > 0; }
 
 bool format_fits(enum weight_format format, int64_t inputs)
 {
@@ -104,12 +102,14 @@ static int fp8_check(int inputs, const unsigned char *row)
 
 static bool block_finite(enum weight_format format, const unsigned char *block)
 {
-    switch (format) {
-    case FORMAT_MXFP4: return block[16] <= MXFP4_SCALE_MAX;
-    case FORMAT_Q4_K: return finite16(block) && finite16(block + 2);
-    case FORMAT_Q6_K: return finite16(block + 208);
-    default: return finite16(block);
-    }
+    bool finite = true;
+    if (format == FORMAT_MXFP4)
+        return block[16] <= MXFP4_SCALE_MAX;
+    if (format_quantised(format))
+        return finite16(block);
+    for (int i = 0; i < FIELDS[format].floats; i++)
+        finite &= finite16(block + FIELDS[format].scales + 2 * i);
+    return finite;
 }
 
 int format_coded_check(enum weight_format format, int inputs, const void *row)
@@ -172,15 +172,14 @@ static uint32_t halves_of(const unsigned char *bytes, int shift)
     return (uint32_t)(x | x >> 16);
 }
 
-static void put_q4_k(unsigned char *packed, int output, const unsigned char *block)
+/* ---- weaving: all but the scales in f16 ---- */
+
+static void q4_k_weave(const unsigned char *block, unsigned char *woven)
 {
-    memcpy(packed + output * 2, block, 2);
-    memcpy(packed + Q4_K_MINIMA + output * 2, block + 2, 2);
-    for (int i = 0; i < 3; i++)
-        memcpy(packed + Q4_K_SCALES + i * GROUP_BYTES + output * 4, block + 4 + i * 4, 4);
+    memcpy(woven + 4, block + 4, 12);
     for (int k = 0; k < SUPERBLOCK_INPUTS; k += GROUP_INPUTS) {
         uint32_t group = halves_of(block + 16 + k / 64 * 32 + k % 32, k / 32 % 2 * 4);
-        memcpy(packed + Q4_K_GROUPS + k / GROUP_INPUTS * GROUP_BYTES + output * 4, &group, sizeof group);
+        memcpy(woven + 16 + k / 2, &group, sizeof group);
     }
 }
 
@@ -193,11 +192,9 @@ static void q6_k_group(const unsigned char *block, int k, uint32_t *q)
         q[i] = (low[i] >> part / 2 * 4 & 15u) | (high[i] >> part * 2 & 3u) << 4;
 }
 
-static void put_q6_k(unsigned char *packed, int output, const unsigned char *block)
+static void q6_k_weave(const unsigned char *block, unsigned char *woven)
 {
-    memcpy(packed + output * 2, block + 208, 2);
-    for (int i = 0; i < SUPERBLOCK_INPUTS / Q6_K_GROUP_INPUTS; i++)
-        packed[Q6_K_SCALES + i * UNIT_OUTPUTS + output] = block[192 + i];
+    memcpy(woven + 2, block + 192, 16);
     for (int k = 0; k < SUPERBLOCK_INPUTS; k += Q6_K_GROUP_INPUTS) {
         uint32_t q[Q6_K_GROUP_INPUTS], word[3];
         q6_k_group(block, k, q);
@@ -205,9 +202,128 @@ static void put_q6_k(unsigned char *packed, int output, const unsigned char *blo
             word[w] = (q[15] >> 2 * w & 3) << 30;
             for (int i = 0; i < 5; i++)
                 word[w] |= q[5 * w + i] << 6 * i;
-            memcpy(packed + Q6_K_GROUPS + k / Q6_K_GROUP_INPUTS * Q6_K_GROUP_BYTES + w * GROUP_BYTES + output * 4, &word[w], 4);
         }
+        memcpy(woven + 18 + k / Q6_K_GROUP_INPUTS * 12, word, sizeof word);
     }
+}
+
+/* A code of Q5_K: bit i / 32 of the byte at 16 + i % 32 is the fifth. */
+static uint32_t q5_k_code(const unsigned char *block, int i)
+{
+    return (block[48 + i / 64 * 32 + i % 32] >> i / 32 % 2 * 4 & 15u) | (block[16 + i % 32] >> i / 32 & 1u) << 4;
+}
+
+static void q5_k_weave(const unsigned char *block, unsigned char *woven)
+{
+    memcpy(woven + 4, block + 4, 12);
+    for (int k = 0; k < SUPERBLOCK_INPUTS; k += 32) {
+        uint32_t word[5];
+        const uint32_t last = q5_k_code(block, k + 30), after = q5_k_code(block, k + 31);
+        for (int w = 0; w < 5; w++) {
+            word[w] = 0;
+            for (int i = 0; i < 6; i++)
+                word[w] |= q5_k_code(block, k + 6 * w + i) << 5 * i;
+        }
+        word[0] |= last << 30;
+        word[1] |= last >> 2 << 30;
+        word[2] |= last >> 4 << 30 | after >> 4 << 31;
+        word[3] |= after << 30;
+        word[4] |= after >> 2 << 30;
+        memcpy(woven + 16 + k / 32 * 20, word, sizeof word);
+    }
+}
+
+/* 32 codes of 4 bits, of which 16 bytes have the first 16 in their lower halves: to words of 8. */
+static void weave_halves(const unsigned char *bytes, unsigned char *woven)
+{
+    for (int g = 0; g < 4; g++) {
+        const uint32_t group = halves_of(bytes + g % 2 * 8, g / 2 * 4);
+        memcpy(woven + 4 * g, &group, sizeof group);
+    }
+}
+
+static void iq4_xs_weave(const unsigned char *block, unsigned char *woven)
+{
+    memcpy(woven + 2, block + 2, 6);
+    for (int j = 0; j < 8; j++)
+        weave_halves(block + 8 + 16 * j, woven + 8 + 16 * j);
+}
+
+static void iq4_nl_weave(const unsigned char *block, unsigned char *woven) { weave_halves(block + 2, woven + 2); }
+
+static uint32_t q3_k_code(const unsigned char *block, int i)
+{
+    return (block[32 + i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3u) | (block[i % 32] >> i / 32 & 1u) << 2;
+}
+
+static void q3_k_weave(const unsigned char *block, unsigned char *woven)
+{
+    memcpy(woven + 2, block + 96, 12);
+    for (int k = 0; k < SUPERBLOCK_INPUTS; k += 32) {
+        uint32_t word[3] = {0};
+        for (int half = 0; half < 2; half++) {
+            const int first = k + 16 * half;
+            const uint32_t last = q3_k_code(block, first + 15);
+            for (int i = 0; i < 10; i++)
+                word[half] |= q3_k_code(block, first + i) << 3 * i;
+            for (int i = 10; i < 15; i++)
+                word[2] |= q3_k_code(block, first + i) << (16 * half + 3 * i - 30);
+            word[half] |= last << 30;
+            word[2] |= last >> 2 << (16 * half + 15);
+        }
+        memcpy(woven + 14 + k / 32 * 12, word, sizeof word);
+    }
+}
+
+static void q2_k_weave(const unsigned char *block, unsigned char *woven)
+{
+    memcpy(woven + 4, block, 16);
+    for (int k = 0; k < SUPERBLOCK_INPUTS; k += 16) {
+        uint32_t word = 0;
+        for (int i = 0; i < 16; i++)
+            word |= (block[16 + k / 128 * 32 + k % 32 + i] >> k / 32 % 4 * 2 & 3u) << 2 * i;
+        memcpy(woven + 20 + k / 4, &word, sizeof word);
+    }
+}
+
+static void nvfp4_weave(const unsigned char *block, unsigned char *woven)
+{
+    memcpy(woven, block, 4);
+    for (int g = 0; g < 8; g++) {
+        const uint32_t group = halves_of(block + 4 + g / 2 * 8, g % 2 * 4);
+        memcpy(woven + 4 + 4 * g, &group, sizeof group);
+    }
+}
+
+/* The grids' blocks are woven as they are. */
+static void iq3_s_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven + 2, block + 2, 108); }
+static void iq3_xxs_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven + 2, block + 2, 96); }
+static void iq2_s_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven + 2, block + 2, 80); }
+static void iq2_xs_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven + 2, block + 2, 72); }
+static void iq2_xxs_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven + 2, block + 2, 64); }
+
+static void weave(enum weight_format format, const unsigned char *block, unsigned char *woven)
+{
+#define WEAVE_OF(NAME, name, scales, floats, halves, bytes) case FORMAT_##NAME: name##_weave(block, woven); break;
+    memcpy(woven, block + FIELDS[format].scales, 2 * (size_t)FIELDS[format].floats);
+    switch (format) {
+        WOVEN_FIELDS(WEAVE_OF)
+    default: break;
+    }
+}
+
+static void put_woven(enum weight_format format, unsigned char *packed, int output, const unsigned char *block)
+{
+    const size_t total = block_bytes(format), o = (size_t)output, halves = 2 * (size_t)FIELDS[format].halves;
+    unsigned char woven[WOVEN_MAX];
+    size_t x = 0;
+    weave(format, block, woven);
+    for (; x < halves; x += 2)
+        memcpy(packed + UNIT_OUTPUTS * x + 2 * o, woven + x, 2);
+    for (; x < halves + (size_t)FIELDS[format].bytes; x++)
+        packed[UNIT_OUTPUTS * x + o] = woven[x];
+    for (; x < total; x += 4)
+        memcpy(packed + UNIT_OUTPUTS * x + 4 * o, woven + x, 4);
 }
 
 static void put_q8(unsigned char *packed, int output, const unsigned char *block)
@@ -247,11 +363,8 @@ void coded_put(enum weight_format format, unsigned char *unit, int output, int i
         case FORMAT_MXFP4:
             put_mxfp4(unit + (size_t)(b / 2) * MXFP4_PAIR_BYTES, output, b % 2, row);
             break;
-        case FORMAT_Q4_K:
-            put_q4_k(unit + (size_t)b * Q4_K_BLOCK_BYTES, output, row);
-            break;
         default:
-            put_q6_k(unit + (size_t)b * Q6_K_BLOCK_BYTES, output, row);
+            put_woven(format, unit + (size_t)b * format_step_bytes(format), output, row);
         }
 }
 
@@ -278,33 +391,13 @@ static float e2m1(unsigned code)
     return value[code];
 }
 
-static void q4_k_values(const unsigned char *block, float *values)
-{
-    const unsigned char *s = block + 4, *qs = block + 16;
-    for (int j = 0; j < 8; j++) {
-        int scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
-        int minimum = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4;
-        float factor = f16_to_f32(get16(block)) * (float)scale, less = -(f16_to_f32(get16(block + 2)) * (float)minimum);
-        for (int i = 0; i < 32; i++)
-            values[32 * j + i] = fmaf(factor, (float)(qs[j / 2 * 32 + i] >> j % 2 * 4 & 15), less);
-    }
-}
-
-static void q6_k_values(const unsigned char *block, float *values)
-{
-    for (int k = 0; k < SUPERBLOCK_INPUTS; k += Q6_K_GROUP_INPUTS) {
-        uint32_t q[Q6_K_GROUP_INPUTS];
-        float factor = f16_to_f32(get16(block + 208)) * (float)(int8_t)block[192 + k / Q6_K_GROUP_INPUTS];
-        q6_k_group(block, k, q);
-        for (int i = 0; i < Q6_K_GROUP_INPUTS; i++)
-            values[k + i] = fmaf(factor, (float)(64 + q[i]), -96 * factor);
-    }
-}
-
 static void block_values(enum weight_format format, const unsigned char *block, float *values)
 {
-    if (format == FORMAT_Q4_K || format == FORMAT_Q6_K) {
-        (format == FORMAT_Q4_K ? q4_k_values : q6_k_values)(block, values);
+    if (is_woven(format)) {
+        unsigned char woven[WOVEN_MAX];
+        weave(format, block, woven);
+        for (int i = 0; i < block_inputs(format); i++)
+            values[i] = woven_weight(format, woven, 1, 0, i);
         return;
     }
     for (int i = 0; i < BLOCK_INPUTS; i++)
@@ -352,43 +445,16 @@ static float mxfp4_at(const unsigned char *pair, int output, int input)
                   pair[input / BLOCK_INPUTS * UNIT_OUTPUTS + output] - 127);
 }
 
-static float q4_k_at(const unsigned char *block, int output, int input)
-{
-    const int j = input / 32, i = j % 4 * 8;
-    uint32_t s[3], scale, minimum;
-    for (int k = 0; k < 3; k++)
-        s[k] = get32(block + Q4_K_SCALES + k * GROUP_BYTES + output * 4) >> i;
-    scale = j < 4 ? s[0] & 63 : (s[2] & 15) | (s[0] >> 6 & 3) << 4;
-    minimum = j < 4 ? s[1] & 63 : (s[2] >> 4 & 15) | (s[1] >> 6 & 3) << 4;
-    float d = f16_to_f32(get16(block + output * 2)), dmin = f16_to_f32(get16(block + Q4_K_MINIMA + output * 2));
-    return fmaf(d * (float)scale, (float)nibble_at(block + Q4_K_GROUPS, output, input), -(dmin * (float)minimum));
-}
-
-static float q6_k_at(const unsigned char *block, int output, int input)
-{
-    const int i = input % Q6_K_GROUP_INPUTS, number = input / Q6_K_GROUP_INPUTS;
-    const unsigned char *group = block + Q6_K_GROUPS + number * Q6_K_GROUP_BYTES + output * 4;
-    uint32_t q = 0;
-    if (i < 15)
-        q = get32(group + i / 5 * GROUP_BYTES) >> i % 5 * 6 & 63;
-    for (int d = 0; i == 15 && d < 3; d++)
-        q |= get32(group + d * GROUP_BYTES) >> 30 << 2 * d;
-    float scale = f16_to_f32(get16(block + output * 2)) * (float)(int8_t)block[Q6_K_SCALES + number * UNIT_OUTPUTS + output];
-    return fmaf(scale, (float)(64 + q), -96 * scale);
-}
-
 float coded_at(enum weight_format format, const unsigned char *unit, int output, int input)
 {
-    const int super = input / SUPERBLOCK_INPUTS, k = input % SUPERBLOCK_INPUTS, i = input % FP8_BLOCK_INPUTS;
-    const unsigned char *fp8 = unit + (size_t)(input / FP8_BLOCK_INPUTS) * FP8_BLOCK_BYTES;
+    const int step = format_step_inputs(format), i = input % step;
+    const unsigned char *block = unit + (size_t)(input / step) * format_step_bytes(format);
     switch (format) {
     case FORMAT_FP8:
-        return e4m3_to_f32(fp8[FP8_CODES + i / 2 * FP8_PAIR_BYTES + output * 2 + i % 2]) * get_float(fp8 + output * 4);
+        return e4m3_to_f32(block[FP8_CODES + i / 2 * FP8_PAIR_BYTES + output * 2 + i % 2]) * get_float(block + output * 4);
     case FORMAT_MXFP4:
-        return mxfp4_at(unit + (size_t)(input / 64) * MXFP4_PAIR_BYTES, output, input % 64);
-    case FORMAT_Q4_K:
-        return q4_k_at(unit + (size_t)super * Q4_K_BLOCK_BYTES, output, k);
+        return mxfp4_at(block, output, i);
     default:
-        return q6_k_at(unit + (size_t)super * Q6_K_BLOCK_BYTES, output, k);
+        return woven_weight(format, block, UNIT_OUTPUTS, output, i);
     }
 }

@@ -20,7 +20,7 @@ void coded_put(enum weight_format format, unsigned char *unit, int output, int i
 /* fp8: quantises a row of floats and stores it in the same way. */
 void coded_put_floats(unsigned char *unit, int output, int inputs, const float *values);
 
-/* Returns one weight of fp8, mxfp4, q4_k or q6_k. */
+/* Returns one weight of a format with scales other than q8 and q4. */
 float coded_at(enum weight_format format, const unsigned char *unit, int output, int input);
 
 #endif

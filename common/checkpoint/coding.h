@@ -36,7 +36,7 @@ struct source_coding {
                 struct source_reading *reading, float *values, struct err *err);
 
     /* Converts whole rows to coded rows of `format` (kernels/formats.h) without loss and without the detour over floats.
-     * Required where `format` has scales (fp8, q8, q4, mxfp4, q4_k, q6_k); NULL: only `read` exists. Reads the same bytes in
+     * Required where `format` has scales (format_scaled); NULL: only `read` exists. Reads the same bytes in
      * the same order as `read`. Does not check for scales and codes that are not finite; its caller does. */
     int (*read_coded)(const struct checkpoint *checkpoint, const struct source_tensor *tensor, int64_t first, int64_t count,
                       struct source_reading *reading, unsigned char *coded, struct err *err);

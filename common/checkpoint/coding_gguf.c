@@ -32,63 +32,6 @@ static void decode_q5_1(const uint8_t *b, float *out)
         out[i] = gguf_half_at(b) * (float)(nibble(b + 8, i) | fifth(b + 4, i)) + gguf_half_at(b + 2);
 }
 
-static void decode_q5_k(const uint8_t *b, float *out)
-{
-    const uint8_t *s = b + 4, *high = b + 16, *low = b + 48;
-    for (int j = 0; j < 8; j++) {
-        int scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
-        int min = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4;
-        float d = gguf_half_at(b) * (float)scale, m = gguf_half_at(b + 2) * (float)min;
-        for (int i = 0; i < 32; i++) {
-            int code = (low[j / 2 * 32 + i] >> j % 2 * 4 & 15) | (high[i] >> j & 1) << 4;
-            out[32 * j + i] = d * (float)code - m;
-        }
-    }
-}
-
-static void decode_q2_k(const uint8_t *b, float *out)
-{
-    for (int i = 0; i < 256; i++) {
-        const uint8_t scales = b[i / 16], code = b[16 + i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3;
-        const float d = gguf_half_at(b + 80) * (float)(scales & 15), m = gguf_half_at(b + 82) * (float)(scales >> 4);
-        out[i] = d * (float)code - m;
-    }
-}
-
-/* The scale of group j of 16 values. */
-static int q3_k_scale(const uint8_t s[12], int j)
-{
-    return ((s[j % 8] >> j / 8 * 4 & 15) | (s[8 + j % 4] >> j / 4 * 2 & 3) << 4) - 32;
-}
-
-static void decode_q3_k(const uint8_t *b, float *out)
-{
-    const uint8_t *high = b, *low = b + 32, *s = b + 96;
-    for (int i = 0; i < 256; i++) {
-        const int code = (low[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3) - (high[i % 32] >> i / 32 & 1 ? 0 : 4);
-        out[i] = gguf_half_at(b + 108) * (float)q3_k_scale(s, i / 16) * (float)code;
-    }
-}
-
-static const int8_t IQ4_LEVELS[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-
-static void decode_iq4_nl(const uint8_t *b, float *out)
-{
-    for (int i = 0; i < 32; i++)
-        out[i] = gguf_half_at(b) * (float)IQ4_LEVELS[nibble(b + 2, i)];
-}
-
-static void decode_iq4_xs(const uint8_t *b, float *out)
-{
-    const int high = b[2] | b[3] << 8;
-    for (int j = 0; j < 8; j++) {
-        const int scale = (b[4 + j / 2] >> j % 2 * 4 & 15) | (high >> 2 * j & 3) << 4;
-        const float d = gguf_half_at(b) * (float)(scale - 32);
-        for (int i = 0; i < 32; i++)
-            out[32 * j + i] = d * (float)IQ4_LEVELS[nibble(b + 8 + 16 * j, i)];
-    }
-}
-
 /* The value of a ternary digit: the byte holds the digits of a fraction of 256, the first one highest. */
 static int ternary(uint8_t byte, int digit)
 {
@@ -112,28 +55,6 @@ static void decode_tq2_0(const uint8_t *b, float *out)
         out[i] = gguf_half_at(b + 64) * (float)((b[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3) - 1);
 }
 
-/* Unsigned E4M3, where 0x7f is 0 as ggml reads it. */
-static float ue4m3(uint8_t code)
-{
-    const int exponent = code >> 3 & 15, mantissa = code & 7;
-    if (code == 0x7f)
-        return 0;
-    return exponent ? ldexpf((float)(8 + mantissa), exponent - 10) : ldexpf((float)mantissa, -9);
-}
-
-static void decode_nvfp4(const uint8_t *b, float *out)
-{
-    static const int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-    for (int i = 0; i < 64; i++) {
-        const int code = b[4 + i / 16 * 8 + i % 8] >> i / 8 % 2 * 4 & 15;
-        out[i] = ue4m3(b[i / 16]) * 0.5f * (float)doubled[code];
-    }
-}
-
-static void decode_q4_0(const uint8_t *b, float *out) { format_coded_values(FORMAT_Q4, 32, b, out); }
-static void decode_q8_0(const uint8_t *b, float *out) { format_coded_values(FORMAT_Q8, 32, b, out); }
-static void decode_q4_k(const uint8_t *b, float *out) { format_coded_values(FORMAT_Q4_K, 256, b, out); }
-static void decode_q6_k(const uint8_t *b, float *out) { format_coded_values(FORMAT_Q6_K, 256, b, out); }
 
 /* ---- blocks as coded rows have them (kernels/formats.h): the same values, exactly ---- */
 
@@ -142,13 +63,6 @@ static void recode_q5_0(const uint8_t *b, uint8_t *out)
     memcpy(out, b, 2);
     for (int i = 0; i < 32; i++)
         out[2 + i] = (uint8_t)((nibble(b + 6, i) | fifth(b + 2, i)) - 16);
-}
-
-static void recode_iq4_nl(const uint8_t *b, uint8_t *out)
-{
-    memcpy(out, b, 2);
-    for (int i = 0; i < 32; i++)
-        out[2 + i] = (uint8_t)IQ4_LEVELS[nibble(b + 2, i)];
 }
 
 /* Makes a block of Q6_K of values d * scale * n, -32 <= n < 32, with a scale for each 16. `decode` writes n from `block` once
@@ -166,29 +80,6 @@ static void to_q6_k(uint8_t *block, int d_at, void (*decode)(const uint8_t *, fl
         out[i / 128 * 64 + quarter % 2 * 32 + i % 32] |= (uint8_t)((code & 15) << quarter / 2 * 4);
         out[128 + i / 128 * 32 + i % 32] |= (uint8_t)(code >> 4 << 2 * quarter);
     }
-}
-
-static void recode_q3_k(const uint8_t *b, uint8_t *out)
-{
-    uint8_t block[110];
-    int8_t scales[16];
-    for (int j = 0; j < 16; j++)
-        scales[j] = (int8_t)q3_k_scale(b + 96, j);
-    memcpy(block, b, sizeof block);
-    memset(block + 96, 0x11, 8);                    /* 33 - 32: the lower four bits, the upper two */
-    memset(block + 104, 0xaa, 4);
-    to_q6_k(block, 108, decode_q3_k, scales, out);
-}
-
-static void recode_iq3_s(const uint8_t *b, uint8_t *out)
-{
-    uint8_t block[110];
-    int8_t scales[16];
-    for (int j = 0; j < 16; j++)
-        scales[j] = (int8_t)(1 + 2 * (b[106 + j / 4] >> j / 2 % 2 * 4 & 15));
-    memcpy(block, b, sizeof block);
-    memset(block + 106, 0, 4);
-    to_q6_k(block, 0, gguf_decode_iq3_s, scales, out);
 }
 
 static const int8_t ONES[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -222,6 +113,14 @@ static void decode_mxfp4(const uint8_t *b, float *out)
     format_coded_values(FORMAT_MXFP4, 32, ordered, out);
 }
 
+void gguf_decode(const struct gguf_coding *type, const uint8_t *block, float *values)
+{
+    if (type->decode)
+        type->decode(block, values);
+    else
+        format_coded_values(type->coding.format, type->block, block, values);
+}
+
 static int read_blocks(const struct checkpoint *cp, const struct source_tensor *t, int64_t first, int64_t count,
                        struct source_reading *reading, float *values, struct err *err)
 {
@@ -230,7 +129,7 @@ static int read_blocks(const struct checkpoint *cp, const struct source_tensor *
     if (source_raw(cp, t, (uint64_t)(first / type->block * type->bytes), (size_t)(blocks * type->bytes), reading, 0, err))
         return -1;
     for (int64_t i = 0; i < blocks; i++)
-        type->decode(reading->raw + i * type->bytes, values + i * type->block);
+        gguf_decode(type, reading->raw + i * type->bytes, values + i * type->block);
     return 0;
 }
 
@@ -252,27 +151,27 @@ static int read_coded(const struct checkpoint *cp, const struct source_tensor *t
 #define KEPT(name, format) {name, format, read_blocks, read_coded}
 #define READ(name)         {name, FORMAT_F32, read_blocks, NULL}
 const struct gguf_coding gguf_codings[] = {
-    {KEPT("Q4_0", FORMAT_Q4), 2, 32, 18, decode_q4_0, NULL},
+    {KEPT("Q4_0", FORMAT_Q4), 2, 32, 18, NULL, NULL},
     {READ("Q4_1"), 3, 32, 20, decode_q4_1, NULL},
     {KEPT("Q5_0", FORMAT_Q8), 6, 32, 22, decode_q5_0, recode_q5_0},
     {READ("Q5_1"), 7, 32, 24, decode_q5_1, NULL},
-    {KEPT("Q8_0", FORMAT_Q8), 8, 32, 34, decode_q8_0, NULL},
-    {READ("Q2_K"), 10, 256, 84, decode_q2_k, NULL},
-    {KEPT("Q3_K", FORMAT_Q6_K), 11, 256, 110, decode_q3_k, recode_q3_k},
-    {KEPT("Q4_K", FORMAT_Q4_K), 12, 256, 144, decode_q4_k, NULL},
-    {READ("Q5_K"), 13, 256, 176, decode_q5_k, NULL},
-    {KEPT("Q6_K", FORMAT_Q6_K), 14, 256, 210, decode_q6_k, NULL},
-    {READ("IQ2_XXS"), 16, 256, 66, gguf_decode_iq2_xxs, NULL},
-    {READ("IQ2_XS"), 17, 256, 74, gguf_decode_iq2_xs, NULL},
-    {READ("IQ3_XXS"), 18, 256, 98, gguf_decode_iq3_xxs, NULL},
+    {KEPT("Q8_0", FORMAT_Q8), 8, 32, 34, NULL, NULL},
+    {KEPT("Q2_K", FORMAT_Q2_K), 10, 256, 84, NULL, NULL},
+    {KEPT("Q3_K", FORMAT_Q3_K), 11, 256, 110, NULL, NULL},
+    {KEPT("Q4_K", FORMAT_Q4_K), 12, 256, 144, NULL, NULL},
+    {KEPT("Q5_K", FORMAT_Q5_K), 13, 256, 176, NULL, NULL},
+    {KEPT("Q6_K", FORMAT_Q6_K), 14, 256, 210, NULL, NULL},
+    {KEPT("IQ2_XXS", FORMAT_IQ2_XXS), 16, 256, 66, NULL, NULL},
+    {KEPT("IQ2_XS", FORMAT_IQ2_XS), 17, 256, 74, NULL, NULL},
+    {KEPT("IQ3_XXS", FORMAT_IQ3_XXS), 18, 256, 98, NULL, NULL},
     {READ("IQ1_S"), 19, 256, 50, gguf_decode_iq1_s, NULL},
-    {KEPT("IQ4_NL", FORMAT_Q8), 20, 32, 18, decode_iq4_nl, recode_iq4_nl},
-    {KEPT("IQ3_S", FORMAT_Q6_K), 21, 256, 110, gguf_decode_iq3_s, recode_iq3_s},
-    {READ("IQ2_S"), 22, 256, 82, gguf_decode_iq2_s, NULL},
-    {READ("IQ4_XS"), 23, 256, 136, decode_iq4_xs, NULL},
+    {KEPT("IQ4_NL", FORMAT_IQ4_NL), 20, 32, 18, NULL, NULL},
+    {KEPT("IQ3_S", FORMAT_IQ3_S), 21, 256, 110, NULL, NULL},
+    {KEPT("IQ2_S", FORMAT_IQ2_S), 22, 256, 82, NULL, NULL},
+    {KEPT("IQ4_XS", FORMAT_IQ4_XS), 23, 256, 136, NULL, NULL},
     {READ("IQ1_M"), 29, 256, 56, gguf_decode_iq1_m, NULL},
     {KEPT("TQ1_0", FORMAT_Q6_K), 34, 256, 54, decode_tq1_0, recode_tq1_0},
     {KEPT("TQ2_0", FORMAT_Q6_K), 35, 256, 66, decode_tq2_0, recode_tq2_0},
     {KEPT("MXFP4", FORMAT_MXFP4), 39, 32, 17, decode_mxfp4, recode_mxfp4},
-    {READ("NVFP4"), 40, 64, 36, decode_nvfp4, NULL},
+    {KEPT("NVFP4", FORMAT_NVFP4), 40, 64, 36, NULL, NULL},
     {{NULL}}};

@@ -13,10 +13,10 @@
  *     TQ1_0   54 an 256: ternary digits, five a byte, d;         TQ2_0   66: codes of 2 bits, d: both d * {-1, 0, 1}
  *     MXFP4   17 an 32: E8M0 scale, 16 bytes of E2M1 in the order of Q4_0, where others have neighbours in a byte
  *     NVFP4   36 an 64: four E4M3 scales, one for 16 values each, whose E2M1 lie in 8 bytes in the order of Q4_0
- *     IQ1 to IQ3: gguf_grids.h
+ *     IQ2, IQ3: kernels/formats_woven.h;                         IQ1: gguf_grids.h
  *
  * A weight is rounded once, to f32. Types that kernels/formats.h has, too, are kept as they are; others are kept in one of its
- * formats where that holds each of their weights exactly: Q5_0 and IQ4_NL in q8, Q3_K, IQ3_S, TQ1_0 and TQ2_0 in q6_k. */
+ * formats where that holds each of their weights exactly: Q5_0 in q8, TQ1_0 and TQ2_0 in q6_k. */
 #ifndef MOE_CHECKPOINT_CODING_GGUF_H
 #define MOE_CHECKPOINT_CODING_GGUF_H
 
@@ -27,12 +27,15 @@ struct gguf_coding {
                                                              * gguf_coding */
     int id;                                                 /* ggml_type number in the file */
     int block, bytes;                                       /* values of a block, and bytes of a block */
-    void (*decode)(const uint8_t *block, float *values);    /* decodes one block to floats */
+    void (*decode)(const uint8_t *block, float *values);    /* decodes one block to floats; NULL: as coding.format does */
     void (*recode)(const uint8_t *block, uint8_t *coded);   /* converts one block to coded rows of coding.format; NULL: the
                                                              * bytes are the same */
 };
 
 extern const struct gguf_coding gguf_codings[];             /* ends with an entry whose coding.name is NULL */
+
+/* Decodes one block to floats. */
+void gguf_decode(const struct gguf_coding *type, const uint8_t *block, float *values);
 
 /* Names of all readable tensor types, for messages. */
 extern const char coding_gguf_names[];

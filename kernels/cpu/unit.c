@@ -289,7 +289,7 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
 #endif
     if (format_quantised(format))
         unit_product_quantised(format, unit, inputs, rows, in, out);
-    else if (format_scaled(format) && rows > DECODED_ROWS)
+    else if (format_scaled(format) && rows > decoded_rows(format))
         unit_product_bulk(format, unit, inputs, rows, in, out);
     else if (format_scaled(format))
         unit_product_coded(format, unit, inputs, rows, in, out);
@@ -336,7 +336,7 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
         unit_product_quantised(format, unit, inputs, rows, in, out);
         return;
     }
-    if (format_scaled(format) && rows > DECODED_ROWS) {
+    if (format_scaled(format) && rows > decoded_rows(format)) {
         unit_product_bulk(format, unit, inputs, rows, in, out);
         return;
     }
@@ -365,7 +365,7 @@ static void unit_product_bulk(enum weight_format format, const unsigned char *un
 {
     _Alignas(64) float weight[BULK_INPUTS * UNIT_OUTPUTS], chains[MAX_PASSES][BULK_ROWS * ROW_CHAINS];
     _Alignas(64) float rest[BULK_ROWS][BLOCK_INPUTS];
-    const int passes = bulk_passes(rows), odd = inputs % BLOCK_INPUTS, whole = inputs - odd;
+    const int passes = (rows + BULK_ROWS - 1) / BULK_ROWS, odd = inputs % BLOCK_INPUTS, whole = inputs - odd;
     for (int p = 0; p < passes; p++)
         memset(chains[p], 0, sizeof chains[p]);
     for (int k = 0; k < inputs; k += BULK_INPUTS) {

@@ -47,7 +47,14 @@ void unit_product_tiles(const void *unit, int inputs, int rows, const void *part
 void unit_product_tiles_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *in,
                                   float *out);
 
-/* The part of unit_product for fp8, mxfp4, q4_k and q6_k. */
+/* For rows of WEIGHT_FORMATS: the given text for formats that are decoded, nothing for others. */
+#define IF_DECODED_PLAIN(...)
+#define IF_DECODED_INTEGER(...)
+#define IF_DECODED_CODED(...) __VA_ARGS__
+#define IF_DECODED_WOVEN(...) __VA_ARGS__
+#define IF_DECODED_GRID(...) __VA_ARGS__
+
+/* The part of unit_product for formats that are decoded, of up to decoded_rows rows. */
 #define unit_product_coded ISA_VECTOR_NAME(unit_product_coded)
 
 void unit_product_coded(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out);
@@ -60,11 +67,18 @@ void unit_decode(enum weight_format format, const void *chunk, int inputs, float
 /* Returns the bytes of a chunk of 256 inputs; 0 for a format that is not decoded. */
 static inline size_t unit_chunk_bytes(enum weight_format format)
 {
+    const bool decoded = format_scaled(format) && !format_quantised(format);
+    return decoded ? (size_t)(SUPERBLOCK_INPUTS / format_step_inputs(format)) * format_step_bytes(format) : 0;
+}
+
+/* Returns the max rows for which weights are decoded in registers; for more they are decoded to memory. */
+#define DECODED_ROWS_OF(NAME, name, kind, step, block, bytes) case FORMAT_##NAME: return DECODED_ROWS_##kind;
+enum { DECODED_ROWS_PLAIN = 0, DECODED_ROWS_INTEGER = 0, DECODED_ROWS_CODED = DECODED_ROWS, DECODED_ROWS_WOVEN = DECODED_ROWS,
+       DECODED_ROWS_GRID = 1 };
+static inline int decoded_rows(enum weight_format format)
+{
     switch (format) {
-    case FORMAT_FP8: return 2 * FP8_BLOCK_BYTES;
-    case FORMAT_MXFP4: return 4 * MXFP4_PAIR_BYTES;
-    case FORMAT_Q4_K: return Q4_K_BLOCK_BYTES;
-    case FORMAT_Q6_K: return Q6_K_BLOCK_BYTES;
+        WEIGHT_FORMATS(DECODED_ROWS_OF)
     default: return 0;
     }
 }

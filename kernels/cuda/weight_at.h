@@ -15,31 +15,6 @@ DEVICE uint32_t bytes_at(const unsigned char *at, int bytes)
 
 DEVICE float half_at(const unsigned char *at) { return widen_f16((uint16_t)bytes_at(at, 2)); }
 
-DEVICE float q4_k_at(const unsigned char *unit, int o, int k)
-{
-    const unsigned char *block = unit + (size_t)(k / SUPERBLOCK_INPUTS) * Q4_K_BLOCK_BYTES;
-    int i = k % SUPERBLOCK_INPUTS, sub = i / 32, shift = sub % 4 * 8;
-    uint32_t a = bytes_at(block + Q4_K_SCALES + o * 4, 4) >> shift;
-    uint32_t b = bytes_at(block + Q4_K_SCALES + GROUP_BYTES + o * 4, 4) >> shift;
-    uint32_t c = bytes_at(block + Q4_K_SCALES + 2 * GROUP_BYTES + o * 4, 4) >> shift;
-    uint32_t scale = sub < 4 ? a & 63u : (c & 15u) | (a >> 6 & 3u) << 4;
-    uint32_t min = sub < 4 ? b & 63u : (c >> 4 & 15u) | (b >> 6 & 3u) << 4;
-    uint32_t q = bytes_at(block + Q4_K_GROUPS + i / GROUP_INPUTS * GROUP_BYTES + o * 4, 4) >> (i % GROUP_INPUTS * 4) & 15u;
-    return fmaf(half_at(block + o * 2) * (float)scale, (float)q, -(half_at(block + Q4_K_MINIMA + o * 2) * (float)min));
-}
-
-DEVICE float q6_k_at(const unsigned char *unit, int o, int k)
-{
-    const unsigned char *block = unit + (size_t)(k / SUPERBLOCK_INPUTS) * Q6_K_BLOCK_BYTES;
-    int group = k % SUPERBLOCK_INPUTS / Q6_K_GROUP_INPUTS, i = k % Q6_K_GROUP_INPUTS;
-    const unsigned char *at = block + Q6_K_GROUPS + group * Q6_K_GROUP_BYTES + o * 4;
-    uint32_t q = bytes_at(at + (i < 15 ? i / 5 : 0) * GROUP_BYTES, 4) >> (i % 5 * 6) & 63u;
-    if (i == 15)
-        q = bytes_at(at, 4) >> 30 | bytes_at(at + GROUP_BYTES, 4) >> 30 << 2 | bytes_at(at + 2 * GROUP_BYTES, 4) >> 30 << 4;
-    float factor = half_at(block + o * 2) * (float)(int8_t)block[Q6_K_SCALES + group * UNIT_OUTPUTS + o];
-    return fmaf(factor, (float)(64 + q), -96 * factor);
-}
-
 DEVICE float quantised_at(const unsigned char *block, int scales, int o, int byte)
 {
     return half_at(block + scales + o * 2) * (float)byte;
@@ -75,8 +50,10 @@ DEVICE float weight_at(enum weight_format format, const unsigned char *unit, int
         return weights<FORMAT_MXFP4>::value(codes >> (j % GROUP_INPUTS * 4) & 15u,
                                             float_from_bits(power ? power << 23 : 0x00400000u));
     }
-    case FORMAT_Q4_K: return q4_k_at(unit, o, k);
-    default: return q6_k_at(unit, o, k);
+#define WOVEN_AT(NAME, name, scales, floats, halves, bytes) case FORMAT_##NAME: return woven_at<FORMAT_##NAME>(unit, o, k);
+    WOVEN_FIELDS(WOVEN_AT)
+#undef WOVEN_AT
+    default: return 0;
     }
 }
 

@@ -17,6 +17,7 @@
 #include "kernels/cuda/dev.h"
 #include "kernels/formats.h"
 #include "kernels/formats_coded.h"
+#include "kernels/formats_woven.h"
 
 enum { STEP_INPUTS_MMA = 64, STEP_PRODUCTS = 4 };
 
@@ -39,26 +40,56 @@ DEVICE uint32_t pair_of_floats(float low, float high)
 }
 
 /* unit_bytes of formats.h, for both sides. */
-static __host__ __device__ inline size_t unit_bytes_of(int format, int inputs)
+static __host__ __device__ constexpr size_t unit_bytes_of(int format, int inputs)
 {
     size_t n = (size_t)inputs;
+#define UNIT_BYTES(NAME, name, kind, step, block, bytes) \
+    case FORMAT_##NAME: return (n + (step) - 1) / (step) * ((step) / (block) * (bytes) * UNIT_OUTPUTS);
     switch (format) {
-    case FORMAT_F32: return n * UNIT_STEP_BYTES;
-    case FORMAT_F16:
-    case FORMAT_BF16: return (n + 1) / 2 * UNIT_STEP_BYTES;
-    case FORMAT_FP8: return (n + FP8_BLOCK_INPUTS - 1) / FP8_BLOCK_INPUTS * FP8_BLOCK_BYTES;
-    case FORMAT_Q8: return (n + BLOCK_INPUTS - 1) / BLOCK_INPUTS * Q8_BLOCK_BYTES;
-    case FORMAT_Q4: return (n + BLOCK_INPUTS - 1) / BLOCK_INPUTS * Q4_BLOCK_BYTES;
-    case FORMAT_MXFP4: return (n + 2 * BLOCK_INPUTS - 1) / (2 * BLOCK_INPUTS) * MXFP4_PAIR_BYTES;
-    case FORMAT_Q4_K: return (n + SUPERBLOCK_INPUTS - 1) / SUPERBLOCK_INPUTS * Q4_K_BLOCK_BYTES;
-    default: return (n + SUPERBLOCK_INPUTS - 1) / SUPERBLOCK_INPUTS * Q6_K_BLOCK_BYTES;
+        WEIGHT_FORMATS(UNIT_BYTES)
+    default: return 0;
     }
+#undef UNIT_BYTES
 }
 
 /* quantised_blocks of formats.h. */
 DEVICE int input_blocks(int inputs) { return (inputs + BLOCK_INPUTS - 1) / BLOCK_INPUTS; }
 
-template <int FORMAT> struct weights;
+/* Inputs of a step of a unit. */
+static __host__ __device__ constexpr int woven_step(int format)
+{
+#define STEP_OF(NAME, name, kind, step, block, bytes) case FORMAT_##NAME: return step;
+    switch (format) {
+        WEIGHT_FORMATS(STEP_OF)
+    default: return 1;
+    }
+#undef STEP_OF
+}
+
+/* Weight `input` of output o of a unit of a woven format. */
+template <int FORMAT> DEVICE float woven_at(const unsigned char *unit, int o, int input)
+{
+    constexpr int step = woven_step(FORMAT);
+    constexpr size_t bytes = unit_bytes_of(FORMAT, step);
+    return woven_weight((enum weight_format)FORMAT, unit + (size_t)(input / step) * bytes, UNIT_OUTPUTS, o, input % step);
+}
+
+/* Woven formats without a version of their own: weights are decoded one by one. */
+template <int FORMAT> struct weights {
+    enum { PIECES = 3 };
+    struct raw { const unsigned char *unit; int inputs, first, g, t; };
+    DEVICE void load(raw &r, const unsigned char *unit, int inputs, int first, int g, int t)
+    {
+        r = {unit, inputs, first, g, t};
+    }
+    DEVICE int input(int s, int half, int t) { return 16 * s + 8 * half + 2 * t; }
+    DEVICE float value(const raw &r, int k, int o) { return k < r.inputs ? woven_at<FORMAT>(r.unit, o, k) : 0; }
+    DEVICE uint32_t pair(const raw &r, int s, int half, int j, int piece)
+    {
+        int k = r.first + input(s, half, r.t), o = 4 * r.g + j;
+        return pair_of_floats(piece_of(value(r, k, o), piece), piece_of(value(r, k + 1, o), piece));
+    }
+};
 
 template <> struct weights<FORMAT_BF16> {
     enum { PIECES = 1 };

@@ -162,6 +162,40 @@ PY
     moe-decode -q -m kept.moe -n 4 --json qwen3_moe.jsonl > /dev/null
 }
 
+@test "mixtures of block types keep their size, and drafts keep the text" {
+    for mix in Q4_K_M Q5_K_M IQ4_XS IQ4_NL Q3_K_M Q2_K IQ3_XXS IQ2_XS IQ2_M NVFP4; do
+        python3 "$BATS_TEST_DIRNAME/mixed-gguf.py" $mix $mix.gguf
+        moe-convert $mix.gguf -o $mix.moe 2> notes
+        if grep 'become f32' notes; then return 1; fi
+        # 31 tensors and experts begin at pages, and two routers of 4 rows are filled up to 32
+        [ "$(stat -c %s $mix.moe)" -le $(($(stat -c %s $mix.gguf) + 31 * 4096 + 2 * 28 * 1024)) ] || { ls -l $mix.*; return 1; }
+        moe-decode -q -m $mix.moe -n 12 --json -p 'ABCABCABC' -d ngram > drafted
+        [ "$(jq '.tokens | length' drafted)" -eq 12 ]
+        case $mix in Q5_K_M | IQ4_XS | Q2_K | IQ2_M | NVFP4) ;; *) continue ;; esac
+        moe-decode -q -m $mix.moe -n 12 --json -p 'ABCABCABC' --device ref > plain
+        [ "$(jq -c .tokens plain)" = "$(jq -c .tokens drafted)" ]
+    done
+}
+
+@test "requant stores a model as a conversion of its source would" {
+    python3 "$BATS_TEST_DIRNAME/mixed-gguf.py" Q5_K_M again.gguf
+    moe-convert -q again.gguf -o first.moe
+    for dtype in q8 bf16; do
+        moe-convert -q again.gguf --dtype $dtype -o direct.moe
+        moe-convert requant -q first.moe --dtype $dtype -o second.moe
+        cmp direct.moe second.moe
+    done
+    moe-convert -q again.gguf --expert-dtype q4 -o direct.moe
+    moe-convert requant -q first.moe --expert-dtype q4 -j 2 -o second.moe
+    cmp direct.moe second.moe
+    moe-convert requant --dry-run first.moe --dtype q8 | grep 'experts.* q8 '
+    run moe-convert requant first.moe -o x.moe
+    assert_trouble moe-convert
+    [[ $output == *"no --dtype or --expert-dtype"* ]]
+    run moe-convert requant first.moe --dtype q8 -o first.moe
+    assert_trouble moe-convert
+}
+
 @test "the tokenizer and the chat template are converted" {
     moe-convert -q qwen3_moe.gguf -o with.moe
     run moe-decode -q -m with.moe -n 2 --json -p 'ab a'

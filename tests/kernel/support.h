@@ -231,6 +231,12 @@ static UNUSED struct buffer draw_expert(struct arena *arena, enum weight_format 
     return draw_mixed_expert(arena, format, format, hidden, inner, seed);
 }
 
+/* The formats up to q6_k, and one with grids: what operations do around the products of units is alike for all woven formats,
+ * and for all with grids. */
+#define FOR_KINDS_OF_FORMAT(format) \
+    for (int format = 0; format < FORMAT_COUNT; \
+         format = format == FORMAT_Q6_K ? FORMAT_IQ3_S : format < FORMAT_Q6_K ? format + 1 : FORMAT_COUNT)
+
 /* Scratch for rows of activations as integers. */
 static UNUSED struct buffer take_operand(struct arena *arena, enum weight_format format, size_t rows, int inputs)
 {

@@ -2,7 +2,8 @@
  * floats. */
 #include "tests/kernel/support.h"
 
-static const enum weight_format CODED[] = {FORMAT_FP8, FORMAT_Q8, FORMAT_Q4, FORMAT_MXFP4, FORMAT_Q4_K, FORMAT_Q6_K};
+/* All formats but those of plain values, which are f32, f16 and bf16. */
+enum { FIRST_CODED = FORMAT_FP8 };
 
 static float part_at(enum weight_format format, const void *packed, int hidden, int inner, int part, int row, int column)
 {
@@ -15,42 +16,42 @@ static void weights_are_those_of_the_codes(void **state)
 {
     (void)state;
     static const int outputs[] = {1, 31, 33, 70}, inputs[] = {1, 32, 96, 127, 256, 261, 768};
-    for (int f = 0; f < LENGTH(CODED); f++)
+    for (int f = FIRST_CODED; f < FORMAT_COUNT; f++)
         for (int o = 0; o < LENGTH(outputs); o++)
             for (int i = 0; i < LENGTH(inputs); i++) {
                 struct arena arena;
                 uint64_t seed = (uint64_t)(o * 10 + i);
-                size_t bytes, row = format_coded_bytes(CODED[f], inputs[i]);
+                size_t bytes, row = format_coded_bytes(f, inputs[i]);
                 arena_open(&arena);
-                assert_true(matrix_bytes(CODED[f], outputs[o], inputs[i], &bytes));
+                assert_true(matrix_bytes(f, outputs[o], inputs[i], &bytes));
                 struct buffer packed = arena_take(&arena, bytes), rows = arena_take(&arena, row * (size_t)outputs[o]);
                 memset(at(packed), 0, bytes);
                 for (int r = 0; r < outputs[o]; r++) {
-                    unsigned char *coded = coded_draw(CODED[f], inputs[i], 3, &seed);
-                    assert_int_equal(format_coded_check(CODED[f], inputs[i], coded), -1);
+                    unsigned char *coded = coded_draw(f, inputs[i], 3, &seed);
+                    assert_int_equal(format_coded_check(f, inputs[i], coded), -1);
                     memcpy((unsigned char *)at(rows) + row * (size_t)r, coded, row);
                     free(coded);
                 }
                 int first = outputs[o] / 3;                     /* in two calls */
                 unsigned char *all = at(rows);
-                matrix_pack_coded(CODED[f], at(packed), inputs[i], first, outputs[o] - first, all + row * (size_t)first);
-                matrix_pack_coded(CODED[f], at(packed), inputs[i], 0, first, all);
+                matrix_pack_coded(f, at(packed), inputs[i], first, outputs[o] - first, all + row * (size_t)first);
+                matrix_pack_coded(f, at(packed), inputs[i], 0, first, all);
                 arena_check(&arena);
                 for (int r = 0; r < outputs[o]; r++) {
                     struct buffer values = arena_take(&arena, (size_t)inputs[i] * sizeof(float));
-                    format_coded_values(CODED[f], inputs[i], all + row * (size_t)r, at(values));
+                    format_coded_values(f, inputs[i], all + row * (size_t)r, at(values));
                     for (int k = 0; k < inputs[i]; k++)
-                        assert_true(((float *)at(values))[k] == coded_weight(CODED[f], all + row * (size_t)r, inputs[i], k));
+                        assert_true(((float *)at(values))[k] == coded_weight(f, all + row * (size_t)r, inputs[i], k));
                     arena_check(&arena);
                     arena_give_back(&arena);
                 }
                 for (int r = 0; r < outputs[o]; r++)
                     for (int k = 0; k < inputs[i]; k++)
-                        if (matrix_at(CODED[f], at(packed), inputs[i], r, k) !=
-                            coded_weight(CODED[f], all + row * (size_t)r, inputs[i], k))
-                            fail_msg("%s: [%d][%d] is %a, not %a", format_name(CODED[f]), r, k,
-                                     (double)matrix_at(CODED[f], at(packed), inputs[i], r, k),
-                                     (double)coded_weight(CODED[f], all + row * (size_t)r, inputs[i], k));
+                        if (matrix_at(f, at(packed), inputs[i], r, k) !=
+                            coded_weight(f, all + row * (size_t)r, inputs[i], k))
+                            fail_msg("%s: [%d][%d] is %a, not %a", format_name(f), r, k,
+                                     (double)matrix_at(f, at(packed), inputs[i], r, k),
+                                     (double)coded_weight(f, all + row * (size_t)r, inputs[i], k));
                 arena_close(&arena);
             }
 }
@@ -59,14 +60,14 @@ static void experts_have_their_parts(void **state)
 {
     (void)state;
     static const int shapes[][2] = {{32, 32}, {256, 96}, {96, 288}, {33, 17}};
-    for (int f = 0; f < LENGTH(CODED); f++)
+    for (int f = FIRST_CODED; f < FORMAT_COUNT; f++)
         for (int i = 0; i < LENGTH(shapes); i++) {
             const int hidden = shapes[i][0], inner = shapes[i][1];
             struct arena arena;
             uint64_t seed = (uint64_t)i + 70;
             size_t bytes;
             arena_open(&arena);
-            assert_true(expert_bytes(CODED[f], hidden, inner, &bytes));
+            assert_true(expert_bytes(f, hidden, inner, &bytes));
             struct buffer packed = arena_take(&arena, bytes);
             memset(at(packed), 0, bytes);
             for (int again = 0; again < 2; again++) {
@@ -74,14 +75,14 @@ static void experts_have_their_parts(void **state)
                 for (int part = 0; part < 3; part++)
                     for (int r = 0; r < (part < 2 ? inner : hidden); r++) {
                         int inputs = part < 2 ? hidden : inner;
-                        unsigned char *coded = coded_draw(CODED[f], inputs, 1, &own);
+                        unsigned char *coded = coded_draw(f, inputs, 1, &own);
                         if (!again && part < 2)
-                            expert_pack_gate_up_coded(CODED[f], at(packed), hidden, part, r, 1, coded);
+                            expert_pack_gate_up_coded(f, at(packed), hidden, part, r, 1, coded);
                         else if (!again)
-                            expert_pack_down_coded(CODED[f], at(packed), hidden, inner, r, 1, coded);
+                            expert_pack_down_coded(f, at(packed), hidden, inner, r, 1, coded);
                         for (int k = 0; again && k < inputs; k++)
-                            assert_true(part_at(CODED[f], at(packed), hidden, inner, part, r, k) ==
-                                        coded_weight(CODED[f], coded, inputs, k));
+                            assert_true(part_at(f, at(packed), hidden, inner, part, r, k) ==
+                                        coded_weight(f, coded, inputs, k));
                         free(coded);
                     }
             }
@@ -137,11 +138,12 @@ static void plain_rows_are_packed_alike(void **state)
 static void kernels_see_these_weights(void **state)
 {
     (void)state;
-    static const enum weight_format formats[] = {FORMAT_FP8, FORMAT_MXFP4, FORMAT_Q4_K, FORMAT_Q6_K};
     enum { INPUTS = 300, OUTPUTS = 37 };
-    for (int f = 0; f < LENGTH(formats); f++) {
-        const enum weight_format format = formats[f];
+    for (int f = FIRST_CODED; f < FORMAT_COUNT; f++) {
+        const enum weight_format format = (enum weight_format)f;
         struct arena arena;
+        if (format_quantised(format))
+            continue;
         uint64_t seed = 90;
         unsigned char *coded[OUTPUTS];
         size_t bytes;
@@ -162,7 +164,7 @@ static void kernels_see_these_weights(void **state)
         for (int k = 0; k < INPUTS; k++)
             ((float *)at(args.in))[k * INPUTS + k] = 1;
         FOR_EACH_ISA(isa)
-            for (int rows = 1; rows <= 8; rows += SPARSE > 1 ? 7 : 1)
+            for (int rows = 1; rows <= 8; rows += SPARSE > 1 || format > FORMAT_Q6_K ? 7 : 1)
                 for (int k = 0; k < INPUTS; k += rows == 1 ? SPARSE : rows) {
                     struct linear_args some = args;
                     some.rows = INPUTS - k < rows ? INPUTS - k : rows;
@@ -248,8 +250,8 @@ static void what_is_no_number_is_refused(void **state)
 {
     (void)state;
     uint64_t seed = 4;
-    for (int f = 0; f < LENGTH(CODED); f++) {
-        const enum weight_format format = CODED[f];
+    for (int f = FIRST_CODED; f < FORMAT_COUNT; f++) {
+        const enum weight_format format = (enum weight_format)f;
         const int inputs = 512;
         unsigned char *row = coded_draw(format, inputs, 1, &seed);
         const float huge = 0x1p120f, broken = NAN;
@@ -271,19 +273,23 @@ static void what_is_no_number_is_refused(void **state)
             row[17 * 5 + 16] = 253;
             assert_int_equal(format_coded_check(format, inputs, row), 160);
             break;
-        case FORMAT_Q4_K:
-            coded_half(row + 144 + 2, INFINITY);
-            assert_int_equal(format_coded_check(format, inputs, row), 256);
-            coded_half(row, NAN);
+        case FORMAT_NVFP4:                          /* no code is infinite or not a number */
+            memset(row, 0xff, format_coded_bytes(format, inputs));
+            assert_int_equal(format_coded_check(format, inputs, row), -1);
+            break;
+        default: {
+            const struct coded_kind kind = coded_kind(format);
+            const int later = inputs / kind.inputs - 1;
+            if (kind.second >= 0) {
+                coded_half(row + later * kind.bytes + kind.second, INFINITY);
+                assert_int_equal(format_coded_check(format, inputs, row), later * kind.inputs);
+                coded_half(row + later * kind.bytes + kind.second, 1);
+            }
+            coded_half(row + later * kind.bytes + kind.at, -INFINITY);
+            assert_int_equal(format_coded_check(format, inputs, row), later * kind.inputs);
+            coded_half(row + kind.at, NAN);
             assert_int_equal(format_coded_check(format, inputs, row), 0);
-            break;
-        case FORMAT_Q6_K:
-            coded_half(row + 210 + 208, NAN);
-            assert_int_equal(format_coded_check(format, inputs, row), 256);
-            break;
-        default:
-            coded_half(row + (format == FORMAT_Q8 ? 34 : 18) * 3, -INFINITY);
-            assert_int_equal(format_coded_check(format, inputs, row), 96);
+        }
         }
         free(row);
     }
@@ -323,6 +329,8 @@ static void whole_blocks_fit(void **state)
     assert_int_equal(unit_bytes(FORMAT_Q4_K, 2048), 2048 / 256 * 144 * 32);
     assert_int_equal(unit_bytes(FORMAT_Q6_K, 2048), 2048 / 256 * 210 * 32);
     assert_int_equal(unit_bytes(FORMAT_MXFP4, 2880), 2880 / 32 * 17 * 32);
+    for (int f = FIRST_CODED; f < FORMAT_COUNT; f++)        /* packed rows have no more bytes than coded rows */
+        assert_int_equal(unit_bytes(f, 512), 32 * format_coded_bytes(f, 512));
 }
 
 /* E4M3 to nearest, ties to even, over every float between two codes that could go wrong. */

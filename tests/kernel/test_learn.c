@@ -78,7 +78,7 @@ static void weights_are_unpacked_as_they_are(void **state)
     (void)state;
     uint64_t seed = 5;
     for (int format = 0; format < FORMAT_COUNT; format++) {
-        const int whole = format == FORMAT_Q4_K || format == FORMAT_Q6_K ? 256 : 96, outputs = 70;
+        const int whole = format_fits((enum weight_format)format, 96) ? 96 : 256, outputs = 70;
         const int inputs = format_scaled((enum weight_format)format) ? whole : 41;
         struct arena arena;
         arena_open(&arena);

@@ -139,9 +139,9 @@ enum { MODELS = 2 };
 static void nodes_equal_their_paths(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= MODELS * FORMAT_COUNT; seed++) {
+    for (uint64_t seed = 1; seed <= MODELS * TINY_FORMATS; seed++) {
         struct hparams shape;
-        const char *path = tiny_file(seed, (enum weight_format)(seed % FORMAT_COUNT), &shape);
+        const char *path = tiny_file(seed, tiny_format(seed), &shape);
         struct rig rig;
         for (int i = 0; cpu_isas()[i]; i++) {
             if ((seed + (uint64_t)i) % (unit_brief() ? 3 : unit_sample() ? 2 : 1))
@@ -173,9 +173,9 @@ static const struct cpu_isa *isa_of(const char *name)
 static void chunks_threads_and_isas_do_not_show(void **state)
 {
     (void)state;
-    for (uint64_t seed = 50; seed < 50 + FORMAT_COUNT; seed++) {
+    for (uint64_t seed = 50; seed < 50 + TINY_FORMATS; seed++) {
         struct hparams shape;
-        const char *path = tiny_file(seed, (enum weight_format)(seed % FORMAT_COUNT), &shape);
+        const char *path = tiny_file(seed, tiny_format(seed), &shape);
         static const struct { const char *isa; int threads, rows; } ways[] = {
             {NULL, 1, 512}, {NULL, 2, 512}, {NULL, 3, 1}, {NULL, 1, 7}, {NULL, 2, 64}, {NULL, 1, 313}, {"avx512vnni", 2, 40},
             {"avx512", 2, 512}, {"avx512", 1, 19}, {"avx2", 1, 512}, {"avx2", 2, 100}, {"avx2", 3, 3}, {"plain", 1, 33},
@@ -644,11 +644,12 @@ static void weights_have_both_signs(void **state)
 static void last_parts_have_formats_of_their_own(void **state)
 {
     static const enum weight_format pairs[][2] = {{FORMAT_Q4_K, FORMAT_Q6_K}, {FORMAT_FP8, FORMAT_BF16}, {FORMAT_Q4, FORMAT_Q8},
-                                                  {FORMAT_MXFP4, FORMAT_Q8}, {FORMAT_Q8, FORMAT_F32}};
+                                                  {FORMAT_MXFP4, FORMAT_Q8}, {FORMAT_Q8, FORMAT_F32}, {FORMAT_IQ4_XS, FORMAT_Q5_K},
+                                                  {FORMAT_Q2_K, FORMAT_IQ3_S}};
     static const char *const isas[] = {NULL, "avx2", "plain"};
     (void)state;
     for (uint64_t seed = 500; seed < 510; seed += unit_brief() ? 2 : 1) {
-        const enum weight_format *pair = pairs[seed % 5];
+        const enum weight_format *pair = pairs[seed % (sizeof pairs / sizeof *pairs)];
         struct hparams shape;
         struct rig rig;
         const char *path = tiny_mixed_file(seed, pair[0], pair[1], &shape);

@@ -328,7 +328,7 @@ static void going_on_has_the_bits_of_never_stopping(void **state)
     char *folder = unit_folder();
     const char *path = unit_path(folder, "a.moe");
     for (uint64_t seed = 80, round = 0; round < (unit_brief() ? 12 : 24); seed++, round++) {
-        enum weight_format format = (enum weight_format)(round % FORMAT_COUNT);
+        enum weight_format format = tiny_format(round);
         struct hparams shape = five_layers(&seed, round % 4 != 0);
         struct passage text = random_text(seed, shape.vocab);
         struct chance chance = {seed + 3};

@@ -30,7 +30,7 @@ static void write_model(uint64_t seed, bool states)
         for (int n = 0; n < shape.layers; n++)
             shape.layer[n].state = n == 0 || chance_range(&chance, 0, 1);
     }
-    must(tiny_write(tiny_path(), &shape, (enum weight_format)(seed % FORMAT_COUNT), seed, &err), &err);
+    must(tiny_write(tiny_path(), &shape, tiny_format(seed), seed, &err), &err);
 }
 
 /* A text twice: as it is in shared forwards, and alone. */

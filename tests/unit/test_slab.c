@@ -54,7 +54,7 @@ static void for_models(int models, body *each)
     for (uint64_t seed = 1; seed <= (uint64_t)models; seed++) {
         struct chance chance = {seed};
         struct hparams shape = tiny_shape(&chance);
-        enum weight_format format = (enum weight_format)((seed + 1) % FORMAT_COUNT);
+        enum weight_format format = tiny_format(seed + 1);
         struct err err = {0};
         struct rig rig;
         must(tiny_write_mixed(path, &shape, format, format, seed, &err), &err);

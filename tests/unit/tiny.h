@@ -193,6 +193,14 @@ static inline struct hparams tiny_shape(struct chance *chance)
     return shape;
 }
 
+/* The format that a seed draws: TINY_FORMATS kinds, the last of which is all woven formats after q4_k in turn. */
+enum { TINY_FORMATS = FORMAT_Q4_K + 2 };
+static inline enum weight_format tiny_format(uint64_t seed)
+{
+    const int kind = (int)(seed % TINY_FORMATS), woven = FORMAT_COUNT - FORMAT_Q4_K - 1;
+    return (enum weight_format)(kind <= FORMAT_Q4_K ? kind : FORMAT_Q4_K + 1 + (int)(seed / TINY_FORMATS % (uint64_t)woven));
+}
+
 struct tiny_maker {
     uint64_t seed;
     bool halves;                        /* v and down contain only values that are exact in f16 */
