@@ -18,6 +18,7 @@
 #include "common/checkpoint/export_head.h"
 #include "common/cli/command.h"
 #include "common/cli/number.h"
+#include "common/model/requant.h"
 #include "common/model/step.h"
 #include "common/model/synthetic.h"
 #include "common/tokenizer/tokenizer.h"
@@ -533,6 +534,62 @@ done:
     return rc;
 }
 
+struct requant_args {
+    const char *model, *output, *name;
+    int dtype, expert_dtype, threads;
+    bool dry_run;
+};
+
+static const struct opt requant_options[] = {
+    OPT_CHOICE(0, "dtype", struct requant_args, dtype, kept_formats,
+               "store matrices so; fp8, q8 and q4 keep embedding and router as they are"),
+    OPT_CHOICE(0, "expert-dtype", struct requant_args, expert_dtype, kept_formats,
+               "store the routed experts so; as --dtype says if not given"),
+    OPT_STRING(0, "name", struct requant_args, name, "NAME", "call the model so; as before if not given"),
+    WRITE_OPTIONS(struct requant_args), OPT_END };
+static const struct operand requant_operands[] = { OPERAND_ONE("MODEL", struct requant_args, model), OPERAND_END };
+static const struct requant_args requant_defaults = { .expert_dtype = NOT_GIVEN };
+
+static struct requant_choice choose_again(int choice)
+{
+    const struct format_choice chosen = choose(choice);
+    return (struct requant_choice){.keep = chosen.keep, .format = chosen.format};
+}
+
+static int requant(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct requant_args *args = arguments;
+    const int experts = args->expert_dtype == NOT_GIVEN ? args->dtype : args->expert_dtype;
+    const struct requant_options options = {.dense = choose_again(args->dtype), .experts = choose_again(experts),
+                                            .name = args->name, .producer = PRODUCER};
+    struct model *model = NULL;
+    struct layout layout = {0};
+    struct thread_pool *pool = NULL;
+    struct progress bar;
+    int rc = -1;
+    if (check_output(args->output, args->name, args->dry_run, err))
+        return -1;
+    if (options.dense.keep && options.experts.keep)
+        return err_set(err, ERR_INPUT, "no --dtype or --expert-dtype; say in which format the weights shall be");
+    if (model_open_any(&model, args->model, err))
+        goto done;
+    if (args->dry_run) {
+        rc = requant_plan(&layout, model, &options, err) ||
+             print_plan(&layout, model_hparams(model), model_head(model), err) ? -1 : 0;
+        goto done;
+    }
+    if (start_pool(&pool, args->output, args->threads, err))
+        goto done;
+    console_progress(console, &bar, "bytes", 0);
+    rc = requant_write(args->output, model, &options, pool, &bar, err);
+    progress_end(&bar);
+done:
+    thread_pool_free(&pool);
+    layout_free(&layout);
+    model_close(&model);
+    return rc;
+}
+
 struct list_args { int unused; };
 static const struct opt list_options[] = { OPT_END };
 
@@ -576,6 +633,9 @@ static const struct subcommand subcommands[] = {
       .options = inflate_options,
       .rules = inflate_rules, .operands = inflate_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
       .args_bytes = sizeof(struct inflate_args), .run = inflate },
+    { .name = "requant", .summary = "store a model's weights in another format", .options = requant_options,
+      .operands = requant_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct requant_args),
+      .defaults = &requant_defaults, .run = requant },
     { .name = "attach", .summary = "name the draft heads and draft models that --draft auto uses with a model",
       .options = attach_options, .operands = attach_operands, .console = CONSOLE_QUIET,
       .args_bytes = sizeof(struct attach_args), .run = convert_attach },

@@ -249,3 +249,18 @@ done:
     model_writer_discard(address);
     return rc;
 }
+
+int model_write_all(const char *path, struct layout *layout, const struct model_facts *facts, const struct block_maker *maker,
+                    struct sha256 *source, struct thread_pool *pool, struct progress *bar, struct err *err)
+{
+    struct model_writer *writer = NULL;
+    if (model_writer_open(&writer, path, layout, err))
+        return -1;
+    if (bar)
+        bar->total = model_writer_bytes(writer);
+    if (model_writer_fill(writer, maker, pool, bar, source, err)) {
+        model_writer_discard(&writer);
+        return -1;
+    }
+    return model_writer_commit(&writer, facts, err);
+}

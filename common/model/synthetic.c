@@ -108,21 +108,6 @@ static int make_random(void *context, int member, struct block_job *job, struct 
     return 0;
 }
 
-static int write_all(const char *path, struct layout *layout, struct model_facts *facts, const struct block_maker *maker,
-                     struct sha256 *source, struct thread_pool *pool, struct progress *bar, struct err *err)
-{
-    struct model_writer *writer = NULL;
-    if (model_writer_open(&writer, path, layout, err))
-        return -1;
-    if (bar)
-        bar->total = model_writer_bytes(writer);
-    if (model_writer_fill(writer, maker, pool, bar, source, err)) {
-        model_writer_discard(&writer);
-        return -1;
-    }
-    return model_writer_commit(&writer, facts, err);
-}
-
 int synthetic_plan(struct layout *out, const struct hparams *shape, const struct synthetic_options *options, struct err *err)
 {
     if (options->head ? layout_make_head(out, options->head, shape, err) : layout_make(out, shape, err))
@@ -149,7 +134,7 @@ int synthetic_write(const char *path, const struct hparams *shape, const struct 
     model_facts_name(&facts, options->name);
     snprintf(facts.producer, sizeof facts.producer, "%s", options->producer);
     g->seed = options->seed;
-    rc = write_all(path, &layout, &facts, &(struct block_maker){make_random, g}, &facts.source, pool, bar, err);
+    rc = model_write_all(path, &layout, &facts, &(struct block_maker){make_random, g}, &facts.source, pool, bar, err);
 done:
     for (int i = 0; g && i < THREAD_POOL_MAX; i++)
         mem_free(&g->values[i]);
@@ -287,7 +272,7 @@ int inflate_write(const char *path, const struct model *model, int inner, const 
         facts.inflated_from = *inflate_inner(&facts.shape);
     *inflate_inner(&facts.shape) = inner;
     snprintf(facts.producer, sizeof facts.producer, "%s", producer);
-    rc = write_all(path, &layout, &facts, &(struct block_maker){copy_block, (void *)(uintptr_t)model}, &unused, pool, bar, err);
+    rc = model_write_all(path, &layout, &facts, &(struct block_maker){copy_block, (void *)(uintptr_t)model}, &unused, pool, bar, err);
 done:
     layout_free(&layout);
     model_facts_free(&facts);

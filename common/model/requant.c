@@ -1,0 +1,115 @@
+#include "common/model/requant.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+
+struct requantiser {
+    const struct model *model;
+    float *values[THREAD_POOL_MAX];         /* a row, for each member */
+};
+
+int requant_plan(struct layout *out, const struct model *model, const struct requant_options *options, struct err *err)
+{
+    const struct head_params *head = model_head(model);
+    struct layout layout = {0};
+    if (head ? layout_make_head(&layout, head, model_hparams(model), err) : layout_make(&layout, model_hparams(model), err))
+        return err_at(err, "%s", model_path(model));
+    for (int i = 0; i < layout.count; i++) {
+        const struct tensor *from = model_tensor_at(model, i);
+        struct tensor *t = &layout.tensors[i];
+        const struct requant_choice *choice = t->role == ROLE_EXPERTS ? &options->experts : &options->dense;
+        t->format = choice->keep ? from->format : tensor_format(t, choice->format, from->format);
+        t->mixed = from->mixed && (choice->keep || t->format != choice->format);
+        t->last_format = from->last_format;
+    }
+    *out = layout;
+    return 0;
+}
+
+/* A part of a block: `rows` rows of `columns`, which `at` reads and `pack` stores. */
+enum requant_part { PART_WHOLE, PART_GATE, PART_UP, PART_DOWN };
+
+static float value_at(const struct tensor *t, const unsigned char *block, enum requant_part part, int row, int column)
+{
+    const int first = t->outputs - t->last;
+    switch (part) {
+    case PART_GATE: return expert_gate_at(t->format, block, t->outputs, t->inputs, row, column);
+    case PART_UP: return expert_up_at(t->format, block, t->outputs, t->inputs, row, column);
+    case PART_DOWN: return matrix_at(tensor_last_format(t), block + tensor_last_offset(t), t->inputs, row, column);
+    default: break;
+    }
+    return t->mixed && row >= first ? matrix_at(t->last_format, block + tensor_last_offset(t), t->inputs, row - first, column)
+                                    : matrix_at(t->format, block, t->inputs, row, column);
+}
+
+static int remake_part(const struct tensor *from, const unsigned char *old, struct block_job *job, enum requant_part part,
+                       int rows, int columns, float *values, struct err *err)
+{
+    const struct tensor *t = job->tensor;
+    const float limit = format_limit(t->format);
+    for (int row = 0; row < rows; row++) {
+        for (int k = 0; k < columns; k++) {
+            values[k] = value_at(from, old, part, row, k);
+            if (!(fabsf(values[k]) < limit))
+                return err_set(err, ERR_INPUT, "tensor %s: element [%d][%d] is %g, too large for %s; choose bf16 or f32", t->name,
+                               row, k, (double)values[k], format_name(t->format));
+        }
+        if (part == PART_WHOLE)
+            matrix_pack(t->format, job->packed, t->inputs, row, 1, values);
+        else if (part == PART_DOWN)
+            expert_pack_down(t->format, job->packed, t->outputs, t->inputs, row, 1, values);
+        else
+            expert_pack_gate_up(t->format, job->packed, t->outputs, part == PART_UP, row, 1, values);
+    }
+    return 0;
+}
+
+static int remake_block(void *context, int member, struct block_job *job, struct err *err)
+{
+    struct requantiser *r = context;
+    const struct tensor *t = job->tensor, *from = model_tensor(r->model, err, "%s", t->name);
+    if (!from || (!r->values[member] && !(r->values[member] = mem_alloc(WIDTH_MAX, sizeof(float), err))))
+        return -1;
+    const unsigned char *old = (const unsigned char *)model_data(r->model, from) + from->stride * (uint64_t)job->block;
+    float *values = r->values[member];
+    if (t->format == from->format && t->mixed == from->mixed) {
+        memcpy(job->packed, old, t->stride);
+        return 0;
+    }
+    memset(job->packed, 0, t->stride);
+    int rc = t->kind == TENSOR_EXPERTS
+                 ? remake_part(from, old, job, PART_GATE, t->inputs, t->outputs, values, err) ||
+                       remake_part(from, old, job, PART_UP, t->inputs, t->outputs, values, err) ||
+                       remake_part(from, old, job, PART_DOWN, t->outputs, t->inputs, values, err)
+                 : remake_part(from, old, job, PART_WHOLE, t->outputs, t->inputs, values, err);
+    return rc ? err_at(err, "%s", model_path(r->model)) : 0;
+}
+
+int requant_write(const char *path, const struct model *model, const struct requant_options *options, struct thread_pool *pool,
+                  struct progress *bar, struct err *err)
+{
+    struct requantiser *r = mem_alloc(1, sizeof *r, err);
+    struct model_facts facts = {0};
+    struct layout layout = {0};
+    struct sha256 unused;
+    int rc = -1;
+    /* A copy gets digests of its own: damage that is not seen here would be whole there. */
+    if (!r || requant_plan(&layout, model, options, err) || model_verify(model, err) ||
+        model_facts_copy(&facts, model_facts(model), err))
+        goto done;
+    r->model = model;
+    if (options->name)
+        model_facts_name(&facts, options->name);
+    snprintf(facts.producer, sizeof facts.producer, "%s", options->producer);
+    rc = model_write_all(path, &layout, &facts, &(struct block_maker){remake_block, r}, &unused, pool, bar, err);
+done:
+    for (int i = 0; r && i < THREAD_POOL_MAX; i++)
+        mem_free(&r->values[i]);
+    mem_free(&r);
+    layout_free(&layout);
+    model_facts_free(&facts);
+    return rc;
+}
