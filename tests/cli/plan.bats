@@ -69,7 +69,8 @@ again() {
     moe-bench machine --products --seconds 0.001 --size 4M --disk "$MOE_POCKET" --json > none 2>&1 || true
     grep -q 'reading is measured with a file of 32 MiB or more' none
     moe-bench machine --products --seconds 0.001 --size 4M --json > measured.json
-    jq -e '(.products | keys) == (["f32", "f16", "bf16", "fp8", "q8", "q4", "mxfp4", "q4_k", "q6_k"] | sort)
+    formats=$(moe-convert list | sed -n '/^weight formats/,/^$/s/^  //p' | jq -R . | jq -cs sort)
+    jq -e --argjson formats "$formats" '($formats | length) > 9 and (.products | keys) == $formats
         and all(.products[]; map(.[0]) == [1, 2, 3, 4, 6, 8, 12, 16, 32] and all(.[]; .[1] > 1e6)) and .operation_us > 0' measured.json
     # A product that reads faster than memory is read counts as the speed of memory.
     jq '.read_bandwidth = 1e6' measured.json > slow.json
