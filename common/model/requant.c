@@ -54,8 +54,8 @@ static int remake_part(const struct tensor *from, const unsigned char *old, stru
         for (int k = 0; k < columns; k++) {
             values[k] = value_at(from, old, part, row, k);
             if (!(fabsf(values[k]) < limit))
-                return err_set(err, ERR_INPUT, "tensor %s: element [%d][%d] is %g, too large for %s; choose bf16 or f32", t->name,
-                               row, k, (double)values[k], format_name(t->format));
+                return err_set(err, ERR_INPUT, "tensor %s: element [%d][%d] is %g, too large for %s; choose bf16 or f32",
+                               t->name, row, k, (double)values[k], format_name(t->format));
         }
         if (part == PART_WHOLE)
             matrix_pack(t->format, job->packed, t->inputs, row, 1, values);

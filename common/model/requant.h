@@ -1,6 +1,6 @@
-/* A model file made into one whose matrices have other formats. Weights are read as the f32 that kernels multiply and rounded to
- * the new format, if it is another; those that keep their format are copied bit by bit. Of weights that were rounded before, this
- * is a second rounding. A model that differs from its digests is refused. */
+/* A model file made into one whose matrices have other formats. Weights are read as the f32 that kernels multiply and are
+ * rounded to the new format; tensors that keep their format are copied. Quantised weights are rounded a second time. A model
+ * that differs from its digests is refused. */
 #ifndef MOE_MODEL_REQUANT_H
 #define MOE_MODEL_REQUANT_H
 

@@ -272,7 +272,8 @@ int inflate_write(const char *path, const struct model *model, int inner, const 
         facts.inflated_from = *inflate_inner(&facts.shape);
     *inflate_inner(&facts.shape) = inner;
     snprintf(facts.producer, sizeof facts.producer, "%s", producer);
-    rc = model_write_all(path, &layout, &facts, &(struct block_maker){copy_block, (void *)(uintptr_t)model}, &unused, pool, bar, err);
+    rc = model_write_all(path, &layout, &facts, &(struct block_maker){copy_block, (void *)(uintptr_t)model}, &unused, pool, bar,
+                         err);
 done:
     layout_free(&layout);
     model_facts_free(&facts);

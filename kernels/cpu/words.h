@@ -8,6 +8,8 @@
 
 #include "kernels/cpu/vector.h"
 
+#if defined(ISA_VECTORS)
+
 #if !defined(INLINE)
 #define INLINE static inline __attribute__((always_inline))
 #endif
@@ -269,4 +271,5 @@ static const int8_t BITS2[8] = {0, 1, 2, 3, 0, 1, 2, 3}, BITS3_CENTRED[8] = {-4,
 static const int8_t GRID_IQ2[8] = {8, 25, 43, 0, 8, 25, 43, 0}, GRID_IQ3_XXS[8] = {4, 12, 20, 28, 36, 44, 52, 62};
 static const int8_t GRID_IQ3_S[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 
+#endif
 #endif

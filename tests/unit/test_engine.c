@@ -644,8 +644,8 @@ static void weights_have_both_signs(void **state)
 static void last_parts_have_formats_of_their_own(void **state)
 {
     static const enum weight_format pairs[][2] = {{FORMAT_Q4_K, FORMAT_Q6_K}, {FORMAT_FP8, FORMAT_BF16}, {FORMAT_Q4, FORMAT_Q8},
-                                                  {FORMAT_MXFP4, FORMAT_Q8}, {FORMAT_Q8, FORMAT_F32}, {FORMAT_IQ4_XS, FORMAT_Q5_K},
-                                                  {FORMAT_Q2_K, FORMAT_IQ3_S}};
+                                                  {FORMAT_MXFP4, FORMAT_Q8}, {FORMAT_Q8, FORMAT_F32},
+                                                  {FORMAT_IQ4_XS, FORMAT_Q5_K}, {FORMAT_Q2_K, FORMAT_IQ3_S}};
     static const char *const isas[] = {NULL, "avx2", "plain"};
     (void)state;
     for (uint64_t seed = 500; seed < 510; seed += unit_brief() ? 2 : 1) {
