@@ -16,6 +16,9 @@
 
 #define CUDA_PLUGIN_SYMBOL "moe_cuda_plugin"
 
+/* Weight formats before this one have products on GPUs; others are only read there, one weight at a time. */
+enum { GPU_FORMATS = FORMAT_Q6_K + 1 };
+
 struct cuda_context;                         /* one open device: kernels/cuda/context.h */
 struct cuda_event;                           /* common/tensor/device.h */
 struct cuda_loop;                            /* a sequence of operations that the device repeats: kernels/cuda/repeat.cu */

@@ -4,6 +4,7 @@
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
 #include "common/engine/rope.h"
+#include "kernels/plugin.h"
 
 static int alloc(struct engine *engine, struct buffer *out, int64_t a, int64_t b, size_t size, struct err *err)
 {
@@ -64,6 +65,21 @@ static int alloc_host(struct engine *engine, struct err *err)
     return 0;
 }
 
+/* Refuses a model with a weight format with which the device does not multiply. */
+static int check_formats(const struct engine_setup *setup, struct err *err)
+{
+    const struct device_info *info = device_info(setup->device);
+    for (int i = 0; !info->all_formats && i < model_tensor_count(setup->model); i++) {
+        const struct tensor *t = model_tensor_at(setup->model, i);
+        const enum weight_format last = tensor_last_format(t), format = last > t->format ? last : t->format;
+        if ((int)format >= (int)GPU_FORMATS)
+            return err_set(err, ERR_INPUT, "device %s: does not compute with %s, which %s has; use --device host, or make "
+                           "another model with `moe-convert requant --dtype bf16`", info->name, format_name(format),
+                           model_path(setup->model));
+    }
+    return 0;
+}
+
 int engine_open(struct engine **out, const struct engine_setup *setup, struct err *err)
 {
     const struct hparams *shape = model_hparams(setup->model);
@@ -81,6 +97,8 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
     if (hparams_state_layers(shape) && !device_ops(setup->device)->delta)
         return err_set(err, ERR_INPUT, "device %s: does not compute layers with a state, which %s has; use --device host",
                        device_info(setup->device)->name, model_path(setup->model));
+    if (check_formats(setup, err))
+        return -1;
     engine = mem_alloc(1, sizeof *engine, err);
     if (!engine)
         return -1;

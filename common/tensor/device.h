@@ -32,6 +32,7 @@ struct device_info {
     char name[64];                   /* the actual device: "host avx512", "ref" */
     bool host_memory;                /* host memory can be used as buffers (device_map) */
     bool narrow_cache;               /* attention supports KV caches of 16 bits */
+    bool all_formats;                /* products with every weight format; else with those before GPU_FORMATS */
     bool loops;                      /* supports loop_start and the operations of loops in kernels/ops.h */
     bool slabs;                      /* uses other products for complete slabs of a prompt (kernels/linear.h) */
     char no_slabs[256];              /* the reason, if a device of this kind can use slabs but this one does not; else "" */

@@ -168,6 +168,7 @@ int device_open_host(struct device **out, const struct device_setup *setup, stru
     snprintf(host->base.info.name, sizeof host->base.info.name, "host %s", isa->name);
     host->base.info.host_memory = true;
     host->base.info.narrow_cache = true;
+    host->base.info.all_formats = true;
     host->base.info.splits = isa->tiles;
     host->base.info.threads = thread_pool_size(host->pool);
     *out = &host->base;

@@ -138,6 +138,7 @@ int device_open_ref(struct device **out, const struct device_setup *setup, struc
     snprintf(ref->base.info.name, sizeof ref->base.info.name, "ref");
     ref->base.info.threads = 1;
     ref->base.info.narrow_cache = true;
+    ref->base.info.all_formats = true;
     ref->memory.resolve = resolve;
     ref->next = ADDRESS_FIRST;
     *out = &ref->base;

@@ -127,17 +127,6 @@ void slab_unpack(struct queue *queue, enum weight_format format, int piece, cons
     UNPACK(FORMAT_MXFP4);
     UNPACK(FORMAT_Q4_K);
     UNPACK(FORMAT_Q6_K);
-    UNPACK(FORMAT_Q5_K);
-    UNPACK(FORMAT_IQ4_XS);
-    UNPACK(FORMAT_IQ4_NL);
-    UNPACK(FORMAT_Q3_K);
-    UNPACK(FORMAT_Q2_K);
-    UNPACK(FORMAT_NVFP4);
-    UNPACK(FORMAT_IQ3_S);
-    UNPACK(FORMAT_IQ3_XXS);
-    UNPACK(FORMAT_IQ2_S);
-    UNPACK(FORMAT_IQ2_XS);
-    UNPACK(FORMAT_IQ2_XXS);
     default: break;                  /* formats that slab_takes leaves to tiles */
     }
 #undef UNPACK

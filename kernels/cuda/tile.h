@@ -416,17 +416,6 @@ template <bool SPREAD> struct tile_product<FORMAT_F32, SPREAD> {
             TILE_LAUNCH_AS(kernel, FORMAT_MXFP4, rows, grid, stream, __VA_ARGS__); \
             TILE_LAUNCH_AS(kernel, FORMAT_Q4_K, rows, grid, stream, __VA_ARGS__);  \
             TILE_LAUNCH_AS(kernel, FORMAT_Q6_K, rows, grid, stream, __VA_ARGS__);  \
-            TILE_LAUNCH_AS(kernel, FORMAT_Q5_K, rows, grid, stream, __VA_ARGS__);  \
-            TILE_LAUNCH_AS(kernel, FORMAT_IQ4_XS, rows, grid, stream, __VA_ARGS__);\
-            TILE_LAUNCH_AS(kernel, FORMAT_IQ4_NL, rows, grid, stream, __VA_ARGS__);\
-            TILE_LAUNCH_AS(kernel, FORMAT_Q3_K, rows, grid, stream, __VA_ARGS__);  \
-            TILE_LAUNCH_AS(kernel, FORMAT_Q2_K, rows, grid, stream, __VA_ARGS__);  \
-            TILE_LAUNCH_AS(kernel, FORMAT_NVFP4, rows, grid, stream, __VA_ARGS__); \
-            TILE_LAUNCH_AS(kernel, FORMAT_IQ3_S, rows, grid, stream, __VA_ARGS__); \
-            TILE_LAUNCH_AS(kernel, FORMAT_IQ3_XXS, rows, grid, stream, __VA_ARGS__); \
-            TILE_LAUNCH_AS(kernel, FORMAT_IQ2_S, rows, grid, stream, __VA_ARGS__); \
-            TILE_LAUNCH_AS(kernel, FORMAT_IQ2_XS, rows, grid, stream, __VA_ARGS__); \
-            TILE_LAUNCH_AS(kernel, FORMAT_IQ2_XXS, rows, grid, stream, __VA_ARGS__); \
         default: break;                                                          \
         }                                                                        \
     } while (0)

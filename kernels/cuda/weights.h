@@ -74,22 +74,7 @@ template <int FORMAT> DEVICE float woven_at(const unsigned char *unit, int o, in
     return woven_weight((enum weight_format)FORMAT, unit + (size_t)(input / step) * bytes, UNIT_OUTPUTS, o, input % step);
 }
 
-/* Woven formats without a version of their own: weights are decoded one by one. */
-template <int FORMAT> struct weights {
-    enum { PIECES = 3 };
-    struct raw { const unsigned char *unit; int inputs, first, g, t; };
-    DEVICE void load(raw &r, const unsigned char *unit, int inputs, int first, int g, int t)
-    {
-        r = {unit, inputs, first, g, t};
-    }
-    DEVICE int input(int s, int half, int t) { return 16 * s + 8 * half + 2 * t; }
-    DEVICE float value(const raw &r, int k, int o) { return k < r.inputs ? woven_at<FORMAT>(r.unit, o, k) : 0; }
-    DEVICE uint32_t pair(const raw &r, int s, int half, int j, int piece)
-    {
-        int k = r.first + input(s, half, r.t), o = 4 * r.g + j;
-        return pair_of_floats(piece_of(value(r, k, o), piece), piece_of(value(r, k + 1, o), piece));
-    }
-};
+template <int FORMAT> struct weights;
 
 template <> struct weights<FORMAT_BF16> {
     enum { PIECES = 1 };

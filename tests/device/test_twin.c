@@ -25,7 +25,7 @@ static struct queue emulator(void) { return (struct queue){emu_queue(2)}; }
 static void linear_is_the_emulators(void **state)
 {
     (void)state;
-    for (int f = 0; f < FORMAT_COUNT; f++)
+    for (int f = 0; f < GPU_FORMATS; f++)
         for (int i = 0; i < LENGTH(ROWS); i++) {
             enum weight_format format = (enum weight_format)f;
             uint64_t seed = (uint64_t)(f * 100 + i);
@@ -47,7 +47,7 @@ static void experts_are_the_emulators(void **state)
 {
     enum { EXPERTS = 6, SLOTS = 3, HIDDEN = 160, INNER = 96 };
     (void)state;
-    for (int f = 0; f < FORMAT_COUNT; f++)
+    for (int f = 0; f < GPU_FORMATS; f++)
         for (int i = 0; i < LENGTH(ROWS); i += 1 + f % 2) {
             enum weight_format format = (enum weight_format)f;
             uint64_t seed = (uint64_t)(f * 100 + i + 7);

@@ -246,11 +246,14 @@ static int route(struct bench *b, int rows)
 /* Bytes `i` .. `i + 4` of the memory: steps of a unit (formats.h) with scales of a kind, and codes of any value. */
 static uint32_t scaled_bits(struct bench *b, enum weight_format format, size_t i)
 {
-    static const struct { size_t step, from, to; uint32_t scale; } kinds[FORMAT_COUNT] = {
-        [FORMAT_FP8] = {FP8_BLOCK_BYTES, 0, 128, 0x3c000000}, [FORMAT_Q8] = {Q8_BLOCK_BYTES, 1024, 1088, 0x20002000},
-        [FORMAT_Q4] = {Q4_BLOCK_BYTES, 512, 576, 0x20002000}, [FORMAT_MXFP4] = {MXFP4_PAIR_BYTES, 0, 64, 0x76777877},
-        [FORMAT_Q4_K] = {Q4_K_BLOCK_BYTES, 0, 128, 0x10001000}, [FORMAT_Q6_K] = {Q6_K_BLOCK_BYTES, 0, 64, 0x08000800}};
-    size_t at = i % kinds[format].step;
+    static const struct { size_t from, to; uint32_t scale; } kinds[FORMAT_COUNT] = {
+        [FORMAT_FP8] = {0, 128, 0x3c000000}, [FORMAT_Q8] = {1024, 1088, 0x20002000}, [FORMAT_Q4] = {512, 576, 0x20002000},
+        [FORMAT_MXFP4] = {0, 64, 0x76777877}, [FORMAT_Q4_K] = {0, 128, 0x10001000}, [FORMAT_Q6_K] = {0, 64, 0x08000800},
+        [FORMAT_Q5_K] = {0, 128, 0x10001000}, [FORMAT_IQ4_XS] = {0, 64, 0x08000800}, [FORMAT_IQ4_NL] = {0, 64, 0x14001400},
+        [FORMAT_Q3_K] = {0, 64, 0x10001000}, [FORMAT_Q2_K] = {0, 128, 0x18001800}, [FORMAT_NVFP4] = {0, 128, 0x10101010},
+        [FORMAT_IQ3_S] = {0, 64, 0x0c000c00}, [FORMAT_IQ3_XXS] = {0, 64, 0x0c000c00}, [FORMAT_IQ2_S] = {0, 64, 0x0c000c00},
+        [FORMAT_IQ2_XS] = {0, 64, 0x0c000c00}, [FORMAT_IQ2_XXS] = {0, 64, 0x0c000c00}};
+    size_t at = i % format_step_bytes(format);
     uint32_t bits = draw(b) << 1;
     if (at >= kinds[format].from && at < kinds[format].to)
         return kinds[format].scale;
@@ -527,9 +530,6 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-static const enum weight_format FORMATS[FORMAT_COUNT] = {FORMAT_BF16, FORMAT_Q8, FORMAT_Q4, FORMAT_F16, FORMAT_F32, FORMAT_FP8,
-                                                         FORMAT_MXFP4, FORMAT_Q4_K, FORMAT_Q6_K};
-
 /* One table of all wanted formats. */
 static void bench_formats(struct bench *b, const char *part, void (*bench)(struct bench *b, enum weight_format format))
 {
@@ -537,9 +537,9 @@ static void bench_formats(struct bench *b, const char *part, void (*bench)(struc
     for (int f = 0; f < FORMAT_COUNT; f++)
         all &= !has_word(part, format_name((enum weight_format)f));
     for (int f = 0; f < FORMAT_COUNT; f++)
-        if (all || has_word(part, format_name(FORMATS[f]))) {
-            fill(b, FORMATS[f]);
-            bench(b, FORMATS[f]);
+        if (all || has_word(part, format_name((enum weight_format)f))) {
+            fill(b, (enum weight_format)f);
+            bench(b, (enum weight_format)f);
         }
 }
 

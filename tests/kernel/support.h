@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/plugin.h"
 #include "kernels/ref/ref.h"
 #include "tests/kernel/coded.h"
 #include "tests/kernel/tolerance.h"
@@ -231,12 +232,6 @@ static UNUSED struct buffer draw_expert(struct arena *arena, enum weight_format 
     return draw_mixed_expert(arena, format, format, hidden, inner, seed);
 }
 
-/* The formats up to q6_k, and one with grids: what operations do around the products of units is alike for all woven formats,
- * and for all with grids. */
-#define FOR_KINDS_OF_FORMAT(format) \
-    for (int format = 0; format < FORMAT_COUNT; \
-         format = format == FORMAT_Q6_K ? FORMAT_IQ3_S : format < FORMAT_Q6_K ? format + 1 : FORMAT_COUNT)
-
 /* Scratch for rows of activations as integers. */
 static UNUSED struct buffer take_operand(struct arena *arena, enum weight_format format, size_t rows, int inputs)
 {
@@ -404,5 +399,12 @@ static inline struct queue queue_of(int threads) { return (struct queue){pools[t
 /* Instruction sets whose products with weights of this format have one order, and so equal bits (linear.h). */
 enum { ORDERS = 2 };
 static inline int order_of(const struct cpu_isa *isa, enum weight_format format) { return isa->tiles && format == FORMAT_BF16; }
+
+/* The formats up to q6_k, and one with grids: what operations do around the products of units is alike for all woven formats,
+ * and for all with grids. */
+enum { PRODUCT_FORMATS = EMULATED ? (int)GPU_FORMATS : (int)FORMAT_COUNT };
+#define FOR_KINDS_OF_FORMAT(format) \
+    for (int format = 0; format < PRODUCT_FORMATS; \
+         format = format == FORMAT_Q6_K ? FORMAT_IQ3_S : format < FORMAT_Q6_K ? format + 1 : FORMAT_COUNT)
 
 #endif

@@ -83,7 +83,7 @@ static void ragged_shapes_agree_with_the_reference(void **state)
     static const int inputs[] = {1, 2, 7, 33, 128, 130, 192, 256, 300, 608}, outputs[] = {1, 5, 16, 31, 32, 64, 100};
     static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 17};
     int turn = 0;
-    for (int format = 0; format < FORMAT_COUNT; format++)
+    for (int format = 0; format < PRODUCT_FORMATS; format++)
         for (int i = 0; i < LENGTH(inputs); i++)
             for (int o = 0; o < LENGTH(outputs); o++, turn++)
                 if (turn % (format > FORMAT_Q4_K ? 4 * SPARSE : SPARSE) == 0)
@@ -107,7 +107,7 @@ static void bits_of_a_row_depend_on_that_row_alone(void **state)
 {
     (void)state;
     static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 70};
-    for (int format = 0; format < FORMAT_COUNT; format++) {
+    for (int format = 0; format < PRODUCT_FORMATS; format++) {
         const int inputs = format_quantised((enum weight_format)format) ? 545 : 193;
         const struct shape s = {SPARSE > 1 ? 71 : 150, inputs, 70, 1, 1, 0, 0};
         struct call call;

@@ -46,7 +46,7 @@ static void ragged_shapes_agree_with_the_reference(void **state)
     (void)state;
     static const int inputs[] = {1, 7, 33, 130, 256, 300}, outputs[] = {1, 16, 31, 100}, rows[] = {1, 8, 33, 64};
     int turn = 0;
-    for (int format = 0; format < FORMAT_COUNT; format++) {
+    for (int format = 0; format < PRODUCT_FORMATS; format++) {
         for (int i = 0; i < LENGTH(inputs); i++, turn++)
             linear_slab(rows[turn % LENGTH(rows)], inputs[i], outputs[turn / 2 % LENGTH(outputs)], format, turn % 2);
         linear_slab(5, 1030, 40, format, 0);
@@ -146,7 +146,7 @@ static void expert_slab(const struct shape *s, enum weight_format format)
 static void experts_agree_with_the_reference(void **state)
 {
     (void)state;
-    for (int format = 0; format < FORMAT_COUNT; format++) {
+    for (int format = 0; format < PRODUCT_FORMATS; format++) {
         if (!kernel_sample() || format % 2 == 0)
             expert_slab(&(struct shape){150, 3, 8, 66, 40, 0}, format);  /* an expert of three items, and one of none */
         expert_slab(&(struct shape){9, 2, 5, 130, 33, 0}, format);
@@ -175,7 +175,7 @@ static void rows_without_experts_stay(void **state)
 static void slabs_do_not_go_by_tiles(void **state)
 {
     (void)state;
-    for (int format = 0; format < FORMAT_COUNT; format++) {
+    for (int format = 0; format < PRODUCT_FORMATS; format++) {
         struct call call;
         call_open(&call, &(struct shape){40, 2, 5, 256, 64, 0}, format);
         run(&call, other_ops(), queue_of(1));

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "kernels/plugin.h"
 #include "tests/unit/rig.h"
 
 enum { SLAB = 16, PROMPT = 3 * SLAB + 7, AFTER = 10, MODELS = 9 };
@@ -54,7 +55,7 @@ static void for_models(int models, body *each)
     for (uint64_t seed = 1; seed <= (uint64_t)models; seed++) {
         struct chance chance = {seed};
         struct hparams shape = tiny_shape(&chance);
-        enum weight_format format = tiny_format(seed + 1);
+        enum weight_format format = (enum weight_format)((seed + 1) % GPU_FORMATS);
         struct err err = {0};
         struct rig rig;
         must(tiny_write_mixed(path, &shape, format, format, seed, &err), &err);
@@ -195,6 +196,33 @@ static void a_kept_text_has_the_bits_of_one_read_anew(void **state)
     for_models(unit_sample() ? 2 : 3, same_kept);
 }
 
+/* Formats without products on GPUs are refused, whether they are a tensor's first or its last. */
+static void other_formats_are_refused(void **state)
+{
+    static const enum weight_format pairs[][2] = {{FORMAT_Q5_K, FORMAT_Q5_K}, {FORMAT_Q4_K, FORMAT_IQ2_XXS}};
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "tiny.moe");
+    (void)state;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        struct chance chance = {3};
+        struct hparams shape = tiny_shape(&chance);
+        struct engine_setup setup = {.max_rows = 1, .max_logit_rows = 1};
+        struct err err = {0};
+        struct rig rig;
+        must(tiny_write_mixed(path, &shape, pairs[i][0], pairs[i][1], 3, &err), &err);
+        rig_open(&rig, path, device_name("emu"));
+        setup.model = rig.model;
+        setup.device = rig.device;
+        setup.experts = rig.experts;
+        assert_int_equal(engine_open(&rig.engine, &setup, &err), -1);
+        assert_non_null(strstr(err.text, format_name(pairs[i][1])));
+        assert_non_null(strstr(err.text, "moe-convert requant"));
+        rig_close(&rig);
+        unlink(path);
+    }
+    unit_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +230,7 @@ int main(void)
         cmocka_unit_test(drafts_do_not_move_the_cut),
         cmocka_unit_test(decoding_after_slabs_is_the_same_with_drafts),
         cmocka_unit_test(a_kept_text_has_the_bits_of_one_read_anew),
+        cmocka_unit_test(other_formats_are_refused),
     };
     struct device *device = NULL;
     struct err err = {0};
