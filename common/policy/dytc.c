@@ -17,13 +17,11 @@
  * - c k is the latency of k tokens in one step (predict/latency.h), in units of the target's forward over one token
  *   (predict/cost_model.h). With `whole` that unit cancels.
  * - A match of m tokens has a probability of m / (m + 1). For a drafter without probabilities it is the drafter's acceptance
- * rate
- *   a, times (1 - a) for each earlier sibling.
+ *   rate a, times (1 - a) for each earlier sibling.
  * - top-p: siblings are extended, most probable first, until they have this share of the family's probability.
  * - Limits: `width` children of a leaf, `nodes` nodes of a tree, `steps` tokens of a step.
  * - A drafter that adds nothing below a leaf is not asked again in the same draft. If lookup drafters were asked at each new
- * leaf,
- *   they would nearly always be chosen, and would often be wrong.
+ *   leaf, they would nearly always be chosen, and would often be wrong.
  * - During the first `warmup` iterations drafters alternate, with chains of 4 tokens. Later, a drafter unused for `retry`
  *   iterations drafts such a chain again, so that bad luck at the beginning excludes no drafter. */
 #include "common/policy/dytc.h"

@@ -6,18 +6,15 @@
  *
  * - The acceptance probability of a token is that of predict/estimator.h.
  * - A second choice gains one token if all tokens before it are accepted and the first choice is not. It pays if the expected
- * gain
- *   exceeds the cost of a row of the verification plus its share of one more step of its drafter.
+ *   gain exceeds the cost of a row of the verification plus its share of one more step of its drafter.
  * - Latency of drafters: predict/latency.h; of verification: predict/cost_model.h.
  * - Lookup drafters are asked first, because they cost almost nothing, and the tokens they find are cut to those that pay.
- * Lookups
- *   draw nothing at random, so dropping tokens changes no distribution. The estimator also learns from the dropped tokens.
+ *   Lookups draw nothing at random, so dropping tokens changes no distribution. The estimator also learns from the dropped
+ *   tokens.
  * - A drafter with uncertain estimates is tried if it would pay with an acceptance `optimism` standard deviations above its
  *   estimate, as long as the expected loss of trials stays within the share `explore` of all time. The first iterations of a
- * text
- *   have an allowance of `warmup` forwards. A drafter that was not asked for long is tried within the same allowance, because
- * its
- *   measured cost may be an outlier.
+ *   text have an allowance of `warmup` forwards. A drafter that was not asked for long is tried within the same allowance,
+ *   because its measured cost may be an outlier.
  *
  * What was learned is kept for each task, from text to text. */
 #include "common/policy/shape.h"

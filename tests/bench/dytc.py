@@ -3,14 +3,15 @@
 
 dytc.py STREAM.moes LIMIT [SETTING=VALUE ...]: for each iteration of moe-decode --record drafts (or route) whose drafters were not
 on trial, finds from the recorded estimates (acceptance, costs) and the recorded nodes (probability, match) which leaves, drafter and
-number of tokens (leaf, drafter, k) come next, step by step, and where the draft ends. LIMIT: the tokens of an answer (-n). Settings
-are those of the policy. Prints how many steps and iterations agree; exits 1 with the first that differs. Needs msgpack and numpy."""
+number of tokens (leaf, drafter, k) come next, step by step, and where the draft ends. The acceptance rates themselves are averaged again from what
+earlier iterations kept. LIMIT: the tokens of an answer (-n). Settings are those of the policy. Prints how many steps and iterations agree; exits 1 with the first that differs. Needs msgpack and numpy."""
 import math
 import sys
 
 from streams import records
 
-SETTINGS = {"max": 16, "nodes": 32, "width": 2, "steps": 5, "top-p": 0.8, "min": 0.8, "bracket": "whole", "lookahead": "yes"}
+SETTINGS = {"max": 16, "nodes": 32, "width": 2, "steps": 5, "top-p": 0.8, "min": 0.8, "bracket": "whole", "lookahead": "yes",
+            "lambda": 0.7, "window": 20}
 ALIKE = 1e-9
 
 
@@ -112,6 +113,42 @@ def check(number, it, room, s):
     return len(steps)
 
 
+class Rates:
+    """lambda a + (1 - lambda) m for each drafter, m: the mean over its last tokens that were judged, .5 at first. A token is judged if
+    all tokens above it were kept; beside a token of the same drafter it is a second choice, which is not counted. Which tokens
+    were kept after the end of a text is in no stream: nothing is compared after such an iteration (--ignore-eos has none)."""
+
+    def __init__(self, s):
+        self.s, self.rate, self.kept, self.lost, self.compared = s, {}, {}, False, 0
+
+    def check(self, number, state):
+        for key, value in state.items():
+            i = key.removeprefix("chance_")
+            if self.lost or not i.isdigit():
+                continue
+            self.compared += 1
+            if abs(value - self.rate.get(int(i), 0.5)) > ALIKE:
+                fail(f"iteration {number}", f"the acceptance rate of drafter {i} is {value}, {self.rate.get(int(i), 0.5)} expected")
+
+    def learn(self, it):
+        self.lost = self.lost or it["emitted"] <= it["accepted"]
+        if self.lost:
+            return
+        parents, tokens = [int(p) for p in it["node_parents"]], [int(t) for t in it["node_tokens"]]
+        makers, path = [-1] + list(map(int, it.get("node_drafters", [0] * it["nodes"])))[1:], [0]
+        for token in list(map(int, it["tokens"]))[:it["accepted"]]:
+            path.append(next(i for i in range(1, it["nodes"]) if parents[i] == path[-1] and tokens[i] == token))
+        seen, judged = set(), set()
+        for i in range(1, it["nodes"]):
+            if parents[i] in path and (parents[i], makers[i]) not in seen:
+                seen.add((parents[i], makers[i]))
+                judged.add(makers[i])
+                self.kept[makers[i]] = (self.kept.get(makers[i], []) + [i in path])[-self.s["window"]:]
+        for i in judged:
+            mean = sum(self.kept[i]) / len(self.kept[i])
+            self.rate[i] = self.s["lambda"] * self.rate.get(i, 0.5) + (1 - self.s["lambda"]) * mean
+
+
 def main():
     s = dict(SETTINGS)
     for word in sys.argv[3:]:
@@ -119,11 +156,14 @@ def main():
         s[name] = value if name in ("bracket", "lookahead") else type(SETTINGS[name])(value)
     limit, tokens, number = int(sys.argv[2]), 1, 0
     compared = iterations = trials = 0
+    rates = Rates(s)
     for kind, it in records(sys.argv[1]):
         if kind == "begin":
             tokens = 1
         if kind != "iter":
             continue
+        rates.check(number, it["policy"])
+        rates.learn(it)
         if it["policy"]["trial"] >= 0:
             trials += 1
             if it["steps"] > 1 or [int(d) for d in it["step_drafter"]] != [it["policy"]["trial"]] * it["steps"]:
@@ -133,7 +173,7 @@ def main():
             iterations += 1
         tokens += it["emitted"]
         number += 1
-    print(f"{compared} steps of {iterations} iterations agree, {trials} trials beside them")
+    print(f"{compared} steps of {iterations} iterations agree, {trials} trials beside them; {rates.compared} rates agree")
 
 
 if __name__ == "__main__":

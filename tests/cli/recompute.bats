@@ -167,9 +167,11 @@ SUITE
     decode -d self:skip=0.4 -d pld --policy dytc:min=0.3
     steps steps.moes 40 min=0.3 | grep -E '^[0-9]{2,} steps'
     refute steps steps.moes 40 min=0.9                      # with another setting they are not these
-    decode -d ngram -d pld --policy dytc:min=0.1,bracket=last,width=3,top-p=1,steps=2
-    steps steps.moes 40 min=0.1 bracket=last width=3 top-p=1 steps=2 | grep -E '^[0-9]{2,} steps'
-    refute steps steps.moes 40 min=0.9 bracket=last width=3 top-p=1 steps=2
+    decode --ignore-eos -d ngram -d pld --policy dytc:min=0.1,bracket=last,width=3,top-p=1,steps=2,lambda=0.4,window=9
+    steps steps.moes 40 min=0.1 bracket=last width=3 top-p=1 steps=2 lambda=0.4 window=9 |
+        grep -E '^[0-9]{2,} steps.* [0-9]{3,} rates agree'
+    refute steps steps.moes 40 min=0.1 bracket=last width=3 top-p=1 steps=2 lambda=0.4 window=10
+    refute steps steps.moes 40 min=0.9 bracket=last width=3 top-p=1 steps=2 lambda=0.4 window=9
     # without --record there are no steps
     moe-decode -q -m pocket.moe -n 20 -d ngram --stream plain.moes -o plain.txt prompts.jsonl
     moe-view --json plain.moes > plain.jsonl
