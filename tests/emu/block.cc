@@ -60,11 +60,9 @@ static int choose(void)
         if (above)
             return (int)start * 64 + __builtin_ctzll(above);
     }
-    for (size_t i = 0; i < words; i++) {
-        size_t w = (start + i) % words;
+    for (size_t i = 0, w = start; i < words; i++, w = w + 1 < words ? w + 1 : 0)
         if (ready[w])
             return (int)w * 64 + __builtin_ctzll(ready[w]);
-    }
     return HOST;
 }
 
@@ -159,6 +157,17 @@ static void compare_lanes(int first, kind what, unsigned mask, int line)
     }
 }
 
+/* Copies what a lane gives or gets; most lanes meet for a product or give one word, which is no call of memcpy. */
+static inline void lane_copy(void *to, const void *from, size_t bytes)
+{
+    if (bytes == 4)
+        memcpy(to, from, 4);
+    else if (bytes == sizeof(thread::in))
+        memcpy(to, from, sizeof(thread::in));
+    else
+        memcpy(to, from, bytes);
+}
+
 void meet(kind what, unsigned mask, int line, int argument, const void *in, void *out, size_t bytes)
 {
     thread *t = self();
@@ -179,7 +188,7 @@ void meet(kind what, unsigned mask, int line, int argument, const void *in, void
     t->argument = argument;
     t->bytes = bytes;
     if (bytes)
-        memcpy(t->in, in, bytes);
+        lane_copy(t->in, in, bytes);
     /* As a rule all lanes are at one call, and nothing need be looked at one by one. */
     warp *w = &warps[(size_t)first / 32];
     if (!w->waiting)
@@ -197,8 +206,9 @@ void meet(kind what, unsigned mask, int line, int argument, const void *in, void
     }
     wait_for_turn(false);
     if (out)
-        memcpy(out, t->out, what == MMA ? 16 : bytes);
+        lane_copy(out, t->out, what == MMA ? 16 : bytes);
 }
+
 static void thread_start(int index)
 {
     (void)index;

@@ -102,7 +102,7 @@ struct row_parts {                               /* 16 bf16, taken apart: whole 
     uint16_t half[16];
     bool special;                                /* an infinity or a NaN is among them */
 };
-row_parts row_of(const uint16_t *half);
+void row_of(const uint16_t *half, row_parts *row);
 float row_sum(const row_parts &a, const row_parts &b, float c, int tensor_core);
 
 }

@@ -60,18 +60,19 @@ static float special_sum(const uint16_t *a, const uint16_t *b, float c, int term
     return sum != sum ? of_bits(0x7fffffffu) : (float)sum;
 }
 
-row_parts row_of(const uint16_t *half)
+/* Without branches, so that the loop becomes vectors. */
+void row_of(const uint16_t *half, row_parts *row)
 {
-    row_parts row;
-    row.special = false;
+    int special = 0;
     for (int i = 0; i < 16; i++) {
-        parts p = parts_of(half[i] & 0x7fffu, 7);
-        row.half[i] = half[i];
-        row.whole[i] = (int32_t)(half[i] >> 15 ? -p.whole : p.whole);
-        row.exponent[i] = p.exponent;
-        row.special |= (half[i] & 0x7f80) == 0x7f80;
+        int32_t h = half[i], field = h >> 7 & 0xff, fraction = h & 0x7f;
+        int32_t whole = field ? fraction | 0x80 : fraction;
+        row->half[i] = half[i];
+        row->whole[i] = h & 0x8000 ? -whole : whole;
+        row->exponent[i] = (field ? field : 1) - 127;
+        special |= field == 0xff;
     }
-    return row;
+    row->special = special;
 }
 
 /* `terms` products from `first` on, and c. A product has 14 bits of fraction and is below 2^16, so it fits, with F more, into
@@ -117,7 +118,10 @@ float row_sum(const row_parts &a, const row_parts &b, float c, int tensor_core)
 
 float tensor_core_sum(const uint16_t *a, const uint16_t *b, float c, int tensor_core)
 {
-    return row_sum(row_of(a), row_of(b), c, tensor_core);
+    row_parts row, column;
+    row_of(a, &row);
+    row_of(b, &column);
+    return row_sum(row, column, c, tensor_core);
 }
 
 }

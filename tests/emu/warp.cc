@@ -44,17 +44,17 @@ static void multiply(thread *lane)
     uint16_t a[16][16], b[8][16];
     for (int l = 0; l < 32; l++) {
         int g = l / 4, t = l % 4;
-        const uint16_t *half = (const uint16_t *)(const void *)lane[l].in;
-        for (int i = 0; i < 8; i++)
-            a[g + (i / 2 % 2) * 8][2 * t + i % 2 + i / 4 * 8] = half[i];
+        const unsigned char *pair = lane[l].in;                     /* neighbours in a row, two at a time */
         for (int i = 0; i < 4; i++)
-            b[g][2 * t + i % 2 + i / 2 * 8] = half[8 + i];
+            memcpy(&a[g + i % 2 * 8][2 * t + i / 2 * 8], pair + 4 * i, 4);
+        for (int i = 0; i < 2; i++)
+            memcpy(&b[g][2 * t + i * 8], pair + 16 + 4 * i, 4);
     }
     row_parts row[16], column[8];
     for (int i = 0; i < 16; i++)
-        row[i] = row_of(a[i]);
+        row_of(a[i], &row[i]);
     for (int i = 0; i < 8; i++)
-        column[i] = row_of(b[i]);
+        row_of(b[i], &column[i]);
     for (int l = 0; l < 32; l++) {
         int g = l / 4, t = l % 4;
         float c[4], out[4];
