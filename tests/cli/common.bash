@@ -61,24 +61,11 @@ python_with_numpy() {
     return 1
 }
 
-# Ends a command, or a function that runs commands of this build, after this many seconds: a test that expects a refusal
-# fails then (status 124), in place of waiting for a command that was not refused.
+# Ends a command, or a function that runs commands, after this many seconds of processor time: a test that expects a refusal fails
+# then, in place of waiting for a command that computes. What waits without computing is ended with its job (tests/run-job).
 slowness=${MOE_SLOWNESS:-1}
 bound=$((120 * ${slowness%.*}))
-bounded() (ends_bounded "$@")
-
-# Does it in place of this shell.
-ends_bounded() {
-    local source name
-    if ! declare -F -- "$1" > /dev/null && type -P -- "$1" > /dev/null; then
-        exec timeout -k 5 "$bound" "$@"
-    fi
-    for source in "$top"/cmd/moe-*.c; do
-        name=${source##*/} name=${name%.c}
-        eval "$name() { timeout -k 5 $bound $name \"\$@\"; }"
-    done
-    "$@"
-}
+bounded() (ulimit -t "$bound"; "$@")
 
 # Replaces the `run` of bats, which takes twice as long: bounds the command, and sets $output (with standard error), $status and
 # $lines. -N: the command must end with exit status N.
@@ -86,7 +73,7 @@ run() {
     local run_expected= run_flags=$-
     [[ $1 != -[0-9]* ]] || { run_expected=${1#-}; shift; }
     set +eET
-    output=$(ends_bounded "$@" 2>&1)
+    output=$(ulimit -t "$bound"; "$@" 2>&1)
     status=$?
     IFS=$'\n' read -d '' -r -a lines <<< "$output"
     set "-$run_flags"
