@@ -5,7 +5,12 @@ load common
 
 gpu=$BATS_TEST_DIRNAME/../gpu
 
-setup() { cd "$BATS_TEST_TMPDIR"; }
+setup_file() { [ -n "$MOE_SANITIZED" ] || "$gpu/kit" "$BATS_FILE_TMPDIR/kit"; }
+
+setup() {
+    kit=$BATS_FILE_TMPDIR/kit
+    cd "$BATS_TEST_TMPDIR"
+}
 
 @test "models go into the first folder that has room for them" {
     mkdir here
@@ -53,17 +58,16 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
 
 @test "gpu-kit's programs need no newer libc than 2.35" {
     [ -z "$MOE_SANITIZED" ] || skip "the same without sanitisers"
-    "$gpu/kit" "$PWD/kit"
-    [ -s kit/libs ]
-    kit/bin/make --version | grep -q 'GNU Make'
-    nm -u kit/lib/*.a 2> errors | awk '$1 == "U" { print $2 }' | sort -u > wanted
-    nm -g --defined-only kit/lib/*.a 2> errors | awk 'NF == 3 { print $3 }' | sort -u > brought
+    [ -s "$kit/libs" ]
+    "$kit/bin/make" --version | grep -q 'GNU Make'
+    nm -u "$kit"/lib/*.a 2> errors | awk '$1 == "U" { print $2 }' | sort -u > wanted
+    nm -g --defined-only "$kit"/lib/*.a 2> errors | awk 'NF == 3 { print $3 }' | sort -u > brought
     objdump -T "$(gcc -print-file-name=libc.so.6)" | awk '/ [(]?GLIBC_2\.(3[6-9]|[4-9][0-9])/ { print $NF }' | sort -u > newer
     comm -12 wanted newer | comm -23 - brought > missing
     [ "$(wc -l < wanted)" -gt 100 ]
     [ ! -s missing ]
     # Shared ones name the versions themselves.
-    [ -z "$(objdump -T kit/lib/*.so* | grep -E 'GLIBC_2\.(3[6-9]|[4-9][0-9])')" ]
+    [ -z "$(objdump -T "$kit"/lib/*.so* | grep -E 'GLIBC_2\.(3[6-9]|[4-9][0-9])')" ]
 }
 
 @test "a packed kit is unpacked in place, and again when it is newer" {
@@ -92,11 +96,10 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
 @test "the programs for a GPU link with gpu-kit alone, and run" {
     [ -z "$MOE_SANITIZED" ] || skip "the same without sanitisers"
     O=$(realpath "$MOE_BIN/..")
-    "$gpu/kit" "$PWD/kit"
     # KIT decides what is linked, in a folder that was built without one, too.
     cp "$O/flags" "$O/libs" "$O/cflags" .
-    make -s -C "$gpu/../.." O="$PWD" KIT="$PWD/kit" "$PWD/libs"
-    grep -q -- "-L$PWD/kit/lib" libs
+    make -s -C "$gpu/../.." O="$PWD" KIT="$kit" "$PWD/libs"
+    grep -q -- "-L$kit/lib" libs
     link() { gcc -O2 -pthread -o "$1" "${@:2}" "$O/libmoe.a" @libs -lcmocka -lm; }
     link slab "$O"/tests/device/slab_runner.o "$O"/tests/unit/test_slab.o
     link forward "$O"/tests/device/test_forward.o "$O"/tests/device/mirror.o
