@@ -58,21 +58,25 @@ struct route_shortlist_args {
  * or 2) largest values, the lower group first among equals. Under substitution only allowed experts count, and groups without
  * any cannot be selected.
  *
+ * The last `zero` experts have no weights and return their input (zero experts). Their slots become -1 in wanted and expert,
+ * after the others, and the sum of their weights, in slot order, is zero_weight[r]. There is no mask then, and no groups,
+ * renormalise and expert_scale.
+ *
  * ROUTER_SPARSEMIXER (arXiv 2409.12136; as Phi-3.5-MoE uses it): the value is the logit, without bias, groups and expert_scale,
  * and slots are filled one by one. The best remaining expert, with logit m, gets the weight 1 / (sum of plain_exp(x[e] - m)
  * over the remaining e with not (m - x[e]) / max(|x[e]|, m) > 2 jitter, ascending), times scale. Under substitution only
  * allowed experts remain.
  *
  * score, logits (only for ROUTER_SPARSEMIXER) [rows][experts] f32; mask [experts] u8 or none; wanted, expert [rows][top_k] i32;
- * weight [rows][top_k] f32. The groups_kept groups contain at least top_k experts. */
+ * weight [rows][top_k] f32; zero_weight [rows] f32, for zero > 0. The groups_kept groups contain at least top_k experts. */
 struct route_select_args {
-    struct buffer score, logits, bias, expert_scale, mask, wanted, expert, weight;
+    struct buffer score, logits, bias, expert_scale, mask, wanted, expert, weight, zero_weight;
     enum router_kind kind;
     enum budget_mode mode;
     bool renormalise;
     float scale, jitter;
     int rows, experts, top_k;
-    int groups, groups_kept, group_rank;
+    int groups, groups_kept, group_rank, zero;
 };
 
 #endif

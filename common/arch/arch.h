@@ -17,7 +17,7 @@
 #include "common/arch/config.h"
 #include "common/model/model.h"
 
-/* Shapes as [outputs][inputs]; {n} in a name is the layer, {e} the expert. */
+/* Shapes as [outputs][inputs]; {n} in a name is the layer, {e} the expert; {h} is half the layer, {o} 1 in odd layers. */
 enum source_slot {
     SLOT_EMBED, SLOT_HEAD, SLOT_FINAL_NORM, SLOT_ATTENTION_NORM, SLOT_Q, SLOT_K, SLOT_V, SLOT_Q_BIAS, SLOT_K_BIAS, SLOT_V_BIAS,
     SLOT_Q_NORM, SLOT_K_NORM, SLOT_OUT, SLOT_OUT_BIAS, SLOT_FFN_NORM, SLOT_ROUTER,
@@ -37,6 +37,7 @@ enum source_slot {
     SLOT_K_B, SLOT_V_B,             /* [heads][rank][width of the part of a key that stays], [heads][width][rank]; in place of
                                      * SLOT_KV_B */
     SLOT_PREDICT_EMBED, SLOT_PREDICT_HEAD, SLOT_PREDICT_NORM, SLOT_PREDICT_EMBED_NORM, SLOT_PREDICT_HIDDEN_NORM,
+    SLOT_PREDICT_FFN_NORM,          /* in place of SLOT_FFN_NORM in the layers of predictors, where those have another name */
     SLOT_PREDICT_JOINT,             /* [hidden][2 hidden], embedding first; {n} continues after the last layer */
     /* of draft heads (head.h): {n} is which of the heads, {e} which block, branch or state */
     SLOT_JOINT, SLOT_JOINT_BIAS, SLOT_STATES_NORM, SLOT_STATE_NORM, SLOT_EMBED_NORM, SLOT_HIDDEN_NORM, SLOT_BRANCH_UP,
@@ -172,8 +173,8 @@ int arch_read_other_rope(const json_t *config, const json_t *rope, const struct 
 extern const struct arch arch_afmoe, arch_cohere2_moe, arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_deepseek_v32,
     arch_dots1, arch_ernie4_5_moe, arch_exaone_moe, arch_flex_olmo, arch_gemma4, arch_glm4_moe, arch_glm4_moe_lite,
     arch_glm_moe_dsa, arch_gpt_oss, arch_granitemoe, arch_granitemoehybrid, arch_hunyuan_v1_moe, arch_lfm2_moe, arch_llama,
-    arch_llama4, arch_mimo_v2_flash, arch_minimax_m2, arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe, arch_qwen2,
-    arch_qwen2_moe, arch_qwen3, arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next;
+    arch_llama4, arch_longcat_flash, arch_mimo_v2_flash, arch_minimax_m2, arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe,
+    arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);

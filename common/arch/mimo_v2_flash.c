@@ -1,14 +1,22 @@
 /* MiMo-V2-Flash (XiaomiMiMo/MiMo-V2-Flash): sliding layers have more heads for keys and values, a sink for each head and a rope
  * of their own; values are narrower than keys, and scaled; a part of each head turns; sigmoid router with a correction that
- * counts for choosing alone. Reference: transformers models/mimo_v2_flash. */
+ * counts for choosing alone. Predictors have a sliding layer with a dense network. Reference: transformers
+ * models/mimo_v2_flash; for the predictors SGLang, mimo_v2_flash_nextn.py. */
 #include "common/arch/arch.h"
 
-#define SINKS(name) DENSE_NAMES, [SLOT_SINKS] = "model.layers.{n}.self_attn." name, \
+#define SINKS(name) \
+    LLAMA_PROJECTIONS, FFN_NORM_NAME, DENSE_NAMES, \
+    [SLOT_PREDICT_NORM] = "model.layers.{n}.final_layernorm.weight", \
+    [SLOT_PREDICT_EMBED_NORM] = "model.layers.{n}.enorm.weight", \
+    [SLOT_PREDICT_HIDDEN_NORM] = "model.layers.{n}.hnorm.weight", \
+    [SLOT_PREDICT_JOINT] = "model.layers.{n}.eh_proj.weight", \
+    [SLOT_PREDICT_FFN_NORM] = "model.layers.{n}.pre_mlp_layernorm.weight", \
+    [SLOT_SINKS] = "model.layers.{n}.self_attn." name, \
     [SLOT_ROUTER_CORRECTION] = "model.layers.{n}.mlp.gate.e_score_correction_bias"
 
-static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, SINKS("attention_sink_bias")},
-                                        .ignored = {"model.mtp.*"}};
-static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, SINKS("sinks")}, .ignored = {"model.mtp.*"}};
+#define RULES .ignored = {"model.mtp.*"}, .ahead = "model.mtp."
+static const struct naming published = {.slot = {EXPERT_NAMES, SINKS("attention_sink_bias")}, RULES};
+static const struct naming fused = {.slot = {FUSED_NAMES, SINKS("sinks")}, RULES};
 
 /* Published files list which layers slide; without any list it is all but the first and each sixth. */
 static int read_windows(const json_t *config, struct hparams *s, struct err *err)
@@ -31,6 +39,8 @@ static int read_windows(const json_t *config, struct hparams *s, struct err *err
         s->layer[i].window = slides ? window : 0;
         s->layer[i].other = slides;
     }
+    for (int i = s->layers; i < s->layers + PREDICTORS_MAX && i < LAYERS_MAX; i++)      /* predictors slide */
+        s->layer[i] = (struct layer_shape){.window = window, .other = true};
     return 0;
 }
 

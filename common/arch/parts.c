@@ -2,13 +2,16 @@
 
 #include <string.h>
 
-/* Writes `pattern` with {n} and {e} replaced. Patterns are constants of this program and fit. */
+/* Writes `pattern` with {n}, {e}, {h} and {o} replaced. Patterns are constants of this program and fit. */
 static void fill_name(char *out, size_t room, const char *pattern, int layer, int expert)
 {
     size_t used = 0;
     for (; *pattern && used + 16 < room; pattern++) {
-        if (strncmp(pattern, "{n}", 3) == 0 || strncmp(pattern, "{e}", 3) == 0) {
-            used += (size_t)snprintf(out + used, room - used, "%d", pattern[1] == 'n' ? layer : expert);
+        const int number = pattern[0] != '{' || !pattern[1] || pattern[2] != '}' ? -1
+                         : pattern[1] == 'n' ? layer : pattern[1] == 'e' ? expert
+                         : pattern[1] == 'h' ? layer / 2 : pattern[1] == 'o' ? layer % 2 : -1;
+        if (number >= 0) {
+            used += (size_t)snprintf(out + used, room - used, "%d", number);
             pattern += 2;
         } else {
             out[used++] = *pattern;
@@ -384,6 +387,12 @@ static const enum source_slot SINGLE[] = {
     [ROLE_RESIDUAL_BIAS] = SLOT_RESIDUAL_BIAS, [ROLE_OUTPUT] = SLOT_OUTPUT, [ROLE_OUTPUT_BIAS] = SLOT_OUTPUT_BIAS,
 };
 
+static enum source_slot single_slot(const struct naming *n, const struct hparams *s, const struct tensor *t)
+{
+    const bool ahead = t->role == ROLE_FFN_NORM && t->layer >= s->layers && n->slot[SLOT_PREDICT_FFN_NORM];
+    return ahead ? SLOT_PREDICT_FFN_NORM : SINGLE[t->role];
+}
+
 static int tensor_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, int block,
                         struct part parts[PARTS_MAX])
 {
@@ -428,7 +437,7 @@ static int tensor_parts(const struct naming *n, const struct hparams *s, const s
                               : matrix_part(n, SLOT_ATTENTION_GATE, t->layer, 0, PART_ROWS, 0, t->outputs, t->inputs);
         return 1;
     default:
-        parts[0] = matrix_part(n, SINGLE[t->role], t->layer, stage, PART_ROWS, 0, t->outputs, t->inputs);
+        parts[0] = matrix_part(n, single_slot(n, s, t), t->layer, stage, PART_ROWS, 0, t->outputs, t->inputs);
         if (t->kind == TENSOR_VECTOR)
             parts[0].dim_count = 1;
         parts[0].value = t->role == ROLE_DELTA_NEG_A && !n->prepared_states ? VALUE_NEG_EXP

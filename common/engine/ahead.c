@@ -8,10 +8,10 @@
 static int make_room(struct workspace *space, struct err *err)
 {
     const struct hparams *shape = space->shape;
-    const int64_t rows = space->rows, experts = shape->router.experts, top_k = shape->router.top_k;
+    const int64_t rows = space->rows, experts = hparams_choices(shape), top_k = shape->router.top_k;
     const struct { struct buffer *buffer; int64_t width; } all[] = {
         {&space->ahead_normed, shape->hidden}, {&space->ahead_logits, experts}, {&space->ahead_score, experts},
-        {&space->ahead_wanted, top_k}, {&space->ahead_expert, top_k}, {&space->ahead_weight, top_k}};
+        {&space->ahead_zero, 1}, {&space->ahead_wanted, top_k}, {&space->ahead_expert, top_k}, {&space->ahead_weight, top_k}};
     if (space->ahead_tokens)
         return 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -47,16 +47,17 @@ int ahead_queue(const struct layer *at, struct err *err)
         .in = space->ahead_normed, .weight = weights->router.data, .bias = weights->router_bias, .out = logits,
         .operand = space->operand, .format = weights->router.format, .scale = shape->router.logit_scale, .rows = rows,
         .inputs = shape->hidden,
-        .outputs = shape->router.experts, .in_stride = shape->hidden, .out_stride = shape->router.experts});
+        .outputs = hparams_choices(shape), .in_stride = shape->hidden, .out_stride = hparams_choices(shape)});
     space->ops->route_score(space->queue, &(struct route_score_args){
         .logits = logits, .score = space->ahead_score, .kind = shape->router.kind, .rows = rows,
-        .experts = shape->router.experts});
+        .experts = hparams_choices(shape)});
     space->ops->route_select(space->queue, &(struct route_select_args){
         .score = space->ahead_score, .logits = logits, .bias = weights->router_correction,
         .expert_scale = weights->expert_scale, .wanted = space->ahead_wanted,
         .expert = space->ahead_expert, .weight = space->ahead_weight, .kind = shape->router.kind, .mode = BUDGET_SUBSTITUTE,
         .renormalise = shape->router.renormalise, .scale = shape->router.scale, .jitter = shape->router.jitter, .rows = rows,
-        .experts = shape->router.experts, .top_k = shape->router.top_k, .groups = shape->router.groups,
+        .zero = shape->router.zero_experts, .zero_weight = space->ahead_zero,
+        .experts = hparams_choices(shape), .top_k = shape->router.top_k, .groups = shape->router.groups,
         .groups_kept = shape->router.groups_kept, .group_rank = shape->router.group_rank});
     queue_download(space->device, at->next.expert ? at->next.expert : space->ahead_ids, space->ahead_expert,
                    (size_t)rows * (size_t)shape->router.top_k * sizeof(int32_t));

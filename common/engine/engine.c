@@ -27,7 +27,7 @@ static int alloc_rows(struct engine *engine, struct err *err)
 static int alloc_routing(struct engine *engine, struct err *err)
 {
     const struct hparams *shape = engine->shape;
-    int64_t rows = engine->setup.max_rows, moe = engine->moe_layers, experts = shape->router.experts,
+    int64_t rows = engine->setup.max_rows, moe = engine->moe_layers, experts = hparams_choices(shape),
         top_k = shape->router.top_k;
     if (!moe)
         return 0;
@@ -42,7 +42,7 @@ static int alloc_routing(struct engine *engine, struct err *err)
 static int alloc_host(struct engine *engine, struct err *err)
 {
     const struct hparams *shape = engine->shape;
-    size_t rows = (size_t)engine->setup.max_rows, moe = (size_t)engine->moe_layers, experts = (size_t)shape->router.experts;
+    size_t rows = (size_t)engine->setup.max_rows, moe = (size_t)engine->moe_layers, experts = (size_t)hparams_choices(shape);
     size_t routed = rows * moe * (size_t)shape->router.top_k;
     engine->out_score = mem_alloc(rows * moe * experts, sizeof(float), err);
     engine->out_weight = mem_alloc(routed, sizeof(float), err);

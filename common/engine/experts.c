@@ -25,10 +25,10 @@ static void score_experts(const struct layer *at)
         .in = shape->router.norm ? space->router_normed : space->normed, .weight = router->data,
         .bias = at->weights->router_bias, .out = router_logits(at), .operand = space->operand, .format = router->format,
         .scale = shape->router.logit_scale, .rows = at->rows->rows, .inputs = shape->hidden,
-        .outputs = shape->router.experts, .in_stride = shape->hidden, .out_stride = shape->router.experts});
+        .outputs = hparams_choices(shape), .in_stride = shape->hidden, .out_stride = hparams_choices(shape)});
     space->ops->route_score(space->queue, &(struct route_score_args){
         .logits = router_logits(at), .score = at->routing.score, .kind = shape->router.kind, .rows = at->rows->rows,
-        .experts = shape->router.experts});
+        .experts = hparams_choices(shape)});
 }
 
 /* Selects the top-k experts. Empty mask: the natural routing. */
@@ -40,9 +40,10 @@ static void select_experts(const struct layer *at, struct buffer mask)
     space->ops->route_select(space->queue, &(struct route_select_args){
         .score = at->routing.score, .logits = router_logits(at), .bias = at->weights->router_correction,
         .expert_scale = at->weights->expert_scale, .mask = mask,
-        .wanted = at->routing.wanted, .expert = at->routing.expert, .weight = at->routing.weight, .kind = shape->router.kind,
+        .wanted = at->routing.wanted, .expert = at->routing.expert, .weight = at->routing.weight,
+        .zero_weight = space->zero_weight, .zero = shape->router.zero_experts, .kind = shape->router.kind,
         .mode = plan ? plan->mode : BUDGET_SUBSTITUTE, .renormalise = shape->router.renormalise, .scale = shape->router.scale,
-        .jitter = shape->router.jitter, .rows = at->rows->rows, .experts = shape->router.experts,
+        .jitter = shape->router.jitter, .rows = at->rows->rows, .experts = hparams_choices(shape),
         .top_k = at->routing.top_k, .groups = shape->router.groups, .groups_kept = shape->router.groups_kept,
         .group_rank = shape->router.group_rank});
 }
@@ -89,12 +90,18 @@ static struct buffer sum_of(const struct workspace *space) { return space->branc
 
 static float scale_of(const struct workspace *space) { return space->branch.address ? 0 : space->shape->residual_scale; }
 
+/* The same for routed experts, whose output may be added a layer later. */
+static struct buffer routed_sum_of(const struct workspace *space)
+{
+    return space->shortcut.address ? space->shortcut : sum_of(space);
+}
+
 static struct expert_ffn_args expert_args(const struct layer *at)
 {
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
     return (struct expert_ffn_args){
-        .in = workspace_experts_in(space), .out = sum_of(space), .expert = at->routing.expert,
+        .in = workspace_experts_in(space), .out = routed_sum_of(space), .expert = at->routing.expert,
         .weight = shape->router.weigh_input ? (struct buffer){0, 0} : at->routing.weight,
         .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
         .alpha = shape->glu_alpha, .glu = shape->glu, .inner = space->inner, .partial = space->partial,
@@ -112,6 +119,15 @@ static void weigh_input(const struct layer *at)
         space->ops->blend(space->queue, &(struct blend_args){
             .part = space->normed, .weight = at->routing.weight, .out = space->weighed, .rows = at->rows->rows, .slots = 1,
             .width = space->shape->hidden});
+}
+
+static void add_zero_experts(const struct layer *at)
+{
+    struct workspace *space = at->space;
+    if (space->zero_weight.address && !at->forced)
+        space->ops->blend(space->queue, &(struct blend_args){
+            .in = routed_sum_of(space), .part = space->normed, .weight = space->zero_weight, .out = routed_sum_of(space),
+            .rows = at->rows->rows, .slots = 1, .width = space->shape->hidden});
 }
 
 /* Adds the output of the routed experts to x. With several pieces, processors or processes, the sum is computed after all
@@ -195,6 +211,7 @@ static int routed_ffn(const struct layer *at, struct err *err)
     if (measured && oracle_compare(at, at->reconstruction, err))
         return -1;
     weigh_input(at);
+    add_zero_experts(at);
     return run_experts(at, err);
 }
 
@@ -236,6 +253,25 @@ static void clear_branch(const struct layer *layer)
                                                              .width = space->shape->hidden});
 }
 
+void layer_begin_shortcut(const struct layer *layer)
+{
+    struct workspace *space = layer->space;
+    if (space->shortcut.address && space->shape->layer[layer->number].ffn == FFN_EXPERTS)
+        space->ops->blend(space->queue, &(struct blend_args){.out = space->shortcut, .rows = layer->rows->rows,
+                                                             .width = space->shape->hidden});
+}
+
+/* Adds what the experts of the layer before have made. */
+static void end_shortcut(const struct layer *layer)
+{
+    struct workspace *space = layer->space;
+    const int n = layer->number;
+    if (space->shortcut.address && n && space->shape->layer[n - 1].ffn == FFN_EXPERTS)
+        space->ops->activate(space->queue, &(struct activate_args){
+            .in = space->shortcut, .add = space->x, .out = space->x, .activation = ACTIVATION_NONE,
+            .rows = layer->rows->rows, .width = space->shape->hidden});
+}
+
 /* Computes shared and routed experts with norms of their own: space->branch = the sum of both. */
 static int apart_ffn(const struct layer *layer, struct err *err)
 {
@@ -274,5 +310,7 @@ int layer_ffn(const struct layer *layer, struct err *err)
     }
     if (space->branch.address)
         layer_add_branch(layer, layer->weights->ffn_out_norm);
+    if (!experts)
+        end_shortcut(layer);
     return 0;
 }

@@ -295,6 +295,14 @@ static void fill_text(const struct pass *pass, int i, const struct forward *all,
     *out = own;
 }
 
+/* Leaves the scores of experts that have weights: [rows][moe][experts]. */
+static void drop_zero_scores(struct engine *engine, int rows)
+{
+    const size_t experts = (size_t)engine->shape->router.experts, all = (size_t)hparams_choices(engine->shape);
+    for (size_t i = 1; all > experts && i < (size_t)rows * (size_t)engine->moe_layers; i++)
+        memmove(engine->out_score + i * experts, engine->out_score + i * all, experts * sizeof(float));
+}
+
 /* Downloads the results. The routing of a pass that exits early is also stored with its nodes, because a resumed forward
  * returns it for the layers that it skips. */
 int facts_collect(const struct pass *pass, struct forward *out, struct err *err)
@@ -321,11 +329,13 @@ int facts_collect(const struct pass *pass, struct forward *out, struct err *err)
                                           false};
     }
     if (moe && batch->want_scores)
-        array[count++] = (struct fetched){engine->score, moe, shape->router.experts, engine->out_score, NULL, 0, false};
+        array[count++] = (struct fetched){engine->score, moe, hparams_choices(shape), engine->out_score, NULL, 0, false};
     if (batch->want_hidden)
         array[count++] = (struct fetched){engine->hidden, shape->layers, shape->hidden, engine->out_hidden, NULL, 0, true};
     if (fetch(pass, array, count, err))
         return -1;
+    if (moe && batch->want_scores)
+        drop_zero_scores(engine, batch->rows);
     facts.logits = (const float *)(uintptr_t)engine->landing.address;
     facts.hidden = batch->want_hidden ? engine->out_hidden : NULL;
     facts.node = engine->node;

@@ -86,7 +86,7 @@ static struct buffer part_at(const struct pass *pass, struct buffer all, int par
 static struct layer_routing routing_at(const struct pass *pass, int moe)
 {
     const struct engine *engine = pass->engine;
-    const int experts = engine->shape->router.experts, top_k = pass_top_k(pass);
+    const int experts = hparams_choices(engine->shape), top_k = pass_top_k(pass);
     return (struct layer_routing){
         .top_k = top_k, .score = part_at(pass, engine->score, moe, experts, sizeof(float)),
         .wanted = part_at(pass, engine->wanted, moe, top_k, sizeof(int32_t)),
@@ -316,6 +316,8 @@ int forward_layer(const struct pass *pass, const struct layer_rows *rows, int n,
         return -1;
     if (rows->rows && pass->engine->shape->parallel)
         layer_enter(&layer, layer.weights, false, layer.space->normed);
+    if (rows->rows)
+        layer_begin_shortcut(&layer);
     if (rows->rows && pass_attends(pass, n))
         layer_attention(&layer);
     if (rows->rows && pass_feeds(pass, n) && (layer_ffn(&layer, err) || interrupted(pass, err)))
@@ -365,6 +367,8 @@ static int check_plan(const struct pass *pass, struct err *err)
     if (plan && (plan->moe_layers != engine->moe_layers || plan->experts != engine->shape->router.experts))
         return err_set(err, ERR_INPUT, "the expert plan is for %d layers of %d experts, the model has %d of %d",
                        plan->moe_layers, plan->experts, engine->moe_layers, engine->shape->router.experts);
+    if (plan && engine->shape->router.zero_experts)
+        return err_set(err, ERR_INPUT, "budgets of experts are not supported for models with zero experts; leave --budget out");
     if (plan && plan->ranking == PLAN_PATH && !pass->batch->row_weight)
         return err_set(err, ERR_INPUT, "the expert plan goes by paths, but rows have no weights");
     return 0;
@@ -420,7 +424,7 @@ int forward_pass(struct pass *pass, enum occasion occasion, struct forward *out,
     struct engine *engine = pass->engine;
     const struct batch *batch = pass->batch;
     bool stops = batch->part && pass_layers(pass) < engine->shape->layers && pass_leaves_nothing_else_out(batch) &&
-                 !hparams_state_layers(engine->shape);
+                 !hparams_state_layers(engine->shape) && !engine->shape->shortcut;
     if (check_plan(pass, err) || check_part(pass, err) ||
         mem_grow(&engine->layer_text, &engine->layer_text_room, (size_t)pass->texts, sizeof *engine->layer_text, err))
         return -1;

@@ -203,6 +203,11 @@ static void make_latent_qkv(const struct layer *layer)
             space->qkv_width);
     layer_project(layer, space->normed, hidden, &weights->kv_a, weights->kv_a_bias, space->latent_kv, kv_rank + rotary);
     latent_norm(layer, space->latent_kv, weights->kv_a_norm, kv_rank, kv_rank + rotary);
+    if (shape->attention.latent_scale != 0)
+        space->ops->activate(space->queue, &(struct activate_args){
+            .in = space->latent_kv, .out = space->latent_kv, .activation = ACTIVATION_NONE,
+            .scale = shape->attention.latent_scale, .rows = layer->rows->rows, .width = kv_rank,
+            .in_stride = kv_rank + rotary, .out_stride = kv_rank + rotary});
     layer_project(layer, space->latent_kv, kv_rank + rotary, &weights->kv_b, none, space->spread, space->spread_width);
     struct rope_args q_rope = rotation(layer, space->qkv, heads, head_dim, space->qkv_width);
     struct rope_args k_rope = rotation(layer, key, 1, rotary, kv_rank + rotary);

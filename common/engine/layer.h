@@ -86,6 +86,9 @@ void layer_attention(const struct layer *layer);
 void layer_delta(const struct layer *layer);             /* replaces attention in layers with a state */
 int layer_ffn(const struct layer *layer, struct err *err);
 
+/* Clears the sum of routed experts that is added a layer later, in layers that have such experts. */
+void layer_begin_shortcut(const struct layer *layer);
+
 /* out = in, rows of in_stride, times `matrix`, plus bias. */
 void layer_project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
                    struct buffer out, int out_stride);

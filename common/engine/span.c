@@ -11,7 +11,7 @@
 
 /* Buffers of a piece; exchanged with the engine's while the piece runs. */
 struct piece {
-    struct buffer x, wanted, expert, weight, features;
+    struct buffer x, shortcut, wanted, expert, weight, features;
 };
 
 struct work {
@@ -45,6 +45,7 @@ static void swap(struct buffer *a, struct buffer *b)
 static void exchange(struct engine *engine, struct piece *piece)
 {
     swap(&engine->space.x, &piece->x);
+    swap(&engine->space.shortcut, &piece->shortcut);
     swap(&engine->wanted, &piece->wanted);
     swap(&engine->expert, &piece->expert);
     swap(&engine->weight, &piece->weight);
@@ -56,6 +57,9 @@ static int piece_open(const struct work *work, int i, struct err *err)
     const struct engine *engine = work->engine;
     struct piece *piece = &work->piece[i];
     const int64_t routed = (int64_t)engine->moe_layers * work->span->piece_rows[i], top_k = engine->shape->router.top_k;
+    if (engine->shape->shortcut && workspace_alloc(engine->device, &piece->shortcut, engine->setup.max_rows,
+                                                   engine->shape->hidden, sizeof(float), err))
+        return -1;
     return workspace_alloc(engine->device, &piece->x, engine->setup.max_rows, engine->shape->hidden, sizeof(float), err) ||
            workspace_alloc(engine->device, &piece->wanted, routed, top_k, sizeof(int32_t), err) ||
            workspace_alloc(engine->device, &piece->expert, routed, top_k, sizeof(int32_t), err) ||
@@ -66,7 +70,7 @@ static void work_close(struct work *work)
 {
     for (int i = 0; work->piece && i < work->span->pieces; i++) {
         struct piece *piece = &work->piece[i];
-        struct buffer *all[] = {&piece->x, &piece->wanted, &piece->expert, &piece->weight, &piece->features};
+        struct buffer *all[] = {&piece->x, &piece->shortcut, &piece->wanted, &piece->expert, &piece->weight, &piece->features};
         for (size_t at = 0; at < sizeof all / sizeof *all; at++)
             device_free(work->engine->device, all[at]);
     }

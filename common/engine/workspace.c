@@ -40,6 +40,8 @@ static int alloc_attention(struct workspace *space, struct err *err)
         (shape->attention.gate && alloc(space, &space->gate, space->attended_width, err)) ||
         (shape->shared_apart && alloc(space, &space->beside, shape->hidden, err)) ||
         (shape->router.norm && alloc(space, &space->router_normed, shape->hidden, err)) ||
+        (shape->shortcut && alloc(space, &space->shortcut, shape->hidden, err)) ||
+        (shape->router.zero_experts && alloc(space, &space->zero_weight, 1, err)) ||
         (shape->router.weigh_input && alloc(space, &space->weighed, shape->hidden, err)))
         return -1;
     if (!shape->attention.kv_rank)
@@ -149,7 +151,7 @@ int workspace_make(struct workspace *space, struct device *device, const struct 
     const struct hparams *shape = model_hparams(model);
     *space = (struct workspace){.device = device, .ops = device_ops(device), .queue = device_queue(device), .shape = shape,
                                 .rows = rows};
-    for (int n = 0; n < shape->layers || n == 0; n++) {
+    for (int n = 0; n < shape->layers + shape->predictors || n == 0; n++) {
         const struct layer_attention own = hparams_attention(shape, n);
         const int qkv = shape->attention.heads * own.head_dim + hparams_kv_width(shape, n);
         const int attended = shape->attention.heads * own.value_dim;
@@ -169,11 +171,13 @@ void workspace_free(struct workspace *space)
 {
     struct buffer *all[] = {
         &space->x, &space->normed, &space->qkv, &space->attended, &space->gate, &space->branch, &space->beside,
-        &space->router_normed, &space->weighed, &space->delta_in, &space->delta_x, &space->delta_gates, &space->delta_beta,
+        &space->router_normed, &space->weighed, &space->shortcut,
+        &space->zero_weight, &space->delta_in, &space->delta_x, &space->delta_gates, &space->delta_beta,
         &space->latent_q, &space->latent_kv, &space->spread,
         &space->inner, &space->partial, &space->group, &space->operand, &space->router_logits, &space->shared,
         &space->apart_in, &space->apart_out, &space->apart_row, &space->piece_expert, &space->ahead_normed,
-        &space->ahead_logits, &space->ahead_score, &space->ahead_wanted, &space->ahead_expert, &space->ahead_weight};
+        &space->ahead_logits, &space->ahead_score, &space->ahead_wanted, &space->ahead_expert, &space->ahead_weight,
+        &space->ahead_zero};
     for (size_t i = 0; space->device && i < sizeof all / sizeof *all; i++)
         device_free(space->device, all[i]);
     mem_free(&space->by_slot);

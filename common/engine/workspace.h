@@ -21,6 +21,8 @@ struct workspace {
     struct buffer branch;                            /* [rows][hidden] output that is normed before it is added to x; none:
                                                       * it is added at once */
     struct buffer beside, router_normed;             /* [rows][hidden], for shared_apart, and for a router with a norm */
+    struct buffer shortcut;                          /* [rows][hidden] output of routed experts that is added a layer later */
+    struct buffer zero_weight;                       /* [rows] sum of the weights of zero experts, if there are any */
     struct buffer weighed;                           /* [rows][hidden] input of routed experts, if their weight multiplies it */
     struct buffer latent_q, latent_kv, spread;       /* [rows][q_rank], [rows][kv_rank + rotary], [rows][outputs of kv_b] */
     struct buffer inner, partial, group;             /* scratch of expert_ffn */
@@ -35,9 +37,9 @@ struct workspace {
     int32_t *layer_experts, *layer_tokens;           /* [experts] */
     struct buffer piece_expert;                      /* [rows][top_k] i32, allocated on first use */
     int32_t *piece_ids;                              /* the same on the host */
-    /* ahead.c, allocated on first use: [rows][hidden], [rows][experts] twice, [rows][top_k] three times; on the host
+    /* ahead.c, allocated on first use: [rows][hidden], [rows][experts] twice, [rows][top_k] three times, [rows]; on the host
      * [rows][top_k], and [experts] twice. */
-    struct buffer ahead_normed, ahead_logits, ahead_score, ahead_wanted, ahead_expert, ahead_weight;
+    struct buffer ahead_normed, ahead_logits, ahead_score, ahead_wanted, ahead_expert, ahead_weight, ahead_zero;
     int32_t *ahead_ids, *ahead_experts, *ahead_tokens;
     /* oracle.c: [rows * top_k][...], allocated on first use. */
     struct buffer apart_in, apart_out, apart_row;

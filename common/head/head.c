@@ -294,14 +294,15 @@ int head_begin(struct head *head, int tokens, struct err *err)
     const struct hparams *shape = head->shape;
     if (head->modules)
         return modules_begin(head, tokens, err);
-    const struct kv_shape kv = {head->layers, shape->attention.kv_heads, shape->attention.head_dim,
-                                shape->attention.value_dim, NULL, engine_config(head->setup.target)->cache};
+    const struct layer_attention own = hparams_attention(shape, head->number);
+    const struct kv_shape kv = {head->layers, own.kv_heads, own.head_dim, own.value_dim, NULL,
+                                engine_config(head->setup.target)->cache};
     head->kv.length = head->kv.pending = 0;
     if (head->kv.capacity >= tokens + HEAD_NODES_MAX)
         return 0;
     kv_close(&head->kv);
     head->kv.capacity = 0;
-    return rope_cover(&head->rope, &shape->rope, head->device, tokens + HEAD_NODES_MAX, err) ||
+    return rope_cover(&head->rope, own.rope, head->device, tokens + HEAD_NODES_MAX, err) ||
            kv_open(&head->kv, head->device, &kv, tokens + HEAD_NODES_MAX, err) ? -1 : 0;
 }
 

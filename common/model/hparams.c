@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+int hparams_choices(const struct hparams *shape) { return shape->router.experts + shape->router.zero_experts; }
+
 int hparams_moe_layers(const struct hparams *shape)
 {
     int count = 0;
@@ -240,6 +242,29 @@ static int check_places(const struct hparams *s, struct err *err)
     return s->predictors && s->parallel ? err_set(err, ERR_INPUT, "predictors of parallel layers are not supported") : 0;
 }
 
+/* Checks zero experts and experts whose output is added a layer later. */
+static int check_shortcut(const struct hparams *s, struct err *err)
+{
+    if (check_range("number of zero experts", s->router.zero_experts, 0, hparams_moe_layers(s) ? EXPERTS_MAX : 0, err) ||
+        check_range("experts and zero experts", hparams_choices(s), 0, EXPERTS_MAX, err) ||
+        check_real("scale of latents", (double)s->attention.latent_scale, 0, 1e30, err))
+        return -1;
+    if (s->router.zero_experts && (s->router.groups > 1 || s->router.kind == ROUTER_SPARSEMIXER || s->router.expert_scale ||
+                                   s->router.renormalise || s->router.weigh_input))
+        return err_set(err, ERR_INPUT, "zero experts are supported without groups, scales of experts and renormalised or input "
+                       "weights only");
+    if (!s->shortcut)
+        return 0;
+    if (s->norms != NORM_BEFORE || s->parallel || s->layer_scale || s->residual_scale != 0 || s->shared_apart ||
+        s->predictors || hparams_state_layers(s))
+        return err_set(err, ERR_INPUT, "experts with a shortcut are supported in layers with norms before them and without "
+                       "scales, states and predictors only");
+    for (int i = 0; i < s->layers; i++)
+        if (s->layer[i].ffn == FFN_EXPERTS && (i + 1 == s->layers || s->layer[i + 1].ffn != FFN_DENSE))
+            return err_set(err, ERR_INPUT, "layer %d: experts with a shortcut need a dense layer after theirs", i);
+    return 0;
+}
+
 static int check_states(const struct hparams *s, struct err *err)
 {
     const struct delta_shape *d = &s->delta;
@@ -317,7 +342,7 @@ int hparams_check(const struct hparams *s, struct err *err)
     if (with_experts < s->layers ? check_range("inner width of dense layers", s->dense_inner, 1, WIDTH_MAX, err)
                                  : check_range("inner width of dense layers (there are none)", s->dense_inner, 0, 0, err))
         return -1;
-    if (check_predictors(s, err) || check_places(s, err) || check_states(s, err))
+    if (check_predictors(s, err) || check_places(s, err) || check_states(s, err) || check_shortcut(s, err))
         return -1;
     if (check_real("embedding scale", (double)s->embed_scale, 0, 1e30, err) ||
         check_real("residual scale", (double)s->residual_scale, 0, 1e30, err) ||
@@ -341,7 +366,7 @@ int hparams_check(const struct hparams *s, struct err *err)
     return check_range("kind of router", s->router.kind, ROUTER_SOFTMAX_TOPK, ROUTER_SPARSEMIXER, err) ||
            check_real("jitter of the router", (double)s->router.jitter, 0, 1e6, err) ||
            check_range("number of experts", s->router.experts, 1, EXPERTS_MAX, err) ||
-           check_range("experts a token", s->router.top_k, 1, s->router.experts, err) ||
+           check_range("experts a token", s->router.top_k, 1, hparams_choices(s), err) ||
            check_real("router scale", (double)s->router.scale, 1e-30, 1e30, err) ||
            check_range("inner width of experts", s->expert_inner, 1, WIDTH_MAX, err) ||
            check_range("inner width of shared experts", s->shared_inner, 0, WIDTH_MAX, err) || check_groups(s, err) ? -1 : 0;

@@ -93,6 +93,7 @@ struct hparams {
         int q_rank, kv_rank;         /* latent attention (below): widths; kv_rank 0: ordinary, q_rank 0: q has none */
         float latent_epsilon;        /* of the norms of latents */
         enum qk_norm qk_norm;
+        float latent_scale;          /* multiplies the normed latent of keys and values; 0: not */
         bool turn_first;             /* q and k turn before their norms, which are of each head */
         bool plain_norm;             /* these norms have no weights, and layers without positions have none */
         float still_scale;           /* layers without positions multiply queries by 1 + still_scale * log(1 + floor((position +
@@ -133,9 +134,12 @@ struct hparams {
         bool norm;                   /* it reads a norm of its own of the stream */
         float logit_scale;           /* multiplies logits; 0: not */
         bool expert_scale;           /* each expert's weight is multiplied by a number of its own */
+        int zero_experts;            /* choices after the experts that have no weights: what they make is their input */
         bool weigh_input;            /* the weight multiplies what the expert reads, not its output; top_k is 1 */
         int groups, groups_kept, group_rank;     /* route.h; groups 0: none */
     } router;
+    bool shortcut;                   /* the output of routed experts is added after the next layer, which is dense
+                                      * (LongCat-Flash) */
     int expert_inner, dense_inner;   /* inner widths; 0 where no layer is of that kind */
     int shared_inner;                /* of the experts beside the routed ones that every token uses, as one block; 0: none */
     bool expert_bias;                /* routed experts have biases of gate, up and down */
@@ -160,6 +164,7 @@ struct hparams {
     } predictor[PREDICTORS_MAX];
 };
 
+int hparams_choices(const struct hparams *shape);        /* outputs of a router: experts and zero experts */
 int hparams_moe_layers(const struct hparams *shape);
 bool hparams_has_other(const struct hparams *shape);     /* some layer's attention is of the other kind */
 

@@ -111,9 +111,9 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
     if (s->norms != NORM_BEFORE)
         add(layout, ROLE_FFN_OUT_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.out_norm");
     if (s->layer[layer].ffn == FFN_EXPERTS) {
-        add(layout, ROLE_ROUTER, TENSOR_MATRIX, layer, s->router.experts, s->hidden, "router");
+        add(layout, ROLE_ROUTER, TENSOR_MATRIX, layer, hparams_choices(s), s->hidden, "router");
         if (s->router.correction)
-            add(layout, ROLE_ROUTER_CORRECTION, TENSOR_VECTOR, layer, s->router.experts, 1, "router_correction");
+            add(layout, ROLE_ROUTER_CORRECTION, TENSOR_VECTOR, layer, hparams_choices(s), 1, "router_correction");
         if (s->router.norm)
             add(layout, ROLE_ROUTER_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "router_norm");
         if (s->router.expert_scale)
@@ -124,7 +124,7 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
             add(layout, ROLE_SHARED_OUT_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.shared_out_norm");
         }
         if (s->router.bias)
-            add(layout, ROLE_ROUTER_BIAS, TENSOR_VECTOR, layer, s->router.experts, 1, "router_bias");
+            add(layout, ROLE_ROUTER_BIAS, TENSOR_VECTOR, layer, hparams_choices(s), 1, "router_bias");
         if (s->expert_bias) {
             add(layout, ROLE_EXPERTS_GATE_UP_BIAS, TENSOR_VECTOR, layer, s->router.experts * 2 * s->expert_inner, 1,
                 "experts_gate_up_bias");

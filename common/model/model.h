@@ -44,9 +44,9 @@
  *     layers.N.ffn.experts_norm  VECTOR  [hidden]                when shared_apart: what routed experts read;
  *                                                                experts_out_norm, shared_out_norm alike, of their sums
  *     layers.N.scale             VECTOR  [1]                     when layer_scale
- *     layers.N.router            MATRIX  [experts][hidden]                           FFN_EXPERTS
- *     layers.N.router_correction VECTOR  [experts]                                   when router.correction
- *     layers.N.router_bias       VECTOR  [experts]               when router.bias
+ *     layers.N.router            MATRIX  [choices][hidden]       FFN_EXPERTS; choices: experts, then zero experts
+ *     layers.N.router_correction VECTOR  [choices]                                   when router.correction
+ *     layers.N.router_bias       VECTOR  [choices]               when router.bias
  *     layers.N.router_norm       VECTOR  [hidden]                when router.norm
  *     layers.N.router_expert_scale VECTOR [experts]              when router.expert_scale
  *     layers.N.experts_gate_up_bias VECTOR [experts 2 expert_inner]   when expert_bias; of an expert's gate, then of its up

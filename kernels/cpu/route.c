@@ -76,10 +76,16 @@ static void select_rows(void *argument, int member, int members)
         plain_select_mixed(&mixer, work_pointer(a->mask), (int32_t *)work_pointer(a->wanted) + r * top_k,
                            (int32_t *)work_pointer(a->expert) + r * top_k, (float *)work_pointer(a->weight) + r * top_k);
     }
-    for (size_t r = begin; r < end && a->kind != ROUTER_SPARSEMIXER; r++)
-        plain_select(&router, (const float *)work_pointer(a->score) + r * experts, work_pointer(a->mask),
-                     (int32_t *)work_pointer(a->wanted) + r * top_k, (int32_t *)work_pointer(a->expert) + r * top_k,
-                     (float *)work_pointer(a->weight) + r * top_k);
+    for (size_t r = begin; r < end && a->kind != ROUTER_SPARSEMIXER; r++) {
+        int32_t *wanted = (int32_t *)work_pointer(a->wanted) + r * top_k;
+        int32_t *expert = (int32_t *)work_pointer(a->expert) + r * top_k;
+        float *weight = (float *)work_pointer(a->weight) + r * top_k;
+        plain_select(&router, (const float *)work_pointer(a->score) + r * experts, work_pointer(a->mask), wanted, expert,
+                     weight);
+        if (a->zero)
+            ((float *)work_pointer(a->zero_weight))[r] = plain_take_zero(a->experts - a->zero, a->top_k, wanted, expert,
+                                                                         weight);
+    }
 }
 
 void cpu_route_select(struct queue *queue, const struct route_select_args *args)

@@ -143,6 +143,8 @@ DEVICE void write_choice(const struct route_select_args &a, int64_t row, const f
         expert[kept] = -1;
         weight[kept] = 0;
     }
+    if (a.zero)
+        device_pointer<float>(a.zero_weight)[row] = plain_take_zero(a.experts - a.zero, a.top_k, wanted, expert, weight);
 }
 
 __global__ void route_select_kernel(struct route_select_args a, const int32_t *live)

@@ -111,6 +111,26 @@ PLAIN void plain_select_mixed(const struct plain_router *r, const uint8_t *mask,
     }
 }
 
+/* Takes the slots of experts from `first` on, which are zero experts, out of a row. Returns the sum of their weights. */
+PLAIN float plain_take_zero(int first, int top_k, int32_t *wanted, int32_t *expert, float *weight)
+{
+    float sum = 0;
+    int kept = 0;
+    for (int s = 0; s < top_k; s++)
+        if (expert[s] >= first) {
+            sum += weight[s];
+        } else {
+            weight[kept] = weight[s];
+            wanted[kept] = expert[kept] = expert[s];
+            kept++;
+        }
+    for (; kept < top_k; kept++) {
+        wanted[kept] = expert[kept] = -1;
+        weight[kept] = 0;
+    }
+    return sum;
+}
+
 /* Computes one row of route_select for all other kinds. */
 PLAIN void plain_select(const struct plain_router *r, const float *score, const uint8_t *mask, int32_t *wanted, int32_t *expert,
                         float *weight)

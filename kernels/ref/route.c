@@ -144,6 +144,26 @@ static void select_mixed(const struct route_select_args *a, const float *x, cons
         }
 }
 
+/* The slots of zero experts become -1, after the others; *sum gets their weights. */
+static void take_zero(const struct route_select_args *a, int32_t *wanted, int32_t *expert, float *weight, float *sum)
+{
+    *sum = 0;
+    for (int s = 0, left = a->top_k; left > 0; left--) {
+        if (expert[s] < a->experts - a->zero) {
+            s++;
+            continue;
+        }
+        *sum += weight[s];
+        for (int i = s; i + 1 < a->top_k; i++) {
+            wanted[i] = wanted[i + 1];
+            expert[i] = expert[i + 1];
+            weight[i] = weight[i + 1];
+        }
+        wanted[a->top_k - 1] = expert[a->top_k - 1] = -1;
+        weight[a->top_k - 1] = 0;
+    }
+}
+
 void ref_route_select(struct queue *queue, const struct route_select_args *a)
 {
     const float *score = ref_floats(queue, a->score, (int64_t)a->rows * a->experts);
@@ -161,5 +181,7 @@ void ref_route_select(struct queue *queue, const struct route_select_args *a)
             continue;
         }
         select_row(a, score + (int64_t)r * a->experts, bias, own, mask, wanted + slot, expert + slot, weight + slot);
+        if (a->zero)
+            take_zero(a, wanted + slot, expert + slot, weight + slot, ref_floats(queue, a->zero_weight, a->rows) + r);
     }
 }

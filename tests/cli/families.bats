@@ -151,6 +151,21 @@ same() {
     [[ "$output" == *'index_topk is 0; it must be at least 1' ]]
 }
 
+@test "longcat_flash: experts, scales and latents show; what is not supported is named" {
+    off longcat_flash '.moe_topk = 3'
+    off longcat_flash '.routed_scaling_factor = 1'
+    off longcat_flash '.mla_scale_q_lora = false'
+    off longcat_flash '.mla_scale_kv_lora = false'
+    same longcat_flash '.num_experts_per_tok = .moe_topk | .zero_expert_type = "identity" | .router_bias = false |
+        del(.moe_topk, .rope_parameters, .num_key_value_heads) | .rope_theta = 10000'
+    cp -r "$GOLDEN/longcat_flash/model" kinds
+    jq '.zero_expert_type = "copy"' "$GOLDEN/longcat_flash/model/config.json" > kinds/config.json
+    run -2 moe-convert kinds -o x.moe
+    [[ "$output" == *'zero_expert_type is "copy"; only identity is supported' ]]
+    run -2 moe-decode -m longcat_flash.moe -n 4 --budget 2 longcat_flash.jsonl
+    [[ "$output" == *'budgets of experts are not supported for models with zero experts; leave --budget out' ]]
+}
+
 @test "dots1 and ernie4_5_moe: window, groups and experts show" {
     off dots1 '.sliding_window = 10'
     off dots1 '.n_group = 1 | .topk_group = 1'

@@ -22,6 +22,8 @@ static void run(struct call *call, const struct device_ops *ops, struct queue qu
     poison_integers(call->args.wanted);
     poison_integers(call->args.expert);
     poison(call->args.weight);
+    if (call->args.zero)
+        poison(call->args.zero_weight);
     ops->route_select(&queue, &call->args);
     arena_check(&call->arena);
 }
@@ -30,12 +32,15 @@ static void all_agree(struct call *call)
 {
     run(call, &ref_ops, queue_of_ref(&call->arena));
     struct buffer wanted = arena_copy(&call->arena, call->args.wanted), expert = arena_copy(&call->arena, call->args.expert);
-    struct buffer weight = arena_copy(&call->arena, call->args.weight);
+    struct buffer weight = arena_copy(&call->arena, call->args.weight), zero = {0};
+    if (call->args.zero)
+        zero = arena_copy(&call->arena, call->args.zero_weight);
     FOR_EACH_ISA(isa) {
         run(call, &isa->ops, queue_of(2));
         assert_true(same_bits(call->args.wanted, wanted));
         assert_true(same_bits(call->args.expert, expert));
         assert_true(same_bits(call->args.weight, weight));
+        assert_true(!call->args.zero || same_bits(call->args.zero_weight, zero));
     }
 }
 
@@ -66,6 +71,10 @@ static void choices_agree_with_the_reference(void **state)
                 call.args.groups = shapes[i].groups;
                 call.args.groups_kept = shapes[i].kept;
                 call.args.group_rank = 1 + kind % 2;
+            }
+            if (kind == 2 && shapes[i].experts > 2) {
+                call.args.zero = shapes[i].experts / 3;
+                call.args.zero_weight = arena_take(&call.arena, (size_t)shapes[i].rows * sizeof(float));
             }
             if (kind % 6 == 4)
                 call.args.expert_scale = draw_floats(&call.arena, (size_t)shapes[i].experts, 1, &seed);
@@ -132,6 +141,22 @@ static void groups_and_bias_work_as_by_hand(void **state)
     expect(&call, (int32_t[]){7, 6, 0}, (int32_t[]){0, -1, -1}, (float[]){0.5f, 0, 0});
     call.args.mode = BUDGET_SUBSTITUTE;     /* groups 0 and 2 are left with 0.5 and 0.75, group 1 with 0.4375 */
     expect(&call, (int32_t[]){7, 6, 0}, (int32_t[]){4, 0, 5}, (float[]){0.625f, 0.5f, 0.125f});
+    arena_close(&call.arena);
+}
+
+/* Of six experts the last three are zero experts. */
+static void zero_experts_work_as_by_hand(void **state)
+{
+    (void)state;
+    static const float scores[] = {0.125f, 0.5f, 0.0625f, 0.25f, 0.03125f, 0.75f};
+    struct call call;
+    call_open(&call, 1, 6, 4, 1);
+    memcpy(at(call.args.score), scores, sizeof scores);
+    call.args.scale = 2;
+    call.args.zero = 3;
+    call.args.zero_weight = arena_take(&call.arena, sizeof(float));
+    expect(&call, (int32_t[]){1, 0, -1, -1}, (int32_t[]){1, 0, -1, -1}, (float[]){1, 0.25f, 0, 0});
+    assert_true(*(float *)at(call.args.zero_weight) == 2);
     arena_close(&call.arena);
 }
 
@@ -350,6 +375,7 @@ int main(void)
         cmocka_unit_test(choices_agree_with_the_reference),
         cmocka_unit_test(budgets_work_as_by_hand),
         cmocka_unit_test(groups_and_bias_work_as_by_hand),
+        cmocka_unit_test(zero_experts_work_as_by_hand),
         cmocka_unit_test(sparsemixers_agree_with_the_reference),
         cmocka_unit_test(sparsemixer_works_as_by_hand),
         cmocka_unit_test(not_a_number_still_names_experts),

@@ -132,6 +132,7 @@ static const struct member MEMBERS[] = {
     MEMBER(INTEGER, norms), MEMBER(FLAG, parallel), MEMBER(FLAG, attention.turn_first), MEMBER(FLAG, attention.gate),
     MEMBER(FLAG, attention.plain_norm), MEMBER(SINGLE, attention.still_scale), MEMBER(INTEGER, attention.still_floor),
     MEMBER(FLAG, attention.aligned), MEMBER(FLAG, router.weigh_input),
+    MEMBER(FLAG, shortcut), MEMBER(SINGLE, attention.latent_scale),
     MEMBER(SINGLE, shared_scale), MEMBER(SINGLE, attention.value_scale), MEMBER(FLAG, attention.value_norm),
     MEMBER(FLAG, other.sinks), MEMBER(REAL, other.rope.theta), MEMBER(INTEGER, other.rope.turning), MEMBER(INTEGER, glu),
     MEMBER(FLAG, shared_apart), MEMBER(FLAG, router.norm), MEMBER(SINGLE, router.logit_scale),
@@ -239,6 +240,10 @@ static const struct change CHANGES[] = {
     {"deepseek_v32", "rope.kind", ROPE_DEFAULT}, {"deepseek_v32", "shared_inner", 0},
     {"glm_moe_dsa", "attention.latent_epsilon", 1e-3}, {"glm_moe_dsa", "router.scale", 1},
     {"glm_moe_dsa", "router.correction", 0},
+    {"longcat_flash", "shortcut", 0}, {"longcat_flash", "attention.latent_scale", 0},
+    {"longcat_flash", "attention.scale", 0.25},
+    {"longcat_flash", "router.correction", 0}, {"longcat_flash", "router.scale", 1}, {"longcat_flash", "router.top_k", 3},
+    {"longcat_flash", "shared_inner", 0}, {"longcat_flash", "router.kind", ROUTER_SIGMOID},
     {"phimoe", "router.jitter", 0.01}, {"phimoe", "router.kind", ROUTER_SOFTMAX_TOPK}, {"phimoe", "layer_norm", 0},
     {"phimoe", "head_bias", 0}, {"phimoe", "attention.qkv_bias", 0}, {"phimoe", "attention.out_bias", 0},
     {"phimoe", "rope.kind", ROPE_DEFAULT}, {"phimoe", "rope.amplitude", 0}, {"phimoe", "windows", 0}, {"phimoe", "windows", 10},
@@ -300,7 +305,7 @@ static void every_feature_of_every_family_shows(void **state)
         }
     }
     golden_close(&golden);
-    assert_int_equal(families, 36);
+    assert_int_equal(families, 37);
     assert_int_equal(missed, 0);
 }
 

@@ -9,7 +9,7 @@
 #include "common/draft/drafter.h"
 #include "common/head/internal.h"
 
-enum { MODULES = 2, HIDDEN = 32, VOCAB = 64, DRAFTED = 5, FAMILY_COUNT = 5, HYBRID = 3 };
+enum { MODULES = 2, HIDDEN = 32, VOCAB = 64, DRAFTED = 5, FAMILY_COUNT = 6, HYBRID = 4 };
 
 /* shard: the predictor's file, beside that of the model in tests/golden/families; NULL: one file has both. From HYBRID on they
  * have layers with a state. */
@@ -18,6 +18,7 @@ static const struct family {
     int modules;
     const char *shard;
 } FAMILIES[FAMILY_COUNT] = {{"deepseek_v3", MODULES, NULL}, {"glm4_moe", MODULES, NULL}, {"exaone_moe", 1, "exaone_moe"},
+                            {"mimo_v2_flash", 1, "mimo_v2_flash"},
                             {"qwen3_next", 1, "qwen3_next"}, {"qwen3_5_moe", 1, "qwen3_next"}};
 
 struct predictor {
@@ -412,6 +413,14 @@ static void positions_turn_the_layer(struct predictor *p)
     shape->layer[shape->layers].still = false;
 }
 
+static void no_sinks(struct head *module) { module->weights.layer.sinks = (struct buffer){0, 0}; }
+
+static void no_window(struct predictor *p)
+{
+    struct hparams *shape = (struct hparams *)(uintptr_t)model_hparams(p->model);
+    shape->layer[shape->layers].window = 0;
+}
+
 static void norms_as_stored(struct head *module)
 {
     float *norm = (float *)(uintptr_t)module->weights.hidden_norm.address;
@@ -441,7 +450,9 @@ static const struct { struct mistake mistake; int first, end; } MISTAKES[] = {
     {{"the model's embedding", NULL, embedding_of_the_model}, 0, 2},
     {{"the model's output head", NULL, head_of_the_model}, 0, 2},
     {{"no correction of routing", NULL, no_correction}, 0, 2},
-    {{"turned queries and keys", positions_turn_the_layer, NULL}, 2, HYBRID},
+    {{"turned queries and keys", positions_turn_the_layer, NULL}, 2, 3},
+    {{"no sinks", NULL, no_sinks}, 3, HYBRID},
+    {{"attention without a window", no_window, NULL}, 3, HYBRID},
     {{"norms as they are stored", NULL, norms_as_stored}, HYBRID, FAMILY_COUNT},
     {{"another gate of shared experts", NULL, other_gate_of_shared_experts}, HYBRID, FAMILY_COUNT},
     {{"queries as gate of attention", NULL, queries_as_gate}, HYBRID, FAMILY_COUNT},

@@ -94,6 +94,29 @@ static inline void tiny_places(struct chance *chance, struct hparams *shape)
     shape->router.expert_scale = shape->router.kind != ROUTER_SPARSEMIXER && chance_range(chance, 0, 1);
 }
 
+/* Makes a shape one whose experts, zero experts among them, take a shortcut. */
+static inline void tiny_shortcut(struct hparams *shape)
+{
+    shape->layers = 4;
+    for (int n = 0; n < shape->layers; n++)
+        shape->layer[n].ffn = n % 2 ? FFN_DENSE : FFN_EXPERTS;
+    shape->shortcut = true;
+    shape->norms = NORM_BEFORE;
+    shape->parallel = shape->layer_scale = shape->shared_apart = shape->shared_gate = shape->expert_bias = false;
+    shape->residual_scale = shape->glu_limit = 0;
+    shape->predictors = 0;
+    memset(&shape->router, 0, sizeof shape->router);
+    shape->router.experts = 5;
+    shape->router.zero_experts = 4;
+    shape->router.top_k = 4;
+    shape->router.scale = 1.5f;
+    shape->router.correction = true;
+    shape->expert_inner = 12;
+    shape->shared_inner = 20;
+    shape->dense_inner = 37;
+    shape->attention.latent_scale = shape->attention.kv_rank ? 1.25f : 0;
+}
+
 static inline struct hparams tiny_shape(struct chance *chance)
 {
     struct hparams shape = {.family = "tiny", .norm_epsilon = 1e-5f, .bos = -1, .pad = -1};

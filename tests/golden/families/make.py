@@ -96,6 +96,11 @@ FAMILIES = {
     "glm_moe_dsa": {**LATENT, "n_group": 1, "topk_group": 1, "q_lora_rank": 20, "routed_scaling_factor": 1.8,
                     "norm_topk_prob": True, "rope_parameters": PLAIN_ROPE, "index_topk": 80, "index_n_heads": 2,
                     "index_head_dim": 12, "mlp_layer_types": ["dense", "sparse"], "indexer_types": ["full", "shared"]},
+    # two layers, of two attentions each
+    "longcat_flash": {"hidden_size": 24, "ffn_hidden_size": 24, "expert_ffn_hidden_size": 12, "num_hidden_layers": 4,
+                      "num_key_value_heads": 4, "kv_lora_rank": 12, "q_lora_rank": 16, "qk_nope_head_dim": 8,
+                      "qk_rope_head_dim": 8, "head_dim": 8, "v_head_dim": 8, "n_routed_experts": 6, "zero_expert_num": 3, "moe_topk": 4,
+                      "routed_scaling_factor": 3.0, "rope_parameters": PLAIN_ROPE},
     "dots1": {"intermediate_size": 40, "moe_intermediate_size": 16, "head_dim": 12, "n_routed_experts": 8,
               "num_experts_per_tok": 3, "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1,
               "norm_topk_prob": True, "routed_scaling_factor": 2.5, "sliding_window": 9, "max_window_layers": 1,
@@ -186,7 +191,7 @@ def scale(name, tied, family):
         return 4.0                              # so that the clamp bites
     if tied and ("o_proj" in name or "down" in name):
         return 8.0
-    for part, value in {"q_proj": 1.6, "k_proj": 1.6, "q_b_proj": 1.6, "lm_head": 2.5, "gate.weight": 2.0, "gate.wg": 2.0, "router": 2.0}.items():
+    for part, value in {"q_proj": 1.6, "k_proj": 1.6, "q_b_proj": 1.6, "lm_head": 2.5, "gate.weight": 2.0, "gate.wg": 2.0, "router": 2.0, "classifier": 2.0}.items():
         if part in name:
             return value
     return 1.2
@@ -276,6 +281,14 @@ def to_deepseek(folder):
         file.write("\n")
 
 
+def drop_zero_experts(folder, experts):
+    """Removes tensors of experts from `experts` on, which save_pretrained writes and published files lack: nothing reads them."""
+    path = os.path.join(folder, "model.safetensors")
+    tensors = {name: values for name, values in safetensors.torch.load_file(path).items()
+               if ".experts." not in name or int(name.split(".experts.")[1].split(".")[0]) < experts}
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+
+
 def nest(folder):
     """The text model in `folder` as a part of a model with a vision tower."""
     path = os.path.join(folder, "model.safetensors")
@@ -312,6 +325,8 @@ def make(family):
         raise SystemExit(f"{family}: no draw is clear enough")
     if family == "deepseek":
         to_deepseek(os.path.join(folder, "model"))
+    if family == "longcat_flash":
+        drop_zero_experts(os.path.join(folder, "model"), settings["n_routed_experts"])
     if family == "qwen3_5_moe":
         nest(os.path.join(folder, "model"))
     os.chmod(os.path.join(folder, "model", "model.safetensors"), 0o644)
