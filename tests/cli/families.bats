@@ -144,7 +144,7 @@ same() {
     same glm_moe_dsa 'del(.layer_types, .indexer_types) | .index_topk_pattern = "FS"'
     run -0 moe-convert "$GOLDEN/glm_moe_dsa/model" -o noted.moe
     [[ "$output" == *' left out: the context is at most index_topk tokens, where the indexer chooses all positions'* ]]
-    moe-view --json noted.moe | jq -s -e '.[0].max_positions == 80'
+    moe-view --json noted.moe | jq -s -e '.[0].max_positions == 128'
     cp -r "$GOLDEN/glm_moe_dsa/model" none
     jq '.index_topk = 0' "$GOLDEN/glm_moe_dsa/model/config.json" > none/config.json
     run -2 moe-convert none -o x.moe

@@ -90,11 +90,11 @@ FAMILIES = {
                    "rope_parameters": {**PLAIN_ROPE, "partial_rotary_factor": 0.5}},
     "glm4_moe_lite": {**LATENT, "n_group": 1, "topk_group": 1, "q_lora_rank": 20, "routed_scaling_factor": 1.8,
                       "norm_topk_prob": True, "rope_parameters": PLAIN_ROPE, "mlp_layer_types": ["dense", "sparse"]},
-    # index_topk: all of the prompt and the answer
-    "deepseek_v32": {**LATENT, "q_lora_rank": 20, "routed_scaling_factor": 2.5, "norm_topk_prob": True, "index_topk": 80,
+    # index_topk: all of the prompts that tests write
+    "deepseek_v32": {**LATENT, "q_lora_rank": 20, "routed_scaling_factor": 2.5, "norm_topk_prob": True, "index_topk": 128,
                      "index_n_heads": 2, "index_head_dim": 12, "rope_parameters": {**YARN_ROPE, "mscale": 1.0, "mscale_all_dim": 1.0}},
     "glm_moe_dsa": {**LATENT, "n_group": 1, "topk_group": 1, "q_lora_rank": 20, "routed_scaling_factor": 1.8,
-                    "norm_topk_prob": True, "rope_parameters": PLAIN_ROPE, "index_topk": 80, "index_n_heads": 2,
+                    "norm_topk_prob": True, "rope_parameters": PLAIN_ROPE, "index_topk": 128, "index_n_heads": 2,
                     "index_head_dim": 12, "mlp_layer_types": ["dense", "sparse"], "indexer_types": ["full", "shared"]},
     # two layers, of two attentions each
     "longcat_flash": {"hidden_size": 24, "ffn_hidden_size": 24, "expert_ffn_hidden_size": 12, "num_hidden_layers": 4,
