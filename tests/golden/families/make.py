@@ -4,7 +4,7 @@
     make goldens            or, with transformers 5.23.0 at hand:  python tests/golden/families/make.py [FAMILY...]
 
 A word after FAMILY, as in deepseek_v2-ranked, is another model of that family. FAMILY/model is the checkpoint as
-save_pretrained writes it, in bf16. FAMILY/golden.json has `prompt` (ids), `logits` of every second position of the prompt, the last
+save_pretrained writes it, in bf16. FAMILY/golden.json has `prompt` (ids), `logits` of every fourth position of the prompt, the last
 one among them, and `tokens`, the greedy answer, with `margins`: the best logit less the second at each. All computed in float32 from
 the bf16 weights, with eager attention and experts.
 
@@ -335,7 +335,7 @@ def make(family):
         os.remove(generation)
     with open(os.path.join(folder, "golden.json"), "w", encoding="utf-8") as out:
         out.write("{\n" + ",\n".join(f'"{key}": {json.dumps(golden[key])}' for key in ("prompt", "tokens", "margins")))
-        rows = ",\n".join(json.dumps(row) for row in golden["logits"][1::2])
+        rows = ",\n".join(json.dumps(row) for row in golden["logits"][3::4])
         out.write(f',\n"logits": [\n{rows}\n]\n}}\n')
     print(f"{family}: draw {seed}, least margin {min(golden['margins'])}")
 
