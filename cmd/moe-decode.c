@@ -62,6 +62,8 @@ static const struct opt options[] = {
     OPT_GROUP("Several processes"),
     OPT_CHOICE(0, "ranks", struct decode_args, ranks, ranks_words,
                "share the experts of one model between the processes that mpirun started"),
+    OPT_INPUT(0, "placement", struct decode_args, session.placement,
+              "place experts on processes so that each has the same share of the scores in the rank stream FILE"),
     OPT_GROUP("Output"),
     OPT_OUTPUT(0, "calibration", struct decode_args, calibration,
                "begin with the acceptance estimates of earlier runs, as FILE says, and keep it up to date"),
@@ -84,6 +86,7 @@ static const struct opt_rule rules[] = {
     {OPT_EXCLUDES, "record-length", "tree", "trees are recorded in the shape that --tree gives"},
     {OPT_NEEDS, "calibration", "draft|settings", "there is no drafter to estimate"},
     {OPT_NEEDS, "force", "rank", "there is no ranking to use"},
+    {OPT_NEEDS, "placement", "ranks", "there is one process, which has all experts"},
     SESSION_RULES, DECODE_RULES,
     {OPT_NEEDS, "record|reference|forecasts|overlap|reconstruction", "stream", "it is recorded in a stream"},
     OPT_RULES_END};

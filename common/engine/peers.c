@@ -10,6 +10,8 @@ struct peers {
     struct peers_link link;
     const struct hparams *shape;
     struct device *device;
+    int32_t *owner;                      /* [moe_layers][experts]; NULL: in turn */
+    uint64_t placement;                  /* hash of `owner` */
     size_t *cut, *next;                  /* [size + 1] bytes of each process in `outputs`; scratch */
     /* The current layer; arrays grow to the largest one: */
     int pairs;
@@ -20,7 +22,19 @@ struct peers {
 };
 
 /* moe: index of the layer among those with experts. */
-static int owner_of(const struct peers *peers, int moe, int expert) { return (expert + moe) % peers->link.size; }
+static int owner_of(const struct peers *peers, int moe, int expert)
+{
+    return peers->owner ? peers->owner[moe * peers->shape->router.experts + expert] : (expert + moe) % peers->link.size;
+}
+
+static int take_owners(struct peers *peers, const int32_t *owner, struct err *err)
+{
+    const size_t bytes = (size_t)hparams_moe_layers(peers->shape) * (size_t)peers->shape->router.experts * sizeof *owner;
+    if (!owner)
+        return 0;
+    peers->placement = hash_xxh3(owner, bytes).low;
+    return (peers->owner = mem_copy(owner, bytes, err)) ? 0 : -1;
+}
 
 /* Leaves the experts of other processes out of the mapped model. */
 static int leave_others(const struct peers *peers, const struct model *model, struct err *err)
@@ -39,8 +53,8 @@ static int leave_others(const struct peers *peers, const struct model *model, st
     return 0;
 }
 
-int peers_open(struct peers **out, const struct peers_link *link, const struct model *model, struct device *device,
-               struct err *err)
+int peers_open(struct peers **out, const struct peers_link *link, const int32_t *owner, const struct model *model,
+               struct device *device, struct err *err)
 {
     const struct device_info *info = device_info(device);
     if (!info->host_memory)
@@ -56,7 +70,8 @@ int peers_open(struct peers **out, const struct peers_link *link, const struct m
     peers->shape = model_hparams(model);
     peers->device = device;
     if (!(peers->cut = mem_alloc((size_t)link->size + 1, sizeof *peers->cut, err)) ||
-        !(peers->next = mem_alloc((size_t)link->size + 1, sizeof *peers->next, err)) || leave_others(peers, model, err)) {
+        !(peers->next = mem_alloc((size_t)link->size + 1, sizeof *peers->next, err)) ||
+        take_owners(peers, owner, err) || leave_others(peers, model, err)) {
         peers_close(&peers);
         return -1;
     }
@@ -70,6 +85,7 @@ void peers_close(struct peers **address)
     if (!peers)
         return;
     device_free(peers->device, &peers->expert);
+    mem_free(&peers->owner);
     mem_free(&peers->cut);
     mem_free(&peers->next);
     mem_free(&peers->ids);
@@ -142,7 +158,8 @@ static void cut_outputs(struct peers *peers, const struct layer *at)
 int peers_join(struct peers *peers, const struct layer *at, struct err *err)
 {
     const struct peers_link *link = &peers->link;
-    const uint64_t fingerprint = hash_xxh3(peers->ids, (size_t)peers->pairs * sizeof *peers->ids).low + (uint64_t)at->number;
+    const uint64_t ids = hash_xxh3(peers->ids, (size_t)peers->pairs * sizeof *peers->ids).low;
+    const uint64_t fingerprint = ids + (uint64_t)at->number + peers->placement;
     if (queue_wait(peers->device, err))
         return -1;
     cut_outputs(peers, at);

@@ -35,10 +35,11 @@ struct peers_link {
     int (*broadcast)(void *context, void *data, size_t bytes, struct err *err);
 };
 
-/* Distributes a model's experts: expert e of the n-th layer with experts belongs to process (e + n) mod size. Takes the others
- * out of the mapping of the model file. The device must compute in the host's memory. The model must outlive the peers. */
-int peers_open(struct peers **out, const struct peers_link *link, const struct model *model, struct device *device,
-               struct err *err);
+/* Distributes a model's experts: expert e of the n-th layer with experts belongs to process owner[n][e], or, if `owner` is
+ * NULL, (e + n) mod size. Takes the others out of the mapping of the model file. The device must compute in the host's memory.
+ * The model must outlive the peers; owner is copied, and must be the same in all processes. */
+int peers_open(struct peers **out, const struct peers_link *link, const int32_t *owner, const struct model *model,
+               struct device *device, struct err *err);
 void peers_close(struct peers **peers);
 
 /* Sets *expert to a buffer with the layer's choice [rows][top_k], in which the experts of other processes are -1. */

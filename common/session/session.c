@@ -7,7 +7,9 @@
 #include "common/base/mem.h"
 #include "common/base/version.h"
 #include "common/engine/second.h"
+#include "common/route/placement.h"
 #include "common/session/cache_pins.h"
+#include "common/stream/reader.h"
 
 const char *const session_cache_words[] = {[CACHE_F32] = "f32", [CACHE_F16] = "f16", [CACHE_BF16] = "bf16", NULL};
 
@@ -98,11 +100,44 @@ static int open_second(struct session *session, const struct session_options *op
     return setup.rule.kind != SPLIT_NONE ? second_open(&session->second, &setup, err) : 0;
 }
 
+/* Places experts on processes by the rank stream. *owner: the caller frees it; NULL: none is given. */
+static int place_experts(const struct session *session, const struct session_options *options, int32_t **owner,
+                         struct text *note, struct err *err)
+{
+    struct stream_model model;
+    struct ranking *ranking = NULL;
+    struct reader *in = NULL;
+    *owner = NULL;
+    if (!options->placement)
+        return 0;
+    session_stream_model(session, &model);
+    int rc = reader_open(&in, options->placement, STREAM_RANK, NULL, err) ||
+             ranking_check_model(in, &model, false, note, err) || ranking_read(&ranking, in, err) ||
+             !(*owner = mem_alloc((size_t)model.moe_layers * (size_t)model.experts, sizeof **owner, err)) ||
+             placement_make(*owner, ranking, options->peers->size, err) ? -1 : 0;
+    ranking_free(&ranking);
+    reader_close(&in);
+    if (rc)
+        mem_free(owner);
+    return rc ? err_at(err, "--placement") : 0;
+}
+
+static int open_peers(struct session *session, const struct session_options *options, struct err *err)
+{
+    int32_t *owner;
+    if (!options->peers)
+        return 0;
+    int rc = place_experts(session, options, &owner, &session->notes, err) ||
+             peers_open(&session->peers, options->peers, owner, session->model, session->device, err) ? -1 : 0;
+    mem_free(&owner);
+    return rc;
+}
+
 static int open_engine(struct session *session, const struct session_options *options, int rows, int logit_rows,
                        const struct prefetching *prefetching, struct err *err)
 {
     const bool cached = caching_wanted(&session->caching);
-    if (options->peers && peers_open(&session->peers, options->peers, session->model, session->device, err))
+    if (open_peers(session, options, err))
         return -1;
     const struct engine_setup engine = {
         .model = session->model, .device = session->device, .experts = session->experts, .experts_later = cached,

@@ -48,6 +48,7 @@ complete -c moe-decode -l budget-mode -x -a 'truncate substitute' -d 'replace or
 complete -c moe-decode -l shard -x -d 'use only part I of N of the prompts; other jobs use the others'
 complete -c moe-decode -l parallel -x -d 'decode N texts at once, in shared forwards; what they are does not change'
 complete -c moe-decode -l ranks -x -a 'auto none mpi' -d 'share the experts of one model between the processes that mpirun started'
+complete -c moe-decode -l placement -r -F -d 'place experts on processes so that each has the same share of the scores in the rank stream FILE'
 complete -c moe-decode -l calibration -r -F -d 'begin with the acceptance estimates of earlier runs, as FILE says, and keep it up to date'
 complete -c moe-decode -s o -l output -r -F -d 'write the text to FILE'
 complete -c moe-decode -l json -d 'write one JSON object a prompt in place of text'

@@ -128,8 +128,9 @@ decodes="-m pocket.moe -n 24 --ignore-eos prompts.jsonl"
 
 @test "moe-decode: two and three processes share the experts, and have text and records of one" {
     wants_mpi
+    moe-profile -q -n 0 -m pocket.moe prompts.jsonl | moe-coact rank-experts -q --by mass -o rank.moes
     while read -r count words; do
-        moe-decode -q $decodes $words --json --stream one.moes > one.jsonl
+        moe-decode -q $decodes ${words/--placement rank.moes} --json --stream one.moes > one.jsonl
         timeout 100 mpirun -q -n "$count" moe-decode --ranks mpi -q $decodes $words --json --stream many.moes \
             > many.jsonl < /dev/null
         cmp one.jsonl many.jsonl || { echo "$count processes: $words"; return 1; }
@@ -139,6 +140,7 @@ decodes="-m pocket.moe -n 24 --ignore-eos prompts.jsonl"
         moe-view --json many.moes | jq -se --arg many "$count share the experts" '.[0].labels.processes == $many' > /dev/null
     done <<'RUNS'
 2 -d ngram
+2 --placement rank.moes
 3 -d ngram --tree dynamic:total=8,depth=4,topk=2 --temperature 0.8 --record route
 RUNS
     # a policy by measured time decides by those of process 0 in all: texts are equal, and no process computes something else
@@ -183,6 +185,8 @@ with open("own.moe", "r+b") as file:
 |-d ngram --calibration nowhere/file|moe-decode: process 1 of 2 (
 --isa plain|--isa avx2|moe-decode: --ranks: process 1 of 2 computes on host avx2, process 0 host plain; give an instruction set
 |--temperature 0.5|moe-decode: --ranks: process 1 of 2 has other settings than process 0
+|--placement rank.moes|does not compute what process 0 computes
+--placement prompts.jsonl|--placement prompts.jsonl|moe-decode: --placement: prompts.jsonl
 |texts.jsonl|does not compute what process 0 computes
 WRONG
     # a process with another file

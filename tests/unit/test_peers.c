@@ -6,11 +6,13 @@
 #include "common/engine/peers.h"
 #include "tests/unit/ranks_pipes.h"
 
-enum { MODELS = 4, PROMPT = 40, TREE = 9, ROWS = 16 };
+enum { MODELS = 4, PROMPT = 40, TREE = 9, ROWS = 16, OWNERS = 4096 };
 
 struct job {
     const char *path;
     int stray;                          /* process that reads another prompt; -1: none */
+    bool placed;                        /* by owner[][] */
+    int32_t owner[OWNERS];
     struct digest128 want;              /* of all logits, by one process */
     struct err err[PIPES_MAX];
 };
@@ -64,7 +66,7 @@ static int compute(struct ranks *ranks, void *argument)
     double time[3] = {rank, 10 + rank, 20 + rank};
     rig_open_cached(&rig, job->path, "host", 1, NULL);
     if (size > 1)
-        must(peers_open(&peers, &link, rig.model, rig.device, &rig.err), &rig.err);
+        must(peers_open(&peers, &link, job->placed ? job->owner : NULL, rig.model, rig.device, &rig.err), &rig.err);
     rig_engine(&rig, (struct engine_setup){.max_rows = ROWS, .max_logit_rows = ROWS, .peers = peers}, RIG_TOKENS);
     if (rank == job->stray)
         rig.token[0] = !rig.token[0];
@@ -106,9 +108,13 @@ static void any_number_of_processes_has_the_bits_of_one(void **state)
     for (int model = 0; model < MODELS; model++) {
         job->path = write_model(folder, &seed);
         job->stray = -1;
-        for (int size = 1; size <= PIPES_MAX; size++)
+        job->placed = model % 2;
+        for (int size = 1; size <= PIPES_MAX; size++) {
+            for (int i = 0; i < OWNERS; i++)
+                job->owner[i] = i / 3 % size;
             if (pipes_run(size, compute, job))
                 fail_msg("model %d, %d processes: %s", (int)seed, size, job->err[0].text);
+        }
     }
     unit_remove(folder);
     munmap(job, sizeof *job);
