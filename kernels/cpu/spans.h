@@ -440,7 +440,7 @@ INLINE void span_iq2_xxs(struct sums *sums, int rows, int width, enum chains cha
         struct grid_eight eight;
 #pragma GCC unroll 2
         for (int v = 0; v < width; v++) {
-            eight.first[v] = words_gather(grid_iq2_xxs(), words_and(words_right_by(index[v], 8 * g), 255));
+            eight.first[v] = words_entries(grid_iq2_xxs(), 256, words_and(words_right_by(index[v], 8 * g), 255));
             eight.signs[v] = eight_signs(words_and(words_right_by(more[v], 7 * g), 127));
         }
         multiply_eight(sums, rows, width, chains, &eight, 2, GRID_IQ2, factor, in, k);
@@ -465,7 +465,7 @@ INLINE void span_iq2_xs(struct sums *sums, int rows, int width, enum chains chai
         for (int v = 0; v < width; v++) {
             const int o = lane + v * LANES;
             const words both = words_right_by(grid_word(chunk, o, 2 * span + g / 2), g % 2 * 16);
-            eight.first[v] = words_gather(grid_iq2_xs(), words_and(both, 511));
+            eight.first[v] = words_entries(grid_iq2_xs(), 512, words_and(both, 511));
             eight.signs[v] = eight_signs(words_and(words_right(both, 9), 127));
             factor[v] = factor_iq2(chunk, o, 16, 2 * span + g / 2);
         }
@@ -485,7 +485,7 @@ INLINE void span_iq2_s(struct sums *sums, int rows, int width, enum chains chain
             const int o = lane + v * LANES, i = 4 * span + g;
             const words low = words_and(words_right_by(grid_word(chunk, o, span), 8 * g), 255);
             const words high = words_and(words_right_by(grid_word(chunk, o, 16 + i / 16), i % 16 * 2), 3);
-            eight.first[v] = words_gather(grid_iq2_s(), words_or(low, words_left(high, 8)));
+            eight.first[v] = words_entries(grid_iq2_s(), 1024, words_or(low, words_left(high, 8)));
             eight.signs[v] = words_right_by(grid_word(chunk, o, 8 + span), 8 * g);
             factor[v] = factor_iq2(chunk, o, 18, 2 * span + g / 2);
         }
@@ -509,8 +509,8 @@ INLINE void span_iq3_xxs(struct sums *sums, int rows, int width, enum chains cha
 #pragma GCC unroll 2
         for (int v = 0; v < width; v++) {
             const words index = words_right_by(grid_word(chunk, lane + v * LANES, 2 * span + g / 2), g % 2 * 16);
-            eight.first[v] = words_gather(grid_iq3_xxs(), words_and(index, 255));
-            eight.second[v] = words_gather(grid_iq3_xxs(), words_and(words_right(index, 8), 255));
+            eight.first[v] = words_entries(grid_iq3_xxs(), 256, words_and(index, 255));
+            eight.second[v] = words_entries(grid_iq3_xxs(), 256, words_and(words_right(index, 8), 255));
             eight.signs[v] = eight_signs(words_and(words_right_by(more[v], 7 * g), 127));
         }
         multiply_eight(sums, rows, width, chains, &eight, 4, GRID_IQ3_XXS, factor, in, k);
@@ -537,8 +537,8 @@ INLINE void span_iq3_s(struct sums *sums, int rows, int width, enum chains chain
             const words high = words_right_by(grid_word(chunk, o, 16 + span / 4), span % 4 * 8 + 2 * g);
             const words first = words_or(words_and(index, 255), words_left(words_and(high, 1), 8));
             const words second = words_or(words_and(words_right(index, 8), 255), words_left(words_and(high, 2), 7));
-            eight.first[v] = words_gather(grid_iq3_s(), first);
-            eight.second[v] = words_gather(grid_iq3_s(), second);
+            eight.first[v] = words_entries(grid_iq3_s(), 512, first);
+            eight.second[v] = words_entries(grid_iq3_s(), 512, second);
             eight.signs[v] = words_right_by(grid_word(chunk, o, 18 + span), 8 * g);
         }
         multiply_eight(sums, rows, width, chains, &eight, 4, GRID_IQ3_S, factor, in, k);

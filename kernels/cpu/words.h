@@ -72,8 +72,24 @@ INLINE vector entry8(words a, int shift, const int8_t *table)
     return _mm512_permutexvar_ps(_mm512_srli_epi32(a, (unsigned)shift), _mm512_broadcast_f32x8(eight));
 }
 
-/* A group of a grid's table, which has one entry more than are used (grids.h). */
-INLINE words words_gather(const uint16_t *table, words index) { return _mm512_i32gather_epi32(index, (const void *)table, 2); }
+/* Returns entries of a grid's table (grids.h), which has `entries`; the upper halves of the words are undefined. For small
+ * tables, permutations of 64 entries at a time are faster than a gather. */
+INLINE words words_entries(const uint16_t *table, int entries, words index)
+{
+    if (entries > 256)
+        return _mm512_i32gather_epi32(index, (const void *)table, 2);
+    words found = _mm512_setzero_si512();
+    const words part = _mm512_srli_epi32(index, 6);
+#pragma GCC unroll 4
+    for (int i = 0; i < entries / 64; i++) {
+        const words low = _mm512_loadu_si512((const void *)(table + 64 * i));
+        const words high = _mm512_loadu_si512((const void *)(table + 64 * i + 32));
+        const words some = _mm512_permutex2var_epi16(low, index, high);
+        found = i ? _mm512_mask_mov_epi32(found, _mm512_cmpeq_epi32_mask(part, _mm512_set1_epi32(i)), some) : some;
+    }
+    return found;
+}
+
 INLINE words words_xor(words a, words b) { return _mm512_xor_si512(a, b); }
 
 /* Changes the sign where bit `bit` of a word is 1. */
@@ -149,8 +165,9 @@ INLINE vector entry8(words a, int shift, const int8_t *table)
     return vcvtq_f32_s32(vshrq_n_s32(vshlq_n_s32(vreinterpretq_s32_s8(byte), 24), 24));
 }
 
-INLINE words words_gather(const uint16_t *table, words index)
+INLINE words words_entries(const uint16_t *table, int entries, words index)
 {
+    (void)entries;
     const words a = vsetq_lane_u32(table[vgetq_lane_u32(index, 0)], vdupq_n_u32(table[vgetq_lane_u32(index, 1)]), 0);
     return vsetq_lane_u32(table[vgetq_lane_u32(index, 3)], vsetq_lane_u32(table[vgetq_lane_u32(index, 2)], a, 2), 3);
 }
@@ -246,7 +263,12 @@ INLINE vector entry8(words a, int shift, const int8_t *table)
     return _mm256_permutevar8x32_ps(eight, _mm256_srli_epi32(a, shift));
 }
 
-INLINE words words_gather(const uint16_t *table, words index) { return _mm256_i32gather_epi32((const void *)table, index, 2); }
+INLINE words words_entries(const uint16_t *table, int entries, words index)
+{
+    (void)entries;
+    return _mm256_i32gather_epi32((const void *)table, index, 2);
+}
+
 INLINE words words_xor(words a, words b) { return _mm256_xor_si256(a, b); }
 
 INLINE vector vector_signed(vector a, words signs, int bit)
