@@ -16,7 +16,7 @@ setup_file() {
         moe-convert head -q "$MOE_MODELS/../golden/heads/$kind/head.tar.xz" --target pocket.moe -o head-$kind.moe
     done
     for task in math code extract summ; do
-        grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 4
+        grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n $((MOE_LONG ? 4 : 2))
     done > prompts.jsonl
     echo '{"id": "at once", "prompt": "Paris is"}' >> prompts.jsonl         # the models differ in the first token
     suite three.json '{"name": "none"}, {"name": "other", "model": "draft"},
@@ -211,7 +211,7 @@ margin() {
     suite machine.json '{"name": "none"}, {"name": "plain", "isa": "plain"},
                         {"name": "plain K2", "isa": "plain", "draft": "ngram"},
                         {"name": "ref", "device": "ref"}, {"name": "ref K2", "device": "ref", "draft": "ngram", "threads": 2}' \
-        '"limits": {"prompts": 2, "max-tokens": 12}'
+        '"limits": {"prompts": 1, "max-tokens": 12}'
     moe-bench identity --json machine.json > machine.jsonl
     [ "$(jq -r 'select(.type == "setting") | .reference' machine.jsonl | paste -sd,)" = none,plain,plain,ref,ref ]
 }
@@ -225,7 +225,7 @@ margin() {
         sed 's/.*prompts.jsonl:\([0-9]*\).*/\1/' <<< "$output"
     }
     [ "$(tried given)" = 1 ]
-    [ "$(tried reversed)" = 17 ]
+    [ "$(tried reversed)" = "$(wc -l < prompts.jsonl)" ]
     [ "$(tried shuffled:1)" != "$(tried shuffled:3)" ]
     [ "$(tried shuffled:3)" = "$(tried shuffled:3)" ]
 }
