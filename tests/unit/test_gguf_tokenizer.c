@@ -93,8 +93,8 @@ static void test_pre_names(void **state)
     static const char *const names[] = {
         "gpt-2", "jais", "phi-2", "gigachat", "a.x-4.0", "mellum", "trillion", "mpt", "olmo", "starcoder", "refact", "smollm",
         "codeshell", "minerva-7b", "command-r", "falcon", "llama-bpe", "llama3", "llama-v3", "smaug-bpe", "falcon3", "pixtral",
-        "midm-2.0", "glm4", "chatglm-bpe", "qwen2", "deepseek-r1-qwen", "megrez", "qwen35", "gpt-4o", "llama4", "kanana2",
-        "tekken", "deepseek-llm", "deepseek-coder", "deepseek-v3", "joyai-llm"};
+        "midm-2.0", "lfm2", "glm4", "chatglm-bpe", "dbrx", "qwen2", "deepseek-r1-qwen", "megrez", "qwen35", "gpt-4o", "llama4",
+        "kanana2", "tekken", "deepseek-llm", "deepseek-coder", "deepseek-v3", "joyai-llm"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct gguf_file g = {{0}};
