@@ -35,7 +35,7 @@ static const struct family {
     {"ernie4_5-moe", NULL, "ernie4_5_moe", NULL, false}, {"hunyuan-moe", NULL, "hunyuan_v1_moe", NULL, false},
     {"deepseek32", NULL, NULL, "deepseek_v32", false}, {"glm-dsa", NULL, NULL, "glm_moe_dsa", false},
     {"llama4", NULL, "llama4_text", "llama4_text", false},
-    {"granitehybrid", NULL, "granitemoehybrid", NULL, false}, {"lfm2moe", NULL, NULL, "lfm2_moe", false},
+    {"granitehybrid", "granitemoehybrid", "granitemoehybrid", NULL, false}, {"lfm2moe", NULL, NULL, "lfm2_moe", false},
     {"qwen3next", NULL, "qwen3_next", NULL, false}, {"qwen35moe", NULL, "qwen3_5_moe", NULL, false},
 };
 
@@ -384,13 +384,27 @@ static int put_groups(struct maker *m)
     return put(m, m->config, "topk_method", json_string(groups > 1 ? "group_limited_greedy" : "greedy"));
 }
 
+/* Granite 4 without routed experts: the shared ones are a dense network. */
+static int put_no_experts(struct maker *m, int64_t layers)
+{
+    int64_t inner = 0;
+    if (width(m, "{}.expert_shared_feed_forward_length", layers, "ffn_gate.weight", 0, &inner))
+        return -1;
+    return put_integer(m, NAME_OF(m, router.experts), 0) || put_integer(m, NAME_OF(m, expert_inner), inner) ||
+           put_integer(m, NAME_OF(m, shared_inner), inner) ? -1 : 0;
+}
+
 /* A family without a width of its own for dense layers has one for all. */
 static int put_experts(struct maker *m, int64_t layers)
 {
     const char *dense_name = NAME_OF(m, dense_inner), *scale_name = NAME_OF(m, router.scale);
     bool renormalise = m->arch->fixed.router.renormalise || m->arch->gguf_renormalise;
     double scale = 1;
-    int64_t inner = 0, dense = 0;
+    int64_t inner = 0, dense = 0, experts = 0;
+    if (integer(m, "{}.expert_count", false, NULL, &experts))
+        return -1;
+    if (!experts && m->arch->fixed.delta.kind == RECURRENCE_SPACE)
+        return put_no_experts(m, layers);
     if (copy_integer(m, "{}.expert_count", NAME_OF(m, router.experts)) ||
         copy_integer(m, "{}.expert_used_count", NAME_OF(m, router.top_k)) ||
         gguf_bool(m->gguf, "{}.expert_weights_norm", &renormalise, m->err) ||
@@ -454,7 +468,7 @@ static const char *find_family(struct maker *m)
     if (strcmp(g->arch, "llama") == 0 && !experts && gguf_find(g, "{}.attention.sliding_window"))
         return "mistral";
     const char *type = !experts && family->dense ? family->dense : gating == 2 ? family->sigmoid : family->experts;
-    if (!type || (experts && family->dense == type))
+    if (!type)
         err_set(m->err, ERR_INPUT, "%s.expert_count is %lld, which does not fit the architecture", g->arch, (long long)experts);
     return type;
 }

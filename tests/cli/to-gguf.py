@@ -244,9 +244,10 @@ def experts(there, here):
     name = there + 'shared_mlp.input_linear.weight'
     if name in tensors:
         (outputs, inputs), values = tensors.pop(name)
+        shared = '_shexp' if config['num_local_experts'] else ''
         for part, half in zip(('gate', 'up'), rows(values, outputs // 2 * inputs)):
-            put(f'{here}ffn_{part}_shexp.weight', [outputs // 2, inputs], half)
-        move(there + 'shared_mlp.output_linear.weight', here + 'ffn_down_shexp.weight')
+            put(f'{here}ffn_{part}{shared}.weight', [outputs // 2, inputs], half)
+        move(there + 'shared_mlp.output_linear.weight', f'{here}ffn_down{shared}.weight')
     move(there + 'mlp.gate.e_score_correction_bias', here + 'exp_probs_b.bias')
     move(there + 'block_sparse_moe.e_score_correction_bias', here + 'exp_probs_b.bias')
     name = there + 'mlp.moe_statics.e_score_correction_bias'
@@ -406,7 +407,7 @@ def add_all():
         add('{}.ssm.group_count', config['mamba_n_groups'])
         add('{}.ssm.inner_size', config['mamba_n_heads'] * config['mamba_d_head'])
         add('{}.ssm.time_step_rank', config['mamba_n_heads'])
-        add('{}.rope.scaling.finetuned', False)
+        add('{}.rope.scaling.finetuned', config['position_embedding_type'] == 'rope')
     add('tokenizer.ggml.model', 'gpt2')
     add('tokenizer.ggml.pre', 'gpt-2')
     add('tokenizer.ggml.tokens', ['a', 'b', '\u0120', 'ab', '<end>'])
