@@ -1,8 +1,8 @@
 /* Times forwards of ik_llama.cpp for bench.py: forward MODEL THREADS CONTEXT BATCH
  *
  * Reads one forward per line, `FIRST COUNT LOGITS SEED`: removes the cache's positions from FIRST on, runs COUNT random tokens
- * as one batch, with logits of all of them (LOGITS 1) or of the last (0), and prints its seconds. Weights are repacked when they
- * are loaded (its option -rtr); all else has the library's defaults: fused expert products, flash attention. */
+ * as one batch, with logits of all of them (LOGITS 1) or of the last (0), and prints its seconds. Weights are repacked when
+ * they are loaded (its option -rtr); all else has the library's defaults: fused expert products, flash attention. */
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
