@@ -18,7 +18,7 @@ int train_data_check(const struct train_data_options *options, const struct sess
         {"max-tokens", options->settings.max_tokens > 0}, {"validation", options->validation > 0}, {"field", p->field},
         {"chat", p->chat}, {"whole", p->whole}, {"parse-special", p->parse_special}, {"chat-template", p->chat_template},
         {"template-arg", p->template_args.count > 0}, {"context", target->context > 0}, {"kv-dtype", target->cache > 0},
-        {"cache-experts", target->caching.experts}};
+        {"activations", target->activations > 0}, {"cache-experts", target->caching.experts}};
     for (size_t i = 0; stream && i < sizeof of_texts / sizeof *of_texts; i++)
         if (of_texts[i].given)
             return err_set(err, ERR_INPUT, "--%s: is for texts, and %s is a feature stream, which has its states already",

@@ -23,9 +23,10 @@
  * group    [expert_group_numbers(experts, rows*slots)] i32   scratch, aligned to 16 bytes: rows grouped by expert
  * operand  [rows*slots] scratch, each the larger of operand_bytes(format, hidden) and operand_bytes(down_format, inner)
  *
- * Order:  each product as in linear.h, with a bias added to the complete sum; glu as in kernels/plain/glu.h; partial = the
- *         product with Wdown and its bias; out = fma(weight times scale, partial, out) in slot order. A row's bits depend on
- *         that row only: not on the number or order of rows, on threads, or on the routes of other rows.
+ * Order:  each product as in linear.h (with bf16_activations the inputs of both products are rounded), with a bias added to the
+ *         complete sum; glu as in kernels/plain/glu.h; partial = the product with Wdown and its bias; out = fma(weight times
+ *         scale, partial, out) in slot order. A row's bits depend on that row only: not on the number or order of rows, on
+ *         threads, or on the routes of other rows.
  * Slab:   as in linear.h; a row's bits may then depend on all rows of its slab and on their routes.
  * Cost:   the block of each requested expert is read once and completely, including padding.
  * Errors: none, because the caller checks shapes before.

@@ -16,6 +16,12 @@
  *         bf16 parts (cpu/parts.h), and each part has its own sum, from 0: for each 32 inputs in turn two chains from 0 of
  *         fused multiply-adds, over the even and the odd ones, and sum = sum + (even + odd); subnormal parts and results are
  *         flushed to zero. Then upper + (middle + lower).
+ * Rounded: if the queue has bf16_activations, products with bf16 weights round each activation to bf16 (to nearest, ties to
+ *         even). Their order is one chain from 0 over the pairs of inputs 2i and 2i + 1, ascending; a missing last input is 0:
+ *         sum = fma(weight[2i + 1], in[2i + 1], sum), then sum = fma(weight[2i], in[2i], sum). Subnormal factors count as zeros
+ *         of their sign, and so does a result whose magnitude is below 2^-126 after rounding to 24 bits with an unbounded
+ *         exponent. This is the arithmetic of x86's vdpbf16ps; all instruction sets have its bits, amx too, and the reference.
+ *         Products with other formats do not change. CUDA ignores the flag, and so its device must refuse it.
  * Slab:   the rows of a SLAB are a complete section of a prompt: it has a fixed length and begins at a multiple of that length
  *         (engine_prompt of common/engine/engine.h). A device may sum the products of a slab in another order, suited to many
  *         rows, within the tolerance of tests/kernel/tolerance.h; a row's bits may then depend on all rows of its slab and on

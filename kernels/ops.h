@@ -6,6 +6,8 @@
 #ifndef MOE_KERNELS_OPS_H
 #define MOE_KERNELS_OPS_H
 
+#include <stdbool.h>
+
 #include "kernels/attention.h"
 #include "kernels/choose.h"
 #include "kernels/delta.h"
@@ -20,6 +22,7 @@
 /* A queue of operations. The device owns `state`: a thread pool for the host, a CUDA stream for a GPU. */
 struct queue {
     void *state;
+    bool bf16_activations;          /* products with bf16 weights round activations to bf16 (linear.h) */
 };
 
 struct device_ops {

@@ -11,9 +11,9 @@ static const struct decisive { char letter; const char *name; bool flag; } decis
     {0, "min-p", false}, {0, "seed", false}, {0, "stop", false}, {0, "ignore-eos", true}, {'d', "draft", false},
     {'K', "draft-length", false}, {0, "tree", false}, {0, "policy", false}, {0, "accept", false}, {'B', "budget", false},
     {0, "budget-phase", false}, {0, "budget-mode", false}, {0, "chat", true}, {0, "template-arg", false},
-    {0, "parse-special", true}, {'c', "context", false}, {0, "kv-dtype", false}, {0, "force-accept", false},
-    {0, "force-routes", false}, {0, "layers", false}, {0, "for", false}, {0, "dtype", false}, {0, "mask", false},
-    {0, "turns", false}, {0, "cut", false}};
+    {0, "parse-special", true}, {'c', "context", false}, {0, "kv-dtype", false}, {0, "activations", false},
+    {0, "force-accept", false}, {0, "force-routes", false}, {0, "layers", false}, {0, "for", false}, {0, "dtype", false},
+    {0, "mask", false}, {0, "turns", false}, {0, "cut", false}};
 
 enum { OPTIONS = sizeof decisive / sizeof *decisive };
 static const char flag_letters[] = "qvh";

@@ -12,6 +12,7 @@
 #include "common/stream/reader.h"
 
 const char *const session_cache_words[] = {[CACHE_F32] = "f32", [CACHE_F16] = "f16", [CACHE_BF16] = "bf16", NULL};
+const char *const session_activation_words[] = {"f32", "bf16", NULL};
 
 static int open_tokenizer(struct session *session, struct err *err)
 {
@@ -94,7 +95,8 @@ static int open_second(struct session *session, const struct session_options *op
     struct second_setup setup = {
         .model = session->model, .device = session->device, .experts = session->experts,
         .draft_length = options->draft_length ? options->draft_length : 8,
-        .host = {.threads = options->threads, .isa = options->isa, .pin = options->pin}};
+        .host = {.threads = options->threads, .isa = options->isa, .pin = options->pin,
+                 .bf16_activations = options->activations > 0}};
     if (caching_split(&setup.rule, &session->caching, err))
         return -1;
     return setup.rule.kind != SPLIT_NONE ? second_open(&session->second, &setup, err) : 0;
@@ -211,15 +213,28 @@ static int open_model(struct session *session, const struct session_options *opt
 static int note_reference(struct session *session, const struct session_options *options, struct err *err)
 {
     const char *name = options->threads > 1 ? "threads" : options->isa ? "isa" : options->pin ? "pin" : NULL;
-    if (!name || strcmp(device_info(session->device)->name, "ref"))
+    if (!name || strncmp(device_info(session->device)->name, "ref", 3))
         return 0;
     return text_printf(&session->notes, err, "--%s: has no effect: device ref computes with one thread, in plain C\n", name);
+}
+
+/* Only products with bf16 weights round activations. */
+static int note_activations(struct session *session, const struct session_options *options, struct err *err)
+{
+    for (int i = 0; i < model_tensor_count(session->model); i++) {
+        const struct tensor *t = model_tensor_at(session->model, i);
+        if (t->kind != TENSOR_VECTOR && (t->format == FORMAT_BF16 || tensor_last_format(t) == FORMAT_BF16))
+            return 0;
+    }
+    if (!options->activations)
+        return 0;
+    return text_printf(&session->notes, err, "--activations bf16: has no effect: no weights of the model are in bf16\n");
 }
 
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err)
 {
     const struct device_setup device = {options->device ? options->device : "auto", options->threads, options->isa,
-                                        options->pin, options->device_turn};
+                                        options->pin, options->device_turn, options->activations > 0};
     struct prefetching prefetching = {0};
     struct session *session = mem_alloc(1, sizeof *session, err);
     if (!session)
@@ -230,7 +245,7 @@ int session_open(struct session **out, const struct session_options *options, in
     if (caching_check(&options->caching, err) || caching_prefetching(&prefetching, &options->caching, err) ||
         open_model(session, options, &device, err))
         goto failed;
-    if (note_reference(session, options, err))
+    if (note_reference(session, options, err) || note_activations(session, options, err))
         goto failed;
     if (open_tokenizer(session, err) || make_trusted(session, err)) {
         err_at(err, "%s", options->model);
@@ -369,6 +384,8 @@ int session_header(const struct session *session, enum stream_kind kind, const s
     if (header_init(&header, kind, console->program, MOE_VERSION, console->argc, console->argv, err) ||
         header_set_dtype(&header, identity->dtype, err) ||
         header_set_device(&header, device_info(session->device)->name, err) ||
+        (device_info(session->device)->bf16_activations &&
+         header_label(&header, "activations", "rounded to bf16 in products with bf16 weights", err)) ||
         (identity->synthetic && header_label(&header, "synthetic", "random weights", err)) ||
         (identity->inflated_from && header_label(&header, "inflated", inflated, err)) ||
         (session->second && header_label(&header, "two processors", second_label(session->second), err))) {

@@ -19,7 +19,7 @@
 #include "common/template/template.h"
 #include "common/tokenizer/tokenizer.h"
 
-/* Values of -m, --device, -j, --isa, --pin, --context, --kv-dtype and of the options of caching.h. */
+/* Values of -m, --device, -j, --isa, --pin, --context, --kv-dtype, --activations and of the options of caching.h. */
 struct session_options {
     const char *model;
     const char *device;         /* NULL: auto */
@@ -27,6 +27,7 @@ struct session_options {
     const char *isa;            /* NULL: the best */
     int context;                /* 0: as the model has it */
     int cache;                  /* enum cache_format */
+    int activations;            /* of products with bf16 weights: 0: f32, 1: rounded to bf16 */
     bool pin;
     struct caching_options caching;
     uint64_t beside;            /* bytes of other models that will be opened */
@@ -40,6 +41,7 @@ struct session_options {
 };
 
 extern const char *const session_cache_words[];
+extern const char *const session_activation_words[];
 
 #define SESSION_OPTIONS(args, session) \
     OPT_GROUP("Model and machine"), \
@@ -50,6 +52,8 @@ extern const char *const session_cache_words[];
                "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain"), \
     OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"), \
     OPT_CHOICE(0, "kv-dtype", args, session.cache, session_cache_words, "keep keys and values in this format"), \
+    OPT_CHOICE(0, "activations", args, session.activations, session_activation_words, \
+               "round the activations of products with bf16 weights to this format"), \
     OPT_FLAG(0, "pin", args, session.pin, "bind each thread to a processor of its own"), \
     CACHING_OPTIONS(args, session.caching)
 

@@ -24,7 +24,7 @@ static int open_best(struct device **out, const struct device_setup *setup, stru
 {
     struct device_setup best = *setup;
     best.name = "cuda";
-    if (!setup->isa && device_cuda_likely() && !device_open_cuda(out, &best, NULL))
+    if (!setup->isa && !setup->bf16_activations && device_cuda_likely() && !device_open_cuda(out, &best, NULL))
         return 0;
     best.name = "host";
     return device_open_host(out, &best, err);

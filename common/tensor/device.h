@@ -26,10 +26,11 @@ struct device_setup {
     const char *isa;                 /* host: required instruction set; NULL: the best */
     bool pin;                        /* host: binds each thread to a processor (thread_pool_pin) */
     int turn;                        /* "cuda", "auto": GPU number from 0, modulo the number of GPUs */
+    bool bf16_activations;           /* host, ref: products with bf16 weights round activations (kernels/linear.h) */
 };
 
 struct device_info {
-    char name[64];                   /* the actual device: "host avx512", "ref" */
+    char name[64];                   /* the actual device: "host avx512", "host avx512, bf16 activations", "ref" */
     bool host_memory;                /* host memory can be used as buffers (device_map) */
     bool narrow_cache;               /* attention supports KV caches of 16 bits */
     bool all_formats;                /* products with every weight format; else with those before GPU_FORMATS */
@@ -38,6 +39,7 @@ struct device_info {
     char no_slabs[256];              /* the reason, if a device of this kind can use slabs but this one does not; else "" */
     bool splits;                     /* products with bf16 weights need scratch, too (operand_bytes of kernels/formats.h) */
     int threads;
+    bool bf16_activations;           /* as in device_setup; the name says so, too */
 };
 
 int device_open(struct device **out, const struct device_setup *setup, struct err *err);

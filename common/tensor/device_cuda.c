@@ -337,6 +337,9 @@ int device_open_cuda(struct device **out, const struct device_setup *setup, stru
         .event_wait = cuda_event_wait,
     };
     char file[64];
+    if (setup->bf16_activations)
+        return err_set(err, ERR_INPUT, "device %s: does not round activations to bf16; leave --activations out, or give "
+                       "--device host", setup->name);
     struct cuda_device *cuda = mem_alloc(1, sizeof *cuda, err);
     if (!cuda)
         return -1;

@@ -165,11 +165,13 @@ int device_open_host(struct device **out, const struct device_setup *setup, stru
     host->base.class = &class;
     host->base.ops = isa->ops;
     host->base.queue.state = host->pool;
-    snprintf(host->base.info.name, sizeof host->base.info.name, "host %s", isa->name);
+    host->base.queue.bf16_activations = host->base.info.bf16_activations = setup->bf16_activations;
+    snprintf(host->base.info.name, sizeof host->base.info.name, "host %s%s", isa->name,
+             setup->bf16_activations ? ", bf16 activations" : "");
     host->base.info.host_memory = true;
     host->base.info.narrow_cache = true;
     host->base.info.all_formats = true;
-    host->base.info.splits = isa->tiles;
+    host->base.info.splits = isa->tiles || setup->bf16_activations;
     host->base.info.threads = thread_pool_size(host->pool);
     *out = &host->base;
     return 0;

@@ -127,7 +127,6 @@ int device_open_ref(struct device **out, const struct device_setup *setup, struc
         .close = ref_close, .alloc = ref_alloc, .free = ref_free, .upload = ref_upload, .download = ref_download,
         .wait = ref_wait,
     };
-    (void)setup;
     struct ref_device *ref = mem_alloc(1, sizeof *ref, err);
     if (!ref)
         return -1;
@@ -135,7 +134,8 @@ int device_open_ref(struct device **out, const struct device_setup *setup, struc
     ref->base.ops = ref_ops;
     ref->base.learn = &ref_learn_ops;
     ref->base.queue.state = &ref->memory;
-    snprintf(ref->base.info.name, sizeof ref->base.info.name, "ref");
+    ref->base.queue.bf16_activations = ref->base.info.bf16_activations = ref->base.info.splits = setup->bf16_activations;
+    snprintf(ref->base.info.name, sizeof ref->base.info.name, "ref%s", setup->bf16_activations ? " bf16 activations" : "");
     ref->base.info.threads = 1;
     ref->base.info.narrow_cache = true;
     ref->base.info.all_formats = true;

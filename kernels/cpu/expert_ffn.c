@@ -142,7 +142,7 @@ static void gate_up(void *argument, int member, int members)
     const size_t unit = unit_bytes(a->format, a->hidden), width = (size_t)a->inner_width;
     struct ffn_task task;
     while (ffn_next(f, member, members, &task)) {
-        int passes = pass_count(a->format, task.rows);
+        int passes = pass_count(&f->in, a->format, task.rows);
         for (int u = task.first; u < task.end; u++)
             for (int p = 0; p < passes; p++) {
                 int first = pass_first(task.rows, passes, p), rows = pass_first(task.rows, passes, p + 1) - first;
@@ -152,7 +152,7 @@ static void gate_up(void *argument, int member, int members)
                 float *inner = f->inner + (size_t)u * UNIT_INNER;
                 for (int r = 0; r < rows; r++)
                     unit_expect(inner + (size_t)task.pair[first + r] * width, UNIT_INNER);
-                unit_product(a->format, task.block + unit * (size_t)u, a->hidden, rows, in, product);
+                operand_product(&f->in, a->format, task.block + unit * (size_t)u, a->hidden, rows, in, product);
                 size_t left = width - (size_t)u * UNIT_INNER, used = left < UNIT_INNER ? left : UNIT_INNER;
                 for (int r = 0; r < rows; r++) {
                     float *gate = product + r * UNIT_OUTPUTS;
@@ -171,7 +171,7 @@ static void down(void *argument, int member, int members)
     const size_t offset = expert_down_offset(a->format, a->hidden, a->inner_width);
     struct ffn_task task;
     while (ffn_next(f, member, members, &task)) {
-        int passes = pass_count(a->down_format, task.rows);
+        int passes = pass_count(&f->in, a->down_format, task.rows);
         for (int u = task.first; u < task.end; u++)
             for (int p = 0; p < passes; p++) {
                 int first = pass_first(task.rows, passes, p), rows = pass_first(task.rows, passes, p + 1) - first;
@@ -181,7 +181,8 @@ static void down(void *argument, int member, int members)
                 float *partial = f->partial + (size_t)u * UNIT_OUTPUTS;
                 for (int r = 0; r < rows; r++)
                     unit_expect(partial + (size_t)task.pair[first + r] * hidden, UNIT_OUTPUTS);
-                unit_product(a->down_format, task.block + offset + unit * (size_t)u, a->inner_width, rows, in, product);
+                operand_product(&f->in, a->down_format, task.block + offset + unit * (size_t)u, a->inner_width, rows, in,
+                                product);
                 size_t left = hidden - (size_t)u * UNIT_OUTPUTS, used = left < UNIT_OUTPUTS ? left : UNIT_OUTPUTS;
                 if (f->down_bias) {
                     const float *bias = f->down_bias + hidden * (size_t)task.expert + (size_t)u * UNIT_OUTPUTS;

@@ -45,7 +45,8 @@ static void linear_units(void *argument, int member, int members)
     for (int64_t task; (task = work_take(&l->work, member, members)) >= 0;) {
         int begin = (int)task * l->task_units, end = l->units - begin < l->task_units ? l->units : begin + l->task_units;
         for (int block = 0; block < a->rows; block += BLOCK_ROWS) {
-            int count = a->rows - block < BLOCK_ROWS ? a->rows - block : BLOCK_ROWS, passes = pass_count(a->format, count);
+            int count = a->rows - block < BLOCK_ROWS ? a->rows - block : BLOCK_ROWS;
+            int passes = pass_count(&l->in, a->format, count);
             for (int u = begin; u < end; u++)
                 for (int p = 0; p < passes; p++) {
                     int first = block + pass_first(count, passes, p), rows = block + pass_first(count, passes, p + 1) - first;
@@ -53,7 +54,7 @@ static void linear_units(void *argument, int member, int members)
                     const void *in[MAX_ROWS];
                     for (int r = 0; r < rows; r++)
                         in[r] = operand_at(&l->in, (size_t)(first + r));
-                    unit_product(a->format, weight + bytes * (size_t)u, a->inputs, rows, in, product);
+                    operand_product(&l->in, a->format, weight + bytes * (size_t)u, a->inputs, rows, in, product);
                     put_unit(a, u, first, rows, product);
                 }
         }

@@ -1,7 +1,7 @@
 /* Activations in the form in which the products of unit.h read them:
  *
  *   with q8 and q4 weights     blocks of integers (quantise.h)
- *   with bf16 weights on tiles parts (parts.h)
+ *   with bf16 weights          rounded to bf16 if the queue says so (rounded.h); else on tiles parts (parts.h)
  *   with other weights         the floats themselves
  *
  * Blocks and parts are computed once for all products with the same rows, by all threads. */
@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/parts.h"
 #include "kernels/cpu/quantise.h"
+#include "kernels/cpu/rounded.h"
 #include "kernels/formats.h"
 
 #if defined(ISA_AMX)
@@ -57,7 +58,7 @@ static inline const float *operand_source(const struct operand_rows *rows, size_
 struct operand {
     const unsigned char *data;
     size_t stride;
-    bool by_pair;
+    bool by_pair, rounded;
 };
 
 /* Makes the operands. Only tiles need them in the order of pairs; if no expert can have enough rows for tiles, a row is
@@ -65,6 +66,11 @@ struct operand {
 static inline struct operand operand_make(struct queue *queue, enum weight_format format, const struct operand_rows *wanted)
 {
     struct operand_rows rows = *wanted;
+    if (format == FORMAT_BF16 && queue->bf16_activations) {
+        rows.pair = NULL;
+        cpu_round(queue, &rows);
+        return (struct operand){rows.scratch, rounded_bytes(rows.inputs), false, true};
+    }
     if (!format_tiled(format) || (format_quantised(format) && rows.rows <= VECTOR_ROWS))
         rows.pair = NULL;
     if (format_quantised(format))
@@ -72,8 +78,8 @@ static inline struct operand operand_make(struct queue *queue, enum weight_forma
     else if (format_tiled(format))
         cpu_parts(queue, &rows);
     else
-        return (struct operand){(const unsigned char *)rows.in, rows.stride * sizeof *rows.in, false};
-    return (struct operand){rows.scratch, operand_bytes(format, rows.inputs), rows.pair != NULL};
+        return (struct operand){(const unsigned char *)rows.in, rows.stride * sizeof *rows.in, false, false};
+    return (struct operand){rows.scratch, operand_bytes(format, rows.inputs), rows.pair != NULL, false};
 }
 
 static inline const void *operand_at(const struct operand *operand, size_t row)

@@ -358,6 +358,17 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
 
 #endif
 
+void unit_product_rounded(const void *unit, int inputs, int rows, const void *const *in, float *out)
+{
+#if defined(ISA_VNNI)
+    if (__builtin_cpu_supports("avx512bf16")) {
+        unit_product_dot(unit, inputs, rows, in, out);
+        return;
+    }
+#endif
+    unit_product_flushed(unit, inputs, rows, in, out);
+}
+
 enum { BULK_INPUTS = 256, MAX_PASSES = (MAX_ROWS + BULK_ROWS - 1) / BULK_ROWS };
 
 static void unit_product_bulk(enum weight_format format, const unsigned char *unit, int inputs, int rows,

@@ -39,6 +39,16 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
 void unit_product_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
                             float *out);
 
+/* The same for bf16 weights and rows of rounded activations (rounded.h), up to MAX_ROWS. The second one is its form with fused
+ * multiply-adds, the third one that with AVX512-BF16. */
+#define unit_product_rounded ISA_NAME(unit_product_rounded)
+#define unit_product_flushed ISA_VECTOR_NAME(unit_product_flushed)
+#define unit_product_dot ISA_NAME(unit_product_dot)
+
+void unit_product_rounded(const void *unit, int inputs, int rows, const void *const *in, float *out);
+void unit_product_flushed(const void *unit, int inputs, int rows, const void *const *in, float *out);
+void unit_product_dot(const void *unit, int inputs, int rows, const void *const *in, float *out);
+
 /* The parts of unit_product for tiles, with up to 64 contiguous rows of operand_bytes. */
 #define unit_product_tiles ISA_NAME(unit_product_tiles)
 #define unit_product_tiles_quantised ISA_NAME(unit_product_tiles_quantised)
@@ -90,13 +100,23 @@ static inline int work_passes(enum weight_format format, int rows)
 {
     return format_tiled(format) ? (rows + TILE_ROWS - 1) / TILE_ROWS : bulk_passes(rows);
 }
-static inline int pass_count(enum weight_format format, int rows)
+static inline int pass_count(const struct operand *in, enum weight_format format, int rows)
 {
-    if (unit_chunk_bytes(format) || format_quantised(format) || format_tiled(format))
+    if (unit_chunk_bytes(format) || format_quantised(format) || format_tiled(format) || in->rounded)
         return (rows + MAX_ROWS - 1) / MAX_ROWS;
     return rows <= PASS_ROWS ? rows > 0 : (rows + LONG_PASS_ROWS - 1) / LONG_PASS_ROWS;
 }
 static inline int pass_first(int rows, int passes, int pass) { return (int)((long)rows * pass / passes); }
+
+/* The product with operands of this kind. */
+static inline void operand_product(const struct operand *operand, enum weight_format format, const void *unit, int inputs,
+                                   int rows, const void *const *in, float *out)
+{
+    if (operand->rounded)
+        unit_product_rounded(unit, inputs, rows, in, out);
+    else
+        unit_product(format, unit, inputs, rows, in, out);
+}
 
 /* Store the first `used` of `all` results of a row. unit_expect, called before the products, requests the lines that they will
  * be stored in, because a row's results of one unit are far from those of the next row, and caches would load each line only

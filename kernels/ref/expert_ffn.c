@@ -3,8 +3,9 @@
 #include "kernels/plain/glu.h"
 #include "kernels/ref/ref_internal.h"
 
-/* One expert: its weights, and its biases, which may be NULL. */
+/* One expert: its weights, and its biases, which may be NULL. Whether its products convert activations (ref_converts). */
 struct expert {
+    bool converts, down_converts;
     const void *block, *down;
     const float *gate_up_bias, *down_bias;
 };
@@ -20,20 +21,19 @@ static double glu(const struct expert_ffn_args *a, double gate, double up)
     return (up + 1) * gate / (1 + exp(-(double)a->alpha * gate));
 }
 
-/* Computes inner = glu(gate, up). For q8 and q4 every step is in f32 and in the order of the contract, because a different
- * rounding could change a quantised integer by one. `x`: scratch for a row of either width. */
-static void run_gate_up(const struct expert_ffn_args *a, const struct expert *expert, const float *in, struct quantised *x,
-                        float *inner)
+/* Computes inner = glu(gate, up). With converted activations every step is in f32 and in the order of the contract, because a
+ * different rounding could change a quantised integer by one. `x`: scratch for a converted row of either width. */
+static void run_gate_up(const struct expert_ffn_args *a, const struct expert *expert, const float *in, void *x, float *inner)
 {
     const void *block = expert->block;
     const float *bias = expert->gate_up_bias;
-    if (format_quantised(a->format))
-        ref_quantise(in, a->hidden, x);
+    if (expert->converts)
+        ref_convert(a->format, in, a->hidden, x);
     for (int i = 0; i < a->inner_width; i++) {
-        if (format_quantised(a->format)) {
+        if (expert->converts) {
             int row = i / UNIT_INNER * UNIT_OUTPUTS + i % UNIT_INNER;
-            float gate = ref_quantised_product(a->format, block, a->hidden, row, x);
-            float up = ref_quantised_product(a->format, block, a->hidden, row + UNIT_INNER, x);
+            float gate = ref_converted_product(a->format, block, a->hidden, row, x);
+            float up = ref_converted_product(a->format, block, a->hidden, row + UNIT_INNER, x);
             inner[i] = bias ? plain_glu((int)a->glu, gate + bias[i], up + bias[a->inner_width + i], a->limit, a->alpha)
                             : plain_glu((int)a->glu, gate, up, a->limit, a->alpha);
             continue;
@@ -49,14 +49,14 @@ static void run_gate_up(const struct expert_ffn_args *a, const struct expert *ex
 
 /* Adds weight * down(inner) to out; with apart: out = down(inner). */
 static void run_down(const struct expert_ffn_args *a, const struct expert *expert, const float *inner, float weight,
-                     struct quantised *x, float *out)
+                     void *x, float *out)
 {
     const float *bias = expert->down_bias;
-    if (format_quantised(a->down_format))
-        ref_quantise(inner, a->inner_width, x);
+    if (expert->down_converts)
+        ref_convert(a->down_format, inner, a->inner_width, x);
     for (int o = 0; o < a->hidden; o++) {
-        if (format_quantised(a->down_format)) {
-            float sum = ref_quantised_product(a->down_format, expert->down, a->inner_width, o, x);
+        if (expert->down_converts) {
+            float sum = ref_converted_product(a->down_format, expert->down, a->inner_width, o, x);
             sum = bias ? sum + bias[o] : sum;
             out[o] = a->apart ? sum : fmaf(weight, sum, out[o]);
             continue;
@@ -81,13 +81,14 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
                          ? ref_floats(queue, a->gate_up_bias, (int64_t)a->experts * 2 * a->inner_width) : NULL;
     const float *down_bias = a->down_bias.address ? ref_floats(queue, a->down_bias, (int64_t)a->experts * a->hidden) : NULL;
     float *inner = ref_floats(queue, a->inner, pairs * a->inner_width);
-    struct quantised *x = NULL;
+    void *x = NULL;
+    const bool converts = ref_converts(queue, a->format), down_converts = ref_converts(queue, a->down_format);
     const size_t offset = expert_down_offset(a->format, a->hidden, a->inner_width);
     size_t bytes = 0;
-    int64_t wide = format_quantised(a->format) ? (int64_t)a->rows * quantised_blocks(a->hidden) : 0;
-    int64_t deep = format_quantised(a->down_format) ? pairs * quantised_blocks(a->inner_width) : 0;
+    uint64_t wide = converts ? (uint64_t)a->rows * operand_bytes(a->format, a->hidden) : 0;
+    uint64_t deep = down_converts ? (uint64_t)pairs * operand_bytes(a->down_format, a->inner_width) : 0;
     if (wide || deep)
-        x = ref_bytes(queue, a->operand, (uint64_t)(wide > deep ? wide : deep) * sizeof *x);
+        x = ref_bytes(queue, a->operand, wide > deep ? wide : deep);
     matrix_bytes(a->down_format, a->hidden, a->inner_width, &bytes);
     bytes += offset;
     for (int64_t pair = 0; pair < pairs; pair++) {
@@ -95,7 +96,7 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
         if (chosen < 0)
             continue;
         const void *block = ref_bytes(queue, (struct buffer){table[chosen], bytes}, bytes);
-        const struct expert one = {block, (const unsigned char *)block + offset,
+        const struct expert one = {converts, down_converts, block, (const unsigned char *)block + offset,
                                    up_bias ? up_bias + (int64_t)chosen * 2 * a->inner_width : NULL,
                                    down_bias ? down_bias + (int64_t)chosen * a->hidden : NULL};
         const float *row = in + pair / a->slots * a->hidden;
@@ -109,7 +110,7 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
 void ref_expert_sum(struct queue *queue, const struct expert_ffn_args *a)
 {
     const int64_t pairs = (int64_t)a->rows * a->slots;
-    const bool rounded = format_quantised(a->down_format);
+    const bool rounded = ref_converts(queue, a->down_format);
     const int32_t *expert = a->expert.address ? ref_integers(queue, a->expert, pairs) : NULL;
     const float *weight = a->weight.address ? ref_floats(queue, a->weight, pairs) : NULL;
     const float *partial = ref_floats(queue, a->partial, pairs * a->hidden);

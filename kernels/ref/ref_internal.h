@@ -31,6 +31,17 @@ static inline int64_t ref_span(int rows, int stride, int64_t width)
 void ref_quantise(const float *in, int inputs, struct quantised *out);
 float ref_quantised_product(enum weight_format format, const void *matrix, int inputs, int output, const struct quantised *in);
 
+/* Returns whether products with the format use converted activations: integers, or values rounded to bf16. Such products are
+ * computed in f32 at every step and in the order of the contract, because only one result is correct. */
+static inline bool ref_converts(const struct queue *queue, enum weight_format format)
+{
+    return format_quantised(format) || (format == FORMAT_BF16 && queue->bf16_activations);
+}
+
+/* Converts a row of `inputs` floats into operand_bytes; computes its product with one output of a MATRIX of that format. */
+void ref_convert(enum weight_format format, const float *in, int inputs, void *operand);
+float ref_converted_product(enum weight_format format, const void *matrix, int inputs, int output, const void *operand);
+
 void ref_embed(struct queue *, const struct embed_args *);
 void ref_norm(struct queue *, const struct norm_args *);
 void ref_clamp(struct queue *, const struct clamp_args *);

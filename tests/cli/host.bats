@@ -36,6 +36,31 @@ decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
     cmp host.txt ref.txt
 }
 
+@test "activations of bf16: texts do not depend on drafts and threads, and streams say so" {
+    moe-convert -q --dtype bf16 "$MOE_MODELS/pocket/model" -o bf16.moe
+    moe-convert -q --dtype f32 "$MOE_MODELS/pocket/model" -o f32.moe
+    rounded() { moe-decode -q -m bf16.moe -n 24 --activations bf16 "$@"; }
+    rounded prompts.jsonl > plain.txt
+    rounded -d ngram -K 5 -j 1 --isa plain prompts.jsonl > drafted.txt
+    cmp plain.txt drafted.txt
+    head -n 1 prompts.jsonl > one.jsonl
+    for activations in f32 bf16; do
+        moe-decode -q -m bf16.moe -n 24 --activations $activations --reference f32.moe --stream $activations.moes one.jsonl > text
+        moe-view --json $activations.moes > $activations.json
+    done
+    sum() { jq -s '[.[] | select(.type == "iter").divergence[]] | add' "$1"; }
+    [ "$(sum f32.json)" = 0 ]
+    [ "$(jq -n "$(sum bf16.json) > 0 and $(sum bf16.json) < 0.01")" = true ]
+    [[ "$(jq -r 'select(.type == "machine").isa' bf16.json)" == *", bf16 activations" ]]
+    [[ "$(moe-view bf16.moes)" == *"activations: rounded to bf16 in products with bf16 weights"* ]]
+    [[ "$(moe-view f32.moes)" != *"activations: rounded"* ]]
+    run moe-decode -m f32.moe -n 1 --activations bf16 one.jsonl
+    [[ "$output" == *"--activations bf16: has no effect: no weights of the model are in bf16"* ]]
+    run rounded --device cuda one.jsonl
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"device cuda: does not round activations to bf16; leave --activations out, or give --device host"* ]]
+}
+
 @test "pinned threads give the same text; more than there are processors are refused" {
     decode > free.txt
     decode --pin > pinned.txt

@@ -5,7 +5,7 @@
 
 static const int ROWS[] = {1, 2, 3, 7, 8, 9, 16, 17, 64};
 
-static struct queue emulator(void) { return (struct queue){emu_queue(2)}; }
+static struct queue emulator(void) { return (struct queue){.state = emu_queue(2)}; }
 
 /* Runs `op` on both from the same `before` and compares what is in `out`. */
 #define SAME_ON_BOTH(op, arena, args, before, what, ...)                                \

@@ -322,18 +322,18 @@ enum { POOLS = 3, SPARSE = 13 };
 /* On the emulator every day a part of what the long check takes there. */
 UNUSED static bool kernel_sample(void) { return SPARSE > 1 && !getenv("MOE_LONG"); }
 
-static inline struct queue queue_of_ref(struct arena *arena) { return (struct queue){&arena->memory}; }
+static inline struct queue queue_of_ref(struct arena *arena) { return (struct queue){.state = &arena->memory}; }
 
 #if defined(MOE_EMU) || defined(MOE_DEVICE)
 
 #ifdef MOE_DEVICE
 static UNUSED const char *other_name(void) { return mirror_name(); }
 static UNUSED const struct device_ops *other_ops(void) { return mirror_ops(); }
-static inline struct queue queue_of(int threads) { return (void)threads, (struct queue){NULL}; }
+static inline struct queue queue_of(int threads) { return (void)threads, (struct queue){.state = NULL}; }
 #else
 static UNUSED const char *other_name(void) { return "emulated"; }
 static UNUSED const struct device_ops *other_ops(void) { return &cuda_ops; }
-static inline struct queue queue_of(int threads) { return (struct queue){emu_queue(threads)}; }
+static inline struct queue queue_of(int threads) { return (struct queue){.state = emu_queue(threads)}; }
 #endif
 
 enum { EMULATED = 1 };
@@ -345,7 +345,7 @@ static UNUSED struct queue queue_of_host(void)
     static struct thread_pool *pool;
     if (!pool)
         assert_int_equal(thread_pool_new(&pool, 1, NULL), 0);
-    return (struct queue){pool};
+    return (struct queue){.state = pool};
 }
 
 static UNUSED const struct cpu_isa *const *emulated(void)
@@ -369,7 +369,7 @@ static struct thread_pool *pools[POOLS + 1];               /* of 1, 2 and 3 thre
 enum { EMULATED = 0 };
 
 static inline const struct device_ops *host_ops(void) { return &cpu_isas()[0]->ops; }
-static inline struct queue queue_of_host(void) { return (struct queue){pools[1]}; }
+static inline struct queue queue_of_host(void) { return (struct queue){.state = pools[1]}; }
 
 static UNUSED int pools_open(void **state)
 {
@@ -388,7 +388,7 @@ static UNUSED int pools_close(void **state)
     return 0;
 }
 
-static inline struct queue queue_of(int threads) { return (struct queue){pools[threads]}; }
+static inline struct queue queue_of(int threads) { return (struct queue){.state = pools[threads]}; }
 
 #endif
 
@@ -406,5 +406,23 @@ enum { PRODUCT_FORMATS = EMULATED ? (int)GPU_FORMATS : (int)FORMAT_COUNT };
 #define FOR_KINDS_OF_FORMAT(format) \
     for (int format = 0; format < PRODUCT_FORMATS; \
          format = format == FORMAT_Q6_K ? FORMAT_IQ3_S : format < FORMAT_Q6_K ? format + 1 : FORMAT_COUNT)
+
+/* Kinds of products: by format of the weights, and in the end bf16 with rounded activations, which no emulated GPU has. */
+enum { ROUNDED = FORMAT_COUNT, PRODUCT_KINDS = EMULATED ? (int)PRODUCT_FORMATS : FORMAT_COUNT + 1 };
+
+/* The kinds, of formats those of FOR_KINDS_OF_FORMAT. */
+#define FOR_PRODUCT_KINDS(kind) \
+    for (int kind = 0; kind < PRODUCT_KINDS; \
+         kind = kind == FORMAT_Q6_K ? (int)FORMAT_IQ3_S : kind < FORMAT_Q6_K || kind == FORMAT_COUNT ? kind + 1 : FORMAT_COUNT)
+
+static inline enum weight_format kind_format(int kind) { return kind == ROUNDED ? FORMAT_BF16 : (enum weight_format)kind; }
+static inline const char *kind_name(int kind) { return kind == ROUNDED ? "rounded" : format_name(kind_format(kind)); }
+
+/* Returns whether the contract specifies every bit. */
+static inline bool kind_exact(int kind) { return kind == ROUNDED || format_quantised(kind_format(kind)); }
+static inline int kind_order(const struct cpu_isa *isa, int kind)
+{
+    return kind == ROUNDED ? 0 : order_of(isa, kind_format(kind));
+}
 
 #endif

@@ -13,6 +13,7 @@ struct call {
     struct arena arena;
     struct expert_ffn_args args;
     struct buffer before;
+    bool rounded;
 };
 
 /* Distinct experts for a row; about one slot in eight is dropped. */
@@ -43,8 +44,10 @@ static struct buffer scratch(struct arena *arena, const struct expert_ffn_args *
     return bytes ? arena_take(arena, bytes) : (struct buffer){0, 0};
 }
 
-static void call_open(struct call *call, const struct shape *s, enum weight_format format, enum routing routed, uint64_t seed)
+static void call_open(struct call *call, const struct shape *s, int kind, enum routing routed, uint64_t seed)
 {
+    const enum weight_format format = kind_format(kind);
+    call->rounded = kind == ROUNDED;
     arena_open(&call->arena);
     size_t rows = (size_t)s->rows, pairs = rows * (size_t)s->slots;
     struct expert_ffn_args *a = &call->args;
@@ -91,27 +94,28 @@ static void run(struct call *call, const struct device_ops *ops, struct queue qu
     poison(call->args.partial);
     poison_integers(call->args.group);
     poison(call->args.operand);
+    queue.bf16_activations = call->rounded;
     ops->expert_ffn(&queue, &call->args);
     arena_check(&call->arena);
 }
 
-static void against_reference(const struct shape *s, enum weight_format format, enum routing routed)
+static void against_reference(const struct shape *s, int kind, enum routing routed)
 {
     struct call call;
     char what[128];
-    call_open(&call, s, format, routed, (uint64_t)(s->rows * 7 + s->hidden * 31 + s->inner) * 16 + format);
+    call_open(&call, s, kind, routed, (uint64_t)(s->rows * 7 + s->hidden * 31 + s->inner) * 16 + (uint64_t)kind);
     run(&call, &ref_ops, queue_of_ref(&call.arena));
     struct buffer expected = arena_copy(&call.arena, call.args.out), first[ORDERS] = {{0}};
-    if (EMULATED && (format == FORMAT_F32 || format_quantised(format))) {
+    if (EMULATED && (kind == FORMAT_F32 || kind_exact(kind))) {
         run(&call, host_ops(), queue_of_host());
         first[0] = arena_copy(&call.arena, call.args.out);
     }
     FOR_EACH_ISA(isa) {
-        snprintf(what, sizeof what, "%s %s rows %d slots %d hidden %d inner %d", isa->name, format_name(format), s->rows,
+        snprintf(what, sizeof what, "%s %s rows %d slots %d hidden %d inner %d", isa->name, kind_name(kind), s->rows,
                  s->slots, s->hidden, s->inner);
         run(&call, &isa->ops, queue_of(2));
-        assert_close(what, call.args.out, expected, format_quantised(format) ? TOLERANCE_EXACT : TOLERANCE_EXPERT_FFN);
-        struct buffer *same = &first[order_of(isa, format)];
+        assert_close(what, call.args.out, expected, kind_exact(kind) ? TOLERANCE_EXACT : TOLERANCE_EXPERT_FFN);
+        struct buffer *same = &first[kind_order(isa, kind)];
         if (!same->address)
             *same = arena_copy(&call.arena, call.args.out);
         assert_true(same_bits(*same, call.args.out));
@@ -124,31 +128,31 @@ static void ragged_shapes_agree_with_the_reference(void **state)
     (void)state;
     static const int hidden[] = {1, 7, 33, 130, 192, 512}, inner[] = {5, 16, 64, 100, 288}, rows[] = {1, 2, 3, 7, 8, 9, 16, 17};
     int turn = 0;
-    for (int format = 0; format < PRODUCT_FORMATS; format++)
+    for (int kind = 0; kind < PRODUCT_KINDS; kind++)
         for (int h = 0; h < LENGTH(hidden); h++)
             for (int i = 0; i < LENGTH(inner); i++)
                 for (int k = 0; k < 2; k++, turn++)
-                    if (turn % ((kernel_brief() ? 3 : SPARSE) * (format > FORMAT_Q6_K ? 6 : 1)) == 0)
-                        against_reference(&(struct shape){rows[turn % LENGTH(rows)], 2, 4, hidden[h], inner[i]}, format, 1);
+                    if (turn % ((kernel_brief() ? 3 : SPARSE) * (kind > FORMAT_Q6_K && kind != ROUNDED ? 6 : 1)) == 0)
+                        against_reference(&(struct shape){rows[turn % LENGTH(rows)], 2, 4, hidden[h], inner[i]}, kind, 1);
 }
 
 static void many_rows_agree_with_the_reference(void **state)
 {
     (void)state;
-    FOR_KINDS_OF_FORMAT(format) {
-        against_reference(&(struct shape){64, 2, 8, 130, 64}, format, 1);
-        against_reference(&(struct shape){2, 3, 4, 33, 16}, format, 1);
-        against_reference(&(struct shape){SPARSE > 1 || kernel_brief() ? 65 : 512, 2, 8, 64, 33}, format, 1);
+    FOR_PRODUCT_KINDS(kind) {
+        against_reference(&(struct shape){64, 2, 8, 130, 64}, kind, 1);
+        against_reference(&(struct shape){2, 3, 4, 33, 16}, kind, 1);
+        against_reference(&(struct shape){SPARSE > 1 || kernel_brief() ? 65 : 512, 2, 8, 64, 33}, kind, 1);
     }
 }
 
 static void dense_network_is_one_expert(void **state)
 {
     (void)state;
-    FOR_KINDS_OF_FORMAT(format) {
-        against_reference(&(struct shape){1, 1, 1, 192, 64}, format, 0);
-        against_reference(&(struct shape){19, 1, 1, 130, 100}, format, 0);
-        against_reference(&(struct shape){9, 1, 1, 33, 40}, format, WEIGHED);
+    FOR_PRODUCT_KINDS(kind) {
+        against_reference(&(struct shape){1, 1, 1, 192, 64}, kind, 0);
+        against_reference(&(struct shape){19, 1, 1, 130, 100}, kind, 0);
+        against_reference(&(struct shape){9, 1, 1, 33, 40}, kind, WEIGHED);
     }
 }
 
@@ -177,6 +181,7 @@ static void run_rows(struct call *all, const int *index, int rows, const int32_t
         memcpy((float *)at(part.weight) + r * slots, (float *)at(a->weight) + from * slots, slots * sizeof(float));
     }
     struct queue queue = queue_of(threads);
+    queue.bf16_activations = all->rounded;
     isa->ops.expert_ffn(&queue, &part);
     for (size_t r = 0; r < (size_t)(other ? 1 : rows); r++)
         if (memcmp((float *)at(part.out) + r * hidden, (float *)at(a->out) + (size_t)index[r] * hidden, hidden * sizeof(float)))
@@ -188,21 +193,21 @@ static void bits_of_a_row_depend_on_that_row_alone(void **state)
 {
     (void)state;
     const struct shape s = {72, 3, 8, 192, 64};
-    FOR_KINDS_OF_FORMAT(format) {
+    FOR_PRODUCT_KINDS(kind) {
         struct call call;
         uint64_t seed = 5;
         int index[72], order = 0;
         int32_t other[72 * 3];
         float weight[3];
-        call_open(&call, &s, format, 1, 99);
+        call_open(&call, &s, kind, 1, 99);
         for (int i = 0; i < s.rows; i++) {
             index[i] = i;
             draw_route(other + i * s.slots, weight, &s, &seed);
         }
         FOR_EACH_ISA(isa) {
-            if (isa == cpu_isas()[0] || order_of(isa, (enum weight_format)format) != order)
+            if (isa == cpu_isas()[0] || kind_order(isa, kind) != order)
                 run(&call, &isa->ops, queue_of(1));
-            order = order_of(isa, (enum weight_format)format);
+            order = kind_order(isa, kind);
             for (int threads = 1; threads <= POOLS; threads += SPARSE > 1 || kernel_brief() ? 2 : 1) {
                 for (int i = s.rows - 1; i > 0; i--) {
                     int j = draw_below(&seed, i + 1), kept = index[i];
@@ -231,7 +236,7 @@ static void down_has_a_format_of_its_own(void **state)
     for (int i = 0; i < LENGTH(pairs) && (int)pairs[i][0] < PRODUCT_FORMATS; i++) {
         const bool exact = format_quantised(pairs[i][0]), step = !exact && format_quantised(pairs[i][1]);
         struct call call;
-        call_open(&call, &(struct shape){9, 2, 4, 300, 100, (int)pairs[i][1] + 1}, pairs[i][0], ROUTED, (uint64_t)i);
+        call_open(&call, &(struct shape){9, 2, 4, 300, 100, (int)pairs[i][1] + 1}, (int)pairs[i][0], ROUTED, (uint64_t)i);
         run(&call, &ref_ops, queue_of_ref(&call.arena));
         struct buffer expected = arena_copy(&call.arena, call.args.out), first[ORDERS] = {{0}};
         FOR_EACH_ISA(isa)
@@ -257,7 +262,7 @@ static void experts_apart_are_what_is_added(void **state)
         for (int i = 0; i <= LENGTH(shapes); i++) {
             struct call call;
             const struct shape dense = {5, 1, 1, 66, 45, 0}, *s = i < LENGTH(shapes) ? &shapes[i] : &dense;
-            call_open(&call, s, (enum weight_format)format, i < LENGTH(shapes) ? ROUTED : ALIKE, 20 + (uint64_t)i);
+            call_open(&call, s, format, i < LENGTH(shapes) ? ROUTED : ALIKE, 20 + (uint64_t)i);
             const bool exact = format_quantised((enum weight_format)format), down = format_quantised(call.args.down_format);
             const struct tolerance far = exact && down ? TOLERANCE_EXACT : down ? (struct tolerance){0.02f, 0.02f}
                                                                            : TOLERANCE_EXPERT_FFN;

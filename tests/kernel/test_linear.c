@@ -9,11 +9,14 @@ struct call {
     struct arena arena;
     struct linear_args args;
     struct buffer before;
+    bool rounded;
 };
 
-static void call_open(struct call *call, const struct shape *s, enum weight_format format, uint64_t seed)
+static void call_open(struct call *call, const struct shape *s, int kind, uint64_t seed)
 {
     struct linear_args *a = &call->args;
+    const enum weight_format format = kind_format(kind);
+    call->rounded = kind == ROUNDED;
     arena_open(&call->arena);
     *a = (struct linear_args){.format = format, .add = s->add, .rows = s->rows, .inputs = s->inputs, .outputs = s->outputs,
                               .scale = s->outputs % 3 == 1 ? 0.375f : 0, .in_stride = s->inputs + s->in_more,
@@ -36,6 +39,7 @@ static void run(struct call *call, const struct device_ops *ops, struct queue qu
 {
     copy_into(call->args.out, call->before);
     poison(call->args.operand);
+    queue.bf16_activations = call->rounded;
     ops->linear(&queue, &call->args);
     arena_check(&call->arena);
 }
@@ -51,25 +55,25 @@ static void assert_gaps_untouched(const struct call *call, const struct shape *s
     }
 }
 
-static void against_reference(const struct shape *s, enum weight_format format)
+static void against_reference(const struct shape *s, int kind)
 {
     struct call call;
     char what[128];
-    call_open(&call, s, format, (uint64_t)(s->rows * 13 + s->inputs * 3 + s->outputs) * 16 + format);
+    call_open(&call, s, kind, (uint64_t)(s->rows * 13 + s->inputs * 3 + s->outputs) * 16 + (uint64_t)kind);
     run(&call, &ref_ops, queue_of_ref(&call.arena));
     struct buffer expected = arena_copy(&call.arena, call.args.out), first[ORDERS] = {{0}};
-    if (EMULATED && (format == FORMAT_F32 || format_quantised(format))) {
+    if (EMULATED && (kind == FORMAT_F32 || kind_exact(kind))) {
         run(&call, host_ops(), queue_of_host());
         first[0] = arena_copy(&call.arena, call.args.out);
     }
     FOR_EACH_ISA(isa)
         for (int threads = 1; threads <= POOLS; threads++) {
-            snprintf(what, sizeof what, "%s %s %d threads rows %d inputs %d outputs %d", isa->name, format_name(format),
+            snprintf(what, sizeof what, "%s %s %d threads rows %d inputs %d outputs %d", isa->name, kind_name(kind),
                      threads, s->rows, s->inputs, s->outputs);
             run(&call, &isa->ops, queue_of(threads));
-            assert_close(what, call.args.out, expected, format_quantised(format) ? TOLERANCE_EXACT : TOLERANCE_LINEAR);
+            assert_close(what, call.args.out, expected, kind_exact(kind) ? TOLERANCE_EXACT : TOLERANCE_LINEAR);
             assert_gaps_untouched(&call, s);
-            struct buffer *same = &first[order_of(isa, format)];
+            struct buffer *same = &first[kind_order(isa, kind)];
             if (!same->address)
                 *same = arena_copy(&call.arena, call.args.out);
             assert_true(same_bits(*same, call.args.out));
@@ -83,40 +87,40 @@ static void ragged_shapes_agree_with_the_reference(void **state)
     static const int inputs[] = {1, 2, 7, 33, 128, 130, 192, 256, 300, 608}, outputs[] = {1, 5, 16, 31, 32, 64, 100};
     static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 17};
     int turn = 0;
-    for (int format = 0; format < PRODUCT_FORMATS; format++)
+    for (int kind = 0; kind < PRODUCT_KINDS; kind++)
         for (int i = 0; i < LENGTH(inputs); i++)
             for (int o = 0; o < LENGTH(outputs); o++, turn++)
-                if (turn % (format > FORMAT_Q4_K ? 4 * SPARSE : SPARSE) == 0)
+                if (turn % (kind > FORMAT_Q4_K && kind != ROUNDED ? 4 * SPARSE : SPARSE) == 0)
                     against_reference(&(struct shape){rows[turn % LENGTH(rows)], inputs[i], outputs[o], turn % 2, turn % 3 == 0,
-                                                      turn % 4, turn % 5}, format);
+                                                      turn % 4, turn % 5}, kind);
 }
 
 static void many_rows_and_long_inputs_agree_with_the_reference(void **state)
 {
     (void)state;
-    FOR_KINDS_OF_FORMAT(format) {
-        against_reference(&(struct shape){64, 192, 192, 0, 0, 0, 3}, format);
-        against_reference(&(struct shape){SPARSE > 1 ? 65 : 512, 65, 100, 1, 1, 1, 0}, format);
-        against_reference(&(struct shape){3, 2051, 100, 1, 0, 0, 0}, format);
-        against_reference(&(struct shape){8, 1030, 70, 0, 0, 2, 0}, format);
+    FOR_PRODUCT_KINDS(kind) {
+        against_reference(&(struct shape){64, 192, 192, 0, 0, 0, 3}, kind);
+        against_reference(&(struct shape){SPARSE > 1 ? 65 : 512, 65, 100, 1, 1, 1, 0}, kind);
+        against_reference(&(struct shape){3, 2051, 100, 1, 0, 0, 0}, kind);
+        against_reference(&(struct shape){8, 1030, 70, 0, 0, 2, 0}, kind);
     }
 }
 
-/* Every row of a large product, again in products of other sizes. With q8 and q4, inputs of several chunks. */
+/* Every row of a large product, again in products of other sizes. Where inputs are used in chunks, several of these. */
 static void bits_of_a_row_depend_on_that_row_alone(void **state)
 {
     (void)state;
     static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 70};
-    for (int format = 0; format < PRODUCT_FORMATS; format++) {
-        const int inputs = format_quantised((enum weight_format)format) ? 545 : 193;
+    for (int kind = 0; kind < PRODUCT_KINDS; kind++) {
+        const int inputs = kind_exact(kind) ? 545 : 193;
         const struct shape s = {SPARSE > 1 ? 71 : 150, inputs, 70, 1, 1, 0, 0};
         struct call call;
-        call_open(&call, &s, format, 17);
+        call_open(&call, &s, kind, 17);
         struct buffer whole[ORDERS] = {{0}};
         struct linear_args part = call.args;
         size_t in_row = (size_t)s.inputs * sizeof(float), out_row = (size_t)s.outputs * sizeof(float);
         FOR_EACH_ISA(isa) {
-            struct buffer *same = &whole[order_of(isa, (enum weight_format)format)];
+            struct buffer *same = &whole[kind_order(isa, kind)];
             if (!same->address) {
                 run(&call, &isa->ops, queue_of(2));
                 *same = arena_copy(&call.arena, call.args.out);
@@ -124,6 +128,7 @@ static void bits_of_a_row_depend_on_that_row_alone(void **state)
             for (int i = 0; i < LENGTH(rows); i++)
                 for (int first = 0; first + rows[i] <= s.rows; first += (rows[i] + 20) * (SPARSE > 1 ? 2 : 1)) {
                     struct queue queue = queue_of(1 + i % POOLS);
+                    queue.bf16_activations = kind == ROUNDED;
                     copy_into(call.args.out, call.before);
                     part.rows = rows[i];
                     part.in = buffer_part(call.args.in, (size_t)first * in_row, (size_t)rows[i] * in_row);
@@ -142,9 +147,9 @@ static void bits_of_512_rows(void **state)
     (void)state;
     const struct shape s = {512, 97, 33, 0, 0, 0, 0};
     static const int parts[][2] = {{0, 1}, {511, 1}, {300, 2}, {121, 8}, {137, 64}};
-    FOR_KINDS_OF_FORMAT(format) {
+    FOR_PRODUCT_KINDS(kind) {
         struct call call;
-        call_open(&call, &s, format, 23);
+        call_open(&call, &s, kind, 23);
         struct linear_args part = call.args;
         size_t in_row = (size_t)s.inputs * sizeof(float), out_row = (size_t)s.outputs * sizeof(float);
         FOR_EACH_ISA(isa) {
@@ -152,6 +157,7 @@ static void bits_of_512_rows(void **state)
             struct buffer whole = arena_copy(&call.arena, call.args.out);
             for (int i = 0; i < LENGTH(parts); i++) {
                 struct queue queue = queue_of(1 + i % POOLS);
+                queue.bf16_activations = kind == ROUNDED;
                 copy_into(call.args.out, call.before);
                 part.rows = parts[i][1];
                 part.in = buffer_part(call.args.in, (size_t)parts[i][0] * in_row, (size_t)part.rows * in_row);
@@ -196,6 +202,42 @@ static void odd_activations_give_the_same_everywhere(void **state)
     }
 }
 
+/* Rounded activations: products and sums about 2^-126, where x86 flushes what would be below it with an unbounded exponent. The
+ * first two rows of weights give 2^-126 - 1.5 * 2^-151 and 2^-126 - 2^-151 with the first row of inputs. */
+static void sums_near_the_smallest_normal_number(void **state)
+{
+    (void)state;
+    enum { INPUTS = 7, OUTPUTS = 40, SUM_ROWS = 14 };
+    const struct shape s = {SUM_ROWS, INPUTS, OUTPUTS, 0, 0, 0, 0};
+    float weight[OUTPUTS * INPUTS] = {-1.5f * 0x1p-75f, 0x1p-63f, 0, 0, 0, 0, 0, -0x1p-75f, 0x1p-63f};
+    static const float first[INPUTS] = {0x1p-76f, 0x1p-63f};
+    uint64_t seed = 3;
+    struct call call;
+    if (EMULATED)
+        return;
+    call_open(&call, &s, ROUNDED, 1);
+    for (int i = 2 * INPUTS; i < OUTPUTS * INPUTS; i++)
+        weight[i] = ldexpf(draw_float(&seed), -57 - draw_below(&seed, i % 5 ? 18 : 70));
+    memset(at(call.args.weight), 0, call.args.weight.bytes);
+    matrix_pack(FORMAT_BF16, at(call.args.weight), INPUTS, 0, OUTPUTS, weight);
+    for (int i = 0; i < SUM_ROWS * INPUTS; i++)
+        ((float *)at(call.args.in))[i] = i < INPUTS ? first[i]
+                                                    : ldexpf(draw_float(&seed), -57 - draw_below(&seed, i % 5 ? 18 : 70));
+    call.args.scale = 0;
+    run(&call, &ref_ops, queue_of_ref(&call.arena));
+    struct buffer expected = arena_copy(&call.arena, call.args.out);
+    const float *out = at(expected);
+    int small = 0;
+    for (int i = 0; i < SUM_ROWS * OUTPUTS; i++)
+        small += out[i] != 0 && fabsf(out[i]) < 0x1p-122f;
+    assert_true(out[0] == 0 && out[1] == 0x1p-126f && small > SUM_ROWS * OUTPUTS / 8);
+    FOR_EACH_ISA(isa) {
+        run(&call, &isa->ops, queue_of(2));
+        assert_true(same_bits(expected, call.args.out));
+    }
+    arena_close(&call.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +246,7 @@ int main(void)
         cmocka_unit_test(bits_of_a_row_depend_on_that_row_alone),
         cmocka_unit_test(bits_of_512_rows),
         cmocka_unit_test(odd_activations_give_the_same_everywhere),
+        cmocka_unit_test(sums_near_the_smallest_normal_number),
     };
     return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

@@ -14,7 +14,8 @@ enum { NODES = 24, PROMPT = 90 };
 static void open_with_cache(struct rig *rig, const char *path, const char *device, const char *isa, int threads, int max_rows,
                             enum cache_format cache)
 {
-    rig_open_on(rig, path, &(struct device_setup){.name = device, .threads = threads, .isa = isa}, NULL);
+    const struct device_setup where = {device, threads, isa, false, 0, cache == CACHE_BF16};  /* rounded activations, too */
+    rig_open_on(rig, path, &where, NULL);
     rig_engine(rig, (struct engine_setup){.max_rows = max_rows, .max_logit_rows = max_rows, .cache = cache}, 0);
 }
 
