@@ -1,9 +1,11 @@
 /* Rotary positions, the KV cache, and attention over it.
  *
- * CACHE of one layer: k [kv_heads][capacity][head_dim] and v [kv_heads][capacity][value_dim], in the cache's format: f32, f16
- * or bf16. Values are rounded to the format when they are written (to nearest, ties to even; f16 limits them to +-65504) and
- * converted exactly to f32 when they are read. The index of a token in the cache is its SLOT. Committed tokens have slot =
- * logical position; the nodes of a draft tree have the slots after them, in the order in which they were added.
+ * CACHE of one layer: k [kv_heads][capacity][head_dim] and v [kv_heads][capacity][value_dim], in the cache's format: f32, f16,
+ * bf16 or q8. Values are rounded to the format when they are written (to nearest, ties to even; f16 limits them to +-65504) and
+ * converted exactly to f32 when they are read. In q8 the key or value of one token and one head is a row of int8 codes with one
+ * f32 scale, made by plain_quantise_row (kernels/plain/quantise.h). The scales [kv_heads][capacity] follow the codes, from the
+ * next multiple of 4 bytes on. The index of a token in the cache is its SLOT. Committed tokens have slot = logical position;
+ * the nodes of a draft tree have the slots after them, in the order in which they were added.
  *
  * A query sees a sequence of slots in LOGICAL order: slots 0 .. prefix[r]-1, then the slots path[path_start[r]] ..
  * path[path_start[r+1]-1]. The j-th of them has logical position j, whatever its slot is. The last one is the query's own slot,
@@ -18,10 +20,27 @@
 #include "kernels/plain/plain.h"
 #include "kernels/rows.h"
 
-enum cache_format { CACHE_F32, CACHE_F16, CACHE_BF16, CACHE_FORMATS };
+enum cache_format { CACHE_F32, CACHE_F16, CACHE_BF16, CACHE_Q8, CACHE_FORMATS };
 
-/* Returns the bytes of one value in the cache. */
-static inline size_t cache_size(enum cache_format format) { return format == CACHE_F32 ? 4 : 2; }
+/* Returns the bytes of one number in the cache, without a share in its row's scale. */
+static inline size_t cache_size(enum cache_format format) { return format == CACHE_F32 ? 4 : format == CACHE_Q8 ? 1 : 2; }
+
+/* Returns the bytes of the scale of a row. */
+static inline size_t cache_scale(enum cache_format format) { return format == CACHE_Q8 ? sizeof(float) : 0; }
+
+/* Returns where the scales of a cache of `rows` rows begin, in bytes. */
+static inline size_t cache_scales(enum cache_format format, size_t rows, size_t width)
+{
+    return (rows * width * cache_size(format) + 3) / 4 * 4;
+}
+
+/* Returns the bytes of a cache of `rows` rows. */
+static inline size_t cache_rows_bytes(enum cache_format format, size_t rows, size_t width)
+{
+    if (!cache_scale(format))
+        return rows * width * cache_size(format);
+    return cache_scales(format, rows, width) + rows * cache_scale(format);
+}
 
 enum { ATTENTION_CHUNK = 64, ATTENTION_HEAD_DIM_MAX = 1024 };
 
@@ -72,6 +91,9 @@ struct kv_move_args {
  * window      0: every j is visible; else only j > own position - window, or with `aligned` only j >= own position - own
  *             position % window (chunked attention)
  * longest     upper bound of the positions of a row's sequence; 0: unknown, so the capacity is the bound
+ *
+ * In q8, k and v are codes: the scale of a key multiplies the dot product before `scale` does, and the scale of a value
+ * multiplies p_j, after l was summed; both products are rounded.
  *
  * Order:  The logical positions are divided into chunks of 64, from position 0. In a chunk, over its visible positions
  *         ascending: score s_j = scale * dot(q, k_j); m = max s_j; p_j = exp(s_j - m); l = sum of p_j: 16 partial sums (the

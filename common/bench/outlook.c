@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "common/bench/network.h"
+#include "common/engine/kv.h"
 #include "common/predict/union.h"
 #include "common/session/caching.h"
 #include "common/session/session.h"
@@ -119,14 +120,15 @@ static void add_product(struct outlook_time *time, double *read, const struct sp
 static double kv_read(const struct outlook_setup *setup)
 {
     const struct hparams *shape = &setup->model->shape;
-    double floats = 0;
+    double bytes = 0;
     for (int n = 0; n < shape->layers; n++) {
         const int window = shape->layer[n].window;
         const int seen = window && shape->attention.aligned ? setup->prefix % window + 1 : window;
         if (!shape->layer[n].state)
-            floats += (double)hparams_kv_width(shape, n) * (window && window < setup->prefix ? seen : setup->prefix);
+            bytes += (double)kv_layer_bytes(shape, n, (enum cache_format)setup->kv_format) *
+                     (window && window < setup->prefix ? seen : setup->prefix);
     }
-    return floats * (double)cache_size((enum cache_format)setup->kv_format);
+    return bytes;
 }
 
 /* The outputs of experts in each layer, and the logits, of all rows. */

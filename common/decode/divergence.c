@@ -93,7 +93,7 @@ int divergence_open(struct divergence **out, const char *reference, const struct
     divergence->watch.class = &class;
     divergence->rows = rows;
     divergence->vocab = engine_hparams(target)->vocab;
-    if (companion_open(&divergence->companion, file, target, ENGINE_ROWS_MAX, rows, err))
+    if (companion_open(&divergence->companion, file, target, CACHE_F32, ENGINE_ROWS_MAX, rows, err))
         goto failed;
     divergence->engine = companion_engine(divergence->companion);
     if (engine_hparams(divergence->engine)->vocab != divergence->vocab) {

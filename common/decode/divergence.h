@@ -6,7 +6,8 @@
  *                both the softmax of their logits, before temperature and filters
  *   flip         their likeliest tokens differ, ties to the lower token
  *
- * The reference has its own KV cache. With the model itself and no budget, bits are equal and both measures are 0. */
+ * The reference has its own KV cache, in f32. With the model itself, no budget and keys and values in f32, bits are equal and
+ * both measures are 0. */
 #ifndef MOE_DECODE_DIVERGENCE_H
 #define MOE_DECODE_DIVERGENCE_H
 

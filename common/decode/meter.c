@@ -32,7 +32,7 @@ int meter_open(struct meter **out, const struct engine *target, int rows, struct
     meter->room = rows + WAITING_MAX < ENGINE_ROWS_MAX ? rows + WAITING_MAX : ENGINE_ROWS_MAX;
     meter->vocab = (size_t)engine_hparams(target)->vocab;
     meter->untouched = -1;
-    if (companion_open(&meter->companion, NULL, target, meter->room, meter->room, err) ||
+    if (companion_open(&meter->companion, NULL, target, engine_config(target)->cache, meter->room, meter->room, err) ||
         !(meter->node = mem_alloc((size_t)meter->room, sizeof *meter->node, err)) ||
         !(meter->token = mem_alloc((size_t)meter->room, sizeof *meter->token, err)) ||
         !(meter->logits = mem_alloc((size_t)meter->room * meter->vocab, sizeof *meter->logits, err))) {

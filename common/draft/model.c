@@ -53,7 +53,8 @@ static int model_open_drafter(struct drafter **out, struct spec *spec, const str
     struct model_drafter *mine = mem_alloc(1, sizeof *mine, err);
     if (!mine)
         return -1;
-    if (companion_open(&mine->companion, file, setup->target, ENGINE_ROWS_MAX, DRAFT_ASKED_MAX, err))
+    if (companion_open(&mine->companion, file, setup->target, engine_config(setup->target)->cache, ENGINE_ROWS_MAX,
+                       DRAFT_ASKED_MAX, err))
         goto failed;
     struct engine *engine = companion_engine(mine->companion);
     engine_source_init(&mine->source, engine);

@@ -70,13 +70,14 @@ static int open_parts(struct companion *companion, const char *file, struct engi
     return 0;
 }
 
-int companion_open(struct companion **out, const char *file, const struct engine *target, int max_rows, int max_logit_rows,
-                   struct err *err)
+int companion_open(struct companion **out, const char *file, const struct engine *target, enum cache_format cache,
+                   int max_rows, int max_logit_rows, struct err *err)
 {
     struct engine_setup engine = *engine_config(target);
     struct companion *companion = mem_alloc(1, sizeof *companion, err);
     if (!companion)
         return -1;
+    engine.cache = cache;
     engine.max_rows = max_rows;
     engine.max_logit_rows = max_logit_rows;
     engine.beside = true;

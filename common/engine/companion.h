@@ -8,9 +8,9 @@
 struct companion;
 
 /* Opens a companion. file NULL: the target's model. The target must stay open longer. The padding of the vocabularies may
- * differ. */
-int companion_open(struct companion **out, const char *file, const struct engine *target, int max_rows, int max_logit_rows,
-                   struct err *err);
+ * differ. cache: format of its keys and values. */
+int companion_open(struct companion **out, const char *file, const struct engine *target, enum cache_format cache,
+                   int max_rows, int max_logit_rows, struct err *err);
 void companion_close(struct companion **companion);
 
 /* Fails unless both models have the same tokens with the same ids. */

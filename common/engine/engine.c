@@ -94,6 +94,9 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
         return err_set(err, ERR_INPUT, "%s: the model has experts, but no expert source is open", model_path(setup->model));
     if (setup->cache != CACHE_F32 && !device_info(setup->device)->narrow_cache)
         return err_set(err, ERR_INPUT, "device %s: keeps keys and values in f32 alone", device_info(setup->device)->name);
+    if (setup->cache == CACHE_Q8 && !device_info(setup->device)->q8_cache)
+        return err_set(err, ERR_INPUT, "device %s: does not keep keys and values in q8; choose --kv-dtype f32, f16 or bf16",
+                       device_info(setup->device)->name);
     if (hparams_state_layers(shape) && !device_ops(setup->device)->delta)
         return err_set(err, ERR_INPUT, "device %s: does not compute layers with a state, which %s has; use --device host",
                        device_info(setup->device)->name, model_path(setup->model));

@@ -179,8 +179,7 @@ static int64_t seen_bytes(const struct pass *pass, int n, int rows, int64_t cach
     const int64_t seen = window && shape->attention.aligned ? cached - (cached - rows) / window * window : window + rows - 1;
     if (shape->layer[n].state)
         return state_bytes(shape, cached);
-    return (window && seen < cached ? seen : cached) * hparams_kv_width(shape, n) *
-           (int64_t)cache_size(engine->setup.cache);
+    return (window && seen < cached ? seen : cached) * kv_layer_bytes(shape, n, engine->setup.cache);
 }
 
 static int first_layer(const struct pass *pass)

@@ -15,15 +15,32 @@ static struct layer_attention kv_of(const struct kv_shape *shape, int layer)
 
 static bool has_cache(const struct kv_shape *shape, int layer) { return !shape->model || !shape->model->layer[layer].state; }
 
+int64_t kv_layer_bytes(const struct hparams *shape, int layer, enum cache_format format)
+{
+    return (int64_t)hparams_kv_width(shape, layer) * (int64_t)cache_size(format) +
+           2 * (int64_t)hparams_attention(shape, layer).kv_heads * (int64_t)cache_scale(format);
+}
+
+int64_t kv_token_bytes(const struct hparams *shape, enum cache_format format)
+{
+    int64_t all = 0;
+    for (int layer = 0; layer < shape->layers; layer++)
+        all += shape->layer[layer].state ? 0 : kv_layer_bytes(shape, layer, format);
+    return all;
+}
+
 static int alloc_layers(struct kv *kv, struct err *err)
 {
     const struct kv_shape *shape = &kv->shape;
     for (int layer = 0; layer < shape->layers; layer++) {
         const struct layer_attention own = kv_of(shape, layer);
-        size_t slots, k, v;
-        if (!size_mul((size_t)kv->capacity, (size_t)own.kv_heads * cache_size(shape->format), &slots) ||
-            !size_mul(slots, (size_t)own.head_dim, &k) || !size_mul(slots, (size_t)own.value_dim, &v))
+        const size_t wide = (size_t)(own.head_dim > own.value_dim ? own.head_dim : own.value_dim);
+        size_t rows, bound;
+        if (!size_mul((size_t)kv->capacity, (size_t)own.kv_heads, &rows) ||
+            !size_mul(rows, wide * cache_size(shape->format) + cache_scale(shape->format) + 3, &bound))
             return err_memory(err);
+        const size_t k = cache_rows_bytes(shape->format, rows, (size_t)own.head_dim);
+        const size_t v = cache_rows_bytes(shape->format, rows, (size_t)own.value_dim);
         if (has_cache(shape, layer) &&
             (device_alloc(kv->device, k, &kv->k[layer], err) || device_alloc(kv->device, v, &kv->v[layer], err)))
             return err_at(err, "KV cache of %d tokens", kv->capacity);

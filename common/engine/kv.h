@@ -51,6 +51,10 @@ struct row_table {
     size_t path_room, path_used;
 };
 
+/* Returns the bytes of a token's keys and values in one layer that has such, or in all of them. */
+int64_t kv_layer_bytes(const struct hparams *shape, int layer, enum cache_format format);
+int64_t kv_token_bytes(const struct hparams *shape, enum cache_format format);
+
 /* Opens a cache for `capacity` tokens, committed and pending ones together. *kv is uninitialised before; close it also if
  * this failed. */
 int kv_open(struct kv *kv, struct device *device, const struct kv_shape *shape, int capacity, struct err *err);

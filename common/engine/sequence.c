@@ -84,12 +84,13 @@ uint64_t sequence_state_bytes(const struct hparams *shape)
 
 int sequence_keeps(const struct sequence *sequence, int length) { return recurrent_keeps(&sequence->recurrent, length); }
 
-/* Copies the first `length` tokens of each head in an array [heads][capacity][width]; room: host memory for the transfer. */
+/* Copies the first `length` tokens of each head in an array [heads][capacity] of `token` bytes; room: host memory for the
+ * transfer. */
 static int copy_heads(const struct sequence *to, struct buffer into, const struct sequence *from, struct buffer out, int heads,
-                      int width, int length, void *room, struct err *err)
+                      uint64_t token, int length, void *room, struct err *err)
 {
     struct device *device = to->engine->device;
-    const uint64_t token = (uint64_t)width * cache_size(to->engine->setup.cache), bytes = (uint64_t)length * token;
+    const uint64_t bytes = (uint64_t)length * token;
     for (int head = 0; head < heads; head++) {
         queue_download(device, room, buffer_part(out, (uint64_t)head * (uint64_t)from->kv.capacity * token, bytes), bytes);
         if (queue_wait(device, err))
@@ -97,6 +98,21 @@ static int copy_heads(const struct sequence *to, struct buffer into, const struc
         queue_upload(device, buffer_part(into, (uint64_t)head * (uint64_t)to->kv.capacity * token, bytes), room, bytes);
     }
     return 0;
+}
+
+/* Likewise for keys or values of `width` numbers and their scales. */
+static int copy_rows(const struct sequence *to, struct buffer into, const struct sequence *from, struct buffer out, int heads,
+                     int width, int length, void *room, struct err *err)
+{
+    const enum cache_format format = to->engine->setup.cache;
+    const uint64_t first = cache_scales(format, (size_t)heads * (size_t)to->kv.capacity, (size_t)width);
+    const uint64_t its_first = cache_scales(format, (size_t)heads * (size_t)from->kv.capacity, (size_t)width);
+    if (copy_heads(to, into, from, out, heads, (uint64_t)width * cache_size(format), length, room, err))
+        return -1;
+    if (!cache_scale(format))
+        return 0;
+    return copy_heads(to, buffer_part(into, first, into.bytes - first), from,
+                      buffer_part(out, its_first, out.bytes - its_first), heads, cache_scale(format), length, room, err);
 }
 
 int sequence_copy(struct sequence *to, const struct sequence *from, int length, struct err *err)
@@ -115,15 +131,16 @@ int sequence_copy(struct sequence *to, const struct sequence *from, int length, 
     if (sequence_keeps(from, length) != length)
         return err_set(err, ERR_INPUT, "%d of %d tokens cannot be copied: the states of that point are gone", length,
                        from->kv.length);
-    void *room = mem_alloc((size_t)(length ? length : 1), (size_t)width * cache_size(own->cache), err);
+    void *room = mem_alloc((size_t)(length ? length : 1), (size_t)width * cache_size(own->cache) + cache_scale(own->cache),
+                           err);
     int rc = room ? 0 : -1;
     for (int layer = 0; !rc && length && layer < shape->layers; layer++) {
         if (shape->layer[layer].state)
             continue;
         const struct layer_attention its_own = hparams_attention(shape, layer);
         const int heads = its_own.kv_heads;
-        rc = copy_heads(to, to->kv.k[layer], from, from->kv.k[layer], heads, its_own.head_dim, length, room, err) ||
-             copy_heads(to, to->kv.v[layer], from, from->kv.v[layer], heads, its_own.value_dim, length, room, err) ? -1 : 0;
+        rc = copy_rows(to, to->kv.k[layer], from, from->kv.k[layer], heads, its_own.head_dim, length, room, err) ||
+             copy_rows(to, to->kv.v[layer], from, from->kv.v[layer], heads, its_own.value_dim, length, room, err) ? -1 : 0;
     }
     mem_free(&room);
     if (rc || recurrent_copy(&to->recurrent, &from->recurrent, err))

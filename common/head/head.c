@@ -491,7 +491,8 @@ static int64_t nominal_bytes(const struct head_pass *pass)
     const struct kv_shape *kv = &head->kv.shape;
     const struct matrix output = output_of(head);
     const int64_t cached = head->kv.length + head->kv.pending, width = kv->kv_heads * (kv->head_dim + kv->value_dim);
-    return head->weights.layer_bytes + cached * width * (int64_t)cache_size(kv->format) +
+    const int64_t token = width * (int64_t)cache_size(kv->format) + 2 * kv->kv_heads * (int64_t)cache_scale(kv->format);
+    return head->weights.layer_bytes + cached * token +
            head_experts_bytes(head) + (pass->batch->logit_rows ? (int64_t)output.data.bytes : 0);
 }
 

@@ -37,14 +37,6 @@ int hparams_kv_width(const struct hparams *shape, int layer)
     return own.kv_heads * (own.head_dim + own.value_dim);
 }
 
-int64_t hparams_kv_widths(const struct hparams *shape)
-{
-    int64_t all = 0;
-    for (int i = 0; i < shape->layers; i++)
-        all += shape->layer[i].state ? 0 : hparams_kv_width(shape, i);
-    return all;
-}
-
 int hparams_state_layers(const struct hparams *shape)
 {
     int count = 0;

@@ -178,7 +178,6 @@ struct layer_attention hparams_attention(const struct hparams *shape, int layer)
 
 /* Floats of keys and values of a token: in a layer with attention, and in all of these. */
 int hparams_kv_width(const struct hparams *shape, int layer);
-int64_t hparams_kv_widths(const struct hparams *shape);
 int hparams_state_layers(const struct hparams *shape);
 
 /* Floats of a token in a layer with a state: all keys, all values, the inputs of the convolution (queries, keys and values),

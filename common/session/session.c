@@ -6,12 +6,14 @@
 
 #include "common/base/mem.h"
 #include "common/base/version.h"
+#include "common/engine/kv.h"
 #include "common/engine/second.h"
 #include "common/route/placement.h"
 #include "common/session/cache_pins.h"
 #include "common/stream/reader.h"
 
-const char *const session_cache_words[] = {[CACHE_F32] = "f32", [CACHE_F16] = "f16", [CACHE_BF16] = "bf16", NULL};
+const char *const session_cache_words[] = {[CACHE_F32] = "f32", [CACHE_F16] = "f16", [CACHE_BF16] = "bf16",
+                                          [CACHE_Q8] = "q8", NULL};
 const char *const session_activation_words[] = {"f32", "bf16", NULL};
 
 static int open_tokenizer(struct session *session, struct err *err)
@@ -53,7 +55,7 @@ uint64_t session_kv_bytes(const struct hparams *shape, int context, enum cache_f
     int tokens = shape->max_positions < 8192 ? shape->max_positions : 8192;
     tokens = context && context < shape->max_positions ? context : tokens;
     return sequence_state_bytes(shape) +
-           (uint64_t)hparams_kv_widths(shape) * (uint64_t)tokens * cache_size(format);
+           (uint64_t)kv_token_bytes(shape, format) * (uint64_t)tokens;
 }
 
 /* Returns the bytes of memory that keys, values and other models will use. */
@@ -297,8 +299,8 @@ int session_check_texts(const struct session *session, int texts, int tokens, st
 {
     const struct hparams *shape = model_hparams(session->model);
     const bool host = device_info(session->device)->host_memory;
-    const uint64_t each = sequence_state_bytes(shape) + (uint64_t)hparams_kv_widths(shape) * (uint64_t)tokens *
-                          cache_size(engine_config(session->engine)->cache);
+    const uint64_t each = sequence_state_bytes(shape) +
+                          (uint64_t)kv_token_bytes(shape, engine_config(session->engine)->cache) * (uint64_t)tokens;
     const int64_t all = device_memory_left(session->device);
     const int64_t weights = host ? caching_kept(session->model, session->experts) : 0;
     const int64_t left = all > weights ? all - weights : 0, wanted = (int64_t)each * texts;

@@ -9,7 +9,7 @@ static const struct field machine_fields[] = {
     FIELD(decode_machine, device, false, "where the model ran: host, ref, cuda:0"),
     FIELD(decode_machine, isa, true, "instruction set used on the host, and whether activations are rounded"),
     FIELD(decode_machine, gpu, true, "name of the GPU"),
-    FIELD(decode_machine, kv_dtype, true, "what keys and values were kept in: f32, f16, bf16"),
+    FIELD(decode_machine, kv_dtype, true, "what keys and values were kept in: f32, f16, bf16, q8"),
     FIELD(decode_machine, loop, true, "where iterations ran: device, or host: and why not there"),
     FIELD(decode_machine, drafters, true, "the drafters in use, best first, as a list in JSON"),
     FIELD(decode_machine, options, true, "what the texts depend on beside model and prompts, as JSON"),

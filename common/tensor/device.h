@@ -33,6 +33,7 @@ struct device_info {
     char name[64];                   /* the actual device: "host avx512", "host avx512, bf16 activations", "ref" */
     bool host_memory;                /* host memory can be used as buffers (device_map) */
     bool narrow_cache;               /* attention supports KV caches of 16 bits */
+    bool q8_cache;                   /* and of q8 */
     bool all_formats;                /* products with every weight format; else with those before GPU_FORMATS */
     bool loops;                      /* supports loop_start and the operations of loops in kernels/ops.h */
     bool slabs;                      /* uses other products for complete slabs of a prompt (kernels/linear.h) */

@@ -4,9 +4,9 @@
  * its block.
  *
  * Up to eight queries that see the same positions of a chunk form a tile (attention_tile.h), which converts keys and values of
- * 16 bits to f32 in registers. Where a block has many tiles, they are converted once for all of them, into contiguous memory.
- * Positions on a row's path are gathered into contiguous memory, once for the queries of that row, so that all products use
- * contiguous positions.
+ * 16 and 8 bits to f32 in registers. Where a block has many tiles, they are converted once for all of them, into contiguous
+ * memory. Positions on a row's path are gathered into contiguous memory, once for the queries of that row, so that all products
+ * use contiguous positions.
  *
  * Memory is read once: keys of a chunk, its values, keys of the next chunk. The first tile of a block prefetches the next of
  * these while it computes with the present one, a line for each line, so that memory and arithmetic overlap. */
@@ -36,12 +36,14 @@ struct query {
 /* One chunk of keys or values. */
 struct panel {
     const unsigned char *cache;         /* at the beginning of the kv head */
+    const float *scale;                 /* likewise; NULL: the format has none */
     enum cache_format format;
     int width, chunk;
     bool widened;                       /* committed positions were converted to f32 */
     const unsigned char *next;          /* what tile_rows.next and .next_step are for the chunk's first position */
     size_t next_step;
     int row;                            /* row whose positions were gathered last */
+    float path_scale[ATTENTION_CHUNK];  /* of the positions that were gathered */
     /* committed positions, then those gathered for a row with a path, all as f32 */
     _Alignas(64) float wide[2 * ATTENTION_CHUNK * ATTENTION_HEAD_DIM_MAX];
 };
@@ -51,6 +53,16 @@ struct attention {
     int group, blocks;                  /* query heads per kv head; blocks of queries per kv head */
     struct work work;
 };
+
+/* Finds the rows of a kv head, which begins at row `first`, in a cache of `rows` rows. */
+static void panel_place(struct panel *panel, struct buffer cache, size_t rows, size_t first)
+{
+    const unsigned char *data = work_pointer(cache);
+    const size_t width = (size_t)panel->width;
+    panel->cache = data + first * width * cache_size(panel->format);
+    panel->scale = cache_scale(panel->format)
+        ? (const float *)(const void *)(data + cache_scales(panel->format, rows, width)) + first : NULL;
+}
 
 /* Begins a chunk. For many queries, converts its committed positions to f32, from the first to the last one that a query of
  * the block sees. */
@@ -64,7 +76,7 @@ static void panel_open(struct panel *panel, int chunk, int begin, int end, int q
     begin = begin > first ? begin : first;
     end = end < last ? end : last;
     if (panel->widened && begin < end)
-        widen(panel->format, panel->cache + (size_t)begin * width * 2, (size_t)(end - begin) * width,
+        widen(panel->format, panel->cache + (size_t)begin * width * cache_size(panel->format), (size_t)(end - begin) * width,
               panel->wide + (size_t)(begin - first) * width);
 }
 
@@ -76,7 +88,8 @@ static struct tile_rows panel_rows(struct panel *panel, const struct query *quer
     const int own = query->prefix - query->start;                       /* number of committed ones among them */
     float *path = panel->wide + (size_t)ATTENTION_CHUNK * width;
     struct tile_rows rows = {.at = panel->cache + (size_t)query->start * row, .format = panel->format, .width = panel->width,
-                             .count = query->visible, .next_step = panel->next_step,
+                             .count = query->visible, .scale = panel->scale ? panel->scale + query->start : NULL,
+                             .next_step = panel->next_step,
                              .next = ahead ? panel->next + first * panel->next_step : NULL};
     if (own >= query->visible && !panel->widened)
         return rows;
@@ -84,9 +97,11 @@ static struct tile_rows panel_rows(struct panel *panel, const struct query *quer
     rows.at = (const unsigned char *)(own < query->visible ? path : panel->wide + first * width);
     if (own >= query->visible)
         return rows;
+    rows.scale = panel->scale ? panel->path_scale : NULL;
     for (int j = 0; j < query->visible && panel->row != query->row; j++) {
         size_t slot = (size_t)(j < own ? query->start + j : query->path[j - own]);
         widen(panel->format, panel->cache + slot * row, width, path + (size_t)j * width);
+        panel->path_scale[j] = panel->scale ? panel->scale[slot] : 1;
     }
     panel->row = query->row;
     return rows;
@@ -114,6 +129,8 @@ static void tile_keys(struct tile *tile, struct panel *keys, float scale, bool a
     tile_scores(q, tile->filled, &rows, score);
     for (int r = 0; r < tile->rows; r++) {
         struct query *query = &tile->query[r];
+        for (int j = 0; rows.scale && j < query->visible; j++)
+            query->share[j] *= rows.scale[j];
         tile_shares(query->share, query->visible, scale, &query->chunk_max, &query->chunk_sum);
     }
 }
@@ -136,6 +153,8 @@ static void tile_join_values(struct tile *tile, struct panel *values, bool ahead
     tile_factors(&join, max, chunk_max);
     for (int r = 0; r < tile->rows; r++) {
         struct query *query = &tile->query[r];
+        for (int j = 0; rows.scale && j < query->visible; j++)
+            query->share[j] *= rows.scale[j];
         query->max = max[r];
         query->sum = query->begun ? __builtin_fmaf(query->sum, join.before[r], query->chunk_sum * join.now[r])
             : query->chunk_sum;
@@ -239,12 +258,12 @@ static void attend_chunk(struct block *b, int count, float scale)
 static void attend_block(const struct attention *w, struct block *b, int kv_head, int block)
 {
     const struct attention_args *a = w->args;
-    const size_t slots = (size_t)kv_head * (size_t)a->capacity, size = cache_size(a->format);
+    const size_t slots = (size_t)kv_head * (size_t)a->capacity, rows = (size_t)a->kv_heads * (size_t)a->capacity;
     const int queries = a->rows * w->group, first = block * BLOCK_QUERIES;
     const int count = queries - first < BLOCK_QUERIES ? queries - first : BLOCK_QUERIES;
     int low = 0, high = 0, committed = 0;
-    b->keys.cache = (const unsigned char *)work_pointer(a->k) + slots * (size_t)a->head_dim * size;
-    b->values.cache = (const unsigned char *)work_pointer(a->v) + slots * (size_t)a->value_dim * size;
+    panel_place(&b->keys, a->k, rows, slots);
+    panel_place(&b->values, a->v, rows, slots);
     for (int i = 0; i < count; i++) {
         struct query *query = &b->query[i];
         query_begin(query, a, (first + i) / w->group, kv_head * w->group + (first + i) % w->group);

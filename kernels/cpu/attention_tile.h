@@ -1,6 +1,6 @@
 /* The two products of attention for several queries that see the same contiguous positions: each key or value is loaded once
  * for all of them, and converted from the cache's format in registers. Every sum has the order of kernels/attention.h, so
- * results do not depend on the tile's shape.
+ * results do not depend on the tile's shape. Keys and values of q8 are their codes; the caller applies their scales.
  *
  *     tile_scores   score[r][j] = q[r] . key j
  *     tile_shares   score[j] -> exp(scale score[j] - maximum), with maximum and sum, for ATTENTION_CHUNK scores
@@ -30,6 +30,7 @@ struct tile_rows {
     int width, count;
     const unsigned char *next;          /* memory that is needed after them and is prefetched meanwhile; NULL: none */
     size_t next_step;                   /* its bytes for each of the positions */
+    const float *scale;                 /* of each of them; NULL: none */
 };
 
 /* Returns how far `next` advances for each line of the rows. */
@@ -53,6 +54,8 @@ TILE_INLINE __m512 tile_load(enum cache_format format, const unsigned char *at)
 {
     if (format == CACHE_F32)
         return _mm512_loadu_ps((const void *)at);
+    if (format == CACHE_Q8)
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)at)));
     const __m256i half = _mm256_loadu_si256((const void *)at);
     return format == CACHE_F16 ? _mm512_cvtph_ps(half)
         : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
@@ -63,6 +66,8 @@ TILE_INLINE __m512 tile_load_part(enum cache_format format, const unsigned char 
 {
     if (format == CACHE_F32)
         return _mm512_maskz_loadu_ps(mask, (const void *)at);
+    if (format == CACHE_Q8)
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, (const void *)at)));
     const __m256i half = _mm256_maskz_loadu_epi16(mask, (const void *)at);
     return format == CACHE_F16 ? _mm512_cvtph_ps(half)
         : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
@@ -151,7 +156,7 @@ TILE_INLINE __m512 tile_dots(enum cache_format format, const float *const *q, co
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++) {
                 const int n = tile_number(r, key, rows);
-                if (n < lines && ahead) {
+                if (ahead && (n < lines || (!lines && !n && i % 32 == 0))) {
                     fetch_two(next, far);
                     next += 64;
                     far += pace;
@@ -267,6 +272,8 @@ TILE_INLINE __m256 tile_load(enum cache_format format, const unsigned char *at)
 {
     if (format == CACHE_F32)
         return _mm256_loadu_ps((const void *)at);
+    if (format == CACHE_Q8)
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)at)));
     const __m128i half = _mm_loadu_si128((const void *)at);
     return format == CACHE_F16 ? _mm256_cvtph_ps(half)
         : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
@@ -413,7 +420,7 @@ TILE_INLINE void tile_strip(enum cache_format format, int rows, int vectors, con
     for (int j = 0; j < values->count; j++, v += step) {
 #pragma GCC unroll 16
         for (int n = 0; n < rows * vectors; n++) {
-            if (n < lines && ahead) {
+            if (ahead && (n < lines || (!lines && !n && j % 2 == 0))) {
                 fetch_two((uintptr_t)v + SOON * step + (size_t)n * 64, far);
                 far += pace;
             }
@@ -527,6 +534,8 @@ static inline void tile_scores(const float *const *q, int rows, const struct til
         TILE_FOR_ROWS(tile_scores_of, CACHE_F32, rows, q, keys, score);
     else if (keys->format == CACHE_F16)
         TILE_FOR_ROWS(tile_scores_of, CACHE_F16, rows, q, keys, score);
+    else if (keys->format == CACHE_Q8)
+        TILE_FOR_ROWS(tile_scores_of, CACHE_Q8, rows, q, keys, score);
     else
         TILE_FOR_ROWS(tile_scores_of, CACHE_BF16, rows, q, keys, score);
 }
@@ -538,6 +547,8 @@ static inline void tile_values(const struct tile_rows *values, const float *cons
         TILE_FOR_ROWS(tile_values_of, CACHE_F32, rows, values, share, join, out);
     else if (values->format == CACHE_F16)
         TILE_FOR_ROWS(tile_values_of, CACHE_F16, rows, values, share, join, out);
+    else if (values->format == CACHE_Q8)
+        TILE_FOR_ROWS(tile_values_of, CACHE_Q8, rows, values, share, join, out);
     else
         TILE_FOR_ROWS(tile_values_of, CACHE_BF16, rows, values, share, join, out);
 }

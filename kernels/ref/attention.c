@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "common/base/float.h"
+#include "kernels/plain/quantise.h"
 #include "kernels/ref/ref_internal.h"
 
 void ref_rope(struct queue *queue, const struct rope_args *a)
@@ -25,33 +26,55 @@ void ref_rope(struct queue *queue, const struct rope_args *a)
         }
 }
 
-static void *cache_of(struct queue *queue, struct buffer cache, enum cache_format format, int kv_heads, int capacity, int width)
+/* Rows of a cache. */
+struct rows {
+    enum cache_format format;
+    void *data;
+    float *scale;                   /* q8 */
+    int width;
+};
+
+static struct rows rows_of(struct queue *queue, struct buffer cache, enum cache_format format, int kv_heads, int capacity,
+                           int width)
 {
-    return ref_bytes(queue, cache, (uint64_t)kv_heads * (uint64_t)capacity * (uint64_t)width * cache_size(format));
+    const size_t count = (size_t)kv_heads * (size_t)capacity, scales = cache_scales(format, count, (size_t)width);
+    void *data = ref_bytes(queue, cache, cache_rows_bytes(format, count, (size_t)width));
+    return (struct rows){format, data, format == CACHE_Q8 ? (float *)((char *)data + scales) : NULL, width};
 }
 
-/* Returns the index of the first value of a slot of a head in a cache. */
-static int64_t element(int head, int slot, int capacity, int head_dim)
+static double rows_read(const struct rows *rows, int64_t row, int i)
 {
-    return ((int64_t)head * capacity + slot) * head_dim;
+    const int64_t at = row * rows->width + i;
+    if (rows->format == CACHE_Q8)
+        return (double)((const int8_t *)rows->data)[at] * (double)rows->scale[row];
+    if (rows->format == CACHE_F32)
+        return ((const float *)rows->data)[at];
+    uint16_t half = ((const uint16_t *)rows->data)[at];
+    return rows->format == CACHE_F16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
 
-static float cache_read(enum cache_format format, const void *cache, int64_t at)
+static void rows_put(const struct rows *rows, int64_t row, const float *values)
 {
-    if (format == CACHE_F32)
-        return ((const float *)cache)[at];
-    uint16_t half = ((const uint16_t *)cache)[at];
-    return format == CACHE_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+    if (rows->format == CACHE_Q8)
+        rows->scale[row] = plain_quantise_row(values, rows->width, (int8_t *)rows->data + row * rows->width);
+    for (int i = 0; i < rows->width && rows->format != CACHE_Q8; i++) {
+        const int64_t at = row * rows->width + i;
+        const float value = values[i];
+        if (rows->format == CACHE_F32)
+            ((float *)rows->data)[at] = value;
+        else if (rows->format == CACHE_BF16)
+            ((uint16_t *)rows->data)[at] = f32_to_bf16(value);
+        else
+            ((uint16_t *)rows->data)[at] = f32_to_f16(value > 65504 ? 65504 : value < -65504 ? -65504 : value);
+    }
 }
 
-static void cache_put(enum cache_format format, void *cache, int64_t at, float value)
+static void rows_move(const struct rows *rows, int64_t to, int64_t from)
 {
-    if (format == CACHE_F32)
-        ((float *)cache)[at] = value;
-    else if (format == CACHE_BF16)
-        ((uint16_t *)cache)[at] = f32_to_bf16(value);
-    else
-        ((uint16_t *)cache)[at] = f32_to_f16(value > 65504 ? 65504 : value < -65504 ? -65504 : value);
+    const size_t bytes = (size_t)rows->width * cache_size(rows->format);
+    memmove((char *)rows->data + (size_t)to * bytes, (const char *)rows->data + (size_t)from * bytes, bytes);
+    if (rows->scale)
+        rows->scale[to] = rows->scale[from];
 }
 
 void ref_kv_write(struct queue *queue, const struct kv_write_args *a)
@@ -60,39 +83,31 @@ void ref_kv_write(struct queue *queue, const struct kv_write_args *a)
     const float *in_k = ref_floats(queue, a->in_k, ref_span(a->rows, a->stride, (int64_t)a->kv_heads * own));
     const float *in_v = ref_floats(queue, a->in_v, ref_span(a->rows, a->stride, (int64_t)a->kv_heads * a->value_dim));
     const float *shared = shared_width ? ref_floats(queue, a->shared, ref_span(a->rows, a->shared_stride, shared_width)) : in_k;
-    void *k = cache_of(queue, a->k, a->format, a->kv_heads, a->capacity, a->head_dim);
-    void *v = cache_of(queue, a->v, a->format, a->kv_heads, a->capacity, a->value_dim);
+    const struct rows k = rows_of(queue, a->k, a->format, a->kv_heads, a->capacity, a->head_dim);
+    const struct rows v = rows_of(queue, a->v, a->format, a->kv_heads, a->capacity, a->value_dim);
     const int32_t *slot = ref_integers(queue, a->slot, a->rows);
     for (int r = 0; r < a->rows; r++)
         for (int h = 0; h < a->kv_heads; h++) {
-            int64_t key = element(h, slot[r], a->capacity, a->head_dim), value = element(h, slot[r], a->capacity, a->value_dim);
+            const int64_t row = (int64_t)h * a->capacity + slot[r];
+            float key[ATTENTION_HEAD_DIM_MAX];
             for (int i = 0; i < shared_width; i++)
-                cache_put(a->format, k, key + i, shared[(int64_t)r * a->shared_stride + i]);
+                key[i] = shared[(int64_t)r * a->shared_stride + i];
             for (int i = 0; i < own; i++)
-                cache_put(a->format, k, key + shared_width + i, in_k[(int64_t)r * a->stride + (int64_t)h * own + i]);
-            for (int i = 0; i < a->value_dim; i++)
-                cache_put(a->format, v, value + i, in_v[(int64_t)r * a->stride + (int64_t)h * a->value_dim + i]);
+                key[shared_width + i] = in_k[(int64_t)r * a->stride + (int64_t)h * own + i];
+            rows_put(&k, row, key);
+            rows_put(&v, row, in_v + (int64_t)r * a->stride + (int64_t)h * a->value_dim);
         }
-}
-
-static void move_slot(enum cache_format format, void *cache, int64_t to, int64_t from, int width)
-{
-    size_t size = cache_size(format);
-    memmove((char *)cache + (size_t)to * size, (const char *)cache + (size_t)from * size, (size_t)width * size);
 }
 
 void ref_kv_move(struct queue *queue, const struct kv_move_args *a)
 {
-    void *k = cache_of(queue, a->k, a->format, a->kv_heads, a->capacity, a->head_dim);
-    void *v = cache_of(queue, a->v, a->format, a->kv_heads, a->capacity, a->value_dim);
+    const struct rows k = rows_of(queue, a->k, a->format, a->kv_heads, a->capacity, a->head_dim);
+    const struct rows v = rows_of(queue, a->v, a->format, a->kv_heads, a->capacity, a->value_dim);
     const int32_t *from = ref_integers(queue, a->from, a->count), *to = ref_integers(queue, a->to, a->count);
     for (int i = 0; i < a->count; i++)
-        for (int h = 0; h < a->kv_heads; h++) {
-            move_slot(a->format, k, element(h, to[i], a->capacity, a->head_dim), element(h, from[i], a->capacity, a->head_dim),
-                      a->head_dim);
-            move_slot(a->format, v, element(h, to[i], a->capacity, a->value_dim), element(h, from[i], a->capacity,
-                                                                                          a->value_dim),
-                      a->value_dim);
+        for (int64_t h = 0; h < a->kv_heads; h++) {
+            rows_move(&k, h * a->capacity + to[i], h * a->capacity + from[i]);
+            rows_move(&v, h * a->capacity + to[i], h * a->capacity + from[i]);
         }
 }
 
@@ -104,21 +119,21 @@ struct view {
 
 static int view_slot(const struct view *view, int j) { return j < view->prefix ? j : view->path[j - view->prefix]; }
 
-/* One head of one row, and the indices at which its kv head begins in the caches. */
+/* One head of one row, and the row at which its kv head begins in the caches. */
 struct head {
     const struct attention_args *args;
     const float *q, *sink;
-    const void *k, *v;
-    int64_t first_key, first_value;
+    const struct rows *k, *v;
+    int64_t first;
 };
 
 static double view_score(const struct head *head, const struct view *view, int j)
 {
     const struct attention_args *a = head->args;
-    int64_t key = head->first_key + (int64_t)view_slot(view, j) * a->head_dim;
+    const int64_t key = head->first + view_slot(view, j);
     double dot = 0;
     for (int i = 0; i < a->head_dim; i++)
-        dot += (double)head->q[i] * cache_read(a->format, head->k, key + i);
+        dot += (double)head->q[i] * rows_read(head->k, key, i);
     return dot * (double)a->scale;
 }
 
@@ -133,10 +148,10 @@ static void attend(const struct head *head, const struct view *view, float *out)
         total = exp((double)*head->sink - max);
     for (int j = first; j < view->length; j++) {
         double share = exp(view_score(head, view, j) - max);
-        int64_t value = head->first_value + (int64_t)view_slot(view, j) * a->value_dim;
+        const int64_t value = head->first + view_slot(view, j);
         total += share;
         for (int i = 0; i < a->value_dim; i++)
-            sum[i] += share * cache_read(a->format, head->v, value + i);
+            sum[i] += share * rows_read(head->v, value, i);
     }
     for (int i = 0; i < a->value_dim; i++)
         out[i] = (float)(sum[i] / total);
@@ -146,8 +161,8 @@ void ref_attention(struct queue *queue, const struct attention_args *a)
 {
     int64_t used = (int64_t)a->heads * a->value_dim;
     const float *q = ref_floats(queue, a->q, ref_span(a->rows, a->stride, (int64_t)a->heads * a->head_dim));
-    const void *k = cache_of(queue, a->k, a->format, a->kv_heads, a->capacity, a->head_dim);
-    const void *v = cache_of(queue, a->v, a->format, a->kv_heads, a->capacity, a->value_dim);
+    const struct rows k = rows_of(queue, a->k, a->format, a->kv_heads, a->capacity, a->head_dim);
+    const struct rows v = rows_of(queue, a->v, a->format, a->kv_heads, a->capacity, a->value_dim);
     const float *sink = a->sink.address ? ref_floats(queue, a->sink, a->heads) : NULL;
     const int32_t *prefix = ref_integers(queue, a->prefix, a->rows);
     const int32_t *start = ref_integers(queue, a->path_start, (int64_t)a->rows + 1);
@@ -156,10 +171,9 @@ void ref_attention(struct queue *queue, const struct attention_args *a)
     for (int r = 0; r < a->rows; r++) {
         struct view view = {path + start[r], prefix[r], prefix[r] + start[r + 1] - start[r]};
         for (int h = 0; h < a->heads; h++) {
-            int kv_head = h * a->kv_heads / a->heads;
-            const struct head head = {
-                a, q + (int64_t)r * a->stride + (int64_t)h * a->head_dim, sink ? sink + h : NULL, k, v,
-                element(kv_head, 0, a->capacity, a->head_dim), element(kv_head, 0, a->capacity, a->value_dim)};
+            const int64_t kv_head = h * a->kv_heads / a->heads;
+            const struct head head = {a, q + (int64_t)r * a->stride + (int64_t)h * a->head_dim, sink ? sink + h : NULL, &k, &v,
+                                      kv_head * a->capacity};
             attend(&head, &view, out + r * used + (int64_t)h * a->value_dim);
         }
     }

@@ -14,8 +14,8 @@ setup() { cd "$WORK"; }
 
 decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
 
-@test "16-bit keys and values: texts do not depend on drafts and threads, and streams record the format" {
-    for format in f16 bf16; do
+@test "keys and values of 16 and 8 bits: texts do not depend on drafts and threads, and streams record the format" {
+    for format in f16 bf16 q8; do
         decode --kv-dtype $format > plain.txt
         decode --kv-dtype $format -d ngram -K 5 -j 1 > drafted.txt
         cmp plain.txt drafted.txt
@@ -27,6 +27,8 @@ decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
     decode --kv-dtype bf16 --stream bf16.moes > /dev/null
     kv() { moe-view --json "$1" | jq -s '[.[] | select(.type == "iter").bytes] | .[0]'; }
     [ "$(kv bf16.moes)" -lt "$(kv f32.moes)" ]
+    decode --kv-dtype q8 --stream q8.moes > /dev/null
+    [ "$(kv q8.moes)" -lt "$(kv bf16.moes)" ]
 }
 
 @test "an engine on ref and one on host agree on keys and values of 16 bits" {

@@ -79,7 +79,7 @@ static void attention_is_the_emulators(void **state)
 {
     enum { HEADS = 6, KV_HEADS = 2, DIM = 64, CAPACITY = 300, STRIDE = HEADS * DIM };
     (void)state;
-    for (int format = 0; format < CACHE_FORMATS; format++)
+    for (int format = 0; format < CACHE_Q8; format++)
         for (int i = 0; i < LENGTH(ROWS) && ROWS[i] <= 17; i++) {
             uint64_t seed = (uint64_t)(format * 100 + i + 11);
             int32_t prefix[17], start[18] = {0}, path[17];

@@ -352,7 +352,7 @@ struct attention_shape {
 
 static void attention_cell(struct bench *b, const struct attention_shape *s, int rows, struct cell *c)
 {
-    const size_t cache = (size_t)s->kv_heads * (size_t)s->positions * HEAD_DIM * cache_size(s->format);
+    const size_t cache = (cache_rows_bytes(s->format, (size_t)s->kv_heads * (size_t)s->positions, HEAD_DIM) + 63) / 64 * 64;
     const size_t used = (size_t)rows * (size_t)s->heads * HEAD_DIM * 4;
     static int32_t prefix[ROWS], start[ROWS + 1], path[ROWS];
     for (int r = 0; r < rows; r++) {
@@ -379,9 +379,9 @@ static void bench_attention(struct bench *b)
 {
     static const struct attention_shape shapes[] = {
         {16, 16, 2048, CACHE_F32}, {16, 16, 4096, CACHE_F16}, {32, 4, 4096, CACHE_F32}, {32, 4, 32768, CACHE_F32},
-        {32, 4, 32768, CACHE_F16}, {32, 4, 32768, CACHE_BF16}};
+        {32, 4, 32768, CACHE_F16}, {32, 4, 32768, CACHE_BF16}, {16, 16, 4096, CACHE_Q8}, {32, 4, 32768, CACHE_Q8}};
     static const int rows[] = {1, 8, 16, 64};
-    static const char *const names[] = {"f32", "f16", "bf16"};
+    static const char *const names[] = {"f32", "f16", "bf16", "q8"};
     static struct cell cell;
     table_head("attention, heads of 128", rows, sizeof rows / sizeof *rows);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {

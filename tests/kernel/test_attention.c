@@ -1,6 +1,9 @@
 /* Rotary positions, the KV cache and attention: against the reference; a tree of drafts sees what its sequence, laid out
  * one token after the other, would see, to the bit. */
+#include <float.h>
+
 #include "common/base/float.h"
+#include "kernels/plain/quantise.h"
 #include "tests/kernel/support.h"
 
 struct shape {
@@ -37,6 +40,9 @@ static void draw_tree(struct call *call, const struct shape *s, uint64_t *seed)
     free(path);
 }
 
+/* The formats that the device under test keeps. */
+enum { FORMATS = EMULATED ? CACHE_Q8 : CACHE_FORMATS };
+
 static void put(enum cache_format format, void *cache, size_t at, float value)
 {
     if (format == CACHE_F32)
@@ -45,16 +51,50 @@ static void put(enum cache_format format, void *cache, size_t at, float value)
         ((uint16_t *)cache)[at] = format == CACHE_F16 ? f32_to_f16(value) : f32_to_bf16(value);
 }
 
-/* Slots that nobody sees hold NaN. */
+/* Rows of a cache, which has `rows` of them. */
+struct cache {
+    enum cache_format format;
+    char *data;
+    size_t rows, width;
+};
+
+static float *cache_scale_of(const struct cache *c, size_t row)
+{
+    return (float *)(void *)(c->data + cache_scales(c->format, c->rows, c->width)) + row;
+}
+
+static void put_row(const struct cache *c, size_t row, const float *value)
+{
+    if (c->format == CACHE_Q8)
+        *cache_scale_of(c, row) = plain_quantise_row(value, (int)c->width, (int8_t *)c->data + row * c->width);
+    for (size_t i = 0; i < c->width && c->format != CACHE_Q8; i++)
+        put(c->format, c->data, row * c->width + i, value[i]);
+}
+
+static void copy_row(const struct cache *to, size_t row, const struct cache *from, size_t its)
+{
+    const size_t bytes = to->width * cache_size(to->format);
+    memcpy(to->data + row * bytes, from->data + its * bytes, bytes);
+    if (to->format == CACHE_Q8)
+        *cache_scale_of(to, row) = *cache_scale_of(from, its);
+}
+
+/* Slots that nobody sees hold NaN, in q8 as the scale. */
 static struct buffer draw_cache(struct call *call, const struct shape *s, int width, uint64_t *seed)
 {
     const struct attention_args *a = &call->args;
-    struct buffer cache = arena_take(&call->arena, (size_t)(s->kv_heads * a->capacity * width) * cache_size(a->format));
-    poison(cache);
+    const size_t rows = (size_t)(s->kv_heads * a->capacity);
+    struct buffer buffer = arena_take(&call->arena, cache_rows_bytes(a->format, rows, (size_t)width));
+    const struct cache cache = {a->format, at(buffer), rows, (size_t)width};
+    float value[ATTENTION_HEAD_DIM_MAX];
+    poison(buffer);
     for (int h = 0; h < s->kv_heads; h++)
-        for (int i = 0; i < (s->committed + s->rows) * width; i++)
-            put(a->format, at(cache), (size_t)(h * a->capacity * width + i), draw_float(seed));
-    return cache;
+        for (int slot = 0; slot < s->committed + s->rows; slot++) {
+            for (int i = 0; i < width; i++)
+                value[i] = draw_float(seed);
+            put_row(&cache, (size_t)(h * a->capacity + slot), value);
+        }
+    return buffer;
 }
 
 static void call_open(struct call *call, const struct shape *s, enum cache_format format, uint64_t seed)
@@ -99,8 +139,8 @@ static const struct shape SHAPES[] = {
 static void trees_agree_with_the_reference(void **state)
 {
     (void)state;
-    for (int n = 0; n < CACHE_FORMATS * LENGTH(SHAPES); n += kernel_sample() ? 4 : SPARSE > 1 ? 2 : 1) {
-        int i = n / CACHE_FORMATS, format = n % CACHE_FORMATS;
+    for (int n = 0; n < FORMATS * LENGTH(SHAPES); n += kernel_sample() ? 4 : SPARSE > 1 ? 2 : 1) {
+        int i = n / FORMATS, format = n % FORMATS;
         const struct shape *s = &SHAPES[i];
         struct call call;
         char what[128];
@@ -130,7 +170,7 @@ static void assert_same_when_linear(const struct call *tree, const struct shape 
     const struct attention_args *a = &tree->args;
     const int32_t *start = at(a->path_start), *path = at(a->path);
     int depth = start[row + 1] - start[row], length = s->committed + depth, zero[2] = {0, 0};
-    size_t size = cache_size(a->format), key = (size_t)s->head_dim * size, value = (size_t)s->value_dim * size;
+    const size_t rows = (size_t)s->kv_heads * (size_t)length, its = (size_t)s->kv_heads * (size_t)a->capacity;
     size_t width = (size_t)s->head_dim, wide = (size_t)s->value_dim, used = (size_t)s->heads * wide;
     struct attention_args line = *a;
     struct arena arena;
@@ -139,8 +179,10 @@ static void assert_same_when_linear(const struct call *tree, const struct shape 
     line.capacity = length;
     line.q = buffer_part(a->q, (size_t)row * (size_t)a->stride * sizeof(float),
                          (size_t)s->heads * width * sizeof(float));
-    line.k = arena_take(&arena, (size_t)s->kv_heads * (size_t)length * key);
-    line.v = arena_take(&arena, (size_t)s->kv_heads * (size_t)length * value);
+    line.k = arena_take(&arena, cache_rows_bytes(a->format, rows, width));
+    line.v = arena_take(&arena, cache_rows_bytes(a->format, rows, wide));
+    const struct cache k = {a->format, at(line.k), rows, width}, v = {a->format, at(line.v), rows, wide};
+    const struct cache from_k = {a->format, at(a->k), its, width}, from_v = {a->format, at(a->v), its, wide};
     line.out = arena_take(&arena, used * sizeof(float));
     line.prefix = take_integers(&arena, &length, 1);
     line.path_start = take_integers(&arena, zero, 2);
@@ -149,8 +191,8 @@ static void assert_same_when_linear(const struct call *tree, const struct shape 
         for (int j = 0; j < length; j++) {
             int slot = j < s->committed ? j : path[start[row] + j - s->committed];
             size_t from = (size_t)h * (size_t)a->capacity + (size_t)slot, to = (size_t)h * (size_t)length + (size_t)j;
-            memcpy((char *)at(line.k) + to * key, (char *)at(a->k) + from * key, key);
-            memcpy((char *)at(line.v) + to * value, (char *)at(a->v) + from * value, value);
+            copy_row(&k, to, &from_k, from);
+            copy_row(&v, to, &from_v, from);
         }
     struct queue queue = queue_of(2);
     isa->ops.attention(&queue, &line);
@@ -161,10 +203,10 @@ static void assert_same_when_linear(const struct call *tree, const struct shape 
 static void tree_equals_its_sequences_laid_out(void **state)
 {
     (void)state;
-    for (int n = 0; n < CACHE_FORMATS * LENGTH(SHAPES); n += kernel_sample() ? 4 : SPARSE > 1 ? 2 : 1) {
-        int i = n / CACHE_FORMATS;
+    for (int n = 0; n < FORMATS * LENGTH(SHAPES); n += kernel_sample() ? 4 : SPARSE > 1 ? 2 : 1) {
+        int i = n / FORMATS;
         struct call call;
-        call_open(&call, &SHAPES[i], (enum cache_format)(n % CACHE_FORMATS), (uint64_t)i + 100);
+        call_open(&call, &SHAPES[i], (enum cache_format)(n % FORMATS), (uint64_t)i + 100);
         FOR_EACH_ISA(isa) {
             run(&call, &isa->ops, queue_of(3));
             for (int r = 0; r < SHAPES[i].rows; r += 1 + SHAPES[i].rows / (SPARSE > 1 ? 3 : 9))
@@ -309,7 +351,7 @@ static void narrow_caches_round(void **state)
     (void)state;
     enum { DIM = 37, WIDE = 21, SHARED = 5, CAPACITY = 9, HEADS = 2, OWN = DIM - SHARED };
     static const float odd[] = {65504, 65519, 65520, 1e9f, -7e4f, 1e-8f, -3e-7f, 1.00390625f, 1.01171875f, 0, -0.0f, INFINITY};
-    for (int f = CACHE_F16; f < CACHE_FORMATS; f++) {
+    for (int f = CACHE_F16; f < CACHE_Q8; f++) {
         enum cache_format format = (enum cache_format)f;
         uint64_t seed = 6;
         struct arena arena;
@@ -356,6 +398,65 @@ static void narrow_caches_round(void **state)
     }
 }
 
+/* A row of q8 has the codes and the scale that its largest number determines, is moved with its scale, and nothing else is
+ * written. */
+static void q8_rows_have_a_scale_each(void **state)
+{
+    (void)state;
+    enum { DIM = 37, SHARED = 5, OWN = DIM - SHARED, WIDE = 21, CAPACITY = 9, HEADS = 3, ROWS = HEADS * CAPACITY };
+    enum { SLOT = 7, TO = 3 };
+    uint64_t seed = 16;
+    struct arena arena;
+    const int32_t slot = SLOT, to = TO;
+    arena_open(&arena);
+    struct kv_write_args write = {.rows = 1, .kv_heads = HEADS, .head_dim = DIM, .value_dim = WIDE, .capacity = CAPACITY,
+                                  .stride = HEADS * DIM, .shared_width = SHARED, .shared_stride = SHARED, .format = CACHE_Q8};
+    struct kv_move_args move = {.count = 1, .kv_heads = HEADS, .head_dim = DIM, .value_dim = WIDE, .capacity = CAPACITY,
+                                .format = CACHE_Q8};
+    write.shared = draw_floats(&arena, SHARED, 5, &seed);
+    write.in_k = draw_floats(&arena, HEADS * DIM, 3, &seed);
+    write.in_v = draw_floats(&arena, HEADS * DIM, 1, &seed);
+    write.slot = move.from = take_integers(&arena, &slot, 1);
+    move.to = take_integers(&arena, &to, 1);
+    memset((float *)at(write.in_v) + WIDE, 0, WIDE * sizeof(float));    /* the second head's */
+    ((float *)at(write.in_v))[2 * WIDE] = INFINITY;
+    write.k = move.k = arena_take(&arena, cache_rows_bytes(CACHE_Q8, ROWS, DIM));
+    write.v = move.v = arena_take(&arena, cache_rows_bytes(CACHE_Q8, ROWS, WIDE));
+    struct queue queue = queue_of_ref(&arena);
+    const struct device_ops *ops = &ref_ops;
+    for (const struct cpu_isa *const *isa = cpu_isas();; ops = &(*isa++)->ops, queue = queue_of(2)) {
+        poison(write.k);
+        poison(write.v);
+        ops->kv_write(&queue, &write);
+        ops->kv_move(&queue, &move);
+        for (int n = 0; n < 2 * HEADS; n++) {
+            const int h = n / 2, width = n % 2 ? WIDE : DIM;
+            const struct cache c = {CACHE_Q8, at(n % 2 ? write.v : write.k), ROWS, (size_t)width};
+            float x[DIM], max = 0;
+            for (int i = 0; i < width; i++) {
+                x[i] = n % 2 ? ((float *)at(write.in_v))[h * WIDE + i]
+                    : i < SHARED ? ((float *)at(write.shared))[i] : ((float *)at(write.in_k))[h * OWN + i - SHARED];
+                max = fmaxf(max, fabsf(x[i]));
+            }
+            for (int s = 0; s < CAPACITY; s++) {
+                const int8_t *code = (int8_t *)c.data + (h * CAPACITY + s) * width;
+                const float scale = *cache_scale_of(&c, (size_t)(h * CAPACITY + s));
+                for (int i = 0; i < width; i++)
+                    assert_int_equal(code[i], s != SLOT && s != TO ? -1
+                                     : max > 0 && max < INFINITY ? lrintf(x[i] * (127 / max)) : 0);
+                if ((s != SLOT && s != TO) || max > FLT_MAX)
+                    assert_true(isnan(scale));
+                else
+                    assert_true(scale == max / 127);
+            }
+        }
+        arena_check(&arena);
+        if (!*isa)
+            break;
+    }
+    arena_close(&arena);
+}
+
 /* The operations between projection and attention, in one and in turn: to the bit, in caches of every format. */
 static void qkv_is_its_parts_in_turn(void **state)
 {
@@ -368,12 +469,12 @@ static void qkv_is_its_parts_in_turn(void **state)
                   {17, 4, 1, 128, 128, 1, 0, 0}, {5, 2, 2, 200, 64, 0, 0, 0}, {4, 4, 2, 24, 24, 2, 0, 0},
                   {4, 4, 2, 24, 24, 1, 1, 0}, {4, 4, 2, 24, 24, 3, 0, 0}, {4, 4, 2, 24, 24, 0, 0, 8},
                   {2, 16, 16, 128, 128, 2, 0, 0}, {3, 5, 2, 40, 10, 2, 0, 0}, {2, 4, 2, 24, 24, 2, 1, 0}};
-    for (int i = 0; i < CACHE_FORMATS * LENGTH(shapes); i++) {
-        const struct qkv_shape *shape = &shapes[i / CACHE_FORMATS];
+    for (int i = 0; i < FORMATS * LENGTH(shapes); i++) {
+        const struct qkv_shape *shape = &shapes[i / FORMATS];
         const int rows = shape->rows, heads = shape->heads, kv_heads = shape->kv_heads;
         const int width = shape->head_dim, half = shape->rotary / 2, capacity = rows + 4;
         const int stride = (heads + 2 * kv_heads) * width + i % 2, whole = shape->norm == 2;
-        const size_t numbers = (size_t)(kv_heads * capacity * width), size = cache_size((enum cache_format)(i % CACHE_FORMATS));
+        const size_t bytes = cache_rows_bytes((enum cache_format)(i % FORMATS), (size_t)(kv_heads * capacity), (size_t)width);
         uint64_t seed = (uint64_t)i + 50;
         struct arena arena;
         int32_t position[32];
@@ -396,7 +497,7 @@ static void qkv_is_its_parts_in_turn(void **state)
             .clamp = {.x = x, .limit = 0.5f * (float)shape->limit, .rows = rows, .width = stride, .stride = stride},
             .q_rope = {.x = x, .table = table, .position = positions, .rows = rows, .heads = heads, .head_dim = width,
                        .rotary = 2 * half, .stride = stride},
-            .write = {.in_k = k, .in_v = v, .slot = positions, .format = (enum cache_format)(i % CACHE_FORMATS), .rows = rows,
+            .write = {.in_k = k, .in_v = v, .slot = positions, .format = (enum cache_format)(i % FORMATS), .rows = rows,
                       .kv_heads = kv_heads, .head_dim = width, .value_dim = width, .capacity = capacity, .stride = stride}};
         args.k_norm = args.q_norm;
         args.k_norm.in = args.k_norm.out = k;
@@ -408,8 +509,8 @@ static void qkv_is_its_parts_in_turn(void **state)
         args.k_rope.x = k;
         args.k_rope.rotary -= shape->fixed;
         args.k_rope.heads = kv_heads;
-        args.write.k = arena_take(&arena, numbers * size);
-        args.write.v = arena_take(&arena, numbers * size);
+        args.write.k = arena_take(&arena, bytes);
+        args.write.v = arena_take(&arena, bytes);
         struct queue queue = queue_of_host();
         ops_qkv_in_turn(host_ops(), &queue, &args);
         struct buffer q_want = arena_copy(&arena, x), k_want = arena_copy(&arena, args.write.k);
@@ -446,6 +547,7 @@ int main(void)
         cmocka_unit_test(qkv_is_its_parts_in_turn),
         cmocka_unit_test(cache_is_written_and_moved),
         cmocka_unit_test(narrow_caches_round),
+        cmocka_unit_test(q8_rows_have_a_scale_each),
     };
     return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

@@ -112,8 +112,9 @@ static void open_rig(struct rig *rig, const char *path, uint64_t seed, const str
     struct forward out;
     rig_open(rig, path, device_name(devices[seed % 2]));
     bool narrow = device_info(rig->device)->narrow_cache;
+    const uint64_t formats = device_info(rig->device)->q8_cache ? CACHE_FORMATS : CACHE_Q8;
     rig_engine(rig, (struct engine_setup){.max_rows = 64, .max_logit_rows = 64,
-                                          .cache = narrow ? (enum cache_format)(seed / 2 % CACHE_FORMATS) : CACHE_F32}, ROOM);
+                                          .cache = narrow ? (enum cache_format)(seed / 2 % formats) : CACHE_F32}, ROOM);
     must(engine_prompt(rig->engine, rig->sequence, text->before, BEFORE, NULL, NULL, NULL, &out, &rig->err), &rig->err);
 }
 

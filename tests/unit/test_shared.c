@@ -199,8 +199,9 @@ static void run_texts(const char *device, uint64_t seed, int max_rows)
     rig_open(&rig, tiny_path(), device);
     struct feature_request asked = features;
     asked.layer[1] = model_hparams(rig.model)->layers;
+    const uint64_t formats = device_info(rig.device)->q8_cache ? CACHE_FORMATS : CACHE_Q8;
     rig_engine(&rig, (struct engine_setup){.max_rows = max_rows, .max_logit_rows = max_rows,
-                                           .cache = (enum cache_format)(seed % CACHE_FORMATS)}, 4);
+                                           .cache = (enum cache_format)(seed % formats)}, 4);
     must(engine_open(&beside, engine_config(rig.engine), &rig.err), &rig.err);
     for (int i = 0; i < TEXTS; i++)
         begin_text(&rig, beside, &chance, &text[i]);

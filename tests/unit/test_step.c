@@ -1,4 +1,5 @@
 /* What a token reads, from a model file alone, against what a forward of one token counts, over random shapes. */
+#include "common/engine/kv.h"
 #include "common/model/step.h"
 #include "tests/unit/rig.h"
 
@@ -20,7 +21,7 @@ static void a_step_is_what_a_forward_of_one_token_reads(void **state)
         const struct batch batch = {.rows = 1, .token = rig.token, .logit_rows = 1};
         must(engine_forward(rig.engine, rig.sequence, &batch, &forward, &rig.err), &rig.err);
         step_bytes(&bytes, rig.model);
-        int64_t cache = (int64_t)sizeof(float) * hparams_kv_widths(&shape);
+        int64_t cache = kv_token_bytes(&shape, CACHE_F32);
         assert_int_equal(step_bytes_all(&bytes), forward.bytes - cache);
         assert_int_equal(bytes.experts > 0, hparams_moe_layers(&shape) > 0);
         assert_int_equal(bytes.shared > 0, shape.shared_inner > 0);
