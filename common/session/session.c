@@ -118,7 +118,7 @@ static int place_experts(const struct session *session, const struct session_opt
     int rc = reader_open(&in, options->placement, STREAM_RANK, NULL, err) ||
              ranking_check_model(in, &model, false, note, err) || ranking_read(&ranking, in, err) ||
              !(*owner = mem_alloc((size_t)model.moe_layers * (size_t)model.experts, sizeof **owner, err)) ||
-             placement_make(*owner, ranking, options->peers->size, err) ? -1 : 0;
+             placement_make(*owner, ranking, options->peers ? options->peers->size : 1, err) ? -1 : 0;
     ranking_free(&ranking);
     reader_close(&in);
     if (rc)
@@ -129,10 +129,9 @@ static int place_experts(const struct session *session, const struct session_opt
 static int open_peers(struct session *session, const struct session_options *options, struct err *err)
 {
     int32_t *owner;
-    if (!options->peers)
-        return 0;
-    int rc = place_experts(session, options, &owner, &session->notes, err) ||
-             peers_open(&session->peers, options->peers, owner, session->model, session->device, err) ? -1 : 0;
+    int rc = place_experts(session, options, &owner, &session->notes, err);
+    if (!rc && options->peers)
+        rc = peers_open(&session->peers, options->peers, owner, session->model, session->device, err);
     mem_free(&owner);
     return rc;
 }

@@ -189,6 +189,9 @@ with open("own.moe", "r+b") as file:
 --placement prompts.jsonl|--placement prompts.jsonl|moe-decode: --placement: prompts.jsonl
 |texts.jsonl|does not compute what process 0 computes
 WRONG
+    # one process checks the file, too
+    run moe-decode --ranks auto --placement prompts.jsonl $decodes -o no.txt
+    [ "$status" -eq 2 ] && [[ $output == "moe-decode: --placement: prompts.jsonl"* ]]
     # a process with another file
     moe-convert synthetic -q --like "$MOE_MODELS/pocket/model/config.json" --seed 2 -o other.moe
     run timeout 100 mpirun -q -n 1 moe-decode --ranks mpi $decodes -o no.txt : \
