@@ -100,9 +100,9 @@ static const struct opt report_options[] = {
                 "show only settings that fit; may be given several times"),
     OPT_STRING(0, "sort", struct report_args, sort, "COLUMN",
                "show the settings of a task by this column of --csv, the largest first, with a - before it the smallest"),
-    OPT_FLOAT(0, "max-ttft", struct report_args, max_ttft, 0, 1e9, "MS",
+    OPT_FLOAT(0, "max-ttft", struct report_args, max_ttft, 1e-3, 1e9, "MS",
               "count texts whose first token came within MS milliseconds (goodput)"),
-    OPT_FLOAT(0, "max-tpot", struct report_args, max_tpot, 0, 1e9, "MS", "count texts with at most MS milliseconds a token"),
+    OPT_FLOAT(0, "max-tpot", struct report_args, max_tpot, 1e-3, 1e9, "MS", "count texts with at most MS milliseconds a token"),
     OPT_CHOICE(0, "figure", struct report_args, figure, figure_words, "write this figure in place of the report, in any form"),
     OPT_CHOICE(0, "cost", struct report_args, cost, cost_words, "of a figure: let iterations cost their time or their bytes"),
     OPT_COUNT(0, "window", struct report_args, window, 1, 1 << 20, "of --figure utility: average over N iterations"),
@@ -577,7 +577,8 @@ static const struct opt_rule run_rules[] = {
 static const struct opt_rule report_rules[] = {
     {OPT_EXCLUSIVE, "text|markdown|json|csv|svg|html", NULL, NULL},
     {OPT_NEEDS, "cost|window", "figure", "applies to figures"},
-    {OPT_EXCLUDES, "sort", "figure", "a figure has its own order"}, OPT_RULES_END};
+    {OPT_EXCLUDES, "sort", "figure", "a figure has its own order"},
+    {OPT_EXCLUDES, "max-ttft|max-tpot", "figure", "goodput is a column of the report"}, OPT_RULES_END};
 
 static const struct opt_rule machine_rules[] = {
     {OPT_NEEDS, "disk|ranks", "products", "is part of a description for plan"}, OPT_RULES_END};

@@ -257,8 +257,8 @@ static int check_settings(const struct suite *suite, struct err *err)
             return err_set(err, ERR_INPUT, "setting '%s': threads, device, isa and order are the same for all settings of a "
                            "run; give them to the command or the suite", setting->name);
         if (setting->parallel > 1 && suite->order != SUITE_BLOCKED)
-            return err_set(err, ERR_INPUT, "setting '%s': \"parallel\": texts at once have one setting, but the suite gives "
-                           "each prompt to all settings by turns; add \"order\": \"blocked\" to the suite", setting->name);
+            return err_set(err, ERR_INPUT, "setting '%s': \"parallel\": the suite decodes each prompt with all settings "
+                           "before the next prompt; add \"order\": \"blocked\" to the suite", setting->name);
     }
     return 0;
 }
