@@ -542,15 +542,16 @@ struct requant_args {
 
 static const struct opt requant_options[] = {
     OPT_CHOICE(0, "dtype", struct requant_args, dtype, kept_formats,
-               "store matrices so; fp8, q8 and q4 keep embedding and router as they are"),
+               "store matrices in this format; fp8, q8 and q4 keep embedding and router as they are"),
     OPT_CHOICE(0, "expert-dtype", struct requant_args, expert_dtype, kept_formats,
-               "store the routed experts so; as --dtype says if not given"),
-    OPT_STRING(0, "name", struct requant_args, name, "NAME", "call the model so; as before if not given"),
+               "store the routed experts in this format; that of --dtype if not given"),
+    OPT_STRING(0, "name", struct requant_args, name, "NAME", "give the model this name; its own if not given"),
     WRITE_OPTIONS(struct requant_args), OPT_END };
 static const struct operand requant_operands[] = { OPERAND_ONE("MODEL", struct requant_args, model), OPERAND_END };
 static const struct requant_args requant_defaults = { .expert_dtype = NOT_GIVEN };
 
-static struct requant_choice choose_again(int choice)
+/* Converts the words of --dtype and --expert-dtype. */
+static struct requant_choice requant_choice_of(int choice)
 {
     const struct format_choice chosen = choose(choice);
     return (struct requant_choice){.keep = chosen.keep, .format = chosen.format};
@@ -560,8 +561,8 @@ static int requant(const void *arguments, const struct console *console, struct 
 {
     const struct requant_args *args = arguments;
     const int experts = args->expert_dtype == NOT_GIVEN ? args->dtype : args->expert_dtype;
-    const struct requant_options options = {.dense = choose_again(args->dtype), .experts = choose_again(experts),
-                                            .name = args->name, .producer = PRODUCER};
+    const struct requant_options options = {.dense = requant_choice_of(args->dtype),
+                                            .experts = requant_choice_of(experts), .name = args->name, .producer = PRODUCER};
     struct model *model = NULL;
     struct layout layout = {0};
     struct thread_pool *pool = NULL;
@@ -570,7 +571,8 @@ static int requant(const void *arguments, const struct console *console, struct 
     if (check_output(args->output, args->name, args->dry_run, err))
         return -1;
     if (options.dense.keep && options.experts.keep)
-        return err_set(err, ERR_INPUT, "no --dtype or --expert-dtype; say in which format the weights shall be");
+        return err_set(err, ERR_INPUT, "all weights would keep their format; "
+                       "give --dtype or --expert-dtype a format other than keep");
     if (model_open_any(&model, args->model, err))
         goto done;
     if (args->dry_run) {
