@@ -1,5 +1,6 @@
-/* DeepSeek-V3.2 (deepseek-ai/DeepSeek-V3.2): DeepSeek-V3 whose tokens attend to index_topk positions that an indexer chooses.
- * In contexts of no more positions it chooses all of them: then this is DeepSeek-V3, and no other contexts are supported.
+/* DeepSeek-V3.2 (deepseek-ai/DeepSeek-V3.2): DeepSeek-V3 with an indexer, which chooses the index_topk positions that a token
+ * attends to. Only contexts of at most index_topk tokens are supported: there the indexer chooses all positions, so the model
+ * computes what DeepSeek-V3 computes.
  * Reference: transformers models/deepseek_v32. */
 #include "common/arch/arch.h"
 
@@ -11,7 +12,7 @@ static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, LATENT_NA
 
 const struct arch arch_deepseek_v32 = {
     .model_type = "deepseek_v32",
-    .summary = "DeepSeek-V3.2 (contexts of 2048 tokens)",
+    .summary = "DeepSeek-V3.2 (contexts of at most 2048 tokens)",
     .keys = {CORRECTED_KEYS(1, true, 2.5, 8, 4)},
     .bias = BIAS_ALL,
     .latent = true,

@@ -1,4 +1,4 @@
-/* GLM-5 (zai-org/GLM-5): as DeepSeek-V3.2 (deepseek_v32.c), with other defaults; layers may share what an indexer chooses.
+/* GLM-5 (zai-org/GLM-5): DeepSeek-V3.2 (deepseek_v32.c) with other defaults; layers may share the choice of one indexer.
  * Reference: transformers models/glm_moe_dsa. */
 #include "common/arch/arch.h"
 
@@ -8,7 +8,7 @@ static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, LATENT_NA
 
 const struct arch arch_glm_moe_dsa = {
     .model_type = "glm_moe_dsa",
-    .summary = "GLM-5 (contexts of 2048 tokens)",
+    .summary = "GLM-5 (contexts of at most 2048 tokens)",
     .keys = {CORRECTED_KEYS(1, true, 2.5, 1, 1)},
     .bias = BIAS_ALL,
     .latent = true,

@@ -1,7 +1,7 @@
-/* Granite 4 (ibm-granite/granite-4.0-h-small, h-tiny): layers with a state, Mamba-2 (arXiv 2405.21060), and few with attention,
- * without positions unless position_embedding_type says rope; the fixed factors and the router of Granite 3; shared experts
- * without a gate. Without routed experts (h-micro, h-350m) the shared ones are a dense network. Reference: transformers
- * models/granitemoehybrid. */
+/* Granite 4 (ibm-granite/granite-4.0-h-small, h-tiny). Most layers are Mamba-2 (arXiv 2405.21060); the others have attention,
+ * without positions unless position_embedding_type is rope. Fixed factors and router are those of Granite 3; shared experts
+ * have no gate. In models without routed experts (h-micro, h-350m) the shared experts are a dense network. Reference:
+ * transformers models/granitemoehybrid. */
 #include "common/arch/arch.h"
 
 #include <string.h>
@@ -36,7 +36,7 @@ static const struct naming fused = {.slot = {
     [SLOT_EXPERTS_DOWN] = MOE "experts.down_proj",
 }};
 
-/* Steps are not limited; other limits are refused. transformers 5 writes infinity as an object. */
+/* Refuses a limit of the time step other than 0 to infinity. transformers 5 writes infinity as an object. */
 static int check_steps(const json_t *config, struct err *err)
 {
     const json_t *limit = config_get(config, "time_step_limit"), *last = json_array_get(limit, 1);
@@ -46,6 +46,7 @@ static int check_steps(const json_t *config, struct err *err)
     return config_refuse(config, "time_step_limit", err, "only no limit, from 0 to infinity, is supported");
 }
 
+/* Reads the shape of the Mamba-2 layers. */
 static int read_mamba(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *width = config_get(config, "mamba_d_head");
@@ -72,7 +73,7 @@ static int read_mamba(const json_t *config, struct hparams *s, struct err *err)
     return 0;
 }
 
-/* Without routed experts the shared ones are a dense network. */
+/* Makes a dense network of the shared experts of a model without routed experts. */
 static void make_dense(struct hparams *s)
 {
     s->dense_inner = s->shared_inner;

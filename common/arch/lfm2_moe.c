@@ -1,5 +1,6 @@
-/* LFM2 MoE (LiquidAI/LFM2-8B-A1B, LFM2-24B-A2B): most layers have a gated short convolution in place of attention, whose heads
- * are normed; dense layers first, then a sigmoid router with a correction. Reference: transformers models/lfm2_moe. */
+/* LFM2 MoE (LiquidAI/LFM2-8B-A1B, LFM2-24B-A2B). Most layers have a gated short convolution; the others have attention with a
+ * norm of each head. The first layers are dense, the others have a sigmoid router with a correction. Reference: transformers
+ * models/lfm2_moe. */
 #include "common/arch/arch.h"
 
 #define LAYER "model.layers.{n}."

@@ -1,7 +1,8 @@
-/* Llama 4, the text model (meta-llama/Llama-4-Scout-17B-16E-Instruct): neighbouring floats of heads turn, then norms of heads
- * without weights; a token sees its own chunk only, but every fourth layer has no positions and sees all, with queries that
- * grow with the position; one expert a token, chosen by a sigmoid that multiplies what the expert reads, beside a shared
- * expert; Maverick has experts in every second layer. Reference: transformers models/llama4. */
+/* Llama 4, the text model (meta-llama/Llama-4-Scout-17B-16E-Instruct). RoPE rotates neighbouring floats of a head; norms
+ * without weights of each head follow. Attention is limited to a token's own chunk; every fourth layer has no positions,
+ * attends to all tokens and scales queries by a factor that grows with the position. The router chooses one expert per token;
+ * the sigmoid of the logit multiplies the input of this expert. A shared expert is added. Maverick has experts in every second
+ * layer. Reference: transformers models/llama4. */
 #include <string.h>
 
 #include "common/arch/arch.h"
@@ -36,7 +37,8 @@ static const struct naming nested = {
     .slot = {LLAMA4("language_model.")}, .transposed = true, .paired = true,
     .ignored = {"vision_model.*", "multi_modal_projector.*"}};
 
-/* Reads which layers have positions, and which of them have chunks: as lists, or all but each no_rope_layer_interval-th. */
+/* Reads which layers have positions and which have chunks: from no_rope_layers (1: positions) and layer_types; without these
+ * lists every no_rope_layer_interval-th layer has neither. */
 static int read_chunks(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *turning = config_get(config, "no_rope_layers"), *types = config_get(config, "layer_types");
@@ -47,7 +49,7 @@ static int read_chunks(const json_t *config, struct hparams *s, struct err *err)
     if (interval < 1 || chunk < 1)
         return config_refuse(config, interval < 1 ? "no_rope_layer_interval" : "attention_chunk_size", err,
                              "it must be at least 1");
-    if (turning && json_array_size(turning) && json_array_size(turning) != (size_t)s->layers)
+    if (turning && (!json_is_array(turning) || (json_array_size(turning) && json_array_size(turning) != (size_t)s->layers)))
         return config_refuse(config, "no_rope_layers", err, "it must list %d layers", s->layers);
     if (types && json_array_size(types) != (size_t)s->layers)
         return config_refuse(config, "layer_types", err, "it must list %d layers", s->layers);
@@ -62,7 +64,7 @@ static int read_chunks(const json_t *config, struct hparams *s, struct err *err)
     return 0;
 }
 
-/* How much queries without positions grow. Old files have a number in place of true. */
+/* Reads the scale of queries in layers without positions. Old files have a number in place of true. */
 static int read_growth(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *tuned = config_get(config, "attn_temperature_tuning");
@@ -84,6 +86,7 @@ static int read_growth(const json_t *config, struct hparams *s, struct err *err)
     return 0;
 }
 
+/* Reads which layers have experts: moe_layers, or every interleave_moe_layer_step-th layer. */
 static int read_experts(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *listed = config_get(config, "moe_layers"), *entry;

@@ -1,7 +1,8 @@
-/* LongCat-Flash (meituan-longcat/LongCat-Flash-Chat): a published layer is two here, each of latent attention and a dense
- * network; the experts of the first one read what its dense network reads, and their sum is added after the second one. Some
- * choices of the softmax router are zero experts, which return their input. Queries and the latent of keys and values are
- * scaled by their ranks. Reference: transformers models/longcat_flash. */
+/* LongCat-Flash (meituan-longcat/LongCat-Flash-Chat). A published layer becomes two layers here, each with latent attention and
+ * a dense network. The experts of the first layer read the same input as its dense network (SLOT_SHARED_*), and their sum is
+ * added after the second layer. Some choices of the softmax router are zero experts, which return their input. Queries are
+ * scaled by sqrt(hidden / q_rank), the latent of keys and values by sqrt(hidden / kv_rank). Reference: transformers
+ * models/longcat_flash. */
 #include "common/arch/arch.h"
 
 #include <math.h>
