@@ -408,7 +408,6 @@ static int step(struct texts *all, bool *any, struct err *err)
     *any = count > 0;
     if (!count || !decoders_step(decoder, count, &failed, err))
         return 0;
-    failed = count == 1 ? 0 : failed;
     return failed >= 0 ? at_prompt(of[failed], err) : -1;
 }
 

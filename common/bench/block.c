@@ -9,49 +9,50 @@
 
 enum { WAITING_MAX = 256 };             /* max completed samples that wait for an older one before they are written */
 
-/* A sample that is being made, or waits to be written. */
-struct lane {
-    const struct at_work *all;
-    struct decoder *decoder;            /* NULL: the sample is complete, or the lane is free */
+/* A sample in decoding, or one that is complete and waits to be written. */
+struct slot {
+    const struct run *run;
+    struct decoder *decoder;            /* NULL: the sample is complete, or the slot is free */
     const struct prompt *prompt;
     struct decode_prompt asked;
     struct decode_recorder recorder;
-    struct text held;                   /* records that wait */
+    struct text held;                   /* records that wait until all older samples are written */
     size_t number;                      /* of the prompt in the block */
 };
 
-struct at_work {
+struct run {
     const struct block *block;
-    struct lane *lane;                  /* [lanes] sample `number` has lane number % lanes */
-    size_t lanes, begun, written;       /* samples; those from `written` to before `begun` have lanes */
-    bool used[DECODERS_MAX];            /* decoders */
+    struct slot *slot;                  /* [slots] sample `number` is in slot number % slots */
+    size_t slots, begun, written;       /* samples; those from `written` up to `begun`, excluded, have slots */
+    bool busy[DECODERS_MAX];            /* decoders with a sample */
 };
 
-/* Directs the following records to the stream, or to the lane if older samples are incomplete. */
-static void aim(struct lane *lane)
+/* Directs the following records to the stream, or to the slot if older samples are incomplete. */
+static void direct_records(struct slot *slot)
 {
-    writer_hold(lane->all->block->writer, lane->number == lane->all->written ? NULL : &lane->held);
+    writer_hold(slot->run->block->writer, slot->number == slot->run->written ? NULL : &slot->held);
 }
 
 static int on_begin(void *context, double prefill_s, struct err *err)
 {
-    struct lane *lane = context;
-    aim(lane);
-    return decode_record_begin(&lane->recorder, lane->prompt, prefill_s, err);
+    struct slot *slot = context;
+    direct_records(slot);
+    return decode_record_begin(&slot->recorder, slot->prompt, prefill_s, err);
 }
 
 static int on_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
 {
-    struct lane *lane = context;
-    aim(lane);
-    return decode_record_iteration(&lane->recorder, iteration, err);
+    struct slot *slot = context;
+    direct_records(slot);
+    return decode_record_iteration(&slot->recorder, iteration, err);
 }
 
-static int put_grade(struct lane *lane, const struct decode_result *result, struct err *err)
+/* Grades the answer and writes the grade, if the prompt has an expected answer. */
+static int put_grade(struct slot *slot, const struct decode_result *result, struct err *err)
 {
-    const struct block *block = lane->all->block;
+    const struct block *block = slot->run->block;
     const struct decode_settings *settings = &block->ready->settings;
-    const struct prompt *prompt = lane->prompt;
+    const struct prompt *prompt = slot->prompt;
     enum grade_rule rule = (enum grade_rule)suite_grade_rule(block->suite, prompt->task, prompt->answer);
     struct text found = {0}, room = {0};
     const char *text;
@@ -63,7 +64,7 @@ static int put_grade(struct lane *lane, const struct decode_result *result, stru
         return 0;
     int rc = decode_record_text(&text, &room, result, err) || grade_answer(rule, text, prompt->answer, &correct, &score, &found,
                                                                            err);
-    const struct bench_grade record = {.sequence = lane->recorder.sequence, .correct = correct, .rule = grade_rule_names[rule],
+    const struct bench_grade record = {.sequence = slot->recorder.sequence, .correct = correct, .rule = grade_rule_names[rule],
                                        .score = score, .expected = prompt->answer, .answer = found.data};
     rc = rc || writer_record(block->writer, &bench_grade_kind, &record, err) ? -1 : 0;
     text_free(&room);
@@ -71,12 +72,13 @@ static int put_grade(struct lane *lane, const struct decode_result *result, stru
     return rc;
 }
 
-static int copy_sample(struct at_work *all, struct err *err)
+/* Copies the next sample from the resumed stream. */
+static int copy_sample(struct run *run, struct err *err)
 {
-    const struct block *block = all->block;
-    const struct prompt *prompt = &block->prompts[all->begun];
+    const struct block *block = run->block;
+    const struct prompt *prompt = &block->prompts[run->begun];
     const char *rule = grade_rule_names[suite_grade_rule(block->suite, prompt->task, prompt->answer)];
-    all->begun = ++all->written;
+    run->begun = ++run->written;
     progress_step(block->bar, 1);
     if (resume_sample(block->resume, block->setting, block->repeat, prompt, rule, block->writer, err))
         return -1;
@@ -84,95 +86,96 @@ static int copy_sample(struct at_work *all, struct err *err)
     return block->in_place ? 0 : writer_keep(block->writer, err);
 }
 
-static int fault(const struct lane *lane, struct err *err)
+/* Adds the prompt and the setting to an error; returns -1. */
+static int at_sample(const struct slot *slot, struct err *err)
 {
-    const struct block *block = lane->all->block;
-    return err_at(err, "%s: setting '%s'", lane->prompt->where, block->suite->settings[block->setting].name);
+    const struct block *block = slot->run->block;
+    return err_at(err, "%s: setting '%s'", slot->prompt->where, block->suite->settings[block->setting].name);
 }
 
 /* Begins the next sample. All settings use the same random numbers; repetitions, too, unless draws are fresh. */
-static int begin_sample(struct at_work *all, struct decoder *decoder, struct err *err)
+static int begin_sample(struct run *run, struct decoder *decoder, struct err *err)
 {
-    const struct block *block = all->block;
-    struct lane *lane = &all->lane[all->begun % all->lanes];
-    const struct decode_sink sink = {.context = lane, .begin = on_begin, .iteration = on_iteration};
-    const struct bench_sample record = {.sequence = block->sequence + (int64_t)all->begun, .setting = block->setting,
+    const struct block *block = run->block;
+    struct slot *slot = &run->slot[run->begun % run->slots];
+    const struct decode_sink sink = {.context = slot, .begin = on_begin, .iteration = on_iteration};
+    const struct bench_sample record = {.sequence = block->sequence + (int64_t)run->begun, .setting = block->setting,
                                         .repeat = block->repeat};
-    const struct prompt *prompt = &block->prompts[all->begun];
-    *lane = (struct lane){.all = all, .decoder = decoder, .prompt = prompt, .number = all->begun++,
+    const struct prompt *prompt = &block->prompts[run->begun];
+    *slot = (struct slot){.run = run, .decoder = decoder, .prompt = prompt, .number = run->begun++,
                           .recorder = {.writer = block->writer, .sequence = record.sequence}};
-    lane->asked = (struct decode_prompt){.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
+    slot->asked = (struct decode_prompt){.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
                                          .max_tokens = prompt->max_tokens,
                                          .sample = block->suite->draws == SUITE_FRESH ? block->repeat : 0,
                                          .sequence = record.sequence, .task = prompt->task};
     decoder_forget(decoder);
-    aim(lane);
+    direct_records(slot);
     if (writer_record(block->writer, &bench_sample_kind, &record, err))
         return -1;
-    return decoder_begin(decoder, &lane->asked, &sink, err) ? fault(lane, err) : 0;
+    return decoder_begin(decoder, &slot->asked, &sink, err) ? at_sample(slot, err) : 0;
 }
 
-/* Begins samples while there are prompts, decoders and lanes. */
-static int begin_samples(struct at_work *all, struct err *err)
+/* Begins samples while there are prompts, free decoders and free slots. */
+static int begin_samples(struct run *run, struct err *err)
 {
-    const struct block *block = all->block;
-    while (all->begun < block->count && resume_samples(block->resume))
-        if (copy_sample(all, err))
+    const struct block *block = run->block;
+    while (run->begun < block->count && resume_samples(block->resume))
+        if (copy_sample(run, err))
             return -1;
     for (int i = 0; i < block->ready->texts; i++) {
-        if (all->used[i] || all->begun == block->count || all->begun - all->written == all->lanes)
+        if (run->busy[i] || run->begun == block->count || run->begun - run->written == run->slots)
             continue;
-        if (begin_sample(all, block->ready->decoders[i], err))
+        if (begin_sample(run, block->ready->decoders[i], err))
             return -1;
-        all->used[i] = true;
+        run->busy[i] = true;
     }
     return 0;
 }
 
-/* Runs one iteration of all texts. */
-static int step(struct at_work *all, struct err *err)
+/* Runs one iteration of all texts in decoding. */
+static int step(struct run *run, struct err *err)
 {
     struct decoder *decoder[DECODERS_MAX];
-    const struct lane *of[DECODERS_MAX];
+    const struct slot *of[DECODERS_MAX];
     int count = 0, failed;
-    for (size_t i = all->written; i < all->begun; i++) {
-        const struct lane *lane = &all->lane[i % all->lanes];
-        if (!lane->decoder || decoder_ends(lane->decoder))
+    for (size_t i = run->written; i < run->begun; i++) {
+        const struct slot *slot = &run->slot[i % run->slots];
+        if (!slot->decoder || decoder_ends(slot->decoder))
             continue;
-        of[count] = lane;
-        decoder[count++] = lane->decoder;
+        of[count] = slot;
+        decoder[count++] = slot->decoder;
     }
     if (!count || !decoders_step(decoder, count, &failed, err))
         return 0;
-    failed = count == 1 ? 0 : failed;
-    return failed < 0 ? -1 : fault(of[failed], err);
+    return failed < 0 ? -1 : at_sample(of[failed], err);
 }
 
-static int end_sample(struct at_work *all, struct lane *lane, struct err *err)
+/* Ends a sample, writes its last records and frees its decoder for the next one. */
+static int end_sample(struct run *run, struct slot *slot, struct err *err)
 {
     struct decode_result result;
-    decoder_end(lane->decoder, &result);
-    aim(lane);
-    if (decode_record_done(&lane->recorder, lane->prompt, &result, err) || put_grade(lane, &result, err))
+    decoder_end(slot->decoder, &result);
+    direct_records(slot);
+    if (decode_record_done(&slot->recorder, slot->prompt, &result, err) || put_grade(slot, &result, err))
         return -1;
-    for (int i = 0; i < all->block->ready->texts; i++)
-        all->used[i] &= all->block->ready->decoders[i] != lane->decoder;
-    lane->decoder = NULL;
-    progress_step(all->block->bar, 1);
+    for (int i = 0; i < run->block->ready->texts; i++)
+        run->busy[i] &= run->block->ready->decoders[i] != slot->decoder;
+    slot->decoder = NULL;
+    progress_step(run->block->bar, 1);
     return 0;
 }
 
-/* Ends completed samples, and writes those whose turn it is. */
-static int end_samples(struct at_work *all, struct err *err)
+/* Ends completed samples, and writes all that no older incomplete sample precedes. */
+static int end_samples(struct run *run, struct err *err)
 {
-    struct writer *writer = all->block->writer;
-    for (size_t i = all->written; i < all->begun; i++) {
-        struct lane *lane = &all->lane[i % all->lanes];
-        if (lane->decoder && decoder_ends(lane->decoder) && end_sample(all, lane, err))
+    struct writer *writer = run->block->writer;
+    for (size_t i = run->written; i < run->begun; i++) {
+        struct slot *slot = &run->slot[i % run->slots];
+        if (slot->decoder && decoder_ends(slot->decoder) && end_sample(run, slot, err))
             return -1;
     }
-    while (all->written < all->begun) {
-        struct lane *oldest = &all->lane[all->written % all->lanes];
+    while (run->written < run->begun) {
+        struct slot *oldest = &run->slot[run->written % run->slots];
         if (oldest->held.length) {
             writer_hold(writer, NULL);
             if (writer_release(writer, &oldest->held, err))
@@ -181,7 +184,7 @@ static int end_samples(struct at_work *all, struct err *err)
         }
         if (oldest->decoder)
             break;
-        all->written++;
+        run->written++;
         if (writer_keep(writer, err))
             return -1;
     }
@@ -190,21 +193,21 @@ static int end_samples(struct at_work *all, struct err *err)
 
 int block_run(const struct block *block, struct err *err)
 {
-    struct at_work all = {.block = block, .lanes = (size_t)block->ready->texts + WAITING_MAX};
+    struct run run = {.block = block, .slots = (size_t)block->ready->texts + WAITING_MAX};
     int rc = -1;
-    all.lanes = all.lanes < block->count ? all.lanes : block->count;
+    run.slots = run.slots < block->count ? run.slots : block->count;
     if (!block->count)
         return 0;
-    if (!(all.lane = mem_alloc(all.lanes, sizeof *all.lane, err)))
+    if (!(run.slot = mem_alloc(run.slots, sizeof *run.slot, err)))
         return -1;
-    while (all.written < block->count)
-        if (begin_samples(&all, err) || step(&all, err) || end_samples(&all, err))
+    while (run.written < block->count)
+        if (begin_samples(&run, err) || step(&run, err) || end_samples(&run, err))
             goto done;
     rc = 0;
 done:
     writer_hold(block->writer, NULL);
-    for (size_t i = 0; i < all.lanes; i++)
-        text_free(&all.lane[i].held);
-    mem_free(&all.lane);
+    for (size_t i = 0; i < run.slots; i++)
+        text_free(&run.slot[i].held);
+    mem_free(&run.slot);
     return rc;
 }

@@ -26,6 +26,7 @@ struct block {
     int64_t sequence;                   /* of the first sample */
 };
 
+/* Decodes and writes `count` samples; bar->step is called for each. */
 int block_run(const struct block *block, struct err *err);
 
 #endif

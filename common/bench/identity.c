@@ -38,10 +38,10 @@ struct run {
     struct progress bar;
 };
 
-/* A prompt that is being decoded; a setting has one for each concurrent text. */
+/* A prompt in decoding; a setting has one for each concurrent text. */
 struct text_run {
     struct decoder *decoder;
-    const struct prompt *prompt;        /* NULL: none */
+    const struct prompt *prompt;        /* NULL: the decoder is free */
     int number;                         /* of the prompt */
     struct decode_prompt asked;
     double *margin;                     /* of the answer */
@@ -263,6 +263,7 @@ static void answer_free(struct answer *answer)
     mem_free(&answer->text);
 }
 
+/* Reads the prompt. */
 static int begin(struct text_run *text, const struct prompt *prompt, int number, struct err *err)
 {
     const struct decode_sink sink = {.context = text, .prompt = on_prompt, .iteration = on_iteration};
@@ -288,10 +289,10 @@ static int step(struct text_run *texts, int count, struct err *err)
         }
     if (!running || !decoders_step(decoder, running, &failed, err))
         return 0;
-    failed = running == 1 ? 0 : failed;
     return failed < 0 ? -1 : err_at(err, "%s", of[failed]->prompt->where);
 }
 
+/* Ends the text and copies its answer; the caller frees it. The decoder is free again. */
 static int end(struct text_run *text, struct answer *out, struct err *err)
 {
     struct decode_result result;
@@ -373,8 +374,8 @@ static int by_number(const void *a, const void *b)
     return x->number - y->number;
 }
 
-/* Keeps the answer of a reference; compares any other. */
-static int take_answer(struct run *run, int number, struct text_run *text, struct err *err)
+/* Ends the text; keeps its answer if the setting is a reference, and compares it otherwise. */
+static int end_text(struct run *run, int number, struct text_run *text, struct err *err)
 {
     struct identity_row *row = &run->identity->rows[number];
     struct answer answer = {0};
@@ -393,7 +394,7 @@ static int take_answer(struct run *run, int number, struct text_run *text, struc
     return rc;
 }
 
-/* Decodes all prompts in the order of the setting. */
+/* Decodes all prompts in the order of the setting, at most `count` at once. */
 static int run_texts(struct run *run, int number, struct text_run *texts, int count, struct err *err)
 {
     const struct bench_model *model = &run->machines[run->machine_of[number]].opened;
@@ -410,7 +411,7 @@ static int run_texts(struct run *run, int number, struct text_run *texts, int co
         for (int i = 0; i < count; i++) {
             if (!texts[i].prompt || !decoder_ends(texts[i].decoder))
                 continue;
-            if (take_answer(run, number, &texts[i], err))
+            if (end_text(run, number, &texts[i], err))
                 return -1;
             ended++;
         }

@@ -719,7 +719,7 @@ void decoder_end(struct decoder *decoder, struct decode_result *out)
 int decoders_step(struct decoder *const *decoder, int count, int *failed, struct err *err)
 {
     int64_t before = 0, after = 0;
-    *failed = -1;
+    *failed = count == 1 ? 0 : -1;
     if (count == 1 && decoder[0]->by_device)
         return decoder_iterate_on_device(decoder[0], &decoder[0]->sink, err);
     for (int i = 0; i < count; i++)

@@ -175,7 +175,7 @@ int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, con
  * decoders_step runs an iteration of each text, in as few forwards as the engine needs for all of them; decoder_ends returns
  * whether a text has ended, or must end because a stop was requested; _end returns the result. Each text is equal to that of
  * decoder_run, whatever texts share its forwards. Decoder and prompt must live until the end. On failure *failed is the index
- * of the text whose own step failed; -1: the shared forward failed. */
+ * of the text whose own step failed; -1: the forward that several texts shared failed. */
 enum { DECODERS_MAX = 128 };
 
 /* Returns whether each decoder copies a draft model into the device's memory. */

@@ -182,8 +182,9 @@ static const struct section sections[] = {
      "\nMilliseconds, mean, median and 99th percentile: to the first token (TTFT), of iterations a token (TPOT),\n"
      "of an iteration (ITL)\n\n", NULL, time_cells},
     {{"task", "setting", "texts", "experts", "tok/s", "texts/s", "goodput"}, "llrrrrr",
-     "\nTexts of a forward, distinct experts of all of them by layer; tokens a second of iterations, and texts a second of\n"
-     "prompts and iterations: all, and those within --max-ttft and --max-tpot (goodput)\n\n", has_load, load_cells},
+     "\nTexts per forward, and the distinct experts of all of them per layer; tokens per second of iterations; texts per\n"
+     "second of prompts and iterations: all texts, and those within --max-ttft and --max-tpot (goodput)\n\n",
+     has_load, load_cells},
     {{"task", "setting", "drafts", "drafted", "1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"}, "llrrrrrrrrrr",
      "\nIterations with a draft, tokens in it, and the share of drafts accepted up to each position\n\n", has_drafts,
      position_cells},
