@@ -189,16 +189,14 @@ static int select_by_text(const struct layer *at, struct err *err)
     return 0;
 }
 
-static int routed_ffn(const struct layer *at, struct err *err)
+/* Selects the experts of all rows. limited: the plan allows fewer than all experts. */
+static int select_routed(const struct layer *at, bool limited, struct err *err)
 {
     const struct expert_plan *plan = at->plan;
-    const bool limited = plan && plan->budget[at->moe] < at->space->shape->router.experts;
     const bool measured = limited && at->reconstruction;
-
-    score_experts(at);
-    if (limited && at->texts > 1 && plan->ranking != PLAN_STATIC)
-        return select_by_text(at, err) ? -1 : run_experts(at, err);
     const bool needs_outputs = measured || (limited && plan->ranking == PLAN_ORACLE);
+    if (limited && at->texts > 1 && plan->ranking != PLAN_STATIC)
+        return select_by_text(at, err);
     if (needs_outputs || (limited && plan->ranking == PLAN_PRINTED))
         select_experts(at, (struct buffer){0, 0});
     if (needs_outputs && oracle_contributions(at, err))
@@ -208,7 +206,14 @@ static int routed_ffn(const struct layer *at, struct err *err)
     select_experts(at, limited ? at->routing.mask : (struct buffer){0, 0});
     if (at->forced && force_experts(at, err))
         return -1;
-    if (measured && oracle_compare(at, at->reconstruction, err))
+    return measured ? oracle_compare(at, at->reconstruction, err) : 0;
+}
+
+static int routed_ffn(const struct layer *at, struct err *err)
+{
+    const struct expert_plan *plan = at->plan;
+    score_experts(at);
+    if (select_routed(at, plan && plan->budget[at->moe] < at->space->shape->router.experts, err))
         return -1;
     weigh_input(at);
     add_zero_experts(at);
