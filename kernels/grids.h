@@ -1,5 +1,5 @@
 /* The GRIDS of GGUF's types IQ2 and IQ3: tables of groups of 8 or 4 magnitudes, each a code of two bits (IQ2) or four (IQ3),
- * the first one in the lowest bits. They are those of ggml. A magnitude is
+ * the first one in the lowest bits. They are those of ggml. The magnitudes are
  *
  *     iq2_xxs, iq2_xs, iq2_s   8, 25, 43
  *     iq3_xxs                  4, 12, 20, 28, 36, 44, 52, 62

@@ -17,7 +17,7 @@
 #include "common/arch/config.h"
 #include "common/model/model.h"
 
-/* Shapes as [outputs][inputs]; {n} in a name is the layer, {e} the expert; {h} is half the layer, {o} 1 in odd layers. */
+/* Shapes as [outputs][inputs]. In a name {n} is the layer n, {e} the expert, {h} n / 2, {o} n % 2. */
 enum source_slot {
     SLOT_EMBED, SLOT_HEAD, SLOT_FINAL_NORM, SLOT_ATTENTION_NORM, SLOT_Q, SLOT_K, SLOT_V, SLOT_Q_BIAS, SLOT_K_BIAS, SLOT_V_BIAS,
     SLOT_Q_NORM, SLOT_K_NORM, SLOT_OUT, SLOT_OUT_BIAS, SLOT_FFN_NORM, SLOT_ROUTER,

@@ -15,8 +15,8 @@
  *     NVFP4   36 an 64: four E4M3 scales, one for 16 values each, whose E2M1 lie in 8 bytes in the order of Q4_0
  *     IQ2, IQ3: kernels/formats_woven.h;                         IQ1: gguf_grids.h
  *
- * A weight is rounded once, to f32. Types that kernels/formats.h has, too, are kept as they are; others are kept in one of its
- * formats where that holds each of their weights exactly: Q5_0 in q8, TQ1_0 and TQ2_0 in q6_k. */
+ * A weight is rounded once, to f32. Types that are also formats of kernels/formats.h keep their bits. Others become one of its
+ * formats if that represents each weight exactly: Q5_0 becomes q8, TQ1_0 and TQ2_0 become q6_k. */
 #ifndef MOE_CHECKPOINT_CODING_GGUF_H
 #define MOE_CHECKPOINT_CODING_GGUF_H
 
@@ -27,7 +27,7 @@ struct gguf_coding {
                                                              * gguf_coding */
     int id;                                                 /* ggml_type number in the file */
     int block, bytes;                                       /* values of a block, and bytes of a block */
-    void (*decode)(const uint8_t *block, float *values);    /* decodes one block to floats; NULL: as coding.format does */
+    void (*decode)(const uint8_t *block, float *values);    /* decodes one block to floats; NULL: as coding.format */
     void (*recode)(const uint8_t *block, uint8_t *coded);   /* converts one block to coded rows of coding.format; NULL: the
                                                              * bytes are the same */
 };

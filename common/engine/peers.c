@@ -21,13 +21,14 @@ struct peers {
     size_t ids_room, mine_room, outputs_room;
 };
 
-/* moe: index of the layer among those with experts. */
+/* Returns the process that computes an expert. moe: index of the layer among those with experts. */
 static int owner_of(const struct peers *peers, int moe, int expert)
 {
     return peers->owner ? peers->owner[moe * peers->shape->router.experts + expert] : (expert + moe) % peers->link.size;
 }
 
-static int take_owners(struct peers *peers, const int32_t *owner, struct err *err)
+/* Copies and hashes the placement, so that processes with different placements notice it. */
+static int copy_owners(struct peers *peers, const int32_t *owner, struct err *err)
 {
     const size_t bytes = (size_t)hparams_moe_layers(peers->shape) * (size_t)peers->shape->router.experts * sizeof *owner;
     if (!owner)
@@ -71,7 +72,7 @@ int peers_open(struct peers **out, const struct peers_link *link, const int32_t 
     peers->device = device;
     if (!(peers->cut = mem_alloc((size_t)link->size + 1, sizeof *peers->cut, err)) ||
         !(peers->next = mem_alloc((size_t)link->size + 1, sizeof *peers->next, err)) ||
-        take_owners(peers, owner, err) || leave_others(peers, model, err)) {
+        copy_owners(peers, owner, err) || leave_others(peers, model, err)) {
         peers_close(&peers);
         return -1;
     }
@@ -189,8 +190,8 @@ int peers_part(const struct peers *peers, const struct matrix *matrix, struct ma
     return first;
 }
 
-/* Copies columns between `out` and `outputs`, where those of each process are [rows][its columns], one process after another:
- * with `pack` the own ones from `out`, else the others' to it. */
+/* Copies columns between `out` [rows][outputs] and peers->outputs, which stores [rows][columns of the process] of one process
+ * after another. pack: copies this process's columns from `out`; else copies those of the other processes to `out`. */
 static void copy_columns(struct peers *peers, float *out, int rows, int outputs, bool pack)
 {
     for (int r = 0; r < peers->link.size; r++) {

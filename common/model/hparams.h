@@ -35,7 +35,7 @@ enum rope_kind {
     ROPE_STRETCHED,      /* each pair's frequency is divided by its own number (LongRoPE, arXiv 2402.13753) */
     ROPE_DYNAMIC,        /* from original_positions on theta grows with a token's own position, as in transformers' decoding;
                           * it turns a prompt that goes beyond them by the prompt's length instead */
-    ROPE_SCALE           /* of no model, for attention.still_scale: turns nothing, and the amplitude is 1 + factor * log(1 +
+    ROPE_SCALE           /* in no model file; implements attention.still_scale: no rotation, amplitude 1 + factor * log(1 +
                           * floor((position + 1) / original_positions)), in f32 as in transformers */
 };
 
@@ -93,9 +93,9 @@ struct hparams {
         int q_rank, kv_rank;         /* latent attention (below): widths; kv_rank 0: ordinary, q_rank 0: q has none */
         float latent_epsilon;        /* of the norms of latents */
         enum qk_norm qk_norm;
-        float latent_scale;          /* multiplies the normed latent of keys and values; 0: not */
+        float latent_scale;          /* multiplies the normed latent of keys and values; 0: none */
         bool turn_first;             /* q and k turn before their norms, which are of each head */
-        bool plain_norm;             /* these norms have no weights, and layers without positions have none */
+        bool plain_norm;             /* these norms have no weights, and layers without positions have no such norms */
         float still_scale;           /* layers without positions multiply queries by 1 + still_scale * log(1 + floor((position +
                                       * 1) / still_floor)); 0: not */
         int still_floor;
@@ -114,9 +114,9 @@ struct hparams {
         int key_heads, value_heads, key_dim, value_dim;      /* kernels/delta.h */
         int taps;                    /* of the convolution before it */
         bool tiled;                  /* value head h belongs to key head h % key_heads */
-        enum recurrence kind;        /* RECURRENCE_NONE: heads and their widths are 0, the convolution is as wide as the
-                                      * stream */
-        int norm_groups;             /* of RECURRENCE_SPACE: parts of its output that are normed apart */
+        enum recurrence kind;        /* RECURRENCE_NONE: heads and their widths are 0; the convolution is as wide as
+                                      * the hidden state */
+        int norm_groups;             /* RECURRENCE_SPACE: parts of its output with a norm each */
         bool conv_bias;
     } delta;                         /* of layers with a state; zeros: no layer has one */
     float embed_scale, residual_scale;   /* multiply embeddings, and what attention and feed-forward add; 0: not */
@@ -134,8 +134,8 @@ struct hparams {
         bool norm;                   /* it reads a norm of its own of the stream */
         float logit_scale;           /* multiplies logits; 0: not */
         bool expert_scale;           /* each expert's weight is multiplied by a number of its own */
-        int zero_experts;            /* choices after the experts that have no weights: what they make is their input */
-        bool weigh_input;            /* the weight multiplies what the expert reads, not its output; top_k is 1 */
+        int zero_experts;            /* experts without weights, which return their input; they follow the others */
+        bool weigh_input;            /* the weight multiplies the input of the expert, not its output; top_k is 1 */
         int groups, groups_kept, group_rank;     /* route.h; groups 0: none */
     } router;
     bool shortcut;                   /* the output of routed experts is added after the next layer, which is dense
@@ -164,7 +164,8 @@ struct hparams {
     } predictor[PREDICTORS_MAX];
 };
 
-int hparams_choices(const struct hparams *shape);        /* outputs of a router: experts and zero experts */
+/* Returns the number of outputs of a router: experts and zero experts. */
+int hparams_choices(const struct hparams *shape);
 int hparams_moe_layers(const struct hparams *shape);
 bool hparams_has_other(const struct hparams *shape);     /* some layer's attention is of the other kind */
 
@@ -180,9 +181,9 @@ struct layer_attention hparams_attention(const struct hparams *shape, int layer)
 int hparams_kv_width(const struct hparams *shape, int layer);
 int hparams_state_layers(const struct hparams *shape);
 
-/* Floats of a token in a layer with a state: all keys, all values, the inputs of the convolution (queries, keys and values),
- * the outputs of delta.in (these and the gate of the values; without a recurrence also that of the inputs), and those of
- * delta.gates (rates and steps, or steps alone). */
+/* Floats of a token in a layer with a state. keys, values: of all heads. conv: inputs of the convolution (queries, keys and
+ * values). in: outputs of delta.in (those inputs and the gate of the values; with RECURRENCE_NONE also the gate of the inputs).
+ * gates: outputs of delta.gates (rates and steps, or steps alone). */
 struct delta_widths {
     int keys, values, conv, in, gates;
 };

@@ -39,8 +39,8 @@ int model_writer_fill(struct model_writer *writer, const struct block_maker *mak
 /* Writes the index, syncs and renames. Frees, also on failure. */
 int model_writer_commit(struct model_writer **writer, const struct model_facts *facts, struct err *err);
 
-/* All of this: writes a file of blocks that a maker makes. `source` may be a member of `facts`. bar may be NULL; its total is
- * set here. */
+/* Opens, fills and commits a model file; discards it on failure. `source` receives the digest of the source and may be a member
+ * of `facts`. bar may be NULL; its total is set here. */
 int model_write_all(const char *path, struct layout *layout, const struct model_facts *facts, const struct block_maker *maker,
                     struct sha256 *source, struct thread_pool *pool, struct progress *bar, struct err *err);
 

@@ -29,7 +29,7 @@ int requant_plan(struct layout *out, const struct model *model, const struct req
     return 0;
 }
 
-/* A part of a block: `rows` rows of `columns`, which `at` reads and `pack` stores. */
+/* A part of a block: a whole matrix, or one of the three matrices of an expert. */
 enum requant_part { PART_WHOLE, PART_GATE, PART_UP, PART_DOWN };
 
 static float value_at(const struct tensor *t, const unsigned char *block, enum requant_part part, int row, int column)
@@ -45,6 +45,7 @@ static float value_at(const struct tensor *t, const unsigned char *block, enum r
                                     : matrix_at(t->format, block, t->inputs, row, column);
 }
 
+/* Converts one part of a block of `from` to the format of job->tensor. values: scratch, a row of `columns`. */
 static int remake_part(const struct tensor *from, const unsigned char *old, struct block_job *job, enum requant_part part,
                        int rows, int columns, float *values, struct err *err)
 {
@@ -67,6 +68,7 @@ static int remake_part(const struct tensor *from, const unsigned char *old, stru
     return 0;
 }
 
+/* Makes one block of the new file. Runs in several threads; `member` numbers them. */
 static int remake_block(void *context, int member, struct block_job *job, struct err *err)
 {
     struct requantiser *r = context;
@@ -96,7 +98,7 @@ int requant_write(const char *path, const struct model *model, const struct requ
     struct layout layout = {0};
     struct sha256 unused;
     int rc = -1;
-    /* A copy gets digests of its own: damage that is not seen here would be whole there. */
+    /* The copy gets new digests: damage that is not found here would pass as valid there. */
     if (!r || requant_plan(&layout, model, options, err) || model_verify(model, err) ||
         model_facts_copy(&facts, model_facts(model), err))
         goto done;

@@ -1,6 +1,6 @@
-/* A model file made into one whose matrices have other formats. Weights are read as the f32 that kernels multiply and are
- * rounded to the new format; tensors that keep their format are copied. Quantised weights are rounded a second time. A model
- * that differs from its digests is refused. */
+/* Copies a model file and stores its matrices in other formats. Weights are decoded to f32, as kernels decode them, and rounded
+ * to the new format, so quantised weights are rounded a second time. Tensors that keep their format are copied. A model that
+ * differs from its digests is refused. */
 #ifndef MOE_MODEL_REQUANT_H
 #define MOE_MODEL_REQUANT_H
 
@@ -13,10 +13,10 @@ struct requant_options {
     const char *name, *producer;                /* name NULL: the model keeps its own */
 };
 
-/* The layout that requant_write would write. out: {0} */
+/* Sets *out, which must be {0}, to the layout that requant_write would write. The caller frees it. */
 int requant_plan(struct layout *out, const struct model *model, const struct requant_options *options, struct err *err);
 
-/* bar may be NULL; its total is set here. */
+/* Writes the model file `path`. bar may be NULL; its total is set here. */
 int requant_write(const char *path, const struct model *model, const struct requant_options *options, struct thread_pool *pool,
                   struct progress *bar, struct err *err);
 

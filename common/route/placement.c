@@ -18,7 +18,7 @@ static int choose(const struct load *load, int ranks, int room)
     return best;
 }
 
-/* The largest scores first, each to the process with the least so far. */
+/* Assigns the experts in descending order of their scores, each to the process with the smallest sum so far. */
 int placement_make(int32_t *owner, const struct ranking *ranking, int ranks, struct err *err)
 {
     const int experts = ranking->experts, room = (experts + ranks - 1) / ranks;

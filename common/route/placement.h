@@ -1,6 +1,6 @@
-/* Placement of experts on processes that compute them together (engine/peers.h), by a ranking: each layer's scores are divided
- * as evenly as possible, and so are experts, so that no process computes or stores much more than the others. A token waits for
- * the slowest process. */
+/* Places experts on processes that compute them together (engine/peers.h), by a ranking: the scores and the number of experts
+ * of each layer are divided evenly (greedily: a heuristic), so that no process computes or stores much more than the others. A
+ * forward waits for the slowest process. */
 #ifndef MOE_ROUTE_PLACEMENT_H
 #define MOE_ROUTE_PLACEMENT_H
 

@@ -95,7 +95,8 @@ int caching_read_slots(const char *text, const char *option, int64_t room, int64
 /* Returns the bytes of all weights. */
 uint64_t caching_weights(const struct model *model);
 
-/* Returns the bytes of the weights that stay in memory: the dense part, and slots of experts, or all. experts: NULL: none. */
+/* Returns the bytes of the weights that stay in memory: all, or with cached experts the dense part and the slots. `experts` is
+ * NULL if nothing is cached. */
 int64_t caching_kept(const struct model *model, const struct expert_source *experts);
 
 /* Returns the bytes of the files named in drafters, such as model:FILE. */

@@ -1,5 +1,5 @@
-/* Vectors of LANES words of 32 bits, and what kernels make of their bits: numbers in f32. STRIP_VECTORS and STRIP_CHAINS: the
- * vectors of outputs and the chains of sums that a strip of unit_coded.c has, by its rows. */
+/* Vectors of LANES words of 32 bits, and the conversions of their bits to f32. STRIP_VECTORS and STRIP_CHAINS: the vectors of
+ * outputs and the chains of sums of a strip of unit_coded.c with this number of rows. */
 #ifndef MOE_KERNELS_CPU_WORDS_H
 #define MOE_KERNELS_CPU_WORDS_H
 
@@ -14,7 +14,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #endif
 
-/* The chains of a strip: with many rows, registers hold the sums of only one, and another strip computes the other. */
+/* The chains of a strip: with many rows, registers suffice for the sums of one chain, and another strip computes the other. */
 enum chains { EVEN_CHAIN = 1, ODD_CHAIN = 2, BOTH_CHAINS = 3 };
 
 #if defined(ISA_AVX512)
