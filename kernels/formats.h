@@ -90,9 +90,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Every format: its constant and name; its kind; inputs of a step of a unit, which is a whole number of blocks; inputs and
- * bytes of a block of a coded row. Kinds: PLAIN values; INTEGER, multiplied with quantised activations; CODED, decoded to f32;
- * WOVEN, also decoded, by formats_woven.h; GRID, woven and slow to decode, which is done once for several rows.
+/* Every format: its constant and name; its kind; inputs of a step of a unit, a whole number of blocks; inputs and bytes of a
+ * block of a coded row. Kinds: PLAIN values; INTEGER, multiplied with quantised activations; CODED, decoded to f32; WOVEN,
+ * decoded to f32 by formats_woven.h; GRID, woven and slow to decode, so each weight is decoded once for several rows.
  *
  * A new woven format also needs a row of WOVEN_FIELDS, NAME_weight (formats_woven.h), NAME_weave (formats_coded.c), and a
  * decoder of vectors, span_NAME (cpu/spans.h). */

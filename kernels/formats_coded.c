@@ -207,7 +207,7 @@ static void q6_k_weave(const unsigned char *block, unsigned char *woven)
     }
 }
 
-/* A code of Q5_K: bit i / 32 of the byte at 16 + i % 32 is the fifth. */
+/* Returns a code of Q5_K. Its fifth bit is bit i / 32 of the byte 16 + i % 32. */
 static uint32_t q5_k_code(const unsigned char *block, int i)
 {
     return (block[48 + i / 64 * 32 + i % 32] >> i / 32 % 2 * 4 & 15u) | (block[16 + i % 32] >> i / 32 & 1u) << 4;
@@ -233,7 +233,7 @@ static void q5_k_weave(const unsigned char *block, unsigned char *woven)
     }
 }
 
-/* 32 codes of 4 bits, of which 16 bytes have the first 16 in their lower halves: to words of 8. */
+/* Weaves 32 codes of 4 bits to words of 8. The lower halves of 16 bytes are the first 16 codes, the upper halves the others. */
 static void weave_halves(const unsigned char *bytes, unsigned char *woven)
 {
     for (int g = 0; g < 4; g++) {
@@ -295,7 +295,7 @@ static void nvfp4_weave(const unsigned char *block, unsigned char *woven)
     }
 }
 
-/* The grids' blocks are woven as they are. */
+/* Blocks of grids keep their order. */
 static void iq3_s_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven + 2, block + 2, 108); }
 static void iq3_xxs_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven + 2, block + 2, 96); }
 static void iq2_s_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven + 2, block + 2, 80); }

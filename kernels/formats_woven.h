@@ -1,9 +1,9 @@
 /* WOVEN blocks: a coded block of formats.h with its bits in the order in which kernels read them. A woven block consists of
- * fields, each of 2, 1 or 4 bytes: first numbers of f16, then bytes, then dwords. A unit has each field 32 times, once for each
- * output; so a field that begins at byte x of a woven block begins at byte 32 x of the unit's block.
+ * fields of 2, 1 or 4 bytes: first shorts (f16 numbers first), then bytes, then words of 32 bits. In a unit the fields of its
+ * 32 outputs are interleaved, so a field at byte x of a woven block begins at byte 32 x of the unit's block.
  *
- * The functions NAME_weight return weight `input` of a woven block that is stored `n` times side by side (1: alone; 32: in a
- * unit), for number `o` of these. They are the only scalar decoders of these formats, on the host and on GPUs. */
+ * The functions NAME_weight return weight `input` of woven block `o` among `n` interleaved ones (1: a block alone; 32: a unit).
+ * They are the only scalar decoders of these formats, on the host and on GPUs. */
 #ifndef MOE_KERNELS_FORMATS_WOVEN_H
 #define MOE_KERNELS_FORMATS_WOVEN_H
 
@@ -13,8 +13,8 @@
 #include "kernels/formats.h"
 #include "kernels/grids.h"
 
-/* For each woven format: the byte of the coded block at which its scales in f16 begin, which come first in the woven block; how
- * many they are; then the fields of 2 bytes, these included, and those of 1 byte. */
+/* For each woven format: the byte of the coded block at which its f16 scales begin, which come first in the woven block; the
+ * number of these scales; the number of fields of 2 bytes, scales included; the number of fields of 1 byte. */
 #define WOVEN_FIELDS(row) \
     row(Q4_K, q4_k, 0, 2, 2, 0) \
     row(Q6_K, q6_k, 208, 1, 1, 16) \
@@ -49,13 +49,13 @@ FLOAT_INLINE uint32_t woven_short(struct woven w, int x)
 FLOAT_INLINE uint32_t woven_byte(struct woven w, int x) { return w.block[w.n * x + w.o]; }
 FLOAT_INLINE float woven_half(struct woven w, int x) { return f16_to_f32((uint16_t)woven_short(w, x)); }
 
-/* Returns the four bits of an input in words that have 8 inputs each, from byte x on. */
+/* Returns the four bits of an input, from words of 8 inputs that begin at byte x. */
 FLOAT_INLINE uint32_t woven_nibble(struct woven w, int x, int input)
 {
     return woven_word(w, x + input / 8 * 4) >> (input % 8 * 4) & 15u;
 }
 
-/* q4_k and q5_k: the weight with code q; sc and m of 32 inputs are six bits each of the words s. */
+/* Returns the weight of q4_k or q5_k with code q. sc and m of 32 inputs have six bits each in the words s. */
 FLOAT_INLINE float woven_between(struct woven w, int input, uint32_t q)
 {
     const int sub = input / 32, shift = sub % 4 * 8;

@@ -37,7 +37,7 @@ enum source_slot {
     SLOT_K_B, SLOT_V_B,             /* [heads][rank][width of the part of a key that stays], [heads][width][rank]; in place of
                                      * SLOT_KV_B */
     SLOT_PREDICT_EMBED, SLOT_PREDICT_HEAD, SLOT_PREDICT_NORM, SLOT_PREDICT_EMBED_NORM, SLOT_PREDICT_HIDDEN_NORM,
-    SLOT_PREDICT_FFN_NORM,          /* in place of SLOT_FFN_NORM in the layers of predictors, where those have another name */
+    SLOT_PREDICT_FFN_NORM,          /* in place of SLOT_FFN_NORM in layers of predictors, if its name differs there */
     SLOT_PREDICT_JOINT,             /* [hidden][2 hidden], embedding first; {n} continues after the last layer */
     /* of draft heads (head.h): {n} is which of the heads, {e} which block, branch or state */
     SLOT_JOINT, SLOT_JOINT_BIAS, SLOT_STATES_NORM, SLOT_STATE_NORM, SLOT_EMBED_NORM, SLOT_HIDDEN_NORM, SLOT_BRANCH_UP,
@@ -47,8 +47,8 @@ enum source_slot {
     SLOT_DELTA_QKVZ, SLOT_DELTA_BA, SLOT_DELTA_QKV, SLOT_DELTA_Z, SLOT_DELTA_B, SLOT_DELTA_A,
     SLOT_DELTA_CONV,                /* [width][1][taps] */
     SLOT_DELTA_A_LOG, SLOT_DELTA_STEP_BIAS, SLOT_DELTA_NORM, SLOT_DELTA_OUT,
-    SLOT_DELTA_ALL,                 /* in place of the six: of Mamba-2 rows of z, v, k, q, and of the steps; of a convolution
-                                     * alone rows of the gate of v, of z, and of v */
+    SLOT_DELTA_ALL,                 /* in place of the six. Mamba-2: rows of z, v, k, q, and of the steps; a convolution
+                                     * alone: rows of the gate of v, of z, and of v */
     SLOT_DELTA_CONV_BIAS, SLOT_DELTA_SKIP,
     SLOT_SHARED_GATE_UP,            /* [2 inner][hidden], gate first; in place of SLOT_SHARED_GATE and SLOT_SHARED_UP */
     SLOT_DENSE_GATE_UP,             /* the same of a dense layer */
@@ -63,7 +63,7 @@ struct naming {
     bool transposed;                /* SLOT_EXPERTS_GATE_UP is [experts][hidden][2 inner], SLOT_EXPERTS_DOWN is
                                      * [experts][inner][hidden] */
     bool alternating;               /* of gate and up in one tensor: row 2 i is row i of gate, row 2 i + 1 of up */
-    const char *left_out;           /* why parts are left out; NULL: they are not of the text model */
+    const char *left_out;           /* why tensors are left out; NULL: they do not belong to the text model */
     bool spaced;                    /* a draft head's blocks have the numbers 1, 3, ...: a Dropout comes before each */
     bool paired;                    /* of each head in q and k: row 2 i is row i, row 2 i + 1 is row width / 2 + i */
     bool correction_row;            /* SLOT_ROUTER_CORRECTION is [1][experts] */
@@ -148,9 +148,9 @@ struct arch {
     const char *pattern_key;
     enum other_layers other;        /* which layers' attention is of the other kind; `finish` fills hparams.other */
     bool states;                    /* layers with a state, where layer_types says linear_attention, or all but each
-                                     * full_attention_interval-th (4); `finish` fills hparams.delta, but of RECURRENCE_DELTA */
-    const char *layer_types[2];     /* words that mean full_attention and linear_attention, too; NULL: none */
-    bool indexed;                   /* an indexer chooses index_topk positions, which bounds the context: it chooses all */
+                                     * full_attention_interval-th (4); `finish` fills hparams.delta, unless RECURRENCE_DELTA */
+    const char *layer_types[2];     /* other words for full_attention and linear_attention; NULL: none */
+    bool indexed;                   /* has an indexer; the context ends at index_topk positions, of which it chooses all */
     bool full_still;                /* where some layers have a window, positions do not turn queries and keys of the others */
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
     struct hparams fixed;           /* rope.theta is the default of the family */

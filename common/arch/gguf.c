@@ -117,7 +117,7 @@ static const struct naming spaces = {
     .paired = true, .prepared_states = true,
 };
 
-/* Short convolutions alone; llama.cpp calls the final norm after what it is in LFM2, one of embeddings. */
+/* Short convolutions alone. llama.cpp names the final norm as LFM2 does: a norm of embeddings. */
 #define CONVOLUTIONS EXPERTS, FFN_NORM, \
     [SLOT_DELTA_ALL] = BLOCK "shortconv.in_proj.weight", \
     [SLOT_DELTA_CONV] = BLOCK "shortconv.conv.weight", \

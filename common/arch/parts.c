@@ -201,7 +201,7 @@ static int expert_parts(const struct naming *n, const struct hparams *s, const s
     return 3;
 }
 
-/* `rows` rows of `tensor` from `from_row` on. */
+/* Returns the `rows` rows of `whole` from `from_row` on, as a part that begins at row `first` of the tensor. */
 static struct part some_rows(struct part whole, int columns, int from_row, int rows, int first)
 {
     whole.skip = (int64_t)from_row * columns;
@@ -210,7 +210,8 @@ static struct part some_rows(struct part whole, int columns, int from_row, int r
     return whole;
 }
 
-/* A block of its own, whose slots follow one another from `gate` on; `joint`: the slot of gate and up in one tensor. */
+/* The parts of a dense network or of shared experts. gate: the slot of the gate, which those of up and down follow; joint: the
+ * slot of gate and up in one tensor. */
 static int block_parts(const struct naming *n, const struct tensor *t, enum source_slot gate, enum source_slot joint,
                        struct part *parts)
 {
@@ -270,7 +271,7 @@ static struct part grouped(struct part whole, int columns, int from_row, int run
     return part;
 }
 
-/* The rows of SLOT_DELTA_ALL, which are in another order. */
+/* The parts of delta.in and delta.gates from SLOT_DELTA_ALL, which has the rows in another order (arch.h). */
 static int delta_all_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
     const struct delta_widths w = hparams_delta_widths(s);
@@ -330,8 +331,8 @@ static int delta_gate_parts(const struct naming *n, const struct hparams *s, con
     return 2;
 }
 
-/* The weights of the convolution, of which a channel's taps lie together in the source, or its bias. Mamba-2 has the channels
- * of v first, then those of k, then those of q. */
+/* The weights of the convolution, or its bias. In the source the taps of a channel are contiguous. Mamba-2 has the channels of
+ * v first, then those of k, then those of q. */
 static int conv_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
     const struct delta_widths w = hparams_delta_widths(s);

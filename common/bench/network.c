@@ -13,7 +13,7 @@ double network_gather(const struct transfer_speed *network, int ranks, double by
     return (ranks - 1) * (network->latency_s + bytes / ranks / network->bytes_per_second);
 }
 
-/* Minimises the sum of squares of (a + b bytes) / seconds - 1; both are at least 0. */
+/* Minimises the sum of squares of (a + b bytes) / seconds - 1 with a >= 0 and b >= 0. */
 void network_fit(struct transfer_speed *out, int ranks, const double *bytes, const double *seconds, int count)
 {
     double ww = 0, wx = 0, xx = 0, w = 0, x = 0;
@@ -27,7 +27,7 @@ void network_fit(struct transfer_speed *out, int ranks, const double *bytes, con
     }
     const double determinant = ww * xx - wx * wx;
     double a = (w * xx - x * wx) / determinant, b = (x * ww - w * wx) / determinant;
-    if (a < 0 || b <= 0) {                  /* one of the two explains the times best */
+    if (a < 0 || b <= 0) {                  /* the minimum is at the bound: a or b is 0 */
         const bool latency = b <= 0;
         a = latency ? w / ww : 0;
         b = latency ? 0 : x / xx;
@@ -36,7 +36,8 @@ void network_fit(struct transfer_speed *out, int ranks, const double *bytes, con
     out->bytes_per_second = b > 0 ? (ranks - 1) / (b * ranks) : 1e18;
 }
 
-/* Sizes are interleaved; the median time of each counts. Process 0 says when there is time for another round. */
+/* Times exchanges of SIZES sizes, in rounds with one of each; returns median times. Process 0 decides for all whether another
+ * round begins. */
 static int measure(struct ranks *ranks, char *data, size_t *cut, double limit, double *bytes, double *seconds, struct err *err)
 {
     const int size = ranks_size(ranks);

@@ -10,11 +10,11 @@
  * bytes / ranks. */
 double network_gather(const struct transfer_speed *network, int ranks, double bytes);
 
-/* Fits latency and bandwidth of network_gather to all-gathers of different sizes, by least squares of relative errors.
- * Collective; needs two processes or more. */
+/* Measures all-gathers of several sizes for about `seconds` and fits latency and bandwidth of network_gather to their times, by
+ * least squares of relative errors. Collective; needs at least two processes. */
 int network_measure(struct transfer_speed *out, struct ranks *ranks, double seconds, struct err *err);
 
-/* Fits them to `count` measured times of `bytes`. */
+/* Fits latency and bandwidth to `count` measured times of all-gathers of `bytes`. Not collective. */
 void network_fit(struct transfer_speed *out, int ranks, const double *bytes, const double *seconds, int count);
 
 #endif

@@ -131,7 +131,7 @@ static double kv_read(const struct outlook_setup *setup)
     return bytes;
 }
 
-/* The outputs of experts in each layer, and the logits, of all rows. */
+/* Returns the seconds to exchange the outputs of experts in each layer, and the logits, of all rows. */
 static double network(const struct transfer_speed *network, const struct outlook_model *model, int ranks, double rows)
 {
     const double row = sizeof(float) * rows, pairs = row * model->shape.router.top_k;

@@ -53,7 +53,7 @@ static void take_part(struct bench *bench)
     }
 }
 
-static int open_lanes(struct bench *bench, struct err *err)
+static int open_settings(struct bench *bench, struct err *err)
 {
     const struct suite *suite = bench->suite;
     size_t count = (size_t)suite->setting_count;
@@ -335,7 +335,7 @@ int bench_run(const struct bench_setup *setup, struct err *err)
     struct bench bench = {.setup = setup, .suite = setup->suite};
     struct header header = {0};
     int rc = -1;
-    if (check_settings(bench.suite, err) || open_models(&bench, err) || open_lanes(&bench, err) ||
+    if (check_settings(bench.suite, err) || open_models(&bench, err) || open_settings(&bench, err) ||
         check_prompts(&bench, err) ||
         session_header(bench.models[0].session, STREAM_BENCH, setup->console, bench.ready[0].settings.seed, &header, err))
         goto done;

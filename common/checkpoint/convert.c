@@ -38,7 +38,7 @@ static const char *what_name(const struct conversion *c, char out[64])
     return out;
 }
 
-/* Compares shapes; dims of 1 do not count, as GGUF files have some of these more or less. */
+/* Compares shapes without dims of 1, which GGUF files may add or omit. */
 static bool same_shape(const struct source_tensor *source, const struct part *part)
 {
     int i = 0, j = 0;
@@ -135,7 +135,7 @@ int conversion_bind(struct conversion *c, struct tensor *t, const struct format_
     return 0;
 }
 
-/* Returns whether a name matches a pattern, in which {n} is a number and a final * is anything. */
+/* Returns whether a name matches a pattern. {n} matches a number, a final * any rest. */
 static bool matches(const char *name, const char *pattern)
 {
     const char *number = strstr(pattern, "{n}");

@@ -193,7 +193,7 @@ done:
 
 /* ---- attention ---- */
 
-/* Reads heads of keys and values; in a list by layer, 0 marks a layer with a state. */
+/* Reads the number of key and value heads. In a list with a number per layer, 0 marks a layer with a state. */
 static int put_kv_heads(struct maker *m, int64_t kv_heads)
 {
     const struct gguf_entry *entry = gguf_find(m->gguf, "{}.attention.head_count_kv");
@@ -262,8 +262,9 @@ static int put_latents(struct maker *m)
     return put_integer(m, "qk_nope_head_dim", key - rotary);
 }
 
-/* Chunks of attention. llama.cpp has their numbers in its code, and takes Maverick, whose heads have no norms, by its number of
- * experts; files for which other numbers are right have them under the keys of its other models. */
+/* Reads the chunks of attention of Llama 4. In llama.cpp these numbers are constants, so its files lack them; files that need
+ * other numbers have the keys that llama.cpp uses for other models. Maverick, whose heads have no norms, is recognised by its
+ * 128 experts, as in llama.cpp. */
 static int put_chunks(struct maker *m)
 {
     int64_t chunk = 8192, floor = 8192, experts = 0;
@@ -384,7 +385,7 @@ static int put_groups(struct maker *m)
     return put(m, m->config, "topk_method", json_string(groups > 1 ? "group_limited_greedy" : "greedy"));
 }
 
-/* Granite 4 without routed experts: the shared ones are a dense network. */
+/* Writes the shape of Granite 4 without routed experts: its shared experts are a dense network. */
 static int put_no_experts(struct maker *m, int64_t layers)
 {
     int64_t inner = 0;
@@ -394,7 +395,7 @@ static int put_no_experts(struct maker *m, int64_t layers)
            put_integer(m, NAME_OF(m, shared_inner), inner) ? -1 : 0;
 }
 
-/* A family without a width of its own for dense layers has one for all. */
+/* Families that have no key for the width of dense layers use one width for all layers. */
 static int put_experts(struct maker *m, int64_t layers)
 {
     const char *dense_name = NAME_OF(m, dense_inner), *scale_name = NAME_OF(m, router.scale);

@@ -1,5 +1,6 @@
-/* Decoders of SPANS, 32 inputs of some vectors of outputs of a unit, one for each format that is decoded: each makes exactly
- * the f32 of formats.h in registers and either multiplies them with some rows or, with 0 rows, stores them. */
+/* Decoders of SPANS, one for each format that is decoded. A span is 32 inputs of some vectors of outputs of a unit. A decoder
+ * makes exactly the f32 of formats.h in registers and multiplies them with some rows, or stores them if there are 0 rows.
+ * `lane` is the first output. */
 #ifndef MOE_KERNELS_CPU_SPANS_H
 #define MOE_KERNELS_CPU_SPANS_H
 
@@ -78,7 +79,7 @@ INLINE void span_fp8(struct sums *sums, int rows, int width, enum chains chains,
 
 enum levels { LEVELS_E2M1, LEVELS_IQ4 };
 
-/* `groups` groups of 8 inputs, whose words have four bits for each: an entry of a table times a factor. */
+/* Decodes `groups` groups of 8 inputs, four bits each, and multiplies them: a weight is an entry of a table times a factor. */
 INLINE void nibble_groups(struct sums *sums, int rows, int width, enum chains chains, const unsigned char *at, int groups,
                           enum levels levels, const vector *factor, const float *const *in, int k)
 {
@@ -149,7 +150,7 @@ INLINE void span_iq4_xs(struct sums *sums, int rows, int width, enum chains chai
                   SPAN / GROUP_INPUTS, LEVELS_IQ4, factor, in, k);
 }
 
-/* A scale's bits are those of an f32 that is 2^120 times smaller, subnormal or not; 0x7f is 0. */
+/* The bits of a scale are those of an f32 that is 2^120 times smaller, also if it is subnormal. 0x7f means 0. */
 INLINE void span_nvfp4(struct sums *sums, int rows, int width, enum chains chains, const unsigned char *chunk, int lane,
                        int span, const float *const *in, int k)
 {
@@ -212,7 +213,7 @@ INLINE void span_q4_k(struct sums *sums, int rows, int width, enum chains chains
     }
 }
 
-/* A code of five bits of a word. */
+/* Returns the code in five bits of a word. */
 INLINE vector bits5_number(words a, int shift) { return words_convert(words_and(words_right(a, shift), 31)); }
 
 INLINE void span_q5_k(struct sums *sums, int rows, int width, enum chains chains, const unsigned char *chunk, int lane,
@@ -287,7 +288,7 @@ INLINE void span_q2_k(struct sums *sums, int rows, int width, enum chains chains
     }
 }
 
-/* The scale of 16 inputs, number j of a block of q3_k. */
+/* Returns the scale of the j-th 16 inputs of a block of q3_k. */
 INLINE vector scale_q3_k(const unsigned char *chunk, int o, int j)
 {
     const unsigned char *s = chunk + 64 + o * 4;
@@ -395,7 +396,7 @@ INLINE void multiply_eight(struct sums *sums, int rows, int width, enum chains c
     }
 }
 
-/* The eighth of eight signs makes the number of minus signs even. */
+/* Returns eight signs from seven: the eighth makes the number of minus signs even. */
 INLINE words eight_signs(words index)
 {
     words odd = words_xor(index, words_right(index, 4));
@@ -404,7 +405,7 @@ INLINE words eight_signs(words index)
     return words_or(index, words_left(odd, 7));
 }
 
-/* Word `number` of a block after its scale d. */
+/* Returns a block's word number `number` after its scale d. */
 INLINE words grid_word(const unsigned char *chunk, int o, int number)
 {
     return words_load(chunk + UNIT_OUTPUTS * 2 + number * GROUP_BYTES + o * 4);
@@ -447,7 +448,7 @@ INLINE void span_iq2_xxs(struct sums *sums, int rows, int width, enum chains cha
     }
 }
 
-/* The scale of 16 inputs, number j, of iq2_xs and iq2_s: four bits of the words from `first` on. */
+/* Returns the scale of the j-th 16 inputs of iq2_xs and iq2_s, which is in four bits of the words from `first` on. */
 INLINE vector factor_iq2(const unsigned char *chunk, int o, int first, int j)
 {
     const words scale = words_and(words_right_by(grid_word(chunk, o, first + j / 8), j % 8 * 4), 15);
