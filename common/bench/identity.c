@@ -431,6 +431,7 @@ static int run_setting(struct run *run, int number, struct err *err)
     int rc = -1;
     if ((row->reference == number && !(run->kept[number] = mem_alloc(run->prompts, sizeof *run->kept[number], err))) ||
         ready_setting_open(&ready, suite, number, model, run->setup->force, false, &note, err) ||
+        ready_setting_check(&ready, model, suite->settings[number].name, err) ||
         !(texts = mem_alloc((size_t)ready.texts, sizeof *texts, err)))
         goto done;
     for (int i = 0; i < ready.texts; i++)

@@ -184,6 +184,22 @@ int ready_setting_open(struct ready_setting *ready, const struct suite *suite, i
     return 0;
 }
 
+int ready_setting_check(const struct ready_setting *ready, const struct bench_model *model, const char *name, struct err *err)
+{
+    int longest = 0;
+    for (size_t i = 0; i < model->count; i++) {
+        const struct prompt *from = &model->prompts[i];
+        const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n,
+                                             .max_tokens = from->max_tokens};
+        if (decoder_check(ready->decoders[0], &prompt, err))
+            return err_at(err, "%s: setting '%s'", from->where, name);
+        const int room = decoder_room(ready->decoders[0], &prompt);
+        longest = room > longest ? room : longest;
+    }
+    return ready->texts > 1 && session_check_texts(model->session, ready->texts, longest, err)
+        ? err_at(err, "setting '%s': \"parallel\"", name) : 0;
+}
+
 void ready_setting_close(struct ready_setting *ready)
 {
     while (ready->texts)

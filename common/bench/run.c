@@ -204,31 +204,14 @@ static int run_samples(struct bench *bench, struct err *err)
     return 0;
 }
 
-static int check_lengths(const struct bench *bench, int setting, struct err *err)
-{
-    const struct suite_setting *of = &bench->suite->settings[setting];
-    const struct bench_model *model = &bench->models[of->model];
-    const struct ready_setting *ready = &bench->ready[setting];
-    int longest = 0;
-    for (size_t i = 0; i < model->count; i++) {
-        const struct prompt *from = &model->prompts[i];
-        const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n,
-                                             .max_tokens = from->max_tokens};
-        if (decoder_check(ready->decoders[0], &prompt, err))
-            return err_at(err, "%s: setting '%s'", from->where, of->name);
-        const int room = decoder_room(ready->decoders[0], &prompt);
-        longest = room > longest ? room : longest;
-    }
-    return ready->texts > 1 && session_check_texts(model->session, ready->texts, longest, err)
-        ? err_at(err, "setting '%s': \"parallel\"", of->name) : 0;
-}
-
 /* Checks the prompts of all settings before the first run, which may take hours. */
 static int check_prompts(const struct bench *bench, struct err *err)
 {
-    for (int i = 0; i < bench->suite->setting_count; i++)
-        if (check_lengths(bench, i, err))
+    for (int i = 0; i < bench->suite->setting_count; i++) {
+        const struct suite_setting *setting = &bench->suite->settings[i];
+        if (ready_setting_check(&bench->ready[i], &bench->models[setting->model], setting->name, err))
             return -1;
+    }
     for (int i = 1; i < bench->suite->model_count; i++)
         if (bench->models[i].count != bench->models[0].count)
             return err_set(err, ERR_INPUT, "model %s has %zu prompts, model %s %zu; all must have the same",

@@ -408,7 +408,7 @@ static int absent(const struct gguf *g, const char *key, bool required, struct e
     return required ? refuse(g, key, "is missing; the model cannot be read without it", err) : 0;
 }
 
-static bool is_integer(enum gguf_type type)
+bool gguf_is_integer(enum gguf_type type)
 {
     return type != GGUF_F32 && type != GGUF_F64 && type != GGUF_STRING && type != GGUF_BOOL;
 }
@@ -444,7 +444,7 @@ int gguf_integer(const struct gguf *g, const char *key, bool required, int64_t *
     const struct gguf_entry *entry = gguf_find(g, key);
     if (!entry)
         return absent(g, key, required, err);
-    if (!is_integer(entry->type) || !entry->count)
+    if (!gguf_is_integer(entry->type) || !entry->count)
         return refuse(g, key, "must be an integer", err);
     int64_t value = gguf_integer_at(g, entry, 0);
     for (size_t i = 1; i < entry->count; i++)
@@ -459,7 +459,7 @@ int gguf_integer(const struct gguf *g, const char *key, bool required, int64_t *
 int gguf_token_id(const struct gguf *g, const char *key, int64_t vocab, int64_t *out, struct err *err)
 {
     const struct gguf_entry *entry = gguf_find(g, key);
-    if (entry && (!is_integer(entry->type) || entry->count != 1))
+    if (entry && (!gguf_is_integer(entry->type) || entry->count != 1))
         return refuse(g, key, "must be an integer", err);
     int64_t id = entry ? gguf_integer_at(g, entry, 0) : -1;
     *out = id >= 0 && id < vocab ? id : -1;

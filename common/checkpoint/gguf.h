@@ -71,6 +71,7 @@ const struct gguf_entry *gguf_array(const struct gguf *gguf, const char *key, en
 
 /* Iterates over the strings of an array; *at must be initialised with entry->at. */
 struct gguf_string gguf_next_string(const struct gguf *gguf, size_t *at);
+bool gguf_is_integer(enum gguf_type type);
 int64_t gguf_integer_at(const struct gguf *gguf, const struct gguf_entry *entry, size_t index);
 double gguf_real_at(const struct gguf *gguf, const struct gguf_entry *entry, size_t index);
 

@@ -198,7 +198,7 @@ static int put_kv_heads(struct maker *m, int64_t kv_heads)
 {
     const struct gguf_entry *entry = gguf_find(m->gguf, "{}.attention.head_count_kv");
     json_t *types;
-    if (!m->arch->states || !entry || !entry->array || entry->type == GGUF_STRING || !entry->count)
+    if (!m->arch->states || !entry || !entry->array || !gguf_is_integer(entry->type) || !entry->count)
         return integer(m, "{}.attention.head_count_kv", false, "num_key_value_heads", &kv_heads);
     types = json_array();
     kv_heads = 0;
