@@ -573,7 +573,7 @@ DRAFTS
 --cache-experts 50% --cache-policy static:rank=plain.txt --hot-set h|leave one of the two out
 --cache-experts 50% --cache-policy lru --hot-set h|lru does not use --hot-set; choose hot or static
 --cache-experts 50% --hot-set plain.txt|expected a hot set
---cache-experts 50% --hot-set -|--hot-set: is read and written; name a file
+--cache-experts 50% --hot-set -|--hot-set: needs a regular file
 --hot-set h|--hot-set: no experts are cached; add --cache-experts
 --cache-experts 50% --prefetch draft|no drafter has routes of the model
 --cache-experts 50% --prefetch draft -d ngram|no drafter has routes of the model
