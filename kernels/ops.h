@@ -12,6 +12,7 @@
 #include "kernels/choose.h"
 #include "kernels/delta.h"
 #include "kernels/expert_ffn.h"
+#include "kernels/index.h"
 #include "kernels/linear.h"
 #include "kernels/loop.h"
 #include "kernels/mix.h"
@@ -56,6 +57,8 @@ struct device_ops {
     void (*delta_keys)(struct queue *, const struct delta_keys_args *);
     void (*delta)(struct queue *, const struct delta_args *);
     void (*gated)(struct queue *, const struct gated_args *);
+    /* For devices that compute sparse attention; NULL on others. */
+    void (*index)(struct queue *, const struct index_args *);
 };
 
 /* All of qkv but what it writes. */

@@ -462,15 +462,46 @@ static void still_full_layers(const struct arch *arch, struct hparams *s)
         s->layer[i].still = arch->full_still && any && !s->layer[i].window;
 }
 
-/* Bounds the context to the positions that an indexer chooses. */
+/* Which layers share the positions that an earlier one has chosen (GLM-5): a list, a text of F and S, or all but each
+ * index_topk_freq-th from layer index_skip_topk_offset - 1 on. Predictors have no indexer here: they draft. */
+static int read_shared_indexes(const json_t *config, struct hparams *s, struct err *err)
+{
+    const json_t *types = config_get(config, "indexer_types"), *pattern = config_get(config, "index_topk_pattern");
+    const char *key = types ? "indexer_types" : "index_topk_pattern";
+    const json_t *list = types ? types : pattern;
+    const char *letters = json_string_value(list);
+    int step = 1, first = 2;
+    if (config_int(config, "index_topk_freq", false, &step, err) ||
+        config_int(config, "index_skip_topk_offset", false, &first, err))
+        return -1;
+    if (list && (letters ? strlen(letters) : json_array_size(list)) != (size_t)s->layers)
+        return config_refuse(config, key, err, "it must list %d layers", s->layers);
+    for (int i = 0; i < s->layers; i++) {
+        const char *own = letters ? letters + i : json_string_value(json_array_get(list, (size_t)i));
+        const int after = i - first + 1 > 0 ? i - first + 1 : 0;
+        if (list && (!own || (letters ? *own != 'F' && *own != 'S' : strcmp(own, "full") && strcmp(own, "shared"))))
+            return config_refuse(config, key, err, "layer %d: supported are full and shared", i);
+        s->layer[i].shares_index = list ? *own == 'S' || *own == 's' : step > 1 && after % step;
+    }
+    for (int i = s->layers; i < s->layers + PREDICTORS_MAX && i < LAYERS_MAX; i++)
+        s->layer[i].shares_index = true;
+    return 0;
+}
+
 static int read_indexed(const json_t *config, struct hparams *s, struct err *err)
 {
-    int chosen = 2048;
-    if (config_int(config, "index_topk", false, &chosen, err))
+    struct index_shape index = {64, 128, 2048};
+    if (config_int(config, "index_topk", false, &index.top_k, err) ||
+        config_int(config, "index_n_heads", false, &index.heads, err) ||
+        config_int(config, "index_head_dim", false, &index.dim, err))
         return -1;
-    if (chosen < 1)
+    if (index.top_k < 1)
         return config_refuse(config, "index_topk", err, "it must be at least 1");
-    s->max_positions = s->max_positions < chosen ? s->max_positions : chosen;
+    if (index.heads > 0) {
+        s->index = index;
+        return read_shared_indexes(config, s, err);
+    }
+    s->max_positions = s->max_positions < index.top_k ? s->max_positions : index.top_k;
     return 0;
 }
 

@@ -28,6 +28,7 @@ enum source_slot {
     SLOT_SHARED_GATE, SLOT_SHARED_UP, SLOT_SHARED_DOWN, SLOT_SHARED_WEIGHT,     /* weight: [1][hidden] */
     SLOT_HEAD_BIAS, SLOT_FINAL_NORM_BIAS, SLOT_ATTENTION_NORM_BIAS, SLOT_FFN_NORM_BIAS,
     SLOT_DENSE_GATE, SLOT_DENSE_UP, SLOT_DENSE_DOWN,
+    SLOT_INDEX_Q, SLOT_INDEX_K, SLOT_INDEX_K_NORM, SLOT_INDEX_K_NORM_BIAS, SLOT_INDEX_WEIGHT,
     SLOT_Q_A, SLOT_Q_A_BIAS, SLOT_Q_A_NORM, SLOT_Q_B, SLOT_KV_A, SLOT_KV_A_BIAS, SLOT_KV_A_NORM, SLOT_KV_B,     /* latents */
     SLOT_ATTENTION_GATE, SLOT_ATTENTION_OUT_NORM, SLOT_FFN_OUT_NORM, SLOT_EXPERTS_NORM, SLOT_EXPERTS_OUT_NORM,
     SLOT_SHARED_OUT_NORM, SLOT_LAYER_SCALE, SLOT_ROUTER_NORM, SLOT_EXPERT_SCALE, SLOT_SINKS, SLOT_ROUTER_BIAS,
@@ -66,6 +67,7 @@ struct naming {
     const char *left_out;           /* why tensors are left out; NULL: they do not belong to the text model */
     bool spaced;                    /* a draft head's blocks have the numbers 1, 3, ...: a Dropout comes before each */
     bool paired;                    /* of each head in q and k: row 2 i is row i, row 2 i + 1 is row width / 2 + i */
+    bool index_paired;              /* the first floats of an indexer's heads turn in neighbouring pairs */
     bool correction_row;            /* SLOT_ROUTER_CORRECTION is [1][experts] */
     bool prepared_states;           /* SLOT_DELTA_A_LOG holds -exp(A_log), SLOT_DELTA_CONV is [width][taps] */
     const char *ahead;              /* prefix of the predictors' layers: {n} counts from 0 after `ahead`layers. in place of the
@@ -150,7 +152,8 @@ struct arch {
     bool states;                    /* layers with a state, where layer_types says linear_attention, or all but each
                                      * full_attention_interval-th (4); `finish` fills hparams.delta, unless RECURRENCE_DELTA */
     const char *layer_types[2];     /* other words for full_attention and linear_attention; NULL: none */
-    bool indexed;                   /* has an indexer; the context ends at index_topk positions, of which it chooses all */
+    bool indexed;                   /* an indexer chooses index_topk positions; with index_n_heads 0, as from GGUF files, there
+                                     * is none, and the context ends at index_topk positions, of which it would choose all */
     bool full_still;                /* where some layers have a window, positions do not turn queries and keys of the others */
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
     struct hparams fixed;           /* rope.theta is the default of the family */
@@ -235,6 +238,12 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     [SLOT_KV_A_BIAS] = "model.layers.{n}.self_attn.kv_a_proj_with_mqa.bias", \
     [SLOT_KV_A_NORM] = "model.layers.{n}.self_attn.kv_a_layernorm.weight", \
     [SLOT_KV_B] = "model.layers.{n}.self_attn.kv_b_proj.weight"
+#define INDEX_NAMES \
+    [SLOT_INDEX_Q] = "model.layers.{n}.self_attn.indexer.wq_b.weight", \
+    [SLOT_INDEX_K] = "model.layers.{n}.self_attn.indexer.wk.weight", \
+    [SLOT_INDEX_K_NORM] = "model.layers.{n}.self_attn.indexer.k_norm.weight", \
+    [SLOT_INDEX_K_NORM_BIAS] = "model.layers.{n}.self_attn.indexer.k_norm.bias", \
+    [SLOT_INDEX_WEIGHT] = "model.layers.{n}.self_attn.indexer.weights_proj.weight"
 #define DENSE_NAMES \
     [SLOT_DENSE_GATE] = "model.layers.{n}.mlp.gate_proj.weight", \
     [SLOT_DENSE_UP] = "model.layers.{n}.mlp.up_proj.weight", \
@@ -259,7 +268,7 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
 #define CORRECTED_NAMES SHARED_NAMES("shared_experts"), DENSE_NAMES, \
     [SLOT_ROUTER_CORRECTION] = "model.layers.{n}.mlp.gate.e_score_correction_bias"
 
-#define INDEXER_LEFT_OUT "the context is at most index_topk tokens, where the indexer chooses all positions"
+#define INDEXER_LEFT_OUT "indexers of GGUF files are not supported, so the context is at most top_k tokens"
 
 #define CORRECTED_KEYS(shared, normalised, factor, group_count, group_limit) \
     INT_ALSO("n_routed_experts", "num_local_experts", router.experts), \

@@ -1,18 +1,17 @@
-/* DeepSeek-V3.2 (deepseek-ai/DeepSeek-V3.2): DeepSeek-V3 with an indexer, which chooses the index_topk positions that a token
- * attends to. Only contexts of at most index_topk tokens are supported: there the indexer chooses all positions, so the model
- * computes what DeepSeek-V3 computes.
- * Reference: transformers models/deepseek_v32. */
+/* DeepSeek-V3.2 (deepseek-ai/DeepSeek-V3.2): DeepSeek-V3 whose tokens attend to the index_topk positions that an indexer
+ * chooses. The published program also multiplies what the indexer compares by a Hadamard matrix and rounds it to 8 bits, which
+ * transformers and this program do not. Reference: transformers models/deepseek_v32. */
 #include "common/arch/arch.h"
 
 #define RULES \
-    .left_out = INDEXER_LEFT_OUT, \
+    .left_out = "predictors draft without an indexer", \
     .ignored = {"model.layers.{n}.self_attn.indexer.*", "model.layers.{n}.self_attn.rotary_emb.inv_freq"}
-static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, LATENT_NAMES, CORRECTED_NAMES}, RULES};
-static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, LATENT_NAMES, CORRECTED_NAMES}, RULES};
+static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, LATENT_NAMES, INDEX_NAMES, CORRECTED_NAMES}, RULES};
+static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, LATENT_NAMES, INDEX_NAMES, CORRECTED_NAMES}, RULES};
 
 const struct arch arch_deepseek_v32 = {
     .model_type = "deepseek_v32",
-    .summary = "DeepSeek-V3.2 (contexts of at most 2048 tokens)",
+    .summary = "DeepSeek-V3.2",
     .keys = {CORRECTED_KEYS(1, true, 2.5, 8, 4)},
     .bias = BIAS_ALL,
     .latent = true,

@@ -2,13 +2,15 @@
  * Reference: transformers models/glm_moe_dsa. */
 #include "common/arch/arch.h"
 
-#define RULES .left_out = INDEXER_LEFT_OUT, .ignored = {"model.layers.{n}.self_attn.indexer.*"}
-static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, LATENT_NAMES, CORRECTED_NAMES}, RULES};
-static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, LATENT_NAMES, CORRECTED_NAMES}, RULES};
+#define RULES \
+    .left_out = "predictors draft without an indexer", .index_paired = true, \
+    .ignored = {"model.layers.{n}.self_attn.indexer.*"}
+static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, LATENT_NAMES, INDEX_NAMES, CORRECTED_NAMES}, RULES};
+static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, LATENT_NAMES, INDEX_NAMES, CORRECTED_NAMES}, RULES};
 
 const struct arch arch_glm_moe_dsa = {
     .model_type = "glm_moe_dsa",
-    .summary = "GLM-5 (contexts of at most 2048 tokens)",
+    .summary = "GLM-5",
     .keys = {CORRECTED_KEYS(1, true, 2.5, 1, 1)},
     .bias = BIAS_ALL,
     .latent = true,

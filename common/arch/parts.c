@@ -128,6 +128,28 @@ static int turning_parts(struct part whole, int heads, int head_dim, int rotary,
     return 3;
 }
 
+/* The same of an indexer, whose heads begin with the rows that turn. */
+static int index_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, enum source_slot slot,
+                       int heads, struct part *parts)
+{
+    const int dim = s->index.dim, half = s->rope.rotary / 2, rest = dim - 2 * half;
+    const int columns = t->kind == TENSOR_VECTOR ? 1 : t->inputs;
+    const struct part whole = t->kind == TENSOR_VECTOR ? vector_part(n, slot, t->layer, 0, t->outputs)
+                                                       : matrix_part(n, slot, t->layer, 0, PART_ROWS, 0, t->outputs, columns);
+    parts[0] = whole;
+    if (!n->index_paired)
+        return 1;
+    for (int i = 0; i < 2; i++) {
+        parts[i] = in_runs(whole, columns, i, half, dim, 2, dim);
+        parts[i].first = i * half;
+        parts[i].rows = heads * half;
+    }
+    parts[2] = in_runs(whole, columns, 2 * half, rest, dim, 1, dim);
+    parts[2].first = 2 * half;
+    parts[2].rows = heads * rest;
+    return rest ? 3 : 2;
+}
+
 /* q or k, to rows from `first` on: of heads whose halves are in turn, the first half goes in front. */
 static int half_parts(const struct naming *naming, struct part whole, int head_dim, int columns, struct part *parts)
 {
@@ -372,6 +394,7 @@ static const enum source_slot SINGLE[] = {
     [ROLE_FINAL_NORM_BIAS] = SLOT_FINAL_NORM_BIAS, [ROLE_ATTENTION_NORM_BIAS] = SLOT_ATTENTION_NORM_BIAS,
     [ROLE_FFN_NORM_BIAS] = SLOT_FFN_NORM_BIAS, [ROLE_Q_A] = SLOT_Q_A, [ROLE_Q_A_BIAS] = SLOT_Q_A_BIAS,
     [ROLE_Q_A_NORM] = SLOT_Q_A_NORM, [ROLE_KV_A_NORM] = SLOT_KV_A_NORM, [ROLE_SINKS] = SLOT_SINKS,
+    [ROLE_INDEX_WEIGHT] = SLOT_INDEX_WEIGHT,
     [ROLE_ATTENTION_GATE] = SLOT_ATTENTION_GATE, [ROLE_ATTENTION_OUT_NORM] = SLOT_ATTENTION_OUT_NORM,
     [ROLE_FFN_OUT_NORM] = SLOT_FFN_OUT_NORM, [ROLE_EXPERTS_NORM] = SLOT_EXPERTS_NORM,
     [ROLE_EXPERTS_OUT_NORM] = SLOT_EXPERTS_OUT_NORM, [ROLE_SHARED_OUT_NORM] = SLOT_SHARED_OUT_NORM,
@@ -417,6 +440,14 @@ static int tensor_parts(const struct naming *n, const struct hparams *s, const s
             return cut_parts(n, s, t->layer, parts);
         return spread_parts(matrix_part(n, SLOT_KV_B, t->layer, 0, PART_ROWS, 0, t->outputs, t->inputs), s->attention.heads,
                             s->attention.head_dim - s->rope.rotary, s->attention.value_dim, t->inputs, parts);
+    case ROLE_INDEX_Q:
+        return index_parts(n, s, t, SLOT_INDEX_Q, s->index.heads, parts);
+    case ROLE_INDEX_K:
+        return index_parts(n, s, t, SLOT_INDEX_K, 1, parts);
+    case ROLE_INDEX_K_NORM:
+        return index_parts(n, s, t, SLOT_INDEX_K_NORM, 1, parts);
+    case ROLE_INDEX_K_NORM_BIAS:
+        return index_parts(n, s, t, SLOT_INDEX_K_NORM_BIAS, 1, parts);
     case ROLE_EXPERTS_GATE_UP_BIAS:
     case ROLE_EXPERTS_DOWN_BIAS:
         return expert_bias_parts(n, s, t, parts);

@@ -256,7 +256,8 @@ static int put_latents(struct maker *m)
         integer(m, "{}.attention.q_lora_rank", false, NULL, &rank))
         return -1;
     if ((rank && put_integer(m, "q_lora_rank", rank)) ||
-        (m->arch->indexed && copy_integer(m, "{}.attention.indexer.top_k", "index_topk")) ||
+        (m->arch->indexed && (copy_integer(m, "{}.attention.indexer.top_k", "index_topk") ||
+                              put_integer(m, "index_n_heads", 0))) ||
         put(m, m->config, "attention_bias", json_boolean(tensor(m, 0, "attn_q_a.bias") || tensor(m, 0, "attn_kv_a_mqa.bias"))))
         return -1;
     return put_integer(m, "qk_nope_head_dim", key - rotary);

@@ -102,6 +102,11 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
                        device_info(setup->device)->name, model_path(setup->model));
     if (check_formats(setup, err))
         return -1;
+    if (shape->index.heads && !device_ops(setup->device)->index)
+        return err_set(err, ERR_INPUT, "device %s: does not compute sparse attention, which %s has; use --device host",
+                       device_info(setup->device)->name, model_path(setup->model));
+    if (shape->index.heads && setup->cache == CACHE_Q8)
+        return err_set(err, ERR_INPUT, "sparse attention does not read keys in q8; choose --kv-dtype f32, f16 or bf16");
     engine = mem_alloc(1, sizeof *engine, err);
     if (!engine)
         return -1;

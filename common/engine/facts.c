@@ -175,6 +175,12 @@ static int64_t seen_bytes(const struct pass *pass, int n, int rows, int64_t cach
 {
     const struct engine *engine = pass->engine;
     const struct hparams *shape = engine->shape;
+    const struct index_shape *index = &shape->index;
+    if (index->heads && cached > index->top_k) {        /* chosen positions of all heads, and the keys of all positions */
+        const struct layer_attention own = hparams_attention(shape, n);
+        const int64_t chosen = (int64_t)index->top_k * own.kv_heads * (own.head_dim + own.value_dim);
+        return (chosen + (shape->layer[n].shares_index ? 0 : cached * index->dim)) * (int64_t)cache_size(engine->setup.cache);
+    }
     const int64_t window = shape->layer[n].window;
     const int64_t seen = window && shape->attention.aligned ? cached - (cached - rows) / window * window : window + rows - 1;
     if (shape->layer[n].state)

@@ -318,6 +318,8 @@ int forward_layer(const struct pass *pass, const struct layer_rows *rows, int n,
         layer_enter(&layer, layer.weights, false, layer.space->normed);
     if (rows->rows)
         layer_begin_shortcut(&layer);
+    if (!n || !pass_attends(pass, n))
+        layer.space->has_chosen = false;
     if (rows->rows && pass_attends(pass, n))
         layer_attention(&layer);
     if (rows->rows && pass_feeds(pass, n) && (layer_ffn(&layer, err) || interrupted(pass, err)))
@@ -424,7 +426,8 @@ int forward_pass(struct pass *pass, enum occasion occasion, struct forward *out,
     struct engine *engine = pass->engine;
     const struct batch *batch = pass->batch;
     bool stops = batch->part && pass_layers(pass) < engine->shape->layers && pass_leaves_nothing_else_out(batch) &&
-                 !hparams_state_layers(engine->shape) && !engine->shape->shortcut;
+                 !hparams_state_layers(engine->shape) && !engine->shape->shortcut &&
+                 !engine->shape->index.heads;
     if (check_plan(pass, err) || check_part(pass, err) ||
         mem_grow(&engine->layer_text, &engine->layer_text_room, (size_t)pass->texts, sizeof *engine->layer_text, err))
         return -1;

@@ -8,8 +8,11 @@
 
 static struct layer_attention kv_of(const struct kv_shape *shape, int layer)
 {
-    if (shape->model)
-        return hparams_attention(shape->model, layer);
+    if (shape->model) {
+        struct layer_attention own = hparams_attention(shape->model, layer);
+        own.kv_heads = hparams_cached_heads(shape->model, layer);
+        return own;
+    }
     return (struct layer_attention){.kv_heads = shape->kv_heads, .head_dim = shape->head_dim, .value_dim = shape->value_dim};
 }
 
@@ -18,7 +21,7 @@ static bool has_cache(const struct kv_shape *shape, int layer) { return !shape->
 int64_t kv_layer_bytes(const struct hparams *shape, int layer, enum cache_format format)
 {
     return (int64_t)hparams_kv_width(shape, layer) * (int64_t)cache_size(format) +
-           2 * (int64_t)hparams_attention(shape, layer).kv_heads * (int64_t)cache_scale(format);
+           2 * (int64_t)hparams_cached_heads(shape, layer) * (int64_t)cache_scale(format);
 }
 
 int64_t kv_token_bytes(const struct hparams *shape, enum cache_format format)

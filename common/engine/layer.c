@@ -1,6 +1,8 @@
 /* The attention half of a layer. Its other half is in experts.c. */
 #include "common/engine/layer.h"
 
+#include "common/engine/indexer.h"
+
 void layer_norm(const struct workspace *space, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out,
                 int rows)
 {
@@ -217,6 +219,7 @@ static void make_latent_qkv(const struct layer *layer)
         .in_k = space->spread, .in_v = layer_row_part(space->spread, heads * (head_dim - rotary)), .shared = key,
         .kv_heads = heads, .head_dim = head_dim, .value_dim = shape->attention.value_dim,
         .stride = space->spread_width, .shared_width = rotary, .shared_stride = kv_rank + rotary});
+    indexer_keys(layer);
 }
 
 /* Computes attended *= sigmoid(gate), element by element. */
@@ -231,7 +234,7 @@ static void weigh_attended(const struct layer *layer)
         .width = width, .in_stride = width, .gate_stride = width, .out_stride = width});
 }
 
-static void attend(const struct layer *layer, const struct layer_text *text)
+static void attend(const struct layer *layer, const struct layer_text *text, const struct layer_rows *rows)
 {
     struct workspace *space = layer->space;
     const struct hparams *shape = space->shape;
@@ -239,12 +242,12 @@ static void attend(const struct layer *layer, const struct layer_text *text)
     const int heads = shape->attention.heads;
     space->ops->attention(space->queue, &(struct attention_args){
         .q = layer_rows_from(space->qkv, text->first, space->qkv_width), .k = text->cache.k, .v = text->cache.v,
-        .sink = layer->weights->sinks, .prefix = text->rows.prefix, .path_start = text->rows.path_start,
-        .path = text->rows.path, .out = layer_rows_from(space->attended, text->first, heads * own.value_dim),
+        .sink = layer->weights->sinks, .prefix = rows->prefix, .path_start = rows->path_start,
+        .path = rows->path, .out = layer_rows_from(space->attended, text->first, heads * own.value_dim),
         .scale = shape->attention.scale, .format = text->cache.format, .rows = text->rows.rows, .heads = heads,
         .kv_heads = own.kv_heads, .head_dim = own.head_dim, .value_dim = own.value_dim, .capacity = text->cache.capacity,
         .stride = space->qkv_width, .window = shape->layer[layer->number].window,
-        .aligned = shape->attention.aligned, .longest = text->rows.longest});
+        .aligned = shape->attention.aligned, .longest = rows->longest});
 }
 
 /* With a norm after attention (space->branch) the output goes to the branch and is added after the norm; otherwise the
@@ -265,8 +268,10 @@ void layer_attention(const struct layer *layer)
     if (!layer->reads.address && !shape->parallel)
         layer_enter(layer, weights, false, space->normed);
     (shape->attention.kv_rank ? make_latent_qkv : make_qkv)(layer);
-    for (int i = 0; i < layer->texts; i++)
-        attend(layer, &layer->text[i]);
+    for (int i = 0; i < layer->texts; i++) {
+        const struct layer_rows rows = indexer_rows(layer, &layer->text[i]);
+        attend(layer, &layer->text[i], &rows);
+    }
     if (shape->attention.gate)
         weigh_attended(layer);
     space->ops->linear(space->queue, &(struct linear_args){

@@ -1,5 +1,6 @@
 /* Sequences: the KV cache, committed tokens and pending nodes. */
 #include "common/base/mem.h"
+#include "common/engine/indexer.h"
 #include "common/engine/internal.h"
 
 int sequence_open(struct sequence **out, struct engine *engine, int capacity, struct err *err)
@@ -15,6 +16,8 @@ int sequence_open(struct sequence **out, struct engine *engine, int capacity, st
     if (rope_cover(&engine->rope, &engine->shape->rope, engine->device, positions, err) ||
         (hparams_has_other(shape) && rope_cover(&engine->other_rope, &shape->other.rope, engine->device, positions, err)) ||
         (shape->attention.still_scale > 0 && rope_cover(&engine->still_scale, &scale, engine->device, positions, err)))
+        return -1;
+    if (indexer_cover(&engine->space, capacity, err))
         return -1;
     sequence = mem_alloc(1, sizeof *sequence, err);
     if (!sequence)
@@ -138,7 +141,7 @@ int sequence_copy(struct sequence *to, const struct sequence *from, int length, 
         if (shape->layer[layer].state)
             continue;
         const struct layer_attention its_own = hparams_attention(shape, layer);
-        const int heads = its_own.kv_heads;
+        const int heads = hparams_cached_heads(shape, layer);
         rc = copy_rows(to, to->kv.k[layer], from, from->kv.k[layer], heads, its_own.head_dim, length, room, err) ||
              copy_rows(to, to->kv.v[layer], from, from->kv.v[layer], heads, its_own.value_dim, length, room, err) ? -1 : 0;
     }

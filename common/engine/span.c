@@ -11,7 +11,7 @@
 
 /* Buffers of a piece; exchanged with the engine's while the piece runs. */
 struct piece {
-    struct buffer x, shortcut, wanted, expert, weight, features;
+    struct buffer x, shortcut, chosen, chosen_start, chosen_prefix, wanted, expert, weight, features;
 };
 
 struct work {
@@ -46,6 +46,9 @@ static void exchange(struct engine *engine, struct piece *piece)
 {
     swap(&engine->space.x, &piece->x);
     swap(&engine->space.shortcut, &piece->shortcut);
+    swap(&engine->space.chosen, &piece->chosen);
+    swap(&engine->space.chosen_start, &piece->chosen_start);
+    swap(&engine->space.chosen_prefix, &piece->chosen_prefix);
     swap(&engine->wanted, &piece->wanted);
     swap(&engine->expert, &piece->expert);
     swap(&engine->weight, &piece->weight);
@@ -60,6 +63,12 @@ static int piece_open(const struct work *work, int i, struct err *err)
     if (engine->shape->shortcut && workspace_alloc(engine->device, &piece->shortcut, engine->setup.max_rows,
                                                    engine->shape->hidden, sizeof(float), err))
         return -1;
+    const struct index_shape *index = &engine->shape->index;
+    if (index->heads &&
+        (workspace_alloc(engine->device, &piece->chosen, engine->setup.max_rows, index->top_k, sizeof(int32_t), err) ||
+         workspace_alloc(engine->device, &piece->chosen_start, engine->setup.max_rows, 2, sizeof(int32_t), err) ||
+         workspace_alloc(engine->device, &piece->chosen_prefix, engine->setup.max_rows, 1, sizeof(int32_t), err)))
+        return -1;
     return workspace_alloc(engine->device, &piece->x, engine->setup.max_rows, engine->shape->hidden, sizeof(float), err) ||
            workspace_alloc(engine->device, &piece->wanted, routed, top_k, sizeof(int32_t), err) ||
            workspace_alloc(engine->device, &piece->expert, routed, top_k, sizeof(int32_t), err) ||
@@ -70,7 +79,8 @@ static void work_close(struct work *work)
 {
     for (int i = 0; work->piece && i < work->span->pieces; i++) {
         struct piece *piece = &work->piece[i];
-        struct buffer *all[] = {&piece->x, &piece->shortcut, &piece->wanted, &piece->expert, &piece->weight, &piece->features};
+        struct buffer *all[] = {&piece->x, &piece->shortcut, &piece->chosen, &piece->chosen_start, &piece->chosen_prefix,
+                                &piece->wanted, &piece->expert, &piece->weight, &piece->features};
         for (size_t at = 0; at < sizeof all / sizeof *all; at++)
             device_free(work->engine->device, all[at]);
     }

@@ -99,6 +99,19 @@ static int take_delta(struct weights *weights, const struct model *model, int n,
            take_vector(weights, model, "layers.%d.delta.norm", n, &layer->delta_norm, err) ? -1 : 0;
 }
 
+static int take_indexer(struct weights *weights, const struct model *model, int n, struct err *err)
+{
+    const struct hparams *shape = model_hparams(model);
+    struct layer_weights *layer = &weights->layer[n];
+    if (!shape->index.heads || shape->layer[n].shares_index)
+        return 0;
+    return take_matrix(weights, model, "layers.%d.attention.index_q", n, &layer->index_q, err) ||
+           take_matrix(weights, model, "layers.%d.attention.index_k", n, &layer->index_k, err) ||
+           take_vector(weights, model, "layers.%d.attention.index_k_norm", n, &layer->index_k_norm, err) ||
+           take_vector(weights, model, "layers.%d.attention.index_k_norm_bias", n, &layer->index_k_norm_bias, err) ||
+           take_matrix(weights, model, "layers.%d.attention.index_weight", n, &layer->index_weight, err) ? -1 : 0;
+}
+
 static int take_attention(struct weights *weights, const struct model *model, int n, struct err *err)
 {
     const struct hparams *shape = model_hparams(model);
@@ -109,7 +122,7 @@ static int take_attention(struct weights *weights, const struct model *model, in
         (shape->norms != NORM_BEFORE &&
          take_vector(weights, model, "layers.%d.attention.out_norm", n, &layer->attention_out_norm, err)) ||
         (shape->attention.gate && take_matrix(weights, model, "layers.%d.attention.gate", n, &layer->gate, err)) ||
-        (shape->attention.kv_rank ? take_latent : take_qkv)(weights, model, n, err) ||
+        (shape->attention.kv_rank ? take_latent : take_qkv)(weights, model, n, err) || take_indexer(weights, model, n, err) ||
         take_matrix(weights, model, "layers.%d.attention.out", n, &layer->out, err))
         return -1;
     if (shape->attention.qk_norm != QK_NORM_NONE && !shape->attention.plain_norm &&
@@ -262,7 +275,9 @@ void weights_close(struct weights **weights)
                                 &layer->attention_out_norm, &layer->ffn_out_norm, &layer->experts_norm,
                                 &layer->experts_out_norm, &layer->shared_out_norm, &layer->router_norm, &layer->expert_scale,
                                 &layer->delta_in.data, &layer->delta_gates.data, &layer->delta_conv, &layer->delta_neg_a,
-                                &layer->delta_step_bias, &layer->delta_norm, &layer->delta_conv_bias, &layer->delta_skip};
+                                &layer->delta_step_bias, &layer->delta_norm, &layer->delta_conv_bias, &layer->delta_skip,
+                                &layer->index_q.data, &layer->index_k.data, &layer->index_weight.data,
+                                &layer->index_k_norm, &layer->index_k_norm_bias};
         for (size_t i = 0; w->owned && i < sizeof all / sizeof *all; i++)
             device_free(w->device, all[i]);
         device_free(w->device, &layer->dense_table);

@@ -21,6 +21,8 @@ struct layer_weights {
     struct matrix gate;                      /* gate of attention's output */
     struct matrix v;                         /* if v has a format of its own; else empty, and v is in qkv */
     struct buffer v_bias;                    /* the part of qkv_bias for v */
+    struct matrix index_q, index_k, index_weight;    /* of an indexer; empty: the layer has none */
+    struct buffer index_k_norm, index_k_norm_bias;
     struct matrix q_a, q, kv_a, kv_b;        /* for latent attention, in place of qkv */
     struct buffer sinks, router_bias, gate_up_bias, down_bias;   /* the last two contain all routed experts */
     struct buffer q_a_bias, q_a_norm, kv_a_bias, kv_a_norm;

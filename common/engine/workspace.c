@@ -26,6 +26,16 @@ static int alloc_delta(struct workspace *space, struct err *err)
                        alloc(space, &space->delta_beta, space->shape->delta.value_heads, err)) ? -1 : 0;
 }
 
+/* Scores are as many as a sequence has positions: indexer.c allocates them. */
+static int alloc_index(struct workspace *space, struct err *err)
+{
+    const struct index_shape *index = &space->shape->index;
+    return alloc(space, &space->index_q, index->heads * index->dim, err) ||
+           alloc(space, &space->index_k, space->shape->attention.head_dim + space->shape->attention.value_dim, err) ||
+           alloc(space, &space->index_weight, index->heads, err) || alloc(space, &space->chosen, index->top_k, err) ||
+           alloc(space, &space->chosen_start, 2, err) || alloc(space, &space->chosen_prefix, 1, err) ? -1 : 0;
+}
+
 /* Allocates the latents, and the keys and values computed from them. */
 static int alloc_attention(struct workspace *space, struct err *err)
 {
@@ -46,6 +56,8 @@ static int alloc_attention(struct workspace *space, struct err *err)
         return -1;
     if (!shape->attention.kv_rank)
         return 0;
+    if (shape->index.heads && alloc_index(space, err))
+        return -1;
     return alloc(space, &space->latent_q, shape->attention.q_rank, err) ||
            alloc(space, &space->latent_kv, shape->attention.kv_rank + shape->rope.rotary, err) ||
            alloc(space, &space->spread, space->spread_width, err) ? -1 : 0;
@@ -172,7 +184,8 @@ void workspace_free(struct workspace *space)
     struct buffer *all[] = {
         &space->x, &space->normed, &space->qkv, &space->attended, &space->gate, &space->branch, &space->beside,
         &space->router_normed, &space->weighed, &space->shortcut,
-        &space->zero_weight, &space->delta_in, &space->delta_x, &space->delta_gates, &space->delta_beta,
+        &space->zero_weight, &space->index_q, &space->index_k, &space->index_weight, &space->index_score, &space->chosen,
+        &space->chosen_start, &space->chosen_prefix, &space->delta_in, &space->delta_x, &space->delta_gates, &space->delta_beta,
         &space->latent_q, &space->latent_kv, &space->spread,
         &space->inner, &space->partial, &space->group, &space->operand, &space->router_logits, &space->shared,
         &space->apart_in, &space->apart_out, &space->apart_row, &space->piece_expert, &space->ahead_normed,

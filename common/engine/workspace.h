@@ -21,6 +21,10 @@ struct workspace {
     struct buffer branch;                            /* [rows][hidden] output that is normed before it is added to x; none:
                                                       * it is added at once */
     struct buffer beside, router_normed;             /* [rows][hidden], for shared_apart, and for a router with a norm */
+    /* Queries, keys and weights of an indexer (indexer.c); scores of some rows; slots that it has chosen, and where each
+     * row's begin. */
+    struct buffer index_q, index_k, index_weight, index_score, chosen, chosen_start, chosen_prefix;
+    bool has_chosen;                                 /* in the layer before, for all rows */
     struct buffer shortcut;                          /* [rows][hidden] output of routed experts that is added a layer later */
     struct buffer zero_weight;                       /* [rows] sum of the weights of zero experts, if there are any */
     struct buffer weighed;                           /* [rows][hidden] input of routed experts, if their weight multiplies it */

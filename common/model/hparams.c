@@ -31,10 +31,15 @@ struct layer_attention hparams_attention(const struct hparams *s, int layer)
                                     false, &s->rope};
 }
 
+int hparams_cached_heads(const struct hparams *shape, int layer)
+{
+    return hparams_attention(shape, layer).kv_heads + (shape->index.heads && !shape->layer[layer].shares_index);
+}
+
 int hparams_kv_width(const struct hparams *shape, int layer)
 {
     const struct layer_attention own = hparams_attention(shape, layer);
-    return own.kv_heads * (own.head_dim + own.value_dim);
+    return hparams_cached_heads(shape, layer) * (own.head_dim + own.value_dim);
 }
 
 int hparams_state_layers(const struct hparams *shape)
@@ -234,6 +239,22 @@ static int check_places(const struct hparams *s, struct err *err)
     return s->predictors && s->parallel ? err_set(err, ERR_INPUT, "predictors of parallel layers are not supported") : 0;
 }
 
+static int check_index(const struct hparams *s, struct err *err)
+{
+    const bool any = s->index.heads > 0;
+    if (check_range("number of heads of an indexer", s->index.heads, 0, s->attention.kv_rank ? HEADS_MAX : 0, err) ||
+        check_range("positions that an indexer chooses", s->index.top_k, any, any ? INT32_MAX : 0, err))
+        return -1;
+    if (any && (check_range("rank of queries, of a model with an indexer", s->attention.q_rank, 1, WIDTH_MAX, err) ||
+                check_range("width of an indexer's head", s->index.dim, s->rope.rotary, s->attention.head_dim, err)))
+        return -1;
+    for (int i = 0; any && i < s->layers; i++)
+        if (s->layer[i].window || (!i && s->layer[i].shares_index))
+            return err_set(err, ERR_INPUT, "layer %d: %s is not supported beside an indexer", i,
+                           i || !s->layer[i].shares_index ? "a window" : "sharing positions of no layer");
+    return 0;
+}
+
 /* Checks zero experts and experts whose output is added a layer later. */
 static int check_shortcut(const struct hparams *s, struct err *err)
 {
@@ -334,7 +355,8 @@ int hparams_check(const struct hparams *s, struct err *err)
     if (with_experts < s->layers ? check_range("inner width of dense layers", s->dense_inner, 1, WIDTH_MAX, err)
                                  : check_range("inner width of dense layers (there are none)", s->dense_inner, 0, 0, err))
         return -1;
-    if (check_predictors(s, err) || check_places(s, err) || check_states(s, err) || check_shortcut(s, err))
+    if (check_predictors(s, err) || check_places(s, err) || check_states(s, err) || check_shortcut(s, err) ||
+        check_index(s, err))
         return -1;
     if (check_real("embedding scale", (double)s->embed_scale, 0, 1e30, err) ||
         check_real("residual scale", (double)s->residual_scale, 0, 1e30, err) ||

@@ -119,6 +119,10 @@ struct hparams {
         int norm_groups;             /* RECURRENCE_SPACE: parts of its output with a norm each */
         bool conv_bias;
     } delta;                         /* of layers with a state; zeros: no layer has one */
+    struct index_shape {
+        int heads, dim;              /* of an indexer beside latent attention (kernels/index.h); 0: none */
+        int top_k;                   /* positions that it chooses */
+    } index;
     float embed_scale, residual_scale;   /* multiply embeddings, and what attention and feed-forward add; 0: not */
     float logit_divisor;                 /* 0: none */
     float logit_cap;                     /* logits become cap * tanh(logit / cap), after the divisor; 0: none */
@@ -155,6 +159,7 @@ struct hparams {
         bool other;                  /* its attention is of the other kind */
         bool state;                  /* it has a state and no attention (kernels/delta.h) */
         bool still;                  /* positions do not turn its queries and keys (NoPE) */
+        bool shares_index;           /* it has no indexer and uses what the layer before it uses */
         int window;                  /* sliding window, 0: none */
     } layer[LAYERS_MAX];             /* predictors' after those of the layers */
 
@@ -176,6 +181,9 @@ struct layer_attention {
     const struct rope_shape *rope;
 };
 struct layer_attention hparams_attention(const struct hparams *shape, int layer);
+
+/* Heads of keys and values in the KV cache of a layer: those of attention, and the indexer's keys as one more. */
+int hparams_cached_heads(const struct hparams *shape, int layer);
 
 /* Floats of keys and values of a token: in a layer with attention, and in all of these. */
 int hparams_kv_width(const struct hparams *shape, int layer);

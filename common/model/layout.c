@@ -5,7 +5,7 @@
 
 #include "common/base/mem.h"
 
-enum { LAYER_TENSORS = 35, PREDICTOR_TENSORS = 6, MODEL_TENSORS = 5, NAME_ROOM = 40 };
+enum { LAYER_TENSORS = 40, PREDICTOR_TENSORS = 6, MODEL_TENSORS = 5, NAME_ROOM = 40 };
 
 static void add(struct layout *layout, enum tensor_role role, enum tensor_kind kind, int layer, int outputs, int inputs,
                 const char *name)
@@ -38,6 +38,13 @@ static void add_latent(struct layout *layout, const struct hparams *s, int layer
     add(layout, ROLE_KV_A_NORM, TENSOR_VECTOR, layer, s->attention.kv_rank, 1, "attention.kv_a_norm");
     add(layout, ROLE_KV_B, TENSOR_MATRIX, layer, heads * (own + s->attention.value_dim), s->attention.kv_rank,
         "attention.kv_b");
+    if (!s->index.heads || s->layer[layer].shares_index)
+        return;
+    add(layout, ROLE_INDEX_Q, TENSOR_MATRIX, layer, s->index.heads * s->index.dim, rank, "attention.index_q");
+    add(layout, ROLE_INDEX_K, TENSOR_MATRIX, layer, s->index.dim, s->hidden, "attention.index_k");
+    add(layout, ROLE_INDEX_K_NORM, TENSOR_VECTOR, layer, s->index.dim, 1, "attention.index_k_norm");
+    add(layout, ROLE_INDEX_K_NORM_BIAS, TENSOR_VECTOR, layer, s->index.dim, 1, "attention.index_k_norm_bias");
+    add(layout, ROLE_INDEX_WEIGHT, TENSOR_MATRIX, layer, s->index.heads, s->hidden, "attention.index_weight");
 }
 
 /* All after the norm, which reads `inputs`. */
@@ -306,7 +313,7 @@ void layout_free(struct layout *layout)
 bool role_unquantised(enum tensor_role role)
 {
     return role == ROLE_EMBED || role == ROLE_PREDICT_EMBED || role == ROLE_ROUTER || role == ROLE_SHARED_GATE ||
-           role == ROLE_DELTA_GATES;
+           role == ROLE_DELTA_GATES || role == ROLE_INDEX_WEIGHT;
 }
 
 enum weight_format tensor_format(const struct tensor *tensor, enum weight_format wanted, enum weight_format other)

@@ -20,6 +20,11 @@
  *     layers.N.attention.kv_a_bias VECTOR                        when qkv_bias
  *     layers.N.attention.kv_a_norm VECTOR [kv_rank]
  *     layers.N.attention.kv_b    MATRIX  [heads (head_dim - R + value_dim)][kv_rank]   rest of the keys, then values
+ *     with an indexer, unless the layer shares_index (its floats that turn come first):
+ *     layers.N.attention.index_q MATRIX  [index.heads index.dim][q_rank]
+ *     layers.N.attention.index_k MATRIX  [index.dim][hidden]
+ *     layers.N.attention.index_k_norm VECTOR [index.dim]         index_k_norm_bias alike: a norm that takes the mean away
+ *     layers.N.attention.index_weight MATRIX [index.heads][hidden]
  *     layers.N.attention.q_norm  VECTOR  [heads head_dim] or [head_dim]              by qk_norm; k_norm alike; not when
  *                                                                plain_norm
  *     layers.N.attention.sinks   VECTOR  [heads]                 when sinks
@@ -106,6 +111,7 @@ enum tensor_role {
     ROLE_EMBED, ROLE_HEAD, ROLE_FINAL_NORM, ROLE_ATTENTION_NORM, ROLE_QKV, ROLE_QKV_BIAS, ROLE_Q_NORM, ROLE_K_NORM, ROLE_OUT,
     ROLE_OUT_BIAS, ROLE_FFN_NORM, ROLE_ROUTER, ROLE_ROUTER_CORRECTION, ROLE_EXPERTS, ROLE_SHARED, ROLE_SHARED_GATE,
     ROLE_DENSE, ROLE_HEAD_BIAS, ROLE_FINAL_NORM_BIAS, ROLE_ATTENTION_NORM_BIAS, ROLE_FFN_NORM_BIAS,
+    ROLE_INDEX_Q, ROLE_INDEX_K, ROLE_INDEX_K_NORM, ROLE_INDEX_K_NORM_BIAS, ROLE_INDEX_WEIGHT,
     ROLE_Q_A, ROLE_Q_A_BIAS, ROLE_Q_A_NORM, ROLE_Q, ROLE_KV_A, ROLE_KV_A_BIAS, ROLE_KV_A_NORM, ROLE_KV_B,
     ROLE_ATTENTION_GATE, ROLE_ATTENTION_OUT_NORM, ROLE_FFN_OUT_NORM, ROLE_EXPERTS_NORM, ROLE_EXPERTS_OUT_NORM,
     ROLE_SHARED_OUT_NORM, ROLE_LAYER_SCALE, ROLE_ROUTER_NORM, ROLE_EXPERT_SCALE, ROLE_SINKS, ROLE_ROUTER_BIAS,

@@ -86,6 +86,9 @@ static const struct field FURTHER[] = {
     FIELD(FIELD_INT, "zero_experts", router.zero_experts),
     FIELD(FIELD_BOOL, "shortcut", shortcut),
     FIELD(FIELD_F32, "latent_scale", attention.latent_scale),
+    FIELD(FIELD_INT, "index_heads", index.heads),
+    FIELD(FIELD_INT, "index_dim", index.dim),
+    FIELD(FIELD_INT, "index_top_k", index.top_k),
     FIELD(FIELD_BOOL, "attention_gate", attention.gate),
     FIELD(FIELD_F32, "shared_scale", shared_scale),
     FIELD(FIELD_F32, "value_scale", attention.value_scale),
@@ -128,7 +131,7 @@ static const struct field FURTHER[] = {
 };
 enum { FURTHER_COUNT = sizeof FURTHER / sizeof *FURTHER };
 
-_Static_assert(FURTHER_COUNT <= 64, "fields seen are kept as bits");
+_Static_assert(FURTHER_COUNT + 1 <= 64, "fields seen are kept as bits");
 _Static_assert(FIELD_COUNT + 9 <= 64, "fields seen are kept as bits");
 _Static_assert(sizeof(enum qk_norm) == sizeof(int), "enumerations are read as int");
 
@@ -306,18 +309,6 @@ static int further_fields(const struct hparams *shape)
     return count;
 }
 
-static void put_further(msgpack_packer *to, const struct hparams *shape)
-{
-    const int count = further_fields(shape);
-    if (!count)
-        return;
-    index_put_text(to, "further");
-    msgpack_pack_map(to, (size_t)count);
-    for (int i = 0; i < FURTHER_COUNT; i++)
-        if (is_set(shape, &FURTHER[i]))
-            put_field(to, shape, &FURTHER[i]);
-}
-
 /* Which layers, those of predictors among them, have a flag, one of struct layer_shape at `offset`. */
 static bool layer_flag(const struct hparams *shape, int layer, size_t offset)
 {
@@ -346,8 +337,21 @@ static void put_flags(msgpack_packer *to, const struct hparams *shape, const cha
 
 enum {
     STILL = offsetof(struct layer_shape, still), OTHER = offsetof(struct layer_shape, other),
-    STATES = offsetof(struct layer_shape, state)
+    STATES = offsetof(struct layer_shape, state), SHARES_INDEX = offsetof(struct layer_shape, shares_index)
 };
+
+static void put_further(msgpack_packer *to, const struct hparams *shape)
+{
+    const int count = further_fields(shape);
+    if (!count)
+        return;
+    index_put_text(to, "further");
+    msgpack_pack_map(to, (size_t)count + (flagged_layers(shape, SHARES_INDEX) > 0));
+    for (int i = 0; i < FURTHER_COUNT; i++)
+        if (is_set(shape, &FURTHER[i]))
+            put_field(to, shape, &FURTHER[i]);
+    put_flags(to, shape, "shares_index", SHARES_INDEX);
+}
 
 static void put_shape(msgpack_packer *to, const struct hparams *shape)
 {
@@ -569,13 +573,16 @@ static int take_still(struct index_reader *r, struct err *err) { return take_fla
 static int take_other(struct index_reader *r, struct err *err) { return take_flags(r, OTHER, err); }
 static int take_states(struct index_reader *r, struct err *err) { return take_flags(r, STATES, err); }
 
-static const char *further_key(int key) { return FURTHER[key].key; }
+static const char *further_key(int key) { return key < FURTHER_COUNT ? FURTHER[key].key : "shares_index"; }
 
-static int take_further_key(void *context, int key, struct err *err) { return take_field(context, &FURTHER[key], err); }
+static int take_further_key(void *context, int key, struct err *err)
+{
+    return key < FURTHER_COUNT ? take_field(context, &FURTHER[key], err) : take_flags(context, SHARES_INDEX, err);
+}
 
 static int take_further(struct index_reader *r, struct err *err)
 {
-    return index_map(&r->cursor, further_key, FURTHER_COUNT, 0, INDEX_REFUSE, take_further_key, r, err);
+    return index_map(&r->cursor, further_key, FURTHER_COUNT + 1, 0, INDEX_REFUSE, take_further_key, r, err);
 }
 
 static int take_stretch(struct index_reader *r, struct err *err)

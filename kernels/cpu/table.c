@@ -36,6 +36,7 @@ const struct cpu_isa cpu_isa_of = {
         .delta_keys = cpu_delta_keys,
         .delta = cpu_delta,
         .gated = cpu_gated,
+        .index = cpu_index,
     },
     .read = cpu_read,
     .multiply = cpu_multiply,

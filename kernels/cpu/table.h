@@ -28,6 +28,7 @@
 #define cpu_delta_keys ISA_NAME(cpu_delta_keys)
 #define cpu_delta ISA_NAME(cpu_delta)
 #define cpu_gated ISA_NAME(cpu_gated)
+#define cpu_index ISA_NAME(cpu_index)
 
 void cpu_embed(struct queue *, const struct embed_args *);
 void cpu_norm(struct queue *, const struct norm_args *);
@@ -52,5 +53,6 @@ void cpu_short_conv(struct queue *, const struct short_conv_args *);
 void cpu_delta_keys(struct queue *, const struct delta_keys_args *);
 void cpu_delta(struct queue *, const struct delta_args *);
 void cpu_gated(struct queue *, const struct gated_args *);
+void cpu_index(struct queue *, const struct index_args *);
 
 #endif

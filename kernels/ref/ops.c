@@ -24,4 +24,5 @@ const struct device_ops ref_ops = {
     .delta_keys = ref_delta_keys,
     .delta = ref_delta,
     .gated = ref_gated,
+    .index = ref_index,
 };

@@ -65,5 +65,6 @@ void ref_short_conv(struct queue *, const struct short_conv_args *);
 void ref_delta_keys(struct queue *, const struct delta_keys_args *);
 void ref_delta(struct queue *, const struct delta_args *);
 void ref_gated(struct queue *, const struct gated_args *);
+void ref_index(struct queue *, const struct index_args *);
 
 #endif

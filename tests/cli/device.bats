@@ -10,14 +10,15 @@ setup_file() {
     export GOLDEN="$BATS_TEST_DIRNAME/../golden/families" WORK="$BATS_FILE_TMPDIR"
     cd "$WORK"
     ln -s "$MOE_POCKET" pocket.moe
-    # Layers with a state have no kernels for GPUs yet.
-    (cd "$GOLDEN" && grep -L -e '"linear_' -e '"conv_L_cache"' */model/config.json | cut -d/ -f1) > families
+    # Layers with a state and sparse attention have no kernels for GPUs yet.
+    (cd "$GOLDEN" && grep -L -e '"linear_' -e '"conv_L_cache"' -e '"index_topk"' */model/config.json | cut -d/ -f1) > families
     (cd "$GOLDEN" && grep -l -e '"linear_' -e '"conv_L_cache"' */model/config.json | cut -d/ -f1) > with-state
+    (cd "$GOLDEN" && grep -l '"index_topk"' */model/config.json | cut -d/ -f1) > sparse
     # The emulator is slow: in `make check` every eighth family does what takes long, under sanitisers nothing else is done.
     if [ -n "$MOE_LONG" ]; then cp families some; else awk 'NR % 8 == 1' families > some; fi
     [ -z "$MOE_SANITIZED" ] || cp some families
     echo '[[0], [1], [0,0], [0,1], [1,0], [0,0,0]]' > tree.json
-    for family in $(cat families with-state); do
+    for family in $(cat families with-state sparse); do
         moe-convert -q "$GOLDEN/$family/model" -o $family.moe
         jq -c '{id: "one", tokens: .prompt}' "$GOLDEN/$family/golden.json" > $family.jsonl
     done
@@ -62,8 +63,13 @@ setup() { cd "$WORK"; }
     done
 }
 
-@test "layers with a state are refused by name" {
-    [ -s with-state ]
+@test "layers with a state and sparse attention are refused by name" {
+    [ -s with-state ] && [ -s sparse ]
+    for family in $(cat sparse); do
+        run moe-profile -q -m $family.moe --device emu $family.jsonl
+        assert_trouble moe-profile
+        [[ $output == *"does not compute sparse attention, which $family.moe has; use --device host" ]]
+    done
     for family in $(cat with-state); do
         run moe-profile -q -m $family.moe --device emu $family.jsonl
         assert_trouble moe-profile

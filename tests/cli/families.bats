@@ -136,19 +136,24 @@ same() {
     same glm4_moe_lite 'del(.mlp_layer_types) | .first_k_dense_replace = 1'
 }
 
-@test "deepseek_v32 and glm_moe_dsa: groups and weights show; the context ends where an indexer would choose" {
+@test "deepseek_v32 and glm_moe_dsa: groups, weights and the choice of positions show" {
     off deepseek_v32 '.topk_group = 4'
+    off deepseek_v32 '.index_topk = 13'
+    off deepseek_v32 '.index_topk = 64'
+    off glm_moe_dsa '.index_topk = 11'
     off deepseek_v32 '.routed_scaling_factor = 1'
     same deepseek_v32 'del(.layer_types, .mlp_layer_types, .scoring_func) | .first_k_dense_replace = 1'
     off glm_moe_dsa '.routed_scaling_factor = 1'
     same glm_moe_dsa 'del(.layer_types, .indexer_types) | .index_topk_pattern = "FS"'
-    run -0 moe-convert "$GOLDEN/glm_moe_dsa/model" -o noted.moe
-    [[ "$output" == *' left out: the context is at most index_topk tokens, where the indexer chooses all positions'* ]]
-    moe-view --json noted.moe | jq -s -e '.[0].max_positions == 128'
+    run -2 moe-profile -q -m glm_moe_dsa.moe --kv-dtype q8 glm_moe_dsa.jsonl
+    [[ "$output" == 'moe-profile: glm_moe_dsa.moe: sparse attention does not read keys in q8; choose --kv-dtype f32, f16 or bf16' ]]
     cp -r "$GOLDEN/glm_moe_dsa/model" none
     jq '.index_topk = 0' "$GOLDEN/glm_moe_dsa/model/config.json" > none/config.json
     run -2 moe-convert none -o x.moe
     [[ "$output" == *'index_topk is 0; it must be at least 1' ]]
+    jq '.indexer_types = ["shared", "full"]' "$GOLDEN/glm_moe_dsa/model/config.json" > none/config.json
+    run -2 moe-convert none -o x.moe
+    [[ "$output" == *'layer 0: sharing positions of no layer is not supported beside an indexer' ]]
 }
 
 @test "longcat_flash: experts, scales and latents show; what is not supported is named" {

@@ -10,7 +10,7 @@ setup_file() {
     cd "$WORK"
     command -v python3 > /dev/null || return 0
     for family in llama mistral mixtral olmoe qwen2_moe qwen3_moe deepseek deepseek_v2-ranked deepseek_v3 gpt_oss glm4_moe granitemoe \
-            minimax_m2 dots1-full ernie4_5_moe glm4_moe_lite hunyuan_v1_moe llama4_text deepseek_v32 glm_moe_dsa qwen3_next qwen3_5_moe \
+            minimax_m2 dots1-full ernie4_5_moe glm4_moe_lite hunyuan_v1_moe llama4_text qwen3_next qwen3_5_moe \
             granitemoehybrid granitemoehybrid-dense lfm2_moe; do
         python3 "$TO_GGUF" "$GOLDEN/$family/model" $family.gguf
         jq -c '{id: "one", tokens: .prompt}' "$GOLDEN/$family/golden.json" > $family.jsonl
@@ -28,6 +28,24 @@ setup() {
         moe-convert -q $file -o $family.moe
         echo "$family"
         within "$(distance $family $family.moe)" 2e-4
+    done
+}
+
+@test "indexers are left out with a note, and the context ends where they would choose" {
+    for family in deepseek_v32 glm_moe_dsa; do
+        rm -rf short
+        cp -r "$GOLDEN/$family/model" short
+        jq '.index_topk = 60' "$GOLDEN/$family/model/config.json" > short/config.json
+        python3 "$TO_GGUF" short short.gguf
+        jq -c '{id: "one", tokens: .prompt}' "$GOLDEN/$family/golden.json" > $family.jsonl
+        run -0 moe-convert short.gguf -o short-gguf.moe
+        [[ "$output" == *' left out: indexers of GGUF files are not supported, so the context is at most top_k tokens'* ]]
+        moe-convert -q short -o short-folder.moe
+        moe-view --json short-gguf.moe | jq -s -e '.[0].max_positions == 60'
+        for model in short-gguf short-folder; do
+            moe-profile -q -m $model.moe --record logits $family.jsonl | moe-view --json | jq -c 'select(.type == "route") | .logits' > $model
+        done
+        cmp short-gguf short-folder
     done
 }
 

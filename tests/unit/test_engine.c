@@ -40,18 +40,6 @@ static const char *tiny_file(uint64_t seed, enum weight_format format, struct hp
     return tiny_mixed_file(seed, format, format, shape);
 }
 
-static const char *shortcut_file(uint64_t seed, struct hparams *shape)
-{
-    static char path[64];
-    struct chance chance = {seed};
-    struct err err = {0};
-    snprintf(path, sizeof path, "/tmp/moe-test-engine-%d.moe", (int)getpid());
-    *shape = tiny_shape(&chance);
-    tiny_shortcut(shape);
-    must(tiny_write_mixed(path, shape, FORMAT_F32, FORMAT_F32, seed, &err), &err);
-    return path;
-}
-
 static void prompt(struct rig *rig, struct sequence *sequence, const int32_t *token, int count)
 {
     struct forward out;
@@ -173,14 +161,23 @@ static void nodes_equal_their_paths(void **state)
     }
 }
 
-static void nodes_equal_their_paths_with_shortcuts(void **state)
+/* Shortcuts and zero experts, and sparse attention, by turns. */
+static void nodes_equal_their_paths_in_special_layers(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 4; seed++) {
-        struct hparams shape;
-        const char *path = shortcut_file(seed, &shape);
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        struct chance chance = {seed};
+        struct hparams shape = tiny_shape(&chance);
+        struct err err = {0};
         struct rig rig;
-        open_rig(&rig, path, seed == 4 ? "ref" : "host", NULL, 2, 64);
+        char path[64];
+        snprintf(path, sizeof path, "/tmp/moe-test-engine-%d.moe", (int)getpid());
+        if (seed % 2)
+            tiny_shortcut(&shape);
+        else
+            tiny_indexer(&chance, &shape);
+        must(tiny_write_mixed(path, &shape, FORMAT_F32, FORMAT_F32, seed, &err), &err);
+        open_with_cache(&rig, path, seed > 6 ? "ref" : "host", NULL, 2, 64, (enum cache_format)(seed % CACHE_Q8));
         tree_equals_paths(&rig, seed * 7);
         rig_close(&rig);
         unlink(path);
@@ -781,7 +778,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_equal_their_paths),
-        cmocka_unit_test(nodes_equal_their_paths_with_shortcuts),
+        cmocka_unit_test(nodes_equal_their_paths_in_special_layers),
         cmocka_unit_test(chunks_threads_and_isas_do_not_show),
         cmocka_unit_test(commit_keeps_one_path),
         cmocka_unit_test(commit_refuses_what_is_no_path),

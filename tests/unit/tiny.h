@@ -117,6 +117,26 @@ static inline void tiny_shortcut(struct hparams *shape)
     shape->attention.latent_scale = shape->attention.kv_rank ? 1.25f : 0;
 }
 
+/* Makes a shape one with sparse attention: an indexer in the first and the last layer. */
+static inline void tiny_indexer(struct chance *chance, struct hparams *shape)
+{
+    tiny_latents(chance, shape);
+    shape->attention.q_rank = chance_range(chance, 3, 40);
+    shape->attention.gate = shape->attention.turn_first = shape->attention.plain_norm = shape->attention.value_norm = false;
+    shape->attention.still_scale = 0;
+    shape->attention.still_floor = 0;
+    shape->other = (struct attention_kind){0};
+    shape->layers = 3;
+    for (int n = 0; n < shape->layers; n++)
+        shape->layer[n] = (struct layer_shape){.ffn = hparams_moe_layers(shape) ? FFN_EXPERTS : FFN_DENSE,
+                                               .shares_index = n == 1};
+    shape->dense_inner = shape->layer[0].ffn == FFN_DENSE ? 37 : 0;
+    shape->predictors = 0;
+    shape->index.heads = chance_range(chance, 1, 4);
+    shape->index.dim = chance_range(chance, shape->rope.rotary, shape->attention.head_dim);
+    shape->index.top_k = chance_range(chance, 1, 20);
+}
+
 static inline struct hparams tiny_shape(struct chance *chance)
 {
     struct hparams shape = {.family = "tiny", .norm_epsilon = 1e-5f, .bos = -1, .pad = -1};
