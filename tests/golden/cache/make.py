@@ -54,7 +54,7 @@ def main():
                 frequencies.append(f)
             states = stepped(frequencies, K, Fraction(lam), gamma, kind == "floor", kind != "fixed", (3, 1) if kind == "fixed" else None)
             json.dump({"policy": f"boundaries={kind},K={K},lambda={lam}", "gamma": gamma, "frequencies": frequencies,
-                       "states": states}, out)
+                       "states": states}, out, separators=(",", ":"))
             out.write("\n")
 
 

@@ -327,7 +327,8 @@ def make(family):
         out.write("\n")
     write_weights(os.path.join(HERE, family, "model", "model.safetensors"), raw)
     with open(os.path.join(HERE, family, "golden.json"), "w") as out:
-        out.write("{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in golden.items()) + "\n}\n")
+        out.write("{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}"
+                                     for key, value in golden.items()) + "\n}\n")
     print(f"mtp {family}: model {off:.1e} off transformers, logits' deviation {logits[0].std():.2f}, "
           f"{len(golden['chain'])} and {len(golden['one'])} chains, wrong: {golden['wrong']}")
 
