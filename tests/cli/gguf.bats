@@ -209,7 +209,7 @@ PY
     moe-convert requant --dry-run first.moe --dtype q8 | grep 'experts.* q8 '
     run moe-convert requant first.moe -o x.moe
     assert_trouble moe-convert
-    [[ $output == *"no --dtype or --expert-dtype"* ]]
+    [[ $output == *"give --dtype or --expert-dtype a format other than keep" ]]
     run moe-convert requant first.moe --dtype q8 -o first.moe
     assert_trouble moe-convert
 }
