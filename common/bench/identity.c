@@ -431,12 +431,13 @@ static int run_setting(struct run *run, int number, struct err *err)
     int rc = -1;
     if ((row->reference == number && !(run->kept[number] = mem_alloc(run->prompts, sizeof *run->kept[number], err))) ||
         ready_setting_open(&ready, suite, number, model, run->setup->force, false, &note, err) ||
-        ready_setting_check(&ready, model, suite->settings[number].name, err) ||
         !(texts = mem_alloc((size_t)ready.texts, sizeof *texts, err)))
         goto done;
     for (int i = 0; i < ready.texts; i++)
         texts[i].decoder = ready.decoders[i];
     set_walk(run, &suite->settings[number]);
+    if (ready_setting_check(&ready, model, run->walk, suite->settings[number].name, err))
+        goto done;
     if (run_texts(run, number, texts, ready.texts, err)) {
         err_at(err, "setting '%s'", suite->settings[number].name);
         goto done;

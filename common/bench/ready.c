@@ -184,11 +184,12 @@ int ready_setting_open(struct ready_setting *ready, const struct suite *suite, i
     return 0;
 }
 
-int ready_setting_check(const struct ready_setting *ready, const struct bench_model *model, const char *name, struct err *err)
+int ready_setting_check(const struct ready_setting *ready, const struct bench_model *model, const int *order,
+                        const char *name, struct err *err)
 {
     int longest = 0;
     for (size_t i = 0; i < model->count; i++) {
-        const struct prompt *from = &model->prompts[i];
+        const struct prompt *from = &model->prompts[order ? (size_t)order[i] : i];
         const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n,
                                              .max_tokens = from->max_tokens};
         if (decoder_check(ready->decoders[0], &prompt, err))

@@ -41,8 +41,10 @@ struct ready_setting {
  * a failure. force: see budget.h; on_device: see decoder_setup. Appends notes for the user, one per line. */
 int ready_setting_open(struct ready_setting *ready, const struct suite *suite, int setting, const struct bench_model *model,
                        bool force, bool on_device, struct text *note, struct err *err);
-/* Fails if a prompt does not fit the context, or the setting's concurrent texts do not fit the memory. name: the setting's. */
-int ready_setting_check(const struct ready_setting *ready, const struct bench_model *model, const char *name, struct err *err);
+/* Fails if a prompt does not fit the context, or the setting's concurrent texts do not fit the memory. order [model->count]: in
+ * which the prompts are checked, NULL: as they are. name: the setting's. */
+int ready_setting_check(const struct ready_setting *ready, const struct bench_model *model, const int *order, const char *name,
+                        struct err *err);
 void ready_setting_close(struct ready_setting *ready);
 
 #endif

@@ -209,7 +209,7 @@ static int check_prompts(const struct bench *bench, struct err *err)
 {
     for (int i = 0; i < bench->suite->setting_count; i++) {
         const struct suite_setting *setting = &bench->suite->settings[i];
-        if (ready_setting_check(&bench->ready[i], &bench->models[setting->model], setting->name, err))
+        if (ready_setting_check(&bench->ready[i], &bench->models[setting->model], NULL, setting->name, err))
             return -1;
     }
     for (int i = 1; i < bench->suite->model_count; i++)

@@ -164,7 +164,7 @@ static void kernels_see_these_weights(void **state)
         for (int k = 0; k < INPUTS; k++)
             ((float *)at(args.in))[k * INPUTS + k] = 1;
         FOR_EACH_ISA(isa)
-            for (int rows = 1; rows <= 8; rows += SPARSE > 1 || format > FORMAT_Q6_K ? 7 : 1)
+            for (int rows = f < PRODUCT_FORMATS ? 1 : 9; rows <= 8; rows += SPARSE > 1 || format > FORMAT_Q6_K ? 7 : 1)
                 for (int k = 0; k < INPUTS; k += rows == 1 ? SPARSE : rows) {
                     struct linear_args some = args;
                     some.rows = INPUTS - k < rows ? INPUTS - k : rows;
