@@ -161,7 +161,8 @@ static const size_t route_shortlist_buffers[BUFFERS] = {B(route_shortlist, score
                                                         B(route_shortlist, weight), B(route_shortlist, mask), SIZE_MAX};
 static const size_t route_select_buffers[BUFFERS] = {B(route_select, score), B(route_select, logits), B(route_select, bias),
                                                      B(route_select, mask), B(route_select, wanted), B(route_select, expert),
-                                                     B(route_select, weight), B(route_select, expert_scale), SIZE_MAX};
+                                                     B(route_select, weight), B(route_select, expert_scale),
+                                                     B(route_select, zero_weight), SIZE_MAX};
 static const size_t expert_ffn_buffers[BUFFERS] = {B(expert_ffn, in), B(expert_ffn, out), B(expert_ffn, expert),
     B(expert_ffn, weight), B(expert_ffn, gate_up_bias), B(expert_ffn, down_bias), B(expert_ffn, table), B(expert_ffn, inner),
     B(expert_ffn, partial), B(expert_ffn, group), B(expert_ffn, operand), SIZE_MAX};
