@@ -152,8 +152,8 @@ struct arch {
     bool states;                    /* layers with a state, where layer_types says linear_attention, or all but each
                                      * full_attention_interval-th (4); `finish` fills hparams.delta, unless RECURRENCE_DELTA */
     const char *layer_types[2];     /* other words for full_attention and linear_attention; NULL: none */
-    bool indexed;                   /* an indexer chooses index_topk positions; with index_n_heads 0, as from GGUF files, there
-                                     * is none, and the context ends at index_topk positions, of which it would choose all */
+    bool indexed;                   /* an indexer chooses index_topk positions. index_n_heads 0 (GGUF files): no indexer; the
+                                     * context is limited to index_topk positions, which an indexer would choose all */
     bool full_still;                /* where some layers have a window, positions do not turn queries and keys of the others */
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
     struct hparams fixed;           /* rope.theta is the default of the family */

@@ -177,7 +177,7 @@ static struct layer rows_of_text(const struct layer *at, const struct layer_text
     return own;
 }
 
-/* Selects experts under a plan that goes by the rows of a text, of each text by its own rows. */
+/* Selects experts under a plan that ranks by rows: each text is ranked by its own rows. */
 static int select_by_text(const struct layer *at, struct err *err)
 {
     for (int i = 0; i < at->texts; i++) {

@@ -1,5 +1,5 @@
 /* Sparse attention (DeepSeek-V3.2): an indexer with heads of its own chooses the positions that a row attends to. Its keys lie
- * in the KV cache as one more head, as wide as the others, of which the first index.dim floats are used and no value is. */
+ * in the KV cache as one more head, as wide as the others. It uses the first index.dim floats of its keys, and no values. */
 #include "common/engine/indexer.h"
 
 #include <math.h>

@@ -49,7 +49,7 @@ int peers_join(struct peers *peers, const struct layer *at, struct err *err);
 
 /* Sets *part to this process's outputs of a matrix, whole units (kernels/formats.h), or none. Returns the first output. */
 int peers_part(const struct peers *peers, const struct matrix *matrix, struct matrix *part);
-/* Completes out [rows][outputs], of which each process has computed the columns of peers_part. Waits for the queue. */
+/* Completes out [rows][outputs]: each process has computed its own columns (peers_part). Waits for the queue. */
 int peers_gather(struct peers *peers, struct buffer out, int rows, int outputs, struct err *err);
 
 /* Replaces measured times by those of process 0, so that decisions by time are the same in all processes. */

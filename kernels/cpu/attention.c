@@ -214,7 +214,7 @@ static void query_chunk(struct query *query, int chunk)
     query->visible = end > begin ? end - begin : 0;
 }
 
-/* State of one block: about 1.3 MiB on the thread's stack, of which only the part for the actual widths is touched. */
+/* State of one block: about 1.3 MiB on the thread's stack. Only the part for the actual widths is touched. */
 struct block {
     struct query query[BLOCK_QUERIES];
     struct panel keys, values;

@@ -41,7 +41,7 @@ struct choose_rows {
     int first;
 };
 
-/* Arguments of a filter's launch: which digit of which limit it finds. */
+/* Arguments of a filter's launch: the digit that it finds, and the limit. */
 struct choose_digit {
     int shift, bits;
     bool first, last, mass;              /* first, last: of the filter's digits */

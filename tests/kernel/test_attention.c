@@ -79,7 +79,7 @@ static void copy_row(const struct cache *to, size_t row, const struct cache *fro
         *cache_scale_of(to, row) = *cache_scale_of(from, its);
 }
 
-/* Slots that nobody sees hold NaN, in q8 as the scale. */
+/* Slots that no query sees hold NaN; with q8 their scale is NaN. */
 static struct buffer draw_cache(struct call *call, const struct shape *s, int width, uint64_t *seed)
 {
     const struct attention_args *a = &call->args;

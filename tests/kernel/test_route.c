@@ -144,7 +144,7 @@ static void groups_and_bias_work_as_by_hand(void **state)
     arena_close(&call.arena);
 }
 
-/* Of six experts the last three are zero experts. */
+/* There are six experts; the last three are zero experts. */
 static void zero_experts_work_as_by_hand(void **state)
 {
     (void)state;

@@ -56,7 +56,7 @@ static void begin_text(struct rig *rig, struct engine *beside, struct chance *ch
     }
 }
 
-/* A plan that goes by the rows of a text, with random budgets; rounds that are not asked for have none. */
+/* A plan that ranks by rows, with random budgets. Some rounds have no plan. */
 struct plan_drawn {
     struct expert_plan plan;
     int32_t budget[64];

@@ -236,7 +236,7 @@ static inline struct hparams tiny_shape(struct chance *chance)
     return shape;
 }
 
-/* The format that a seed draws: TINY_FORMATS kinds, the last of which is all woven formats after q4_k in turn. */
+/* Returns the format that a seed draws, one of TINY_FORMATS kinds. The last kind is each woven format after q4_k in turn. */
 enum { TINY_FORMATS = FORMAT_Q4_K + 2 };
 static inline enum weight_format tiny_format(uint64_t seed)
 {
