@@ -661,6 +661,52 @@ static void states_wait_in_the_order_of_the_head(void **state)
     states_close(&states);
 }
 
+/* ---- the target ---- */
+
+struct logits { const float *golden; double max; };     /* largest difference */
+
+static int compare_logits(void *context, const struct forward *piece, int position, struct err *failure)
+{
+    struct logits *logits = context;
+    (void)failure;
+    for (size_t i = 0; i < (size_t)piece->logit_rows * VOCAB; i++)
+        logits->max = fmax(logits->max, fabs((double)piece->logits[i] - (double)logits->golden[(size_t)position * VOCAB + i]));
+    return 0;
+}
+
+/* The first held-out prompts at every position, by transformers: heads that learn and draft from a target that is off would
+ * agree with each other all the same. */
+static void the_target_computes_the_logits_of_transformers(void **state)
+{
+    struct heads_golden golden = heads_golden_open(heads_path("models/pocket", "golden-logits.safetensors"));
+    char line[1 << 16];
+    FILE *file = fopen(heads_path("models/pocket", "golden.jsonl"), "r");
+    (void)state;
+    assert_non_null(file);
+    for (size_t i = 0; i < json_object_size(golden.header); i++) {
+        const struct batch every = {.logit_rows = ENGINE_EVERY_ROW};
+        struct sequence *sequence = NULL;
+        struct forward forward;
+        int32_t prompt[HEADS_TOKENS];
+        int rows;
+        assert_non_null(fgets(line, sizeof line, file));
+        json_t *json = json_loads(line, 0, NULL);
+        const int count = heads_ints(json_object_get(json, "prompt_tokens"), prompt, HEADS_TOKENS);
+        float *logits = heads_tensor(&golden, json_string_value(json_object_get(json, "id")), &rows, VOCAB);
+        struct logits compared = {.golden = logits};
+        assert_int_equal(rows, count);
+        must(sequence_open(&sequence, rig.engine, count, &err), &err);
+        must(engine_prompt(rig.engine, sequence, prompt, count, &every, compare_logits, &compared, &forward, &err), &err);
+        if (!(compared.max < 2e-4))
+            fail_msg("%s: a logit is off by %g", json_string_value(json_object_get(json, "id")), compared.max);
+        sequence_close(&sequence);
+        json_decref(json);
+        free(logits);
+    }
+    fclose(file);
+    heads_golden_close(&golden);
+}
+
 /* ---- figures ---- */
 
 /* Iterations that decoding the held-out prompts takes, texts cut to 128 tokens; *tokens: those after the first of each. */
@@ -734,6 +780,7 @@ int main(void)
         cmocka_unit_test(what_is_proposed_anywhere_is_what_reading_anew_gives),
         cmocka_unit_test(who_is_not_asked_for_long_drafts_the_same),
         cmocka_unit_test(states_wait_in_the_order_of_the_head),
+        cmocka_unit_test(the_target_computes_the_logits_of_transformers),
         cmocka_unit_test(trained_heads_take_as_many_iterations_as_they_should),
     };
     return cmocka_run_group_tests(tests, heads_make_rig, heads_drop_rig);
