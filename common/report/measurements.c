@@ -352,35 +352,32 @@ static int take_shares(struct measurements *all, const struct decode_iter *recor
     return 0;
 }
 
-/* The sums that are members of the record. */
-#define SUM_OF(sum, name) {sum, offsetof(struct decode_iter, name), FIELD_TYPE_OF(FIELD_OF(decode_iter, name)) == FIELD_REAL}
-static const struct recorded_sum { enum step_sum sum; size_t offset; bool real; } recorded_sums[] = {
-    SUM_OF(SUM_HITS, cache_hits), SUM_OF(SUM_MISSES, cache_misses), SUM_OF(SUM_READ_BYTES, cache_read_bytes),
-    SUM_OF(SUM_PREFETCHED_BYTES, cache_prefetched_bytes), SUM_OF(SUM_WASTED_BYTES, cache_wasted_bytes),
-    SUM_OF(SUM_STALL_US, cache_stall_us), SUM_OF(SUM_HOST_HITS, cache_host_hits),
-    SUM_OF(SUM_COPIED_BYTES, cache_copied_bytes), SUM_OF(SUM_COPIED_EARLY_BYTES, cache_copied_early_bytes),
-    SUM_OF(SUM_COPIED_WASTED_BYTES, cache_copied_wasted_bytes), SUM_OF(SUM_STALL_COPIES_US, cache_stall_copies_us),
-    SUM_OF(SUM_NAMED, cache_named), SUM_OF(SUM_RIGHT, cache_right), SUM_OF(SUM_SCORED, cache_scored),
-    SUM_OF(SUM_SPLIT_WAIT_US, split_wait_us),
-};
+static double sum_number(double value, int layers) { return (void)layers, value > 0 ? value : 0; }     /* -1, NaN: absent */
 
-/* Takes numbers of type int64_t or double; what is not recorded is negative or NaN. */
+static double sum_counts(const int32_t *value, int layers)
+{
+    double sum = 0;
+    for (int i = 0; i < layers && value; i++)
+        sum += value[i];
+    return sum;
+}
+
+static double sum_known(const float *value, int layers)
+{
+    double sum = 0;
+    for (int i = 0; i < layers && value; i++)
+        sum += isnan(value[i]) ? 0 : (double)value[i];
+    return sum;
+}
+
+#define SUM_FIELD(key) step->sum[SUM_##key] = \
+    _Generic(record->key, const int32_t *: sum_counts, const float *: sum_known, default: sum_number)(record->key, layers);
+
 static void take_sums(struct measured_step *step, const struct decode_iter *record, int layers)
 {
-    for (size_t i = 0; i < sizeof recorded_sums / sizeof *recorded_sums; i++) {
-        const void *at = (const char *)record + recorded_sums[i].offset;
-        double value = recorded_sums[i].real ? *(const double *)at : (double)*(const int64_t *)at;
-        step->sum[recorded_sums[i].sum] = value > 0 ? value : 0;
-    }
-    for (int i = 0; i < layers && record->split_host_pairs && record->split_device_pairs; i++) {
-        step->sum[SUM_HOST_PAIRS] += record->split_host_pairs[i];
-        step->sum[SUM_DEVICE_PAIRS] += record->split_device_pairs[i];
-    }
+    SUMMED_FIELDS(SUM_FIELD)
     for (int i = 0; i < layers && record->reconstruction; i++)
-        if (!isnan(record->reconstruction[i])) {
-            step->sum[SUM_REBUILT]++;
-            step->sum[SUM_RECONSTRUCTION] += (double)record->reconstruction[i];
-        }
+        step->sum[SUM_REBUILT] += !isnan(record->reconstruction[i]);
 }
 
 /* The names of the sources, once; others in the same setting are a fault. */
@@ -441,8 +438,7 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
         .draft_us = record->draft_us, .verify_us = record->verify_us, .accept_us = record->accept_us, .nodes = record->nodes,
         .levels = count_levels(record),
         .drafted = record->drafted, .emitted = record->emitted,
-        .accepted = record->accepted < record->emitted ? record->accepted : record->emitted,
-        .experts_wanted = record->experts_wanted, .experts_loaded = record->experts_loaded};
+        .accepted = record->accepted < record->emitted ? record->accepted : record->emitted};
     sample->end_us = record->t_us;
     take_sums(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
     take_changes(&all->steps[all->step_count - 1], record);

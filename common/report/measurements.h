@@ -27,17 +27,20 @@ struct measured_setting {
     int stream;                             /* index in measurements.streams */
 };
 
-/* Numbers of an iteration that figures use only as sums over iterations; 0 if they were not recorded. */
+/* Fields of an iteration's record (stream/decode.h) that figures sum over iterations. A value that was not recorded counts as
+ * 0, an array as the sum of its numbers. */
+#define SUMMED_FIELDS(X) X(experts_wanted) X(experts_loaded) \
+    X(cache_hits) X(cache_misses) X(cache_read_bytes) X(cache_prefetched_bytes) X(cache_wasted_bytes) X(cache_stall_us) \
+    X(cache_host_hits) X(cache_copied_bytes) X(cache_copied_early_bytes) X(cache_copied_wasted_bytes) \
+    X(cache_stall_copies_us) X(cache_named) X(cache_right) X(cache_scored) \
+    X(split_host_pairs) X(split_device_pairs) X(split_wait_us) X(reconstruction)
+#define SUM_OF(key) SUM_##key,
 enum step_sum {
-    SUM_NONE,
-    /* Expert cache, and where it has two tiers. stall: the time that was measured. */
-    SUM_HITS, SUM_MISSES, SUM_READ_BYTES, SUM_PREFETCHED_BYTES, SUM_WASTED_BYTES, SUM_STALL_US,
-    SUM_HOST_HITS, SUM_COPIED_BYTES, SUM_COPIED_EARLY_BYTES, SUM_COPIED_WASTED_BYTES, SUM_STALL_COPIES_US,
-    SUM_NAMED, SUM_RIGHT, SUM_SCORED,       /* of the verification: experts forecast, of these needed, all needed */
-    SUM_HOST_PAIRS, SUM_DEVICE_PAIRS, SUM_SPLIT_WAIT_US,        /* of two processors */
-    SUM_REBUILT, SUM_RECONSTRUCTION,        /* layers whose error due to a budget was recorded, and these errors */
+    SUM_NONE, SUMMED_FIELDS(SUM_OF)
+    SUM_REBUILT,                            /* layers whose reconstruction error was recorded */
     STEP_SUMS
 };
+#undef SUM_OF
 
 struct measured_step {                      /* one iteration */
     size_t sample;
@@ -48,7 +51,7 @@ struct measured_step {                      /* one iteration */
     int riders;                             /* further tokens of the forward, which no drafter proposed */
     int levels;                             /* of the draft; for a chain the number of drafted nodes */
     int accepted;                           /* drafted tokens in the text, without those accepted after its end */
-    int nodes, drafted, emitted, experts_wanted, experts_loaded;
+    int nodes, drafted, emitted;
     size_t first_trial;                     /* index in measurements.trials */
     int trials;
     size_t first_estimate;                  /* index in measurements.estimates */

@@ -7,13 +7,27 @@
 #include "common/report/best.h"
 #include "common/report/stats.h"
 
-#define COLUMN(member, text) {#member, text, offsetof(struct summary_row, member)}
+/* Rows of the table: a member that a function computes; a quotient of sums; such a quotient that is also a member. */
+#define COLUMN(name, text) {.key = #name, .meaning = text, .offset = offsetof(struct summary_row, name)}
+#define QUOTIENT(name, text, ...) {.key = #name, .meaning = text, .quotient = {__VA_ARGS__}}
+#define MEMBER_QUOTIENT(name, text, ...) \
+    {.key = #name, .meaning = text, .offset = offsetof(struct summary_row, name), .quotient = {__VA_ARGS__}}
+
+/* Sums over the iterations of some samples: those of step_sum, and of other members of the steps. */
+enum {
+    SUM_US = STEP_SUMS, SUM_WALL_US, SUM_FORWARDS, SUM_ALL_EXPERTS, SUM_BYTES, SUM_EMITTED, SUM_DRAFTS, SUM_DRAFT_TOKENS,
+    SUM_ACCEPTED, SUM_STEPS,
+    TOTALS
+};
+struct totals {
+    double sum[TOTALS];
+};
 
 const struct summary_column summary_columns[] = {
     COLUMN(prompts, "prompts that ran under the setting"),
     COLUMN(samples, "runs: prompts times repetitions"),
-    COLUMN(tokens, "tokens emitted by iterations, the one after the prompt not counted"),
-    COLUMN(steps, "iterations: forwards of the target after the prompt"),
+    MEMBER_QUOTIENT(tokens, "tokens emitted by iterations, the one after the prompt not counted", SUM_EMITTED),
+    MEMBER_QUOTIENT(steps, "iterations: forwards of the target after the prompt", SUM_STEPS),
     COLUMN(tokens_per_s, "tokens a second of iterations; of several repetitions of a prompt the median counts"),
     COLUMN(ratio, "tokens_per_s over that of the reference, both on the prompts that they have in common"),
     COLUMN(ratio_low, "lower end of the ratio's 95 % interval (paired bootstrap over prompts)"),
@@ -24,11 +38,13 @@ const struct summary_column summary_columns[] = {
     COLUMN(best_ratio_high, "upper end of it"),
     COLUMN(ceiling, "the ratio that bytes alone allow: bytes a token of the reference over bytes a token here"),
     COLUMN(acceptance_length, "1 + accepted_tokens / drafts: tokens of an iteration that had a draft, bonus token included"),
-    COLUMN(acceptance_rate, "accepted_tokens / draft_tokens"),
-    COLUMN(tokens_per_step, "tokens / steps, iterations without a draft included"),
-    COLUMN(drafts, "iterations that had a draft"),
-    COLUMN(draft_tokens, "drafted tokens that were verified"),
-    COLUMN(accepted_tokens, "those of them that were accepted and are in the text: min(accepted, emitted) of each iteration"),
+    QUOTIENT(acceptance_rate, "accepted_tokens / draft_tokens", SUM_ACCEPTED, {SUM_DRAFT_TOKENS}),
+    MEMBER_QUOTIENT(tokens_per_step, "tokens / steps, iterations without a draft included", SUM_EMITTED, {SUM_STEPS}),
+    MEMBER_QUOTIENT(drafts, "iterations that had a draft", SUM_DRAFTS),
+    MEMBER_QUOTIENT(draft_tokens, "drafted tokens that were verified", SUM_DRAFT_TOKENS),
+    MEMBER_QUOTIENT(accepted_tokens,
+                    "those of them that were accepted and are in the text: min(accepted, emitted) of each iteration",
+                    SUM_ACCEPTED),
     COLUMN(trials, "drafted tokens that were tried and whose overlap with the target was recorded"),
     COLUMN(trials_kept, "share of the trials that was kept"),
     COLUMN(bound, "the most that any rule which keeps the target's distribution keeps of them: mean of 1 - total variation"),
@@ -49,31 +65,51 @@ const struct summary_column summary_columns[] = {
     COLUMN(itl_ms_mean, "milliseconds of an iteration: how long a reader waits for what comes next"),
     COLUMN(itl_ms_median, "the same, median over iterations"),
     COLUMN(itl_ms_p99, "the same, 99th percentile"),
-    COLUMN(texts_per_forward, "texts that share a forward, mean over the forwards after prompts"),
-    COLUMN(experts_per_forward, "distinct experts of all texts of a forward, per layer"),
+    MEMBER_QUOTIENT(texts_per_forward, "texts that share a forward, mean over the forwards after prompts",
+                    SUM_STEPS, {SUM_FORWARDS}),
+    MEMBER_QUOTIENT(experts_per_forward, "distinct experts of all texts of a forward, per layer",
+                    SUM_ALL_EXPERTS, {SUM_FORWARDS}),
     COLUMN(texts_per_s, "samples per second of prompts and iterations"),
     COLUMN(goodput, "the same, samples within --max-ttft and --max-tpot"),
-    COLUMN(experts_wanted_per_step, "distinct experts that routers chose in an iteration, summed over layers"),
-    COLUMN(experts_loaded_per_step, "distinct experts computed in an iteration, summed over layers"),
+    QUOTIENT(experts_wanted_per_step, "distinct experts that routers chose in an iteration, summed over layers",
+             SUM_experts_wanted, {SUM_STEPS}),
+    QUOTIENT(experts_loaded_per_step, "distinct experts computed in an iteration, summed over layers",
+             SUM_experts_loaded, {SUM_STEPS}),
     COLUMN(experts_per_layer, "experts_loaded_per_step by layer"),
-    COLUMN(bytes_per_step, "nominal bytes of an iteration: distinct experts, dense weights, KV, and what drafting read"),
-    COLUMN(bytes_per_token, "nominal bytes an emitted token"),
+    MEMBER_QUOTIENT(bytes_per_step,
+                    "nominal bytes of an iteration: distinct experts, dense weights, KV, and what drafting read",
+                    SUM_BYTES, {SUM_STEPS}),
+    QUOTIENT(bytes_per_token, "nominal bytes an emitted token", SUM_BYTES, {SUM_EMITTED}),
     COLUMN(bandwidth, "nominal bytes a second of iterations"),
     COLUMN(bandwidth_share, "bandwidth over the highest read bandwidth measured in the stream"),
-    COLUMN(split_host, "share of the pairs of token and expert that the host computed beside a device"),
-    COLUMN(split_wait, "share of the time of iterations in which a device got nothing new as the host was not done"),
-    COLUMN(cache_hits, "share of the experts that layers wanted which a cache of experts had, or had asked for"),
-    COLUMN(cache_read_per_token, "bytes that were read from the model file for it, by emitted token"),
-    COLUMN(cache_stall, "share of the time of iterations in which nothing could be computed as experts were on their way"),
-    COLUMN(cache_prefetched, "share of the bytes read that were read before anything wanted them"),
-    COLUMN(cache_wasted, "bytes that were prefetched and went unwanted, over those prefetched"),
-    COLUMN(cache_host_hits, "share of the experts that layers wanted which were not on the device, but in memory of the host"),
-    COLUMN(cache_copied_per_token, "bytes that were copied from there to the device, by emitted token"),
-    COLUMN(cache_copied_early, "share of the bytes copied that were copied before anything wanted them"),
-    COLUMN(cache_copied_wasted, "bytes that were copied early and went unwanted, over those copied early"),
-    COLUMN(cache_stall_copies, "share of the time of iterations in which nothing was read, and a copy was waited for"),
-    COLUMN(cache_recall, "share of the experts that verifications wanted which had been forecast"),
-    COLUMN(cache_right, "share of the experts forecast for verifications which these wanted"),
+    QUOTIENT(split_host, "share of the pairs of token and expert that the host computed beside a device",
+             SUM_split_host_pairs, {SUM_split_host_pairs, SUM_split_device_pairs}),
+    QUOTIENT(split_wait, "share of the time of iterations in which a device got nothing new as the host was not done",
+             SUM_split_wait_us, {SUM_US}, {SUM_split_host_pairs, SUM_split_device_pairs}),
+    QUOTIENT(cache_hits, "share of the experts that layers wanted which a cache of experts had, or had asked for",
+             SUM_cache_hits, {SUM_cache_hits, SUM_cache_misses}),
+    QUOTIENT(cache_read_per_token, "bytes that were read from the model file for it, by emitted token",
+             SUM_cache_read_bytes, {SUM_EMITTED}, {SUM_cache_hits, SUM_cache_misses}),
+    QUOTIENT(cache_stall, "share of the time of iterations in which nothing could be computed as experts were on their way",
+             SUM_cache_stall_us, {SUM_US}, {SUM_cache_hits, SUM_cache_misses}),
+    QUOTIENT(cache_prefetched, "share of the bytes read that were read before anything wanted them",
+             SUM_cache_prefetched_bytes, {SUM_cache_read_bytes}),
+    QUOTIENT(cache_wasted, "bytes that were prefetched and went unwanted, over those prefetched",
+             SUM_cache_wasted_bytes, {SUM_cache_prefetched_bytes}),
+    QUOTIENT(cache_host_hits, "share of the experts that layers wanted which were not on the device, but in memory of the host",
+             SUM_cache_host_hits, {SUM_cache_hits, SUM_cache_misses}, {SUM_cache_copied_bytes}),
+    QUOTIENT(cache_copied_per_token, "bytes that were copied from there to the device, by emitted token",
+             SUM_cache_copied_bytes, {SUM_EMITTED}, {SUM_cache_copied_bytes}),
+    QUOTIENT(cache_copied_early, "share of the bytes copied that were copied before anything wanted them",
+             SUM_cache_copied_early_bytes, {SUM_cache_copied_bytes}),
+    QUOTIENT(cache_copied_wasted, "bytes that were copied early and went unwanted, over those copied early",
+             SUM_cache_copied_wasted_bytes, {SUM_cache_copied_early_bytes}),
+    QUOTIENT(cache_stall_copies, "share of the time of iterations in which nothing was read, and a copy was waited for",
+             SUM_cache_stall_copies_us, {SUM_US}, {SUM_cache_copied_bytes}),
+    QUOTIENT(cache_recall, "share of the experts that verifications wanted which had been forecast",
+             SUM_cache_right, {SUM_cache_scored}),
+    QUOTIENT(cache_right, "share of the experts forecast for verifications which these wanted",
+             SUM_cache_right, {SUM_cache_named}),
     COLUMN(identical, "samples whose token ids and text equal the reference's"),
     COLUMN(compared, "samples that could be compared"),
     COLUMN(correct, "prompts answered right, in their first repetition"),
@@ -89,27 +125,26 @@ const struct summary_column summary_columns[] = {
     COLUMN(flips, "share of those tokens where the reference's likeliest token is another"),
     COLUMN(flips_low, "lower end of its 95 % interval (bootstrap over prompts)"),
     COLUMN(flips_high, "upper end of it"),
-    COLUMN(reconstruction, "squared error of what experts add under the budget over its square without: mean over layers and "
-                           "iterations"),
-    {NULL, NULL, 0},
+    MEMBER_QUOTIENT(reconstruction, "squared error of what experts add under the budget over its square without: mean over "
+                    "layers and iterations",
+                SUM_reconstruction, {SUM_REBUILT}),
+    {.key = NULL},
 };
+_Static_assert(sizeof summary_columns / sizeof *summary_columns <= SUMMARY_COLUMNS, "figures of a row");
+
+/* Returns where the value of a column is in a row. */
+static size_t value_offset(const struct summary_column *column)
+{
+    return column->offset ? column->offset
+                          : offsetof(struct summary_row, figure) + (size_t)(column - summary_columns) * sizeof(double);
+}
 
 double summary_value(const struct summary_row *row, const struct summary_column *column)
 {
     double value;
-    memcpy(&value, (const char *)row + column->offset, sizeof value);
+    memcpy(&value, (const char *)row + value_offset(column), sizeof value);
     return value;
 }
-
-/* Sums over the iterations of some samples: those of step_sum, and of other members of the steps. */
-enum {
-    SUM_US = STEP_SUMS, SUM_WALL_US, SUM_FORWARDS, SUM_ALL_EXPERTS, SUM_BYTES, SUM_EMITTED, SUM_DRAFTS, SUM_DRAFT_TOKENS,
-    SUM_ACCEPTED, SUM_WANTED, SUM_LOADED, SUM_STEPS,
-    TOTALS
-};
-struct totals {
-    double sum[TOTALS];
-};
 
 static void add_step(struct totals *totals, const struct measured_step *step)
 {
@@ -124,8 +159,6 @@ static void add_step(struct totals *totals, const struct measured_step *step)
     totals->sum[SUM_DRAFTS] += step->nodes > 1;
     totals->sum[SUM_DRAFT_TOKENS] += step->nodes - 1;
     totals->sum[SUM_ACCEPTED] += step->accepted;
-    totals->sum[SUM_WANTED] += step->experts_wanted;
-    totals->sum[SUM_LOADED] += step->experts_loaded;
     totals->sum[SUM_STEPS] += 1;
 }
 
@@ -407,59 +440,32 @@ static double best_bandwidth(const struct measurements *all, int setting)
     return fmax(measured[0], measured[1]);          /* fmax of a number and NaN is the number */
 }
 
-/* Figures that are a sum, or a quotient of sums: numerator over the sum of `below`; NaN where the sum of `needs` is 0. */
-#define FIGURE(member) offsetof(struct summary_row, member)
-static const struct quotient_figure { size_t offset; int numerator, below[2], needs[2]; } quotients[] = {
-    {FIGURE(tokens), SUM_EMITTED}, {FIGURE(steps), SUM_STEPS}, {FIGURE(drafts), SUM_DRAFTS},
-    {FIGURE(draft_tokens), SUM_DRAFT_TOKENS}, {FIGURE(accepted_tokens), SUM_ACCEPTED},
-    {FIGURE(acceptance_rate), SUM_ACCEPTED, {SUM_DRAFT_TOKENS}},
-    {FIGURE(tokens_per_step), SUM_EMITTED, {SUM_STEPS}},
-    {FIGURE(texts_per_forward), SUM_STEPS, {SUM_FORWARDS}},
-    {FIGURE(experts_per_forward), SUM_ALL_EXPERTS, {SUM_FORWARDS}},
-    {FIGURE(experts_wanted_per_step), SUM_WANTED, {SUM_STEPS}},
-    {FIGURE(experts_loaded_per_step), SUM_LOADED, {SUM_STEPS}},
-    {FIGURE(bytes_per_step), SUM_BYTES, {SUM_STEPS}},
-    {FIGURE(bytes_per_token), SUM_BYTES, {SUM_EMITTED}},
-    {FIGURE(split_host), SUM_HOST_PAIRS, {SUM_HOST_PAIRS, SUM_DEVICE_PAIRS}},
-    {FIGURE(split_wait), SUM_SPLIT_WAIT_US, {SUM_US}, {SUM_HOST_PAIRS, SUM_DEVICE_PAIRS}},
-    {FIGURE(cache_hits), SUM_HITS, {SUM_HITS, SUM_MISSES}},
-    {FIGURE(cache_read_per_token), SUM_READ_BYTES, {SUM_EMITTED}, {SUM_HITS, SUM_MISSES}},
-    {FIGURE(cache_stall), SUM_STALL_US, {SUM_US}, {SUM_HITS, SUM_MISSES}},
-    {FIGURE(cache_prefetched), SUM_PREFETCHED_BYTES, {SUM_READ_BYTES}},
-    {FIGURE(cache_wasted), SUM_WASTED_BYTES, {SUM_PREFETCHED_BYTES}},
-    {FIGURE(cache_host_hits), SUM_HOST_HITS, {SUM_HITS, SUM_MISSES}, {SUM_COPIED_BYTES}},
-    {FIGURE(cache_copied_per_token), SUM_COPIED_BYTES, {SUM_EMITTED}, {SUM_COPIED_BYTES}},
-    {FIGURE(cache_copied_early), SUM_COPIED_EARLY_BYTES, {SUM_COPIED_BYTES}},
-    {FIGURE(cache_copied_wasted), SUM_COPIED_WASTED_BYTES, {SUM_COPIED_EARLY_BYTES}},
-    {FIGURE(cache_stall_copies), SUM_STALL_COPIES_US, {SUM_US}, {SUM_COPIED_BYTES}},
-    {FIGURE(cache_recall), SUM_RIGHT, {SUM_SCORED}},
-    {FIGURE(cache_right), SUM_RIGHT, {SUM_NAMED}},
-    {FIGURE(reconstruction), SUM_RECONSTRUCTION, {SUM_REBUILT}},
-};
-
 static void summarise_sums(const struct work *work, struct summary_row *row)
 {
-    const struct totals of = row_totals(work);
+    const struct totals totals = row_totals(work);
     const struct measured_setting *setting = &work->all->settings[work->setting];
-    for (size_t i = 0; i < sizeof quotients / sizeof *quotients; i++) {
-        const struct quotient_figure *figure = &quotients[i];
-        const double below = of.sum[figure->below[0]] + of.sum[figure->below[1]];
-        const bool known = !figure->needs[0] || of.sum[figure->needs[0]] + of.sum[figure->needs[1]] > 0;
-        const double value = !figure->below[0] ? of.sum[figure->numerator]
-                                               : known ? quotient(of.sum[figure->numerator], below) : NAN;
-        memcpy((char *)row + figure->offset, &value, sizeof value);
+    for (const struct summary_column *column = summary_columns; column->key; column++) {
+        const struct summary_quotient *of = &column->quotient;
+        if (!of->numerator)
+            continue;
+        const double below = totals.sum[of->below[0]] + totals.sum[of->below[1]];
+        const bool known = !of->needs[0] || totals.sum[of->needs[0]] + totals.sum[of->needs[1]] > 0;
+        const double value = !of->below[0] ? totals.sum[of->numerator]
+                                           : known ? quotient(totals.sum[of->numerator], below) : NAN;
+        memcpy((char *)row + value_offset(column), &value, sizeof value);
     }
     row->acceptance_length = 1 + quotient(row->accepted_tokens, row->drafts);
-    row->experts_per_layer = quotient(row->experts_loaded_per_step, setting->moe_layers);
+    row->experts_per_layer = quotient(quotient(totals.sum[SUM_experts_loaded], totals.sum[SUM_STEPS]), setting->moe_layers);
     row->experts_per_forward = quotient(row->experts_per_forward, setting->moe_layers);
-    row->bandwidth = quotient(of.sum[SUM_BYTES], 1e-6 * of.sum[SUM_US]);
+    row->bandwidth = quotient(totals.sum[SUM_BYTES], 1e-6 * totals.sum[SUM_US]);
     row->bandwidth_share = row->bandwidth / best_bandwidth(work->all, work->setting);
     row->ceiling = NAN;
     if (work->reference >= 0) {
         struct work reference = *work;
         reference.setting = work->reference;
         const struct totals base = row_totals(&reference);
-        row->ceiling = quotient(base.sum[SUM_BYTES], base.sum[SUM_EMITTED]) / row->bytes_per_token;
+        row->ceiling = quotient(base.sum[SUM_BYTES], base.sum[SUM_EMITTED]) /
+                       quotient(totals.sum[SUM_BYTES], totals.sum[SUM_EMITTED]);
     }
 }
 

@@ -13,7 +13,7 @@
 #include "common/report/stats.h"
 #include "common/stream/decode.h"
 
-enum { SUMMARY_POSITIONS = 64, SUMMARY_BINS = 10 };
+enum { SUMMARY_POSITIONS = 64, SUMMARY_BINS = 10, SUMMARY_COLUMNS = 96 };
 
 struct summary_row {
     int task;                           /* index in measurements.tasks; -1: all */
@@ -22,16 +22,12 @@ struct summary_row {
     double tokens_per_s, ratio, ratio_low, ratio_high, ratio_median, ceiling;
     int best_static;                    /* fastest static, lossless setting that this one is compared with; -1: none */
     double best_ratio, best_ratio_low, best_ratio_high;
-    double acceptance_length, acceptance_rate, tokens_per_step, drafts, draft_tokens, accepted_tokens;
+    double acceptance_length, tokens_per_step, drafts, draft_tokens, accepted_tokens;
     double ttft_ms_mean, ttft_ms_median, ttft_ms_p99;
     double tpot_ms_mean, tpot_ms_median, tpot_ms_p99;
     double itl_ms_mean, itl_ms_median, itl_ms_p99;
     double texts_per_forward, experts_per_forward, texts_per_s, goodput;
-    double experts_wanted_per_step, experts_loaded_per_step, experts_per_layer;
-    double bytes_per_step, bytes_per_token, bandwidth, bandwidth_share;
-    double split_host, split_wait;
-    double cache_hits, cache_read_per_token, cache_stall, cache_prefetched, cache_wasted, cache_recall, cache_right;
-    double cache_host_hits, cache_copied_per_token, cache_copied_early, cache_copied_wasted, cache_stall_copies;
+    double experts_per_layer, bytes_per_step, bandwidth, bandwidth_share;
     double identical, compared, correct, graded, correct_share, correct_deviation, scored, score, score_deviation;
     unsigned rules;                     /* set of enum grade_rule that graded answers (grade_rules_cell) */
     double trials, trials_kept, bound, bound_common_noise;
@@ -50,11 +46,17 @@ struct summary_row {
     double drafter_share[DECODE_DRAFTERS_MAX];             /* share of the accepted tokens that are its own */
     double drafter_acceptance[DECODE_DRAFTERS_MAX];        /* share of its verified tokens that were accepted */
     double drafter_us_per_step[DECODE_DRAFTERS_MAX];
+    double figure[SUMMARY_COLUMNS];     /* of the columns that are no member: element i is that of summary_columns[i] */
 };
+
+/* A sum over iterations (numbers of sums, summary.c) over the sum of the sums `below`; without these the sum itself. NaN if
+ * the sums `needs` are all 0. */
+struct summary_quotient { int numerator, below[2], needs[2]; };
 
 struct summary_column {
     const char *key, *meaning;
-    size_t offset;                      /* of a double in struct summary_row */
+    size_t offset;                      /* of a double in struct summary_row; 0: in its `figure` */
+    struct summary_quotient quotient;   /* numerator 0: something else */
 };
 extern const struct summary_column summary_columns[];       /* ends with key NULL */
 double summary_value(const struct summary_row *row, const struct summary_column *column);

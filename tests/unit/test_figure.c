@@ -45,7 +45,8 @@ static void make(struct made *out)
     for (int i = 0; i < STEPS; i++)
         out->steps[i] = (struct measured_step){.us = us[i], .draft_us = 0.1 * us[i], .verify_us = 0.6 * us[i],
                                                .accept_us = 0.2 * us[i], .bytes = (int64_t)us[i] / 100, .nodes = emitted[i],
-                                               .accepted = emitted[i] - 1, .emitted = emitted[i], .experts_loaded = emitted[i]};
+                                               .accepted = emitted[i] - 1, .emitted = emitted[i],
+                                               .sum[SUM_experts_loaded] = emitted[i]};
     out->stream.read_bandwidth[0] = out->stream.read_bandwidth[1] = NAN;
     out->all = (struct measurements){.streams = &out->stream, .settings = out->settings, .samples = out->samples,
                                      .steps = out->steps, .tasks = out->tasks, .stream_count = 1, .setting_count = SETTINGS,

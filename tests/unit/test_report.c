@@ -119,6 +119,15 @@ static void near(double a, double b)
         fail_msg("%.17g is not %.17g", a, b);
 }
 
+static double value(const struct summary_row *row, const char *key)
+{
+    for (const struct summary_column *column = summary_columns; column->key; column++)
+        if (!strcmp(column->key, key))
+            return summary_value(row, column);
+    fail_msg("no column '%s'", key);
+    return NAN;
+}
+
 static void static_settings_are_told(void **state)
 {
     (void)state;
@@ -167,16 +176,16 @@ static void figures_are_those_worked_out(void **state)
     near(k->tokens, 12);
     near(k->steps, 6);
     near(k->acceptance_length, 2);
-    near(k->acceptance_rate, 1);
+    near(value(k, "acceptance_rate"), 1);
     near(k->tokens_per_step, 2);
-    assert_true(isnan(none->acceptance_length) && isnan(none->acceptance_rate));
+    assert_true(isnan(none->acceptance_length) && isnan(value(none, "acceptance_rate")));
     near(none->tokens_per_step, 1);
-    near(k->experts_loaded_per_step, (2 * 12 + 2 * 14 + 2 * 12) / 6.0);
-    near(k->experts_wanted_per_step, k->experts_loaded_per_step + 1);
-    near(k->experts_per_layer, k->experts_loaded_per_step / 2);
+    near(value(k, "experts_loaded_per_step"), (2 * 12 + 2 * 14 + 2 * 12) / 6.0);
+    near(value(k, "experts_wanted_per_step"), value(k, "experts_loaded_per_step") + 1);
+    near(k->experts_per_layer, value(k, "experts_loaded_per_step") / 2);
     near(k->bytes_per_step, (2 * 1600 + 2 * 1800 + 2 * 1600) / 6.0);
-    near(k->bytes_per_token, k->bytes_per_step / 2);
-    near(k->ceiling, 1000 / k->bytes_per_token);
+    near(value(k, "bytes_per_token"), k->bytes_per_step / 2);
+    near(k->ceiling, 1000 / value(k, "bytes_per_token"));
     assert_true(none->best_static == 1 && k->best_static == 1);
     near(k->best_ratio, 1);
     near(none->best_ratio, 1 / k->ratio);
