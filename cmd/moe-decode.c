@@ -316,16 +316,12 @@ static int judge(void *context, const struct prompt *prompt, struct err *err)
     return rc;
 }
 
-/* Checks that keys, values and states of all concurrent texts fit into memory. Each text counts with the length of the longest,
- * or with the whole context if the prompts are not known beforehand. */
+/* Checks the memory of all concurrent texts. Each counts with the length of the longest, or with the whole context if the
+ * prompts are not known beforehand. */
 static int plan_memory(const struct run *run, bool known, struct err *err)
 {
-    const struct engine *engine = run->session->engine;
-    const int64_t max = (int64_t)engine_max_positions(engine) + ENGINE_ROWS_MAX;
-    const int tokens = known && run->longest < max ? run->longest : (int)(max < INT_MAX ? max : INT_MAX);
-    if (run->args->parallel == 1)
-        return 0;
-    return session_check_texts(run->session, run->args->parallel, tokens, err) ? err_at(err, "--parallel") : 0;
+    return session_check_texts(run->session, run->args->parallel, known ? run->longest : INT_MAX, err)
+               ? err_at(err, "--parallel") : 0;
 }
 
 /* Before hours go into the first ones. With --keep-going they are judged as they come. */

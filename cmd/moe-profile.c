@@ -22,6 +22,7 @@ struct profile_args {
     struct decode_settings settings;
     struct strings inputs;
     const char *record, *output;
+    int parallel;
     bool text, force;
 };
 
@@ -33,6 +34,8 @@ static const struct opt profile_options[] = {
               "decode N new tokens after each prompt, too, and record where they are routed"),
     OPT_STRING(0, "record", struct profile_args, record, "WORDS", "record route[,probs][,logits][,hidden] of every token"),
     SESSION_SHARD_OPTION(struct profile_args, prompts),
+    OPT_COUNT(0, "parallel", struct profile_args, parallel, 1, DECODERS_MAX,
+              "decode N texts at once, in shared forwards; what is recorded does not change"),
     DECODE_OPTIONS_BUT_LENGTH(struct profile_args, settings),
     SESSION_PROMPT_OPTIONS(struct profile_args, prompts),
     OPT_GROUP("What to record"),
@@ -45,13 +48,15 @@ static const struct opt profile_options[] = {
 static const struct opt_rule profile_rules[] = {
     {OPT_NEEDS, "draft|accept|tree|policy|budget|temperature|stop|ignore-eos", "max-tokens",
      "nothing is decoded after prompts"},
+    {OPT_NEEDS, "parallel", "max-tokens", "prompts are read one at a time; only answers share forwards"},
     {OPT_NEEDS, "force", "rank", "there is no ranking to use"},
     SESSION_RULES, DECODE_RULES, OPT_RULES_END };
 
 static const struct operand profile_operands[] = { OPERAND_ANY("PROMPTS", struct profile_args, inputs), OPERAND_END };
 
 static const struct profile_args profile_defaults = {
-    .settings = {.top_p = 1, .draft_length = DRAFT_LENGTH_NONE, .budget_mode = BUDGET_SUBSTITUTE}, .record = "route" };
+    .settings = {.top_p = 1, .draft_length = DRAFT_LENGTH_NONE, .budget_mode = BUDGET_SUBSTITUTE},
+    .record = "route", .parallel = 1 };
 
 /* Prints a summary: the number of tokens, and the most used experts. */
 static int write_table(const struct profile *profile, const char *path, struct err *err)
@@ -125,7 +130,8 @@ static int run(const void *arguments, const struct console *console, struct err 
     const char *path = args->output ? args->output : "-";
     bool table = args->text || (!strcmp(path, "-") && isatty(STDOUT_FILENO));
     struct progress bar = {0};
-    struct profile_setup setup = { .settings = &args->settings, .bar = &bar, .stop = signals_stop() };
+    struct profile_setup setup = { .settings = &args->settings, .bar = &bar, .stop = signals_stop(),
+                                   .texts = args->parallel };
     struct session_options opening = args->session;
     struct session *session = NULL;
     struct budget *budget = NULL;
@@ -135,6 +141,7 @@ static int run(const void *arguments, const struct console *console, struct err 
     bool ended;
     int rows, rc = -1;
     opening.draft_length = decode_gamma(&args->settings);
+    opening.texts = args->parallel;
     opening.stop = setup.stop;
     if (args->settings.rank && !strcmp(args->settings.rank, "-") && !args->inputs.count && !args->prompts.texts.count) {
         err_set(err, ERR_INPUT, "--rank -: standard input is the ranking, so it cannot be the prompts; name a file of prompts");
@@ -142,7 +149,8 @@ static int run(const void *arguments, const struct console *console, struct err 
     }
     if (session_check_model(&args->session, &args->inputs, err) || profile_parse_record(&setup, args->record, err) ||
         session_check_shard(&args->prompts, &args->inputs, err) ||
-        decode_rows(&args->settings, false, &rows, err) || session_open(&session, &opening, 0, rows, err) ||
+        decode_rows(&args->settings, false, &rows, err) ||
+        session_open(&session, &opening, 0, decode_rows_of_texts(rows, args->parallel), err) ||
         open_budget(&budget, session, args, console, err) ||
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, console, err))
         goto done;

@@ -18,10 +18,19 @@ static int piece(struct engine *engine, struct sequence *sequence, const struct 
     return rc;
 }
 
+/* Returns the max rows of a piece. With logits of every row they are a multiple of 64, if the engine takes as many: then pieces
+ * begin at multiples of 64 tokens, whatever drafts and concurrent texts the engine was opened for. */
+static int max_piece_rows(const struct engine *engine, bool every)
+{
+    enum { MULTIPLE = 64 };
+    const int max = engine->setup.max_logit_rows;
+    return !every ? engine->piece_rows : max < MULTIPLE ? max : max - max % MULTIPLE;
+}
+
 /* Returns the rows of the piece at `position`, in a part of a prompt that ends before `end`. *slab: it is a slab. */
 static int piece_rows(const struct engine *engine, bool every, int position, int end, bool *slab)
 {
-    int size = every ? engine->setup.max_logit_rows : engine->piece_rows, rows = size - position % size;
+    int size = max_piece_rows(engine, every), rows = size - position % size;
     int whole = every ? 0 : engine->slab_rows, next = whole ? position - position % whole + whole : 0;
     *slab = whole && position % whole == 0 && next <= end;
     if (*slab)

@@ -1,22 +1,38 @@
 #include "common/instruments/profile.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/mem.h"
 #include "common/stream/route.h"
 
-enum { PIECE_ROWS = 64, RECORD_ROWS = ENGINE_ROWS_MAX };
+enum {
+    PIECE_ROWS = 64, RECORD_ROWS = ENGINE_ROWS_MAX,
+    WAITING_MAX = 1024,                 /* max completed prompts that wait for an older one before they are written, */
+    WAITING_BYTES = 256 << 20           /* and bytes of waiting records, above which only the oldest text goes on */
+};
+
+/* A prompt at work: it was read, and its texts are not all written yet. */
+struct profiled {
+    struct profile *profile;
+    int slot;                           /* of its decoder; -1: its texts are complete */
+    struct prompt prompt;
+    struct decode_prompt asked;         /* the text that is being decoded */
+    struct text held;                   /* records that wait until all older prompts are complete */
+};
 
 struct profile {
     struct profile_setup setup;
-    struct decoder *decoder;
+    struct decoder *decoder[DECODERS_MAX];              /* [setup.texts] */
+    bool busy[DECODERS_MAX];            /* decoders with a text */
+    struct profiled **work;             /* [works] in order; the oldest first */
+    size_t works, room;
     struct route_counts *counts;        /* NULL, as the next three, if the model has no experts */
     int16_t *experts;                   /* [RECORD_ROWS][moe_layers][top_k] */
     double *mass;                       /* [moe_layers][experts] */
     float *correction;                  /* [moe_layers][experts]; NULL: not recorded */
-    const int32_t *prompt;              /* tokens of the prompt being read */
-    int64_t sequence;                   /* number of texts begun; the current one has number sequence - 1 */
+    int64_t sequence;                   /* number of the next prompt's first text */
 };
 
 /* Sets the routes of rows `from` .. from + record->n. */
@@ -41,12 +57,22 @@ static int set_routes(struct profile *profile, const struct forward *forward, in
     return route_counts_add(profile->counts, record, err);
 }
 
+/* Directs the following records to the stream, or to the prompt's buffer if older prompts are incomplete. */
+static void direct_records(struct profiled *at)
+{
+    struct profile *profile = at->profile;
+    if (profile->setup.writer)
+        writer_hold(profile->setup.writer, profile->work[0] == at ? NULL : &at->held);
+}
+
 /* Writes rows `from` .. from + record->n of the forward; the caller has set the record's other members. */
-static int put_rows(struct profile *profile, const struct forward *forward, int from, struct route_tokens *record,
+static int put_rows(struct profiled *at, const struct forward *forward, int from, struct route_tokens *record,
                     struct err *err)
 {
+    struct profile *profile = at->profile;
     const struct profile_setup *setup = &profile->setup;
-    record->sequence = profile->sequence - 1;
+    record->sequence = at->asked.sequence;
+    direct_records(at);
     if (profile->counts && set_routes(profile, forward, from, record, err))
         return -1;
     if (setup->logits)
@@ -60,12 +86,12 @@ static int put_rows(struct profile *profile, const struct forward *forward, int 
 
 static int put_prompt(void *context, const struct forward *piece, int position, struct err *err)
 {
-    struct profile *profile = context;
+    struct profiled *at = context;
     for (int from = 0; from < piece->rows; from += PIECE_ROWS) {
         int left = piece->rows - from;
         struct route_tokens record = { .pos = position + from, .n = left < PIECE_ROWS ? left : PIECE_ROWS,
-                                       .phase = PHASE_PROMPT, .tokens = profile->prompt + position + from };
-        if (put_rows(profile, piece, from, &record, err))
+                                       .phase = PHASE_PROMPT, .tokens = at->asked.token + position + from };
+        if (put_rows(at, piece, from, &record, err))
             return -1;
     }
     return 0;
@@ -118,6 +144,20 @@ static int open_routes(struct profile *profile, const struct stream_model *model
            !(profile->mass = mem_alloc(layers * (size_t)model->experts, sizeof *profile->mass, err)) ? -1 : 0;
 }
 
+/* Opens a decoder for each concurrent text; the first one counts equal prompts for all. */
+static int open_decoders(struct profile *profile, struct decoder_setup *decoding, struct err *err)
+{
+    const char *why = profile->setup.texts > 1 ? decoder_alone(decoding) : NULL;
+    if (why)
+        return err_set(err, ERR_INPUT, "--parallel: %s", why);
+    for (int i = 0; i < profile->setup.texts; i++) {
+        if (decoder_open(&profile->decoder[i], decoding, err))
+            return -1;
+        decoding->counts = profile->decoder[0];
+    }
+    return 0;
+}
+
 int profile_open(struct profile **out, const struct profile_setup *setup, struct err *err)
 {
     struct stream_model model;
@@ -128,14 +168,14 @@ int profile_open(struct profile **out, const struct profile_setup *setup, struct
     struct profile *profile = mem_alloc(1, sizeof *profile, err);
     if (!profile)
         return -1;
-    const struct decoder_setup decoding = { .engine = setup->session->engine, .tokenizer = setup->session->tokenizer,
+    struct decoder_setup decoding = { .engine = setup->session->engine, .tokenizer = setup->session->tokenizer,
                                             .settings = setup->settings, .budget = setup->budget,
                                             .caching = &setup->session->caching,
                                             .want_scores = model.moe_layers > 0,
                                             .stop = setup->stop, .want_hidden = setup->hidden,
                                             .want_prompt_logits = setup->logits };
     profile->setup = *setup;
-    if ((model.moe_layers && open_routes(profile, &model, err)) || decoder_open(&profile->decoder, &decoding, err)) {
+    if ((model.moe_layers && open_routes(profile, &model, err)) || open_decoders(profile, &decoding, err)) {
         profile_close(&profile);
         return -1;
     }
@@ -143,83 +183,234 @@ int profile_open(struct profile **out, const struct profile_setup *setup, struct
     return 0;
 }
 
-void profile_close(struct profile **profile)
+/* ---- texts ---- */
+
+static void free_decoder(struct profiled *at)
 {
-    if (!*profile)
-        return;
-    decoder_close(&(*profile)->decoder);
-    route_counts_free(&(*profile)->counts);
-    mem_free(&(*profile)->experts);
-    mem_free(&(*profile)->mass);
-    mem_free(&(*profile)->correction);
-    mem_free(profile);
+    at->profile->busy[at->slot] = false;
+    at->slot = -1;
 }
 
-/* Runs one text: a prompt, or one turn of a chat with all turns before it. */
-static int run_text(struct profile *profile, const struct prompt *prompt, struct decode_result *result, struct err *err)
+/* Begins one text: a prompt, or one turn of a chat with all turns before it. */
+static int begin_text(struct profiled *at, bool *ended, struct err *err)
 {
     static const struct decode_sink kinds = { .prompt = put_prompt, .iteration = put_iteration };
-    struct decode_sink sink = kinds;
-    const struct decode_prompt text = { .token = prompt->tokens.ids, .tokens = prompt->tokens.n,
-                                        .max_tokens = prompt->max_tokens, .turn = prompt->turn,
-                                        .sequence = profile->sequence, .task = prompt->task };
+    struct profile *profile = at->profile;
+    const struct prompt *prompt = &at->prompt;
     struct writer *writer = profile->setup.writer;
-    struct route_begin begin = { .sequence = profile->sequence, .id = prompt->id, .task = prompt->task,
-                                 .prompt_tokens = text.tokens, .correction = profile->correction };
-    struct route_end end = { .sequence = profile->sequence };
-    sink.context = profile;
-    profile->prompt = text.token;
-    profile->sequence++;
+    const struct route_begin begin = { .sequence = at->asked.sequence, .id = prompt->id, .task = prompt->task,
+                                 .prompt_tokens = prompt->tokens.n, .correction = profile->correction };
+    struct decode_sink sink = kinds;
+    sink.context = at;
+    at->asked = (struct decode_prompt){ .token = prompt->tokens.ids, .tokens = prompt->tokens.n, .turn = prompt->turn,
+                                        .max_tokens = prompt->max_tokens, .sequence = begin.sequence, .task = prompt->task };
+    direct_records(at);
     if (writer && writer_record(writer, &route_begin_kind, &begin, err))
         return -1;
-    if (decoder_run(profile->decoder, &text, &sink, result, err))
+    if (!decoder_begin(profile->decoder[at->slot], &at->asked, &sink, err))
+        return 0;
+    if (err->code != ERR_SIGNAL)
         return err_at(err, "%s", prompt->where);
-    return writer ? writer_record(writer, &route_end_kind, &end, err) : 0;
+    err_clear(err);                     /* the text stays without an end */
+    *ended = true;
+    free_decoder(at);
+    return 0;
 }
+
+/* Ends a text, and begins the next turn of its chat; without an answer there is none. */
+static int end_text(struct profiled *at, struct prompts *prompts, bool *ended, struct err *err)
+{
+    struct profile *profile = at->profile;
+    struct writer *writer = profile->setup.writer;
+    const struct route_end end = { .sequence = at->asked.sequence };
+    struct decode_result result;
+    decoder_end(profile->decoder[at->slot], &result);
+    direct_records(at);
+    if (writer && writer_record(writer, &route_end_kind, &end, err))
+        return -1;
+    *ended |= result.finish == FINISH_ABORT;
+    const int more = profile->setup.settings->max_tokens && !*ended
+                         ? prompt_next_turn(prompts, &at->prompt, result.text, result.text_bytes, err) : 0;
+    if (more > 0) {
+        at->asked.sequence++;
+        return begin_text(at, ended, err);
+    }
+    free_decoder(at);
+    return more;
+}
+
+static void drop_prompt(struct profile *profile, size_t i)
+{
+    prompt_free(&profile->work[i]->prompt);
+    text_free(&profile->work[i]->held);
+    mem_free(&profile->work[i]);
+    memmove(profile->work + i, profile->work + i + 1, (--profile->works - i) * sizeof *profile->work);
+}
+
+/* Adds a prompt, and begins its first text. A chat reserves the numbers of all its turns. */
+static int begin_prompt(struct profile *profile, struct prompt *prompt, bool *ended, struct err *err)
+{
+    const int turns = profile->setup.settings->max_tokens && prompt->turns > 1 ? prompt->turns : 1;
+    struct profiled *at;
+    if (mem_grow(&profile->work, &profile->room, profile->works + 1, sizeof *profile->work, err) ||
+        !(at = mem_alloc(1, sizeof *at, err)))
+        return -1;
+    *at = (struct profiled){ .profile = profile, .prompt = *prompt, .asked.sequence = profile->sequence };
+    *prompt = (struct prompt){0};
+    while (profile->busy[at->slot])
+        at->slot++;
+    profile->work[profile->works++] = at;
+    profile->busy[at->slot] = true;
+    profile->sequence += turns;
+    return begin_text(at, ended, err);
+}
+
+/* Returns the bytes of the records that wait. */
+static size_t waiting_bytes(const struct profile *profile)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < profile->works; i++)
+        bytes += profile->work[i]->held.length;
+    return bytes;
+}
+
+static bool can_begin(const struct profile *profile)
+{
+    int used = 0;
+    for (int i = 0; i < profile->setup.texts; i++)
+        used += profile->busy[i];
+    return used < profile->setup.texts && profile->works < (size_t)profile->setup.texts + WAITING_MAX &&
+           (!used || waiting_bytes(profile) < WAITING_BYTES);
+}
+
+static int begin_prompts(struct profile *profile, struct prompts *prompts, bool *more, bool *ended, struct err *err)
+{
+    while (*more && !*ended && can_begin(profile)) {
+        struct prompt prompt = {0};
+        const int next = prompts_next(prompts, &prompt, err);
+        *more = next > 0;
+        if (next < 0 && err->code != ERR_SIGNAL)
+            return -1;
+        *ended = next < 0 || (next > 0 && stop_asked(profile->setup.stop));
+        const int rc = !*ended && next > 0 ? begin_prompt(profile, &prompt, ended, err) : 0;
+        prompt_free(&prompt);           /* unless the prompt at work has it */
+        if (rc)
+            return -1;
+    }
+    return 0;
+}
+
+/* Runs one iteration of all unfinished texts; of the oldest alone while too many bytes wait for it. */
+static int step(struct profile *profile, struct err *err)
+{
+    struct decoder *decoder[DECODERS_MAX];
+    const struct profiled *of[DECODERS_MAX];
+    const bool all = waiting_bytes(profile) < WAITING_BYTES;
+    int count = 0, failed;
+    for (size_t i = 0; i < profile->works && (all || !count); i++) {
+        const struct profiled *at = profile->work[i];
+        if (at->slot < 0 || decoder_ends(profile->decoder[at->slot]))
+            continue;
+        of[count] = at;
+        decoder[count++] = profile->decoder[at->slot];
+    }
+    if (!count || !decoders_step(decoder, count, &failed, err))
+        return 0;
+    return failed >= 0 ? err_at(err, "%s", of[failed]->prompt.where) : -1;
+}
+
+/* Ends complete texts, and writes all records that no older incomplete prompt precedes. */
+static int end_texts(struct profile *profile, struct prompts *prompts, bool *ended, struct err *err)
+{
+    struct writer *writer = profile->setup.writer;
+    for (size_t i = 0; i < profile->works; i++) {
+        struct profiled *at = profile->work[i];
+        while (at->slot >= 0 && decoder_ends(profile->decoder[at->slot]))
+            if (end_text(at, prompts, ended, err))
+                return -1;
+    }
+    while (profile->works && profile->work[0]->slot < 0) {
+        drop_prompt(profile, 0);
+        if (profile->works && profile->work[0]->held.length) {
+            if (writer_release(writer, &profile->work[0]->held, err))
+                return -1;
+            text_free(&profile->work[0]->held);
+        }
+    }
+    return 0;
+}
+
+static int run_prompts(struct profile *profile, struct prompts *prompts, bool *ended, struct err *err)
+{
+    bool more = true;
+    do
+        if (begin_prompts(profile, prompts, &more, ended, err) || step(profile, err) ||
+            end_texts(profile, prompts, ended, err))
+            return -1;
+    while (profile->works || (more && !*ended));
+    return 0;
+}
+
+/* Context of judge. */
+struct judged {
+    const struct profile *profile;
+    int longest;                        /* tokens of the longest text and its prompt */
+};
 
 static int judge(void *context, const struct prompt *prompt, struct err *err)
 {
-    const struct profile *profile = context;
+    struct judged *judged = context;
+    const struct profile *profile = judged->profile;
     const struct decode_prompt text = { .token = prompt->tokens.ids, .tokens = prompt->tokens.n,
                                         .max_tokens = prompt->max_tokens };
-    return decoder_check(profile->decoder, &text, err);
+    if (decoder_check(profile->decoder[0], &text, err))
+        return -1;
+    const int room = prompt->turns > 1 ? INT_MAX : decoder_room(profile->decoder[0], &text);
+    judged->longest = room > judged->longest ? room : judged->longest;
+    return 0;
 }
 
 int profile_check(struct profile *profile, struct prompts *prompts, struct err *err)
 {
+    struct judged judged = { .profile = profile };
     bool all;
-    return prompts_check(prompts, judge, profile, &all, err);
-}
-
-/* Runs all turns of a prompt. */
-static int run_prompt(void *context, struct prompts *prompts, struct prompt *prompt, bool *ended, struct err *err)
-{
-    struct profile *profile = context;
-    const struct profile_setup *setup = &profile->setup;
-    struct decode_result result;
-    int turn = 1;
-    while (turn > 0 && !*ended) {
-        if (run_text(profile, prompt, &result, err))
-            return -1;
-        *ended = result.finish == FINISH_ABORT;
-        /* without an answer there is no next turn */
-        turn = setup->settings->max_tokens && !*ended
-                   ? prompt_next_turn(prompts, prompt, result.text, result.text_bytes, err) : 0;
-    }
-    return turn;
+    if (prompts_check(prompts, judge, &judged, &all, err))
+        return -1;
+    return session_check_texts(profile->setup.session, profile->setup.texts, all ? judged.longest : INT_MAX, err)
+               ? err_at(err, "--parallel") : 0;
 }
 
 static int skip(void *context, const struct prompt *prompt, struct err *err)
 {
     const struct profile *profile = context;
     const struct decode_prompt skipped = { .token = prompt->tokens.ids, .tokens = prompt->tokens.n };
-    return decoder_skip(profile->decoder, &skipped, err);
+    return decoder_skip(profile->decoder[0], &skipped, err);
 }
 
 int profile_run(struct profile *profile, struct prompts *prompts, bool *ended, struct err *err)
 {
-    return prompts_before(prompts, skip, profile, err) ||
-           prompts_each(prompts, profile->setup.stop, run_prompt, profile, ended, err) ? -1 : 0;
+    *ended = false;
+    const int rc = prompts_before(prompts, skip, profile, err) || run_prompts(profile, prompts, ended, err) ? -1 : 0;
+    if (profile->setup.writer)
+        writer_hold(profile->setup.writer, NULL);
+    return rc;
+}
+
+void profile_close(struct profile **address)
+{
+    struct profile *profile = *address;
+    if (!profile)
+        return;
+    while (profile->works)
+        drop_prompt(profile, profile->works - 1);
+    for (int i = 0; i < profile->setup.texts; i++)
+        decoder_close(&profile->decoder[i]);
+    route_counts_free(&profile->counts);
+    mem_free(&profile->work);
+    mem_free(&profile->experts);
+    mem_free(&profile->mass);
+    mem_free(&profile->correction);
+    mem_free(address);
 }
 
 const struct route_counts *profile_counts(const struct profile *profile) { return profile->counts; }

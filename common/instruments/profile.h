@@ -1,4 +1,5 @@
-/* Records the routes of prompts and answers, for moe-profile.
+/* Records the routes of prompts and answers, for moe-profile. Several texts may be decoded at once; the records are those of
+ * one at a time, in the same order.
  *
  * Every forward becomes `route` records (stream/route.h): pieces of a prompt of at most 64 tokens, then one record per
  * iteration. Routing mass is always summed over the tokens of a record; probabilities, logits and hidden states of each
@@ -25,6 +26,7 @@ struct profile_setup {
     bool probs, logits, hidden;                 /* also record these */
     struct progress *bar;                       /* advances by tokens; may be NULL */
     const struct stop *stop;                    /* NULL: none */
+    int texts;                                  /* max concurrent texts, which share forwards; at least 1 */
 };
 
 struct profile;
@@ -32,7 +34,7 @@ struct profile;
 /* Opens a profile. With a model without experts only logits and hidden states can be recorded; anything else is an error. */
 int profile_open(struct profile **out, const struct profile_setup *setup, struct err *err);
 
-/* Checks all prompts, as far as their input can be read twice. */
+/* Checks all prompts, as far as their input can be read twice, and the memory of concurrent texts. */
 int profile_check(struct profile *profile, struct prompts *prompts, struct err *err);
 
 /* Runs all prompts. *ended: a stop was requested before the last token of the last prompt. */

@@ -1,6 +1,7 @@
 #include "common/session/session.h"
 
 #include <stdio.h>
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -298,6 +299,10 @@ int session_check_texts(const struct session *session, int texts, int tokens, st
 {
     const struct hparams *shape = model_hparams(session->model);
     const bool host = device_info(session->device)->host_memory;
+    const int64_t max = (int64_t)engine_max_positions(session->engine) + ENGINE_ROWS_MAX;
+    if (texts == 1)
+        return 0;
+    tokens = tokens < max ? tokens : (int)(max < INT_MAX ? max : INT_MAX);
     const uint64_t each = sequence_state_bytes(shape) +
                           (uint64_t)kv_token_bytes(shape, engine_config(session->engine)->cache) * (uint64_t)tokens;
     const int64_t all = device_memory_left(session->device);

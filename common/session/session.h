@@ -114,7 +114,8 @@ void session_close(struct session **session);
 /* Returns the bytes of states, keys and values of the longest text. context 0: 8,192 tokens, or as many as the model has. */
 uint64_t session_kv_bytes(const struct hparams *shape, int context, enum cache_format format);
 
-/* Checks that `texts` sequences of `tokens` tokens each fit into the free memory at once. */
+/* Checks that the keys, values and states of `texts` concurrent texts of up to `tokens` tokens, or as many as the context has,
+ * fit into the free memory. One text is not checked. */
 int session_check_texts(const struct session *session, int texts, int tokens, struct err *err);
 
 /* Writes the file of --hot-set, if given. */

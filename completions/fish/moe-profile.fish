@@ -17,6 +17,7 @@ complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l ho
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -s n -l max-tokens -x -d 'decode N new tokens after each prompt, too, and record where they are routed'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l record -x -d 'record route[,probs][,logits][,hidden] of every token'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l shard -x -d 'use only part I of N of the prompts; other jobs use the others'
+complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l parallel -x -d 'decode N texts at once, in shared forwards; what is recorded does not change'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l temperature -x -d 'divide logits by T; 0 takes the best token'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l top-k -x -d 'keep the K best tokens; 0 keeps all'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from features skip' -l top-p -x -d 'keep the fewest best tokens of total probability P'

@@ -98,6 +98,23 @@ alone() {
     moe-bench report run/many.moes > /dev/null
 }
 
+@test "moe-profile records of texts decoded together what it records of each alone" {
+    local settings
+    # The header has the command line, and the end a digest of all.
+    recorded() { moe-profile -q -m pocket.moe -n 20 --temperature 0.8 "$@" p.jsonl | moe-view --json | sed '1d;$d'; }
+    while read -r settings; do
+        recorded $settings > run/one
+        for n in 2 16; do recorded --parallel $n $settings | cmp - run/one; done
+        [ "$(grep -c '"end_sequence"' run/one)" = $(($(wc -l < p.jsonl) + 1)) ]
+    done <<-'END'
+	-d ngram -K 5 --record route,probs,logits
+	--cache-experts 40% --stop the
+	END
+    run moe-profile -q -m pocket.moe --parallel 2 p.jsonl
+    [ "$status" -eq 2 ]
+    [ "$output" = "moe-profile: --parallel: prompts are read one at a time; only answers share forwards; add --max-tokens" ]
+}
+
 @test "a prompt may have a policy of its own, which drafts, and leaves the text as it is" {
     local policies=(static:K=2 cascade tiers evict off) settings="-q -m pocket.moe -d model:file=draft.moe --temperature 0.8" n
     grep -v '"turns"\|"One"' p.jsonl | head -n 10 > run/p.jsonl
