@@ -139,7 +139,7 @@ static void note_changed(const struct conversion *plan, const struct console *co
 {
     if (plan->widened)
         console_note(console, "%zu tensors from %s on become f32: their parts have different dtypes, rows that are no whole "
-                     "blocks, or integers that no format here holds; --dtype bf16 halves them, q8 and q4 keep them small",
+                     "blocks, or codes that no format here holds; --dtype bf16 halves them, q8 and q4 keep them small",
                      plan->widened, plan->widened_first);
     if (plan->skipped)
         console_note(console, "%zu tensor%s from %s on %s left out: %s", plan->skipped,

@@ -136,7 +136,51 @@ static int read_mxfp4(const struct checkpoint *cp, const struct source_tensor *t
     return 0;
 }
 
+static int read_nvfp4(const struct checkpoint *cp, const struct source_tensor *t, int64_t first, int64_t count,
+                      struct source_reading *reading, float *values, struct err *err)
+{
+    static const float magnitude[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    const size_t codes = (size_t)count / 2, scales = (size_t)count / 16;
+    float whole;
+    if (source_raw(cp, &t->parts[0], (uint64_t)first / 2, codes, reading, 0, err) ||
+        source_raw(cp, &t->parts[1], (uint64_t)first / 16, scales, reading, codes, err) ||
+        source_bytes(cp, &t->parts[2], 0, sizeof whole, reading, &whole, err))
+        return -1;
+    for (size_t block = 0; block < scales; block++, values += 16) {
+        const uint8_t *code = reading->raw + block * 8;
+        const float own = e4m3_to_f32(reading->raw[codes + block]);
+        const float scale = t->coding == &coding_nvfp4 ? own * whole : own / whole;
+        for (int i = 0; i < 16; i++) {
+            const int bits = code[i / 2] >> i % 2 * 4 & 15;
+            values[i] = (bits & 8 ? -magnitude[bits & 7] : magnitude[bits]) * scale;
+        }
+    }
+    return 0;
+}
+
+static int read_gguf_scaled(const struct checkpoint *cp, const struct source_tensor *t, int64_t first, int64_t count,
+                            struct source_reading *reading, float *values, struct err *err)
+{
+    const int64_t matrix = t->dims[t->dim_count - 1] * (t->dim_count > 1 ? t->dims[t->dim_count - 2] : 1);
+    const bool one = t->parts[1].bytes == sizeof(float);
+    if (t->parts[0].coding->read(cp, &t->parts[0], first, count, reading, values, err))
+        return -1;
+    for (int64_t at = 0, end; at < count; at = end) {
+        const int64_t number = (first + at) / matrix;
+        float scale;
+        end = one || (number + 1) * matrix - first > count ? count : (number + 1) * matrix - first;
+        if (source_bytes(cp, &t->parts[1], one ? 0 : (uint64_t)number * sizeof scale, sizeof scale, reading, &scale, err))
+            return -1;
+        for (; at < end; at++)
+            values[at] *= scale;
+    }
+    return 0;
+}
+
 const struct source_coding coding_fp8 = {"F8_E4M3", FORMAT_FP8, read_fp8, read_fp8_coded};
 const struct source_coding coding_fp8_narrow = {"F8_E4M3", FORMAT_F32, read_fp8, NULL};
 const struct source_coding coding_i8 = {"I8", FORMAT_F32, read_i8, NULL};
 const struct source_coding coding_mxfp4 = {"MXFP4", FORMAT_MXFP4, read_mxfp4, read_mxfp4_coded};
+const struct source_coding coding_nvfp4 = {"NVFP4", FORMAT_F32, read_nvfp4, NULL};
+const struct source_coding coding_nvfp4_divided = {"NVFP4", FORMAT_F32, read_nvfp4, NULL};
+const struct source_coding coding_gguf_scaled = {"scaled", FORMAT_F32, read_gguf_scaled, NULL};

@@ -86,15 +86,15 @@ static int fit_scales(const struct checkpoint *cp, const struct quantisation *q,
 
 /* Suffixes of scales of activations and KV caches; they change no weight. */
 static const char *const ACTIVATIONS[] = {
-    ".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point", ".k_scale",
+    ".input_scale", ".input_global_scale", ".input_zero_point", ".output_scale", ".output_zero_point", ".k_scale",
     ".v_scale", ".q_scale", ".k_zero_point", ".v_zero_point"};
 
-static bool of_activations(const struct quantisation *q, const char *name)
+static bool of_activations(const char *name)
 {
     bool found = false;
     for (size_t i = 0; i < sizeof ACTIVATIONS / sizeof *ACTIVATIONS; i++)
         found |= text_ends(name, ACTIVATIONS[i]);
-    return found && q->method != QUANTISED_NOT;
+    return found;
 }
 
 static int join_scaled(const struct checkpoint *cp, const struct quantisation *q, struct source_tensor *t, struct err *err)
@@ -141,6 +141,77 @@ static int join_blocks(const struct checkpoint *cp, struct source_tensor *t, str
     return 0;
 }
 
+/* ---- 4-bit floats ---- */
+
+static bool has_shape(const struct source_tensor *t, const char *dtype, int count, int64_t a, int64_t b)
+{
+    return (!dtype || strcmp(t->dtype_name, dtype) == 0) && t->dim_count == count && t->dims[0] == a &&
+           (count < 2 || t->dims[1] == b);
+}
+
+/* Returns whether every scale is 1, so that it need not be applied. Without data (headers only) none is. */
+static int all_ones(const struct checkpoint *cp, const struct source_tensor *scale, bool *ones, struct err *err)
+{
+    float value;
+    *ones = !cp->headers_only;
+    for (uint64_t at = 0; at < scale->bytes && *ones; at += sizeof value) {
+        if (checkpoint_read(cp, scale, at, &value, sizeof value, err))
+            return -1;
+        *ones = value == 1;
+    }
+    return 0;
+}
+
+/* NVFP4 of GGUF has its scale of the whole matrix in a tensor of its own. */
+static int join_gguf(const struct checkpoint *cp, struct source_tensor *t, struct err *err)
+{
+    struct source_tensor *scale = sibling(cp, t->name, strlen("weight"), "scale");
+    const int64_t matrices = t->dim_count > 2 ? t->dims[0] : 1;
+    bool ones;
+    if (!scale)
+        return 0;
+    if (scale->coding != &coding_f32 || scale->dim_count > 1 || t->dim_count > 3 ||
+        (scale->bytes != sizeof(float) && scale->bytes != (uint64_t)matrices * sizeof(float)))
+        return wrong_shape(cp, scale, "expected one scale in F32, or one for each expert", err);
+    if (all_ones(cp, scale, &ones, err) || (!ones && take_parts(t, &scale, 1, err)))
+        return -1;
+    t->coding = ones ? t->coding : &coding_gguf_scaled;
+    scale->used = true;
+    return 0;
+}
+
+/* Bytes of two 4-bit floats each, [outputs][inputs / 2], and their scales. `whole`: ends the name of the scale of the whole
+ * matrix; NULL: MXFP4. */
+static int join_floats(const struct checkpoint *cp, struct source_tensor *t, const char *codes, const char *whole,
+                       const struct source_coding *coding, struct err *err)
+{
+    const int64_t width = whole ? 16 : 32;
+    struct source_tensor *scales[2] = {sibling(cp, t->name, strlen(codes), "weight_scale"),
+                                       whole ? sibling(cp, t->name, strlen(codes), whole) : NULL};
+    for (int i = 0; i < 1 + (whole != NULL); i++)
+        if (!scales[i])
+            return err_set(err, ERR_INPUT, "%s: tensor %s has no %.*s%s beside it; its codes mean nothing without",
+                           cp->files[t->file].name, t->name, (int)(strlen(t->name) - strlen(codes)), t->name,
+                           i ? whole : "weight_scale");
+    if (t->dim_count != 2)
+        return err_set(err, ERR_INPUT, "%s: tensor %s has the packed weights of all experts in one; supported are matrices, so "
+                       "save each expert's apart", cp->files[t->file].name, t->name);
+    if (strcmp(t->dtype_name, "U8") || t->dims[0] < 1 || t->dims[1] < 1 || t->dims[1] > INT32_MAX / 2 ||
+        t->dims[1] * 2 % width)
+        return wrong_shape(cp, t, "expected a matrix of bytes in U8", err);
+    if (!has_shape(scales[0], whole ? "F8_E4M3" : "U8", 2, t->dims[0], t->dims[1] * 2 / width))
+        return wrong_shape(cp, scales[0], whole ? "expected a scale in F8_E4M3 for each 16 inputs"
+                                                : "expected a scale in U8 for each 32 inputs", err);
+    if (whole && (scales[1]->coding != &coding_f32 || scales[1]->bytes != sizeof(float)))
+        return wrong_shape(cp, scales[1], "expected one scale in F32", err);
+    if (take_parts(t, scales, 1 + (whole != NULL), err))
+        return -1;
+    t->dims[1] *= 2;
+    t->coding = coding;
+    snprintf(t->dtype_name, sizeof t->dtype_name, "%s", coding->name);
+    return 0;
+}
+
 /* ---- integers in words ---- */
 
 /* Names of the tensors of a module that contain its packed weight. */
@@ -154,12 +225,6 @@ static const struct packing {
     [QUANTISED_COMPRESSED] = {"weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx", &coding_packed,
                               &coding_packed_q4, false},
 };
-
-static bool has_shape(const struct source_tensor *t, const char *dtype, int count, int64_t a, int64_t b)
-{
-    return (!dtype || strcmp(t->dtype_name, dtype) == 0) && t->dim_count == count && t->dims[0] == a &&
-           (count < 2 || t->dims[1] == b);
-}
 
 /* Sets *fit if all scales are exact in f16, as q4 needs. Without data (headers only) they are assumed to be. */
 static int scales_fit(const struct checkpoint *cp, const struct source_tensor *scales, bool *fit, struct err *err)
@@ -300,6 +365,13 @@ static int join(const struct checkpoint *cp, const struct quantisation *q, struc
     if (codes && text_ends(t->name, codes) && strlen(t->name) > strlen(codes) &&
         t->name[strlen(t->name) - strlen(codes) - 1] == '.')
         return join_packed(cp, q, t, err);
+    if (q->floats && text_ends(t->name, ".weight_packed"))
+        return q->floats == FOUR_BITS_MXFP4 ? join_floats(cp, t, "weight_packed", NULL, &coding_mxfp4, err)
+                   : join_floats(cp, t, "weight_packed", "weight_global_scale", &coding_nvfp4_divided, err);
+    if (strcmp(t->dtype_name, "U8") == 0 && text_ends(t->name, ".weight") && sibling(cp, t->name, 0, "_scale_2"))
+        return join_floats(cp, t, "weight", "weight_scale_2", &coding_nvfp4, err);
+    if (strcmp(t->dtype_name, "NVFP4") == 0 && text_ends(t->name, ".weight"))
+        return join_gguf(cp, t, err);
     if (scaled)
         return join_scaled(cp, q, t, err);
     return text_ends(t->name, "_blocks") ? join_blocks(cp, t, err) : 0;
@@ -311,19 +383,22 @@ int checkpoint_join(struct checkpoint *cp, struct err *err)
     size_t kept = 0;
     if (quantisation_read(cp, &quantisation, err))
         return -1;
-    for (size_t i = 0; i < cp->tensor_count; i++)
+    bool quantised = quantisation.method != QUANTISED_NOT;          /* which GGUF and old files of ModelOpt do not say */
+    for (size_t i = 0; i < cp->tensor_count; i++) {
         if (join(cp, &quantisation, &cp->tensors[i], err))
             return -1;
+        quantised |= cp->tensors[i].used || cp->tensors[i].parts;
+    }
     for (size_t i = 0; i < cp->tensor_count; i++) {
         struct source_tensor *t = &cp->tensors[i];
-        if (t->used || of_activations(&quantisation, t->name)) {
+        if (t->used || (quantised && of_activations(t->name))) {
             mem_free(&t->name);
             continue;
         }
-        if (t->bits)
+        if (t->bits || (quantisation.floats && text_ends(t->name, ".weight_packed")))
             rename_packed(t, PACKINGS[quantisation.method].codes);
         cp->tensors[kept++] = *t;
     }
     cp->tensor_count = kept;
-    return quantisation.packed ? checkpoint_sort(cp, err) : 0;
+    return quantisation.packed || quantisation.floats ? checkpoint_sort(cp, err) : 0;
 }

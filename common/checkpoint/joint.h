@@ -5,6 +5,9 @@
  *     T in I8, and T_scale                        one scale per row or tensor
  *     M.qweight, M.scales, M.qzeros and M.g_idx    GPTQ; without M.g_idx, AWQ (coding_packed.h), for M.weight
  *     M.weight_packed, _scale, _zero_point, _shape, _g_idx    compressed-tensors, for M.weight
+ *     M.weight_packed, _scale, _global_scale      NVFP4 of compressed-tensors; without _global_scale, MXFP4
+ *     M.weight in U8, M.weight_scale, _scale_2     NVFP4 of ModelOpt
+ *     M.weight in NVFP4 and M.scale               GGUF's NVFP4 with a scale for each matrix
  *     N_blocks and N_scales in U8                 MXFP4 (gpt-oss): 16 bytes and one scale for 32 inputs
  *
  * config.json says how integers are packed, and the size of blocks (quantisation.h). */

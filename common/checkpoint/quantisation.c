@@ -27,6 +27,10 @@ static const char *const COMPRESSED_KEYS[] = {
     "quant_method", "format", "config_groups", "ignore", "quantization_status", "global_compression_ratio", "version",
     "kv_cache_scheme", "sparsity_config", "transform_config", "dequantize", NULL};
 
+static const char *const MODELOPT_KEYS[] = {
+    "quant_method", "quant_algo", "quant_library", "config_groups", "ignore", "exclude_modules", "group_size", "producer",
+    "kv_cache_scheme", "kv_cache_quant_algo", "quantized_layers", NULL};
+
 static int check_keys(const json_t *object, const char *const *known, struct err *err)
 {
     const char *key;
@@ -122,9 +126,44 @@ static int read_awq(const json_t *object, struct quantisation *out, struct err *
     return 0;
 }
 
+/* The tensors themselves show what is quantised, and how. Algorithms that change more than weights are refused: AWQ, which
+ * scales inputs, and corrections of low rank. */
+static int read_modelopt(const json_t *object, struct quantisation *out, struct err *err)
+{
+    static const char *const ALGORITHMS[] = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4", "MIXED_PRECISION"};
+    const char *algorithm = "";
+    (void)out;
+    if (check_keys(object, MODELOPT_KEYS, err) || config_text(object, "quant_algo", true, &algorithm, err))
+        return -1;
+    for (size_t i = 0; i < sizeof ALGORITHMS / sizeof *ALGORITHMS; i++)
+        if (strcmp(ALGORITHMS[i], algorithm) == 0)
+            return 0;
+    return config_refuse(object, "quant_algo", err, "supported are FP8, FP8_PER_CHANNEL_PER_TOKEN, NVFP4, W4A16_NVFP4 and "
+                         "MIXED_PRECISION");
+}
+
 /* ---- compressed-tensors ---- */
 
 static bool is_empty(const json_t *value) { return !value || (json_is_object(value) && !json_object_size(value)); }
+
+/* 4-bit floats: their group size is the format's. */
+static int check_float_weights(const json_t *weights, const struct quantisation *out, struct err *err)
+{
+    const int size = out->floats == FOUR_BITS_NVFP4 ? 16 : 32;
+    int group = size, bits = 4;
+    bool symmetric = true;
+    const char *type = "float";
+    if (config_text(weights, "type", false, &type, err) || config_int(weights, "num_bits", false, &bits, err) ||
+        config_int(weights, "group_size", false, &group, err) || config_bool(weights, "symmetric", false, &symmetric, err))
+        return -1;
+    if (strcmp(type, "float"))
+        return config_refuse(weights, "type", err, "the format asks for float");
+    if (bits != 4)
+        return config_refuse(weights, "num_bits", err, "the format asks for 4");
+    if (group != size)
+        return config_refuse(weights, "group_size", err, "the format asks for %d", size);
+    return symmetric ? 0 : config_refuse(weights, "symmetric", err, "the format asks for true");
+}
 
 static int read_weights(const json_t *weights, bool floats, bool first, struct quantisation *out, struct err *err)
 {
@@ -182,7 +221,8 @@ static int read_groups(const json_t *object, const char *format, struct quantisa
             config_refuse(group, "format", err, "one other than that of the whole is not supported");
         else if (!json_is_object(weights))
             config_refuse(group, "weights", err, "expected an object");
-        else if (read_weights(weights, floats, first, out, err) == 0) {
+        else if (out->floats ? check_float_weights(weights, out, err) == 0
+                             : read_weights(weights, floats, first, out, err) == 0) {
             first = false;
             continue;
         }
@@ -193,7 +233,8 @@ static int read_groups(const json_t *object, const char *format, struct quantisa
 
 static int read_compressed(const json_t *object, struct quantisation *out, struct err *err)
 {
-    static const char *const FORMATS[] = {"pack-quantized", "float-quantized", "int-quantized", "naive-quantized"};
+    static const char *const FORMATS[] = {"pack-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized",
+                                          "float-quantized", "int-quantized", "naive-quantized"};
     const char *format = "";
     size_t at = 0;
     if (check_keys(object, COMPRESSED_KEYS, err) || config_text(object, "format", true, &format, err))
@@ -201,8 +242,8 @@ static int read_compressed(const json_t *object, struct quantisation *out, struc
     while (at < sizeof FORMATS / sizeof *FORMATS && strcmp(FORMATS[at], format))
         at++;
     if (at == sizeof FORMATS / sizeof *FORMATS)
-        return config_refuse(object, "format", err, "supported are pack-quantized, float-quantized, int-quantized and "
-                             "naive-quantized");
+        return config_refuse(object, "format", err, "supported are pack-quantized, nvfp4-pack-quantized, "
+                             "mxfp4-pack-quantized, float-quantized, int-quantized and naive-quantized");
     const json_t *sparsity = config_get(object, "sparsity_config");
     const json_t *sparse = json_is_object(sparsity) ? config_get(sparsity, "format") : NULL;
     if (!is_empty(sparsity) && !(json_is_string(sparse) && strcmp(json_string_value(sparse), "dense") == 0))
@@ -210,6 +251,7 @@ static int read_compressed(const json_t *object, struct quantisation *out, struc
     if (!is_empty(config_get(object, "transform_config")))
         return config_refuse(object, "transform_config", err, "transforms are not supported");
     out->packed = at == 0;
+    out->floats = at == 1 ? FOUR_BITS_NVFP4 : at == 2 ? FOUR_BITS_MXFP4 : FOUR_BITS_NONE;
     return read_groups(object, format, out, err);
 }
 
@@ -222,6 +264,7 @@ static const struct {
 } METHODS[] = {
     {"fp8", QUANTISED_FP8, read_fp8}, {"mxfp4", QUANTISED_MXFP4, read_mxfp4}, {"gptq", QUANTISED_GPTQ, read_gptq},
     {"awq", QUANTISED_AWQ, read_awq}, {"compressed-tensors", QUANTISED_COMPRESSED, read_compressed},
+    {"modelopt", QUANTISED_MODELOPT, read_modelopt},
 };
 
 static int read_method(const json_t *object, struct quantisation *out, struct err *err)
@@ -236,7 +279,7 @@ static int read_method(const json_t *object, struct quantisation *out, struct er
             out->method = METHODS[i].method;
             return METHODS[i].read(object, out, err);
         }
-    return config_refuse(object, "quant_method", err, "supported are fp8, mxfp4, gptq, awq and compressed-tensors");
+    return config_refuse(object, "quant_method", err, "supported are fp8, mxfp4, gptq, awq, compressed-tensors and modelopt");
 }
 
 int quantisation_read(const struct checkpoint *cp, struct quantisation *out, struct err *err)

@@ -2,8 +2,11 @@
  * of rows; coded rows hold the same; what does not fit is named. */
 #include <math.h>
 
-#include "common/checkpoint/checkpoint.h"
+#include "common/base/mem.h"
+#include "common/checkpoint/gguf.h"
+#include "common/checkpoint/joint.h"
 #include "tests/unit/checkpoint.h"
+#include "tests/unit/gguf.h"
 
 enum { ROWS = 70, COLUMNS = 320 };
 static char *folder;
@@ -150,6 +153,129 @@ static void blocks_of_mxfp4_are_decoded(void **state)
     checkpoint_close(&cp);
 }
 
+#define FOUR_BITS(format, group) "{\"quant_method\":\"compressed-tensors\",\"format\":\"" format "\",\"config_groups\":{" \
+    "\"group_0\":{\"weights\":{\"num_bits\":4,\"type\":\"float\",\"strategy\":\"tensor_group\",\"group_size\":" group "}}}}"
+#define MODELOPT "{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\",\"group_size\":16,\"ignore\":[\"lm_head\"]}"
+#define NVFP4 "nvfp4-pack-quantized"
+#define CODES "a.weight_packed"
+#define WHOLE "a.weight_global_scale"
+
+static void four_bit_floats_are_decoded(void **state)
+{
+    static const double step[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    static const struct { const char *quantisation, *codes, *whole; int block; } cases[] = {
+        {FOUR_BITS(NVFP4, "16"), "a.weight_packed", "a.weight_global_scale", 16},
+        {FOUR_BITS("mxfp4-pack-quantized", "32"), "a.weight_packed", NULL, 32},
+        {MODELOPT, "a.weight", "a.weight_scale_2", 16}, {"null", "a.weight", "a.weight_scale_2", 16}};
+    static float values[ROWS * COLUMNS];
+    static uint8_t exponent[ROWS * COLUMNS / 32];
+    const float whole = 0.3f;
+    (void)state;
+    for (int i = 0; i < ROWS * COLUMNS / 32; i++)
+        exponent[i] = (uint8_t)(120 + i % 9);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const bool nv = cases[c].whole != NULL, divided = strstr(cases[c].quantisation, "compressed") != NULL;
+        struct weights w = {0};
+        struct err err = {0};
+        struct source_reading reading = {0};
+        weights_put(&w, cases[c].codes, "U8", "[70,160]", code + 1, ROWS * COLUMNS / 2);
+        weights_put(&w, "a.weight_scale", nv ? "F8_E4M3" : "U8", nv ? "[70,20]" : "[70,10]", nv ? code + 7 : exponent,
+                    nv ? ROWS * COLUMNS / 16 : sizeof exponent);
+        if (nv)
+            weights_put(&w, cases[c].whole, "F32", divided ? "[1]" : "[]", &whole, sizeof whole);
+        weights_put(&w, divided ? "a.input_global_scale" : "a.input_scale", "F32", "[1]", &whole, sizeof whole);
+        struct checkpoint *cp = open_tensors(&w, cases[c].quantisation, &err);
+        if (!cp)
+            fail_msg("case %zu: %s", c, err.text);
+        const struct source_tensor *t = checkpoint_find(cp, "a.weight");
+        assert_int_equal(cp->tensor_count, 1);
+        assert_int_equal(t->dims[1], COLUMNS);
+        assert_int_equal(t->coding->format, nv ? FORMAT_F32 : FORMAT_MXFP4);
+        assert_int_equal(t->coding->read(cp, t, 3 * COLUMNS, 9 * COLUMNS, &reading, values, &err), 0);
+        for (int i = 0; i < 9 * COLUMNS; i++) {
+            const int at = 3 * COLUMNS + i, nibble = code[1 + at / 2] >> (at % 2 ? 4 : 0) & 15, block = at / cases[c].block;
+            const float own = nv ? (float)e4m3(code[7 + block]) : (float)ldexp(1, exponent[block] - 127);
+            const float scales = !nv ? own : divided ? own / whole : own * whole;
+            const float expected = (float)((nibble & 8 ? -step[nibble & 7] : step[nibble]) * (double)scales);
+            assert_true(values[i] == expected);
+        }
+        source_reading_free(&reading);
+        checkpoint_close(&cp);
+    }
+}
+
+static void four_bit_floats_that_do_not_fit_are_named(void **state)
+{
+    static const struct {
+        const char *quantisation, *codes, *shape, *scale, *type, *whole;
+        size_t bytes;
+        const char *says;
+    } cases[] = {
+        {FOUR_BITS(NVFP4, "32"), CODES, "[2,8]", "[2,1]", "F8_E4M3", WHOLE, 16, "format asks for 16"},
+        {FOUR_BITS(NVFP4, "16"), CODES, "[2,8]", "[2,2]", "F8_E4M3", WHOLE, 16, "each 16 inputs"},
+        {FOUR_BITS(NVFP4, "16"), CODES, "[2,8]", "[2,1]", "U8", WHOLE, 16, "in F8_E4M3"},
+        {FOUR_BITS(NVFP4, "16"), CODES, "[2,7]", "[2,1]", "F8_E4M3", WHOLE, 14, "in U8"},
+        {FOUR_BITS(NVFP4, "16"), CODES, "[2,8]", "[2,1]", "F8_E4M3", "b", 16, "no a.weight_global_scale"},
+        {FOUR_BITS(NVFP4, "16"), CODES, "[1,2,8]", "[2,1]", "F8_E4M3", WHOLE, 16, "of all experts"},
+        {MODELOPT, "a.weight", "[2,8]", "[1,2]", "F8_E4M3", "a.weight_scale_2", 16, "each 16 inputs"},
+        {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4_AWQ\"}", "a.weight", "[2,8]", "[2,1]", "F8_E4M3",
+         "a.weight_scale_2", 16, "quant_algo is \"NVFP4_AWQ\"; supported are FP8"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct weights w = {0};
+        struct err err = {0};
+        weights_put(&w, cases[i].codes, "U8", cases[i].shape, code, cases[i].bytes);
+        weights_put(&w, "a.weight_scale", cases[i].type, cases[i].scale, code, strcmp(cases[i].scale, "[2,2]") ? 2 : 4);
+        weights_put(&w, cases[i].whole, "F32", "[1]", scale, 4);
+        assert_null(open_tensors(&w, cases[i].quantisation, &err));
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("'%s' does not say %s", err.text, cases[i].says);
+    }
+}
+
+/* GGUF's NVFP4 with scales of matrices, as llama.cpp converts it; scales of 1 are left out, and the blocks kept. */
+static void scales_of_gguf_are_applied(void **state)
+{
+    enum { EXPERTS = 3, OUTPUTS = 2, INPUTS = 128, NVFP4_TYPE = 40 };
+    static const int sizes[] = {INPUTS, OUTPUTS, EXPERTS}, experts[] = {EXPERTS}, one[] = {1};
+    static const float scales[EXPERTS] = {0.5f, 0.3f, 7}, ones[EXPERTS] = {1, 1, 1};
+    static float plain[EXPERTS * OUTPUTS * INPUTS], values[EXPERTS * OUTPUTS * INPUTS];
+    (void)state;
+    for (int c = 0; c < 4; c++) {
+        struct gguf_file g = {{0}};
+        struct gguf read = {0};
+        struct err err = {0};
+        struct source_reading reading = {0};
+        struct checkpoint *cp = mem_alloc(1, sizeof *cp, NULL);
+        gguf_put_tensor(&g, "blk.0.x.weight", NVFP4_TYPE, 3, sizes, code, sizeof plain / sizeof *plain / 64 * 36);
+        gguf_put_tensor(&g, "blk.0.x.scale", 0, 1, c == 2 ? one : experts, c == 1 ? ones : scales, c == 2 ? 4 : sizeof scales);
+        if (c == 3)
+            gguf_put_tensor(&g, "blk.1.x.scale", 0, 1, experts, scales, sizeof scales);
+        gguf_write(&g, unit_path(folder, "t.gguf"));
+        struct source_file *file = checkpoint_add_file(cp, "t.gguf", NULL);
+        FILE *opened = fopen(unit_path(folder, "t.gguf"), "rb");
+        file->fd = dup(fileno(opened));
+        fseek(opened, 0, SEEK_END);
+        file->bytes = (uint64_t)ftell(opened);
+        fclose(opened);
+        must(gguf_read(&read, cp, 0, &err), &err);
+        must(checkpoint_finish(cp, &err), &err);
+        const struct source_tensor *t = checkpoint_find(cp, "blk.0.x.weight");
+        must(t->coding->read(cp, t, 0, EXPERTS * OUTPUTS * INPUTS, &reading, plain, &err), &err);
+        must(checkpoint_join(cp, &err), &err);
+        assert_int_equal(cp->tensor_count, 1 + (c == 3));
+        t = checkpoint_find(cp, "blk.0.x.weight");
+        assert_int_equal(t->coding->format, c == 1 ? FORMAT_NVFP4 : FORMAT_F32);
+        must(t->coding->read(cp, t, INPUTS, (EXPERTS * OUTPUTS - 1) * INPUTS, &reading, values, &err), &err);
+        for (int i = INPUTS; i < EXPERTS * OUTPUTS * INPUTS; i++)
+            assert_true(values[i - INPUTS] == plain[i] * (c == 1 ? 1 : scales[c == 2 ? 0 : i / (OUTPUTS * INPUTS)]));
+        source_reading_free(&reading);
+        gguf_free(&read);
+        checkpoint_close(&cp);
+    }
+}
+
 static void what_does_not_fit_is_named(void **state)
 {
     static const struct { const char *quantisation, *scale_name, *dtype, *shape; size_t bytes; const char *says; } cases[] = {
@@ -192,6 +318,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scales_of_blocks_rows_and_tensors_are_applied),
         cmocka_unit_test(blocks_of_mxfp4_are_decoded),
+        cmocka_unit_test(four_bit_floats_are_decoded),
+        cmocka_unit_test(four_bit_floats_that_do_not_fit_are_named),
+        cmocka_unit_test(scales_of_gguf_are_applied),
         cmocka_unit_test(blocks_without_scales_are_named),
         cmocka_unit_test(what_does_not_fit_is_named),
     };
