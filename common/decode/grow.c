@@ -33,15 +33,35 @@ static int extend(const struct growth *growth, const struct step *step, int room
     return added;
 }
 
-/* Drops what the policy does not keep. */
-static int keep(struct draft_tree *tree, const struct step *step, struct err *err)
+/* Adds a node to the list of those that were dropped, for the step that comes next in the list. */
+static void note_dropped(struct draft_steps *steps, const struct draft_tree *tree, int node)
 {
+    const int at = steps->drops;
+    if (at == DRAFT_DROPPED_MAX)
+        return;
+    steps->drops++;
+    steps->dropped[steps->count]++;
+    steps->node[at] = 1 + node;
+    steps->parent[at] = 1 + tree->parent[node];
+    steps->token[at] = tree->token[node];
+    steps->by[at] = tree->drafter[node];
+    steps->match[at] = tree->match[node];
+    steps->log_probability[at] = tree->log_probability[node];
+}
+
+/* Drops what the policy does not keep. steps: notes it there; NULL: nowhere. */
+static int keep(struct draft_tree *tree, const struct step *step, struct draft_steps *steps, struct err *err)
+{
+    if (steps)
+        steps->dropped[steps->count] = 0;
     for (int node = 0, at = 0; node < tree->nodes; node++) {
         bool kept = at < step->kept && step->keep[at] == node;
         at += kept;
         if (!kept && tree->proposal[node])
             return err_set(err, ERR_INPUT, "the policy drops tokens that were drawn, which would change the distribution; it "
                            "must say so beforehand");
+        if (!kept && steps)
+            note_dropped(steps, tree, node);
     }
     return draft_tree_keep(tree, step->keep, step->kept)
         ? err_set(err, ERR_INPUT, "the policy keeps nodes without their parents") : 0;
@@ -93,6 +113,7 @@ static void note(struct draft_steps *steps, const struct step *step, int added)
     steps->leaves[at] = keeps ? 0 : step->leaves;
     steps->tokens[at] = step->kind == STEP_EXTEND ? step->tokens : 0;
     steps->added[at] = added;
+    steps->dropped[at] = keeps ? steps->dropped[at] : 0;
 }
 
 int draft_grow(const struct growth *growth, int room, struct err *err)
@@ -105,14 +126,14 @@ int draft_grow(const struct growth *growth, int room, struct err *err)
     for (int i = 0; i < drafters; i++)
         growth->share[i] = (struct draft_share){.steps = 0};
     if (growth->steps)
-        growth->steps->count = 0;
+        growth->steps->count = growth->steps->drops = 0;
     for (; view.steps < DRAFT_STEPS_MAX; view.steps++) {
         struct step step = growth->policy->class->next(growth->policy, &view);
         view.added = view.agreed = 0;
         if (step.kind == STEP_STOP)
             break;
         if (step.kind == STEP_KEEP) {
-            if (keep(growth->tree, &step, err))
+            if (keep(growth->tree, &step, growth->steps, err))
                 return -1;
             if (growth->steps)
                 note(growth->steps, &step, 0);

@@ -122,6 +122,28 @@ static void put_steps(struct decode_iter *iter, const struct draft_steps *steps)
     iter->step_leaves = steps->leaves;
     iter->step_tokens = steps->tokens;
     iter->step_added = steps->added;
+    iter->step_dropped = steps->dropped;
+    iter->dropped = steps->drops;
+    iter->dropped_nodes = steps->node;
+    iter->dropped_parents = steps->parent;
+    iter->dropped_tokens = steps->token;
+    iter->dropped_drafters = steps->by;
+    iter->dropped_match = steps->match;
+    iter->dropped_log_probability = steps->log_probability;
+}
+
+/* Copies the experts of the root and of the accepted tokens; *room is the copy. */
+static int put_experts(struct decode_iter *iter, const struct decode_iteration *iteration, int32_t **room, struct err *err)
+{
+    const struct forward *forward = iteration->forward;
+    const size_t row = (size_t)forward->moe_layers * (size_t)forward->top_k;
+    *room = mem_alloc((size_t)iteration->n_emitted * row + 1, sizeof **room, err);
+    if (!*room)
+        return -1;
+    for (int i = 0; i < iteration->n_emitted; i++)
+        memcpy(*room + (size_t)i * row, forward->expert + (size_t)iteration->path[i] * row, row * sizeof **room);
+    iter->emitted_experts = *room;
+    return 0;
 }
 
 static void put_forecasts(struct decode_iter *iter, const struct forecast_scores *scores, int64_t expert_bytes)
@@ -240,11 +262,12 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
         .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,
         .forecasts = -1, .forecast_expert_bytes = -1,
-        .riders = iteration->riders ? iteration->riders : -1, .drafters = -1, .steps = -1,
+        .riders = iteration->riders ? iteration->riders : -1, .drafters = -1, .steps = -1, .dropped = -1,
         .reconstruction = forward->reconstruction, .policy = iteration->policy};
     struct by_drafter room;
     struct by_node nodes;
     void *states = NULL;
+    int32_t *experts = NULL;
     put_shared(&iter, iteration);
     if (iteration->caches)
         put_cache(&iter, &iteration->stored);
@@ -259,6 +282,8 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         put_nodes(&iter, iteration, &nodes);
     if (steps)
         put_steps(&iter, iteration->steps);
+    if (steps && forward->expert && put_experts(&iter, iteration, &experts, err))
+        return -1;
     for (int layer = 0; layer < forward->moe_layers; layer++) {
         iter.experts_wanted += forward->distinct_wanted[layer];
         iter.experts_loaded += forward->distinct_loaded[layer];
@@ -266,11 +291,14 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
     if (recorder->routes) {
         iter.experts_wanted_layer = forward->distinct_wanted;
         iter.experts_loaded_layer = forward->distinct_loaded;
-        if (iteration->utility && put_utility(&iter, iteration, &states, err))
+        if (iteration->utility && put_utility(&iter, iteration, &states, err)) {
+            mem_free(&experts);
             return -1;
+        }
     }
     int rc = put(recorder, &decode_iter_kind, &iter, err);
     mem_free(&states);
+    mem_free(&experts);
     return rc;
 }
 

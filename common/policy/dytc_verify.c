@@ -596,6 +596,7 @@ const struct policy_class policy_dytc_verify = {
     .summary = "several drafters as they pay, verification included",
     .settings = "max=N,cost=FILE,explore=X,optimism=X,warmup=X,decay=X,lookahead=no,siblings=no,acceptance=X/X/...",
     .needs_probabilities = true,
+    .learns_experts = true,
     .open = dytc_verify_open,
     .begin = dytc_verify_begin,
     .next = dytc_verify_next,

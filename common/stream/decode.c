@@ -136,6 +136,16 @@ static const struct field iter_fields[] = {
     FIELD_ARRAY_OF(decode_iter, step_leaves, "[steps]", true, "leaves"),
     FIELD_ARRAY_OF(decode_iter, step_tokens, "[steps]", true, "tokens one after another that the drafter was asked for (k)"),
     FIELD_ARRAY_OF(decode_iter, step_added, "[steps]", true, "nodes that came of it"),
+    FIELD_ARRAY_OF(decode_iter, step_dropped, "[steps]", true, "nodes that it dropped"),
+    FIELD(decode_iter, dropped, true, "nodes that all steps dropped; what follows is of each, step by step"),
+    FIELD_ARRAY_OF(decode_iter, dropped_nodes, "[dropped]", true, "its number in the tree before the step: 0 is the root"),
+    FIELD_ARRAY_OF(decode_iter, dropped_parents, "[dropped]", true, "its parent's number in that tree"),
+    FIELD_ARRAY_OF(decode_iter, dropped_tokens, "[dropped]", true, "its token id"),
+    FIELD_ARRAY_OF(decode_iter, dropped_drafters, "[dropped]", true, "number of its drafter"),
+    FIELD_ARRAY_OF(decode_iter, dropped_match, "[dropped]", true, "as node_match"),
+    FIELD_ARRAY_OF(decode_iter, dropped_log_probability, "[dropped]", true, "as node_log_probability"),
+    FIELD_ARRAY_OF(decode_iter, emitted_experts, "[emitted][moe_layers][top_k]", true, "experts of the root and of all emitted "
+                   "tokens but the last; -1: dropped by a budget"),
     FIELD(decode_iter, forecasts, true, "sources of forecasts of experts that were scored on the verification"),
     FIELD(decode_iter, forecast_sources, true, "their names, a blank between"),
     FIELD_ARRAY_OF(decode_iter, forecast_wanted, "[moe_layers]", true, "distinct experts that the verification wanted"),
@@ -251,6 +261,22 @@ static int check_drafters(const struct decode_iter *iter, struct err *err)
     return 0;
 }
 
+/* Checks the nodes that the policy's steps dropped. */
+static int check_dropped(const struct decode_iter *iter, struct err *err)
+{
+    int64_t dropped = 0;
+    if (!iter->step_dropped || !iter->dropped_nodes || !iter->dropped_parents)
+        return 0;
+    for (int i = 0; i < iter->steps; i++)
+        dropped += iter->step_dropped[i];
+    if (dropped != iter->dropped)
+        return err_set(err, ERR_INPUT, "%d nodes were dropped, but %lld by the steps", iter->dropped, (long long)dropped);
+    for (int i = 0; i < iter->dropped; i++)
+        if (iter->dropped_parents[i] < 0 || iter->dropped_parents[i] >= iter->dropped_nodes[i])
+            return err_set(err, ERR_INPUT, "dropped node %d has parent %d", iter->dropped_nodes[i], iter->dropped_parents[i]);
+    return 0;
+}
+
 /* Checks the policy's steps of an iteration. */
 static int check_steps(const struct decode_iter *iter, struct err *err)
 {
@@ -271,7 +297,7 @@ static int check_steps(const struct decode_iter *iter, struct err *err)
             return err_set(err, ERR_INPUT, "step %d of the policy is of kind %d, by drafter %d, below %d leaves from %d on, "
                            "for %d tokens, and adds %d", i, iter->step_kind[i], iter->step_drafter[i], iter->step_leaves[i],
                            iter->step_leaf[i], iter->step_tokens[i], iter->step_added[i]);
-    return 0;
+    return check_dropped(iter, err);
 }
 
 /* Checks the fields of an iteration whose forward texts shared. */

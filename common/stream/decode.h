@@ -75,6 +75,11 @@ struct decode_iter {
     const float *node_acceptance;           /* [nodes] NaN: not estimated, and for the root */
     int steps;                              /* -1: not recorded */
     const int32_t *step_kind, *step_drafter, *step_leaf, *step_leaves, *step_tokens, *step_added;     /* [steps] */
+    const int32_t *step_dropped;            /* [steps] */
+    int dropped;                            /* nodes that steps dropped; -1: not recorded */
+    const int32_t *dropped_nodes, *dropped_parents, *dropped_tokens, *dropped_drafters, *dropped_match;    /* [dropped] */
+    const float *dropped_log_probability;   /* [dropped] NaN: unknown */
+    const int32_t *emitted_experts;         /* [emitted][moe_layers][top_k] */
     int forecasts;                          /* sources of forecasts that were scored; -1: none */
     const char *forecast_sources;
     const int32_t *forecast_wanted;         /* [moe_layers] */

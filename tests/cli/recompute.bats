@@ -178,6 +178,22 @@ SUITE
     refute grep step_kind plain.jsonl
 }
 
+@test "another program makes the decisions of --draft auto again" {
+    steps() { "$PYTHON" "$BATS_TEST_DIRNAME/../bench/auto_steps.py" "$@"; }
+    decode() { moe-decode -q -m pocket.moe -n 30 --record route --stream auto.moes -o auto.txt "$@"; }
+    decode -d auto -d model:file=draft.moe prompts.jsonl
+    steps auto.moes 30 > stepped.json
+    jq -e '.iterations > 20 and .steps > 200 and .dropped > 100' stepped.json
+    jq -c 'del(.task)' prompts.jsonl > plain.jsonl
+    decode -d ngram -d model:file=draft.moe --policy dytc-verify:max=5,optimism=4,warmup=3,explore=0.5 --temperature 1 plain.jsonl
+    steps auto.moes 30 max=5 optimism=4 warmup=3 explore=0.5 > stepped.json
+    jq -e '.trials >= 1 and .drafted >= 1 and .estimates >= 1 and .steps > 200' stepped.json
+    # Other settings, and another token in the text, are seen.
+    refute steps auto.moes 30 max=5 optimism=4 warmup=3 explore=0.4
+    refute steps auto.moes 30 max=6 optimism=4 warmup=3 explore=0.5
+    refute steps auto.moes 30 max=5 optimism=4 warmup=3 explore=0.5 decay=0.99
+}
+
 @test "the papers' figures" {
     suite figures.moes <<'SUITE'
 { "model": "pocket.moe", "prompts": "prompts.jsonl", "options": {"max-tokens": 40, "temperature": 1, "seed": 2},
