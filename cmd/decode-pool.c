@@ -24,7 +24,7 @@ static int add_decoder(struct decoder_pool *pool, int policy, struct err *err)
         return -1;
     if (policy >= 0)
         setup.settings = &pool->settings[policy]->settings;
-    setup.counts = pool->count ? pool->item[0].decoder : NULL;
+    setup.counts = setup.like = pool->count ? pool->item[0].decoder : NULL;
     struct pooled *item = &pool->item[pool->count];
     *item = (struct pooled){.policy = policy};
     if (decoder_open(&item->decoder, &setup, err))

@@ -69,6 +69,7 @@ int decode_ranks_check_budget(const struct decode_ranks *ranks, const struct bud
 struct identity {
     char index[65], version[64], device[64];
     struct digest128 settings;
+    int texts;
 };
 
 static int refuse(const struct ranks *ranks, int rank, const char *what, const char *its, const char *first,
@@ -78,7 +79,7 @@ static int refuse(const struct ranks *ranks, int rank, const char *what, const c
                    first, remedy);
 }
 
-int decode_ranks_compare(const struct decode_ranks *ranks, const struct session *session, const char *settings,
+int decode_ranks_compare(const struct decode_ranks *ranks, const struct session *session, const char *settings, int texts,
                          struct err *err)
 {
     const int size = ranks->ranks ? ranks_size(ranks->ranks) : 1, rank = ranks->ranks ? ranks_rank(ranks->ranks) : 0;
@@ -93,6 +94,7 @@ int decode_ranks_compare(const struct decode_ranks *ranks, const struct session 
         sha256_hex(&model_identity(session->model)->index, all[rank].index);
         snprintf(all[rank].version, sizeof all[rank].version, "%s", MOE_VERSION);
         snprintf(all[rank].device, sizeof all[rank].device, "%s", device_info(session->device)->name);
+        all[rank].texts = texts;
         all[rank].settings = hash_xxh3(settings, strlen(settings));
         for (int i = 0; i <= size; i++)
             cut[i] = (size_t)i * sizeof *all;
@@ -108,7 +110,7 @@ int decode_ranks_compare(const struct decode_ranks *ranks, const struct session 
         else if (strcmp(all[i].device, all[0].device))
             rc = refuse(ranks->ranks, i, "computes on", all[i].device, all[0].device,
                         "give an instruction set that all have, as --isa avx2", err);
-        else if (memcmp(&all[i].settings, &all[0].settings, sizeof all[i].settings))
+        else if (all[i].texts != all[0].texts || memcmp(&all[i].settings, &all[0].settings, sizeof all[i].settings))
             rc = err_set(err, ERR_INPUT, "--ranks: process %d of %d has other settings than process 0; start all processes "
                          "with the same options", i, size);
     }

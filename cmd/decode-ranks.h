@@ -28,9 +28,9 @@ bool decode_ranks_writes(const struct decode_ranks *ranks);
 /* Refuses a budget for which each process would read all experts. */
 int decode_ranks_check_budget(const struct decode_ranks *ranks, const struct budget *budget, struct err *err);
 
-/* Refuses processes with other files, program versions or instruction sets than process 0, and with other settings. No process
- * returns before all have called it. */
-int decode_ranks_compare(const struct decode_ranks *ranks, const struct session *session, const char *settings,
+/* Refuses processes with other files, program versions or instruction sets than process 0, and with other settings or another
+ * number of concurrent texts. No process returns before all have called it. */
+int decode_ranks_compare(const struct decode_ranks *ranks, const struct session *session, const char *settings, int texts,
                          struct err *err);
 
 /* Waits until all processes have decoded everything, before any output appears. */

@@ -182,9 +182,7 @@ static int check_ranks(const struct run *run, struct err *err)
     const char *why = NULL;
     if (!decode_ranks_several(&run->ranks))
         return 0;
-    if (args->parallel > 1)
-        why = "one text at a time has its experts computed by several processes; leave --parallel out";
-    else if (caching_wanted(&args->session.caching))
+    if (caching_wanted(&args->session.caching))
         why = "each process maps its own experts; leave --cache-experts out";
     else if (args->record == RECORD_DRAFTS)
         why = "--record drafts is for one process; leave one of the two out";
@@ -375,7 +373,7 @@ static int open_flows(struct run *run, struct err *err)
         (run->budget && run->budget->source.kind != STREAM_ANY && header_derive(&header, &run->budget->source, err)) ||
         (run->departure && header_label(&header, run->departure, run->why.data, err)) ||
         (args->resume && open_resume(run, &header, err)) ||
-        decode_ranks_compare(&run->ranks, run->session, run->options.data, err) ||
+        decode_ranks_compare(&run->ranks, run->session, run->options.data, args->parallel, err) ||
         (decode_ranks_several(&run->ranks) && label_ranks(run, &header, err)) ||
         session_open_prompts(&run->texts.prompts, run->session, &args->prompts, &args->files, run->stop, run->console, err) ||
         (run->chat && prompts_converse(run->texts.prompts, &run->prompt, err)) || check_prompts(run, err) ||

@@ -162,7 +162,7 @@ static int open_parts(struct ready_setting *ready, const struct suite *suite, in
     if (budget_open(&ready->budget, &budget, &model, note, err))
         return -1;
     const int texts = suite->settings[setting].parallel;
-    const struct decoder_setup decoder = {.engine = session->engine, .tokenizer = session->tokenizer,
+    struct decoder_setup decoder = {.engine = session->engine, .tokenizer = session->tokenizer,
                                           .settings = &ready->settings, .budget = ready->budget,
                                           .caching = &session->caching, .on_device = on_device && texts == 1};
     const char *why = texts > 1 ? decoder_alone(&decoder) : NULL;
@@ -170,9 +170,11 @@ static int open_parts(struct ready_setting *ready, const struct suite *suite, in
         return err_set(err, ERR_INPUT, "\"parallel\": %s", why);
     if (!(ready->decoders = mem_alloc((size_t)texts, sizeof *ready->decoders, err)))
         return -1;
-    for (; ready->texts < texts; ready->texts++)
+    for (; ready->texts < texts; ready->texts++) {
         if (decoder_open(&ready->decoders[ready->texts], &decoder, err))
             return -1;
+        decoder.like = ready->decoders[0];
+    }
     return 0;
 }
 

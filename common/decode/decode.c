@@ -127,8 +127,6 @@ const char *decoder_alone(const struct decoder_setup *setup)
     const struct engine_setup *engine = engine_config(setup->engine);
     return decoder_copies_drafts(setup)
                ? "a draft model would be copied to the device once for each text; take another drafter"
-         : settings->force_routes || settings->force_accept
-               ? "recordings are followed by one text at a time; leave --force-routes and --force-accept out"
          : engine->second ? "--split measures two processors over one text at a time; leave one of the two out"
          : settings->reconstruction ? "--reconstruction measures forwards of one text; leave one of the two out"
          : setup->budget && setup->budget->automatic
@@ -321,6 +319,7 @@ static int open_watches(struct decoder *decoder, const struct sample_filter *fil
 static int open_parts(struct decoder *decoder, struct err *err)
 {
     const struct decode_settings *settings = decoder->setup.settings;
+    const struct decoder *like = decoder->setup.like;
     const struct sampling sampling = {settings->temperature, settings->top_k, settings->top_p, settings->min_p, settings->seed};
     const struct sample_filter filter = {settings->temperature, settings->top_p, settings->min_p, settings->top_k};
     if (ending_check(&settings->stop, decoder->setup.tokenizer, err))
@@ -332,7 +331,7 @@ static int open_parts(struct decoder *decoder, struct err *err)
                        settings->tree ? "tree" : length ? "draft-length" : "policy");
     if ((settings->force_routes || settings->force_accept) &&
         forced_open(&decoder->forced, settings->force_routes, settings->force_accept, recorded,
-                    engine_hparams(decoder->setup.engine), err))
+                    engine_hparams(decoder->setup.engine), like ? like->forced : NULL, err))
         return err_at(err, "--force-%s", settings->force_routes ? "routes" : "accept");
     if (open_drafting(decoder, &filter, err) || sampler_open(&decoder->sampler, &sampling, decoder->vocab, err) ||
         draft_tree_init(&decoder->tree, decoder->shape->room, err))

@@ -42,6 +42,7 @@ struct decoder_setup {
     const struct stop *stop;                    /* if requested, a text ends after its current iteration, and a prompt after its
                                                    current piece, with ERR_SIGNAL; NULL: none */
     const struct decoder *counts;               /* the decoder that counts equal prompts; NULL: this one */
+    const struct decoder *like;                 /* with the same recordings (forced.h), which are read once; NULL: none */
     bool want_drafts;                           /* keep whole drafts, including dropped nodes, for a probe */
     /* Reuse the rows of the last text that a prompt begins with: only the rest is read and passed to the sink. Results are
      * bit-identical: rows are not reused with a probe, with drafters that read the target's forwards, or if they were decoded

@@ -18,6 +18,7 @@ struct forced {
     struct draft_script script;
     int prompt_tokens;
     struct source routes, accept;
+    bool borrows;                       /* the recordings are another's */
     int moe_layers, top_k;
     int32_t *expert;                    /* [moe_layers][rows][top_k] */
     size_t room;
@@ -73,7 +74,7 @@ static int scripted_children(const struct draft_script *script, int drafter, int
                              int count, int32_t *token, float *log_probability, bool *ends, struct err *err);
 
 int forced_open(struct forced **out, const char *routes, const char *accept, bool drafts, const struct hparams *shape,
-                struct err *err)
+                const struct forced *like, struct err *err)
 {
     struct forced *forced = mem_alloc(1, sizeof *forced, err);
     if (!forced)
@@ -81,7 +82,11 @@ int forced_open(struct forced **out, const char *routes, const char *accept, boo
     forced->moe_layers = hparams_moe_layers(shape);
     forced->top_k = shape->router.top_k;
     forced->script.children = scripted_children;
-    if (open_routes(&forced->routes, routes, shape, err) || open_accept(&forced->accept, accept, drafts, shape, err)) {
+    if (like) {
+        forced->routes = like->routes;
+        forced->accept = like->accept;
+        forced->borrows = true;
+    } else if (open_routes(&forced->routes, routes, shape, err) || open_accept(&forced->accept, accept, drafts, shape, err)) {
         forced_close(&forced);
         return -1;
     }
@@ -93,8 +98,10 @@ void forced_close(struct forced **forced)
 {
     if (!*forced)
         return;
-    recording_free(&(*forced)->routes.recording);
-    recording_free(&(*forced)->accept.recording);
+    if (!(*forced)->borrows) {
+        recording_free(&(*forced)->routes.recording);
+        recording_free(&(*forced)->accept.recording);
+    }
     mem_free(&(*forced)->expert);
     mem_free(forced);
 }

@@ -29,9 +29,10 @@
 
 struct forced;
 
-/* routes, accept: names of recordings, or NULL; drafts: those of `accept` will be the only ones (forced_drafter). */
+/* routes, accept: names of recordings, or NULL; drafts: those of `accept` will be the only ones (forced_drafter). like: opened
+ * with the same arguments and closed later, so that its recordings are used; NULL: they are read. */
 int forced_open(struct forced **out, const char *routes, const char *accept, bool drafts, const struct hparams *shape,
-                struct err *err);
+                const struct forced *like, struct err *err);
 void forced_close(struct forced **forced);
 
 /* The next text is the answer to this prompt. */

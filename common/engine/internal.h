@@ -11,6 +11,7 @@ struct shared {
     struct pass_text *text;                          /* [max_rows] */
     int32_t *token, *logit_row;                      /* [max_rows] of all texts */
     float *row_weight;                               /* [max_rows] of all texts */
+    int32_t *forced;                                 /* [moe][max_rows][top_k] of all texts; NULL until they have one */
     int32_t *distinct;                               /* [max_rows][3][moe] of each text: wanted, loaded, loaded for it only */
     int32_t *user;                                   /* [experts] scratch: the text that an expert ran for */
 };

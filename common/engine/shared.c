@@ -10,6 +10,7 @@ void shared_free(struct engine *engine)
     mem_free(&engine->shared.token);
     mem_free(&engine->shared.logit_row);
     mem_free(&engine->shared.row_weight);
+    mem_free(&engine->shared.forced);
     mem_free(&engine->shared.distinct);
     mem_free(&engine->shared.user);
 }
@@ -42,8 +43,7 @@ static bool same_features(const struct feature_request *a, const struct feature_
  * The oracle's rankings would compute experts for the rows of all texts. */
 static bool is_apart(const struct batch *batch)
 {
-    return (!batch->plan || batch->plan->ranking < PLAN_ORACLE) && !batch->forced && !batch->part &&
-           !batch->want_reconstruction;
+    return (!batch->plan || batch->plan->ranking < PLAN_ORACLE) && !batch->part && !batch->want_reconstruction;
 }
 
 static bool same_plan(const struct expert_plan *a, const struct expert_plan *b)
@@ -55,7 +55,8 @@ static bool same_plan(const struct expert_plan *a, const struct expert_plan *b)
 
 bool engine_shares(const struct batch *one, const struct batch *other)
 {
-    return is_apart(one) && is_apart(other) && same_plan(one->plan, other->plan) && one->want_scores == other->want_scores &&
+    return is_apart(one) && is_apart(other) && same_plan(one->plan, other->plan) && !one->forced == !other->forced &&
+           one->want_scores == other->want_scores &&
            one->want_hidden == other->want_hidden && !one->want_ahead && !other->want_ahead &&
            same_features(one->features, other->features);
 }
@@ -96,6 +97,27 @@ static void join(struct shared *shared, const struct batch *batch, struct batch 
     all->logit_rows += batch->logit_rows;
 }
 
+/* Joins the forced experts of all texts, layer by layer, and sets all->forced. */
+static int join_forced(struct engine *engine, const struct batch *batch, int texts, struct batch *all, struct err *err)
+{
+    struct shared *shared = &engine->shared;
+    const size_t top_k = (size_t)engine->shape->router.top_k, layers = (size_t)engine->moe_layers;
+    if (!batch[0].forced)
+        return 0;
+    if (!shared->forced && !(shared->forced = mem_alloc(layers * (size_t)engine->setup.max_rows, top_k * sizeof *shared->forced,
+                                                        err)))
+        return -1;
+    int32_t *to = shared->forced;
+    for (size_t layer = 0; layer < layers; layer++)
+        for (int i = 0; i < texts; i++) {
+            const size_t count = (size_t)batch[i].rows * top_k;
+            memcpy(to, batch[i].forced + layer * count, count * sizeof *to);
+            to += count;
+        }
+    all->forced = shared->forced;
+    return 0;
+}
+
 int engine_forward_texts(struct engine *engine, struct sequence *const *sequence, const struct batch *batch, int texts,
                          struct forward *out, struct err *err)
 {
@@ -115,6 +137,8 @@ int engine_forward_texts(struct engine *engine, struct sequence *const *sequence
                                              .rows = batch[i].rows};
         join(shared, &batch[i], &all);
     }
+    if (join_forced(engine, batch, texts, &all, err))
+        return -1;
     struct pass pass = {.engine = engine, .sequence = sequence[0], .batch = &all, .text = shared->text, .texts = texts,
                         .rows = all.rows};
     return forward_pass(&pass, VERIFICATION, out, err);

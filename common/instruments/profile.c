@@ -153,7 +153,7 @@ static int open_decoders(struct profile *profile, struct decoder_setup *decoding
     for (int i = 0; i < profile->setup.texts; i++) {
         if (decoder_open(&profile->decoder[i], decoding, err))
             return -1;
-        decoding->counts = profile->decoder[0];
+        decoding->counts = decoding->like = profile->decoder[0];
     }
     return 0;
 }
@@ -403,7 +403,7 @@ void profile_close(struct profile **address)
         return;
     while (profile->works)
         drop_prompt(profile, profile->works - 1);
-    for (int i = 0; i < profile->setup.texts; i++)
+    for (int i = profile->setup.texts - 1; i >= 0; i--)
         decoder_close(&profile->decoder[i]);
     route_counts_free(&profile->counts);
     mem_free(&profile->work);

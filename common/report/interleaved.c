@@ -232,10 +232,10 @@ static int bounds_of(const struct round *rounds, size_t count, double error_low,
     return rc;
 }
 
+/* Compares all undecided settings. Look n has the share 1 / (n (n + 1)) of the allowed errors: all shares together are 1. */
 static int look(struct interleaved *of, struct err *err)
 {
-    double floor = floor_of(of), share = ++of->looks;
-    share = 1 / (share * (share + 1));
+    const double number = ++of->looks, share = 1 / (number * (number + 1)), floor = floor_of(of);
     double holds = share * INTERLEAVED_HOLDS_ERROR, slower = share * INTERLEAVED_SLOWER_ERROR / (double)of->count;
     for (size_t i = 0; i < of->count; i++) {
         struct row *row = &of->rows[i];

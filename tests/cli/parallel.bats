@@ -98,6 +98,22 @@ alone() {
     moe-bench report run/many.moes > /dev/null
 }
 
+@test "texts follow one recording together as alone" {
+    local settings
+    moe-decode -q -m pocket.moe -d model:file=draft.moe -K 4 --record drafts --stream run/rec.moes -o run/text some.jsonl
+    moe-view --json run/rec.moes | jq -c 'select(.type == "begin") | {id, tokens: .prompt}' > run/ids.jsonl
+    moe-convert synthetic -q --like "$MOE_MODELS/pocket/model/config.json" --dtype f32 --seed 4 -o run/random.moe
+    for settings in '--force-accept run/rec.moes -K 4' '-d ngram -K 3 --ignore-eos -n 9'; do
+        for n in 1 7; do
+            moe-decode -q -m run/random.moe --force-routes run/rec.moes $settings --parallel $n --record route --stream run/$n.moes \
+                -o run/$n run/ids.jsonl
+        done
+        cmp run/1 run/7
+        cmp <(alone run/1.moes) <(alone run/7.moes)
+        moe-view --json --type iter run/7.moes | jq -es 'any(.[]; .shared_texts == 7)' > /dev/null
+    done
+}
+
 @test "moe-profile records of texts decoded together what it records of each alone" {
     local settings
     # The header has the command line, and the end a digest of all.

@@ -142,6 +142,7 @@ decodes="-m pocket.moe -n 24 --ignore-eos prompts.jsonl"
 2 -d ngram
 2 --placement rank.moes
 3 -d ngram --tree dynamic:total=8,depth=4,topk=2 --temperature 0.8 --record route
+2 --parallel 2 -d ngram -K 3 --stop e.
 RUNS
     # a policy by measured time decides by those of process 0 in all: texts are equal, and no process computes something else
     moe-decode -q $decodes > one.txt
@@ -180,7 +181,7 @@ with open("own.moe", "r+b") as file:
         [[ $output == *"$part"* ]] || { echo "$first: $output"; return 1; }
         [ ! -e no.txt ]
     done <<'WRONG'
---parallel 2|--parallel 2|moe-decode: --ranks: one text at a time has its experts computed by several processes
+--parallel 2||moe-decode: --ranks: process 1 of 2 has other settings than process 0
 --cache-experts 50%|--cache-experts 50%|moe-decode: --ranks: each process maps its own experts; leave --cache-experts out
 |-d ngram --calibration nowhere/file|moe-decode: process 1 of 2 (
 --isa plain|--isa avx2|moe-decode: --ranks: process 1 of 2 computes on host avx2, process 0 host plain; give an instruction set

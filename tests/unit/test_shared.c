@@ -6,7 +6,7 @@
 #include "common/base/mem.h"
 #include "tests/unit/rig.h"
 
-enum { TEXTS = 7, ROWS = 9, ROUNDS = 5, LONGEST = 60 };
+enum { TEXTS = 7, ROWS = 9, ROUNDS = 5, LONGEST = 60, FORCED_MAX = 2048 };
 
 static const char *tiny_path(void)
 {
@@ -37,6 +37,7 @@ static void write_model(uint64_t seed, bool states)
 struct both {
     struct sequence *with, *alone;
     int32_t token[ROWS], parent[ROWS], logit_row[ROWS], node[ROWS];
+    int32_t forced[FORCED_MAX];         /* [moe][rows][top_k] */
     float row_weight[ROWS];
     struct batch batch;
 };
@@ -95,6 +96,17 @@ static void draw_batch(const struct rig *rig, struct chance *chance, const struc
     text->batch.logit_row = text->logit_row;
     if (common->plan && common->plan->ranking == PLAN_PATH)
         text->batch.row_weight = text->row_weight;
+}
+
+/* Random experts in place of the router's. */
+static void draw_forced(const struct rig *rig, struct chance *chance, struct both *text)
+{
+    const struct hparams *shape = engine_hparams(rig->engine);
+    const int slots = hparams_moe_layers(shape) * text->batch.rows * shape->router.top_k;
+    assert_true(slots <= FORCED_MAX);
+    for (int i = 0; i < slots; i++)
+        text->forced[i] = (i % shape->router.top_k + chance_range(chance, 0, 1) * shape->router.top_k) % shape->router.experts;
+    text->batch.forced = text->forced;
 }
 
 static void same(const void *a, const void *b, size_t count, size_t size)
@@ -216,6 +228,8 @@ static void run_texts(const char *device, uint64_t seed, int max_rows)
         const int texts = chance_range(&chance, 1, TEXTS), first = chance_range(&chance, 0, TEXTS - texts);
         for (int i = 0; i < texts; i++) {
             draw_batch(&rig, &chance, &common, &text[first + i]);
+            if (round == 2 && hparams_moe_layers(engine_hparams(rig.engine)))
+                draw_forced(&rig, &chance, &text[first + i]);
             sequence[i] = text[first + i].with;
             batch[i] = text[first + i].batch;
         }
@@ -281,7 +295,7 @@ static void what_cannot_share_is_refused(void **state)
     batch[1].part = &part;
     refuses(&rig, two, batch, 2, "cannot share");
     batch[1] = good;
-    batch[0].forced = batch[1].forced = forced;
+    batch[0].forced = forced;
     refuses(&rig, two, batch, 2, "cannot share");
     batch[0] = batch[1] = good;
     batch[0].plan = batch[1].plan = &plan;
