@@ -32,7 +32,10 @@ struct run {
     double pair_s, expert_s;            /* measured on the slow processor per pair, on the fast one per expert */
     int64_t pairs, experts;
     bool stores;                        /* transfers share the link, in the same order as in the store */
-    struct simulated_store store;
+    struct schedule store;
+    struct simulated_link link;
+    enum expert_tier *tier;             /* [experts] */
+    size_t *read_bytes;                 /* [layers] 1 each, so that the store counts reads */
     struct forecast *forecast;          /* NULL: no forecasts */
     float *score;                       /* [experts] */
     struct simulated_trace *trace;      /* of the current forward; NULL: not recorded */
@@ -140,7 +143,7 @@ static void forecast_token(struct run *r, const struct simulated_step *step, int
 }
 
 /* A source that depends on routes alone forecasts the next forward, as in moe-decode --prefetch. */
-static void ask_source(struct run *r, const struct simulated_step *step, int tokens)
+static int ask_source(struct run *r, const struct simulated_step *step, int tokens, struct err *err)
 {
     const struct forecast_facts facts = {.token = r->routes->token + step->accepted, .tokens = tokens};
     const struct forecast_class *class = r->forecast->class;
@@ -148,9 +151,12 @@ static void ask_source(struct run *r, const struct simulated_step *step, int tok
         class->expect(r->forecast, layer, &facts, r->score);
         const int count = forecast_name(r->ahead, r->score, r->routes->experts, 2 * r->routes->top_k);
         for (int i = 0; i < count; i++)
-            cache_expect(r->cache, layer, r->ahead[i], class->levels ? (int)r->score[r->ahead[i]] : 1);
-        simulated_store_bring(&r->store, r->now);
+            r->ahead_tokens[i] = class->levels ? (int)r->score[r->ahead[i]] : 1;
+        r->link.clock = r->now;
+        if (schedule_prefetch(&r->store, layer, r->ahead, r->ahead_tokens, count, err))
+            return -1;
     }
+    return 0;
 }
 
 static void teach_source(struct run *r, const struct simulated_step *step)
@@ -247,28 +253,30 @@ static double run_by_fetching(struct run *r, int layer, int count, bool greedy)
 
 /* Computes experts as the store makes them available. The next layer's router is asked once this layer's experts are
  * requested. */
-static int run_by_store(struct run *r, const struct simulated_step *step, int layer, int count, double *end, struct err *err)
+static int run_by_store(struct run *r, const struct simulated_step *step, int layer, int count, struct err *err)
 {
-    struct simulated_union wanted = {.layer = layer, .count = count, .expert = r->expert, .tokens = r->tokens};
-    double now = r->now;
+    struct expert_union wanted = {.count = count, .expert = r->expert, .tokens = r->tokens, .part = true};
+    double *now = &r->link.clock;
+    *now = r->now;
     while (wanted.done < count) {
-        const double asked = now;
-        if (simulated_store_acquire(&r->store, &wanted, &now, err))
+        const double asked = *now;
+        if (schedule_acquire(&r->store, layer, &wanted, err))
             return -1;
-        r->result.stall_s += now - asked;
+        r->result.stall_s += *now - asked;
         if (!wanted.done && r->system->prefetch == PREFETCH_NEXT_LAYER && layer + 1 < r->routes->layers) {
             forecast_layer(r, step, layer + 1);
-            simulated_store_bring(&r->store, now);
+            if (schedule_prefetch(&r->store, layer, NULL, NULL, 0, err))
+                return -1;
         }
         for (int i = wanted.done; i < wanted.done + wanted.held; i++) {
             const double time = fast_time(r, wanted.tokens[i]);
             r->result.fast_s += time;
-            note(r, LANE_FAST, layer, now, now + time);
-            now += time;
+            note(r, LANE_FAST, layer, *now, *now + time);
+            *now += time;
         }
-        simulated_store_release(&r->store, &wanted);
+        schedule_release(&r->store, &wanted);
     }
-    *end = now;
+    r->now = *now;
     return 0;
 }
 
@@ -300,29 +308,25 @@ static void balance(struct run *r, int layer, int count)
     cache_threshold(r->cache, balance_tau(&b));
 }
 
-static void decide(struct run *r, int layer, int count)
+static int decide(struct run *r, int layer, int count, struct err *err)
 {
+    const struct expert_union wanted = {.expert = r->expert, .tokens = r->tokens, .count = count};
     double start = clock_seconds();
     int first = layer * r->routes->experts;
     if (r->system->balances)
         balance_learn(&r->shares[layer], r->K, r->expert, r->tokens, count, &r->states[first].level, sizeof *r->states);
-    cache_want(r->cache, layer, r->expert, r->tokens, count);
+    if (!r->stores)
+        cache_want(r->cache, layer, r->expert, r->tokens, count);
+    else if (schedule_want(&r->store, layer, &wanted, r->tier, err))
+        return -1;
     if (r->system->balances)
         balance(r, layer, count);
     r->result.decide_us += 1e6 * (clock_seconds() - start);
-}
-
-/* A hit of the store is an expert that is resident or in flight. */
-static int store_layer(struct run *r, const struct simulated_step *step, int layer, int count, struct err *err)
-{
-    for (int i = 0; i < count; i++)
-        r->result.hits += cache_find(r->cache, layer, r->expert[i]) >= 0;
-    r->result.wanted += count;
-    return run_by_store(r, step, layer, count, &r->now, err);
+    return 0;
 }
 
 /* Resident experts are held during the layer, so that inserting the missing ones cannot evict them. An expert in flight is a
- * hit only for the store (store_layer). */
+ * hit only for the store. */
 static int run_layer(struct run *r, const struct simulated_step *step, int layer, struct err *err)
 {
     note(r, LANE_FAST, layer, r->now, r->now + r->machine->layer_s);
@@ -332,9 +336,11 @@ static int run_layer(struct run *r, const struct simulated_step *step, int layer
     int count = simulated_routes_want(r->routes, step, layer, r->expert, r->tokens, r->often);
     if (!count)
         return 0;
-    decide(r, layer, count);
+    r->result.wanted += count;
+    if (decide(r, layer, count, err))
+        return -1;
     if (r->stores)
-        return store_layer(r, step, layer, count, err);
+        return run_by_store(r, step, layer, count, err);
     for (int i = 0; i < count; i++) {
         int slot = cache_find(r->cache, layer, r->expert[i]);
         bool here = slot >= 0 && slot != r->on_the_way;
@@ -345,7 +351,6 @@ static int run_layer(struct run *r, const struct simulated_step *step, int layer
         else if (r->system->prefetch == PREFETCH_MISSED)
             cache_ask(r->cache, layer, r->expert[i], 1);
     }
-    r->result.wanted += count;
     if (r->system->prefetch == PREFETCH_NEXT_LAYER && layer + 1 < r->routes->layers)
         forecast_layer(r, step, layer + 1);
     double end = r->system->misses == MISSES_SLOW ? run_on_slow(r, layer, count)
@@ -359,7 +364,7 @@ static int run_layer(struct run *r, const struct simulated_step *step, int layer
     return 0;
 }
 
-static void draft(struct run *r, const struct simulated_step *step)
+static int draft(struct run *r, const struct simulated_step *step, struct err *err)
 {
     for (int token = 0; token + 1 < step->tokens; token++) {
         note(r, LANE_FAST, -1, r->now, r->now + r->machine->draft_s);
@@ -369,20 +374,24 @@ static void draft(struct run *r, const struct simulated_step *step)
             run_prefetches(r, r->now);
         if (r->system->prefetch == PREFETCH_DRAFT && r->machine->recall_draft > 0)
             forecast_token(r, step, token);
-        if (r->system->prefetch == PREFETCH_DRAFT && r->stores)
-            simulated_store_bring(&r->store, r->now);
+        r->link.clock = r->now;
+        if (r->system->prefetch == PREFETCH_DRAFT && r->stores && schedule_prefetch(&r->store, 0, NULL, NULL, 0, err))
+            return -1;
     }
+    return 0;
 }
 
 static int run_step(struct run *r, const struct simulated_step *step, struct err *err)
 {
-    if (r->forecast && !r->forecast->class->reads_tokens)
-        ask_source(r, step, 1);
-    draft(r, step);
-    if (r->forecast && r->forecast->class->reads_tokens)
-        ask_source(r, step, step->tokens);
+    const bool asks = r->forecast, late = asks && r->forecast->class->reads_tokens;
+    if ((asks && !late && ask_source(r, step, 1, err)) || draft(r, step, err) ||
+        (late && ask_source(r, step, step->tokens, err)))
+        return -1;
     r->drafted = r->now;
-    cache_step(r->cache, step->tokens, CACHE_VERIFIES);
+    if (r->stores)
+        schedule_begin(&r->store, step->tokens, EXPERTS_VERIFY, false);
+    else
+        cache_step(r->cache, step->tokens, CACHE_VERIFIES);
     for (int layer = 0; layer < r->routes->layers; layer++) {
         if (run_layer(r, step, layer, err))
             return -1;
@@ -485,7 +494,9 @@ static void run_free(struct run *r)
     mem_free(&r->ahead_tokens);
     mem_free(&r->shares);
     mem_free(&r->score);
-    simulated_store_free(&r->store);
+    schedule_free(&r->store);
+    mem_free(&r->read_bytes);
+    mem_free(&r->tier);
     forecast_close(&r->forecast);
 }
 
@@ -533,10 +544,10 @@ int simulate_possible(const struct simulation *simulation, const char *text, str
     return 0;
 }
 
-static void note_read(void *context, int key, double from, double to)
+static void note_read(void *context, int slot, double from, double to)
 {
     struct run *r = context;
-    note(r, LANE_LINK, key / r->routes->experts, from, to);
+    note(r, LANE_LINK, cache_key(r->cache, slot) / r->routes->experts, from, to);
 }
 
 static int open_store(struct run *r, const char *source, struct err *err)
@@ -552,15 +563,19 @@ static int open_store(struct run *r, const char *source, struct err *err)
         return err_set(err, ERR_INPUT, "--prefetch: %s reads nothing beforehand that others name; lru-fetch, lfu-fetch and "
                        "utility-fetch do", r->system->name);
     if ((source && forecast_open(&r->forecast, source, &setup, err)) ||
-        (r->stores && simulated_store_open(&r->store, r->cache, r->slots, routes->experts, err)))
+        !(r->tier = mem_alloc((size_t)routes->experts, sizeof *r->tier, err)) ||
+        !(r->read_bytes = mem_alloc((size_t)routes->layers, sizeof *r->read_bytes, err)))
         return -1;
-    r->store.link.latency_s = r->latency_s;
-    for (int reads = 1; reads <= SIMULATED_READS; reads++)
-        r->store.link.all_s[reads] = reads * (r->machine->expert_bytes / simulated_machine_speed(r->machine, reads) +
-                                              r->machine->latency_s - r->latency_s);
-    r->store.ended = note_read;
-    r->store.context = r;
-    return 0;
+    for (int layer = 0; layer < routes->layers; layer++)
+        r->read_bytes[layer] = 1;
+    r->link = (struct simulated_link){.latency_s = r->latency_s, .note = note_read, .context = r};
+    for (int reads = 1; reads <= SCHEDULE_READS; reads++)
+        r->link.all_s[reads] = reads * (r->machine->expert_bytes / simulated_machine_speed(r->machine, reads) +
+                                        r->machine->latency_s - r->latency_s);
+    r->store = (struct schedule){
+        .transfers = &simulated_link_transfers, .context = &r->link, .cache = r->cache, .layers = routes->layers,
+        .experts = routes->experts, .slots = cache_slots(r->cache), .bytes = r->read_bytes};
+    return r->stores ? schedule_open(&r->store, err) : 0;
 }
 
 static int end_trace(struct run *r, double began, struct err *err)
@@ -593,8 +608,9 @@ static int run_steps(struct run *r, const struct simulation *simulation, struct 
         if (trace && end_trace(r, began, err))
             return -1;
     }
-    r->result.fetched += r->store.fetched;
-    r->result.prefetched += r->store.prefetched;
+    r->result.hits += r->store.facts.hits;
+    r->result.fetched += r->store.facts.bytes - r->store.facts.prefetched;
+    r->result.prefetched += r->store.facts.prefetched;
     return 0;
 }
 

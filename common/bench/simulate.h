@@ -16,7 +16,7 @@
  *     resident yet: SLOW computes it on the slow processor, the others wait for it.
  *
  * If experts requested together arrive together, as from a disk, systems that fetch and keep all missing experts work like
- * the store (simulated_store.h): a hit is then an expert that is resident or in flight, as in the store's records. */
+ * the store (common/store/schedule.h): a hit is then an expert that is resident or in flight, as in the store's records. */
 #ifndef MOE_BENCH_SIMULATE_H
 #define MOE_BENCH_SIMULATE_H
 

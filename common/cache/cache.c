@@ -281,6 +281,8 @@ void cache_want(struct cache *c, int layer, const int32_t *expert, const int32_t
 
 int cache_find(const struct cache *c, int layer, int expert) { return c->slot_of[layer * c->experts + expert]; }
 
+int cache_slots(const struct cache *c) { return c->slots; }
+
 bool cache_is_full(const struct cache *c) { return !c->empties; }
 
 bool cache_has_room(const struct cache *c) { return c->empties || c->heaped; }

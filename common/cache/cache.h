@@ -86,6 +86,7 @@ void cache_step(struct cache *cache, int tokens, enum cache_forward forward);
 void cache_want(struct cache *cache, int layer, const int32_t *expert, const int32_t *tokens, int count);
 
 int cache_find(const struct cache *cache, int layer, int expert);           /* the expert's slot; -1: not resident */
+int cache_slots(const struct cache *cache);
 bool cache_is_full(const struct cache *cache);                              /* no slot is empty */
 bool cache_has_room(const struct cache *cache); /* a slot is empty, or has an expert without a hold */
 int cache_key(const struct cache *cache, int slot);                         /* the expert in a slot; -1: empty */

@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/cache/utility.h"
 #include "common/decode/forced.h"
 #include "common/decode/grow.h"
 #include "common/decode/internal.h"
@@ -364,6 +365,15 @@ static int agree_on_times(struct decoder *decoder, struct decode_iteration *iter
     return 0;
 }
 
+static void note_cache(struct decode_iteration *iteration, const struct cache *cache)
+{
+    int K;
+    if (!cache)
+        return;
+    iteration->utility = cache_utility_states(cache, &K);
+    cache_state(cache, &iteration->cache);
+}
+
 /* From the forward on. The clocks of all texts are stopped while a watch measures. */
 static int finish_iteration(struct decoder *decoder, struct step_texts *texts, struct err *err)
 {
@@ -386,8 +396,7 @@ static int finish_iteration(struct decoder *decoder, struct step_texts *texts, s
     end = clock_seconds();
     const struct store_facts stored = take_counts(texts);
     store_facts_add(&iteration->stored, &stored);
-    iteration->utility = expert_source_utility(source);
-    expert_source_state(source, &iteration->cache);
+    note_cache(iteration, expert_source_cache(source));
     if (second) {
         second_drafted(second, step->draft_s, iteration->drafted);
         iteration->split = second_facts(second);

@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/base/thread.h"
-#include "common/cache/utility_rule.h"
+#include "common/cache/utility.h"
 #include "common/engine/internal.h"
 #include "common/engine/pieces.h"
 
@@ -27,6 +27,8 @@ struct second {
     struct second_setup setup;
     const struct hparams *shape;
     struct split split;
+    struct cache *cache;                 /* of the device's slots, owned by the experts' source; NULL: none */
+    const struct utility_expert *levels; /* [MoE layers * experts], owned by the cache; NULL: it has none */
     struct device *host;
     struct weights *weights;             /* mapped on the host: biases */
     struct workspace space;              /* on the host, for the maximum rows so far */
@@ -159,11 +161,11 @@ static int open_split(struct second *s, struct err *err)
         .rule = setup->rule, .layers = hparams_moe_layers(s->shape), .experts = s->shape->router.experts,
         .top_k = s->shape->router.top_k, .all_layers = s->shape->layers, .draft_length = setup->draft_length};
     for (int n = s->shape->layers - 1; n >= 0; n--)
-        if (s->shape->layer[n].ffn == FFN_EXPERTS) {
+        if (s->shape->layer[n].ffn == FFN_EXPERTS)
             split.expert_bytes = (double)s->weights->layer[n].expert_bytes;
-            expert_source_levels(setup->experts, n, &split.K);
-        }
-    split.slots = (int)expert_source_slots(setup->experts, (int64_t)split.layers * split.experts);
+    s->cache = expert_source_cache(setup->experts);
+    s->levels = s->cache ? cache_utility_states(s->cache, &split.K) : NULL;
+    split.slots = s->cache ? cache_slots(s->cache) : split.layers * split.experts;
     return split_open(&s->split, &split, err) ? err_at(err, "--split") : 0;
 }
 
@@ -328,11 +330,10 @@ int second_take(struct second *s, const struct layer *at, struct err *err)
 /* Reads the layer's levels for the balancer, before the policy learns from this forward. */
 static void read_levels(struct second *s, const struct layer *at, const struct expert_union *wanted)
 {
-    int K;
-    const struct utility_expert *state = expert_source_levels(s->setup.experts, at->number, &K);
-    for (int e = 0; state && e < s->shape->router.experts; e++)
-        s->level[e] = state[e].level;
-    if (state && s->forward == EXPERTS_VERIFY)
+    const int experts = s->shape->router.experts;
+    for (int e = 0; s->levels && e < experts; e++)
+        s->level[e] = s->levels[at->moe * experts + e].level;
+    if (s->levels && s->forward == EXPERTS_VERIFY)
         split_learn(&s->split, at->moe, wanted->expert, wanted->tokens, wanted->count, s->level, sizeof *s->level);
 }
 
@@ -343,9 +344,10 @@ static void learn_levels(struct second *s, const struct layer *at, int distinct)
     if (s->forward != EXPERTS_VERIFY || !s->facts.fetches)
         return;
     counts[at->moe] = s->split.layer[at->moe].tau;
-    counts[5 * s->facts.layers + at->moe] = expert_source_fetches(s->setup.experts, at->number, fetches);
-    expert_source_threshold(s->setup.experts,
-                            split_next(&s->split, at->moe, distinct, fetches, counts[5 * s->facts.layers + at->moe]));
+    const int cold = balance_fetches(s->cache, s->levels, s->facts.K, at->moe, s->shape->router.experts, s->split.setup.slots,
+                                     fetches);
+    counts[5 * s->facts.layers + at->moe] = cold;
+    cache_threshold(s->cache, split_next(&s->split, at->moe, distinct, fetches, cold));
 }
 
 static void count(struct second *s, const struct layer *at, const struct expert_union *wanted, int all)
@@ -386,8 +388,9 @@ int second_split(struct second *s, const struct layer *at, const int32_t *ids, s
                                     .part = true};
     memcpy(s->expert, wanted->expert + wanted->count, (size_t)s->mine.count * sizeof *s->expert);
     memcpy(s->tokens, wanted->tokens + wanted->count, (size_t)s->mine.count * sizeof *s->tokens);
-    if (s->split.setup.rule.kind == SPLIT_RESIDENT && s->forward == EXPERTS_VERIFY)
-        expert_source_ask(s->setup.experts, at->number, s->expert, s->mine.count);
+    const bool asks = s->split.setup.rule.kind == SPLIT_RESIDENT && s->forward == EXPERTS_VERIFY && s->cache;
+    for (int i = 0; asks && i < s->mine.count; i++)
+        cache_ask(s->cache, at->moe, s->expert[i], 1);
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "common/cache/cache.h"
 #include "common/cache/hot_set.h"
 #include "common/cli/spec.h"
 #include "common/route/ranking.h"
@@ -102,7 +103,8 @@ int cache_pins_save(const struct caching_options *options, const struct expert_s
         return 0;
     if (!(weight = mem_alloc((size_t)model->moe_layers * (size_t)model->experts, sizeof *weight, err)))
         return -1;
-    if (expert_source_weights(source, weight))
+    const struct cache *cache = expert_source_cache(source);
+    if (cache && cache_weights(cache, weight))
         rc = hot_set_write(options->hot_set, weight, model, err) ? err_at(err, "--hot-set") : 0;
     mem_free(&weight);
     return rc;

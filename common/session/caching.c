@@ -135,7 +135,8 @@ int64_t caching_kept(const struct model *model, const struct expert_source *expe
 {
     const struct extent extent = measure(model);
     const int64_t weights = (int64_t)caching_weights(model);
-    return experts ? weights - (extent.count - expert_source_slots(experts, extent.count)) * extent.slot : weights;
+    const struct cache *cache = expert_source_cache(experts);
+    return cache ? weights - (extent.count - cache_slots(cache)) * extent.slot : weights;
 }
 
 int64_t caching_room(int64_t left, uint64_t taken) { return left - left / 8 - (int64_t)taken; }

@@ -89,3 +89,13 @@ void expert_source_release_host(struct expert_source *source, struct expert_unio
 {
     source->class->release_host(source, wanted);
 }
+
+struct cache *expert_source_cache(const struct expert_source *source)
+{
+    return source && source->class->cache ? source->class->cache(source) : NULL;
+}
+
+const char *expert_source_method(const struct expert_source *source)
+{
+    return source && source->class->method ? source->class->method(source) : NULL;
+}

@@ -19,11 +19,10 @@
 #include "common/base/stop.h"
 #include "common/cache/split.h"
 #include "common/model/model.h"
-#include "common/stream/values.h"
 #include "common/tensor/device.h"
 
+struct cache;
 struct expert_source;
-struct utility_expert;
 
 /* The distinct experts that a layer requests in a forward, and the progress of their computation. The caller sets the first
  * four members. It owns the arrays, which must stay valid until all experts are done; the source reorders them. */
@@ -113,6 +112,8 @@ struct expert_source_class {
      * no layer. NULL: the source evicts nothing. */
     void (*keep)(struct expert_source *source, int layer);
     void (*facts)(const struct expert_source *source, struct store_facts *out);          /* NULL: the source has no counters */
+    struct cache *(*cache)(const struct expert_source *source);          /* NULL: every expert is always available */
+    const char *(*method)(const struct expert_source *source);           /* NULL: the source reads nothing later */
     void (*free)(struct expert_source *source);
 };
 
@@ -129,24 +130,6 @@ int expert_source_open(struct expert_source **out, const struct model *model, st
 /* Opens a cached source. The model must have been opened with model_open_dense. */
 int expert_source_cached(struct expert_source **out, const struct model *model, struct device *device,
                          const struct expert_cache *setup, struct err *err);
-/* Stores how much the cache's policy values each expert in weight: [MoE layers * experts]. Returns false if the policy has no
- * such measure. */
-bool expert_source_weights(const struct expert_source *source, double *weight);
-/* Appends the state on which the decisions of the cache's policy depend; appends nothing without a cache. */
-void expert_source_state(const struct expert_source *source, struct values *out);
-
-/* Returns the states of MoE-SpAc's Algorithm 1, [MoE layers * experts]; NULL: the policy has none. */
-const struct utility_expert *expert_source_utility(const struct expert_source *source);
-
-/* For splitting experts between processors (cache/split.h). They return: the states of a layer [experts] with the highest level
- * in *K, or NULL if there are none; balance_fetches of the layer; set the policy's threshold; return the number of slots, or
- * `all` for sources without a cache. */
-const struct utility_expert *expert_source_levels(const struct expert_source *source, int layer, int *K);
-int expert_source_fetches(const struct expert_source *source, int layer, int32_t *fetches);
-void expert_source_threshold(struct expert_source *source, int tau);
-int64_t expert_source_slots(const struct expert_source *source, int64_t all);
-/* Asks for a prefetch of these experts of a layer. No-op without a cache. */
-void expert_source_ask(struct expert_source *source, int layer, const int32_t *expert, int count);
 void expert_source_close(struct expert_source **source);
 
 /* Call the method of the class; no-ops if it is NULL. */
@@ -166,8 +149,12 @@ int expert_source_acquire_host(struct expert_source *source, struct expert_union
                                struct err *err);
 void expert_source_release_host(struct expert_source *source, struct expert_union *wanted);
 
+/* Returns the cache of the slots from which the device computes, owned by the source. Its layers are layers with experts. Only
+ * the source inserts, holds and releases. NULL: every expert is always available, or source is NULL. */
+struct cache *expert_source_cache(const struct expert_source *source);
+
 /* Returns how a cached source reads, for people: "io_uring, past the page cache; memory holds 96 of 192"; NULL: another kind of
- * source. */
+ * source, or none. */
 const char *expert_source_method(const struct expert_source *source);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "common/base/mem.h"
 #include "common/base/memory_left.h"
+#include "common/cache/cache.h"
 #include "common/engine/engine.h"
 #include "common/store/reads.h"
 #include "tests/unit/rig.h"
@@ -464,7 +465,7 @@ static void a_cache_begins_with_its_pins(void **state)
         assert_true(expert_source_facts(rig.experts, &after));
         assert_true(slots < all || (after.bytes == open.bytes && after.misses == 0));
         double *kept = calloc((size_t)all, sizeof *kept);
-        assert_true(expert_source_weights(rig.experts, kept));
+        assert_true(cache_weights(expert_source_cache(rig.experts), kept));
         for (int i = 1; i < all; i++)                /* what was wanted in between counts little */
             assert_true(kept[pins[i]] > 0.5e6 && kept[pins[i]] < 2e6);
         free(kept);
