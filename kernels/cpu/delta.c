@@ -218,7 +218,7 @@ static void rows_attend(const struct head *head, const struct row *row, int rows
         const struct tile_rows kept = {.at = at, .format = CACHE_F32, .width = values, .count = head->args->key_dim,
                                        .next = at + FETCH_FAR, .next_step = (size_t)values * sizeof(float)};
         const struct tile_join join = {.first = {true, true, true, true}};
-        tile_values(&kept, share, products, &join, product);
+        TILE_FOR_ROWS(tile_values_of, CACHE_F32, products, &kept, share, &join, product);
     }
     for (int r = 0; r < rows; r++) {
         float *restrict u = row[r].correction, *restrict out = row[r].out;
