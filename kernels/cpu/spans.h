@@ -546,19 +546,5 @@ INLINE void span_iq3_s(struct sums *sums, int rows, int width, enum chains chain
     }
 }
 
-#define SPAN_CASE(NAME, name) \
-    case FORMAT_##NAME: span_##name(sums, rows, width, chains, chunk, lane, span, in, k); break;
-#define SPAN_OF(NAME, name, kind, step, block, bytes) IF_DECODED_##kind(SPAN_CASE(NAME, name))
-
-/* `format` must be a constant at each use. */
-INLINE void span_of(enum weight_format format, struct sums *sums, int rows, int width, enum chains chains,
-                    const unsigned char *chunk, int lane, int span, const float *const *in, int k)
-{
-    switch (format) {
-        WEIGHT_FORMATS(SPAN_OF)
-    default: break;
-    }
-}
-
 #endif
 #endif

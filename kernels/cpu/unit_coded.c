@@ -25,101 +25,145 @@ INLINE void take_rest(int rows, int inputs, const void *const *in, float (*room)
 
 #if defined(ISA_VECTORS)
 
-INLINE void decode(enum weight_format format, const unsigned char *chunk, int inputs, float *out)
+/* Prefetches a span of the next two chunks. */
+INLINE void fetch_chunks(const unsigned char *chunk, size_t bytes, int span)
 {
-    enum { WIDTH = LANES == 8 ? 1 : 2 };
-    const size_t bytes = unit_chunk_bytes(format);
-    for (int span = 0; span < inputs / SPAN; span++) {
-        for (size_t line = 0; line < bytes / CHUNK_SPANS; line += 64)
-            fetch_after(chunk + (size_t)span * (bytes / CHUNK_SPANS) + line, bytes, 2 * bytes);
-        for (int lane = 0; lane < UNIT_OUTPUTS; lane += WIDTH * LANES) {
-            struct sums sums = {.decoded = out + lane};
-            span_of(format, &sums, 0, WIDTH, BOTH_CHAINS, chunk, lane, span, NULL, span * SPAN);
-        }
-    }
+    for (size_t line = 0; line < bytes / CHUNK_SPANS; line += 64)
+        fetch_after(chunk + (size_t)span * (bytes / CHUNK_SPANS) + line, bytes, 2 * bytes);
 }
 
-#define DECODE(NAME, name, kind, step, block, bytes) \
-    IF_DECODED_##kind(case FORMAT_##NAME: decode(FORMAT_##NAME, chunk, inputs, out); break;)
+/* Functions of a format are made by macros from the name of its decoder: a function with the format as an argument would
+ * be compiled with the decoders of all formats at each use. */
+#define DECODE(NAME, name) \
+    static void decode_##name(const unsigned char *chunk, int inputs, float *out) \
+    { \
+        enum { WIDTH = LANES == 8 ? 1 : 2 }; \
+        for (int span = 0; span < inputs / SPAN; span++) { \
+            fetch_chunks(chunk, unit_chunk_bytes(FORMAT_##NAME), span); \
+            for (int lane = 0; lane < UNIT_OUTPUTS; lane += WIDTH * LANES) { \
+                struct sums sums = {.decoded = out + lane}; \
+                span_##name(&sums, 0, WIDTH, BOTH_CHAINS, chunk, lane, span, NULL, span * SPAN); \
+            } \
+        } \
+    }
+
+/* A part of a unit's sums: those of `width` vectors of outputs from `lane` on, and of some chains. It is number `number` of
+ * `all`. */
+struct strip {
+    enum chains parts;
+    int width, lane, number, all;
+};
+
+/* Returns the vector of sums of `row` and vector `v` of the strip. */
+INLINE float *chain_at(const struct strip *strip, float *chains, int row, int v)
+{
+    return chains + row * UNIT_OUTPUTS + strip->lane + v * LANES;
+}
+
+INLINE void sums_load(struct sums *sums, int rows, const struct strip *strip, float *chains)
+{
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < strip->width; v++) {
+            if (strip->parts & EVEN_CHAIN)
+                sums->even[r][v] = vector_load(chain_at(strip, chains, r, v));
+            if (strip->parts & ODD_CHAIN)
+                sums->odd[r][v] = vector_load(chain_at(strip, chains + ODD, r, v));
+        }
+}
+
+INLINE void sums_store(const struct sums *sums, int rows, const struct strip *strip, float *chains)
+{
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < strip->width; v++) {
+            if (strip->parts & EVEN_CHAIN)
+                vector_store(chain_at(strip, chains, r, v), sums->even[r][v]);
+            if (strip->parts & ODD_CHAIN)
+                vector_store(chain_at(strip, chains + ODD, r, v), sums->odd[r][v]);
+        }
+}
+
+/* Prefetches the strip's share of a span of the next two chunks. */
+INLINE void fetch_share(const struct strip *strip, const unsigned char *span, size_t chunk_bytes)
+{
+    const size_t bytes = chunk_bytes / CHUNK_SPANS;
+#pragma GCC unroll 9
+    for (size_t line = strip->all > 1 ? (size_t)strip->number : bytes; line * 64 < bytes; line += (size_t)strip->all)
+        fetch_after(span + line * 64, chunk_bytes, 2 * chunk_bytes);
+}
+
+/* strip_NAME processes spans `from` .. `to` of a chunk, whose first input is in[r][0], for one strip. strips_NAME computes all
+ * sums of these spans, strip after strip. */
+#define STRIP(NAME, name) \
+    INLINE void strip_##name(int rows, struct strip strip, const unsigned char *chunk, int from, int to, \
+                             const float *const *in, float *chains) \
+    { \
+        struct sums sums = {.stream = strip.all == 1}; \
+        sums_load(&sums, rows, &strip, chains); \
+        for (int span = from; span < to; span++) { \
+            fetch_share(&strip, chunk + (size_t)span * (unit_chunk_bytes(FORMAT_##NAME) / CHUNK_SPANS), \
+                        unit_chunk_bytes(FORMAT_##NAME)); \
+            span_##name(&sums, rows, strip.width, strip.parts, chunk, strip.lane, span, in, (span - from) * SPAN); \
+        } \
+        sums_store(&sums, rows, &strip, chains); \
+    }
+#define STRIPS(NAME, name) \
+    INLINE void strips_##name(int rows, const unsigned char *chunk, int from, int to, const float *const *in, float *chains) \
+    { \
+        const int width = STRIP_VECTORS(rows), once = STRIP_CHAINS(rows) == BOTH_CHAINS; \
+        const int all = UNIT_OUTPUTS / (width * LANES) * (once ? 1 : 2); \
+        int number = 0; \
+        for (int lane = 0; lane < UNIT_OUTPUTS; lane += width * LANES) \
+            if (once) { \
+                strip_##name(rows, (struct strip){BOTH_CHAINS, width, lane, number++, all}, chunk, from, to, in, chains); \
+            } else { \
+                strip_##name(rows, (struct strip){EVEN_CHAIN, width, lane, number++, all}, chunk, from, to, in, chains); \
+                strip_##name(rows, (struct strip){ODD_CHAIN, width, lane, number++, all}, chunk, from, to, in, chains); \
+            } \
+    }
+#define CHUNK_ROWS(name, rows) \
+    static void chunk_##name##_##rows(const unsigned char *chunk, int from, int to, const float *const *in, float *chains) \
+    { \
+        strips_##name(rows, chunk, from, to, in, chains); \
+    }
+#define CHUNK_CODED(name) \
+    CHUNK_ROWS(name, 1) CHUNK_ROWS(name, 2) CHUNK_ROWS(name, 3) CHUNK_ROWS(name, 4) \
+    CHUNK_ROWS(name, 5) CHUNK_ROWS(name, 6) CHUNK_ROWS(name, 7) CHUNK_ROWS(name, 8)
+#define CHUNK_WOVEN(name) CHUNK_CODED(name)
+#define CHUNK_GRID(name) CHUNK_ROWS(name, 1)
+#define FUNCTIONS_OF(NAME, name, kind, step, block, bytes) \
+    IF_DECODED_##kind(DECODE(NAME, name) STRIP(NAME, name) STRIPS(NAME, name) CHUNK_##kind(name))
+WEIGHT_FORMATS(FUNCTIONS_OF)
+
+#define DECODE_OF(NAME, name, kind, step, block, bytes) \
+    IF_DECODED_##kind(case FORMAT_##NAME: decode_##name(chunk, inputs, out); break;)
 
 void unit_decode(enum weight_format format, const void *chunk, int inputs, float *out)
 {
     switch (format) {
-        WEIGHT_FORMATS(DECODE)
+        WEIGHT_FORMATS(DECODE_OF)
     default: break;
     }
 }
 
-/* Processes spans `from` .. `to` of a chunk, whose first input is in[r][0], for `width` vectors of outputs from `lane` on, as
- * strip `number` of `strips`. */
-INLINE void strip(enum weight_format format, int rows, int width, enum chains parts, int number, int strips,
-                  const unsigned char *chunk, int lane, int from, int to, const float *const *in, float *chains)
+typedef void chunk_function(const unsigned char *chunk, int from, int to, const float *const *in, float *chains);
+
+#define CHUNK_NAMES_CODED(name) \
+    {chunk_##name##_1, chunk_##name##_2, chunk_##name##_3, chunk_##name##_4, \
+     chunk_##name##_5, chunk_##name##_6, chunk_##name##_7, chunk_##name##_8}
+#define CHUNK_NAMES_WOVEN(name) CHUNK_NAMES_CODED(name)
+#define CHUNK_NAMES_GRID(name) {chunk_##name##_1}
+#define CHUNK_NAMES_OF(NAME, name, kind, step, block, bytes) \
+    IF_DECODED_##kind([FORMAT_##NAME] = CHUNK_NAMES_##kind(name),)
+static chunk_function *const CHUNK_TABLE[FORMAT_COUNT][DECODED_ROWS] = {WEIGHT_FORMATS(CHUNK_NAMES_OF)};
+
+void unit_product_coded(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out)
 {
-    const size_t span_bytes = unit_chunk_bytes(format) / CHUNK_SPANS;
-    struct sums sums = {.stream = strips == 1};
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-        for (int v = 0; v < width; v++) {
-            if (parts & EVEN_CHAIN)
-                sums.even[r][v] = vector_load(chains + r * UNIT_OUTPUTS + lane + v * LANES);
-            if (parts & ODD_CHAIN)
-                sums.odd[r][v] = vector_load(chains + ODD + r * UNIT_OUTPUTS + lane + v * LANES);
-        }
-    for (int span = from; span < to; span++) {
-        const unsigned char *at = chunk + (size_t)span * span_bytes;
-#pragma GCC unroll 9
-        for (size_t line = strips > 1 ? (size_t)number : span_bytes; line * 64 < span_bytes; line += (size_t)strips)
-            fetch_after(at + line * 64, unit_chunk_bytes(format), 2 * unit_chunk_bytes(format));
-        const int k = (span - from) * SPAN;
-        span_of(format, &sums, rows, width, parts, chunk, lane, span, in, k);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-        for (int v = 0; v < width; v++) {
-            if (parts & EVEN_CHAIN)
-                vector_store(chains + r * UNIT_OUTPUTS + lane + v * LANES, sums.even[r][v]);
-            if (parts & ODD_CHAIN)
-                vector_store(chains + ODD + r * UNIT_OUTPUTS + lane + v * LANES, sums.odd[r][v]);
-        }
-}
-
-/* Computes all sums of some spans, strip after strip. */
-INLINE void strips(enum weight_format format, int rows, const unsigned char *chunk, int from, int to, const float *const *in,
-                   float *chains)
-{
-    const int width = STRIP_VECTORS(rows), all = UNIT_OUTPUTS / (width * LANES) * (STRIP_CHAINS(rows) == BOTH_CHAINS ? 1 : 2);
-    int number = 0;
-    for (int lane = 0; lane < UNIT_OUTPUTS; lane += width * LANES)
-        if (STRIP_CHAINS(rows) == BOTH_CHAINS) {
-            strip(format, rows, width, BOTH_CHAINS, number++, all, chunk, lane, from, to, in, chains);
-        } else {
-            strip(format, rows, width, EVEN_CHAIN, number++, all, chunk, lane, from, to, in, chains);
-            strip(format, rows, width, ODD_CHAIN, number++, all, chunk, lane, from, to, in, chains);
-        }
-}
-
-/* The last inputs of rows whose length is not a multiple of 32, one row at a time: a version for several rows would be compiled
- * once for each number of rows. The sums of a row do not depend on the other rows. */
-#define REST(format) \
-    static __attribute__((noinline)) void rest_##format(const unsigned char *chunk, int span, const float *in, \
-                                                        float *chains) \
-    { \
-        strips(format, 1, chunk, span, span + 1, &in, chains); \
-    }
-
-#define REST_OF(NAME, name, kind, step, block, bytes) IF_DECODED_##kind(REST(FORMAT_##NAME))
-WEIGHT_FORMATS(REST_OF)
-
-typedef void rest_function(const unsigned char *chunk, int span, const float *in, float *chains);
-
-#define REST_NAME(NAME, name, kind, step, block, bytes) IF_DECODED_##kind([FORMAT_##NAME] = rest_FORMAT_##NAME,)
-static rest_function *const REST_TABLE[FORMAT_COUNT] = {WEIGHT_FORMATS(REST_NAME)};
-
-INLINE void product(enum weight_format format, int rows, const unsigned char *unit, int inputs, const void *const *in,
-                    float *out)
-{
+    chunk_function *const all = CHUNK_TABLE[format][rows - 1], *const one = CHUNK_TABLE[format][0];
+    const size_t bytes = unit_chunk_bytes(format);
     const int whole = inputs / SPAN;
     _Alignas(64) float chains[CHAINS];
     const float *x[DECODED_ROWS];
@@ -128,53 +172,21 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
         memset(chains + ODD + r * UNIT_OUTPUTS, 0, UNIT_OUTPUTS * sizeof *chains);
     }
     for (int span = 0; span < whole; span += CHUNK_SPANS) {
-        const unsigned char *chunk = unit + (size_t)(span / CHUNK_SPANS) * unit_chunk_bytes(format);
-        int count = whole - span < CHUNK_SPANS ? whole - span : CHUNK_SPANS;
         for (int r = 0; r < rows; r++)
             x[r] = (const float *)in[r] + span * SPAN;
-        strips(format, rows, chunk, 0, count, x, chains);
+        all((const unsigned char *)unit + (size_t)(span / CHUNK_SPANS) * bytes, 0,
+            whole - span < CHUNK_SPANS ? whole - span : CHUNK_SPANS, x, chains);
     }
     if (inputs % SPAN) {
-        const unsigned char *chunk = unit + (size_t)(whole / CHUNK_SPANS) * unit_chunk_bytes(format);
+        /* One row at a time: a span is filled up with zeros, and the sums of a row do not depend on the other rows. */
+        const unsigned char *chunk = (const unsigned char *)unit + (size_t)(whole / CHUNK_SPANS) * bytes;
         float room[DECODED_ROWS][SPAN];
         take_rest(rows, inputs, in, room, x);
         for (int r = 0; r < rows; r++)
-            REST_TABLE[format](chunk, whole % CHUNK_SPANS, x[r], chains + r * UNIT_OUTPUTS);
+            one(chunk, whole % CHUNK_SPANS, whole % CHUNK_SPANS + 1, &x[r], chains + r * UNIT_OUTPUTS);
     }
     for (int i = 0; i < rows * UNIT_OUTPUTS; i += LANES)
         vector_store(out + i, vector_add(vector_load(chains + i), vector_load(chains + ODD + i)));
-}
-
-#define PRODUCT(format, rows) \
-    static void product_##format##_##rows(const unsigned char *unit, int inputs, const void *const *in, float *out) \
-    { \
-        product(format, rows, unit, inputs, in, out); \
-    }
-#define PRODUCTS(format) \
-    PRODUCT(format, 1) PRODUCT(format, 2) PRODUCT(format, 3) PRODUCT(format, 4) \
-    PRODUCT(format, 5) PRODUCT(format, 6) PRODUCT(format, 7) PRODUCT(format, 8)
-#define PRODUCTS_CODED(format) PRODUCTS(format)
-#define PRODUCTS_WOVEN(format) PRODUCTS(format)
-#define PRODUCTS_GRID(format) PRODUCT(format, 1)
-#define PRODUCT_NAMES(format) \
-    [format] = {product_##format##_1, product_##format##_2, product_##format##_3, product_##format##_4, \
-                product_##format##_5, product_##format##_6, product_##format##_7, product_##format##_8}
-
-#define PRODUCT_NAMES_CODED(format) PRODUCT_NAMES(format)
-#define PRODUCT_NAMES_WOVEN(format) PRODUCT_NAMES(format)
-#define PRODUCT_NAMES_GRID(format) [format] = {product_##format##_1}
-
-#define PRODUCTS_OF(NAME, name, kind, step, block, bytes) IF_DECODED_##kind(PRODUCTS_##kind(FORMAT_##NAME))
-WEIGHT_FORMATS(PRODUCTS_OF)
-
-typedef void product_function(const unsigned char *unit, int inputs, const void *const *in, float *out);
-
-#define PRODUCT_ROW(NAME, name, kind, step, block, bytes) IF_DECODED_##kind(PRODUCT_NAMES_##kind(FORMAT_##NAME),)
-static product_function *const PRODUCT_TABLE[FORMAT_COUNT][DECODED_ROWS] = {WEIGHT_FORMATS(PRODUCT_ROW)};
-
-void unit_product_coded(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out)
-{
-    PRODUCT_TABLE[format][rows - 1](unit, inputs, in, out);
 }
 
 #else
