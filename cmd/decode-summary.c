@@ -11,13 +11,14 @@ static double growth(const struct decode_iteration *iteration)
     for (int layer = 0; forward->distinct_loaded && layer < forward->moe_layers; layer++)
         more += forward->distinct_loaded[layer] - forward->top_k;
     const double bytes = (double)(more > 0 ? more * forward->expert_bytes : 0);
-    return bytes / fmax(1, (double)forward->bytes - bytes) + 0.05 * (iteration->rows - 1);
+    return bytes / fmax(1, (double)forward->bytes - bytes) + 0.05 * (iteration->record.nodes - 1);
 }
 
 void decode_summary_iteration(struct decode_summary *summary, const struct decode_iteration *iteration)
 {
+    const struct decode_iter *record = &iteration->record;
     struct decode_times *times = &summary->times;
-    const double seconds = (iteration->verify_us + iteration->accept_us + iteration->other_us - iteration->probe_us) / 1e6;
+    const double seconds = (record->verify_us + record->accept_us + record->other_us - record->probe_us) / 1e6;
     const double g = growth(iteration);
     summary->all++;
     summary->without += iteration->tree->nodes == 0;
@@ -29,8 +30,8 @@ void decode_summary_iteration(struct decode_summary *summary, const struct decod
     if (!iteration->number)                     /* the first one of a text is slower, with drafts and without */
         return;
     times->iterations++;
-    times->emitted += iteration->n_emitted;
-    times->draft_s += iteration->draft_us / 1e6;
+    times->emitted += record->emitted;
+    times->draft_s += record->draft_us / 1e6;
     times->seconds += seconds;
     times->growth += g;
     times->growth_squared += g * g;

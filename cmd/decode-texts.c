@@ -50,7 +50,7 @@ static int on_begin(void *context, double prefill_s, struct err *err)
 static int on_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
 {
     struct work *work = context;
-    progress_step(&work->all->bar, (uint64_t)iteration->n_emitted);
+    progress_step(&work->all->bar, (uint64_t)iteration->record.emitted);
     decode_summary_iteration(&work->all->summary, iteration);
     return records(work) ? decode_record_iteration(&work->recorder, iteration, err) : 0;
 }

@@ -245,7 +245,7 @@ static int on_iteration(void *context, const struct decode_iteration *iteration,
 {
     struct text_run *text = context;
     int given = 0;
-    for (int row = 0; row < iteration->rows && given < iteration->n_emitted; row++) {
+    for (int row = 0; row < iteration->record.nodes && given < iteration->record.emitted; row++) {
         const struct forward *forward = iteration->forward;
         if (!iteration->kept[row])
             continue;

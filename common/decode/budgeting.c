@@ -56,7 +56,7 @@ static int before(struct watch *watch, struct sequence *sequence, struct batch *
     (void)err;
     budgeting->sequence = sequence;
     if (budgeting->size)
-        governor_state(&budgeting->governor, held, &iteration->policy);
+        governor_state(&budgeting->governor, held, &iteration->record.policy);
     if (!held)
         return 0;
     for (int layer = 0; budgeting->size && layer < budgeting->plan.moe_layers; layer++)
@@ -74,7 +74,7 @@ static bool is_touched(const struct decode_iteration *iteration)
 {
     const struct forward *forward = iteration->forward;
     const size_t width = (size_t)forward->moe_layers * (size_t)forward->top_k;
-    for (int i = 0; i <= iteration->accepted; i++) {
+    for (int i = 0; i <= iteration->record.accepted; i++) {
         const size_t at = (size_t)iteration->path[i] * width;
         if (memcmp(forward->expert + at, forward->wanted + at, width * sizeof *forward->expert) != 0)
             return true;
@@ -96,9 +96,9 @@ static void count_probe(struct budgeting *budgeting, const struct meter_reading 
         governor_observe(&budgeting->governor, reading->tokens, budgeting->tried, reading->divergence);
     budgeting->tried = reading->tokens ? 0 : budgeting->tried;
     budgeting->waited = 0;
-    iteration->probe += reading->tokens;
-    iteration->probe_bytes += reading->bytes;
-    iteration->bytes += reading->bytes;
+    iteration->record.probe += reading->tokens;
+    iteration->record.probe_bytes += reading->bytes;
+    iteration->record.bytes += reading->bytes;
 }
 
 static int probe(struct budgeting *budgeting, struct decode_iteration *iteration, struct err *err)
@@ -126,7 +126,7 @@ static void restore_rows(struct budgeting *budgeting, const struct decode_iterat
                          bool *changed)
 {
     double sum = 0;
-    for (int i = 0; i <= iteration->accepted; i++) {
+    for (int i = 0; i <= iteration->record.accepted; i++) {
         const size_t row = (size_t)iteration->path[i], vocab = (size_t)forward->vocab;
         const float *own = meter_logits(budgeting->meter, i);
         double divergence = divergence_between(own, forward->logits + row * vocab, forward->vocab);
@@ -146,17 +146,17 @@ static int check(struct watch *watch, struct decode_iteration *iteration, struct
     struct meter *meter = budgeting->meter;
     struct meter_reading reading;
     if (!meter || (!meter_is_running(meter) && !is_touched(iteration)) ||
-        (!budgeting->checked && !governor_checks(&budgeting->governor, meter_waiting(meter) + 1 + iteration->accepted)))
+        (!budgeting->checked && !governor_checks(&budgeting->governor, meter_waiting(meter) + 1 + iteration->record.accepted)))
         return 0;
     double start = clock_seconds();
     if (!budgeting->checked)
-        memset(budgeting->restored, 0, (size_t)iteration->rows * sizeof *budgeting->restored);
+        memset(budgeting->restored, 0, (size_t)iteration->record.nodes * sizeof *budgeting->restored);
     budgeting->checked = true;
     if (meter_probe_path(meter, budgeting->sequence, iteration, &reading, err))
         return err_at(err, "--budget auto");
     count_probe(budgeting, &reading, iteration);
     restore_rows(budgeting, iteration, forward, changed);
-    iteration->probe_us += 1e6 * (clock_seconds() - start);
+    iteration->record.probe_us += 1e6 * (clock_seconds() - start);
     return 0;
 }
 
@@ -164,25 +164,25 @@ static int check(struct watch *watch, struct decode_iteration *iteration, struct
 static int keep(struct budgeting *budgeting, struct decode_iteration *iteration, int tried, struct err *err)
 {
     double sum = 0;
-    for (int i = 0; i < iteration->n_emitted; i++) {
+    for (int i = 0; i < iteration->record.emitted; i++) {
         sum += budgeting->divergence[i];
-        iteration->restored += budgeting->restored[iteration->path[i]];
+        iteration->record.restored += budgeting->restored[iteration->path[i]];
     }
     budgeting->checked = false;
-    iteration->probe += iteration->n_emitted;
-    governor_observe(&budgeting->governor, iteration->n_emitted, tried, sum);
-    return meter_keep(budgeting->meter, iteration->n_emitted, err);
+    iteration->record.probe += iteration->record.emitted;
+    governor_observe(&budgeting->governor, iteration->record.emitted, tried, sum);
+    return meter_keep(budgeting->meter, iteration->record.emitted, err);
 }
 
 /* Tokens that no budget has touched are known to be those of the model without; all others wait for a probe. */
 static int measure(struct budgeting *budgeting, struct decode_iteration *iteration, struct err *err)
 {
     struct meter *meter = budgeting->meter;
-    const int tried = is_tried(budgeting, iteration) ? iteration->n_emitted : 0;
+    const int tried = is_tried(budgeting, iteration) ? iteration->record.emitted : 0;
     if (budgeting->checked)
         return keep(budgeting, iteration, tried, err);
     if (!meter_is_running(meter) && !is_touched(iteration)) {
-        governor_observe(&budgeting->governor, iteration->n_emitted, tried, 0);
+        governor_observe(&budgeting->governor, iteration->record.emitted, tried, 0);
         return 0;
     }
     meter_add(meter, iteration);
@@ -203,8 +203,8 @@ static int after(struct watch *watch, struct decode_iteration *iteration, struct
         return 0;
     double start = clock_seconds();
     int rc = measure(budgeting, iteration, err);
-    if (iteration->probe)
-        iteration->probe_us += 1e6 * (clock_seconds() - start);
+    if (iteration->record.probe)
+        iteration->record.probe_us += 1e6 * (clock_seconds() - start);
     return rc;
 }
 

@@ -265,7 +265,7 @@ static int measure_overlap(struct watch *watch, struct decode_iteration *iterati
 {
     struct overlap_watch *mine = (struct overlap_watch *)watch;
     (void)err;
-    iteration->overlap = overlap_measure(&mine->overlap, iteration->tree, iteration->kept, mine->draws,
+    iteration->record.overlap = overlap_measure(&mine->overlap, iteration->tree, iteration->kept, mine->draws,
                                          iteration->forward->logits);
     return 0;
 }

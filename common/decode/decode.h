@@ -50,56 +50,26 @@ struct decoder_setup {
     bool keep;
 };
 
-/* Scores of forecasts of the verification's experts (scoring.h); sources 0: not requested. */
-struct forecast_scores {
-    int sources;
-    const char *names;                  /* of the sources, separated by blanks */
-    const int32_t *wanted;              /* [moe_layers] distinct experts */
-    const int32_t *named, *right;       /* [sources][moe_layers] experts that a source named; wanted ones among them */
-};
-
 /* One iteration; arrays are valid during the call. */
 struct decode_iteration {
     int number;                         /* 0, 1, ... of this prompt */
     int position;                       /* of the root */
-    int K;                              /* current draft length */
+    /* Measurements as a stream records them (stream/decode.h), but for its sequence, and for members that the recorder takes
+     * from the members below (instruments/record.c). node_tokens and node_parents have the rows of `riders`, too. draft_bytes,
+     * catch_up, probe, restored and riders, which a stream omits if there are none, are 0 then. */
+    struct decode_iter record;
     const struct draft_tree *tree;      /* the draft; empty: none */
     const struct draft_steps *steps;    /* steps that made the draft (grow.h); NULL: unknown */
-    int drafted;                        /* nodes that were proposed, also those dropped before the forward */
-    int64_t draft_bytes;                /* read by the drafter's forwards, nominal */
-    int catch_up;                       /* tokens of the text that the drafter had to read first */
-    double catch_up_us;                 /* time of reading them, part of draft_us */
     int drafters;                       /* in use */
     const struct draft_share *share;    /* [drafters] */
-    int rows, riders;                   /* 1 + tree->nodes; rows after these that drafters add */
-    const int32_t *token, *parent;      /* [rows + riders] input of the forward: root first, parent[0] = -1, node i is row
-                                           i + 1 */
-    const float *acceptance;            /* [rows] estimates of the policy; NaN: none, and the root; NULL: no estimates */
-    const uint8_t *kept;                /* [rows] 1: root, or accepted */
+    const uint8_t *kept;                /* [nodes] 1: root, or accepted */
     const int32_t *path;                /* [1 + accepted] these rows, the root first */
-    int accepted;                       /* nodes */
-    const int32_t *emitted;             /* [n_emitted] after the root; one more than accepted unless cut */
-    int n_emitted;
-    const float *overlap;               /* [rows] see verify/overlap.h; NULL: not requested */
-    const float *divergence;            /* [n_emitted] see divergence.h; NULL: not requested */
-    struct forecast_scores forecasts;
-    int flips;                          /* emitted tokens that are not the reference's most probable; -1: not requested */
-    double end_us;                      /* since the prompt began, to the end of the iteration */
-    double draft_us, verify_us, accept_us, other_us;    /* verify_us: of a shared forward, the share of this text's rows */
-    double shared_us;                   /* time of the whole shared forward; see its `texts`, `all_rows`, `all_loaded` */
     const struct forward *forward;      /* with the logits of all rows, riders among them */
-    int64_t bytes;                      /* read by the target's forwards, nominal; and by a probe */
-    int probe;                          /* tokens of an automatic budget's probe (budgeting.h) after this iteration; 0: none */
-    double probe_us;                    /* time of the probe, part of other_us */
-    int64_t probe_bytes;                /* part of bytes */
     bool caches;                        /* experts are cached; stored has the reads and copies of this iteration */
     struct store_facts stored;
-    struct values cache;                /* figures that the cache policy decides by */
     const struct utility_expert *utility;       /* [moe_layers * experts] states of the cache policy; NULL: none */
     const struct second_facts *split;   /* work of the two processors; NULL: one processor */
-    int restored;                       /* emitted tokens that were chosen without a budget, so that its bound holds */
     bool ends;                          /* the text is at its end */
-    struct values policy;               /* figures that the draft policy decides by */
 };
 
 /* Callbacks that receive the output; any may be NULL. A failure ends the run. */

@@ -92,22 +92,26 @@ static int take(struct decoder *decoder, const struct engine_iteration *from, st
                        decoder->length - 1, K);
     if (take_rows(decoder, from, err))
         return -1;
-    *iteration = (struct decode_iteration){
-        .number = record->number, .position = record->position, .K = K, .tree = &decoder->tree,
-        .drafters = decoder->drafters.count, .share = decoder->share, .drafted = record->rows - 1,
-        .rows = record->rows, .token = decoder->token, .parent = decoder->parent, .kept = decoder->kept, .path = decoder->path,
-        .accepted = record->accepted, .emitted = decoder->emitted, .flips = -1, .forward = &from->forward,
-        .bytes = from->forward.bytes, .draft_us = (double)record->part[LOOP_DRAFT] / 1e3,
-        .verify_us = (double)record->part[LOOP_VERIFY] / 1e3, .accept_us = (double)record->part[LOOP_ACCEPT] / 1e3,
-        .other_us = (double)record->part[LOOP_OTHER] / 1e3};
-    decoder->policy->class->state(decoder->policy, &iteration->policy);
+    decoder_start(decoder, iteration);
+    iteration->forward = &from->forward;
+    struct decode_iter *out = &iteration->record;
+    out->K = K;
+    out->drafted = record->rows - 1;
+    out->nodes = record->rows;
+    out->accepted = record->accepted;
+    out->bytes = from->forward.bytes;
+    out->draft_us = (double)record->part[LOOP_DRAFT] / 1e3;
+    out->verify_us = (double)record->part[LOOP_VERIFY] / 1e3;
+    out->accept_us = (double)record->part[LOOP_ACCEPT] / 1e3;
+    out->other_us = (double)record->part[LOOP_OTHER] / 1e3;
+    decoder->policy->class->state(decoder->policy, &out->policy);
     decoder->share[0] = (struct draft_share){.steps = K > 0, .levels = K, .proposed = record->rows - 1,
-                                             .seconds = iteration->draft_us / 1e6};
+                                             .seconds = out->draft_us / 1e6};
     draft_count_kept(&decoder->tree, decoder->kept, decoder->share);
-    iteration->n_emitted = decoder_emit(decoder, decoder->emitted, record->emitted, err);
-    if (iteration->n_emitted < 0)
+    out->emitted = decoder_emit(decoder, decoder->emitted, record->emitted, err);
+    if (out->emitted < 0)
         return -1;
-    if (iteration->n_emitted != record->emitted || decoder->ending.ended != (record->end != LOOP_CONTINUES))
+    if (out->emitted != record->emitted || decoder->ending.ended != (record->end != LOOP_CONTINUES))
         return err_set(err, ERR_INPUT, "the device ends the answer elsewhere, after %d tokens", decoder->length);
     return 0;
 }
@@ -130,8 +134,9 @@ int decoder_iterate_on_device(struct decoder *decoder, const struct decode_sink 
         if (engine_loop_next(loop, &from, err) || take(decoder, &from, &iteration, err))
             goto done;
         first = iteration.number ? first : from.record->start;
-        iteration.end_us = began + (double)(from.record->start - first) / 1e3 + iteration.draft_us + iteration.verify_us +
-            iteration.accept_us + iteration.other_us;
+        struct decode_iter *record = &iteration.record;
+        record->t_us = began + (double)(from.record->start - first) / 1e3 + record->draft_us + record->verify_us +
+                       record->accept_us + record->other_us;
         if (decoder_conclude(decoder, &iteration, sink, err))
             goto done;
     }

@@ -64,22 +64,23 @@ double divergence_between(const float *reference, const float *own, int vocab)
 static int after_untimed(struct watch *watch, struct decode_iteration *iteration, struct err *err)
 {
     struct divergence *divergence = (struct divergence *)watch;
-    const struct batch batch = {.rows = iteration->n_emitted, .token = divergence->token, .logit_rows = iteration->n_emitted};
+    const struct batch batch = {.rows = iteration->record.emitted, .token = divergence->token,
+                                .logit_rows = iteration->record.emitted};
     const size_t vocab = (size_t)divergence->vocab;
     struct forward forward;
-    for (int i = 0; i < iteration->n_emitted; i++)
-        divergence->token[i] = iteration->token[iteration->path[i]];
+    for (int i = 0; i < iteration->record.emitted; i++)
+        divergence->token[i] = iteration->record.node_tokens[iteration->path[i]];
     if (engine_forward(divergence->engine, divergence->sequence, &batch, &forward, err) ||
-        sequence_commit(divergence->sequence, divergence->node, iteration->n_emitted, err))
+        sequence_commit(divergence->sequence, divergence->node, iteration->record.emitted, err))
         return err_at(err, "--reference");
-    iteration->flips = 0;
-    for (int i = 0; i < iteration->n_emitted; i++) {
+    iteration->record.flips = 0;
+    for (int i = 0; i < iteration->record.emitted; i++) {
         const float *reference = forward.logits + (size_t)i * vocab;
         const float *own = iteration->forward->logits + (size_t)iteration->path[i] * vocab;
         divergence->value[i] = (float)divergence_between(reference, own, divergence->vocab);
-        iteration->flips += likeliest(reference, divergence->vocab) != likeliest(own, divergence->vocab);
+        iteration->record.flips += likeliest(reference, divergence->vocab) != likeliest(own, divergence->vocab);
     }
-    iteration->divergence = divergence->value;
+    iteration->record.divergence = divergence->value;
     return 0;
 }
 

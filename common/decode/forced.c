@@ -154,7 +154,7 @@ static int before(struct watch *watch, struct sequence *sequence, struct batch *
         return -1;
     for (size_t row = 0; row < rows; row++) {
         int depth = 0;
-        for (int above = iteration->parent[row]; above >= 0; above = iteration->parent[above])
+        for (int above = iteration->record.node_parents[row]; above >= 0; above = iteration->record.node_parents[above])
             depth++;
         const int32_t *experts = experts_at(&forced->routes, at, depth);
         for (size_t layer = 0; layer < (size_t)forced->moe_layers; layer++)

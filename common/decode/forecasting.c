@@ -103,7 +103,7 @@ static int before(struct watch *watch, struct sequence *sequence, struct batch *
                   struct err *err)
 {
     struct forecasting *f = (struct forecasting *)watch;
-    const struct forecast_facts facts = {.token = iteration->token, .tokens = iteration->rows};
+    const struct forecast_facts facts = {.token = iteration->record.node_tokens, .tokens = iteration->record.nodes};
     (void)sequence, (void)batch;
     return f->forecast->class->reads_tokens ? ask(f, &facts, err) : 0;
 }
@@ -111,12 +111,13 @@ static int before(struct watch *watch, struct sequence *sequence, struct batch *
 static int after(struct watch *watch, struct decode_iteration *iteration, struct err *err)
 {
     struct forecasting *f = (struct forecasting *)watch;
-    const size_t count = (size_t)iteration->rows * (size_t)f->shape.layers * (size_t)f->shape.top_k;
+    const size_t count = (size_t)iteration->record.nodes * (size_t)f->shape.layers * (size_t)f->shape.top_k;
     if (mem_grow(&f->expert, &f->room, count, sizeof *f->expert, err))
         return -1;
     for (size_t i = 0; i < count; i++)
         f->expert[i] = (int16_t)iteration->forward->expert[i];
-    const struct forecast_outcome outcome = {iteration->token, iteration->kept, f->expert, iteration->rows};
+    const struct forecast_outcome outcome = {iteration->record.node_tokens, iteration->kept, f->expert,
+                                             iteration->record.nodes};
     f->forecast->class->learn(f->forecast, &outcome);
     return 0;
 }

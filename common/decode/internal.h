@@ -104,6 +104,9 @@ bool decoder_obstacle(const struct decoder *decoder, char *why, size_t bytes);
 int decoder_add_riders(struct decoder *decoder, struct decode_iteration *iteration, struct err *err);
 int decoder_return_riders(struct decoder *decoder, const struct decode_iteration *iteration, struct err *err);
 
+/* Starts an iteration at the end of the text; its arrays are those of the decoder. */
+void decoder_start(struct decoder *decoder, struct decode_iteration *iteration);
+
 /* The last two steps of an iteration, its record being complete: the policy learns of it, and the caller sees it. */
 int decoder_conclude(struct decoder *decoder, const struct decode_iteration *iteration, const struct decode_sink *sink,
                      struct err *err);

@@ -68,12 +68,13 @@ static int watch_start(struct decoder *decoder, struct err *err)
 /* Grows the draft as the policy says, and writes it down as rows. */
 static int propose(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
+    struct decode_iter *record = &iteration->record;
     struct draft_tree *tree = &decoder->tree;
     const int room = decoder->ending.limit - decoder->ending.tokens - 1;
     const struct growth growth = {tree, decoder->leaf, decoder->policy, &decoder->drafters, decoder->share,
                                   &decoder->steps};
     draft_tree_clear(tree);
-    if (decoder->drafters.count && (iteration->drafted = draft_grow(&growth, room, err)) < 0)
+    if (decoder->drafters.count && (record->drafted = draft_grow(&growth, room, err)) < 0)
         return -1;
     if (tree->nodes > decoder->shape->nodes)
         return err_set(err, ERR_INPUT, "a draft of %d tokens; the maximum is %d", tree->nodes, decoder->shape->nodes);
@@ -83,13 +84,13 @@ static int propose(struct decoder *decoder, struct decode_iteration *iteration, 
         decoder->token[1 + node] = tree->token[node];
         decoder->parent[1 + node] = 1 + tree->parent[node];
     }
-    iteration->rows = 1 + tree->nodes;
-    iteration->K = decoder->drafters.count ? decoder->policy->class->length(decoder->policy) : 0;
-    decoder->policy->class->state(decoder->policy, &iteration->policy);
+    record->nodes = 1 + tree->nodes;
+    record->K = decoder->drafters.count ? decoder->policy->class->length(decoder->policy) : 0;
+    decoder->policy->class->state(decoder->policy, &record->policy);
     if (decoder->policy->class->chances) {
         decoder->node_acceptance[0] = NAN;
         decoder->policy->class->chances(decoder->policy, tree->nodes, decoder->node_acceptance + 1);
-        iteration->acceptance = decoder->node_acceptance;
+        record->node_acceptance = decoder->node_acceptance;
     }
     return decoder_add_riders(decoder, iteration, err);
 }
@@ -99,7 +100,7 @@ static int propose(struct decoder *decoder, struct decode_iteration *iteration, 
 static int prepare(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
     const struct decoder_setup *setup = &decoder->setup;
-    const int rows = iteration->rows + iteration->riders;
+    const int rows = iteration->record.nodes + iteration->record.riders;
     decoder->batch = (struct batch){
         .rows = rows, .token = decoder->token, .parent = decoder->parent, .logit_rows = rows,
         .want_reconstruction = setup->settings->reconstruction, .want_scores = setup->want_scores,
@@ -132,7 +133,7 @@ static int accept(struct decoder *decoder, struct decode_iteration *iteration, s
         path[i]++;
         decoder->kept[path[i]] = 1;
     }
-    iteration->accepted = accepted;
+    iteration->record.accepted = accepted;
     return 0;
 }
 
@@ -141,7 +142,7 @@ static int show(struct decoder *decoder, const struct decode_iteration *iteratio
 {
     const struct target_view view = {.forward = iteration->forward, .features = &decoder->features,
                                      .position = iteration->position, .token = decoder->token,
-                                     .kept = decoder->path, .kept_rows = 1 + iteration->accepted};
+                                     .kept = decoder->path, .kept_rows = 1 + iteration->record.accepted};
     return decoder_return_riders(decoder, iteration, err) || drafters_observe(&decoder->drafters, &view, err) ? -1 : 0;
 }
 
@@ -149,9 +150,9 @@ static int show(struct decoder *decoder, const struct decode_iteration *iteratio
 static int keep_rows(struct decoder *decoder, const struct decode_iteration *iteration, struct err *err)
 {
     int32_t node[ROWS_MAX];
-    for (int i = 0; i <= iteration->accepted; i++)
+    for (int i = 0; i <= iteration->record.accepted; i++)
         node[i] = iteration->forward->node[iteration->path[i]];
-    return sequence_commit(decoder->sequence, node, 1 + iteration->accepted, err);
+    return sequence_commit(decoder->sequence, node, 1 + iteration->record.accepted, err);
 }
 
 static int watch_check(struct decoder *decoder, struct decode_iteration *iteration, struct forward *forward, bool *changed,
@@ -174,12 +175,12 @@ static int check(struct decoder *decoder, struct decode_iteration *iteration, st
     int32_t seen[ROWS_MAX];
     bool changed, elsewhere;
     do {
-        int accepted = iteration->accepted;
+        int accepted = iteration->record.accepted;
         elsewhere = false;
         memcpy(seen, decoder->path, (size_t)(1 + accepted) * sizeof *seen);
         if (watch_check(decoder, iteration, forward, &changed, err) || (changed && accept(decoder, iteration, err)))
             return -1;
-        for (int i = 0; changed && i <= iteration->accepted; i++)
+        for (int i = 0; changed && i <= iteration->record.accepted; i++)
             elsewhere |= i > accepted || decoder->path[i] != seen[i];
     } while (elsewhere);
     return 0;
@@ -187,18 +188,19 @@ static int check(struct decoder *decoder, struct decode_iteration *iteration, st
 
 static int commit(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
+    struct decode_iter *record = &iteration->record;
     double catch_up_s = 0;
-    iteration->n_emitted = decoder_emit(decoder, decoder->emitted, iteration->accepted + 1, err);
+    record->emitted = decoder_emit(decoder, decoder->emitted, record->accepted + 1, err);
     iteration->ends = decoder->ending.ended;
     drafters_collect(&decoder->drafters, decoder->share);
     draft_count_kept(&decoder->tree, decoder->kept, decoder->share);
     for (int i = 0; i < decoder->drafters.count; i++) {
-        iteration->draft_bytes += decoder->share[i].bytes;
-        iteration->catch_up += decoder->share[i].caught_up;
+        record->draft_bytes += decoder->share[i].bytes;
+        record->catch_up += decoder->share[i].caught_up;
         catch_up_s += decoder->share[i].caught_up_s;
     }
-    iteration->catch_up_us = 1e6 * catch_up_s;
-    return iteration->n_emitted < 0 ? -1 : 0;
+    record->catch_up_us = 1e6 * catch_up_s;
+    return record->emitted < 0 ? -1 : 0;
 }
 
 /* A probe comes when it is due, whatever was drafted: a policy that saw its time and bytes would learn something else. */
@@ -208,7 +210,7 @@ static const int32_t *experts_kept(struct decoder *decoder, const struct decode_
 {
     const struct forward *forward = iteration->forward;
     const struct policy_class *policy = decoder->policy->class;
-    const size_t row = (size_t)forward->moe_layers * (size_t)forward->top_k, rows = 1 + (size_t)iteration->accepted;
+    const size_t row = (size_t)forward->moe_layers * (size_t)forward->top_k, rows = 1 + (size_t)iteration->record.accepted;
     bool first = row > 0;
     for (size_t i = 0; first && i < rows; i++)
         first = iteration->kept[i];
@@ -229,7 +231,7 @@ static void set_shared(const struct decode_iteration *iteration, struct outcome 
     const struct forward *forward = iteration->forward;
     out->shared_texts = forward->texts;
     out->shared_rows = forward->all_rows;
-    out->shared_s = iteration->shared_us / 1e6 * (forward->all_rows - forward->rows) / forward->all_rows;
+    out->shared_s = iteration->record.shared_us / 1e6 * (forward->all_rows - forward->rows) / forward->all_rows;
     for (int layer = 0; layer < forward->moe_layers; layer++) {
         out->shared_experts += forward->all_loaded[layer];
         out->shared_only += forward->only_loaded[layer];
@@ -238,22 +240,22 @@ static void set_shared(const struct decode_iteration *iteration, struct outcome 
 
 static void decide(struct decoder *decoder, const struct decode_iteration *iteration)
 {
+    const struct decode_iter *record = &iteration->record;
     const struct forward *forward = iteration->forward;
     struct draft_share share[DRAFTERS_MAX];
     for (int i = 0; i < iteration->drafters; i++) {
         share[i] = iteration->share[i];
         const bool only = iteration->drafters == 1;             /* a millionth of what the record has */
-        share[i].seconds = (only ? iteration->draft_us : 1e6 * share[i].seconds) / 1e6;
+        share[i].seconds = (only ? record->draft_us : 1e6 * share[i].seconds) / 1e6;
         share[i].caught_up_s = 1e6 * share[i].caught_up_s / 1e6;
     }
     struct outcome outcome = {
-        .drafted = iteration->tree->nodes, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
-        .token = iteration->emitted, .draft_s = iteration->draft_us / 1e6, .verify_s = iteration->verify_us / 1e6,
+        .drafted = iteration->tree->nodes, .accepted = record->accepted, .emitted = record->emitted,
+        .token = record->tokens, .draft_s = record->draft_us / 1e6, .verify_s = record->verify_us / 1e6,
         .expert = experts_kept(decoder, iteration),
         .moe_layers = forward->moe_layers, .top_k = forward->top_k,
-        .bytes = iteration->bytes - iteration->probe_bytes, .draft_bytes = iteration->draft_bytes,
-        .iteration_s = (iteration->draft_us + iteration->verify_us + iteration->accept_us + iteration->other_us -
-                        iteration->probe_us) / 1e6,
+        .bytes = record->bytes - record->probe_bytes, .draft_bytes = record->draft_bytes,
+        .iteration_s = (record->draft_us + record->verify_us + record->accept_us + record->other_us - record->probe_us) / 1e6,
         .tree = iteration->tree, .kept = iteration->kept, .share = share};
     for (int layer = 0; layer < forward->moe_layers; layer++)
         outcome.experts_loaded += forward->distinct_loaded[layer];
@@ -272,8 +274,8 @@ static int record(struct decoder *decoder, const struct decode_iteration *iterat
     result->iterations++;
     result->drafts += iteration->tree->nodes > 0;
     result->draft_tokens += iteration->tree->nodes;
-    result->accepted_tokens += iteration->accepted;
-    result->total_s = iteration->end_us / 1e6;
+    result->accepted_tokens += iteration->record.accepted;
+    result->total_s = iteration->record.t_us / 1e6;
     if (decoder_deliver_text(decoder, sink, err))
         return -1;
     return sink->iteration ? sink->iteration(sink->context, iteration, err) : 0;
@@ -322,14 +324,28 @@ static struct store_facts take_counts(struct step_texts *texts)
     return taken;
 }
 
+void decoder_start(struct decoder *decoder, struct decode_iteration *iteration)
+{
+    *iteration = (struct decode_iteration){
+        .number = decoder->result.iterations, .position = decoder->length - 1, .tree = &decoder->tree,
+        .drafters = decoder->drafters.count, .share = decoder->share, .kept = decoder->kept, .path = decoder->path};
+    struct decode_iter *record = &iteration->record;
+    record_kind_absent(&decode_iter_kind, record);
+    record->draft_bytes = record->probe_bytes = 0;
+    record->catch_up = record->probe = record->restored = record->riders = 0;
+    record->catch_up_us = record->probe_us = 0;
+    record->node_tokens = decoder->token;
+    record->node_parents = decoder->parent;
+    record->tokens = decoder->emitted;
+}
+
 /* Up to the forward. */
 static int draft(struct decoder *decoder, struct step_texts *texts, struct err *err)
 {
     struct underway *step = &decoder->step;
-    *step = (struct underway){.iteration = {
-        .number = decoder->result.iterations, .position = decoder->length - 1, .tree = &decoder->tree,
-        .drafters = decoder->drafters.count, .share = decoder->share, .steps = &decoder->steps, .token = decoder->token,
-        .parent = decoder->parent, .kept = decoder->kept, .path = decoder->path, .emitted = decoder->emitted, .flips = -1}};
+    *step = (struct underway){0};
+    decoder_start(decoder, &step->iteration);
+    step->iteration.steps = &decoder->steps;
     const double start = clock_seconds();
     if (watch_start(decoder, err) || propose(decoder, &step->iteration, err))
         return -1;
@@ -345,9 +361,10 @@ static int draft(struct decoder *decoder, struct step_texts *texts, struct err *
 /* Replaces an iteration's times by those of process 0, if several processes make it: policies must decide alike in all. */
 static int agree_on_times(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
+    struct decode_iter *record = &iteration->record;
     enum { TIMES = 6, DRAFTER_TIMES = 2, TIMES_MAX = TIMES + DRAFTER_TIMES * DRAFTERS_MAX };
-    double *own[TIMES_MAX] = {&iteration->draft_us, &iteration->verify_us, &iteration->accept_us, &iteration->other_us,
-                              &iteration->probe_us, &iteration->end_us}, time[TIMES_MAX];
+    double *own[TIMES_MAX] = {&record->draft_us, &record->verify_us, &record->accept_us, &record->other_us, &record->probe_us,
+                              &record->t_us}, time[TIMES_MAX];
     struct peers *peers = engine_config(decoder->setup.engine)->peers;
     int count = TIMES;
     if (!peers)
@@ -371,7 +388,7 @@ static void note_cache(struct decode_iteration *iteration, const struct cache *c
     if (!cache)
         return;
     iteration->utility = cache_utility_states(cache, &K);
-    cache_state(cache, &iteration->cache);
+    cache_state(cache, &iteration->record.cache);
 }
 
 /* From the forward on. The clocks of all texts are stopped while a watch measures. */
@@ -379,6 +396,7 @@ static int finish_iteration(struct decoder *decoder, struct step_texts *texts, s
 {
     struct underway *step = &decoder->step;
     struct decode_iteration *iteration = &step->iteration;
+    struct decode_iter *record = &iteration->record;
     const struct expert_source *source = engine_config(decoder->setup.engine)->experts;
     struct second *second = engine_config(decoder->setup.engine)->second;
     double verified = clock_seconds(), chosen, checked, accepted, end;
@@ -398,15 +416,15 @@ static int finish_iteration(struct decoder *decoder, struct step_texts *texts, s
     store_facts_add(&iteration->stored, &stored);
     note_cache(iteration, expert_source_cache(source));
     if (second) {
-        second_drafted(second, step->draft_s, iteration->drafted);
+        second_drafted(second, step->draft_s, record->drafted);
         iteration->split = second_facts(second);
     }
-    iteration->end_us = 1e6 * (end - decoder->began);
-    iteration->draft_us = 1e6 * step->draft_s;
-    iteration->verify_us = 1e6 * step->verify_s;
-    iteration->accept_us = 1e6 * (chosen - verified + accepted - checked);
+    record->t_us = 1e6 * (end - decoder->began);
+    record->draft_us = 1e6 * step->draft_s;
+    record->verify_us = 1e6 * step->verify_s;
+    record->accept_us = 1e6 * (chosen - verified + accepted - checked);
     /* learning_s: the policy learned from the previous iteration after that had ended */
-    iteration->other_us = 1e6 * (checked - chosen + end - accepted + decoder->learning_s);
+    record->other_us = 1e6 * (checked - chosen + end - accepted + decoder->learning_s);
     if (watch_after_untimed(decoder, texts, iteration, err) || agree_on_times(decoder, iteration, err))
         return -1;
     return decoder_conclude(decoder, iteration, &decoder->sink, err);
@@ -437,8 +455,8 @@ static int forward(struct step_texts *texts, int first, int count, struct err *e
         step->forward = out[i];
         step->verify_s += count == 1 ? seconds : seconds * batch[i].rows / rows;
         step->iteration.forward = &step->forward;
-        step->iteration.bytes = out[i].bytes;
-        step->iteration.shared_us = 1e6 * seconds;
+        step->iteration.record.bytes = out[i].bytes;
+        step->iteration.record.shared_us = 1e6 * seconds;
     }
     return 0;
 }

@@ -79,9 +79,9 @@ static void begin_measuring(struct meter *meter, const struct decode_iteration *
 void meter_add(struct meter *meter, const struct decode_iteration *iteration)
 {
     begin_measuring(meter, iteration);
-    for (int i = 0; i < iteration->n_emitted; i++, meter->waiting++) {
+    for (int i = 0; i < iteration->record.emitted; i++, meter->waiting++) {
         const size_t row = (size_t)iteration->path[i];
-        meter->token[meter->waiting] = iteration->token[row];
+        meter->token[meter->waiting] = iteration->record.node_tokens[row];
         memcpy(meter->logits + (size_t)meter->waiting * meter->vocab, iteration->forward->logits + row * meter->vocab,
                meter->vocab * sizeof *meter->logits);
     }
@@ -135,9 +135,9 @@ int meter_probe_path(struct meter *meter, const struct sequence *own, const stru
                      struct meter_reading *out, struct err *err)
 {
     begin_measuring(meter, iteration);
-    for (int i = 0; i <= iteration->accepted; i++)
-        meter->token[meter->waiting + i] = iteration->token[iteration->path[i]];
-    return read_pending(meter, own, 1 + iteration->accepted, out, err);
+    for (int i = 0; i <= iteration->record.accepted; i++)
+        meter->token[meter->waiting + i] = iteration->record.node_tokens[iteration->path[i]];
+    return read_pending(meter, own, 1 + iteration->record.accepted, out, err);
 }
 
 const float *meter_logits(const struct meter *meter, int row)

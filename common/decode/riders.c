@@ -35,11 +35,11 @@ int decoder_add_riders(struct decoder *decoder, struct decode_iteration *iterati
             continue;
         if (drafter->class->request_riders(drafter, iteration->tree, &asked, err))
             return -1;
-        int rows = take_rows(decoder, drafter, &asked, iteration, iteration->rows + iteration->riders, err);
+        int rows = take_rows(decoder, drafter, &asked, iteration, iteration->record.nodes + iteration->record.riders, err);
         if (rows < 0)
             return -1;
         decoder->riding[i] = rows;
-        iteration->riders += rows;
+        iteration->record.riders += rows;
     }
     return 0;
 }
@@ -47,7 +47,7 @@ int decoder_add_riders(struct decoder *decoder, struct decode_iteration *iterati
 int decoder_return_riders(struct decoder *decoder, const struct decode_iteration *iteration, struct err *err)
 {
     const struct forward *forward = iteration->forward;
-    size_t row = (size_t)iteration->rows;
+    size_t row = (size_t)iteration->record.nodes;
     for (int i = 0; i < decoder->drafters.count; i++) {
         struct drafter *drafter = decoder->drafters.item[i];
         if (decoder->riding[i] && drafter->class->return_riders(drafter, forward->logits + row * (size_t)forward->vocab, err))

@@ -75,12 +75,13 @@ static int mark_wanted(struct scoring *s, const struct forward *forward, int row
 static void score_layer(struct scoring *s, const struct decode_iteration *iteration, int layer)
 {
     const struct forward *forward = iteration->forward;
-    const size_t choices = (size_t)iteration->rows * (size_t)s->shape.top_k;
+    const size_t choices = (size_t)iteration->record.nodes * (size_t)s->shape.top_k;
     const int32_t *ahead = forward->ahead + (size_t)layer * (size_t)forward->rows * (size_t)s->shape.top_k;
     for (size_t i = 0; i < choices; i++)
         s->ahead[i] = (int16_t)ahead[i];
-    const struct forecast_facts facts = {.token = iteration->token, .tokens = iteration->rows, .ahead = s->ahead};
-    s->wanted[layer] = mark_wanted(s, forward, iteration->rows, layer);
+    const struct forecast_facts facts = {.token = iteration->record.node_tokens, .tokens = iteration->record.nodes,
+                                         .ahead = s->ahead};
+    s->wanted[layer] = mark_wanted(s, forward, iteration->record.nodes, layer);
     for (int i = 0; i < s->sources; i++) {
         const size_t at = (size_t)i * (size_t)s->shape.layers + (size_t)layer;
         s->source[i]->class->expect(s->source[i], layer, &facts, s->score);
@@ -94,7 +95,7 @@ static void score_layer(struct scoring *s, const struct decode_iteration *iterat
 static int after_untimed(struct watch *watch, struct decode_iteration *iteration, struct err *err)
 {
     struct scoring *s = (struct scoring *)watch;
-    const size_t choices = (size_t)iteration->rows * (size_t)s->shape.top_k, slots = choices * (size_t)s->shape.layers;
+    const size_t choices = (size_t)iteration->record.nodes * (size_t)s->shape.top_k, slots = choices * (size_t)s->shape.layers;
     if (mem_grow(&s->routed, &s->routed_room, slots, sizeof *s->routed, err) ||
         mem_grow(&s->ahead, &s->ahead_room, choices, sizeof *s->ahead, err))
         return -1;
@@ -102,11 +103,17 @@ static int after_untimed(struct watch *watch, struct decode_iteration *iteration
         score_layer(s, iteration, layer);
     for (size_t i = 0; i < slots; i++)
         s->routed[i] = (int16_t)iteration->forward->expert[i];
-    const struct forecast_outcome outcome = {iteration->token, iteration->kept, s->routed, iteration->rows};
+    const struct forecast_outcome outcome = {iteration->record.node_tokens, iteration->kept, s->routed,
+                                             iteration->record.nodes};
     for (int i = 0; i < s->sources; i++)
         if (s->source[i]->class->learn)
             s->source[i]->class->learn(s->source[i], &outcome);
-    iteration->forecasts = (struct forecast_scores){s->sources, s->names, s->wanted, s->named, s->right};
+    iteration->record.forecasts = s->sources;
+    iteration->record.forecast_sources = s->names;
+    iteration->record.forecast_wanted = s->wanted;
+    iteration->record.forecast_named = s->named;
+    iteration->record.forecast_right = s->right;
+    iteration->record.forecast_expert_bytes = iteration->forward->expert_bytes;
     return 0;
 }
 

@@ -355,7 +355,7 @@ static int take_iteration(void *context, const struct decode_iteration *iteratio
     struct run *run = context;
     if (mem_grow(&run->list, &run->room, run->count + 1, sizeof *run->list, err))
         return -1;
-    run->list[run->count++] = (struct iteration){iteration->position + 1, iteration->accepted};
+    run->list[run->count++] = (struct iteration){iteration->position + 1, iteration->record.accepted};
     return 0;
 }
 

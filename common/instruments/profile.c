@@ -103,12 +103,13 @@ static int put_iteration(void *context, const struct decode_iteration *iteration
 {
     uint8_t accepted[RECORD_ROWS];
     int given = 0;
-    for (int row = 0; row < iteration->rows; row++)
-        accepted[row] = iteration->kept[row] && given++ < iteration->n_emitted;
-    struct route_tokens record = { .pos = iteration->position, .n = iteration->rows,
-                                   .phase = iteration->rows > 1 ? PHASE_VERIFY : PHASE_DECODE, .tokens = iteration->token,
-                                   .parents = iteration->rows > 1 ? iteration->parent : NULL,
-                                   .accepted = iteration->rows > 1 ? accepted : NULL };
+    for (int row = 0; row < iteration->record.nodes; row++)
+        accepted[row] = iteration->kept[row] && given++ < iteration->record.emitted;
+    const bool draft = iteration->record.nodes > 1;
+    struct route_tokens record = { .pos = iteration->position, .n = iteration->record.nodes,
+                                   .phase = draft ? PHASE_VERIFY : PHASE_DECODE, .tokens = iteration->record.node_tokens,
+                                   .parents = draft ? iteration->record.node_parents : NULL,
+                                   .accepted = draft ? accepted : NULL };
     return put_rows(context, iteration->forward, 0, &record, err);
 }
 

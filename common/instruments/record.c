@@ -110,7 +110,6 @@ static void put_nodes(struct decode_iter *iter, const struct decode_iteration *i
     }
     iter->node_log_probability = room->log_probability;
     iter->node_match = room->match;
-    iter->node_acceptance = iteration->acceptance;
 }
 
 static void put_steps(struct decode_iter *iter, const struct draft_steps *steps)
@@ -137,23 +136,13 @@ static int put_experts(struct decode_iter *iter, const struct decode_iteration *
 {
     const struct forward *forward = iteration->forward;
     const size_t row = (size_t)forward->moe_layers * (size_t)forward->top_k;
-    *room = mem_alloc((size_t)iteration->n_emitted * row + 1, sizeof **room, err);
+    *room = mem_alloc((size_t)iter->emitted * row + 1, sizeof **room, err);
     if (!*room)
         return -1;
-    for (int i = 0; i < iteration->n_emitted; i++)
+    for (int i = 0; i < iter->emitted; i++)
         memcpy(*room + (size_t)i * row, forward->expert + (size_t)iteration->path[i] * row, row * sizeof **room);
     iter->emitted_experts = *room;
     return 0;
-}
-
-static void put_forecasts(struct decode_iter *iter, const struct forecast_scores *scores, int64_t expert_bytes)
-{
-    iter->forecasts = scores->sources;
-    iter->forecast_sources = scores->names;
-    iter->forecast_wanted = scores->wanted;
-    iter->forecast_named = scores->named;
-    iter->forecast_right = scores->right;
-    iter->forecast_expert_bytes = expert_bytes;
 }
 
 static void put_cache(struct decode_iter *iter, const struct store_facts *stored)
@@ -223,16 +212,14 @@ static int put_utility(struct decode_iter *iter, const struct decode_iteration *
     return 0;
 }
 
-static void put_shared(struct decode_iter *iter, const struct decode_iteration *iteration)
+static void put_shared(struct decode_iter *iter, const struct forward *forward)
 {
-    const struct forward *forward = iteration->forward;
-    iter->shared_texts = iter->shared_rows = iter->shared_experts = iter->shared_only = -1;
-    iter->shared_us = NAN;
-    if (forward->texts < 2)
+    if (forward->texts < 2) {
+        iter->shared_us = NAN;
         return;
+    }
     iter->shared_texts = forward->texts;
     iter->shared_rows = forward->all_rows;
-    iter->shared_us = iteration->shared_us;
     iter->shared_experts = iter->shared_only = 0;
     for (int layer = 0; layer < forward->moe_layers; layer++) {
         iter->shared_experts += forward->all_loaded[layer];
@@ -240,45 +227,39 @@ static void put_shared(struct decode_iter *iter, const struct decode_iteration *
     }
 }
 
+/* Makes numbers absent that are omitted if they are 0. */
+static void omit_zeros(struct decode_iter *iter)
+{
+    iter->draft_bytes = iter->draft_bytes ? iter->draft_bytes : -1;
+    iter->catch_up_us = iter->catch_up ? iter->catch_up_us : NAN;
+    iter->catch_up = iter->catch_up ? iter->catch_up : -1;
+    iter->probe_us = iter->probe ? iter->probe_us : NAN;
+    iter->probe_bytes = iter->probe ? iter->probe_bytes : -1;
+    iter->probe = iter->probe ? iter->probe : -1;
+    iter->restored = iter->restored ? iter->restored : -1;
+    iter->riders = iter->riders ? iter->riders : -1;
+}
+
 int decode_record_iteration(struct decode_recorder *recorder, const struct decode_iteration *iteration, struct err *err)
 {
     const struct forward *forward = iteration->forward;
-    struct decode_iter iter = {
-        .sequence = recorder->sequence, .t_us = iteration->end_us, .K = iteration->K, .nodes = iteration->rows,
-        .drafted = iteration->drafted, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
-        .draft_us = iteration->draft_us, .verify_us = iteration->verify_us,
-        .accept_us = iteration->accept_us, .other_us = iteration->other_us, .bytes = iteration->bytes,
-        .draft_bytes = iteration->draft_bytes ? iteration->draft_bytes : -1,
-        .catch_up = iteration->catch_up ? iteration->catch_up : -1,
-        .catch_up_us = iteration->catch_up ? iteration->catch_up_us : NAN,
-        .probe = iteration->probe ? iteration->probe : -1, .probe_us = iteration->probe ? iteration->probe_us : NAN,
-        .probe_bytes = iteration->probe ? iteration->probe_bytes : -1,
-        .restored = iteration->restored ? iteration->restored : -1,
-        .cache_hits = -1, .cache_misses = -1, .cache_read_bytes = -1, .cache_prefetched_bytes = -1, .cache_wasted_bytes = -1,
-        .cache_host_hits = -1, .cache_copied_bytes = -1, .cache_copied_early_bytes = -1, .cache_copied_wasted_bytes = -1,
-        .cache_stall_copies_us = NAN, .cache_named = -1, .cache_right = -1, .cache_scored = -1, .cache_stall_us = NAN,
-        .cache = iteration->cache,
-        .split_host_us = NAN, .split_wait_us = NAN, .split_levels = -1,
-        .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
-        .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,
-        .forecasts = -1, .forecast_expert_bytes = -1,
-        .riders = iteration->riders ? iteration->riders : -1, .drafters = -1, .steps = -1, .dropped = -1,
-        .reconstruction = forward->reconstruction, .policy = iteration->policy};
+    struct decode_iter iter = iteration->record;
+    iter.sequence = recorder->sequence;
+    iter.reconstruction = forward->reconstruction;
     struct by_drafter room;
     struct by_node nodes;
     void *states = NULL;
     int32_t *experts = NULL;
-    put_shared(&iter, iteration);
+    omit_zeros(&iter);
+    put_shared(&iter, forward);
     if (iteration->caches)
         put_cache(&iter, &iteration->stored);
     if (iteration->split)
         put_split(&iter, iteration->split, recorder->routes);
-    if (iteration->forecasts.sources)
-        put_forecasts(&iter, &iteration->forecasts, forward->expert_bytes);
     if (iteration->drafters > 1)
         put_drafters(&iter, iteration, &room);
     const bool steps = recorder->steps && iteration->steps && iteration->drafters;
-    if (steps || iteration->acceptance)
+    if (steps || iter.node_acceptance)
         put_nodes(&iter, iteration, &nodes);
     if (steps)
         put_steps(&iter, iteration->steps);

@@ -145,6 +145,14 @@ static void set_absent(const struct field *field, void *at)
     }
 }
 
+void record_kind_absent(const struct record_kind *kind, void *body)
+{
+    memset(body, 0, kind->size);
+    for (int i = 0; i < kind->count; i++)
+        if (kind->fields[i].optional)
+            set_absent(&kind->fields[i], (char *)body + kind->fields[i].offset);
+}
+
 static bool is_absent(const struct field *field, const void *body)
 {
     switch (field->type) {

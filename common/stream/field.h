@@ -80,6 +80,9 @@ struct record_kind {
     .type = name, .meaning = text, .size = sizeof(struct s), .fields = table, .count = (int)(sizeof table / sizeof *table), \
     .check = checks
 
+/* Sets all optional members of `body` to absent, and the others to zero. */
+void record_kind_absent(const struct record_kind *kind, void *body);
+
 /* Fills `body` (kind->size bytes) from a record; texts and arrays point into the record's memory. */
 int record_kind_read(const struct record_kind *kind, const struct record *record, const struct header *header, void *body,
                      struct err *err);

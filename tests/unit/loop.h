@@ -413,7 +413,7 @@ static inline bool loop_is_typical(const struct loop_run *run, const struct deco
                sizeof *run->world->logits);
     }
     int count = plain_typical(run->typical, &draft, emitted) + 1;
-    return count == iteration->n_emitted && !memcmp(emitted, iteration->emitted, (size_t)count * sizeof *emitted);
+    return count == iteration->record.emitted && !memcmp(emitted, iteration->record.tokens, (size_t)count * sizeof *emitted);
 }
 
 static inline int loop_see(void *context, const struct decode_iteration *iteration, struct err *err)
@@ -421,18 +421,18 @@ static inline int loop_see(void *context, const struct decode_iteration *iterati
     struct loop_run *run = context;
     (void)err;
     if (!run->tokens) {                             /* the root is the first token of the text */
-        run->code = iteration->token[0];
+        run->code = iteration->record.node_tokens[0];
         run->tokens = 1;
     }
     run->out->iterations++;
-    run->out->drafted += iteration->drafted;
+    run->out->drafted += iteration->record.drafted;
     run->out->verified += iteration->tree->nodes;
-    run->out->accepted += iteration->accepted;
+    run->out->accepted += iteration->record.accepted;
     run->out->empty += !iteration->tree->nodes;
     run->out->tally.other += run->typical && !loop_is_typical(run, iteration);
-    for (int i = 0; i < iteration->n_emitted; i++)
-        run->code = run->code * V + iteration->emitted[i];
-    run->tokens += iteration->n_emitted;
+    for (int i = 0; i < iteration->record.emitted; i++)
+        run->code = run->code * V + iteration->record.tokens[i];
+    run->tokens += iteration->record.emitted;
     return 0;
 }
 

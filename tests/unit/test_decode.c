@@ -73,18 +73,18 @@ static int see_iteration(void *context, const struct decode_iteration *it, struc
     (void)err;
     assert_int_equal(it->number, seen->iterations++);
     assert_int_equal(it->position, seen->prompt->tokens + seen->answer_tokens - 1);
-    assert_int_equal(it->rows, 1 + it->tree->nodes);
-    assert_int_equal(it->forward->rows, it->rows + it->riders);
-    assert_int_equal(it->forward->logit_rows, it->rows + it->riders);
-    assert_int_equal(it->parent[0], -1);
+    assert_int_equal(it->record.nodes, 1 + it->tree->nodes);
+    assert_int_equal(it->forward->rows, it->record.nodes + it->record.riders);
+    assert_int_equal(it->forward->logit_rows, it->record.nodes + it->record.riders);
+    assert_int_equal(it->record.node_parents[0], -1);
     if (seen->has_root)
-        assert_int_equal(it->token[0], seen->root);
-    assert_true(draft_tree_depth(it->tree) <= it->K);
-    for (int row = 0; row < it->rows; row++) {
+        assert_int_equal(it->record.node_tokens[0], seen->root);
+    assert_true(draft_tree_depth(it->tree) <= it->record.K);
+    for (int row = 0; row < it->record.nodes; row++) {
         if (it->kept[row] && row) {
-            assert_int_equal(it->parent[row], last);
-            if (kept <= it->n_emitted)
-                assert_int_equal(it->token[row], it->emitted[kept - 1]);
+            assert_int_equal(it->record.node_parents[row], last);
+            if (kept <= it->record.emitted)
+                assert_int_equal(it->record.node_tokens[row], it->record.tokens[kept - 1]);
             last = row;
         }
         /* The row's logits are those of its position in the answer to the last bit. */
@@ -95,20 +95,22 @@ static int see_iteration(void *context, const struct decode_iteration *it, struc
         }
         kept += it->kept[row];
     }
-    assert_int_equal(kept, 1 + it->accepted);
-    assert_in_range(it->n_emitted, 1, it->accepted + 1);
-    assert_true(it->end_us > seen->end_us);
-    assert_true(it->draft_us >= 0 && it->verify_us > 0 && it->accept_us >= 0 && it->other_us >= 0);
-    assert_true(it->draft_us + it->verify_us + it->accept_us + it->other_us <= it->end_us - seen->end_us + 1e-3);
-    assert_int_equal(values_number(&it->policy, "K", -1), it->K);
-    seen->end_us = it->end_us;
-    seen->emitted += it->n_emitted;
-    seen->answer_tokens += it->n_emitted;
-    seen->root = it->emitted[it->n_emitted - 1];
+    assert_int_equal(kept, 1 + it->record.accepted);
+    assert_in_range(it->record.emitted, 1, it->record.accepted + 1);
+    assert_true(it->record.t_us > seen->end_us);
+    assert_true(it->record.draft_us >= 0 && it->record.verify_us > 0 && it->record.accept_us >= 0 && it->record.other_us >= 0);
+    const struct decode_iter *record = &it->record;
+    assert_true(record->draft_us + record->verify_us + record->accept_us + record->other_us <=
+                record->t_us - seen->end_us + 1e-3);
+    assert_int_equal(values_number(&it->record.policy, "K", -1), it->record.K);
+    seen->end_us = it->record.t_us;
+    seen->emitted += it->record.emitted;
+    seen->answer_tokens += it->record.emitted;
+    seen->root = it->record.tokens[it->record.emitted - 1];
     seen->has_root = true;
     seen->drafts += it->tree->nodes > 0;
     seen->draft_tokens += it->tree->nodes;
-    seen->accepted += it->accepted;
+    seen->accepted += it->record.accepted;
     return 0;
 }
 

@@ -352,19 +352,19 @@ static int see_iteration(void *context, const struct decode_iteration *it, struc
     struct seen *seen = context;
     int depth = draft_tree_depth(it->tree), at = -1, chain = 0;
     (void)err;
-    assert_true(depth <= it->K);
+    assert_true(depth <= it->record.K);
     assert_true(it->tree->nodes <= seen->shape->nodes);
-    assert_true(it->drafted >= it->tree->nodes);
-    assert_int_equal(it->draft_bytes > 0, it->tree->nodes > 0);
-    seen->missed += depth - it->accepted;
+    assert_true(it->record.drafted >= it->tree->nodes);
+    assert_int_equal(it->record.draft_bytes > 0, it->tree->nodes > 0);
+    seen->missed += depth - it->record.accepted;
     for (int node = 0; node < it->tree->nodes; node++)
         if (it->tree->parent[node] == at) {
             at = node;
             chain++;
         }
-    seen->unlike += chain != it->accepted || (chain && !it->kept[1 + at]);
+    seen->unlike += chain != it->record.accepted || (chain && !it->kept[1 + at]);
     seen->deepest = depth > seen->deepest ? depth : seen->deepest;
-    seen->draft_bytes += it->draft_bytes;
+    seen->draft_bytes += it->record.draft_bytes;
     return 0;
 }
 

@@ -315,7 +315,7 @@ static int see_iteration(void *context, const struct decode_iteration *it, struc
 {
     struct seen *seen = context;
     (void)err;
-    seen->draft_bytes += it->draft_bytes;
+    seen->draft_bytes += it->record.draft_bytes;
     return 0;
 }
 
@@ -392,7 +392,7 @@ static int see_reading(void *context, const struct decode_iteration *it, struct 
     for (int n = 0, moe = 0; n < LAYERS; n++) {
         if (reading->shape->layer[n].ffn != FFN_EXPERTS)
             continue;
-        if (n < reading->exit && it->rows > 1) {
+        if (n < reading->exit && it->record.nodes > 1) {
             assert_true(it->forward->distinct_loaded[moe] <= reading->shape->router.top_k);
             reading->fewer += it->forward->distinct_loaded[moe] < it->forward->distinct_wanted[moe];
         } else {

@@ -71,7 +71,7 @@ static int see_iteration(void *context, const struct decode_iteration *it, struc
 {
     struct run *run = context;
     struct live *live = &run->live[run->lives++];
-    *live = (struct live){.at = it->position - PROMPT, .nodes = it->tree->nodes, .accepted = it->accepted};
+    *live = (struct live){.at = it->position - PROMPT, .nodes = it->tree->nodes, .accepted = it->record.accepted};
     assert_true(it->tree->nodes <= DRAFTED);
     for (int node = 0; node < it->tree->nodes; node++) {
         live->token[node] = it->tree->token[node];

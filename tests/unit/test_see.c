@@ -194,10 +194,10 @@ static void order_is_right(const struct watcher *watcher)
 static int count_riders(void *context, const struct decode_iteration *iteration, struct err *err)
 {
     (void)err;
-    assert_int_equal(iteration->forward->rows, iteration->rows + iteration->riders);
-    assert_int_equal(iteration->rows, 1 + iteration->tree->nodes);
-    assert_true(iteration->riders == 0 || iteration->riders == RIDERS);
-    *(int *)context += iteration->riders;
+    assert_int_equal(iteration->forward->rows, iteration->record.nodes + iteration->record.riders);
+    assert_int_equal(iteration->record.nodes, 1 + iteration->tree->nodes);
+    assert_true(iteration->record.riders == 0 || iteration->record.riders == RIDERS);
+    *(int *)context += iteration->record.riders;
     return 0;
 }
 
