@@ -119,6 +119,37 @@ grids() {
     done
 }
 
+@test "formats of weights, of keys and values, and of activations agree" {
+    local kv activations
+    grids
+    for dtype in q8 q4 fp8; do
+        moe-convert -q "$MOE_MODELS/pocket/model" --dtype $dtype -o build/normal/pocket-$dtype.moe
+    done
+    for mix in Q4_K_M IQ3_XXS ${MOE_LONG:+Q5_K_M IQ4_XS IQ4_NL Q3_K_M Q2_K IQ2_XS IQ2_M NVFP4}; do
+        python3 "$BATS_TEST_DIRNAME/mixed-gguf.py" $mix $mix.gguf
+        moe-convert -q $mix.gguf -o build/normal/$mix.moe
+        echo $mix
+    done > mixes
+    jq -c '.tokens |= map(. % 32)' tests/bench/identity-states.jsonl > tests/bench/identity-small.jsonl
+    jq --arg mixes "$(cat mixes)" '($mixes | split("\n")) as $all | .prompts = "identity-small.jsonl" | .vary.model = $all |
+        .models = ([$all[] | {(.): "../../build/normal/\(.).moe"}] | add) | del(.limits) | .options["ignore-eos"] = true' \
+        tests/bench/identity-formats.json > tests/bench/identity-mixes.json
+    [ -z "$MOE_LONG" ] || sed -i 's/"prompts-per-task": 1/"prompts-per-task": 10/' tests/bench/identity-formats.json
+    while read -r kv activations; do
+        for suite in formats mixes; do
+            moe-bench identity --json --kv-dtype $kv --activations $activations tests/bench/identity-$suite.json > $suite.jsonl
+            jq -s -e 'last | .type == "verdict" and .agree and .differences == 0' $suite.jsonl
+            jq -s -e 'map(select(.type == "setting")) | length >= 8 and all(.[]; .tokens >= 96 and .lossless)' $suite.jsonl
+        done
+    done <<< "q8 bf16${MOE_LONG:+
+f16 f32
+f32 bf16
+bf16 bf16
+f16 bf16
+q8 f32
+bf16 f32}"
+}
+
 @test "the whole grid agrees" {
     [ -n "$MOE_LONG" ] && [ -z "$MOE_SANITIZED" ] || skip "only in the long check"
     grids
