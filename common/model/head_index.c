@@ -7,17 +7,16 @@
 #include "common/base/mem.h"
 
 /* Flags and numbers of struct head_params that need no more than a row. */
-#define NUMBER(key, member) {key, offsetof(struct head_params, member), false}
-#define FLAG(key, member) {key, offsetof(struct head_params, member), true}
-static const struct member { const char *key; size_t offset; bool flag; } MEMBERS[] = {
-    NUMBER("target_layers", target.layers), NUMBER("target_hidden", target.hidden), NUMBER("target_vocab", target.vocab),
-    FLAG("embed", embed), FLAG("joint_bias", joint_bias), FLAG("states_norm", states_norm), FLAG("state_norms", state_norms),
-    FLAG("normed_residual", normed_residual), FLAG("normed_output", normed_output), NUMBER("draft_vocab", draft_vocab),
-    NUMBER("heads", heads), NUMBER("blocks", blocks), FLAG("prefix", prefix),
+#define FIELD(key, member) INDEX_FIELD(struct head_params, key, member)
+static const struct index_field MEMBERS[] = {
+    FIELD("target_layers", target.layers), FIELD("target_hidden", target.hidden), FIELD("target_vocab", target.vocab),
+    FIELD("embed", embed), FIELD("joint_bias", joint_bias), FIELD("states_norm", states_norm),
+    FIELD("state_norms", state_norms), FIELD("normed_residual", normed_residual), FIELD("normed_output", normed_output),
+    FIELD("draft_vocab", draft_vocab), FIELD("heads", heads), FIELD("blocks", blocks), FIELD("prefix", prefix),
 };
 /* Members that are optional and omitted if 0, so that a head without them is byte-identical to one of an older version. */
-static const struct member LATER[] = {
-    NUMBER("second", second), FLAG("second_next", second_next), FLAG("scaled", scaled),
+static const struct index_field LATER[] = {
+    FIELD("second", second), FIELD("second_next", second_next), FIELD("scaled", scaled),
 };
 
 enum { MEMBER_COUNT = sizeof MEMBERS / sizeof *MEMBERS, LATER_COUNT = sizeof LATER / sizeof *LATER };
@@ -43,34 +42,11 @@ static void put_ids(msgpack_packer *to, const struct head_params *head)
     }
 }
 
-/* A flag, or a number. */
-static int value_of(const struct head_params *head, const struct member *member)
-{
-    const char *at = (const char *)head + member->offset;
-    int number;
-    if (member->flag)
-        return *at;
-    memcpy(&number, at, sizeof number);
-    return number;
-}
-
-static void put_member(msgpack_packer *to, const struct head_params *head, const struct member *member)
-{
-    const int value = value_of(head, member);
-    index_put_text(to, member->key);
-    if (!member->flag)
-        msgpack_pack_int(to, value);
-    else if (value)
-        msgpack_pack_true(to);
-    else
-        msgpack_pack_false(to);
-}
-
 void index_put_head(msgpack_packer *to, const struct head_params *head)
 {
     size_t later = 0;
     for (int i = 0; i < LATER_COUNT; i++)
-        later += value_of(head, &LATER[i]) != 0;
+        later += index_field_is_set(head, &LATER[i]);
     msgpack_pack_map(to, KEY_COUNT + later);
     index_put_text(to, "kind");
     index_put_text(to, head_kind_name(head->kind));
@@ -81,7 +57,7 @@ void index_put_head(msgpack_packer *to, const struct head_params *head)
     index_put_text(to, "target_tokenizer");
     index_put_blob(to, &head->target.tokenizer, sizeof head->target.tokenizer);
     for (int i = 0; i < MEMBER_COUNT; i++)
-        put_member(to, head, &MEMBERS[i]);
+        index_put_field(to, head, &MEMBERS[i]);
     index_put_text(to, "states");
     msgpack_pack_array(to, (size_t)head->states);
     for (int i = 0; i < head->states; i++)
@@ -89,8 +65,8 @@ void index_put_head(msgpack_packer *to, const struct head_params *head)
     index_put_text(to, "target_ids");
     put_ids(to, head);
     for (int i = 0; i < LATER_COUNT; i++)
-        if (value_of(head, &LATER[i]))
-            put_member(to, head, &LATER[i]);
+        if (index_field_is_set(head, &LATER[i]))
+            index_put_field(to, head, &LATER[i]);
 }
 
 struct head_reader {
@@ -157,19 +133,8 @@ static int take_key(void *context, int key, struct err *err)
     case KEY_TARGET_IDS:
         return take_ids(r, err);
     default:
-        break;
+        return index_take_field(r->cursor, r->head, key < MEMBER_COUNT ? &MEMBERS[key] : &LATER[key - KEY_COUNT], err);
     }
-    const struct member *member = key < MEMBER_COUNT ? &MEMBERS[key] : &LATER[key - KEY_COUNT];
-    char *at = (char *)r->head + member->offset;
-    int number;
-    bool flag;
-    if (member->flag ? index_flag(r->cursor, &flag, err) : index_int32(r->cursor, &number, err))
-        return -1;
-    if (member->flag)
-        memcpy(at, &flag, sizeof flag);
-    else
-        memcpy(at, &number, sizeof number);
-    return 0;
 }
 
 int index_take_head(struct cursor *cursor, struct head_params *head, struct err *err)

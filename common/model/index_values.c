@@ -1,5 +1,7 @@
 #include "common/model/index_values.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 /* ---- writing ---- */
@@ -15,6 +17,36 @@ void index_put_blob(msgpack_packer *to, const void *data, size_t bytes)
     msgpack_pack_bin(to, bytes);
     if (bytes)
         msgpack_pack_bin_body(to, data, bytes);
+}
+
+static const size_t field_bytes[] = {[INDEX_INT] = sizeof(int), [INDEX_FLAG] = sizeof(bool), [INDEX_FLOAT] = sizeof(float),
+                                     [INDEX_DOUBLE] = sizeof(double)};
+
+bool index_field_is_set(const void *body, const struct index_field *field)
+{
+    static const char zeros[sizeof(double)];
+    return memcmp((const char *)body + field->offset, zeros, field_bytes[field->type]) != 0;
+}
+
+/* A member of any type. */
+union field_value {
+    int integer;
+    bool flag;
+    float single;
+    double real;
+};
+
+void index_put_field(msgpack_packer *to, const void *body, const struct index_field *field)
+{
+    union field_value value = {0};
+    memcpy(&value, (const char *)body + field->offset, field_bytes[field->type]);
+    index_put_text(to, field->key);
+    switch (field->type) {
+    case INDEX_INT:    msgpack_pack_int(to, value.integer); break;
+    case INDEX_FLAG:   value.flag ? msgpack_pack_true(to) : msgpack_pack_false(to); break;
+    case INDEX_FLOAT:  msgpack_pack_double(to, (double)value.single); break;
+    case INDEX_DOUBLE: msgpack_pack_double(to, value.real); break;
+    }
 }
 
 /* ---- reading ---- */
@@ -55,6 +87,44 @@ int index_flag(struct cursor *cursor, bool *out, struct err *err)
     if (index_take(cursor, WIRE_FLAG, &value, err))
         return -1;
     *out = value.integer != 0;
+    return 0;
+}
+
+static int take_real(struct cursor *cursor, double *out, struct err *err)
+{
+    struct wire_value value;
+    if (index_take(cursor, WIRE_REAL, &value, err))
+        return -1;
+    if (!isfinite(value.real) || fabs(value.real) > (double)FLT_MAX)
+        return err_set(err, ERR_INPUT, "is not a finite number");
+    *out = value.real;
+    return 0;
+}
+
+int index_take_field(struct cursor *cursor, void *body, const struct index_field *field, struct err *err)
+{
+    union field_value value = {0};
+    double real;
+    switch (field->type) {
+    case INDEX_INT:
+        if (index_int32(cursor, &value.integer, err))
+            return -1;
+        break;
+    case INDEX_FLAG:
+        if (index_flag(cursor, &value.flag, err))
+            return -1;
+        break;
+    case INDEX_FLOAT:
+    case INDEX_DOUBLE:
+        if (take_real(cursor, &real, err))
+            return -1;
+        if (field->type == INDEX_FLOAT)
+            value.single = (float)real;
+        else
+            value.real = real;
+        break;
+    }
+    memcpy((char *)body + field->offset, &value, field_bytes[field->type]);
     return 0;
 }
 

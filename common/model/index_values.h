@@ -2,6 +2,9 @@
 #ifndef MOE_MODEL_INDEX_VALUES_H
 #define MOE_MODEL_INDEX_VALUES_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include <msgpack.h>
 
 #include "common/base/text.h"
@@ -21,6 +24,23 @@ int index_blob(struct cursor *cursor, void *out, size_t bytes, struct err *err);
 int index_long_text(struct cursor *cursor, struct text *out, struct err *err);
 int index_count(struct cursor *cursor, size_t max, size_t *out, struct err *err);     /* of a list's elements */
 int index_list_of(struct cursor *cursor, size_t elements, struct err *err);
+
+/* A member of a struct that is one value of the index. An enumeration is stored as an integer. */
+enum index_type { INDEX_INT, INDEX_FLAG, INDEX_FLOAT, INDEX_DOUBLE };
+
+struct index_field {
+    const char *key;
+    enum index_type type;
+    size_t offset;
+};
+
+#define INDEX_FIELD(s, key, member) \
+    {key, _Generic(((const s *)0)->member, int: INDEX_INT, unsigned: INDEX_INT, bool: INDEX_FLAG, float: INDEX_FLOAT, \
+                   double: INDEX_DOUBLE), offsetof(s, member)}
+
+void index_put_field(msgpack_packer *to, const void *body, const struct index_field *field);     /* key and value */
+int index_take_field(struct cursor *cursor, void *body, const struct index_field *field, struct err *err);      /* the value */
+bool index_field_is_set(const void *body, const struct index_field *field);     /* not 0 */
 
 /* Unknown keys of a map: skipped where they only describe the file, refused where they say how the model computes. */
 enum index_unknown { INDEX_SKIP, INDEX_REFUSE };

@@ -1,7 +1,5 @@
 #include "common/model/model_index.h"
 
-#include <float.h>
-#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -9,131 +7,128 @@
 #include "common/base/mem.h"
 #include "common/model/index_values.h"
 
-enum field_type { FIELD_INT, FIELD_BOOL, FIELD_F32, FIELD_F64 };
-
-/* One table reads and writes the hparams. Enumerations are stored as integers. */
-#define FIELD(kind, key, member) {key, kind, offsetof(struct hparams, member)}
-static const struct field { const char *key; enum field_type type; size_t offset; } FIELDS[] = {
-    FIELD(FIELD_INT, "vocab", vocab),
-    FIELD(FIELD_INT, "hidden", hidden),
-    FIELD(FIELD_INT, "max_positions", max_positions),
-    FIELD(FIELD_F32, "norm_epsilon", norm_epsilon),
-    FIELD(FIELD_BOOL, "tied", tied),
-    FIELD(FIELD_INT, "bos", bos),
-    FIELD(FIELD_INT, "pad", pad),
-    FIELD(FIELD_INT, "heads", attention.heads),
-    FIELD(FIELD_INT, "kv_heads", attention.kv_heads),
-    FIELD(FIELD_INT, "head_dim", attention.head_dim),
-    FIELD(FIELD_INT, "value_dim", attention.value_dim),
-    FIELD(FIELD_INT, "q_rank", attention.q_rank),
-    FIELD(FIELD_INT, "kv_rank", attention.kv_rank),
-    FIELD(FIELD_F32, "latent_epsilon", attention.latent_epsilon),
-    FIELD(FIELD_INT, "qk_norm", attention.qk_norm),
-    FIELD(FIELD_BOOL, "sinks", attention.sinks),
-    FIELD(FIELD_BOOL, "router_bias", router.bias),
-    FIELD(FIELD_BOOL, "expert_bias", expert_bias),
-    FIELD(FIELD_F32, "glu_limit", glu_limit),
-    FIELD(FIELD_F32, "glu_alpha", glu_alpha),
-    FIELD(FIELD_BOOL, "qkv_bias", attention.qkv_bias),
-    FIELD(FIELD_BOOL, "out_bias", attention.out_bias),
-    FIELD(FIELD_F32, "clip_qkv", attention.clip_qkv),
-    FIELD(FIELD_F32, "attention_scale", attention.scale),
-    FIELD(FIELD_INT, "rope_kind", rope.kind),
-    FIELD(FIELD_INT, "rope_rotary", rope.rotary),
-    FIELD(FIELD_F64, "rope_theta", rope.theta),
-    FIELD(FIELD_F64, "rope_factor", rope.factor),
-    FIELD(FIELD_F64, "rope_low_factor", rope.low_factor),
-    FIELD(FIELD_F64, "rope_high_factor", rope.high_factor),
-    FIELD(FIELD_INT, "rope_original_positions", rope.original_positions),
-    FIELD(FIELD_INT, "router_kind", router.kind),
-    FIELD(FIELD_INT, "experts", router.experts),
-    FIELD(FIELD_INT, "top_k", router.top_k),
-    FIELD(FIELD_BOOL, "renormalise", router.renormalise),
-    FIELD(FIELD_F32, "router_scale", router.scale),
-    FIELD(FIELD_INT, "expert_inner", expert_inner),
-    FIELD(FIELD_INT, "dense_inner", dense_inner),
-    FIELD(FIELD_INT, "shared_inner", shared_inner),
-    FIELD(FIELD_BOOL, "shared_gate", shared_gate),
-    FIELD(FIELD_BOOL, "router_correction", router.correction),
-    FIELD(FIELD_INT, "groups", router.groups),
-    FIELD(FIELD_INT, "groups_kept", router.groups_kept),
-    FIELD(FIELD_INT, "group_rank", router.group_rank),
-    FIELD(FIELD_F32, "router_jitter", router.jitter),
-    FIELD(FIELD_BOOL, "layer_norm", layer_norm),
-    FIELD(FIELD_BOOL, "head_bias", head_bias),
-    FIELD(FIELD_F64, "rope_beta_fast", rope.beta_fast),
-    FIELD(FIELD_F64, "rope_beta_slow", rope.beta_slow),
-    FIELD(FIELD_BOOL, "rope_truncate", rope.truncate),
-    FIELD(FIELD_F64, "rope_amplitude", rope.amplitude),
-    FIELD(FIELD_F64, "rope_long_amplitude", rope.long_amplitude),
-    FIELD(FIELD_F32, "embed_scale", embed_scale),
-    FIELD(FIELD_F32, "residual_scale", residual_scale),
-    FIELD(FIELD_F32, "logit_divisor", logit_divisor),
+/* One table reads and writes the hparams. */
+#define FIELD(key, member) INDEX_FIELD(struct hparams, key, member)
+static const struct index_field FIELDS[] = {
+    FIELD("vocab", vocab),
+    FIELD("hidden", hidden),
+    FIELD("max_positions", max_positions),
+    FIELD("norm_epsilon", norm_epsilon),
+    FIELD("tied", tied),
+    FIELD("bos", bos),
+    FIELD("pad", pad),
+    FIELD("heads", attention.heads),
+    FIELD("kv_heads", attention.kv_heads),
+    FIELD("head_dim", attention.head_dim),
+    FIELD("value_dim", attention.value_dim),
+    FIELD("q_rank", attention.q_rank),
+    FIELD("kv_rank", attention.kv_rank),
+    FIELD("latent_epsilon", attention.latent_epsilon),
+    FIELD("qk_norm", attention.qk_norm),
+    FIELD("sinks", attention.sinks),
+    FIELD("router_bias", router.bias),
+    FIELD("expert_bias", expert_bias),
+    FIELD("glu_limit", glu_limit),
+    FIELD("glu_alpha", glu_alpha),
+    FIELD("qkv_bias", attention.qkv_bias),
+    FIELD("out_bias", attention.out_bias),
+    FIELD("clip_qkv", attention.clip_qkv),
+    FIELD("attention_scale", attention.scale),
+    FIELD("rope_kind", rope.kind),
+    FIELD("rope_rotary", rope.rotary),
+    FIELD("rope_theta", rope.theta),
+    FIELD("rope_factor", rope.factor),
+    FIELD("rope_low_factor", rope.low_factor),
+    FIELD("rope_high_factor", rope.high_factor),
+    FIELD("rope_original_positions", rope.original_positions),
+    FIELD("router_kind", router.kind),
+    FIELD("experts", router.experts),
+    FIELD("top_k", router.top_k),
+    FIELD("renormalise", router.renormalise),
+    FIELD("router_scale", router.scale),
+    FIELD("expert_inner", expert_inner),
+    FIELD("dense_inner", dense_inner),
+    FIELD("shared_inner", shared_inner),
+    FIELD("shared_gate", shared_gate),
+    FIELD("router_correction", router.correction),
+    FIELD("groups", router.groups),
+    FIELD("groups_kept", router.groups_kept),
+    FIELD("group_rank", router.group_rank),
+    FIELD("router_jitter", router.jitter),
+    FIELD("layer_norm", layer_norm),
+    FIELD("head_bias", head_bias),
+    FIELD("rope_beta_fast", rope.beta_fast),
+    FIELD("rope_beta_slow", rope.beta_slow),
+    FIELD("rope_truncate", rope.truncate),
+    FIELD("rope_amplitude", rope.amplitude),
+    FIELD("rope_long_amplitude", rope.long_amplitude),
+    FIELD("embed_scale", embed_scale),
+    FIELD("residual_scale", residual_scale),
+    FIELD("logit_divisor", logit_divisor),
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof *FIELDS };
 
 /* Fields of few families. A file has only those that are not 0, in one map, so that files of other models do not change. */
-static const struct field FURTHER[] = {
-    FIELD(FIELD_INT, "norms", norms),
-    FIELD(FIELD_BOOL, "norm_unbiased", norm_unbiased),
-    FIELD(FIELD_BOOL, "parallel", parallel),
-    FIELD(FIELD_BOOL, "turn_first", attention.turn_first),
-    FIELD(FIELD_BOOL, "plain_norm", attention.plain_norm),
-    FIELD(FIELD_F32, "still_scale", attention.still_scale),
-    FIELD(FIELD_INT, "still_floor", attention.still_floor),
-    FIELD(FIELD_BOOL, "aligned_windows", attention.aligned),
-    FIELD(FIELD_BOOL, "router_weigh_input", router.weigh_input),
-    FIELD(FIELD_INT, "zero_experts", router.zero_experts),
-    FIELD(FIELD_BOOL, "shortcut", shortcut),
-    FIELD(FIELD_F32, "latent_scale", attention.latent_scale),
-    FIELD(FIELD_INT, "index_heads", index.heads),
-    FIELD(FIELD_INT, "index_dim", index.dim),
-    FIELD(FIELD_INT, "index_top_k", index.top_k),
-    FIELD(FIELD_BOOL, "attention_gate", attention.gate),
-    FIELD(FIELD_F32, "shared_scale", shared_scale),
-    FIELD(FIELD_F32, "value_scale", attention.value_scale),
-    FIELD(FIELD_BOOL, "value_norm", attention.value_norm),
-    FIELD(FIELD_INT, "rope_turning", rope.turning),
-    FIELD(FIELD_INT, "other_kv_heads", other.kv_heads),
-    FIELD(FIELD_INT, "other_head_dim", other.head_dim),
-    FIELD(FIELD_INT, "other_value_dim", other.value_dim),
-    FIELD(FIELD_BOOL, "other_sinks", other.sinks),
-    FIELD(FIELD_BOOL, "other_value_is_key", other.value_is_key),
-    FIELD(FIELD_INT, "other_rope_kind", other.rope.kind),
-    FIELD(FIELD_INT, "other_rope_rotary", other.rope.rotary),
-    FIELD(FIELD_INT, "other_rope_turning", other.rope.turning),
-    FIELD(FIELD_F64, "other_rope_theta", other.rope.theta),
-    FIELD(FIELD_F64, "other_rope_factor", other.rope.factor),
-    FIELD(FIELD_F64, "other_rope_low_factor", other.rope.low_factor),
-    FIELD(FIELD_F64, "other_rope_high_factor", other.rope.high_factor),
-    FIELD(FIELD_INT, "other_rope_original_positions", other.rope.original_positions),
-    FIELD(FIELD_F64, "other_rope_beta_fast", other.rope.beta_fast),
-    FIELD(FIELD_F64, "other_rope_beta_slow", other.rope.beta_slow),
-    FIELD(FIELD_BOOL, "other_rope_truncate", other.rope.truncate),
-    FIELD(FIELD_F64, "other_rope_amplitude", other.rope.amplitude),
-    FIELD(FIELD_F64, "other_rope_long_amplitude", other.rope.long_amplitude),
-    FIELD(FIELD_INT, "glu", glu),
-    FIELD(FIELD_BOOL, "shared_apart", shared_apart),
-    FIELD(FIELD_BOOL, "router_norm", router.norm),
-    FIELD(FIELD_F32, "router_logit_scale", router.logit_scale),
-    FIELD(FIELD_BOOL, "router_expert_scale", router.expert_scale),
-    FIELD(FIELD_BOOL, "layer_scale", layer_scale),
-    FIELD(FIELD_F32, "logit_cap", logit_cap),
-    FIELD(FIELD_INT, "delta_key_heads", delta.key_heads),
-    FIELD(FIELD_INT, "delta_value_heads", delta.value_heads),
-    FIELD(FIELD_INT, "delta_key_dim", delta.key_dim),
-    FIELD(FIELD_INT, "delta_value_dim", delta.value_dim),
-    FIELD(FIELD_INT, "delta_taps", delta.taps),
-    FIELD(FIELD_BOOL, "delta_tiled", delta.tiled),
-    FIELD(FIELD_INT, "delta_kind", delta.kind),
-    FIELD(FIELD_INT, "delta_norm_groups", delta.norm_groups),
-    FIELD(FIELD_BOOL, "delta_conv_bias", delta.conv_bias),
+static const struct index_field FURTHER[] = {
+    FIELD("norms", norms),
+    FIELD("norm_unbiased", norm_unbiased),
+    FIELD("parallel", parallel),
+    FIELD("turn_first", attention.turn_first),
+    FIELD("plain_norm", attention.plain_norm),
+    FIELD("still_scale", attention.still_scale),
+    FIELD("still_floor", attention.still_floor),
+    FIELD("aligned_windows", attention.aligned),
+    FIELD("router_weigh_input", router.weigh_input),
+    FIELD("zero_experts", router.zero_experts),
+    FIELD("shortcut", shortcut),
+    FIELD("latent_scale", attention.latent_scale),
+    FIELD("index_heads", index.heads),
+    FIELD("index_dim", index.dim),
+    FIELD("index_top_k", index.top_k),
+    FIELD("attention_gate", attention.gate),
+    FIELD("shared_scale", shared_scale),
+    FIELD("value_scale", attention.value_scale),
+    FIELD("value_norm", attention.value_norm),
+    FIELD("rope_turning", rope.turning),
+    FIELD("other_kv_heads", other.kv_heads),
+    FIELD("other_head_dim", other.head_dim),
+    FIELD("other_value_dim", other.value_dim),
+    FIELD("other_sinks", other.sinks),
+    FIELD("other_value_is_key", other.value_is_key),
+    FIELD("other_rope_kind", other.rope.kind),
+    FIELD("other_rope_rotary", other.rope.rotary),
+    FIELD("other_rope_turning", other.rope.turning),
+    FIELD("other_rope_theta", other.rope.theta),
+    FIELD("other_rope_factor", other.rope.factor),
+    FIELD("other_rope_low_factor", other.rope.low_factor),
+    FIELD("other_rope_high_factor", other.rope.high_factor),
+    FIELD("other_rope_original_positions", other.rope.original_positions),
+    FIELD("other_rope_beta_fast", other.rope.beta_fast),
+    FIELD("other_rope_beta_slow", other.rope.beta_slow),
+    FIELD("other_rope_truncate", other.rope.truncate),
+    FIELD("other_rope_amplitude", other.rope.amplitude),
+    FIELD("other_rope_long_amplitude", other.rope.long_amplitude),
+    FIELD("glu", glu),
+    FIELD("shared_apart", shared_apart),
+    FIELD("router_norm", router.norm),
+    FIELD("router_logit_scale", router.logit_scale),
+    FIELD("router_expert_scale", router.expert_scale),
+    FIELD("layer_scale", layer_scale),
+    FIELD("logit_cap", logit_cap),
+    FIELD("delta_key_heads", delta.key_heads),
+    FIELD("delta_value_heads", delta.value_heads),
+    FIELD("delta_key_dim", delta.key_dim),
+    FIELD("delta_value_dim", delta.value_dim),
+    FIELD("delta_taps", delta.taps),
+    FIELD("delta_tiled", delta.tiled),
+    FIELD("delta_kind", delta.kind),
+    FIELD("delta_norm_groups", delta.norm_groups),
+    FIELD("delta_conv_bias", delta.conv_bias),
 };
 enum { FURTHER_COUNT = sizeof FURTHER / sizeof *FURTHER };
 
 _Static_assert(FURTHER_COUNT + 1 <= 64, "fields seen are kept as bits");
 _Static_assert(FIELD_COUNT + 9 <= 64, "fields seen are kept as bits");
-_Static_assert(sizeof(enum qk_norm) == sizeof(int), "enumerations are read as int");
 
 /* ---- first page ---- */
 
@@ -263,49 +258,11 @@ static void put_predictors(msgpack_packer *to, const struct hparams *shape)
     }
 }
 
-static size_t field_size(enum field_type type)
-{
-    return type == FIELD_INT ? sizeof(int) : type == FIELD_BOOL ? sizeof(bool) : type == FIELD_F32 ? sizeof(float)
-                                                                                                   : sizeof(double);
-}
-
-static void put_field(msgpack_packer *to, const struct hparams *shape, const struct field *field)
-{
-    const char *at = (const char *)shape + field->offset;
-    int integer;
-    float single;
-    double real;
-    index_put_text(to, field->key);
-    switch (field->type) {
-    case FIELD_INT:
-        memcpy(&integer, at, sizeof integer);
-        msgpack_pack_int(to, integer);
-        break;
-    case FIELD_BOOL:
-        *at ? msgpack_pack_true(to) : msgpack_pack_false(to);
-        break;
-    case FIELD_F32:
-        memcpy(&single, at, sizeof single);
-        msgpack_pack_double(to, (double)single);
-        break;
-    case FIELD_F64:
-        memcpy(&real, at, sizeof real);
-        msgpack_pack_double(to, real);
-        break;
-    }
-}
-
-static bool is_set(const struct hparams *shape, const struct field *field)
-{
-    static const char zeros[sizeof(double)];
-    return memcmp((const char *)shape + field->offset, zeros, field_size(field->type)) != 0;
-}
-
 static int further_fields(const struct hparams *shape)
 {
     int count = 0;
     for (int i = 0; i < FURTHER_COUNT; i++)
-        count += is_set(shape, &FURTHER[i]);
+        count += index_field_is_set(shape, &FURTHER[i]);
     return count;
 }
 
@@ -348,8 +305,8 @@ static void put_further(msgpack_packer *to, const struct hparams *shape)
     index_put_text(to, "further");
     msgpack_pack_map(to, (size_t)count + (flagged_layers(shape, SHARES_INDEX) > 0));
     for (int i = 0; i < FURTHER_COUNT; i++)
-        if (is_set(shape, &FURTHER[i]))
-            put_field(to, shape, &FURTHER[i]);
+        if (index_field_is_set(shape, &FURTHER[i]))
+            index_put_field(to, shape, &FURTHER[i]);
     put_flags(to, shape, "shares_index", SHARES_INDEX);
 }
 
@@ -382,7 +339,7 @@ static void put_shape(msgpack_packer *to, const struct hparams *shape)
     put_flags(to, shape, "states", STATES);
     put_further(to, shape);
     for (int i = 0; i < FIELD_COUNT; i++)
-        put_field(to, shape, &FIELDS[i]);
+        index_put_field(to, shape, &FIELDS[i]);
 }
 
 static void put_sources(msgpack_packer *to, const struct model_facts *facts)
@@ -478,36 +435,6 @@ struct index_reader {
     struct layer_shape further[PREDICTORS_MAX];     /* the predictors', until it is known where the layers end */
 };
 
-static int take_field(struct index_reader *r, const struct field *field, struct err *err)
-{
-    char *at = (char *)&r->facts->shape + field->offset;
-    struct wire_value value;
-    int integer;
-    bool flag;
-    switch (field->type) {
-    case FIELD_INT:
-        if (index_int32(&r->cursor, &integer, err))
-            return -1;
-        memcpy(at, &integer, sizeof integer);
-        return 0;
-    case FIELD_BOOL:
-        if (index_flag(&r->cursor, &flag, err))
-            return -1;
-        memcpy(at, &flag, sizeof flag);
-        return 0;
-    default:
-        if (index_take(&r->cursor, WIRE_REAL, &value, err))
-            return -1;
-        if (!isfinite(value.real) || fabs(value.real) > (double)FLT_MAX)
-            return err_set(err, ERR_INPUT, "is not a finite number");
-        if (field->type == FIELD_F32)
-            memcpy(at, &(float){(float)value.real}, sizeof(float));
-        else
-            memcpy(at, &value.real, sizeof value.real);
-        return 0;
-    }
-}
-
 static int take_eos(struct index_reader *r, struct err *err)
 {
     size_t count;
@@ -577,7 +504,9 @@ static const char *further_key(int key) { return key < FURTHER_COUNT ? FURTHER[k
 
 static int take_further_key(void *context, int key, struct err *err)
 {
-    return key < FURTHER_COUNT ? take_field(context, &FURTHER[key], err) : take_flags(context, SHARES_INDEX, err);
+    struct index_reader *r = context;
+    return key < FURTHER_COUNT ? index_take_field(&r->cursor, &r->facts->shape, &FURTHER[key], err)
+                               : take_flags(r, SHARES_INDEX, err);
 }
 
 static int take_further(struct index_reader *r, struct err *err)
@@ -618,7 +547,8 @@ static const char *shape_key(int key)
 static int take_shape_key(void *context, int key, struct err *err)
 {
     struct index_reader *r = context;
-    return key < FIELD_COUNT ? take_field(r, &FIELDS[key], err) : SHAPE_LISTS[key - FIELD_COUNT].take(r, err);
+    return key < FIELD_COUNT ? index_take_field(&r->cursor, &r->facts->shape, &FIELDS[key], err)
+                             : SHAPE_LISTS[key - FIELD_COUNT].take(r, err);
 }
 
 static int take_shape(struct index_reader *r, struct err *err)
