@@ -4,7 +4,8 @@
  *   out[r] += sum over the slots s of r, in slot order, of
  *             [scale *] weight[r][s] * (Wdown[e] . glu(Wgate[e] . in[r] [+ bgate[e]], Wup[e] . in[r] [+ bup[e]]) [+ bdown[e]]),
  *             e = expert[r][s]
- *   glu(g, u) = gelu_tanh(g) * u                                              if GLU_GELU_TANH; otherwise
+ *   glu(g, u) = max(u, 0)^2, and there is no Wgate                            if GLU_NONE_RELU2
+ *             = gelu_tanh(g) * u                                              if GLU_GELU_TANH; otherwise
  *             = silu(g) * u                                                   if limit is 0
  *             = (max(-limit, min(u, limit)) + 1) * g' * sigmoid(alpha * g')   else, g' = min(g, limit)
  *
@@ -13,9 +14,10 @@
  * expert   [rows][slots]   i32   -1 marks a slot dropped by a budget; the experts of a row are distinct.
  *                                None: slots is 1 and every row uses expert 0
  * weight   [rows][slots]   f32   none: 1
- * gate_up_bias  [experts][2][inner]  f32   of gate, then of up; none: 0
+ * gate_up_bias  [experts][2][inner]  f32   of gate, then of up; none: 0, and always with GLU_NONE_RELU2
  * down_bias     [experts][hidden]    f32   none: 0
- * table    [experts]       u64   device address of each expert's block (EXPERT in formats.h); read for requested experts only;
+ * table    [experts]       u64   device address of each expert's block (EXPERT, or with GLU_NONE_RELU2 UNGATED EXPERT in
+ *                                formats.h); read for requested experts only;
  *                                gate and up are in `format`, down, which follows them, in `down_format`
  * inner    [rows*slots][inner]   f32   scratch
  * partial  [rows*slots][hidden]  f32   scratch; with `apart` the result: Wdown[e] . glu(..) [+ bdown[e]] of each slot,

@@ -72,6 +72,17 @@ size_t expert_down_offset(enum weight_format format, int hidden, int inner)
     return unit_bytes(format, hidden) * (size_t)units_of(inner, UNIT_INNER);
 }
 
+bool ungated_expert_bytes(enum weight_format format, int64_t hidden, int64_t inner, size_t *bytes)
+{
+    size_t up, down;
+    return matrix_bytes(format, inner, hidden, &up) && matrix_bytes(format, hidden, inner, &down) && size_add(up, down, bytes);
+}
+
+size_t ungated_down_offset(enum weight_format format, int hidden, int inner)
+{
+    return unit_bytes(format, hidden) * (size_t)units_of(inner, UNIT_OUTPUTS);
+}
+
 /* Byte offset in a unit of the value of one output (0..31) and one input, of f32, f16 and bf16. */
 static size_t offset_in_unit(enum weight_format format, int output, int input)
 {

@@ -82,6 +82,8 @@
  * 0..15 are their gate rows, 16..31 their up rows, so that act(gate) * up can be computed as soon as the unit has been read.
  * Missing inner indices of the last unit are zeros.
  *
+ * UNGATED EXPERT (up [inner][hidden], down [hidden][inner]) is one block, too: the matrix up, then the matrix down.
+ *
  * VECTOR: plain f32. */
 #ifndef MOE_KERNELS_FORMATS_H
 #define MOE_KERNELS_FORMATS_H
@@ -197,6 +199,8 @@ bool matrix_bytes(enum weight_format format, int64_t outputs, int64_t inputs, si
 bool expert_bytes(enum weight_format format, int64_t hidden, int64_t inner, size_t *bytes);
 size_t unit_bytes(enum weight_format format, int inputs);               /* bytes of one unit of a matrix with `inputs` inputs */
 size_t expert_down_offset(enum weight_format format, int hidden, int inner);
+bool ungated_expert_bytes(enum weight_format format, int64_t hidden, int64_t inner, size_t *bytes);
+size_t ungated_down_offset(enum weight_format format, int hidden, int inner);
 
 /* Packs rows `first` .. `first + rows` of a matrix (values [rows][inputs] f32, rounded to the format, to nearest even) into
  * `packed`, the zero-initialised memory of the whole matrix. Exact if the values came from the same format (fp8: nearly,

@@ -8,8 +8,8 @@ static const struct arch *const FAMILIES[] = {
     &arch_afmoe, &arch_cohere2_moe, &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_deepseek_v32, &arch_dots1,
     &arch_ernie4_5_moe, &arch_exaone_moe, &arch_flex_olmo, &arch_gemma4, &arch_glm4_moe, &arch_glm4_moe_lite, &arch_glm_moe_dsa,
     &arch_gpt_oss, &arch_granitemoe, &arch_granitemoehybrid, &arch_hunyuan_v1_moe, &arch_lfm2_moe, &arch_llama, &arch_llama4,
-    &arch_longcat_flash, &arch_mimo_v2_flash, &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_olmoe, &arch_phimoe,
-    &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_5_moe, &arch_qwen3_moe, &arch_qwen3_next};
+    &arch_longcat_flash, &arch_mimo_v2_flash, &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_nemotron_h,
+    &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_5_moe, &arch_qwen3_moe, &arch_qwen3_next};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {
@@ -514,6 +514,8 @@ static int read_windows(const json_t *config, const struct arch *arch, struct hp
         return read_indexed(config, s, err);
     if (arch->window == WINDOW_CHUNKED)
         return 0;
+    if (arch->halves)
+        return 0;
     if (arch->window == WINDOW_NEVER)
         return config_get(config, "layer_types") ? read_layer_types(config, arch, s, 0, err)
              : arch->states ? read_state_layers(config, s, err) : 0;
@@ -701,9 +703,14 @@ static int read_config(const json_t *config, const struct arch *arch, struct hpa
 {
     *shape = arch->fixed;
     snprintf(shape->family, sizeof shape->family, "%s", arch->model_type);
-    for (size_t i = 0; i < sizeof SHARED / sizeof *SHARED; i++)
-        if (read_key(config, &SHARED[i], shape, err))
+    for (size_t i = 0; i < sizeof SHARED / sizeof *SHARED; i++) {
+        struct config_key key = SHARED[i];
+        key.required &= !(arch->halves && key.offset == offsetof(struct hparams, layers));
+        if (read_key(config, &key, shape, err))
             return -1;
+    }
+    if (arch->halves && !shape->layers)                 /* transformers 5 writes the list alone */
+        shape->layers = (int)json_array_size(config_get(config, "layers_block_type"));
     for (int i = 0; i < ARCH_KEYS && arch->keys[i].key; i++)
         if (read_key(config, &arch->keys[i], shape, err))
             return -1;
@@ -754,14 +761,17 @@ int arch_read(const json_t *config, const json_t *generation, struct hparams *ou
 int arch_read_text(const char *text, size_t bytes, int layers, struct hparams *shape, struct err *err)
 {
     const struct arch *arch;
-    json_t *config = NULL, *types;
+    static const char *const lists[] = {"layer_types", "layers_block_type"};
+    json_t *config = NULL;
     int rc = -1;
     if (config_parse(&config, text, bytes, err))
         return -1;
     if (layers) {
-        types = json_object_get(config, "layer_types");
-        while (json_is_array(types) && json_array_size(types) > (size_t)layers)
-            json_array_remove(types, json_array_size(types) - 1);
+        for (int i = 0; i < 2; i++) {
+            json_t *types = json_object_get(config, lists[i]);
+            while (json_is_array(types) && json_array_size(types) > (size_t)layers)
+                json_array_remove(types, json_array_size(types) - 1);
+        }
         if (json_object_set_new(config, "num_hidden_layers", json_integer(layers))) {
             err_memory(err);
             goto done;

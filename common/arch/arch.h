@@ -24,7 +24,8 @@ enum source_slot {
     SLOT_ROUTER_CORRECTION, SLOT_EXPERT_GATE, SLOT_EXPERT_UP, SLOT_EXPERT_DOWN,
     SLOT_EXPERTS_GATE_UP,           /* [experts][2 inner][hidden], gate first; in place of the three above */
     SLOT_EXPERTS_DOWN,              /* [experts][hidden][inner] */
-    SLOT_EXPERTS_GATE, SLOT_EXPERTS_UP,     /* [experts][inner][hidden]; in place of SLOT_EXPERTS_GATE_UP */
+    SLOT_EXPERTS_GATE, SLOT_EXPERTS_UP,     /* [experts][inner][hidden]; in place of SLOT_EXPERTS_GATE_UP. Networks without
+                                             * gates have no slots of gates */
     SLOT_SHARED_GATE, SLOT_SHARED_UP, SLOT_SHARED_DOWN, SLOT_SHARED_WEIGHT,     /* weight: [1][hidden] */
     SLOT_HEAD_BIAS, SLOT_FINAL_NORM_BIAS, SLOT_ATTENTION_NORM_BIAS, SLOT_FFN_NORM_BIAS,
     SLOT_DENSE_GATE, SLOT_DENSE_UP, SLOT_DENSE_DOWN,
@@ -128,7 +129,7 @@ enum group_rule {
     GROUPS_IF_LIMITED               /* n_group and topk_group, where topk_method is group_limited_greedy; it may be greedy */
 };
 
-enum { ARCH_KEYS = 12 };
+enum { ARCH_KEYS = 16 };
 
 struct arch {
     const char *model_type;
@@ -151,6 +152,7 @@ struct arch {
     enum other_layers other;        /* which layers' attention is of the other kind; `finish` fills hparams.other */
     bool states;                    /* layers with a state, where layer_types says linear_attention, or all but each
                                      * full_attention_interval-th (4); `finish` fills hparams.delta, unless RECURRENCE_DELTA */
+    bool halves;                    /* a layer is attention, a state or a feed-forward network alone; `finish` reads which */
     const char *layer_types[2];     /* other words for full_attention and linear_attention; NULL: none */
     bool indexed;                   /* an indexer chooses index_topk positions. index_n_heads 0 (GGUF files): no indexer; the
                                      * context is limited to index_topk positions, which an indexer would choose all */
@@ -176,8 +178,8 @@ int arch_read_other_rope(const json_t *config, const json_t *rope, const struct 
 extern const struct arch arch_afmoe, arch_cohere2_moe, arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_deepseek_v32,
     arch_dots1, arch_ernie4_5_moe, arch_exaone_moe, arch_flex_olmo, arch_gemma4, arch_glm4_moe, arch_glm4_moe_lite,
     arch_glm_moe_dsa, arch_gpt_oss, arch_granitemoe, arch_granitemoehybrid, arch_hunyuan_v1_moe, arch_lfm2_moe, arch_llama,
-    arch_llama4, arch_longcat_flash, arch_mimo_v2_flash, arch_minimax_m2, arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe,
-    arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next;
+    arch_llama4, arch_longcat_flash, arch_mimo_v2_flash, arch_minimax_m2, arch_mistral, arch_mixtral, arch_nemotron_h,
+    arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);

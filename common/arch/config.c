@@ -92,3 +92,12 @@ int config_text(const json_t *object, const char *key, bool required, const char
     *out = json_string_value(value);
     return 0;
 }
+
+int config_no_step_limit(const json_t *config, struct err *err)
+{
+    const json_t *limit = config_get(config, "time_step_limit"), *last = json_array_get(limit, 1);
+    const bool endless = json_is_object(last) || json_number_value(last) >= 1e30;
+    if (!limit || (endless && json_number_value(json_array_get(limit, 0)) <= 0))
+        return 0;
+    return config_refuse(config, "time_step_limit", err, "only no limit, from 0 to infinity, is supported");
+}

@@ -102,20 +102,20 @@ static const struct naming states_joined = {.slot = {STATES, QKV_AND_Z, RATE_AND
 static const struct naming states_grouped = {
     .slot = {STATES, RATE_AND_STEP, [SLOT_DELTA_QKVZ] = BLOCK "ssm_in.weight"}, STATE_RULES};
 
-static const struct naming spaces = {
-    .slot = {
-        OUTSIDE, EXPERTS, FFN_NORM,
-        [SLOT_DELTA_ALL] = BLOCK "ssm_in.weight",
-        [SLOT_DELTA_CONV] = BLOCK "ssm_conv1d.weight",
-        [SLOT_DELTA_CONV_BIAS] = BLOCK "ssm_conv1d.bias",
-        [SLOT_DELTA_A_LOG] = BLOCK "ssm_a",
-        [SLOT_DELTA_STEP_BIAS] = BLOCK "ssm_dt.bias",
-        [SLOT_DELTA_SKIP] = BLOCK "ssm_d",
-        [SLOT_DELTA_NORM] = BLOCK "ssm_norm.weight",
-        [SLOT_DELTA_OUT] = BLOCK "ssm_out.weight",
-    },
-    .paired = true, .prepared_states = true,
-};
+#define SPACES OUTSIDE, EXPERTS, \
+    [SLOT_DELTA_ALL] = BLOCK "ssm_in.weight", \
+    [SLOT_DELTA_CONV] = BLOCK "ssm_conv1d.weight", \
+    [SLOT_DELTA_CONV_BIAS] = BLOCK "ssm_conv1d.bias", \
+    [SLOT_DELTA_A_LOG] = BLOCK "ssm_a", \
+    [SLOT_DELTA_STEP_BIAS] = BLOCK "ssm_dt.bias", \
+    [SLOT_DELTA_SKIP] = BLOCK "ssm_d", \
+    [SLOT_DELTA_NORM] = BLOCK "ssm_norm.weight", \
+    [SLOT_DELTA_OUT] = BLOCK "ssm_out.weight"
+static const struct naming spaces = {.slot = {SPACES, FFN_NORM}, .paired = true, .prepared_states = true};
+/* Layers of one half, whose only norm is called that of attention. The order of rows of q and k is not known: positions do not
+ * turn them, so every order that both share gives the same products. */
+static const struct naming halves = {
+    .slot = {SPACES, [SLOT_FFN_NORM] = BLOCK "attn_norm.weight"}, .prepared_states = true};
 
 /* Short convolutions alone. llama.cpp names the final norm as LFM2 does: a norm of embeddings. */
 #define CONVOLUTIONS EXPERTS, FFN_NORM, \
@@ -135,7 +135,7 @@ const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const
     if (arch->latent)
         return has(context, "blk.0.attn_k_b.weight") && !has(context, "blk.0.attn_kv_b.weight") ? &cut : &plain;
     if (arch->states && arch->fixed.delta.kind == RECURRENCE_SPACE)
-        return &spaces;
+        return arch->halves ? &halves : &spaces;
     if (arch->states && arch->fixed.delta.kind == RECURRENCE_NONE)
         return has(context, "output_norm.weight") ? &convolutions_normed : &convolutions;
     if (arch->states)

@@ -36,34 +36,13 @@ static const struct naming fused = {.slot = {
     [SLOT_EXPERTS_DOWN] = MOE "experts.down_proj",
 }};
 
-/* Refuses a limit of the time step other than 0 to infinity. transformers 5 writes infinity as an object. */
-static int check_steps(const json_t *config, struct err *err)
-{
-    const json_t *limit = config_get(config, "time_step_limit"), *last = json_array_get(limit, 1);
-    const bool endless = json_is_object(last) || json_number_value(last) > 1e30;
-    if (!limit || (endless && json_number_value(json_array_get(limit, 0)) <= 0))
-        return 0;
-    return config_refuse(config, "time_step_limit", err, "only no limit, from 0 to infinity, is supported");
-}
-
-/* Reads the shape of the Mamba-2 layers. */
+/* Reads what of the shape of the Mamba-2 layers is not in a key of its own. */
 static int read_mamba(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *width = config_get(config, "mamba_d_head");
     int expand = 2;
-    bool bias = false;
-    s->delta = (struct delta_shape){.key_heads = 1, .value_heads = 128, .key_dim = 256, .taps = 4, .kind = RECURRENCE_SPACE,
-                                    .conv_bias = true};
-    if (config_int(config, "mamba_n_groups", false, &s->delta.key_heads, err) ||
-        config_int(config, "mamba_n_heads", false, &s->delta.value_heads, err) ||
-        config_int(config, "mamba_d_state", false, &s->delta.key_dim, err) ||
-        config_int(config, "mamba_d_conv", false, &s->delta.taps, err) ||
-        config_int(config, "mamba_expand", false, &expand, err) ||
-        config_bool(config, "mamba_conv_bias", false, &s->delta.conv_bias, err) ||
-        config_bool(config, "mamba_proj_bias", false, &bias, err) || check_steps(config, err))
+    if (config_int(config, "mamba_expand", false, &expand, err) || config_no_step_limit(config, err))
         return -1;
-    if (bias)
-        return config_refuse(config, "mamba_proj_bias", err, "only false is supported");
     s->delta.norm_groups = s->delta.key_heads;
     if (width && !json_is_string(width))
         return config_int(config, "mamba_d_head", true, &s->delta.value_dim, err);
@@ -108,8 +87,13 @@ const struct arch arch_granitemoehybrid = {
              F32_OR("embedding_multiplier", embed_scale, 1),
              F32_OR("residual_multiplier", residual_scale, 1),
              F32_OR("attention_multiplier", attention.scale, 1),
-             F32_OR("logits_scaling", logit_divisor, 1)},
-    .refused = {"attention_bias"},
+             F32_OR("logits_scaling", logit_divisor, 1),
+             INT_OR("mamba_n_groups", delta.key_heads, 1),
+             INT_OR("mamba_n_heads", delta.value_heads, 128),
+             INT_OR("mamba_d_state", delta.key_dim, 256),
+             INT_OR("mamba_d_conv", delta.taps, 4),
+             BOOL_OR("mamba_conv_bias", delta.conv_bias, true)},
+    .refused = {"attention_bias", "mamba_proj_bias"},
     .expert_layers = EXPERTS_EVERYWHERE,
     .states = true,
     .layer_types = {"attention", "mamba"},

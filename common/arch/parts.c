@@ -205,22 +205,33 @@ static int cut_parts(const struct naming *n, const struct hparams *s, int layer,
     return 2;
 }
 
+/* Removes the part of the gate, the first one, if the network has none. */
+static int without_gate(const struct tensor *t, struct part *parts, int count)
+{
+    if (!t->ungated)
+        return count;
+    memmove(parts, parts + 1, (size_t)(count - 1) * sizeof *parts);
+    return count - 1;
+}
+
 static int expert_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, int expert, struct part *parts)
 {
+    const bool gated = !t->ungated;
     if (n->slot[SLOT_EXPERTS_GATE_UP]) {
         parts[0] = fused_part(n, s, t->layer, expert, PART_GATE);
         parts[1] = fused_part(n, s, t->layer, expert, PART_UP);
         parts[2] = fused_part(n, s, t->layer, expert, PART_DOWN);
-    } else if (n->slot[SLOT_EXPERTS_GATE]) {
-        parts[0] = gathered_part(n, SLOT_EXPERTS_GATE, s, t->layer, expert, PART_GATE);
+    } else if (n->slot[SLOT_EXPERTS_UP]) {
+        parts[0] = gathered_part(n, gated ? SLOT_EXPERTS_GATE : SLOT_EXPERTS_UP, s, t->layer, expert, PART_GATE);
         parts[1] = gathered_part(n, SLOT_EXPERTS_UP, s, t->layer, expert, PART_UP);
         parts[2] = gathered_part(n, SLOT_EXPERTS_DOWN, s, t->layer, expert, PART_DOWN);
     } else {
-        parts[0] = matrix_part(n, SLOT_EXPERT_GATE, t->layer, expert, PART_GATE, 0, s->expert_inner, s->hidden);
+        parts[0] = matrix_part(n, gated ? SLOT_EXPERT_GATE : SLOT_EXPERT_UP, t->layer, expert, PART_GATE, 0, s->expert_inner,
+                               s->hidden);
         parts[1] = matrix_part(n, SLOT_EXPERT_UP, t->layer, expert, PART_UP, 0, s->expert_inner, s->hidden);
         parts[2] = matrix_part(n, SLOT_EXPERT_DOWN, t->layer, expert, PART_DOWN, 0, s->hidden, s->expert_inner);
     }
-    return 3;
+    return without_gate(t, parts, 3);
 }
 
 /* Returns the `rows` rows of `whole` from `from_row` on, as a part that begins at row `first` of the tensor. */
@@ -246,10 +257,10 @@ static int block_parts(const struct naming *n, const struct tensor *t, enum sour
         parts[2] = matrix_part(n, (enum source_slot)(gate + 2), t->layer, 0, PART_DOWN, 0, hidden, inner);
         return 3;
     }
-    parts[0] = matrix_part(n, gate, t->layer, 0, PART_GATE, 0, inner, hidden);
+    parts[0] = matrix_part(n, t->ungated ? (enum source_slot)(gate + 1) : gate, t->layer, 0, PART_GATE, 0, inner, hidden);
     parts[1] = matrix_part(n, (enum source_slot)(gate + 1), t->layer, 0, PART_UP, 0, inner, hidden);
     parts[2] = matrix_part(n, (enum source_slot)(gate + 2), t->layer, 0, PART_DOWN, 0, hidden, inner);
-    return 3;
+    return without_gate(t, parts, 3);
 }
 
 /* The query rows of all heads in a gated SLOT_Q (from_row 0), or their gate rows (from_row head_dim). */
@@ -528,8 +539,9 @@ static bool has_tensor(const struct lookup *lookup, enum source_slot slot, int l
 
 static bool has_experts(const struct lookup *lookup, int layer)
 {
-    const bool together = lookup->naming->slot[SLOT_EXPERTS_GATE_UP] != NULL;
-    return has_tensor(lookup, together ? SLOT_EXPERTS_GATE_UP : SLOT_EXPERT_GATE, layer);
+    const char *const *slot = lookup->naming->slot;
+    return has_tensor(lookup, slot[SLOT_EXPERTS_GATE_UP] ? SLOT_EXPERTS_GATE_UP
+                      : slot[SLOT_EXPERTS_UP] ? SLOT_EXPERTS_UP : SLOT_EXPERT_UP, layer);
 }
 
 const struct naming *arch_naming(const struct arch *arch, const struct hparams *shape,

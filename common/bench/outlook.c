@@ -124,7 +124,7 @@ static double kv_read(const struct outlook_setup *setup)
     for (int n = 0; n < shape->layers; n++) {
         const int window = shape->layer[n].window;
         const int seen = window && shape->attention.aligned ? setup->prefix % window + 1 : window;
-        if (!shape->layer[n].state)
+        if (hparams_attends(shape, n))
             bytes += (double)kv_layer_bytes(shape, n, (enum cache_format)setup->kv_format) *
                      (window && window < setup->prefix ? seen : setup->prefix);
     }

@@ -409,15 +409,17 @@ static void pack(const struct block_job *job, const struct part *part, int first
         packed += tensor_last_offset(t);
         first -= part->role == PART_DOWN ? 0 : t->outputs - t->last;
     }
-    bool gate_up = part->role == PART_GATE || part->role == PART_UP;
+    const bool up_alone = part->role == PART_UP && t->ungated;
+    const bool gate_up = part->role == PART_GATE || (part->role == PART_UP && !up_alone);
+    const int inputs = up_alone ? t->outputs : t->inputs;
     if (gate_up && coded)
         expert_pack_gate_up_coded(format, packed, t->outputs, part->role == PART_UP, first, rows, coded);
     else if (gate_up)
         expert_pack_gate_up(format, packed, t->outputs, part->role == PART_UP, first, rows, values);
     else if (coded)
-        matrix_pack_coded(format, packed, t->inputs, first, rows, coded);
+        matrix_pack_coded(format, packed, inputs, first, rows, coded);
     else
-        matrix_pack(format, packed, t->inputs, first, rows, values);
+        matrix_pack(format, packed, inputs, first, rows, values);
 }
 
 /* Reads rows that are columns of the source, as floats or as coded values, to `out`. The whole source block (of the part, or
@@ -522,7 +524,7 @@ static bool is_full(const struct tensor *t)
 {
     size_t bytes = (size_t)t->outputs * (t->kind == TENSOR_VECTOR ? sizeof(float) : format_coded_bytes(t->format, t->inputs));
     if (t->kind == TENSOR_EXPERTS)
-        bytes += 2 * (size_t)t->inputs * format_coded_bytes(t->format, t->outputs);
+        bytes += (t->ungated ? 1 : 2) * (size_t)t->inputs * format_coded_bytes(t->format, t->outputs);
     return bytes == t->stride && !t->mixed;
 }
 

@@ -36,6 +36,7 @@ static const struct family {
     {"deepseek32", NULL, NULL, "deepseek_v32", false}, {"glm-dsa", NULL, NULL, "glm_moe_dsa", false},
     {"llama4", NULL, "llama4_text", "llama4_text", false},
     {"granitehybrid", "granitemoehybrid", "granitemoehybrid", NULL, false}, {"lfm2moe", NULL, NULL, "lfm2_moe", false},
+    {"nemotron_h", "nemotron_h", NULL, NULL, false}, {"nemotron_h_moe", NULL, NULL, "nemotron_h", false},
     {"qwen3next", NULL, "qwen3_next", NULL, false}, {"qwen35moe", NULL, "qwen3_5_moe", NULL, false},
 };
 
@@ -85,7 +86,7 @@ static const struct source_tensor *tensor(const struct maker *m, int layer, cons
     return checkpoint_find(m->cp, full);
 }
 
-/* A width under `key`, or else that of the first tensor of the given name, at the given dim. */
+/* A width under `key`, or else (key NULL: always) that of the first tensor of the given name, at the given dim. */
 static int width(struct maker *m, const char *key, int64_t layers, const char *name, int dim, int64_t *out)
 {
     for (int64_t i = 0; i < layers && !*out; i++) {
@@ -93,7 +94,7 @@ static int width(struct maker *m, const char *key, int64_t layers, const char *n
         if (t && t->dim_count > dim && t->dims[dim] <= INT_MAX)
             *out = t->dims[dim];
     }
-    return integer(m, key, *out == 0, NULL, out);
+    return key ? integer(m, key, *out == 0, NULL, out) : 0;
 }
 
 /* ---- rope ---- */
@@ -193,11 +194,42 @@ done:
 
 /* ---- attention ---- */
 
+/* Writes which half each layer is, as its tensors show, and the number of key and value heads: the largest of a list. */
+static int put_halves(struct maker *m, const struct gguf_entry *entry)
+{
+    static const char *const halves[][2] = {{"ssm_out.weight", "mamba"}, {"attn_q.weight", "attention"},
+                                            {"ffn_gate_inp.weight", "moe"}, {"ffn_up.weight", "mlp"}};
+    const bool listed = entry && entry->array && gguf_is_integer(entry->type);
+    int64_t kv_heads = 0, layers = 0, ahead = 0;
+    if ((!listed && integer(m, "{}.attention.head_count_kv", true, NULL, &kv_heads)) ||
+        integer(m, "{}.block_count", true, NULL, &layers) || integer(m, "{}.nextn_predict_layers", false, NULL, &ahead))
+        return -1;
+    for (size_t i = 0; listed && i < entry->count; i++) {
+        const int64_t own = gguf_integer_at(m->gguf, entry, i);
+        kv_heads = own > kv_heads ? own : kv_heads;
+    }
+    if (kv_heads > 0 && kv_heads <= INT_MAX && put_integer(m, "num_key_value_heads", kv_heads))
+        return -1;
+    json_t *types = json_array();
+    for (int64_t i = 0; i < layers - ahead && i < LAYERS_MAX && types; i++) {
+        size_t k = 0;
+        while (k < 3 && !tensor(m, (int)i, halves[k][0]))
+            k++;
+        if (json_array_append_new(types, json_string(halves[k][1]))) {
+            json_decref(types);
+            types = NULL;
+        }
+    }
+    return put(m, m->config, "layers_block_type", types);
+}
+
 /* Reads the number of key and value heads. In a list with a number per layer, 0 marks a layer with a state. */
 static int put_kv_heads(struct maker *m, int64_t kv_heads)
 {
     const struct gguf_entry *entry = gguf_find(m->gguf, "{}.attention.head_count_kv");
     json_t *types;
+    if (m->arch->halves)
+        return put_halves(m, entry);
     if (!m->arch->states || !entry || !entry->array || !gguf_is_integer(entry->type) || !entry->count)
         return integer(m, "{}.attention.head_count_kv", false, "num_key_value_heads", &kv_heads);
     types = json_array();
@@ -310,12 +342,14 @@ static int put_mamba(struct maker *m)
 {
     bool turns = false;
     int64_t width = 0;
-    if (copy_integer(m, "{}.ssm.group_count", "mamba_n_groups") || copy_integer(m, "{}.ssm.state_size", "mamba_d_state") ||
-        copy_integer(m, "{}.ssm.conv_kernel", "mamba_d_conv") || copy_integer(m, "{}.ssm.time_step_rank", "mamba_n_heads") ||
-        head_width(m, &width) || gguf_bool(m->gguf, "{}.rope.scaling.finetuned", &turns, m->err))
+    if (copy_integer(m, "{}.ssm.group_count", NAME_OF(m, delta.key_heads)) ||
+        copy_integer(m, "{}.ssm.state_size", NAME_OF(m, delta.key_dim)) ||
+        copy_integer(m, "{}.ssm.conv_kernel", NAME_OF(m, delta.taps)) ||
+        copy_integer(m, "{}.ssm.time_step_rank", NAME_OF(m, delta.value_heads)) || head_width(m, &width) ||
+        gguf_bool(m->gguf, "{}.rope.scaling.finetuned", &turns, m->err))
         return -1;
-    return put_integer(m, "mamba_d_head", width) ||
-           put(m, m->config, "mamba_conv_bias", json_boolean(any_layer(m, "ssm_conv1d.bias"))) ||
+    return put_integer(m, NAME_OF(m, delta.value_dim) ? NAME_OF(m, delta.value_dim) : "mamba_d_head", width) ||
+           put(m, m->config, NAME_OF(m, delta.conv_bias), json_boolean(any_layer(m, "ssm_conv1d.bias"))) ||
            put(m, m->config, "position_embedding_type", json_string(turns ? "rope" : "nope")) ? -1 : 0;
 }
 
@@ -360,7 +394,7 @@ static int put_shared_experts(struct maker *m, int64_t layers)
     int64_t shared = 0, first = 0, step = 1;
     const bool by_step = m->arch->expert_layers == EXPERTS_BY_STEP;
     if (by_step || (m->arch->expert_layers == EXPERTS_EVERYWHERE && m->arch->states)) {
-        if (name && (width(m, "{}.expert_shared_feed_forward_length", layers, "ffn_gate_shexp.weight", 0, &shared) ||
+        if (name && (width(m, "{}.expert_shared_feed_forward_length", layers, "ffn_up_shexp.weight", 0, &shared) ||
                      put_integer(m, name, shared)))
             return -1;
         return by_step ? put_dense_layers(m, layers) : 0;
@@ -405,6 +439,10 @@ static int put_experts(struct maker *m, int64_t layers)
     int64_t inner = 0, dense = 0, experts = 0;
     if (integer(m, "{}.expert_count", false, NULL, &experts))
         return -1;
+    if (m->arch->halves && (width(m, NULL, layers, "ffn_up.weight", 0, &dense) || put_integer(m, dense_name, dense)))
+        return -1;
+    if (m->arch->halves && !experts)
+        return 0;
     if (!experts && m->arch->fixed.delta.kind == RECURRENCE_SPACE)
         return put_no_experts(m, layers);
     if (copy_integer(m, "{}.expert_count", NAME_OF(m, router.experts)) ||
@@ -413,10 +451,10 @@ static int put_experts(struct maker *m, int64_t layers)
         gguf_real(m->gguf, "{}.expert_weights_scale", false, &scale, m->err) ||
         put(m, m->config, "norm_topk_prob", json_boolean(renormalise)) ||
         width(m, !dense_name && !gguf_find(m->gguf, "{}.expert_feed_forward_length") ? "{}.feed_forward_length"
-              : "{}.expert_feed_forward_length", layers, "ffn_gate_exps.weight", 1, &inner) ||
+              : "{}.expert_feed_forward_length", layers, "ffn_up_exps.weight", 1, &inner) ||
         put_integer(m, NAME_OF(m, expert_inner), inner))
         return -1;
-    if (dense_name && integer(m, "{}.feed_forward_length", false, dense_name, &dense))
+    if (dense_name && !m->arch->halves && integer(m, "{}.feed_forward_length", false, dense_name, &dense))
         return -1;
     if (scale != 0 && scale != 1 && !scale_name)
         return err_set(m->err, ERR_INPUT, "%s.expert_weights_scale is %g; that is not supported", m->gguf->arch,

@@ -100,6 +100,9 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
     if (hparams_state_layers(shape) && !device_ops(setup->device)->delta)
         return err_set(err, ERR_INPUT, "device %s: does not compute layers with a state, which %s has; use --device host",
                        device_info(setup->device)->name, model_path(setup->model));
+    if (!hparams_gated(shape) && !device_info(setup->device)->ungated)
+        return err_set(err, ERR_INPUT, "device %s: does not compute feed-forward networks without gates, which %s has; use "
+                       "--device host", device_info(setup->device)->name, model_path(setup->model));
     if (check_formats(setup, err))
         return -1;
     if (shape->index.heads && !device_ops(setup->device)->index)

@@ -24,12 +24,14 @@ int pass_top_k(const struct pass *pass)
 
 bool pass_attends(const struct pass *pass, int n)
 {
-    return n < pass_layers(pass) && !(part_of(pass)->skip_attention && part_of(pass)->skip_attention[n]);
+    return n < pass_layers(pass) && !pass->engine->shape->layer[n].ffn_alone &&
+           !(part_of(pass)->skip_attention && part_of(pass)->skip_attention[n]);
 }
 
 bool pass_feeds(const struct pass *pass, int n)
 {
-    return n < pass_layers(pass) && !(part_of(pass)->skip_ffn && part_of(pass)->skip_ffn[n]);
+    return n < pass_layers(pass) && pass->engine->shape->layer[n].ffn != FFN_NONE &&
+           !(part_of(pass)->skip_ffn && part_of(pass)->skip_ffn[n]);
 }
 
 bool pass_skips_layers(const struct pass *pass)

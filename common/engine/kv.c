@@ -16,7 +16,10 @@ static struct layer_attention kv_of(const struct kv_shape *shape, int layer)
     return (struct layer_attention){.kv_heads = shape->kv_heads, .head_dim = shape->head_dim, .value_dim = shape->value_dim};
 }
 
-static bool has_cache(const struct kv_shape *shape, int layer) { return !shape->model || !shape->model->layer[layer].state; }
+static bool has_cache(const struct kv_shape *shape, int layer)
+{
+    return !shape->model || hparams_attends(shape->model, layer);
+}
 
 int64_t kv_layer_bytes(const struct hparams *shape, int layer, enum cache_format format)
 {
@@ -28,7 +31,7 @@ int64_t kv_token_bytes(const struct hparams *shape, enum cache_format format)
 {
     int64_t all = 0;
     for (int layer = 0; layer < shape->layers; layer++)
-        all += shape->layer[layer].state ? 0 : kv_layer_bytes(shape, layer, format);
+        all += kv_layer_bytes(shape, layer, format);
     return all;
 }
 

@@ -138,7 +138,7 @@ int sequence_copy(struct sequence *to, const struct sequence *from, int length, 
                            err);
     int rc = room ? 0 : -1;
     for (int layer = 0; !rc && length && layer < shape->layers; layer++) {
-        if (shape->layer[layer].state)
+        if (!hparams_attends(shape, layer))
             continue;
         const struct layer_attention its_own = hparams_attention(shape, layer);
         const int heads = hparams_cached_heads(shape, layer);

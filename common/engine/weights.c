@@ -116,7 +116,6 @@ static int take_attention(struct weights *weights, const struct model *model, in
 {
     const struct hparams *shape = model_hparams(model);
     struct layer_weights *layer = &weights->layer[n];
-    const bool bias = shape->layer_norm && !shape->norm_unbiased;
     if ((shape->norms != NORM_AFTER &&
          take_vector(weights, model, "layers.%d.attention.norm", n, &layer->attention_norm, err)) ||
         (shape->norms != NORM_BEFORE &&
@@ -129,8 +128,8 @@ static int take_attention(struct weights *weights, const struct model *model, in
         (take_vector(weights, model, "layers.%d.attention.q_norm", n, &layer->q_norm, err) ||
          take_vector(weights, model, "layers.%d.attention.k_norm", n, &layer->k_norm, err)))
         return -1;
-    if ((bias && take_vector(weights, model, "layers.%d.attention.norm_bias", n, &layer->attention_norm_bias, err)) ||
-        (bias && !shape->parallel && take_vector(weights, model, "layers.%d.ffn.norm_bias", n, &layer->ffn_norm_bias, err)))
+    if (shape->layer_norm && !shape->norm_unbiased &&
+        take_vector(weights, model, "layers.%d.attention.norm_bias", n, &layer->attention_norm_bias, err))
         return -1;
     if (hparams_attention(shape, n).sinks && take_vector(weights, model, "layers.%d.attention.sinks", n, &layer->sinks, err))
         return -1;
@@ -173,6 +172,8 @@ static int take_ffn(struct weights *weights, const struct model *model, int n, s
     const struct tensor *tensor;
     if ((shape->norms != NORM_AFTER && !shape->parallel &&
          take_vector(weights, model, "layers.%d.ffn.norm", n, &layer->ffn_norm, err)) ||
+        (shape->layer_norm && !shape->norm_unbiased && !shape->parallel &&
+         take_vector(weights, model, "layers.%d.ffn.norm_bias", n, &layer->ffn_norm_bias, err)) ||
         (shape->norms != NORM_BEFORE && take_vector(weights, model, "layers.%d.ffn.out_norm", n, &layer->ffn_out_norm, err)))
         return -1;
     if (shape->layer[n].ffn == FFN_DENSE)
@@ -221,10 +222,11 @@ static int take_all(struct weights *weights, const struct model *model, struct e
     for (int n = 0; n < shape->layers; n++) {
         struct layer_weights *layer = &weights->layer[n];
         weights->taken_bytes = 0;
-        if ((shape->layer[n].state ? take_delta : take_attention)(weights, model, n, err))
+        if (!shape->layer[n].ffn_alone && (shape->layer[n].state ? take_delta : take_attention)(weights, model, n, err))
             return -1;
         layer->attention_bytes = weights->taken_bytes;
-        if (take_ffn(weights, model, n, err) || (shape->layer_scale && take_scale(weights, model, n, err)))
+        if ((shape->layer[n].ffn != FFN_NONE && take_ffn(weights, model, n, err)) ||
+            (shape->layer_scale && take_scale(weights, model, n, err)))
             return -1;
         layer->ffn_bytes = weights->taken_bytes - layer->attention_bytes;
         weights->expert_bytes += layer->expert_bytes;

@@ -5,13 +5,23 @@
 
 int hparams_choices(const struct hparams *shape) { return shape->router.experts + shape->router.zero_experts; }
 
-int hparams_moe_layers(const struct hparams *shape)
+static int layers_with(const struct hparams *shape, enum ffn_kind ffn)
 {
     int count = 0;
     for (int i = 0; i < shape->layers; i++)
-        count += shape->layer[i].ffn == FFN_EXPERTS;
+        count += shape->layer[i].ffn == ffn;
     return count;
 }
+
+int hparams_moe_layers(const struct hparams *shape) { return layers_with(shape, FFN_EXPERTS); }
+int hparams_dense_layers(const struct hparams *shape) { return layers_with(shape, FFN_DENSE); }
+
+bool hparams_attends(const struct hparams *shape, int layer)
+{
+    return !shape->layer[layer].state && !shape->layer[layer].ffn_alone;
+}
+
+bool hparams_gated(const struct hparams *shape) { return shape->glu != GLU_NONE_RELU2; }
 
 bool hparams_has_other(const struct hparams *shape)
 {
@@ -33,6 +43,8 @@ struct layer_attention hparams_attention(const struct hparams *s, int layer)
 
 int hparams_cached_heads(const struct hparams *shape, int layer)
 {
+    if (!hparams_attends(shape, layer))
+        return 0;
     return hparams_attention(shape, layer).kv_heads + (shape->index.heads && !shape->layer[layer].shares_index);
 }
 
@@ -224,12 +236,14 @@ static int check_places(const struct hparams *s, struct err *err)
     for (int i = 0; i < s->layers + s->predictors && i < LAYERS_MAX; i++)
         if (s->layer[i].still && s->attention.kv_rank)
             return err_set(err, ERR_INPUT, "layer %d: latent attention without positions is not supported", i);
-    if (check_range("kind of gated units", s->glu, GLU_SILU, GLU_GELU_TANH, err) ||
+    if (check_range("kind of gated units", s->glu, GLU_SILU, GLU_NONE_RELU2, err) ||
         check_real("scale of the router's logits", (double)s->router.logit_scale, 0, 1e30, err) ||
         check_real("cap of logits", (double)s->logit_cap, 0, 1e30, err))
         return -1;
     if (s->glu != GLU_SILU && s->glu_limit > 0)
-        return err_set(err, ERR_INPUT, "gelu units with a limit are not supported");
+        return err_set(err, ERR_INPUT, "units with a limit are supported with silu only");
+    if (!hparams_gated(s) && (s->expert_bias || s->predictors))
+        return err_set(err, ERR_INPUT, "networks without gates are supported without biases and predictors only");
     if (s->shared_apart && (s->norms != NORM_BOTH || !s->shared_inner))
         return err_set(err, ERR_INPUT, "shared experts with norms of their own need norms before and after");
     if (s->router.expert_scale && s->router.kind == ROUTER_SPARSEMIXER)
@@ -252,6 +266,21 @@ static int check_index(const struct hparams *s, struct err *err)
         if (s->layer[i].window || (!i && s->layer[i].shares_index))
             return err_set(err, ERR_INPUT, "layer %d: %s is not supported beside an indexer", i,
                            i || !s->layer[i].shares_index ? "a window" : "sharing positions of no layer");
+    return 0;
+}
+
+/* Checks a layer that may lack one of its halves. */
+static int check_halves(const struct hparams *s, int i, struct err *err)
+{
+    const struct layer_shape *layer = &s->layer[i];
+    if (!layer->ffn_alone && layer->ffn != FFN_NONE)
+        return 0;
+    if (layer->ffn_alone && (layer->state || layer->ffn == FFN_NONE))
+        return err_set(err, ERR_INPUT, "layer %d: a layer without attention has %s", i,
+                       layer->state ? "a state" : "no feed-forward network either");
+    if (s->parallel || s->shortcut || s->predictors || s->index.heads)
+        return err_set(err, ERR_INPUT, "layer %d: a layer of one half is not supported beside parallel attention, shortcuts, "
+                       "predictors and indexers", i);
     return 0;
 }
 
@@ -347,12 +376,14 @@ int hparams_check(const struct hparams *s, struct err *err)
         return -1;
     int with_experts = 0;
     for (int i = 0; i < s->layers; i++) {
-        if (check_range("kind of feed-forward network", s->layer[i].ffn, FFN_DENSE, FFN_EXPERTS, err) ||
+        if (check_range("kind of feed-forward network", s->layer[i].ffn, FFN_DENSE, FFN_NONE, err) ||
             check_range("sliding window", s->layer[i].window, 0, INT32_MAX, err))
             return err_at(err, "layer %d", i);
+        if (check_halves(s, i, err))
+            return -1;
         with_experts += s->layer[i].ffn == FFN_EXPERTS;
     }
-    if (with_experts < s->layers ? check_range("inner width of dense layers", s->dense_inner, 1, WIDTH_MAX, err)
+    if (hparams_dense_layers(s) ? check_range("inner width of dense layers", s->dense_inner, 1, WIDTH_MAX, err)
                                  : check_range("inner width of dense layers (there are none)", s->dense_inner, 0, 0, err))
         return -1;
     if (check_predictors(s, err) || check_places(s, err) || check_states(s, err) || check_shortcut(s, err) ||

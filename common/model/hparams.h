@@ -41,7 +41,7 @@ enum rope_kind {
 
 enum ffn_kind {
     FFN_DENSE, FFN_EXPERTS,
-    FFN_NONE             /* attention alone: of a draft head, never of a model (head.h) */
+    FFN_NONE             /* attention or a state alone: Nemotron-H, and draft heads (head.h) */
 };
 
 struct rope_shape {
@@ -158,6 +158,7 @@ struct hparams {
         uint8_t ffn;                 /* enum ffn_kind */
         bool other;                  /* its attention is of the other kind */
         bool state;                  /* it has a state and no attention (kernels/delta.h) */
+        bool ffn_alone;              /* it has neither attention nor a state (Nemotron-H) */
         bool still;                  /* positions do not turn its queries and keys (NoPE) */
         bool shares_index;           /* it has no indexer and uses what the layer before it uses */
         int window;                  /* sliding window, 0: none */
@@ -172,6 +173,9 @@ struct hparams {
 /* Returns the number of outputs of a router: experts and zero experts. */
 int hparams_choices(const struct hparams *shape);
 int hparams_moe_layers(const struct hparams *shape);
+int hparams_dense_layers(const struct hparams *shape);
+bool hparams_attends(const struct hparams *shape, int layer);     /* the layer has attention, so keys and values */
+bool hparams_gated(const struct hparams *shape);         /* feed-forward networks have a gate */
 bool hparams_has_other(const struct hparams *shape);     /* some layer's attention is of the other kind */
 
 /* The attention parameters of one layer, of whichever kind; `rope` points into the shape. */
@@ -182,7 +186,8 @@ struct layer_attention {
 };
 struct layer_attention hparams_attention(const struct hparams *shape, int layer);
 
-/* Heads of keys and values in the KV cache of a layer: those of attention, and the indexer's keys as one more. */
+/* Heads of keys and values in the KV cache of a layer: those of attention, and the indexer's keys as one more. 0: the layer has
+ * no attention. */
 int hparams_cached_heads(const struct hparams *shape, int layer);
 
 /* Floats of keys and values of a token: in a layer with attention, and in all of these. */

@@ -21,6 +21,14 @@ static void add(struct layout *layout, enum tensor_role role, enum tensor_kind k
                                                        .format = FORMAT_F32, .outputs = outputs, .inputs = inputs, .count = 1};
 }
 
+static void add_blocks(struct layout *layout, const struct hparams *s, enum tensor_role role, int layer, int inner, int count,
+                       const char *name)
+{
+    add(layout, role, TENSOR_EXPERTS, layer, s->hidden, inner, name);
+    layout->tensors[layout->count - 1].count = count;
+    layout->tensors[layout->count - 1].ungated = !hparams_gated(s);
+}
+
 /* Adds the tensors that compute queries, keys and values from latents. */
 static void add_latent(struct layout *layout, const struct hparams *s, int layer)
 {
@@ -100,20 +108,24 @@ static void add_delta(struct layout *layout, const struct hparams *s, int layer)
     add(layout, ROLE_DELTA_OUT, TENSOR_MATRIX, layer, s->hidden, w.values, "delta.out");
 }
 
-static void add_layer(struct layout *layout, const struct hparams *s, int layer)
+/* Attention or a state. */
+static void add_mixer(struct layout *layout, const struct hparams *s, int layer)
 {
-    const bool bias = s->layer_norm && !s->norm_unbiased;
     if (s->norms != NORM_AFTER)
         add(layout, ROLE_ATTENTION_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm");
-    if (bias)
+    if (s->layer_norm && !s->norm_unbiased)
         add(layout, ROLE_ATTENTION_NORM_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm_bias");
     if (s->layer[layer].state)
         add_delta(layout, s, layer);
     else
         add_attention(layout, s, layer, s->hidden);
+}
+
+static void add_ffn(struct layout *layout, const struct hparams *s, int layer)
+{
     if (s->norms != NORM_AFTER && !s->parallel)
         add(layout, ROLE_FFN_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.norm");
-    if (bias && !s->parallel)
+    if (s->layer_norm && !s->norm_unbiased && !s->parallel)
         add(layout, ROLE_FFN_NORM_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.norm_bias");
     if (s->norms != NORM_BEFORE)
         add(layout, ROLE_FFN_OUT_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.out_norm");
@@ -137,15 +149,22 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
                 "experts_gate_up_bias");
             add(layout, ROLE_EXPERTS_DOWN_BIAS, TENSOR_VECTOR, layer, s->router.experts * s->hidden, 1, "experts_down_bias");
         }
-        add(layout, ROLE_EXPERTS, TENSOR_EXPERTS, layer, s->hidden, s->expert_inner, "experts");
-        layout->tensors[layout->count - 1].count = s->router.experts;
+        add_blocks(layout, s, ROLE_EXPERTS, layer, s->expert_inner, s->router.experts, "experts");
         if (s->shared_inner)
-            add(layout, ROLE_SHARED, TENSOR_EXPERTS, layer, s->hidden, s->shared_inner, "shared");
+            add_blocks(layout, s, ROLE_SHARED, layer, s->shared_inner, 1, "shared");
         if (s->shared_gate)
             add(layout, ROLE_SHARED_GATE, TENSOR_MATRIX, layer, 1, s->hidden, "shared_gate");
     } else {
-        add(layout, ROLE_DENSE, TENSOR_EXPERTS, layer, s->hidden, s->dense_inner, "dense");
+        add_blocks(layout, s, ROLE_DENSE, layer, s->dense_inner, 1, "dense");
     }
+}
+
+static void add_layer(struct layout *layout, const struct hparams *s, int layer)
+{
+    if (!s->layer[layer].ffn_alone)
+        add_mixer(layout, s, layer);
+    if (s->layer[layer].ffn != FFN_NONE)
+        add_ffn(layout, s, layer);
     if (s->layer_scale)
         add(layout, ROLE_LAYER_SCALE, TENSOR_VECTOR, layer, 1, 1, "scale");
 }
@@ -207,13 +226,12 @@ static void add_head_layer(struct layout *layout, const struct head_params *head
         return;
     add(layout, ROLE_FFN_NORM, TENSOR_VECTOR, 0, s->hidden, 1, "ffn.norm");
     if (s->layer[0].ffn == FFN_DENSE) {
-        add(layout, ROLE_DENSE, TENSOR_EXPERTS, 0, s->hidden, s->dense_inner, "dense");
+        add_blocks(layout, s, ROLE_DENSE, 0, s->dense_inner, 1, "dense");
         return;
     }
     add(layout, ROLE_ROUTER, TENSOR_MATRIX, 0, head_router_rows(head, s), s->hidden, "router");
     if (head->kind == HEAD_JAKIRO) {
-        add(layout, ROLE_EXPERTS, TENSOR_EXPERTS, 0, s->hidden, s->expert_inner, "experts");
-        layout->tensors[layout->count - 1].count = s->router.experts;
+        add_blocks(layout, s, ROLE_EXPERTS, 0, s->expert_inner, s->router.experts, "experts");
         return;
     }
     for (int i = 0; i < s->router.experts; i++) {
@@ -340,12 +358,19 @@ bool tensor_format_read(struct tensor *tensor, const char *text)
                      tensor->last_format != tensor->format);
 }
 
+/* Bytes of a block in one format. */
+static bool whole_bytes(const struct tensor *t, size_t *bytes)
+{
+    return (t->kind == TENSOR_MATRIX ? matrix_bytes : t->ungated ? ungated_expert_bytes : expert_bytes)(
+        t->format, t->outputs, t->inputs, bytes);
+}
+
 /* Bytes of a block in two formats. Adding cannot overflow: the first part is smaller than a whole that fits. */
 static bool mixed_bytes(const struct tensor *t, size_t *bytes)
 {
     const bool experts = t->kind == TENSOR_EXPERTS;
     size_t whole, last;
-    if (!(experts ? expert_bytes : matrix_bytes)(t->format, t->outputs, t->inputs, &whole) ||
+    if (!whole_bytes(t, &whole) ||
         !matrix_bytes(t->last_format, experts ? t->outputs : t->last, t->inputs, &last))
         return false;
     return size_add(tensor_last_offset(t), last, bytes);
@@ -355,9 +380,7 @@ int tensor_measure(struct tensor *t, struct err *err)
 {
     size_t block = 0, bytes = 0;
     bool fits = t->kind == TENSOR_VECTOR ? size_mul((size_t)t->outputs, sizeof(float), &block)
-              : t->mixed                 ? mixed_bytes(t, &block)
-              : t->kind == TENSOR_MATRIX ? matrix_bytes(t->format, t->outputs, t->inputs, &block)
-                                         : expert_bytes(t->format, t->outputs, t->inputs, &block);
+              : t->mixed ? mixed_bytes(t, &block) : whole_bytes(t, &block);
     if (fits && t->kind == TENSOR_EXPERTS)
         fits = block < SIZE_MAX / 2 && (block = size_align(block, MODEL_PAGE)) != 0;
     if (!fits || !size_mul(block, (size_t)t->count, &bytes) || bytes > INT64_MAX / 4)
@@ -394,7 +417,19 @@ static bool alike(const struct layout *layout, const struct tensor *a, const str
 double tensor_parameters(const struct tensor *t)
 {
     double each = (double)t->outputs * (double)t->inputs;
-    return t->kind == TENSOR_EXPERTS ? 3 * each * (double)t->count : each;
+    return t->kind == TENSOR_EXPERTS ? (t->ungated ? 2 : 3) * each * (double)t->count : each;
+}
+
+void block_pack(const struct tensor *t, void *packed, enum block_part part, int first, int rows, const float *values)
+{
+    if (part == BLOCK_ROWS)
+        matrix_pack(t->format, packed, t->inputs, first, rows, values);
+    else if (part == BLOCK_DOWN)
+        matrix_pack(t->format, (unsigned char *)packed + tensor_last_offset(t), t->inputs, first, rows, values);
+    else if (t->ungated)
+        matrix_pack(t->format, packed, t->outputs, first, rows, values);
+    else
+        expert_pack_gate_up(t->format, packed, t->outputs, part == BLOCK_UP, first, rows, values);
 }
 
 static int print_line(struct text *out, const struct tensor *t, int tensors, uint64_t bytes, struct err *err)
@@ -408,7 +443,7 @@ static int print_line(struct text *out, const struct tensor *t, int tensors, uin
     else if (t->kind == TENSOR_MATRIX)
         snprintf(shape, sizeof shape, "[%d][%d]", t->outputs, t->inputs);
     else
-        snprintf(shape, sizeof shape, "%d x 3 x [%d][%d]", t->count, t->inputs, t->outputs);
+        snprintf(shape, sizeof shape, "%d x %d x [%d][%d]", t->count, t->ungated ? 2 : 3, t->inputs, t->outputs);
     return text_printf(out, err, "%5d  %-28s %-5s %-28s %15llu\n", tensors, name, format, shape,
                        (unsigned long long)bytes);
 }

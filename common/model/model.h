@@ -44,6 +44,7 @@
  *     layers.N.delta.norm        VECTOR  [value_dim]             of each head of what comes out, before its gate; S: [V], after
  *                                                                its gate, of norm_groups parts
  *     layers.N.delta.out         MATRIX  [hidden][V]
+ *     not those of attention or a state when layer[N].ffn_alone, and not the next ones with FFN_NONE:
  *     layers.N.ffn.norm          VECTOR  [hidden]                not when parallel; else as attention.norm, and ffn.norm_bias
  *     layers.N.ffn.out_norm      VECTOR  [hidden]                unless NORM_BEFORE
  *     layers.N.ffn.experts_norm  VECTOR  [hidden]                when shared_apart: what routed experts read;
@@ -91,7 +92,8 @@
  * In checkpoints that are quantised with care v and down often have more bits than the rest: then they may have a format of
  * their own, and v begins in a new unit.
  *
- * An EXPERTS tensor is `count` blocks (EXPERT in kernels/formats.h), `stride` bytes apart, each at a page boundary. */
+ * An EXPERTS tensor is `count` blocks (EXPERT, or without gates UNGATED EXPERT, in kernels/formats.h), `stride` bytes apart,
+ * each at a page boundary. */
 #ifndef MOE_MODEL_MODEL_H
 #define MOE_MODEL_MODEL_H
 
@@ -137,6 +139,7 @@ struct tensor {
     int last;                        /* qkv: rows of v; else 0 */
     int outputs, inputs;             /* VECTOR: outputs elements, inputs 1; EXPERTS: hidden, inner */
     int count;                       /* EXPERTS: blocks; else 1 */
+    bool ungated;                    /* EXPERTS: blocks have no gate */
     uint64_t offset, stride, bytes;  /* in the file; bytes covers all blocks */
     struct digest128 digest;         /* of those bytes */
 };
@@ -163,9 +166,16 @@ static inline enum weight_format tensor_last_format(const struct tensor *tensor)
 static inline size_t tensor_last_offset(const struct tensor *tensor)
 {
     size_t units = (size_t)(tensor->outputs - tensor->last + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS;
-    return tensor->kind == TENSOR_EXPERTS ? expert_down_offset(tensor->format, tensor->outputs, tensor->inputs)
-                                          : unit_bytes(tensor->format, tensor->inputs) * units;
+    if (tensor->kind == TENSOR_EXPERTS)
+        return (tensor->ungated ? ungated_down_offset : expert_down_offset)(tensor->format, tensor->outputs, tensor->inputs);
+    return unit_bytes(tensor->format, tensor->inputs) * units;
 }
+
+/* A part of a block: a whole matrix, or one of the matrices of an expert. */
+enum block_part { BLOCK_ROWS, BLOCK_GATE, BLOCK_UP, BLOCK_DOWN };
+
+/* Packs rows `first` .. `first + rows` of a part of a block that is not mixed, as matrix_pack (kernels/formats.h). */
+void block_pack(const struct tensor *tensor, void *packed, enum block_part part, int first, int rows, const float *values);
 
 double tensor_parameters(const struct tensor *tensor);      /* how many numbers it has */
 

@@ -258,14 +258,6 @@ static void put_predictors(msgpack_packer *to, const struct hparams *shape)
     }
 }
 
-static int further_fields(const struct hparams *shape)
-{
-    int count = 0;
-    for (int i = 0; i < FURTHER_COUNT; i++)
-        count += index_field_is_set(shape, &FURTHER[i]);
-    return count;
-}
-
 /* Which layers, those of predictors among them, have a flag, one of struct layer_shape at `offset`. */
 static bool layer_flag(const struct hparams *shape, int layer, size_t offset)
 {
@@ -294,8 +286,18 @@ static void put_flags(msgpack_packer *to, const struct hparams *shape, const cha
 
 enum {
     STILL = offsetof(struct layer_shape, still), OTHER = offsetof(struct layer_shape, other),
-    STATES = offsetof(struct layer_shape, state), SHARES_INDEX = offsetof(struct layer_shape, shares_index)
+    STATES = offsetof(struct layer_shape, state), SHARES_INDEX = offsetof(struct layer_shape, shares_index),
+    FFN_ALONE = offsetof(struct layer_shape, ffn_alone)
 };
+
+/* Returns the number of keys of "further". */
+static int further_fields(const struct hparams *shape)
+{
+    int count = 0;
+    for (int i = 0; i < FURTHER_COUNT; i++)
+        count += index_field_is_set(shape, &FURTHER[i]);
+    return count + (flagged_layers(shape, SHARES_INDEX) > 0) + (flagged_layers(shape, FFN_ALONE) > 0);
+}
 
 static void put_further(msgpack_packer *to, const struct hparams *shape)
 {
@@ -303,11 +305,12 @@ static void put_further(msgpack_packer *to, const struct hparams *shape)
     if (!count)
         return;
     index_put_text(to, "further");
-    msgpack_pack_map(to, (size_t)count + (flagged_layers(shape, SHARES_INDEX) > 0));
+    msgpack_pack_map(to, (size_t)count);
     for (int i = 0; i < FURTHER_COUNT; i++)
         if (index_field_is_set(shape, &FURTHER[i]))
             index_put_field(to, shape, &FURTHER[i]);
     put_flags(to, shape, "shares_index", SHARES_INDEX);
+    put_flags(to, shape, "ffn_alone", FFN_ALONE);
 }
 
 static void put_shape(msgpack_packer *to, const struct hparams *shape)
@@ -500,18 +503,21 @@ static int take_still(struct index_reader *r, struct err *err) { return take_fla
 static int take_other(struct index_reader *r, struct err *err) { return take_flags(r, OTHER, err); }
 static int take_states(struct index_reader *r, struct err *err) { return take_flags(r, STATES, err); }
 
-static const char *further_key(int key) { return key < FURTHER_COUNT ? FURTHER[key].key : "shares_index"; }
+static const char *further_key(int key)
+{
+    return key < FURTHER_COUNT ? FURTHER[key].key : key == FURTHER_COUNT ? "shares_index" : "ffn_alone";
+}
 
 static int take_further_key(void *context, int key, struct err *err)
 {
     struct index_reader *r = context;
     return key < FURTHER_COUNT ? index_take_field(&r->cursor, &r->facts->shape, &FURTHER[key], err)
-                               : take_flags(r, SHARES_INDEX, err);
+                               : take_flags(r, key == FURTHER_COUNT ? SHARES_INDEX : FFN_ALONE, err);
 }
 
 static int take_further(struct index_reader *r, struct err *err)
 {
-    return index_map(&r->cursor, further_key, FURTHER_COUNT + 1, 0, INDEX_REFUSE, take_further_key, r, err);
+    return index_map(&r->cursor, further_key, FURTHER_COUNT + 2, 0, INDEX_REFUSE, take_further_key, r, err);
 }
 
 static int take_stretch(struct index_reader *r, struct err *err)

@@ -165,9 +165,9 @@ static void show_lines(struct show *show, const struct model *model)
     if (shape->shared_inner)
         show_line(show, "    beside them%s shared experts of inner width %d", shape->shared_gate ? " gated" : "",
                   shape->shared_inner);
-    if (shape->layers > identity->moe_layers)
-        show_line(show, "    %d layer%s with a dense network of inner width %d", shape->layers - identity->moe_layers,
-                  numeral_plural(shape->layers - identity->moe_layers), shape->dense_inner);
+    if (hparams_dense_layers(shape))
+        show_line(show, "    %d layer%s with a dense network of inner width %d", hparams_dense_layers(shape),
+                  numeral_plural(hparams_dense_layers(shape)), shape->dense_inner);
     if (shape->predictors)
         show_line(show, "    after the last layer %d predictor%s of further tokens", shape->predictors,
                   numeral_plural(shape->predictors));

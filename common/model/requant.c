@@ -29,16 +29,14 @@ int requant_plan(struct layout *out, const struct model *model, const struct req
     return 0;
 }
 
-/* A part of a block: a whole matrix, or one of the three matrices of an expert. */
-enum requant_part { PART_WHOLE, PART_GATE, PART_UP, PART_DOWN };
-
-static float value_at(const struct tensor *t, const unsigned char *block, enum requant_part part, int row, int column)
+static float value_at(const struct tensor *t, const unsigned char *block, enum block_part part, int row, int column)
 {
     const int first = t->outputs - t->last;
     switch (part) {
-    case PART_GATE: return expert_gate_at(t->format, block, t->outputs, t->inputs, row, column);
-    case PART_UP: return expert_up_at(t->format, block, t->outputs, t->inputs, row, column);
-    case PART_DOWN: return matrix_at(tensor_last_format(t), block + tensor_last_offset(t), t->inputs, row, column);
+    case BLOCK_GATE: return expert_gate_at(t->format, block, t->outputs, t->inputs, row, column);
+    case BLOCK_UP: return t->ungated ? matrix_at(t->format, block, t->outputs, row, column)
+                                     : expert_up_at(t->format, block, t->outputs, t->inputs, row, column);
+    case BLOCK_DOWN: return matrix_at(tensor_last_format(t), block + tensor_last_offset(t), t->inputs, row, column);
     default: break;
     }
     return t->mixed && row >= first ? matrix_at(t->last_format, block + tensor_last_offset(t), t->inputs, row - first, column)
@@ -46,7 +44,7 @@ static float value_at(const struct tensor *t, const unsigned char *block, enum r
 }
 
 /* Converts one part of a block of `from` to the format of job->tensor. values: scratch, a row of `columns`. */
-static int remake_part(const struct tensor *from, const unsigned char *old, struct block_job *job, enum requant_part part,
+static int remake_part(const struct tensor *from, const unsigned char *old, struct block_job *job, enum block_part part,
                        int rows, int columns, float *values, struct err *err)
 {
     const struct tensor *t = job->tensor;
@@ -58,12 +56,7 @@ static int remake_part(const struct tensor *from, const unsigned char *old, stru
                 return err_set(err, ERR_INPUT, "tensor %s: element [%d][%d] is %g, too large for %s; choose bf16 or f32",
                                t->name, row, k, (double)values[k], format_name(t->format));
         }
-        if (part == PART_WHOLE)
-            matrix_pack(t->format, job->packed, t->inputs, row, 1, values);
-        else if (part == PART_DOWN)
-            expert_pack_down(t->format, job->packed, t->outputs, t->inputs, row, 1, values);
-        else
-            expert_pack_gate_up(t->format, job->packed, t->outputs, part == PART_UP, row, 1, values);
+        block_pack(t, job->packed, part, row, 1, values);
     }
     return 0;
 }
@@ -83,10 +76,10 @@ static int remake_block(void *context, int member, struct block_job *job, struct
     }
     memset(job->packed, 0, t->stride);
     int rc = t->kind == TENSOR_EXPERTS
-                 ? remake_part(from, old, job, PART_GATE, t->inputs, t->outputs, values, err) ||
-                       remake_part(from, old, job, PART_UP, t->inputs, t->outputs, values, err) ||
-                       remake_part(from, old, job, PART_DOWN, t->outputs, t->inputs, values, err)
-                 : remake_part(from, old, job, PART_WHOLE, t->outputs, t->inputs, values, err);
+                 ? (!t->ungated && remake_part(from, old, job, BLOCK_GATE, t->inputs, t->outputs, values, err)) ||
+                       remake_part(from, old, job, BLOCK_UP, t->inputs, t->outputs, values, err) ||
+                       remake_part(from, old, job, BLOCK_DOWN, t->outputs, t->inputs, values, err)
+                 : remake_part(from, old, job, BLOCK_ROWS, t->outputs, t->inputs, values, err);
     return rc ? err_at(err, "%s", model_path(r->model)) : 0;
 }
 

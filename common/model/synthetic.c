@@ -40,20 +40,7 @@ static void random_row(float *values, int columns, uint64_t key, int row, float 
         values[i] = (float)(int32_t)mix32(base + (uint32_t)i * twist) * scale;
 }
 
-enum part_of_block { BLOCK_ROWS, BLOCK_GATE, BLOCK_UP, BLOCK_DOWN };
-
-static void pack(const struct block_job *job, enum part_of_block part, int first, int rows, const float *values)
-{
-    const struct tensor *t = job->tensor;
-    if (part == BLOCK_ROWS)
-        matrix_pack(t->format, job->packed, t->inputs, first, rows, values);
-    else if (part == BLOCK_DOWN)
-        expert_pack_down(t->format, job->packed, t->outputs, t->inputs, first, rows, values);
-    else
-        expert_pack_gate_up(t->format, job->packed, t->outputs, part == BLOCK_UP, first, rows, values);
-}
-
-static void make_part(float *values, const struct block_job *job, uint64_t key, enum part_of_block part, int rows, int columns)
+static void make_part(float *values, const struct block_job *job, uint64_t key, enum block_part part, int rows, int columns)
 {
     float deviation = job->tensor->role == ROLE_EMBED ? 1 : 1 / sqrtf((float)columns);
     int step = columns > CHUNK_VALUES ? 1 : CHUNK_VALUES / columns;
@@ -61,7 +48,7 @@ static void make_part(float *values, const struct block_job *job, uint64_t key, 
         int some = rows - row < step ? rows - row : step;
         for (int i = 0; i < some; i++)
             random_row(values + (size_t)i * (size_t)columns, columns, mix64(key + part), row + i, deviation * sqrtf(3));
-        pack(job, part, row, some, values);
+        block_pack(job->tensor, job->packed, part, row, some, values);
     }
 }
 
@@ -100,7 +87,8 @@ static int make_random(void *context, int member, struct block_job *job, struct 
     } else if (t->kind == TENSOR_MATRIX) {
         make_part(g->values[member], job, key, BLOCK_ROWS, t->outputs, t->inputs);
     } else {
-        make_part(g->values[member], job, key, BLOCK_GATE, t->inputs, t->outputs);
+        if (!t->ungated)
+            make_part(g->values[member], job, key, BLOCK_GATE, t->inputs, t->outputs);
         make_part(g->values[member], job, key, BLOCK_UP, t->inputs, t->outputs);
         make_part(g->values[member], job, key, BLOCK_DOWN, t->outputs, t->inputs);
     }
@@ -228,8 +216,8 @@ int inflate_width(int *inner, const struct model *model, uint64_t bytes, struct 
     return 0;
 }
 
-/* Units of gate and up are the same, only fewer. A unit of down holds its inputs in order, so the old one is the beginning
- * of the new one. */
+/* Units of gate and up are the same, only fewer; the last one of up alone may get more rows. A unit of down holds its inputs in
+ * order, so the old one is the beginning of the new one. */
 static void copy_expert(const struct tensor *from, const unsigned char *old, const struct tensor *to, unsigned char *packed)
 {
     int hidden = to->outputs;

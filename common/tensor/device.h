@@ -34,6 +34,7 @@ struct device_info {
     bool host_memory;                /* host memory can be used as buffers (device_map) */
     bool narrow_cache;               /* attention supports KV caches of 16 bits */
     bool q8_cache;                   /* and of q8 */
+    bool ungated;                    /* feed-forward networks without gates (kernels/expert_ffn.h) */
     bool all_formats;                /* products with every weight format; else with those before GPU_FORMATS */
     bool loops;                      /* supports loop_start and the operations of loops in kernels/ops.h */
     bool slabs;                      /* uses other products for complete slabs of a prompt (kernels/linear.h) */

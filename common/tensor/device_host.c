@@ -169,7 +169,7 @@ int device_open_host(struct device **out, const struct device_setup *setup, stru
     snprintf(host->base.info.name, sizeof host->base.info.name, "host %s%s", isa->name,
              setup->bf16_activations ? ", bf16 activations" : "");
     host->base.info.host_memory = true;
-    host->base.info.narrow_cache = host->base.info.q8_cache = true;
+    host->base.info.narrow_cache = host->base.info.q8_cache = host->base.info.ungated = true;
     host->base.info.all_formats = true;
     host->base.info.splits = isa->tiles || setup->bf16_activations;
     host->base.info.threads = thread_pool_size(host->pool);

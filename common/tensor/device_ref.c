@@ -137,7 +137,7 @@ int device_open_ref(struct device **out, const struct device_setup *setup, struc
     ref->base.queue.bf16_activations = ref->base.info.bf16_activations = ref->base.info.splits = setup->bf16_activations;
     snprintf(ref->base.info.name, sizeof ref->base.info.name, "ref%s", setup->bf16_activations ? " bf16 activations" : "");
     ref->base.info.threads = 1;
-    ref->base.info.narrow_cache = ref->base.info.q8_cache = true;
+    ref->base.info.narrow_cache = ref->base.info.q8_cache = ref->base.info.ungated = true;
     ref->base.info.all_formats = true;
     ref->memory.resolve = resolve;
     ref->next = ADDRESS_FIRST;

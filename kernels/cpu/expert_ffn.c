@@ -1,7 +1,7 @@
 /* Rows are grouped by expert, so that one pass over the weights of a requested expert serves all of its rows. Three steps on
- * the thread pool: gate and up (with the activation in registers at the end of a unit) into `inner`; down into `partial`, which
- * is the result with `apart`; then every row adds its partial results in slot order. With q8 and q4 the inputs of each of the
- * first two steps are quantised before it. */
+ * the thread pool: gate and up, or up alone (with the activation in registers at the end of a unit) into `inner`; down into
+ * `partial`, which is the result with `apart`; then every row adds its partial results in slot order. With q8 and q4 the inputs
+ * of each of the first two steps are quantised before it. */
 #include <string.h>
 
 #include "common/base/stop.h"
@@ -135,9 +135,16 @@ static inline void gate_unit(const struct ffn *f, int expert, int u, size_t used
             gate[i] = plain_glu(GLU_SILU, gate[i], up[i], a->limit, a->alpha);
 }
 
-static void gate_up(void *argument, int member, int members)
+/* Makes the inner activations of one unit from its 32 up sums. */
+static inline void up_unit(float *up)
 {
-    struct ffn *f = argument;
+    for (int i = 0; i < UNIT_OUTPUTS; i++)
+        up[i] = plain_relu2(up[i]);
+}
+
+/* Computes `inner`; a unit has `each` inner indices: a constant in both callers. */
+static inline void into_inner(struct ffn *f, int member, int members, int each)
+{
     const struct expert_ffn_args *a = f->args;
     const size_t unit = unit_bytes(a->format, a->hidden), width = (size_t)a->inner_width;
     struct ffn_task task;
@@ -149,26 +156,34 @@ static void gate_up(void *argument, int member, int members)
                 _Alignas(64) float product[MAX_ROWS * UNIT_OUTPUTS];
                 const void *in[MAX_ROWS];
                 ffn_rows(f, &task, a->slots, first, rows, in);
-                float *inner = f->inner + (size_t)u * UNIT_INNER;
+                float *inner = f->inner + (size_t)(u * each);
                 for (int r = 0; r < rows; r++)
-                    unit_expect(inner + (size_t)task.pair[first + r] * width, UNIT_INNER);
+                    unit_expect(inner + (size_t)task.pair[first + r] * width, each);
                 operand_product(&f->in, a->format, task.block + unit * (size_t)u, a->hidden, rows, in, product);
-                size_t left = width - (size_t)u * UNIT_INNER, used = left < UNIT_INNER ? left : UNIT_INNER;
+                size_t left = width - (size_t)(u * each), used = left < (size_t)each ? left : (size_t)each;
                 for (int r = 0; r < rows; r++) {
-                    float *gate = product + r * UNIT_OUTPUTS;
-                    gate_unit(f, task.expert, u, used, gate);
-                    unit_store(inner + (size_t)task.pair[first + r] * width, gate, (int)used, UNIT_INNER);
+                    float *sums = product + r * UNIT_OUTPUTS;
+                    if (each == UNIT_INNER)
+                        gate_unit(f, task.expert, u, used, sums);
+                    else
+                        up_unit(sums);
+                    unit_store(inner + (size_t)task.pair[first + r] * width, sums, (int)used, each);
                 }
             }
     }
 }
+
+static void gate_up(void *argument, int member, int members) { into_inner(argument, member, members, UNIT_INNER); }
+
+static void up_alone(void *argument, int member, int members) { into_inner(argument, member, members, UNIT_OUTPUTS); }
 
 static void down(void *argument, int member, int members)
 {
     struct ffn *f = argument;
     const struct expert_ffn_args *a = f->args;
     const size_t unit = unit_bytes(a->down_format, a->inner_width), hidden = (size_t)a->hidden;
-    const size_t offset = expert_down_offset(a->format, a->hidden, a->inner_width);
+    const size_t offset = (a->glu == GLU_NONE_RELU2 ? ungated_down_offset : expert_down_offset)(a->format, a->hidden,
+                                                                                                a->inner_width);
     struct ffn_task task;
     while (ffn_next(f, member, members, &task)) {
         int passes = pass_count(&f->in, a->down_format, task.rows);
@@ -249,9 +264,10 @@ void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
                                 .inputs = args->hidden, .scratch = work_pointer(args->operand), .pair = f.pair,
                                 .pairs = f.start[f.expert ? args->experts : 1], .slots = args->slots};
     f.in = operand_make(queue, args->format, &rows);
-    ffn_share(&f, queue, args->format, (args->inner_width + UNIT_INNER - 1) / UNIT_INNER,
-              unit_bytes(args->format, args->hidden));
-    work_run(queue, f.bytes, gate_up, &f);
+    const bool ungated = args->glu == GLU_NONE_RELU2;
+    const int each = ungated ? UNIT_OUTPUTS : UNIT_INNER;
+    ffn_share(&f, queue, args->format, (args->inner_width + each - 1) / each, unit_bytes(args->format, args->hidden));
+    work_run(queue, f.bytes, ungated ? up_alone : gate_up, &f);
     rows.in = f.inner;
     rows.stride = (size_t)args->inner_width;
     rows.inputs = args->inner_width;

@@ -1,4 +1,4 @@
-/* Gated units: the activation between the products with Wgate, Wup and Wdown of a feed-forward network. */
+/* The activation between the products with Wgate, Wup and Wdown of a feed-forward network, or without Wgate. */
 #ifndef MOE_KERNELS_PLAIN_GLU_H
 #define MOE_KERNELS_PLAIN_GLU_H
 
@@ -6,8 +6,15 @@
 
 enum glu_kind {
     GLU_SILU,                           /* SwiGLU (arXiv 2002.05202) */
-    GLU_GELU_TANH                     /* GEGLU there, with the tanh approximation of gelu (Gemma): plain_gelu_tanh(gate) * up */
+    GLU_GELU_TANH,                      /* GEGLU there, with the tanh approximation of gelu: plain_gelu_tanh(gate) * up */
+    GLU_NONE_RELU2                      /* no gate: plain_relu2(up) (squared ReLU, arXiv 2109.08668; Nemotron) */
 };
+
+PLAIN float plain_relu2(float up)
+{
+    const float part = up < 0 ? 0 : up;
+    return part * part;
+}
 
 /* With a limit this is the SwiGLU of gpt-oss: inputs are clamped, the sigmoid has slope alpha, and 1 is added to up. */
 PLAIN float plain_glu(int kind, float gate, float up, float limit, float alpha)

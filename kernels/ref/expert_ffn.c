@@ -47,6 +47,23 @@ static void run_gate_up(const struct expert_ffn_args *a, const struct expert *ex
     }
 }
 
+/* The same without a gate: inner = relu2(up). */
+static void run_up(const struct expert_ffn_args *a, const struct expert *expert, const float *in, void *x, float *inner)
+{
+    if (expert->converts)
+        ref_convert(a->format, in, a->hidden, x);
+    for (int i = 0; i < a->inner_width; i++) {
+        if (expert->converts) {
+            inner[i] = plain_relu2(ref_converted_product(a->format, expert->block, a->hidden, i, x));
+            continue;
+        }
+        double up = 0;
+        for (int k = 0; k < a->hidden; k++)
+            up += (double)matrix_at(a->format, expert->block, a->hidden, i, k) * in[k];
+        inner[i] = (float)(up < 0 ? 0 : up * up);
+    }
+}
+
 /* Adds weight * down(inner) to out; with apart: out = down(inner). */
 static void run_down(const struct expert_ffn_args *a, const struct expert *expert, const float *inner, float weight,
                      void *x, float *out)
@@ -83,7 +100,8 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
     float *inner = ref_floats(queue, a->inner, pairs * a->inner_width);
     void *x = NULL;
     const bool converts = ref_converts(queue, a->format), down_converts = ref_converts(queue, a->down_format);
-    const size_t offset = expert_down_offset(a->format, a->hidden, a->inner_width);
+    const bool ungated = a->glu == GLU_NONE_RELU2;
+    const size_t offset = (ungated ? ungated_down_offset : expert_down_offset)(a->format, a->hidden, a->inner_width);
     size_t bytes = 0;
     uint64_t wide = converts ? (uint64_t)a->rows * operand_bytes(a->format, a->hidden) : 0;
     uint64_t deep = down_converts ? (uint64_t)pairs * operand_bytes(a->down_format, a->inner_width) : 0;
@@ -102,7 +120,7 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
         const float *row = in + pair / a->slots * a->hidden;
         float share = weight ? weight[pair] : 1.0f, *own = inner + pair * a->inner_width;
         share = a->scale != 0 ? share * a->scale : share;
-        run_gate_up(a, &one, row, x, own);
+        (ungated ? run_up : run_gate_up)(a, &one, row, x, own);
         run_down(a, &one, own, share, x, out + (a->apart ? pair : pair / a->slots) * a->hidden);
     }
 }

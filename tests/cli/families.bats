@@ -325,7 +325,7 @@ END
     [[ "$output" == *'layer 1 is "conv"; supported are attention and mamba; moe-convert --list-families'* ]]
     jq '.mamba_proj_bias = true' "$GOLDEN/granitemoehybrid/model/config.json" > limited/config.json
     run -2 moe-convert limited -o x.moe
-    [[ "$output" == *'mamba_proj_bias is true; only false is supported' ]]
+    [[ "$output" == *'mamba_proj_bias is true; this is not supported for granitemoehybrid' ]]
 }
 
 @test "lfm2_moe: norms, experts and their weights show; other spellings mean the same" {
@@ -338,6 +338,25 @@ END
     jq '.conv_bias = true' "$GOLDEN/lfm2_moe/model/config.json" > biased/config.json
     run -2 moe-convert biased -o x.moe
     [[ "$output" == *'conv_bias is true; this is not supported for lfm2_moe' ]]
+}
+
+@test "nemotron_h: layers, experts and norms show; other spellings mean the same; what is not supported is named" {
+    off nemotron_h '.num_experts_per_tok = 1'
+    off nemotron_h '.topk_group = 2'
+    off nemotron_h '.layer_norm_epsilon = 1e-5'
+    same nemotron_h 'del(.layers_block_type, .time_step_limit, .conv_kernel, .use_conv_bias) |
+        .hybrid_override_pattern = "ME*-ME" | .num_hidden_layers = 6 | .norm_eps = 1 | .time_step_limit = [0.0, 1e30]'
+    same nemotron_h '.layers_block_type = ["mamba", "moe", "attention", "mlp", "mamba", "moe"]'
+    cp -r "$GOLDEN/nemotron_h/model" halves
+    jq '.layers_block_type[3] = "conv"' "$GOLDEN/nemotron_h/model/config.json" > halves/config.json
+    run -2 moe-convert halves -o x.moe
+    [[ "$output" == *'layer 3: supported are mamba (M), attention (*), moe (E) and mlp (-)' ]]
+    jq '.mlp_hidden_act = "silu"' "$GOLDEN/nemotron_h/model/config.json" > halves/config.json
+    run -2 moe-convert halves -o x.moe
+    [[ "$output" == *'mlp_hidden_act is "silu"; only relu2 is supported' ]]
+    jq '.moe_latent_size = 8' "$GOLDEN/nemotron_h/model/config.json" > halves/config.json
+    run -2 moe-convert halves -o x.moe
+    [[ "$output" == *'moe_latent_size is 8; this is not supported for nemotron_h' ]]
 }
 
 @test "tensors of parts that are left out are counted in one note, and unknown layer types are named" {

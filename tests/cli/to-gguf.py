@@ -21,7 +21,7 @@ ARCH = {'llama': 'llama', 'mistral': 'llama', 'mixtral': 'llama', 'qwen2': 'qwen
         'gpt_oss': 'gpt-oss', 'glm4_moe': 'glm4moe', 'granitemoe': 'granitemoe',
         'minimax_m2': 'minimax-m2', 'dots1': 'dots1', 'ernie4_5_moe': 'ernie4_5-moe', 'glm4_moe_lite': 'deepseek2', 'hunyuan_v1_moe': 'hunyuan-moe',
         'llama4_text': 'llama4', 'deepseek_v32': 'deepseek32', 'glm_moe_dsa': 'glm-dsa',
-        'granitemoehybrid': 'granitehybrid', 'lfm2_moe': 'lfm2moe',
+        'granitemoehybrid': 'granitehybrid', 'lfm2_moe': 'lfm2moe', 'nemotron_h': 'nemotron_h_moe',
         'qwen3_next': 'qwen3next', 'qwen3_5_moe': 'qwen35moe', 'qwen3_5_moe_text': 'qwen35moe'}
 arch = ARCH[family]
 paired = arch in ('llama', 'deepseek', 'granitemoe', 'granitehybrid')
@@ -29,7 +29,8 @@ hybrid = arch in ('granitehybrid', 'lfm2moe')
 states = arch in ('qwen3next', 'qwen35moe')
 norm_after = states or family in ('gpt_oss', 'glm4_moe')
 latent = arch in ('deepseek2', 'deepseek32', 'glm-dsa')
-layers, heads = config['num_hidden_layers'], config['num_attention_heads']
+halves = config.get('layers_block_type')
+layers, heads = config.get('num_hidden_layers') or len(halves), config['num_attention_heads']
 kv_heads = config.get('num_key_value_heads') or heads
 
 
@@ -196,9 +197,28 @@ def with_mamba(there, here):
     values = tensors.pop(there + 'mamba.A_log')[1]
     put(here + 'ssm_a', [len(values), 1], [-math.exp(a) for a in values], wide=True)
     put(here + 'ssm_d', [len(values), 1], tensors.pop(there + 'mamba.D')[1], wide=True)
-    groups, values = config['mamba_n_groups'], tensors.pop(there + 'mamba.norm.weight')[1]
+    groups, values = config['n_groups' if halves else 'mamba_n_groups'], tensors.pop(there + 'mamba.norm.weight')[1]
     put(here + 'ssm_norm.weight', [groups, len(values) // groups] if groups > 1 else [len(values)], values, wide=True)
     move(there + 'mamba.out_proj.weight', here + 'ssm_out.weight')
+
+
+def with_half(there, here):
+    """A layer of Nemotron-H: a mixer after a norm."""
+    move(there + 'norm.weight', here + 'attn_norm.weight')
+    there += 'mixer.'
+    for part in ('q', 'k', 'v'):
+        move(f'{there}{part}_proj.weight', f'{here}attn_{part}.weight')
+    move(there + 'o_proj.weight', here + 'attn_output.weight')
+    for name in ('in_proj.weight', 'conv1d.weight', 'conv1d.bias', 'dt_bias', 'A_log', 'D', 'norm.weight', 'out_proj.weight'):
+        if there + name in tensors:
+            tensors['mamba.' + name] = tensors.pop(there + name)
+    with_mamba('', here)
+    for part in ('up', 'down'):
+        gather([there + 'experts.{}.' + part + '_proj.weight'], f'{here}ffn_{part}_exps.weight')
+        move(f'{there}shared_experts.{part}_proj.weight', f'{here}ffn_{part}_shexp.weight')
+        move(f'{there}{part}_proj.weight', f'{here}ffn_{part}.weight')
+    move(there + 'gate.weight', here + 'ffn_gate_inp.weight', wide=True)
+    move(there + 'gate.e_score_correction_bias', here + 'exp_probs_b.bias')
 
 
 def gather(patterns, name):
@@ -342,7 +362,8 @@ def add_experts():
         return
     add('{}.expert_used_count', config.get('num_experts_per_tok', config.get('moe_k', config.get('moe_topk'))))
     add('{}.expert_feed_forward_length', config['intermediate_size'] if arch == 'llama4' else config.get('moe_intermediate_size'))
-    add('{}.expert_shared_feed_forward_length', config.get('shared_expert_intermediate_size', config.get('shared_intermediate_size')))
+    add('{}.expert_shared_feed_forward_length', config.get('shared_expert_intermediate_size', config.get(
+        'shared_intermediate_size', config.get('moe_shared_expert_intermediate_size'))))
     add('{}.expert_shared_count', config.get('n_shared_experts', config.get('moe_num_shared_experts')))
     add('{}.interleave_moe_layer_step', config.get('moe_layer_interval', config.get('interleave_moe_layer_step')))
     add('{}.leading_dense_block_count', config.get('first_k_dense_replace', config.get('moe_layer_start_index', config.get('num_dense_layers'))))
@@ -361,14 +382,15 @@ def add_all():
     add('{}.nextn_predict_layers', ahead or None)
     add('{}.context_length', config['max_position_embeddings'])
     add('{}.embedding_length', config['hidden_size'])
-    add('{}.feed_forward_length', config.get('intermediate_size_mlp', config.get('intermediate_size')))
+    add('{}.feed_forward_length', [config['moe_intermediate_size'] * (kind == 'moe') for kind in halves] if halves else
+        config.get('intermediate_size_mlp', config.get('intermediate_size')))
     add('{}.attention.indexer.top_k', config.get('index_topk'))
     if arch == 'llama4':
         add('{}.attention.sliding_window', config['attention_chunk_size'])
         add('{}.attention.temperature_length', config['floor_scale'])
         add('{}.attention.temperature_scale', float(config['attn_scale']))
     add('{}.attention.head_count', heads)
-    add('{}.attention.layer_norm_rms_epsilon', float(config.get('rms_norm_eps', config.get('norm_eps'))))
+    add('{}.attention.layer_norm_rms_epsilon', float(config.get('rms_norm_eps', config.get('norm_eps', config.get('layer_norm_epsilon')))))
     add('{}.attention.sliding_window', config.get('sliding_window') or None)
     add('{}.attention.clamp_kqv', config.get('clip_qkv'))
     for key, name in (('embedding_scale', 'embedding_multiplier'), ('residual_scale', 'residual_multiplier'),
@@ -386,7 +408,8 @@ def add_all():
             add('{}.attention.key_length_mla', own + turning)
             add('{}.attention.value_length_mla', config['v_head_dim'])
     else:
-        add('{}.attention.head_count_kv', [kv_heads * (kind == 'full_attention') for kind in config['layer_types']] if hybrid else kv_heads)
+        add('{}.attention.head_count_kv', [kv_heads * (kind == 'full_attention') for kind in config['layer_types']] if hybrid else
+            [kv_heads * (kind == 'full_attention') for kind in halves] if halves else kv_heads)
         add('{}.attention.key_length', config.get('head_dim') or config['hidden_size'] // heads)
         add('{}.attention.value_length', config.get('head_dim') or config['hidden_size'] // heads)
     add_rope()
@@ -408,6 +431,12 @@ def add_all():
         add('{}.ssm.inner_size', config['mamba_n_heads'] * config['mamba_d_head'])
         add('{}.ssm.time_step_rank', config['mamba_n_heads'])
         add('{}.rope.scaling.finetuned', config['position_embedding_type'] == 'rope')
+    if halves:
+        add('{}.ssm.conv_kernel', config['conv_kernel'])
+        add('{}.ssm.state_size', config['ssm_state_size'])
+        add('{}.ssm.group_count', config['n_groups'])
+        add('{}.ssm.inner_size', config['mamba_num_heads'] * config['mamba_head_dim'])
+        add('{}.ssm.time_step_rank', config['mamba_num_heads'])
     add('tokenizer.ggml.model', 'gpt2')
     add('tokenizer.ggml.pre', 'gpt-2')
     add('tokenizer.ggml.tokens', ['a', 'b', '\u0120', 'ab', '<end>'])
@@ -432,6 +461,8 @@ def main():
             tensors.pop(name)
         elif name.startswith('mtp.'):
             tensors[after_last(name)] = tensors.pop(name)
+        elif name.startswith('backbone.'):
+            tensors['model.' + name[len('backbone.'):].replace('norm_f', 'norm').replace('embeddings', 'embed_tokens')] = tensors.pop(name)
         elif name.startswith('model.language_model.'):
             tensors['model.' + name[len('model.language_model.'):]] = tensors.pop(name)
     if states:                                                  # norms are stored less 1
@@ -451,6 +482,8 @@ def main():
         move(there + 'ffn_norm.weight', here + 'ffn_norm.weight')
         move(there + 'post_attention_layernorm.weight',
              here + ('post_attention_norm.weight' if norm_after else 'ffn_norm.weight'))
+        if halves:
+            with_half(there, here)
         attention(there, here)
         with_state(there + 'linear_attn.', here)
         with_mamba(there, here)

@@ -3,6 +3,7 @@
 
 struct shape {
     int rows, slots, experts, hidden, inner, down;      /* down: its format and 1; 0: as the others */
+    bool ungated;
 };
 
 /* How rows come to their experts: one for all with weight 1, one for all with a weight each, or as drawn. */
@@ -44,6 +45,17 @@ static struct buffer scratch(struct arena *arena, const struct expert_ffn_args *
     return bytes ? arena_take(arena, bytes) : (struct buffer){0, 0};
 }
 
+/* Returns the block of an expert without a gate. */
+static struct buffer draw_ungated_expert(struct arena *arena, const struct expert_ffn_args *a, uint64_t *seed)
+{
+    const struct buffer up = draw_matrix(arena, a->format, a->inner_width, a->hidden, seed);
+    const struct buffer down = draw_matrix(arena, a->down_format, a->hidden, a->inner_width, seed);
+    const struct buffer block = arena_take(arena, up.bytes + down.bytes);
+    memcpy(at(block), at(up), up.bytes);
+    memcpy((char *)at(block) + ungated_down_offset(a->format, a->hidden, a->inner_width), at(down), down.bytes);
+    return block;
+}
+
 static void call_open(struct call *call, const struct shape *s, int kind, enum routing routed, uint64_t seed)
 {
     const enum weight_format format = kind_format(kind);
@@ -68,18 +80,19 @@ static void call_open(struct call *call, const struct shape *s, int kind, enum r
     }
     a->table = arena_take(&call->arena, (size_t)s->experts * sizeof(uint64_t));
     for (int e = 0; e < s->experts; e++)
-        ((uint64_t *)at(a->table))[e] = draw_mixed_expert(&call->arena, format, a->down_format, s->hidden, s->inner,
-                                                          &seed).address;
-    if (s->hidden % 3 == 0) {
+        ((uint64_t *)at(a->table))[e] = s->ungated
+            ? draw_ungated_expert(&call->arena, a, &seed).address
+            : draw_mixed_expert(&call->arena, format, a->down_format, s->hidden, s->inner, &seed).address;
+    if (s->hidden % 3 == 0 && !s->ungated) {
         a->gate_up_bias = draw_floats(&call->arena, (size_t)s->experts * 2 * (size_t)s->inner, 1, &seed);
         a->down_bias = draw_floats(&call->arena, (size_t)s->experts * (size_t)s->hidden, 1, &seed);
     }
-    if (s->inner % 4 == 0) {
+    if (s->inner % 4 == 0 && !s->ungated) {
         a->limit = 0.8f;
         a->alpha = 1.702f;
     }
-    if (s->inner % 4 == 2)
-        a->glu = GLU_GELU_TANH;
+    if (s->ungated || s->inner % 4 == 2)
+        a->glu = s->ungated ? GLU_NONE_RELU2 : GLU_GELU_TANH;
     a->inner = arena_take(&call->arena, pairs * (size_t)s->inner * sizeof(float));
     a->partial = arena_take(&call->arena, pairs * (size_t)s->hidden * sizeof(float));
     a->group = arena_take(&call->arena, expert_group_numbers((size_t)s->experts, pairs) * sizeof(int32_t));
@@ -156,6 +169,21 @@ static void dense_network_is_one_expert(void **state)
     }
 }
 
+/* The kernels of GPUs lack networks without gates. */
+static void networks_without_gates_agree_with_the_reference(void **state)
+{
+    (void)state;
+    if (EMULATED)
+        return;
+    static const struct shape shapes[] = {{7, 2, 4, 33, 100, 0, true}, {17, 3, 8, 130, 37, 0, true},
+                                          {3, 2, 4, 300, 64, FORMAT_Q8 + 1, true}};
+    FOR_PRODUCT_KINDS(kind) {
+        for (int i = 0; i < LENGTH(shapes) - (kind_exact(kind) ? 0 : 1); i++)
+            against_reference(&shapes[i], kind, ROUTED);
+        against_reference(&(struct shape){1, 1, 1, 192, 64, 0, true}, kind, ALIKE);
+    }
+}
+
 /* Rows index[0 .. rows-1] of a call, as a call of their own; `other` gives the slots of all rows but the first, if not NULL. */
 static void run_rows(struct call *all, const int *index, int rows, const int32_t *other, const struct cpu_isa *isa, int threads)
 {
@@ -189,10 +217,8 @@ static void run_rows(struct call *all, const int *index, int rows, const int32_t
     arena_close(&arena);
 }
 
-static void bits_of_a_row_depend_on_that_row_alone(void **state)
+static void bits_depend_on_one_row(const struct shape s)
 {
-    (void)state;
-    const struct shape s = {72, 3, 8, 192, 64};
     FOR_PRODUCT_KINDS(kind) {
         struct call call;
         uint64_t seed = 5;
@@ -222,6 +248,19 @@ static void bits_of_a_row_depend_on_that_row_alone(void **state)
         }
         arena_close(&call.arena);
     }
+}
+
+static void bits_of_a_row_depend_on_that_row_alone(void **state)
+{
+    (void)state;
+    bits_depend_on_one_row((struct shape){72, 3, 8, 192, 64, 0, false});
+}
+
+static void without_gates_bits_depend_on_one_row(void **state)
+{
+    (void)state;
+    if (!EMULATED)
+        bits_depend_on_one_row((struct shape){72, 3, 8, 64, 45, 0, true});
 }
 
 /* Down in a format of its own. Where it is q8 or q4 and the others are not, a rounding of `inner` becomes a step of an
@@ -365,6 +404,8 @@ int main(void)
         cmocka_unit_test(many_rows_agree_with_the_reference),
         cmocka_unit_test(dense_network_is_one_expert),
         cmocka_unit_test(bits_of_a_row_depend_on_that_row_alone),
+        cmocka_unit_test(networks_without_gates_agree_with_the_reference),
+        cmocka_unit_test(without_gates_bits_depend_on_one_row),
         cmocka_unit_test(down_has_a_format_of_its_own),
         cmocka_unit_test(experts_apart_are_what_is_added),
         cmocka_unit_test(experts_in_pieces_give_the_same_bits),

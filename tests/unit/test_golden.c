@@ -223,6 +223,11 @@ static const struct change CHANGES[] = {
     {"granitemoehybrid-dense", "still", 1}, {"granitemoehybrid-dense", "rope.theta", 100},
     {"lfm2_moe", "attention.qk_norm", QK_NORM_NONE}, {"lfm2_moe", "router.correction", 0}, {"lfm2_moe", "router.scale", 1},
     {"lfm2_moe", "router.renormalise", 0}, {"lfm2_moe", "rope.theta", 100}, {"lfm2_moe", "norm_epsilon", 1e-5},
+    {"nemotron_h", "still", 0}, {"nemotron_h", "shared_inner", 0}, {"nemotron_h", "delta.norm_groups", 1},
+    {"nemotron_h", "delta.conv_bias", 0}, {"nemotron_h", "attention.scale", 0.2}, {"nemotron_h", "router.correction", 0},
+    {"nemotron_h", "router.groups", 0}, {"nemotron_h", "router.group_rank", 1}, {"nemotron_h", "router.scale", 1},
+    {"nemotron_h", "router.renormalise", 0}, {"nemotron_h", "router.kind", ROUTER_SOFTMAX_TOPK},
+    {"nemotron_h", "norm_epsilon", 1e-5},
     {"gpt_oss", "attention.sinks", 0}, {"gpt_oss", "windows", 0}, {"gpt_oss", "windows", 9},
     {"gpt_oss", "attention.qkv_bias", 0},
     {"gpt_oss", "attention.out_bias", 0}, {"gpt_oss", "rope.truncate", 1}, {"gpt_oss", "rope.amplitude", 0},
@@ -306,7 +311,7 @@ static void every_feature_of_every_family_shows(void **state)
         }
     }
     golden_close(&golden);
-    assert_int_equal(families, 37);
+    assert_int_equal(families, 38);
     assert_int_equal(missed, 0);
 }
 

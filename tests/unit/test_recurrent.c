@@ -40,6 +40,12 @@ static void write_model(uint64_t seed)
         shape.delta = (struct delta_shape){.taps = shape.delta.taps, .kind = RECURRENCE_NONE, .conv_bias = seed % 2};
     for (int n = 0; n < shape.layers; n++)
         shape.layer[n].state = n == 0 || chance_range(&chance, 0, 1);
+    if (kind == RECURRENCE_SPACE && seed % 2)
+        tiny_halves(&shape, seed % 4 == 1);
+    if (kind == RECURRENCE_SPACE && seed % 2 && !shape.expert_bias) {
+        shape.glu = GLU_NONE_RELU2;
+        shape.glu_limit = 0;
+    }
     must(tiny_write(tiny_path(), &shape, FORMAT_F32, seed, &err), &err);
 }
 

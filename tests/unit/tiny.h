@@ -137,6 +137,23 @@ static inline void tiny_indexer(struct chance *chance, struct hparams *shape)
     shape->index.top_k = chance_range(chance, 1, 20);
 }
 
+/* Cuts layers in two, each of one half; the last one stays whole if `whole`. */
+static inline void tiny_halves(struct hparams *shape, bool whole)
+{
+    for (int n = shape->layers - 1; n >= 0; n--) {
+        const struct layer_shape both = shape->layer[n];
+        shape->layer[2 * n] = both;
+        shape->layer[2 * n].ffn = FFN_NONE;
+        shape->layer[2 * n + 1] = (struct layer_shape){.ffn = both.ffn, .ffn_alone = true};
+    }
+    shape->layers = 2 * shape->layers - whole;
+    shape->predictors = 0;
+    if (whole)
+        shape->layer[shape->layers - 1].ffn = shape->layer[shape->layers].ffn;
+    for (int n = shape->layers; n < 2 * shape->layers + 2; n++)
+        shape->layer[n] = (struct layer_shape){0};
+}
+
 static inline struct hparams tiny_shape(struct chance *chance)
 {
     struct hparams shape = {.family = "tiny", .norm_epsilon = 1e-5f, .bos = -1, .pad = -1};
@@ -304,7 +321,10 @@ static inline int tiny_make(void *context, int member, struct block_job *job, st
         for (int r = first; r < t->outputs; r++)
             tiny_row(tensor_last_format(t), maker->halves, last, t->inputs, TINY_LAST, r - begin, size, row, &chance);
     } else {
-        for (int r = 0; r < 2 * t->inputs; r++)
+        for (int r = 0; r < t->inputs && t->ungated; r++)
+            tiny_row(t->format, maker->halves, job->packed, t->outputs, TINY_WHOLE, r, 3.0f / sqrtf((float)t->outputs), row,
+                     &chance);
+        for (int r = 0; r < 2 * t->inputs && !t->ungated; r++)
             tiny_row(t->format, maker->halves, job->packed, t->outputs, TINY_GATE + r % 2, r / 2,
                      3.0f / sqrtf((float)t->outputs), row, &chance);
         for (int r = 0; r < t->outputs; r++)

@@ -172,6 +172,12 @@ FAMILIES = {
     "lfm2_moe": {**SMALL, "intermediate_size": 24, "moe_intermediate_size": 8, "num_experts": 6, "num_dense_layers": 1,
                  "routed_scaling_factor": 1.7, "norm_eps": 1e-3, "conv_L_cache": 3, "rope_parameters": PLAIN_ROPE,
                  "layer_types": ["conv", "full_attention", "conv"]},
+    # layers of one half each
+    "nemotron_h": {**SMALL, "head_dim": 8, "intermediate_size": 20, "moe_intermediate_size": 8, "n_routed_experts": 6,
+                   "moe_shared_expert_intermediate_size": 12, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.7,
+                   "layer_norm_epsilon": 1e-3, "mamba_num_heads": 4, "mamba_head_dim": 8, "ssm_state_size": 8, "n_groups": 2,
+                   "conv_kernel": 4, "time_step_min": 1e-9,
+                   "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp", "linear_attention", "moe"]},
     # as published: in a file with a vision tower, whose numbers mean nothing; ../mtp has predictors for this and qwen3_next
     "qwen3_5_moe": {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 24, "head_dim": 16, "num_hidden_layers": 3,
                     "num_experts": 8, "num_experts_per_tok": 3, **STATES},
@@ -312,7 +318,7 @@ def nest(folder):
 
 def make(family):
     settings = {**COMMON, **FAMILIES[family]}
-    if "norm_eps" in settings:
+    if "norm_eps" in settings or "layer_norm_epsilon" in settings:
         del settings["rms_norm_eps"]
     kind = {"deepseek": "qwen2_moe", "qwen3_5_moe": "qwen3_5_moe_text"}.get(family, family.split("-")[0])
     config = AutoConfig.for_model(kind, **settings)
