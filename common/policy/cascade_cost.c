@@ -25,16 +25,15 @@
 #include "common/base/mem.h"
 #include "common/policy/shared.h"
 #include "common/predict/pending.h"
+#include "common/predict/tasks.h"
 
-enum { MAX_DEFAULT = 8, MAX = 64, TASKS = 16, TASK_BYTES = 64, SHADOW_TOKENS = 2 };
+enum { MAX_DEFAULT = 8, MAX = 64, SHADOW_TOKENS = 2 };
 
 static const double first_guess = 0.5;
 
 struct task {
-    char name[TASK_BYTES];
     struct estimator estimator;
     double tokens, cost;                /* recent sums, for `rate` */
-    int64_t used;                       /* time of last use, in texts */
 };
 
 struct cascade_cost {
@@ -44,8 +43,8 @@ struct cascade_cost {
     double explore, optimism, decay;
     struct shared_cost forward;
     struct pending pending;
-    struct task task[TASKS], *now;
-    int64_t texts;
+    struct tasks tasks;
+    struct task task[TASKS], *now;      /* by slot of `tasks` */
     bool alone;                         /* there is no drafter */
     /* Seconds per drafted token, 0 before the first draft; and the allowance for learning, in units of an iteration. */
     double draft_seconds, allowance;
@@ -200,35 +199,17 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
     union_learn(&c->forward.experts, outcome->expert, outcome->emitted, outcome->moe_layers);
 }
 
-/* Finds the slot of the task. A new task gets the slot unused for longest, with the previous task's knowledge at a quarter of
- * its weight. */
-static struct task *find_task(struct cascade_cost *c, const char *name)
-{
-    struct task *oldest = &c->task[0];
-    for (int i = 0; i < TASKS; i++) {
-        if (c->task[i].used && !strncmp(c->task[i].name, name, TASK_BYTES - 1))
-            return &c->task[i];
-        if (c->task[i].used < oldest->used)
-            oldest = &c->task[i];
-    }
-    if (!c->now) {
-        estimator_init(&oldest->estimator, first_guess, c->decay);
-    } else if (oldest != c->now) {
-        *oldest = *c->now;
-        estimator_fade(&oldest->estimator, 0.25);
-        oldest->tokens *= 0.25;
-        oldest->cost *= 0.25;
-    }
-    memset(oldest->name, 0, TASK_BYTES);
-    memcpy(oldest->name, name, strnlen(name, TASK_BYTES - 1));
-    return oldest;
-}
-
 static void cascade_cost_begin(struct policy *policy, const struct policy_text *text)
 {
     struct cascade_cost *c = (struct cascade_cost *)policy;
-    c->now = find_task(c, text && text->task ? text->task : "");
-    c->now->used = ++c->texts;
+    const int before = tasks_begin(&c->tasks, text ? text->task : NULL);
+    c->now = &c->task[c->tasks.now];
+    if (before >= 0) {
+        *c->now = c->task[before];
+        estimator_fade(&c->now->estimator, TASKS_TAKEN_OVER);
+        c->now->tokens *= TASKS_TAKEN_OVER;
+        c->now->cost *= TASKS_TAKEN_OVER;
+    }
     c->warm = false;
     pending_clear(&c->pending);
     union_begin(&c->forward.experts);
@@ -251,7 +232,7 @@ static int read_settings(struct cascade_cost *c, struct spec *spec, const struct
         spec_text(spec, "cost", NULL, &file, err) ||
         spec_float(spec, "explore|shadow", 0.005, 0, 1, &c->explore, err) ||
         spec_float(spec, "optimism|hope", 1, 0, 10, &c->optimism, err) ||
-        spec_float(spec, "decay|memory", 0.9975, 0, 0.9999, &c->decay, err))
+        spec_float(spec, "decay|memory", 0.999, 0, 0.9999, &c->decay, err))
         return -1;
     return shared_cost_init(&c->forward, file, c->max + 1, 1, setup, err) ? err_at(err, "cascade-cost") : 0;
 }
@@ -270,6 +251,7 @@ static int cascade_cost_open(struct policy **out, struct spec *spec, const struc
         return -1;
     }
     c->allowance = 1;
+    estimator_init(&c->task[0].estimator, first_guess, c->decay);
     cascade_cost_begin(&c->base, NULL);
     *out = &c->base;
     return 0;

@@ -29,15 +29,16 @@
 #include "common/policy/shared.h"
 #include "common/predict/latency.h"
 #include "common/predict/pending.h"
+#include "common/predict/tasks.h"
 
-enum { DRAFTERS = PLAN_DRAFTERS_MAX, MAX_DEFAULT = 16, MAX = PLAN_TOKENS_MAX, TASKS = 16, TASK_BYTES = 64 };
+enum { DRAFTERS = PLAN_DRAFTERS_MAX, MAX_DEFAULT = 16, MAX = PLAN_TOKENS_MAX };
 
 /* Optimism grows with the unspent allowance, so that a drafter with bad luck at the beginning is tried again. */
 static const double optimism_saved = 0.4;
 static const int idle_max = 200;        /* iterations after which a drafter is tried regardless of its estimate */
 static const double first_guess = 0.6;
-static const double fading = 0.998;     /* factor on past observations, per iteration */
-static const double text_memory = 0.3;  /* and per text without a task */
+static const double fading = 0.9995;    /* factor on past observations, per iteration */
+static const double text_memory = 0.8;  /* and per text without a task */
 
 struct known {                          /* what is known of a drafter in a task */
     double second, seconds;             /* accepted second choices, and all, where the first choice was rejected */
@@ -45,11 +46,9 @@ struct known {                          /* what is known of a drafter in a task 
 };
 
 struct task {
-    char name[TASK_BYTES];
     struct estimator estimator[DRAFTERS];
     struct known drafter[DRAFTERS];
     double tokens, cost;                /* recent sums, for the rate of tokens per cost */
-    int64_t used;                       /* time of last use, in texts */
 };
 
 struct dytc_verify {
@@ -63,8 +62,9 @@ struct dytc_verify {
     struct shared_cost forward;
     struct latency latency[DRAFTERS];
     struct pending pending;
-    struct task task[TASKS], *now;
-    int64_t texts, iterations;
+    struct tasks tasks;
+    struct task task[TASKS], *now;      /* by slot of `tasks` */
+    int64_t iterations;
     double allowance;
     bool speaks[DRAFTERS];
     /* State of the current iteration: */
@@ -466,36 +466,15 @@ static void forget(struct task *task, double weight)
     }
 }
 
-/* Finds the slot of the task. A new task gets the slot unused for longest, with the previous task's knowledge at a quarter of
- * its weight. */
-static struct task *find_task(struct dytc_verify *d, const char *name)
-{
-    struct task *oldest = &d->task[0];
-    for (int i = 0; i < TASKS; i++) {
-        if (d->task[i].used && !strncmp(d->task[i].name, name, TASK_BYTES - 1))
-            return &d->task[i];
-        if (d->task[i].used < oldest->used)
-            oldest = &d->task[i];
-    }
-    if (!d->now) {
-        for (int i = 0; i < DRAFTERS; i++) {
-            estimator_init(&oldest->estimator[i], first_guess, d->decay);
-            oldest->drafter[i].offers = 1;
-        }
-    } else if (oldest != d->now) {
-        *oldest = *d->now;
-        forget(oldest, 0.25);
-    }
-    memset(oldest->name, 0, TASK_BYTES);
-    memcpy(oldest->name, name, strnlen(name, TASK_BYTES - 1));
-    return oldest;
-}
-
 static void dytc_verify_begin(struct policy *policy, const struct policy_text *text)
 {
     struct dytc_verify *d = (struct dytc_verify *)policy;
-    d->now = find_task(d, text && text->task ? text->task : "");
-    d->now->used = ++d->texts;
+    const int before = tasks_begin(&d->tasks, text ? text->task : NULL);
+    d->now = &d->task[d->tasks.now];
+    if (before >= 0) {
+        *d->now = d->task[before];
+        forget(d->now, TASKS_TAKEN_OVER);
+    }
     if (!text || !text->task)           /* the text may be of another kind */
         forget(d->now, text_memory);
     union_begin(&d->forward.experts);
@@ -519,7 +498,7 @@ static int read_settings(struct dytc_verify *d, struct spec *spec, const struct 
         spec_float(spec, "explore", 0.01, 0, 1, &d->explore, err) ||
         spec_float(spec, "optimism|hope", 1.5, 0, 10, &d->optimism, err) ||
         spec_float(spec, "warmup", 8, 0, 1000, &d->allowance, err) ||
-        spec_float(spec, "decay|memory", 0.9975, 0, 0.9999, &d->decay, err) ||
+        spec_float(spec, "decay|memory", 0.999, 0, 0.9999, &d->decay, err) ||
         spec_choice(spec, "lookahead", 1, dytc_yes_no, &ahead, err) ||
         spec_choice(spec, "siblings", 1, dytc_yes_no, &siblings, err) || spec_text(spec, "cost", NULL, &file, err) ||
         dytc_fixed(spec, "dytc-verify", d->drafters, d->fixed, err))
@@ -541,8 +520,11 @@ static int dytc_verify_open(struct policy **out, struct spec *spec, const struct
         dytc_verify_free(&d->base);
         return -1;
     }
-    for (int i = 0; i < DRAFTERS; i++)
+    for (int i = 0; i < DRAFTERS; i++) {
         latency_init(&d->latency[i], 0.98);
+        estimator_init(&d->task[0].estimator[i], first_guess, d->decay);
+        d->task[0].drafter[i].offers = 1;
+    }
     for (int i = 0; setup->drafter && i < d->drafters; i++)
         d->looks_up[i] = setup->drafter[i].looks_up;
     dytc_verify_begin(&d->base, NULL);

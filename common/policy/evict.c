@@ -21,7 +21,7 @@
  *
  * All policies verify nothing if nothing pays. While recent drafts gave fewer tokens per second than iterations without a
  * draft, iterations are without drafts, except for trials, which lose at most the share `explore` of all time; a trial with a
- * gain earns the next one. */
+ * gain earns the next one. Acceptance and recent drafts are those of the task. */
 #include "common/policy/shape.h"
 
 #include <math.h>
@@ -31,6 +31,7 @@
 #include "common/policy/shared.h"
 #include "common/policy/truth.h"
 #include "common/predict/pending.h"
+#include "common/predict/tasks.h"
 #include "common/predict/token_experts.h"
 #include "kernels/plain/trim.h"
 #include "kernels/plain/trim_experts.h"
@@ -39,8 +40,13 @@ enum { LENGTH_DEFAULT = 8, ROOM = SHAPE_NODES_MAX + SHAPE_SIBLINGS_MAX * SHAPE_S
 enum rule { RULE_RATE, RULE_EXPERTS, RULE_RISING, RULE_THRESHOLD };
 
 static const double decay = 0.95;       /* factor on past tokens and seconds, per iteration with a draft */
-static const double first_guess = 0.4, estimator_decay = 0.9975;
+static const double first_guess = 0.4, estimator_decay = 0.999;
 static const double sure_cost = 10;     /* min time of drafts, in forwards, before drafting is paused */
+
+struct task {
+    struct estimator estimator[DRAFTERS_MAX];
+    double tokens, seconds;             /* of recent iterations that drafted */
+};
 
 struct evict {
     struct policy base;
@@ -50,7 +56,8 @@ struct evict {
     bool alone, calibrated;             /* alone: there is no drafter */
     double explore, threshold;
     struct shared_cost forward;
-    struct estimator estimator[DRAFTERS_MAX];
+    struct tasks tasks;
+    struct task task[TASKS], *now;      /* by slot of `tasks` */
     struct pending pending;
     struct token_experts wanted;        /* evict-experts: predicted experts by token */
     uint64_t *joined;                   /* [wanted.words] scratch; NULL: nothing was learned */
@@ -59,7 +66,6 @@ struct evict {
     double draft_seconds;               /* mean seconds of a draft; 0: none was made */
     double token_seconds;               /* mean seconds of a drafted token */
     bool speaks;                        /* the drafter states a probability of each token of a chain */
-    double tokens, seconds;             /* of recent iterations that drafted */
     double allowance;                   /* the loss that trials may still cause */
     /* State of the current iteration: */
     bool drafts, paused, cut;
@@ -97,8 +103,8 @@ static void set_scores(struct evict *e, const struct draft_tree *tree)
     estimator_signals(e->signal, tree, 0);
     for (int node = 0; node < tree->nodes; node++) {
         const double stated = exp((double)tree->log_probability[node]);
-        e->chance[node] = isnan(stated) || e->calibrated ? estimator_of(&e->estimator[tree->drafter[node]], &e->signal[node])
-                        : fmin(1, stated);
+        const struct estimator *estimator = &e->now->estimator[tree->drafter[node]];
+        e->chance[node] = isnan(stated) || e->calibrated ? estimator_of(estimator, &e->signal[node]) : fmin(1, stated);
     }
     if (e->truth.acceptance)
         truth_chances(&e->truth, tree, e->chance);
@@ -176,10 +182,10 @@ static bool goes_on(struct evict *e, const struct draft_view *view, int max)
     if (!view->added || nodes >= max || !(level > 0))
         return false;
     set_scores(e, view->tree);
-    const double rate = fmax(1, e->seconds > 0 ? e->tokens * level / e->seconds : 1);
+    const double rate = fmax(1, e->now->seconds > 0 ? e->now->tokens * level / e->now->seconds : 1);
     const double added = shared_growth(&e->forward, nodes + 2) - shared_growth(&e->forward, nodes + 1);
     const double cost = steepness * added + e->token_seconds / level;
-    return e->score[nodes - 1] * estimator_ahead(&e->estimator[view->tree->drafter[nodes - 1]], nodes + 1) > rate * cost;
+    return e->score[nodes - 1] * estimator_ahead(&e->now->estimator[view->tree->drafter[nodes - 1]], nodes + 1) > rate * cost;
 }
 
 /* Stores the step that continues the draft. Returns whether there is one. */
@@ -230,7 +236,7 @@ static struct step evict_next(struct policy *policy, const struct draft_view *vi
         e->cut = false;
         e->gain = 1;
         e->cost[0] = 1;
-        e->paused = e->seconds >= sure_cost * plain && e->tokens * plain < e->seconds;
+        e->paused = e->now->seconds >= sure_cost * plain && e->now->tokens * plain < e->now->seconds;
         e->drafts = !e->alone && max > 0 && (!e->paused || e->allowance >= drafting_cost(e));
     }
     if (!e->drafts || e->cut)
@@ -274,13 +280,13 @@ static void evict_observe(struct policy *policy, const struct outcome *outcome)
         e->draft_seconds = e->draft_seconds > 0 ? 0.9 * e->draft_seconds + 0.1 * outcome->draft_s : outcome->draft_s;
         const double each = outcome->draft_s / (e->made > 0 ? e->made : 1);
         e->token_seconds = e->token_seconds > 0 ? 0.9 * e->token_seconds + 0.1 * each : each;
-        e->tokens = decay * e->tokens + outcome->emitted;
-        e->seconds = decay * e->seconds + own;
+        e->now->tokens = decay * e->now->tokens + outcome->emitted;
+        e->now->seconds = decay * e->now->seconds + own;
         if (e->paused && plain > 0)
             e->allowance -= own / plain - outcome->emitted;
     }
     e->allowance = fmin(fmax(1, 2 * drafting_cost(e)), e->allowance + e->explore);
-    pending_learn(&e->pending, e->estimator, DRAFTERS_MAX, outcome->token, outcome->emitted);
+    pending_learn(&e->pending, e->now->estimator, DRAFTERS_MAX, outcome->token, outcome->emitted);
     if (e->rule == RULE_EXPERTS)
         learn_experts(e, outcome);
     union_learn(&e->forward.experts, outcome->expert, outcome->emitted, outcome->moe_layers);
@@ -289,11 +295,19 @@ static void evict_observe(struct policy *policy, const struct outcome *outcome)
 
 static void evict_begin(struct policy *policy, const struct policy_text *text)
 {
-    if (((struct evict *)policy)->truth.recording)
-        recorded_follow_begin(&((struct evict *)policy)->truth.follow, text);
-    union_begin(&((struct evict *)policy)->forward.experts);
-    pending_clear(&((struct evict *)policy)->pending);
-    ((struct evict *)policy)->last = -1;
+    struct evict *e = (struct evict *)policy;
+    const int before = tasks_begin(&e->tasks, text ? text->task : NULL);
+    e->now = &e->task[e->tasks.now];
+    if (before >= 0) {
+        *e->now = e->task[before];
+        for (int i = 0; i < DRAFTERS_MAX; i++)
+            estimator_fade(&e->now->estimator[i], TASKS_TAKEN_OVER);
+    }
+    if (e->truth.recording)
+        recorded_follow_begin(&e->truth.follow, text);
+    union_begin(&e->forward.experts);
+    pending_clear(&e->pending);
+    e->last = -1;
 }
 
 static void evict_free(struct policy *policy)
@@ -340,7 +354,8 @@ static int open_with(struct policy **out, struct spec *spec, const struct policy
         return -1;
     }
     for (int i = 0; i < DRAFTERS_MAX; i++)
-        estimator_init(&e->estimator[i], first_guess, estimator_decay);
+        estimator_init(&e->task[0].estimator[i], first_guess, estimator_decay);
+    e->now = &e->task[0];
     *out = &e->base;
     return 0;
 }
@@ -394,7 +409,7 @@ static void evict_chances(const struct policy *policy, int nodes, float *out)
 
 static struct estimator *evict_estimator(struct policy *policy, int drafter)
 {
-    return &((struct evict *)policy)->estimator[drafter];
+    return &((struct evict *)policy)->now->estimator[drafter];
 }
 
 #define SETTINGS "max=N,cost=FILE,calibrated=0,explore=X,truth=acceptance|experts|both,file=STREAM"

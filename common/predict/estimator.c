@@ -12,7 +12,7 @@ static const double prior[ESTIMATOR_KINDS][FEATURES] = {
 
 static const double EPSILON = 1e-3;             /* no probability is nearer to 0 or 1 than this: */
 static const double information_min = 0.02;     /* and none adds less information */
-static const double loss_decay = 0.97;
+static const double loss_decay = 0.99;
 
 static double logit(double p)
 {

@@ -21,7 +21,7 @@ import numpy as np
 from streams import records
 
 LOOK_UP = ("ngram", "pld", "suffix", "lookahead")
-SETTINGS = {"max": 16, "explore": 0.01, "optimism": 1.5, "warmup": 8.0, "decay": 0.9975}
+SETTINGS = {"max": 16, "explore": 0.01, "optimism": 1.5, "warmup": 8.0, "decay": 0.999}
 FIRST_GUESS = 0.6
 CLOSE = 2e-4
 COUNTS = dict.fromkeys(("iterations", "steps", "drafted", "dropped", "trials", "siblings", "estimates", "close"), 0)
@@ -64,7 +64,7 @@ class Regression:
 
     def observe(self, x, kept):
         p = logistic(self.logit(x))
-        self.loss = 0.97 * self.loss - math.log(p if kept else 1 - p)
+        self.loss = 0.99 * self.loss - math.log(p if kept else 1 - p)
         self.fade(self.decay)
         self.information = self.information + max(0.02, p * (1 - p)) * np.outer(x, x)
         self.weight = self.weight + np.linalg.solve(self.information, x) * (kept - p)
@@ -366,7 +366,7 @@ class Auto:
             self.tasks[name].forget(0.25)
         self.now = self.tasks[name]
         if task is None:
-            self.now.forget(0.3)
+            self.now.forget(0.8)
         self.unions.recent, self.pending = [], []
 
     def part(self, rows, steepness=None):
@@ -585,7 +585,7 @@ class Auto:
         us = it["verify_us"] + it["accept_us"] + it["other_us"]
         self.forwards.observe(self.unions.growth(it["nodes"]), us / 1e6)
         for estimator in self.now.estimator:
-            estimator.fade(0.998)
+            estimator.fade(0.9995)
         if tree:
             self.pending.append(Pending(tree))
         for token in map(int, it["tokens"]):

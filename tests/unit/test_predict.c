@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/mem.h"
@@ -10,6 +11,7 @@
 #include "common/predict/calibration.h"
 #include "common/predict/cost_model.h"
 #include "common/predict/pending.h"
+#include "common/predict/tasks.h"
 #include "common/predict/union.h"
 
 static double uniform(uint64_t *state)
@@ -424,20 +426,49 @@ static void tasks_are_remembered(void **state)
     static const struct world perfect = {true, {1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8}, 1e-6, 0, NAN};
     static const struct world useless = {false, {1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5}, 1e-6, 0, NAN};
     const struct policy_text code = {.task = "code"}, prose = {.task = "prose"};
-    struct shape *shape = NULL;
-    struct policy *policy = open_policy("cascade-cost", &shape);
-    double seconds;
+    static const char *const policies[] = {"cascade-cost", "evict", "evict-experts"};
     (void)state;
-    policy->class->begin(policy, &code);
-    assert_int_equal(play(policy, &perfect, 60, &seconds), 8);
-    policy->class->begin(policy, &prose);
-    assert_int_equal(play(policy, &useless, 100, &seconds), 0);
-    policy->class->begin(policy, &code);
-    assert_true(play(policy, &perfect, 2, &seconds) > 0);      /* at once */
-    policy->class->begin(policy, &prose);
-    assert_int_equal(play(policy, &useless, 1, &seconds), 0);
-    policy_close(&policy);
-    shape_close(&shape);
+    for (int i = 0; i < 3; i++) {
+        struct shape *shape = NULL;
+        struct policy *policy = open_policy(policies[i], &shape);
+        double seconds;
+        policy->class->begin(policy, &code);
+        assert_int_equal(play(policy, &perfect, 60, &seconds), 8);
+        policy->class->begin(policy, &prose);
+        assert_int_equal(play(policy, &useless, 100, &seconds), 0);
+        policy->class->begin(policy, &code);
+        assert_true(play(policy, &perfect, 2, &seconds) > 0);      /* at once */
+        policy->class->begin(policy, &prose);
+        assert_int_equal(play(policy, &useless, 1, &seconds), 0);
+        policy_close(&policy);
+        shape_close(&shape);
+    }
+}
+
+static void the_task_unused_for_longest_is_forgotten(void **state)
+{
+    struct tasks tasks = {.texts = 0};
+    char name[TASK_BYTES + 8] = "";
+    (void)state;
+    assert_int_equal(tasks_begin(&tasks, NULL), -1);                    /* nothing was learned before */
+    assert_int_equal(tasks.now, 0);
+    assert_int_equal(tasks_begin(&tasks, ""), -1);                      /* the same task */
+    for (int i = 1; i < TASKS; i++) {
+        snprintf(name, sizeof name, "task %d", i);
+        assert_int_equal(tasks_begin(&tasks, name), i - 1);
+        assert_int_equal(tasks.now, i);
+    }
+    assert_int_equal(tasks_begin(&tasks, "task 3"), -1);
+    assert_int_equal(tasks.now, 3);
+    assert_int_equal(tasks_begin(&tasks, NULL), -1);
+    assert_int_equal(tasks_begin(&tasks, "new"), 0);                    /* in the place of task 1 */
+    assert_int_equal(tasks.now, 1);
+    assert_int_equal(tasks_begin(&tasks, "task 1"), 1);                 /* in the place of task 2 */
+    assert_int_equal(tasks.now, 2);
+    memset(name, 'a', TASK_BYTES + 7);                                  /* of long names only the beginning counts */
+    tasks_begin(&tasks, name);
+    name[TASK_BYTES] = 'b';
+    assert_int_equal(tasks_begin(&tasks, name), -1);
 }
 
 int main(void)
@@ -448,7 +479,7 @@ int main(void)
         cmocka_unit_test(drafting_stops_where_the_drafter_doubts), cmocka_unit_test(drafters_are_believed_until_known_better),
         cmocka_unit_test(estimates_are_those_of_a_regression), cmocka_unit_test(estimates_are_saved_and_loaded),
         cmocka_unit_test(trimmed_drafts_resume_once_costs_are_known),
-        cmocka_unit_test(tasks_are_remembered),
+        cmocka_unit_test(tasks_are_remembered), cmocka_unit_test(the_task_unused_for_longest_is_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
