@@ -2,9 +2,8 @@
  * one token after the other, would see, to the bit. */
 #include <float.h>
 
-#include "common/base/float.h"
 #include "kernels/plain/quantise.h"
-#include "tests/kernel/support.h"
+#include "tests/kernel/paths.h"
 
 struct shape {
     int rows, heads, kv_heads, head_dim, value_dim, committed, window, sink;
@@ -16,40 +15,8 @@ struct call {
     struct attention_args args;
 };
 
-/* Rows are nodes of a random tree after `committed` tokens; a node's path is its ancestors and itself. */
-static void draw_tree(struct call *call, const struct shape *s, uint64_t *seed)
-{
-    int32_t *parent = calloc((size_t)s->rows, sizeof *parent), *start = calloc((size_t)s->rows + 1, sizeof *start);
-    int32_t *prefix = calloc((size_t)s->rows, sizeof *prefix), *path = calloc((size_t)s->rows * (size_t)s->rows, sizeof *path);
-    for (int r = 0; r < s->rows; r++) {
-        int depth = 0;
-        prefix[r] = s->committed;
-        parent[r] = r == 0 ? -1 : draw_below(seed, r + 1) - 1;
-        for (int node = r; node >= 0; node = parent[node])
-            depth++;
-        start[r + 1] = start[r] + depth;
-        for (int node = r; node >= 0; node = parent[node])
-            path[start[r] + --depth] = s->committed + node;
-    }
-    call->args.prefix = take_integers(&call->arena, prefix, (size_t)s->rows);
-    call->args.path_start = take_integers(&call->arena, start, (size_t)s->rows + 1);
-    call->args.path = take_integers(&call->arena, path, (size_t)start[s->rows]);
-    free(parent);
-    free(start);
-    free(prefix);
-    free(path);
-}
-
 /* The formats that the device under test keeps. */
 enum { FORMATS = EMULATED ? CACHE_Q8 : CACHE_FORMATS };
-
-static void put(enum cache_format format, void *cache, size_t at, float value)
-{
-    if (format == CACHE_F32)
-        ((float *)cache)[at] = value;
-    else
-        ((uint16_t *)cache)[at] = format == CACHE_F16 ? f32_to_f16(value) : f32_to_bf16(value);
-}
 
 /* Rows of a cache, which has `rows` of them. */
 struct cache {
@@ -113,7 +80,10 @@ static void call_open(struct call *call, const struct shape *s, enum cache_forma
     if (s->sink)
         a->sink = draw_floats(&call->arena, (size_t)s->heads, (float)s->sink, &seed);
     a->out = arena_take(&call->arena, (size_t)(s->rows * s->heads * s->value_dim) * sizeof(float));
-    draw_tree(call, s, &seed);
+    const struct paths paths = draw_paths(&call->arena, s->rows, s->committed, &seed);
+    call->args.prefix = paths.prefix;
+    call->args.path_start = paths.start;
+    call->args.path = paths.path;
 }
 
 static void run(struct call *call, const struct device_ops *ops, struct queue queue)

@@ -1,6 +1,5 @@
 /* The indexer of sparse attention: it chooses what the reference does, exactly, because all numbers are small integers. */
-#include "common/base/float.h"
-#include "tests/kernel/support.h"
+#include "tests/kernel/paths.h"
 
 struct shape {
     int rows, heads, dim, key_stride, committed, top_k;
@@ -11,44 +10,12 @@ struct call {
     struct index_args args;
 };
 
-static void put(enum cache_format format, void *cache, size_t at, float value)
-{
-    if (format == CACHE_F32)
-        ((float *)cache)[at] = value;
-    else
-        ((uint16_t *)cache)[at] = format == CACHE_F16 ? f32_to_f16(value) : f32_to_bf16(value);
-}
-
 static struct buffer draw_small(struct call *call, size_t count, uint64_t *seed)
 {
     struct buffer buffer = arena_take(&call->arena, count * sizeof(float));
     for (size_t i = 0; i < count; i++)
         ((float *)at(buffer))[i] = (float)(draw_below(seed, 5) - 2);
     return buffer;
-}
-
-/* Row r is a node whose parent is an earlier one, or the last committed token. */
-static void draw_paths(struct call *call, const struct shape *s, uint64_t *seed)
-{
-    int32_t *parent = calloc((size_t)s->rows, sizeof *parent), *start = calloc((size_t)s->rows + 1, sizeof *start);
-    int32_t *prefix = calloc((size_t)s->rows, sizeof *prefix), *path = calloc((size_t)s->rows * (size_t)s->rows, sizeof *path);
-    for (int r = 0; r < s->rows; r++) {
-        int depth = 0;
-        prefix[r] = s->committed;
-        parent[r] = draw_below(seed, r + 1) - 1;
-        for (int node = r; node >= 0; node = parent[node])
-            depth++;
-        start[r + 1] = start[r] + depth;
-        for (int node = r; node >= 0; node = parent[node])
-            path[start[r] + --depth] = s->committed + node;
-    }
-    call->args.prefix = take_integers(&call->arena, prefix, (size_t)s->rows);
-    call->args.path_start = take_integers(&call->arena, start, (size_t)s->rows + 1);
-    call->args.path = take_integers(&call->arena, path, (size_t)start[s->rows]);
-    free(parent);
-    free(start);
-    free(prefix);
-    free(path);
 }
 
 static void call_open(struct call *call, const struct shape *s, enum cache_format format, uint64_t seed)
@@ -67,7 +34,10 @@ static void call_open(struct call *call, const struct shape *s, enum cache_forma
     a->chosen = arena_take(&call->arena, (size_t)a->rows * (size_t)a->top_k * sizeof(int32_t));
     a->chosen_start = arena_take(&call->arena, ((size_t)a->rows + 1) * sizeof(int32_t));
     a->chosen_prefix = arena_take(&call->arena, (size_t)a->rows * sizeof(int32_t));
-    draw_paths(call, s, &seed);
+    const struct paths paths = draw_paths(&call->arena, s->rows, s->committed, &seed);
+    call->args.prefix = paths.prefix;
+    call->args.path_start = paths.start;
+    call->args.path = paths.path;
 }
 
 static void run(struct call *call, const struct device_ops *ops, struct queue queue)

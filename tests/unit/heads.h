@@ -217,4 +217,38 @@ static inline float *heads_tensor(const struct heads_golden *golden, const char 
     return values;
 }
 
+/* ---- comparison ---- */
+
+/* Returns the largest difference between two arrays; infinite if one has a NaN. */
+static inline double heads_difference(const float *a, const float *b, size_t count)
+{
+    double max = 0;
+    for (size_t i = 0; i < count; i++) {
+        const double off = fabs((double)a[i] - (double)b[i]);
+        max = isnan(off) ? INFINITY : off > max ? off : max;
+    }
+    return max;
+}
+
+static inline double heads_largest(const float *a, size_t count)
+{
+    double max = 0;
+    for (size_t i = 0; i < count; i++)
+        max = fmax(max, fabs((double)a[i]));
+    return max;
+}
+
+/* Returns the likeliest token; *log_probability is its own. */
+static inline int heads_best(const float *logits, int vocab, double *log_probability)
+{
+    int max = 0;
+    double sum = 0;
+    for (int v = 1; v < vocab; v++)
+        max = logits[v] > logits[max] ? v : max;
+    for (int v = 0; v < vocab; v++)
+        sum += exp((double)logits[v] - (double)logits[max]);
+    *log_probability = -log(sum);
+    return max;
+}
+
 #endif

@@ -4,6 +4,7 @@
 #include "common/checkpoint/convert_head.h"
 #include "common/model/synthetic.h"
 #include "tests/unit/checkpoint.h"
+#include "tests/unit/folder.h"
 
 enum { WORDS = 9, INNER = 11 };
 
@@ -13,7 +14,6 @@ enum { WORDS = 9, INNER = 11 };
     "\"norm_before_residual\":true,\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[1,0,1,0]}}"
 
 static const int ids[WORDS] = {0, 3, 4, 9, 17, 18, 30, 35, 36};
-static char *folder;
 static struct model *target;
 
 static void write_target(const char *path, int layers, const char *name)
@@ -74,11 +74,10 @@ static int convert(const char *source, const char *path, struct err *err)
     return rc;
 }
 
-static int make_folder(void **state)
+static int make_files(void **state)
 {
     struct err err = {0};
-    (void)state;
-    folder = unit_folder();
+    make_folder(state);
     write_target(unit_path(folder, "target.moe"), 0, "tiny");
     assert_int_equal(model_open(&target, unit_path(folder, "target.moe"), &err), 0);
     write_source();
@@ -87,12 +86,10 @@ static int make_folder(void **state)
     return 0;
 }
 
-static int remove_folder(void **state)
+static int remove_files(void **state)
 {
-    (void)state;
     model_close(&target);
-    unit_remove(folder);
-    return 0;
+    return remove_folder(state);
 }
 
 static struct model *open_head(void)
@@ -295,5 +292,5 @@ int main(void)
         cmocka_unit_test(contradictions_are_named),
         cmocka_unit_test(a_forged_index_does_no_harm),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_files, remove_files);
 }

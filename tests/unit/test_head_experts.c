@@ -158,18 +158,6 @@ static void compare_rows(struct head *head, const json_t *variant, struct distan
     free(made);
 }
 
-static int best(const float *logits, int vocab, double *log_probability)
-{
-    int max = 0;
-    double sum = 0;
-    for (int v = 1; v < vocab; v++)
-        max = logits[v] > logits[max] ? v : max;
-    for (int v = 0; v < vocab; v++)
-        sum += exp((double)logits[v] - (double)logits[max]);
-    *log_probability = -log(sum);
-    return max;
-}
-
 static void compare_chain(struct head *head, const json_t *chain, struct distance *out)
 {
     const int length = (int)number(chain, "length"), branches = head->params->kind == HEAD_JAKIRO ? head_branches(head) : 0;
@@ -182,12 +170,12 @@ static void compare_chain(struct head *head, const json_t *chain, struct distanc
     run_true(head, length - 1, &last, 1, branches, &forward);
     for (int at = 0; at < CHAIN; at++) {
         double logp;
-        const int32_t id = best(forward.logits[0], forward.vocab, &logp);
+        const int32_t id = heads_best(forward.logits[0], forward.vocab, &logp);
         out->log_probabilities = fmax(out->log_probabilities,
                                       fabs(logp - json_number_value(json_array_get(said, (size_t)at))));
         out->chains += id != wanted[at];
         if (at == CHAIN - 2 && branches > 1) {
-            out->chains += best(forward.logits[1], forward.vocab, &logp) != (int)number(chain, "second_token");
+            out->chains += heads_best(forward.logits[1], forward.vocab, &logp) != (int)number(chain, "second_token");
             out->log_probabilities = fmax(out->log_probabilities, fabs(logp - number(chain, "second_logp")));
         }
         const struct head_batch batch = {.rows = 1, .token = &id, .parent = at ? NULL : (const int32_t[]){-1}, .logit_rows = 1,

@@ -82,24 +82,6 @@ static float *made_by(const struct head *head, int rows)
 
 struct distance { double states, logits, log_probabilities; int chains; };    /* largest, states relative; chains other */
 
-static double largest_difference(const float *a, const float *b, size_t count)
-{
-    double max = 0;
-    for (size_t i = 0; i < count; i++) {
-        const double off = fabs((double)a[i] - (double)b[i]);
-        max = isnan(off) ? INFINITY : off > max ? off : max;
-    }
-    return max;
-}
-
-static double largest(const float *a, size_t count)
-{
-    double max = 0;
-    for (size_t i = 0; i < count; i++)
-        max = fmax(max, fabs((double)a[i]));
-    return max;
-}
-
 /* What the goldens call the branches of a head; that of the first is what goes on. */
 static const char *const *branches_of(const struct head *head)
 {
@@ -145,30 +127,18 @@ static void compare_rows(struct work *work, const char *name, struct distance *o
             const int b = i / asked, at = i % asked;
             const float *here = forward.logits[b] + (size_t)at * (size_t)vocab;
             const float *there = logits[b] + (size_t)((first + wanted[at]) / 4) * (size_t)vocab;
-            out->logits = fmax(out->logits, largest_difference(here, there, (size_t)vocab));
+            out->logits = fmax(out->logits, heads_difference(here, there, (size_t)vocab));
         }
         float *made = made_by(work->head, count);
         const size_t at = (size_t)first * (size_t)hidden, values = (size_t)count * (size_t)hidden;
-        out->states = fmax(out->states, largest_difference(made, states + at, values));
+        out->states = fmax(out->states, heads_difference(made, states + at, values));
         free(made);
     }
-    out->states /= largest(states, (size_t)rows * (size_t)hidden);
+    out->states /= heads_largest(states, (size_t)rows * (size_t)hidden);
     free(states);
     for (int b = 0; b < branches; b++)
         free(logits[b]);
     heads_golden_close(&golden);
-}
-
-static int best(const float *logits, int vocab, double *log_probability)
-{
-    int max = 0;
-    double sum = 0;
-    for (int v = 1; v < vocab; v++)
-        max = logits[v] > logits[max] ? v : max;
-    for (int v = 0; v < vocab; v++)
-        sum += exp((double)logits[v] - (double)logits[max]);
-    *log_probability = -log(sum);
-    return max;
 }
 
 /* The last token of a chain by the contrast of the forward before: Jakiro's last two tokens from one forward. */
@@ -178,7 +148,7 @@ static void compare_contrast(const struct head_forward *forward, const json_t *c
     double log_probability;
     if (!forward->logits[1] || at + 2 != (int)json_array_size(tokens))
         return;
-    const int id = best(forward->logits[1], forward->vocab, &log_probability);
+    const int id = heads_best(forward->logits[1], forward->vocab, &log_probability);
     out->log_probabilities = fmax(out->log_probabilities,
                                   fabs(log_probability - json_number_value(json_array_get(said, (size_t)at + 1))));
     out->chains += id != (int)json_integer_value(json_array_get(tokens, (size_t)at + 1));
@@ -200,7 +170,7 @@ static void compare_chain(struct work *work, const json_t *chain, struct distanc
     run_true(work, text, 0, length - 1, &last, 1, branches, &forward);
     for (int at = 0; at < tokens; at++) {
         double log_probability;
-        int32_t id = best(forward.logits[0], forward.vocab, &log_probability);
+        int32_t id = heads_best(forward.logits[0], forward.vocab, &log_probability);
         id = params->target_id ? params->target_id[id] : id;
         const double said = json_number_value(json_array_get(json_object_get(chain, "logp"), (size_t)at));
         compare_contrast(&forward, chain, at, out);
@@ -680,7 +650,7 @@ static void check_row_best(const float *logits, const struct head_params *params
                            int count)
 {
     double first;
-    const int max = best(logits, params->draft_vocab, &first);
+    const int max = heads_best(logits, params->draft_vocab, &first);
     for (int i = 0, last = -1; i < count; i++) {
         last = next_likeliest(logits, params->draft_vocab, last);
         assert_int_equal(token[i], params->target_id ? params->target_id[last] : last);

@@ -59,24 +59,6 @@ static void download(const struct head *head, struct buffer from, float *to, siz
 
 struct distance { double states, logits, log_probabilities; int texts; };    /* largest, states relative; chains, trees other */
 
-static double largest_difference(const float *a, const float *b, size_t count)
-{
-    double max = 0;
-    for (size_t i = 0; i < count; i++) {
-        const double off = fabs((double)a[i] - (double)b[i]);
-        max = isnan(off) ? INFINITY : off > max ? off : max;
-    }
-    return max;
-}
-
-static double largest(const float *a, size_t count)
-{
-    double max = 0;
-    for (size_t i = 0; i < count; i++)
-        max = fmax(max, fabs((double)a[i]));
-    return max;
-}
-
 /* States against a golden's tensor of as many rows. */
 static void compare_states(const struct heads_golden *golden, const char *name, const float *made, int rows, int hidden,
                            struct distance *out)
@@ -85,7 +67,7 @@ static void compare_states(const struct heads_golden *golden, const char *name, 
     float *states = heads_tensor(golden, name, &said, hidden);
     const size_t count = (size_t)said * (size_t)hidden;
     assert_true(said <= rows);
-    out->states = fmax(out->states, largest_difference(made, states, count) / largest(states, count));
+    out->states = fmax(out->states, heads_difference(made, states, count) / heads_largest(states, count));
     free(states);
 }
 
@@ -114,7 +96,7 @@ static void compare_head(struct work *work, const struct heads_golden *golden, i
     snprintf(name, sizeof name, "logits_every8.%d", number);
     float *logits = heads_tensor(golden, name, &rows, vocab);
     for (int row = 0; row < rows; row++)
-        out->logits = fmax(out->logits, largest_difference(forward.logits[0] + (size_t)(row * EVERY) * (size_t)vocab,
+        out->logits = fmax(out->logits, heads_difference(forward.logits[0] + (size_t)(row * EVERY) * (size_t)vocab,
                                                            logits + (size_t)row * (size_t)vocab, (size_t)vocab));
     free(logits);
 }

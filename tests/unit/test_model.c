@@ -10,8 +10,8 @@
 #include "common/model/step.h"
 #include "common/model/synthetic.h"
 #include "tests/unit/checkpoint.h"
+#include "tests/unit/folder.h"
 
-static char *folder;
 static struct hparams shape;
 
 static void write_model(const char *path, int threads, enum weight_format dense, enum weight_format experts, uint64_t seed)
@@ -25,20 +25,12 @@ static void write_model(const char *path, int threads, enum weight_format dense,
     thread_pool_free(&pool);
 }
 
-static int make_folder(void **state)
+static int make_files(void **state)
 {
     struct err err = {0};
-    (void)state;
-    folder = unit_folder();
+    make_folder(state);
     assert_int_equal(arch_read_text(TINY_OLMOE, strlen(TINY_OLMOE), 0, &shape, &err), 0);
     write_model(unit_path(folder, "a.moe"), 1, FORMAT_BF16, FORMAT_F32, 7);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unit_remove(folder);
     return 0;
 }
 
@@ -691,5 +683,5 @@ int main(void)
         cmocka_unit_test(a_damaged_model_is_not_inflated),
         cmocka_unit_test(an_output_in_place_is_refused),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_files, remove_folder);
 }

@@ -218,18 +218,6 @@ static void compare_rows(struct predictor *p, int modules, struct distance *out)
         assert_int_equal(head_length(module_of(p, k)), p->tokens - 1 - k);
 }
 
-static int best(const float *logits, double *log_probability)
-{
-    int max = 0;
-    double sum = 0;
-    for (int v = 1; v < VOCAB; v++)
-        max = logits[v] > logits[max] ? v : max;
-    for (int v = 0; v < VOCAB; v++)
-        sum += exp((double)logits[v] - (double)logits[max]);
-    *log_probability = -log(sum);
-    return max;
-}
-
 /* Rows of different modules, with logits and once more with their likeliest tokens. */
 static void check_ranking(struct predictor *p, int32_t parent)
 {
@@ -244,7 +232,7 @@ static void check_ranking(struct predictor *p, int32_t parent)
     assert_null(forward.logits[0]);
     for (int i = 0; i < 12; i++) {
         double log_probability;
-        const int word = best(logits[i / 4], &log_probability);
+        const int word = heads_best(logits[i / 4], VOCAB, &log_probability);
         if (i % 4 == 0)
             assert_true(fabs((double)forward.best[0].log_probability[i] - log_probability) < 1e-5);
         assert_int_equal(forward.best[0].token[i], word);
@@ -270,7 +258,8 @@ static void compare_chain(struct predictor *p, const json_t *chain, struct dista
     const float *logits = forward.logits[0];
     for (int at = 0; at < DRAFTED; at++) {
         double log_probability;
-        const int32_t word = best(logits, &log_probability), both[3] = {(word + 7) % VOCAB, word, (word + 3) % VOCAB};
+        const int32_t word = heads_best(logits, VOCAB, &log_probability);
+        const int32_t both[3] = {(word + 7) % VOCAB, word, (word + 3) % VOCAB};
         const int32_t above[3] = {at ? parent : -1, parent, -1}, wanted = 1;
         out->log_probabilities = fmax(out->log_probabilities,
                                       fabs(log_probability - json_number_value(json_array_get(logp, (size_t)at))));

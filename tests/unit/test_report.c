@@ -8,8 +8,7 @@
 #include "common/report/summary.h"
 #include "common/report/table.h"
 #include "common/stream/bench.h"
-
-static char *folder;
+#include "tests/unit/folder.h"
 
 static void put(struct writer *out, const struct record_kind *kind, const void *body)
 {
@@ -552,20 +551,6 @@ static void tables_are_aligned_and_quoted(void **state)
     assert_string_equal(out.data, "| name  |  n |\n|-------|---:|\n| \xc3\xa4     | 10 |\n| b,\"c\" |  - |\n| x?[2J |  3 |\n");
     table_free(&table);
     text_free(&out);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = unit_folder();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unit_remove(folder);
-    return 0;
 }
 
 int main(void)

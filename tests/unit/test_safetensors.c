@@ -1,21 +1,13 @@
 /* Headers of safetensors files: what is let through, and that nothing else is. */
 #include "common/checkpoint/checkpoint.h"
 #include "tests/unit/checkpoint.h"
+#include "tests/unit/folder.h"
 
-static char *folder;
 
-static int make_folder(void **state)
+static int make_files(void **state)
 {
-    (void)state;
-    folder = unit_folder();
+    make_folder(state);
     write_string(unit_path(folder, "config.json"), TINY_OLMOE);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unit_remove(folder);
     return 0;
 }
 
@@ -293,5 +285,5 @@ int main(void)
         cmocka_unit_test(checks_the_index_of_shards),
         cmocka_unit_test(a_folder_needs_one_file_of_weights),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_files, remove_folder);
 }

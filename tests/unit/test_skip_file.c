@@ -2,9 +2,7 @@
 #include <math.h>
 
 #include "common/draft/skip_file.h"
-#include "tests/unit/unit.h"
-
-static char *folder;
+#include "tests/unit/folder.h"
 
 static struct model_identity identity(int layers)
 {
@@ -187,20 +185,6 @@ static void what_is_refused(void **state)
     unit_write(path, good, strlen(good));
     assert_int_equal(skip_file_read(&read, NULL, path, &model, &err), 0);
     assert_true(read.attention[1] && read.attention[5] && !read.ffn[1]);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = unit_folder();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unit_remove(folder);
-    return 0;
 }
 
 int main(void)

@@ -1,11 +1,9 @@
 /* Suites: what they say, what is refused with which words, and the order in which settings take turns. */
-#include "tests/unit/unit.h"
+#include "tests/unit/folder.h"
 
 #include "common/base/err.h"
 #include "common/bench/suite.h"
 #include "common/report/grade.h"
-
-static char *folder;
 
 static int read_text(struct suite **out, const char *json, struct err *err)
 {
@@ -275,20 +273,6 @@ static void files_of_policies_lie_beside_the_suite(void **state)
     assert_policy(suite, 2, "cascade-cost:cost=/cost.json");
     assert_policy(suite, 3, "cascade");
     suite_free(&suite);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = unit_folder();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unit_remove(folder);
-    return 0;
 }
 
 int main(void)
