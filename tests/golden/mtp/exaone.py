@@ -11,18 +11,13 @@ are random: little of what they draft is right.
 
 golden.json: as in qwen.py, without `answer` and `accepted`.
 """
-import json
 import math
-import os
 
 import numpy
 
 import make
-from make import FAMILIES, HERE, LEAST_GAP, Model, Rows, frequencies, narrowed, off_published, read_weights, rms, \
-    rounded, softmax, turned_halves, widened, write_weights
+from make import Model, Rows, frequencies, narrowed, rms, softmax, turned_halves, widened
 from qwen import NAMES
-
-FOLDER = os.path.join(HERE, "exaone_moe")
 
 
 class Exaone(Model):
@@ -90,32 +85,11 @@ def draw_predictor(config, raw, seed):
 
 
 def main():
-    config = json.load(open(os.path.join(FAMILIES, "exaone_moe", "model", "config.json")))
-    raw = read_weights(os.path.join(FAMILIES, "exaone_moe", "model", "model.safetensors"))
-    published = json.load(open(os.path.join(FAMILIES, "exaone_moe", "golden.json")))
+    config, raw, published = make.read_family("exaone_moe")
     mtp = draw_predictor(config, raw, 20260101)
-    model, prompt = Exaone(config, {**raw, **mtp}), published["prompt"]
-    states, made, _ = make.modules(model, prompt)
-    off = off_published(states @ model.weights["lm_head.weight"].T, published)
-    assert off < 1e-4, f"{off} off transformers"
-    logits, wrong = model.logits(1, made[0]), {}
-    for mistake in make.WRONG[:-1]:
-        wrong[mistake] = make.modules(model, prompt, mistake)[1][0]
-    wrong["positions turn queries and keys"] = Turning(config, {**raw, **mtp}).module(1, states[:-1], prompt[1:], Rows())
-    wrong = {mistake: round(float(numpy.abs(model.logits(1, other) - logits).max()), 4) for mistake, other in wrong.items()}
-    assert min(wrong.values()) > 0.1, wrong
-    chains = [make.chain(model, prompt[:length], 1) for length in range(4, len(prompt) + 1, 3)]
-    chains = [chain for chain in chains if chain["gap"] >= LEAST_GAP]
-    assert len(chains) >= 8
-    golden = {"prompt": prompt, "one": chains, "wrong": wrong,
-              "module": [{"state": [[round(v, 4) for v in row] for row in rounded(made[0])],
-                          "logits": [[round(v, 4) for v in row] for row in rounded(logits)]}]}
-    os.makedirs(FOLDER, exist_ok=True)
-    with open(os.path.join(FOLDER, "golden.json"), "w") as out:
-        out.write("{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}"
-                                     for key, value in golden.items()) + "\n}\n")
-    write_weights(os.path.join(FOLDER, "model-00002-of-00002.safetensors"), mtp)
-    print(f"mtp exaone_moe: model {off:.1e} off transformers, {len(chains)} chains, wrong: {wrong}")
+    weights = {**raw, **mtp}
+    make.write_predictor("exaone_moe", mtp, Exaone(config, weights), published, lambda states, prompt: {
+        "positions turn queries and keys": Turning(config, weights).module(1, states[:-1], prompt[1:], Rows())})
 
 
 if __name__ == "__main__":

@@ -299,12 +299,55 @@ def rounded(values):
     return [[round(float(v), 6) for v in row] for row in values]
 
 
-def make(family):
+def read_family(family):
+    """Config, weights and golden of a checkpoint of tests/golden/families."""
     base = os.path.join(FAMILIES, family)
-    config = json.load(open(os.path.join(base, "model", "config.json")))
-    published = json.load(open(os.path.join(base, "golden.json")))
+    return json.load(open(os.path.join(base, "model", "config.json"))), \
+        read_weights(os.path.join(base, "model", "model.safetensors")), json.load(open(os.path.join(base, "golden.json")))
+
+
+def write_golden(family, golden):
+    os.makedirs(os.path.join(HERE, family), exist_ok=True)
+    with open(os.path.join(HERE, family, "golden.json"), "w") as out:
+        out.write("{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}"
+                                     for key, value in golden.items()) + "\n}\n")
+
+
+def clear_chains(model, prompt, used):
+    """Chains of `used` modules after prefixes of the prompt, without those in which a choice is close."""
+    chains = [chain(model, prompt[:length], used) for length in range(4, len(prompt) + 1, 3)]
+    return [one for one in chains if one["gap"] >= LEAST_GAP]
+
+
+def only_module(made, logits):
+    """The entry `module` of a model with one predictor."""
+    return [{"state": [[round(v, 4) for v in row] for row in rounded(made)],
+             "logits": [[round(v, 4) for v in row] for row in rounded(logits)]}]
+
+
+def write_predictor(family, mtp, model, published, mistakes):
+    """Writes golden and second shard of a model with one predictor. mistakes: of states and prompt, the rows that mistakes of
+    this family leave."""
+    prompt = published["prompt"]
+    states, made, _ = modules(model, prompt)
+    off = off_published(states @ model.weights["lm_head.weight"].T, published)
+    assert off < 1e-4, f"{off} off transformers"
+    logits = model.logits(1, made[0])
+    wrong = {mistake: modules(model, prompt, mistake)[1][0] for mistake in WRONG[:-1]}
+    wrong.update(mistakes(states, prompt))
+    wrong = {mistake: round(float(numpy.abs(model.logits(1, other) - logits).max()), 4) for mistake, other in wrong.items()}
+    assert min(wrong.values()) > 0.1, wrong
+    chains = clear_chains(model, prompt, 1)
+    assert len(chains) >= 8
+    write_golden(family, {"prompt": prompt, "one": chains, "wrong": wrong, "module": only_module(made[0], logits)})
+    write_weights(os.path.join(HERE, family, "model-00002-of-00002.safetensors"), mtp)
+    print(f"mtp {family}: model {off:.1e} off transformers, {len(chains)} chains, wrong: {wrong}")
+
+
+def make(family):
+    config, weights, published = read_family(family)
     config["num_nextn_predict_layers"] = MODULES
-    raw = with_predictors(config, read_weights(os.path.join(base, "model", "model.safetensors")), 20241227)
+    raw = with_predictors(config, weights, 20241227)
     model, prompt = Model(config, widened(raw)), published["prompt"]
     states, made, _ = modules(model, prompt)
     off = off_published(states @ model.weights["lm_head.weight"].T, published)
@@ -318,17 +361,14 @@ def make(family):
                                   for k in range(MODULES)]
         assert max(golden["wrong"][wrong]) > 0.1
     for name, used in (("chain", MODULES), ("one", 1)):
-        golden[name] = [chain(model, prompt[:length], used) for length in range(4, len(prompt) + 1, 3)]
-        golden[name] = [one for one in golden[name] if one["gap"] >= LEAST_GAP]
+        golden[name] = clear_chains(model, prompt, used)
         assert len(golden[name]) >= 8
     os.makedirs(os.path.join(HERE, family, "model"), exist_ok=True)
     with open(os.path.join(HERE, family, "model", "config.json"), "w") as out:
         json.dump(config, out, indent=2)
         out.write("\n")
     write_weights(os.path.join(HERE, family, "model", "model.safetensors"), raw)
-    with open(os.path.join(HERE, family, "golden.json"), "w") as out:
-        out.write("{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}"
-                                     for key, value in golden.items()) + "\n}\n")
+    write_golden(family, golden)
     print(f"mtp {family}: model {off:.1e} off transformers, logits' deviation {logits[0].std():.2f}, "
           f"{len(golden['chain'])} and {len(golden['one'])} chains, wrong: {golden['wrong']}")
 

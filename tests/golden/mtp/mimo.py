@@ -11,17 +11,13 @@ own head.
 
 golden.json: as in exaone.py.
 """
-import json
 import math
-import os
 
 import numpy
 
 import make
-from make import FAMILIES, HERE, LEAST_GAP, Model, Rows, narrowed, off_published, read_weights, rms, rounded, turned_halves, \
-    widened, write_weights
+from make import Model, Rows, narrowed, rms, turned_halves, widened
 
-FOLDER = os.path.join(HERE, "mimo_v2_flash")
 NAMES = {"final_layernorm": "shared_head.norm", "pre_mlp_layernorm": "post_attention_layernorm"}
 
 
@@ -105,36 +101,14 @@ def draw_predictor(config, raw, seed):
 
 
 def main():
-    config = json.load(open(os.path.join(FAMILIES, "mimo_v2_flash", "model", "config.json")))
-    raw = read_weights(os.path.join(FAMILIES, "mimo_v2_flash", "model", "model.safetensors"))
-    published = json.load(open(os.path.join(FAMILIES, "mimo_v2_flash", "golden.json")))
+    config, raw, published = make.read_family("mimo_v2_flash")
     mtp = draw_predictor(config, raw, 20260102)
-    all_weights = {**raw, **mtp}
-    model, prompt = Mimo(config, all_weights), published["prompt"]
-    states, made, _ = make.modules(model, prompt)
-    off = off_published(states @ model.weights["lm_head.weight"].T, published)
-    assert off < 1e-4, f"{off} off transformers"
-    logits, wrong = model.logits(1, made[0]), {}
-    for mistake in make.WRONG[:-1]:
-        wrong[mistake] = make.modules(model, prompt, mistake)[1][0]
-    full = [False] * (len(model.slides) - 1)
-    wrong["no sinks"] = mistaken(Mimo(config, all_weights), states, prompt, sinks=False)
-    wrong["values not scaled"] = mistaken(Mimo(config, all_weights), states, prompt, scaled=False)
-    wrong["full attention"] = mistaken(Mimo(config, all_weights), states, prompt, slides=full + [False])
-    wrong = {mistake: round(float(numpy.abs(model.logits(1, other) - logits).max()), 4) for mistake, other in wrong.items()}
-    assert min(wrong.values()) > 0.1, wrong
-    chains = [make.chain(model, prompt[:length], 1) for length in range(4, len(prompt) + 1, 3)]
-    chains = [chain for chain in chains if chain["gap"] >= LEAST_GAP]
-    assert len(chains) >= 8
-    golden = {"prompt": prompt, "one": chains, "wrong": wrong,
-              "module": [{"state": [[round(v, 4) for v in row] for row in rounded(made[0])],
-                          "logits": [[round(v, 4) for v in row] for row in rounded(logits)]}]}
-    os.makedirs(FOLDER, exist_ok=True)
-    with open(os.path.join(FOLDER, "golden.json"), "w") as out:
-        out.write("{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}"
-                                     for key, value in golden.items()) + "\n}\n")
-    write_weights(os.path.join(FOLDER, "model-00002-of-00002.safetensors"), mtp)
-    print(f"mtp mimo_v2_flash: model {off:.1e} off transformers, {len(chains)} chains, wrong: {wrong}")
+    weights = {**raw, **mtp}
+    model = Mimo(config, weights)
+    make.write_predictor("mimo_v2_flash", mtp, model, published, lambda states, prompt: {
+        "no sinks": mistaken(Mimo(config, weights), states, prompt, sinks=False),
+        "values not scaled": mistaken(Mimo(config, weights), states, prompt, scaled=False),
+        "full attention": mistaken(Mimo(config, weights), states, prompt, slides=[False] * len(model.slides))})
 
 
 if __name__ == "__main__":

@@ -23,15 +23,14 @@ golden.json: prompt (ids); answer: greedy tokens of the model; module: [{state, 
 prompt; one: [{length, tokens, logp, gap}] chains as in make.py; accepted: for drafts of so many tokens, and for trees, the tokens
 that each iteration accepts while the answer is written; wrong: what a mistake changes of logits at most.
 """
-import json
 import math
 import os
 
 import numpy
 
 import make
-from make import FAMILIES, HERE, LEAST_GAP, Model, Rows, frequencies, narrowed, off_published, read_weights, rms, \
-    rounded, silu, softmax, turned_halves, widened, write_weights
+from make import HERE, Model, Rows, frequencies, narrowed, off_published, rms, silu, softmax, turned_halves, widened, \
+    write_weights
 
 ANSWER, CHAIN, TREE = 60, 4, {"total": 10, "depth": 3, "topk": 3}
 SHARD = os.path.join(HERE, "qwen3_next", "model-00002-of-00002.safetensors")
@@ -129,14 +128,14 @@ class Hybrid(Model):
 
 
 def read(family):
-    config = json.load(open(os.path.join(FAMILIES, family, "model", "config.json")))
-    raw = read_weights(os.path.join(FAMILIES, family, "model", "model.safetensors"))
-    return config.get("text_config", config), {name: kept for name, kept in raw.items() if "visual" not in name}
+    config, raw, published = make.read_family(family)
+    return config.get("text_config", config), {name: kept for name, kept in raw.items() if "visual" not in name}, \
+        published
 
 
 def draw_predictor(seed):
     """mtp.*: drawn, but for mtp.fc, which both models' texts teach."""
-    config, raw = read("qwen3_next")
+    config, raw, _ = read("qwen3_next")
     chance = numpy.random.Generator(numpy.random.PCG64(seed))
     hidden, out = config["hidden_size"], {}
 
@@ -153,7 +152,7 @@ def draw_predictor(seed):
         put(name + ".weight", [hidden], 1)
     inputs, wanted = [], []
     for family in ("qwen3_next", "qwen3_5_moe"):
-        config, raw = read(family)
+        config, raw, _ = read(family)
         model = Hybrid(config, {**raw, **out, "mtp.fc.weight": ([hidden, 2 * hidden], bytes(4 * hidden * hidden))})
         at = f"model.layers.{model.layers}."
         for _ in range(20):
@@ -255,8 +254,7 @@ def greedy(model, prompt, count):
 
 
 def compute(family, mtp):
-    config, raw = read(family)
-    published = json.load(open(os.path.join(FAMILIES, family, "golden.json")))
+    config, raw, published = read(family)
     model, prompt = Hybrid(config, {**raw, **mtp}), published["prompt"]
     _, made, _ = make.modules(model, prompt)
     off = off_published(model.states(prompt) @ model.weights["lm_head.weight"].T, published)
@@ -264,10 +262,8 @@ def compute(family, mtp):
     answer, gap = greedy(model, prompt[:12], ANSWER)
     logits = model.logits(1, made[0])
     golden = {"prompt": prompt, "answer": answer,
-              "module": [{"state": [[round(v, 4) for v in row] for row in rounded(made[0])],
-                          "logits": [[round(v, 4) for v in row] for row in rounded(logits)]}]}
-    golden["one"] = [make.chain(model, prompt[:length], 1) for length in range(4, len(prompt) + 1, 3)]
-    golden["one"] = [one for one in golden["one"] if one["gap"] >= LEAST_GAP]
+              "module": make.only_module(made[0], logits)}
+    golden["one"] = make.clear_chains(model, prompt, 1)
     chains, chain_gap = accepted(model, prompt[:12], answer, drafted_chain)
     trees, tree_gap = accepted(model, prompt[:12], answer, drafted_tree)
     golden["accepted"] = {"chain": chains, "tree": trees}
@@ -304,10 +300,7 @@ def main():
     else:
         raise SystemExit("no draw is clear enough")
     for family, golden in goldens.items():
-        os.makedirs(os.path.join(HERE, family), exist_ok=True)
-        with open(os.path.join(HERE, family, "golden.json"), "w") as out:
-            out.write("{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}"
-                                         for key, value in golden.items()) + "\n}\n")
+        make.write_golden(family, golden)
     write_weights(SHARD, mtp)
 
 
