@@ -1,6 +1,7 @@
 #include "cmd/bench-simulate.h"
 
 #include "cmd/bench-judge.h"
+#include "common/base/mem.h"
 #include "common/bench/simulate.h"
 #include "common/bench/simulate_figure.h"
 #include "common/bench/simulated_cache.h"
@@ -26,6 +27,8 @@ const struct opt simulate_options[] = {
               "let fast memory hold this share of the experts; what the machine's file says, if not given"),
     OPT_FLOAT(0, "host-cached", struct simulate_args, host_cached, 0, 1, "SHARE",
               "of a cache policy: let the host's memory hold this share behind fast memory, in a second tier"),
+    OPT_INPUT(0, "split", struct simulate_args, split,
+              "of a cache policy: share experts between device and host as the run that FILE recorded, by its thresholds"),
     OPT_SEED(struct simulate_args, seed),
     OPT_OUTPUT(0, "keep-routes", struct simulate_args, keep, "write the routes to FILE, for moe-coact"),
     OPT_FLAG(0, "forecasts", struct simulate_args, forecasts, "say how well each source names what the next forward wants"),
@@ -43,9 +46,10 @@ const struct opt_rule simulate_rules[] = {
     {OPT_EXCLUDES, "figure", "system|prefetch|forecasts|cache-policy|iterations", "a figure has its own systems"},
     {OPT_NEEDS, "prefetch", "system", "applies to named systems"},
     {OPT_EXCLUDES, "forecasts", "system", "forecasts need no system"},
-    {OPT_NEEDS, "iterations|host-cached", "cache-policy", "applies to cache policies"},
+    {OPT_NEEDS, "iterations|host-cached|split", "cache-policy", "applies to cache policies"},
     {OPT_NEEDS, "iterations", "json", "its output is JSON lines"},
-    {OPT_EXCLUDES, "cache-policy", "system|forecasts", "compares cache policies only"}, OPT_RULES_END};
+    {OPT_EXCLUDES, "cache-policy", "system|forecasts", "compares cache policies only"},
+    {OPT_NEEDS, "split", "host-cached", "the host computes experts of its memory"}, OPT_RULES_END};
 
 const struct operand simulate_operands[] = { OPERAND_ANY("STREAM", struct simulate_args, inputs), OPERAND_END };
 
@@ -126,6 +130,8 @@ static int cache_alone(const struct simulate_args *args, const struct console *c
     struct simulated_machine machine = {.cached = args->cached}, host = {.cached = args->host_cached};
     struct simulated_routes routes = {0};
     struct text body = {0};
+    int32_t *tau = NULL;
+    size_t verifications = 0;
     int host_slots = 0, rc = -1;
     if (!args->inputs.count)
         return err_set(err, ERR_INPUT, "--cache-policy: no routes; name route streams of moe-profile");
@@ -138,14 +144,19 @@ static int cache_alone(const struct simulate_args *args, const struct console *c
     if (args->host_cached >= 0)         /* at least one: none would not be what was given, and too few is an error */
         host_slots = simulated_machine_slots(&host, routes.layers, routes.experts);
     host_slots += args->host_cached >= 0 && !host_slots;
+    if (args->split && simulated_thresholds_read(&tau, &verifications, args->split, routes.layers, err))
+        goto done;
     const struct simulated_caching caching = {
-        .routes = &routes, .slots = simulated_machine_slots(&machine, routes.layers, routes.experts),
+        .tau = tau, .verifications = verifications, .routes = &routes,
+        .slots = simulated_machine_slots(&machine, routes.layers, routes.experts),
         .draft_length = args->draft_length >= 0 ? args->draft_length : 8,
         .host_slots = host_slots};
     if (!simulate_caches(&body, &caching, args->policies.items, args->policies.count, args->json, args->iterations,
                          args->markdown, err))
         rc = bench_write(args->output, &body, err);
+done:
     text_free(&body);
+    mem_free(&tau);
     simulated_routes_free(&routes);
     return rc;
 }

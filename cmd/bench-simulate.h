@@ -12,7 +12,7 @@
 #include "common/cli/command.h"
 
 struct simulate_args {
-    const char *machine, *output, *keep;
+    const char *machine, *split, *output, *keep;
     struct strings inputs, systems, policies;
     int skew, figure, prefetch, texts, tokens, draft_length;
     double cached, host_cached;

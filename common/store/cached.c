@@ -25,6 +25,7 @@ struct cached {
     size_t memory_bytes;
     struct buffer block;                 /* `memory` as a device buffer */
     struct staging *staging;             /* NULL: in place */
+    int *ended, room, oldest, uncollected;       /* `at_once`: a ring [room] of the tags of reads that were waited for */
     uint64_t *address;                   /* [experts] contents of `table` */
     struct buffer table;
     char way[320];                       /* text of expert_source_method */
@@ -41,8 +42,13 @@ static int start_read(void *context, int tag, int key, struct err *err)
     struct cached *cached = context;
     const int layer = key / cached->schedule.experts, expert = key % cached->schedule.experts;
     void *to = cached->staging ? staging_data(cached->staging, tag) : cached->memory + (size_t)tag * cached->slot_bytes;
-    return reads_start(cached->reads, tag, to, cached->offset[layer] + (uint64_t)expert * cached->bytes[layer],
-                       cached->bytes[layer], err);
+    if (reads_start(cached->reads, tag, to, cached->offset[layer] + (uint64_t)expert * cached->bytes[layer],
+                    cached->bytes[layer], err))
+        return -1;
+    if (!cached->ended)
+        return 0;
+    cached->ended[(cached->oldest + cached->uncollected++) % cached->room] = tag;
+    return reads_next(cached->reads, true, &tag, err) > 0 ? 0 : -1;
 }
 
 static int pause_for_read(void *context, struct err *err)
@@ -53,7 +59,15 @@ static int pause_for_read(void *context, struct err *err)
 
 static int next_read(void *context, bool wait, int *tag, struct err *err)
 {
-    return reads_next(((struct cached *)context)->reads, wait, tag, err);
+    struct cached *cached = context;
+    if (!cached->ended)
+        return reads_next(cached->reads, wait, tag, err);
+    *tag = cached->uncollected ? cached->ended[cached->oldest] : -1;
+    if (!cached->uncollected)
+        return 0;
+    cached->oldest = (cached->oldest + 1) % cached->room;
+    cached->uncollected--;
+    return 1;
 }
 
 static double now(const void *context)
@@ -185,6 +199,7 @@ static void cached_free(struct expert_source *source)
     mem_free(&cached->offset);
     mem_free(&cached->bytes);
     mem_free(&cached->address);
+    mem_free(&cached->ended);
     mem_free(&cached);
 }
 
@@ -280,6 +295,7 @@ static int open_parts(struct cached *cached, const struct model *model, const st
     struct schedule *s = &cached->schedule;
     s->transfers = &transfers;
     s->context = cached;
+    s->beforehand_max = SCHEDULE_BEFOREHAND;
     if (find_experts(cached, model, err))
         return -1;
     const int64_t all = (int64_t)s->layers * s->experts;
@@ -300,6 +316,9 @@ static int open_parts(struct cached *cached, const struct model *model, const st
         schedule_open(s, err))
         return -1;
     const int max_reads = s->host ? s->host_slots + 1 : s->slots;
+    cached->room = max_reads;
+    if (setup->at_once && !(cached->ended = mem_alloc((size_t)max_reads, sizeof *cached->ended, err)))
+        return -1;
     if (reads_open(&cached->reads, file, max_reads < SCHEDULE_READS ? max_reads : SCHEDULE_READS, setup->threads, err))
         return -1;
     describe(cached, file);

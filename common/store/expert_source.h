@@ -77,6 +77,7 @@ struct expert_cache {
     bool ranked;                         /* pins come from the rank stream that the policy requires */
     int draft_length;                    /* max draft length, for policies that use it */
     bool threads;                        /* read with threads instead of io_uring */
+    bool at_once;                        /* wait for each read where it starts, so that no decision depends on the disk */
     const struct stop *stop;             /* when it is requested, waiting for reads fails with ERR_SIGNAL; NULL: none */
     struct split_rule split;    /* experts that a static split always computes on the host are never prefetched to the device */
 };

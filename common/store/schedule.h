@@ -70,6 +70,7 @@ struct schedule {
     int layers, experts, slots;
     int host_slots;                      /* number of host slots, and so the number of the spare buffer */
     bool tier;                           /* host slots are a cache; false: just buffers for copies */
+    int beforehand_max;                  /* of prefetching reads, or copies, in flight: SCHEDULE_BEFOREHAND; 0: no prefetches */
     const size_t *bytes;                 /* [layers] of an expert */
     /* The rest is set here. */
     struct schedule_slot *slot;

@@ -179,8 +179,8 @@ static int start_prefetches(struct schedule *s, struct err *err)
         const struct cache_counts before = cache_counts(s->cache);
         const int asked = cache_asked(s->cache);
         int slot, key, victim;
-        if (asked < 0 || s->beforehand >= SCHEDULE_BEFOREHAND || !can_start(s, asked) ||
-            (s->host && s->transfers->copies(s->context) >= SCHEDULE_BEFOREHAND) || has_enough(s->cache, s->slots) ||
+        if (asked < 0 || s->beforehand >= s->beforehand_max || !can_start(s, asked) ||
+            (s->host && s->transfers->copies(s->context) >= s->beforehand_max) || has_enough(s->cache, s->slots) ||
             (slot = cache_fetch(s->cache, &key, &victim)) < 0)
             return 0;
         count_victim(s, &before, victim);
@@ -193,7 +193,7 @@ static int start_prefetches(struct schedule *s, struct err *err)
 /* Starts prefetches into the host tier, except for experts that the device already has. */
 static int bring_host_requests(struct schedule *s, struct err *err)
 {
-    while (s->tier && s->beforehand < SCHEDULE_BEFOREHAND && !is_full(s)) {
+    while (s->tier && s->beforehand < s->beforehand_max && !is_full(s)) {
         const struct cache_counts before = cache_counts(s->host);
         const int asked = cache_asked(s->host);
         int slot, key, victim;

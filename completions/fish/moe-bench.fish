@@ -170,6 +170,7 @@ complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -s n -l tokens -
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -s K -l draft-length -x -d 'make routes with drafts of N tokens; what the machine\'s file says, if not given'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l cached -x -d 'let fast memory hold this share of the experts; what the machine\'s file says, if not given'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l host-cached -x -d 'of a cache policy: let the host\'s memory hold this share behind fast memory, in a second tier'
+complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l split -r -F -d 'of a cache policy: share experts between device and host as the run that FILE recorded, by its thresholds'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l seed -x -d 'start the random numbers from N'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l keep-routes -r -F -d 'write the routes to FILE, for moe-coact'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l forecasts -d 'say how well each source names what the next forward wants'

@@ -136,6 +136,26 @@ assert sum(i["cache_host_hits"] for i in told) > 0
 RECOUNT
 }
 
+@test "a run with two processors is decided again by the simulator" {
+    one="-q --device ref -m pocket.moe -n 6 --ignore-eos -d ngram -K 3"
+    moe-decode $one --record drafts --stream drafts.moes -p 'def add(a, b):' > /dev/null
+    moe-profile $one -p 'def add(a, b):' -o split-routes.moes
+    moe-decode $one --cache-experts 20% --host-experts 100% --cache-policy utility --split balance:warm-up=2 \
+        --force-routes drafts.moes --force-accept drafts.moes --stream split.moes -p 'def add(a, b):' > /dev/null
+    moe-bench simulate --cache-policy utility --cached 0.2 --host-cached 1 --split split.moes -K 3 --iterations --json \
+        split-routes.moes > told.jsonl
+    # The disk's answers come when they come, so only what is wanted is equal here: tests/unit/test_second.c has the rest.
+    moe-view --json split.moes | jq -c 'select(.type == "iter") | [.cache_hits + .cache_misses, (.split_device_experts | length)]' > want
+    jq -c 'select(.type == "forward" and (.prompt | not)) | [.hits + .misses, (.device_experts | length)]' told.jsonl | diff - want
+    jq -e -s 'map(select(.device_experts)) | length > 2 and (map(.device_experts | add) | add) > 0 and (map(.copied_early) | add) > 0' told.jsonl
+    run moe-bench simulate --cache-policy lru --cached 0.2 --host-cached 1 --split split.moes split-routes.moes
+    [ $status -eq 2 ] && [[ $output == *"--split: lru has no levels; choose utility"* ]]
+    run moe-bench simulate --cache-policy utility --cached 0.2 --host-cached 1 --split drafts.moes split-routes.moes
+    [ $status -eq 2 ] && [[ $output == *"drafts.moes: iteration 0 was not split by levels; record a run with --split balance" ]]
+    run moe-bench simulate --cache-policy utility --cached 0.2 --split split.moes split-routes.moes
+    [ $status -eq 2 ] && [[ $output == *"--split: the host computes experts of its memory; add --host-cached" ]]
+}
+
 @test "slots are limited by the device's memory, and slots of the host by the host's" {
     [ -e "${MOE_BIN%/bin}/lib/moekit/moe-emu.so" ] || skip
     export MOE_EMU_MEMORY=20000000

@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#include "common/bench/simulated_cache.h"
 #include "common/cache/split.h"
 #include "common/engine/second.h"
 #include "common/tensor/device_class.h"
@@ -304,6 +305,152 @@ static void a_static_split_gives_a_token_the_same_bits_in_any_company(void **sta
     unlink(path);
 }
 
+/* ---- live and simulated */
+
+enum { LIVE_TEXTS = 2, LIVE_TREES = 9, LIVE_STEPS = LIVE_TEXTS * (1 + LIVE_TREES), LIVE_LAYERS = 16, LIVE_EXPERTS = 64 };
+
+/* What a live run shows after each forward. */
+struct live {
+    struct simulated_routes routes;
+    struct simulated_step step[LIVE_STEPS];
+    int32_t tau[LIVE_STEPS * LIVE_LAYERS];      /* [verifications][layers] */
+    size_t verifications;
+    struct store_facts facts[LIVE_STEPS];
+    int32_t key[LIVE_STEPS][LIVE_LAYERS * LIVE_EXPERTS];        /* of each slot */
+    int32_t device[LIVE_STEPS][LIVE_LAYERS], cold[LIVE_STEPS][LIVE_LAYERS], fetches[LIVE_STEPS][LIVE_LAYERS * 8];
+    int K, slots;
+};
+
+static void record(struct live *live, const struct two *two, const struct forward *out, int text, bool prompt)
+{
+    const size_t at = live->routes.steps++, width = (size_t)out->moe_layers * (size_t)out->top_k;
+    const struct cache *cache = expert_source_cache(two->rig.experts);
+    struct simulated_routes *routes = &live->routes;
+    live->step[at] = (struct simulated_step){.text = text, .tokens = out->rows, .prompt = prompt, .first = routes->selections};
+    routes->expert = realloc(routes->expert, (routes->selections + (size_t)out->rows * width) * sizeof *routes->expert);
+    for (size_t i = 0; i < (size_t)out->rows * width; i++)
+        routes->expert[routes->selections++] = (int16_t)out->expert[i];
+    expert_source_facts(two->rig.experts, &live->facts[at]);
+    live->slots = cache_slots(cache);
+    for (int slot = 0; slot < live->slots; slot++)
+        live->key[at][slot] = cache_key(cache, slot);
+    if (prompt)
+        return;
+    const struct second_facts *facts = second_facts(two->second);
+    live->K = facts->K;
+    assert_true(facts->layers <= LIVE_LAYERS && facts->K < 8);
+    for (int n = 0; n < facts->layers; n++) {
+        live->tau[live->verifications * (size_t)facts->layers + (size_t)n] = facts->tau[n];
+        live->device[at][n] = facts->device_experts[n];
+        live->cold[at][n] = facts->cold[n];
+    }
+    memcpy(live->fetches[at], facts->fetches, (size_t)(facts->layers * (facts->K + 1)) * sizeof(int32_t));
+    live->verifications++;
+}
+
+/* Texts of a prompt and trees, of which the newest row's path is kept. */
+static void run_live(struct live *live, struct two *two)
+{
+    struct rig *rig = &two->rig;
+    struct chance chance = {9};
+    for (int text = 0; text < LIVE_TEXTS; text++) {
+        struct forward out;
+        int32_t token[TREE], parent[TREE], path[TREE];
+        sequence_close(&rig->sequence);
+        must(sequence_open(&rig->sequence, rig->engine, PROMPT + LIVE_TREES * TREE, &rig->err), &rig->err);
+        must(engine_prompt(rig->engine, rig->sequence, rig->token + 3 * text, PROMPT, NULL, NULL, NULL, &out, &rig->err),
+             &rig->err);
+        assert_int_equal(out.rows, PROMPT);
+        record(live, two, &out, text, true);
+        for (int i = 0; i < LIVE_TREES; i++) {
+            const int rows = chance_range(&chance, 1, TREE);
+            int count = 0;
+            for (int row = 0; row < rows; row++) {
+                token[row] = rig->token[chance_range(&chance, 0, RIG_TOKENS - 1)];
+                parent[row] = row ? (row - 1) / 2 : -1;
+            }
+            const struct batch batch = {.rows = rows, .token = token, .parent = parent, .logit_rows = 1};
+            must(engine_forward(rig->engine, rig->sequence, &batch, &out, &rig->err), &rig->err);
+            record(live, two, &out, text, false);
+            for (int row = 0; row < rows; row = 2 * row + 1)
+                path[count++] = row;
+            must(sequence_commit(rig->sequence, path, count, &rig->err), &rig->err);
+        }
+    }
+}
+
+static int64_t bytes_of_one(const struct rig *rig, const struct hparams *shape)
+{
+    struct err err = {0};
+    int layer = 0;
+    while (shape->layer[layer].ffn != FFN_EXPERTS)
+        layer++;
+    return (int64_t)model_tensor(rig->model, &err, "layers.%d.experts", layer)->stride;
+}
+
+static void compare_step(const struct live *live, size_t at, const struct simulated_replay *replay, int64_t bytes)
+{
+    const struct schedule *store = simulated_replay_store(replay);
+    const struct simulated_split *split = simulated_replay_split(replay);
+    const struct store_facts *was = &live->facts[at], is = schedule_facts(store);
+    for (int slot = 0; slot < live->slots; slot++)
+        if (cache_key(store->cache, slot) != live->key[at][slot])
+            fail_msg("forward %zu, slot %d: expert %d live, %d simulated", at, slot, (int)live->key[at][slot],
+                     cache_key(store->cache, slot));
+    assert_true(was->hits == is.hits && was->misses == is.misses && was->host_hits == is.host_hits);
+    assert_true(was->bytes == bytes * is.bytes && was->prefetched == bytes * is.prefetched && was->wasted == bytes * is.wasted);
+    assert_true(was->copied == bytes * is.copied && was->copied_early == bytes * is.copied_early &&
+                was->copied_wasted == bytes * is.copied_wasted);
+    if (live->step[at].prompt)
+        return;
+    for (int n = 0; n < live->routes.layers; n++)
+        assert_true(live->device[at][n] == split->device_experts[n] && live->cold[at][n] == split->cold[n]);
+    assert_memory_equal(live->fetches[at], split->fetches, (size_t)(live->routes.layers * (live->K + 1)) * sizeof(int32_t));
+}
+
+/* With the thresholds that its times gave, a live run of MoE-SpAc's balancer is decided again by the simulator: after every
+ * forward the same expert is in each slot, and as much was hit, read, copied and evicted. */
+static void a_live_run_is_simulated_exactly(void **state)
+{
+    static const struct { const char *policy; int slots, host; } cases[] = {     /* slots: in thirds of all experts */
+        {"utility", 1, 3}, {"utility-released:K=7", 1, 2}, {"utility-real", 2, 3}};
+    struct hparams shape;
+    (void)state;
+    const char *path = moe_file(FORMAT_Q8, &shape, 7);
+    const int layers = hparams_moe_layers(&shape), all = layers * shape.router.experts;
+    assert_true(layers <= LIVE_LAYERS && shape.router.experts <= LIVE_EXPERTS);
+    int64_t early = 0, evicted = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct expert_cache cache = {.slots = cases[i].slots * all / 3, .host_slots = cases[i].host * all / 3,
+                                           .policy = cases[i].policy, .draft_length = 8, .at_once = true};
+        struct live *live = calloc(1, sizeof *live);
+        struct simulated_replay *replay = NULL;
+        struct two two;
+        struct err err = {0};
+        two_open(&two, path, "ref", &cache, "balance:warm-up=3");
+        live->routes = (struct simulated_routes){.layers = layers, .experts = shape.router.experts,
+                                                 .top_k = shape.router.top_k, .step = live->step};
+        run_live(live, &two);
+        const int64_t bytes = bytes_of_one(&two.rig, &shape);
+        two_close(&two);
+        const struct simulated_caching caching = {
+            .routes = &live->routes, .slots = (int)cache.slots, .host_slots = (int)cache.host_slots, .draft_length = 8,
+            .tau = live->tau, .verifications = live->verifications};
+        must(simulated_replay_open(&replay, &caching, cases[i].policy, &err), &err);
+        for (size_t at = 0; at + 1 < live->routes.steps; at++) {        /* which thresholds the last one set is not recorded */
+            must(simulated_replay_step(replay, at, &err), &err);
+            compare_step(live, at, replay, bytes);
+        }
+        early += live->facts[LIVE_STEPS - 2].copied_early;
+        evicted += live->facts[LIVE_STEPS - 2].copied_wasted;
+        simulated_replay_close(&replay);
+        free(live->routes.expert);
+        free(live);
+    }
+    assert_true(early > 0 && evicted > 0);
+    unlink(path);
+}
+
 /* ---- the order of a layer, as source and device see it */
 
 static struct {
@@ -454,6 +601,7 @@ int main(void)
         cmocka_unit_test(two_processors_make_the_sums_of_one),
         cmocka_unit_test(what_decides_live_shows_in_no_sum),
         cmocka_unit_test(a_static_split_gives_a_token_the_same_bits_in_any_company),
+        cmocka_unit_test(a_live_run_is_simulated_exactly),
         cmocka_unit_test(both_compute_at_the_same_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
