@@ -283,6 +283,13 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     INT_OR("n_group", router.groups, group_count), \
     INT_OR("topk_group", router.groups_kept, group_limit)
 
+/* Members of a struct arch: attention, router and experts of DeepSeek-V3, which later families have with other defaults. */
+#define DEEPSEEK_V3(factor, group_count, group_limit) \
+    .keys = {CORRECTED_KEYS(1, true, factor, group_count, group_limit)}, .bias = BIAS_ALL, .latent = true, \
+    .expert_layers = EXPERTS_AFTER_DENSE, .shared_counted = true, \
+    .fixed = {.attention.latent_epsilon = 1e-6f, .router.kind = ROUTER_SIGMOID, .router.correction = true, \
+              .router.group_rank = 2, .rope.theta = 10000}
+
 /* The source of one block of a canonical tensor; part_value is the conversion of each element of a vector. */
 enum part_role { PART_ROWS, PART_GATE, PART_UP, PART_DOWN };
 enum part_value { VALUE_SAME, VALUE_PLUS_ONE, VALUE_NEG_EXP };

@@ -12,12 +12,6 @@ const struct arch arch_deepseek_v3 = {
     .model_type = "deepseek_v3",
     .also = "kimi_k2",
     .summary = "DeepSeek-V3, V3.1, R1; Kimi K2",
-    .keys = {CORRECTED_KEYS(1, true, 2.5, 8, 4)},
-    .bias = BIAS_ALL,
-    .latent = true,
-    .expert_layers = EXPERTS_AFTER_DENSE,
-    .shared_counted = true,
-    .fixed = {.attention.latent_epsilon = 1e-6f, .router.kind = ROUTER_SIGMOID, .router.correction = true,
-              .router.group_rank = 2, .rope.theta = 10000},
+    DEEPSEEK_V3(2.5, 8, 4),
     .naming = {&published, &fused},
 };

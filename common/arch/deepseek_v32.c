@@ -12,13 +12,7 @@ static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, LATENT_NA
 const struct arch arch_deepseek_v32 = {
     .model_type = "deepseek_v32",
     .summary = "DeepSeek-V3.2",
-    .keys = {CORRECTED_KEYS(1, true, 2.5, 8, 4)},
-    .bias = BIAS_ALL,
-    .latent = true,
-    .expert_layers = EXPERTS_AFTER_DENSE,
+    DEEPSEEK_V3(2.5, 8, 4),
     .indexed = true,
-    .shared_counted = true,
-    .fixed = {.attention.latent_epsilon = 1e-6f, .router.kind = ROUTER_SIGMOID, .router.correction = true,
-              .router.group_rank = 2, .rope.theta = 10000},
     .naming = {&published, &fused},
 };

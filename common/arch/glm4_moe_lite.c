@@ -8,12 +8,6 @@ static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, LATENT_NA
 const struct arch arch_glm4_moe_lite = {
     .model_type = "glm4_moe_lite",
     .summary = "GLM-4.7-Flash",
-    .keys = {CORRECTED_KEYS(1, true, 1.8, 1, 1)},
-    .bias = BIAS_ALL,
-    .latent = true,
-    .expert_layers = EXPERTS_AFTER_DENSE,
-    .shared_counted = true,
-    .fixed = {.attention.latent_epsilon = 1e-6f, .router.kind = ROUTER_SIGMOID, .router.correction = true,
-              .router.group_rank = 2, .rope.theta = 10000},
+    DEEPSEEK_V3(1.8, 1, 1),
     .naming = {&published, &fused},
 };
