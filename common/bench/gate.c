@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/report/svg.h"
 #include "common/report/table.h"
 
 static const char *figure_of(const struct suite_gate *gate) { return summary_columns[gate->figure].key; }
@@ -92,22 +93,11 @@ done:
     return rc;
 }
 
-static int put_escaped(struct text *out, const char *text, struct err *err)
-{
-    for (; *text; text++) {
-        const char *entity = *text == '&' ? "&amp;" : *text == '<' ? "&lt;" : *text == '>' ? "&gt;"
-                             : *text == '"' ? "&quot;" : NULL;
-        if (entity ? text_puts(out, entity, err) : text_putc(out, (unsigned char)*text < 0x20 ? ' ' : *text, err))
-            return -1;
-    }
-    return 0;
-}
-
 static int put_case(struct text *out, const struct gates *gates, int i, struct err *err)
 {
     const struct suite_gate *gate = &gates->suite->gates[i];
-    if (text_puts(out, "    <testcase classname=\"", err) || put_escaped(out, gate->setting, err) ||
-        text_puts(out, "\" name=\"", err) || put_escaped(out, gate->task ? gate->task : "all", err) ||
+    if (text_puts(out, "    <testcase classname=\"", err) || svg_escape(out, gate->setting, err) ||
+        text_puts(out, "\" name=\"", err) || svg_escape(out, gate->task ? gate->task : "all", err) ||
         text_printf(out, err, ": %s ", figure_of(gate)) || put_limits(out, gate, err) || text_puts(out, "\"", err))
         return -1;
     if (gates->verdicts[i] == GATE_FAILS)

@@ -298,49 +298,44 @@ static int changed(const struct decode_resume *resume, struct err *err)
     return err_set(err, ERR_INPUT, "%s: has changed while it was read", resume->path);
 }
 
+/* Returns where the number of a record's text is in its struct; NULL: the record is of no text. */
+static const struct field *sequence_field(const struct record *record)
+{
+    return record->kind ? record_kind_field(record->kind, "sequence") : NULL;
+}
+
 /* Reads the next record of the current text; skips records of other texts. */
 static int next_of(struct decode_resume *resume, const struct record **record, struct err *err)
 {
     const int64_t sequence = resume->item[resume->now.at].sequence;
-    for (;;) {
-        if (reader_next(resume->in, record, NULL) <= 0)
-            return changed(resume, err);
-        const struct record_kind *kind = (*record)->kind;
-        const void *body = (*record)->body;
-        if ((kind == &decode_begin_kind && ((const struct decode_begin *)body)->sequence == sequence) ||
-            (kind == &decode_iter_kind && ((const struct decode_iter *)body)->sequence == sequence) ||
-            (kind == &decode_draft_kind && ((const struct decode_draft *)body)->sequence == sequence) ||
-            (kind == &decode_done_kind && ((const struct decode_done *)body)->sequence == sequence))
+    while (reader_next(resume->in, record, NULL) > 0) {
+        const struct field *field = sequence_field(*record);
+        if (field && *(const int64_t *)((const char *)(*record)->body + field->offset) == sequence)
             return 0;
     }
+    return changed(resume, err);
 }
 
 /* Writes a record with this run's sequence number. */
 static int put(const struct record *record, const struct prompt *prompt, struct decode_recorder *recorder, struct err *err)
 {
+    union {
+        struct decode_begin begin;
+        struct decode_iter iter;
+        struct decode_draft draft;
+        struct decode_done done;
+    } body;
     if (!recorder->writer)
         return 0;
+    memcpy(&body, record->body, record->kind->size);
+    memcpy((char *)&body + sequence_field(record)->offset, &recorder->sequence, sizeof recorder->sequence);
     if (record->kind == &decode_begin_kind) {
-        struct decode_begin begin = *(const struct decode_begin *)record->body;
-        begin.sequence = recorder->sequence;
-        begin.id = prompt->id;
-        begin.task = prompt->task;
-        return writer_record(recorder->writer, record->kind, &begin, err);
+        body.begin.id = prompt->id;
+        body.begin.task = prompt->task;
+    } else if (record->kind == &decode_done_kind) {
+        body.done.id = prompt->id;
     }
-    if (record->kind == &decode_iter_kind) {
-        struct decode_iter iter = *(const struct decode_iter *)record->body;
-        iter.sequence = recorder->sequence;
-        return writer_record(recorder->writer, record->kind, &iter, err);
-    }
-    if (record->kind == &decode_draft_kind) {
-        struct decode_draft draft = *(const struct decode_draft *)record->body;
-        draft.sequence = recorder->sequence;
-        return writer_record(recorder->writer, record->kind, &draft, err);
-    }
-    struct decode_done done = *(const struct decode_done *)record->body;
-    done.sequence = recorder->sequence;
-    done.id = prompt->id;
-    return writer_record(recorder->writer, record->kind, &done, err);
+    return writer_record(recorder->writer, record->kind, &body, err);
 }
 
 int decode_resume_take(struct decode_resume *resume, const struct prompt *prompt, struct decode_recorder *recorder,
