@@ -1,6 +1,9 @@
 #!/bin/sh
-# Training by two processes of one thread beside one process of two threads, in turns. `make bench-ranks` calls it.
+# Training and decoding by two processes of one thread beside one process of two threads, in turns. `make bench-ranks` calls it.
 #
+#     decode      moe-decode of a random model of OLMoE's shape, 7 layers, q4 (2 GB), without drafts, 96 tokens: tokens/s; the part
+#                 of a step that the collectives take, as `moe-bench plan` computes from the measured network; and the memory of
+#                 the larger process beside the model's dense part, half of its experts, keys and values
 #     pocket      EAGLE's head for the pocket model, 100 steps of 8 texts
 #     olmoe       the same for a random model of OLMoE's shape (hidden 2048), 4 steps of 4 texts of 512 tokens, from a feature
 #                 stream: 3 GB of disk, and minutes a turn
@@ -53,6 +56,43 @@ olmoe() {
     turns -m "$out/olmoe-bf16-1.moe" --arch eagle1 --batch 4 --cut 512 --steps "${MOE_BENCH_STEPS:-4}" "$out/olmoe-states.moes"
 }
 
-for part in pocket olmoe; do
+# answers PROCESSES THREADS: tokens a second of the second of two equal texts; the largest memory of a process, in bytes
+answers() {
+    mpirun -q -n "$1" --oversubscribe --bind-to none python3 -c 'import os, resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+open(sys.argv[1] + str(os.getpid()), "w").write("%d\n" % (1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(code)' "$out/ranks-memory." moe-decode --ranks mpi -q -j "$2" -m "$out/olmoe-q4-7.moe" -n 96 -c 256 --ignore-eos \
+        --stream "$out/ranks.moes" -o "$out/ranks-$1.txt" "$out/ranks-prompts.jsonl" < /dev/null
+    moe-view --json --type iter "$out/ranks.moes" | jq -rs '[.[] | select(.sequence == 1)] |
+        (map(.emitted) | add) / (map(.draft_us + .verify_us + .accept_us + .other_us) | add) * 1e6'
+    cat "$out"/ranks-memory.* | awk '{ if ($1 > most) most = $1 } END { print most }'
+    rm -f "$out"/ranks-memory.*
+}
+
+decode() {
+    say "two processes beside two threads: moe-decode of OLMoE's shape, 7 layers, q4"
+    once "$out/olmoe-q4-7.moe" moe-convert synthetic -q --like olmoe-1b-7b -l 7 --dtype q4
+    jq -cn '[range(16) | . * 137 % 1000 + 5] | {tokens: .}, {tokens: .}' > "$out/ranks-prompts.jsonl"
+    echo "| turn | load | 2 threads, tokens/s | 2 processes | processes / threads | memory of a process over its share, MiB |"
+    echo "|---|---|---|---|---|---|"
+    share=$(moe-bench plan --seconds 0.05 --json -c 256 -m "$out/olmoe-q4-7.moe" |
+        jq -s '.[0] | .dense_bytes + .expert_bytes / 2 + .kv_bytes')
+    for turn in $(seq "$pairs"); do
+        load=$(cut -d' ' -f1 /proc/loadavg)
+        one=$(answers 1 2)
+        two=$(answers 2 1)
+        cmp "$out/ranks-1.txt" "$out/ranks-2.txt"
+        # shellcheck disable=SC2086
+        echo $turn $load $one $two $share |
+            awk '{ printf "| %d | %s | %.1f | %.1f | %.2f | %.0f |\n", $1, $2, $3, $5, $5 / $3, ($6 - $7) / 1048576 }'
+    done
+    mpirun -q -n 2 --oversubscribe --bind-to none moe-bench machine --ranks mpi --products --json --seconds 0.1 |
+        jq -c '.read_bandwidth /= 2 | .products |= map_values(if type == "number" then . / 2 else map([.[0], .[1] / 2]) end)' \
+        > "$out/ranks-machine.json"
+    moe-bench plan --json -c 256 --ranks 2 --machine "$out/ranks-machine.json" -m "$out/olmoe-q4-7.moe" |
+        jq -rs 'map(select(.type == "decode"))[0] | "collectives: \(.parts.network / .seconds * 1000 | round / 10) % of a step"'
+}
+
+for part in decode pocket olmoe; do
     if wants $part; then $part; fi
 done

@@ -362,9 +362,9 @@ static int draft(struct decoder *decoder, struct step_texts *texts, struct err *
 static int agree_on_times(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
     struct decode_iter *record = &iteration->record;
-    enum { TIMES = 6, DRAFTER_TIMES = 2, TIMES_MAX = TIMES + DRAFTER_TIMES * DRAFTERS_MAX };
+    enum { TIMES = 7, DRAFTER_TIMES = 2, TIMES_MAX = TIMES + DRAFTER_TIMES * DRAFTERS_MAX };
     double *own[TIMES_MAX] = {&record->draft_us, &record->verify_us, &record->accept_us, &record->other_us, &record->probe_us,
-                              &record->t_us}, time[TIMES_MAX];
+                              &record->t_us, &record->shared_us}, time[TIMES_MAX];
     struct peers *peers = engine_config(decoder->setup.engine)->peers;
     int count = TIMES;
     if (!peers)

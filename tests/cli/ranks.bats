@@ -148,6 +148,8 @@ RUNS
     moe-decode -q $decodes > one.txt
     timeout 100 mpirun -q -n 2 moe-decode --ranks mpi -q $decodes -d ngram --policy cascade-cost -o many.txt
     cmp one.txt many.txt
+    timeout 100 mpirun -q -n 2 moe-decode --ranks mpi -q $decodes -d ngram --policy cascade --parallel 3 -o many.txt
+    cmp one.txt many.txt
 }
 
 @test "moe-decode: a process does not read the experts of the others" {
