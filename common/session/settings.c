@@ -5,6 +5,7 @@
 #include "common/base/mem.h"
 #include "common/base/text.h"
 #include "common/cli/command.h"
+#include "common/cli/nearest.h"
 
 const char *const budget_mode_words[] = {[BUDGET_TRUNCATE] = "truncate", [BUDGET_SUBSTITUTE] = "substitute", NULL};
 
@@ -55,6 +56,17 @@ static int add_value(struct decode_settings_store *store, const char *name, cons
     return add_word(store, name, number, err);
 }
 
+static int unknown_key(const char *name, struct err *err)
+{
+    struct nearest nearest = {.word = name};
+    for (const struct opt *option = suite_options; option->kind; option++)
+        if (option->kind != OPT_KIND_GROUP)
+            nearest_offer(&nearest, option->name);
+    if (nearest.best)
+        return err_set(err, ERR_INPUT, "\"%s\" is no option that settings have; did you mean \"%s\"?", name, nearest.best);
+    return err_set(err, ERR_INPUT, "\"%s\" is no option that settings have; moe-bench(1) lists them", name);
+}
+
 static int add_words(struct decode_settings_store *store, const json_t *map, struct err *err)
 {
     const char *name;
@@ -62,10 +74,12 @@ static int add_words(struct decode_settings_store *store, const json_t *map, str
     size_t at;
     json_object_foreach((json_t *)(uintptr_t)map, name, value) {
         const struct opt *option = opt_find(&suite_subcommand, name, strlen(name));
-        if (option && option->kind == OPT_KIND_FLAG && json_is_boolean(value)) {
+        if (!option)
+            return unknown_key(name, err);
+        if (option->kind == OPT_KIND_FLAG && json_is_boolean(value)) {
             if (json_is_true(value) && add_word(store, name, NULL, err))
                 return -1;
-        } else if (option && option->kind == OPT_KIND_STRINGS && json_is_array(value)) {
+        } else if (option->kind == OPT_KIND_STRINGS && json_is_array(value)) {
             json_array_foreach(value, at, item)
                 if (add_value(store, name, item, err))
                     return err_at(err, "%s", name);

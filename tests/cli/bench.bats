@@ -634,7 +634,7 @@ refused() {
 @test "bad input is reported in one line" {
     refused moe-bench run none.json -o x.moes "none.json"
     echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "a", "drafft": "ngram"}]}' > bad.json
-    refused moe-bench run bad.json -o x.moes "did you mean --draft"
+    refused moe-bench run bad.json -o x.moes "did you mean \"draft\"?"
     echo '{"model": "none.moe", "prompts": "prompts.jsonl", "settings": [{"name": "a"}]}' > bad.json
     refused moe-bench run bad.json -o x.moes "none.moe"
     echo '{"model": "pocket.moe", "prompts": "none.jsonl", "settings": [{"name": "a"}]}' > bad.json

@@ -526,7 +526,7 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
                             "truncate");
     (void)state;
     assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
-    assert_non_null(strstr(err.text, "force-nothing"));
+    assert_non_null(strstr(err.text, "\"force-nothing\" is no option that settings have; "));
     err_clear(&err);
     json_object_del(map, "force-nothing");
     must(decode_settings_from_json(&settings, &store, map, &err), &err);
@@ -548,6 +548,11 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
     map = json_pack("{s:i}", "draft-length", 65);
     assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
     assert_non_null(strstr(err.text, "draft-length"));
+    json_decref(map);
+    err_clear(&err);
+    map = json_pack("{s:i}", "draft-lenth", 4);
+    assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
+    assert_string_equal(err.text, "\"draft-lenth\" is no option that settings have; did you mean \"draft-length\"?");
     json_decref(map);
 }
 
