@@ -484,7 +484,6 @@ static int head_open_drafter(struct drafter **out, struct spec *spec, const stru
         return -1;
     }
     mine->rows.stop = stop;
-    mine->rows.root_pends = mine->early;
     *out = &mine->base;
     return 0;
 }

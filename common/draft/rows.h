@@ -6,8 +6,8 @@
  * children of a row on the last level but one come from the second branch of its parent's row, and the row itself is not
  * read. If the second branch predicts the next token, too, it gives the nodes of the last level but one.
  *
- * Every row except the root is a node of the source. The root is one, too, if the source has not read it (root_pends). The
- * owner of the source drops or commits these nodes. */
+ * Every row except the root is a node of the source. The root is one, too, if the source has not read it. The owner of the
+ * source drops or commits these nodes. */
 #ifndef MOE_DRAFT_ROWS_H
 #define MOE_DRAFT_ROWS_H
 
@@ -40,7 +40,6 @@ struct draft_rows {
     struct drafter *drafter;            /* its byte counter is updated */
     struct drafter_setup setup;
     struct draft_source *source;
-    bool root_pends;
     double stop;                        /* nothing is added below a token less probable than this; 0: no limit */
     struct sample_draw draw;            /* the target's, except for the position */
     int vocab;                          /* the smaller one of target and source; if the source has a map, the target's */
@@ -71,8 +70,8 @@ int draft_rows_init(struct draft_rows *rows, struct drafter *drafter, const stru
 void draft_rows_free(struct draft_rows *rows);
 
 /* Sets row 0, the token at the end of the text. logits: those after it, as the source answers them; the row is committed.
- * With root_pends logits is NULL, and the root is read with the first leaves. draft_rows_root_second sets the logits of the
- * second branch. */
+ * If logits is NULL, the source has not read the root, which is then read with the first leaves. draft_rows_root_second sets
+ * the logits of the second branch. */
 void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits);
 int draft_rows_root_second(struct draft_rows *rows, const float *logits, struct err *err);
 /* Sets row 0 if rows are ranked: `ranked` tokens of each branch of the source. */

@@ -122,7 +122,6 @@ static int self_open_drafter(struct drafter **out, struct spec *spec, const stru
         self_free_drafter(&mine->base);
         return -1;
     }
-    mine->rows.root_pends = true;
     mine->rows.stop = settings.stop;
     mine->base.learns = mine->search;
     *out = &mine->base;

@@ -253,6 +253,3 @@ void synthesis_close(struct synthesis **synthesis)
     mem_free(&s->popularity);
     mem_free(synthesis);
 }
-
-double synthesis_exponent(const struct synthesis *s) { return s->exponent; }
-double synthesis_keeping(const struct synthesis *s) { return s->keeping; }

@@ -65,7 +65,4 @@ void synthesis_draw(struct synthesis *synthesis, int16_t *expert, const int16_t 
 /* Draws a uniform number in [0, 1) from the same generator, for acceptance. */
 double synthesis_chance(struct synthesis *synthesis);
 
-double synthesis_exponent(const struct synthesis *synthesis);           /* z, and the probability of a repeated choice */
-double synthesis_keeping(const struct synthesis *synthesis);
-
 #endif

@@ -108,18 +108,6 @@ const struct learn_ops *tape_ops(const struct tape *tape) { return tape->ops; }
 
 struct queue *tape_queue(const struct tape *tape) { return device_queue(tape->device); }
 
-struct device *tape_device(const struct tape *tape) { return tape->device; }
-
-static size_t chunk_bytes(const struct chunks *chunks)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < chunks->count; i++)
-        bytes += chunks->list[i].bytes;
-    return bytes;
-}
-
-size_t tape_bytes(const struct tape *tape) { return chunk_bytes(&tape->notes) + chunk_bytes(&tape->values); }
-
 static int add_chunk(struct chunks *chunks, size_t bytes, struct err *err)
 {
     const size_t usual = chunks->device ? CHUNK : HOST_CHUNK;

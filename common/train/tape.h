@@ -39,14 +39,11 @@ void tape_begin_forward(struct tape *tape);     /* Begins a forward without grad
 void tape_backward(struct tape *tape);
 /* Returns 0 if no operation failed, else -1 with the reason in err. */
 int tape_failed(const struct tape *tape, struct err *err);
-/* Returns the memory that the tape has allocated, on the device and on the host, in bytes. */
-size_t tape_bytes(const struct tape *tape);
 
 /* ---- for operations ---- */
 
 const struct learn_ops *tape_ops(const struct tape *tape);
 struct queue *tape_queue(const struct tape *tape);
-struct device *tape_device(const struct tape *tape);
 
 /* Allocates a value with undefined data; if `wanted`, with a gradient of zeros. */
 struct variable *tape_value(struct tape *tape, int rows, int width, bool wanted);

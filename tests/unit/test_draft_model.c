@@ -486,7 +486,7 @@ static void unknown_tokens_of_others_are_passed_over(void **state)
 {
     struct rig rig;
     struct drafter base = {.class = &drafter_model, .number = 1};
-    struct draft_rows rows = {.root_pends = true, .length = 1};
+    struct draft_rows rows = {.length = 1};
     struct engine_source source;
     struct draft_tree tree;
     int agreed;
