@@ -7,74 +7,37 @@
 
 #include <jansson.h>
 
-#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/bench/simulate_pipelines.h"
 #include "common/cache/balance.h"
 #include "common/cache/utility_rule.h"
-#include "common/report/svg.h"
-#include "common/report/table.h"
+#include "common/report/points.h"
 
-enum { SERIES = 8, PANELS = 2, BINS = 64 };
+enum { BINS = 64 };
 
 const char *const simulated_figures[] = {"none", "ablation", "hot-or-cold", "cached", "lengths", "levels", "memory", "shares",
                                          "pipelines", NULL};
-
-struct series {
-    const char *name;
-    double *x, *y;
-    int points;
-    size_t room_x, room_y;
-};
-
-struct panel {
-    const char *title, *x_label, *y_label;
-    bool percent, names;                /* names: each series is one point, x has no meaning */
-    struct series series[SERIES];
-    int count;
-};
 
 struct picture {
     const struct simulation *simulation;
     const struct simulated_texts *texts;
     const char *name, *title;
-    struct panel panel[PANELS];
-    int panels;
+    struct points points;
 };
 
-static void picture_free(struct picture *p)
+static struct points_panel *add_panel(struct picture *p, const char *title, const char *x_label, const char *y_label)
 {
-    for (int i = 0; i < p->panels; i++)
-        for (int s = 0; s < p->panel[i].count; s++) {
-            mem_free(&p->panel[i].series[s].x);
-            mem_free(&p->panel[i].series[s].y);
-        }
-}
-
-/* Adds a point to the series of this name, which is created if necessary. */
-static int put(struct panel *panel, const char *name, double x, double y, struct err *err)
-{
-    int s = 0;
-    while (s < panel->count && strcmp(panel->series[s].name, name))
-        s++;
-    struct series *series = &panel->series[s];
-    if (s == panel->count)
-        *series = (struct series){.name = name};
-    panel->count += s == panel->count;
-    if (mem_grow(&series->x, &series->room_x, (size_t)series->points + 1, sizeof *series->x, err) ||
-        mem_grow(&series->y, &series->room_y, (size_t)series->points + 1, sizeof *series->y, err))
-        return -1;
-    series->x[series->points] = x;
-    series->y[series->points++] = y;
-    return 0;
+    struct points_panel *panel = &p->points.panel[p->points.panels++];
+    *panel = (struct points_panel){.title = title, .x_label = x_label, .y_label = y_label};
+    return panel;
 }
 
 /* ---- runs */
 
 /* Adds the tokens/s of a system. No point if the cached share is less than one layer's experts, or if the machine cannot run
  * the system. */
-static int put_rate(struct panel *panel, const struct simulation *simulation, const char *name, const char *system, double x,
-                    double cached, struct err *err)
+static int put_rate(struct points_panel *panel, const struct simulation *simulation, const char *name, const char *system,
+                    double x, double cached, struct err *err)
 {
     struct simulated_machine machine = *simulation->machine;
     struct simulation with = *simulation;
@@ -85,7 +48,8 @@ static int put_rate(struct panel *panel, const struct simulation *simulation, co
     with.machine = &machine;
     if (simulated_machine_slots(&machine, simulation->drafted->layers, E) < E || simulate_possible(&with, system, &why))
         return 0;
-    return simulate_run(&result, &with, system, err) || put(panel, name, x, result.tokens / result.seconds, err) ? -1 : 0;
+    return simulate_run(&result, &with, system, err) ||
+           points_put(panel, name, x, result.tokens / result.seconds, err) ? -1 : 0;
 }
 
 static int ablation(struct picture *p, struct err *err)
@@ -96,9 +60,8 @@ static int ablation(struct picture *p, struct err *err)
         {"w/o SG-Prefetcher: static split", "static-split-draft"}, {"w/o SG-Evictor: the first to come stay",
                                                                     "utility:evict=no"},
         {"w/o SD", "utility-undrafted"}, {"the released rule", "utility-released"}};
-    struct panel *panel = &p->panel[p->panels++];
-    *panel = (struct panel){.title = "Parts of MoE-SpAc left out, one at a time", .x_label = "variant", .y_label = "tokens/s",
-                            .names = true};
+    struct points_panel *panel = add_panel(p, "Parts of MoE-SpAc left out, one at a time", "variant", "tokens/s");
+    panel->names = true;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (put_rate(panel, p->simulation, parts[i].name, parts[i].system, (double)i, p->simulation->machine->cached, err))
             return -1;
@@ -115,9 +78,8 @@ static int cached(struct picture *p, struct err *err)
         {"static-split", false}, {"hybrimoe", false}, {"mixtral-offloading", false}, {"static-split-draft", true},
         {"lru", true}, {"utility", true}, {"utility-released", true}, {"ahead", true}};
     static const double shares[] = {0.05, 0.09, 0.13, 0.17, 0.21, 0.25, 0.29};
-    struct panel *panel = &p->panel[p->panels++];
-    *panel = (struct panel){.title = "Experts in fast memory; with drafts up to where the draft model leaves room",
-                            .x_label = "share of experts cached", .y_label = "tokens/s"};
+    struct points_panel *panel = add_panel(p, "Experts in fast memory; with drafts up to where the draft model leaves room",
+                                           "share of experts cached", "tokens/s");
     for (size_t s = 0; s < sizeof systems / sizeof *systems; s++)
         for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
             if (shares[i] <= (systems[s].drafts ? MEMORY - DRAFT_MODEL : MEMORY) + 1e-9 &&
@@ -128,9 +90,8 @@ static int cached(struct picture *p, struct err *err)
 
 static int memory(struct picture *p, struct err *err)
 {
-    struct panel *panel = &p->panel[p->panels++];
-    *panel = (struct panel){.title = "Fast memory for experts alone, or for a draft model of 8 % and fewer experts",
-                            .x_label = "share of the experts' bytes", .y_label = "tokens/s"};
+    struct points_panel *panel = add_panel(p, "Fast memory for experts alone, or for a draft model of 8 % and fewer experts",
+                                           "share of the experts' bytes", "tokens/s");
     for (int percent = 12; percent <= 60; percent += 8) {
         double all = percent / 100.0, left = all - DRAFT_MODEL;
         if (put_rate(panel, p->simulation, "static-split, experts alone", "static-split", all, all, err) ||
@@ -145,9 +106,8 @@ static int memory(struct picture *p, struct err *err)
 
 static int levels(struct picture *p, struct err *err)
 {
-    struct panel *panel = &p->panel[p->panels++];
+    struct points_panel *panel = add_panel(p, "The highest level, K", "K", "tokens/s");
     char system[64];
-    *panel = (struct panel){.title = "The highest level, K", .x_label = "K", .y_label = "tokens/s"};
     for (int K = 1; K <= 8; K++)
         for (int rule = 0; rule < 3; rule++) {
             const char *name = (const char *const[]){"utility", "utility-released", "utility-real"}[rule];
@@ -162,8 +122,8 @@ static int lengths(struct picture *p, struct err *err)
 {
     static const char *const systems[] = {"static-split", "static-split-draft", "hybrimoe", "lru", "utility",
                                           "utility-released", "ahead"};
-    struct panel *panel = &p->panel[p->panels++];
-    *panel = (struct panel){.title = "Tokens of an answer", .x_label = "tokens", .y_label = "tokens/s"};
+    struct points_panel *panel = add_panel(p, "Tokens of an answer", "tokens", "tokens/s");
+    panel->log2 = true;
     if (!p->texts)
         return err_set(err, ERR_INPUT, "lengths: recorded routes have the length that they have; leave them out");
     for (int tokens = 512; tokens <= 4096; tokens *= 2) {
@@ -265,12 +225,12 @@ static int hot_or_cold(struct picture *p, struct err *err)
 {
     const struct simulated_routes *drafted = p->simulation->drafted, *alone = p->simulation->undrafted;
     int gamma = p->simulation->machine->draft_length, bins = drafted->steps < BINS ? (int)drafted->steps : BINS, rc = -1;
-    struct panel *panel = &p->panel[p->panels++];
+    struct points_panel *panel = add_panel(p, "Experts of the last layer rightly said to be wanted or not", "forward",
+                                           "share of experts");
     struct watched by_drafts = {0}, released = {0}, by_token = {0};
     double bin[BINS] = {0}, other[BINS] = {0}, all = 0, mean, none, mean_released, mean_alone, none_alone;
     const double last = (double)drafted->steps;
-    *panel = (struct panel){.title = "Experts of the last layer rightly said to be wanted or not", .x_label = "forward",
-                            .y_label = "share of experts", .percent = true};
+    panel->percent = true;
     if (watch(&by_drafts, drafted, (struct utility_rule){4, 100000, UTILITY_FLOOR, false}, gamma / 2, gamma / 2,
               err) ||
         watch(&released, drafted, (struct utility_rule){5, 0, UTILITY_FIXED, true}, 5, 1, err) ||
@@ -280,12 +240,12 @@ static int hot_or_cold(struct picture *p, struct err *err)
         goto done;
     for (int b = 0; b < bins; b++) {
         double x = floor((b + 0.5) * last / bins);
-        if (put(panel, "Algorithm 1, with drafts", x, bin[b], err) || put(panel, "its mean", x, mean, err) ||
-            put(panel, "the released rule, with drafts", x, other[b], err) ||
-            put(panel, "mean of the released rule", x, mean_released, err) ||
-            put(panel, "none is wanted, with drafts", x, none, err) ||
-            put(panel, "what the last token wanted, without drafts", x, mean_alone, err) ||
-            put(panel, "none is wanted, without drafts", x, none_alone, err))
+        if (points_put(panel, "Algorithm 1, with drafts", x, bin[b], err) || points_put(panel, "its mean", x, mean, err) ||
+            points_put(panel, "the released rule, with drafts", x, other[b], err) ||
+            points_put(panel, "mean of the released rule", x, mean_released, err) ||
+            points_put(panel, "none is wanted, with drafts", x, none, err) ||
+            points_put(panel, "what the last token wanted, without drafts", x, mean_alone, err) ||
+            points_put(panel, "none is wanted, without drafts", x, none_alone, err))
             goto done;
     }
     rc = 0;
@@ -315,7 +275,7 @@ static int shares_of_layer(const struct picture *p, int layer, struct balance_sh
     return rc;
 }
 
-static int put_levels(struct panel *panel, const int64_t *seen, struct err *err)
+static int put_levels(struct points_panel *panel, const int64_t *seen, struct err *err)
 {
     for (int level = 0; level <= LEVELS; level++) {
         int64_t all = 0, below = 0, sum = 0;
@@ -328,7 +288,8 @@ static int put_levels(struct panel *panel, const int64_t *seen, struct err *err)
             below += seen[level * OFTEN + f];
             median = f;
         }
-        if (all && (put(panel, "mean", level, (double)sum / (double)all, err) || put(panel, "median", level, median, err)))
+        if (all && (points_put(panel, "mean", level, (double)sum / (double)all, err) ||
+                    points_put(panel, "median", level, median, err)))
             return -1;
     }
     return 0;
@@ -339,11 +300,9 @@ static int shares(struct picture *p, struct err *err)
     int layers = p->simulation->drafted->layers;
     double fast[LEVELS + 1] = {0}, hot[LEVELS + 1] = {0};
     int64_t seen[(LEVELS + 1) * OFTEN] = {0};
-    struct panel *panel = &p->panel[p->panels], *often = panel + 1;
-    p->panels = 2;
-    *panel = (struct panel){.title = "What is at tau or above, mean over layers", .x_label = "tau", .y_label = "share",
-                            .percent = true};
-    *often = (struct panel){.title = "Tokens that want an expert of each level", .x_label = "level", .y_label = "tokens"};
+    struct points_panel *panel = add_panel(p, "What is at tau or above, mean over layers", "tau", "share"),
+                        *often = add_panel(p, "Tokens that want an expert of each level", "level", "tokens");
+    panel->percent = true;
     for (int layer = 0; layer < layers; layer++) {
         struct balance_shares of = {0};
         if (shares_of_layer(p, layer, &of, seen, err))
@@ -354,74 +313,13 @@ static int shares(struct picture *p, struct err *err)
         }
     }
     for (int tau = 1; tau <= LEVELS; tau++)
-        if (put(panel, "1 - r_c: of tokens' choices", tau, fast[tau], err) ||
-            put(panel, "r_g: of distinct experts", tau, hot[tau], err))
+        if (points_put(panel, "1 - r_c: of tokens' choices", tau, fast[tau], err) ||
+            points_put(panel, "r_g: of distinct experts", tau, hot[tau], err))
             return -1;
     return put_levels(often, seen, err);
 }
 
 /* ---- output */
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Writes one row per value of x, ascending, and one column per series. */
-static int panel_rows(struct table *table, const struct panel *panel, struct err *err)
-{
-    double *x = NULL;
-    size_t room = 0, count = 0;
-    int rc = 0;
-    for (int s = 0; !rc && s < panel->count; s++) {
-        rc = mem_grow(&x, &room, count + (size_t)panel->series[s].points, sizeof *x, err);
-        if (!rc)
-            memcpy(x + count, panel->series[s].x, (size_t)panel->series[s].points * sizeof *x);
-        count += (size_t)panel->series[s].points;
-    }
-    if (!rc)
-        qsort(x, count, sizeof *x, ascending);
-    for (size_t i = 0; !rc && i < count; i++) {
-        if (i && x[i] == x[i - 1])
-            continue;
-        rc = table_cell(table, err, "%g", x[i]);
-        for (int s = 0; !rc && s < panel->count; s++) {
-            double y = NAN;
-            for (int at = 0; at < panel->series[s].points; at++)
-                y = panel->series[s].x[at] == x[i] ? panel->series[s].y[at] : y;
-            rc = table_number(table, y, panel->percent ? 3 : 2, err);
-        }
-    }
-    mem_free(&x);
-    return rc;
-}
-
-static int panel_text(struct text *out, const struct panel *panel, bool markdown, struct err *err)
-{
-    const char *titles[SERIES + 2] = {panel->x_label};
-    char align[SERIES + 2] = "r";
-    struct table table = {0};
-    int rc = 0;
-    for (int s = 0; s < panel->count; s++) {
-        titles[s + 1] = panel->series[s].name;
-        align[s + 1] = 'r';
-    }
-    if (panel->names) {
-        titles[1] = panel->y_label;
-        titles[2] = "of the first";
-        titles[3] = NULL;
-        snprintf(align, sizeof align, "lrr");
-    }
-    table_start(&table, titles, align);
-    for (int s = 0; !rc && panel->names && s < panel->count; s++)
-        rc = table_cell(&table, err, "%s", panel->series[s].name) || table_number(&table, panel->series[s].y[0], 2, err) ||
-             table_number(&table, panel->series[s].y[0] / panel->series[0].y[0], 3, err) ? -1 : 0;
-    rc = rc || (!panel->names && panel_rows(&table, panel, err)) || text_printf(out, err, "\n%s\n\n", panel->title) ||
-         table_write(&table, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ? -1 : 0;
-    table_free(&table);
-    return rc;
-}
 
 int simulate_figure_note(struct text *out, const struct simulation *simulation, struct err *err)
 {
@@ -431,61 +329,26 @@ int simulate_figure_note(struct text *out, const struct simulation *simulation, 
                        *recorded ? " at the costs of " : "", m->model, m->name, 100 * m->cached, simulation->drafted->name);
 }
 
-static int write_text(struct text *out, const struct picture *p, bool markdown, struct err *err)
+static int write_json(struct text *out, const struct picture *p, struct err *err)
 {
-    int rc = text_puts(out, "SIMULATED: ", err) || simulate_figure_note(out, p->simulation, err) || text_putc(out, '\n', err)
-           ? -1 : 0;
-    for (int i = 0; !rc && i < p->panels; i++)
-        rc = panel_text(out, &p->panel[i], markdown, err);
+    json_t *head = json_pack("{s:s, s:b, s:s, s:s, s:s}", "type", "figure", "simulated", 1, "figure", p->name, "machine",
+                             p->simulation->machine->name, "routes", p->simulation->drafted->name);
+    const int rc = head ? points_json(out, &p->points, head, err) : err_memory(err);
+    json_decref(head);
     return rc;
 }
 
-static int write_json(struct text *out, const struct picture *p, struct err *err)
+static int write_form(struct text *out, const struct picture *p, enum simulated_form form, struct err *err)
 {
-    for (int i = 0; i < p->panels; i++)
-        for (int s = 0; s < p->panel[i].count; s++)
-            for (int at = 0; at < p->panel[i].series[s].points; at++) {
-                const struct panel *panel = &p->panel[i];
-                const struct series *of = &panel->series[s];
-                json_t *line = json_pack("{s:s, s:b, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:o}", "type", "figure",
-                                         "simulated",
-                                         1, "figure", p->name, "machine", p->simulation->machine->name, "routes",
-                                         p->simulation->drafted->name, "panel", panel->title, "series", of->name, "x_is",
-                                         panel->x_label, "y_is", panel->y_label, "x", of->x[at], "y", json_finite(of->y[at]));
-                if (json_line(out, line, err))
-                    return -1;
-            }
-    return 0;
-}
-
-static int write_svg(struct text *out, const struct picture *p, struct err *err)
-{
-    struct svg_panel panels[PANELS];
-    struct svg_curve curves[PANELS][SERIES];
     struct text title = {0}, note = {0};
-    for (int i = 0; i < p->panels; i++) {
-        const struct panel *from = &p->panel[i];
-        double x_min = INFINITY, x_max = 0, y_max = 0;
-        for (int s = 0; s < from->count; s++) {
-            const struct series *of = &from->series[s];
-            curves[i][s] = (struct svg_curve){.label = of->name, .stroke = s < SVG_THIN ? s : SVG_THIN + s - SVG_THIN,
-                                              .x = of->x,
-                                              .y = of->y, .points = of->points, .dots = from->names};
-            for (int at = 0; at < of->points; at++) {
-                x_min = fmin(x_min, of->x[at]);
-                x_max = fmax(x_max, of->x[at]);
-                y_max = isnan(of->y[at]) ? y_max : fmax(y_max, of->y[at]);
-            }
-        }
-        panels[i] = (struct svg_panel){.title = from->title, .x_label = from->x_label, .y_label = from->y_label,
-                                       .x = from->series[0].x, .points = from->series[0].points, .x_max = x_max,
-                                       .y_max = from->percent ? 1 : y_max > 0 ? y_max : 1, .percent = from->percent,
-                                       .curves = curves[i], .count = from->count};
-        panels[i].log2 = !strcmp(from->x_label, "tokens");
-        panels[i].x_min = panels[i].log2 ? x_min : 0;
-    }
-    int rc = text_printf(&title, err, "SIMULATED: %s", p->title) || simulate_figure_note(&note, p->simulation, err) ||
-             svg_figure(out, title.data, note.data, panels, p->panels, err) ? -1 : 0;
+    if (form == SIMULATED_JSON)
+        return write_json(out, p, err);
+    int rc = text_printf(&title, err, "SIMULATED: %s", p->title) || simulate_figure_note(&note, p->simulation, err) ? -1 : 0;
+    if (!rc && form == SIMULATED_SVG)
+        rc = points_svg(out, &p->points, title.data, note.data, err);
+    else if (!rc)
+        rc = text_printf(out, err, "SIMULATED: %s\n", note.data) ||
+             points_text(out, &p->points, form == SIMULATED_MARKDOWN, err) ? -1 : 0;
     text_free(&title);
     text_free(&note);
     return rc;
@@ -507,11 +370,10 @@ int simulate_figure(struct text *out, const struct simulation *simulation, const
     struct picture p = {.simulation = simulation, .texts = texts, .name = simulated_figures[figure],
                         .title = kinds[figure].title};
     int rc = kinds[figure].make(&p, err);
-    for (int i = 0; !rc && i < p.panels; i++)
-        rc = p.panel[i].count ? 0 : err_set(err, ERR_INPUT, "fast memory does not hold a layer's experts");
+    for (int i = 0; !rc && i < p.points.panels; i++)
+        rc = p.points.panel[i].count ? 0 : err_set(err, ERR_INPUT, "fast memory does not hold a layer's experts");
     if (!rc)
-        rc = form == SIMULATED_JSON ? write_json(out, &p, err) : form == SIMULATED_SVG ? write_svg(out, &p, err)
-                                    : write_text(out, &p, form == SIMULATED_MARKDOWN, err);
-    picture_free(&p);
+        rc = write_form(out, &p, form, err);
+    points_free(&p.points);
     return rc;
 }
