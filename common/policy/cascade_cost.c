@@ -192,7 +192,7 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
         double drafting = outcome->draft_s / level;
         c->allowance = fmin(c->allowance + c->explore - (outcome->drafted ? 0 : drafting), 1);
         task->tokens = 0.98 * task->tokens + outcome->emitted;
-        const double part = shared_part(&c->forward, cost_model_steepness(&c->forward.model), outcome->drafted + 1);
+        const double part = shared_share(&c->forward, cost_model_steepness(&c->forward.model), outcome->drafted + 1);
         task->cost = 0.98 * task->cost + part + drafting;
     }
     pending_learn(&c->pending, &task->estimator, 1, outcome->token, outcome->emitted);

@@ -446,7 +446,7 @@ static void dytc_verify_observe(struct policy *policy, const struct outcome *out
     learn_branches(d, outcome);
     double level = level_seconds(d);
     if (level > 0) {
-        const double part = shared_part(&d->forward, cost_model_steepness(&d->forward.model), outcome->drafted + 1);
+        const double part = shared_share(&d->forward, cost_model_steepness(&d->forward.model), outcome->drafted + 1);
         const double cost = part + outcome->draft_s / level;
         d->allowance = fmin(d->allowance + d->explore * cost, 12);
         d->now->tokens = 0.98 * d->now->tokens + outcome->emitted;

@@ -84,6 +84,12 @@ double shared_part(const struct shared_cost *cost, double steepness, int rows)
     return (cost->load.texts < 2 ? plain : plain / cost->load.texts) + steepness * extra;
 }
 
+double shared_share(const struct shared_cost *cost, double steepness, int rows)
+{
+    const double all = rows + cost->load.rows;
+    return cost->load.texts < 2 ? shared_part(cost, steepness, rows) : (1 + steepness * shared_growth(cost, rows)) * rows / all;
+}
+
 double shared_charge(struct shared_cost *cost, const struct outcome *outcome, double growth)
 {
     const double seconds = outcome->iteration_s - outcome->draft_s + outcome->shared_s;     /* of all texts, and around it */

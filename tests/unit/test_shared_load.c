@@ -165,8 +165,8 @@ static double throughput(const struct world *w, const char *policy, int even, in
 /* With the shares of the best throughput that each must reach: in the mean of all batches, and in one of two kinds of texts.
  * Cascade and dytc-verify try lengths and drafters again and again. */
 static const struct { const char *name; double mean, two_kinds; } policies[] = {
-    {"cascade-cost", 0.96, 0.97}, {"evict", 0.96, 0.97}, {"evict-experts", 0.96, 0.97}, {"bastion", 0.96, 0.97},
-    {"dytc-verify", 0.93, 0.95}, {"cascade", 0.92, 0.87}};
+    {"cascade-cost", 0.98, 0.98}, {"evict", 0.96, 0.97}, {"evict-experts", 0.96, 0.97}, {"bastion", 0.96, 0.97},
+    {"dytc-verify", 0.96, 0.97}, {"cascade", 0.92, 0.87}};
 enum { POLICIES = sizeof policies / sizeof *policies };
 
 /* For texts that are alike, each policy comes near the speed of the best length that all texts could have. That is no draft for
@@ -185,7 +185,7 @@ static void batches_are_nearly_as_fast_as_with_the_best_length(void **state)
                 best = fmax(best, throughput(&w, NULL, K, K));
             for (int p = 0; p < POLICIES; p++) {
                 const double share = throughput(&w, policies[p].name, 0, 0) / best;
-                if (share < 0.75)
+                if (share < 0.83)
                     fail_msg("%s: %.3f of the best with %d texts, acceptance %g", policies[p].name, share, texts,
                              acceptances[a]);
                 sum[p] += share;
