@@ -341,7 +341,7 @@ static int probe_position(struct probe *probe, int position, int32_t next, int l
         found.asked = probe->asked;
         found.path = probe->path;
     }
-    if (forward->moe_layers && (several || !probe->chains))
+    if (forward->moe_layers)
         found.expert_bytes = probe->expert_bytes;
     return put(context, &found, err);
 }

@@ -142,9 +142,10 @@ static int estimate_cells(struct table *table, const struct measurements *all, c
 {
     (void)all;
     if (table_number(table, row->stated > 0 ? row->stated : NAN, 0, err) || table_number(table, row->stated_brier, 3, err) ||
-        table_number(table, row->stated_error, 3, err) ||
+        table_number(table, row->stated_error, 3, err) || table_number(table, row->stated_noise, 3, err) ||
         table_number(table, row->estimated > 0 ? row->estimated : NAN, 0, err) ||
-        table_number(table, row->estimated_brier, 3, err) || table_number(table, row->estimated_error, 3, err))
+        table_number(table, row->estimated_brier, 3, err) || table_number(table, row->estimated_error, 3, err) ||
+        table_number(table, row->estimated_noise, 3, err))
         return -1;
     for (int bin = 0; bin < SUMMARY_BINS; bin++)
         if (table_number(table, row->reliability_kept[bin], 2, err))
@@ -194,10 +195,11 @@ static const struct section sections[] = {
     {{"task", "setting", "tried", "kept", "at most", "common noise", "1st", "2nd", "3rd", "4th"}, "llrrrrrrrr",
      "\nDrafted tokens that were kept, and what any rule that keeps the target's distribution keeps at most\n"
      "(1 - total variation), common noise at least; by position kept/at most\n\n", has_trials, trial_cells},
-    {{"task", "setting", "stated", "Brier", "ECE", "estimated", "Brier", "ECE", "0", ".1", ".2", ".3", ".4", ".5", ".6", ".7",
-      ".8", ".9"}, "llrrrrrrrrrrrrrrrr",
+    {{"task", "setting", "stated", "Brier", "ECE", "chance", "estimated", "Brier", "ECE", "chance", "0", ".1", ".2", ".3", ".4",
+      ".5", ".6", ".7", ".8", ".9"}, "llrrrrrrrrrrrrrrrrrr",
      "\nAcceptance probabilities that drafters stated and that the policy estimated: tokens judged, Brier score and expected\n"
-     "calibration error; then the share of tokens kept by probability (estimated, or else stated), from each to the next\n\n",
+     "calibration error, and what of it right probabilities would show by chance in a sample of this size; then the share of\n"
+     "tokens kept by probability (estimated, or else stated), from each to the next\n\n",
      has_estimates, estimate_cells},
     {{"task", "setting", "KL", "95 %", "flips %", "95 %", "error %", "correct %"}, "llrrrrrr",
      "\nWhat a budget changes: divergence from the reference in nats a token, likeliest tokens that are others,\n"

@@ -53,9 +53,11 @@ const struct summary_column summary_columns[] = {
     COLUMN(stated, "drafted tokens after tokens of the text for which their drafter stated a probability"),
     COLUMN(stated_brier, "their Brier score: mean of (probability - kept)^2"),
     COLUMN(stated_error, "their expected calibration error: |mean probability - share kept| in each tenth, mean by tokens"),
+    COLUMN(stated_noise, "the calibration error expected by chance in a sample of this size if all probabilities are right"),
     COLUMN(estimated, "drafted tokens after tokens of the text for which the policy estimated an acceptance probability"),
     COLUMN(estimated_brier, "their Brier score"),
     COLUMN(estimated_error, "their expected calibration error"),
+    COLUMN(estimated_noise, "the same by chance, as stated_noise"),
     COLUMN(ttft_ms_mean, "milliseconds from a prompt's start to its first token"),
     COLUMN(ttft_ms_median, "the same, median over samples"),
     COLUMN(ttft_ms_p99, "the same, 99th percentile"),
@@ -540,7 +542,9 @@ static void summarise_trials(const struct work *work, struct summary_row *row)
     }
 }
 
-struct reliability { double tokens[SUMMARY_BINS], predicted[SUMMARY_BINS], kept[SUMMARY_BINS], all, squares; };
+struct reliability {
+    double tokens[SUMMARY_BINS], predicted[SUMMARY_BINS], kept[SUMMARY_BINS], variance[SUMMARY_BINS], all, squares;
+};
 
 static void judge(struct reliability *out, double probability, bool kept)
 {
@@ -550,6 +554,7 @@ static void judge(struct reliability *out, double probability, bool kept)
     out->tokens[bin]++;
     out->predicted[bin] += probability;
     out->kept[bin] += kept;
+    out->variance[bin] += fmax(0, probability * (1 - probability));
     out->all++;
     out->squares += (probability - kept) * (probability - kept);
 }
@@ -559,6 +564,16 @@ static double calibration_error(const struct reliability *judged)
     double sum = 0;
     for (int bin = 0; bin < SUMMARY_BINS; bin++)
         sum += fabs(judged->predicted[bin] - judged->kept[bin]);
+    return quotient(sum, judged->all);
+}
+
+/* Returns the calibration error that is expected if all probabilities are right: |predicted - kept| of a bin is then about that
+ * of a normal distribution. */
+static double calibration_noise(const struct reliability *judged)
+{
+    double sum = 0;
+    for (int bin = 0; bin < SUMMARY_BINS; bin++)
+        sum += sqrt(judged->variance[bin] / acos(0));                   /* acos(0): pi / 2 */
     return quotient(sum, judged->all);
 }
 
@@ -576,9 +591,11 @@ static void summarise_estimates(const struct work *work, struct summary_row *row
     row->stated = stated.all;
     row->stated_brier = quotient(stated.squares, stated.all);
     row->stated_error = calibration_error(&stated);
+    row->stated_noise = calibration_noise(&stated);
     row->estimated = estimated.all;
     row->estimated_brier = quotient(estimated.squares, estimated.all);
     row->estimated_error = calibration_error(&estimated);
+    row->estimated_noise = calibration_noise(&estimated);
     const struct reliability *shown = estimated.all > 0 ? &estimated : &stated;
     for (int bin = 0; bin < SUMMARY_BINS; bin++) {
         row->reliability_tokens[bin] = shown->tokens[bin];

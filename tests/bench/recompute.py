@@ -113,6 +113,7 @@ def calibration(row, iters):
         bins = [[(p, k) for p, k in pairs if min(9, int(10 * p)) == b] for b in range(10)]
         row[name + "_brier"] = sum((p - k) ** 2 for p, k in pairs) / len(pairs)
         row[name + "_error"] = sum(abs(sum(p for p, _ in b) - sum(k for _, k in b)) for b in bins) / len(pairs)
+        row[name + "_noise"] = sum(math.sqrt(2 / math.pi * sum(p * (1 - p) for p, _ in b)) for b in bins) / len(pairs)
         row["reliability_tokens"] = [len(b) for b in bins]
         row["reliability_predicted"] = [ratio_of(sum(p for p, _ in b), len(b)) for b in bins]
         row["reliability_kept"] = [ratio_of(sum(k for _, k in b), len(b)) for b in bins]
@@ -475,7 +476,7 @@ def estimate_table(row, _):
     if row["stated"] or row["estimated"]:
         get = lambda key: row.get(key) or math.nan
         cells = [fixed(get(name + key), places) for name in ("stated", "estimated")
-                 for key, places in (("", 0), ("_brier", 3), ("_error", 3))]
+                 for key, places in (("", 0), ("_brier", 3), ("_error", 3), ("_noise", 3))]
         return cells + [fixed(share, 2) for share in row["reliability_kept"]]
 
 

@@ -1,0 +1,154 @@
+#!/bin/sh
+# Whether `-d auto` is as fast as the best fixed setting, and what trimmed drafts gain. `make bench-auto` calls it; PARTS chooses:
+#
+#     bf16, q4    live, the pocket model with 2.1 GB of experts: none, each drafter with several lengths, and -d auto, over all
+#                 four tasks in turns (about 4 minutes each on a quiet machine)
+#     dense       live, random weights of a dense shape with forced acceptance, as in bench-cas-spec.sh (about 3 minutes)
+#     replay      in bytes, without a machine: fixed drafts, evict, evict-experts and what knows the truth; routes as recorded,
+#                 and with the locality of Qwen3-30B-A3B and of OLMoE (tests/bench/reroute.py)
+#
+# Live parts print a row for each task: the best of none and fixed settings, -d auto, and their ratio (goal: .99), then that of all
+# tasks together (goal: 1.10 over the best fixed setting of the whole stream). MOE_BENCH_PROMPTS=N takes N prompts a task (6),
+# MOE_BENCH_WIDTH the inner width of bf16 experts (9216), MOE_BENCH_LIKE (mistral-7b) and MOE_BENCH_LAYERS (8) the dense shape.
+# What is complete is not run again: remove its file in build/bench. To try all live parts in a minute:
+# MOE_BENCH_PROMPTS=1 MOE_BENCH_WIDTH=1024 MOE_BENCH_LAYERS=4
+# shellcheck source=tests/bench/common.sh
+. "$(dirname "$0")/bench/common.sh"
+wanted=" ${*:-bf16 q4 dense replay} "
+prompts=${MOE_BENCH_PROMPTS:-6}
+width=${MOE_BENCH_WIDTH:-9216}
+at=$out/auto-$width-$prompts
+mkdir -p "$at"
+for python in python3 /usr/bin/python3; do
+    ! "$python" -c 'import msgpack, numpy' 2> "$at/no-python" || break
+done
+
+wants() { case "$wanted" in *" $1 "*) ;; *) return 1 ;; esac; }
+
+once "$out/pocket.moe" moe-convert "$pocket/model"
+once "$out/draft.moe" moe-convert "$pocket/draft"
+
+# Prompts of all tasks in turns, so that the stream is mixed.
+jq -c -s --argjson n "$prompts" '[.[] | del(.answer)] | group_by(.task) | map(.[:$n]) | transpose | add | .[]' \
+    "$pocket/heldout.jsonl" > "$at/prompts.jsonl"
+
+# compare STREAM: -d auto beside the best other setting, by task and over all.
+compare() {
+    moe-bench report --json "$1" | jq -r -s '
+        def two: . * 1000 | round / 1000;
+        [.[] | select(.type == "row")] | group_by(.task) | map(
+            (map(select(.setting == "auto"))[0]) as $auto | (map(select(.setting != "auto")) | max_by(.tokens_per_s)) as $best |
+            (map(select(.setting == "none"))[0]) as $none |
+            "| \($auto.task // "all") | \($none.tokens_per_s * 10 | round / 10) | \($best.setting) | " +
+            "\($best.tokens_per_s / $none.tokens_per_s | two) | \($auto.tokens_per_s / $none.tokens_per_s | two) | " +
+            "\($auto.tokens_per_s / $best.tokens_per_s | two) |") | .[]'
+}
+
+# live FORMAT WIDTH
+live() {
+    say "$1, experts of inner width $2"
+    once "$at/thin-$1.moe" moe-convert -q "$pocket/model" --expert-dtype "$1"
+    once "$at/$1.moe" moe-convert inflate -q "$at/thin-$1.moe" --expert-ffn "$2"
+    once "$at/draft-$1.moe" moe-convert inflate -q "$out/draft.moe" --step 5% --of "$at/$1.moe"
+    once "$at/head-$1.moe" moe-convert head -q "$pocket/heads/eagle3" --target "$at/$1.moe"
+    jq -n --arg model "$(realpath "$at/$1.moe")" --arg prompts "$(realpath "$at/prompts.jsonl")" \
+        --arg head "head:file=$(realpath "$at/head-$1.moe")" --arg draft "model:file=$(realpath "$at/draft-$1.moe")" '
+        {models: {target: $model}, prompts: $prompts, settings: (
+            [{name: "none"}] +
+            [(2, 4, 8) | {name: "draft model, K=\(.)", draft: $draft, "draft-length": .}] +
+            [{name: "draft model, tree of 16", draft: $draft, tree: "dynamic:total=17,depth=5,topk=3"}] +
+            [(2, 4) | {name: "EAGLE-3, K=\(.)", draft: $head, "draft-length": .}] +
+            [(1, 2, 4, 8) | {name: "prompt lookup, K=\(.)", draft: "ngram", "draft-length": .}] +
+            [(4) | {name: "suffix, K=\(.)", draft: "suffix", "draft-length": ., tree: "chain"}] +
+            [{name: "self, K=3", draft: "self", "draft-length": 3}] +
+            [{name: "auto", draft: [$draft, $head, "auto"]}])}' > "$at/$1.json"
+    [ -e "$at/$1.moes" ] || moe-bench run -q --resume "$at/$1.moes" $threads "$at/$1.json"
+    compare "$at/$1.moes"
+}
+
+# record NAME OPTION...: what drafters draft on the pocket model, everywhere.
+record() {
+    name=$1
+    shift
+    [ -e "$at/$name.moes" ] || {
+        moe-decode -q $threads -m "$out/pocket.moe" -n 64 --record drafts "$@" --stream "$at/$name.new" -o "$at/text" \
+            "$at/prompts.jsonl" && mv "$at/$name.new" "$at/$name.moes"
+    }
+}
+
+# Drafts cost what they cost on the dense shape, and are accepted as on the pocket model.
+dense() {
+    say "dense, with forced acceptance"
+    like=${MOE_BENCH_LIKE:-mistral-7b} layers=${MOE_BENCH_LAYERS:-8}
+    model=$out/$(basename "$like" .json)-$layers.moe
+    once "$model" moe-convert synthetic -q --like "$like" -l "$layers" --dtype q4
+    words=$(moe-view --json "$model" | jq 'select(.type == "model").vocab')
+    jq --argjson words "$words" '.vocab_size = $words | del(.layer_types)' "$pocket/draft/config.json" > "$at/draft.json"
+    once "$at/draft-dense-thin.moe" moe-convert synthetic -q --like "$at/draft.json"
+    once "$at/draft-dense.moe" moe-convert inflate -q "$at/draft-dense-thin.moe" --step 5% --of "$model"
+    record model -d "model:file=$out/draft.moe" -K 8
+    record self -d self:skip=0.4 -K 8
+    record pld -d pld -K 8
+    record several -d "model:file=$out/draft.moe" -d self:skip=0.4 -d pld -K 16
+    moe-view --json "$at/pld.moes" | jq -c 'select(.type == "begin") | {id, task, tokens: .prompt}' > "$at/ids.jsonl"
+    jq -n --arg model "$(realpath "$model")" --arg prompts "$(realpath "$at/ids.jsonl")" --arg at "$(realpath "$at")" \
+        --arg draft "model:file=$(realpath "$at/draft-dense.moe")" '
+        {models: {target: $model}, prompts: $prompts, limits: {"max-tokens": 64}, settings: (
+            [{name: "none", draft: "none", "force-accept": "pld"}] +
+            [(2, 4, 8) | {name: "draft model, K=\(.)", draft: $draft, "draft-length": ., "force-accept": "model"}] +
+            [(1, 3) | {name: "self, K=\(.)", draft: "self:skip=0.4", "draft-length": ., "force-accept": "self"}] +
+            [(2, 8) | {name: "prompt lookup, K=\(.)", draft: "pld", "draft-length": ., "force-accept": "pld"}] +
+            [{name: "auto", draft: [$draft, "self:skip=0.4", "pld"], policy: "dytc-verify", "force-accept": "several"}])} |
+        .settings[]["force-accept"] |= "\($at)/\(.).moes"' > "$at/dense.json"
+    [ -e "$at/dense.moes" ] || moe-bench run -q --resume "$at/dense.moes" $threads "$at/dense.json"
+    compare "$at/dense.moes"
+}
+
+# row NAME RECORDING TREE DRAFTER: recordings of 15 prompts a task (of trees 6), the same with other routes, and rows of the tables.
+row() {
+    texts=$at/replay${3:+-tree}.jsonl
+    jq -c -s --argjson n "$([ -n "$3" ] && echo 6 || echo 15)" 'group_by(.task) | map(.[:$n]) | transpose | add | .[]' \
+        "$pocket/heldout.jsonl" > "$texts"
+    [ -e "$at/recorded-$2.moes" ] || {
+        moe-decode -q $threads -m "$out/pocket.moe" -n 96 --record drafts -d "$4" ${3:+--tree "$3"} $([ -n "$3" ] || echo -K 8) \
+            --stream "$at/$2.new" -o "$at/text" "$texts" && mv "$at/$2.new" "$at/recorded-$2.moes"
+    }
+    for skew in local local-olmoe; do
+        [ -e "$at/$skew-$2.moes" ] || "$python" tests/bench/reroute.py "$at/recorded-$2.moes" "$at/$skew-$2.moes" $skew > "$at/shared"
+    done
+    for routes in recorded local local-olmoe; do
+        "$python" tests/bench/trimmed.py "$1" "$at/$routes-$2.moes" ${3:+"$3"} >> "$at/table-$routes" 2>> "$at/truth-$routes"
+    done
+}
+
+replay() {
+    say "replay, cost in bytes"
+    head="head:file=$at/head.moe"
+    once "$at/head.moe" moe-convert head -q "$pocket/heads/eagle3" --target "$out/pocket.moe"
+    rm -f "$at"/table-* "$at"/truth-*
+    row "prompt lookup" ngram "" ngram
+    row "draft model" model "" "model:file=$out/draft.moe"
+    row "EAGLE-3 head" head "" "$head"
+    row "prompt lookup, tree of 32" ngram-tree dynamic:total=33,depth=6,topk=4 ngram
+    row "draft model, tree of 32" model-tree dynamic:total=33,depth=6,topk=4 "model:file=$out/draft.moe"
+    row "EAGLE-3 head, tree of 63" head-tree dynamic:total=64,depth=6,topk=6 "$head"
+    for routes in recorded local local-olmoe; do
+        printf '\nRoutes: %s\n\n' $routes
+        echo "| drafts | best fixed | evict | calibrated | evict-experts | calibrated | cascade-cost | dytc-verify |" \
+            "evict / fixed | evict-experts / evict |"
+        echo "|---|---|---|---|---|---|---|---|---|---|"
+        cat "$at/table-$routes"
+        echo
+        echo "| drafts | evict-experts | true experts | true acceptance | both | oracle | first / second |"
+        echo "|---|---|---|---|---|---|---|"
+        cat "$at/truth-$routes"
+    done
+}
+
+# shellcheck disable=SC2086
+{
+    ! wants bf16 || live bf16 "$width"
+    ! wants q4 || live q4 $((width * 18432 / 5120))
+    ! wants dense || dense
+    ! wants replay || replay
+}
