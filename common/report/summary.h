@@ -31,9 +31,10 @@ struct summary_row {
     double identical, compared, correct, graded, correct_share, correct_deviation, scored, score, score_deviation;
     unsigned rules;                     /* set of enum grade_rule that graded answers (grade_rules_cell) */
     double trials, trials_kept, bound, bound_common_noise;
-    double stated, stated_brier, stated_noise, stated_error;        /* tokens with an acceptance probability by their drafter; error:
-                                                     * expected calibration error */
-    double estimated, estimated_brier, estimated_noise, estimated_error;         /* tokens with an acceptance probability by the policy */
+    /* Tokens with an acceptance probability by their drafter, and by the policy. error: expected calibration error; noise: of it
+     * by chance. */
+    double stated, stated_brier, stated_error, stated_noise;
+    double estimated, estimated_brier, estimated_error, estimated_noise;
     double reliability_tokens[SUMMARY_BINS], reliability_predicted[SUMMARY_BINS], reliability_kept[SUMMARY_BINS];
     double divergence, divergence_low, divergence_high, flips, flips_low, flips_high, reconstruction;
     int positions;                      /* valid elements of the arrays below */
