@@ -31,8 +31,8 @@ struct summary_row {
     double identical, compared, correct, graded, correct_share, correct_deviation, scored, score, score_deviation;
     unsigned rules;                     /* set of enum grade_rule that graded answers (grade_rules_cell) */
     double trials, trials_kept, bound, bound_common_noise;
-    /* Tokens with an acceptance probability by their drafter, and by the policy. error: expected calibration error; noise: of it
-     * by chance. */
+    /* Tokens with an acceptance probability by their drafter, and by the policy. error: expected calibration error; noise: the
+     * part of it that is chance. */
     double stated, stated_brier, stated_error, stated_noise;
     double estimated, estimated_brier, estimated_error, estimated_noise;
     double reliability_tokens[SUMMARY_BINS], reliability_predicted[SUMMARY_BINS], reliability_kept[SUMMARY_BINS];
