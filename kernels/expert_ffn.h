@@ -23,6 +23,7 @@
  * partial  [rows*slots][hidden]  f32   scratch; with `apart` the result: Wdown[e] . glu(..) [+ bdown[e]] of each slot,
  *                                unweighted, so weight and scale are not read; the row of a dropped slot is not written
  * group    [expert_group_numbers(experts, rows*slots)] i32   scratch, aligned to 16 bytes: rows grouped by expert
+ * ahead    a hint as in linear.h
  * operand  [rows*slots] scratch, each the larger of operand_bytes(format, hidden) and operand_bytes(down_format, inner)
  *
  * Order:  each product as in linear.h (with bf16_activations the inputs of both products are rounded), with a bias added to the
@@ -52,7 +53,7 @@ static inline size_t expert_group_numbers(size_t experts, size_t pairs) { return
 struct stop;                             /* common/base/stop.h */
 
 struct expert_ffn_args {
-    struct buffer in, out, expert, weight, gate_up_bias, down_bias, table, inner, partial, group, operand;
+    struct buffer in, out, expert, weight, gate_up_bias, down_bias, table, inner, partial, group, operand, ahead;
     enum weight_format format, down_format;
     float scale;                         /* 0: no scale */
     float limit, alpha;                  /* of the limited glu above */

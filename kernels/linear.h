@@ -7,6 +7,8 @@
  * bias    [outputs] f32, or none
  * out     [rows] of out_stride floats, the first `outputs` written; must not overlap in
  * operand [rows] scratch of operand_bytes(format, inputs)
+ * ahead   memory that a later operation reads and no operation writes, such as weights: a hint, which a device may prefetch
+ *         when it has read `weight`; none: no hint
  *
  * Order:  two chains of fused multiply-adds in f32 from 0, one over even k and one over odd k, each ascending; their sum
  *         (even + odd); q8 and q4: see formats.h. Then + bias; then times scale, rounded; then added to out. So a row's bits do
@@ -37,7 +39,7 @@
 #include "kernels/formats.h"
 
 struct linear_args {
-    struct buffer in, weight, bias, out, operand;
+    struct buffer in, weight, bias, out, operand, ahead;
     enum weight_format format;
     bool add;                            /* adds to out instead of replacing it */
     bool slab;                           /* the rows are a slab */

@@ -105,7 +105,8 @@ static struct expert_ffn_args expert_args(const struct layer *at)
         .weight = shape->router.weigh_input ? (struct buffer){0, 0} : at->routing.weight,
         .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
         .alpha = shape->glu_alpha, .glu = shape->glu, .inner = space->inner, .partial = space->partial,
-        .group = space->group, .operand = space->operand, .format = at->experts.format,
+        .group = space->group, .operand = space->operand,
+        .ahead = shape->shared_inner ? (struct buffer){0, 0} : layer_ahead(at), .format = at->experts.format,
         .down_format = at->experts.down_format, .scale = scale_of(space), .slab = at->rows->slab,
         .rows = at->rows->rows, .slots = at->routing.top_k, .experts = shape->router.experts, .hidden = shape->hidden,
         .inner_width = shape->expert_inner, .stop = at->stop};
@@ -227,7 +228,8 @@ static void dense_ffn(const struct layer *at, int inner, struct buffer weight, f
     const struct layer_weights *weights = at->weights;
     space->ops->expert_ffn(space->queue, &(struct expert_ffn_args){
         .in = space->normed, .out = sum_of(space), .weight = weight, .table = weights->dense_table, .inner = space->inner,
-        .partial = space->partial, .group = space->group, .operand = space->operand, .format = weights->dense_format,
+        .partial = space->partial, .group = space->group, .operand = space->operand, .ahead = layer_ahead(at),
+        .format = weights->dense_format,
         .down_format = weights->dense_down_format, .glu = space->shape->glu, .scale = scale, .slab = at->rows->slab,
         .rows = at->rows->rows, .slots = 1, .experts = 1, .hidden = space->shape->hidden, .inner_width = inner});
 }

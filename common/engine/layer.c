@@ -66,14 +66,29 @@ struct buffer layer_rows_from(struct buffer rows, int first, int stride)
     return first ? buffer_part(rows, offset, rows.bytes - offset) : rows;
 }
 
-void layer_project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
-                   struct buffer out, int out_stride)
+/* The same as layer_project; `ahead`: a hint (kernels/linear.h). */
+static void project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix,
+                    struct buffer bias, struct buffer out, int out_stride, struct buffer ahead)
 {
     struct workspace *space = layer->space;
     space->ops->linear(space->queue, &(struct linear_args){
-        .in = in, .weight = matrix->data, .bias = bias, .out = out, .operand = space->operand, .format = matrix->format,
-        .slab = layer->rows->slab, .rows = layer->rows->rows, .inputs = matrix->inputs, .outputs = matrix->outputs,
+        .in = in, .weight = matrix->data, .bias = bias, .out = out, .operand = space->operand, .ahead = ahead,
+        .format = matrix->format, .slab = layer->rows->slab, .rows = layer->rows->rows, .inputs = matrix->inputs,
+        .outputs = matrix->outputs,
         .in_stride = in_stride, .out_stride = out_stride});
+}
+
+void layer_project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
+                   struct buffer out, int out_stride)
+{
+    project(layer, in, in_stride, matrix, bias, out, out_stride, (struct buffer){0, 0});
+}
+
+struct buffer layer_ahead(const struct layer *layer)
+{
+    const struct layer_weights *after = layer->after;
+    return !after ? (struct buffer){0, 0} : after->qkv.data.address ? after->qkv.data
+           : after->q_a.data.address ? after->q_a.data : after->q.data;
 }
 
 /* Returns the norm of each head of q or k, or of all heads at once. Empty weight: no norm. */
@@ -152,7 +167,7 @@ static void make_qkv(const struct layer *layer)
     struct buffer v = layer_row_part(space->qkv, (heads + kv_heads) * head_dim);
 
     struct buffer in = layer->reads.address ? layer->reads : space->normed;
-    layer_project(layer, in, weights->qkv.inputs, &weights->qkv, weights->qkv_bias, space->qkv, space->qkv_width);
+    project(layer, in, weights->qkv.inputs, &weights->qkv, weights->qkv_bias, space->qkv, space->qkv_width, weights->out.data);
     if (weights->v.data.address)
         layer_project(layer, in, weights->v.inputs, &weights->v, weights->v_bias, v, space->qkv_width);
     if (shape->attention.value_norm)
@@ -210,7 +225,8 @@ static void make_latent_qkv(const struct layer *layer)
             .in = space->latent_kv, .out = space->latent_kv, .activation = ACTIVATION_NONE,
             .scale = shape->attention.latent_scale, .rows = layer->rows->rows, .width = kv_rank,
             .in_stride = kv_rank + rotary, .out_stride = kv_rank + rotary});
-    layer_project(layer, space->latent_kv, kv_rank + rotary, &weights->kv_b, none, space->spread, space->spread_width);
+    project(layer, space->latent_kv, kv_rank + rotary, &weights->kv_b, none, space->spread, space->spread_width,
+            weights->out.data);
     struct rope_args q_rope = rotation(layer, space->qkv, heads, head_dim, space->qkv_width);
     struct rope_args k_rope = rotation(layer, key, 1, rotary, kv_rank + rotary);
     space->ops->rope(space->queue, &q_rope);

@@ -60,6 +60,7 @@ struct layer {
     int moe;                             /* index among the MoE layers */
     struct buffer row_weight;            /* [rows] f32, for PLAN_PATH */
     struct expert_source *forecast_to;   /* receives the chosen experts as a forecast; NULL: none */
+    const struct layer_weights *after;   /* weights of the layer that attends next; NULL: none */
     struct layer_next next;              /* layer whose experts are forecast while this layer's are computed */
     struct second *second;               /* computes some of the experts (second.h); NULL: the device computes all */
     struct peers *peers;                 /* other processes compute some of the experts (peers.h); NULL: none */
@@ -85,6 +86,9 @@ void layer_add_branch(const struct layer *layer, struct buffer norm);
 void layer_attention(const struct layer *layer);
 void layer_delta(const struct layer *layer);             /* replaces attention in layers with a state */
 int layer_ffn(const struct layer *layer, struct err *err);
+
+/* Returns the weights that the layer after this one reads first: a hint (`ahead` of kernels/linear.h). Empty: unknown. */
+struct buffer layer_ahead(const struct layer *layer);
 
 /* Clears the sum of routed experts that is added a layer later, in layers that have such experts. */
 void layer_begin_shortcut(const struct layer *layer);

@@ -8,6 +8,9 @@
  * head, a thread the weighted sum of one float of the values for four heads. Chunks that are too large are read in pieces: some
  * of the keys, some floats of all values; the pieces do not change a bit of the result.
  *
+ * Rows of a tree share all chunks before the draft. Where there are blocks enough, a block takes a chunk for several rows, one
+ * after the other, and leaves the chunk in shared memory for all of them.
+ *
  * A block takes a chunk, leaves maximum, sum and values in scratch, and takes another chunk; a second launch joins them
  * ascending. There are as many blocks for a row as fill a GPU, for how long the row is may be known on the device alone. Both
  * launches are repeated for as many rows as fit into the scratch; or, if one row has more chunks than fit, for as many chunks
@@ -23,6 +26,9 @@ enum { ATTENTION_HALVES = ATTENTION_THREADS / ATTENTION_CHAINS };
 
 /* Blocks that a row has, if it is long enough: as many as a large GPU has room for. */
 enum { ATTENTION_BLOCKS = 512 };
+
+/* Max rows that share a chunk in one block. */
+enum { ATTENTION_SHARED = 8 };
 
 /* Bytes of shared memory: for pieces of keys, and of values; and a soft limit for all of a block: the smallest processors have
  * that much, and larger ones fit two or more blocks. */
@@ -215,10 +221,11 @@ DEVICE void piece_values(const struct attention_args &a, const struct attention_
     }
 }
 
-/* A chunk of a row for the heads of one kv head; at least one position of it is visible. */
+/* A chunk of a row for the heads of one kv head; at least one position of it is visible. held: the chunk is complete in shared
+ * memory. */
 template <int FORMAT>
 DEVICE void take_chunk(const struct attention_args &a, const struct attention_pieces &p, const struct attention_view &view,
-                       int row, int kv_head, int chunk, const struct attention_memory &m)
+                       int row, int kv_head, int chunk, bool held, const struct attention_memory &m)
 {
     typedef typename cache_of<FORMAT>::number number;
     SHARED(int, slot, ATTENTION_CHUNK);
@@ -230,11 +237,13 @@ DEVICE void take_chunk(const struct attention_args &a, const struct attention_pi
     low = low > view.first ? low : view.first;
     high = high < view.length ? high : view.length;
     int visible = high - low;
-    if (thread < visible)
+    if (!held && thread < visible)
         slot[thread] = low + thread < view.prefix ? low + thread : view.path[low + thread - view.prefix];
     __syncthreads();
-    fetch<FORMAT>(m.keys, p.key_pitch, keys, a.head_dim, a.head_dim, slot, min(p.keys, visible), p.by_16);
-    fetch<FORMAT>(m.values, p.wide, values, a.value_dim, min(p.wide, a.value_dim), slot, visible, p.by_16);
+    if (!held) {
+        fetch<FORMAT>(m.keys, p.key_pitch, keys, a.head_dim, a.head_dim, slot, min(p.keys, visible), p.by_16);
+        fetch<FORMAT>(m.values, p.wide, values, a.value_dim, min(p.wide, a.value_dim), slot, visible, p.by_16);
+    }
     for (int i = thread; i < group * a.head_dim; i += ATTENTION_THREADS)
         m.q[i] = q[i];
     for (int i = thread; i < group * ATTENTION_CHUNK; i += ATTENTION_THREADS)
@@ -283,6 +292,7 @@ DEVICE float given_out(const struct attention_args &a, int head, float max, floa
 struct attention_batch {
     struct buffer scratch;
     int first, begin, chunks;
+    int each;                           /* rows that a block takes */
 };
 
 /* Chunks that a row has in all. */
@@ -299,33 +309,51 @@ DEVICE float *part_of(const struct attention_args &a, const struct attention_bat
     return device_pointer<float>(batch.scratch) + at * (a.value_dim + 2);
 }
 
-/* Grid (chunks at a time, kv heads, rows). */
+/* Takes a chunk of a row and writes it to the scratch. `index` of the row and `chunk` are relative to the batch. */
+template <int FORMAT>
+DEVICE void put_chunk(const struct attention_args &a, const struct attention_pieces &p, const struct attention_batch &batch,
+                      const struct attention_view &view, int index, int chunk, bool held, const struct attention_memory &m)
+{
+    int kv_head = (int)blockIdx.y, group = a.heads / a.kv_heads;
+    take_chunk<FORMAT>(a, p, view, batch.first + index, kv_head, view.first / ATTENTION_CHUNK + batch.begin + chunk, held, m);
+    for (int h = 0; h < group; h++) {
+        float *part = part_of(a, batch, index, kv_head * group + h, chunk);
+        if (threadIdx.x == 0) {
+            part[0] = m.max[h];
+            part[1] = m.sum[h];
+        }
+        for (int i = (int)threadIdx.x; i < a.value_dim; i += ATTENTION_THREADS)
+            part[2 + i] = m.value[h * a.value_dim + i];
+    }
+    __syncthreads();
+}
+
+/* Grid (chunks at a time, kv heads, rows of the batch / batch.each). Rows that have the whole chunk in their prefixes share
+ * it: the first of them fetches it. The host lets rows share only where chunks are fetched as a whole and have no windows. */
 template <int FORMAT>
 __global__ void __launch_bounds__(ATTENTION_THREADS, 4) attention_part_kernel(struct attention_args a,
                                                                                 struct attention_pieces p,
-                                                                                struct attention_batch batch,
+                                                                                struct attention_batch batch, int rows,
                                                                                 const int32_t *live)
 {
     in_turn();
     SHARED_DYN(unsigned char, bytes);
-    int kv_head = (int)blockIdx.y, row = batch.first + (int)blockIdx.z, group = a.heads / a.kv_heads;
-    if (not_live(live, row))
-        return;
+    const int index = (int)blockIdx.z * batch.each;
+    const int end = min(index + batch.each, min(rows, live_rows(live, a.rows) - batch.first));
     struct attention_memory m = memory_of(a, p, sizeof(typename cache_of<FORMAT>::number), bytes);
-    struct attention_view view = view_of(a, row);
-    int end = min(chunks_seen(view) - batch.begin, batch.chunks);
-    for (int chunk = (int)blockIdx.x; chunk < end; chunk += (int)gridDim.x) {
-        take_chunk<FORMAT>(a, p, view, row, kv_head, view.first / ATTENTION_CHUNK + batch.begin + chunk, m);
-        for (int h = 0; h < group; h++) {
-            float *part = part_of(a, batch, (int)blockIdx.z, kv_head * group + h, chunk);
-            if (threadIdx.x == 0) {
-                part[0] = m.max[h];
-                part[1] = m.sum[h];
-            }
-            for (int i = (int)threadIdx.x; i < a.value_dim; i += ATTENTION_THREADS)
-                part[2 + i] = m.value[h * a.value_dim + i];
+    int chunks = 0;
+    for (int i = index; i < end; i++)
+        chunks = max(chunks, min(chunks_seen(view_of(a, batch.first + i)) - batch.begin, batch.chunks));
+    for (int chunk = (int)blockIdx.x; chunk < chunks; chunk += (int)gridDim.x) {
+        bool held = false;
+        for (int i = index; i < end; i++) {
+            const struct attention_view view = view_of(a, batch.first + i);
+            const bool whole = batch.each > 1 && (batch.begin + chunk + 1) * ATTENTION_CHUNK <= view.prefix;
+            if (chunk >= chunks_seen(view) - batch.begin)
+                continue;
+            put_chunk<FORMAT>(a, p, batch, view, i, chunk, held && whole, m);
+            held = whole;
         }
-        __syncthreads();
     }
 }
 
@@ -416,21 +444,37 @@ static int batch_of(const struct attention_args *a, struct attention_batch *batc
     return rows < 1 ? 1 : rows < (unsigned)a->rows ? (int)rows : a->rows;
 }
 
+/* Returns the number of rows that a block takes: as many as leave blocks enough for the device. */
+static int rows_each(const struct queue *queue, const struct attention_args *a, const struct attention_pieces *p, int rows,
+                     int chunks)
+{
+    const struct cuda_context *context = (const struct cuda_context *)queue->state;
+    const int64_t enough = context->blocks ? context->blocks : ATTENTION_BLOCKS;
+    int each = ATTENTION_SHARED;
+    if (!cuda_does(queue, CUDA_TREE) || a->window || p->keys < ATTENTION_CHUNK || p->wide < a->value_dim)
+        return 1;
+    while (each > 1 && (int64_t)blocks_for(rows, each) * a->kv_heads * chunks < enough)
+        each /= 2;
+    return each;
+}
+
 template <int FORMAT> static void attention_launch(struct queue *queue, const struct attention_args *a)
 {
     struct attention_pieces p = pieces_of(a);
     const int chunks = chunks_of(a);
-    struct attention_batch batch = {((const struct cuda_context *)queue->state)->scratch, 0, 0, chunks};
+    struct attention_batch batch = {((const struct cuda_context *)queue->state)->scratch, 0, 0, chunks, 1};
     size_t number = cache_size(a->format), rest = attention_floats(a) * sizeof(float);
     size_t bytes = piece_bytes(p, number, true) + piece_bytes(p, number, false) + rest;
     const int fit = batch_of(a, &batch);
+    batch.each = rows_each(queue, a, &p, fit, batch.chunks);
     unsigned wide = (unsigned)min((int)blocks_for(ATTENTION_BLOCKS, a->kv_heads), batch.chunks);
     dev_stream stream = cuda_stream(queue);
     for (; batch.first < a->rows; batch.first += fit)
         for (batch.begin = 0; batch.begin < chunks; batch.begin += batch.chunks) {
             unsigned rows = (unsigned)min(fit, a->rows - batch.first);
-            LAUNCH_PDL((attention_part_kernel<FORMAT>), dim3(wide, (unsigned)a->kv_heads, rows), dim3(ATTENTION_THREADS), bytes,
-                       stream, *a, p, batch, cuda_live(queue));
+            LAUNCH_PDL((attention_part_kernel<FORMAT>),
+                       dim3(wide, (unsigned)a->kv_heads, blocks_for(rows, batch.each)), dim3(ATTENTION_THREADS), bytes,
+                       stream, *a, p, batch, (int)rows, cuda_live(queue));
             LAUNCH_PDL(attention_join_kernel, dim3((unsigned)a->heads, rows), dim3(ATTENTION_THREADS), 0, stream, *a, batch,
                        cuda_live(queue));
         }

@@ -10,6 +10,14 @@ struct cuda_kept;
 
 enum { CONTEXT_TICKETS = 256 };
 
+/* Parts that MOE_CUDA_NO_NAME turns off, to look for faults and to measure each part. Results keep their bits. */
+enum cuda_switch {
+    CUDA_FEW = 1,                   /* FEW: kernels of their own for products of 1 and 2 rows (tile.h) */
+    CUDA_AHEAD = 2,                 /* AHEAD: prefetching of weights that a later launch reads (linear.h) */
+    CUDA_TREE = 4,                  /* TREE: blocks of attention that read a chunk once for several rows (attention.cu) */
+    CUDA_SUM = 8,                   /* SUM: the sum over slots in the launch of down (expert_ffn.cu) */
+};
+
 struct cuda_context {
     int device;
     dev_stream stream;
@@ -18,9 +26,11 @@ struct cuda_context {
                                      * of narrow matrices (optional) */
     unsigned *tickets;              /* on the device: CONTEXT_TICKETS zeros, counters of finished blocks; NULL: scratch is
                                      * treated as too small */
+    int blocks;                     /* blocks of attention that run at a time; 0: those of a large GPU */
     const int32_t *live;            /* on the device: the number of rows to process, 1 or more; NULL: all rows. Grids cover
                                      * all rows, and blocks without a live row return at once */
     struct slab *slab;              /* slab.h; NULL: products of slabs are computed by tiles, like all others */
+    unsigned off;                   /* of enum cuda_switch */
     bool no_while;                  /* a loop is one graph launch per iteration, as with a driver without WHILE nodes */
     struct cuda_kept *kept;         /* repeat.cu: the graph of the last loop, reused by the next one; NULL: none */
     int32_t *ran_on;                /* repeat.cu: shared with the host; 1: a loop ran on after its end. NULL: no loop was

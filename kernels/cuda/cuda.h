@@ -21,6 +21,11 @@ static inline dev_stream cuda_stream(const struct queue *queue) { return ((const
 
 static inline const int32_t *cuda_live(const struct queue *queue) { return ((const struct cuda_context *)queue->state)->live; }
 
+static inline bool cuda_does(const struct queue *queue, enum cuda_switch what)
+{
+    return !(((const struct cuda_context *)queue->state)->off & what);
+}
+
 /* With context.h's count of live rows (NULL: all rows): return the number of rows to process, and whether to skip this row. */
 DEVICE int live_rows(const int32_t *live, int rows) { return live ? *live : rows; }
 DEVICE bool not_live(const int32_t *live, int64_t row) { return live && row >= *live; }
@@ -32,6 +37,25 @@ template <typename V> static __host__ __device__ __forceinline__ V *device_point
 
 /* Returns the number of blocks for `count` elements, `width` per block. */
 static inline unsigned blocks_for(int64_t count, int width) { return (unsigned)((count + width - 1) / width); }
+
+/* Prefetches at most this much for later launches: what the second-level cache of an H100 keeps besides a layer's own data. */
+enum { CUDA_AHEAD_MAX = 24 << 20 };
+
+static inline struct buffer cuda_ahead(const struct queue *queue, struct buffer ahead)
+{
+    const bool wanted = cuda_does(queue, CUDA_AHEAD) && ahead.address && ahead.address % 16 == 0;
+    const uint64_t bytes = ahead.bytes < CUDA_AHEAD_MAX ? ahead.bytes / 16 * 16 : (uint64_t)CUDA_AHEAD_MAX;
+    return wanted ? buffer{ahead.address, bytes} : buffer{0, 0};
+}
+
+/* Prefetches the block's part of memory that a later launch reads, by one thread. A block calls it when it has read its own
+ * weights: the memory would then be idle until the next product. `ahead` comes from cuda_ahead. */
+DEVICE void prefetch_part(struct buffer ahead, unsigned part, unsigned parts)
+{
+    uint64_t pieces = ahead.bytes / 16, each = (pieces + parts - 1) / parts, first = each * part;
+    if (threadIdx.x == 0 && first < pieces)
+        prefetch(device_pointer<char>(ahead) + first * 16, (size_t)(each < pieces - first ? each : pieces - first) * 16);
+}
 
 void cuda_embed(struct queue *, const struct embed_args *);
 void cuda_norm(struct queue *, const struct norm_args *);

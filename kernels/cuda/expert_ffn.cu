@@ -1,13 +1,14 @@
-/* kernels/expert_ffn.h in four launches: grouping; gate and up with their activation; down; the sum over slots, which experts
- * apart do without. With q8 and q4 one goes before each product, which quantises what it takes. Slabs go another way
- * (slab_expert_ffn.cu).
+/* kernels/expert_ffn.h in three launches: grouping; gate and up with their activation; down, whose last block of a unit adds
+ * the slots, which experts apart do without. The sum is a launch of its own where there are too few tickets. With q8 and q4
+ * one goes before each product, which quantises what it takes. Slabs go another way (slab_expert_ffn.cu).
  *
  * An ITEM is up to 16 pairs (row * slots + slot) that want the same expert: a block's rows. Scratch `group` holds the items,
  * as one 16-byte load each, then the pairs in the order of their experts, ascending within one, then how many items there are.
  * Who is in an item with whom changes no bit (tile.h).
  *
  * How many items there are is known on the device alone: rows may be far fewer than the most there can be, and rows share
- * experts. So grids are as wide as one row's items need and as fills a GPU, and blocks take item after item. */
+ * experts. So grids are as wide as one row's items need and as fills a GPU, and blocks take item after item. Blocks of down
+ * that have read their weights prefetch what a later launch reads (`ahead`). */
 #include "kernels/cuda/slab.h"
 #include "kernels/cuda/tile.h"
 #include "kernels/plain/glu.h"
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expe
 }
 
 /* inner = glu(gate, up) of an item, for 16 inner widths: a unit has gate and up of the same widths. */
-template <int FORMAT>
+template <int FORMAT, bool FEW>
 DEVICE void gate_up_item(const struct expert_ffn_args &a, const struct tile_cut &cut, const struct expert_item &item,
                          struct tile_memory *memory)
 {
@@ -140,7 +141,7 @@ DEVICE void gate_up_item(const struct expert_ffn_args &a, const struct tile_cut 
     __syncthreads();
     struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.operand), a.hidden, a.hidden,
                          item.count, true};
-    tile_product<FORMAT, false>::run(weight, in, cut, memory);
+    tile_product<FORMAT, false, FEW>::run(weight, in, cut, memory);
     int token = (int)threadIdx.x / UNIT_INNER, i = (int)threadIdx.x % UNIT_INNER, at = (int)blockIdx.x * UNIT_INNER + i;
     if (token >= item.count || at >= a.inner_width)
         return;
@@ -154,7 +155,7 @@ DEVICE void gate_up_item(const struct expert_ffn_args &a, const struct tile_cut 
 }
 
 /* partial = down(inner) of an item, for 32 outputs. `offset`: of down in an expert's block. */
-template <int FORMAT>
+template <int FORMAT, bool FEW>
 DEVICE void down_item(const struct expert_ffn_args &a, const struct tile_cut &cut, const struct expert_item &item,
                       size_t offset, struct tile_memory *memory)
 {
@@ -165,7 +166,7 @@ DEVICE void down_item(const struct expert_ffn_args &a, const struct tile_cut &cu
     __syncthreads();
     struct tile_in in = {device_pointer<float>(a.inner), device_pointer<struct quantised>(a.operand), a.inner_width,
                          a.inner_width, item.count, true};
-    tile_product<FORMAT, false>::run(weight, in, cut, memory);
+    tile_product<FORMAT, false, FEW>::run(weight, in, cut, memory);
     int o = (int)blockIdx.x * UNIT_OUTPUTS + lane_id();
     for (int token = warp_id(); token < item.count && o < a.hidden; token += TILE_WARPS) {
         float y = memory->sums[token * UNIT_OUTPUTS + lane_id()];
@@ -175,28 +176,51 @@ DEVICE void down_item(const struct expert_ffn_args &a, const struct tile_cut &cu
     }
 }
 
+/* Returns a float of a row of `out` with the slots added in their order. */
+DEVICE float sum_of_slots(const struct expert_ffn_args &a, int row, int i, float sum)
+{
+    for (int64_t pair = (int64_t)row * a.slots; pair < (int64_t)(row + 1) * a.slots; pair++) {
+        if (a.expert.address && device_pointer<int32_t>(a.expert)[pair] < 0)
+            continue;
+        float weight = a.weight.address ? device_pointer<float>(a.weight)[pair] : 1.0f;
+        if (a.scale != 0)
+            weight = weight * a.scale;
+        sum = fmaf(weight, device_pointer<float>(a.partial)[pair * a.hidden + i], sum);
+    }
+    return sum;
+}
+
 /* Both products: grid (units, items at a time). */
-template <int FORMAT>
-__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
+template <int FORMAT, bool FEW>
+__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
     expert_gate_up_kernel(struct expert_ffn_args a, struct tile_cut cut)
 {
     in_turn();
     SHARED_DYN(struct tile_memory, memory);
     for (int i = (int)blockIdx.y; i < *item_count(a); i += (int)gridDim.y) {
-        gate_up_item<FORMAT>(a, cut, item_at(a, i), memory);
+        gate_up_item<FORMAT, FEW>(a, cut, item_at(a, i), memory);
         __syncthreads();
     }
 }
 
-template <int FORMAT>
-__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
-    expert_down_kernel(struct expert_ffn_args a, struct tile_cut cut, size_t offset)
+/* With tickets, one for each unit, the last block of a unit adds the slots of all rows for its 32 outputs. */
+template <int FORMAT, bool FEW>
+__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
+    expert_down_kernel(struct expert_ffn_args a, struct tile_cut cut, size_t offset, const int32_t *live)
 {
     in_turn();
     SHARED_DYN(struct tile_memory, memory);
     for (int i = (int)blockIdx.y; i < *item_count(a); i += (int)gridDim.y) {
-        down_item<FORMAT>(a, cut, item_at(a, i), offset, memory);
+        down_item<FORMAT, FEW>(a, cut, item_at(a, i), offset, memory);
         __syncthreads();
+    }
+    prefetch_part(a.ahead, blockIdx.y * gridDim.x + blockIdx.x, gridDim.x * gridDim.y);
+    int o = (int)blockIdx.x * UNIT_OUTPUTS + lane_id();
+    if (!cut.tickets || !spread_last(cut.tickets + blockIdx.x, gridDim.y) || o >= a.hidden)
+        return;
+    for (int row = warp_id(); row < live_rows(live, a.rows); row += TILE_WARPS) {
+        float *out = device_pointer<float>(a.out) + (int64_t)row * a.hidden + o;
+        *out = sum_of_slots(a, row, o, *out);
     }
 }
 
@@ -207,16 +231,8 @@ __global__ void expert_sum_kernel(struct expert_ffn_args a, const int32_t *live)
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x), r = (int)blockIdx.y;
     if (i >= a.hidden || not_live(live, r))
         return;
-    float *out = device_pointer<float>(a.out) + (int64_t)r * a.hidden + i, sum = *out;
-    for (int64_t pair = (int64_t)r * a.slots; pair < (int64_t)(r + 1) * a.slots; pair++) {
-        if (a.expert.address && device_pointer<int32_t>(a.expert)[pair] < 0)
-            continue;
-        float weight = a.weight.address ? device_pointer<float>(a.weight)[pair] : 1.0f;
-        if (a.scale != 0)
-            weight = weight * a.scale;
-        sum = fmaf(weight, device_pointer<float>(a.partial)[pair * a.hidden + i], sum);
-    }
-    *out = sum;
+    float *out = device_pointer<float>(a.out) + (int64_t)r * a.hidden + i;
+    *out = sum_of_slots(a, r, i, *out);
 }
 
 void cuda_expert_sum(struct queue *queue, const struct expert_ffn_args *a)
@@ -236,6 +252,8 @@ static dim3 expert_grid(const struct expert_ffn_args *a, unsigned units, int ite
 
 void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
 {
+    const struct cuda_context *context = (const struct cuda_context *)queue->state;
+    struct expert_ffn_args down = *a;
     int gate_rows = tile_rows(a->format, a->rows), down_rows = tile_rows(a->down_format, a->rows);
     int tokens = gate_rows < down_rows ? gate_rows : down_rows, pairs = a->rows * a->slots;
     /* Each item but the last of an expert is full. */
@@ -244,6 +262,7 @@ void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
     dim3 deep = expert_grid(a, blocks_for(a->hidden, UNIT_OUTPUTS), items);
     dev_stream stream = cuda_stream(queue);
     struct buffer in = {a->in.address, a->in.bytes}, none = {0, 0};
+    const bool few = cuda_does(queue, CUDA_FEW);
     size_t offset = unit_bytes_of(a->format, a->hidden) * blocks_for(a->inner_width, UNIT_INNER);
     if (a->rows < 1)
         return;
@@ -255,11 +274,14 @@ void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
                tokens, cuda_live(queue));
     if (format_quantised(a->format))
         cuda_quantise(queue, in, a->hidden, a->rows, 1, a->hidden, none, a->operand);
-    TILE_LAUNCH(expert_gate_up_kernel, a->format, tokens, wide, stream, *a, tile_whole(a->format, a->hidden, tokens));
+    TILE_LAUNCH(expert_gate_up_kernel, a->format, tokens, few, wide, stream, *a, tile_whole(a->format, a->hidden, tokens));
     if (format_quantised(a->down_format))
         cuda_quantise(queue, a->inner, a->inner_width, pairs, a->slots, a->inner_width, a->expert, a->operand);
-    TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, deep, stream, *a,
-                tile_whole(a->down_format, a->inner_width, tokens), offset);
-    if (!a->apart)
+    down.ahead = cuda_ahead(queue, a->ahead);
+    struct tile_cut cut = tile_whole(a->down_format, a->inner_width, tokens);
+    if (!a->apart && context->tickets && deep.x <= CONTEXT_TICKETS && cuda_does(queue, CUDA_SUM))
+        cut.tickets = context->tickets;
+    TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, few, deep, stream, down, cut, offset, cuda_live(queue));
+    if (!a->apart && !cut.tickets)
         cuda_expert_sum(queue, a);
 }

@@ -3,12 +3,13 @@
  * into which the first one calls them, beginning while the launch in front still runs.
  *
  * A narrow matrix (the output projection of attention, a router) has too few units for all processors: there each unit has
- * several blocks, each a run of its slices, as far as the context's scratch goes. Slabs go another way (slab_linear.cu). */
+ * several blocks, each a run of its slices, as far as the context's scratch goes. A block that has read its weights prefetches
+ * its part of what a later launch reads (`ahead`). Slabs go another way (slab_linear.cu). */
 #include "kernels/cuda/slab.h"
 #include "kernels/cuda/tile.h"
 
-template <int FORMAT>
-__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
+template <int FORMAT, bool FEW>
+__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
     linear_kernel(struct linear_args a, struct tile_cut cut, const int32_t *live)
 {
     SHARED_DYN(struct tile_memory, memory);
@@ -26,7 +27,10 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
     if (threadIdx.x < TILE_TOKENS_MAX)
         memory->row[threadIdx.x] = first + (int)threadIdx.x;
     __syncthreads();
-    if (!tile_product<FORMAT, true>::run(weight, in, cut, memory))
+    const bool joins = tile_product<FORMAT, true, FEW>::run(weight, in, cut, memory);
+    if (blockIdx.y == 0)
+        prefetch_part(a.ahead, blockIdx.z * gridDim.x + blockIdx.x, gridDim.x * gridDim.z);
+    if (!joins)
         return;
     for (int token = warp_id(); token < in.count && o < a.outputs; token += TILE_WARPS) {
         float *out = device_pointer<float>(a.out) + (int64_t)(first + token) * a.out_stride + o;
@@ -59,6 +63,7 @@ static int spread(const struct cuda_context *context, const struct linear_args *
 
 void cuda_linear(struct queue *queue, const struct linear_args *args)
 {
+    struct linear_args a = *args;
     const struct cuda_context *context = (const struct cuda_context *)queue->state;
     int units = (int)blocks_for(args->outputs, UNIT_OUTPUTS);
     struct tile_cut cut = tile_whole(args->format, args->inputs, tile_rows(args->format, args->rows));
@@ -75,5 +80,7 @@ void cuda_linear(struct queue *queue, const struct linear_args *args)
     cut.width = tile_width(args->format, args->inputs, units);
     int blocks = spread(context, args, units, passes, &cut);
     dim3 grid((unsigned)units, (unsigned)passes, (unsigned)blocks);
-    TILE_LAUNCH(linear_kernel, args->format, cut.rows, grid, cuda_stream(queue), *args, cut, cuda_live(queue));
+    a.ahead = cuda_ahead(queue, a.ahead);
+    TILE_LAUNCH(linear_kernel, a.format, cut.rows, cuda_does(queue, CUDA_FEW), grid, cuda_stream(queue), a, cut,
+                cuda_live(queue));
 }

@@ -49,9 +49,14 @@ static void plugin_close(struct cuda_context **context)
     *context = nullptr;
 }
 
-/* Reads switches from the environment that help to locate a fault on a GPU without a new build. */
+/* Reads switches from the environment that help to locate a fault on a GPU, or to measure a part of it, without a new build. */
 static void read_switches(struct plugin_device *device)
 {
+    static const struct { const char *name; enum cuda_switch what; } switches[] = {
+        {"MOE_CUDA_NO_FEW", CUDA_FEW}, {"MOE_CUDA_NO_AHEAD", CUDA_AHEAD},
+        {"MOE_CUDA_NO_TREE", CUDA_TREE}, {"MOE_CUDA_NO_SUM", CUDA_SUM}};
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+        device->off |= getenv(switches[i].name) ? (unsigned)switches[i].what : 0;
     if (getenv("MOE_CUDA_NO_PDL"))
         dev_stream_in_order(device->stream);
     device->no_while = getenv("MOE_CUDA_NO_WHILE") != nullptr;

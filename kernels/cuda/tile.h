@@ -4,7 +4,9 @@
  *
  * BLOCK of 256 threads, a unit each: 8 warps with 4 KB of bf16 weights each on their way into registers (a STEP), and after
  *     them the two steps after it on their way into the second-level cache. Rows are at most TILE_TOKENS_MAX; how many there
- *     are is known when the kernel runs, and decides there how much is computed: one kernel serves 1 row, 2, 8 and 16.
+ *     are is known when the kernel runs, and decides there how much is computed: one kernel serves 1 row, 2, 8 and 16. A launch
+ *     of at most TILE_FEW rows has a kernel of its own (FEW), with the sums of one tile of columns in place of six: it needs
+ *     fewer registers, so more of its blocks fit on a processor. Its bits are the same.
  *
  * bf16, f16, fp8, mxfp4, q4_k, q6_k: tensor cores. An activation is the sum of three bf16 (its first, second and third 8 bits:
  *     exact), and each of them is a COLUMN of its own: 3i, 3i + 1, 3i + 2 of tiles of 8. So f32 activations meet the weights
@@ -58,11 +60,33 @@ static inline size_t tile_bytes(int format, int rows)
     return sizeof(struct tile_memory) + (size_t)(TILE_WARPS * tile_terms(format, rows)) * sizeof(float);
 }
 
+/* Whether a format has a kernel of its own for at most TILE_FEW rows: where a third block then fits on a processor. */
+__host__ __device__ constexpr bool tile_has_few(int format)
+{
+    return format != FORMAT_F32 && format != FORMAT_F16 && !tile_quantised(format);
+}
+
+/* Whether the kernel of at most TILE_FEW rows has one tile of columns: three blocks of fp8 would spill on Blackwell. */
+__host__ __device__ constexpr bool tile_is_few(int format, bool few)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+    return few && format != FORMAT_FP8;
+#else
+    return few && tile_has_few(format);
+#endif
+}
+
 /* Minimum number of blocks that fit on a processor: the most that registers of all supported architectures allow without
  * spills. */
-template <int FORMAT> __host__ __device__ constexpr int tile_resident(void)
+template <int FORMAT, bool FEW> __host__ __device__ constexpr int tile_resident(void)
 {
-    return FORMAT == FORMAT_F32 || tile_quantised(FORMAT) ? 3 : 2;
+    return FORMAT == FORMAT_F32 || tile_quantised(FORMAT) || tile_is_few(FORMAT, FEW) ? 3 : 2;
+}
+
+/* Tiles of columns that a kernel can compute. */
+template <int FORMAT, bool FEW> __host__ __device__ constexpr int tile_tiles(void)
+{
+    return tile_is_few(FORMAT, FEW) ? 1 : (int)TILE_TILES;
 }
 
 /* How the products of a launch are divided. */
@@ -156,8 +180,8 @@ template <int N> DEVICE void tile_put(float *word, int count, const float (&pair
 }
 
 /* Computes the products of one piece of a step with the columns of tiles first .. end-1. */
-template <int PIECES, int FIRST, int END>
-DEVICE void tile_multiply(const uint32_t (&a)[PIECES][2][4], const float *from, float (&acc)[TILE_TILES][2][4])
+template <int PIECES, int FIRST, int END, int TILES>
+DEVICE void tile_multiply(const uint32_t (&a)[PIECES][2][4], const float *from, float (&acc)[TILES][2][4])
 {
     UNROLL for (int n = FIRST; n < END; n++) {
         float2 two = *(const float2 *)(from + 8 * n * TILE_PITCH);
@@ -171,15 +195,16 @@ DEVICE void tile_multiply(const uint32_t (&a)[PIECES][2][4], const float *from, 
 
 /* Computes the chain of one slice, inputs first .. end-1, with the warp's part of shared memory. Lane l writes the word that
  * lane l / 8 of the group of four reads as its (l % 8)th. */
-template <int FORMAT>
+template <int FORMAT, int TILES>
 DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, int width, const int *row, int first, int end,
-                       float *part, float (&acc)[TILE_TILES][2][4])
+                       float *part, float (&acc)[TILES][2][4])
 {
+    constexpr bool FEW = TILES < TILE_TILES;
     constexpr int PIECES = weights<FORMAT>::PIECES;
     constexpr int MORE = PIECES > 2 || FORMAT == FORMAT_MXFP4 ? 3 : 6;    /* rows loaded at a time, limited by registers */
     int lane = lane_id(), g = lane / 4, t = lane % 4, own = weights<FORMAT>::input(lane % 8 / 2, lane % 2, lane / 8);
     float *word = part + lane;
-    UNROLL for (int n = 0; n < TILE_TILES; n++)
+    UNROLL for (int n = 0; n < TILES; n++)
         UNROLL for (int i = 0; i < 4; i++)
             acc[n][0][i] = acc[n][1][i] = 0;
     for (int column = TILE_PARTS * in.count; column < tile_columns(in.count); column++)
@@ -199,7 +224,7 @@ DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, int 
             tile_ask<FORMAT>(unit, in.inputs, ahead);
         __syncwarp();
         tile_put(word, in.count, pair);
-        for (int n = TILE_FEW; n < in.count; n += MORE) {
+        for (int n = TILE_FEW; !FEW && n < in.count; n += MORE) {
             UNROLL for (int i = 0; i < MORE; i++)
                 if (n + i < in.count)
                     tile_pair(x + row[n + i] * in.stride, left, more[i]);
@@ -212,10 +237,10 @@ DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, int 
             UNROLL for (int piece = 0; piece < PIECES; piece++)
                 weight_fragments<FORMAT>(raw, s, piece, a[piece]);
             tile_multiply<PIECES, 0, 1>(a, from, acc);
-            if (in.count > TILE_FEW)
-                tile_multiply<PIECES, 1, 3>(a, from, acc);
-            if (in.count > TILE_SOME)
-                tile_multiply<PIECES, 3, TILE_TILES>(a, from, acc);
+            if (!FEW && in.count > TILE_FEW)
+                tile_multiply<PIECES, 1, FEW ? 1 : 3>(a, from, acc);
+            if (!FEW && in.count > TILE_SOME)
+                tile_multiply<PIECES, 3, TILES>(a, from, acc);
         }
     }
     __syncwarp();
@@ -238,15 +263,15 @@ DEVICE float *spread_parts(const struct tile_cut &cut, int slices)
     return cut.parts + spread_tile() * slices * cut.rows * UNIT_OUTPUTS;
 }
 
-/* Returns whether this block is the last of its unit; then it sees what the other blocks wrote. All threads receive the
- * result. */
-DEVICE bool spread_last(unsigned *ticket)
+/* Returns whether this block is the last of the `blocks` that share a ticket; then it sees what the others wrote. All threads
+ * receive the result. */
+DEVICE bool spread_last(unsigned *ticket, unsigned blocks)
 {
     SHARED(int, last, 1);
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
-        last[0] = atomicInc(ticket, gridDim.z - 1) == gridDim.z - 1;
+        last[0] = atomicInc(ticket, blocks - 1) == blocks - 1;
         __threadfence();
     }
     __syncthreads();
@@ -276,8 +301,8 @@ DEVICE void spread_join(const unsigned char *unit, const float *parts, int slice
 }
 
 /* run: computes memory->sums of the tile's rows; returns false if another block finishes them. SPREAD: units may be divided
- * among blocks (cut.parts). */
-template <int FORMAT, bool SPREAD> struct tile_product {
+ * among blocks (cut.parts). FEW: no tile has more than TILE_FEW rows. */
+template <int FORMAT, bool SPREAD, bool FEW> struct tile_product {
     DEVICE bool run(const unsigned char *unit, const struct tile_in &in, const struct tile_cut &cut, struct tile_memory *memory)
     {
         int slices = (in.inputs + cut.width - 1) / cut.width, begin = SPREAD ? spread_slice(cut) : 0;
@@ -289,9 +314,9 @@ template <int FORMAT, bool SPREAD> struct tile_product {
         for (int round = begin; round < end; round += TILE_WARPS) {
             int first = (round + warp_id()) * cut.width;
             if (round + warp_id() < end) {
-                float acc[TILE_TILES][2][4], *part = terms + warp_id() * room;
+                float acc[tile_tiles<FORMAT, FEW>()][2][4], *part = terms + warp_id() * room;
                 tile_slice<FORMAT>(unit, in, cut.width, memory->row, first, min(first + cut.width, in.inputs), part, acc);
-                UNROLL for (int n = 0; n < TILE_TILES; n++)
+                UNROLL for (int n = 0; n < tile_tiles<FORMAT, FEW>(); n++)
                     if (8 * n < tile_columns(in.count))
                         put_terms(part + 8 * n * UNIT_OUTPUTS, acc[n], o / 4, o % 4);
             }
@@ -311,7 +336,7 @@ template <int FORMAT, bool SPREAD> struct tile_product {
             __syncthreads();
         }
         if (SPREAD && cut.parts) {
-            if (!spread_last(cut.tickets + spread_tile()))
+            if (!spread_last(cut.tickets + spread_tile(), gridDim.z))
                 return false;
             spread_join<FORMAT>(unit, spread_parts(cut, slices), slices, in.count, room, memory);
         }
@@ -376,10 +401,10 @@ template <int FORMAT> struct tile_integers {
     }
 };
 
-template <bool SPREAD> struct tile_product<FORMAT_Q8, SPREAD> : tile_integers<FORMAT_Q8> {};
-template <bool SPREAD> struct tile_product<FORMAT_Q4, SPREAD> : tile_integers<FORMAT_Q4> {};
+template <bool SPREAD> struct tile_product<FORMAT_Q8, SPREAD, false> : tile_integers<FORMAT_Q8> {};
+template <bool SPREAD> struct tile_product<FORMAT_Q4, SPREAD, false> : tile_integers<FORMAT_Q4> {};
 
-template <bool SPREAD> struct tile_product<FORMAT_F32, SPREAD> {
+template <bool SPREAD> struct tile_product<FORMAT_F32, SPREAD, false> {
     DEVICE bool run(const unsigned char *unit, const struct tile_in &in, const struct tile_cut &, struct tile_memory *memory)
     {
         const float *weight = (const float *)unit + lane_id();
@@ -400,22 +425,27 @@ template <bool SPREAD> struct tile_product<FORMAT_F32, SPREAD> {
     }
 };
 
-/* TILE_LAUNCH(kernel, format, rows, grid, stream, args...): kernel<FORMAT> for a format and a maximum of rows per tile that
- * are known at the call. */
-#define TILE_LAUNCH_AS(kernel, F, rows, grid, stream, ...) \
-    case F: LAUNCH_PDL((kernel<F>), grid, dim3(TILE_THREADS), tile_bytes(F, rows), stream, __VA_ARGS__); break
-#define TILE_LAUNCH(kernel, format, rows, grid, stream, ...)                     \
+/* TILE_LAUNCH(kernel, format, rows, few, grid, stream, args...): kernel<FORMAT, FEW> for a format and a maximum of rows per
+ * tile that are known at the call. few: at most TILE_FEW rows may have the kernel made for them. */
+#define TILE_LAUNCH_AS(kernel, F, rows, few, grid, stream, ...)                                                              \
+    case F:                                                                                                                  \
+        if ((few) && (rows) <= TILE_FEW)                                                                                     \
+            LAUNCH_PDL((kernel<F, tile_has_few(F)>), grid, dim3(TILE_THREADS), tile_bytes(F, rows), stream, __VA_ARGS__);    \
+        else                                                                                                                 \
+            LAUNCH_PDL((kernel<F, false>), grid, dim3(TILE_THREADS), tile_bytes(F, rows), stream, __VA_ARGS__);              \
+        break
+#define TILE_LAUNCH(kernel, format, rows, few, grid, stream, ...)                     \
     do {                                                                         \
         switch (format) {                                                        \
-            TILE_LAUNCH_AS(kernel, FORMAT_F32, rows, grid, stream, __VA_ARGS__);   \
-            TILE_LAUNCH_AS(kernel, FORMAT_F16, rows, grid, stream, __VA_ARGS__);   \
-            TILE_LAUNCH_AS(kernel, FORMAT_BF16, rows, grid, stream, __VA_ARGS__);  \
-            TILE_LAUNCH_AS(kernel, FORMAT_FP8, rows, grid, stream, __VA_ARGS__);   \
-            TILE_LAUNCH_AS(kernel, FORMAT_Q8, rows, grid, stream, __VA_ARGS__);    \
-            TILE_LAUNCH_AS(kernel, FORMAT_Q4, rows, grid, stream, __VA_ARGS__);    \
-            TILE_LAUNCH_AS(kernel, FORMAT_MXFP4, rows, grid, stream, __VA_ARGS__); \
-            TILE_LAUNCH_AS(kernel, FORMAT_Q4_K, rows, grid, stream, __VA_ARGS__);  \
-            TILE_LAUNCH_AS(kernel, FORMAT_Q6_K, rows, grid, stream, __VA_ARGS__);  \
+            TILE_LAUNCH_AS(kernel, FORMAT_F32, rows, few, grid, stream, __VA_ARGS__);   \
+            TILE_LAUNCH_AS(kernel, FORMAT_F16, rows, few, grid, stream, __VA_ARGS__);   \
+            TILE_LAUNCH_AS(kernel, FORMAT_BF16, rows, few, grid, stream, __VA_ARGS__);  \
+            TILE_LAUNCH_AS(kernel, FORMAT_FP8, rows, few, grid, stream, __VA_ARGS__);   \
+            TILE_LAUNCH_AS(kernel, FORMAT_Q8, rows, few, grid, stream, __VA_ARGS__);    \
+            TILE_LAUNCH_AS(kernel, FORMAT_Q4, rows, few, grid, stream, __VA_ARGS__);    \
+            TILE_LAUNCH_AS(kernel, FORMAT_MXFP4, rows, few, grid, stream, __VA_ARGS__); \
+            TILE_LAUNCH_AS(kernel, FORMAT_Q4_K, rows, few, grid, stream, __VA_ARGS__);  \
+            TILE_LAUNCH_AS(kernel, FORMAT_Q6_K, rows, few, grid, stream, __VA_ARGS__);  \
         default: break;                                                          \
         }                                                                        \
     } while (0)

@@ -148,7 +148,7 @@ static const size_t norm_buffers[BUFFERS] = {B(norm, in), B(norm, weight), B(nor
 static const size_t clamp_buffers[BUFFERS] = {B(clamp, x), SIZE_MAX};
 static const size_t gather_buffers[BUFFERS] = {B(gather, in), B(gather, index), B(gather, out), SIZE_MAX};
 static const size_t linear_buffers[BUFFERS] = {B(linear, in), B(linear, weight), B(linear, bias), B(linear, out),
-                                               B(linear, operand), SIZE_MAX};
+                                               B(linear, operand), B(linear, ahead), SIZE_MAX};
 static const size_t rope_buffers[BUFFERS] = {B(rope, x), B(rope, table), B(rope, position), SIZE_MAX};
 static const size_t kv_write_buffers[BUFFERS] = {B(kv_write, in_k), B(kv_write, in_v), B(kv_write, shared), B(kv_write, k),
                                                  B(kv_write, v), B(kv_write, slot), SIZE_MAX};
@@ -165,7 +165,8 @@ static const size_t route_select_buffers[BUFFERS] = {B(route_select, score), B(r
                                                      B(route_select, zero_weight), SIZE_MAX};
 static const size_t expert_ffn_buffers[BUFFERS] = {B(expert_ffn, in), B(expert_ffn, out), B(expert_ffn, expert),
     B(expert_ffn, weight), B(expert_ffn, gate_up_bias), B(expert_ffn, down_bias), B(expert_ffn, table), B(expert_ffn, inner),
-    B(expert_ffn, partial), B(expert_ffn, group), B(expert_ffn, operand), SIZE_MAX};
+    B(expert_ffn, partial), B(expert_ffn, group), B(expert_ffn, operand), B(expert_ffn, ahead),
+    SIZE_MAX};
 
 static const size_t activate_buffers[BUFFERS] = {B(activate, in), B(activate, add), B(activate, out), SIZE_MAX};
 static const size_t log_add_buffers[BUFFERS] = {B(log_add, in), B(log_add, add), B(log_add, out), SIZE_MAX};

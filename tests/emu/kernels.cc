@@ -6,6 +6,9 @@
 void emu_region(const void *memory, size_t bytes) { emu::race_region(memory, bytes, false); }
 int emu_launches(void) { return emu::launches(); }
 void emu_region_end(const void *memory) { emu::race_region_end(memory); }
+void emu_prefetch_watch(const void *memory, size_t bytes) { emu::prefetch_watch(memory, bytes); }
+size_t emu_copied(void) { return emu::copied(); }
+size_t emu_prefetched(void) { return emu::prefetched(); }
 
 void *emu_queue(int way)
 {
@@ -20,6 +23,7 @@ void *emu_queue(int way)
         if (dev_alloc(&scratch, SCRATCH[i]) || dev_alloc(&tickets, bytes) || dev_fill(tickets, 0, bytes, nullptr))
             abort();
         contexts[i].tickets = i ? (unsigned *)tickets : nullptr;
+        contexts[i].blocks = i == 1;
         contexts[i].scratch = buffer{(uint64_t)(uintptr_t)scratch, SCRATCH[i]};
         contexts[i + WAYS] = contexts[i];
         contexts[i].slab = slab_open(nullptr, SLAB_ROOM[i], why, sizeof why);

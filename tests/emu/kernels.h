@@ -1,6 +1,6 @@
 /* The kernels of kernels/cuda as tests/kernel sees an instruction set: the same tests, on the emulator. A queue of n "threads"
  * is one of three ways to run them, which must give the same bits: 1, forward, all inputs of a product in one block, and
- * attention through the least scratch; 2, reverse, parts of inputs and all chunks of attention in blocks of their own; 3,
+ * attention through the least scratch; 2, reverse, parts of inputs in blocks of their own, rows share attention's chunks; 3,
  * a random order, another for each queue, the chunks of a few rows at a time, and the inputs of small products in several
  * blocks. 4, 5 and 6 are the same without a library for products. Included by tests/kernel/support.h. */
 #ifndef MOE_TESTS_EMU_KERNELS_H
@@ -25,6 +25,14 @@ void emu_region_end(const void *memory);
 
 /* Launches since the program began. */
 int emu_launches(void);
+
+/* Bytes that cp_async has copied to shared memory since the program began. */
+size_t emu_copied(void);
+
+/* Counts the prefetched bytes of one piece of memory from now on, each byte once, and returns them; SIZE_MAX: one was
+ * prefetched twice. */
+void emu_prefetch_watch(const void *memory, size_t bytes);
+size_t emu_prefetched(void);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "kernels/cuda/dev.h"
 #include "tests/emu/stream.h"
@@ -122,6 +123,32 @@ uint4 load128(const void *address, int line)
     return value;
 }
 
+static struct { const unsigned char *memory; std::vector<unsigned char> times; } watched;
+
+void prefetch_watch(const void *memory, size_t bytes)
+{
+    watched.memory = (const unsigned char *)memory;
+    watched.times.assign(bytes, 0);
+}
+
+size_t prefetched(void)
+{
+    size_t count = 0;
+    for (unsigned char times : watched.times) {
+        if (times > 1)
+            return SIZE_MAX;
+        count += times;
+    }
+    return count;
+}
+
+static void note_prefetch(const unsigned char *from, size_t bytes)
+{
+    for (size_t i = 0; i < bytes && !watched.times.empty(); i++)
+        if (from + i >= watched.memory && from + i < watched.memory + watched.times.size())
+            watched.times[(size_t)(from + i - watched.memory)] += watched.times[(size_t)(from + i - watched.memory)] < 2;
+}
+
 /* Has no effect, but on a GPU what it asks for must be there. */
 void prefetch(const void *address, size_t bytes, int line)
 {
@@ -129,10 +156,16 @@ void prefetch(const void *address, size_t bytes, int line)
     if (!bytes || bytes % 16)
         found(line, "prefetch of %zu bytes, which is not a multiple of 16", bytes);
     race_prefetch(address, bytes, line);
+    note_prefetch((const unsigned char *)address, bytes);
 }
+
+static size_t all_copied;
+
+size_t copied(void) { return all_copied; }
 
 void async_copy(void *to, const void *from, bool valid, int line)
 {
+    all_copied += valid ? 16 : 0;
     need_aligned(to, line, "cp_async16 to");
     need_aligned(from, line, "cp_async16 from");
     race_access(to, 16, true, __builtin_return_address(0), line);

@@ -8,6 +8,7 @@ extern "C" {
 #include <cmocka.h>
 }
 #include "kernels/cuda/cuda.h"
+#include "tests/emu/kernels.h"
 
 enum { ROWS = 7, LIVE = 3, WIDTH = 48, HEADS = 2, HEAD_DIM = 24, EXPERTS = 6, TOP_K = 2, CAPACITY = 300, VOCAB = 33,
     INNER = 20 };
@@ -368,6 +369,7 @@ static void live_rows_alone_are_treated(void **state)
         {"expert_ffn", expert_ffn}, {"activate", activate}, {"gated", gated}, {"log_add", log_add}, {"blend", blend},
         {"blend_weights", blend_weights}, {"top", top}, {"choose", choose}, {"quantise", quantise},
         {"attention, some rows at a time", attention}, {"attention, few chunks at a time", attention},
+        {"attention, rows share chunks", attention},
     };
     struct buffer live = numbers(1, 0, 1), scratch = take(1 << 20);
     struct buffer some = take(2 * PARTS_OF_A_ROW), few_chunks = take(3 * PART);
@@ -383,6 +385,7 @@ static void live_rows_alone_are_treated(void **state)
         known.tickets = device.tickets = at<unsigned>(tickets);
         known.scratch = scratch;
         device.scratch = strstr(op.name, "some rows") ? some : strstr(op.name, "few chunks") ? few_chunks : scratch;
+        device.blocks = strstr(op.name, "rows share") ? 1 : 0;
         emu_options.schedule = schedule % 3 == 0 ? EMU_FORWARD : schedule % 3 == 1 ? EMU_REVERSE : EMU_RANDOM;
         emu_options.seed = (uint64_t)++schedule;
         seed = 7;
@@ -414,6 +417,7 @@ static void attention_keeps_to_its_scratch(void **state)
         for (size_t more = 0; more < PART; more += PART - sizeof(float)) {
             some.scratch = take(fit * PART + more + sizeof(float));
             some.scratch.bytes -= sizeof(float);
+            some.blocks = more ? 1 : 0;
             emu_options.schedule = more ? EMU_REVERSE : EMU_RANDOM;
             seed = 7;
             struct made got = attention(&pieces, ROWS, ROWS);
@@ -470,6 +474,56 @@ static void blocks_take_chunk_after_chunk(void **state)
     give_back(kept);
 }
 
+/* The nodes of a tree, of which each sees itself after PREFIX positions: blocks that take up to eight of them read the chunks
+ * before the draft once, where the device has blocks enough. */
+static void nodes_share_the_chunks_before_them(void **state)
+{
+    (void)state;
+    enum { NODES = 13, PREFIX = 250, WHOLE = PREFIX / ATTENTION_CHUNK, NUMBER = 2 };
+    const int kept = taken_count;
+    struct cuda_context context = {};
+    struct queue queue = {&context};
+    struct attention_args a = {};
+    struct buffer out[4];
+    size_t copied[4], chunk = 2 * HEADS * HEAD_DIM * NUMBER;
+    seed = 13;
+    context.scratch = take(1 << 20);
+    a.q = floats(NODES * WIDTH, NODES * WIDTH);
+    a.k = numbers(CAPACITY * WIDTH * NUMBER / 4, CAPACITY * WIDTH * NUMBER / 4, 0x3c003c00);
+    a.v = numbers(CAPACITY * WIDTH * NUMBER / 4, CAPACITY * WIDTH * NUMBER / 4, 0x3c003c00);
+    a.prefix = numbers(NODES, 0, 1);
+    a.path_start = numbers(NODES + 1, 0, 1);
+    a.path = numbers(NODES, 0, 1);
+    for (int node = 0; node < NODES; node++) {
+        at<int32_t>(a.prefix)[node] = PREFIX;
+        at<int32_t>(a.path_start)[node] = node;
+        at<int32_t>(a.path)[node] = PREFIX + node;
+    }
+    at<int32_t>(a.path_start)[NODES] = NODES;
+    a.scale = 0.3f;
+    a.format = CACHE_F16;
+    a.rows = NODES;
+    a.heads = a.kv_heads = HEADS;
+    a.head_dim = a.value_dim = HEAD_DIM;
+    a.capacity = CAPACITY;
+    a.stride = WIDTH;
+    for (int way = 0; way < 4; way++) {                  /* off; blocks for all rows; for two at a time; for eight at a time */
+        context.off = way == 0 ? CUDA_TREE : 0;
+        context.blocks = way == 1 ? 1000 : way == 2 ? 7 * HEADS * (WHOLE + 2) : 1;
+        a.out = out[way] = floats(NODES * WIDTH, 0);
+        copied[way] = emu_copied();
+        cuda_attention(&queue, &a);
+        copied[way] = emu_copied() - copied[way];
+        assert_memory_equal(at<char>(a.out), at<char>(out[0]), a.out.bytes);
+    }
+    const size_t own = (size_t)NODES * (PREFIX % ATTENTION_CHUNK + 1) * chunk;
+    assert_int_equal(copied[0], own + (size_t)NODES * WHOLE * ATTENTION_CHUNK * chunk);
+    assert_int_equal(copied[1], copied[0]);
+    assert_int_equal(copied[2], own + 7 * WHOLE * ATTENTION_CHUNK * chunk);
+    assert_int_equal(copied[3], own + 2 * WHOLE * ATTENTION_CHUNK * chunk);
+    give_back(kept);
+}
+
 /* More experts than the grouping block has threads, and more pairs than it takes at a time: as if equal ones were one. */
 static void many_experts_are_grouped(void **state)
 {
@@ -506,13 +560,37 @@ static void many_experts_are_grouped(void **state)
     give_back(kept);
 }
 
+/* The launches of a layer, which docs/gpu.md counts: these and qkv's one (tests/kernel/test_attention.c) are 13. */
+static void a_layer_is_thirteen_launches(void **state)
+{
+    (void)state;
+    static operation *const layer[] = {norm, linear, attention, linear, norm, linear, score, select, expert_ffn};
+    const int kept = taken_count;
+    struct cuda_context context = {};
+    struct queue queue = {&context};
+    struct buffer tickets = take(CONTEXT_TICKETS * sizeof(unsigned));
+    memset(at<char>(tickets), 0, tickets.bytes);
+    context.scratch = take(1 << 20);
+    context.tickets = at<unsigned>(tickets);
+    for (int off = 0; off < 2; off++) {
+        context.off = off ? CUDA_SUM : 0;
+        const int before = emu_launches();
+        for (operation *one : layer)
+            one(&queue, 1, 1);
+        assert_int_equal(emu_launches() - before, 12 + off);
+    }
+    give_back(kept);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(live_rows_alone_are_treated),
         cmocka_unit_test(attention_keeps_to_its_scratch),
         cmocka_unit_test(blocks_take_chunk_after_chunk),
+        cmocka_unit_test(nodes_share_the_chunks_before_them),
         cmocka_unit_test(many_experts_are_grouped),
+        cmocka_unit_test(a_layer_is_thirteen_launches),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

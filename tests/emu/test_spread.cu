@@ -9,6 +9,7 @@ extern "C" {
 #include <cmocka.h>
 }
 #include "kernels/cuda/cuda.h"
+#include "tests/emu/kernels.h"
 
 /* 18 slices of 64 inputs, the last one of 12; three units, the last one of 6 outputs. */
 enum { INPUTS = 1100, SLICE = 64, SLICES = 18, OUTPUTS = 70, UNITS = 3, ROWS = 17, TILE = 16 };
@@ -131,6 +132,69 @@ static void spread_inputs_change_no_bit(void **state)
     product_end(&a);
 }
 
+/* Products of 1 and 2 rows have a kernel of their own, unless it is switched off; the bits are the same. */
+static void few_rows_have_a_kernel_of_their_own(void **state)
+{
+    (void)state;
+    dev_stream stream = nullptr;
+    seed = 9;
+    struct linear_args a = product();
+    for (int o = 0; o < OUTPUTS; o++)
+        for (int k = 0; k < INPUTS; k++)
+            *weight_at(a.weight, o, k) = f32_to_bf16(draw_float());
+    struct buffer want = take(a.out.bytes);
+    assert_int_equal(dev_stream_new(&stream), 0);
+    for (int rows = 1; rows <= 3; rows++)
+        for (int off = 1; off >= 0; off--) {
+            struct cuda_context context = context_of((size_t)1 << 20);
+            context.stream = stream;
+            context.off = off ? CUDA_FEW : 0;
+            run(&context, &a, rows, rows);
+            assert_int_equal(!strstr(dev_launches_of(stream)->kernel, "tile_has_few"), off || rows > 2);
+            if (off)
+                memcpy(at<void>(want), at<void>(a.out), want.bytes);
+            assert_memory_equal(at<char>(a.out), at<char>(want), want.bytes);
+            context_end(&context);
+        }
+    dev_stream_free(stream);
+    give(&want);
+    product_end(&a);
+}
+
+/* Memory that a later launch reads is prefetched once and completely, whichever blocks have live rows; no bit changes. */
+static void what_comes_later_is_prefetched_once(void **state)
+{
+    (void)state;
+    static const size_t bytes[] = {0, 16, 4999, 100000};
+    seed = 11;
+    struct linear_args a = product();
+    struct buffer live = take(sizeof(int32_t)), want = take(a.out.bytes);
+    for (int o = 0; o < OUTPUTS; o++)
+        *weight_at(a.weight, o, o) = f32_to_bf16(draw_float());
+    *at<int32_t>(live) = 1;
+    for (size_t ahead : bytes)
+        for (int rows = 1; rows <= ROWS; rows += ROWS - 1)
+            for (int way = 0; way < 3; way++) {
+                struct cuda_context context = context_of(way ? (size_t)1 << 20 : 0);
+                context.live = rows > 1 ? at<int32_t>(live) : nullptr;
+                context.off = way == 2 ? CUDA_AHEAD : 0;
+                a.ahead = take(ahead ? ahead : 1);
+                a.ahead.bytes = ahead;
+                emu_prefetch_watch(at<void>(a.ahead), ahead ? ahead : 1);
+                run(&context, &a, rows, way);
+                assert_int_equal(emu_prefetched(), way == 2 ? 0 : ahead / 16 * 16);
+                if (way == 0)
+                    memcpy(at<void>(want), at<void>(a.out), want.bytes);
+                assert_memory_equal(at<char>(a.out), at<char>(want), want.bytes);
+                give(&a.ahead);
+                context_end(&context);
+            }
+    emu_prefetch_watch(nullptr, 0);
+    give(&live);
+    give(&want);
+    product_end(&a);
+}
+
 /* One weight in each slice, a power of two: so a slice's sum is a product without a rounding, and a row's result the sum of
  * such products, one after the other in f32. They are of very different sizes: another order gives other bits. */
 static void slices_are_added_in_their_order(void **state)
@@ -190,6 +254,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spread_inputs_change_no_bit),
+        cmocka_unit_test(few_rows_have_a_kernel_of_their_own),
+        cmocka_unit_test(what_comes_later_is_prefetched_once),
         cmocka_unit_test(slices_are_added_in_their_order),
         cmocka_unit_test(scratch_is_what_parts_take),
     };

@@ -126,7 +126,14 @@ static void against_reference(const struct shape *s, int kind, enum routing rout
     FOR_EACH_ISA(isa) {
         snprintf(what, sizeof what, "%s %s rows %d slots %d hidden %d inner %d", isa->name, kind_name(kind), s->rows,
                  s->slots, s->hidden, s->inner);
+#ifdef MOE_EMU
+        const int launches = emu_launches();
+        const int exact = format_quantised(call.args.format) + format_quantised(call.args.down_format);
+#endif
         run(&call, &isa->ops, queue_of(2));
+#ifdef MOE_EMU
+        assert_int_equal(emu_launches() - launches, 3 + exact);
+#endif
         assert_close(what, call.args.out, expected, kind_exact(kind) ? TOLERANCE_EXACT : TOLERANCE_EXPERT_FFN);
         struct buffer *same = &first[kind_order(isa, kind)];
         if (!same->address)
@@ -315,7 +322,14 @@ static void experts_apart_are_what_is_added(void **state)
                     assert_true(same_bits(call.args.out, call.before));
                     assert_close("apart", call.args.partial, expected, far);
                     call.args.apart = false;
+                    call.args.ahead = threads == 1 ? expected : (struct buffer){0, 0};
+#ifdef MOE_EMU
+                    emu_prefetch_watch(at(expected), expected.bytes);
+#endif
                     run(&call, &isa->ops, queue_of(threads));
+#ifdef MOE_EMU
+                    assert_int_equal(emu_prefetched(), call.args.ahead.bytes / 16 * 16);
+#endif
                     assert_apart_sums_up(&isa->ops, queue_of(threads), &call.args, call.before, call.args.out);
                 }
             arena_close(&call.arena);

@@ -2,6 +2,7 @@
  * device has for that: memory that downloads reach, and its own time. */
 #include "tests/unit/unit.h"
 
+#include "common/engine/internal.h"
 #include "common/tensor/device_class.h"
 #include "tests/unit/rig.h"
 
@@ -218,11 +219,80 @@ static void routers_asked_ahead_change_nothing(void **state)
     unit_remove(folder);
 }
 
+/* The matrices that products read and the hints that they carry, in order. */
+enum { PRODUCTS = 256 };
+static struct { uint64_t reads, ahead; } products[PRODUCTS];
+static int product_count;
+static struct device_ops noting_ops;
+static const struct device_ops *real_ops;
+
+static void note_product(uint64_t reads, uint64_t ahead)
+{
+    assert_true(product_count < PRODUCTS);
+    products[product_count].reads = reads;
+    products[product_count++].ahead = ahead;
+}
+
+static void note_linear(struct queue *queue, const struct linear_args *args)
+{
+    note_product(args->weight.address, args->ahead.address);
+    real_ops->linear(queue, args);
+}
+
+static void note_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
+{
+    note_product(0, args->ahead.address);
+    real_ops->expert_ffn(queue, args);
+}
+
+/* Whatever a product calls the memory that is read later is a matrix of a later product. In plain layers QKV names the output
+ * projection, and the experts name QKV of the next layer. */
+static void products_name_the_matrix_that_comes_later(void **state)
+{
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "tiny.moe");
+    int plain = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        struct hparams shape;
+        struct rig rig;
+        struct forward out;
+        int named = 0;
+        bool all = true;
+        open_tiny(&rig, path, seed, ROWS, ROWS, &shape);
+        real_ops = rig.engine->ops;
+        noting_ops = *real_ops;
+        noting_ops.linear = note_linear;
+        noting_ops.expert_ffn = note_expert_ffn;
+        rig.engine->ops = rig.engine->space.ops = &noting_ops;
+        product_count = 0;
+        const struct batch batch = everything(&rig, 0, ROWS);
+        must(engine_forward(rig.engine, rig.sequence, &batch, &out, &rig.err), &rig.err);
+        for (int i = 0; i < product_count; i++) {
+            int later = i + 1;
+            while (later < product_count && products[later].reads != products[i].ahead)
+                later++;
+            assert_true(!products[i].ahead || later < product_count);
+            named += products[i].ahead != 0;
+        }
+        for (int n = 0; n < shape.layers; n++)
+            all &= !shape.layer[n].state;
+        if (all && !shape.shared_inner && !shape.attention.kv_rank) {
+            plain++;
+            assert_int_equal(named, 2 * shape.layers - 1);
+        }
+        rig_close(&rig);
+    }
+    assert_true(plain > 0);
+    unit_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_what_they_are_alone),
         cmocka_unit_test(routers_asked_ahead_change_nothing),
+        cmocka_unit_test(products_name_the_matrix_that_comes_later),
         cmocka_unit_test(a_forward_is_waited_for_once),
         cmocka_unit_test(devices_tell_their_time),
     };
