@@ -1,11 +1,14 @@
 /* Layers with a state of fixed size instead of keys and values of all tokens: the gated delta rule (Gated DeltaNet, arXiv
- * 2412.06464) or the state space of Mamba-2 (arXiv 2405.21060), and the short causal convolution before it, over rows that may
+ * 2412.06464), the same with a decay for each channel of the key (Kimi Delta Attention, arXiv 2510.26692), or the state space
+ * of Mamba-2 (arXiv 2405.21060); and the short causal convolution before it, over rows that may
  * be nodes of a tree.
  *
  * The rule, for each value head, with a token's q, k, v, decay g <= 0 and rate beta, from S = 0:
  *     S <- e^g S;    S <- S + k (x) beta (v - k^T S);    o = q^T S              RECURRENCE_DELTA
  *     S <- e^g S;    S <- S + k (x) beta v;              o = q^T S + skip v     RECURRENCE_SPACE (q, k, v, beta, skip are
  *                                                                               C, B, x, dt, D of Mamba-2)
+ * RECURRENCE_CHANNEL is RECURRENCE_DELTA with g a vector of key_dim numbers: e^g multiplies the rows of S. Everywhere below its
+ * factors e^G and e^(G - G_i) then belong to the elements of k and q, in products and in dot products.
  * Value head h uses key head h * key_heads / value_heads, or with `tiled` key head h % key_heads. key_heads divides
  * value_heads.
  *
@@ -36,8 +39,15 @@ enum { DELTA_BORDER = 16, DELTA_DIM_MAX = 1024, CONV_TAPS_MAX = 8 };
 
 enum recurrence {
     RECURRENCE_DELTA, RECURRENCE_SPACE,
-    RECURRENCE_NONE      /* the short convolution alone */
+    RECURRENCE_NONE,     /* the short convolution alone */
+    RECURRENCE_CHANNEL
 };
+
+/* Returns whether the rule subtracts k^T S from v. */
+static inline bool recurrence_corrects(enum recurrence kind) { return kind == RECURRENCE_DELTA || kind == RECURRENCE_CHANNEL; }
+
+/* Returns the decays of a value head. */
+static inline int recurrence_decays(enum recurrence kind, int key_dim) { return kind == RECURRENCE_CHANNEL ? key_dim : 1; }
 
 /* Values of delta_args.before that are not a state. */
 enum { DELTA_ZERO = -1, DELTA_KEPT = -2 };
@@ -57,17 +67,19 @@ struct short_conv_args {
     int rows, width, taps, in_stride, out_stride;
 };
 
-/* Prepares the inputs of `delta` from the projections. For each row and key head, in place, with RECURRENCE_DELTA,
+/* Prepares the inputs of `delta` from the projections. For each row and key head, in place, without RECURRENCE_SPACE,
  *     q <- q / sqrt(sum of q^2 + epsilon) * (1 / sqrt(key_dim)),    k <- k / sqrt(sum of k^2 + epsilon)
  * and then key[slot[r]] = k; for each value head
  *     t = softplus(step[r][h] + step_bias[h]),    g = neg_a[h] * t
  *     beta[r][h] = sigmoid(rate[r][h]); RECURRENCE_SPACE: t
  *     decay[slot[r]][h] = g + decay[parent[r]][h], or only g if there is no parent
+ * With RECURRENCE_CHANNEL a head has key_dim of step, step_bias and decay (D of them; else D is 1), and one of neg_a.
  * x          [rows] of stride: q [key_heads][key_dim], then k likewise (floats after them are not touched)
- * rate, step [rows] of gate_stride, value_heads used; no rate with RECURRENCE_SPACE
- * neg_a (-exp(A_log)), step_bias [value_heads]
+ * rate       [rows] of gate_stride, value_heads used; none with RECURRENCE_SPACE
+ * step       [rows] of step_stride, value_heads * D used
+ * neg_a      [value_heads] (-exp(A_log));   step_bias [value_heads][D]
  * parent     [rows] i32: the slot before the row's own in its path; -1: the row is the first of its segment
- * key        [slots][key_heads][key_dim];   decay [slots][value_heads];   beta [rows][value_heads]
+ * key        [slots][key_heads][key_dim];   decay [slots][value_heads][D];   beta [rows][value_heads]
  * Order:  a sum of squares is 16 partial sums (index mod 16) by fused multiply-add in ascending order, then halves: 8+8, 4+4,
  *         2+2, 1+1. A number times 1 / sqrt(...), then times 1 / sqrtf(key_dim), each rounded. softplus(x) = plain_log_add(x,
  *         0), sigmoid is plain_sigmoid; rows in ascending order. */
@@ -75,7 +87,7 @@ struct delta_keys_args {
     struct buffer x, rate, step, neg_a, step_bias, slot, parent, key, decay, beta;
     enum recurrence kind;
     float epsilon;
-    int rows, key_heads, value_heads, key_dim, stride, gate_stride;
+    int rows, key_heads, value_heads, key_dim, stride, gate_stride, step_stride;
 };
 
 /* Stores u of each row in correction[its slot], and o in out[r][h].
@@ -98,7 +110,10 @@ struct delta_keys_args {
  *             o = f * (q^T S); then for each ancestor o = fma(f_i * (q . k_i), u_i, o), then o = fma(q . k, u, o), then
  *             with RECURRENCE_SPACE o = fma(skip, v, o)
  *             S'[a][:] = f * S[a][:]; then for each slot, ascending, S'[a][:] = fma(f_i * k_i[a], u_i[:], S'[a][:])
- *         Without a state (DELTA_ZERO) u starts with v, o and S' with 0. */
+ *         Without a state (DELTA_ZERO) u starts with v, o and S' with 0.
+ *         RECURRENCE_CHANNEL: f belongs to each a. With k'[a] = k[a] * f[a], q' alike, u = v - k'^T S and o = q'^T S; with
+ *         k_i'[a] = k_i[a] * f_i[a] the others are u = fma(-(k . k_i'), u_i, u), o = fma(q . k_i', u_i, o) and S'[a][:] =
+ *         fma(k_i'[a], u_i[:], S'[a][:]). */
 struct delta_args {
     struct buffer q, v, beta, skip, key, decay, correction, state, own, before, path_start, path, out;
     enum recurrence kind;

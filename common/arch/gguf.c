@@ -10,6 +10,8 @@
  *               row for each group */
 #include "common/arch/arch.h"
 
+#include <stdio.h>
+
 #define BLOCK "blk.{n}."
 #define OUTSIDE OUTSIDE_BUT_NORM, [SLOT_FINAL_NORM] = "output_norm.weight"
 #define OUTSIDE_BUT_NORM \
@@ -117,6 +119,27 @@ static const struct naming spaces = {.slot = {SPACES, FFN_NORM}, .paired = true,
 static const struct naming halves = {
     .slot = {SPACES, [SLOT_FFN_NORM] = BLOCK "attn_norm.weight"}, .prepared_states = true};
 
+/* Kimi Delta Attention, beside latent attention. */
+#define CHANNELS OUTSIDE, EXPERTS, FFN_NORM, \
+    [SLOT_DELTA_Q] = BLOCK "attn_q.weight", \
+    [SLOT_DELTA_K] = BLOCK "attn_k.weight", \
+    [SLOT_DELTA_V] = BLOCK "attn_v.weight", \
+    [SLOT_DELTA_CONV_Q] = BLOCK "ssm_conv1d_q.weight", \
+    [SLOT_DELTA_CONV_K] = BLOCK "ssm_conv1d_k.weight", \
+    [SLOT_DELTA_CONV_V] = BLOCK "ssm_conv1d_v.weight", \
+    [SLOT_DELTA_B] = BLOCK "ssm_beta.weight", \
+    [SLOT_DELTA_GATE_A] = BLOCK "ssm_g_a.weight", \
+    [SLOT_DELTA_GATE_B] = BLOCK "ssm_g_b.weight", \
+    [SLOT_DELTA_STEP_A] = BLOCK "ssm_f_a.weight", \
+    [SLOT_DELTA_STEP_B] = BLOCK "ssm_f_b.weight", \
+    [SLOT_DELTA_A_LOG] = BLOCK "ssm_a", \
+    [SLOT_DELTA_STEP_BIAS] = BLOCK "ssm_dt.bias", \
+    [SLOT_DELTA_NORM] = BLOCK "ssm_norm.weight", \
+    [SLOT_DELTA_OUT] = BLOCK "attn_output.weight"
+static const struct naming channels = {.slot = {CHANNELS, [SLOT_KV_B] = BLOCK "attn_kv_b.weight"}, .prepared_states = true};
+static const struct naming channels_cut = {
+    .slot = {CHANNELS, [SLOT_K_B] = BLOCK "attn_k_b.weight", [SLOT_V_B] = BLOCK "attn_v_b.weight"}, .prepared_states = true};
+
 /* Short convolutions alone. llama.cpp names the final norm as LFM2 does: a norm of embeddings. */
 #define CONVOLUTIONS EXPERTS, FFN_NORM, \
     [SLOT_DELTA_ALL] = BLOCK "shortconv.in_proj.weight", \
@@ -127,11 +150,24 @@ static const struct naming convolutions = {
 static const struct naming convolutions_normed = {
     .slot = {OUTSIDE, CONVOLUTIONS}, .prepared_states = true};
 
+static bool has_anywhere(bool (*has)(const void *context, const char *name), const void *context, const char *rest)
+{
+    char name[64];
+    bool found = false;
+    for (int i = 0; i < LAYERS_MAX && !found; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s", i, rest);
+        found = has(context, name);
+    }
+    return found;
+}
+
 const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const void *context, const char *name),
                                       const void *context)
 {
     if (!has(context, plain.slot[SLOT_EMBED]))
         return NULL;
+    if (arch->latent && arch->states)
+        return has_anywhere(has, context, "attn_kv_b.weight") ? &channels : &channels_cut;
     if (arch->latent)
         return has(context, "blk.0.attn_k_b.weight") && !has(context, "blk.0.attn_kv_b.weight") ? &cut : &plain;
     if (arch->states && arch->fixed.delta.kind == RECURRENCE_SPACE)

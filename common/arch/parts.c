@@ -335,6 +335,12 @@ static int delta_in_parts(const struct naming *n, const struct hparams *s, const
     const int group = 2 * d->key_dim + 2 * each, columns = t->inputs;
     if (n->slot[SLOT_DELTA_ALL])
         return delta_all_parts(n, s, t, parts);
+    if (d->kind == RECURRENCE_CHANNEL) {
+        const int rows[] = {keys, keys, values, d->gate_rank, d->gate_rank};
+        for (int i = 0, first = 0; i < 5; first += rows[i++])
+            parts[i] = matrix_part(n, (enum source_slot)(SLOT_DELTA_Q + i), t->layer, 0, PART_ROWS, first, rows[i], columns);
+        return 5;
+    }
     if (!n->slot[SLOT_DELTA_QKVZ]) {
         parts[0] = matrix_part(n, SLOT_DELTA_QKV, t->layer, 0, PART_ROWS, 0, 2 * keys + values, columns);
         parts[1] = matrix_part(n, SLOT_DELTA_Z, t->layer, 0, PART_ROWS, 2 * keys + values, values, columns);
@@ -353,6 +359,10 @@ static int delta_gate_parts(const struct naming *n, const struct hparams *s, con
     const int heads = s->delta.value_heads, groups = s->delta.key_heads, each = heads / groups, columns = t->inputs;
     if (n->slot[SLOT_DELTA_ALL])
         return delta_all_parts(n, s, t, parts);
+    if (s->delta.kind == RECURRENCE_CHANNEL) {
+        parts[0] = matrix_part(n, SLOT_DELTA_B, t->layer, 0, PART_ROWS, 0, heads, columns);
+        return 1;
+    }
     if (!n->slot[SLOT_DELTA_BA]) {
         parts[0] = matrix_part(n, SLOT_DELTA_B, t->layer, 0, PART_ROWS, 0, heads, columns);
         parts[1] = matrix_part(n, SLOT_DELTA_A, t->layer, 0, PART_ROWS, heads, heads, columns);
@@ -365,7 +375,7 @@ static int delta_gate_parts(const struct naming *n, const struct hparams *s, con
 }
 
 /* The weights of the convolution, or its bias. In the source the taps of a channel are contiguous. Mamba-2 has the channels of
- * v first, then those of k, then those of q. */
+ * v first, then those of k, then those of q; Kimi Delta Attention has tensors of each of the three. */
 static int conv_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
     const struct delta_widths w = hparams_delta_widths(s);
@@ -374,6 +384,16 @@ static int conv_parts(const struct naming *n, const struct hparams *s, const str
     const int begin[] = {0, turned ? w.values : width, w.values + w.keys, width};
     const int first[] = {turned ? 2 * w.keys : 0, w.keys, 0};
     const int count = turned ? 3 : 1;
+    for (int i = 0; i < 3 && s->delta.kind == RECURRENCE_CHANNEL; i++) {
+        const int channels = i < 2 ? w.keys : w.values;
+        parts[i] = in_runs(vector_part(n, (enum source_slot)(SLOT_DELTA_CONV_Q + i), t->layer, i * w.keys, channels * taps),
+                           taps, 0, channels, 1, taps, width);
+        parts[i].dims[0] = channels;
+        parts[i].dims[1] = taps;
+        parts[i].dim_count = 2;
+    }
+    if (s->delta.kind == RECURRENCE_CHANNEL)
+        return 3;
     for (int i = 0; i < count; i++) {
         const int channels = begin[i + 1] - begin[i];
         const struct part whole = vector_part(n, bias ? SLOT_DELTA_CONV_BIAS : SLOT_DELTA_CONV, t->layer, first[i], t->outputs);
@@ -411,6 +431,7 @@ static const enum source_slot SINGLE[] = {
     [ROLE_EXPERTS_OUT_NORM] = SLOT_EXPERTS_OUT_NORM, [ROLE_SHARED_OUT_NORM] = SLOT_SHARED_OUT_NORM,
     [ROLE_LAYER_SCALE] = SLOT_LAYER_SCALE, [ROLE_ROUTER_NORM] = SLOT_ROUTER_NORM, [ROLE_EXPERT_SCALE] = SLOT_EXPERT_SCALE,
     [ROLE_DELTA_NEG_A] = SLOT_DELTA_A_LOG, [ROLE_DELTA_STEP_BIAS] = SLOT_DELTA_STEP_BIAS,
+    [ROLE_DELTA_GATE] = SLOT_DELTA_GATE_B, [ROLE_DELTA_STEPS] = SLOT_DELTA_STEP_B,
     [ROLE_DELTA_SKIP] = SLOT_DELTA_SKIP, [ROLE_DELTA_NORM] = SLOT_DELTA_NORM, [ROLE_DELTA_OUT] = SLOT_DELTA_OUT,
     [ROLE_ROUTER_BIAS] = SLOT_ROUTER_BIAS, [ROLE_PREDICT_EMBED] = SLOT_PREDICT_EMBED,
     [ROLE_PREDICT_HEAD] = SLOT_PREDICT_HEAD, [ROLE_PREDICT_NORM] = SLOT_PREDICT_NORM,
@@ -569,8 +590,11 @@ int arch_state_layers(const json_t *config, const struct arch *arch, const struc
     const char *key = config_get(text, "layer_types") ? "layer_types" : "full_attention_interval";
     for (int i = 0; i < shape->layers && arch->states; i++) {
         char name[128];
-        const bool attention = has_tensor(&lookup, SLOT_Q, i), state = has_tensor(&lookup, SLOT_DELTA_OUT, i);
-        fill_name(name, sizeof name, naming->slot[state ? SLOT_DELTA_OUT : SLOT_Q], i, 0);
+        /* With latents, q and the output may have the same names in both kinds of layers. */
+        const enum source_slot one = arch->latent ? SLOT_KV_A : SLOT_Q;
+        const enum source_slot other = arch->latent ? SLOT_DELTA_A_LOG : SLOT_DELTA_OUT;
+        const bool attention = has_tensor(&lookup, one, i), state = has_tensor(&lookup, other, i);
+        fill_name(name, sizeof name, naming->slot[state ? other : one], i, 0);
         if (attention && state)
             return err_set(err, ERR_INPUT, "layer %d has tensors of attention and of a state, as %s; a layer has one of the "
                            "two: remove the tensors of the other", i, name);

@@ -36,7 +36,8 @@ static const struct family {
     {"deepseek32", NULL, NULL, "deepseek_v32", false}, {"glm-dsa", NULL, NULL, "glm_moe_dsa", false},
     {"llama4", NULL, "llama4_text", "llama4_text", false},
     {"granitehybrid", "granitemoehybrid", "granitemoehybrid", NULL, false}, {"lfm2moe", NULL, NULL, "lfm2_moe", false},
-    {"nemotron_h", "nemotron_h", NULL, NULL, false}, {"nemotron_h_moe", NULL, NULL, "nemotron_h", false},
+    {"kimi-linear", NULL, NULL, "kimi_linear", false}, {"nemotron_h", "nemotron_h", NULL, NULL, false},
+    {"nemotron_h_moe", NULL, NULL, "nemotron_h", false},
     {"qwen3next", NULL, "qwen3_next", NULL, false}, {"qwen35moe", NULL, "qwen3_5_moe", NULL, false},
 };
 
@@ -353,13 +354,17 @@ static int put_mamba(struct maker *m)
            put(m, m->config, "position_embedding_type", json_string(turns ? "rope" : "nope")) ? -1 : 0;
 }
 
-static int put_states(struct maker *m)
+static int put_states(struct maker *m, int64_t heads)
 {
     int64_t width = 0;
     if (!m->arch->states)
         return 0;
     if (m->arch->fixed.delta.kind == RECURRENCE_SPACE)
         return put_mamba(m);
+    if (m->arch->fixed.delta.kind == RECURRENCE_CHANNEL)
+        return put_kv_heads(m, heads) || put_integer(m, "linear_num_heads", heads) ||
+               copy_integer(m, "{}.kda.head_dim", "linear_head_dim") ||
+               copy_integer(m, "{}.ssm.conv_kernel", "linear_conv_kernel_dim") ? -1 : 0;
     if (m->arch->fixed.delta.kind == RECURRENCE_NONE)
         return copy_integer(m, "{}.shortconv.l_cache", "conv_L_cache") ||
                put(m, m->config, "use_expert_bias", json_boolean(any_layer(m, "exp_probs_b.bias"))) ? -1 : 0;
@@ -555,7 +560,8 @@ static int put_all(struct maker *m)
         return err_set(m->err, ERR_INPUT, "%s.block_count makes %lld layers; 1 to %d are supported", m->gguf->arch,
                        (long long)layers, LAYERS_MAX);
     if (put_integer(m, "num_hidden_layers", layers) || put_ids(m, embedding->dims[0]) ||
-        (m->arch->latent ? put_latents(m) : put_heads(m, hidden, heads)) || put_rope(m) || put_states(m) || put_chunks(m))
+        (m->arch->latent ? put_latents(m) : put_heads(m, hidden, heads)) || put_rope(m) || put_states(m, heads) ||
+        put_chunks(m))
         return -1;
     if (integer(m, "{}.attention.sliding_window", m->arch->window == WINDOW_ALTERNATING, "sliding_window", &window))
         return -1;

@@ -1,17 +1,18 @@
-/* A layer with a recurrent state in place of attention: Gated DeltaNet (arXiv 2412.06464), as in Qwen3-Next; Mamba-2 (arXiv
- * 2405.21060), as in Granite 4; or a gated short convolution alone, as in LFM2. */
+/* A layer with a recurrent state in place of attention: Gated DeltaNet (arXiv 2412.06464), as in Qwen3-Next; Kimi Delta
+ * Attention (arXiv 2510.26692); Mamba-2 (arXiv 2405.21060), as in Granite 4; or a gated short convolution alone, as in LFM2. */
 #include "common/engine/layer.h"
 
 /* Added to the sum of squares by which q and k are normalised, as in transformers (l2norm). */
 static const float EPSILON = 1e-6f;
 
 /* Computes x *= f(gate), rows of `width` floats. */
-static void gate_by(const struct layer *layer, struct buffer x, int stride, enum gate_kind kind, struct buffer gate, int width)
+static void gate_by(const struct layer *layer, struct buffer x, int stride, enum gate_kind kind, struct buffer gate,
+                    int gate_stride, int width)
 {
     struct workspace *space = layer->space;
     space->ops->gated(space->queue, &(struct gated_args){
         .in = x, .gate = gate, .out = x, .kind = kind, .rows = layer->rows->rows, .parts = 1, .width = width,
-        .in_stride = stride, .gate_stride = hparams_delta_widths(space->shape).in, .out_stride = stride});
+        .in_stride = stride, .gate_stride = gate_stride, .out_stride = stride});
 }
 
 /* Norms parts of space->attended; `apart`: each has weights of its own. */
@@ -24,15 +25,18 @@ static void norm_parts(const struct layer *layer, int parts, int width, bool apa
         .in_stride = parts * width, .out_stride = parts * width});
 }
 
-/* Gates space->attended and norms it. The gate is in delta_in, after the inputs of the convolution. */
+/* Gates space->attended and norms it. The gate is in delta_in, after the inputs of the convolution, or made from a latent
+ * there. */
 static void leave(const struct layer *layer, const struct delta_widths *w)
 {
     struct workspace *space = layer->space;
     const struct delta_shape *d = &space->shape->delta;
-    const struct buffer gate = layer_row_part(space->delta_in, w->conv);
-    if (d->kind == RECURRENCE_DELTA)
+    const bool latent = d->gate_rank > 0;
+    const struct buffer gate = latent ? space->delta_gate : layer_row_part(space->delta_in, w->conv);
+    if (recurrence_corrects(d->kind))
         norm_parts(layer, d->value_heads, d->value_dim, false);
-    gate_by(layer, space->attended, w->values, d->kind == RECURRENCE_NONE ? GATE_SAME : GATE_SILU, gate, w->values);
+    gate_by(layer, space->attended, w->values, latent ? GATE_SIGMOID : d->kind == RECURRENCE_NONE ? GATE_SAME : GATE_SILU, gate,
+            latent ? w->values : w->in, w->values);
     if (d->kind == RECURRENCE_SPACE)
         norm_parts(layer, d->norm_groups, w->values / d->norm_groups, true);
 }
@@ -48,12 +52,16 @@ static void run_rule(const struct layer *layer, const struct layer_text *text, c
     const int rows = text->rows.rows, heads = d->value_heads, first = text->first;
     const struct buffer gates = layer_rows_from(space->delta_gates, first, w->gates);
     const struct buffer beta = layer_rows_from(space->delta_beta, first, heads);
+    const bool latent = d->gate_rank > 0;
+    const struct buffer steps = latent ? layer_rows_from(space->delta_steps, first, w->steps)
+                                       : layer_row_part(gates, w->gates - heads);
 
     space->ops->delta_keys(space->queue, &(struct delta_keys_args){
-        .x = x, .rate = gates, .step = layer_row_part(gates, w->gates - heads), .neg_a = weights->delta_neg_a,
+        .x = x, .rate = gates, .step = steps, .neg_a = weights->delta_neg_a,
         .step_bias = weights->delta_step_bias, .slot = see->slot, .parent = see->parent, .key = kept->key,
         .decay = kept->decay, .beta = beta, .kind = d->kind, .epsilon = EPSILON, .rows = rows, .key_heads = d->key_heads,
-        .value_heads = heads, .key_dim = d->key_dim, .stride = w->conv, .gate_stride = w->gates});
+        .value_heads = heads, .key_dim = d->key_dim, .stride = w->conv, .gate_stride = w->gates,
+        .step_stride = latent ? w->steps : w->gates});
     space->ops->delta(space->queue, &(struct delta_args){
         .q = x, .v = layer_row_part(x, 2 * w->keys), .beta = beta, .skip = weights->delta_skip, .key = kept->key,
         .decay = kept->decay, .correction = kept->correction, .state = kept->state, .own = see->own, .before = see->before,
@@ -79,6 +87,21 @@ static void run_text(const struct layer *layer, const struct layer_text *text, c
         run_rule(layer, text, w, x);
 }
 
+/* Makes the gate of the output and the steps from their latents. */
+static void make_gates(const struct layer *layer, const struct delta_widths *w)
+{
+    struct workspace *space = layer->space;
+    const struct layer_weights *weights = layer->weights;
+    const struct buffer none = {0, 0};
+    const int rank = space->shape->delta.gate_rank;
+    if (!rank)
+        return;
+    layer_project(layer, layer_row_part(space->delta_in, w->conv), w->in, &weights->delta_gate, none, space->delta_gate,
+                  w->values);
+    layer_project(layer, layer_row_part(space->delta_in, w->conv + rank), w->in, &weights->delta_steps, none,
+                  space->delta_steps, w->steps);
+}
+
 /* delta_in gives q, k, v and z side by side; the short convolution runs over q, k and v. delta_keys stores the keys and decays,
  * delta applies the rule. Without a recurrence there are v, z and the gate of v, and the output of the convolution is that of
  * the rule. The output projection adds to x. */
@@ -93,10 +116,11 @@ void layer_delta(const struct layer *layer)
     layer_enter(layer, weights, false, space->normed);
     layer_project(layer, space->normed, weights->delta_in.inputs, &weights->delta_in, none, space->delta_in, w.in);
     if (alone)
-        gate_by(layer, space->delta_in, w.in, GATE_SAME, layer_row_part(space->delta_in, w.conv + w.values), w.values);
+        gate_by(layer, space->delta_in, w.in, GATE_SAME, layer_row_part(space->delta_in, w.conv + w.values), w.in, w.values);
     else
         layer_project(layer, space->normed, weights->delta_gates.inputs, &weights->delta_gates, none, space->delta_gates,
                       w.gates);
+    make_gates(layer, &w);
     for (int i = 0; i < layer->texts; i++)
         run_text(layer, &layer->text[i], &w);
     leave(layer, &w);

@@ -163,11 +163,12 @@ static int alloc_hidden(struct engine *engine, struct err *err)
 static int64_t state_bytes(const struct hparams *shape, int64_t cached)
 {
     const struct delta_shape *d = &shape->delta;
-    const int64_t keys = (int64_t)d->key_heads * d->key_dim, values = (int64_t)d->value_heads * d->value_dim;
+    const struct delta_widths w = hparams_delta_widths(shape);
+    const int64_t values = w.values;
     const int64_t tokens = cached < DELTA_BORDER ? cached : DELTA_BORDER, past = d->taps - 1;
     if (d->kind == RECURRENCE_NONE)
         return (cached < past ? cached : past) * shape->hidden * (int64_t)sizeof(float);
-    return (values * d->key_dim + tokens * (keys + values + d->value_heads)) * (int64_t)sizeof(float);
+    return (values * d->key_dim + tokens * (w.keys + values + w.steps)) * (int64_t)sizeof(float);
 }
 
 /* Keys, values and states that the rows of a text see in layer n. */

@@ -21,7 +21,7 @@ static struct widths widths_of(const struct hparams *shape)
     const struct delta_shape *d = &shape->delta;
     const struct delta_widths w = hparams_delta_widths(shape);
     const int64_t values = d->kind == RECURRENCE_NONE ? 0 : w.values;
-    return (struct widths){w.conv, w.keys, d->value_heads, values, values * d->key_dim};
+    return (struct widths){w.conv, w.keys, w.steps, values, values * d->key_dim};
 }
 
 uint64_t recurrent_bytes(const struct hparams *shape, int nodes)

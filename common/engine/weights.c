@@ -92,6 +92,9 @@ static int take_delta(struct weights *weights, const struct model *model, int n,
         return -1;
     if (d->kind == RECURRENCE_NONE)
         return 0;
+    if (d->gate_rank && (take_matrix(weights, model, "layers.%d.delta.gate", n, &layer->delta_gate, err) ||
+                         take_matrix(weights, model, "layers.%d.delta.steps", n, &layer->delta_steps, err)))
+        return -1;
     return take_matrix(weights, model, "layers.%d.delta.gates", n, &layer->delta_gates, err) ||
            take_vector(weights, model, "layers.%d.delta.neg_a", n, &layer->delta_neg_a, err) ||
            take_vector(weights, model, "layers.%d.delta.step_bias", n, &layer->delta_step_bias, err) ||
@@ -276,7 +279,8 @@ void weights_close(struct weights **weights)
                                 &layer->router_bias, &layer->gate_up_bias, &layer->down_bias, &layer->gate.data,
                                 &layer->attention_out_norm, &layer->ffn_out_norm, &layer->experts_norm,
                                 &layer->experts_out_norm, &layer->shared_out_norm, &layer->router_norm, &layer->expert_scale,
-                                &layer->delta_in.data, &layer->delta_gates.data, &layer->delta_conv, &layer->delta_neg_a,
+                                &layer->delta_in.data, &layer->delta_gates.data, &layer->delta_gate.data,
+                                &layer->delta_steps.data, &layer->delta_conv, &layer->delta_neg_a,
                                 &layer->delta_step_bias, &layer->delta_norm, &layer->delta_conv_bias, &layer->delta_skip,
                                 &layer->index_q.data, &layer->index_k.data, &layer->index_weight.data,
                                 &layer->index_k_norm, &layer->index_k_norm_bias};

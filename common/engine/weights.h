@@ -27,7 +27,7 @@ struct layer_weights {
     struct buffer sinks, router_bias, gate_up_bias, down_bias;   /* the last two contain all routed experts */
     struct buffer q_a_bias, q_a_norm, kv_a_bias, kv_a_norm;
     struct matrix shared_gate;
-    struct matrix delta_in, delta_gates;     /* for a layer with a state, whose output matrix is `out` */
+    struct matrix delta_in, delta_gates, delta_gate, delta_steps;    /* for a layer with a state, whose output is `out` */
     struct buffer delta_conv, delta_conv_bias, delta_neg_a, delta_step_bias, delta_skip, delta_norm;
     struct buffer dense, dense_table;        /* one EXPERT block, of a dense layer or of the shared experts; a table with its
                                               * address */

@@ -22,6 +22,9 @@ static int alloc_delta(struct workspace *space, struct err *err)
         return 0;
     if (alloc(space, &space->delta_in, w.in, err) || (w.gates && alloc(space, &space->delta_x, w.conv, err)))
         return -1;
+    if (space->shape->delta.gate_rank && (alloc(space, &space->delta_gate, w.values, err) ||
+                                          alloc(space, &space->delta_steps, w.steps, err)))
+        return -1;
     return w.gates && (alloc(space, &space->delta_gates, w.gates, err) ||
                        alloc(space, &space->delta_beta, space->shape->delta.value_heads, err)) ? -1 : 0;
 }
@@ -186,6 +189,7 @@ void workspace_free(struct workspace *space)
         &space->router_normed, &space->weighed, &space->shortcut,
         &space->zero_weight, &space->index_q, &space->index_k, &space->index_weight, &space->index_score, &space->chosen,
         &space->chosen_start, &space->chosen_prefix, &space->delta_in, &space->delta_x, &space->delta_gates, &space->delta_beta,
+        &space->delta_gate, &space->delta_steps,
         &space->latent_q, &space->latent_kv, &space->spread,
         &space->inner, &space->partial, &space->group, &space->operand, &space->router_logits, &space->shared,
         &space->apart_in, &space->apart_out, &space->apart_row, &space->piece_expert, &space->ahead_normed,

@@ -17,7 +17,7 @@ struct workspace {
     struct buffer x;                                 /* the residual stream */
     struct buffer normed, qkv, attended;
     struct buffer gate;                              /* [rows][heads * value_dim], for gated attention */
-    struct buffer delta_in, delta_x, delta_gates, delta_beta;    /* for layers with a state (delta.c) */
+    struct buffer delta_in, delta_x, delta_gates, delta_gate, delta_steps, delta_beta;   /* for layers with a state (delta.c) */
     struct buffer branch;                            /* [rows][hidden] output that is normed before it is added to x; none:
                                                       * it is added at once */
     struct buffer beside, router_normed;             /* [rows][hidden], for shared_apart, and for a router with a norm */

@@ -67,10 +67,12 @@ struct delta_widths hparams_delta_widths(const struct hparams *shape)
     const struct delta_shape *d = &shape->delta;
     const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim, all = 2 * keys + values;
     if (!hparams_state_layers(shape))
-        return (struct delta_widths){0, 0, 0, 0, 0};
+        return (struct delta_widths){0, 0, 0, 0, 0, 0};
     if (d->kind == RECURRENCE_NONE)
-        return (struct delta_widths){0, shape->hidden, shape->hidden, 3 * shape->hidden, 0};
-    return (struct delta_widths){keys, values, all, all + values, d->value_heads * (d->kind == RECURRENCE_DELTA ? 2 : 1)};
+        return (struct delta_widths){0, shape->hidden, shape->hidden, 3 * shape->hidden, 0, 0};
+    return (struct delta_widths){keys, values, all, all + (d->kind == RECURRENCE_CHANNEL ? 2 * d->gate_rank : values),
+                                 d->value_heads * (d->kind == RECURRENCE_DELTA ? 2 : 1),
+                                 d->value_heads * recurrence_decays(d->kind, d->key_dim)};
 }
 
 static int check_range(const char *name, int64_t value, int64_t min, int64_t max, struct err *err)
@@ -233,9 +235,6 @@ static int check_places(const struct hparams *s, struct err *err)
         return err_set(err, ERR_INPUT, "%d experts a token with weighted inputs; only 1 is supported", s->router.top_k);
     if (s->attention.gate && s->attention.kv_rank)
         return err_set(err, ERR_INPUT, "gated latent attention is not supported");
-    for (int i = 0; i < s->layers + s->predictors && i < LAYERS_MAX; i++)
-        if (s->layer[i].still && s->attention.kv_rank)
-            return err_set(err, ERR_INPUT, "layer %d: latent attention without positions is not supported", i);
     if (check_range("kind of gated units", s->glu, GLU_SILU, GLU_NONE_RELU2, err) ||
         check_real("scale of the router's logits", (double)s->router.logit_scale, 0, 1e30, err) ||
         check_real("cap of logits", (double)s->logit_cap, 0, 1e30, err))
@@ -311,9 +310,9 @@ static int check_states(const struct hparams *s, struct err *err)
 {
     const struct delta_shape *d = &s->delta;
     const bool any = hparams_state_layers(s) > 0, heads = any && d->kind != RECURRENCE_NONE;
-    const bool space = any && d->kind == RECURRENCE_SPACE;
+    const bool space = any && d->kind == RECURRENCE_SPACE, channels = any && d->kind == RECURRENCE_CHANNEL;
     const int min = heads, max = heads ? HEADS_MAX : 0, dim = heads ? HEAD_DIM_MAX : 0;
-    if (check_range("kind of recurrence", d->kind, RECURRENCE_DELTA, any ? RECURRENCE_NONE : RECURRENCE_DELTA, err) ||
+    if (check_range("kind of recurrence", d->kind, RECURRENCE_DELTA, any ? RECURRENCE_CHANNEL : RECURRENCE_DELTA, err) ||
         check_range("number of key heads of layers with a state", d->key_heads, min, max, err) ||
         check_range("number of value heads of layers with a state", d->value_heads, min, max, err) ||
         check_range("width of a key head of layers with a state", d->key_dim, min, dim, err) ||
@@ -321,6 +320,7 @@ static int check_states(const struct hparams *s, struct err *err)
         check_range("taps of the convolution", d->taps, any, any ? CONV_TAPS_MAX : 0, err) ||
         check_range("order of value heads", d->tiled, 0, heads, err) ||
         check_range("bias of the convolution", d->conv_bias, 0, any, err) ||
+        check_range("width of the latents of gates", d->gate_rank, channels, channels ? WIDTH_MAX : 0, err) ||
         check_range("groups of the norm of layers with a state", d->norm_groups, space, space ? HEADS_MAX : 0, err))
         return -1;
     if (!any)

@@ -118,6 +118,7 @@ struct hparams {
                                       * the hidden state */
         int norm_groups;             /* RECURRENCE_SPACE: parts of its output with a norm each */
         bool conv_bias;
+        int gate_rank;               /* RECURRENCE_CHANNEL: width of the latents from which steps and gate are made */
     } delta;                         /* of layers with a state; zeros: no layer has one */
     struct index_shape {
         int heads, dim;              /* of an indexer beside latent attention (kernels/index.h); 0: none */
@@ -195,10 +196,11 @@ int hparams_kv_width(const struct hparams *shape, int layer);
 int hparams_state_layers(const struct hparams *shape);
 
 /* Floats of a token in a layer with a state. keys, values: of all heads. conv: inputs of the convolution (queries, keys and
- * values). in: outputs of delta.in (those inputs and the gate of the values; with RECURRENCE_NONE also the gate of the inputs).
- * gates: outputs of delta.gates (rates and steps, or steps alone). */
+ * values). in: outputs of delta.in (those inputs and the gate of the values; with RECURRENCE_NONE also the gate of the inputs;
+ * with RECURRENCE_CHANNEL the latents of gate and steps in place of the gate). gates: outputs of delta.gates (rates and steps,
+ * or one of the two). steps: one for each decay. */
 struct delta_widths {
-    int keys, values, conv, in, gates;
+    int keys, values, conv, in, gates, steps;
 };
 struct delta_widths hparams_delta_widths(const struct hparams *shape);
 

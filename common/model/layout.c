@@ -95,12 +95,16 @@ static void add_delta(struct layout *layout, const struct hparams *s, int layer)
     add(layout, ROLE_DELTA_IN, TENSOR_MATRIX, layer, w.in, s->hidden, "delta.in");
     if (d->kind != RECURRENCE_NONE)
         add(layout, ROLE_DELTA_GATES, TENSOR_MATRIX, layer, w.gates, s->hidden, "delta.gates");
+    if (d->gate_rank) {
+        add(layout, ROLE_DELTA_GATE, TENSOR_MATRIX, layer, w.values, d->gate_rank, "delta.gate");
+        add(layout, ROLE_DELTA_STEPS, TENSOR_MATRIX, layer, w.steps, d->gate_rank, "delta.steps");
+    }
     add(layout, ROLE_DELTA_CONV, TENSOR_VECTOR, layer, d->taps * w.conv, 1, "delta.conv");
     if (d->conv_bias)
         add(layout, ROLE_DELTA_CONV_BIAS, TENSOR_VECTOR, layer, w.conv, 1, "delta.conv_bias");
     if (d->kind != RECURRENCE_NONE) {
         add(layout, ROLE_DELTA_NEG_A, TENSOR_VECTOR, layer, d->value_heads, 1, "delta.neg_a");
-        add(layout, ROLE_DELTA_STEP_BIAS, TENSOR_VECTOR, layer, d->value_heads, 1, "delta.step_bias");
+        add(layout, ROLE_DELTA_STEP_BIAS, TENSOR_VECTOR, layer, w.steps, 1, "delta.step_bias");
         if (space)
             add(layout, ROLE_DELTA_SKIP, TENSOR_VECTOR, layer, d->value_heads, 1, "delta.skip");
         add(layout, ROLE_DELTA_NORM, TENSOR_VECTOR, layer, space ? w.values : d->value_dim, 1, "delta.norm");

@@ -33,14 +33,17 @@
  *     layers.N.attention.gate    MATRIX  [heads value_dim][hidden]                   when attention.gate
  *     layers.N.attention.out_norm VECTOR [hidden]                unless NORM_BEFORE
  *     with a state (layer[N].state), in place of qkv, q_norm, k_norm, sinks, out, its bias and gate (keys K = delta.key_heads
- *     key_dim, values V = delta.value_heads value_dim; kernels/delta.h), by delta.kind D RECURRENCE_DELTA, S RECURRENCE_SPACE
- *     or N RECURRENCE_NONE (K = 0, V = hidden):
+ *     key_dim, values V = delta.value_heads value_dim; kernels/delta.h), by delta.kind D RECURRENCE_DELTA, S RECURRENCE_SPACE,
+ *     C RECURRENCE_CHANNEL or N RECURRENCE_NONE (K = 0, V = hidden):
  *     layers.N.delta.in          MATRIX  [2 K + 2 V][hidden]     rows of q, k, v, and of the gate of what comes out; N: [3 V],
- *                                                                also of the gate of v
- *     layers.N.delta.gates       MATRIX  [2 value_heads][hidden] of the rates, then of the steps; S: of the steps alone
+ *                                                                also of the gate of v; C: [2 K + V + 2 gate_rank], of q, k, v,
+ *                                                                and of the latents of the gate and of the steps
+ *     layers.N.delta.gates       MATRIX  [2 value_heads][hidden] of the rates, then of the steps; S: of the steps alone;
+ *                                                                C: of the rates alone
+ *     layers.N.delta.gate        MATRIX  [V][gate_rank]          C: from the latent; steps alike: a row for each step
  *     layers.N.delta.conv        VECTOR  [taps (2 K + V)]        the oldest token's first
  *     layers.N.delta.conv_bias   VECTOR  [2 K + V]               when delta.conv_bias
- *     layers.N.delta.neg_a       VECTOR  [value_heads]           D, S; step_bias alike; S: skip alike
+ *     layers.N.delta.neg_a       VECTOR  [value_heads]           not N; step_bias alike, C: of each step; S: skip alike
  *     layers.N.delta.norm        VECTOR  [value_dim]             of each head of what comes out, before its gate; S: [V], after
  *                                                                its gate, of norm_groups parts
  *     layers.N.delta.out         MATRIX  [hidden][V]
@@ -119,7 +122,7 @@ enum tensor_role {
     ROLE_SHARED_OUT_NORM, ROLE_LAYER_SCALE, ROLE_ROUTER_NORM, ROLE_EXPERT_SCALE, ROLE_SINKS, ROLE_ROUTER_BIAS,
     ROLE_EXPERTS_GATE_UP_BIAS, ROLE_EXPERTS_DOWN_BIAS,
     ROLE_DELTA_IN, ROLE_DELTA_GATES, ROLE_DELTA_CONV, ROLE_DELTA_CONV_BIAS, ROLE_DELTA_NEG_A, ROLE_DELTA_STEP_BIAS,
-    ROLE_DELTA_SKIP, ROLE_DELTA_NORM, ROLE_DELTA_OUT,
+    ROLE_DELTA_SKIP, ROLE_DELTA_NORM, ROLE_DELTA_OUT, ROLE_DELTA_GATE, ROLE_DELTA_STEPS,
     ROLE_PREDICT_EMBED, ROLE_PREDICT_HEAD, ROLE_PREDICT_NORM, ROLE_PREDICT_EMBED_NORM, ROLE_PREDICT_HIDDEN_NORM,
     ROLE_PREDICT_JOINT,
     /* of draft heads */

@@ -124,6 +124,7 @@ static const struct index_field FURTHER[] = {
     FIELD("delta_kind", delta.kind),
     FIELD("delta_norm_groups", delta.norm_groups),
     FIELD("delta_conv_bias", delta.conv_bias),
+    FIELD("delta_gate_rank", delta.gate_rank),
 };
 enum { FURTHER_COUNT = sizeof FURTHER / sizeof *FURTHER };
 

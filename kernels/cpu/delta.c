@@ -58,7 +58,7 @@ static void keys_row(const struct delta_keys_args *a, size_t r)
     const int32_t slot = ((const int32_t *)work_pointer(a->slot))[r];
     const float shrink = 1 / sqrtf((float)dim);
     float *x = (float *)work_pointer(a->x) + r * (size_t)a->stride;
-    for (int part = 0; a->kind == RECURRENCE_DELTA && part < 2 * a->key_heads; part++) {
+    for (int part = 0; recurrence_corrects(a->kind) && part < 2 * a->key_heads; part++) {
         float *own = x + (size_t)part * (size_t)dim;
         const float factor = 1 / sqrtf(lanes_dot(own, own, dim) + a->epsilon);
         const float more = part < a->key_heads ? shrink : 1;
@@ -77,26 +77,41 @@ static void keys_rows(void *argument, int member, int members)
         keys_row(a, r);
 }
 
+/* Computes the decays and rates of some heads, of all rows: a row's decays continue those of its parent. */
+static void keys_heads(void *argument, int member, int members)
+{
+    const struct delta_keys_args *a = argument;
+    const int32_t *slot = work_pointer(a->slot), *parent = work_pointer(a->parent);
+    const float *neg_a = work_pointer(a->neg_a), *bias = work_pointer(a->step_bias);
+    const size_t heads = (size_t)a->value_heads, each = (size_t)recurrence_decays(a->kind, a->key_dim), all = heads * each;
+    size_t begin, end;
+    thread_pool_part(heads, member, members, &begin, &end);
+    for (size_t r = 0; r < (size_t)a->rows; r++) {
+        const float *rate = recurrence_corrects(a->kind)
+            ? (const float *)work_pointer(a->rate) + r * (size_t)a->gate_stride : NULL;
+        const float *restrict step = (const float *)work_pointer(a->step) + r * (size_t)a->step_stride;
+        const float *past = (const float *)work_pointer(a->decay) + (size_t)(parent[r] < 0 ? 0 : parent[r]) * all;
+        float *decay = (float *)work_pointer(a->decay) + (size_t)slot[r] * all;
+        float *beta = (float *)work_pointer(a->beta) + r * heads;
+        for (size_t h = begin; h < end; h++) {
+            float t = 0;
+            for (size_t i = h * each; i < (h + 1) * each; i++) {
+                t = plain_log_add(step[i] + bias[i], 0);
+                const float g = neg_a[h] * t;
+                decay[i] = parent[r] < 0 ? g : g + past[i];
+            }
+            beta[h] = rate ? plain_sigmoid(rate[h]) : t;
+        }
+    }
+}
+
 void cpu_delta_keys(struct queue *queue, const struct delta_keys_args *args)
 {
     struct delta_keys_args copy = *args;
-    const int32_t *slot = work_pointer(args->slot), *parent = work_pointer(args->parent);
-    const float *neg_a = work_pointer(args->neg_a), *bias = work_pointer(args->step_bias);
-    const size_t heads = (size_t)args->value_heads;
-    for (size_t r = 0; r < (size_t)args->rows; r++) {
-        const float *rate = args->kind == RECURRENCE_DELTA
-            ? (const float *)work_pointer(args->rate) + r * (size_t)args->gate_stride : NULL;
-        const float *step = (const float *)work_pointer(args->step) + r * (size_t)args->gate_stride;
-        const float *past = (const float *)work_pointer(args->decay) + (size_t)(parent[r] < 0 ? 0 : parent[r]) * heads;
-        float *decay = (float *)work_pointer(args->decay) + (size_t)slot[r] * heads;
-        float *beta = (float *)work_pointer(args->beta) + r * heads;
-        for (size_t h = 0; h < heads; h++) {
-            const float t = plain_log_add(step[h] + bias[h], 0), g = neg_a[h] * t;
-            beta[h] = rate ? plain_sigmoid(rate[h]) : t;
-            decay[h] = parent[r] < 0 ? g : g + past[h];
-        }
-    }
-    work_run(queue, (size_t)args->rows * (size_t)args->key_heads * (size_t)args->key_dim * 4 * sizeof(float), keys_rows, &copy);
+    const size_t rows = (size_t)args->rows;
+    const size_t decays = (size_t)args->value_heads * (size_t)recurrence_decays(args->kind, args->key_dim);
+    work_run(queue, rows * decays * 16 * sizeof(float), keys_heads, &copy);
+    work_run(queue, rows * (size_t)args->key_heads * (size_t)args->key_dim * 4 * sizeof(float), keys_rows, &copy);
 }
 
 /* One value head of a call. */
@@ -105,30 +120,68 @@ struct head {
     const float *key, *decay;            /* at slot 0, of this head */
     float *correction, *state;           /* at slot 0 and at state 0, of this head */
     size_t key_step, value_step, decay_step, state_step, number, key_number;
+    bool channels;                       /* each channel of the key has a decay */
 };
 
 static struct head head_of(const struct delta_args *a, size_t h)
 {
     const size_t dim = (size_t)a->key_dim, values = (size_t)a->value_dim, heads = (size_t)a->value_heads;
+    const size_t decays = (size_t)recurrence_decays(a->kind, a->key_dim);
     const size_t key_head = a->tiled ? h % (size_t)a->key_heads : h * (size_t)a->key_heads / heads;
     return (struct head){
         .args = a, .key = (const float *)work_pointer(a->key) + key_head * dim,
-        .decay = (const float *)work_pointer(a->decay) + h,
+        .decay = (const float *)work_pointer(a->decay) + h * decays, .channels = a->kind == RECURRENCE_CHANNEL,
         .correction = (float *)work_pointer(a->correction) + h * values,
         .state = (float *)work_pointer(a->state) + h * dim * values, .key_step = (size_t)a->key_heads * dim,
-        .value_step = heads * values, .decay_step = heads, .state_step = heads * dim * values, .number = h,
+        .value_step = heads * values, .decay_step = heads * decays, .state_step = heads * dim * values, .number = h,
         .key_number = key_head};
 }
 
 static const float *key_at(const struct head *head, int slot) { return head->key + (size_t)slot * head->key_step; }
 static float *correction_at(const struct head *head, int slot) { return head->correction + (size_t)slot * head->value_step; }
-static float decay_at(const struct head *head, int slot) { return head->decay[(size_t)slot * head->decay_step]; }
+static const float *decays_at(const struct head *head, int slot) { return head->decay + (size_t)slot * head->decay_step; }
+static float decay_at(const struct head *head, int slot) { return *decays_at(head, slot); }
 static float *state_at(const struct head *head, int state) { return head->state + (size_t)state * head->state_step; }
 
 static void add_scaled(float *restrict to, const float *restrict from, float factor, int count)
 {
     for (int j = 0; j < count; j++)
         to[j] = __builtin_fmaf(factor, from[j], to[j]);
+}
+
+/* Computes out = in * e^(end - begin), element by element; begin NULL: 0. */
+static void decayed(float *restrict out, const float *restrict in, const float *restrict end, const float *restrict begin,
+                    int count)
+{
+    if (begin)
+        for (int i = 0; i < count; i++)
+            out[i] = in[i] * plain_exp(end[i] - begin[i]);
+    else
+        for (int i = 0; i < count; i++)
+            out[i] = in[i] * plain_exp(end[i]);
+}
+
+static void make_channel_state(const struct head *head, int own, int before, const int32_t *path)
+{
+    const int keys = head->args->key_dim, values = head->args->value_dim;
+    const float *end = decays_at(head, path[DELTA_BORDER - 1]);
+    float share[DELTA_DIM_MAX];
+    for (int i = 0; i < keys; i++) {
+        float *restrict to = state_at(head, own) + (size_t)i * (size_t)values;
+        if (before < 0)
+            memset(to, 0, (size_t)values * sizeof *to);
+        else {
+            const float *restrict from = state_at(head, before) + (size_t)i * (size_t)values;
+            const float factor = plain_exp(end[i]);
+            for (int j = 0; j < values; j++)
+                to[j] = factor * from[j];
+        }
+    }
+    for (int s = 0; s < DELTA_BORDER; s++) {
+        decayed(share, key_at(head, path[s]), end, decays_at(head, path[s]), keys);
+        for (int i = 0; i < keys; i++)
+            add_scaled(state_at(head, own) + (size_t)i * (size_t)values, correction_at(head, path[s]), share[i], values);
+    }
 }
 
 static void make_state(const struct head *head, int own, int before, const int32_t *path)
@@ -173,7 +226,7 @@ static struct row row_of(const struct head *head, int r)
         .k = key_at(head, path[count - 1]), .v = (const float *)work_pointer(a->v) + (size_t)r * stride + head->number * values,
         .out = (float *)work_pointer(a->out) + (size_t)r * head->value_step + head->number * values,
         .correction = correction_at(head, path[count - 1]),
-        .beta = ((const float *)work_pointer(a->beta))[(size_t)r * head->decay_step + head->number],
+        .beta = ((const float *)work_pointer(a->beta))[(size_t)r * (size_t)a->value_heads + head->number],
         .own = ((const int32_t *)work_pointer(a->own))[r], .before = before, .count = (int)count};
 }
 
@@ -182,11 +235,16 @@ static struct row row_of(const struct head *head, int r)
 static void row_add_segment(const struct head *head, const struct row *row)
 {
     const int keys = head->args->key_dim, values = head->args->value_dim;
-    const float decay = decay_at(head, row->path[row->count - 1]);
+    const float *decay = decays_at(head, row->path[row->count - 1]);
+    float left[DELTA_DIM_MAX];
     for (int i = 0; i < row->count - 1; i++) {
         const float *past = key_at(head, row->path[i]), *u = correction_at(head, row->path[i]);
-        const float share = plain_exp(decay - decay_at(head, row->path[i]));
-        if (head->args->kind == RECURRENCE_DELTA)
+        const float share = head->channels ? 1 : plain_exp(*decay - decay_at(head, row->path[i]));
+        if (head->channels) {
+            decayed(left, past, decay, decays_at(head, row->path[i]), keys);
+            past = left;
+        }
+        if (recurrence_corrects(head->args->kind))
             add_scaled(row->correction, u, -(share * lanes_dot(row->k, past, keys)), values);
         add_scaled(row->out, u, share * lanes_dot(row->q, past, keys), values);
     }
@@ -201,9 +259,9 @@ static void row_add_segment(const struct head *head, const struct row *row)
 static void rows_attend(const struct head *head, const struct row *row, int rows)
 {
     const int values = head->args->value_dim;
-    const bool corrects = head->args->kind == RECURRENCE_DELTA;
+    const bool corrects = recurrence_corrects(head->args->kind), channels = head->channels && row->own >= 0;
     const float *share[TILE_ROWS];
-    float *product[TILE_ROWS];
+    float *product[TILE_ROWS], left[TILE_ROWS][DELTA_DIM_MAX];
     int products = 0;
     for (int r = 0; r < rows; r++) {
         if (corrects) {
@@ -212,6 +270,10 @@ static void rows_attend(const struct head *head, const struct row *row, int rows
         }
         share[products] = row[r].q;
         product[products++] = row[r].out;
+    }
+    for (int i = 0; channels && i < products; i++) {
+        decayed(left[i], share[i], decays_at(head, row[i / 2].path[row[i / 2].count - 1]), NULL, head->args->key_dim);
+        share[i] = left[i];
     }
     if (row->own >= 0) {
         const unsigned char *at = (const unsigned char *)state_at(head, row->own);
@@ -222,7 +284,8 @@ static void rows_attend(const struct head *head, const struct row *row, int rows
     }
     for (int r = 0; r < rows; r++) {
         float *restrict u = row[r].correction, *restrict out = row[r].out;
-        const float *restrict v = row[r].v, factor = plain_exp(decay_at(head, row[r].path[row[r].count - 1]));
+        const float *restrict v = row[r].v;
+        const float factor = head->channels ? 1 : plain_exp(decay_at(head, row[r].path[row[r].count - 1]));
         if (row->own < 0)
             memset(out, 0, (size_t)values * sizeof *out);
         for (int j = 0; row->own >= 0 && j < values; j++)
@@ -250,7 +313,8 @@ static void delta_heads(void *argument, int member, int members)
                 rows += row[1].own == row[0].own && row[1].before == DELTA_KEPT;
             }
             if (row[0].before != DELTA_KEPT)
-                make_state(&head, row[0].own, row[0].before, row[0].path - DELTA_BORDER);
+                (head.channels ? make_channel_state : make_state)(&head, row[0].own, row[0].before,
+                                                                  row[0].path - DELTA_BORDER);
             rows_attend(&head, row, rows);
         }
     }

@@ -55,15 +55,16 @@ void ref_delta_keys(struct queue *queue, const struct delta_keys_args *a)
     if (!a->rows)
         return;
     const int64_t width = (int64_t)a->key_heads * a->key_dim, heads = a->value_heads;
+    const int64_t each = recurrence_decays(a->kind, a->key_dim), all = heads * each;
     const int32_t *slot = ref_integers(queue, a->slot, a->rows), *parent = ref_integers(queue, a->parent, a->rows);
     const int32_t last = largest(slot, a->rows), oldest = largest(parent, a->rows);
     float *x = ref_floats(queue, a->x, ref_span(a->rows, a->stride, 2 * width));
-    const bool delta = a->kind == RECURRENCE_DELTA;
+    const bool delta = recurrence_corrects(a->kind);
     const float *rate = delta ? ref_floats(queue, a->rate, ref_span(a->rows, a->gate_stride, heads)) : NULL;
-    const float *step = ref_floats(queue, a->step, ref_span(a->rows, a->gate_stride, heads));
-    const float *neg_a = ref_floats(queue, a->neg_a, heads), *step_bias = ref_floats(queue, a->step_bias, heads);
+    const float *step = ref_floats(queue, a->step, ref_span(a->rows, a->step_stride, all));
+    const float *neg_a = ref_floats(queue, a->neg_a, heads), *step_bias = ref_floats(queue, a->step_bias, all);
     float *key = ref_floats(queue, a->key, ((int64_t)last + 1) * width);
-    float *decay = ref_floats(queue, a->decay, ((int64_t)(last > oldest ? last : oldest) + 1) * heads);
+    float *decay = ref_floats(queue, a->decay, ((int64_t)(last > oldest ? last : oldest) + 1) * all);
     float *beta = ref_floats(queue, a->beta, a->rows * heads);
     for (int64_t r = 0; r < a->rows; r++) {
         float *q = x + r * a->stride, *k = q + width;
@@ -72,11 +73,12 @@ void ref_delta_keys(struct queue *queue, const struct delta_keys_args *a)
             normalise(k + (int64_t)h * a->key_dim, a->key_dim, (double)a->epsilon, 1);
         }
         memcpy(key + slot[r] * width, k, (size_t)width * sizeof *k);
-        for (int64_t h = 0; h < heads; h++) {
-            double t = (double)step[r * a->gate_stride + h] + (double)step_bias[h];
+        for (int64_t i = 0; i < all; i++) {
+            const int64_t h = i / each;
+            double t = (double)step[r * a->step_stride + i] + (double)step_bias[i];
             double softplus = fmax(t, 0) + log1p(exp(-fabs(t))), g = (double)neg_a[h] * softplus;
             beta[r * heads + h] = (float)(delta ? sigmoid((double)rate[r * a->gate_stride + h]) : softplus);
-            decay[slot[r] * heads + h] = (float)(parent[r] >= 0 ? g + (double)decay[parent[r] * heads + h] : g);
+            decay[slot[r] * all + i] = (float)(parent[r] >= 0 ? g + (double)decay[parent[r] * all + i] : g);
         }
     }
 }
@@ -99,9 +101,11 @@ static float *correction_at(const struct head *head, int64_t slot)
     return head->correction + (slot * head->args->value_heads + head->h) * head->args->value_dim;
 }
 
-static double decay_at(const struct head *head, int64_t slot)
+/* Returns the decay at a slot, of channel i of the key. */
+static double decay_at(const struct head *head, int64_t slot, int i)
 {
-    return (double)head->decay[slot * head->args->value_heads + head->h];
+    const int each = recurrence_decays(head->args->kind, head->args->key_dim);
+    return (double)head->decay[(slot * head->args->value_heads + head->h) * each + (each > 1 ? i : 0)];
 }
 
 static float *state_at(const struct head *head, int64_t state)
@@ -110,25 +114,27 @@ static float *state_at(const struct head *head, int64_t state)
     return head->state + (state * a->value_heads + head->h) * a->key_dim * a->value_dim;
 }
 
-static double dot(const float *x, const float *y, int count)
+/* Returns the sum over the channels of x * e^(decay at `end` - that at `slot`) * the key of `slot`. */
+static double dot(const struct head *head, const float *x, int64_t end, int64_t slot)
 {
+    const float *key = key_at(head, slot);
     double sum = 0;
-    for (int i = 0; i < count; i++)
-        sum += (double)x[i] * (double)y[i];
+    for (int i = 0; i < head->args->key_dim; i++)
+        sum += (double)x[i] * exp(decay_at(head, end, i) - decay_at(head, slot, i)) * (double)key[i];
     return sum;
 }
 
 static void make_state(const struct head *head, int own, int before, const int32_t *path)
 {
     const struct delta_args *a = head->args;
-    const double end = decay_at(head, path[DELTA_BORDER - 1]);
+    const int64_t end = path[DELTA_BORDER - 1];
     const float *from = before >= 0 ? state_at(head, before) : NULL;
     float *to = state_at(head, own);
     for (int i = 0; i < a->key_dim; i++)
         for (int j = 0; j < a->value_dim; j++) {
-            double sum = from ? exp(end) * (double)from[(int64_t)i * a->value_dim + j] : 0;
+            double sum = from ? exp(decay_at(head, end, i)) * (double)from[(int64_t)i * a->value_dim + j] : 0;
             for (int s = 0; s < DELTA_BORDER; s++)
-                sum += exp(end - decay_at(head, path[s])) * (double)key_at(head, path[s])[i]
+                sum += exp(decay_at(head, end, i) - decay_at(head, path[s], i)) * (double)key_at(head, path[s])[i]
                      * (double)correction_at(head, path[s])[j];
             to[(int64_t)i * a->value_dim + j] = (float)sum;
         }
@@ -139,24 +145,25 @@ static void attend(const struct head *head, const float *q, const float *v, doub
 {
     const struct delta_args *a = head->args;
     const int32_t slot = path[count - 1];
-    const double decay = decay_at(head, slot);
     const float *state = own >= 0 ? state_at(head, own) : NULL, *k = key_at(head, slot);
     float *u = correction_at(head, slot);
-    const bool delta = a->kind == RECURRENCE_DELTA;
+    const bool delta = recurrence_corrects(a->kind);
     for (int j = 0; j < a->value_dim; j++) {
         double of_k = 0, of_q = 0;
         for (int i = 0; state && i < a->key_dim; i++) {
-            of_k += (double)k[i] * (double)state[(int64_t)i * a->value_dim + j];
-            of_q += (double)q[i] * (double)state[(int64_t)i * a->value_dim + j];
+            const double left = exp(decay_at(head, slot, i)) * (double)state[(int64_t)i * a->value_dim + j];
+            of_k += (double)k[i] * left;
+            of_q += (double)q[i] * left;
         }
-        double correction = (double)v[j] - (delta ? exp(decay) * of_k : 0), sum = exp(decay) * of_q;
+        double correction = (double)v[j] - (delta ? of_k : 0), sum = of_q;
         for (int i = 0; i < count - 1; i++) {
-            double share = exp(decay - decay_at(head, path[i])), past = (double)correction_at(head, path[i])[j];
-            correction -= delta ? share * dot(k, key_at(head, path[i]), a->key_dim) * past : 0;
-            sum += share * dot(q, key_at(head, path[i]), a->key_dim) * past;
+            double past = (double)correction_at(head, path[i])[j];
+            correction -= delta ? dot(head, k, slot, path[i]) * past : 0;
+            sum += dot(head, q, slot, path[i]) * past;
         }
         u[j] = (float)(beta * correction);
-        out[j] = (float)(sum + dot(q, k, a->key_dim) * (double)u[j] + (delta ? 0 : (double)head->skip[head->h] * (double)v[j]));
+        out[j] = (float)(sum + dot(head, q, slot, slot) * (double)u[j] +
+                         (delta ? 0 : (double)head->skip[head->h] * (double)v[j]));
     }
 }
 
@@ -176,7 +183,7 @@ void ref_delta(struct queue *queue, const struct delta_args *a)
     const float *beta = ref_floats(queue, a->beta, a->rows * heads);
     float *out = ref_floats(queue, a->out, a->rows * values);
     struct head head = {.args = a, .key = ref_floats(queue, a->key, slots * keys),
-                        .decay = ref_floats(queue, a->decay, slots * heads),
+                        .decay = ref_floats(queue, a->decay, slots * heads * recurrence_decays(a->kind, a->key_dim)),
                         .correction = ref_floats(queue, a->correction, slots * values)};
     head.skip = a->kind == RECURRENCE_SPACE ? ref_floats(queue, a->skip, heads) : NULL;
     head.state = states ? ref_floats(queue, a->state, states * values * a->key_dim) : NULL;

@@ -340,6 +340,22 @@ END
     [[ "$output" == *'conv_bias is true; this is not supported for lfm2_moe' ]]
 }
 
+@test "kimi_linear: experts and norms show; the published keys mean the same; what is not supported is named" {
+    off kimi_linear '.num_experts_per_token = 1'
+    off kimi_linear '.topk_group = 2'
+    off kimi_linear '.rms_norm_eps = 1e-5'
+    same kimi_linear 'del(.layer_types, .mlp_layer_types, .linear_head_dim, .linear_num_heads, .linear_conv_kernel_dim) |
+        .first_k_dense_replace = 1 | .moe_layer_freq = 1 | .mla_use_nope = true | .moe_router_activation_func = "sigmoid" |
+        .linear_attn_config = {"full_attn_layers": [2], "kda_layers": [1, 3], "head_dim": 6, "num_heads": 2, "short_conv_kernel_size": 4}'
+    cp -r "$GOLDEN/kimi_linear/model" channels
+    jq '.mla_use_nope = false' "$GOLDEN/kimi_linear/model/config.json" > channels/config.json
+    run -2 moe-convert channels -o x.moe
+    [[ "$output" == *'mla_use_nope is false; only true is supported' ]]
+    jq 'del(.layer_types) | .linear_attn_config.full_attn_layers = [0]' "$GOLDEN/kimi_linear/model/config.json" > channels/config.json
+    run -2 moe-convert channels -o x.moe
+    [[ "$output" == *'its entries must be from 1 to 3' ]]
+}
+
 @test "nemotron_h: layers, experts and norms show; other spellings mean the same; what is not supported is named" {
     off nemotron_h '.num_experts_per_tok = 1'
     off nemotron_h '.topk_group = 2'

@@ -22,13 +22,14 @@ ARCH = {'llama': 'llama', 'mistral': 'llama', 'mixtral': 'llama', 'qwen2': 'qwen
         'minimax_m2': 'minimax-m2', 'dots1': 'dots1', 'ernie4_5_moe': 'ernie4_5-moe', 'glm4_moe_lite': 'deepseek2', 'hunyuan_v1_moe': 'hunyuan-moe',
         'llama4_text': 'llama4', 'deepseek_v32': 'deepseek32', 'glm_moe_dsa': 'glm-dsa',
         'granitemoehybrid': 'granitehybrid', 'lfm2_moe': 'lfm2moe', 'nemotron_h': 'nemotron_h_moe',
+        'kimi_linear': 'kimi-linear',
         'qwen3_next': 'qwen3next', 'qwen3_5_moe': 'qwen35moe', 'qwen3_5_moe_text': 'qwen35moe'}
 arch = ARCH[family]
 paired = arch in ('llama', 'deepseek', 'granitemoe', 'granitehybrid')
 hybrid = arch in ('granitehybrid', 'lfm2moe')
 states = arch in ('qwen3next', 'qwen35moe')
 norm_after = states or family in ('gpt_oss', 'glm4_moe')
-latent = arch in ('deepseek2', 'deepseek32', 'glm-dsa')
+latent = arch in ('deepseek2', 'deepseek32', 'glm-dsa', 'kimi-linear')
 halves = config.get('layers_block_type')
 layers, heads = config.get('num_hidden_layers') or len(halves), config['num_attention_heads']
 kv_heads = config.get('num_key_value_heads') or heads
@@ -129,7 +130,7 @@ def attention(there, here):
     move(there + 'self_attn.sinks', here + 'attn_sinks.weight')
     if latent and 'whole' in options:
         move(there + 'self_attn.kv_b_proj.weight', here + 'attn_kv_b.weight')
-    elif latent:
+    elif there + 'self_attn.kv_b_proj.weight' in tensors:
         rank, own, width = config['kv_lora_rank'], config['qk_nope_head_dim'], config['v_head_dim']
         parts = rows(rows(tensors.pop(there + 'self_attn.kv_b_proj.weight')[1], rank), own + width)
         put(here + 'attn_k_b.weight', [heads, rank, own], [part[i][r] for part in parts for r in range(rank) for i in range(own)])
@@ -202,6 +203,21 @@ def with_mamba(there, here):
     move(there + 'mamba.out_proj.weight', here + 'ssm_out.weight')
 
 
+def with_channels(there, here):
+    """A layer with Kimi Delta Attention; attention() moves its projections."""
+    if there + 'A_log' not in tensors:
+        return
+    for part in ('q', 'k', 'v'):
+        (width, _, taps), values = tensors.pop(f'{there}{part}_conv1d.weight')
+        put(f'{here}ssm_conv1d_{part}.weight', [1, width, 1, taps], values, wide=True)
+    shape, values = tensors.pop(there + 'A_log')
+    put(here + 'ssm_a', shape, [-math.exp(a) for a in values], wide=True)
+    move(there + 'dt_bias', here + 'ssm_dt.bias')
+    for old, new in (('f_a_proj', 'ssm_f_a'), ('f_b_proj', 'ssm_f_b'), ('g_a_proj', 'ssm_g_a'), ('g_b_proj', 'ssm_g_b'),
+                     ('b_proj', 'ssm_beta'), ('o_norm', 'ssm_norm')):
+        move(f'{there}{old}.weight', f'{here}{new}.weight')
+
+
 def with_half(there, here):
     """A layer of Nemotron-H: a mixer after a norm."""
     move(there + 'norm.weight', here + 'attn_norm.weight')
@@ -245,6 +261,7 @@ def experts(there, here):
         gather([there + 'mlp.experts.{}.' + part + '_proj.weight', there + 'block_sparse_moe.experts.{}.' + old + '.weight'],
                f'{here}ffn_{part}_exps.weight')
         move(f'{there}mlp.{part}_proj.weight', f'{here}ffn_{part}.weight')
+        move(f'{there}block_sparse_moe.shared_experts.{part}_proj.weight', f'{here}ffn_{part}_shexp.weight')
         for shared in ('shared_expert', 'shared_experts', 'shared_mlp'):
             move(f'{there}mlp.{shared}.{part}_proj.weight', f'{here}ffn_{part}_shexp.weight')
     for router in ('mlp.gate', 'mlp.gate.wg', 'mlp.router', 'block_sparse_moe.gate'):
@@ -270,6 +287,7 @@ def experts(there, here):
         move(there + 'shared_mlp.output_linear.weight', f'{here}ffn_down{shared}.weight')
     move(there + 'mlp.gate.e_score_correction_bias', here + 'exp_probs_b.bias')
     move(there + 'block_sparse_moe.e_score_correction_bias', here + 'exp_probs_b.bias')
+    move(there + 'block_sparse_moe.gate.e_score_correction_bias', here + 'exp_probs_b.bias')
     name = there + 'mlp.moe_statics.e_score_correction_bias'
     if name in tensors:
         put(here + 'exp_probs_b.bias', tensors[name][0][1:], tensors.pop(name)[1])
@@ -360,16 +378,19 @@ def add_experts():
     add('{}.expert_count', count)
     if not count:
         return
-    add('{}.expert_used_count', config.get('num_experts_per_tok', config.get('moe_k', config.get('moe_topk'))))
+    add('{}.expert_used_count', config.get('num_experts_per_tok', config.get('moe_k', config.get('moe_topk', config.get(
+        'num_experts_per_token')))))
     add('{}.expert_feed_forward_length', config['intermediate_size'] if arch == 'llama4' else config.get('moe_intermediate_size'))
     add('{}.expert_shared_feed_forward_length', config.get('shared_expert_intermediate_size', config.get(
         'shared_intermediate_size', config.get('moe_shared_expert_intermediate_size'))))
-    add('{}.expert_shared_count', config.get('n_shared_experts', config.get('moe_num_shared_experts')))
+    add('{}.expert_shared_count', config.get('n_shared_experts', config.get('moe_num_shared_experts', config.get('num_shared_experts'))))
     add('{}.interleave_moe_layer_step', config.get('moe_layer_interval', config.get('interleave_moe_layer_step')))
     add('{}.leading_dense_block_count', config.get('first_k_dense_replace', config.get('moe_layer_start_index', config.get('num_dense_layers'))))
     add('{}.expert_weights_norm', config.get('norm_topk_prob'))
     add('{}.expert_weights_scale', config.get('routed_scaling_factor'))
-    add('{}.expert_group_count', config.get('n_group'))
+    if arch == 'kimi-linear':
+        add('{}.leading_dense_block_count', config['mlp_layer_types'].count('dense'))
+    add('{}.expert_group_count', config.get('n_group', config.get('num_expert_group')))
     add('{}.expert_group_used_count', config.get('topk_group'))
     if family in ('deepseek_v3', 'glm4_moe_lite', 'lfm2_moe') and 'whole' not in options:      # with a correction it goes without saying
         add('{}.expert_gating_func', 2)
@@ -380,7 +401,7 @@ def add_all():
     add('general.name', 'test')
     add('{}.block_count', layers + ahead)
     add('{}.nextn_predict_layers', ahead or None)
-    add('{}.context_length', config['max_position_embeddings'])
+    add('{}.context_length', config.get('max_position_embeddings', config.get('model_max_length')))
     add('{}.embedding_length', config['hidden_size'])
     add('{}.feed_forward_length', [config['moe_intermediate_size'] * (kind == 'moe') for kind in halves] if halves else
         config.get('intermediate_size_mlp', config.get('intermediate_size')))
@@ -401,7 +422,8 @@ def add_all():
         add('{}.attention.kv_lora_rank', rank)
         add('{}.attention.q_lora_rank', config.get('q_lora_rank'))
         whole = 'whole' in options
-        add('{}.attention.head_count_kv', heads if whole else 1)
+        add('{}.attention.head_count_kv', [int(kind == 'full_attention') for kind in config['layer_types']]
+            if arch == 'kimi-linear' else heads if whole else 1)
         add('{}.attention.key_length', own + turning if whole else rank + turning)
         add('{}.attention.value_length', config['v_head_dim'] if whole else rank)
         if not whole:
@@ -424,6 +446,9 @@ def add_all():
         if 'untold' not in options:
             add('{}.full_attention_interval', types.index('full_attention') + 1 if types else config.get('full_attention_interval'))
     add('{}.shortconv.l_cache', config.get('conv_L_cache'))
+    if arch == 'kimi-linear':
+        add('{}.ssm.conv_kernel', config['linear_conv_kernel_dim'])
+        add('{}.kda.head_dim', config['linear_head_dim'])
     if arch == 'granitehybrid':
         add('{}.ssm.conv_kernel', config['mamba_d_conv'])
         add('{}.ssm.state_size', config['mamba_d_state'])
@@ -486,6 +511,7 @@ def main():
             with_half(there, here)
         attention(there, here)
         with_state(there + 'linear_attn.', here)
+        with_channels(there + 'self_attn.', here)
         with_mamba(there, here)
         experts(there, here)
     assert all(name.startswith(f'model.layers.{layers}.') for name in tensors), list(tensors)       # predictors

@@ -12,6 +12,7 @@ struct shape {
 
 static int keys_of(const struct shape *s) { return s->key_heads * s->key_dim; }
 static int values_of(const struct shape *s) { return s->value_heads * s->value_dim; }
+static int decays_of(const struct shape *s) { return s->value_heads * recurrence_decays(s->kind, s->key_dim); }
 static int width_of(const struct shape *s) { return 2 * keys_of(s) + values_of(s); }
 
 /* A text of `committed` tokens, and nodes after it. A node's state, for the segment after it, has the node's number. */
@@ -39,16 +40,16 @@ struct layer {
 
 static void layer_open(struct layer *layer, const struct shape *s, uint64_t seed)
 {
-    const size_t heads = (size_t)s->value_heads, width = (size_t)width_of(s);
+    const size_t heads = (size_t)s->value_heads, width = (size_t)width_of(s), decays = (size_t)decays_of(s);
     *layer = (struct layer){.shape = s};
     arena_open(&layer->arena);
     struct arena *arena = &layer->arena;
     layer->in = draw_floats(arena, NODES * width, 2, &seed);
     layer->rate = draw_floats(arena, NODES * heads, 3, &seed);
-    layer->step = draw_floats(arena, NODES * heads, 3, &seed);
+    layer->step = draw_floats(arena, NODES * decays, 3, &seed);
     layer->weight = draw_floats(arena, (size_t)s->taps * width, 1, &seed);
     layer->neg_a = draw_floats(arena, heads, 0.5f, &seed);
-    layer->step_bias = draw_floats(arena, heads, 1, &seed);
+    layer->step_bias = draw_floats(arena, decays, 1, &seed);
     if (s->kind == RECURRENCE_SPACE) {
         layer->bias = draw_floats(arena, width, 1, &seed);
         layer->skip = draw_floats(arena, heads, 1, &seed);
@@ -57,7 +58,7 @@ static void layer_open(struct layer *layer, const struct shape *s, uint64_t seed
         ((float *)at(layer->neg_a))[h] = -0.02f - fabsf(((float *)at(layer->neg_a))[h]);
     layer->conv = arena_take(arena, NODES * width * sizeof(float));
     layer->key = arena_take(arena, NODES * (size_t)keys_of(s) * sizeof(float));
-    layer->decay = arena_take(arena, NODES * heads * sizeof(float));
+    layer->decay = arena_take(arena, NODES * decays * sizeof(float));
     layer->correction = arena_take(arena, NODES * (size_t)values_of(s) * sizeof(float));
     layer->state = arena_take(arena, NODES * (size_t)values_of(s) * (size_t)s->key_dim * sizeof(float));
 }
@@ -116,21 +117,22 @@ static void layer_run(struct layer *layer, const struct device_ops *ops, struct 
 {
     const struct shape *s = layer->shape;
     const int width = width_of(s), keys = keys_of(s), values = values_of(s), heads = s->value_heads;
+    const int decays = decays_of(s), gates_width = heads + decays;
     const int pieces = layer->arena.count;
     struct rows rows;
     struct arena *arena = &layer->arena;
     rows_fill(&rows, s, f, node, count, slot, made);
     struct buffer in = arena_take(arena, (size_t)(count * width) * sizeof(float)), x = arena_copy(arena, in);
-    struct buffer gates = arena_take(arena, (size_t)(2 * count * heads) * sizeof(float));
+    struct buffer gates = arena_take(arena, (size_t)(count * gates_width) * sizeof(float));
     struct buffer beta = arena_take(arena, (size_t)(count * heads) * sizeof(float));
     struct buffer o = arena_take(arena, (size_t)(count * values) * sizeof(float));
     struct buffer slots = take_integers(arena, rows.slot, (size_t)count);
     struct buffer parent = take_integers(arena, rows.parent, (size_t)count);
     for (int r = 0; r < count; r++) {
         memcpy((float *)at(in) + r * width, (float *)at(layer->in) + node[r] * width, (size_t)width * sizeof(float));
-        memcpy((float *)at(gates) + 2 * r * heads, (float *)at(layer->rate) + node[r] * heads, (size_t)heads * sizeof(float));
-        memcpy((float *)at(gates) + (2 * r + 1) * heads, (float *)at(layer->step) + node[r] * heads,
-               (size_t)heads * sizeof(float));
+        float *own = (float *)at(gates) + r * gates_width;
+        memcpy(own, (float *)at(layer->rate) + node[r] * heads, (size_t)heads * sizeof(float));
+        memcpy(own + heads, (float *)at(layer->step) + node[r] * decays, (size_t)decays * sizeof(float));
     }
     ops->short_conv(&queue, &(struct short_conv_args){
         .in = in, .weight = layer->weight, .bias = layer->bias, .cache = layer->conv, .slot = slots, .out = x, .silu = true,
@@ -142,7 +144,7 @@ static void layer_run(struct layer *layer, const struct device_ops *ops, struct 
         .neg_a = layer->neg_a, .step_bias = layer->step_bias, .parent = parent, .key = layer->key, .decay = layer->decay,
         .beta = beta, .kind = s->kind, .epsilon = 1e-6f, .rows = count, .key_heads = s->key_heads, .value_heads = heads,
         .key_dim = s->key_dim,
-        .stride = width, .gate_stride = 2 * heads});
+        .stride = width, .gate_stride = gates_width, .step_stride = gates_width});
     ops->delta(&queue, &(struct delta_args){
         .q = x, .v = buffer_part(x, (size_t)(2 * keys) * 4, x.bytes - (size_t)(2 * keys) * 4), .beta = beta, .key = layer->key,
         .decay = layer->decay, .correction = layer->correction, .state = layer->state, .out = o, .skip = layer->skip,
@@ -201,16 +203,20 @@ static void steps_to(const struct layer *layer, const struct forest *f, int node
     for (int h = 0; h < s->value_heads; h++) {
         const int key_head = s->tiled ? h % s->key_heads : h / (s->value_heads / s->key_heads);
         const double *q = x + key_head * s->key_dim, *k = q + keys;
-        double step = (double)((float *)at(layer->step))[node * s->value_heads + h] +
-                      (double)((float *)at(layer->step_bias))[h];
-        double keep = exp((double)((float *)at(layer->neg_a))[h] * log1p(exp(step)));
+        const int each = recurrence_decays(s->kind, s->key_dim);
+        const float *steps = (float *)at(layer->step) + node * decays_of(s) + h * each;
+        const float *bias = (float *)at(layer->step_bias) + h * each;
+        double step = (double)steps[0] + (double)bias[0];
         double beta = space ? log1p(exp(step)) : 1 / (1 + exp(-(double)((float *)at(layer->rate))[node * s->value_heads + h]));
         for (int j = 0; j < s->value_dim; j++) {
             const double v = x[2 * keys + h * s->value_dim + j];
             double *column = state + h * s->key_dim * s->value_dim + j, seen = 0;
             double sum = space ? (double)((float *)at(layer->skip))[h] * v : 0;
-            for (int i = 0; i < s->key_dim; i++)
-                seen += k[i] * (column[i * s->value_dim] *= keep);
+            for (int i = 0; i < s->key_dim; i++) {
+                const int own = each > 1 ? i : 0;
+                const double t = log1p(exp((double)steps[own] + (double)bias[own]));
+                seen += k[i] * (column[i * s->value_dim] *= exp((double)((float *)at(layer->neg_a))[h] * t));
+            }
             seen = beta * (space ? v : v - seen);
             for (int i = 0; i < s->key_dim; i++)
                 sum += q[i] * (column[i * s->value_dim] += k[i] * seen);
@@ -303,7 +309,8 @@ static void random_trees_have_the_bits_of_their_paths(void **state)
         {1, 1, 4, 4, 4, false, RECURRENCE_DELTA}, {2, 4, 16, 8, 4, false, RECURRENCE_DELTA},
         {2, 2, 33, 20, 3, false, RECURRENCE_DELTA}, {1, 3, 7, 40, 1, false, RECURRENCE_DELTA},
         {2, 6, 16, 8, 4, true, RECURRENCE_DELTA}, {1, 3, 33, 7, 4, false, RECURRENCE_SPACE},
-        {2, 4, 16, 20, 3, false, RECURRENCE_SPACE}};
+        {2, 4, 16, 20, 3, false, RECURRENCE_SPACE}, {2, 2, 33, 20, 4, false, RECURRENCE_CHANNEL},
+        {1, 3, 16, 7, 3, false, RECURRENCE_CHANNEL}};
     for (int i = 0; i < (kernel_brief() ? 33 : 200); i++)
         check_forest(&shapes[i % LENGTH(shapes)], i % 48, 24, (uint64_t)i, i % 16 == 0);
 }
@@ -313,7 +320,9 @@ static void heads_of_published_size(void **state)
     (void)state;
     static const struct shape delta = {2, 4, 128, 128, 4, false, RECURRENCE_DELTA};
     static const struct shape space = {1, 4, 128, 64, 4, false, RECURRENCE_SPACE};
+    static const struct shape channel = {2, 2, 128, 128, 4, false, RECURRENCE_CHANNEL};
     check_forest(&delta, 30, 12, 7, true);
+    check_forest(&channel, 30, 12, 7, true);
     check_forest(&space, 30, 12, 7, true);
 }
 

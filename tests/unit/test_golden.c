@@ -221,6 +221,9 @@ static const struct change CHANGES[] = {
     {"granitemoehybrid", "embed_scale", 0}, {"granitemoehybrid", "residual_scale", 0}, {"granitemoehybrid", "logit_divisor", 0},
     {"granitemoehybrid", "router.renormalise", 0}, {"granitemoehybrid", "norm_epsilon", 1e-5},
     {"granitemoehybrid-dense", "still", 1}, {"granitemoehybrid-dense", "rope.theta", 100},
+    {"kimi_linear", "still", 0}, {"kimi_linear", "shared_inner", 0}, {"kimi_linear", "attention.latent_epsilon", 0.1},
+    {"kimi_linear", "attention.scale", 0.2}, {"kimi_linear", "router.correction", 0}, {"kimi_linear", "router.groups", 0},
+    {"kimi_linear", "router.scale", 1}, {"kimi_linear", "router.renormalise", 0}, {"kimi_linear", "norm_epsilon", 1e-5},
     {"lfm2_moe", "attention.qk_norm", QK_NORM_NONE}, {"lfm2_moe", "router.correction", 0}, {"lfm2_moe", "router.scale", 1},
     {"lfm2_moe", "router.renormalise", 0}, {"lfm2_moe", "rope.theta", 100}, {"lfm2_moe", "norm_epsilon", 1e-5},
     {"nemotron_h", "still", 0}, {"nemotron_h", "shared_inner", 0}, {"nemotron_h", "delta.norm_groups", 1},
@@ -311,7 +314,7 @@ static void every_feature_of_every_family_shows(void **state)
         }
     }
     golden_close(&golden);
-    assert_int_equal(families, 38);
+    assert_int_equal(families, 39);
     assert_int_equal(missed, 0);
 }
 

@@ -36,6 +36,8 @@ static void write_model(uint64_t seed)
                                        (enum recurrence)kind, 0, kind != RECURRENCE_DELTA};
     if (kind == RECURRENCE_SPACE)
         shape.delta.norm_groups = heads;
+    if (kind == RECURRENCE_CHANNEL)
+        shape.delta.gate_rank = chance_range(&chance, 1, 9);
     if (kind == RECURRENCE_NONE)
         shape.delta = (struct delta_shape){.taps = shape.delta.taps, .kind = RECURRENCE_NONE, .conv_bias = seed % 2};
     for (int n = 0; n < shape.layers; n++)
@@ -122,7 +124,7 @@ static void same_states(const struct rig *rig, const struct sequence *a, const s
             if (d->kind == RECURRENCE_NONE)
                 continue;
             same_row(x->key, i->slot, y->key, j->slot, w.keys);
-            same_row(x->decay, i->slot, y->decay, j->slot, d->value_heads);
+            same_row(x->decay, i->slot, y->decay, j->slot, w.steps);
             same_row(x->correction, i->slot, y->correction, j->slot, values);
             if (i->own >= 0 && j->own >= 0)
                 same_row(x->state, i->own, y->state, j->own, (int64_t)values * d->key_dim);
@@ -256,7 +258,7 @@ static void try_often(try_function *try, int of_kind)
 static void trees_do_not_show(void **state)
 {
     (void)state;
-    for (int each = RECURRENCE_DELTA; each <= RECURRENCE_NONE; each++)
+    for (int each = RECURRENCE_DELTA; each <= RECURRENCE_CHANNEL; each++)
         try_often(try_tree, each);
 }
 
@@ -316,7 +318,7 @@ static void try_part(struct rig *rig, struct sequence *text, struct sequence *pl
 static void drafts_without_some_layers_do_not_show(void **state)
 {
     (void)state;
-    for (int each = RECURRENCE_DELTA; each <= RECURRENCE_NONE; each++)
+    for (int each = RECURRENCE_DELTA; each <= RECURRENCE_CHANNEL; each++)
         try_often(try_part, each);
 }
 

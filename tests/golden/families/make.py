@@ -178,6 +178,11 @@ FAMILIES = {
                    "layer_norm_epsilon": 1e-3, "mamba_num_heads": 4, "mamba_head_dim": 8, "ssm_state_size": 8, "n_groups": 2,
                    "conv_kernel": 4, "time_step_min": 1e-9,
                    "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp", "linear_attention", "moe"]},
+    "kimi_linear": {**SMALL, "num_key_value_heads": 2, "intermediate_size": 24, "moe_intermediate_size": 8, "num_local_experts": 6,
+                    "n_shared_experts": 1, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.7, "kv_lora_rank": 8,
+                    "q_lora_rank": None, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 6, "linear_head_dim": 6,
+                    "linear_num_heads": 2, "linear_conv_kernel_dim": 4, "mlp_layer_types": ["dense", "sparse", "sparse"],
+                    "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
     # as published: in a file with a vision tower, whose numbers mean nothing; ../mtp has predictors for this and qwen3_next
     "qwen3_5_moe": {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 24, "head_dim": 16, "num_hidden_layers": 3,
                     "num_experts": 8, "num_experts_per_tok": 3, **STATES},
@@ -300,6 +305,15 @@ def drop_zero_experts(folder, experts):
     safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
 
 
+def publish_dense(folder):
+    """Renames the networks of dense layers as published: save_pretrained gives them the prefix of experts."""
+    path = os.path.join(folder, "model.safetensors")
+    dense = ("block_sparse_moe.gate_proj.weight", "block_sparse_moe.up_proj.weight", "block_sparse_moe.down_proj.weight")
+    tensors = {name.replace("block_sparse_moe", "mlp") if name.endswith(dense) else name: values
+               for name, values in safetensors.torch.load_file(path).items()}
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+
+
 def nest(folder):
     """The text model in `folder` as a part of a model with a vision tower."""
     path = os.path.join(folder, "model.safetensors")
@@ -336,6 +350,8 @@ def make(family):
         raise SystemExit(f"{family}: no draw is clear enough")
     if family == "deepseek":
         to_deepseek(os.path.join(folder, "model"))
+    if family == "kimi_linear":
+        publish_dense(os.path.join(folder, "model"))
     if family == "longcat_flash":
         drop_zero_experts(os.path.join(folder, "model"), settings["n_routed_experts"])
     if family == "qwen3_5_moe":
