@@ -23,7 +23,9 @@
  * - A drafter that adds nothing below a leaf is not asked again in the same draft. If lookup drafters were asked at each new
  *   leaf, they would nearly always be chosen, and would often be wrong.
  * - During the first `warmup` iterations drafters alternate, with chains of 4 tokens. Later, a drafter unused for `retry`
- *   iterations drafts such a chain again, so that bad luck at the beginning excludes no drafter. */
+ *   iterations drafts such a chain again, so that bad luck excludes no drafter. A chain that costs less than a forward is
+ *   repeated sooner, in proportion to its cost, but not before a tenth of `retry`: a chain judges few tokens, so the average of
+ *   a lookup drafter that was unlucky for a window would stay low for hundreds of iterations. */
 #include "common/policy/dytc.h"
 
 #include <math.h>
@@ -188,6 +190,12 @@ static struct step extend(struct dytc *d, int drafter, int leaves, int tokens)
     return (struct step){.kind = STEP_EXTEND, .drafter = drafter, .tokens = tokens, .leaf = d->leaf, .leaves = leaves};
 }
 
+/* Returns the number of iterations without a drafter after which it is tried. */
+static double patience(const struct dytc *d, int drafter)
+{
+    return d->retry * fmin(1, fmax(0.1, cost_of(d, drafter, WARM_TOKENS)));
+}
+
 /* Returns the drafter to be measured: all by turns in the first iterations, later one unused for long; -1: none. */
 static int choose_trial(const struct dytc *d)
 {
@@ -196,7 +204,7 @@ static int choose_trial(const struct dytc *d)
         return (int)(d->iterations % d->drafters);
     for (int i = 0; d->retry && i < d->drafters; i++) {
         const int idle = d->recent[i].latency.idle;
-        if (idle >= d->retry && (found < 0 || idle > d->recent[found].latency.idle))
+        if (idle >= patience(d, i) && (found < 0 || idle > d->recent[found].latency.idle))
             found = i;
     }
     return found;

@@ -264,6 +264,38 @@ static void dytc_averages_as_printed(void **state)
     script_close(&s);
 }
 
+/* A drafter that is never asked is tried after 100 iterations: sooner, the less four tokens of it cost, but not before 10. */
+static void dytc_tries_cheap_drafters_sooner(void **state)
+{
+    static const double cost[] = {0.5, 0.08, 0.01};
+    static const int after[] = {100, 32, 10};
+    static const uint8_t kept[] = {1};
+    (void)state;
+    for (int drafter = 0; drafter < 3; drafter++) {
+        struct draft_share share[3] = {{0}};
+        struct script s;
+        int idle = 0, trial = -1;
+        script_open(&s, "dytc:warmup=0", 3, -2, false);
+        teach(&s, 3, cost);
+        while (idle < 200 && trial < 0) {
+            struct values values = {0};
+            for (int i = 0; i < 3; i++)         /* the others draft */
+                share[i] = i == drafter ? (struct draft_share){.steps = 0}
+                         : (struct draft_share){.steps = 1, .levels = 1, .proposed = 1, .seconds = 0.02 * cost[i]};
+            draft_tree_clear(&s.tree);
+            s.policy->class->observe(s.policy, &(struct outcome){.emitted = 1, .tree = &s.tree, .kept = kept, .share = share,
+                                                                 .verify_s = 0.02, .iteration_s = 0.02});
+            idle++;
+            s.policy->class->next(s.policy, &(struct draft_view){.tree = &s.tree, .room = 50});
+            s.policy->class->state(s.policy, &values);
+            trial = (int)values_number(&values, "trial", -1);
+        }
+        if (trial != drafter || abs(idle - after[drafter]) > 1)
+            fail_msg("drafter %d: drafter %d is tried after %d iterations", drafter, trial, idle);
+        script_close(&s);
+    }
+}
+
 /* ---- plans ---- */
 
 /* Every sequence of drafters, in whatever order. */
@@ -465,6 +497,7 @@ int main(void)
         cmocka_unit_test(dytc_takes_the_largest_objective),
         cmocka_unit_test(without_verification_the_cheapest_always_wins),
         cmocka_unit_test(dytc_averages_as_printed),
+        cmocka_unit_test(dytc_tries_cheap_drafters_sooner),
         cmocka_unit_test(plans_are_the_best_of_all_sequences),
         cmocka_unit_test(latencies_are_found),
         cmocka_unit_test(chances_settle_and_follow),
