@@ -128,6 +128,7 @@ case $0 in */bench) name=bench_$1 ;; *) name=${MOE_TEST_EXACT:+exact_}${MOE_TEST
 case $1 in --version | -m) exit ;; esac
 echo "$name" >> "$top/ran"
 [ "$name" != bench_tiny_bf16 ] || { mkdir -p "$4"; echo records > "$4/a.moes"; echo "figures of $1"; }
+[ "$name" != mma_emu ] || printf '1..2\nok 1 - sums\nnot ok 2 # SKIP not on this device\n'
 ! grep -qx "$name" "$top/hangs" || sleep 300
 ! grep -qx "$name" "$top/fails" || { echo "not ok 1 - because"; echo 1..1; exit 1; }
 STUB
