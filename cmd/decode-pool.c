@@ -56,6 +56,13 @@ void pool_close(struct decoder_pool *pool)
 
 struct decoder *pool_first(const struct decoder_pool *pool) { return pool->item[0].decoder; }
 
+/* The first `texts` items: pool_open opened them. */
+void pool_own(const struct decoder_pool *pool, struct decoder *own[DECODERS_MAX])
+{
+    for (int i = 0; i < pool->texts; i++)
+        own[i] = pool->item[i].decoder;
+}
+
 /* Finds the settings with this policy, or adds them. */
 static int find_policy(struct decoder_pool *pool, const char *policy, int *out, struct err *err)
 {

@@ -27,6 +27,9 @@ void pool_close(struct decoder_pool *pool);
 /* Returns the first decoder of the run's own policy, which counts equal prompts for all. */
 struct decoder *pool_first(const struct decoder_pool *pool);
 
+/* Copies the `texts` decoders of the run's own policy. */
+void pool_own(const struct decoder_pool *pool, struct decoder *own[DECODERS_MAX]);
+
 /* Sets *out to a decoder of this policy (NULL: the run's own) that is not in use. The caller returns it with pool_return
  * before it takes more than `texts`. An impossible policy is an error that names it. */
 int pool_take(struct decoder_pool *pool, const char *policy, struct decoder **out, struct err *err);

@@ -170,7 +170,6 @@ static int check_parallel(const struct run *run, const struct decoder_setup *set
 {
     const struct decode_args *args = run->args;
     const char *why = run->chat ? "a conversation is one text at a time; leave it out"
-                    : args->calibration ? "--calibration keeps the estimates of one text at a time; leave one of the two out"
                     : decoder_alone(setup);
     return why && args->parallel > 1 ? err_set(err, ERR_INPUT, "--parallel: %s", why) : 0;
 }
@@ -221,6 +220,16 @@ static const char *one_policy(const struct run *run)
          : args->calibration ? "--calibration keeps the estimates of one policy; leave one of the two out" : NULL;
 }
 
+static int read_calibration(const struct run *run, const char *model, struct err *err)
+{
+    struct decoder *decoder[DECODERS_MAX];
+    int rc = 0;
+    pool_own(&run->texts.pool, decoder);
+    for (int i = 0; !rc && i < run->texts.pool.texts; i++)
+        rc = decoder_read_calibration(decoder[i], run->args->calibration, model, err);
+    return rc;
+}
+
 static int open_model(struct run *run, struct err *err)
 {
     struct decode_args *args = run->args;
@@ -265,7 +274,7 @@ static int open_model(struct run *run, struct err *err)
     if (pool_open(&run->texts.pool, err))
         return -1;
     struct decoder *decoder = pool_first(&run->texts.pool);
-    if (args->calibration && decoder_read_calibration(decoder, args->calibration, model.source_sha256, err))
+    if (args->calibration && read_calibration(run, model.source_sha256, err))
         return err_at(err, "--calibration");
     console_notes(run->console, decoder_notes(decoder));
     if (decoder_loop_device(decoder))
@@ -425,12 +434,14 @@ static int check_args(const struct decode_args *args, const struct console *cons
 /* Writes the files that the next run begins with. */
 static int keep_files(struct run *run, struct err *err)
 {
+    struct decoder *decoder[DECODERS_MAX];
     struct stream_model model;
     if (!decode_ranks_writes(&run->ranks))
         return 0;
     session_stream_model(run->session, &model);
+    pool_own(&run->texts.pool, decoder);
     if (run->args->calibration &&
-        decoder_write_calibration(pool_first(&run->texts.pool), run->args->calibration, model.source_sha256, err))
+        decoders_write_calibration(decoder, run->texts.pool.texts, run->args->calibration, model.source_sha256, err))
         return err_at(err, "--calibration");
     return session_keep_hot_set(run->session, err);
 }

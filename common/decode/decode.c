@@ -449,11 +449,29 @@ int decoder_read_calibration(struct decoder *decoder, const char *path, const ch
     return entries < 0 ? -1 : calibration_read(path, model, entry, entries, err);
 }
 
-int decoder_write_calibration(struct decoder *decoder, const char *path, const char *model, struct err *err)
+int decoders_write_calibration(struct decoder *const *decoder, int count, const char *path, const char *model,
+                               struct err *err)
 {
-    struct calibration_entry entry[DRAFTERS_MAX];
-    const int entries = calibrated(decoder, entry, err);
-    return entries < 0 ? -1 : calibration_write(path, model, entry, entries, err);
+    struct calibration_entry entry[DRAFTERS_MAX], other[DRAFTERS_MAX];
+    struct estimator mean[DRAFTERS_MAX];
+    struct estimator *learned[DRAFTERS_MAX][DECODERS_MAX];
+    int entries = 0, all[DRAFTERS_MAX] = {0};
+    for (int i = count - 1; i >= 0; i--) {
+        if ((entries = calibrated(decoder[i], i ? other : entry, err)) < 0)
+            return -1;
+        for (int d = 0; d < entries; d++) {
+            struct estimator *estimator = (i ? other : entry)[d].estimator;
+            if (estimator->seen > 0)
+                learned[d][all[d]++] = estimator;
+        }
+    }
+    for (int d = 0; d < entries; d++)
+        if (all[d] > 1) {
+            estimator_average(&mean[d], learned[d], all[d]);
+            entry[d].estimator = &mean[d];
+        } else if (all[d])
+            entry[d].estimator = learned[d][0];
+    return calibration_write(path, model, entry, entries, err);
 }
 
 /* Counts the prompt as seen, by whoever counts; a later turn keeps the count of the first one. */

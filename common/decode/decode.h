@@ -173,10 +173,12 @@ struct drafters;
 const struct sample_draw *decoder_draw(const struct decoder *decoder);
 const struct acceptance *decoder_acceptance(const struct decoder *decoder);
 
-/* Reads the estimators of the policy from a calibration file, which may not exist yet, or writes them to it (calibration.h).
- * model: digest of the target's weights. A policy without estimators is an error. */
+/* Reads the estimators of the policy from a calibration file, which may not exist yet, or writes those of decoders with equal
+ * settings to it, averaged over the decoders that have learned (calibration.h). model: digest of the target's weights. A policy
+ * without estimators is an error. */
 int decoder_read_calibration(struct decoder *decoder, const char *path, const char *model, struct err *err);
-int decoder_write_calibration(struct decoder *decoder, const char *path, const char *model, struct err *err);
+int decoders_write_calibration(struct decoder *const *decoder, int count, const char *path, const char *model,
+                               struct err *err);
 struct sequence *decoder_sequence(struct decoder *decoder);
 int decoder_limit(const struct decoder *decoder);
 bool decoder_drafts_chains(const struct decoder *decoder);

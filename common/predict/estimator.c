@@ -155,6 +155,35 @@ void estimator_fade(struct estimator *estimator, double weight)
             fit_fade(&estimator->fit[kind][span], kind, weight);
 }
 
+static void fit_average(struct estimator_fit *out, struct estimator *const *from, int count, int kind, int span)
+{
+    struct estimator_fit mean = {.loss = 0};
+    double sum[FEATURES] = {0};
+    for (int n = 0; n < count; n++) {
+        const struct estimator_fit *fit = &from[n]->fit[kind][span];
+        mean.loss += fit->loss / count;
+        for (int i = 0; i < FEATURES; i++)
+            for (int j = 0; j < FEATURES; j++) {
+                mean.information[i][j] += fit->information[i][j] / count;
+                sum[i] += fit->information[i][j] * fit->weight[j] / count;
+            }
+    }
+    fit_spread(&mean, sum, mean.weight);
+    *out = mean;
+}
+
+void estimator_average(struct estimator *out, struct estimator *const *from, int count)
+{
+    struct estimator mean = *from[0];
+    mean.seen = 0;
+    for (int n = 0; n < count; n++)
+        mean.seen += from[n]->seen / count;
+    for (int kind = 0; kind < ESTIMATOR_KINDS; kind++)
+        for (int span = 0; span < SPANS; span++)
+            fit_average(&mean.fit[kind][span], from, count, kind, span);
+    *out = mean;
+}
+
 bool estimator_is_sound(const struct estimator *estimator)
 {
     bool sound = isfinite(estimator->seen) && estimator->seen >= 0;

@@ -50,6 +50,9 @@ void estimator_observe(struct estimator *estimator, const struct estimator_signa
 /* Multiplies the weight of all observations so far by `weight`, 0 .. 1. Estimates stay as they are. */
 void estimator_fade(struct estimator *estimator, double weight);
 
+/* Sets *out to the mean of `count` estimators of one drafter, at least 1, each weight by its information. */
+void estimator_average(struct estimator *out, struct estimator *const *from, int count);
+
 /* Returns whether all numbers are finite, and all information is positive definite. */
 bool estimator_is_sound(const struct estimator *estimator);
 

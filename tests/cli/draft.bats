@@ -207,6 +207,12 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     jq -e '.[1] > 0 and .[0] != 0.5' first-2.json || { cat first-2.json; return 1; }
     decode -d ngram -K auto -o none.txt prompts.jsonl
     cmp none.txt cal.txt
+    # Concurrent texts begin with the estimates of the file, and the file gets the mean of what they learned.
+    cp cal.json before.json
+    decode -d ngram -K auto --parallel 3 --calibration cal.json --stream cal.moes -o cal.txt prompts.jsonl
+    cmp none.txt cal.txt
+    moe-view --json --type iter cal.moes | jq -se 'group_by(.sequence) | map(.[0].policy.tried) | min > 0' > /dev/null
+    jq -s -e '.[0].drafters.ngram.seen as $old | .[1].drafters.ngram.seen > $old' before.json cal.json > /dev/null
     refuse 'policy static estimates no acceptance probabilities' -d ngram --calibration cal.json
     echo '{}' > bad.json
     refuse '--calibration: bad.json: this is no calibration' -d ngram -K auto --calibration bad.json

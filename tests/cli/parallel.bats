@@ -211,7 +211,6 @@ alone() {
         [[ $output == "moe-decode: --parallel: "* ]]
     done <<-'END'
 	--budget auto -d ngram
-	--calibration run/c.json -d ngram
 	END
     run moe-decode -m pocket.moe --parallel 129 p.jsonl
     [ "$status" -eq 2 ]
