@@ -10,7 +10,8 @@ static const struct arch *const FAMILIES[] = {
     &arch_gpt_oss, &arch_granitemoe, &arch_granitemoehybrid, &arch_hunyuan_v1_moe, &arch_kimi_linear, &arch_lfm2_moe,
     &arch_llama, &arch_llama4,
     &arch_longcat_flash, &arch_mimo_v2_flash, &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_nemotron_h,
-    &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_5_moe, &arch_qwen3_moe, &arch_qwen3_next};
+    &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_5_moe, &arch_qwen3_moe, &arch_qwen3_next,
+    &arch_solar_open};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {

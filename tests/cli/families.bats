@@ -340,6 +340,14 @@ END
     [[ "$output" == *'conv_bias is true; this is not supported for lfm2_moe' ]]
 }
 
+@test "solar_open: experts, groups and norms show; the published keys mean the same" {
+    off solar_open '.num_experts_per_tok = 1'
+    off solar_open '.topk_group = 3'
+    off solar_open '.rms_norm_eps = 1e-5'
+    same solar_open 'del(.rope_parameters) | .first_k_dense_replace = 0 | .use_qk_norm = false | .partial_rotary_factor = 1.0 |
+        .rope_theta = 10000 | .rope_scaling = {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32}'
+}
+
 @test "kimi_linear: experts and norms show; the published keys mean the same; what is not supported is named" {
     off kimi_linear '.num_experts_per_token = 1'
     off kimi_linear '.topk_group = 2'

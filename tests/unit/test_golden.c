@@ -231,6 +231,9 @@ static const struct change CHANGES[] = {
     {"nemotron_h", "router.groups", 0}, {"nemotron_h", "router.group_rank", 1}, {"nemotron_h", "router.scale", 1},
     {"nemotron_h", "router.renormalise", 0}, {"nemotron_h", "router.kind", ROUTER_SOFTMAX_TOPK},
     {"nemotron_h", "norm_epsilon", 1e-5},
+    {"solar_open", "attention.qkv_bias", 0}, {"solar_open", "rope.kind", ROPE_DEFAULT}, {"solar_open", "router.correction", 0},
+    {"solar_open", "router.groups", 0}, {"solar_open", "router.scale", 1}, {"solar_open", "router.renormalise", 0},
+    {"solar_open", "shared_inner", 0}, {"solar_open", "norm_epsilon", 1e-5},
     {"gpt_oss", "attention.sinks", 0}, {"gpt_oss", "windows", 0}, {"gpt_oss", "windows", 9},
     {"gpt_oss", "attention.qkv_bias", 0},
     {"gpt_oss", "attention.out_bias", 0}, {"gpt_oss", "rope.truncate", 1}, {"gpt_oss", "rope.amplitude", 0},
@@ -314,7 +317,7 @@ static void every_feature_of_every_family_shows(void **state)
         }
     }
     golden_close(&golden);
-    assert_int_equal(families, 39);
+    assert_int_equal(families, 40);
     assert_int_equal(missed, 0);
 }
 

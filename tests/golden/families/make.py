@@ -183,6 +183,9 @@ FAMILIES = {
                     "q_lora_rank": None, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 6, "linear_head_dim": 6,
                     "linear_num_heads": 2, "linear_conv_kernel_dim": 4, "mlp_layer_types": ["dense", "sparse", "sparse"],
                     "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
+    "solar_open": {**SMALL, "num_hidden_layers": 2, "head_dim": 8, "moe_intermediate_size": 8, "n_routed_experts": 6,
+                   "n_shared_experts": 2, "n_group": 3, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 1.8,
+                   "attention_bias": True, "rope_parameters": {**YARN_ROPE, "factor": 2.0}},
     # as published: in a file with a vision tower, whose numbers mean nothing; ../mtp has predictors for this and qwen3_next
     "qwen3_5_moe": {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 24, "head_dim": 16, "num_hidden_layers": 3,
                     "num_experts": 8, "num_experts_per_tok": 3, **STATES},
