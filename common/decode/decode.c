@@ -13,9 +13,9 @@
 
 /* The shape of drafts: as it was asked for; else a chain, or what drafters make that have trees of their own, where nothing
  * chooses or records lengths. */
-static const char *tree_of(const struct decode_settings *settings, bool whole)
+static const char *tree_of(const struct decode_settings *settings, const struct policy_class *policy, bool whole)
 {
-    bool own = settings->draft.count > 0 && !whole && policy_find(settings->policy, settings->draft_length) == &policy_static;
+    bool own = settings->draft.count > 0 && !whole && policy == &policy_static;
     for (int i = 0; own && i < settings->draft.count; i++) {
         const struct drafter_class *class = drafter_find(settings->draft.items[i]);
         own = class && class->own_trees;
@@ -25,12 +25,12 @@ static const char *tree_of(const struct decode_settings *settings, bool whole)
 
 /* Opens the shape of drafts. *nodes: max nodes that a forward verifies. whole: drafts are recorded, including dropped nodes;
  * then --tree is recorded for a policy that makes its own trees. */
-static int open_shape(struct shape **out, int *nodes, const struct decode_settings *settings, bool whole, struct err *err)
+static int open_shape(struct shape **out, int *nodes, const struct decode_settings *settings, const struct policy_class *policy,
+                      bool whole, struct err *err)
 {
-    const struct policy_class *policy = policy_find(settings->policy, settings->draft_length);
     const bool apart = whole && settings->tree && policy && policy->trees;
     struct shape *shape = NULL, *recorded = NULL;
-    if (shape_open(&shape, apart ? NULL : tree_of(settings, whole), err) ||
+    if (shape_open(&shape, apart ? NULL : tree_of(settings, policy, whole), err) ||
         (apart && shape_open(&recorded, settings->tree, err))) {
         shape_close(&shape);
         return err_at(err, "--tree");
@@ -47,7 +47,7 @@ int decode_rows(const struct decode_settings *settings, bool whole, int *rows, s
 {
     struct shape *shape = NULL;
     int nodes, riders = 0;
-    if (open_shape(&shape, &nodes, settings, whole, err))
+    if (open_shape(&shape, &nodes, settings, policy_find(settings->policy, settings->draft_length), whole, err))
         return -1;
     shape_close(&shape);
     for (int i = 0; i < settings->draft.count; i++) {
@@ -142,7 +142,7 @@ static bool ranks_by_path(const struct decoder *decoder)
 static int check_branches(const struct decoder *decoder, struct err *err)
 {
     const struct decode_settings *settings = decoder->setup.settings;
-    const struct policy_class *policy = policy_find(settings->policy, settings->draft_length);
+    const struct policy_class *policy = decoder->policy_class;
     if (!decoder->acceptance->class->wants_branches)
         return 0;
     if (settings->draft.count > 1)
@@ -163,7 +163,7 @@ static void choose_drafting(const struct decoder *decoder, struct drafter_setup 
     const struct acceptance_class *rule = decoder->acceptance->class;
     const struct budget *budget = decoder->setup.budget;
     const struct decode_settings *settings = decoder->setup.settings;
-    const struct policy_class *policy = policy_find(settings->policy, settings->draft_length);
+    const struct policy_class *policy = decoder->policy_class;
     bool whole = !decoder->shape->trims && !(policy && policy->drops);
     setup->choice = rule == &acceptance_coupled ? DRAFT_COUPLED : rule->wants_branches ? DRAFT_BRANCHES
                   : rule->wants_proposals && whole ? DRAFT_DRAWN : DRAFT_BEST;
@@ -231,7 +231,8 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
 {
     const struct decode_settings *settings = decoder->setup.settings;
     const struct engine_setup *engine = engine_config(decoder->setup.engine);
-    if (open_shape(&decoder->shape, &decoder->nodes, settings, decoder->setup.want_drafts, err))
+    decoder->policy_class = policy_find(settings->policy, settings->draft_length);
+    if (open_shape(&decoder->shape, &decoder->nodes, settings, decoder->policy_class, decoder->setup.want_drafts, err))
         return -1;
     const bool chains = decoder->shape->class == &shape_chain || decoder->shape->class == &shape_own;
     if (engine->max_logit_rows < 1 + decoder->nodes || engine->max_rows < 1 + decoder->nodes)

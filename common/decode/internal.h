@@ -60,6 +60,7 @@ struct decoder {
     struct shape *shape;
     int nodes, riders;                  /* of the largest forward after the prompt: of its draft, and rows of drafters' own */
     struct policy *policy;
+    const struct policy_class *policy_class;            /* named by the settings; NULL: an unknown name */
     struct sequence *sequence;          /* NULL before the first prompt */
     struct draft_tree tree;
     struct draft_steps steps;           /* that made it */
