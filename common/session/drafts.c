@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "common/base/mem.h"
+#include "common/base/text.h"
 #include "common/draft/drafter.h"
 #include "common/model/hparams.h"
 
@@ -51,6 +53,24 @@ int auto_drafts_attach(struct decode_settings *settings, struct auto_drafts *sto
     return 0;
 }
 
+/* Sets the policy that chooses among the drafters. */
+static int choose_policy(struct decode_settings *settings, struct auto_drafts *store, const struct hparams *shape,
+                         struct err *err)
+{
+    static const char name[] = "dytc-verify";
+    const struct tuned *tuned = &store->tuned;
+    settings->policy = name;
+    if (!tuned->used || !tuned->costs || shape->router.experts || strchr(tuned->path, ','))       /* a comma ends a setting */
+        return 0;
+    struct text text = {0};
+    if (text_printf(&text, err, "%s:cost=%s", name, tuned->path)) {
+        text_free(&text);
+        return -1;
+    }
+    settings->policy = store->policy = text.data;
+    return 0;
+}
+
 int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *store, const struct model *model, struct err *err)
 {
     enum { SELF_LAYERS = 4 };           /* fewer leave too little out */
@@ -67,9 +87,7 @@ int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *sto
         add(settings, store, "self");
     add(settings, store, "suffix");
     add(settings, store, "ngram");
-    if (!settings->policy && !settings->tree)
-        settings->policy = "dytc-verify";
-    return 0;
+    return !settings->policy && !settings->tree ? choose_policy(settings, store, shape, err) : 0;
 }
 
 int auto_drafts_inputs(const struct auto_drafts *store, opt_visitor *visit, const void *context, struct err *err)
@@ -87,5 +105,6 @@ void auto_drafts_free(struct auto_drafts *store)
 {
     attached_free(&store->attached);
     tuned_free(&store->tuned);
+    mem_free(&store->policy);
     *store = (struct auto_drafts){0};
 }

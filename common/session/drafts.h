@@ -15,6 +15,7 @@ struct auto_drafts {
     const char *item[DRAFTERS_MAX + ATTACHED_MAX + 4];
     struct attached attached;
     struct tuned tuned;
+    char *policy;                       /* text of settings->policy; NULL: it is not this file's */
     bool found;                         /* `auto` was there; without it, settings are as before */
 };
 
@@ -25,7 +26,9 @@ int auto_drafts_attach(struct decode_settings *settings, struct auto_drafts *sto
 
 /* Call with the open model: adds the drafters that need no file, after those named and attached: the model's predictors (mtp),
  * the model with parts left out (self), and what the text repeats (suffix, ngram). Where neither policy nor tree was given, the
- * policy is dytc-verify, which chooses drafter and length by their costs. Returns 0, or -1 with *err set. */
+ * policy is dytc-verify, which chooses drafter and length by their costs. For a dense model whose drafts come from --settings,
+ * the policy reads the costs of forwards from that file; those of an MoE depend on its experts, too. Returns 0, or -1 with *err
+ * set. */
 int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *store, const struct model *model, struct err *err);
 
 /* Shows the input files that only the attached drafters and --settings name, after auto_drafts_attach. */

@@ -38,6 +38,8 @@ static int read_map(struct tuned *out, struct decode_settings *settings, const j
         return err_at(err, "\"options\"");
     if (settings->draft.count || settings->draft_length != DRAFT_LENGTH_NONE || settings->policy || settings->tree)
         return 0;
+    out->used = true;
+    out->costs = json_array_size(json_object_get(map, "cost"));
     settings->draft = made.draft;
     settings->draft_length = made.draft_length;
     settings->policy = made.policy;

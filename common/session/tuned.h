@@ -14,6 +14,7 @@ struct tuned {
     const char *path;                       /* NULL: no file was given; borrowed from the settings */
     struct decode_settings_store *store;    /* strings of the options taken */
     char index[65];                         /* digest of the model file that was measured */
+    bool used, costs;                       /* its options were taken; it has a cost table */
 };
 
 /* Reads settings->tuned, if given, and takes its options, unless settings name a drafter, length, tree or policy themselves.

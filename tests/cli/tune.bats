@@ -74,6 +74,17 @@ refuse() {
         moe-bench report --json suite.moes
 }
 
+@test "automatic drafts of a dense model use the measured costs of forwards" {
+    jq -n --arg index "$(moe-view --json draft.moe | jq -r 'select(.type == "model").index_sha256')" '
+        {settings: 1, model: {index: $index}, options: {draft: "auto"}, cost: [{m: 1, seconds: 1}, {m: 8, seconds: 1.5}]}' > dense.json
+    jq 'del(.cost)' dense.json > bare.json
+    # The first value of the steepness is 1 with a table, and .5 without.
+    for file in dense:1 bare:0.5; do
+        moe-decode -q -m draft.moe -n 4 --settings ${file%:*}.json --stream dense.moes -o text prompts.jsonl
+        [ "$(moe-view --json dense.moes | jq -s '[.[] | select(.type == "iter").policy.steepness][0] * 1e6 | round / 1e6')" = ${file#*:} ]
+    done
+}
+
 @test "settings of another model and invalid settings are refused" {
     made '{"draft": "ngram"}' > good.json
     jq '.model.index |= ("f" * 64)' good.json > other.json
