@@ -19,6 +19,7 @@
 #include "kernels/cpu/widen.h"
 #include "kernels/plain/math.h"
 
+/* Loops with `unroll 1` contain large inline functions: unrolled, each iteration would get its own copy. */
 #define TILE_INLINE static inline __attribute__((always_inline))
 
 enum { TILE_ROWS = 8 };
@@ -212,6 +213,7 @@ TILE_INLINE void tile_scores_of(enum cache_format format, int rows, const float 
         tile_spread(sum, rows, score, j);
     }
     for (; j < keys->count; j++)
+#pragma GCC unroll 1
         for (int r = 0; r < rows; r++)
             score[r][j] = tile_dot(format, q[r], keys->at + (size_t)j * step, width);
 }
@@ -318,6 +320,7 @@ TILE_INLINE void tile_scores_of(enum cache_format format, int rows, const float 
     const size_t step = (size_t)width * cache_size(format), pace = tile_pace(keys);
     int j = 0;
     for (; j + each <= keys->count; j += each)
+#pragma GCC unroll 1
         for (int first = 0; first < rows; first += 2) {
             const uintptr_t far = keys->next && !first ? (uintptr_t)keys->next + (size_t)j * keys->next_step : 0;
             __m128 four[4];
@@ -328,6 +331,7 @@ TILE_INLINE void tile_scores_of(enum cache_format format, int rows, const float 
             _mm_storeh_pi((__m64 *)(void *)(rows == 1 ? score[0] + j + 2 : score[first + 1] + j), sum);
         }
     for (; j < keys->count; j++)
+#pragma GCC unroll 1
         for (int r = 0; r < rows; r++) {
             __m128 four;
             tile_fours(format, q + r, 1, keys->at + (size_t)j * step, 1, width, 0, 0, &four);
@@ -461,6 +465,7 @@ TILE_INLINE int tile_columns(enum cache_format format, int rows, const struct ti
     return tile_strips(format, rows, rows == 1 ? 8 : 16 / rows, values, share, join, out);
 #else
     int done = 0;
+#pragma GCC unroll 1
     for (int first = 0; first < rows; first += 2) {
         struct tile_rows own = *values;
         struct tile_join part;
@@ -488,8 +493,8 @@ TILE_INLINE int tile_columns(enum cache_format format, int rows, const struct ti
 
 #endif
 
-/* The columns that fill no vector. */
-static inline void tile_rest(const struct tile_rows *values, int done, int rows, const float *const *share,
+/* The columns that fill no vector. They are rare: inlined, this would be compiled for every format and number of rows. */
+static __attribute__((noinline)) void tile_rest(const struct tile_rows *values, int done, int rows, const float *const *share,
                              const struct tile_join *join, float *const *out)
 {
     const size_t size = cache_size(values->format), step = (size_t)values->width * size;
@@ -512,7 +517,9 @@ static inline void tile_rest(const struct tile_rows *values, int done, int rows,
 TILE_INLINE void tile_values_of(enum cache_format format, int rows, const struct tile_rows *values, const float *const *share,
                                 const struct tile_join *join, float *const *out)
 {
-    tile_rest(values, tile_columns(format, rows, values, share, join, out), rows, share, join, out);
+    const int done = tile_columns(format, rows, values, share, join, out);
+    if (done < values->width)
+        tile_rest(values, done, rows, share, join, out);
 }
 
 /* Calls an inline function once for each number of rows, and for each format, so that both are constants in it. */
