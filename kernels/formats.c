@@ -327,7 +327,7 @@ size_t operand_bytes(enum weight_format format, int inputs)
     const size_t blocks = (size_t)quantised_blocks(inputs);
     if (format == FORMAT_BF16)
         return blocks * PARTS_STEP + PARTS_LINE;
-    return format_quantised(format) ? blocks * sizeof(struct quantised) : 0;
+    return format_integers(format) ? blocks * sizeof(struct quantised) : 0;
 }
 
 void expert_pack_down_coded(enum weight_format format, void *packed, int hidden, int inner, int first, int rows,
@@ -345,8 +345,18 @@ float matrix_at(enum weight_format format, const void *packed, int inputs, int o
 int matrix_integer(enum weight_format format, const void *packed, int inputs, int output, int input, float *scale)
 {
     const unsigned char *unit = unit_of(format, packed, inputs, output, UNIT_OUTPUTS);
+    if (!format_quantised(format)) {
+        const struct woven_parts parts = coded_parts(format, unit, output % UNIT_OUTPUTS, input);
+        *scale = format_halves(format) ? parts.scale : parts.scale * (float)parts.factor;
+        return format_halves(format) ? parts.factor * parts.code : parts.code;
+    }
     return block_integer(format, unit + (size_t)(input / BLOCK_INPUTS) * format_step_bytes(format), output % UNIT_OUTPUTS,
                          input % BLOCK_INPUTS, scale);
+}
+
+float matrix_less(enum weight_format format, const void *packed, int inputs, int output, int input)
+{
+    return coded_parts(format, unit_of(format, packed, inputs, output, UNIT_OUTPUTS), output % UNIT_OUTPUTS, input).less;
 }
 
 float expert_gate_at(enum weight_format format, const void *packed, int hidden, int inner, int row, int column)

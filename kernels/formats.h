@@ -35,8 +35,8 @@
  * f16 and round go to nearest, ties to even; divisions are in f32; q is clamped to its range; q is 0 if the scale is 0. So a
  * block whose scale is not subnormal is unchanged when its weights are packed again.
  *
- * FP8, MXFP4 AND ALL AFTER THEM store the codes of published files bit by bit. Each weight is the f32 given here and is
- * multiplied with f32 activations (formats_woven.h has the bits of q4_k and those after it):
+ * FP8, MXFP4 AND ALL AFTER THEM store the codes of published files bit by bit. Each weight is the f32 given here
+ * (formats_woven.h has the bits of q4_k and those after it):
  *     fp8    code * scale, rounded to f32: the code is E4M3FN (bias 7, largest 448; the NaN codes 0x7f and 0xff do not occur).
  *            One f32 scale for 128 inputs of one output can represent scales of 128x128 blocks, of rows, and of tensors.
  *            From weights w: scale = max|w| / 448 of the 128, code = w / scale, clamped to -448 .. 448; 0 if the scale is 0.
@@ -56,7 +56,8 @@
  *     iq3_xxs, iq2_s, iq2_xs, iq2_xxs
  *            d * (s + 1/2) / 2 * m, of iq2 d * (s + 1/2) / 4 * m, exact: GGUF's; s 0 .. 15 for 32 inputs, of iq2_s and iq2_xs
  *            for 16
- * Codes of padding inputs are 0; up to the next multiple of 32 inputs they are multiplied with activations of 0. Among these
+ * fp8 is multiplied with f32 activations, the others too unless the queue has integer_activations (below). Codes of padding
+ * inputs are 0; up to the next multiple of 32 inputs they are multiplied with activations of 0. Among these
  * formats only fp8 can be made from floats.
  *
  * CODED rows are rows in the layout of published files, one after the other (format_coded_bytes each), which are packed without
@@ -70,12 +71,21 @@
  *     q6_k   for each 256 inputs GGUF's block: ql[128], qh[64], sc[16], d                              210 bytes
  *     q5_k and those after it: GGUF's blocks, of the inputs and bytes in WEIGHT_FORMATS
  *
- * Products with q8 and q4 quantise the activations, too. A row of f32 becomes one struct quantised for each block of 32 inputs
- * (padded with 0): with m = max|x| of the block
- *     scale = m / 127, q = round(x * (127 / m)), -127 .. 127, start = -8 * sum of q
+ * Products with q8 and q4 quantise the activations, too; so do products with mxfp4 and all formats after it if the queue has
+ * integer_activations. A row of f32 becomes one struct quantised for each block of 32 inputs (padded with 0): with m = max|x|
+ * of the block
+ *     scale = m / 127, q = round(x * (127 / m)), -127 .. 127, total = scale * sum of q
  * in f32, rounded to nearest, ties to even. If m < 2^-100, the scale and all q are 0; if m is not finite, the scale is a NaN
  * and all q are 0. Then, per output and row, from 0, over the blocks in ascending order:
- *     y = fma((float)(sum of q of weight * q of input, an exact integer), scale of weight * scale of input, y)
+ *     y = fma((float)(sum of integer of weight * q of input, exact), scale of weight * scale of input, y)
+ * A weight of the formats after q4 is its integer times its scale, less a minimum:
+ *     mxfp4, nvfp4                    integer 2 * code, scale half of that above; nvfp4: a step for each 16 inputs
+ *     q6_k, q3_k, q2_k, iq2_s, iq2_xs integer code times the scale of 16 inputs, scale d (iq2: d / 8)
+ *     the others                      integer code, scale d * (scale of 32 inputs) (iq3_xxs: / 4, iq2_xxs: / 8)
+ *     q4_k, q5_k                      minimum dmin * m: after the step above y = fma(-minimum, total, y)
+ *     q2_k                            minimum dmin * m of each 16 inputs: for each of them
+ *                                     y = fma(-minimum, scale of input * sum of their q, y)
+ * The code is what stands behind the scales above, m of IQ2 and IQ3 with its sign. All scales and minima are exact in f32.
  *
  * EXPERT (a gated feed-forward network: gate [inner][hidden], up [inner][hidden], down [hidden][inner]) is one block: units of
  * gate and up, then the units of down as a matrix [hidden][inner]. A gate/up unit contains inner indices 16u .. 16u+15: outputs
@@ -96,8 +106,8 @@
  * block of a coded row. Kinds: PLAIN values; INTEGER, multiplied with quantised activations; CODED, decoded to f32; WOVEN,
  * decoded to f32 by formats_woven.h; GRID, woven and slow to decode, so each weight is decoded once for several rows.
  *
- * A new woven format also needs a row of WOVEN_FIELDS, NAME_weight (formats_woven.h), NAME_weave (formats_coded.c), and a
- * decoder of vectors, span_NAME (cpu/spans.h). */
+ * A new woven format also needs a row of WOVEN_FIELDS, NAME_parts (formats_woven.h), NAME_weave (formats_coded.c), and two
+ * decoders of vectors, span_NAME (cpu/spans.h) and codes_NAME (cpu/codes.h). */
 #define WEIGHT_FORMATS(row) \
     row(F32, f32, PLAIN, 1, 1, 4) \
     row(F16, f16, PLAIN, 2, 1, 2) \
@@ -160,6 +170,16 @@ static inline bool format_quantised(enum weight_format format) { return format =
 /* Returns whether weights have fewer than 16 bits, and scales. */
 static inline bool format_scaled(enum weight_format format) { return format >= FORMAT_FP8; }
 
+/* Returns whether weights can be multiplied with quantised activations. */
+static inline bool format_integers(enum weight_format format) { return format >= FORMAT_Q8; }
+
+/* Returns whether the integer of a weight is a code times a scale of 16 inputs. */
+static inline bool format_halves(enum weight_format format)
+{
+    return format == FORMAT_Q6_K || format == FORMAT_Q3_K || format == FORMAT_Q2_K || format == FORMAT_IQ2_S ||
+           format == FORMAT_IQ2_XS;
+}
+
 /* Returns whether matrix_pack can make the format from floats. */
 static inline bool format_from_floats(enum weight_format format) { return format < FORMAT_MXFP4; }
 
@@ -182,12 +202,12 @@ float format_limit(enum weight_format format);
 /* A quantised block of activations. */
 struct quantised {
     int8_t q[BLOCK_INPUTS];
-    float scale;
-    int32_t start;          /* correction for the offset of unsigned weights q + 8 in q4; 16 times as much for q + 128 in q8 */
+    float scale, total;
+    int16_t sum[2];         /* of q of the first and the second 16 inputs: corrects for the offset of unsigned weights */
 };
 
 /* Returns the bytes of scratch per row of activations, in the form in which products with this format read them: integers for
- * q8 and q4; for bf16 three parts (cpu/parts.h), on devices that use them, or the rounded row (cpu/rounded.h), which is
+ * q8, q4 and the formats after fp8; for bf16 three parts (cpu/parts.h), on devices that use them, or the rounded row (cpu/rounded.h), which is
  * smaller; 0 for the others. */
 size_t operand_bytes(enum weight_format format, int inputs);
 enum { PARTS = 3, PARTS_LINE = BLOCK_INPUTS * 2, PARTS_STEP = PARTS * PARTS_LINE };
@@ -223,8 +243,10 @@ void expert_pack_down_coded(enum weight_format format, void *packed, int hidden,
 /* Returns element [output][input] of a packed matrix, exactly as stored; for tests, viewers and references. */
 float matrix_at(enum weight_format format, const void *packed, int inputs, int output, int input);
 
-/* q8 and q4: returns the element's integer, and in *scale the scale of its block. */
+/* Formats with integers (format_integers): returns the element's integer, and in *scale its scale; its minimum, for formats
+ * after q4. */
 int matrix_integer(enum weight_format format, const void *packed, int inputs, int output, int input, float *scale);
+float matrix_less(enum weight_format format, const void *packed, int inputs, int output, int input);
 
 float expert_gate_at(enum weight_format format, const void *packed, int hidden, int inner, int row, int column);
 float expert_up_at(enum weight_format format, const void *packed, int hidden, int inner, int row, int column);

@@ -439,6 +439,12 @@ static unsigned nibble_at(const unsigned char *groups, int output, int input)
     return get32(groups + input / GROUP_INPUTS * GROUP_BYTES + output * 4) >> input % GROUP_INPUTS * 4 & 15;
 }
 
+static struct woven_parts mxfp4_parts(const unsigned char *pair, int output, int input)
+{
+    const float scale = ldexpf(0.5f, pair[input / BLOCK_INPUTS * UNIT_OUTPUTS + output] - 127);
+    return woven_product(scale, 1, e2m1_twice(nibble_at(pair + MXFP4_GROUPS, output, input)), 0);
+}
+
 static float mxfp4_at(const unsigned char *pair, int output, int input)
 {
     return ldexpf(e2m1(nibble_at(pair + MXFP4_GROUPS, output, input)),
@@ -457,4 +463,11 @@ float coded_at(enum weight_format format, const unsigned char *unit, int output,
     default:
         return woven_weight(format, block, UNIT_OUTPUTS, output, i);
     }
+}
+
+struct woven_parts coded_parts(enum weight_format format, const unsigned char *unit, int output, int input)
+{
+    const int step = format_step_inputs(format), i = input % step;
+    const unsigned char *block = unit + (size_t)(input / step) * format_step_bytes(format);
+    return format == FORMAT_MXFP4 ? mxfp4_parts(block, output, i) : woven_parts_of(format, block, UNIT_OUTPUTS, output, i);
 }

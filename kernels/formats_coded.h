@@ -4,6 +4,7 @@
 #define MOE_KERNELS_FORMATS_CODED_H
 
 #include "kernels/formats.h"
+#include "kernels/formats_woven.h"
 
 /* Offsets and sizes within a block of a unit; formats.h has the layout. */
 enum {
@@ -22,5 +23,8 @@ void coded_put_floats(unsigned char *unit, int output, int inputs, const float *
 
 /* Returns one weight of a format with scales other than q8 and q4. */
 float coded_at(enum weight_format format, const unsigned char *unit, int output, int input);
+
+/* Returns the parts of one weight of a format that has integers: mxfp4 and all after it. */
+struct woven_parts coded_parts(enum weight_format format, const unsigned char *unit, int output, int input);
 
 #endif

@@ -11,7 +11,7 @@
  *         when it has read `weight`; none: no hint
  *
  * Order:  two chains of fused multiply-adds in f32 from 0, one over even k and one over odd k, each ascending; their sum
- *         (even + odd); q8 and q4: see formats.h. Then + bias; then times scale, rounded; then added to out. So a row's bits do
+ *         (even + odd); quantised activations: see formats.h. Then + bias; then times scale, rounded; then added to out. So a row's bits do
  *         not depend on the other rows, on threads or on the instruction set. CUDA keeps this order for f32, q8 and q4; for
  *         other formats it multiplies unrounded f32 activations on tensor cores, in the order that kernels/cuda/tile.h
  *         specifies. The instruction set amx keeps the order for all formats but bf16. There an activation is the sum of three
@@ -24,6 +24,8 @@
  *         of their sign, and so does a result whose magnitude is below 2^-126 after rounding to 24 bits with an unbounded
  *         exponent. This is the arithmetic of x86's vdpbf16ps; all instruction sets have its bits, amx too, and the reference.
  *         Products with other formats do not change. CUDA ignores the flag, and so its device must refuse it.
+ * Integers: if the queue has integer_activations, products with mxfp4 and all formats after it quantise activations as those
+ *         with q8 and q4 do. All instruction sets and the reference have the same bits. CUDA ignores the flag.
  * Slab:   the rows of a SLAB are a complete section of a prompt: it has a fixed length and begins at a multiple of that length
  *         (engine_prompt of common/engine/engine.h). A device may sum the products of a slab in another order, suited to many
  *         rows, within the tolerance of tests/kernel/tolerance.h; a row's bits may then depend on all rows of its slab and on

@@ -24,6 +24,7 @@
 struct queue {
     void *state;
     bool bf16_activations;          /* products with bf16 weights round activations to bf16 (linear.h) */
+    bool integer_activations;       /* products with mxfp4 and all formats after it quantise activations (formats.h) */
 };
 
 struct device_ops {

@@ -191,6 +191,7 @@ static int open_parts(struct second *s, struct err *err)
     const size_t experts = (size_t)s->shape->router.experts;
     struct device_setup host = s->setup.host;
     host.name = "host";
+    host.f32_activations = !device_info(s->setup.device)->integer_activations;
     if (device_open(&s->host, &host, err) || weights_open(&s->weights, s->setup.model, s->host, err) || open_split(s, err) ||
         open_facts(s, err) || worker_open(&s->worker, s->host, err))
         return -1;

@@ -70,7 +70,8 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 static bool takes_operand(const struct workspace *space, enum weight_format format)
 {
-    return format != FORMAT_BF16 || device_info(space->device)->splits;
+    const struct device_info *info = device_info(space->device);
+    return format == FORMAT_BF16 ? info->splits : format_quantised(format) || info->integer_activations;
 }
 
 static size_t operand_of(const struct workspace *space, enum weight_format format, int inputs)

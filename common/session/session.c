@@ -15,7 +15,7 @@
 
 const char *const session_cache_words[] = {[CACHE_F32] = "f32", [CACHE_F16] = "f16", [CACHE_BF16] = "bf16",
                                           [CACHE_Q8] = "q8", NULL};
-const char *const session_activation_words[] = {"f32", "bf16", NULL};
+const char *const session_activation_words[] = {"auto", "f32", "bf16", NULL};
 
 static int open_tokenizer(struct session *session, struct err *err)
 {
@@ -99,7 +99,7 @@ static int open_second(struct session *session, const struct session_options *op
         .model = session->model, .device = session->device, .experts = session->experts,
         .draft_length = options->draft_length ? options->draft_length : 8,
         .host = {.threads = options->threads, .isa = options->isa, .pin = options->pin,
-                 .bf16_activations = options->activations > 0}};
+                 .bf16_activations = options->activations == ACTIVATIONS_BF16}};
     if (caching_split(&setup.rule, &session->caching, err))
         return -1;
     return setup.rule.kind != SPLIT_NONE ? second_open(&session->second, &setup, err) : 0;
@@ -220,7 +220,7 @@ static int note_reference(struct session *session, const struct session_options 
     return text_printf(&session->notes, err, "--%s: has no effect: device ref computes with one thread, in plain C\n", name);
 }
 
-/* Only products with bf16 weights round activations. */
+/* Only products with bf16 weights round activations to bf16. */
 static int note_activations(struct session *session, const struct session_options *options, struct err *err)
 {
     for (int i = 0; i < model_tensor_count(session->model); i++) {
@@ -228,7 +228,7 @@ static int note_activations(struct session *session, const struct session_option
         if (t->kind != TENSOR_VECTOR && (t->format == FORMAT_BF16 || tensor_last_format(t) == FORMAT_BF16))
             return 0;
     }
-    if (!options->activations)
+    if (options->activations != ACTIVATIONS_BF16)
         return 0;
     return text_printf(&session->notes, err, "--activations bf16: has no effect: no weights of the model are in bf16\n");
 }
@@ -236,7 +236,8 @@ static int note_activations(struct session *session, const struct session_option
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err)
 {
     const struct device_setup device = {options->device ? options->device : "auto", options->threads, options->isa,
-                                        options->pin, options->device_turn, options->activations > 0};
+                                        options->pin, options->device_turn, options->activations == ACTIVATIONS_BF16,
+                                        options->activations == ACTIVATIONS_F32};
     struct prefetching prefetching = {0};
     struct session *session = mem_alloc(1, sizeof *session, err);
     if (!session)
@@ -392,6 +393,8 @@ int session_header(const struct session *session, enum stream_kind kind, const s
         header_set_device(&header, device_info(session->device)->name, err) ||
         (device_info(session->device)->bf16_activations &&
          header_label(&header, "activations", "rounded to bf16 in products with bf16 weights", err)) ||
+        (device_info(session->device)->f32_activations &&
+         header_label(&header, "activations", "f32, quantised in products with q8 and q4 weights only", err)) ||
         (identity->synthetic && header_label(&header, "synthetic", "random weights", err)) ||
         (identity->inflated_from && header_label(&header, "inflated", inflated, err)) ||
         (session->second && header_label(&header, "two processors", second_label(session->second), err))) {

@@ -19,6 +19,10 @@
 #include "common/template/template.h"
 #include "common/tokenizer/tokenizer.h"
 
+/* Activations of products: AUTO: f32, but quantised if the weights are in a quantised format other than fp8; F32: f32, but
+ * quantised with q8 and q4 weights; BF16: as AUTO, but rounded to bf16 with bf16 weights. */
+enum activations { ACTIVATIONS_AUTO, ACTIVATIONS_F32, ACTIVATIONS_BF16 };
+
 /* Values of -m, --device, -j, --isa, --pin, --context, --kv-dtype, --activations and of the options of caching.h. */
 struct session_options {
     const char *model;
@@ -27,7 +31,7 @@ struct session_options {
     const char *isa;            /* NULL: the best */
     int context;                /* 0: as the model has it */
     int cache;                  /* enum cache_format */
-    int activations;            /* of products with bf16 weights: 0: f32, 1: rounded to bf16 */
+    int activations;            /* enum activations */
     bool pin;
     struct caching_options caching;
     uint64_t beside;            /* bytes of other models that will be opened */
@@ -53,7 +57,7 @@ extern const char *const session_activation_words[];
     OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"), \
     OPT_CHOICE(0, "kv-dtype", args, session.cache, session_cache_words, "keep keys and values in this format"), \
     OPT_CHOICE(0, "activations", args, session.activations, session_activation_words, \
-               "round the activations of products with bf16 weights to this format"), \
+               "how activations are rounded before products: auto, f32 (less) or bf16 (more)"), \
     OPT_FLAG(0, "pin", args, session.pin, "bind each thread to a processor of its own"), \
     CACHING_OPTIONS(args, session.caching)
 

@@ -27,6 +27,7 @@ struct device_setup {
     bool pin;                        /* host: binds each thread to a processor (thread_pool_pin) */
     int turn;                        /* "cuda", "auto": GPU number from 0, modulo the number of GPUs */
     bool bf16_activations;           /* host, ref: products with bf16 weights round activations (kernels/linear.h) */
+    bool f32_activations;            /* host, ref: products with mxfp4 and all formats after it do not quantise activations */
 };
 
 struct device_info {
@@ -42,6 +43,8 @@ struct device_info {
     bool splits;                     /* products with bf16 weights need scratch, too (operand_bytes of kernels/formats.h) */
     int threads;
     bool bf16_activations;           /* as in device_setup; the name says so, too */
+    bool f32_activations;            /* likewise */
+    bool integer_activations;        /* products with mxfp4 and all formats after it quantise activations */
 };
 
 int device_open(struct device **out, const struct device_setup *setup, struct err *err);

@@ -166,8 +166,10 @@ int device_open_host(struct device **out, const struct device_setup *setup, stru
     host->base.ops = isa->ops;
     host->base.queue.state = host->pool;
     host->base.queue.bf16_activations = host->base.info.bf16_activations = setup->bf16_activations;
+    host->base.info.f32_activations = setup->f32_activations;
+    host->base.queue.integer_activations = host->base.info.integer_activations = !setup->f32_activations;
     snprintf(host->base.info.name, sizeof host->base.info.name, "host %s%s", isa->name,
-             setup->bf16_activations ? ", bf16 activations" : "");
+             setup->bf16_activations ? ", bf16 activations" : setup->f32_activations ? ", f32 activations" : "");
     host->base.info.host_memory = true;
     host->base.info.narrow_cache = host->base.info.q8_cache = host->base.info.ungated = true;
     host->base.info.all_formats = true;

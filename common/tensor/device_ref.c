@@ -135,7 +135,10 @@ int device_open_ref(struct device **out, const struct device_setup *setup, struc
     ref->base.learn = &ref_learn_ops;
     ref->base.queue.state = &ref->memory;
     ref->base.queue.bf16_activations = ref->base.info.bf16_activations = ref->base.info.splits = setup->bf16_activations;
-    snprintf(ref->base.info.name, sizeof ref->base.info.name, "ref%s", setup->bf16_activations ? " bf16 activations" : "");
+    ref->base.info.f32_activations = setup->f32_activations;
+    ref->base.queue.integer_activations = ref->base.info.integer_activations = !setup->f32_activations;
+    snprintf(ref->base.info.name, sizeof ref->base.info.name, "ref%s", setup->bf16_activations ? " bf16 activations"
+             : setup->f32_activations ? " f32 activations" : "");
     ref->base.info.threads = 1;
     ref->base.info.narrow_cache = ref->base.info.q8_cache = ref->base.info.ungated = true;
     ref->base.info.all_formats = true;

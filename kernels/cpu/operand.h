@@ -1,6 +1,7 @@
 /* Activations in the form in which the products of unit.h read them:
  *
- *   with q8 and q4 weights     blocks of integers (quantise.h)
+ *   with q8 and q4 weights, and if the queue says so with mxfp4 and all formats after it
+ *                              blocks of integers (quantise.h)
  *   with bf16 weights          rounded to bf16 if the queue says so (rounded.h); else on tiles parts (parts.h)
  *   with other weights         the floats themselves
  *
@@ -10,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include "kernels/cpu/order.h"
 #include "kernels/cpu/parts.h"
 #include "kernels/cpu/quantise.h"
 #include "kernels/cpu/rounded.h"
@@ -34,6 +36,7 @@ struct operand_rows {
     const float *in;                    /* [rows] of `stride` floats, the first `inputs` used */
     size_t stride;
     int rows, inputs;
+    const uint8_t *order;               /* of the inputs of quantised blocks (codes.h); NULL: ascending */
     void *scratch;                      /* operand_bytes for each row, or for each pair if pairs are given */
     /* For experts: pair p (row * slots + slot) uses row p / slots. */
     const int32_t *expert;              /* [rows] rows with -1 are skipped; or NULL. Only with slots 1 */
@@ -58,7 +61,7 @@ static inline const float *operand_source(const struct operand_rows *rows, size_
 struct operand {
     const unsigned char *data;
     size_t stride;
-    bool by_pair, rounded;
+    bool by_pair, rounded, integers;    /* integers: products are those of unit_product_integers */
 };
 
 /* Makes the operands. Only tiles need them in the order of pairs; if no expert can have enough rows for tiles, a row is
@@ -69,7 +72,13 @@ static inline struct operand operand_make(struct queue *queue, enum weight_forma
     if (format == FORMAT_BF16 && queue->bf16_activations) {
         rows.pair = NULL;
         cpu_round(queue, &rows);
-        return (struct operand){rows.scratch, rounded_bytes(rows.inputs), false, true};
+        return (struct operand){rows.scratch, rounded_bytes(rows.inputs), false, true, false};
+    }
+    if (format_integers(format) && !format_quantised(format) && queue->integer_activations) {
+        rows.pair = NULL;
+        rows.order = codes_order(format);
+        cpu_quantise(queue, &rows);
+        return (struct operand){rows.scratch, operand_bytes(format, rows.inputs), false, false, true};
     }
     if (!format_tiled(format) || (format_quantised(format) && rows.rows <= VECTOR_ROWS))
         rows.pair = NULL;
@@ -78,8 +87,8 @@ static inline struct operand operand_make(struct queue *queue, enum weight_forma
     else if (format_tiled(format))
         cpu_parts(queue, &rows);
     else
-        return (struct operand){(const unsigned char *)rows.in, rows.stride * sizeof *rows.in, false, false};
-    return (struct operand){rows.scratch, operand_bytes(format, rows.inputs), rows.pair != NULL, false};
+        return (struct operand){(const unsigned char *)rows.in, rows.stride * sizeof *rows.in, false, false, false};
+    return (struct operand){rows.scratch, operand_bytes(format, rows.inputs), rows.pair != NULL, false, false};
 }
 
 static inline const void *operand_at(const struct operand *operand, size_t row)

@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "kernels/cpu/operand.h"
 #include "kernels/cpu/work.h"
 #include "kernels/plain/quantise.h"
@@ -9,9 +11,19 @@ static void quantise_row(const float *in, int inputs, struct quantised *out)
 {
     const int whole = inputs / BLOCK_INPUTS * BLOCK_INPUTS;
     for (int k = 0; k < whole; k += BLOCK_INPUTS, out++)
-        plain_quantise(in + k, BLOCK_INPUTS, out->q, &out->scale, &out->start);
+        plain_quantise(in + k, BLOCK_INPUTS, out->q, &out->scale, &out->total, out->sum);
     if (whole < inputs)
-        plain_quantise(in + whole, inputs - whole, out->q, &out->scale, &out->start);
+        plain_quantise(in + whole, inputs - whole, out->q, &out->scale, &out->total, out->sum);
+}
+
+static void order_blocks(const uint8_t *order, size_t blocks, struct quantised *out)
+{
+    for (size_t b = 0; b < blocks; b++) {
+        int8_t q[BLOCK_INPUTS];
+        memcpy(q, out[b].q, sizeof q);
+        for (int i = 0; i < BLOCK_INPUTS; i++)
+            out[b].q[i] = q[order[i]];
+    }
 }
 
 static void quantise_rows(void *argument, int member, int members)
@@ -22,8 +34,11 @@ static void quantise_rows(void *argument, int member, int members)
     thread_pool_part(operand_count(rows), member, members, &begin, &end);
     for (size_t i = begin; i < end; i++) {
         const float *in = operand_source(rows, i);
-        if (in)
-            quantise_row(in, rows->inputs, out + i * blocks);
+        if (!in)
+            continue;
+        quantise_row(in, rows->inputs, out + i * blocks);
+        if (rows->order)
+            order_blocks(rows->order, blocks, out + i * blocks);
     }
 }
 

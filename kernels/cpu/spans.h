@@ -132,20 +132,25 @@ INLINE void span_iq4_nl(struct sums *sums, int rows, int width, enum chains chai
                   k);
 }
 
+/* Returns d * (s - 32) of 32 inputs of iq4_xs. */
+INLINE vector scale_iq4_xs(const unsigned char *chunk, int o, int span)
+{
+    enum { HIGH = 64, LOW = 128 };
+    words low = words_and(words_right_by(words_load(chunk + LOW + o * 4), 4 * span), 15);
+    words high = words_and(words_right_by(words_shorts(chunk + HIGH + o * 2), 2 * span), 3);
+    vector scale = vector_add(words_convert(words_or(low, words_left(high, 4))), vector_all(-32));
+    return vector_times(vector_half(chunk + o * 2), scale);
+}
+
 INLINE void span_iq4_xs(struct sums *sums, int rows, int width, enum chains chains, const unsigned char *chunk, int lane,
                         int span, const float *const *in, int k)
 {
-    enum { HIGH = 64, LOW = 128, GROUPS = 256 };
+    enum { GROUPS = 256 };
     vector factor[2];
     fetch_stream(sums, chunk + span / 2 * 64, span % 2 ? 0 : 64);
 #pragma GCC unroll 2
-    for (int v = 0; v < width; v++) {
-        const int o = lane + v * LANES;
-        words low = words_and(words_right_by(words_load(chunk + LOW + o * 4), 4 * span), 15);
-        words high = words_and(words_right_by(words_shorts(chunk + HIGH + o * 2), 2 * span), 3);
-        vector scale = vector_add(words_convert(words_or(low, words_left(high, 4))), vector_all(-32));
-        factor[v] = vector_times(vector_half(chunk + o * 2), scale);
-    }
+    for (int v = 0; v < width; v++)
+        factor[v] = scale_iq4_xs(chunk, lane + v * LANES, span);
     nibble_groups(sums, rows, width, chains, chunk + GROUPS + span * (SPAN / GROUP_INPUTS) * GROUP_BYTES + lane * 4,
                   SPAN / GROUP_INPUTS, LEVELS_IQ4, factor, in, k);
 }
@@ -288,14 +293,13 @@ INLINE void span_q2_k(struct sums *sums, int rows, int width, enum chains chains
     }
 }
 
-/* Returns the scale of the j-th 16 inputs of a block of q3_k. */
-INLINE vector scale_q3_k(const unsigned char *chunk, int o, int j)
+/* Returns s - 32 of the j-th 16 inputs of a block of q3_k. */
+INLINE vector factor_q3_k(const unsigned char *chunk, int o, int j)
 {
     const unsigned char *s = chunk + 64 + o * 4;
     words low = words_and(words_right_by(words_load(s + j % 8 / 4 * GROUP_BYTES), j % 4 * 8 + j / 8 * 4), 15);
     words high = words_and(words_right_by(words_load(s + 2 * GROUP_BYTES), j % 4 * 8 + j / 4 * 2), 3);
-    vector scale = vector_add(words_convert(words_or(low, words_left(high, 4))), vector_all(-32));
-    return vector_times(vector_half(chunk + o * 2), scale);
+    return vector_add(words_convert(words_or(low, words_left(high, 4))), vector_all(-32));
 }
 
 INLINE void span_q3_k(struct sums *sums, int rows, int width, enum chains chains, const unsigned char *chunk, int lane,
@@ -311,7 +315,8 @@ INLINE void span_q3_k(struct sums *sums, int rows, int width, enum chains chains
         fetch_stream(sums, at + half * GROUP_BYTES, GROUP_BYTES);
 #pragma GCC unroll 2
         for (int v = 0; v < width; v++) {
-            factor[v] = scale_q3_k(chunk, lane + v * LANES, 2 * span + half);
+            factor[v] = vector_times(vector_half(chunk + (lane + v * LANES) * 2),
+                                     factor_q3_k(chunk, lane + v * LANES, 2 * span + half));
             first[v] = words_load(at + half * GROUP_BYTES + v * LANES * 4);
             rest[v] = words_right_by(words_load(at + 2 * GROUP_BYTES + v * LANES * 4), 16 * half);
         }

@@ -33,6 +33,13 @@ enum { DECODED_ROWS = 8, BULK_ROWS = 6, MAX_ROWS = 64 };
 
 void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out);
 
+/* The same for mxfp4 and the formats after it, and rows of quantised activations in the order of codes_order (order.h), up to
+ * MAX_ROWS. */
+#define unit_product_integers ISA_NAME(unit_product_integers)
+
+void unit_product_integers(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
+                           float *out);
+
 /* The part of unit_product for q8 and q4. */
 #define unit_product_quantised ISA_NAME(unit_product_quantised)
 
@@ -114,6 +121,8 @@ static inline void operand_product(const struct operand *operand, enum weight_fo
 {
     if (operand->rounded)
         unit_product_rounded(unit, inputs, rows, in, out);
+    else if (operand->integers)
+        unit_product_integers(format, unit, inputs, rows, in, out);
     else
         unit_product(format, unit, inputs, rows, in, out);
 }

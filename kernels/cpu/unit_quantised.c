@@ -19,6 +19,12 @@ enum { SET_ROWS = 8, CHUNK_BYTES = 9216 };
 
 INLINE size_t block_bytes(enum weight_format format) { return format == FORMAT_Q8 ? Q8_BLOCK_BYTES : Q4_BLOCK_BYTES; }
 
+/* Returns what corrects a block's sum for the offset of its weights. */
+INLINE int32_t block_start(enum weight_format format, const struct quantised *in)
+{
+    return (in->sum[0] + in->sum[1]) * (format == FORMAT_Q8 ? -128 : -8);
+}
+
 #if defined(ISA_VECTORS)
 
 /* Returns four activations, to be multiplied with four weights of every output. */
@@ -83,8 +89,7 @@ INLINE void block_counts(enum weight_format format, int rows, const struct span 
 {
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
-        integers start = _mm512_set1_epi32(in[r]->start);
-        count[r][0] = count[r][1] = format == FORMAT_Q8 ? _mm512_slli_epi32(start, 4) : start;
+        count[r][0] = count[r][1] = _mm512_set1_epi32(block_start(format, in[r]));
     }
 #pragma GCC unroll 8
     for (int g = 0; g < GROUPS; g++) {
@@ -130,7 +135,7 @@ INLINE void block_counts(enum weight_format format, int rows, const struct span 
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < UNIT_OUTPUTS / WIDTH; v++)
-            count[r][v] = vdupq_n_s32(format == FORMAT_Q8 ? 0 : in[r]->start);
+            count[r][v] = vdupq_n_s32(format == FORMAT_Q8 ? 0 : block_start(format, in[r]));
 #pragma GCC unroll 8
     for (int g = 0; g < GROUPS; g++) {
         const unsigned char *at = block + (format == FORMAT_Q8 ? g : g / 2) * UNIT_STEP_BYTES;
@@ -214,7 +219,7 @@ INLINE void block_counts(enum weight_format format, int rows, const struct span 
     if (format == FORMAT_Q4)
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++) {
-            integers start = _mm256_set1_epi32(in[r]->start);
+            integers start = _mm256_set1_epi32(block_start(format, in[r]));
 #pragma GCC unroll 4
             for (int v = 0; v < UNIT_OUTPUTS / WIDTH; v++)
                 count[r][v] = _mm256_add_epi32(_mm256_madd_epi16(count[r][v], ones), start);
@@ -339,7 +344,7 @@ void unit_product_quantised(enum weight_format format, const void *unit, int inp
     for (int b = 0; b < quantised_blocks(inputs); b++, block += block_bytes(format)) {
         for (int r = 0; r < rows; r++)
             for (int o = 0; o < UNIT_OUTPUTS; o++)
-                count[r][o] = ((const struct quantised *)in[r] + b)->start * (format == FORMAT_Q8 ? 16 : 1);
+                count[r][o] = block_start(format, (const struct quantised *)in[r] + b);
         for (int g = 0; g < GROUPS; g++) {
             const unsigned char *weight = group_weights(format, block, g, room);
             for (int r = 0; r < rows; r++) {

@@ -32,15 +32,17 @@ PLAIN float plain_quantise_row(const float *x, int count, int8_t *q)
 }
 
 /* Quantises one block: `count` inputs, 1 to 32, of a row; the others are zeros. q has 32 elements. */
-PLAIN void plain_quantise(const float *in, int count, int8_t *q, float *scale, int32_t *start)
+PLAIN void plain_quantise(const float *in, int count, int8_t *q, float *scale, float *total, int16_t *sum)
 {
     float x[PLAIN_BLOCK] = {0};
-    int32_t total = 0;
+    int32_t all[2] = {0};
     memcpy(x, in, (size_t)count * sizeof *x);
     *scale = plain_quantise_row(x, PLAIN_BLOCK, q);
     for (int i = 0; i < PLAIN_BLOCK; i++)
-        total += q[i];
-    *start = -8 * total;
+        all[i / (PLAIN_BLOCK / 2)] += q[i];
+    *total = *scale * (float)(all[0] + all[1]);
+    sum[0] = (int16_t)all[0];
+    sum[1] = (int16_t)all[1];
 }
 
 #endif

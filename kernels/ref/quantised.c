@@ -12,24 +12,33 @@ void ref_quantise(const float *in, int inputs, struct quantised *out)
             if (!(fabsf(in[first + i]) <= m))
                 m = isnan(m) ? m : fabsf(in[first + i]);
         out[b] = (struct quantised){.scale = !isfinite(m) ? NAN : m < 0x1p-100f ? 0 : m / 127};
+        out[b].total = out[b].scale;
         if (!isfinite(m) || m < 0x1p-100f)
             continue;
         for (int i = 0; i < count; i++) {
             out[b].q[i] = (int8_t)rintf(in[first + i] * (127 / m));
-            out[b].start -= 8 * out[b].q[i];
+            out[b].sum[i / (BLOCK_INPUTS / 2)] = (int16_t)(out[b].sum[i / (BLOCK_INPUTS / 2)] + out[b].q[i]);
         }
+        out[b].total = out[b].scale * (float)(out[b].sum[0] + out[b].sum[1]);
     }
 }
 
 float ref_quantised_product(enum weight_format format, const void *matrix, int inputs, int output, const struct quantised *in)
 {
+    const int width = format == FORMAT_NVFP4 ? BLOCK_INPUTS / 2 : BLOCK_INPUTS;
+    const int minima = format == FORMAT_Q4_K || format == FORMAT_Q5_K ? 1 : format == FORMAT_Q2_K ? 2 : 0;
     float y = 0;
-    for (int b = 0; b < quantised_blocks(inputs); b++) {
+    for (int k = 0; k < inputs; k += width) {
+        const struct quantised *x = in + k / BLOCK_INPUTS;
         int sum = 0;
         float scale = 0;
-        for (int i = 0; i < BLOCK_INPUTS && b * BLOCK_INPUTS + i < inputs; i++)
-            sum += matrix_integer(format, matrix, inputs, output, b * BLOCK_INPUTS + i, &scale) * in[b].q[i];
-        y = fmaf((float)sum, scale * in[b].scale, y);
+        for (int i = k; i < k + width && i < inputs; i++)
+            sum += matrix_integer(format, matrix, inputs, output, i, &scale) * x->q[i % BLOCK_INPUTS];
+        y = fmaf((float)sum, scale * x->scale, y);
+        for (int i = 0; i < minima; i++) {
+            const float less = matrix_less(format, matrix, inputs, output, k + i * BLOCK_INPUTS / 2);
+            y = fmaf(-less, minima == 1 ? x->total : x->scale * (float)x->sum[i], y);
+        }
     }
     return y;
 }
@@ -37,7 +46,7 @@ float ref_quantised_product(enum weight_format format, const void *matrix, int i
 void ref_convert(enum weight_format format, const float *in, int inputs, void *operand)
 {
     uint16_t *out = operand;
-    if (format_quantised(format)) {
+    if (format_integers(format)) {
         ref_quantise(in, inputs, operand);
         return;
     }
@@ -50,7 +59,7 @@ float ref_converted_product(enum weight_format format, const void *matrix, int i
 {
     const uint16_t *in = operand;
     float y = 0;
-    if (format_quantised(format))
+    if (format_integers(format))
         return ref_quantised_product(format, matrix, inputs, output, operand);
     for (int k = 0; k < inputs; k += 2) {
         const uint16_t weight[2] = {f32_to_bf16(matrix_at(format, matrix, inputs, output, k)),

@@ -27,7 +27,7 @@ static inline int64_t ref_span(int rows, int stride, int64_t width)
     return rows > 0 ? (int64_t)(rows - 1) * stride + width : 0;
 }
 
-/* Quantises a row of `inputs` floats; computes its product with one output of a MATRIX in q8 or q4. Both as in formats.h. */
+/* Quantises a row of `inputs` floats; computes its product with one output of a MATRIX in a format with integers. Both as in formats.h. */
 void ref_quantise(const float *in, int inputs, struct quantised *out);
 float ref_quantised_product(enum weight_format format, const void *matrix, int inputs, int output, const struct quantised *in);
 
@@ -35,7 +35,8 @@ float ref_quantised_product(enum weight_format format, const void *matrix, int i
  * computed in f32 at every step and in the order of the contract, because only one result is correct. */
 static inline bool ref_converts(const struct queue *queue, enum weight_format format)
 {
-    return format_quantised(format) || (format == FORMAT_BF16 && queue->bf16_activations);
+    return format_quantised(format) || (format_integers(format) && queue->integer_activations) ||
+           (format == FORMAT_BF16 && queue->bf16_activations);
 }
 
 /* Converts a row of `inputs` floats into operand_bytes; computes its product with one output of a MATRIX of that format. */

@@ -14,7 +14,7 @@ static const float NEAR = 2e-4f, NEAR_QUANTISED = 3e-2f;
 
 static void forward_open(struct rig *rig, const char *path, const char *device)
 {
-    rig_open(rig, path, device);
+    rig_open_on(rig, path, &(struct device_setup){.name = device, .f32_activations = true}, NULL);     /* as GPUs */
     rig_engine(rig, (struct engine_setup){.max_rows = 64, .max_logit_rows = 64, .cache = CACHE_F32}, BEFORE + NODES);
 }
 

@@ -305,7 +305,7 @@ static void bench_experts(struct bench *b, enum weight_format format)
             b->isa->ops.expert_ffn(&b->queue, &args);
             cell_add(b, &cell, clock_seconds() - start, (double)wanted * (double)bytes, wanted);
         }
-        double share = cell_report(b, &cell, &t, k, (double)pairs * 3 * HIDDEN * INNER, format_quantised(format));
+        double share = cell_report(b, &cell, &t, k, (double)pairs * 3 * HIDDEN * INNER, format_integers(format));
         if (k == 0)
             share_of_one = share;
         table_put(&t, k, "excess", "%.3f", share_of_one / share);
@@ -338,7 +338,7 @@ static void bench_linear(struct bench *b, enum weight_format format)
             b->isa->ops.linear(&b->queue, &args);
             cell_add(b, &cell, clock_seconds() - start, (double)bytes, 0);
         }
-        cell_report(b, &cell, &t, k, (double)rows * HIDDEN * HIDDEN, format_quantised(format));
+        cell_report(b, &cell, &t, k, (double)rows * HIDDEN * HIDDEN, format_integers(format));
     }
     table_print(&t, format_name(format));
 }
@@ -579,6 +579,7 @@ int main(int argc, char **argv)
         return 2;
     }
     b.queue.state = b.pool;
+    b.queue.integer_activations = true;
     b.memory = pages(b.memory_bytes);
     b.in = pages((size_t)ROWS * HIDDEN * 4);
     b.out = pages((size_t)ROWS * HIDDEN * 4);

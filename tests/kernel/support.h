@@ -407,22 +407,47 @@ enum { PRODUCT_FORMATS = EMULATED ? (int)GPU_FORMATS : (int)FORMAT_COUNT };
     for (int format = 0; format < PRODUCT_FORMATS; \
          format = format == FORMAT_Q6_K ? FORMAT_IQ3_S : format < FORMAT_Q6_K ? format + 1 : FORMAT_COUNT)
 
-/* Kinds of products: by format of the weights, and in the end bf16 with rounded activations, which no emulated GPU has. */
-enum { ROUNDED = FORMAT_COUNT, PRODUCT_KINDS = EMULATED ? (int)PRODUCT_FORMATS : FORMAT_COUNT + 1 };
+/* Kinds of products: by format of the weights; bf16 with rounded activations; formats after q4 with quantised activations. No
+ * emulated GPU has the last two. */
+enum { ROUNDED = FORMAT_COUNT, INTEGERS = FORMAT_COUNT + 1,
+       PRODUCT_KINDS = EMULATED ? (int)PRODUCT_FORMATS : INTEGERS + (int)FORMAT_COUNT - (int)FORMAT_MXFP4 };
 
-/* The kinds, of formats those of FOR_KINDS_OF_FORMAT. */
-#define FOR_PRODUCT_KINDS(kind) \
-    for (int kind = 0; kind < PRODUCT_KINDS; \
-         kind = kind == FORMAT_Q6_K ? (int)FORMAT_IQ3_S : kind < FORMAT_Q6_K || kind == FORMAT_COUNT ? kind + 1 : FORMAT_COUNT)
+/* The kinds, of formats those of FOR_KINDS_OF_FORMAT, and of quantised activations q4_k and q6_k. */
+static inline int kind_after(int kind)
+{
+    if (kind >= ROUNDED)
+        return kind == ROUNDED ? INTEGERS + 1 : kind < INTEGERS + 2 ? kind + 1 : PRODUCT_KINDS;
+    return kind == FORMAT_Q6_K ? (int)FORMAT_IQ3_S : kind < FORMAT_Q6_K ? kind + 1 : FORMAT_COUNT;
+}
+#define FOR_PRODUCT_KINDS(kind) for (int kind = 0; kind < PRODUCT_KINDS; kind = kind_after(kind))
 
-static inline enum weight_format kind_format(int kind) { return kind == ROUNDED ? FORMAT_BF16 : (enum weight_format)kind; }
-static inline const char *kind_name(int kind) { return kind == ROUNDED ? "rounded" : format_name(kind_format(kind)); }
+static inline enum weight_format kind_format(int kind)
+{
+    return kind >= INTEGERS ? (enum weight_format)((int)FORMAT_MXFP4 + kind - INTEGERS)
+                            : kind == ROUNDED ? FORMAT_BF16 : (enum weight_format)kind;
+}
+
+static inline const char *kind_name(int kind)
+{
+    static char name[32];
+    if (kind < ROUNDED)
+        return format_name(kind_format(kind));
+    snprintf(name, sizeof name, "%s, %s", format_name(kind_format(kind)), kind == ROUNDED ? "rounded" : "integers");
+    return name;
+}
+
+/* Sets how products of the kind convert activations. */
+static inline void kind_queue(int kind, struct queue *queue)
+{
+    queue->bf16_activations = kind == ROUNDED;
+    queue->integer_activations = kind >= INTEGERS;
+}
 
 /* Returns whether the contract specifies every bit. */
-static inline bool kind_exact(int kind) { return kind == ROUNDED || format_quantised(kind_format(kind)); }
+static inline bool kind_exact(int kind) { return kind >= ROUNDED || format_quantised(kind_format(kind)); }
 static inline int kind_order(const struct cpu_isa *isa, int kind)
 {
-    return kind == ROUNDED ? 0 : order_of(isa, kind_format(kind));
+    return kind >= ROUNDED ? 0 : order_of(isa, kind_format(kind));
 }
 
 #endif

@@ -14,7 +14,7 @@ struct call {
     struct arena arena;
     struct expert_ffn_args args;
     struct buffer before;
-    bool rounded;
+    int kind;
 };
 
 /* Distinct experts for a row; about one slot in eight is dropped. */
@@ -59,7 +59,7 @@ static struct buffer draw_ungated_expert(struct arena *arena, const struct exper
 static void call_open(struct call *call, const struct shape *s, int kind, enum routing routed, uint64_t seed)
 {
     const enum weight_format format = kind_format(kind);
-    call->rounded = kind == ROUNDED;
+    call->kind = kind;
     arena_open(&call->arena);
     size_t rows = (size_t)s->rows, pairs = rows * (size_t)s->slots;
     struct expert_ffn_args *a = &call->args;
@@ -107,7 +107,7 @@ static void run(struct call *call, const struct device_ops *ops, struct queue qu
     poison(call->args.partial);
     poison_integers(call->args.group);
     poison(call->args.operand);
-    queue.bf16_activations = call->rounded;
+    kind_queue(call->kind, &queue);
     ops->expert_ffn(&queue, &call->args);
     arena_check(&call->arena);
 }
@@ -216,7 +216,7 @@ static void run_rows(struct call *all, const int *index, int rows, const int32_t
         memcpy((float *)at(part.weight) + r * slots, (float *)at(a->weight) + from * slots, slots * sizeof(float));
     }
     struct queue queue = queue_of(threads);
-    queue.bf16_activations = all->rounded;
+    kind_queue(all->kind, &queue);
     isa->ops.expert_ffn(&queue, &part);
     for (size_t r = 0; r < (size_t)(other ? 1 : rows); r++)
         if (memcmp((float *)at(part.out) + r * hidden, (float *)at(a->out) + (size_t)index[r] * hidden, hidden * sizeof(float)))

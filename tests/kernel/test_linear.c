@@ -9,14 +9,14 @@ struct call {
     struct arena arena;
     struct linear_args args;
     struct buffer before;
-    bool rounded;
+    int kind;
 };
 
 static void call_open(struct call *call, const struct shape *s, int kind, uint64_t seed)
 {
     struct linear_args *a = &call->args;
     const enum weight_format format = kind_format(kind);
-    call->rounded = kind == ROUNDED;
+    call->kind = kind;
     arena_open(&call->arena);
     *a = (struct linear_args){.format = format, .add = s->add, .rows = s->rows, .inputs = s->inputs, .outputs = s->outputs,
                               .scale = s->outputs % 3 == 1 ? 0.375f : 0, .in_stride = s->inputs + s->in_more,
@@ -39,7 +39,7 @@ static void run(struct call *call, const struct device_ops *ops, struct queue qu
 {
     copy_into(call->args.out, call->before);
     poison(call->args.operand);
-    queue.bf16_activations = call->rounded;
+    kind_queue(call->kind, &queue);
     ops->linear(&queue, &call->args);
     arena_check(&call->arena);
 }
@@ -128,7 +128,7 @@ static void bits_of_a_row_depend_on_that_row_alone(void **state)
             for (int i = 0; i < LENGTH(rows); i++)
                 for (int first = 0; first + rows[i] <= s.rows; first += (rows[i] + 20) * (SPARSE > 1 ? 2 : 1)) {
                     struct queue queue = queue_of(1 + i % POOLS);
-                    queue.bf16_activations = kind == ROUNDED;
+                    kind_queue(kind, &queue);
                     copy_into(call.args.out, call.before);
                     part.rows = rows[i];
                     part.in = buffer_part(call.args.in, (size_t)first * in_row, (size_t)rows[i] * in_row);
@@ -157,7 +157,7 @@ static void bits_of_512_rows(void **state)
             struct buffer whole = arena_copy(&call.arena, call.args.out);
             for (int i = 0; i < LENGTH(parts); i++) {
                 struct queue queue = queue_of(1 + i % POOLS);
-                queue.bf16_activations = kind == ROUNDED;
+                kind_queue(kind, &queue);
                 copy_into(call.args.out, call.before);
                 part.rows = parts[i][1];
                 part.in = buffer_part(call.args.in, (size_t)parts[i][0] * in_row, (size_t)part.rows * in_row);

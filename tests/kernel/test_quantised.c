@@ -153,10 +153,10 @@ static void packing_again_changes_nothing(void **state)
 static void quantise(const float *in, int count, struct quantised *out)
 {
     struct quantised reference;
-    plain_quantise(in, count, out->q, &out->scale, &out->start);
+    plain_quantise(in, count, out->q, &out->scale, &out->total, out->sum);
     ref_quantise(in, count, &reference);
     if (isnan(out->scale) && isnan(reference.scale))
-        out->scale = reference.scale = 0.0f;
+        out->scale = reference.scale = out->total = reference.total = 0.0f;
     assert_memory_equal(out, &reference, sizeof reference);
 }
 
@@ -166,7 +166,7 @@ static void activations_become_what_the_header_says(void **state)
     uint64_t seed = 77;
     struct quantised out;
     for (int turn = 0; turn < 20000; turn++) {
-        int count = 1 + draw_below(&seed, BLOCK_INPUTS), sum = 0, max = 0;
+        int count = 1 + draw_below(&seed, BLOCK_INPUTS), sum = 0, half = 0, max = 0;
         float in[BLOCK_INPUTS], size = ldexpf(1, draw_below(&seed, 200) - 80);
         for (int i = 0; i < count; i++)
             in[i] = draw_float(&seed) * size;
@@ -175,9 +175,12 @@ static void activations_become_what_the_header_says(void **state)
             float exact = i < count ? in[i] : 0;
             assert_true(fabs((double)out.q[i] * (double)out.scale - (double)exact) <= 0.5001 * (double)out.scale);
             sum += out.q[i];
+            half += i < BLOCK_INPUTS / 2 ? out.q[i] : 0;
             max = abs(out.q[i]) > max ? abs(out.q[i]) : max;
         }
-        assert_int_equal(out.start, -8 * sum);
+        assert_int_equal(out.sum[0], half);
+        assert_int_equal(out.sum[1], sum - half);
+        assert_true(out.total == out.scale * (float)sum);
         assert_int_equal(max, 127);
     }
 }
@@ -190,7 +193,7 @@ static void odd_blocks_of_activations(void **state)
     static const int to_even[] = {127, 0, 2, 2, 0, -2, 126, -127, -126}, far[] = {-127, 0, 112, 1};
     static const float below[] = {0x1.fffffep-101f, -1e-31f, 1e-45f}, edge[] = {-0x1p-100f, 0x1p-101f, 1e-40f};
     const float broken[][2] = {{NAN, 1}, {-INFINITY, 2}, {3, INFINITY}, {-NAN, INFINITY}};
-    struct quantised out, zeros = {{0}, 0, 0};
+    struct quantised out, zeros = {{0}, 0, 0, {0}};
     quantise(ties, LENGTH(ties), &out);
     assert_true(out.scale == 1);
     for (int i = 0; i < LENGTH(ties); i++)
@@ -206,9 +209,9 @@ static void odd_blocks_of_activations(void **state)
     quantise(edge, 3, &out);
     assert_true(out.q[0] == -127 && out.q[1] == 64 && out.q[2] == 0 && out.scale == 0x1p-100f / 127);
     for (int i = 0; i < LENGTH(broken); i++) {
-        plain_quantise(broken[i], 2, out.q, &out.scale, &out.start);
+        plain_quantise(broken[i], 2, out.q, &out.scale, &out.total, out.sum);
         assert_true(isnan(out.scale));
-        out.scale = 0;
+        out.scale = out.total = 0;
         assert_memory_equal(&out, &zeros, sizeof out);
         quantise(broken[i], 2, &out);
     }

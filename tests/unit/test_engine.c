@@ -642,7 +642,7 @@ static void host_agrees_with_ref(void **state)
         struct hparams shape;
         enum weight_format format = (enum weight_format)(seed % FORMAT_COUNT);
         const char *path = tiny_file(seed, format, &shape);
-        host_equals_ref(path, &shape, seed, format_quantised(format) ? 3e-2f : 1e-4f);
+        host_equals_ref(path, &shape, seed, format_integers(format) ? 3e-2f : 1e-4f);
         unlink(path);
     }
 }
@@ -684,7 +684,7 @@ static void last_parts_have_formats_of_their_own(void **state)
         }
         tree_equals_paths(&rig, seed * 7);
         rig_close(&rig);
-        host_equals_ref(path, &shape, seed, format_quantised(pair[0]) || format_quantised(pair[1]) ? 3e-2f : 1e-4f);
+        host_equals_ref(path, &shape, seed, format_integers(pair[0]) || format_integers(pair[1]) ? 3e-2f : 1e-4f);
         unlink(path);
     }
     /* The same weights in one format: what f16 keeps, f32 holds. */

@@ -81,7 +81,7 @@ static void near_host(struct rig *rig, enum weight_format format, float *got, fl
     if (memcmp(got, other, logits_size(rig)) == 0 && format != FORMAT_F32 && !format_quantised(format) &&
         device_info(rig->device)->slabs)
         fail_msg("%s: slabs or none, the bits are the same", format_name(format));
-    rig_open(&host, model_path(rig->model), "host");
+    rig_open_on(&host, model_path(rig->model), &(struct device_setup){.name = "host", .f32_activations = true}, NULL);
     slab_engine(&host, SLAB, 64, 8);
     prompt(&host, 0, other);
     float worst = distance(rig, got, other), limit = format_quantised(format) ? NEAR_QUANTISED : NEAR;
