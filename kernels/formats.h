@@ -80,12 +80,13 @@
  *     y = fma((float)(sum of integer of weight * q of input, exact), scale of weight * scale of input, y)
  * A weight of the formats after q4 is its integer times its scale, less a minimum:
  *     mxfp4, nvfp4                    integer 2 * code, scale half of that above; nvfp4: a step for each 16 inputs
- *     q6_k, q3_k, q2_k, iq2_s, iq2_xs integer code times the scale of 16 inputs, scale d (iq2: d / 8)
- *     the others                      integer code, scale d * (scale of 32 inputs) (iq3_xxs: / 4, iq2_xxs: / 8)
+ *     q6_k, q3_k, q2_k, iq2_s, iq2_xs integer code * (scale of 16 inputs), scale d (iq2: d / 8)
+ *     the others                      integer code, scale d * (scale of 32 inputs); iq4_nl: d
  *     q4_k, q5_k                      minimum dmin * m: after the step above y = fma(-minimum, total, y)
  *     q2_k                            minimum dmin * m of each 16 inputs: for each of them
  *                                     y = fma(-minimum, scale of input * sum of their q, y)
- * The code is what stands behind the scales above, m of IQ2 and IQ3 with its sign. All scales and minima are exact in f32.
+ * Codes and scales are the last and the middle factors above: q, q - 32, level, or m with its sign; sc, s - 32 or s. In IQ2 and
+ * IQ3 the scale is the integer 2 s + 1, and d is divided by 8 (iq2), 4 (iq3_xxs) or 1. All scales and minima are exact in f32.
  *
  * EXPERT (a gated feed-forward network: gate [inner][hidden], up [inner][hidden], down [hidden][inner]) is one block: units of
  * gate and up, then the units of down as a matrix [hidden][inner]. A gate/up unit contains inner indices 16u .. 16u+15: outputs

@@ -13,7 +13,7 @@
 #if defined(ISA_VECTORS)
 #include "kernels/cpu/spans.h"
 
-/* What follows the sums of a span: HALVES have a factor for each 16 inputs, STEPS a scale for each. LESS: a minimum for 32
+/* How the sums of a span are scaled: HALVES have a factor for each 16 inputs, STEPS a scale for each. LESS: a minimum for 32
  * inputs; LESS_HALVES: for each 16. SIGNED: bytes are signed, because an offset would exceed the range of the products. */
 enum codes_kind { CODES_HALVES = 1, CODES_STEPS = 2, CODES_LESS = 4, CODES_LESS_HALVES = 8, CODES_SIGNED = 16, CODES_KINDS = 32 };
 

@@ -1,4 +1,4 @@
-/* Quantisation of activations to integers before a product with q8 or q4 weights (formats.h). */
+/* Quantisation of activations to integers before a product with weights in a quantised format (formats.h). */
 #ifndef MOE_KERNELS_CPU_QUANTISE_H
 #define MOE_KERNELS_CPU_QUANTISE_H
 
