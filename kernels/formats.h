@@ -208,8 +208,8 @@ struct quantised {
 };
 
 /* Returns the bytes of scratch per row of activations, in the form in which products with this format read them: integers for
- * q8, q4 and the formats after fp8; for bf16 three parts (cpu/parts.h), on devices that use them, or the rounded row (cpu/rounded.h), which is
- * smaller; 0 for the others. */
+ * q8, q4 and the formats after them; for bf16 three parts (cpu/parts.h), on devices that use them, or the rounded row
+ * (cpu/rounded.h), which is smaller; 0 for the others. */
 size_t operand_bytes(enum weight_format format, int inputs);
 enum { PARTS = 3, PARTS_LINE = BLOCK_INPUTS * 2, PARTS_STEP = PARTS * PARTS_LINE };
 

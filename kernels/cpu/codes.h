@@ -15,7 +15,8 @@
 
 /* How the sums of a span are scaled: HALVES have a factor for each 16 inputs, STEPS a scale for each. LESS: a minimum for 32
  * inputs; LESS_HALVES: for each 16. SIGNED: bytes are signed, because an offset would exceed the range of the products. */
-enum codes_kind { CODES_HALVES = 1, CODES_STEPS = 2, CODES_LESS = 4, CODES_LESS_HALVES = 8, CODES_SIGNED = 16, CODES_KINDS = 32 };
+enum codes_kind { CODES_HALVES = 1, CODES_STEPS = 2, CODES_LESS = 4, CODES_LESS_HALVES = 8, CODES_SIGNED = 16,
+                  CODES_KINDS = 32 };
 
 struct codes {
     words code[BLOCK_INPUTS / 4];
@@ -30,7 +31,8 @@ enum { LEVEL_OFFSET = 0, LEVEL_KIND = CODES_SIGNED };
 
 INLINE enum codes_kind codes_kind(enum weight_format format)
 {
-    const bool level = format == FORMAT_IQ4_XS || format == FORMAT_IQ4_NL, less = format == FORMAT_Q4_K || format == FORMAT_Q5_K;
+    const bool level = format == FORMAT_IQ4_XS || format == FORMAT_IQ4_NL;
+    const bool less = format == FORMAT_Q4_K || format == FORMAT_Q5_K;
     return (enum codes_kind)((format_halves(format) ? CODES_HALVES : 0) | (format == FORMAT_NVFP4 ? CODES_STEPS : 0) |
                              (less ? CODES_LESS : 0) | (format == FORMAT_Q2_K ? CODES_LESS_HALVES : 0) |
                              (level ? (int)LEVEL_KIND : 0));

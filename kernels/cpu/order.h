@@ -18,8 +18,8 @@ static inline const uint8_t *codes_order(enum weight_format format)
                                                   21, 23, 24, 26, 28, 30, 25, 27, 29, 31};
     static const uint8_t fives[BLOCK_INPUTS] = {0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15, 18, 19, 20, 21, 24, 25, 26, 27, 4, 5,
                                                 10, 11, 16, 17, 22, 23, 28, 29, 30, 31};
-    static const uint8_t sixes[BLOCK_INPUTS] = {0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13, 4, 9, 14, 15, 16, 17, 18, 19, 21, 22, 23,
-                                                24, 26, 27, 28, 29, 20, 25, 30, 31};
+    static const uint8_t sixes[BLOCK_INPUTS] = {0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13, 4, 9, 14, 15, 16, 17, 18, 19, 21, 22,
+                                                23, 24, 26, 27, 28, 29, 20, 25, 30, 31};
     static const uint8_t threes[BLOCK_INPUTS] = {0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 8, 9, 14, 15, 16, 17, 18, 19, 20, 21,
                                                  22, 23, 26, 27, 28, 29, 24, 25, 30, 31};
     static const uint8_t twos[BLOCK_INPUTS] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 16, 20, 24, 28, 17, 21, 25,

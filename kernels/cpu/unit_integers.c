@@ -78,7 +78,8 @@ INLINE void span_product(int kind, int offset, int rows, const struct codes *c, 
 
 /* ---- few rows ---- */
 
-INLINE void direct(enum weight_format format, int rows, const unsigned char *unit, int inputs, const void *const *in, float *out)
+INLINE void direct(enum weight_format format, int rows, const unsigned char *unit, int inputs, const void *const *in,
+                   float *out)
 {
     const size_t chunk_bytes = unit_chunk_bytes(format), span_bytes = chunk_bytes / CHUNK_SPANS;
     vector sum[VECTORS][DIRECT_ROWS];
@@ -161,7 +162,8 @@ INLINE void set(int kind, int rows, int number, const struct chunk *chunk, const
                 x[r] = in[r] + span;
             lines.line = lines.end;
             lines.end = (size_t)(end - lines.line) < each ? end : lines.line + each;
-            span_product(kind, kind & (CODES_LESS | CODES_LESS_HALVES) ? 0 : chunk->offset, rows, &chunk->codes[span][v], x, &lines, sum);
+            span_product(kind, kind & (CODES_LESS | CODES_LESS_HALVES) ? 0 : chunk->offset, rows, &chunk->codes[span][v], x,
+                         &lines, sum);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++)
