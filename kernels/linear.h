@@ -12,8 +12,8 @@
  *
  * Order:  two chains of fused multiply-adds in f32 from 0, one over even k and one over odd k, each ascending; their sum
  *         (even + odd); quantised activations: see formats.h. Then + bias; then times scale, rounded; then added to out. So a
- *         row's bits do not depend on the other rows, on threads or on the instruction set. CUDA keeps this order for f32, q8 and q4; for
- *         other formats it multiplies unrounded f32 activations on tensor cores, in the order that kernels/cuda/tile.h
+ *         row's bits do not depend on the other rows, on threads or on the instruction set. CUDA keeps this order for f32, q8
+ *         and q4; for other formats it multiplies f32 activations on tensor cores, in the order that kernels/cuda/tile.h
  *         specifies. The instruction set amx keeps the order for all formats but bf16. There an activation is the sum of three
  *         bf16 parts (cpu/parts.h), and each part has its own sum, from 0: for each 32 inputs in turn two chains from 0 of
  *         fused multiply-adds, over the even and the odd ones, and sum = sum + (even + odd); subnormal parts and results are
