@@ -41,17 +41,20 @@ JOBS  = $(call when,normal,$(GATES:%=gate/%)) \
           $(call when,$(always),$(TORTURED:%=torture/%)) \
           $(call when,normal,torture/kills $(SUITES:%=cli/%) $(if $(LONG),built aarch64)) \
           $(call when,asan,$(SANITISED_SUITES:%=cli/%)))
-# In these threads are what is tested.
-THREADED := %/unit/pool %/unit/engine %/unit/facts %/unit/slab %/cli/identity %/cli/host %/cli/decode %/cli/bench-gate
+# These jobs test threads and get all processors. Each pattern must match a job.
+THREADED := %/unit/thread_pool %/unit/engine %/unit/facts %/unit/slab %/cli/identity %/cli/host %/cli/decode %/cli/bench-gate
 
-list-jobs: ; @printf '%s\n' $(JOBS)
+list-jobs:
+	$(eval LISTED := $(JOBS))
+	$(if $(call when,normal,yes),$(foreach job,$(THREADED),$(if $(filter $(job),$(LISTED)),,$(error tests/check.mk: THREADED: no job is called $(job); correct it))))
+	@printf '%s\n' $(LISTED)
 # RUN: those to run, in the order in which they should begin.
 check-jobs: $(RUN:%=build/check/%.job)
 
 # $(call job,NAME PATTERN,WHAT MUST BE THERE,COMMAND): `%' of the pattern is $* in the command.
 define job
 build/check/$(1).job: $(2) FORCE
-	@O='$O' tests/run-job $$(if $$(filter $(THREADED),$$(@:build/check/%.job=%)),--threads) '$$(@:build/check/%.job=%)' $(3)
+	@O='$O' exec tests/run-job $$(if $$(filter $(THREADED),$$(@:build/check/%.job=%)),--threads) '$$(@:build/check/%.job=%)' $(3)
 endef
 PROGRAMS := $(BINARIES) $(MPI_PLUGIN) $O/pocket.moe $O/draft.moe
 EMULATOR := $(if $(SAN),$(if $(LONG),$(EMU_PLUGINS)),$(EMU_PLUGINS))
