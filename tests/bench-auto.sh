@@ -14,6 +14,7 @@
 # MOE_BENCH_PROMPTS=1 MOE_BENCH_WIDTH=1024 MOE_BENCH_LAYERS=4
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
+known "bf16 q4 dense replay" "$@"
 wanted=" ${*:-bf16 q4 dense replay} "
 prompts=${MOE_BENCH_PROMPTS:-6}
 width=${MOE_BENCH_WIDTH:-9216}

@@ -10,3 +10,11 @@ mkdir -p "$out"
 say() { printf '\n== %s\n' "$1"; }
 # once FILE COMMAND...: makes a file that is not there yet, whole or not at all.
 once() { [ -e "$1" ] || { file=$1; shift; "$@" -o "$file.part" && mv "$file.part" "$file"; }; }
+# known "NAMES" NAME...: ends the script if a NAME is none of NAMES.
+known() {
+    names=$1
+    shift
+    for name; do
+        case " $names " in *" $name "*) ;; *) echo "$0: unknown part '$name'; choose from $names" >&2; exit 2 ;; esac
+    done
+}
