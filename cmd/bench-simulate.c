@@ -144,7 +144,7 @@ static int cache_alone(const struct simulate_args *args, const struct console *c
     if (args->host_cached >= 0)         /* at least one: none would not be what was given, and too few is an error */
         host_slots = simulated_machine_slots(&host, routes.layers, routes.experts);
     host_slots += args->host_cached >= 0 && !host_slots;
-    if (args->split && simulated_thresholds_read(&tau, &verifications, args->split, routes.layers, err))
+    if (args->split && simulated_thresholds_read(&tau, &verifications, args->split, &routes, err))
         goto done;
     const struct simulated_caching caching = {
         .tau = tau, .verifications = verifications, .routes = &routes,

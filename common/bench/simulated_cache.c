@@ -359,7 +359,18 @@ static int add_thresholds(int32_t **tau, size_t *count, size_t *room, const stru
     return 0;
 }
 
-int simulated_thresholds_read(int32_t **tau, size_t *count, const char *path, int layers, struct err *err)
+static int check_thresholds(const struct simulated_routes *routes, size_t count, struct err *err)
+{
+    size_t verifications = 0;
+    for (size_t i = 0; i < routes->steps; i++)
+        verifications += !routes->step[i].prompt;
+    return count == verifications ? 0
+           : err_set(err, ERR_INPUT, "has %zu iterations, but the routes have %zu verifications; record both with the same "
+                     "prompts, drafts and --max-tokens", count, verifications);
+}
+
+int simulated_thresholds_read(int32_t **tau, size_t *count, const char *path, const struct simulated_routes *routes,
+                              struct err *err)
 {
     struct reader *in = NULL;
     const struct record *record;
@@ -370,16 +381,19 @@ int simulated_thresholds_read(int32_t **tau, size_t *count, const char *path, in
     if (reader_open(&in, path, STREAM_DECODE, NULL, err))
         return -1;
     const struct header *header = reader_header(in);
-    int rc = header->has_model && header->model.moe_layers == layers ? 0
-             : err_set(err, ERR_INPUT, "the run is of a model with other layers than the routes");
+    int rc = header->has_model && header->model.moe_layers == routes->layers ? 0
+             : err_set(err, ERR_INPUT, "the run is of a model with %d layers with experts, but the routes have %d; record both "
+                       "with the same model", header->has_model ? header->model.moe_layers : 0, routes->layers);
     while (!rc && (more = reader_next(in, &record, err)) > 0)
         if (record->kind == &decode_iter_kind)
-            rc = add_thresholds(tau, count, &room, record->body, layers, err);
+            rc = add_thresholds(tau, count, &room, record->body, routes->layers, err);
+    if (!rc && !more)
+        rc = check_thresholds(routes, *count, err);
     reader_close(&in);
     if (!rc && !more)
         return 0;
     mem_free(tau);
-    return err_at(err, "%s", path);
+    return rc ? err_at(err, "%s", path) : -1;       /* the reader's own errors name the file */
 }
 
 int simulate_caches(struct text *out, const struct simulated_caching *caching, const char *const *policies, int count,

@@ -39,8 +39,10 @@ int simulated_replay_step(struct simulated_replay *replay, size_t number, struct
 const struct schedule *simulated_replay_store(const struct simulated_replay *replay);   /* for its caches and counters */
 const struct simulated_split *simulated_replay_split(const struct simulated_replay *replay);
 
-/* Reads the thresholds of all verifications of a recorded run with --split balance; the caller frees *tau. */
-int simulated_thresholds_read(int32_t **tau, size_t *count, const char *path, int layers, struct err *err);
+/* Reads the thresholds of all verifications of a recorded run with --split balance, as many as `routes` have; the caller
+ * frees *tau. */
+int simulated_thresholds_read(int32_t **tau, size_t *count, const char *path, const struct simulated_routes *routes,
+                              struct err *err);
 
 /* Simulates `count` policies with their settings. Appends a table of hits; with `json` one line per policy, and with
  * `iterations` also one per forward. */

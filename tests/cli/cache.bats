@@ -152,6 +152,13 @@ RECOUNT
     [ $status -eq 2 ] && [[ $output == *"--split: lru has no levels; choose utility"* ]]
     run moe-bench simulate --cache-policy utility --cached 0.2 --host-cached 1 --split drafts.moes split-routes.moes
     [ $status -eq 2 ] && [[ $output == *"drafts.moes: iteration 0 was not split by levels; record a run with --split balance" ]]
+    moe-decode ${one/-n 6/-n 3} --cache-experts 20% --host-experts 100% --cache-policy utility --split balance --stream short.moes \
+        -p 'def add(a, b):' > /dev/null
+    run moe-bench simulate --cache-policy utility --cached 0.2 --host-cached 1 --split short.moes split-routes.moes
+    [ $status -eq 2 ] && [[ $output == *"short.moes: has "*" iterations, but the routes have "*"; record both with the same prompts"* ]]
+    head -c 2000 split.moes > cut.moes
+    run moe-bench simulate --cache-policy utility --cached 0.2 --host-cached 1 --split cut.moes split-routes.moes
+    [ $status -eq 2 ] && [[ $output == "moe-bench: cut.moes: truncated at byte 2000"* ]]
     run moe-bench simulate --cache-policy utility --cached 0.2 --split split.moes split-routes.moes
     [ $status -eq 2 ] && [[ $output == *"--split: the host computes experts of its memory; add --host-cached" ]]
 }
