@@ -18,6 +18,7 @@
 #include "common/model/model_index.h"
 #include "common/report/grade.h"
 #include "common/report/summary.h"
+#include "common/session/settings.h"
 #include "common/stream/frame.h"
 #include "kernels/plain/philox.h"
 
@@ -242,14 +243,13 @@ static int resolve_file(struct parse *parse, json_t *options, const char *key, c
 /* Merges the options of a setting: the suite's common ones, overridden by the setting's own, with file names resolved. */
 static int merge_options(struct parse *parse, const json_t *map, struct suite_setting *setting, struct err *err)
 {
-    static const char *const own[] = {"name", "model", "threads", "device", "isa", "order", "parallel"};
     json_t *common = json_object_get(parse->root, "options");
     if (common && !json_is_object(common))
         return wrong(err, "options", "must be a map of options");
     if (!(setting->options = common ? json_copy(common) : json_object()) || json_object_update(setting->options, (json_t *)map))
         return err_memory(err);
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        json_object_del(setting->options, own[i]);
+    for (const char *const *key = suite_setting_keys; *key; key++)
+        json_object_del(setting->options, *key);
     const char *policy = json_string_value(json_object_get(setting->options, "policy"));
     bool words = policy && !strncmp(policy, "oracle:", 7);          /* its `cost` is a word; with other policies it is a
                                                                      * table's file */

@@ -9,6 +9,8 @@
 
 const char *const budget_mode_words[] = {[BUDGET_TRUNCATE] = "truncate", [BUDGET_SUBSTITUTE] = "substitute", NULL};
 
+const char *const suite_setting_keys[] = {"name", "model", "threads", "device", "isa", "order", "parallel", NULL};
+
 struct suite_args { struct decode_settings settings; };
 
 static const struct opt suite_options[] = {DECODE_OPTIONS(struct suite_args, settings), OPT_END};
@@ -62,6 +64,8 @@ static int unknown_key(const char *name, struct err *err)
     for (const struct opt *option = suite_options; option->kind; option++)
         if (option->kind != OPT_KIND_GROUP)
             nearest_offer(&nearest, option->name);
+    for (const char *const *key = suite_setting_keys; *key; key++)
+        nearest_offer(&nearest, *key);
     if (nearest.best)
         return err_set(err, ERR_INPUT, "\"%s\" is no option that settings have; did you mean \"%s\"?", name, nearest.best);
     return err_set(err, ERR_INPUT, "\"%s\" is no option that settings have; moe-bench(1) lists them", name);

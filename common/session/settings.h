@@ -129,6 +129,9 @@ struct decode_settings_store;
 int decode_settings_from_json(struct decode_settings *out, struct decode_settings_store **store, const json_t *map,
                               struct err *err);
 
+/* The keys of a suite's setting that are none of these options, up to NULL. */
+extern const char *const suite_setting_keys[];
+
 /* The files that they name to be read. */
 /* Adds a line to `notes` for each given option that has no effect beside the others, such as --top-p at temperature 0. name: of
  * a suite's setting, which may share options of drafting with settings that draft; NULL: the command line. */

@@ -554,6 +554,11 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
     assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
     assert_string_equal(err.text, "\"draft-lenth\" is no option that settings have; did you mean \"draft-length\"?");
     json_decref(map);
+    err_clear(&err);
+    map = json_pack("{s:i}", "paralel", 4);
+    assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
+    assert_string_equal(err.text, "\"paralel\" is no option that settings have; did you mean \"parallel\"?");
+    json_decref(map);
 }
 
 static void a_record_has_no_nul(void **state)
