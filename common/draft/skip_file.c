@@ -1,6 +1,7 @@
 #include "common/draft/skip_file.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,9 +46,12 @@ int skip_set_first(struct skip_set *out, int layers, double ratio, struct err *e
 {
     int odd = (layers - 1) / 2, even = layers - 2 - odd, count = skip_count(layers, ratio);
     struct skip_set set = {.layers = layers};
+    if (skip_parts(layers) < 1)
+        return err_set(err, ERR_INPUT, "no part of a model of %d layers may be left out: the first and the last layer stay; take "
+                       "another drafter", layers);
     if (count < 1)
-        return err_set(err, ERR_INPUT, "%g of the %d parts that may be left out of %d layers is none of them", ratio,
-                       skip_parts(layers), layers);
+        return err_set(err, ERR_INPUT, "%g of the %d parts that may be left out of %d layers is none of them; give at least %g",
+                       ratio, skip_parts(layers), layers, ceil(1000. / skip_parts(layers)) / 1000);
     spread(&set, 1, odd, count < 2 * odd ? count : 2 * odd);
     if (count > 2 * odd)
         spread(&set, 2, even, count - 2 * odd);

@@ -101,7 +101,13 @@ static void what_is_written_is_read(void **state)
     assert_non_null(strstr(err.text, "skip=1.5: expected a ratio above 0"));
     err_clear(&err);
     assert_int_equal(skip_set_open(&read, "0.01", &model, &err), -1);
-    assert_non_null(strstr(err.text, "is none of them"));
+    assert_non_null(strstr(err.text, "is none of them; give at least 0."));
+    const char *least = strrchr(err.text, ' ') + 1;
+    assert_int_equal(skip_set_open(&read, least, &model, &(struct err){0}), 0);
+    err_clear(&err);
+    assert_int_equal(skip_set_first(&read, 2, 0.4, &err), -1);
+    assert_non_null(strstr(err.text, "no part of a model of 2 layers may be left out"));
+    err_clear(&err);
 }
 
 static void for_which_models(void **state)
