@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "common/base/thread_pool.h"
+#include "common/ranks/guard.h"
 
 const char *const ranks_words[] = {"auto", "none", "mpi", NULL};
 
@@ -24,11 +25,16 @@ int job_ranks_open(struct ranks **out, int choice, struct err *err)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", NULL};
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", NULL};
+    static const char *const local_sizes[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", NULL};
     const int size = number_of(sizes), rank = number_of(ranks);
     if (choice == RANKS_NONE || (choice == RANKS_AUTO && (size == 1 || (size < 0 && rank < 0))))
         return ranks_alone(out, err);
-    if (!ranks_open(out, "mpi", size > 0 ? size : 0, err))
+    if (size > 1 && rank >= 0 && guard_start(rank, size, number_of(local_sizes) == size, err))
+        return -1;
+    if (!ranks_open(out, "mpi", size > 0 ? size : 0, err)) {
+        guard_met();
         return 0;
+    }
     if (rank > 0)                   /* all processes find the same error, and process 0 reports it */
         err->code = ERR_REPORTED;
     return -1;

@@ -13,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/base/plugin.h"
+#include "common/ranks/guard.h"
 
 /* The facts of a process that all processes know. */
 struct member {
@@ -38,31 +39,9 @@ enum { REQUESTS = 4 };
 
 /* ---- who lives ---- */
 
-/* Returns when a process started, in the system's count; 0: there is none, or it has ended and its parent has not collected
- * it. */
-static uint64_t start_time(int64_t id)
-{
-    char path[64], line[1024];
-    uint64_t born = 0;
-    char state = 'X';
-    snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", id);
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return 0;
-    const size_t got = fread(line, 1, sizeof line - 1, file);
-    fclose(file);
-    line[got] = '\0';
-    const char *name_end = strrchr(line, ')');
-    if (!name_end ||
-        sscanf(name_end + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64,
-               &state, &born) != 2 || state == 'Z' || state == 'X')
-        return 0;
-    return born;
-}
-
 static bool is_alive(const struct ranks *r, int rank)
 {
-    return !r->watched[rank] || start_time(r->members[rank].id) == r->members[rank].born;
+    return !r->watched[rank] || guard_start_time(r->members[rank].id) == r->members[rank].born;
 }
 
 /* Checks whether a process on this machine has died. */
@@ -269,7 +248,7 @@ static int exchange_members(struct ranks *r, struct err *err)
     if (!rc) {
         struct member *self = &members[r->rank];
         self->id = getpid();
-        self->born = start_time(self->id);
+        self->born = guard_start_time(self->id);
         if (sched_getaffinity(0, sizeof self->processors, &self->processors))
             CPU_ZERO(&self->processors);
         if (gethostname(self->host, sizeof self->host - 1))
@@ -281,7 +260,7 @@ static int exchange_members(struct ranks *r, struct err *err)
     for (int i = 0; !rc && i < r->size; i++) {
         members[i].host[sizeof members[i].host - 1] = '\0';
         r->watched[i] = !strcmp(members[i].host, members[r->rank].host) && members[i].born &&
-                        start_time(members[i].id) == members[i].born;
+                        guard_start_time(members[i].id) == members[i].born;
     }
     mem_free(&cut);
     if (rc)

@@ -220,6 +220,26 @@ WRONG
     [[ $output == "moe-bench: --ranks: "*"mpirun -n 2" ]]
 }
 
+@test "a process that is killed before all have met is named, and an mpirun that then hangs is ended" {
+    mkdir -p early/bin early/lib/moekit
+    cp "$MOE_BIN/moe-decode" early/bin
+    mkfifo early/lib/moekit/moe-ranks-mpi.so early/never    # a process waits where it opens the plug-in
+    cat > early/mpirun <<'LAUNCHER'
+#!/bin/bash
+export OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_RANK=1
+exec 3<> early/never
+early/bin/moe-decode --ranks mpi -m pocket.moe prompts.jsonl 2> early/said &
+until pgrep -P $! > /dev/null; do read -rt 0.02 -u 3; done
+echo $! > early/victim
+kill -KILL $!
+read -ru 3
+LAUNCHER
+    chmod +x early/mpirun
+    run timeout 60 early/mpirun
+    [ "$status" -eq 137 ] || { echo "exit status $status: $output"; return 1; }
+    diff early/said - <<< "moe-decode: process 1 of 2 ($(hostname), pid $(cat early/victim)) has died"
+}
+
 @test "several processes without an MPI plug-in are refused" {
     mkdir -p alone/bin
     cp "$MOE_BIN/moe-draft-train" alone/bin
