@@ -1,14 +1,13 @@
 /* Layers with a state of fixed size instead of keys and values of all tokens: the gated delta rule (Gated DeltaNet, arXiv
  * 2412.06464), the same with a decay for each channel of the key (Kimi Delta Attention, arXiv 2510.26692), or the state space
- * of Mamba-2 (arXiv 2405.21060); and the short causal convolution before it, over rows that may
- * be nodes of a tree.
+ * of Mamba-2 (arXiv 2405.21060); and the short causal convolution before it, over rows that may be nodes of a tree.
  *
  * The rule, for each value head, with a token's q, k, v, decay g <= 0 and rate beta, from S = 0:
  *     S <- e^g S;    S <- S + k (x) beta (v - k^T S);    o = q^T S              RECURRENCE_DELTA
  *     S <- e^g S;    S <- S + k (x) beta v;              o = q^T S + skip v     RECURRENCE_SPACE (q, k, v, beta, skip are
  *                                                                               C, B, x, dt, D of Mamba-2)
- * RECURRENCE_CHANNEL is RECURRENCE_DELTA with g a vector of key_dim numbers: e^g multiplies the rows of S. Everywhere below its
- * factors e^G and e^(G - G_i) then belong to the elements of k and q, in products and in dot products.
+ * RECURRENCE_CHANNEL is RECURRENCE_DELTA with g a vector of key_dim numbers: e^g multiplies the rows of S. In all
+ * formulas below, its factors e^G and e^(G - G_i) then multiply k and q element by element.
  * Value head h uses key head h * key_heads / value_heads, or with `tiled` key head h % key_heads. key_heads divides
  * value_heads.
  *
@@ -46,7 +45,7 @@ enum recurrence {
 /* Returns whether the rule subtracts k^T S from v. */
 static inline bool recurrence_corrects(enum recurrence kind) { return kind == RECURRENCE_DELTA || kind == RECURRENCE_CHANNEL; }
 
-/* Returns the decays of a value head. */
+/* Returns the number of decays of a value head. */
 static inline int recurrence_decays(enum recurrence kind, int key_dim) { return kind == RECURRENCE_CHANNEL ? key_dim : 1; }
 
 /* Values of delta_args.before that are not a state. */
@@ -73,7 +72,7 @@ struct short_conv_args {
  *     t = softplus(step[r][h] + step_bias[h]),    g = neg_a[h] * t
  *     beta[r][h] = sigmoid(rate[r][h]); RECURRENCE_SPACE: t
  *     decay[slot[r]][h] = g + decay[parent[r]][h], or only g if there is no parent
- * With RECURRENCE_CHANNEL a head has key_dim of step, step_bias and decay (D of them; else D is 1), and one of neg_a.
+ * With RECURRENCE_CHANNEL a head has D = key_dim values of step, step_bias and decay, else D = 1; and one value of neg_a.
  * x          [rows] of stride: q [key_heads][key_dim], then k likewise (floats after them are not touched)
  * rate       [rows] of gate_stride, value_heads used; none with RECURRENCE_SPACE
  * step       [rows] of step_stride, value_heads * D used
@@ -99,8 +98,9 @@ struct delta_keys_args {
  * own         [rows] i32: the state at the beginning of the row's segment; DELTA_ZERO in the first segment
  * before      [rows] i32. DELTA_KEPT: the state `own` exists. Otherwise it is computed here, before the row, from the state
  *             `before` (DELTA_ZERO: zeros; never `own` itself) and from the segment before, whose DELTA_BORDER slots,
- *             ascending, precede those of the row's own segment in the path. Later rows may have the same `own`, then with
- * DELTA_KEPT path_start  [rows+1] i32;   path i32
+ *             ascending, precede those of the row's own segment in the path. Later rows with the same `own` have
+ *             DELTA_KEPT
+ * path_start  [rows+1] i32;   path i32
  * Dimensions are at most DELTA_DIM_MAX.
  *
  * Order:  k^T S and q^T S: from 0 by fused multiply-add, ascending in the key's dimension. Dot products as in delta_keys. With

@@ -104,8 +104,8 @@
 #include <stdint.h>
 
 /* Every format: its constant and name; its kind; inputs of a step of a unit, a whole number of blocks; inputs and bytes of a
- * block of a coded row. Kinds: PLAIN values; INTEGER, multiplied with quantised activations; CODED, decoded to f32; WOVEN,
- * decoded to f32 by formats_woven.h; GRID, woven and slow to decode, so each weight is decoded once for several rows.
+ * block of a coded row. Kinds: PLAIN values; INTEGER, always multiplied with quantised activations; CODED, with decoders of its
+ * own; WOVEN, decoded by formats_woven.h; GRID, woven and slow to decode, so each weight is decoded once for several rows.
  *
  * A new woven format also needs a row of WOVEN_FIELDS, NAME_parts (formats_woven.h), NAME_weave (formats_coded.c), and two
  * decoders of vectors, span_NAME (cpu/spans.h) and codes_NAME (cpu/codes.h). */
@@ -244,8 +244,8 @@ void expert_pack_down_coded(enum weight_format format, void *packed, int hidden,
 /* Returns element [output][input] of a packed matrix, exactly as stored; for tests, viewers and references. */
 float matrix_at(enum weight_format format, const void *packed, int inputs, int output, int input);
 
-/* Formats with integers (format_integers): returns the element's integer, and in *scale its scale; its minimum, for formats
- * after q4. */
+/* Return an element's integer in a format with integers (format_integers), with its scale in *scale; and the element's minimum,
+ * in formats after q4. */
 int matrix_integer(enum weight_format format, const void *packed, int inputs, int output, int input, float *scale);
 float matrix_less(enum weight_format format, const void *packed, int inputs, int output, int input);
 

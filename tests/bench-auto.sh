@@ -1,16 +1,16 @@
 #!/bin/sh
-# Whether `-d auto` is as fast as the best fixed setting, and what trimmed drafts gain. `make bench-auto` calls it; PARTS chooses:
+# Measures whether `-d auto` is as fast as the best fixed setting, and the gain of trimmed drafts. `make bench-auto` calls it with PARTS:
 #
 #     bf16, q4    live, the pocket model with 2.1 GB of experts: none, each drafter with several lengths, and -d auto, over all
 #                 four tasks in turns (about 4 minutes each on a quiet machine)
 #     dense       live, random weights of a dense shape with forced acceptance, as in bench-cas-spec.sh (about 3 minutes)
-#     replay      in bytes, without a machine: fixed drafts, evict, evict-experts and what knows the truth; routes as recorded,
-#                 and with the locality of Qwen3-30B-A3B and of OLMoE (tests/bench/reroute.py)
+#     replay      costs in bytes, not times: fixed drafts, evict, evict-experts and policies that know the truth; routes as
+#                 recorded, and with the locality of Qwen3-30B-A3B and of OLMoE (tests/bench/reroute.py)
 #
-# Live parts print a row for each task: the best of none and fixed settings, -d auto, and their ratio (goal: .99), then that of all
-# tasks together (goal: 1.10 over the best fixed setting of the whole stream). MOE_BENCH_PROMPTS=N takes N prompts a task (6),
+# Live parts print a row for each task: the fastest setting without auto, -d auto, and their ratio (goal: .99), then a row for all
+# tasks together (goal: 1.10 over the best fixed setting of the whole stream). MOE_BENCH_PROMPTS is the number of prompts a task (6),
 # MOE_BENCH_WIDTH the inner width of bf16 experts (9216), MOE_BENCH_LIKE (mistral-7b) and MOE_BENCH_LAYERS (8) the dense shape.
-# What is complete is not run again: remove its file in build/bench. To try all live parts in a minute:
+# Complete results are kept; to measure again, remove the file in build/bench. To try all live parts in a minute:
 # MOE_BENCH_PROMPTS=1 MOE_BENCH_WIDTH=1024 MOE_BENCH_LAYERS=4
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
@@ -33,7 +33,7 @@ once "$out/draft.moe" moe-convert "$pocket/draft"
 jq -c -s --argjson n "$prompts" '[.[] | del(.answer)] | group_by(.task) | map(.[:$n]) | transpose | add | .[]' \
     "$pocket/heldout.jsonl" > "$at/prompts.jsonl"
 
-# compare STREAM: -d auto beside the best other setting, by task and over all.
+# compare STREAM: prints -d auto beside the best other setting, for each task and over all.
 compare() {
     moe-bench report --json "$1" | jq -r -s '
         def two: . * 1000 | round / 1000;
@@ -67,7 +67,7 @@ live() {
     compare "$at/$1.moes"
 }
 
-# record NAME OPTION...: what drafters draft on the pocket model, everywhere.
+# record NAME OPTION...: records what drafters draft at every position of texts of the pocket model.
 record() {
     name=$1
     shift
@@ -105,7 +105,7 @@ dense() {
     compare "$at/dense.moes"
 }
 
-# row NAME RECORDING TREE DRAFTER: recordings of 15 prompts a task (of trees 6), the same with other routes, and rows of the tables.
+# row NAME RECORDING TREE DRAFTER: records 15 prompts a task (6 for trees), makes copies with other routes, and prints table rows.
 row() {
     texts=$at/replay${3:+-tree}.jsonl
     jq -c -s --argjson n "$([ -n "$3" ] && echo 6 || echo 15)" 'group_by(.task) | map(.[:$n]) | transpose | add | .[]' \

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Texts decoded at once, without drafts, with fixed lengths and with -K auto: `make bench-parallel` calls it. Random weights of the
-# shapes of OLMoE-1B-7B and Qwen3-30B-A3B, two layers of each, q4; drafts of a recording whose tokens are accepted with a given
-# probability (tests/bench/accepting.c), and which cost nothing.
+# Decodes concurrent texts without drafts, with fixed lengths and with -K auto; `make bench-parallel` calls it. Models have random
+# weights and the shapes of OLMoE-1B-7B and Qwen3-30B-A3B, with two layers, in q4. Drafts come from a recording at no cost, and their
+# tokens are accepted with a given probability (tests/bench/accepting.c).
 #
-# A Markdown table a shape and acceptance: for each number of texts, tokens/s of none, of the best fixed K and of auto, and auto over
-# the better of the two; distinct experts a forward and layer; and the excess over bytes: seconds a token, relative to none, over
-# bytes a token, relative to none. MOE_BENCH_ROUNDS (1) of all settings in turns, of which the fastest counts.
+# Prints a Markdown table for each shape and acceptance. Columns, for each number of texts: tokens/s of none, of the best fixed K and
+# of auto; auto over the better of the two; distinct experts per forward and layer; and the excess over bytes: seconds a token over
+# bytes a token, both relative to none. The fastest of MOE_BENCH_ROUNDS (1) rounds of all settings counts.
 #
 #     SHAPES="olmoe qwen3" ACCEPTANCE="0.4 0.6 0.8" TEXTS="1 2 4 8 16 32 64" LENGTHS="1 2 4 8" TOKENS=48
 # shellcheck source=tests/bench/common.sh
@@ -26,7 +26,7 @@ model_of() {
     esac
 }
 
-# suite ACCEPTANCE TEXTS: prompts are as many as texts, at least 4. The texts of a setting begin together.
+# suite ACCEPTANCE TEXTS: writes a suite with a prompt for each text, at least 4. The texts of a setting begin together.
 suite() {
     local count=$(($2 < 4 ? 4 : $2))
     head -n "$count" "$out/parallel-$1.jsonl" > "$out/parallel-$1-$2.jsonl"
@@ -37,7 +37,7 @@ suite() {
         > "$out/parallel.json"
 }
 
-# row ACCEPTANCE TEXTS: of the fastest round of each setting
+# row ACCEPTANCE TEXTS: prints a row from the fastest round of each setting
 row() {
     jq -rs --arg texts "$2" '
         [.[] | select(.type == "row" and .task == "")] | group_by(.setting) | map(max_by(.tokens_per_s)) as $all |

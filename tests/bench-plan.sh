@@ -1,14 +1,16 @@
 #!/bin/bash
-# Plans beside measurements: `make bench-plan` calls it, with the names of models if not all six are wanted (olmoe-bf16 olmoe-q8
-# olmoe-q4 qwen3-q8 qwen3-q4 v2-lite-q4). Random weights of the published shapes with layers cut, without drafts, on three tiers:
+# Compares planned speeds with measured ones; `make bench-plan` calls it, with the names of some of the six models (default: all;
+# olmoe-bf16 olmoe-q8 olmoe-q4 qwen3-q8 qwen3-q4 v2-lite-q4). The models have random weights and the published shapes, with fewer
+# layers. They decode without drafts, on three tiers:
 #
 #     memory    all in memory; `moe-bench plan` measures the machine itself
-#     disk      half of the experts cached, the others read past the page cache; the plan is told the share of hits, which depends
-#               on the text
-#     network   the experts shared out between two processes of one thread (skipped without MPI); half of the machine's speeds
+#     disk      half of the experts cached, the others read past the page cache; the plan gets the measured share of hits, which
+#               depends on the text
+#     network   the experts divided between two processes of one thread (skipped without MPI); each has half of the machine
 #
-# For disk and network the machine is described once a round. Plan and measurement take turns, MOE_BENCH_ROUNDS (3) of each. A Markdown table: tokens/s planned / measured of each round, and
-# the median ratio; then how many are within 15 %. A minute a round and a minute for the models, which stay in build/bench (10 GB).
+# Plan and measurement take turns, MOE_BENCH_ROUNDS (3) of each; for disk and network each round describes the machine anew. Prints
+# a Markdown table with planned / measured tokens/s of each round and the median ratio, then how many ratios are within 15 %. A
+# round takes a minute, making the models another; they stay in build/bench (10 GB).
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
 set -o pipefail
@@ -24,7 +26,7 @@ command -v mpirun > /dev/null || network=
 # Two equal prompts: the first one fills the cache of experts.
 jq -cn '[range(16) | . * 137 % 1000 + 5] | {tokens: .}, {tokens: .}' > "$out/plan-prompts.jsonl"
 
-# Tokens a second of the second text, and the share of its experts that were in memory.
+# Prints tokens/s of the second text, and the share of its experts that were in memory.
 speed() {
     moe-view --json --type iter "$1" | jq -rs '[.[] | select(.sequence == 1)] |
         ([.[].cache_hits // 1] | add) as $hits | ([.[].cache_misses // 0] | add) as $misses |

@@ -493,7 +493,7 @@ TILE_INLINE int tile_columns(enum cache_format format, int rows, const struct ti
 
 #endif
 
-/* The columns that fill no vector. They are rare: inlined, this would be compiled for every format and number of rows. */
+/* Computes the columns after the last whole vector. Not inlined: rare, and compiled for every format and number of rows. */
 static __attribute__((noinline)) void tile_rest(const struct tile_rows *values, int done, int rows, const float *const *share,
                              const struct tile_join *join, float *const *out)
 {

@@ -1,6 +1,6 @@
-/* Decoders of weights to bytes for products with quantised activations (formats.h), one for each format after fp8. A decoder
- * unpacks a span, 32 inputs, of one vector of outputs, the first of which is `lane`: eight vectors of bytes, each with four
- * inputs of every output. Bytes are codes plus the format's offset, so that they are unsigned.
+/* Decoders of weights to bytes for products with quantised activations (formats.h), one for mxfp4 and each format after it. A
+ * decoder unpacks a span, 32 inputs, of one vector of outputs, the first of which is `lane`: eight vectors of bytes, each with
+ * four inputs of every output. Bytes are codes plus the format's offset, so that they are unsigned.
  *
  * The order of inputs is that of order.h. */
 #ifndef MOE_KERNELS_CPU_CODES_H
@@ -13,7 +13,7 @@
 #if defined(ISA_VECTORS)
 #include "kernels/cpu/spans.h"
 
-/* How the sums of a span are scaled: HALVES have a factor for each 16 inputs, STEPS a scale for each. LESS: a minimum for 32
+/* How the sums of a span are scaled. HALVES: a factor for each 16 inputs; STEPS: a scale for each 16. LESS: a minimum for 32
  * inputs; LESS_HALVES: for each 16. SIGNED: bytes are signed, because an offset would exceed the range of the products. */
 enum codes_kind { CODES_HALVES = 1, CODES_STEPS = 2, CODES_LESS = 4, CODES_LESS_HALVES = 8, CODES_SIGNED = 16,
                   CODES_KINDS = 32 };
@@ -54,7 +54,7 @@ INLINE int codes_offset(enum weight_format format)
     }
 }
 
-/* Tables for words_table: the byte of each code; of IQ2 and IQ3 the code is below a bit for the sign. */
+/* Tables for words_table: the byte of each code; for IQ2 and IQ3, the bit above the code is the sign. */
 #define LEVEL(x) (int8_t)(uint8_t)((x) + LEVEL_OFFSET)
 static const int8_t TABLE_IQ4[16] = {LEVEL(-127), LEVEL(-104), LEVEL(-83), LEVEL(-65), LEVEL(-49), LEVEL(-35), LEVEL(-22),
                                      LEVEL(-10), LEVEL(1), LEVEL(13), LEVEL(25), LEVEL(38), LEVEL(53), LEVEL(69), LEVEL(89),
@@ -130,7 +130,7 @@ INLINE words words_spread(words a, int bits)
     return words_or(words_and(pairs, one | one << 16), words_and(words_left(pairs, 8 - bits), one << 8 | one << 24));
 }
 
-/* Decodes four words of 8 inputs with four bits each, with a table or, if it is NULL, as numbers. */
+/* Decodes four words of eight 4-bit codes each. table: the byte of each code; NULL: the code itself. */
 INLINE void codes_nibbles(const unsigned char *at, const int8_t *table, struct codes *c)
 {
 #pragma GCC unroll 4
@@ -286,7 +286,7 @@ INLINE void codes_eight(words first, words second, words signs, const int8_t *ta
     }
 }
 
-/* Returns a scale of IQ2 or IQ3, s from four bits of a word: 2 s + 1. */
+/* Returns a scale of IQ2 or IQ3: 2 s + 1, where s is four bits of a word. */
 INLINE vector grid_scale(words word, int shift)
 {
     return vector_add(words_convert(words_left(words_and(words_right_by(word, shift), 15), 1)), vector_all(1));

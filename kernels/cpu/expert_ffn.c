@@ -135,14 +135,14 @@ static inline void gate_unit(const struct ffn *f, int expert, int u, size_t used
             gate[i] = plain_glu(GLU_SILU, gate[i], up[i], a->limit, a->alpha);
 }
 
-/* Makes the inner activations of one unit from its 32 up sums. */
+/* Replaces the 32 sums of a unit of up by the inner activations. */
 static inline void up_unit(float *up)
 {
     for (int i = 0; i < UNIT_OUTPUTS; i++)
         up[i] = plain_relu2(up[i]);
 }
 
-/* Computes `inner`; a unit has `each` inner indices: a constant in both callers. */
+/* Computes `inner`. each: inner indices of a unit, a constant in both callers. */
 static inline void into_inner(struct ffn *f, int member, int members, int each)
 {
     const struct expert_ffn_args *a = f->args;

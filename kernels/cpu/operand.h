@@ -1,8 +1,8 @@
 /* Activations in the form in which the products of unit.h read them:
  *
- *   with q8 and q4 weights, and if the queue says so with mxfp4 and all formats after it
+ *   with q8 and q4 weights; with mxfp4 and all formats after it if queue->integer_activations
  *                              blocks of integers (quantise.h)
- *   with bf16 weights          rounded to bf16 if the queue says so (rounded.h); else on tiles parts (parts.h)
+ *   with bf16 weights          rounded to bf16 if queue->bf16_activations (rounded.h); else, on tiles, in parts (parts.h)
  *   with other weights         the floats themselves
  *
  * Blocks and parts are computed once for all products with the same rows, by all threads. */
@@ -36,7 +36,7 @@ struct operand_rows {
     const float *in;                    /* [rows] of `stride` floats, the first `inputs` used */
     size_t stride;
     int rows, inputs;
-    const uint8_t *order;               /* of the inputs of quantised blocks (codes.h); NULL: ascending */
+    const uint8_t *order;               /* of the inputs of quantised blocks (order.h); NULL: ascending */
     void *scratch;                      /* operand_bytes for each row, or for each pair if pairs are given */
     /* For experts: pair p (row * slots + slot) uses row p / slots. */
     const int32_t *expert;              /* [rows] rows with -1 are skipped; or NULL. Only with slots 1 */

@@ -21,7 +21,7 @@ enum { DIRECT_ROWS = 3, SET_ROWS = 8 };
 enum { DIRECT_ROWS = 1, SET_ROWS = 4 };
 #endif
 
-/* Lines that a span prefetches, one between the products of each four inputs, and how far ahead in bytes (fetch_after). */
+/* The cache lines that a span prefetches, one after each product of four inputs; near, far: bytes ahead (fetch_after). */
 struct lines {
     const unsigned char *line, *end;
     size_t near, far;

@@ -19,7 +19,7 @@ enum { SET_ROWS = 8, CHUNK_BYTES = 9216 };
 
 INLINE size_t block_bytes(enum weight_format format) { return format == FORMAT_Q8 ? Q8_BLOCK_BYTES : Q4_BLOCK_BYTES; }
 
-/* Returns what corrects a block's sum for the offset of its weights. */
+/* Returns the correction of a block's sum for the offset of its weights. */
 INLINE int32_t block_start(enum weight_format format, const struct quantised *in)
 {
     return (in->sum[0] + in->sum[1]) * (format == FORMAT_Q8 ? -128 : -8);

@@ -221,8 +221,8 @@ DEVICE void piece_values(const struct attention_args &a, const struct attention_
     }
 }
 
-/* A chunk of a row for the heads of one kv head; at least one position of it is visible. held: the chunk is complete in shared
- * memory. */
+/* Computes a chunk of a row for the heads of one kv head; at least one position of it is visible. held: the chunk is complete
+ * in shared memory. */
 template <int FORMAT>
 DEVICE void take_chunk(const struct attention_args &a, const struct attention_pieces &p, const struct attention_view &view,
                        int row, int kv_head, int chunk, bool held, const struct attention_memory &m)
@@ -292,7 +292,7 @@ DEVICE float given_out(const struct attention_args &a, int head, float max, floa
 struct attention_batch {
     struct buffer scratch;
     int first, begin, chunks;
-    int each;                           /* rows that a block takes */
+    int each;                           /* rows per block */
 };
 
 /* Chunks that a row has in all. */
@@ -309,7 +309,7 @@ DEVICE float *part_of(const struct attention_args &a, const struct attention_bat
     return device_pointer<float>(batch.scratch) + at * (a.value_dim + 2);
 }
 
-/* Takes a chunk of a row and writes it to the scratch. `index` of the row and `chunk` are relative to the batch. */
+/* Computes a chunk of a row and writes the result to the scratch. `index` of the row and `chunk` are relative to the batch. */
 template <int FORMAT>
 DEVICE void put_chunk(const struct attention_args &a, const struct attention_pieces &p, const struct attention_batch &batch,
                       const struct attention_view &view, int index, int chunk, bool held, const struct attention_memory &m)
@@ -444,7 +444,7 @@ static int batch_of(const struct attention_args *a, struct attention_batch *batc
     return rows < 1 ? 1 : rows < (unsigned)a->rows ? (int)rows : a->rows;
 }
 
-/* Returns the number of rows that a block takes: as many as leave blocks enough for the device. */
+/* Returns the number of rows per block: the largest that leaves enough blocks for the device. */
 static int rows_each(const struct queue *queue, const struct attention_args *a, const struct attention_pieces *p, int rows,
                      int chunks)
 {

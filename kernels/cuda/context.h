@@ -10,7 +10,7 @@ struct cuda_kept;
 
 enum { CONTEXT_TICKETS = 256 };
 
-/* Parts that MOE_CUDA_NO_NAME turns off, to look for faults and to measure each part. Results keep their bits. */
+/* Parts that MOE_CUDA_NO_NAME turns off, to locate faults and to measure each part. No bit of the results changes. */
 enum cuda_switch {
     CUDA_FEW = 1,                   /* FEW: kernels of their own for products of 1 and 2 rows (tile.h) */
     CUDA_AHEAD = 2,                 /* AHEAD: prefetching of weights that a later launch reads (linear.h) */
@@ -30,7 +30,7 @@ struct cuda_context {
     const int32_t *live;            /* on the device: the number of rows to process, 1 or more; NULL: all rows. Grids cover
                                      * all rows, and blocks without a live row return at once */
     struct slab *slab;              /* slab.h; NULL: products of slabs are computed by tiles, like all others */
-    unsigned off;                   /* of enum cuda_switch */
+    unsigned off;                   /* the parts that are turned off: bits of enum cuda_switch */
     bool no_while;                  /* a loop is one graph launch per iteration, as with a driver without WHILE nodes */
     struct cuda_kept *kept;         /* repeat.cu: the graph of the last loop, reused by the next one; NULL: none */
     int32_t *ran_on;                /* repeat.cu: shared with the host; 1: a loop ran on after its end. NULL: no loop was

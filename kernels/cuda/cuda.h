@@ -48,8 +48,8 @@ static inline struct buffer cuda_ahead(const struct queue *queue, struct buffer 
     return wanted ? buffer{ahead.address, bytes} : buffer{0, 0};
 }
 
-/* Prefetches the block's part of memory that a later launch reads, by one thread. A block calls it when it has read its own
- * weights: the memory would then be idle until the next product. `ahead` comes from cuda_ahead. */
+/* Prefetches this block's part of memory that a later launch reads; one thread does it. A block calls this once it has read its
+ * own weights, because the memory would be idle until the next product. `ahead` comes from cuda_ahead. */
 DEVICE void prefetch_part(struct buffer ahead, unsigned part, unsigned parts)
 {
     uint64_t pieces = ahead.bytes / 16, each = (pieces + parts - 1) / parts, first = each * part;

@@ -1,14 +1,14 @@
 /* kernels/expert_ffn.h in three launches: grouping; gate and up with their activation; down, whose last block of a unit adds
- * the slots, which experts apart do without. The sum is a launch of its own where there are too few tickets. With q8 and q4
- * one goes before each product, which quantises what it takes. Slabs go another way (slab_expert_ffn.cu).
+ * the slots (not with `apart`). Where there are too few tickets, the sum is a launch of its own. With q8 and q4 a further
+ * launch before each product quantises its inputs. slab_expert_ffn.cu computes slabs.
  *
- * An ITEM is up to 16 pairs (row * slots + slot) that want the same expert: a block's rows. Scratch `group` holds the items,
- * as one 16-byte load each, then the pairs in the order of their experts, ascending within one, then how many items there are.
- * Who is in an item with whom changes no bit (tile.h).
+ * An ITEM is up to 16 pairs (row * slots + slot) that request the same expert: the rows of a block. Scratch `group` holds the
+ * items, as one 16-byte load each, then the pairs in the order of their experts, ascending within one, then the number of
+ * items. Results do not depend on which pairs share an item (tile.h).
  *
- * How many items there are is known on the device alone: rows may be far fewer than the most there can be, and rows share
- * experts. So grids are as wide as one row's items need and as fills a GPU, and blocks take item after item. Blocks of down
- * that have read their weights prefetch what a later launch reads (`ahead`). */
+ * The number of items is known on the device alone: live rows may be far fewer than the maximum, and rows share experts. So a
+ * grid is as wide as one row's items need and wide enough to fill a GPU, and blocks process item after item. Blocks of down
+ * that have read their weights prefetch the weights of a later launch (`ahead`). */
 #include "kernels/cuda/slab.h"
 #include "kernels/cuda/tile.h"
 #include "kernels/plain/glu.h"

@@ -60,13 +60,13 @@ static inline size_t tile_bytes(int format, int rows)
     return sizeof(struct tile_memory) + (size_t)(TILE_WARPS * tile_terms(format, rows)) * sizeof(float);
 }
 
-/* Whether a format has a kernel of its own for at most TILE_FEW rows: where a third block then fits on a processor. */
+/* Returns whether a format has a kernel of its own for at most TILE_FEW rows, of which three blocks fit on a processor. */
 __host__ __device__ constexpr bool tile_has_few(int format)
 {
     return format != FORMAT_F32 && format != FORMAT_F16 && !tile_quantised(format);
 }
 
-/* Whether the kernel of at most TILE_FEW rows has one tile of columns: three blocks of fp8 would spill on Blackwell. */
+/* Returns whether the kernel has a single tile of columns. fp8 has not on Blackwell, where three blocks would spill. */
 __host__ __device__ constexpr bool tile_is_few(int format, bool few)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -83,7 +83,7 @@ template <int FORMAT, bool FEW> __host__ __device__ constexpr int tile_resident(
     return FORMAT == FORMAT_F32 || tile_quantised(FORMAT) || tile_is_few(FORMAT, FEW) ? 3 : 2;
 }
 
-/* Tiles of columns that a kernel can compute. */
+/* Returns the number of tiles of columns that a kernel can compute. */
 template <int FORMAT, bool FEW> __host__ __device__ constexpr int tile_tiles(void)
 {
     return tile_is_few(FORMAT, FEW) ? 1 : (int)TILE_TILES;
@@ -426,7 +426,7 @@ template <bool SPREAD> struct tile_product<FORMAT_F32, SPREAD, false> {
 };
 
 /* TILE_LAUNCH(kernel, format, rows, few, grid, stream, args...): kernel<FORMAT, FEW> for a format and a maximum of rows per
- * tile that are known at the call. few: at most TILE_FEW rows may have the kernel made for them. */
+ * tile that are known at the call. few: tiles of at most TILE_FEW rows use the kernel made for them. */
 #define TILE_LAUNCH_AS(kernel, F, rows, few, grid, stream, ...)                                                              \
     case F:                                                                                                                  \
         if ((few) && (rows) <= TILE_FEW)                                                                                     \

@@ -47,7 +47,7 @@ static void run_gate_up(const struct expert_ffn_args *a, const struct expert *ex
     }
 }
 
-/* The same without a gate: inner = relu2(up). */
+/* Computes the inner activations of an expert without a gate: relu2(up). */
 static void run_up(const struct expert_ffn_args *a, const struct expert *expert, const float *in, void *x, float *inner)
 {
     if (expert->converts)

@@ -27,8 +27,8 @@ static inline int64_t ref_span(int rows, int stride, int64_t width)
     return rows > 0 ? (int64_t)(rows - 1) * stride + width : 0;
 }
 
-/* Quantises a row of `inputs` floats; computes its product with one output of a MATRIX in a format with integers. Both as in
- * formats.h. */
+/* Quantise a row of `inputs` floats, and compute its product with one output of a MATRIX in a format with integers, as
+ * formats.h defines both. */
 void ref_quantise(const float *in, int inputs, struct quantised *out);
 float ref_quantised_product(enum weight_format format, const void *matrix, int inputs, int output, const struct quantised *in);
 

@@ -1,10 +1,10 @@
-/* Writes a recording of texts whose drafts are accepted with a given probability, for moe-decode --force-accept: from no model,
- * with tokens by chance.
+/* Writes a recording of texts whose drafts are accepted with a given probability, for moe-decode --force-accept: random tokens,
+ * without a model.
  *
  *     accepting PROBABILITY FILE TEXTS TOKENS VOCABULARY
  *
  * Each text has a prompt of 8 tokens and an answer of TOKENS. At each of its positions a chain of up to 16 tokens is drafted; a
- * token whose predecessors are right is right with PROBABILITY. The same arguments give the same bytes. */
+ * token whose predecessors are accepted is accepted with PROBABILITY. The same arguments give the same bytes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

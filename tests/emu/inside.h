@@ -62,7 +62,7 @@ extern running now;
 static inline struct thread *self(void) { return &now.thread_of[now.self]; }
 void thread_ready(int index);
 int launches(void);                              /* so far */
-void prefetch_watch(const void *memory, size_t bytes);   /* memory.cc; kernels.h says what these two do */
+void prefetch_watch(const void *memory, size_t bytes);   /* memory.cc; kernels.h describes these two */
 size_t prefetched(void);
 size_t copied(void);
 bool launch(const call &call);                   /* false: a finding ended it */

@@ -162,7 +162,7 @@ static void few_rows_have_a_kernel_of_their_own(void **state)
 }
 
 /* Memory that a later launch reads is prefetched once and completely, whichever blocks have live rows; no bit changes. */
-static void what_comes_later_is_prefetched_once(void **state)
+static void later_weights_are_prefetched_once(void **state)
 {
     (void)state;
     static const size_t bytes[] = {0, 16, 4999, 100000};
@@ -255,7 +255,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spread_inputs_change_no_bit),
         cmocka_unit_test(few_rows_have_a_kernel_of_their_own),
-        cmocka_unit_test(what_comes_later_is_prefetched_once),
+        cmocka_unit_test(later_weights_are_prefetched_once),
         cmocka_unit_test(slices_are_added_in_their_order),
         cmocka_unit_test(scratch_is_what_parts_take),
     };

@@ -412,7 +412,7 @@ enum { PRODUCT_FORMATS = EMULATED ? (int)GPU_FORMATS : (int)FORMAT_COUNT };
 enum { ROUNDED = FORMAT_COUNT, INTEGERS = FORMAT_COUNT + 1,
        PRODUCT_KINDS = EMULATED ? (int)PRODUCT_FORMATS : INTEGERS + (int)FORMAT_COUNT - (int)FORMAT_MXFP4 };
 
-/* The kinds, of formats those of FOR_KINDS_OF_FORMAT, and of quantised activations q4_k and q6_k. */
+/* Returns the next kind to test: the formats of FOR_KINDS_OF_FORMAT, bf16 rounded, and q4_k and q6_k with integers. */
 static inline int kind_after(int kind)
 {
     if (kind >= ROUNDED)
