@@ -11,10 +11,10 @@ extern const struct source_coding coding_i8;
 extern const struct source_coding coding_mxfp4;         /* 16 bytes of E2M1 and one E8M0 scale per 32 columns */
 
 /* NVFP4: two E2M1 in a byte, the first in the low half; one E4M3 scale per 16 columns; and, as the third part, one f32 for the
- * whole matrix, by which the scale is multiplied first, or in the second coding divided. */
+ * whole matrix, by which coding_nvfp4 multiplies the scale and coding_nvfp4_divided divides the scale. */
 extern const struct source_coding coding_nvfp4, coding_nvfp4_divided;
 
-/* Any coding of GGUF as the first part, and f32 as the second: one for the tensor, or one for each of its matrices. */
+/* Any coding of GGUF as the first part; as the second, f32 scales: one for the tensor, or one for each of its matrices. */
 extern const struct source_coding coding_gguf_scaled;
 
 #endif

@@ -87,7 +87,7 @@ static const struct source_tensor *tensor(const struct maker *m, int layer, cons
     return checkpoint_find(m->cp, full);
 }
 
-/* A width under `key`, or else (key NULL: always) that of the first tensor of the given name, at the given dim. */
+/* Reads a width from `key`; if the key is absent or NULL, from dim `dim` of the first layer that has the named tensor. */
 static int width(struct maker *m, const char *key, int64_t layers, const char *name, int dim, int64_t *out)
 {
     for (int64_t i = 0; i < layers && !*out; i++) {
@@ -195,7 +195,7 @@ done:
 
 /* ---- attention ---- */
 
-/* Writes which half each layer is, as its tensors show, and the number of key and value heads: the largest of a list. */
+/* Writes which half each layer is, according to its tensors, and the largest number of key and value heads of any layer. */
 static int put_halves(struct maker *m, const struct gguf_entry *entry)
 {
     static const char *const halves[][2] = {{"ssm_out.weight", "mamba"}, {"attn_q.weight", "attention"},

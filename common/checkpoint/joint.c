@@ -21,6 +21,19 @@ static struct source_tensor *sibling(const struct checkpoint *cp, const char *na
     return checkpoint_find(cp, other);
 }
 
+static int no_sibling(const struct checkpoint *cp, const struct source_tensor *t, size_t cut, const char *end,
+                      struct err *err)
+{
+    return err_set(err, ERR_INPUT, "%s: tensor %s has no %.*s%s beside it and cannot be decoded; convert the complete "
+                   "checkpoint", cp->files[t->file].name, t->name, (int)(strlen(t->name) - cut), t->name, end);
+}
+
+static int packs_experts(const struct checkpoint *cp, const struct source_tensor *t, struct err *err)
+{
+    return err_set(err, ERR_INPUT, "%s: tensor %s has the packed weights of all experts; save the matrices of each expert as "
+                   "tensors of their own", cp->files[t->file].name, t->name);
+}
+
 static int wrong_shape(const struct checkpoint *cp, const struct source_tensor *scale, const char *expected, struct err *err)
 {
     return err_set(err, ERR_INPUT, "%s: tensor %s has a shape that does not fit; %s", cp->files[scale->file].name, scale->name,
@@ -127,8 +140,7 @@ static int join_blocks(const struct checkpoint *cp, struct source_tensor *t, str
     if (strcmp(t->dtype_name, "U8"))
         return 0;
     if (!scale)
-        return err_set(err, ERR_INPUT, "%s: tensor %s has no %.*sscales beside it; its blocks mean nothing without",
-                       cp->files[t->file].name, t->name, (int)(strlen(t->name) - strlen("blocks")), t->name);
+        return no_sibling(cp, t, strlen("blocks"), "scales", err);
     if (n < 3 || t->dims[n - 1] != 16 || strcmp(scale->dtype_name, "U8") || scale->dim_count != n - 1 ||
         memcmp(t->dims, scale->dims, (size_t)(n - 1) * sizeof *t->dims) || t->dims[n - 2] > INT32_MAX / 32)
         return wrong_shape(cp, scale, "expected a byte for each 16 bytes of blocks", err);
@@ -149,7 +161,7 @@ static bool has_shape(const struct source_tensor *t, const char *dtype, int coun
            (count < 2 || t->dims[1] == b);
 }
 
-/* Returns whether every scale is 1, so that it need not be applied. Without data (headers only) none is. */
+/* Sets whether every scale is 1 and need not be applied; false without data (headers only). */
 static int all_ones(const struct checkpoint *cp, const struct source_tensor *scale, bool *ones, struct err *err)
 {
     float value;
@@ -162,7 +174,7 @@ static int all_ones(const struct checkpoint *cp, const struct source_tensor *sca
     return 0;
 }
 
-/* NVFP4 of GGUF has its scale of the whole matrix in a tensor of its own. */
+/* Joins NVFP4 of GGUF, whose scale of the whole matrix is a separate tensor. */
 static int join_gguf(const struct checkpoint *cp, struct source_tensor *t, struct err *err)
 {
     struct source_tensor *scale = sibling(cp, t->name, strlen("weight"), "scale");
@@ -180,8 +192,8 @@ static int join_gguf(const struct checkpoint *cp, struct source_tensor *t, struc
     return 0;
 }
 
-/* Bytes of two 4-bit floats each, [outputs][inputs / 2], and their scales. `whole`: ends the name of the scale of the whole
- * matrix; NULL: MXFP4. */
+/* Joins bytes of two 4-bit floats each, [outputs][inputs / 2], and their scales. whole: the end of the name of the scale of the
+ * whole matrix; NULL: MXFP4, which has none. */
 static int join_floats(const struct checkpoint *cp, struct source_tensor *t, const char *codes, const char *whole,
                        const struct source_coding *coding, struct err *err)
 {
@@ -190,12 +202,9 @@ static int join_floats(const struct checkpoint *cp, struct source_tensor *t, con
                                        whole ? sibling(cp, t->name, strlen(codes), whole) : NULL};
     for (int i = 0; i < 1 + (whole != NULL); i++)
         if (!scales[i])
-            return err_set(err, ERR_INPUT, "%s: tensor %s has no %.*s%s beside it; its codes mean nothing without",
-                           cp->files[t->file].name, t->name, (int)(strlen(t->name) - strlen(codes)), t->name,
-                           i ? whole : "weight_scale");
+            return no_sibling(cp, t, strlen(codes), i ? whole : "weight_scale", err);
     if (t->dim_count != 2)
-        return err_set(err, ERR_INPUT, "%s: tensor %s has the packed weights of all experts in one; supported are matrices, so "
-                       "save each expert's apart", cp->files[t->file].name, t->name);
+        return packs_experts(cp, t, err);
     if (strcmp(t->dtype_name, "U8") || t->dims[0] < 1 || t->dims[1] < 1 || t->dims[1] > INT32_MAX / 2 ||
         t->dims[1] * 2 % width)
         return wrong_shape(cp, t, "expected a matrix of bytes in U8", err);
@@ -316,8 +325,7 @@ static int join_packed(const struct checkpoint *cp, const struct quantisation *q
         parts[i] = names[i] ? sibling(cp, t->name, cut, names[i]) : NULL;
     for (int i = 0; i < 1 + p->zeros_needed; i++)
         if (!parts[i])
-            return err_set(err, ERR_INPUT, "%s: tensor %s has no %.*s%s beside it; its codes mean nothing without",
-                           cp->files[t->file].name, t->name, (int)(strlen(t->name) - cut), t->name, names[i]);
+            return no_sibling(cp, t, cut, names[i], err);
     if (strcmp(t->dtype_name, "I32") || t->dim_count != 2 || t->dims[0] > INT32_MAX || t->dims[1] > INT32_MAX)
         return wrong_shape(cp, t, "expected a matrix of words in I32", err);
     dims[0] = q->method == QUANTISED_COMPRESSED ? t->dims[0] : t->dims[1] * (q->method == QUANTISED_AWQ ? 32 / q->bits : 1);
@@ -360,8 +368,7 @@ static int join(const struct checkpoint *cp, const struct quantisation *q, struc
     const char *codes = q->packed ? PACKINGS[q->method].codes : NULL;
     if (codes && t->dim_count == 3 && strcmp(t->dtype_name, "I32") == 0 &&
         (text_ends(t->name, codes) || text_ends(t->name, "_packed")))
-        return err_set(err, ERR_INPUT, "%s: tensor %s has the packed weights of all experts in one; supported are matrices, so "
-                       "save each expert's apart", cp->files[t->file].name, t->name);
+        return packs_experts(cp, t, err);
     if (codes && text_ends(t->name, codes) && strlen(t->name) > strlen(codes) &&
         t->name[strlen(t->name) - strlen(codes) - 1] == '.')
         return join_packed(cp, q, t, err);
@@ -383,7 +390,7 @@ int checkpoint_join(struct checkpoint *cp, struct err *err)
     size_t kept = 0;
     if (quantisation_read(cp, &quantisation, err))
         return -1;
-    bool quantised = quantisation.method != QUANTISED_NOT;          /* which GGUF and old files of ModelOpt do not say */
+    bool quantised = quantisation.method != QUANTISED_NOT; /* tensors show it in GGUF and old ModelOpt files */
     for (size_t i = 0; i < cp->tensor_count; i++) {
         if (join(cp, &quantisation, &cp->tensors[i], err))
             return -1;

@@ -126,8 +126,8 @@ static int read_awq(const json_t *object, struct quantisation *out, struct err *
     return 0;
 }
 
-/* The tensors themselves show what is quantised, and how. Algorithms that change more than weights are refused: AWQ, which
- * scales inputs, and corrections of low rank. */
+/* Checks the algorithm only: the tensors themselves show what is quantised, and how. Refuses algorithms that change more than
+ * weights: AWQ, which scales inputs, and low-rank corrections. */
 static int read_modelopt(const json_t *object, struct quantisation *out, struct err *err)
 {
     static const char *const ALGORITHMS[] = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4", "MIXED_PRECISION"};
@@ -146,7 +146,7 @@ static int read_modelopt(const json_t *object, struct quantisation *out, struct 
 
 static bool is_empty(const json_t *value) { return !value || (json_is_object(value) && !json_object_size(value)); }
 
-/* 4-bit floats: their group size is the format's. */
+/* Checks 4-bit floats, whose group size is fixed by the format. */
 static int check_float_weights(const json_t *weights, const struct quantisation *out, struct err *err)
 {
     const int size = out->floats == FOUR_BITS_NVFP4 ? 16 : 32;
@@ -157,12 +157,12 @@ static int check_float_weights(const json_t *weights, const struct quantisation 
         config_int(weights, "group_size", false, &group, err) || config_bool(weights, "symmetric", false, &symmetric, err))
         return -1;
     if (strcmp(type, "float"))
-        return config_refuse(weights, "type", err, "the format asks for float");
+        return config_refuse(weights, "type", err, "the format requires float");
     if (bits != 4)
-        return config_refuse(weights, "num_bits", err, "the format asks for 4");
+        return config_refuse(weights, "num_bits", err, "the format requires 4");
     if (group != size)
-        return config_refuse(weights, "group_size", err, "the format asks for %d", size);
-    return symmetric ? 0 : config_refuse(weights, "symmetric", err, "the format asks for true");
+        return config_refuse(weights, "group_size", err, "the format requires %d", size);
+    return symmetric ? 0 : config_refuse(weights, "symmetric", err, "the format requires true");
 }
 
 static int read_weights(const json_t *weights, bool floats, bool first, struct quantisation *out, struct err *err)
@@ -176,9 +176,9 @@ static int read_weights(const json_t *weights, bool floats, bool first, struct q
         read_group(weights, "group_size", &own.group, err))
         return -1;
     if (strcmp(type, floats ? "float" : "int"))
-        return config_refuse(weights, "type", err, "the format asks for %s", floats ? "float" : "int");
+        return config_refuse(weights, "type", err, "the format requires %s", floats ? "float" : "int");
     if (!own.packed && own.bits != 8)
-        return config_refuse(weights, "num_bits", err, "the format asks for 8");
+        return config_refuse(weights, "num_bits", err, "the format requires 8");
     if (!own.packed && !own.symmetric)
         return config_refuse(weights, "symmetric", err, "asymmetric weights are supported in the format pack-quantized only");
     own.scales_of_blocks = strcmp(strategy, "block") == 0 || (strcmp(strategy, "group") == 0 && own.group && !own.packed);

@@ -211,7 +211,7 @@ static void four_bit_floats_that_do_not_fit_are_named(void **state)
         size_t bytes;
         const char *says;
     } cases[] = {
-        {FOUR_BITS(NVFP4, "32"), CODES, "[2,8]", "[2,1]", "F8_E4M3", WHOLE, 16, "format asks for 16"},
+        {FOUR_BITS(NVFP4, "32"), CODES, "[2,8]", "[2,1]", "F8_E4M3", WHOLE, 16, "format requires 16"},
         {FOUR_BITS(NVFP4, "16"), CODES, "[2,8]", "[2,2]", "F8_E4M3", WHOLE, 16, "each 16 inputs"},
         {FOUR_BITS(NVFP4, "16"), CODES, "[2,8]", "[2,1]", "U8", WHOLE, 16, "in F8_E4M3"},
         {FOUR_BITS(NVFP4, "16"), CODES, "[2,7]", "[2,1]", "F8_E4M3", WHOLE, 14, "in U8"},

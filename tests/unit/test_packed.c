@@ -260,10 +260,10 @@ static void what_is_not_supported_is_named(void **state)
         {"{\"quant_method\":\"gptq\",\"bits\":4,\"rotation\":\"hadamard\"}", "quantization_config: rotation is"},
         {"{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":0}", "group_size is 0"},
         {"{\"quant_method\":\"awq\",\"bits\":4,\"version\":\"gemv\"}", "version is \"gemv\"; only gemm"},
-        {COMPRESSED("nvfp4-pack-quantized", "int", "4", "true", "tensor_group", "16"), "the format asks for float"},
+        {COMPRESSED("nvfp4-pack-quantized", "int", "4", "true", "tensor_group", "16"), "the format requires float"},
         {COMPRESSED("mxfp8-quantized", "float", "8", "true", "group", "32"), "format is \"mxfp8-quantized\""},
         {COMPRESSED("pack-quantized", "int", "3", "true", "group", "32"), "group_0: num_bits is 3"},
-        {COMPRESSED("float-quantized", "int", "8", "true", "channel", "null"), "type is \"int\"; the format asks for float"},
+        {COMPRESSED("float-quantized", "int", "8", "true", "channel", "null"), "type is \"int\"; the format requires float"},
         {COMPRESSED("int-quantized", "int", "8", "false", "channel", "null"), "group_0: symmetric is false"},
         {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\"}", "config_groups is missing"},
         {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{},"
