@@ -26,9 +26,9 @@ const struct opt simulate_options[] = {
     OPT_FLOAT(0, "cached", struct simulate_args, cached, 0, 1, "SHARE",
               "let fast memory hold this share of the experts; what the machine's file says, if not given"),
     OPT_FLOAT(0, "host-cached", struct simulate_args, host_cached, 0, 1, "SHARE",
-              "of a cache policy: let the host's memory hold this share behind fast memory, in a second tier"),
+              "with a cache policy: hold this share of the experts in a second tier, the host's memory"),
     OPT_INPUT(0, "split", struct simulate_args, split,
-              "of a cache policy: share experts between device and host as the run that FILE recorded, by its thresholds"),
+              "with a cache policy: share experts between device and host by the thresholds that FILE recorded"),
     OPT_SEED(struct simulate_args, seed),
     OPT_OUTPUT(0, "keep-routes", struct simulate_args, keep, "write the routes to FILE, for moe-coact"),
     OPT_FLAG(0, "forecasts", struct simulate_args, forecasts, "say how well each source names what the next forward wants"),
@@ -49,12 +49,12 @@ const struct opt_rule simulate_rules[] = {
     {OPT_NEEDS, "iterations|host-cached|split", "cache-policy", "applies to cache policies"},
     {OPT_NEEDS, "iterations", "json", "its output is JSON lines"},
     {OPT_EXCLUDES, "cache-policy", "system|forecasts", "compares cache policies only"},
-    {OPT_NEEDS, "split", "host-cached", "the host computes experts of its memory"}, OPT_RULES_END};
+    {OPT_NEEDS, "split", "host-cached", "the host computes the experts in its memory"}, OPT_RULES_END};
 
 const struct operand simulate_operands[] = { OPERAND_ANY("STREAM", struct simulate_args, inputs), OPERAND_END };
 
 const struct simulate_args simulate_defaults = { .output = "-", .texts = 4, .tokens = 512, .draft_length = -1, .cached = -1,
-                                                 .host_cached = -1,                                                 .seed = 1 };
+                                                 .host_cached = -1, .seed = 1 };
 
 /* Options for synthetic routes have no effect on recorded routes. */
 static int check_made(const struct simulate_args *args, struct err *err)

@@ -25,7 +25,7 @@ enum source_slot {
     SLOT_EXPERTS_GATE_UP,           /* [experts][2 inner][hidden], gate first; in place of the three above */
     SLOT_EXPERTS_DOWN,              /* [experts][hidden][inner] */
     SLOT_EXPERTS_GATE, SLOT_EXPERTS_UP,     /* [experts][inner][hidden]; in place of SLOT_EXPERTS_GATE_UP. Networks without
-                                             * gates have no slots of gates */
+                                             * gates leave SLOT_*_GATE empty */
     SLOT_SHARED_GATE, SLOT_SHARED_UP, SLOT_SHARED_DOWN, SLOT_SHARED_WEIGHT,     /* weight: [1][hidden] */
     SLOT_HEAD_BIAS, SLOT_FINAL_NORM_BIAS, SLOT_ATTENTION_NORM_BIAS, SLOT_FFN_NORM_BIAS,
     SLOT_DENSE_GATE, SLOT_DENSE_UP, SLOT_DENSE_DOWN,
@@ -52,8 +52,8 @@ enum source_slot {
     SLOT_DELTA_ALL,                 /* in place of the six. Mamba-2: rows of z, v, k, q, and of the steps; a convolution
                                      * alone: rows of the gate of v, of z, and of v */
     SLOT_DELTA_CONV_BIAS, SLOT_DELTA_SKIP,
-    /* of Kimi Delta Attention, in place of SLOT_DELTA_QKV, _Z, _A and _CONV: _A to the latents of the gate and of the steps, _B
-     * from these */
+    /* Kimi Delta Attention, in place of SLOT_DELTA_QKV, _Z, _A and _CONV. _A project to the latents of the gate and of the
+     * steps, _B from these latents */
     SLOT_DELTA_Q, SLOT_DELTA_K, SLOT_DELTA_V, SLOT_DELTA_GATE_A, SLOT_DELTA_STEP_A, SLOT_DELTA_GATE_B, SLOT_DELTA_STEP_B,
     SLOT_DELTA_CONV_Q, SLOT_DELTA_CONV_K, SLOT_DELTA_CONV_V,
     SLOT_SHARED_GATE_UP,            /* [2 inner][hidden], gate first; in place of SLOT_SHARED_GATE and SLOT_SHARED_UP */
@@ -157,7 +157,7 @@ struct arch {
     bool states;                    /* layers with a state, where layer_types says linear_attention, or all but each
                                      * full_attention_interval-th (4); `finish` fills hparams.delta, unless RECURRENCE_DELTA */
     bool halves;                    /* a layer is attention, a state or a feed-forward network alone; `finish` reads which */
-    const char *layer_types[2];     /* other words for full_attention and linear_attention; NULL: none */
+    const char *layer_types[2];     /* the family's words for full_attention and linear_attention; NULL: just these */
     bool indexed;                   /* an indexer chooses index_topk positions. index_n_heads 0 (GGUF files): no indexer; the
                                      * context is limited to index_topk positions, which an indexer would choose all */
     bool full_still;                /* where some layers have a window, positions do not turn queries and keys of the others */
@@ -289,7 +289,7 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     INT_OR("n_group", router.groups, group_count), \
     INT_OR("topk_group", router.groups_kept, group_limit)
 
-/* Members of a struct arch: attention, router and experts of DeepSeek-V3, which later families have with other defaults. */
+/* Members of a struct arch: attention, router and experts of DeepSeek-V3, which later families share with other defaults. */
 #define DEEPSEEK_V3(factor, group_count, group_limit) \
     .keys = {CORRECTED_KEYS(1, true, factor, group_count, group_limit)}, .bias = BIAS_ALL, .latent = true, \
     .expert_layers = EXPERTS_AFTER_DENSE, .shared_counted = true, \

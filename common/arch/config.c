@@ -99,5 +99,5 @@ int config_no_step_limit(const json_t *config, struct err *err)
     const bool endless = json_is_object(last) || json_number_value(last) >= 1e30;
     if (!limit || (endless && json_number_value(json_array_get(limit, 0)) <= 0))
         return 0;
-    return config_refuse(config, "time_step_limit", err, "only no limit, from 0 to infinity, is supported");
+    return config_refuse(config, "time_step_limit", err, "only 0 to infinity, which is no limit, is supported");
 }

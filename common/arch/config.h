@@ -27,7 +27,7 @@ int config_real(const json_t *object, const char *key, bool required, double *ou
 int config_bool(const json_t *object, const char *key, bool required, bool *out, struct err *err);
 int config_text(const json_t *object, const char *key, bool required, const char **out, struct err *err);
 
-/* Refuses a time_step_limit of Mamba-2 other than 0 to infinity, which transformers 5 writes as an object. */
+/* Refuses a time_step_limit of Mamba-2 other than 0 to infinity (an object in files of transformers 5). */
 int config_no_step_limit(const json_t *config, struct err *err);
 
 #endif

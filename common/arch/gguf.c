@@ -114,8 +114,8 @@ static const struct naming states_grouped = {
     [SLOT_DELTA_NORM] = BLOCK "ssm_norm.weight", \
     [SLOT_DELTA_OUT] = BLOCK "ssm_out.weight"
 static const struct naming spaces = {.slot = {SPACES, FFN_NORM}, .paired = true, .prepared_states = true};
-/* Layers of one half, whose only norm is called that of attention. The order of rows of q and k is not known: positions do not
- * turn them, so every order that both share gives the same products. */
+/* Layers of one half, whose only norm is called attn_norm. The order of the rows of q and k is unknown, and does not matter:
+ * positions do not turn them, so every order that q and k share gives the same products. */
 static const struct naming halves = {
     .slot = {SPACES, [SLOT_FFN_NORM] = BLOCK "attn_norm.weight"}, .prepared_states = true};
 

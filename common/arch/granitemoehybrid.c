@@ -36,7 +36,7 @@ static const struct naming fused = {.slot = {
     [SLOT_EXPERTS_DOWN] = MOE "experts.down_proj",
 }};
 
-/* Reads what of the shape of the Mamba-2 layers is not in a key of its own. */
+/* Reads the members of the Mamba-2 shape that have no key of their own. */
 static int read_mamba(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *width = config_get(config, "mamba_d_head");

@@ -1,6 +1,6 @@
 /* Kimi Linear (moonshotai/Kimi-Linear-48B-A3B-Instruct, arXiv 2510.26692). Most layers have Kimi Delta Attention: the delta
- * rule with a decay for each channel of the key, whose steps, and the gate of whose output, come from latents. The others have
- * latent attention without positions. Router and experts are those of DeepSeek-V3. Reference: transformers
+ * rule with a decay for each channel of the key; the steps of the decay and the gate of the output come from latents. The
+ * others have latent attention without positions. Router and experts are those of DeepSeek-V3. Reference: transformers
  * models/kimi_linear. */
 #include "common/arch/arch.h"
 
@@ -38,7 +38,7 @@ static const struct naming published = {.slot = {
 }};
 static const struct naming fused = {.slot = {OUTSIDE("model.layers.{n}.mlp."), TOGETHER_NAMES}};
 
-/* Reads which layers have attention: layer_types, or a list that counts from 1. */
+/* Reads which layers have attention from full_attn_layers, which counts from 1. No-op if the config has layer_types. */
 static int read_layers(const json_t *config, const json_t *linear, struct hparams *s, struct err *err)
 {
     const json_t *full = config_get(linear, "full_attn_layers"), *entry;

@@ -1,7 +1,7 @@
-/* Nemotron-H and Nemotron 3 (nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16; arXiv 2504.03624). A layer is one half of others: a
+/* Nemotron-H and Nemotron 3 (nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16; arXiv 2504.03624). A layer is half of a usual one: a
  * Mamba-2 mixer, attention without positions, experts, or a dense network, after a norm. Networks have no gates: down(relu(up
- * x)^2). Sigmoid router with a correction and groups, one shared expert. Reference: transformers models/nemotron_h, but for
- * its lower limit of time steps (time_step_min), which the published code does not have. */
+ * x)^2). Sigmoid router with a correction and groups, one shared expert. Reference: transformers models/nemotron_h, without
+ * its lower limit of time steps (time_step_min), which the published code lacks. */
 #include "common/arch/arch.h"
 
 #include <string.h>
@@ -43,7 +43,7 @@ static const struct naming fused = NAMES("model.",
     [SLOT_EXPERTS_UP] = "model.layers.{n}.mixer.experts.up_proj",
     [SLOT_EXPERTS_DOWN] = "model.layers.{n}.mixer.experts.down_proj");
 
-/* The kinds of layers: a letter of hybrid_override_pattern, and two words of layers_block_type. */
+/* The kinds of layers: the letter in hybrid_override_pattern, and the words for it in layers_block_type. */
 static const struct kind { char letter; const char *word, *other; struct layer_shape shape; } KINDS[] = {
     {'M', "mamba", "linear_attention", {.ffn = FFN_NONE, .state = true}},
     {'*', "attention", "full_attention", {.ffn = FFN_NONE, .still = true}},

@@ -205,7 +205,7 @@ static int cut_parts(const struct naming *n, const struct hparams *s, int layer,
     return 2;
 }
 
-/* Removes the part of the gate, the first one, if the network has none. */
+/* Removes the first part, the gate, if the network has no gate. Returns the number of parts left. */
 static int without_gate(const struct tensor *t, struct part *parts, int count)
 {
     if (!t->ungated)

@@ -35,7 +35,7 @@ struct run {
     struct schedule store;
     struct simulated_link link;
     enum expert_tier *tier;             /* [experts] */
-    size_t *read_bytes;                 /* [layers] 1 each, so that the store counts reads */
+    size_t *read_bytes;                 /* [layers] all 1: bytes then count experts */
     struct forecast *forecast;          /* NULL: no forecasts */
     float *score;                       /* [experts] */
     struct simulated_trace *trace;      /* of the current forward; NULL: not recorded */

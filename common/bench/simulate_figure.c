@@ -57,10 +57,10 @@ static int ablation(struct picture *p, struct err *err)
     static const struct { const char *name, *system; } parts[] = {
         {"utility", "utility"}, {"w/o SpecUE: K = 1", "utility:K=1"},
         {"w/o AdaBC: boundaries 3 and 1", "utility:boundaries=fixed"}, {"w/o HetWB: tau = 2", "utility:tau=2"},
-        {"w/o SG-Prefetcher: static split", "static-split-draft"}, {"w/o SG-Evictor: the first to come stay",
+        {"w/o SG-Prefetcher: static split", "static-split-draft"}, {"w/o SG-Evictor: no evictions",
                                                                     "utility:evict=no"},
         {"w/o SD", "utility-undrafted"}, {"the released rule", "utility-released"}};
-    struct points_panel *panel = add_panel(p, "Parts of MoE-SpAc left out, one at a time", "variant", "tokens/s");
+    struct points_panel *panel = add_panel(p, "MoE-SpAc without one of its parts each", "variant", "tokens/s");
     panel->names = true;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (put_rate(panel, p->simulation, parts[i].name, parts[i].system, (double)i, p->simulation->machine->cached, err))
@@ -225,7 +225,7 @@ static int hot_or_cold(struct picture *p, struct err *err)
 {
     const struct simulated_routes *drafted = p->simulation->drafted, *alone = p->simulation->undrafted;
     int gamma = p->simulation->machine->draft_length, bins = drafted->steps < BINS ? (int)drafted->steps : BINS, rc = -1;
-    struct points_panel *panel = add_panel(p, "Experts of the last layer rightly said to be wanted or not", "forward",
+    struct points_panel *panel = add_panel(p, "Accuracy of predicted requests, experts of the last layer", "forward",
                                            "share of experts");
     struct watched by_drafts = {0}, released = {0}, by_token = {0};
     double bin[BINS] = {0}, other[BINS] = {0}, all = 0, mean, none, mean_released, mean_alone, none_alone;
@@ -240,12 +240,13 @@ static int hot_or_cold(struct picture *p, struct err *err)
         goto done;
     for (int b = 0; b < bins; b++) {
         double x = floor((b + 0.5) * last / bins);
-        if (points_put(panel, "Algorithm 1, with drafts", x, bin[b], err) || points_put(panel, "its mean", x, mean, err) ||
+        if (points_put(panel, "Algorithm 1, with drafts", x, bin[b], err) ||
+            points_put(panel, "mean of Algorithm 1", x, mean, err) ||
             points_put(panel, "the released rule, with drafts", x, other[b], err) ||
             points_put(panel, "mean of the released rule", x, mean_released, err) ||
-            points_put(panel, "none is wanted, with drafts", x, none, err) ||
-            points_put(panel, "what the last token wanted, without drafts", x, mean_alone, err) ||
-            points_put(panel, "none is wanted, without drafts", x, none_alone, err))
+            points_put(panel, "predicting no request, with drafts", x, none, err) ||
+            points_put(panel, "experts of the last token, without drafts", x, mean_alone, err) ||
+            points_put(panel, "predicting no request, without drafts", x, none_alone, err))
             goto done;
     }
     rc = 0;
@@ -300,8 +301,8 @@ static int shares(struct picture *p, struct err *err)
     int layers = p->simulation->drafted->layers;
     double fast[LEVELS + 1] = {0}, hot[LEVELS + 1] = {0};
     int64_t seen[(LEVELS + 1) * OFTEN] = {0};
-    struct points_panel *panel = add_panel(p, "What is at tau or above, mean over layers", "tau", "share"),
-                        *often = add_panel(p, "Tokens that want an expert of each level", "level", "tokens");
+    struct points_panel *panel = add_panel(p, "Shares at or above tau, mean over layers", "tau", "share"),
+                        *often = add_panel(p, "Tokens that request an expert, by its level", "level", "tokens");
     panel->percent = true;
     for (int layer = 0; layer < layers; layer++) {
         struct balance_shares of = {0};
@@ -313,8 +314,8 @@ static int shares(struct picture *p, struct err *err)
         }
     }
     for (int tau = 1; tau <= LEVELS; tau++)
-        if (points_put(panel, "1 - r_c: of tokens' choices", tau, fast[tau], err) ||
-            points_put(panel, "r_g: of distinct experts", tau, hot[tau], err))
+        if (points_put(panel, "1 - r_c: share of tokens' choices", tau, fast[tau], err) ||
+            points_put(panel, "r_g: share of distinct experts", tau, hot[tau], err))
             return -1;
     return put_levels(often, seen, err);
 }

@@ -13,13 +13,13 @@
 #include "common/stream/decode.h"
 #include "common/stream/reader.h"
 
-/* Reads and copies that take no time, in the order of their start. */
+/* A link on which reads and copies take no time and complete in the order of their start. */
 struct instant {
-    int *read;                          /* [slots + host_slots + 1] slots whose reads have ended, a ring */
+    int *read;                          /* [slots + host_slots + 1] a ring: slots whose reads have completed */
     int room, first, reads;
     struct { int from, slot; } copy[SCHEDULE_COPIES];   /* a ring */
     int oldest, copies;
-    int *coming;                        /* [slots] copies that were not collected */
+    int *coming;                        /* [slots] copies to the slot that were not collected yet */
 };
 
 static bool is_full(const void *context)
@@ -90,10 +90,10 @@ struct simulated_replay {
     struct schedule store;
     struct instant link;
     int32_t *keys;                      /* for a policy that knows the future */
-    int32_t *expert, *tokens, *often, *mine, *its;      /* [experts] mine, its: experts of the host, and their tokens */
+    int32_t *expert, *tokens, *often, *mine, *its;      /* [experts] mine, its: the host's experts, and tokens of each */
     enum expert_tier *tier;             /* [experts] */
     bool *there;                        /* [experts] */
-    size_t *bytes;                      /* [layers] 1 each, so that reads and copies are counted */
+    size_t *bytes;                      /* [layers] all 1: bytes then count experts */
     const struct utility_expert *states;        /* NULL: the policy has no levels */
     int K;
     struct simulated_split split;       /* of the last verification */
@@ -144,7 +144,8 @@ static int open_caches(struct simulated_replay *r, struct err *err)
     if (caching->host_slots && cache_open(&r->store.host, r->policy, &setup, err))
         return -1;
     r->states = cache_utility_states(r->store.cache, &r->K);
-    return caching->tau && !r->states ? err_set(err, ERR_INPUT, "--split: %s has no levels; choose utility", r->policy) : 0;
+    return caching->tau && !r->states
+               ? err_set(err, ERR_INPUT, "--split: policy %s has no levels; choose utility", r->policy) : 0;
 }
 
 static int make_room(struct simulated_replay *r, struct err *err)
@@ -208,8 +209,8 @@ static int next_host_piece(struct simulated_replay *r, int layer, struct expert_
     return mine->done < mine->count ? schedule_acquire_host(&r->store, layer, mine, err) : 0;
 }
 
-/* A layer of a verification that device and host share (common/engine/second.c): the device computes what is there. The
- * threshold of the next verification holds from now on. */
+/* Runs a layer of a verification that device and host share (common/engine/second.c): the device computes the experts in its
+ * slots. Then sets the layer's threshold of the next verification. */
 static int run_split(struct simulated_replay *r, int layer, struct expert_union *wanted, struct err *err)
 {
     const struct simulated_routes *routes = r->caching->routes;
@@ -269,7 +270,7 @@ static json_t *whole_numbers(const int32_t *value, int count)
     return array;
 }
 
-/* Appends a JSON line of one forward. then: the counters before it. */
+/* Appends a JSON line of one forward. then: the counters before this forward. */
 static int put_forward(const struct simulated_replay *r, size_t number, const struct store_facts *then, struct text *out,
                        struct err *err)
 {
@@ -418,8 +419,8 @@ int simulate_caches(struct text *out, const struct simulated_caching *caching, c
         snprintf(host, sizeof host, ", with %d on the host", caching->host_slots);
     if (!rc && !json)
         rc = text_printf(out, err,
-                         "SIMULATED: caches of %d of %d experts%s that read %s; after prompts; %s\n\n",
-                         caching->slots, all, host, caching->tau ? "beforehand, in no time" : "nothing beforehand",
+                         "SIMULATED: caches of %d of %d experts%s, %s; after prompts; %s\n\n",
+                         caching->slots, all, host, caching->tau ? "prefetches take no time" : "no prefetches",
                          caching->routes->name) ||
              table_write(&table, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ? -1 : 0;
     table_free(&table);

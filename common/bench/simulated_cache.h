@@ -8,8 +8,8 @@
  * requested experts.
  *
  * With thresholds, device and host share verifications as under moe-decode --split balance: the device computes resident
- * experts, the host the others, and tau decides what is prefetched and evicted. The live run's times decided each tau; with
- * the recorded ones, everything else is decided again, and equals a run whose reads and copies arrive in order. */
+ * experts, the host the others, and a threshold tau decides what is prefetched and evicted. A live run computes tau from its
+ * times; with the recorded values of tau, the simulation decides like a live run whose reads and copies arrive in order. */
 #ifndef MOE_BENCH_SIMULATED_CACHE_H
 #define MOE_BENCH_SIMULATED_CACHE_H
 

@@ -15,7 +15,7 @@ struct simulated_link_read {
 struct simulated_link {
     double clock;               /* time of the processor; set by the caller, and advanced by waiting */
     double latency_s;
-    double all_s[SCHEDULE_READS + 1];   /* seconds that n reads take which transfer together, by n */
+    double all_s[SCHEDULE_READS + 1];   /* by n: seconds in which n concurrent reads complete */
     double now;                 /* time of the last event */
     double moved;               /* progress, in reads, of each transferring read since time 0 */
     int reads, moving, ended;

@@ -42,7 +42,7 @@ struct decoder_setup {
     const struct stop *stop;                    /* if requested, a text ends after its current iteration, and a prompt after its
                                                    current piece, with ERR_SIGNAL; NULL: none */
     const struct decoder *counts;               /* the decoder that counts equal prompts; NULL: this one */
-    const struct decoder *like;                 /* with the same recordings (forced.h), which are read once; NULL: none */
+    const struct decoder *like;                 /* a decoder whose recordings (forced.h) are shared; NULL: none */
     bool want_drafts;                           /* keep whole drafts, including dropped nodes, for a probe */
     /* Reuse the rows of the last text that a prompt begins with: only the rest is read and passed to the sink. Results are
      * bit-identical: rows are not reused with a probe, with drafters that read the target's forwards, or if they were decoded
@@ -54,16 +54,16 @@ struct decoder_setup {
 struct decode_iteration {
     int number;                         /* 0, 1, ... of this prompt */
     int position;                       /* of the root */
-    /* Measurements as a stream records them (stream/decode.h), but for its sequence, and for members that the recorder takes
-     * from the members below (instruments/record.c). node_tokens and node_parents have the rows of `riders`, too. draft_bytes,
-     * catch_up, probe, restored and riders, which a stream omits if there are none, are 0 then. */
+    /* Measurements as a stream records them (stream/decode.h). The recorder (instruments/record.c) sets `sequence`, and takes
+     * some members from those below. node_tokens and node_parents include the rows of `riders`. draft_bytes, catch_up, probe,
+     * restored and riders are 0 where a stream omits them. */
     struct decode_iter record;
     const struct draft_tree *tree;      /* the draft; empty: none */
     const struct draft_steps *steps;    /* steps that made the draft (grow.h); NULL: unknown */
     int drafters;                       /* in use */
     const struct draft_share *share;    /* [drafters] */
     const uint8_t *kept;                /* [nodes] 1: root, or accepted */
-    const int32_t *path;                /* [1 + accepted] these rows, the root first */
+    const int32_t *path;                /* [1 + accepted] the kept rows, the root first */
     const struct forward *forward;      /* with the logits of all rows, riders among them */
     bool caches;                        /* experts are cached; stored has the reads and copies of this iteration */
     struct store_facts stored;

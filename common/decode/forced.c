@@ -18,7 +18,7 @@ struct forced {
     struct draft_script script;
     int prompt_tokens;
     struct source routes, accept;
-    bool borrows;                       /* the recordings are another's */
+    bool borrows;                       /* the recordings belong to another object (`like`) */
     int moe_layers, top_k;
     int32_t *expert;                    /* [moe_layers][rows][top_k] */
     size_t room;

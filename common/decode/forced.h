@@ -29,8 +29,8 @@
 
 struct forced;
 
-/* routes, accept: names of recordings, or NULL; drafts: those of `accept` will be the only ones (forced_drafter). like: opened
- * with the same arguments and closed later, so that its recordings are used; NULL: they are read. */
+/* routes, accept: names of recordings, or NULL; drafts: those of `accept` will be the only ones (forced_drafter). like: an
+ * object opened with the same arguments and closed later, whose recordings are shared; NULL: reads the recordings. */
 int forced_open(struct forced **out, const char *routes, const char *accept, bool drafts, const struct hparams *shape,
                 const struct forced *like, struct err *err);
 void forced_close(struct forced **forced);

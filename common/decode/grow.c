@@ -33,7 +33,7 @@ static int extend(const struct growth *growth, const struct step *step, int room
     return added;
 }
 
-/* Adds a node to the list of those that were dropped, for the step that comes next in the list. */
+/* Records a dropped node for the present step, unless the list is full. */
 static void note_dropped(struct draft_steps *steps, const struct draft_tree *tree, int node)
 {
     const int at = steps->drops;
@@ -49,7 +49,7 @@ static void note_dropped(struct draft_steps *steps, const struct draft_tree *tre
     steps->log_probability[at] = tree->log_probability[node];
 }
 
-/* Drops what the policy does not keep. steps: notes it there; NULL: nowhere. */
+/* Drops the nodes that the policy does not keep, and records them in *steps unless it is NULL. */
 static int keep(struct draft_tree *tree, const struct step *step, struct draft_steps *steps, struct err *err)
 {
     if (steps)

@@ -6,8 +6,8 @@
 #include "common/draft/drafters.h"
 #include "common/policy/policy.h"
 
-enum { DRAFT_STEPS_MAX = 256,           /* of a policy in one iteration */
-       DRAFT_DROPPED_MAX = 4608 };      /* dropped nodes that are recorded; a tree has fewer */
+enum { DRAFT_STEPS_MAX = 256,           /* max steps of a policy in one iteration */
+       DRAFT_DROPPED_MAX = 4608 };      /* max dropped nodes recorded in one iteration */
 
 /* The steps that a policy requested in an iteration, in order, without the final STEP_STOP. */
 struct draft_steps {
@@ -18,8 +18,8 @@ struct draft_steps {
     int32_t leaves[DRAFT_STEPS_MAX];
     int32_t tokens[DRAFT_STEPS_MAX];    /* EXTEND: k */
     int32_t added[DRAFT_STEPS_MAX];     /* nodes */
-    int32_t dropped[DRAFT_STEPS_MAX];   /* KEEP: nodes */
-    /* All dropped nodes, step by step. Numbers are those of the tree before the step: 0 the root, 1 + i node i. */
+    int32_t dropped[DRAFT_STEPS_MAX];   /* KEEP: number of dropped nodes */
+    /* All dropped nodes, step by step, numbered as in the tree before the step: 0 is the root, 1 + i node i. */
     int drops;
     int32_t node[DRAFT_DROPPED_MAX], parent[DRAFT_DROPPED_MAX], token[DRAFT_DROPPED_MAX], by[DRAFT_DROPPED_MAX],
             match[DRAFT_DROPPED_MAX];

@@ -25,8 +25,8 @@ static void norm_parts(const struct layer *layer, int parts, int width, bool apa
         .in_stride = parts * width, .out_stride = parts * width});
 }
 
-/* Gates space->attended and norms it. The gate is in delta_in, after the inputs of the convolution, or made from a latent
- * there. */
+/* Gates space->attended and norms it. The gate is in delta_in, after the inputs of the convolution; with latents, in
+ * delta_gate. */
 static void leave(const struct layer *layer, const struct delta_widths *w)
 {
     struct workspace *space = layer->space;
@@ -87,7 +87,7 @@ static void run_text(const struct layer *layer, const struct layer_text *text, c
         run_rule(layer, text, w, x);
 }
 
-/* Makes the gate of the output and the steps from their latents. */
+/* Computes the gate of the output and the steps from their latents; no-op without latents. */
 static void make_gates(const struct layer *layer, const struct delta_widths *w)
 {
     struct workspace *space = layer->space;
@@ -103,8 +103,8 @@ static void make_gates(const struct layer *layer, const struct delta_widths *w)
 }
 
 /* delta_in gives q, k, v and z side by side; the short convolution runs over q, k and v. delta_keys stores the keys and decays,
- * delta applies the rule. Without a recurrence there are v, z and the gate of v, and the output of the convolution is that of
- * the rule. The output projection adds to x. */
+ * delta applies the rule. Without a recurrence, delta_in gives v, z and the gate of v, and the output of the convolution
+ * replaces that of the rule. The output projection adds to x. */
 void layer_delta(const struct layer *layer)
 {
     struct workspace *space = layer->space;

@@ -175,11 +175,11 @@ int engine_forward(struct engine *engine, struct sequence *sequence, const struc
                    struct err *err);
 
 /* One forward over the rows of several texts: weights are read once, and each row attends to its own sequence. batch[i] is of
- * sequence[i], all different, and out[i] says what of the forward is text i's; their bits are those of engine_forward with each
- * of them. Rows, and rows with logits, together are no more than the engine takes. Beside tokens, parents, logits and forced
- * experts, which all have or none, the batches must ask for the same (engine_shares), and for no part, no reconstruction and
- * no plan by an oracle; other plans apply to the rows of each text separately. Rows go on from no stopped nodes. On failure all
- * sequences are as before, but for pending nodes with batch.resume. */
+ * sequence[i], all different, and out[i] receives the results of text i, bit-identical to those of engine_forward with text i
+ * alone. The total of the rows, and of the rows with logits, must not exceed the engine's. All batches have forced experts, or
+ * none has. Except for tokens, parents, logits and forced experts the batches must request the same (engine_shares), and no
+ * part, reconstruction or plan by an oracle; other plans apply to each text's rows separately. Rows cannot continue stopped
+ * nodes. On failure all sequences are unchanged, except for pending nodes with batch.resume. */
 int engine_forward_texts(struct engine *engine, struct sequence *const *sequence, const struct batch *batch, int texts,
                          struct forward *out, struct err *err);
 bool engine_shares(const struct batch *one, const struct batch *other);

@@ -18,8 +18,8 @@ static int piece(struct engine *engine, struct sequence *sequence, const struct 
     return rc;
 }
 
-/* Returns the max rows of a piece. With logits of every row they are a multiple of 64, if the engine takes as many: then pieces
- * begin at multiples of 64 tokens, whatever drafts and concurrent texts the engine was opened for. */
+/* Returns the max rows of a piece. With logits of every row this is a multiple of 64 if the engine takes 64 such rows, so that
+ * pieces begin at multiples of 64 tokens, whatever drafts and concurrent texts the engine was opened for. */
 static int max_piece_rows(const struct engine *engine, bool every)
 {
     enum { MULTIPLE = 64 };

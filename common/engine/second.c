@@ -28,7 +28,7 @@ struct second {
     const struct hparams *shape;
     struct split split;
     struct cache *cache;                 /* of the device's slots, owned by the experts' source; NULL: none */
-    const struct utility_expert *levels; /* [MoE layers * experts], owned by the cache; NULL: it has none */
+    const struct utility_expert *levels; /* [MoE layers * experts], owned by the cache; NULL: its policy has no levels */
     struct device *host;
     struct weights *weights;             /* mapped on the host: biases */
     struct workspace space;              /* on the host, for the maximum rows so far */

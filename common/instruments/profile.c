@@ -13,10 +13,10 @@ enum {
     WAITING_BYTES = 256 << 20           /* and bytes of waiting records, above which only the oldest text goes on */
 };
 
-/* A prompt at work: it was read, and its texts are not all written yet. */
+/* A prompt in progress: it was read, and not all of its texts have been written. */
 struct profiled {
     struct profile *profile;
-    int slot;                           /* of its decoder; -1: its texts are complete */
+    int slot;                           /* index of its decoder; -1: all its texts are complete */
     struct prompt prompt;
     struct decode_prompt asked;         /* the text that is being decoded */
     struct text held;                   /* records that wait until all older prompts are complete */
@@ -26,7 +26,7 @@ struct profile {
     struct profile_setup setup;
     struct decoder *decoder[DECODERS_MAX];              /* [setup.texts] */
     bool busy[DECODERS_MAX];            /* decoders with a text */
-    struct profiled **work;             /* [works] in order; the oldest first */
+    struct profiled **work;             /* [works] prompts in progress, the oldest first */
     size_t works, room;
     struct route_counts *counts;        /* NULL, as the next three, if the model has no experts */
     int16_t *experts;                   /* [RECORD_ROWS][moe_layers][top_k] */
@@ -218,7 +218,7 @@ static int begin_text(struct profiled *at, bool *ended, struct err *err)
     return 0;
 }
 
-/* Ends a text, and begins the next turn of its chat; without an answer there is none. */
+/* Ends a text, and begins the next turn of its chat unless the text has no answer. */
 static int end_text(struct profiled *at, struct prompts *prompts, bool *ended, struct err *err)
 {
     struct profile *profile = at->profile;
@@ -294,14 +294,14 @@ static int begin_prompts(struct profile *profile, struct prompts *prompts, bool 
             return -1;
         *ended = next < 0 || (next > 0 && stop_asked(profile->setup.stop));
         const int rc = !*ended && next > 0 ? begin_prompt(profile, &prompt, ended, err) : 0;
-        prompt_free(&prompt);           /* unless the prompt at work has it */
+        prompt_free(&prompt);           /* no-op if begin_prompt took the prompt over */
         if (rc)
             return -1;
     }
     return 0;
 }
 
-/* Runs one iteration of all unfinished texts; of the oldest alone while too many bytes wait for it. */
+/* Runs one iteration of all unfinished texts, or of the oldest one alone while too many bytes wait for it. */
 static int step(struct profile *profile, struct err *err)
 {
     struct decoder *decoder[DECODERS_MAX];
@@ -352,7 +352,7 @@ static int run_prompts(struct profile *profile, struct prompts *prompts, bool *e
     return 0;
 }
 
-/* Context of judge. */
+/* Context of the callback `judge`. */
 struct judged {
     const struct profile *profile;
     int longest;                        /* tokens of the longest text and its prompt */

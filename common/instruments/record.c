@@ -131,7 +131,7 @@ static void put_steps(struct decode_iter *iter, const struct draft_steps *steps)
     iter->dropped_log_probability = steps->log_probability;
 }
 
-/* Copies the experts of the root and of the accepted tokens; *room is the copy. */
+/* Copies the experts of the root and of the accepted tokens to *room, which the caller frees. */
 static int put_experts(struct decode_iter *iter, const struct decode_iteration *iteration, int32_t **room, struct err *err)
 {
     const struct forward *forward = iteration->forward;
@@ -227,7 +227,7 @@ static void put_shared(struct decode_iter *iter, const struct forward *forward)
     }
 }
 
-/* Makes numbers absent that are omitted if they are 0. */
+/* Marks optional numbers that are 0 as absent. */
 static void omit_zeros(struct decode_iter *iter)
 {
     iter->draft_bytes = iter->draft_bytes ? iter->draft_bytes : -1;

@@ -298,7 +298,7 @@ static int changed(const struct decode_resume *resume, struct err *err)
     return err_set(err, ERR_INPUT, "%s: has changed while it was read", resume->path);
 }
 
-/* Returns where the number of a record's text is in its struct; NULL: the record is of no text. */
+/* Returns the field with the number of the record's text; NULL: the record belongs to no text. */
 static const struct field *sequence_field(const struct record *record)
 {
     return record->kind ? record_kind_field(record->kind, "sequence") : NULL;

@@ -112,7 +112,7 @@ static void add_delta(struct layout *layout, const struct hparams *s, int layer)
     add(layout, ROLE_DELTA_OUT, TENSOR_MATRIX, layer, s->hidden, w.values, "delta.out");
 }
 
-/* Attention or a state. */
+/* Adds the tensors of a layer's attention or state. */
 static void add_mixer(struct layout *layout, const struct hparams *s, int layer)
 {
     if (s->norms != NORM_AFTER)
@@ -362,7 +362,7 @@ bool tensor_format_read(struct tensor *tensor, const char *text)
                      tensor->last_format != tensor->format);
 }
 
-/* Bytes of a block in one format. */
+/* Computes the bytes of a block whose parts have the same format. */
 static bool whole_bytes(const struct tensor *t, size_t *bytes)
 {
     return (t->kind == TENSOR_MATRIX ? matrix_bytes : t->ungated ? ungated_expert_bytes : expert_bytes)(

@@ -177,7 +177,7 @@ static inline size_t tensor_last_offset(const struct tensor *tensor)
 /* A part of a block: a whole matrix, or one of the matrices of an expert. */
 enum block_part { BLOCK_ROWS, BLOCK_GATE, BLOCK_UP, BLOCK_DOWN };
 
-/* Packs rows `first` .. `first + rows` of a part of a block that is not mixed, as matrix_pack (kernels/formats.h). */
+/* Packs rows `first` .. `first + rows` of a part of a block of one format, like matrix_pack (kernels/formats.h). */
 void block_pack(const struct tensor *tensor, void *packed, enum block_part part, int first, int rows, const float *values);
 
 double tensor_parameters(const struct tensor *tensor);      /* how many numbers it has */

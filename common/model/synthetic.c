@@ -216,8 +216,8 @@ int inflate_width(int *inner, const struct model *model, uint64_t bytes, struct 
     return 0;
 }
 
-/* Units of gate and up are the same, only fewer; the last one of up alone may get more rows. A unit of down holds its inputs in
- * order, so the old one is the beginning of the new one. */
+/* Copies an expert into a larger block. Units of gate and up are copied as they are; without a gate, the last unit of up may be
+ * partly filled. A unit of down stores its inputs in order, so the old unit is the beginning of the new one. */
 static void copy_expert(const struct tensor *from, const unsigned char *old, const struct tensor *to, unsigned char *packed)
 {
     int hidden = to->outputs;

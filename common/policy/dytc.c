@@ -190,7 +190,7 @@ static struct step extend(struct dytc *d, int drafter, int leaves, int tokens)
     return (struct step){.kind = STEP_EXTEND, .drafter = drafter, .tokens = tokens, .leaf = d->leaf, .leaves = leaves};
 }
 
-/* Returns the number of iterations without a drafter after which it is tried. */
+/* Returns after how many iterations without the drafter it is tried again. */
 static double patience(const struct dytc *d, int drafter)
 {
     return d->retry * fmin(1, fmax(0.1, cost_of(d, drafter, WARM_TOKENS)));

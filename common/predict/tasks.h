@@ -11,13 +11,13 @@ enum { TASKS = 16, TASK_BYTES = 64 };
 
 struct tasks {
     char name[TASKS][TASK_BYTES];       /* the first TASK_BYTES - 1 bytes count */
-    int64_t used[TASKS], texts;         /* the last text of each task, counted from 1; 0: the slot is empty */
+    int64_t used[TASKS], texts;         /* number of each task's last text, from 1; 0: the slot is empty */
     int now;                            /* slot of the present text */
 };
 
-/* Begins a text of a task; name "" or NULL: unknown. Sets tasks->now. Returns the slot whose knowledge a new task begins with,
- * TASKS_TAKEN_OVER of it: that of the text before; -1: the task is known, or there was no text before. A new task takes the
- * slot unused for longest. */
+/* Begins a text of a task; name "" or NULL: unknown. Sets tasks->now. Returns the slot of the text before, from which
+ * a new task takes over TASKS_TAKEN_OVER of what was learned; -1: the task is known, or there was no text before. A new task
+ * gets the slot unused for longest. */
 int tasks_begin(struct tasks *tasks, const char *name);
 
 #endif

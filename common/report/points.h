@@ -21,7 +21,7 @@ struct points_series {
 
 struct points_panel {
     const char *title, *x_label, *y_label;
-    bool percent, log2;                 /* of the axes of y and x */
+    bool percent, log2;                 /* y is shown in percent; x on a logarithmic scale */
     bool names;                         /* each series is one point, x has no meaning */
     struct points_series series[POINTS_SERIES];
     int count;

@@ -197,9 +197,9 @@ static const struct section sections[] = {
      "(1 - total variation), common noise at least; by position kept/at most\n\n", has_trials, trial_cells},
     {{"task", "setting", "stated", "Brier", "ECE", "chance", "estimated", "Brier", "ECE", "chance", "0", ".1", ".2", ".3", ".4",
       ".5", ".6", ".7", ".8", ".9"}, "llrrrrrrrrrrrrrrrrrr",
-     "\nAcceptance probabilities that drafters stated and that the policy estimated: tokens judged, Brier score and expected\n"
-     "calibration error, and what of it right probabilities would show by chance in a sample of this size; then the share of\n"
-     "tokens kept by probability (estimated, or else stated), from each to the next\n\n",
+     "\nAcceptance probabilities that drafters stated and that the policy estimated: tokens judged, Brier score, expected\n"
+     "calibration error, and the error that right probabilities would show by chance in a sample of this size; then the share\n"
+     "of tokens kept by probability (estimated, or else stated), from each to the next\n\n",
      has_estimates, estimate_cells},
     {{"task", "setting", "KL", "95 %", "flips %", "95 %", "error %", "correct %"}, "llrrrrrr",
      "\nWhat a budget changes: divergence from the reference in nats a token, likeliest tokens that are others,\n"

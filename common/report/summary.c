@@ -7,13 +7,13 @@
 #include "common/report/best.h"
 #include "common/report/stats.h"
 
-/* Rows of the table: a member that a function computes; a quotient of sums; such a quotient that is also a member. */
+/* Rows of the table: a member that a function computes; a quotient of sums; a quotient of sums that is also a member. */
 #define COLUMN(name, text) {.key = #name, .meaning = text, .offset = offsetof(struct summary_row, name)}
 #define QUOTIENT(name, text, ...) {.key = #name, .meaning = text, .quotient = {__VA_ARGS__}}
 #define MEMBER_QUOTIENT(name, text, ...) \
     {.key = #name, .meaning = text, .offset = offsetof(struct summary_row, name), .quotient = {__VA_ARGS__}}
 
-/* Sums over the iterations of some samples: those of step_sum, and of other members of the steps. */
+/* Sums over the iterations of some samples: those of enum step_sum, and those of other members of struct measured_step. */
 enum {
     SUM_US = STEP_SUMS, SUM_WALL_US, SUM_FORWARDS, SUM_ALL_EXPERTS, SUM_BYTES, SUM_EMITTED, SUM_DRAFTS, SUM_DRAFT_TOKENS,
     SUM_ACCEPTED, SUM_STEPS,
@@ -43,7 +43,7 @@ const struct summary_column summary_columns[] = {
     MEMBER_QUOTIENT(drafts, "iterations that had a draft", SUM_DRAFTS),
     MEMBER_QUOTIENT(draft_tokens, "drafted tokens that were verified", SUM_DRAFT_TOKENS),
     MEMBER_QUOTIENT(accepted_tokens,
-                    "those of them that were accepted and are in the text: min(accepted, emitted) of each iteration",
+                    "drafted tokens that were accepted and emitted: min(accepted, emitted) of each iteration",
                     SUM_ACCEPTED),
     COLUMN(trials, "drafted tokens that were tried and whose overlap with the target was recorded"),
     COLUMN(trials_kept, "share of the trials that was kept"),
@@ -53,11 +53,11 @@ const struct summary_column summary_columns[] = {
     COLUMN(stated, "drafted tokens after tokens of the text for which their drafter stated a probability"),
     COLUMN(stated_brier, "their Brier score: mean of (probability - kept)^2"),
     COLUMN(stated_error, "their expected calibration error: |mean probability - share kept| in each tenth, mean by tokens"),
-    COLUMN(stated_noise, "the calibration error expected by chance in a sample of this size if all probabilities are right"),
+    COLUMN(stated_noise, "the calibration error that right probabilities would show by chance in a sample of this size"),
     COLUMN(estimated, "drafted tokens after tokens of the text for which the policy estimated an acceptance probability"),
     COLUMN(estimated_brier, "their Brier score"),
     COLUMN(estimated_error, "their expected calibration error"),
-    COLUMN(estimated_noise, "the same by chance, as stated_noise"),
+    COLUMN(estimated_noise, "their calibration error by chance, as stated_noise"),
     COLUMN(ttft_ms_mean, "milliseconds from a prompt's start to its first token"),
     COLUMN(ttft_ms_median, "the same, median over samples"),
     COLUMN(ttft_ms_p99, "the same, 99th percentile"),
@@ -86,31 +86,32 @@ const struct summary_column summary_columns[] = {
     COLUMN(bandwidth_share, "bandwidth over the highest read bandwidth measured in the stream"),
     QUOTIENT(split_host, "share of the pairs of token and expert that the host computed beside a device",
              SUM_split_host_pairs, {SUM_split_host_pairs, SUM_split_device_pairs}),
-    QUOTIENT(split_wait, "share of the time of iterations in which a device got nothing new as the host was not done",
+    QUOTIENT(split_wait, "share of iteration time in which a device's queue got no work because the host was still computing",
              SUM_split_wait_us, {SUM_US}, {SUM_split_host_pairs, SUM_split_device_pairs}),
-    QUOTIENT(cache_hits, "share of the experts that layers wanted which a cache of experts had, or had asked for",
+    QUOTIENT(cache_hits, "share of the requested experts that were where they are computed, or on their way there",
              SUM_cache_hits, {SUM_cache_hits, SUM_cache_misses}),
-    QUOTIENT(cache_read_per_token, "bytes that were read from the model file for it, by emitted token",
+    QUOTIENT(cache_read_per_token, "bytes read from the model file for the cache, per emitted token",
              SUM_cache_read_bytes, {SUM_EMITTED}, {SUM_cache_hits, SUM_cache_misses}),
-    QUOTIENT(cache_stall, "share of the time of iterations in which nothing could be computed as experts were on their way",
+    QUOTIENT(cache_stall, "share of iteration time in which nothing could be computed because experts were in flight",
              SUM_cache_stall_us, {SUM_US}, {SUM_cache_hits, SUM_cache_misses}),
-    QUOTIENT(cache_prefetched, "share of the bytes read that were read before anything wanted them",
+    QUOTIENT(cache_prefetched, "share of the bytes read that were prefetched",
              SUM_cache_prefetched_bytes, {SUM_cache_read_bytes}),
-    QUOTIENT(cache_wasted, "bytes that were prefetched and went unwanted, over those prefetched",
+    QUOTIENT(cache_wasted, "share of the prefetched bytes that were evicted before a request",
              SUM_cache_wasted_bytes, {SUM_cache_prefetched_bytes}),
-    QUOTIENT(cache_host_hits, "share of the experts that layers wanted which were not on the device, but in memory of the host",
+    QUOTIENT(cache_host_hits,
+             "share of the requested experts that were not on the device, but in a host slot or on their way to one",
              SUM_cache_host_hits, {SUM_cache_hits, SUM_cache_misses}, {SUM_cache_copied_bytes}),
-    QUOTIENT(cache_copied_per_token, "bytes that were copied from there to the device, by emitted token",
+    QUOTIENT(cache_copied_per_token, "bytes copied from the host to the device, per emitted token",
              SUM_cache_copied_bytes, {SUM_EMITTED}, {SUM_cache_copied_bytes}),
-    QUOTIENT(cache_copied_early, "share of the bytes copied that were copied before anything wanted them",
+    QUOTIENT(cache_copied_early, "share of the bytes copied that were copied before a request",
              SUM_cache_copied_early_bytes, {SUM_cache_copied_bytes}),
-    QUOTIENT(cache_copied_wasted, "bytes that were copied early and went unwanted, over those copied early",
+    QUOTIENT(cache_copied_wasted, "share of the bytes copied early that were evicted before a request",
              SUM_cache_copied_wasted_bytes, {SUM_cache_copied_early_bytes}),
-    QUOTIENT(cache_stall_copies, "share of the time of iterations in which nothing was read, and a copy was waited for",
+    QUOTIENT(cache_stall_copies, "share of iteration time in which no read was in flight and the host waited for a copy",
              SUM_cache_stall_copies_us, {SUM_US}, {SUM_cache_copied_bytes}),
-    QUOTIENT(cache_recall, "share of the experts that verifications wanted which had been forecast",
+    QUOTIENT(cache_recall, "share of the experts requested by verifications that had been forecast",
              SUM_cache_right, {SUM_cache_scored}),
-    QUOTIENT(cache_right, "share of the experts forecast for verifications which these wanted",
+    QUOTIENT(cache_right, "share of the experts forecast for verifications that these requested",
              SUM_cache_right, {SUM_cache_named}),
     COLUMN(identical, "samples whose token ids and text equal the reference's"),
     COLUMN(compared, "samples that could be compared"),
@@ -134,7 +135,7 @@ const struct summary_column summary_columns[] = {
 };
 _Static_assert(sizeof summary_columns / sizeof *summary_columns <= SUMMARY_COLUMNS, "figures of a row");
 
-/* Returns where the value of a column is in a row. */
+/* Returns the offset of a column's value in struct summary_row. */
 static size_t value_offset(const struct summary_column *column)
 {
     return column->offset ? column->offset
@@ -567,8 +568,8 @@ static double calibration_error(const struct reliability *judged)
     return quotient(sum, judged->all);
 }
 
-/* Returns the calibration error that is expected if all probabilities are right: |predicted - kept| of a bin is then about that
- * of a normal distribution. */
+/* Returns the calibration error expected if all probabilities are right: predicted - kept of a bin is then about normal, and
+ * the mean of its magnitude is sqrt(2 variance / pi). */
 static double calibration_noise(const struct reliability *judged)
 {
     double sum = 0;

@@ -31,8 +31,8 @@ struct summary_row {
     double identical, compared, correct, graded, correct_share, correct_deviation, scored, score, score_deviation;
     unsigned rules;                     /* set of enum grade_rule that graded answers (grade_rules_cell) */
     double trials, trials_kept, bound, bound_common_noise;
-    /* Tokens with an acceptance probability by their drafter, and by the policy. error: expected calibration error; noise: the
-     * part of it that is chance. */
+    /* Tokens with an acceptance probability by their drafter, and by the policy. error: expected calibration error; noise:
+     * the error that right probabilities would show by chance. */
     double stated, stated_brier, stated_error, stated_noise;
     double estimated, estimated_brier, estimated_error, estimated_noise;
     double reliability_tokens[SUMMARY_BINS], reliability_predicted[SUMMARY_BINS], reliability_kept[SUMMARY_BINS];
@@ -47,17 +47,17 @@ struct summary_row {
     double drafter_share[DECODE_DRAFTERS_MAX];             /* share of the accepted tokens that are its own */
     double drafter_acceptance[DECODE_DRAFTERS_MAX];        /* share of its verified tokens that were accepted */
     double drafter_us_per_step[DECODE_DRAFTERS_MAX];
-    double figure[SUMMARY_COLUMNS];     /* of the columns that are no member: element i is that of summary_columns[i] */
+    double figure[SUMMARY_COLUMNS];     /* values of the columns that have no member: element i of summary_columns[i] */
 };
 
-/* A sum over iterations (numbers of sums, summary.c) over the sum of the sums `below`; without these the sum itself. NaN if
- * the sums `needs` are all 0. */
+/* The sum `numerator` over the total of the sums `below`; without `below` the sum itself. Sums are numbered as in summary.c.
+ * NaN if the sums `needs` are all 0. */
 struct summary_quotient { int numerator, below[2], needs[2]; };
 
 struct summary_column {
     const char *key, *meaning;
     size_t offset;                      /* of a double in struct summary_row; 0: in its `figure` */
-    struct summary_quotient quotient;   /* numerator 0: something else */
+    struct summary_quotient quotient;   /* numerator 0: the column is no quotient */
 };
 extern const struct summary_column summary_columns[];       /* ends with key NULL */
 double summary_value(const struct summary_row *row, const struct summary_column *column);

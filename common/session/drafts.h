@@ -15,8 +15,8 @@ struct auto_drafts {
     const char *item[DRAFTERS_MAX + ATTACHED_MAX + 4];
     struct attached attached;
     struct tuned tuned;
-    char *policy;                       /* text of settings->policy; NULL: it is not this file's */
-    bool found;                         /* `auto` was there; without it, settings are as before */
+    char *policy;                       /* owned text of settings->policy; NULL: settings->policy was not set here */
+    bool found;                         /* `auto` was among the drafters; if not, the settings are unchanged */
 };
 
 /* Call before the model is opened: takes the options of settings->tuned; then, if `auto` is among the drafters of `settings`,

@@ -220,7 +220,7 @@ static int note_reference(struct session *session, const struct session_options 
     return text_printf(&session->notes, err, "--%s: has no effect: device ref computes with one thread, in plain C\n", name);
 }
 
-/* Only products with bf16 weights round activations to bf16. */
+/* Notes that bf16 activations have no effect on a model without bf16 weights. */
 static int note_activations(struct session *session, const struct session_options *options, struct err *err)
 {
     for (int i = 0; i < model_tensor_count(session->model); i++) {

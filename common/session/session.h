@@ -47,6 +47,11 @@ struct session_options {
 extern const char *const session_cache_words[];
 extern const char *const session_activation_words[];
 
+/* The option of activations alone. */
+#define SESSION_ACTIVATIONS(args, session) \
+    OPT_CHOICE(0, "activations", args, session.activations, session_activation_words, \
+               "round activations before products: auto, f32 (less than auto) or bf16 (more)")
+
 #define SESSION_OPTIONS(args, session) \
     OPT_GROUP("Model and machine"), \
     OPT_INPUT_AS('m', "model", args, session.model, "FILE.moe", "the model FILE"), \
@@ -56,8 +61,7 @@ extern const char *const session_activation_words[];
                "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain"), \
     OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"), \
     OPT_CHOICE(0, "kv-dtype", args, session.cache, session_cache_words, "keep keys and values in this format"), \
-    OPT_CHOICE(0, "activations", args, session.activations, session_activation_words, \
-               "how activations are rounded before products: auto, f32 (less) or bf16 (more)"), \
+    SESSION_ACTIVATIONS(args, session), \
     OPT_FLAG(0, "pin", args, session.pin, "bind each thread to a processor of its own"), \
     CACHING_OPTIONS(args, session.caching)
 

@@ -67,8 +67,8 @@ static int unknown_key(const char *name, struct err *err)
     for (const char *const *key = suite_setting_keys; *key; key++)
         nearest_offer(&nearest, *key);
     if (nearest.best)
-        return err_set(err, ERR_INPUT, "\"%s\" is no option that settings have; did you mean \"%s\"?", name, nearest.best);
-    return err_set(err, ERR_INPUT, "\"%s\" is no option that settings have; moe-bench(1) lists them", name);
+        return err_set(err, ERR_INPUT, "settings have no option \"%s\"; did you mean \"%s\"?", name, nearest.best);
+    return err_set(err, ERR_INPUT, "settings have no option \"%s\"; moe-bench(1) lists them", name);
 }
 
 static int add_words(struct decode_settings_store *store, const json_t *map, struct err *err)

@@ -91,7 +91,7 @@ static int next_copy(void *context, bool wait, int *from, struct err *err)
 
 static bool has(const void *context, int slot) { return staging_has(((const struct cached *)context)->staging, slot); }
 
-_Static_assert((int)SCHEDULE_COPIES <= (int)STAGING_COPIES, "the ring of copies is long enough");
+_Static_assert((int)SCHEDULE_COPIES <= (int)STAGING_COPIES, "the staging ring holds all copies");
 
 static const struct transfers transfers = {.full = is_full, .start = start_read, .pause = pause_for_read, .next = next_read,
                                            .now = now, .copies = copies, .copy = copy, .next_copy = next_copy, .has = has};

@@ -94,7 +94,7 @@ static int begin_layer(struct schedule *s, int layer, const struct expert_union 
     return 0;
 }
 
-/* The expert has arrived in its slot. */
+/* Returns whether the expert has arrived in its slot. */
 static bool is_here(const struct schedule *s, int expert)
 {
     const int slot = cache_find(s->cache, s->layer, expert);
@@ -135,8 +135,8 @@ static void hold_resident(struct schedule *s, struct cache *cache, bool *holds, 
     }
 }
 
-/* Starts to bring experts of the union that are not done, as far as there are slots. Goes on after one that cannot be read now,
- * because a later one may be available already. */
+/* Starts to bring the union's unfinished experts while slots are free. An expert that cannot be read now is skipped, because a
+ * later one may be available already. */
 static int fetch_wanted(struct schedule *s, const struct expert_union *wanted, bool *holds,
                         int (*bring)(struct schedule *s, int expert, struct err *err), struct err *err)
 {
@@ -183,7 +183,7 @@ static int find_ready(const struct schedule *s, struct expert_union *wanted, con
 
 static int no_slot(int slots, struct err *err)
 {
-    return err_set(err, ERR_INPUT, "the cache policy keeps all %d experts and gives none for those that are wanted",
+    return err_set(err, ERR_INPUT, "the cache policy frees none of its %d slots for requested experts; choose another policy",
                    slots);
 }
 
@@ -226,7 +226,7 @@ void schedule_release(struct schedule *s, struct expert_union *wanted)
     end_piece(wanted);
 }
 
-/* ---- by who computes on the host */
+/* ---- computing on the host */
 
 static int gather_host(struct schedule *s, struct expert_union *wanted, struct err *err)
 {

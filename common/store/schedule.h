@@ -3,11 +3,11 @@
  * and a device's copy queue, the simulator (common/bench/simulated_store.c) on a virtual clock, so live and simulated runs
  * follow one rule. common/cache decides which experts stay.
  *
- *   - missing experts of a layer are read at once, as far as there are slots and free reads; the others when some of these
- *     have been computed
+ *   - missing experts of a layer are read at once while slots and reads are free; the others when some of these have been
+ *     computed
  *   - available experts are computed first; only if there is none, the caller waits for the next read or copy
- *   - prefetches start after that: whenever a layer has got an expert to compute, or a forecast was made, up to
- *     SCHEDULE_BEFOREHAND. A prefetch is never cancelled, and does not wait for requested reads
+ *   - prefetches start after that, whenever a layer has acquired experts or a forecast was made; at most SCHEDULE_BEFOREHAND
+ *     are in flight. A prefetch is never cancelled, and does not wait for requested reads
  *   - once all slots are in use, at most half of them contain prefetched experts without a request so far
  *
  * IN PLACE, on devices that share the host's memory, experts are read from the file directly into the slots.
@@ -25,7 +25,7 @@
 #include "common/cache/cache.h"
 #include "common/store/expert_source.h"
 
-/* Max reads in flight, and max prefetching reads or copies in flight. The second is small so that a requested expert does not
+/* Max reads in flight, and max prefetching reads or copies in flight. The latter is small so that a requested expert does not
  * queue after many prefetches. SCHEDULE_COPIES: max copies in flight. */
 enum { SCHEDULE_READS = 64, SCHEDULE_BEFOREHAND = 8, SCHEDULE_COPIES = 64 };
 
@@ -72,13 +72,13 @@ struct schedule {
     bool tier;                           /* host slots are a cache; false: just buffers for copies */
     int beforehand_max;                  /* of prefetching reads, or copies, in flight: SCHEDULE_BEFOREHAND; 0: no prefetches */
     const size_t *bytes;                 /* [layers] of an expert */
-    /* The rest is set here. */
+    /* schedule_open and the functions below set the rest. */
     struct schedule_slot *slot;
     struct schedule_host_slot *host_slot;       /* [host_slots + 1] */
     bool spare_busy;                     /* the spare buffer is in use */
     bool *holds;                         /* [experts] slots held for the current layer on the device */
-    bool *holds_host;                    /* [experts] and host slots held for it by host computation */
-    uint8_t *forecast;     /* [layers * experts] tokens forecast for each expert that the device's cache does not know of yet */
+    bool *holds_host;                    /* [experts] host slots held for the current layer on the host */
+    uint8_t *forecast;     /* [layers * experts] tokens forecast for each expert, not yet passed to the device's cache */
     int layer;                           /* current layer; -1: at the beginning of a forward */
     bool drafts;                         /* the current forward is a draft's */
     int beforehand;                      /* prefetching reads in flight */
@@ -89,11 +89,11 @@ struct schedule {
 int schedule_open(struct schedule *schedule, struct err *err);
 void schedule_free(struct schedule *schedule);
 
-/* Reads the policies' initial contents before anything is decoded; later, when a layer has been computed, its requests are
- * dropped. */
+/* Reads the policies' initial contents and waits until they have arrived. Must be called after schedule_open, before anything
+ * is decoded. */
 int schedule_first(struct schedule *schedule, struct err *err);
 
-/* As the methods of struct expert_source_class. */
+/* The following work as the methods of struct expert_source_class. */
 void schedule_begin(struct schedule *schedule, int tokens, enum expert_forward forward, bool text);
 int schedule_prefetch(struct schedule *schedule, int layer, const int32_t *expert, const int32_t *tokens, int count,
                       struct err *err);

@@ -96,7 +96,7 @@ int schedule_bring_host(struct schedule *s, int expert, struct err *err)
     return read_host(s, slot, key, -1, false, err) ? -1 : 1;
 }
 
-/* ---- slots that are computed with */
+/* ---- slots for computation */
 
 /* Returns whether an expert that is not in a slot could be brought now: the host has it, or another read can start. */
 static bool can_start(const struct schedule *s, int key)
@@ -162,7 +162,7 @@ int schedule_bring(struct schedule *s, int expert, struct err *err)
     return start_slot(s, slot, false, err);
 }
 
-/* ---- beforehand */
+/* ---- prefetches */
 
 /* Returns whether enough slots contain prefetched experts without a request so far: once all slots are in use, half of them.
  * Further prefetches would evict each other before their layer's turn. */
@@ -215,7 +215,7 @@ int schedule_bring_beforehand(struct schedule *s, struct err *err)
     return start_prefetches(s, err) || bring_host_requests(s, err) ? -1 : 0;
 }
 
-/* ---- what has ended */
+/* ---- completed reads and copies */
 
 static void end_read(struct schedule *s, int slot, bool good)
 {

@@ -83,7 +83,7 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, split, true, "where two processors share experts: by which rule, and the times that it goes by: of the "
           "host a pair of token and expert, of the device an expert, of a copy of an expert, of a drafted token"),
     FIELD(decode_iter, split_host_us, true, "time in which the host computed experts of the verification"),
-    FIELD(decode_iter, split_wait_us, true, "time in which the device's queue got nothing new as the host was not done"),
+    FIELD(decode_iter, split_wait_us, true, "time in which the device's queue got no work as the host was still computing"),
     FIELD_ARRAY_OF(decode_iter, split_tau, "[moe_layers]", true, "the level from which on experts were fetched "
                    "(balance) or were the device's (level); 0 where levels do not decide"),
     FIELD_ARRAY_OF(decode_iter, split_device_experts, "[moe_layers]", true, "experts of the verification that the device "
@@ -135,11 +135,12 @@ static const struct field iter_fields[] = {
                    "was then: 0 the root"),
     FIELD_ARRAY_OF(decode_iter, step_leaves, "[steps]", true, "leaves"),
     FIELD_ARRAY_OF(decode_iter, step_tokens, "[steps]", true, "tokens one after another that the drafter was asked for (k)"),
-    FIELD_ARRAY_OF(decode_iter, step_added, "[steps]", true, "nodes that came of it"),
-    FIELD_ARRAY_OF(decode_iter, step_dropped, "[steps]", true, "nodes that it dropped"),
-    FIELD(decode_iter, dropped, true, "nodes that all steps dropped; what follows is of each, step by step"),
-    FIELD_ARRAY_OF(decode_iter, dropped_nodes, "[dropped]", true, "its number in the tree before the step: 0 is the root"),
-    FIELD_ARRAY_OF(decode_iter, dropped_parents, "[dropped]", true, "its parent's number in that tree"),
+    FIELD_ARRAY_OF(decode_iter, step_added, "[steps]", true, "nodes that the step added"),
+    FIELD_ARRAY_OF(decode_iter, step_dropped, "[steps]", true, "nodes that the step dropped"),
+    FIELD(decode_iter, dropped, true, "nodes that all steps dropped; the next arrays list them, step by step"),
+    FIELD_ARRAY_OF(decode_iter, dropped_nodes, "[dropped]", true,
+                   "number of the dropped node in the tree before the step; 0 is the root"),
+    FIELD_ARRAY_OF(decode_iter, dropped_parents, "[dropped]", true, "number of its parent in that tree"),
     FIELD_ARRAY_OF(decode_iter, dropped_tokens, "[dropped]", true, "its token id"),
     FIELD_ARRAY_OF(decode_iter, dropped_drafters, "[dropped]", true, "number of its drafter"),
     FIELD_ARRAY_OF(decode_iter, dropped_match, "[dropped]", true, "as node_match"),
@@ -270,10 +271,11 @@ static int check_dropped(const struct decode_iter *iter, struct err *err)
     for (int i = 0; i < iter->steps; i++)
         dropped += iter->step_dropped[i];
     if (dropped != iter->dropped)
-        return err_set(err, ERR_INPUT, "%d nodes were dropped, but %lld by the steps", iter->dropped, (long long)dropped);
+        return err_set(err, ERR_INPUT, "dropped is %d, but the steps dropped %lld nodes", iter->dropped, (long long)dropped);
     for (int i = 0; i < iter->dropped; i++)
         if (iter->dropped_parents[i] < 0 || iter->dropped_parents[i] >= iter->dropped_nodes[i])
-            return err_set(err, ERR_INPUT, "dropped node %d has parent %d", iter->dropped_nodes[i], iter->dropped_parents[i]);
+            return err_set(err, ERR_INPUT, "dropped node %d has parent %d; a parent has a smaller number",
+                           iter->dropped_nodes[i], iter->dropped_parents[i]);
     return 0;
 }
 

@@ -5,7 +5,7 @@ complete -c moe-decode -s j -l threads -x -d 'work with N threads; all processor
 complete -c moe-decode -l isa -x -d 'use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain'
 complete -c moe-decode -s c -l context -x -d 'let prompt and answer have at most N tokens'
 complete -c moe-decode -l kv-dtype -x -a 'f32 f16 bf16 q8' -d 'keep keys and values in this format'
-complete -c moe-decode -l activations -x -a 'auto f32 bf16' -d 'how activations are rounded before products: auto, f32 (less) or bf16 (more)'
+complete -c moe-decode -l activations -x -a 'auto f32 bf16' -d 'round activations before products: auto, f32 (less than auto) or bf16 (more)'
 complete -c moe-decode -l pin -d 'bind each thread to a processor of its own'
 complete -c moe-decode -l cache-experts -x -a 'auto none' -d 'keep so many routed experts in the device\'s memory and read the others when they are wanted; `none\' maps the model, whatever memory there is'
 complete -c moe-decode -l host-experts -x -a 'auto none' -d 'keep so many in the host\'s memory, too, where a device with its own copies from'

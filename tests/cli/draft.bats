@@ -207,7 +207,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     jq -e '.[1] > 0 and .[0] != 0.5' first-2.json || { cat first-2.json; return 1; }
     decode -d ngram -K auto -o none.txt prompts.jsonl
     cmp none.txt cal.txt
-    # Concurrent texts begin with the estimates of the file, and the file gets the mean of what they learned.
+    # Concurrent texts begin with the file's estimates; the file then gets the mean of their estimates.
     cp cal.json before.json
     decode -d ngram -K auto --parallel 3 --calibration cal.json --stream cal.moes -o cal.txt prompts.jsonl
     cmp none.txt cal.txt

@@ -319,7 +319,7 @@ END
     cp -r "$GOLDEN/granitemoehybrid/model" limited
     jq '.time_step_limit = [0.1, 1]' "$GOLDEN/granitemoehybrid/model/config.json" > limited/config.json
     run -2 moe-convert limited -o x.moe
-    [[ "$output" == *'time_step_limit is [0.1,1]; only no limit, from 0 to infinity, is supported' ]]
+    [[ "$output" == *'time_step_limit is [0.1,1]; only 0 to infinity, which is no limit, is supported' ]]
     jq '.layer_types[1] = "conv"' "$GOLDEN/granitemoehybrid/model/config.json" > limited/config.json
     run -2 moe-convert limited -o x.moe
     [[ "$output" == *'layer 1 is "conv"; supported are attention and mamba; moe-convert --list-families'* ]]

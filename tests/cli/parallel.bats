@@ -98,7 +98,7 @@ alone() {
     moe-bench report run/many.moes > /dev/null
 }
 
-@test "texts follow one recording together as alone" {
+@test "concurrent texts follow a recording as single texts do" {
     local settings
     moe-decode -q -m pocket.moe -d model:file=draft.moe -K 4 --record drafts --stream run/rec.moes -o run/text some.jsonl
     moe-view --json run/rec.moes | jq -c 'select(.type == "begin") | {id, tokens: .prompt}' > run/ids.jsonl
@@ -114,7 +114,7 @@ alone() {
     done
 }
 
-@test "moe-profile records of texts decoded together what it records of each alone" {
+@test "moe-profile writes the same records for concurrent texts and for one text at a time" {
     local settings
     # The header has the command line, and the end a digest of all.
     recorded() { moe-profile -q -m pocket.moe -n 20 --temperature 0.8 "$@" p.jsonl | moe-view --json | sed '1d;$d'; }

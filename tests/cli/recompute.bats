@@ -178,7 +178,7 @@ SUITE
     refute grep step_kind plain.jsonl
 }
 
-@test "another program makes the decisions of --draft auto again" {
+@test "a second program reproduces the decisions of --draft auto" {
     steps() { "$PYTHON" "$BATS_TEST_DIRNAME/../bench/auto_steps.py" "$@"; }
     decode() { moe-decode -q -m pocket.moe -n 30 --record route --stream auto.moes -o auto.txt "$@"; }
     decode -d auto -d model:file=draft.moe prompts.jsonl
@@ -188,7 +188,7 @@ SUITE
     decode -d ngram -d model:file=draft.moe --policy dytc-verify:max=5,optimism=4,warmup=3,explore=0.5 --temperature 1 plain.jsonl
     steps auto.moes 30 max=5 optimism=4 warmup=3 explore=0.5 > stepped.json
     jq -e '.trials >= 1 and .drafted >= 1 and .estimates >= 1 and .steps > 200' stepped.json
-    # Other settings, and another token in the text, are seen.
+    # Other settings, or another token in the text, are detected.
     refute steps auto.moes 30 max=5 optimism=4 warmup=3 explore=0.4
     refute steps auto.moes 30 max=6 optimism=4 warmup=3 explore=0.5
     refute steps auto.moes 30 max=5 optimism=4 warmup=3 explore=0.5 decay=0.99

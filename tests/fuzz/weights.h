@@ -1,4 +1,4 @@
-/* Any bytes as a file of weights: what is let through can be read from its first byte to its last. */
+/* Opens any bytes as a file of weights: every tensor of an accepted file can be read from its first byte to its last. */
 #ifndef MOE_TESTS_FUZZ_WEIGHTS_H
 #define MOE_TESTS_FUZZ_WEIGHTS_H
 
@@ -21,7 +21,7 @@ static void fuzz_tensor(struct checkpoint *cp, const struct source_tensor *tenso
     source_reading_free(&reading);
 }
 
-/* name: the file's, which decides its format. */
+/* name: file name, which decides the format. */
 static int fuzz_weights(const char *name, const uint8_t *data, size_t bytes)
 {
     char path[64];

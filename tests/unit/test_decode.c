@@ -526,7 +526,7 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
                             "truncate");
     (void)state;
     assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
-    assert_non_null(strstr(err.text, "\"force-nothing\" is no option that settings have; "));
+    assert_non_null(strstr(err.text, "settings have no option \"force-nothing\"; "));
     err_clear(&err);
     json_object_del(map, "force-nothing");
     must(decode_settings_from_json(&settings, &store, map, &err), &err);
@@ -552,7 +552,7 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
     err_clear(&err);
     map = json_pack("{s:i}", "draft-lenth", 4);
     assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
-    assert_string_equal(err.text, "\"draft-lenth\" is no option that settings have; did you mean \"draft-length\"?");
+    assert_string_equal(err.text, "settings have no option \"draft-lenth\"; did you mean \"draft-length\"?");
     json_decref(map);
     err_clear(&err);
     map = json_pack("{s:i}", "paralel", 4);

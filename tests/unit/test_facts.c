@@ -219,7 +219,7 @@ static void routers_asked_ahead_change_nothing(void **state)
     unit_remove(folder);
 }
 
-/* The matrices that products read and the hints that they carry, in order. */
+/* The matrices that products read, and the hint of each product, in order. */
 enum { PRODUCTS = 256 };
 static struct { uint64_t reads, ahead; } products[PRODUCTS];
 static int product_count;
@@ -245,7 +245,7 @@ static void note_expert_ffn(struct queue *queue, const struct expert_ffn_args *a
     real_ops->expert_ffn(queue, args);
 }
 
-/* Whatever a product calls the memory that is read later is a matrix of a later product. In plain layers QKV names the output
+/* Every hint is the matrix of a later product. In plain layers QKV names the output
  * projection, and the experts name QKV of the next layer. */
 static void products_name_the_matrix_that_comes_later(void **state)
 {

@@ -309,7 +309,7 @@ static void a_static_split_gives_a_token_the_same_bits_in_any_company(void **sta
 
 enum { LIVE_TEXTS = 2, LIVE_TREES = 9, LIVE_STEPS = LIVE_TEXTS * (1 + LIVE_TREES), LIVE_LAYERS = 16, LIVE_EXPERTS = 64 };
 
-/* What a live run shows after each forward. */
+/* Observations of a live run after each forward. */
 struct live {
     struct simulated_routes routes;
     struct simulated_step step[LIVE_STEPS];
@@ -348,7 +348,7 @@ static void record(struct live *live, const struct two *two, const struct forwar
     live->verifications++;
 }
 
-/* Texts of a prompt and trees, of which the newest row's path is kept. */
+/* Runs texts, each a prompt and trees; of a tree the newest row's path is committed. */
 static void run_live(struct live *live, struct two *two)
 {
     struct rig *rig = &two->rig;
@@ -408,8 +408,8 @@ static void compare_step(const struct live *live, size_t at, const struct simula
     assert_memory_equal(live->fetches[at], split->fetches, (size_t)(live->routes.layers * (live->K + 1)) * sizeof(int32_t));
 }
 
-/* With the thresholds that its times gave, a live run of MoE-SpAc's balancer is decided again by the simulator: after every
- * forward the same expert is in each slot, and as much was hit, read, copied and evicted. */
+/* With the recorded thresholds, the simulator repeats a live run of MoE-SpAc's balancer: after every forward each slot has the
+ * same expert, and the counts of hits, reads, copies and evictions are equal. */
 static void a_live_run_is_simulated_exactly(void **state)
 {
     static const struct { const char *policy; int slots, host; } cases[] = {     /* slots: in thirds of all experts */
@@ -437,7 +437,7 @@ static void a_live_run_is_simulated_exactly(void **state)
             .routes = &live->routes, .slots = (int)cache.slots, .host_slots = (int)cache.host_slots, .draft_length = 8,
             .tau = live->tau, .verifications = live->verifications};
         must(simulated_replay_open(&replay, &caching, cases[i].policy, &err), &err);
-        for (size_t at = 0; at + 1 < live->routes.steps; at++) {        /* which thresholds the last one set is not recorded */
+        for (size_t at = 0; at + 1 < live->routes.steps; at++) {        /* the last one's new thresholds are not recorded */
             must(simulated_replay_step(replay, at, &err), &err);
             compare_step(live, at, replay, bytes);
         }
