@@ -27,7 +27,7 @@ static void norm_parts(const struct layer *layer, int parts, int width, bool apa
 
 /* Gates space->attended and norms it. The gate is in delta_in, after the inputs of the convolution; with latents, in
  * delta_gate. */
-static void leave(const struct layer *layer, const struct delta_widths *w)
+static void gate_output(const struct layer *layer, const struct delta_widths *w)
 {
     struct workspace *space = layer->space;
     const struct delta_shape *d = &space->shape->delta;
@@ -123,7 +123,7 @@ void layer_delta(const struct layer *layer)
     make_gates(layer, &w);
     for (int i = 0; i < layer->texts; i++)
         run_text(layer, &layer->text[i], &w);
-    leave(layer, &w);
+    gate_output(layer, &w);
     space->ops->linear(space->queue, &(struct linear_args){
         .in = space->attended, .weight = weights->out.data, .out = space->x, .operand = space->operand,
         .format = weights->out.format, .add = true, .scale = space->shape->residual_scale, .slab = layer->rows->slab,

@@ -52,7 +52,7 @@ static void expect(struct schedule *s, int layer, int expert, int tokens)
 /* ---- a union */
 
 /* Releases what a failed forward still holds, after everything in flight for it has arrived. */
-static int end_last(struct schedule *s, struct err *err)
+static int release_failed(struct schedule *s, struct err *err)
 {
     for (int e = 0; e < s->experts; e++) {
         while ((s->holds[e] && !slot_of(s, e)->ready) || (s->holds_host[e] && !host_slot_of(s, e)->ready))
@@ -75,7 +75,7 @@ static int check(const struct schedule *s, struct err *err)
 /* Begins a layer, with all experts that it requests. */
 static int begin_layer(struct schedule *s, int layer, const struct expert_union *wanted, struct err *err)
 {
-    if (check(s, err) || end_last(s, err))
+    if (check(s, err) || release_failed(s, err))
         return -1;
     s->layer = layer;
     if (s->tier && !s->drafts)
@@ -279,7 +279,7 @@ void schedule_begin(struct schedule *s, int tokens, enum expert_forward forward,
             cache_begin(tiers[i]);
         cache_step(tiers[i], tokens, as[forward]);
     }
-    if (end_last(s, NULL))              /* on failure, the next acquire reports it */
+    if (release_failed(s, NULL))        /* on failure, the next acquire reports it */
         return;
     s->layer = -1;
     s->drafts = forward == EXPERTS_DRAFT;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The decisions of `--draft auto` (policy dytc-verify), made again from a saved stream by another program.
+"""Reproduces the decisions of `--draft auto` (policy dytc-verify) from a saved stream, independently of the C code.
 
 usage: auto_steps.py STREAM.moes LIMIT [SETTING=VALUE ...]
 
@@ -71,7 +71,7 @@ class Regression:
 
 
 class Signal:
-    """What is known of a drafted token."""
+    """Inputs of the regression for a drafted token."""
 
     def __init__(self, node, siblings):
         self.stated, self.depth, self.match = node.stated, node.depth, node.match
@@ -91,7 +91,7 @@ def signals(tree):
 
 
 class Estimator:
-    """Three regressions, each with a long and a short memory."""
+    """Acceptance probability of one drafter: three regressions, each with a long and a short memory."""
 
     def __init__(self, decay):
         decays = (decay, decay ** 16)
@@ -149,7 +149,7 @@ class Estimator:
 # Costs
 
 class Drafting:
-    """Seconds of a drafter: a for a call, b for a level, c for a node, by robust regression over recent calls."""
+    """Seconds of a drafter by robust regression over recent calls: a per call, b per level, c per node."""
     WINDOW, MEMORY, PRIOR = 24, 0.98, np.diag([0.5, 1e-6, 4])
 
     def __init__(self):
@@ -194,7 +194,7 @@ class Drafting:
 
 
 class Forwards:
-    """Seconds of a forward: level (1 + steepness growth); logarithms of both are followed by a Kalman filter."""
+    """Seconds of a forward: level (1 + steepness growth). A Kalman filter tracks the logarithms of level and steepness."""
 
     def __init__(self, steepness, uncertainty):
         self.state, self.covariance = np.array([0.0, math.log(steepness)]), np.diag([1.0, uncertainty ** 2])
@@ -223,7 +223,7 @@ class Forwards:
 
 
 class Unions:
-    """Distinct experts a layer of the text's last 1, 2, ... tokens, averaged."""
+    """Mean number of distinct experts per layer of the text's last 1, 2, ... tokens."""
 
     def __init__(self, experts, top_k, most):
         self.experts, self.top_k, self.most, self.recent, self.average = experts, top_k, most, [], []
@@ -254,7 +254,7 @@ class Unions:
 # Plans
 
 class Plans:
-    """All plans of up to `left` tokens by drafters in a fixed order: tokens of each, and which drafts each token."""
+    """All plans of up to `left` tokens by drafters in a fixed order: tokens of each drafter, and the drafter of each token."""
     made = {}
 
     def __init__(self, drafters, left):
@@ -273,7 +273,7 @@ class Plans:
 
 
 class Offer:
-    """What a drafter can do, as planned: chance at depth 1, 2, and from 3 on; cost of a call and of a token."""
+    """A drafter as the planner sees it: acceptance probability at depth 1, 2, and from 3 on; cost of a call and of a token."""
 
     def __init__(self, chance, step, token, out):
         self.chance, self.step, self.token, self.out = chance, step, token, out
@@ -295,7 +295,7 @@ def plans(offers, done, most, survival, verify):
 
 
 def best_plan(offers, done, most, survival, rate, verify):
-    """(value, counts, the drafter that begins or None); values that differ in the last bits are the same."""
+    """Returns (value, counts, first drafter or None) of the best plan; values that differ in the last bits count as equal."""
     tokens, cost, counts, order = plans(offers, done, most, survival, verify)
     value = tokens - rate * cost
     empty = int((counts.sum(1) == 0).argmax())
@@ -307,7 +307,7 @@ def best_plan(offers, done, most, survival, rate, verify):
 
 
 def near(plan, first, tokens):
-    """Whether a plan that begins so (first None: nothing is added) is as good as the best one."""
+    """Returns whether a plan that begins with drafter `first` (None: an empty plan) is as good as the best one."""
     value, counts, order = plan[3]
     for at in np.flatnonzero(value >= plan[0] - CLOSE):
         begins = next((i for i in order if counts[at][i]), None)
@@ -400,10 +400,10 @@ class Auto:
         reached = self.now.tokens / self.now.cost if self.now.cost > 0 else 1
         self.rate = max(1, planned, min(reached, 1.3 * planned))
         agree(where, "rate", stated_rate, self.rate, 1e-5)
-        self.rate = stated_rate                         # it is a maximum that is searched up to 1e-6
+        self.rate = stated_rate                         # the recorded maximum is precise to 1e-6: continue with it
 
     def loss(self, offers, which, plan):
-        """Expected loss of a trial, and whether it is cheaper at the end of the planned chain."""
+        """Returns the expected loss of a trial, and whether the trial is cheaper at the end of the planned chain."""
         chance, asked = offers[which].chance[0], offers[which].step + offers[which].token
         rest = best_plan(offers, 1, self.room, chance, self.rate, self.costs)
         first = (plan[0] - (chance - self.rate * asked + rest[0])) / self.rate
@@ -418,7 +418,7 @@ class Auto:
         return min(first, end), end < first
 
     def find_trial(self, plan):
-        """(drafter or None, whether it is asked at the end)"""
+        """Returns (the drafter to try or None, whether to try it at the end of the chain)."""
         gain, found = 1e-3, None
         hoped = self.verify(self.forwards.steepness * math.exp(-self.s["optimism"] * self.forwards.doubt))
         for i in range(len(self.names)):
@@ -451,7 +451,7 @@ class Auto:
         return values
 
     def branches(self, tree):
-        """{drafter: (worth, nodes beside which it drafts)}"""
+        """Returns {drafter: (worth, nodes beside which it drafts)}."""
         found = {}
         for i, drafting in enumerate(self.drafting):
             right, total = self.now.second[i]
@@ -475,7 +475,7 @@ class Auto:
         return found
 
     def iteration(self, where, it, room):
-        """Makes the steps of an iteration again, given what drafters proposed at the recorded ones."""
+        """Reproduces the steps of an iteration from the proposals of drafters at the recorded steps."""
         steps, trees = history(it)
         state = it["policy"]
         self.start(room, state["rate"], where)
@@ -502,7 +502,7 @@ class Auto:
         return tree
 
     def take(self, tree, asked, step, added):
-        """Learns what a step proposed. Returns the step that drops nodes, or None."""
+        """Processes the proposals of a step. Returns the step that drops nodes, or None."""
         new = signals(tree)[len(self.estimate):]
         self.estimate += [self.now.estimator[node.drafter].of(s) for node, s in zip(tree[len(tree) - len(new):], new)]
         if not self.looks_up[asked]:
@@ -530,7 +530,7 @@ class Auto:
         return ("drop", added - keeps)
 
     def next(self, where, tree, asked, step, previous):
-        """(the step in the form of step["as"], or None where the draft ends; number of second choices that it asks for)"""
+        """Returns (the step in the form of step["as"], None where the draft ends; the number of second choices requested)."""
         if asked is not None:
             dropped = self.take(tree, asked, step, previous["added"])
             if dropped:
@@ -599,7 +599,7 @@ class Auto:
             self.unions.learn(it["emitted_experts"].tolist())
 
     def learn_second(self, it, tree):
-        """Second choices count where the first one was wrong. Which ones a text that has ended would have kept is not recorded."""
+        """Counts second choices where the first choice was wrong. Those after the end of the text are not recorded."""
         path, at = [None], None
         for token in list(map(int, it["tokens"]))[:it["accepted"]]:
             at = next((node for node in tree if node.parent is at and node.token == token), None)
@@ -613,7 +613,7 @@ class Auto:
 
 
 class Pending:
-    """A draft whose tokens the text has not reached."""
+    """A draft whose tokens the text has not reached yet."""
 
     def __init__(self, tree):
         self.tree, self.signal, self.at = list(tree), signals(tree), None
@@ -628,7 +628,7 @@ class Pending:
 
 
 def history(it):
-    """The steps of an iteration, and the tree before each and after the last one."""
+    """Returns the steps of an iteration, and the trees before each step and after the last one."""
     by = it["node_drafters"]
     tree, nodes = [], [None]
     for i in range(1, it["nodes"]):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes a recording of drafts (moe-decode --record drafts) as another model would have routed it: texts, drafts and acceptance stay,
-experts are made up.
+"""Writes a recording of drafts (moe-decode --record drafts) with the routes of another model: texts, drafts and acceptance stay,
+experts are synthetic.
 
 usage: reroute.py IN.moes OUT.moes local | local-olmoe [SEED]
 
@@ -29,7 +29,7 @@ def array(ext):
 
 
 def like(ext, values):
-    """An array in the dtype of another one."""
+    """Encodes values as an array in the dtype of `ext`."""
     values = np.ascontiguousarray(values, np.dtype(ext.data[:3].decode()))
     shape = np.array(values.shape, "<u8").tobytes()
     return msgpack.ExtType(ext.code, ext.data[:3] + bytes([values.ndim]) + ext.data[4:8] + shape + values.tobytes())
@@ -51,7 +51,7 @@ class Text:
         self.own, self.others = [source.token() for _ in tokens], {}
 
     def experts(self, draft):
-        """[n][layers][top_k] of the tokens of a draft."""
+        """Returns the experts of a draft's tokens, [n][layers][top_k]."""
         tokens, at = [int(t) for t in array(draft["tokens"])], draft["pos"] - self.start
         parents = [int(p) for p in array(draft["parents"])] if "parents" in draft else [i - 1 for i in range(len(tokens))]
         depth, right, rows = [], [], []
@@ -77,7 +77,7 @@ def reroute(draft, text):
 
 
 def iteration(draft):
-    """The iteration at this position without a draft."""
+    """Returns the record of an iteration at this position without a draft."""
     loaded = int(array(draft["experts_loaded"])[0])
     return {"sequence": draft["sequence"], "t_us": 0.0, "K": 0, "nodes": 1, "drafted": 0, "accepted": 0, "emitted": 1, "draft_us": 0.0,
             "verify_us": float(array(draft["verify_us"])[0]), "accept_us": 0.0, "other_us": 0.0, "experts_wanted": loaded,
@@ -85,7 +85,7 @@ def iteration(draft):
 
 
 def shared(rows):
-    """Share of a token's experts that the token before chose, too."""
+    """Returns the share of a token's experts that the previous token requested, too."""
     pairs = [len(set(a) & set(b)) / len(a) for old, new in zip(rows, rows[1:]) for a, b in zip(old, new)]
     return sum(pairs) / len(pairs)
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tables of trimmed drafts in replay: policies over one recording, cost in bytes.
+"""Prints tables of trimmed drafts in replay: policies over one recording, cost in bytes.
 
 usage: trimmed.py NAME RECORDING [TREE]
 
-RECORDING is of moe-decode --record drafts; TREE is that of the recording, dynamic:total=N,depth=N,topk=N; without it chains of up to 8
+RECORDING was made by moe-decode --record drafts; TREE is the tree of the recording, dynamic:total=N,depth=N,topk=N; without it chains of up to 8
 tokens. Prints two rows of Markdown tables. First, in tokens per byte relative to no drafts: the best fixed length or size, evict,
 evict-experts, both with calibrated estimates, cascade-cost and dytc-verify; then the better evict over the best fixed draft and
 the better evict-experts over it, with 95 % intervals (2,000 bootstrap samples of texts). Second: evict-experts as it is, with
@@ -16,7 +16,7 @@ import numpy as np
 
 
 def replay(recording, policy, *options):
-    """(tokens, cost) of each text; None: the recording does not have these drafts."""
+    """Returns (tokens, cost) of each text; None: the recording lacks these drafts."""
     run = subprocess.run(["moe-bench", "replay", recording, "--cost", "bytes", "--iterations", "--policy", policy, *options],
                          capture_output=True, text=True)
     if run.returncode:

@@ -300,7 +300,7 @@ def rounded(values):
 
 
 def read_family(family):
-    """Config, weights and golden of a checkpoint of tests/golden/families."""
+    """Returns config, weights and golden of a checkpoint of tests/golden/families."""
     base = os.path.join(FAMILIES, family)
     return json.load(open(os.path.join(base, "model", "config.json"))), \
         read_weights(os.path.join(base, "model", "model.safetensors")), json.load(open(os.path.join(base, "golden.json")))
@@ -314,20 +314,20 @@ def write_golden(family, golden):
 
 
 def clear_chains(model, prompt, used):
-    """Chains of `used` modules after prefixes of the prompt, without those in which a choice is close."""
+    """Returns chains of `used` modules after prefixes of the prompt, except chains with a close choice."""
     chains = [chain(model, prompt[:length], used) for length in range(4, len(prompt) + 1, 3)]
     return [one for one in chains if one["gap"] >= LEAST_GAP]
 
 
 def only_module(made, logits):
-    """The entry `module` of a model with one predictor."""
+    """Returns the golden entry `module` of a model with one predictor."""
     return [{"state": [[round(v, 4) for v in row] for row in rounded(made)],
              "logits": [[round(v, 4) for v in row] for row in rounded(logits)]}]
 
 
 def write_predictor(family, mtp, model, published, mistakes):
-    """Writes golden and second shard of a model with one predictor. mistakes: of states and prompt, the rows that mistakes of
-    this family leave."""
+    """Writes golden and second shard of a model with one predictor. mistakes: the rows that mistakes of this family
+    leave, of states and prompt."""
     prompt = published["prompt"]
     states, made, _ = modules(model, prompt)
     off = off_published(states @ model.weights["lm_head.weight"].T, published)
