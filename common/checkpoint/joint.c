@@ -30,8 +30,8 @@ static int no_sibling(const struct checkpoint *cp, const struct source_tensor *t
 
 static int packs_experts(const struct checkpoint *cp, const struct source_tensor *t, struct err *err)
 {
-    return err_set(err, ERR_INPUT, "%s: tensor %s has the packed weights of all experts; save the matrices of each expert as "
-                   "tensors of their own", cp->files[t->file].name, t->name);
+    return err_set(err, ERR_INPUT, "%s: tensor %s packs the weights of all experts in one; save the matrices of each expert "
+                   "as separate tensors", cp->files[t->file].name, t->name);
 }
 
 static int wrong_shape(const struct checkpoint *cp, const struct source_tensor *scale, const char *expected, struct err *err)
