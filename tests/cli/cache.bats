@@ -149,7 +149,7 @@ RECOUNT
     jq -c 'select(.type == "forward" and (.prompt | not)) | [.hits + .misses, (.device_experts | length)]' told.jsonl | diff - want
     jq -e -s 'map(select(.device_experts)) | length > 2 and (map(.device_experts | add) | add) > 0 and (map(.copied_early) | add) > 0' told.jsonl
     run moe-bench simulate --cache-policy lru --cached 0.2 --host-cached 1 --split split.moes split-routes.moes
-    [ $status -eq 2 ] && [[ $output == *"--split: lru has no levels; choose utility"* ]]
+    [ $status -eq 2 ] && [[ $output == *"--split: policy lru has no levels; choose utility"* ]]
     run moe-bench simulate --cache-policy utility --cached 0.2 --host-cached 1 --split drafts.moes split-routes.moes
     [ $status -eq 2 ] && [[ $output == *"drafts.moes: iteration 0 was not split by levels; record a run with --split balance" ]]
     moe-decode ${one/-n 6/-n 3} --cache-experts 20% --host-experts 100% --cache-policy utility --split balance --stream short.moes \
@@ -160,7 +160,7 @@ RECOUNT
     run moe-bench simulate --cache-policy utility --cached 0.2 --host-cached 1 --split cut.moes split-routes.moes
     [ $status -eq 2 ] && [[ $output == "moe-bench: cut.moes: truncated at byte 2000"* ]]
     run moe-bench simulate --cache-policy utility --cached 0.2 --split split.moes split-routes.moes
-    [ $status -eq 2 ] && [[ $output == *"--split: the host computes experts of its memory; add --host-cached" ]]
+    [ $status -eq 2 ] && [[ $output == *"--split: the host computes the experts in its memory; add --host-cached" ]]
 }
 
 @test "slots are limited by the device's memory, and slots of the host by the host's" {
