@@ -557,7 +557,7 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
     err_clear(&err);
     map = json_pack("{s:i}", "paralel", 4);
     assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
-    assert_string_equal(err.text, "\"paralel\" is no option that settings have; did you mean \"parallel\"?");
+    assert_string_equal(err.text, "settings have no option \"paralel\"; did you mean \"parallel\"?");
     json_decref(map);
 }
 
