@@ -14,6 +14,7 @@
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
 set -o pipefail
+known "olmoe-bf16 olmoe-q8 olmoe-q4 qwen3-q8 qwen3-q4 v2-lite-q4" "$@"
 wanted=" $* "
 rounds=${MOE_BENCH_ROUNDS:-3}
 tokens=${MOE_BENCH_TOKENS:-96}
