@@ -4,15 +4,17 @@
 # tokens are accepted with a given probability (tests/bench/accepting.c).
 #
 # Prints a Markdown table for each shape and acceptance. Columns, for each number of texts: tokens/s of none, of the best fixed K and
-# of auto; auto over the better of the two; distinct experts per forward and layer; and the excess over bytes: seconds a token over
-# bytes a token, both relative to none. The fastest of MOE_BENCH_ROUNDS (1) rounds of all settings counts.
+# of auto; auto over the better of the two; distinct experts per forward and layer; the excess over bytes: seconds a token over
+# bytes a token, both relative to none; and texts/s. With MAX_TTFT or MAX_TPOT (milliseconds) the last column also has goodput: the
+# texts/s within these limits. The fastest of MOE_BENCH_ROUNDS (1) rounds of all settings counts.
 #
-#     SHAPES="olmoe qwen3" ACCEPTANCE="0.4 0.6 0.8" TEXTS="1 2 4 8 16 32 64" LENGTHS="1 2 4 8" TOKENS=48
+#     SHAPES="olmoe qwen3" ACCEPTANCE="0.4 0.6 0.8" TEXTS="1 2 4 8 16 32 64" LENGTHS="1 2 4 8" TOKENS=48 MAX_TTFT=500 MAX_TPOT=50
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
 set -o pipefail
 rounds=${MOE_BENCH_ROUNDS:-1}
 tokens=${TOKENS:-48}
+limits=(${MAX_TTFT:+--max-ttft "$MAX_TTFT"} ${MAX_TPOT:+--max-tpot "$MAX_TPOT"})
 read -ra acceptances <<< "${ACCEPTANCE:-0.4 0.6 0.8}"
 read -ra loads <<< "${TEXTS:-1 2 4 8 16 32 64}"
 read -ra lengths <<< "${LENGTHS:-1 2 4 8}"
@@ -31,7 +33,7 @@ suite() {
     local count=$(($2 < 4 ? 4 : $2))
     head -n "$count" "$out/parallel-$1.jsonl" > "$out/parallel-$1-$2.jsonl"
     jq -cn --arg model "$model.moe" --arg prompts "parallel-$1-$2.jsonl" --arg recording "parallel-$1.moes" --argjson texts "$2" \
-        --argjson threads "${MOE_BENCH_THREADS:-0}" '{model: $model, prompts: $prompts, order: "blocked", "measure-seconds": 0,
+        '{model: $model, prompts: $prompts, order: "blocked", "measure-seconds": 0,
         options: {"ignore-eos": true, "force-accept": $recording},
         settings: [$ARGS.positional[] | {name: ., "draft-length": (tonumber? // .), parallel: $texts}]}' --args 0 "${lengths[@]}" auto \
         > "$out/parallel.json"
@@ -50,7 +52,9 @@ row() {
         "\($auto.tokens_per_s / $none.tokens_per_s | two) | " +
         "\([$none, $fixed, $auto] | map(.experts_per_forward | . * 10 | round / 10 | tostring) | join(" / ")) | " +
         "\([$fixed, $auto] | map(excess | two | tostring) | join(" / ")) | " +
-        "\([$none, $fixed, $auto] | map(.texts_per_s | . * 10 | round / 10 | tostring) | join(" / ")) |"' "$out"/parallel-round-*.jsonl
+        "\([$none, $fixed, $auto] | map(.texts_per_s | . * 10 | round / 10 | tostring) | join(" / "))" +
+        if $none.goodput then " (\([$none, $fixed, $auto] | map(.goodput | . * 10 | round / 10 | tostring) | join(" / ")))" else "" end +
+        " |"' "$out"/parallel-round-*.jsonl
 }
 
 for shape in ${SHAPES:-olmoe qwen3}; do
@@ -60,14 +64,14 @@ for shape in ${SHAPES:-olmoe qwen3}; do
         moe-view --json --type begin "$out/parallel-$acceptance.moes" | jq -c '{id, tokens: .prompt}' > "$out/parallel-$acceptance.jsonl"
         say "$shape, acceptance $acceptance, $tokens tokens a text, load $(cut -d' ' -f1 /proc/loadavg)"
         echo "| texts | none, tokens/s | best fixed | auto | auto / best | auto / none | experts a layer: none / fixed / auto | \
-excess over bytes: fixed / auto | texts/s |"
+excess over bytes: fixed / auto | texts/s: none / fixed / auto${limits:+ (goodput)} |"
         echo "|---|---|---|---|---|---|---|---|---|"
         for load in "${loads[@]}"; do
             suite "$acceptance" "$load"
             rm -f "$out"/parallel-round-*
             for round in $(seq "$rounds"); do
-                moe-bench run -q "$out/parallel.json" -o "$out/parallel-round-$round.moes"
-                moe-bench report --json "$out/parallel-round-$round.moes" > "$out/parallel-round-$round.jsonl"
+                moe-bench run -q $threads "$out/parallel.json" -o "$out/parallel-round-$round.moes"
+                moe-bench report "${limits[@]}" --json "$out/parallel-round-$round.moes" > "$out/parallel-round-$round.jsonl"
             done
             row "$acceptance" "$load"
         done
