@@ -81,28 +81,29 @@ record() {
 dense() {
     say "dense, with forced acceptance"
     like=${MOE_BENCH_LIKE:-mistral-7b} layers=${MOE_BENCH_LAYERS:-8}
-    model=$out/$(basename "$like" .json)-$layers.moe
+    shape=$(basename "$like" .json)-$layers
+    model=$out/$shape.moe
     once "$model" moe-convert synthetic -q --like "$like" -l "$layers" --dtype q4
     words=$(moe-view --json "$model" | jq 'select(.type == "model").vocab')
-    jq --argjson words "$words" '.vocab_size = $words | del(.layer_types)' "$pocket/draft/config.json" > "$at/draft.json"
-    once "$at/draft-dense-thin.moe" moe-convert synthetic -q --like "$at/draft.json"
-    once "$at/draft-dense.moe" moe-convert inflate -q "$at/draft-dense-thin.moe" --step 5% --of "$model"
+    jq --argjson words "$words" '.vocab_size = $words | del(.layer_types)' "$pocket/draft/config.json" > "$at/draft-$shape.json"
+    once "$at/draft-$shape-thin.moe" moe-convert synthetic -q --like "$at/draft-$shape.json"
+    once "$at/draft-$shape.moe" moe-convert inflate -q "$at/draft-$shape-thin.moe" --step 5% --of "$model"
     record model -d "model:file=$out/draft.moe" -K 8
     record self -d self:skip=0.4 -K 8
     record pld -d pld -K 8
     record several -d "model:file=$out/draft.moe" -d self:skip=0.4 -d pld -K 16
     moe-view --json "$at/pld.moes" | jq -c 'select(.type == "begin") | {id, task, tokens: .prompt}' > "$at/ids.jsonl"
     jq -n --arg model "$(realpath "$model")" --arg prompts "$(realpath "$at/ids.jsonl")" --arg at "$(realpath "$at")" \
-        --arg draft "model:file=$(realpath "$at/draft-dense.moe")" '
+        --arg draft "model:file=$(realpath "$at/draft-$shape.moe")" '
         {models: {target: $model}, prompts: $prompts, limits: {"max-tokens": 64}, settings: (
             [{name: "none", draft: "none", "force-accept": "pld"}] +
             [(2, 4, 8) | {name: "draft model, K=\(.)", draft: $draft, "draft-length": ., "force-accept": "model"}] +
             [(1, 3) | {name: "self, K=\(.)", draft: "self:skip=0.4", "draft-length": ., "force-accept": "self"}] +
             [(2, 8) | {name: "prompt lookup, K=\(.)", draft: "pld", "draft-length": ., "force-accept": "pld"}] +
             [{name: "auto", draft: [$draft, "self:skip=0.4", "pld"], policy: "dytc-verify", "force-accept": "several"}])} |
-        .settings[]["force-accept"] |= "\($at)/\(.).moes"' > "$at/dense.json"
-    [ -e "$at/dense.moes" ] || moe-bench run -q --resume "$at/dense.moes" $threads "$at/dense.json"
-    compare "$at/dense.moes"
+        .settings[]["force-accept"] |= "\($at)/\(.).moes"' > "$at/$shape.json"
+    [ -e "$at/$shape.moes" ] || moe-bench run -q --resume "$at/$shape.moes" $threads "$at/$shape.json"
+    compare "$at/$shape.moes"
 }
 
 # row NAME RECORDING TREE DRAFTER: records 15 prompts a task (6 for trees), makes copies with other routes, and prints table rows.
