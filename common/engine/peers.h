@@ -27,7 +27,7 @@ struct peers;
 /* The transport. Both functions are collective. They fail in all processes if one process has failed. */
 struct peers_link {
     void *context;
-    int rank, size;
+    int rank, size, here;               /* here: processes on this host, this one included */
     /* All-gather: process r has the bytes cut[r] .. cut[r + 1] of data; afterwards each has all. fingerprint: of what the
      * processes do; fails before data are exchanged if it is not the same in all processes. */
     int (*share)(void *context, uint64_t fingerprint, void *data, const size_t *cut, struct err *err);

@@ -336,13 +336,18 @@ int ranks_sharing_processors(const struct ranks *r)
     return beside;
 }
 
-int ranks_here(const struct ranks *r)
+/* Returns how many of the first `count` processes are on this host. */
+static int count_on_host(const struct ranks *r, int count)
 {
     int here = 0;
-    for (int i = 0; r->members && i < r->rank; i++)
+    for (int i = 0; i < count; i++)
         here += !strcmp(r->members[i].host, r->members[r->rank].host);
     return here;
 }
+
+int ranks_here(const struct ranks *r) { return r->members ? count_on_host(r, r->rank) : 0; }
+
+int ranks_on_host(const struct ranks *r) { return r->members ? count_on_host(r, r->size) : 1; }
 
 /* ---- copies ---- */
 

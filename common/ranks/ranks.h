@@ -33,6 +33,8 @@ int ranks_size(const struct ranks *ranks);
 int ranks_sharing_processors(const struct ranks *ranks);
 /* Returns this process's number among those on its host. */
 int ranks_here(const struct ranks *ranks);
+/* Returns the number of processes on this host, this one included. */
+int ranks_on_host(const struct ranks *ranks);
 
 /* Announces to the other processes that this one has failed with `err`, unless they know; changes err to ERR_REPORTED if
  * another process prints it. Must be called once before a failed process ends. */

@@ -131,12 +131,13 @@ uint64_t caching_weights(const struct model *model)
     return bytes;
 }
 
-int64_t caching_kept(const struct model *model, const struct expert_source *experts)
+int64_t caching_kept(const struct model *model, const struct expert_source *experts, const struct peers_link *peers)
 {
     const struct extent extent = measure(model);
     const int64_t weights = (int64_t)caching_weights(model);
     const struct cache *cache = expert_source_cache(experts);
-    return cache ? weights - (extent.count - cache_slots(cache)) * extent.slot : weights;
+    const int64_t mapped = peers ? extent.count * peers->here / peers->size : extent.count;
+    return weights - (extent.count - (cache ? cache_slots(cache) : mapped)) * extent.slot;
 }
 
 int64_t caching_room(int64_t left, uint64_t taken) { return left - left / 8 - (int64_t)taken; }

@@ -11,6 +11,7 @@
 #include "common/cache/split.h"
 #include "common/cli/opt.h"
 #include "common/cli/spec.h"
+#include "common/engine/peers.h"
 #include "common/model/model.h"
 #include "common/store/expert_source.h"
 
@@ -95,9 +96,10 @@ int caching_read_slots(const char *text, const char *option, int64_t room, int64
 /* Returns the bytes of all weights. */
 uint64_t caching_weights(const struct model *model);
 
-/* Returns the bytes of the weights that stay in memory: all, or with cached experts the dense part and the slots. `experts` is
- * NULL if nothing is cached. */
-int64_t caching_kept(const struct model *model, const struct expert_source *experts);
+/* Returns the bytes of the weights that stay in this host's memory: the dense part, and all experts, or the slots of cached
+ * experts, or the experts of this host's processes if each of the peers has an equal share. experts: NULL if nothing is cached;
+ * peers: NULL if there are none. */
+int64_t caching_kept(const struct model *model, const struct expert_source *experts, const struct peers_link *peers);
 
 /* Returns the bytes of the files named in drafters, such as model:FILE. */
 uint64_t caching_files(const struct strings *drafters);

@@ -131,6 +131,7 @@ static int open_peers(struct session *session, const struct session_options *opt
 {
     int32_t *owner;
     int rc = place_experts(session, options, &owner, &session->notes, err);
+    session->link = options->peers;
     if (!rc && options->peers)
         rc = peers_open(&session->peers, options->peers, owner, session->model, session->device, err);
     mem_free(&owner);
@@ -307,13 +308,17 @@ int session_check_texts(const struct session *session, int texts, int tokens, st
     const uint64_t each = sequence_state_bytes(shape) +
                           (uint64_t)kv_token_bytes(shape, engine_config(session->engine)->cache) * (uint64_t)tokens;
     const int64_t all = device_memory_left(session->device);
-    const int64_t weights = host ? caching_kept(session->model, session->experts) : 0;
-    const int64_t left = all > weights ? all - weights : 0, wanted = (int64_t)each * texts;
+    const struct peers_link *link = session->link;
+    const int64_t weights = host ? caching_kept(session->model, session->experts, link) : 0;
+    const int64_t left = all > weights ? all - weights : 0, wanted = (int64_t)each * texts * (link ? link->here : 1);
+    char where[64] = "";
     if (all < 0 || wanted <= left)
         return 0;
-    return err_set(err, ERR_MEMORY, "keys and values of %d texts of up to %d tokens take %lld MiB, and %lld MiB are left "
-                   "beside the weights; give fewer texts, or a smaller --context", texts, tokens, (long long)(wanted >> 20),
-                   (long long)(left >> 20));
+    if (link && link->here > 1)
+        snprintf(where, sizeof where, " in each of %d processes of this host", link->here);
+    return err_set(err, ERR_MEMORY, "keys and values of %d texts of up to %d tokens%s take %lld MiB, and %lld MiB are left "
+                   "beside the weights; give fewer texts, or a smaller --context", texts, tokens, where,
+                   (long long)(wanted >> 20), (long long)(left >> 20));
 }
 
 int session_keep_hot_set(const struct session *session, struct err *err)

@@ -100,6 +100,7 @@ struct session {
     struct expert_source *experts;      /* NULL: a dense model, or no engine */
     struct second *second;              /* NULL: the device computes all experts */
     struct peers *peers;                /* NULL: this process computes all experts */
+    const struct peers_link *link;      /* of peers, owned by the caller of session_open; NULL: none */
     struct engine *engine;              /* NULL: with no_engine */
     struct tokenizer *tokenizer;        /* NULL: the model has none; prompts and answers are ids */
     struct template *chat;              /* NULL: none, or unusable for the reason in chat_fault */
@@ -123,7 +124,7 @@ void session_close(struct session **session);
 uint64_t session_kv_bytes(const struct hparams *shape, int context, enum cache_format format);
 
 /* Checks that the keys, values and states of `texts` concurrent texts of up to `tokens` tokens, or as many as the context has,
- * fit into the free memory. One text is not checked. */
+ * fit into the free memory, for all processes of this host. One text is not checked. */
 int session_check_texts(const struct session *session, int texts, int tokens, struct err *err);
 
 /* Writes the file of --hot-set, if given. */

@@ -59,7 +59,7 @@ static int compute(struct ranks *ranks, void *argument)
 {
     struct job *job = argument;
     const int rank = ranks_rank(ranks), size = ranks_size(ranks);
-    const struct peers_link link = {ranks, rank, size, share, broadcast};
+    const struct peers_link link = {ranks, rank, size, size, share, broadcast};
     struct peers *peers = NULL;
     struct digest128 got = {0, 0};
     struct rig rig;

@@ -26,7 +26,7 @@ static int copy_all(struct ranks *ranks, void *argument)
     const int rank = ranks_rank(ranks), size = ranks_size(ranks);
     struct err err = {0};
     (void)argument;
-    CHECK(ranks_sharing_processors(ranks) == size && ranks_here(ranks) == rank);
+    CHECK(ranks_sharing_processors(ranks) == size && ranks_here(ranks) == rank && ranks_on_host(ranks) == size);
     for (int s = 0; s < 5; s++) {
         unsigned char *data = calloc(1, sizes[s] + 1);
         size_t cut[PIPES_MAX + 1];
@@ -67,6 +67,7 @@ static void cuts_are_equal_and_whole(void **state)
     assert_int_equal(ranks_size(alone), 1);
     assert_int_equal(ranks_sharing_processors(alone), 1);
     assert_int_equal(ranks_here(alone), 0);
+    assert_int_equal(ranks_on_host(alone), 1);
     ranks_cut(alone, 1001, 16, cut);
     assert_true(cut[0] == 0 && cut[1] == 1001);
     ranks_close(&alone);
