@@ -16,6 +16,7 @@ const struct opt ab_options[] = {
     OPT_THREADS(struct ab_args, threads),
     OPT_STRING(0, "isa", struct ab_args, isa, "NAME",
                "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain"),
+    OPT_STRING(0, "cache-experts", struct ab_args, cache_experts, "SIZE|N%|auto|none", "keep so many routed experts in memory"),
     OPT_STRING(0, "keep", struct ab_args, keep, "FOLDER", "keep the streams of all rounds in FOLDER"),
     OPT_FLAG(0, "json", struct ab_args, json, "write JSON lines with all figures"),
     OPT_OUTPUT('o', "output", struct ab_args, output, "write to FILE, not standard output"),
@@ -40,9 +41,10 @@ int bench_ab(const void *arguments, const struct console *console, struct err *e
     if (output_check_folder(args->output, err))
         return -1;
     const struct ab_setup setup = { .build = { args->builds.items[0], args->builds.items[1] }, .suite = args->suite,
-                                    .device = args->device, .isa = args->isa, .threads = args->threads, .limit = limit,
-                                    .rounds = args->rounds, .folder = folder && *folder ? folder : "/tmp",
-                                    .keep = args->keep, .console = console };
+                                    .device = args->device, .isa = args->isa, .cache_experts = args->cache_experts,
+                                    .threads = args->threads, .limit = limit, .rounds = args->rounds,
+                                    .folder = folder && *folder ? folder : "/tmp", .keep = args->keep,
+                                    .console = console };
     if (ab_run(&interleaved, &setup, err) ||
         (args->json ? interleaved_json(&body, interleaved, err) : interleaved_text(&body, interleaved, err)) ||
         bench_write(args->output, &body, err) || interleaved_answer(interleaved, err))

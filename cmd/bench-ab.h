@@ -12,7 +12,7 @@
 
 struct ab_args {
     struct strings builds;
-    const char *suite, *limit, *device, *isa, *keep, *output;
+    const char *suite, *limit, *device, *isa, *cache_experts, *keep, *output;
     int threads, rounds;
     bool json;
 };

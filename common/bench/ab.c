@@ -161,14 +161,13 @@ static int run_build(const struct ab *ab, int side, int round, struct text *path
         words[count++] = "-j";
         words[count++] = threads;
     }
-    if (setup->device) {
-        words[count++] = "--device";
-        words[count++] = setup->device;
-    }
-    if (setup->isa) {
-        words[count++] = "--isa";
-        words[count++] = setup->isa;
-    }
+    const struct { const char *name, *value; } options[] = {
+        {"--device", setup->device}, {"--isa", setup->isa}, {"--cache-experts", setup->cache_experts}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].value) {
+            words[count++] = options[i].name;
+            words[count++] = options[i].value;
+        }
     if (ab->keep ? text_printf(path, err, "%s/%s-%d.moes", ab->keep, side_names[side], round + 1)
                  : name_descriptor(path, ab->stream[side], err))
         return -1;

@@ -15,6 +15,7 @@ struct ab_setup {
     const char *build[2];               /* before and now: path of the program, or of a folder that contains it or bin/ */
     const char *suite;                  /* path of the suite */
     const char *device, *isa;           /* NULL: the default of each build */
+    const char *cache_experts;          /* value of --cache-experts; NULL: the default of each build */
     int threads;                        /* 0: the default of each build */
     double limit;
     int rounds;                         /* maximum rounds; fewer if all is decided earlier */

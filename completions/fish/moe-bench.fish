@@ -82,6 +82,7 @@ complete -c moe-bench -n '__fish_seen_subcommand_from ab' -l rounds -x -d 'run e
 complete -c moe-bench -n '__fish_seen_subcommand_from ab' -l device -x -a 'auto host cuda cuda: ref' -d 'device to compute on'
 complete -c moe-bench -n '__fish_seen_subcommand_from ab' -s j -l threads -x -d 'work with N threads; all processors if not given'
 complete -c moe-bench -n '__fish_seen_subcommand_from ab' -l isa -x -d 'use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain'
+complete -c moe-bench -n '__fish_seen_subcommand_from ab' -l cache-experts -x -a 'auto none' -d 'keep so many routed experts in memory'
 complete -c moe-bench -n '__fish_seen_subcommand_from ab' -l keep -x -d 'keep the streams of all rounds in FOLDER'
 complete -c moe-bench -n '__fish_seen_subcommand_from ab' -l json -d 'write JSON lines with all figures'
 complete -c moe-bench -n '__fish_seen_subcommand_from ab' -s o -l output -r -F -d 'write to FILE, not standard output'

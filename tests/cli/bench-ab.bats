@@ -41,7 +41,9 @@ setup() { cd "$WORK"; rm -f ./*.log; }
     [[ "${lines[-1]}" == "moe-bench: setting 'K2' is slower: 0."*" of the speed before, at most 0."* ]]
     [ "$(sort -u slow.log)" = "run -q - -j 1 --device host" ]
     [ "$(wc -l < slow.log)" = 8 ]
-    moe-bench ab --build slow --build fast suites/ab.json
+    rm slow.log
+    moe-bench ab --cache-experts 50% --build slow --build fast suites/ab.json
+    [ "$(sort -u slow.log)" = "run -q - --cache-experts 50%" ]
     moe-bench ab --limit 99.9% --build fast --build slow suites/ab.json
 }
 
