@@ -99,9 +99,12 @@ alone() {
 }
 
 @test "concurrent texts follow a recording as single texts do" {
-    local settings
+    local settings together
     moe-decode -q -m pocket.moe -d model:file=draft.moe -K 4 --record drafts --stream run/rec.moes -o run/text some.jsonl
     moe-view --json run/rec.moes | jq -c 'select(.type == "begin") | {id, tokens: .prompt}' > run/ids.jsonl
+    together=$(wc -l < run/ids.jsonl)                           # under sanitisers there are fewer than 7 texts
+    [ $together -lt 7 ] || together=7
+    [ $together -gt 1 ]
     moe-convert synthetic -q --like "$MOE_MODELS/pocket/model/config.json" --dtype f32 --seed 4 -o run/random.moe
     for settings in '--force-accept run/rec.moes -K 4' '-d ngram -K 3 --ignore-eos -n 9'; do
         for n in 1 7; do
@@ -110,7 +113,7 @@ alone() {
         done
         cmp run/1 run/7
         cmp <(alone run/1.moes) <(alone run/7.moes)
-        moe-view --json --type iter run/7.moes | jq -es 'any(.[]; .shared_texts == 7)' > /dev/null
+        moe-view --json --type iter run/7.moes | jq -es "any(.[]; .shared_texts == $together)" > /dev/null
     done
 }
 
