@@ -204,6 +204,17 @@ int arch_read(const json_t *config, const json_t *generation, struct hparams *sh
 /* The same from the text of a config.json, with another number of layers when `layers` is not 0. */
 int arch_read_text(const char *config, size_t bytes, int layers, struct hparams *shape, struct err *err);
 
+/* Names of a Mamba-2 mixer; MIXER ends with a dot. */
+#define MAMBA_NAMES(MIXER) \
+    [SLOT_DELTA_ALL] = MIXER "in_proj.weight", \
+    [SLOT_DELTA_CONV] = MIXER "conv1d.weight", \
+    [SLOT_DELTA_CONV_BIAS] = MIXER "conv1d.bias", \
+    [SLOT_DELTA_A_LOG] = MIXER "A_log", \
+    [SLOT_DELTA_STEP_BIAS] = MIXER "dt_bias", \
+    [SLOT_DELTA_SKIP] = MIXER "D", \
+    [SLOT_DELTA_NORM] = MIXER "norm.weight", \
+    [SLOT_DELTA_OUT] = MIXER "out_proj.weight"
+
 /* Tensor names that all llama-like families share, outside the feed-forward network. */
 #define LLAMA_NAMES LLAMA_PROJECTIONS, NEXTN_NAMES, QK_NORM_NAMES, FFN_NORM_NAME
 #define FFN_NORM_NAME [SLOT_FFN_NORM] = "model.layers.{n}.post_attention_layernorm.weight"

@@ -10,14 +10,7 @@
 #define MOE "model.layers.{n}.block_sparse_moe."
 #define SHARED_MLP "model.layers.{n}.shared_mlp."
 #define OUTSIDE LLAMA_PROJECTIONS, FFN_NORM_NAME, \
-    [SLOT_DELTA_ALL] = MIXER "in_proj.weight", \
-    [SLOT_DELTA_CONV] = MIXER "conv1d.weight", \
-    [SLOT_DELTA_CONV_BIAS] = MIXER "conv1d.bias", \
-    [SLOT_DELTA_A_LOG] = MIXER "A_log", \
-    [SLOT_DELTA_STEP_BIAS] = MIXER "dt_bias", \
-    [SLOT_DELTA_SKIP] = MIXER "D", \
-    [SLOT_DELTA_NORM] = MIXER "norm.weight", \
-    [SLOT_DELTA_OUT] = MIXER "out_proj.weight", \
+    MAMBA_NAMES(MIXER), \
     [SLOT_SHARED_GATE_UP] = SHARED_MLP "input_linear.weight", \
     [SLOT_SHARED_DOWN] = SHARED_MLP "output_linear.weight", \
     [SLOT_DENSE_GATE_UP] = SHARED_MLP "input_linear.weight", \

@@ -21,14 +21,7 @@
     [SLOT_K] = MIXER "k_proj.weight", \
     [SLOT_V] = MIXER "v_proj.weight", \
     [SLOT_OUT] = MIXER "o_proj.weight", \
-    [SLOT_DELTA_ALL] = MIXER "in_proj.weight", \
-    [SLOT_DELTA_CONV] = MIXER "conv1d.weight", \
-    [SLOT_DELTA_CONV_BIAS] = MIXER "conv1d.bias", \
-    [SLOT_DELTA_A_LOG] = MIXER "A_log", \
-    [SLOT_DELTA_STEP_BIAS] = MIXER "dt_bias", \
-    [SLOT_DELTA_SKIP] = MIXER "D", \
-    [SLOT_DELTA_NORM] = MIXER "norm.weight", \
-    [SLOT_DELTA_OUT] = MIXER "out_proj.weight", \
+    MAMBA_NAMES(MIXER), \
     [SLOT_DENSE_UP] = MIXER "up_proj.weight", \
     [SLOT_DENSE_DOWN] = MIXER "down_proj.weight", \
     [SLOT_SHARED_UP] = MIXER "shared_experts.up_proj.weight", \

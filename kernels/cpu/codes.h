@@ -1,5 +1,5 @@
 /* Decoders of weights to bytes for products with quantised activations (formats.h), one for mxfp4 and each format after it. A
- * decoder unpacks a span, 32 inputs, of one vector of outputs, the first of which is `lane`: eight vectors of bytes, each with
+ * decoder unpacks a span, 32 inputs, of the vector of outputs that begins with output `lane`: eight vectors of bytes, each with
  * four inputs of every output. Bytes are codes plus the format's offset, so that they are unsigned.
  *
  * The order of inputs is that of order.h. */

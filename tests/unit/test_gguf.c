@@ -460,12 +460,7 @@ static void test_blocks(void **state)
             random_block(types[t].type, bytes, data + i * bytes);
         gguf_put_tensor(&g, "t", (uint32_t)types[t].type, 2, sizes, data, (size_t)(count * bytes));
         gguf_write(&g, unit_path(folder, "t.gguf"));
-        struct source_file *file = checkpoint_add_file(cp, "t.gguf", NULL);
-        FILE *opened = fopen(unit_path(folder, "t.gguf"), "rb");
-        file->fd = dup(fileno(opened));
-        fseek(opened, 0, SEEK_END);
-        file->bytes = (uint64_t)ftell(opened);
-        fclose(opened);
+        must(checkpoint_add_opened(cp, unit_path(folder, "t.gguf"), "t.gguf", &err), &err);
         if (gguf_read(&read, cp, 0, &err) || checkpoint_finish(cp, &err))
             fail_msg("%s", err.text);
         const struct source_tensor *tensor = &cp->tensors[0];

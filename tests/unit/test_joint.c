@@ -253,12 +253,7 @@ static void scales_of_gguf_are_applied(void **state)
         if (c == 3)
             gguf_put_tensor(&g, "blk.1.x.scale", 0, 1, experts, scales, sizeof scales);
         gguf_write(&g, unit_path(folder, "t.gguf"));
-        struct source_file *file = checkpoint_add_file(cp, "t.gguf", NULL);
-        FILE *opened = fopen(unit_path(folder, "t.gguf"), "rb");
-        file->fd = dup(fileno(opened));
-        fseek(opened, 0, SEEK_END);
-        file->bytes = (uint64_t)ftell(opened);
-        fclose(opened);
+        must(checkpoint_add_opened(cp, unit_path(folder, "t.gguf"), "t.gguf", &err), &err);
         must(gguf_read(&read, cp, 0, &err), &err);
         must(checkpoint_finish(cp, &err), &err);
         const struct source_tensor *t = checkpoint_find(cp, "blk.0.x.weight");
