@@ -161,22 +161,28 @@ static void decayed(float *restrict out, const float *restrict in, const float *
             out[i] = in[i] * plain_exp(end[i]);
 }
 
+/* Computes row `key` of a state: `factor` times that of the state before, or zeros if there is none (before < 0). */
+static float *decay_row(const struct head *head, int own, int before, int key, float factor)
+{
+    const size_t values = (size_t)head->args->value_dim;
+    float *restrict to = state_at(head, own) + (size_t)key * values;
+    if (before < 0)
+        memset(to, 0, values * sizeof *to);
+    else {
+        const float *restrict from = state_at(head, before) + (size_t)key * values;
+        for (size_t j = 0; j < values; j++)
+            to[j] = factor * from[j];
+    }
+    return to;
+}
+
 static void make_channel_state(const struct head *head, int own, int before, const int32_t *path)
 {
     const int keys = head->args->key_dim, values = head->args->value_dim;
     const float *end = decays_at(head, path[DELTA_BORDER - 1]);
     float share[DELTA_DIM_MAX];
-    for (int i = 0; i < keys; i++) {
-        float *restrict to = state_at(head, own) + (size_t)i * (size_t)values;
-        if (before < 0)
-            memset(to, 0, (size_t)values * sizeof *to);
-        else {
-            const float *restrict from = state_at(head, before) + (size_t)i * (size_t)values;
-            const float factor = plain_exp(end[i]);
-            for (int j = 0; j < values; j++)
-                to[j] = factor * from[j];
-        }
-    }
+    for (int i = 0; i < keys; i++)
+        decay_row(head, own, before, i, plain_exp(end[i]));
     for (int s = 0; s < DELTA_BORDER; s++) {
         decayed(share, key_at(head, path[s]), end, decays_at(head, path[s]), keys);
         for (int i = 0; i < keys; i++)
@@ -192,14 +198,7 @@ static void make_state(const struct head *head, int own, int before, const int32
     for (int s = 0; s < DELTA_BORDER; s++)
         share[s] = plain_exp(end - decay_at(head, path[s]));
     for (int i = 0; i < keys; i++) {
-        float *restrict to = state_at(head, own) + (size_t)i * (size_t)values;
-        if (before < 0)
-            memset(to, 0, (size_t)values * sizeof *to);
-        else {
-            const float *restrict from = state_at(head, before) + (size_t)i * (size_t)values;
-            for (int j = 0; j < values; j++)
-                to[j] = factor * from[j];
-        }
+        float *to = decay_row(head, own, before, i, factor);
         for (int s = 0; s < DELTA_BORDER; s++)
             add_scaled(to, correction_at(head, path[s]), share[s] * key_at(head, path[s])[i], values);
     }
