@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "kernels/cpu/operand.h"
+#include "kernels/cpu/vector.h"
 #include "kernels/cpu/work.h"
 #include "kernels/plain/quantise.h"
 
@@ -16,6 +17,22 @@ static void quantise_row(const float *in, int inputs, struct quantised *out)
         plain_quantise(in + whole, inputs - whole, out->q, &out->scale, &out->total, out->sum);
 }
 
+/* Rearranges the integers of blocks: place i gets input order[i]. */
+#if defined(ISA_AVX512) || defined(ISA_AVX2)
+
+static void order_blocks(const uint8_t *order, size_t blocks, struct quantised *out)
+{
+    const __m256i index = _mm256_loadu_si256((const void *)order), upper = _mm256_slli_epi16(index, 3);
+    for (size_t b = 0; b < blocks; b++) {
+        const __m256i q = _mm256_loadu_si256((const void *)out[b].q);
+        const __m256i first = _mm256_shuffle_epi8(_mm256_permute2x128_si256(q, q, 0x00), index);
+        const __m256i second = _mm256_shuffle_epi8(_mm256_permute2x128_si256(q, q, 0x11), index);
+        _mm256_storeu_si256((void *)out[b].q, _mm256_blendv_epi8(first, second, upper));
+    }
+}
+
+#else
+
 static void order_blocks(const uint8_t *order, size_t blocks, struct quantised *out)
 {
     for (size_t b = 0; b < blocks; b++) {
@@ -25,6 +42,8 @@ static void order_blocks(const uint8_t *order, size_t blocks, struct quantised *
             out[b].q[i] = q[order[i]];
     }
 }
+
+#endif
 
 static void quantise_rows(void *argument, int member, int members)
 {

@@ -34,15 +34,21 @@ PLAIN float plain_quantise_row(const float *x, int count, int8_t *q)
 /* Quantises one block: `count` inputs, 1 to 32, of a row; the others are zeros. q has 32 elements. */
 PLAIN void plain_quantise(const float *in, int count, int8_t *q, float *scale, float *total, int16_t *sum)
 {
-    float x[PLAIN_BLOCK] = {0};
-    int32_t all[2] = {0};
-    memcpy(x, in, (size_t)count * sizeof *x);
+    float padded[PLAIN_BLOCK] = {0};
+    const float *x = in;
+    int32_t first = 0, second = 0;
+    if (count < PLAIN_BLOCK) {
+        memcpy(padded, in, (size_t)count * sizeof *x);
+        x = padded;
+    }
     *scale = plain_quantise_row(x, PLAIN_BLOCK, q);
-    for (int i = 0; i < PLAIN_BLOCK; i++)
-        all[i / (PLAIN_BLOCK / 2)] += q[i];
-    *total = *scale * (float)(all[0] + all[1]);
-    sum[0] = (int16_t)all[0];
-    sum[1] = (int16_t)all[1];
+    for (int i = 0; i < PLAIN_BLOCK / 2; i++)                   /* one loop with an array of sums would not be vectorised */
+        first += q[i];
+    for (int i = PLAIN_BLOCK / 2; i < PLAIN_BLOCK; i++)
+        second += q[i];
+    *total = *scale * (float)(first + second);
+    sum[0] = (int16_t)first;
+    sum[1] = (int16_t)second;
 }
 
 #endif
