@@ -16,6 +16,14 @@ struct node *node_new(struct parser *p, enum node_kind kind)
     return node;
 }
 
+static struct node *node_new_tuple(struct parser *p)
+{
+    struct node *node = node_new(p, NODE_LIST);
+    if (node)
+        node->tuple = true;
+    return node;
+}
+
 int node_put(struct parser *p, struct node *node, struct node *item)
 {
     if (!item)
@@ -183,7 +191,7 @@ static struct node *parse_primary(struct parser *p)
     if (token_is(p, "(")) {
         if (lex_next(p))
             return NULL;
-        node = token_is(p, ")") ? node_new(p, NODE_LIST) : parse_tuple(p);
+        node = token_is(p, ")") ? node_new_tuple(p) : parse_tuple(p);
         return node && !token_expect(p, ")") ? node : NULL;
     }
     parse_fail(p, "an expression expected, \"%.*s\" found", p->token.bytes > 40 ? 40 : (int)p->token.bytes, p->token.text);
@@ -272,7 +280,7 @@ static struct node *parse_filter(struct parser *p, struct node *of)
     if (!node || lex_next(p) || !(node->name = token_name(p)) || (token_is(p, "(") && parse_arguments(p, node)))
         return NULL;
     node->a = of;
-    if (!filter_find(node->name)) {
+    if (!p->conditions && !filter_find(node->name)) {
         parse_fail(p, "the filter \"%.60s\" is not supported", node->name);
         return NULL;
     }
@@ -305,7 +313,7 @@ static struct node *parse_test(struct parser *p, struct node *of)
         if (node_put(p, node, parse_postfix(p, parse_primary(p))))
             return NULL;
     }
-    if (!test_find(node->name)) {
+    if (!p->conditions && !test_find(node->name)) {
         parse_fail(p, "the test \"%.60s\" is not supported", node->name);
         return NULL;
     }
@@ -460,7 +468,7 @@ struct node *parse_tuple(struct parser *p)
     struct node *first = parse_expression(p, true), *all;
     if (!first || !token_is(p, ","))
         return first;
-    all = node_new(p, NODE_LIST);
+    all = node_new_tuple(p);
     if (!all || node_put(p, all, first))
         return NULL;
     while (token_is(p, ",")) {

@@ -110,8 +110,7 @@ static int filter_default(struct render *r, const struct value *self, const stru
     return value_string(r, "", 0, false, out);
 }
 
-/* Returns the member "a.b" or the element "0" of an item. */
-static int attribute_of(struct render *r, const struct value *item, const struct string *path, struct value *out)
+int value_attribute(struct render *r, const struct value *item, const struct string *path, struct value *out)
 {
     *out = *item;
     for (size_t begin = 0, end; begin <= path->bytes; begin = end + 1) {
@@ -145,7 +144,7 @@ static int filter_join(struct render *r, const struct value *self, const struct 
         return -1;
     for (size_t i = 0; i < list->n; i++) {
         struct value member;
-        if (attribute_of(r, &list->items[i], path, &member) || list_put(r, members.as.list, member))
+        if (value_attribute(r, &list->items[i], path, &member) || list_put(r, members.as.list, member))
             return -1;
     }
     return text_join(r, members.as.list, separator, out);
@@ -171,14 +170,23 @@ static int filter_items(struct render *r, const struct value *self, const struct
 static int filter_tojson(struct render *r, const struct value *self, const struct args *args, struct value *out)
 {
     struct builder builder = {0};
-    const struct value *ascii = arg_get(args, 4, "ensure_ascii"), *sorted = arg_get(args, 5, "sort_keys");
+    const struct value *ascii = arg_get(args, 0, "ensure_ascii"), *separators = arg_get(args, 2, "separators"),
+                       *sorted = arg_get(args, 3, "sort_keys");
+    struct json_style style = {.ascii = ascii && value_true(ascii), .sorted = sorted && value_true(sorted)};
     int64_t indent;
-    if (arg_int(r, args, 0, "indent", -1, &indent))
+    if (arg_int(r, args, 1, "indent", -1, &indent))
         return -1;
-    if (indent > 16 || (ascii && value_true(ascii)))
-        return render_fail(r, "tojson with ensure_ascii or an indent of more than 16 is not supported");
-    return write_json(r, &builder, self, indent < 0 ? -1 : (int)indent, sorted && value_true(sorted)) ||
-           builder_end(r, &builder, out) ? -1 : 0;
+    if (indent > 16)
+        return render_fail(r, "tojson with an indent of more than 16 is not supported");
+    style.indent = indent < 0 ? -1 : (int)indent;
+    if (separators && separators->kind != VALUE_NONE) {
+        const struct list *two = separators->kind == VALUE_LIST ? separators->as.list : NULL;
+        if (!two || two->n != 2 || two->items[0].kind != VALUE_STRING || two->items[1].kind != VALUE_STRING)
+            return render_fail(r, "tojson takes two strings as separators");
+        style.item = two->items[0].as.string;
+        style.key = two->items[1].as.string;
+    }
+    return write_json(r, &builder, self, &style) || builder_end(r, &builder, out) ? -1 : 0;
 }
 
 static int filter_replace(struct render *r, const struct value *self, const struct args *args, struct value *out)
@@ -291,6 +299,40 @@ static int filter_indent(struct render *r, const struct value *self, const struc
     return builder_end(r, &builder, out);
 }
 
+/* format(values...): %s and %d in the text become the values, %% becomes %. */
+static int filter_format(struct render *r, const struct value *self, const struct args *args, struct value *out)
+{
+    struct builder builder = {0};
+    struct value text, part;
+    size_t used = 0, from = 0;
+    if (write_as_string(r, self, &text))
+        return -1;
+    const struct string *s = text.as.string;
+    for (size_t at = 0; at <= s->bytes; at++) {
+        if (at < s->bytes && s->data[at] != '%')
+            continue;
+        if (value_part(r, s, from, at, &part) || builder_put_string(r, &builder, part.as.string))
+            return -1;
+        if (at == s->bytes)
+            break;
+        const char kind = at + 1 < s->bytes ? s->data[at + 1] : '\0';
+        int64_t integer;
+        if (kind != '%' && kind != 's' && kind != 'd')
+            return render_fail(r, "format supports %%s, %%d and %%%% alone");
+        if (kind != '%' && used == args->n)
+            return render_fail(r, "format has not enough values");
+        if (kind == 'd' && !value_as_int(&args->items[used], &integer))
+            return render_fail(r, "%%d takes an integer, not %s", value_kind_name(&args->items[used]));
+        if (kind == '%' ? builder_puts(r, &builder, "%") : kind == 's' ? write_value(r, &builder, &args->items[used++]) :
+                          (part = value_int(integer), used++, write_value(r, &builder, &part)))
+            return -1;
+        from = ++at + 1;
+    }
+    if (used < args->n)
+        return render_fail(r, "format has more values than its text takes");
+    return builder_end(r, &builder, out);
+}
+
 /* Returns the sequence that map, select and the like iterate over; a false value is an empty sequence. */
 static int iterate_true(struct render *r, const struct value *self, struct list **out)
 {
@@ -320,7 +362,7 @@ static int filter_map(struct render *r, const struct value *self, const struct a
         struct args rest = { .items = args->items + 1, .n = args->n - 1, .names = args->names, .named = args->named,
                              .n_named = args->n_named };
         struct value made;
-        if (attribute ? attribute_of(r, &list->items[i], name, &made)
+        if (attribute ? value_attribute(r, &list->items[i], name, &made)
                       : eval_function(r, filter, &list->items[i], &rest, &made))
             return -1;
         if (attribute && fallback && made.kind == VALUE_UNDEFINED)
@@ -350,7 +392,7 @@ static int choose(struct render *r, const struct value *self, const struct args 
     for (size_t i = 0; i < list->n; i++) {
         struct args rest = { .items = args->items + used, .n = args->n - used };
         struct value of = list->items[i], result;
-        if (path && attribute_of(r, &list->items[i], path, &of))
+        if (path && value_attribute(r, &list->items[i], path, &of))
             return -1;
         result = value_bool(value_true(&of));
         if ((test && eval_function(r, test, &of, &rest, &result)) ||
@@ -386,8 +428,10 @@ static const struct function filters[] = {
     { "count", filter_length, 0, 0, NULL },
     { "d", filter_default, 0, 2, "default_value boolean" },
     { "default", filter_default, 0, 2, "default_value boolean" },
+    { "dictsort", filter_dictsort, 0, 3, "case_sensitive by reverse" },
     { "first", filter_first, 0, 0, NULL },
     { "float", filter_float, 0, 0, NULL },
+    { "format", filter_format, 0, 32, NULL },
     { "indent", filter_indent, 0, 3, "width first blank" },
     { "int", filter_int, 0, 1, "default" },
     { "items", filter_items, 0, 0, NULL },
@@ -397,6 +441,8 @@ static const struct function filters[] = {
     { "list", filter_list, 0, 0, NULL },
     { "lower", filter_lower, 0, 0, NULL },
     { "map", filter_map, 1, 8, "*" },
+    { "max", filter_max, 0, 2, "case_sensitive attribute" },
+    { "min", filter_min, 0, 2, "case_sensitive attribute" },
     { "reject", filter_reject, 0, 4, NULL },
     { "rejectattr", filter_rejectattr, 1, 4, NULL },
     { "replace", filter_replace, 2, 3, "old new count" },
@@ -404,10 +450,12 @@ static const struct function filters[] = {
     { "safe", filter_same, 0, 0, NULL },
     { "select", filter_select, 0, 4, NULL },
     { "selectattr", filter_selectattr, 1, 4, NULL },
+    { "sort", filter_sort, 0, 3, "reverse case_sensitive attribute" },
     { "string", filter_string, 0, 0, NULL },
     { "title", filter_title, 0, 0, NULL },
-    { "tojson", filter_tojson, 0, 1, "indent ensure_ascii sort_keys" },
+    { "tojson", filter_tojson, 0, 4, "ensure_ascii indent separators sort_keys" },
     { "trim", filter_trim, 0, 1, "chars" },
+    { "unique", filter_unique, 0, 2, "case_sensitive attribute" },
     { "upper", filter_upper, 0, 0, NULL },
 };
 

@@ -6,7 +6,7 @@
  *   value.c      values: strings that know where each byte is from, lists, dictionaries
  *   write.c      values as text: str(), repr(), JSON
  *   text.c       what filters and methods do to strings
- *   filter.c, test.c, method.c   tables of what may be called
+ *   filter.c, test.c, method.c   tables of what may be called;  sort.c: filters that order values
  *   template.c   one rendering from start to end
  *
  * All memory of a parse or a rendering comes from a pool with a limit, and is freed at once. Functions report errors through
@@ -60,7 +60,7 @@ struct value {
     } as;
 };
 
-struct list { struct value *items; size_t n, room; };
+struct list { struct value *items; size_t n, room; bool tuple; };       /* tuple: printed in round brackets */
 struct dict { struct string *keys; struct value *items; size_t n, room, key_room; };
 struct loop { const struct list *list; size_t index; };
 struct bound { struct value self; const struct function *function; };
@@ -83,6 +83,7 @@ struct node {
     enum operator operator;    /* BINARY, COMPARE */
     int line;
     bool negated;              /* TEST */
+    bool tuple;                /* LIST */
     const char *name;          /* NAME, ATTRIBUTE, FILTER, TEST, MACRO, namespace attribute of SET */
     struct value value;        /* LITERAL, TEXT */
     struct node *a, *b, *c, *d;
@@ -114,6 +115,7 @@ struct parser {
     enum tag_kind tag;
     struct token token;        /* the one to be read next */
     int loops;                 /* `for` bodies around this position */
+    int conditions;            /* `if` bodies around it: names of filters and tests in them are looked up when they are called */
     struct pool *pool;
     struct err *err;
 };
@@ -197,7 +199,12 @@ int builder_end(struct render *r, struct builder *builder, struct value *out);
 bool string_has_content(const struct string *string);
 
 int write_value(struct render *r, struct builder *builder, const struct value *value);         /* str() */
-int write_json(struct render *r, struct builder *builder, const struct value *value, int indent, bool sorted);
+struct json_style {
+    int indent;                        /* < 0: one line */
+    bool ascii, sorted;                /* escape what is not ASCII; keys in order */
+    const struct string *item, *key;   /* separators after an item and after a key; NULL: json.dumps' own */
+};
+int write_json(struct render *r, struct builder *builder, const struct value *value, const struct json_style *style);
 int write_as_string(struct render *r, const struct value *value, struct value *out);           /* strings stay themselves */
 
 int eval_expression(struct render *r, const struct node *node, struct value *out);

@@ -344,7 +344,9 @@ static int eval_applied(struct render *r, const struct node *node, struct value 
     r->line = node->line;
     if (node->kind == NODE_CALL)
         return eval_call(r, &of, &args, out);
-    if (!function || eval_function(r, function, &of, &args, out))
+    if (!function)
+        return render_fail(r, "the %s \"%.60s\" is not supported", node->kind == NODE_FILTER ? "filter" : "test", node->name);
+    if (eval_function(r, function, &of, &args, out))
         return -1;
     if (node->negated)
         out->as.boolean = !out->as.boolean;
@@ -433,6 +435,7 @@ static int evaluate(struct render *r, const struct node *node, struct value *out
     case NODE_LIST:
         if (eval_items(r, node, &items) || value_list(r, out))
             return -1;
+        out->as.list->tuple = node->tuple;
         for (size_t i = 0; i < node->n; i++)
             if (list_put(r, out->as.list, items[i]))
                 return -1;

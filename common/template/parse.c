@@ -49,7 +49,12 @@ static struct node *parse_if(struct parser *p)
     struct node *first = NULL, *now = NULL;
     while (!first || token_is(p, "elif")) {
         struct node *node = node_new(p, NODE_IF);
-        if (!node || lex_next(p) || !(node->a = parse_tuple(p)) || !(node->b = parse_body(p, ends)))
+        if (!node || lex_next(p) || !(node->a = parse_tuple(p)))
+            return NULL;
+        p->conditions++;
+        node->b = parse_body(p, ends);
+        p->conditions--;
+        if (!node->b)
             return NULL;
         if (now)
             now->c = node;
@@ -57,8 +62,13 @@ static struct node *parse_if(struct parser *p)
             first = node;
         now = node;
     }
-    if (token_is(p, "else") && (lex_next(p) || !(now->c = parse_body(p, last))))
-        return NULL;
+    if (token_is(p, "else")) {
+        p->conditions++;
+        now->c = lex_next(p) ? NULL : parse_body(p, last);
+        p->conditions--;
+        if (!now->c)
+            return NULL;
+    }
     return token_expect(p, "endif") ? NULL : first;
 }
 

@@ -203,6 +203,7 @@ int dict_items(struct render *r, const struct dict *dict, struct value *out)
         if (value_list(r, &pair) || value_part(r, &dict->keys[i], 0, dict->keys[i].bytes, &key) ||
             list_put(r, pair.as.list, key) || list_put(r, pair.as.list, dict->items[i]) || list_put(r, out->as.list, pair))
             return -1;
+        pair.as.list->tuple = true;
     }
     return 0;
 }

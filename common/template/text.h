@@ -23,4 +23,13 @@ int text_replace(struct render *r, const struct string *s, const struct string *
 int text_join(struct render *r, const struct list *list, const struct string *separator, struct value *out);
 int dict_items(struct render *r, const struct dict *dict, struct value *out);          /* list of [key, value] */
 
+/* Sets the member "a.b" or the element "0" of an item. */
+int value_attribute(struct render *r, const struct value *item, const struct string *path, struct value *out);
+
+int filter_sort(struct render *r, const struct value *self, const struct args *args, struct value *out);
+int filter_dictsort(struct render *r, const struct value *self, const struct args *args, struct value *out);
+int filter_unique(struct render *r, const struct value *self, const struct args *args, struct value *out);
+int filter_min(struct render *r, const struct value *self, const struct args *args, struct value *out);
+int filter_max(struct render *r, const struct value *self, const struct args *args, struct value *out);
+
 #endif

@@ -72,12 +72,12 @@ static int write_nested(struct render *r, struct builder *b, const struct value 
     case VALUE_INT: case VALUE_FLOAT: return write_number(r, b, value);
     case VALUE_STRING: return depth ? write_repr(r, b, value->as.string) : builder_put_string(r, b, value->as.string);
     case VALUE_LIST:
-        if (builder_puts(r, b, "["))
+        if (builder_puts(r, b, value->as.list->tuple ? "(" : "["))
             return -1;
         for (size_t i = 0; i < value->as.list->n; i++)
             if ((i && builder_puts(r, b, ", ")) || write_nested(r, b, &value->as.list->items[i], depth + 1))
                 return -1;
-        return builder_puts(r, b, "]");
+        return builder_puts(r, b, !value->as.list->tuple ? "]" : value->as.list->n == 1 ? ",)" : ")");
     case VALUE_DICT:
         if (builder_puts(r, b, "{"))
             return -1;
@@ -108,7 +108,7 @@ int write_as_string(struct render *r, const struct value *value, struct value *o
 
 /* ---- JSON, as json.dumps(ensure_ascii=False) writes it ---- */
 
-struct json_writer { struct render *r; struct builder *b; int indent; bool sorted; };
+struct json_writer { struct render *r; struct builder *b; const struct json_style *style; };
 
 static int json_string_put(struct json_writer *w, const struct string *s)
 {
@@ -117,9 +117,10 @@ static int json_string_put(struct json_writer *w, const struct string *s)
         return -1;
     for (size_t at = 0, run; at < s->bytes; at = run) {
         static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
-        char text[8];
+        char text[16];
         for (run = at; run < s->bytes; run++)
-            if ((unsigned char)s->data[run] < 32 || s->data[run] == '"' || s->data[run] == '\\')
+            if ((unsigned char)s->data[run] < 32 || s->data[run] == '"' || s->data[run] == '\\' ||
+                (w->style->ascii && (unsigned char)s->data[run] > 126))
                 break;
         if (run > at) {
             if (builder_put(w->r, w->b, s->data + at, run - at, content))
@@ -127,26 +128,32 @@ static int json_string_put(struct json_writer *w, const struct string *s)
             continue;
         }
         const char *known = s->data[at] ? strchr(from, s->data[at]) : NULL;
+        uint32_t code = 0;
+        run = at + (size_t)utf8_next(s->data + at, s->bytes - at, &code);
         if (known)
             snprintf(text, sizeof text, "\\%c", to[known - from]);
+        else if (code < 0x10000)
+            snprintf(text, sizeof text, "\\u%04x", (unsigned)code);
         else
-            snprintf(text, sizeof text, "\\u%04x", (unsigned)(unsigned char)s->data[at]);
+            snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xD800 + ((unsigned)code - 0x10000) / 0x400,
+                     0xDC00 + (unsigned)code % 0x400);
         if (builder_put(w->r, w->b, text, strlen(text), content))
             return -1;
-        run = at + 1;
     }
     return builder_put(w->r, w->b, "\"", 1, content);
 }
 
 static int json_separate(struct json_writer *w, size_t i, int depth)
 {
-    if (i && builder_puts(w->r, w->b, w->indent < 0 ? ", " : ","))
+    const struct json_style *style = w->style;
+    const char *between = style->indent < 0 ? ", " : ",";
+    if (i && (style->item ? builder_put_string(w->r, w->b, style->item) : builder_puts(w->r, w->b, between)))
         return -1;
-    if (w->indent < 0)
+    if (style->indent < 0)
         return 0;
     if (builder_puts(w->r, w->b, "\n"))
         return -1;
-    for (int k = 0; k < w->indent * depth; k++)
+    for (int k = 0; k < style->indent * depth; k++)
         if (builder_puts(w->r, w->b, " "))
             return -1;
     return 0;
@@ -169,10 +176,11 @@ static int json_dict(struct json_writer *w, const struct dict *dict, int depth)
         return -1;
     for (size_t i = 0; i < dict->n; i++)
         keys[i] = &dict->keys[i];
-    if (w->sorted)
+    if (w->style->sorted)
         qsort(keys, dict->n, sizeof *keys, key_order);
     for (size_t i = 0; i < dict->n; i++)
-        if (json_separate(w, i, depth + 1) || json_string_put(w, keys[i]) || builder_puts(w->r, w->b, ": ") ||
+        if (json_separate(w, i, depth + 1) || json_string_put(w, keys[i]) ||
+            (w->style->key ? builder_put_string(w->r, w->b, w->style->key) : builder_puts(w->r, w->b, ": ")) ||
             json_put(w, &dict->items[keys[i] - dict->keys], depth + 1))
             return -1;
     if (dict->n && json_separate(w, 0, depth))
@@ -208,8 +216,8 @@ static int json_put(struct json_writer *w, const struct value *value, int depth)
     }
 }
 
-int write_json(struct render *r, struct builder *builder, const struct value *value, int indent, bool sorted)
+int write_json(struct render *r, struct builder *builder, const struct value *value, const struct json_style *style)
 {
-    struct json_writer writer = { r, builder, indent, sorted };
+    struct json_writer writer = { r, builder, style };
     return json_put(&writer, value, 0);
 }

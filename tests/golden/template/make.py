@@ -227,6 +227,32 @@ type {{ tool.function.name }} = (_: {{ type(tool.function.parameters) }}) => any
 {%- if message['role'] == 'tool' %}{% set ns.is_tool = true %}{{ '<｜tool▁output▁begin｜>' ~ message['content'] ~ '<｜tool▁output▁end｜>' }}{% endif %}
 {%- endfor -%}
 {% if ns.is_tool %}{{ '<｜tool▁outputs▁end｜>' }}{% endif %}{% if add_generation_prompt and not ns.is_tool %}{{ '<｜Assistant｜>' }}{% endif %}""",
+    "arguments in the order of their names": """{%- macro show(value, depth=0) -%}
+    {%- if value is string -%}<|"|>{{ value }}<|"|>
+    {%- elif value is boolean -%}{{ 'true' if value else 'false' }}
+    {%- elif value is none -%}null
+    {%- elif value is mapping -%}
+        {{- '{' -}}{%- set ns = namespace(first=true) -%}
+        {%- for key, item in value | dictsort -%}
+            {%- if not ns.first %},{% endif %}{% set ns.first = false %}{{ key }}:{{ show(item, depth + 1) }}
+        {%- endfor -%}{{- '}' -}}
+    {%- elif value is sequence -%}[{% for item in value %}{{ show(item, depth + 1) }}{{ ',' if not loop.last }}{% endfor %}]
+    {%- else -%}{{ value }}{%- endif -%}
+{%- endmacro -%}
+{%- for tool in tools or [] | sort(attribute='function.name') -%}
+declaration:{{ tool.function.name }}{{ show(tool.function.parameters.properties) }}
+{% endfor -%}
+{{ messages | map(attribute='role') | unique | sort(reverse=true) | join('|') }} {{ tools | tojson(indent=2) if tools }}
+{% for m in messages -%}
+    {%- if loop.previtem is defined and loop.previtem.role != m.role %}<{{ loop.previtem.role }}>{% endif -%}
+    {%- for call in m.tool_calls or [] -%}
+        {%- set f = call.function if call.function is defined else call -%}
+        {{- f.name }}({% if f.arguments is mapping %}{% for key, item in f.arguments.items() -%}
+            {{ '%s=%s' | format(key, item | tojson(separators=(',', ':'), ensure_ascii=true)) }}{{ ', ' if not loop.last }}
+        {%- endfor %}{{ f.arguments | items | list | length }}{{ f.arguments.items() | list }}{% else %}{{ f.arguments }}{% endif %})
+    {%- endfor -%}
+    {%- if never is defined %}{{ m | not_a_filter }}{% endif %}
+{% endfor %}{{ [3, 1, 2] | max }}{{ ['b', 'A'] | min }}{{ (1,) }}{{ (2, 'x') | string }}{{ 100 | string ~ '%d%%' | format(7) }}""",
     "contents in parts": """{% for m in messages %}{% if m.content is string %}{% set text = m.content %}{% elif m.content is none %}{% set text = '-' %}{% else %}{% set text = m.content | selectattr('type', 'equalto', 'text') | map(attribute='text') | join('') %}{% endif %}
 {{ m.role | title }}:{{ ' ' if text }}{{ text | indent(2) }}
 {% if loop.nextitem is defined and loop.nextitem.role == m.role %}({{ loop.nextitem.role }} goes on){% endif %}
