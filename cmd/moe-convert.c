@@ -219,7 +219,8 @@ static int build(const void *arguments, const struct console *console, struct er
         goto done;
     note_changed(&plan, console);
     if (!plan.facts.tokenizer_json.length)
-        console_note(console, "no tokenizer.json or tokenizer.model was found: the model reads and writes token ids only");
+        console_note(console, "no tokenizer.json, tokenizer.model or tiktoken.model was found: the model reads and writes "
+                     "token ids only");
     rc = carry_out(&plan, args->output, args->dry_run, args->threads, console, err);
 done:
     conversion_free(&plan);

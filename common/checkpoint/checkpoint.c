@@ -27,6 +27,8 @@ const struct source_text_kind source_text_kinds[TEXT_COUNT] = {
     [TEXT_CHAT_TEMPLATE] = {"chat_template.jinja", 4u << 20, true},
     [TEXT_INDEX] = {"model.safetensors.index.json", 64u << 20},
     [TEXT_TORCH_INDEX] = {"pytorch_model.bin.index.json", 64u << 20},
+    [TEXT_TIKTOKEN] = {"tiktoken.model", 64u << 20},
+    [TEXT_TIKTOKEN_HUNYUAN] = {"hy.tiktoken", 64u << 20},
 };
 
 enum source_text checkpoint_index(const struct checkpoint *cp) { return cp->torch ? TEXT_TORCH_INDEX : TEXT_INDEX; }

@@ -50,7 +50,7 @@ struct source_file {
 /* The texts of a checkpoint, by purpose. */
 enum source_text {
     TEXT_CONFIG, TEXT_GENERATION, TEXT_TOKENIZER, TEXT_TOKENIZER_MODEL, TEXT_TOKENIZER_CONFIG, TEXT_CHAT_TEMPLATE, TEXT_INDEX,
-    TEXT_TORCH_INDEX,
+    TEXT_TORCH_INDEX, TEXT_TIKTOKEN, TEXT_TIKTOKEN_HUNYUAN,
     TEXT_COUNT
 };
 extern const struct source_text_kind { const char *name; size_t limit; bool may_be_empty; } source_text_kinds[TEXT_COUNT];

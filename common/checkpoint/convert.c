@@ -10,6 +10,7 @@
 #include "common/checkpoint/digest.h"
 #include "common/checkpoint/frame.h"
 #include "common/tokenizer/config.h"
+#include "common/tokenizer/tiktoken.h"
 #include "common/tokenizer/tokenizer.h"
 
 /* Values read at once: some rows, or one row of the maximal width. */
@@ -259,23 +260,35 @@ static int hash_tokenizer(const struct text *json, struct sha256 *out, char **fr
     return rc;
 }
 
-/* Copies the tokenizer; tokenizer.model is used if there is no tokenizer.json. The tokenizer is loaded here, so that a model
- * file never contains one that no command can use. It is loaded before its text is copied, as both may be large. */
+/* Copies the tokenizer, from the first of these files that there is. The tokenizer is loaded here, so that a model file never
+ * contains one that no command can use. It is loaded before its text is copied, as both may be large. */
 static int take_tokenizer(struct model_facts *facts, const struct checkpoint *cp, const struct tokenizer_config *config,
                           struct err *err)
 {
-    const enum source_text which = cp->texts[TEXT_TOKENIZER].length ? TEXT_TOKENIZER : TEXT_TOKENIZER_MODEL;
+    static const enum source_text order[] = {TEXT_TOKENIZER, TEXT_TOKENIZER_MODEL, TEXT_TIKTOKEN, TEXT_TIKTOKEN_HUNYUAN};
+    size_t at = 0;
+    while (at + 1 < sizeof order / sizeof *order && !cp->texts[order[at]].length)
+        at++;
+    const enum source_text which = order[at];
     const struct text *source = &cp->texts[which];
-    struct text *json = &facts->tokenizer_json;
+    struct text *json = &facts->tokenizer_json, made = {0};
     char *frame = NULL;
+    int rc = 0;
     if (!source->length)
         return 0;
-    int rc = hash_tokenizer(source, &facts->tokenizer, which == TEXT_TOKENIZER ? &frame : NULL, config, err);
+    if (which == TEXT_TIKTOKEN || which == TEXT_TIKTOKEN_HUNYUAN) {
+        rc = tiktoken_json(&made, which == TEXT_TIKTOKEN ? TIKTOKEN_KIMI : TIKTOKEN_HUNYUAN, source,
+                           &cp->texts[TEXT_TOKENIZER_CONFIG], err);
+        source = &made;
+    }
+    if (!rc)
+        rc = hash_tokenizer(source, &facts->tokenizer, which == TEXT_TOKENIZER_MODEL ? NULL : &frame, config, err);
     if (!rc && frame)
         rc = frame_put(json, source, frame, err) || hash_tokenizer(json, &facts->tokenizer, NULL, NULL, err) ? -1 : 0;
     else if (!rc)
         rc = text_put(json, source->data, source->length, err);
     mem_free(&frame);
+    text_free(&made);
     return rc ? err_at(err, "%s", source_text_kinds[which].name) : 0;
 }
 

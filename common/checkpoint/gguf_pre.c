@@ -3,13 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define REST "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define SIGNS "| ?[^\\s\\p{L}\\p{N}]+"
-#define THREE_DIGITS CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" SIGNS "[\\r\\n]*" REST
-#define CASES(end) \
-    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" end \
-    "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" end
+#include "common/tokenizer/patterns.h"
+
 #define HAN_AND_KOREAN "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
 #define HAN_AND_KANA "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
 
@@ -38,15 +33,19 @@ static const struct pre_tokenizer PRE_TOKENIZERS[] = {
     {.names = {"command-r"}, .composed = true, .digits = true, .words = true},
     {.names = {"falcon"}, .punctuation = true, .words = true, .after = "[0-9][0-9][0-9]"},
     {.names = {"llama-bpe", "llama3", "llama-v3", "smaug-bpe", "falcon3", "pixtral", "midm-2.0", "lfm2"},
-     .whole_words = true, .begins = true, .patterns = {THREE_DIGITS}},
-    {.names = {"glm4", "chatglm-bpe", "dbrx"}, .patterns = {THREE_DIGITS}},
-    {.names = {"qwen2", "deepseek-r1-qwen", "megrez"}, .composed = true,
-     .patterns = {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" SIGNS "[\\r\\n]*" REST}},
+     .whole_words = true, .begins = true, .patterns = {PATTERN_WORDS("\\p{N}{1,3}")}},
+    {.names = {"glm4", "chatglm-bpe", "dbrx"}, .patterns = {PATTERN_WORDS("\\p{N}{1,3}")}},
+    {.names = {"qwen2", "deepseek-r1-qwen", "megrez"}, .composed = true, .patterns = {PATTERN_WORDS("\\p{N}")}},
+    {.names = {"solar-open"}, .patterns = {PATTERN_WORDS("\\p{N}")}},
+    {.names = {"hunyuan"}, .composed = true, .whole_words = true, .patterns = {PATTERN_WORDS("\\p{N}")}},
     {.names = {"qwen35"}, .composed = true,
-     .patterns = {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" REST}},
-    {.names = {"gpt-4o", "llama4", "kanana2"}, .whole_words = true,
-     .patterns = {CASES(CONTRACTION "?") "|\\p{N}{1,3}" SIGNS "[\\r\\n/]*" REST}},
-    {.names = {"tekken"}, .whole_words = true, .begins = true, .patterns = {CASES("") "|\\p{N}" SIGNS "[\\r\\n/]*" REST}},
+     .patterns = {PATTERN_CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
+                  PATTERN_REST}},
+    {.names = {"gpt-4o", "llama4", "kanana2", "minimax-m2"}, .whole_words = true,
+     .patterns = {PATTERN_CASES(PATTERN_CONTRACTION "?", "") "|\\p{N}{1,3}" PATTERN_SIGNS "[\\r\\n/]*" PATTERN_REST}},
+    {.names = {"kimi-k2"}, .whole_words = true, .patterns = {PATTERN_KIMI}},
+    {.names = {"tekken"}, .whole_words = true, .begins = true,
+     .patterns = {PATTERN_CASES("", "") "|\\p{N}" PATTERN_SIGNS "[\\r\\n/]*" PATTERN_REST}},
     {.names = {"deepseek-llm"}, .digits = true,
      .patterns = {"[\\r\\n]", CASED_WORD,
                   "\\s?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+", "\\s+$",
@@ -55,7 +54,7 @@ static const struct pre_tokenizer PRE_TOKENIZERS[] = {
     {.names = {"deepseek-v3", "joyai-llm"},
      .patterns = {"\\p{N}{1,3}", HAN_AND_KANA,
                   "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
-                  "| ?[\\p{P}\\p{S}]+[\\r\\n]*" REST}},
+                  "| ?[\\p{P}\\p{S}]+[\\r\\n]*" PATTERN_REST}},
 };
 
 const struct pre_tokenizer *pre_tokenizer_find(const struct gguf *gguf, struct err *err)

@@ -115,7 +115,7 @@ struct parser {
     enum tag_kind tag;
     struct token token;        /* the one to be read next */
     int loops;                 /* `for` bodies around this position */
-    int conditions;            /* `if` bodies around it: names of filters and tests in them are looked up when they are called */
+    int conditions;            /* `if` bodies around it: filters and tests in them are looked up when they are called */
     struct pool *pool;
     struct err *err;
 };

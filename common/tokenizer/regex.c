@@ -5,10 +5,11 @@
  *   \p{Name}            general categories as they are; scripts become \p{sc:Name}, as PCRE2 10.40 and later read a bare
  *                       name as script extensions
  *   \uHHHH              becomes \x{HHHH}
+ *   \b \B               become lookarounds with the class of \w
  *   ^ $                 match at line borders always: PCRE2_MULTILINE
  *   [a[b]] [a&&b]       classes in classes and their intersections become alternatives and lookaheads of plain classes
  *   {m,n}+              repeats in Ruby, is possessive in PCRE2: refused, like back references, options other than i, comments,
- *                       \b, \h, \K, \G, \R, \X
+ *                       \h, \K, \G, \R, \X
  *
  * A search for a run of white space up to an end of line (\s+$) that fails at the beginning of the run fails everywhere in it.
  * The other positions are therefore skipped; trying them would take time quadratic in the run's length. */
@@ -109,6 +110,8 @@ static int put_escape(struct pattern *p, bool in_class, struct err *err)
         { 't', "\\x09", "\\x09" },           { 'f', "\\x0C", "\\x0C" },
         { 'v', "\\x0B", "\\x0B" },           { 'A', "\\A", NULL },
         { 'z', "\\z", NULL },                { 'Z', "\\Z", NULL },
+        { 'b', "(?:(?<=[" WORDS "])(?![" WORDS "])|(?<![" WORDS "])(?=[" WORDS "]))", NULL },
+        { 'B', "(?:(?<=[" WORDS "])(?=[" WORDS "])|(?<![" WORDS "])(?![" WORDS "]))", NULL },
     };
     size_t from = p->at++;
     int c = peek(p, 0);

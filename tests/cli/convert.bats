@@ -85,7 +85,7 @@ PYTHON
 }
 
 @test "an empty tokenizer is an error, not a checkpoint without one" {
-    for name in tokenizer.json tokenizer.model tokenizer_config.json generation_config.json; do
+    for name in tokenizer.json tokenizer.model tiktoken.model tokenizer_config.json generation_config.json; do
         [ ! -e pocket/$name ] || cp pocket/$name kept
         : > pocket/$name
         tar cf empty.tar pocket
@@ -108,8 +108,15 @@ PYTHON
     rm pocket/tokenizer.json
     run moe-convert pocket -o mute.moe
     [ "$status" -eq 0 ]
-    [[ $output == *"no tokenizer.json or tokenizer.model was found"* ]]
+    [[ $output == *"no tokenizer.json, tokenizer.model or tiktoken.model was found"* ]]
     [ "$(moe-convert "$pocket" -o model.moe 2>&1)" = "" ]
+    cp "$MOE_MODELS/../golden/tokenizer/tiktoken.model" pocket
+    run moe-convert pocket -o other.moe
+    assert_trouble moe-convert
+    [[ $output == *"tiktoken.model: tokenizer_config.json has the tokenizer_class"*"TikTokenTokenizer alone"* ]]
+    sed -i 's/PreTrainedTokenizerFast/TikTokenTokenizer/' pocket/tokenizer_config.json
+    [ "$(moe-convert pocket -o ranks.moe 2>&1)" = "" ]
+    moe-view ranks.moe | grep -q 'from tiktoken.model, '
 }
 
 @test "both pocket models convert to the expected files" {

@@ -94,7 +94,8 @@ static void test_pre_names(void **state)
         "gpt-2", "jais", "phi-2", "gigachat", "a.x-4.0", "mellum", "trillion", "mpt", "olmo", "starcoder", "refact", "smollm",
         "codeshell", "minerva-7b", "command-r", "falcon", "llama-bpe", "llama3", "llama-v3", "smaug-bpe", "falcon3", "pixtral",
         "midm-2.0", "lfm2", "glm4", "chatglm-bpe", "dbrx", "qwen2", "deepseek-r1-qwen", "megrez", "qwen35", "gpt-4o", "llama4",
-        "kanana2", "tekken", "deepseek-llm", "deepseek-coder", "deepseek-v3", "joyai-llm"};
+        "kanana2", "minimax-m2", "kimi-k2", "hunyuan", "solar-open", "tekken",
+        "deepseek-llm", "deepseek-coder", "deepseek-v3", "joyai-llm"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct gguf_file g = {{0}};
@@ -166,7 +167,8 @@ static void test_goldens(void **state)
     static const struct { const char *name, *json, *pre; } tokenizers[] = {
         {"pocket", "pocket/model/tokenizer.json", "qwen2"}, {"qwen2", "../golden/tokenizer/qwen2.json", "qwen2"},
         {"llama3", "../golden/tokenizer/llama3.json", "llama-bpe"}, {"three", "../golden/tokenizer/three.json", "deepseek-v3"},
-        {"whole", "../golden/tokenizer/whole.json", "gpt-4o"}, {"qwen35", "../golden/tokenizer/qwen35.json", "qwen35"}};
+        {"whole", "../golden/tokenizer/whole.json", "gpt-4o"},
+        {"kimi", "../golden/tokenizer/kimi.json", "kimi-k2"}, {"qwen35", "../golden/tokenizer/qwen35.json", "qwen35"}};
     (void)state;
     for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers; i++) {
         char path[1200], line[1 << 16], cases[64];

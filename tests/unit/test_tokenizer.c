@@ -7,6 +7,7 @@
 
 #include "common/base/file.h"
 #include "common/base/utf8.h"
+#include "common/tokenizer/tiktoken.h"
 #include "common/tokenizer/tokenizer.h"
 
 static struct tokenizer *load(const char *path)
@@ -127,6 +128,125 @@ static void every_kind_of_element_gives_the_ids_of_the_package(void **state)
         struct tokenizer *t = load(path);
         assert_true(each_case(t, names[i], check_both_ways) > 130);
         tokenizer_free(&t);
+    }
+}
+
+static struct tokenizer *made_of(const json_t *root)
+{
+    struct tokenizer *t = NULL;
+    struct err err = {0};
+    char *json = json_dumps(root, 0);
+    if (tokenizer_new(&t, json, strlen(json), &err))
+        fail_msg("%s", err.text);
+    free(json);
+    return t;
+}
+
+/* Patterns of families whose vocabularies are too large to keep: one of bytes shows where pieces end. */
+static void patterns_of_families_split_as_those_of_the_package(void **state)
+{
+    char path[1200];
+    struct text lines = {0};
+    struct tokenizer *t = NULL;
+    int families = 0, texts = 0;
+    (void)state;
+    snprintf(path, sizeof path, "%s/../golden/tokenizer/families.jsonl", unit_models());
+    assert_int_equal(file_read(&lines, path, (size_t)1 << 26, NULL), 0);
+    json_t *root = json_load_file(unit_path(unit_models(), "../golden/tokenizer/families.json"), 0, NULL);
+    assert_non_null(root);
+    for (char *line = strtok(lines.data, "\n"); line; line = strtok(NULL, "\n")) {
+        json_t *item = json_loads(line, JSON_ALLOW_NUL, NULL), *pre = json_object_get(item, "pre_tokenizer");
+        assert_non_null(item);
+        if (pre) {
+            tokenizer_free(&t);
+            json_object_set(root, "pre_tokenizer", pre);
+            t = made_of(root);
+            families++;
+        } else {
+            check_case(t, item);
+            texts++;
+        }
+        json_decref(item);
+    }
+    assert_true(families >= 7 && texts >= 15 * families);
+    tokenizer_free(&t);
+    json_decref(root);
+    text_free(&lines);
+}
+
+static void check_ids_of(const struct tokenizer *t, const json_t *item, const char *key)
+{
+    const json_t *text = json_object_get(item, "text");
+    struct tokens tokens = {0};
+    struct err err = {0};
+    if (tokenizer_encode(t, json_string_value(text), json_string_length(text), TOKENIZER_PARSE_SPECIAL, &tokens, &err))
+        fail_msg("%s", err.text);
+    assert_ids(json_object_get(item, key), &tokens, json_string_value(text));
+    tokens_free(&tokens);
+}
+
+static void check_kimi(const struct tokenizer *t, const json_t *item) { check_ids_of(t, item, "kimi"); }
+static void check_hunyuan(const struct tokenizer *t, const json_t *item) { check_ids_of(t, item, "hunyuan"); }
+
+static struct tokenizer *of_ranks(enum tiktoken_model model, const struct text *ranks, const char *settings, struct err *err)
+{
+    struct text json = {0}, config = {0};
+    struct tokenizer *t = NULL;
+    text_puts(&config, settings, NULL);
+    if (!tiktoken_json(&json, model, ranks, &config, err) && tokenizer_new(&t, json.data, json.length, err))
+        fail_msg("%s", err->text);
+    text_free(&json);
+    text_free(&config);
+    return t;
+}
+
+static void vocabularies_of_tiktoken_give_its_ids(void **state)
+{
+    char path[1200], settings[400];
+    struct text ranks = {0};
+    struct err err = {0};
+    int first = 0;
+    (void)state;
+    snprintf(path, sizeof path, "%s/../golden/tokenizer/tiktoken.model", unit_models());
+    assert_int_equal(file_read(&ranks, path, 1 << 20, NULL), 0);
+    for (size_t i = 0; i < ranks.length; i++)
+        first += ranks.data[i] == '\n';
+    snprintf(settings, sizeof settings, "{\"tokenizer_class\":\"TikTokenTokenizer\",\"added_tokens_decoder\":{\"%d\":"
+             "{\"content\":\"[BOS]\",\"special\":true},\"%d\":{\"content\":\"<|im_end|>\",\"special\":false},"
+             "\"7\":{\"content\":\"no\"}}}", first, first + 2);
+    struct tokenizer *t = of_ranks(TIKTOKEN_KIMI, &ranks, settings, &err);
+    assert_non_null(t);
+    assert_int_equal(tokenizer_vocab_size(t), first + 256);
+    assert_true(each_case(t, "tiktoken", check_kimi) > 25);
+    assert_true(tokenizer_is_special(t, first) && !tokenizer_is_special(t, first + 2) && tokenizer_is_special(t, first + 255));
+    tokenizer_free(&t);
+    assert_int_equal(text_puts(&ranks, "dGg= 5\r\n\r\ndGg= 6", NULL), 0);      /* "th" again: not counted */
+    t = of_ranks(TIKTOKEN_HUNYUAN, &ranks, "", &err);
+    assert_non_null(t);
+    assert_int_equal(tokenizer_vocab_size(t), first + 210);
+    assert_true(each_case(t, "tiktoken", check_hunyuan) > 25);
+    tokenizer_free(&t);
+    text_free(&ranks);
+}
+
+static void damaged_vocabularies_of_tiktoken_are_refused(void **state)
+{
+    static const struct { const char *ranks, *settings, *named; } cases[] = {
+        { "", "", "no tokens" }, { "YQ== 0\nYg 1\n", "", "line 2: expected a token" }, { "YQ== 0\nY!== 1\n", "", "line 2" },
+        { "YQ== 0\nYg== x\n", "", "line 2" }, { "YQ== 0\nYg==\n", "", "line 2" }, { "YQ== 0\nYg== -1\n", "", "line 2" },
+        { "YQ== 0\nYg== 1048576\n", "", "below 1048576" }, { "YQ== 0\nYg== 2\n", "", "ranks end at 2" },
+        { "YQ== 0\nYg== 0\n", "", "duplicate id 0" }, { "YQ== 0\nYQ== 1\n", "", "two ids" }, { "==== 0\n", "", "line 1" },
+        { "YQ== 0\n", "{\"tokenizer_class\":\"Qwen\"}", "tokenizer_class \"Qwen\"" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct text ranks = {0};
+        struct err err = {0};
+        text_puts(&ranks, cases[i].ranks, NULL);
+        assert_null(of_ranks(TIKTOKEN_KIMI, &ranks, cases[i].settings, &err));
+        if (err.code != ERR_INPUT || !strstr(err.text, cases[i].named))
+            fail_msg("\"%s\" does not name %s", err.text, cases[i].named);
+        text_free(&ranks);
     }
 }
 
@@ -581,6 +701,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pocket_ids_are_those_of_the_package),
         cmocka_unit_test(every_kind_of_element_gives_the_ids_of_the_package),
+        cmocka_unit_test(patterns_of_families_split_as_those_of_the_package),
+        cmocka_unit_test(vocabularies_of_tiktoken_give_its_ids),
+        cmocka_unit_test(damaged_vocabularies_of_tiktoken_are_refused),
         cmocka_unit_test(marked_spaces_give_ids_and_texts_of_the_package),
         cmocka_unit_test(models_of_sentencepiece_give_its_ids_and_texts),
         cmocka_unit_test(long_runs_of_byte_tokens_come_out_in_part),
