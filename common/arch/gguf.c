@@ -74,6 +74,17 @@ static const struct naming cut = {
     .ignored = {BLOCK "indexer.*"},
     .left_out = INDEXER_LEFT_OUT,
 };
+#define INDEXER OUTSIDE, PREDICTORS, EXPERTS, FFN_NORM, \
+    [SLOT_K_B] = BLOCK "attn_k_b.weight", \
+    [SLOT_V_B] = BLOCK "attn_v_b.weight", \
+    [SLOT_INDEX_Q] = BLOCK "indexer.attn_q_b.weight", \
+    [SLOT_INDEX_K] = BLOCK "indexer.attn_k.weight", \
+    [SLOT_INDEX_K_NORM] = BLOCK "indexer.k_norm.weight", \
+    [SLOT_INDEX_K_NORM_BIAS] = BLOCK "indexer.k_norm.bias", \
+    [SLOT_INDEX_WEIGHT] = BLOCK "indexer.proj.weight"
+#define INDEXER_RULES .ignored = {BLOCK "indexer.*"}, .left_out = "predictors draft without an indexer"
+static const struct naming indexed = {.slot = {INDEXER}, INDEXER_RULES};
+static const struct naming indexed_paired = {.slot = {INDEXER}, INDEXER_RULES, .index_paired = true};
 static const struct naming paired = {.slot = {OUTSIDE, PREDICTORS, EXPERTS, FFN_NORM}, .ignored = {"rope_freqs.weight"},
                                      .paired = true};
 static const struct naming apart = {
@@ -168,6 +179,8 @@ const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const
         return NULL;
     if (arch->latent && arch->states)
         return has_anywhere(has, context, "attn_kv_b.weight") ? &channels : &channels_cut;
+    if (arch->indexed && has(context, "blk.0.attn_k_b.weight") && has(context, "blk.0.indexer.attn_k.weight"))
+        return arch->naming[0]->index_paired ? &indexed_paired : &indexed;
     if (arch->latent)
         return has(context, "blk.0.attn_k_b.weight") && !has(context, "blk.0.attn_kv_b.weight") ? &cut : &plain;
     if (arch->states && arch->fixed.delta.kind == RECURRENCE_SPACE)

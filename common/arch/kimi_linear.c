@@ -8,7 +8,7 @@
 
 #define MOE "model.layers.{n}.block_sparse_moe."
 #define KDA "model.layers.{n}.self_attn."
-#define OUTSIDE(MLP) LLAMA_PROJECTIONS, FFN_NORM_NAME, LATENT_NAMES, DENSE_NAMES, \
+#define OUTSIDE(MLP) LLAMA_PROJECTIONS, FFN_NORM_NAME, LATENT_NAMES, \
     [SLOT_DELTA_Q] = KDA "q_proj.weight", \
     [SLOT_DELTA_K] = KDA "k_proj.weight", \
     [SLOT_DELTA_V] = KDA "v_proj.weight", \
@@ -30,13 +30,20 @@
     [SLOT_ROUTER] = MLP "gate.weight", \
     [SLOT_ROUTER_CORRECTION] = MLP "gate.e_score_correction_bias"
 
-static const struct naming published = {.slot = {
-    OUTSIDE(MOE),
-    [SLOT_EXPERT_GATE] = MOE "experts.{e}.w1.weight",
-    [SLOT_EXPERT_UP] = MOE "experts.{e}.w3.weight",
-    [SLOT_EXPERT_DOWN] = MOE "experts.{e}.w2.weight",
+#define EXPERTS \
+    [SLOT_EXPERT_GATE] = MOE "experts.{e}.w1.weight", \
+    [SLOT_EXPERT_UP] = MOE "experts.{e}.w3.weight", \
+    [SLOT_EXPERT_DOWN] = MOE "experts.{e}.w2.weight"
+
+static const struct naming published = {.slot = {OUTSIDE(MOE), DENSE_NAMES, EXPERTS}};
+static const struct naming fused = {.slot = {OUTSIDE("model.layers.{n}.mlp."), DENSE_NAMES, TOGETHER_NAMES}};
+/* save_pretrained of transformers 5 renames the dense layers, too. */
+static const struct naming saved = {.slot = {
+    OUTSIDE(MOE), EXPERTS,
+    [SLOT_DENSE_GATE] = MOE "gate_proj.weight",
+    [SLOT_DENSE_UP] = MOE "up_proj.weight",
+    [SLOT_DENSE_DOWN] = MOE "down_proj.weight",
 }};
-static const struct naming fused = {.slot = {OUTSIDE("model.layers.{n}.mlp."), TOGETHER_NAMES}};
 
 /* Reads which layers have attention from full_attn_layers, which counts from 1. No-op if the config has layer_types. */
 static int read_layers(const json_t *config, const json_t *linear, struct hparams *s, struct err *err)
@@ -105,6 +112,6 @@ const struct arch arch_kimi_linear = {
     .fixed = {.attention.latent_epsilon = 1e-6f, .router.kind = ROUTER_SIGMOID, .router.correction = true,
               .router.group_rank = 2, .rope.theta = 10000, .delta.kind = RECURRENCE_CHANNEL},
     .finish = finish,
-    .naming = {&published, &fused},
+    .naming = {&published, &fused, &saved},
     .gguf_renormalise = true,
 };

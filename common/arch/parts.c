@@ -568,16 +568,23 @@ static bool has_experts(const struct lookup *lookup, int layer)
 const struct naming *arch_naming(const struct arch *arch, const struct hparams *shape,
                                  bool (*has)(const void *context, const char *name), const void *context)
 {
-    const struct naming *gguf = arch_naming_gguf(arch, has, context);
-    int layer = 0;
+    const struct naming *gguf = arch_naming_gguf(arch, has, context), *found = NULL;
+    int layer = 0, dense = 0;
     if (gguf)
         return gguf;
     while (layer < shape->layers && shape->layer[layer].ffn != FFN_EXPERTS)
         layer++;
-    for (int i = 0; i < 3 && arch->naming[i] && layer < shape->layers; i++)
-        if (has_experts(&(struct lookup){arch->naming[i], shape, has, context}, layer))
+    while (dense < shape->layers && shape->layer[dense].ffn != FFN_DENSE)
+        dense++;
+    for (int i = 0; i < 3 && arch->naming[i] && layer < shape->layers; i++) {
+        const struct lookup lookup = {arch->naming[i], shape, has, context};
+        if (!has_experts(&lookup, layer))
+            continue;
+        if (dense == shape->layers || has_tensor(&lookup, SLOT_DENSE_DOWN, dense))
             return arch->naming[i];
-    return arch->naming[0];
+        found = found ? found : arch->naming[i];
+    }
+    return found ? found : arch->naming[0];
 }
 
 int arch_state_layers(const json_t *config, const struct arch *arch, const struct naming *naming, struct hparams *shape,

@@ -201,10 +201,15 @@ static int put_halves(struct maker *m, const struct gguf_entry *entry)
     static const char *const halves[][2] = {{"ssm_out.weight", "mamba"}, {"attn_q.weight", "attention"},
                                             {"ffn_gate_inp.weight", "moe"}, {"ffn_up.weight", "mlp"}};
     const bool listed = entry && entry->array && gguf_is_integer(entry->type);
-    int64_t kv_heads = 0, layers = 0, ahead = 0;
+    int64_t kv_heads = 0, layers = 0, ahead = 0, latent = 0;
     if ((!listed && integer(m, "{}.attention.head_count_kv", true, NULL, &kv_heads)) ||
-        integer(m, "{}.block_count", true, NULL, &layers) || integer(m, "{}.nextn_predict_layers", false, NULL, &ahead))
+        integer(m, "{}.block_count", true, NULL, &layers) || integer(m, "{}.nextn_predict_layers", false, NULL, &ahead) ||
+        integer(m, "{}.moe_latent_size", false, "moe_latent_size", &latent))
         return -1;
+    if (ahead)
+        return err_set(m->err, ERR_INPUT, "%s.nextn_predict_layers is %lld, but predictors in GGUF files of this architecture "
+                       "are not supported; convert the model's folder, or a GGUF file without them", m->gguf->arch,
+                       (long long)ahead);
     for (size_t i = 0; listed && i < entry->count; i++) {
         const int64_t own = gguf_integer_at(m->gguf, entry, i);
         kv_heads = own > kv_heads ? own : kv_heads;
@@ -212,7 +217,7 @@ static int put_halves(struct maker *m, const struct gguf_entry *entry)
     if (kv_heads > 0 && kv_heads <= INT_MAX && put_integer(m, "num_key_value_heads", kv_heads))
         return -1;
     json_t *types = json_array();
-    for (int64_t i = 0; i < layers - ahead && i < LAYERS_MAX && types; i++) {
+    for (int64_t i = 0; i < layers && i < LAYERS_MAX && types; i++) {
         size_t k = 0;
         while (k < 3 && !tensor(m, (int)i, halves[k][0]))
             k++;
@@ -277,6 +282,27 @@ static int put_heads(struct maker *m, int64_t hidden, int64_t heads)
            put(m, m->config, "attention_bias", json_boolean(tensor(m, 0, "attn_q.bias") != NULL)) ? -1 : 0;
 }
 
+/* Reads the indexers that choose positions. A layer without one uses the choice of the layer before it. */
+static int put_indexers(struct maker *m)
+{
+    int64_t layers = 0, ahead = 0;
+    if (copy_integer(m, "{}.attention.indexer.top_k", "index_topk"))
+        return -1;
+    if (!tensor(m, 0, "attn_k_b.weight") || !tensor(m, 0, "indexer.attn_k.weight"))
+        return put_integer(m, "index_n_heads", 0);
+    if (copy_integer(m, "{}.attention.indexer.head_count", "index_n_heads") ||
+        copy_integer(m, "{}.attention.indexer.key_length", "index_head_dim") ||
+        integer(m, "{}.block_count", true, NULL, &layers) || integer(m, "{}.nextn_predict_layers", false, NULL, &ahead))
+        return -1;
+    json_t *types = json_array();
+    for (int64_t i = 0; i < layers - ahead && i < LAYERS_MAX && types; i++)
+        if (json_array_append_new(types, json_string(tensor(m, (int)i, "indexer.attn_k.weight") ? "full" : "shared"))) {
+            json_decref(types);
+            types = NULL;
+        }
+    return put(m, m->config, "indexer_types", types);
+}
+
 /* Files with kv_b in two have the width of what is stored under key_length, and that of a head under key_length_mla. */
 static int put_latents(struct maker *m)
 {
@@ -289,8 +315,7 @@ static int put_latents(struct maker *m)
         integer(m, "{}.attention.q_lora_rank", false, NULL, &rank))
         return -1;
     if ((rank && put_integer(m, "q_lora_rank", rank)) ||
-        (m->arch->indexed && (copy_integer(m, "{}.attention.indexer.top_k", "index_topk") ||
-                              put_integer(m, "index_n_heads", 0))) ||
+        (m->arch->indexed && put_indexers(m)) ||
         put(m, m->config, "attention_bias", json_boolean(tensor(m, 0, "attn_q_a.bias") || tensor(m, 0, "attn_kv_a_mqa.bias"))))
         return -1;
     return put_integer(m, "qk_nope_head_dim", key - rotary);

@@ -364,6 +364,17 @@ END
     [[ "$output" == *'its entries must be from 1 to 3' ]]
 }
 
+@test "kimi_linear: save_pretrained of transformers names dense layers like those with experts" {
+    command -v python3 > /dev/null || skip "no python3"
+    nest kimi_linear kimi_linear 'name.replace("layers.0.mlp.", "layers.0.block_sparse_moe.")'
+    mv nested/model.safetensors .
+    rm -r nested
+    cp -r "$GOLDEN/kimi_linear/model" saved
+    mv model.safetensors saved
+    moe-convert -q saved --name model -o saved.moe
+    within "$(distance kimi_linear saved.moe)" 2e-4
+}
+
 @test "nemotron_h: layers, experts and norms show; other spellings mean the same; what is not supported is named" {
     off nemotron_h '.num_experts_per_tok = 1'
     off nemotron_h '.topk_group = 2'

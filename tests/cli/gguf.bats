@@ -11,7 +11,7 @@ setup_file() {
     command -v python3 > /dev/null || return 0
     for family in llama mistral mixtral olmoe qwen2_moe qwen3_moe deepseek deepseek_v2-ranked deepseek_v3 gpt_oss glm4_moe granitemoe \
             minimax_m2 dots1-full ernie4_5_moe glm4_moe_lite hunyuan_v1_moe llama4_text qwen3_next qwen3_5_moe \
-            granitemoehybrid granitemoehybrid-dense lfm2_moe nemotron_h kimi_linear; do
+            granitemoehybrid granitemoehybrid-dense lfm2_moe nemotron_h kimi_linear deepseek_v32 glm_moe_dsa; do
         python3 "$TO_GGUF" "$GOLDEN/$family/model" $family.gguf
         jq -c '{id: "one", tokens: .prompt}' "$GOLDEN/$family/golden.json" > $family.jsonl
     done
@@ -31,13 +31,12 @@ setup() {
     done
 }
 
-@test "indexers are left out with a note, and the context ends where they would choose" {
+@test "indexers of files with a whole kv_b are left out with a note, and the context ends where they would choose" {
     for family in deepseek_v32 glm_moe_dsa; do
         rm -rf short
         cp -r "$GOLDEN/$family/model" short
         jq '.index_topk = 60' "$GOLDEN/$family/model/config.json" > short/config.json
-        python3 "$TO_GGUF" short short.gguf
-        jq -c '{id: "one", tokens: .prompt}' "$GOLDEN/$family/golden.json" > $family.jsonl
+        python3 "$TO_GGUF" short short.gguf whole
         run -0 moe-convert short.gguf -o short-gguf.moe
         [[ "$output" == *' left out: indexers of GGUF files are not supported, so the context is at most top_k tokens'* ]]
         moe-convert -q short -o short-folder.moe
@@ -47,6 +46,16 @@ setup() {
         done
         cmp short-gguf short-folder
     done
+}
+
+@test "predictors and latents of Nemotron 3 are refused by name" {
+    python3 "$TO_GGUF" "$GOLDEN/nemotron_h/model" refused-nemotron.gguf nextn_predict_layers=1
+    run -2 moe-convert refused-nemotron.gguf -o x.moe
+    [[ "$output" == *"nemotron_h_moe.nextn_predict_layers is 1, but predictors in GGUF files of this architecture are not supported; convert"* ]]
+    python3 "$TO_GGUF" "$GOLDEN/nemotron_h/model" refused-nemotron.gguf moe_latent_size=8
+    run -2 moe-convert refused-nemotron.gguf -o x.moe
+    [[ "$output" == *"moe_latent_size is 8; this is not supported for nemotron_h"* ]]
+    rm refused-nemotron.gguf
 }
 
 @test "keys and values of latents may be one tensor" {

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a small checkpoint of BF16 tensors as a GGUF file: to-gguf.py FOLDER OUT [whole] [q8] [grouped] [untold].
+"""Writes a small checkpoint of BF16 tensors as a GGUF file: to-gguf.py FOLDER OUT [whole] [q8] [grouped] [untold] [KEY=N].
 
 Matrices stay BF16, vectors and routers become F32, as in published files; q8: matrices become Q8_0. whole: kv_b stays in one
 tensor, as older files of DeepSeek have it. grouped: so does in_proj_qkvz of Qwen3-Next. untold: no key tells which layers
-have a state. A predictor of Qwen becomes a layer after the last one. A tokenizer of five tokens is put in. Standard library only.
+have a state. KEY=N: an integer key of the architecture more. A predictor of Qwen becomes a layer after the last one. A tokenizer of five tokens is put in. Standard library only.
 """
 import array
 import glob
@@ -405,7 +405,8 @@ def add_all():
     add('{}.embedding_length', config['hidden_size'])
     add('{}.feed_forward_length', [config['moe_intermediate_size'] * (kind == 'moe') for kind in halves] if halves else
         config.get('intermediate_size_mlp', config.get('intermediate_size')))
-    add('{}.attention.indexer.top_k', config.get('index_topk'))
+    for key, name in (('top_k', 'index_topk'), ('head_count', 'index_n_heads'), ('key_length', 'index_head_dim')):
+        add('{}.attention.indexer.' + key, config.get(name))
     if arch == 'llama4':
         add('{}.attention.sliding_window', config['attention_chunk_size'])
         add('{}.attention.temperature_length', config['floor_scale'])
@@ -462,6 +463,8 @@ def add_all():
         add('{}.ssm.group_count', config['n_groups'])
         add('{}.ssm.inner_size', config['mamba_num_heads'] * config['mamba_head_dim'])
         add('{}.ssm.time_step_rank', config['mamba_num_heads'])
+    for key, value in (option.split('=') for option in options if '=' in option):
+        add('{}.' + key, int(value))
     add('tokenizer.ggml.model', 'gpt2')
     add('tokenizer.ggml.pre', 'gpt-2')
     add('tokenizer.ggml.tokens', ['a', 'b', '\u0120', 'ab', '<end>'])
