@@ -265,8 +265,8 @@ static int open_model(struct run *run, struct err *err)
         console_note(run->console, "%s: %s", run->departure, run->why.data);
     struct decoder_setup setup = {.engine = run->session->engine, .tokenizer = run->session->tokenizer,
                                   .settings = &args->settings, .budget = run->budget, .caching = &run->session->caching,
-                                  .on_device = args->parallel == 1, .stop = run->stop, .keep = run->chat,
-                                  .want_drafts = args->record == RECORD_DRAFTS};
+                                  .on_device = true, .shares_forwards = args->parallel > 1, .stop = run->stop,
+                                  .keep = run->chat, .want_drafts = args->record == RECORD_DRAFTS};
     if (check_parallel(run, &setup, err) || decode_ranks_check_budget(&run->ranks, run->budget, err))
         return -1;
     run->texts.pool.setup = setup;

@@ -164,7 +164,7 @@ static int open_parts(struct ready_setting *ready, const struct suite *suite, in
     const int texts = suite->settings[setting].parallel;
     struct decoder_setup decoder = {.engine = session->engine, .tokenizer = session->tokenizer,
                                           .settings = &ready->settings, .budget = ready->budget,
-                                          .caching = &session->caching, .on_device = on_device && texts == 1};
+                                          .caching = &session->caching, .on_device = on_device, .shares_forwards = texts > 1};
     const char *why = texts > 1 ? decoder_alone(&decoder) : NULL;
     if (why)
         return err_set(err, ERR_INPUT, "\"parallel\": %s", why);

@@ -36,14 +36,17 @@ static void draw_tokens(struct trials *t, int count)
 
 static int run_trial(struct trials *t, int rows, struct trial *out, struct err *err)
 {
+    struct engine *engine = t->session->engine;
     struct forward forward;
     const int32_t last = rows - 1;
+    const struct engine_choice greedy = {.filter = {.top_p = 1}};
     const struct batch batch = {.rows = rows, .token = t->token, .logit_row = t->setup->last_logits ? &last : NULL,
-                                .logit_rows = t->setup->last_logits ? 1 : rows};
+                                .logit_rows = t->setup->last_logits ? 1 : rows,
+                                .choice = engine_chooses(engine) ? &greedy : NULL};
     double experts = 0;
     draw_tokens(t, rows);
     double begin = clock_seconds();
-    if (engine_forward(t->session->engine, t->sequence, &batch, &forward, err))
+    if (engine_forward(engine, t->sequence, &batch, &forward, err))
         return -1;
     double seconds = clock_seconds() - begin;
     sequence_rollback(t->sequence);

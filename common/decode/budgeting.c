@@ -236,6 +236,7 @@ int budgeting_open(struct budgeting **out, const struct budget *budget, struct e
         budgeting_close(&budgeting);
         return -1;
     }
+    budgeting->watch.reads_logits = budget->automatic;
     if (budgeting->size && open_measuring(budgeting, 1 + (size_t)nodes, (size_t)riders, err)) {
         budgeting_close(&budgeting);
         return -1;

@@ -274,7 +274,7 @@ static int measure_overlap(struct watch *watch, struct decode_iteration *iterati
 static int open_overlap(struct decoder *decoder, const struct sample_filter *filter, struct err *err)
 {
     static const struct watch_class class = {.after = measure_overlap};
-    decoder->overlap.watch.class = &class;
+    decoder->overlap.watch = (struct watch){.class = &class, .reads_logits = true};
     for (int i = 0; i < decoder->drafters.count; i++)
         decoder->overlap.draws[i] = decoder->drafters.item[i]->class->draws && decoder->drafting.choice != DRAFT_BEST &&
                                     filter->temperature > 0;
@@ -349,6 +349,18 @@ static int open_parts(struct decoder *decoder, struct err *err)
     return decoder->leaf ? 0 : -1;
 }
 
+/* Returns whether the device can choose tokens for the host's loop: no watch reads logits. Iterations with riders still have
+ * logits. */
+static bool may_choose(const struct decoder *decoder)
+{
+    const struct decoder_setup *setup = &decoder->setup;
+    bool chooses = setup->on_device && engine_chooses(setup->engine) && decoder->acceptance->class->follow &&
+                   !setup->settings->force_accept;
+    for (int i = 0; i < decoder->watches.count; i++)
+        chooses &= !decoder->watches.item[i]->reads_logits;
+    return chooses;
+}
+
 int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct err *err)
 {
     const struct hparams *shape = engine_hparams(setup->engine);
@@ -365,7 +377,8 @@ int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct
         decoder_close(&decoder);
         return -1;
     }
-    if (setup->on_device && device_info(engine_config(setup->engine)->device)->loops) {
+    decoder->chooses = may_choose(decoder);
+    if (setup->on_device && !setup->shares_forwards && device_info(engine_config(setup->engine)->device)->loops) {
         char why[sizeof decoder->loop_device - sizeof "host: "];
         decoder->by_device = !decoder_obstacle(decoder, why, sizeof why);
         snprintf(decoder->loop_device, sizeof decoder->loop_device, decoder->by_device ? "device" : "host: %s", why);

@@ -38,7 +38,9 @@ struct decoder_setup {
     const struct caching_options *caching;      /* only prefetching by forecasts is read; NULL: none */
     bool want_scores, want_hidden;              /* of all rows, for the sink */
     bool want_prompt_logits;                    /* of all rows of the prompt; iterations have all logits anyway */
-    bool on_device; /* loops on the device are allowed (decoder_loop_device); forwards then have no logits or routes */
+    /* The device may choose tokens (engine_chooses), and iterate by itself (decoder_loop_device) unless other texts may share
+     * forwards: forwards of iterations then have no logits, and in loops on the device no routes. */
+    bool on_device, shares_forwards;
     const struct stop *stop;                    /* if requested, a text ends after its current iteration, and a prompt after its
                                                    current piece, with ERR_SIGNAL; NULL: none */
     const struct decoder *counts;               /* the decoder that counts equal prompts; NULL: this one */
@@ -64,7 +66,7 @@ struct decode_iteration {
     const struct draft_share *share;    /* [drafters] */
     const uint8_t *kept;                /* [nodes] 1: root, or accepted */
     const int32_t *path;                /* [1 + accepted] the kept rows, the root first */
-    const struct forward *forward;      /* with the logits of all rows, riders among them */
+    const struct forward *forward;      /* with the logits of all rows, riders among them, or their chosen tokens (on_device) */
     bool caches;                        /* experts are cached; stored has the reads and copies of this iteration */
     struct store_facts stored;
     const struct utility_expert *utility;       /* [moe_layers * experts] states of the cache policy; NULL: none */
@@ -124,7 +126,8 @@ int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct
 void decoder_close(struct decoder **decoder);
 
 /* Where iterations run, with on_device: "device" when nothing of them goes by the host; else why they go by it, as
- * "host: drafter model". NULL: the device, or whoever opened the decoder, knows of no other way. */
+ * "host: drafter model". NULL: the device, or whoever opened the decoder, knows of no other way. The host's loop has tokens
+ * chosen on the device all the same if no watch reads logits. */
 const char *decoder_loop_device(const struct decoder *decoder);
 
 /* Returns notes for the user about files read by decoder_open, one a line. */

@@ -91,7 +91,7 @@ int divergence_open(struct divergence **out, const char *reference, const struct
     struct divergence *divergence = mem_alloc(1, sizeof *divergence, err);
     if (!divergence)
         return -1;
-    divergence->watch.class = &class;
+    divergence->watch = (struct watch){.class = &class, .reads_logits = true};
     divergence->rows = rows;
     divergence->vocab = engine_hparams(target)->vocab;
     if (companion_open(&divergence->companion, file, target, CACHE_F32, ENGINE_ROWS_MAX, rows, err))

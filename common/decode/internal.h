@@ -74,6 +74,8 @@ struct decoder {
     struct forecasting *forecasting;
     struct text notes;
     bool by_device;                     /* the device iterates */
+    bool chooses;                       /* the device chooses tokens of the host's loop */
+    struct engine_choice choice;        /* of this iteration */
     char loop_device[64];                     /* decoder_loop_device's */
     struct ending ending;
     size_t text_given;                  /* bytes of the text that the sink has */

@@ -105,6 +105,9 @@ static int prepare(struct decoder *decoder, struct decode_iteration *iteration, 
         .rows = rows, .token = decoder->token, .parent = decoder->parent, .logit_rows = rows,
         .want_reconstruction = setup->settings->reconstruction, .want_scores = setup->want_scores,
         .want_hidden = setup->want_hidden, .features = decoder_features(decoder), .resume = true};
+    decoder->choice = (struct engine_choice){decoder->drafting.filter, *sampler_draw(decoder->sampler)};
+    if (decoder->chooses && !iteration->record.riders)
+        decoder->batch.choice = &decoder->choice;
     for (int i = 0; i < decoder->watches.count; i++) {
         struct watch *watch = decoder->watches.item[i];
         if (watch->class->before && watch->class->before(watch, decoder->sequence, &decoder->batch, iteration, err))
@@ -113,17 +116,27 @@ static int prepare(struct decoder *decoder, struct decode_iteration *iteration, 
     return 0;
 }
 
+/* Writes the accepted nodes to path[] and returns their number. */
+static int follow(struct decoder *decoder, const struct decode_iteration *iteration, int32_t *path, struct err *err)
+{
+    const struct draft_tree *tree = &decoder->tree;
+    const struct forward *forward = iteration->forward;
+    const struct reject_draft drafted = {tree->nodes, tree->token, tree->parent, tree->proposal};
+    struct sample_draw draw = *sampler_draw(decoder->sampler);
+    draw.position = (uint32_t)iteration->position;
+    if (decoder_text_is_forced(decoder))
+        return forced_accept(decoder->forced, decoder->length - decoder->prompt_tokens, tree, path, decoder->emitted);
+    if (forward->choice)
+        return acceptance_follow(decoder->acceptance, &drafted, forward->choice, iteration->position, path, decoder->emitted,
+                                 err);
+    return acceptance_accept(decoder->acceptance, &drafted, forward->logits, &draw, path, decoder->emitted, err);
+}
+
 /* Follows the target through the draft. */
 static int accept(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
-    const struct draft_tree *tree = &decoder->tree;
-    const struct reject_draft drafted = {tree->nodes, tree->token, tree->parent, tree->proposal};
-    struct sample_draw draw = *sampler_draw(decoder->sampler);
     int32_t *path = decoder->path;
-    draw.position = (uint32_t)iteration->position;
-    int accepted = decoder_text_is_forced(decoder)
-        ? forced_accept(decoder->forced, decoder->length - decoder->prompt_tokens, tree, path + 1, decoder->emitted)
-        : acceptance_accept(decoder->acceptance, &drafted, iteration->forward->logits, &draw, path + 1, decoder->emitted, err);
+    const int accepted = follow(decoder, iteration, path + 1, err);
     if (accepted < 0)
         return -1;
     memset(decoder->kept, 0, sizeof decoder->kept);

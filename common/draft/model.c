@@ -131,17 +131,20 @@ static int catch_up(struct model_drafter *mine, struct err *err)
 {
     struct draft_rows *rows = &mine->rows;
     int cached = sequence_length(mine->source.sequence);
-    const struct batch options = {.plan = cached ? mine->source.plan : NULL};     /* no budget while reading a prompt, as
+    const struct batch options = {.plan = cached ? mine->source.plan : NULL,      /* no budget while reading a prompt, as
                                                                                    * with the target */
+                                  .best = rows->ranked};
     struct forward forward;
     double began = clock_seconds();
     if (engine_prompt(mine->source.engine, mine->source.sequence, mine->token + cached, rows->length - cached, &options,
                       count_bytes, mine, &forward, err))
         return -1;
-    draft_rows_root(rows, mine->token[rows->length - 1],
-                    forward.logits + (size_t)(forward.logit_rows - 1) * (size_t)forward.vocab);
+    const int32_t root = mine->token[rows->length - 1];
     mine->base.read += rows->length - cached;
     mine->base.read_s += clock_seconds() - began;
+    if (rows->ranked)
+        return draft_rows_root_best(rows, root, &(struct draft_best){forward.best, forward.best_log_probability}, err);
+    draft_rows_root(rows, root, forward.logits + (size_t)(forward.logit_rows - 1) * (size_t)forward.vocab);
     return 0;
 }
 

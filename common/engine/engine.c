@@ -155,6 +155,7 @@ void engine_close(struct engine **engine)
         &e->row_weight, &e->hidden, &e->features};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         device_free(e->device, buffers[i]);
+    answer_free(e);
     device_free_shared(e->device, &e->landing);
     workspace_free(&e->space);
     weights_close(&e->weights);

@@ -22,6 +22,7 @@
 #include "common/model/model.h"
 #include "common/store/expert_source.h"
 #include "common/tensor/device.h"
+#include "kernels/plain/sample.h"
 
 enum { ENGINE_ROWS_MAX = 512, ENGINE_SLAB_ROWS = 1024, ENGINE_SLAB_MAX = 2048, ENGINE_EVERY_ROW = -1 };
 
@@ -117,12 +118,25 @@ struct forward_part {
     int layers;
 };
 
+/* How the target chooses a token (kernels/choose.h). */
+struct engine_choice {
+    struct sample_filter filter;
+    struct sample_draw draw;             /* except for the position, which is that of the row's next token */
+};
+
+/* Returns whether forwards can return chosen tokens in place of logits, because the device chooses them. */
+bool engine_chooses(const struct engine *engine);
+/* Returns how many of the most likely tokens forwards can return in place of logits; 0: the device does not rank. */
+int engine_ranks(const struct engine *engine);
+
 struct batch {
     int rows;
     const int32_t *token;                /* [rows] */
     const int32_t *parent;               /* [rows] pending node or -1; NULL: a chain after the newest pending node */
     const int32_t *logit_row;            /* [logit_rows] rows with logits, ascending; NULL: the first logit_rows */
     int logit_rows;
+    const struct engine_choice *choice;  /* the token chosen after each row with logits replaces these; NULL: logits */
+    int best;                            /* likewise, this many of the most likely tokens, up to engine_ranks; 0: logits */
     const struct expert_plan *plan;      /* NULL: none */
     const int32_t *forced;               /* [moe][rows][top_k] experts used in place of the router's, with equal weights;
                                           * NULL: none */
@@ -143,7 +157,10 @@ struct batch {
 /* Results of a forward. The engine owns the arrays, which are valid until its next forward. moe = MoE layers, in order. */
 struct forward {
     int rows, logit_rows, moe_layers, experts, top_k, vocab, layers, hidden_size;
-    const float *logits;                 /* [logit_rows][vocab] */
+    const float *logits;                 /* [logit_rows][vocab]; NULL with batch.choice or batch.best, which give: */
+    const int32_t *choice;               /* [logit_rows] -1: the row's logits are not finite */
+    const int32_t *best;                 /* [logit_rows][batch.best] tokens, as in kernels/top.h, with log-probabilities */
+    const float *best_log_probability;
     /* [rows][moe][top_k] experts used, best first, -1: dropped or left out; NULL without MoE layers. Resumed rows include
      * the routing of the layers before their exit. */
     const int32_t *expert;
@@ -198,8 +215,9 @@ bool engine_shares(const struct batch *one, const struct batch *other);
  * are the same, and `each` receives the pieces in order.
  *
  * There must be no pending nodes. Only these options are used (options may be NULL): plan, want_scores, want_hidden,
- * features and logit_rows. ENGINE_EVERY_ROW requests the logits of all tokens; otherwise *out has those of the last token.
- * `each` (may be NULL) receives every piece's forward and the position of its first row; a negative result stops the prompt. */
+ * features, best and logit_rows. ENGINE_EVERY_ROW requests the logits of all tokens; otherwise *out has those of the last
+ * token. `each` (may be NULL) receives every piece's forward and the position of its first row; a negative result stops the
+ * prompt. */
 typedef int engine_piece_function(void *context, const struct forward *piece, int position, struct err *err);
 int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count,
                   const struct batch *options, engine_piece_function *each, void *context, struct forward *out,

@@ -65,25 +65,31 @@ static int make_landing(struct engine *engine, size_t bytes, struct err *err)
     return device_alloc_shared(engine->device, bytes > room ? bytes : room, &engine->landing, err);
 }
 
-/* Downloads the logits and the arrays, with a single wait for all copies. Logits stay where they arrive. */
+/* Downloads the logits, or what replaces them, and the arrays, with a single wait for all copies. Logits stay where they
+ * arrive. */
 static int fetch(const struct pass *pass, const struct fetched *array, int count, struct err *err)
 {
     struct engine *engine = pass->engine;
     const struct batch *batch = pass->batch;
-    size_t logits = (size_t)batch->logit_rows * (size_t)engine->shape->vocab * sizeof(float), bytes = logits;
+    struct buffer answer[ANSWER_PARTS];
+    const int answers = answer_put(pass, answer, err);
+    size_t bytes = 0, first = 0;
+    for (int i = 0; i < answers; i++)
+        first += (size_t)answer[i].bytes;
     for (int i = 0; i < count; i++)
         bytes += fetched_bytes(&array[i], batch->rows);
-    if (make_landing(engine, bytes, err))
+    if (answers < 0 || make_landing(engine, first + bytes, err))
         return -1;
-    char *first = (char *)(uintptr_t)engine->landing.address, *at = first + logits;
-    queue_download(engine->device, first, engine->logits, logits);
+    char *at = (char *)(uintptr_t)engine->landing.address;
+    for (int i = 0; i < answers; at += answer[i++].bytes)
+        queue_download(engine->device, at, answer[i], (size_t)answer[i].bytes);
     for (int i = 0; i < count; i++) {
         queue_download(engine->device, at, array[i].from, fetched_bytes(&array[i], batch->rows));
         at += fetched_bytes(&array[i], batch->rows);
     }
     if (queue_wait(engine->device, err))
         return -1;
-    at = first + logits;
+    at = (char *)(uintptr_t)engine->landing.address + first;
     for (int i = 0; i < count; i++) {
         turn(pass, &array[i], at);
         at += fetched_bytes(&array[i], batch->rows);
@@ -280,7 +286,10 @@ static void fill_text(const struct pass *pass, int i, const struct forward *all,
     own.all_loaded = own.only_loaded = all->distinct_loaded;
     own.bytes = share_of(pass, text, weights) + cache_bytes(pass, text->rows, kv->length + kv->pending);
     if (pass->texts > 1) {
-        own.logits += (size_t)first_logit * (size_t)all->vocab;
+        own.logits = all->logits ? all->logits + (size_t)first_logit * (size_t)all->vocab : NULL;
+        own.choice = all->choice ? all->choice + first_logit : NULL;
+        own.best = all->best ? all->best + first_logit * text->batch->best : NULL;
+        own.best_log_probability = all->best ? all->best_log_probability + first_logit * text->batch->best : NULL;
         own.node += first;
         own.hidden = all->hidden ? all->hidden + first * (size_t)all->layers * (size_t)all->hidden_size : NULL;
         if (pass->batch->features)
@@ -342,7 +351,7 @@ int facts_collect(const struct pass *pass, struct forward *out, struct err *err)
         return -1;
     if (moe && batch->want_scores)
         drop_zero_scores(engine, batch->rows);
-    facts.logits = (const float *)(uintptr_t)engine->landing.address;
+    answer_set(pass, (const char *)(uintptr_t)engine->landing.address, &facts);
     facts.hidden = batch->want_hidden ? engine->out_hidden : NULL;
     facts.node = engine->node;
     if (batch->features)

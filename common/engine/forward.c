@@ -431,7 +431,7 @@ int forward_pass(struct pass *pass, enum occasion occasion, struct forward *out,
     bool stops = batch->part && pass_layers(pass) < engine->shape->layers && pass_leaves_nothing_else_out(batch) &&
                  !hparams_state_layers(engine->shape) && !engine->shape->shortcut &&
                  !engine->shape->index.heads;
-    if (check_plan(pass, err) || check_part(pass, err) ||
+    if (check_plan(pass, err) || check_part(pass, err) || answer_check(pass, err) ||
         mem_grow(&engine->layer_text, &engine->layer_text_room, (size_t)pass->texts, sizeof *engine->layer_text, err))
         return -1;
     for (int moe = 0; moe < engine->moe_layers; moe++)

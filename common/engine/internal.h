@@ -16,6 +16,15 @@ struct shared {
     int32_t *user;                                   /* [experts] scratch: the text that an expert ran for */
 };
 
+/* Arrays of the device for answers that replace logits, allocated on first use (answer.c). */
+struct answers {
+    struct buffer position, choice;                  /* [rows] i32 */
+    struct buffer best, log_probability;             /* [rows][best] i32, f32 */
+    struct buffer scratch;
+};
+
+enum { ANSWER_PARTS = 2 };
+
 struct engine {
     struct engine_setup setup;
     const struct hparams *shape;
@@ -39,6 +48,7 @@ struct engine {
     struct buffer token, logit_row, every_row;       /* i32 */
     struct buffer merge;                             /* [max_rows] i32, for resume.c */
     struct buffer last, logits;
+    struct answers answers;
     struct buffer score, wanted, expert, weight;     /* [moe][rows of the forward][...] */
     struct buffer mask;                              /* [moe][experts] u8 */
     struct buffer row_weight;                        /* [rows] f32, for PLAN_PATH */
@@ -200,6 +210,14 @@ int64_t nominal_bytes(const struct pass *pass, int64_t cached);
 
 /* facts.c: downloads the results of the forward and fills out [texts]. */
 int facts_collect(const struct pass *pass, struct forward *out, struct err *err);
+
+/* answer.c: logits, or what replaces them. _check checks the request; _put queues what computes it once the logits are
+ * queued, and returns how many buffers part[ANSWER_PARTS] are to be downloaded, one after another (-1: failure); _set refers
+ * to them where they have landed. _free frees the buffers. */
+int answer_check(const struct pass *pass, struct err *err);
+int answer_put(const struct pass *pass, struct buffer *part, struct err *err);
+void answer_set(const struct pass *pass, const char *landed, struct forward *out);
+void answer_free(struct engine *engine);
 
 /* experts_copy.c. experts_alike returns whether both models were made from the same weights, so that their routes are
  * similar. */

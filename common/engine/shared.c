@@ -57,6 +57,7 @@ bool engine_shares(const struct batch *one, const struct batch *other)
 {
     return is_apart(one) && is_apart(other) && same_plan(one->plan, other->plan) && !one->forced == !other->forced &&
            one->want_scores == other->want_scores &&
+           !one->choice == !other->choice && one->best == other->best &&
            one->want_hidden == other->want_hidden && !one->want_ahead && !other->want_ahead &&
            same_features(one->features, other->features);
 }

@@ -98,8 +98,14 @@ void queue_upload(struct device *device, struct buffer to, const void *data, siz
 void queue_download(struct device *device, void *data, struct buffer from, size_t bytes)
 {
     assert(bytes <= from.bytes);
+    device->downloaded += bytes;
     if (bytes)
         device->class->download(device, data, from, bytes);
+}
+
+uint64_t device_downloaded(const struct device *device)
+{
+    return device->downloaded;
 }
 
 int queue_wait(struct device *device, struct err *err)

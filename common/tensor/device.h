@@ -38,6 +38,7 @@ struct device_info {
     bool ungated;                    /* feed-forward networks without gates (kernels/expert_ffn.h) */
     bool all_formats;                /* products with every weight format; else with those before GPU_FORMATS */
     bool loops;                      /* supports loop_start and the operations of loops in kernels/ops.h */
+    bool chooses;                    /* choosing and ranking tokens here saves the copy of their logits: engine_chooses */
     bool slabs;                      /* uses other products for complete slabs of a prompt (kernels/linear.h) */
     char no_slabs[256];              /* the reason, if a device of this kind can use slabs but this one does not; else "" */
     bool splits;                     /* products with bf16 weights need scratch, too (operand_bytes of kernels/formats.h) */
@@ -73,6 +74,7 @@ struct queue *device_queue(struct device *device);
 void queue_upload(struct device *device, struct buffer to, const void *data, size_t bytes);
 void queue_download(struct device *device, void *data, struct buffer from, size_t bytes);
 int queue_wait(struct device *device, struct err *err);
+uint64_t device_downloaded(const struct device *device);         /* bytes of all downloads so far */
 
 /* A device may have a second queue for copies, which run while it computes. `copy_upload` queues a copy: `data` must be memory
  * of device_alloc_shared and stay unchanged until the copy is complete. Only events order the two queues.

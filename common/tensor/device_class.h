@@ -50,6 +50,7 @@ struct device {
     struct device_ops ops;
     const struct learn_ops *learn;               /* NULL: the host's operations, or none (device_learn.c) */
     struct queue queue;
+    uint64_t downloaded;                         /* device_downloaded */
 };
 
 int device_open_host(struct device **out, const struct device_setup *setup, struct err *err);

@@ -356,6 +356,7 @@ int device_open_cuda(struct device **out, const struct device_setup *setup, stru
     cuda->base.info.threads = 1;
     cuda->base.info.narrow_cache = true;
     cuda->base.info.loops = true;
+    cuda->base.info.chooses = cuda->plugin->chooses(cuda->base.queue.state);
     *out = &cuda->base;
     return 0;
 }

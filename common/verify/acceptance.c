@@ -58,12 +58,21 @@ void acceptance_close(struct acceptance **acceptance)
     mem_free(acceptance);
 }
 
+static int finite_before(int accepted, int position, struct err *err)
+{
+    return accepted >= 0 ? accepted
+        : err_set(err, ERR_INPUT, "the logits at position %d are not finite; the model's weights are damaged",
+                  position - accepted);
+}
+
 int acceptance_accept(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                       const struct sample_draw *draw, int32_t *path, int32_t *emitted, struct err *err)
 {
-    int accepted = acceptance->class->accept(acceptance, draft, logits, draw, path, emitted);
-    if (accepted < 0)
-        return err_set(err, ERR_INPUT, "the logits at position %d are not finite; the model's weights are damaged",
-                       (int)draw->position - accepted);
-    return accepted;
+    return finite_before(acceptance->class->accept(acceptance, draft, logits, draw, path, emitted), (int)draw->position, err);
+}
+
+int acceptance_follow(const struct acceptance *acceptance, const struct reject_draft *draft, const int32_t *choice,
+                      int position, int32_t *path, int32_t *emitted, struct err *err)
+{
+    return finite_before(acceptance->class->follow(draft, choice, path, emitted), position, err);
 }

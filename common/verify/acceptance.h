@@ -48,6 +48,9 @@ struct acceptance_class {
     /* Like reject_walk: returns the number of accepted nodes, or -n if a logit for token n after the root is not finite. */
     int (*accept)(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                   const struct sample_draw *draw, int32_t *path, int32_t *emitted);
+    /* The same without logits: from the tokens that the target chooses, choice[1 + draft->nodes], -1 where logits are not
+     * finite. NULL: the rule needs logits. */
+    int (*follow)(const struct reject_draft *draft, const int32_t *choice, int32_t *path, int32_t *emitted);
 };
 
 extern const struct acceptance_class acceptance_coupled, acceptance_rejection, acceptance_typical,
@@ -66,5 +69,9 @@ void acceptance_close(struct acceptance **acceptance);
  * emitted), or -1 when logits on the way are not finite. */
 int acceptance_accept(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                       const struct sample_draw *draw, int32_t *path, int32_t *emitted, struct err *err);
+
+/* The same from chosen tokens, by a rule with `follow`; position: of the root. */
+int acceptance_follow(const struct acceptance *acceptance, const struct reject_draft *draft, const int32_t *choice,
+                      int position, int32_t *path, int32_t *emitted, struct err *err);
 
 #endif

@@ -26,10 +26,19 @@ static int accept_coupled(const struct acceptance *acceptance, const struct reje
     }
 }
 
+static int follow_coupled(const struct reject_draft *draft, const int32_t *choice, int32_t *path, int32_t *emitted)
+{
+    const int accepted = accept_walk(draft->token, draft->parent, draft->nodes, choice, path);
+    for (int i = 0; i <= accepted; i++)
+        emitted[i] = choice[i ? path[i - 1] + 1 : 0];
+    return emitted[accepted] < 0 ? -1 - accepted : accepted;
+}
+
 const struct acceptance_class acceptance_coupled = {
     .name = "coupled",
     .summary = "follow the draft as far as it guesses what the target chooses; the text is that without a draft",
     .same_text = true,
     .same_distribution = true,
     .accept = accept_coupled,
+    .follow = follow_coupled,
 };

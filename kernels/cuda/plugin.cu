@@ -54,7 +54,7 @@ static void read_switches(struct plugin_device *device)
 {
     static const struct { const char *name; enum cuda_switch what; } switches[] = {
         {"MOE_CUDA_NO_FEW", CUDA_FEW}, {"MOE_CUDA_NO_AHEAD", CUDA_AHEAD},
-        {"MOE_CUDA_NO_TREE", CUDA_TREE}, {"MOE_CUDA_NO_SUM", CUDA_SUM}};
+        {"MOE_CUDA_NO_TREE", CUDA_TREE}, {"MOE_CUDA_NO_SUM", CUDA_SUM}, {"MOE_CUDA_NO_CHOICE", CUDA_CHOICE}};
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
         device->off |= getenv(switches[i].name) ? (unsigned)switches[i].what : 0;
     if (getenv("MOE_CUDA_NO_PDL"))
@@ -260,6 +260,8 @@ static int plugin_memory_left(struct cuda_context *context, size_t *bytes)
     return error ? error : dev_memory_left(bytes);
 }
 
+static int plugin_chooses(const struct cuda_context *context) { return !(context->off & CUDA_CHOICE); }
+
 extern "C" const struct cuda_plugin *moe_cuda_plugin(void)
 {
     static const struct cuda_plugin plugin = {
@@ -267,7 +269,7 @@ extern "C" const struct cuda_plugin *moe_cuda_plugin(void)
         plugin_download, plugin_wait, plugin_copy_bandwidth, dev_error_text, dev_error_name, plugin_blame, plugin_alloc_shared,
         plugin_free_shared, cuda_loop_open, cuda_loop_busy, cuda_loop_go, cuda_loop_close, cuda_time,
         plugin_copy_upload, plugin_event_open, plugin_event_close, plugin_event_record, plugin_event_hold, plugin_event_wait,
-        plugin_event_busy, plugin_memory_left, &cuda_learn_ops,
+        plugin_event_busy, plugin_memory_left, &cuda_learn_ops, plugin_chooses,
     };
     return &plugin;
 }

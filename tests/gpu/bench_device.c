@@ -472,8 +472,7 @@ static int forwards(struct bench *b, char **argv, int argc)
     const struct hparams *shape = model_hparams(session->model);
     stream_open(b, argv[3], name, argv, argc);
     know_device(b, name);
-    const struct sweep_setup setup = {.rows = ROWS, .points = COLUMNS, .prefix = 64, .rounds_min = 3, .last_logits = true,
-                                      .seconds = atof(argv[4])};
+    const struct sweep_setup setup = {.rows = ROWS, .points = COLUMNS, .prefix = 64, .rounds_min = 3, .seconds = atof(argv[4])};
     must(b, sweep_run(&sweep, session, &setup, &b->err));
     b->copy = sweep.machine.bytes_per_second;
     double seconds[COLUMNS], bytes[COLUMNS];
