@@ -2,7 +2,9 @@
  * so all instruction sets have the same bits.
  *
  * For few rows, the bytes of a span of 32 inputs stay in registers and the unit is read as one stream. For more, a chunk of 256
- * inputs is unpacked to memory in the first-level cache once, and sets of rows use it one after the other. */
+ * inputs is unpacked to memory in the first-level cache once, and sets of rows use it one after the other. With VNNI, a single
+ * set unpacks codes of four bits in registers, and only their scales go through memory: decoding in registers runs beside the
+ * products, while storing the bytes takes as long as the products of two rows. */
 #include <string.h>
 
 #include "common/base/float.h"
@@ -126,6 +128,28 @@ INLINE void direct(enum weight_format format, int rows, const unsigned char *uni
 
 /* ---- more rows ---- */
 
+/* Location of the codes in a format with codes of four bits: span s begins at byte head + s * NIBBLE_SPAN_BYTES + s / share *
+ * head of a chunk, because `share` spans have a common head. table: the byte of each code; NULL: the code itself. head is 0 for
+ * other formats, and on instruction sets without nibble_set. */
+struct nibbles { int head, share; const int8_t *table; };
+enum { NIBBLE_SPAN_BYTES = BLOCK_INPUTS / 2 * UNIT_OUTPUTS };
+
+INLINE struct nibbles nibbles_of(enum weight_format format)
+{
+#if defined(ISA_VNNI)
+    switch (format) {
+    case FORMAT_MXFP4: return (struct nibbles){MXFP4_GROUPS, 2, TABLE_E2M1};
+    case FORMAT_NVFP4: return (struct nibbles){128, 2, TABLE_E2M1};
+    case FORMAT_Q4_K: return (struct nibbles){Q4_K_GROUPS, CHUNK_SPANS, NULL};
+    case FORMAT_IQ4_XS: return (struct nibbles){256, CHUNK_SPANS, TABLE_IQ4};
+    case FORMAT_IQ4_NL: return (struct nibbles){BLOCK_SCALE_BYTES, 1, TABLE_IQ4};
+    default: break;
+    }
+#endif
+    (void)format;
+    return (struct nibbles){0, 1, NULL};
+}
+
 struct chunk {
     struct codes codes[CHUNK_SPANS][VECTORS];
     int spans, sets;
@@ -133,6 +157,7 @@ struct chunk {
     bool first;                         /* the first chunk of the unit: sums begin at 0 */
     const unsigned char *packed;
     size_t bytes;
+    struct nibbles nibbles;             /* only for nibble_set */
 };
 
 INLINE void unpack(enum weight_format format, struct chunk *chunk)
@@ -141,6 +166,20 @@ INLINE void unpack(enum weight_format format, struct chunk *chunk)
     for (int span = 0; span < chunk->spans; span++)
         for (int v = 0; v < VECTORS; v++)
             codes_of(format, chunk->packed, v * LANES, span, &chunk->codes[span][v]);
+}
+
+/* Stores only scales and minima, for nibble_set. */
+INLINE void unpack_scales(enum weight_format format, struct chunk *chunk)
+{
+    chunk->offset = codes_offset(format);
+    chunk->nibbles = nibbles_of(format);
+    for (int span = 0; span < chunk->spans; span++)
+        for (int v = 0; v < VECTORS; v++) {
+            struct codes c;
+            codes_of(format, chunk->packed, v * LANES, span, &c);
+            memcpy(chunk->codes[span][v].scale, c.scale, sizeof c.scale);
+            memcpy(chunk->codes[span][v].less, c.less, sizeof c.less);
+        }
 }
 
 /* Each set prefetches its share of the chunks that follow. */
@@ -171,53 +210,145 @@ INLINE void set(int kind, int rows, int number, const struct chunk *chunk, const
     }
 }
 
-#define SET(kind, rows) \
-    static void set_##kind##_##rows(int number, const struct chunk *chunk, const struct quantised *const *in, float *out) \
+#if defined(ISA_VNNI)
+
+/* Adds the products of one span, or of its half `part` if the kind has STEPS, to the sums of `rows` rows. */
+INLINE void nibble_product(int kind, int rows, int part, const unsigned char *at, const struct chunk *chunk,
+                           const struct codes *c, const struct quantised *const *x, vector (*sum)[VECTORS])
+{
+    const bool two = kind & CODES_STEPS;
+    const int from = two ? 2 * part : 0, to = two ? from + 2 : 4;
+    words count[SET_ROWS][VECTORS];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+        count[r][0] = count[r][1] = words_all(kind & CODES_LESS ? 0
+                                              : -chunk->offset * (two ? x[r]->sum[part] : x[r]->sum[0] + x[r]->sum[1]));
+#pragma GCC unroll 8
+    for (int g = 2 * from; g < 2 * to; g++) {
+        words code[VECTORS];
+#pragma GCC unroll 2
+        for (int v = 0; v < VECTORS; v++) {
+            const words word = words_load(at + g / 2 * GROUP_BYTES + v * LANES * 4);
+            code[v] = words_and(g % 2 ? words_right(word, 4) : word, 0x0f0f0f0f);
+            if (!(kind & CODES_LESS))
+                code[v] = words_table(chunk->nibbles.table, code[v]);
+        }
+        fetch_ahead(at + g * 64);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            int32_t four;
+            memcpy(&four, x[r]->q + 4 * g, sizeof four);
+            const words all = words_all(four);
+            count[r][0] = words_dot(kind, count[r][0], code[0], all);
+            count[r][1] = words_dot(kind, count[r][1], code[1], all);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < VECTORS; v++) {
+            const vector scale = vector_times(c[v].scale[part], vector_all(x[r]->scale));
+            sum[r][v] = vector_fma(words_convert(count[r][v]), scale, sum[r][v]);
+            if (kind & CODES_LESS)
+                sum[r][v] = vector_fma(c[v].less[0], vector_all(x[r]->total), sum[r][v]);
+        }
+}
+
+/* The only set of rows, for codes of four bits, which are unpacked here, for all outputs at a time. */
+INLINE void nibble_set(int kind, int rows, int number, const struct chunk *chunk, const struct quantised *const *in, float *out)
+{
+    (void)number;
+    vector sum[SET_ROWS][VECTORS];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < VECTORS; v++)
+            sum[r][v] = chunk->first ? vector_zero() : vector_load(out + r * UNIT_OUTPUTS + v * LANES);
+    for (int span = 0; span < chunk->spans; span++) {
+        const unsigned char *at = chunk->packed + span * NIBBLE_SPAN_BYTES +
+                                  (span / chunk->nibbles.share + 1) * chunk->nibbles.head;
+        const struct quantised *x[SET_ROWS];
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++)
+            x[r] = in[r] + span;
+        fetch_ahead(chunk->nibbles.share < CHUNK_SPANS ? at - 64 : chunk->packed + span * 64);
+        nibble_product(kind, rows, 0, at, chunk, chunk->codes[span], x, sum);
+        if (kind & CODES_STEPS)
+            nibble_product(kind, rows, 1, at, chunk, chunk->codes[span], x, sum);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < VECTORS; v++)
+            vector_store(out + r * UNIT_OUTPUTS + v * LANES, sum[r][v]);
+}
+
+#endif
+
+typedef void set_function(int number, const struct chunk *chunk, const struct quantised *const *in, float *out);
+
+/* A set has at least half of the max rows, because fewer rows in all are not unpacked to memory. */
+#define SET(name, kind, rows) \
+    static void name##_##kind##_##rows(int number, const struct chunk *chunk, const struct quantised *const *in, float *out) \
     { \
-        set(kind, rows, number, chunk, in, out); \
+        name(kind, rows, number, chunk, in, out); \
     }
 #if defined(ISA_AVX512)
-#define SETS(kind) SET(kind, 1) SET(kind, 2) SET(kind, 3) SET(kind, 4) SET(kind, 5) SET(kind, 6) SET(kind, 7) SET(kind, 8)
-#define SET_NAMES(kind) [kind] = {set_##kind##_1, set_##kind##_2, set_##kind##_3, set_##kind##_4, \
-                                  set_##kind##_5, set_##kind##_6, set_##kind##_7, set_##kind##_8}
+#define SETS(name, kind) SET(name, kind, 4) SET(name, kind, 5) SET(name, kind, 6) SET(name, kind, 7) SET(name, kind, 8)
+#define SET_NAMES(name, kind) \
+    [kind] = {[3] = name##_##kind##_4, name##_##kind##_5, name##_##kind##_6, name##_##kind##_7, name##_##kind##_8}
 #else
-#define SETS(kind) SET(kind, 1) SET(kind, 2) SET(kind, 3) SET(kind, 4)
-#define SET_NAMES(kind) [kind] = {set_##kind##_1, set_##kind##_2, set_##kind##_3, set_##kind##_4}
+#define SETS(name, kind) SET(name, kind, 2) SET(name, kind, 3) SET(name, kind, 4)
+#define SET_NAMES(name, kind) [kind] = {[1] = name##_##kind##_2, name##_##kind##_3, name##_##kind##_4}
 #endif
 
 enum { ONE = 0, HALVES = CODES_HALVES, STEPS = CODES_STEPS, LESS = CODES_LESS, HALVES_LESS = CODES_HALVES | CODES_LESS_HALVES,
        LEVELS = CODES_SIGNED };
 
-SETS(ONE)
-SETS(HALVES)
-SETS(STEPS)
-SETS(LESS)
-SETS(HALVES_LESS)
-#if !defined(ISA_VNNI)
-SETS(LEVELS)
+SETS(set, ONE)
+SETS(set, HALVES)
+SETS(set, STEPS)
+SETS(set, LESS)
+SETS(set, HALVES_LESS)
+#if defined(ISA_VNNI)
+SETS(nibble_set, ONE)
+SETS(nibble_set, STEPS)
+SETS(nibble_set, LESS)
+#else
+SETS(set, LEVELS)
 #endif
 
-typedef void set_function(int number, const struct chunk *chunk, const struct quantised *const *in, float *out);
-
 static set_function *const SET_TABLE[CODES_KINDS][SET_ROWS] = {
-    SET_NAMES(ONE), SET_NAMES(HALVES), SET_NAMES(STEPS), SET_NAMES(LESS), SET_NAMES(HALVES_LESS),
+    SET_NAMES(set, ONE), SET_NAMES(set, HALVES), SET_NAMES(set, STEPS), SET_NAMES(set, LESS), SET_NAMES(set, HALVES_LESS),
 #if !defined(ISA_VNNI)
-    SET_NAMES(LEVELS)
+    SET_NAMES(set, LEVELS)
+#endif
+};
+
+static set_function *const NIBBLE_TABLE[CODES_KINDS][SET_ROWS] = {
+#if defined(ISA_VNNI)
+    SET_NAMES(nibble_set, ONE), SET_NAMES(nibble_set, STEPS), SET_NAMES(nibble_set, LESS)
+#else
+    {0}
 #endif
 };
 
 /* ---- all formats ---- */
 
 #define UNPACK(format) \
-    static void unpack_##format(struct chunk *chunk) { unpack(format, chunk); }
+    static void unpack_##format(struct chunk *chunk) { unpack(format, chunk); } \
+    static void scales_##format(struct chunk *chunk) \
+    { \
+        if (nibbles_of(format).head) \
+            unpack_scales(format, chunk); \
+    }
 
 typedef void direct_function(const unsigned char *unit, int inputs, const void *const *in, float *out);
 typedef void unpack_function(struct chunk *chunk);
 
 struct functions {
     direct_function *direct[DIRECT_ROWS];
-    unpack_function *unpack;
-    int kind;
+    unpack_function *unpack, *scales;
 };
 
 #define INTEGERS_PLAIN(use, NAME)
@@ -228,7 +359,7 @@ struct functions {
 #define FUNCTIONS_OF(NAME, name, kind, step, block, bytes) INTEGERS_##kind(FUNCTIONS, NAME)
 #define ROW_OF(NAME, name, kind, step, block, bytes) INTEGERS_##kind(ROW, NAME)
 #define FUNCTIONS(format) DIRECTS(format) UNPACK(format)
-#define ROW(format) [format] = {DIRECT_NAMES(format), unpack_##format},
+#define ROW(format) [format] = {DIRECT_NAMES(format), unpack_##format, scales_##format},
 
 FUNCTIONS(FORMAT_MXFP4)
 WEIGHT_FORMATS(FUNCTIONS_OF)
@@ -244,7 +375,9 @@ void unit_product_integers(enum weight_format format, const void *unit, int inpu
         f->direct[rows - 1](unit, inputs, in, out);
         return;
     }
-    set_function *const *const table = SET_TABLE[codes_kind(format)];
+    const bool nibbles = sets == 1 && nibbles_of(format).head;
+    set_function *const *const table = (nibbles ? NIBBLE_TABLE : SET_TABLE)[codes_kind(format)];
+    unpack_function *const next = nibbles ? f->scales : f->unpack;
     struct chunk chunk;
     chunk.sets = sets;
     chunk.bytes = unit_chunk_bytes(format);
@@ -252,7 +385,7 @@ void unit_product_integers(enum weight_format format, const void *unit, int inpu
         chunk.packed = (const unsigned char *)unit + (size_t)(b / CHUNK_SPANS) * chunk.bytes;
         chunk.spans = blocks - b < CHUNK_SPANS ? blocks - b : CHUNK_SPANS;
         chunk.first = b == 0;
-        f->unpack(&chunk);
+        next(&chunk);
         for (int s = 0; s < sets; s++) {
             const int first = pass_first(rows, sets, s), count = pass_first(rows, sets, s + 1) - first;
             const struct quantised *x[SET_ROWS];
