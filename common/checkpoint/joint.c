@@ -1,5 +1,6 @@
 #include "common/checkpoint/joint.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -161,15 +162,21 @@ static bool has_shape(const struct source_tensor *t, const char *dtype, int coun
            (count < 2 || t->dims[1] == b);
 }
 
-/* Sets whether every scale is 1 and need not be applied; false without data (headers only). */
-static int all_ones(const struct checkpoint *cp, const struct source_tensor *scale, bool *ones, struct err *err)
+/* Checks the scales of whole matrices. divides: the values are divided by them, so that 0 is wrong, too. Sets whether every
+ * scale is 1 and need not be applied; false without data (headers only). */
+static int check_whole_scales(const struct checkpoint *cp, const struct source_tensor *scale, bool divides, bool *ones,
+                              struct err *err)
 {
     float value;
     *ones = !cp->headers_only;
-    for (uint64_t at = 0; at < scale->bytes && *ones; at += sizeof value) {
+    for (uint64_t at = 0; at < scale->bytes && !cp->headers_only; at += sizeof value) {
         if (checkpoint_read(cp, scale, at, &value, sizeof value, err))
             return -1;
-        *ones = value == 1;
+        if (!isfinite(value) || value < 0 || (divides && value == 0))
+            return err_set(err, ERR_INPUT, "%s: tensor %s has the scale %g; the scale of a matrix must be finite and %s, so "
+                           "the checkpoint is damaged; download it again", cp->files[scale->file].name, scale->name,
+                           (double)value, divides ? "above 0" : "not negative");
+        *ones &= value == 1;
     }
     return 0;
 }
@@ -185,7 +192,7 @@ static int join_gguf(const struct checkpoint *cp, struct source_tensor *t, struc
     if (scale->coding != &coding_f32 || scale->dim_count > 1 || t->dim_count > 3 ||
         (scale->bytes != sizeof(float) && scale->bytes != (uint64_t)matrices * sizeof(float)))
         return wrong_shape(cp, scale, "expected one scale in F32, or one for each expert", err);
-    if (all_ones(cp, scale, &ones, err) || (!ones && take_parts(t, &scale, 1, err)))
+    if (check_whole_scales(cp, scale, false, &ones, err) || (!ones && take_parts(t, &scale, 1, err)))
         return -1;
     t->coding = ones ? t->coding : &coding_gguf_scaled;
     scale->used = true;
@@ -198,6 +205,7 @@ static int join_floats(const struct checkpoint *cp, struct source_tensor *t, con
                        const struct source_coding *coding, struct err *err)
 {
     const int64_t width = whole ? 16 : 32;
+    bool ones;
     struct source_tensor *scales[2] = {sibling(cp, t->name, strlen(codes), "weight_scale"),
                                        whole ? sibling(cp, t->name, strlen(codes), whole) : NULL};
     for (int i = 0; i < 1 + (whole != NULL); i++)
@@ -213,6 +221,8 @@ static int join_floats(const struct checkpoint *cp, struct source_tensor *t, con
                                                 : "expected a scale in U8 for each 32 inputs", err);
     if (whole && (scales[1]->coding != &coding_f32 || scales[1]->bytes != sizeof(float)))
         return wrong_shape(cp, scales[1], "expected one scale in F32", err);
+    if (whole && check_whole_scales(cp, scales[1], coding == &coding_nvfp4_divided, &ones, err))
+        return -1;
     if (take_parts(t, scales, 1 + (whole != NULL), err))
         return -1;
     t->dims[1] *= 2;

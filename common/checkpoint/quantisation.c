@@ -126,26 +126,6 @@ static int read_awq(const json_t *object, struct quantisation *out, struct err *
     return 0;
 }
 
-/* Checks the algorithm only: the tensors themselves show what is quantised, and how. Refuses algorithms that change more than
- * weights: AWQ, which scales inputs, and low-rank corrections. */
-static int read_modelopt(const json_t *object, struct quantisation *out, struct err *err)
-{
-    static const char *const ALGORITHMS[] = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4", "MIXED_PRECISION"};
-    const char *algorithm = "";
-    (void)out;
-    if (check_keys(object, MODELOPT_KEYS, err) || config_text(object, "quant_algo", true, &algorithm, err))
-        return -1;
-    for (size_t i = 0; i < sizeof ALGORITHMS / sizeof *ALGORITHMS; i++)
-        if (strcmp(ALGORITHMS[i], algorithm) == 0)
-            return 0;
-    return config_refuse(object, "quant_algo", err, "supported are FP8, FP8_PER_CHANNEL_PER_TOKEN, NVFP4, W4A16_NVFP4 and "
-                         "MIXED_PRECISION");
-}
-
-/* ---- compressed-tensors ---- */
-
-static bool is_empty(const json_t *value) { return !value || (json_is_object(value) && !json_object_size(value)); }
-
 /* Checks 4-bit floats, whose group size is fixed by the format. */
 static int check_float_weights(const json_t *weights, const struct quantisation *out, struct err *err)
 {
@@ -164,6 +144,80 @@ static int check_float_weights(const json_t *weights, const struct quantisation 
         return config_refuse(weights, "group_size", err, "the format requires %d", size);
     return symmetric ? 0 : config_refuse(weights, "symmetric", err, "the format requires true");
 }
+
+/* ---- ModelOpt ---- */
+
+/* Bits of a value; 0: of more than one kind. */
+static const struct algorithm { const char *name; int bits; } ALGORITHMS[] = {
+    {"FP8", 8}, {"FP8_PER_CHANNEL_PER_TOKEN", 8}, {"NVFP4", 4}, {"W4A16_NVFP4", 4}, {"MIXED_PRECISION", 0}};
+
+static int read_algorithm(const json_t *object, int *bits, struct err *err)
+{
+    const char *algorithm = "";
+    if (config_text(object, "quant_algo", true, &algorithm, err))
+        return -1;
+    for (size_t i = 0; i < sizeof ALGORITHMS / sizeof *ALGORITHMS; i++)
+        if (strcmp(ALGORITHMS[i].name, algorithm) == 0) {
+            *bits = ALGORITHMS[i].bits;
+            return 0;
+        }
+    return config_refuse(object, "quant_algo", err, "supported are FP8, FP8_PER_CHANNEL_PER_TOKEN, NVFP4, W4A16_NVFP4 and "
+                         "MIXED_PRECISION");
+}
+
+/* Checks group_size: 16 inputs share a scale of NVFP4, and those of FP8 are for whole rows. */
+static int check_group_size(const json_t *object, int bits, struct err *err)
+{
+    int group = 16;
+    if (!config_get(object, "group_size") || bits == 8)
+        return config_get(object, "group_size") ? config_refuse(object, "group_size", err, "the algorithm has no groups") : 0;
+    if (config_int(object, "group_size", false, &group, err))
+        return -1;
+    return group == 16 ? 0 : config_refuse(object, "group_size", err, "the algorithm requires 16");
+}
+
+static int check_modelopt_weights(const json_t *weights, int expected, struct err *err)
+{
+    const struct quantisation nvfp4 = {.floats = FOUR_BITS_NVFP4};
+    const char *type = "float";
+    int bits = expected;
+    if (config_int(weights, "num_bits", false, &bits, err) || config_text(weights, "type", false, &type, err))
+        return -1;
+    if (expected ? bits != expected : bits != 4 && bits != 8)
+        return expected ? config_refuse(weights, "num_bits", err, "the algorithm requires %d", expected)
+                        : config_refuse(weights, "num_bits", err, "supported are 4 and 8");
+    if (bits == 4)
+        return check_float_weights(weights, &nvfp4, err);
+    if (strcmp(type, "float"))
+        return config_refuse(weights, "type", err, "only float is supported");
+    return check_group_size(weights, bits, err);
+}
+
+/* Checks the algorithm and its numbers; the tensors themselves show what is quantised, and how. Refuses algorithms that change
+ * more than weights: AWQ, which scales inputs, and low-rank corrections. */
+static int read_modelopt(const json_t *object, struct quantisation *out, struct err *err)
+{
+    const json_t *groups = config_get(object, "config_groups"), *layers = config_get(object, "quantized_layers");
+    const char *name;
+    json_t *item;
+    int bits = 0, own = 0;
+    (void)out;
+    if (check_keys(object, MODELOPT_KEYS, err) || read_algorithm(object, &bits, err) || check_group_size(object, bits, err))
+        return -1;
+    json_object_foreach((json_t *)(uintptr_t)groups, name, item) {
+        const json_t *weights = json_is_object(item) ? config_get(item, "weights") : NULL;
+        if (json_is_object(weights) && check_modelopt_weights(weights, bits, err))
+            return err_at(err, "config_groups: %.100s", name);
+    }
+    json_object_foreach((json_t *)(uintptr_t)layers, name, item)
+        if (json_is_object(item) && (read_algorithm(item, &own, err) || check_group_size(item, own, err)))
+            return err_at(err, "quantized_layers: %.100s", name);
+    return 0;
+}
+
+/* ---- compressed-tensors ---- */
+
+static bool is_empty(const json_t *value) { return !value || (json_is_object(value) && !json_object_size(value)); }
 
 static int read_weights(const json_t *weights, bool floats, bool first, struct quantisation *out, struct err *err)
 {

@@ -220,6 +220,24 @@ static void four_bit_floats_that_do_not_fit_are_named(void **state)
         {MODELOPT, "a.weight", "[2,8]", "[1,2]", "F8_E4M3", "a.weight_scale_2", 16, "each 16 inputs"},
         {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4_AWQ\"}", "a.weight", "[2,8]", "[2,1]", "F8_E4M3",
          "a.weight_scale_2", 16, "quant_algo is \"NVFP4_AWQ\"; supported are FP8"},
+#define WRONG(settings, says) {"{\"quant_method\":\"modelopt\"," settings "}", "a.weight", "[2,8]", "[2,1]", "F8_E4M3", \
+                               "a.weight_scale_2", 16, says}
+#define GROUP(weights) "\"config_groups\":{\"group_0\":{\"weights\":{" weights "}}}"
+        WRONG("\"quant_algo\":\"NVFP4\",\"group_size\":32", "quantization_config: group_size is 32; the algorithm requires 16"),
+        WRONG("\"quant_algo\":\"FP8\",\"group_size\":16", "group_size is 16; the algorithm has no groups"),
+        WRONG("\"quant_algo\":\"NVFP4\"," GROUP("\"num_bits\":8"),
+              "config_groups: group_0: num_bits is 8; the algorithm requires 4"),
+        WRONG("\"quant_algo\":\"FP8\"," GROUP("\"num_bits\":4"), "num_bits is 4; the algorithm requires 8"),
+        WRONG("\"quant_algo\":\"NVFP4\"," GROUP("\"num_bits\":4,\"group_size\":64"), "group_size is 64; the format requires"),
+        WRONG("\"quant_algo\":\"NVFP4\"," GROUP("\"num_bits\":4,\"type\":\"int\""), "type is \"int\"; the format requires"),
+        WRONG("\"quant_algo\":\"FP8\"," GROUP("\"num_bits\":8,\"type\":\"int\""), "type is \"int\"; only float"),
+        WRONG("\"quant_algo\":\"MIXED_PRECISION\"," GROUP("\"num_bits\":6"), "num_bits is 6; supported are 4 and 8"),
+        WRONG("\"quant_algo\":\"MIXED_PRECISION\",\"quantized_layers\":{\"a\":{\"quant_algo\":\"NVFP4\",\"group_size\":8}}",
+              "quantized_layers: a: group_size is 8; the algorithm requires 16"),
+        WRONG("\"quant_algo\":\"MIXED_PRECISION\",\"quantized_layers\":{\"a\":{\"quant_algo\":\"W4A8\"}}",
+              "quantized_layers: a: quant_algo is \"W4A8\""),
+#undef WRONG
+#undef GROUP
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -232,6 +250,28 @@ static void four_bit_floats_that_do_not_fit_are_named(void **state)
         if (!strstr(err.text, cases[i].says))
             fail_msg("'%s' does not say %s", err.text, cases[i].says);
     }
+}
+
+static void scales_of_matrices_that_make_no_numbers_are_named(void **state)
+{
+    static const float scales[] = {INFINITY, NAN, -0.5f, 0};
+    static const struct { const char *quantisation, *codes, *whole; bool zero; } kinds[] = {
+        {FOUR_BITS(NVFP4, "16"), CODES, WHOLE, false}, {MODELOPT, "a.weight", "a.weight_scale_2", true}};
+    (void)state;
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+            struct weights w = {0};
+            struct err err = {0};
+            char says[80];
+            weights_put(&w, kinds[k].codes, "U8", "[2,8]", code, 16);
+            weights_put(&w, "a.weight_scale", "F8_E4M3", "[2,1]", code, 2);
+            weights_put(&w, kinds[k].whole, "F32", "[1]", &scales[i], 4);
+            struct checkpoint *cp = open_tensors(&w, kinds[k].quantisation, &err);
+            snprintf(says, sizeof says, "model.safetensors: tensor %s has the scale %g", kinds[k].whole, (double)scales[i]);
+            if (cp ? scales[i] != 0 || !kinds[k].zero : !strstr(err.text, says))
+                fail_msg("'%s' does not say %s", err.text, says);
+            checkpoint_close(&cp);
+        }
 }
 
 /* GGUF's NVFP4 with scales of matrices, as llama.cpp converts it; scales of 1 are left out, and the blocks kept. */
@@ -315,6 +355,7 @@ int main(void)
         cmocka_unit_test(blocks_of_mxfp4_are_decoded),
         cmocka_unit_test(four_bit_floats_are_decoded),
         cmocka_unit_test(four_bit_floats_that_do_not_fit_are_named),
+        cmocka_unit_test(scales_of_matrices_that_make_no_numbers_are_named),
         cmocka_unit_test(scales_of_gguf_are_applied),
         cmocka_unit_test(blocks_without_scales_are_named),
         cmocka_unit_test(what_does_not_fit_is_named),
