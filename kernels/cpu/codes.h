@@ -122,12 +122,13 @@ INLINE words words_dot(int kind, words sum, words code, words x)
 
 #endif
 
-/* Moves four fields of `bits` bits, the lowest of each word, into its four bytes. */
+/* Moves four fields of `bits` bits, the lowest of each word, into its four bytes: two fields into each half, then one into each
+ * byte; the other bits are cleared last. */
 INLINE words words_spread(words a, int bits)
 {
-    const int two = (1 << 2 * bits) - 1, one = (1 << bits) - 1;
-    const words pairs = words_or(words_and(a, two), words_and(words_left(a, 16 - 2 * bits), two << 16));
-    return words_or(words_and(pairs, one | one << 16), words_and(words_left(pairs, 8 - bits), one << 8 | one << 24));
+    const int one = (1 << bits) - 1;
+    const words pairs = words_bytes_of(a, words_left(a, 16 - 2 * bits), 0x0000ffff);
+    return words_and(words_bytes_of(pairs, words_left(pairs, 8 - bits), 0x00ff00ff), one | one << 8 | one << 16 | one << 24);
 }
 
 /* Decodes four words of eight 4-bit codes each. table: the byte of each code; NULL: the code itself. */

@@ -92,6 +92,12 @@ INLINE words words_entries(const uint16_t *table, int entries, words index)
 
 INLINE words words_xor(words a, words b) { return _mm512_xor_si512(a, b); }
 
+/* Returns bytes of a where `mask`, which consists of whole bytes, has ones, and bytes of b elsewhere. */
+INLINE words words_bytes_of(words a, words b, int mask)
+{
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi32(mask), a, b, 0xca);
+}
+
 /* Changes the sign where bit `bit` of a word is 1. */
 INLINE vector vector_signed(vector a, words signs, int bit)
 {
@@ -173,6 +179,7 @@ INLINE words words_entries(const uint16_t *table, int entries, words index)
 }
 
 INLINE words words_xor(words a, words b) { return veorq_u32(a, b); }
+INLINE words words_bytes_of(words a, words b, int mask) { return vbslq_u32(vdupq_n_u32((uint32_t)mask), a, b); }
 
 INLINE vector vector_signed(vector a, words signs, int bit)
 {
@@ -270,6 +277,7 @@ INLINE words words_entries(const uint16_t *table, int entries, words index)
 }
 
 INLINE words words_xor(words a, words b) { return _mm256_xor_si256(a, b); }
+INLINE words words_bytes_of(words a, words b, int mask) { return _mm256_blendv_epi8(b, a, _mm256_set1_epi32(mask)); }
 
 INLINE vector vector_signed(vector a, words signs, int bit)
 {
