@@ -70,7 +70,7 @@ $(eval $(call job,$(LABEL)/torture/%,$(PROGRAMS) $O/tests/torture/fail.so,tests/
 # What only other machines run.
 $(eval $(call job,$(LABEL)/built,$(DEVICE_TESTS) $O/tests/gpu/bench_device $O/tests/peers/tokenize $O/tests/bench/routes $O/tests/bench/drafting $(BENCHES),echo 1..1 && echo ok 1 - programs for GPUs$(comma) peers and speed))
 $(eval $(call job,$(LABEL)/aarch64,,tests/aarch64))
-$(eval $(call job,$(LABEL)/cli/%,$(PROGRAMS) $(EMULATOR),bats --tap tests/cli/$$*.bats))
+$(eval $(call job,$(LABEL)/cli/%,$(PROGRAMS) $(EMULATOR),tests/run-bats tests/cli/$$*.bats))
 # Programs for the machine with a GPU, linked once more with the kit there.
 build/check/$(LABEL)/cli/gpu-scripts.job: $(if $(SAN),,$O/tests/device/test_slab $O/tests/device/test_forward $O/tests/device/test_upload $(addprefix $O/tests/device/small_,linear mix route))
 
