@@ -5,7 +5,8 @@
 #     make check-long               also the slower checks: docs/checks.md has the table
 #     make check ONLY='asan/cli/*'  jobs by name; ONLY=? lists them
 #
-# The names of jobs are FLAVOUR/FOLDER/FILE. run-job gives a job its environment and one processor, unless it is one of THREADED.
+# The names of jobs are FLAVOUR/FOLDER/FILE. run-job gives a job its environment and one processor, unless it is one of THREADED
+# or WAITING.
 
 check: $(AFTER_DEPS)
 	@WERROR='$(WERROR)' CUDA='$(CUDA)' ONLY='$(ONLY)' tests/run-checks
@@ -43,10 +44,12 @@ JOBS  = $(call when,normal,$(GATES:%=gate/%)) \
           $(call when,asan,$(SANITISED_SUITES:%=cli/%)))
 # These jobs test threads and get all processors. Each pattern must match a job.
 THREADED := %/unit/thread_pool %/unit/engine %/unit/facts %/unit/slab %/cli/identity %/cli/host %/cli/decode %/cli/bench-gate
+# These jobs wait most of the time, for starts of mpirun and for ends of limits, and share a processor with another job.
+WAITING := %/cli/ranks %/cli/gpu-scripts
 
 list-jobs:
 	$(eval LISTED := $(JOBS))
-	$(if $(call when,normal,yes),$(foreach job,$(THREADED),$(if $(filter $(job),$(LISTED)),,$(error tests/check.mk: THREADED: no job is called $(job); correct it))))
+	$(if $(call when,normal,yes),$(foreach job,$(THREADED) $(WAITING),$(if $(filter $(job),$(LISTED)),,$(error tests/check.mk: no job is called $(job); correct THREADED or WAITING))))
 	@printf '%s\n' $(LISTED)
 # RUN: those to run, in the order in which they should begin.
 check-jobs: $(RUN:%=build/check/%.job)
@@ -54,7 +57,7 @@ check-jobs: $(RUN:%=build/check/%.job)
 # $(call job,NAME PATTERN,WHAT MUST BE THERE,COMMAND): `%' of the pattern is $* in the command.
 define job
 build/check/$(1).job: $(2) FORCE
-	@O='$O' exec tests/run-job $$(if $$(filter $(THREADED),$$(@:build/check/%.job=%)),--threads) '$$(@:build/check/%.job=%)' $(3)
+	@O='$O' exec tests/run-job $$(if $$(filter $(THREADED),$$(@:build/check/%.job=%)),--threads,$$(if $$(filter $(WAITING),$$(@:build/check/%.job=%)),--waits)) '$$(@:build/check/%.job=%)' $(3)
 endef
 PROGRAMS := $(BINARIES) $(MPI_PLUGIN) $O/pocket.moe $O/draft.moe
 EMULATOR := $(if $(SAN),$(if $(LONG),$(EMU_PLUGINS)),$(EMU_PLUGINS))
