@@ -18,9 +18,13 @@ setup_file() {
     if [ -n "$MOE_LONG" ]; then cp families some; else awk 'NR % 8 == 1' families > some; fi
     [ -z "$MOE_SANITIZED" ] || cp some families
     echo '[[0], [1], [0,0], [0,1], [1,0], [0,0,0]]' > tree.json
+    local family count=${MOE_LONG:+20}
+    count=${count:-7}
     for family in $(cat families with-state sparse); do
         moe-convert -q "$GOLDEN/$family/model" -o $family.moe
         jq -c '{id: "one", tokens: .prompt}' "$GOLDEN/$family/golden.json" > $family.jsonl
+        # Texts compare runs with each other, and need no more than a repetition and more tokens than the windows (9 and 13) have.
+        jq -c ".tokens |= .[:$count] + .[:$count]" $family.jsonl > short-$family.jsonl
     done
 }
 
@@ -91,7 +95,7 @@ setup() { cd "$WORK"; }
 tokens() {
     local family=$1 n=$2
     shift 2
-    moe-decode -q -m $family.moe -n $n --ignore-eos "$@" --json $family.jsonl | jq -c .tokens
+    moe-decode -q -m $family.moe -n $n --ignore-eos "$@" --json short-$family.jsonl | jq -c .tokens
 }
 
 @test "the emulated GPU: the same text without drafts, with chains and with trees, at temperature 0 and above" {
@@ -114,8 +118,11 @@ tokens() {
 @test "the emulated GPU: the same bits with 1, 4, 7 and 132 processors" {
     [ -z "$MOE_SANITIZED" ] || skip "takes minutes there"
     jq -nc '{id: "long", tokens: [range(100) | (. * 37 + . * . * 11) % 2000 + 5]}' > long.jsonl
+    local layers='--layers 1'
+    [ -z "$MOE_LONG" ] || layers=
+    moe-convert synthetic -q --like "$MOE_MODELS/pocket/model/config.json" $layers -o shaped.moe
     for number in 0 ${MOE_LONG:+1 2} 3; do
-        moe-profile -q -m pocket.moe --record logits -c 2048 --device emu:$number long.jsonl -o logits.moes
+        moe-profile -q -m shaped.moe --record logits -c 2048 --device emu:$number long.jsonl -o logits.moes
         moe-view --json logits.moes | jq -c 'select(.type == "route")' > $number
         jq -s -e 'map(.logits[]) | length == 100' $number
         cmp $number 0
@@ -128,7 +135,7 @@ tokens() {
     for family in $(cat some); do
         ! grep -q '"zero_expert_num"' "$GOLDEN/$family/model/config.json" || continue       # they have no budgets
         moe-profile -q --device host -m $family.moe $family.jsonl | moe-coact rank-experts --by mass -o rank.moes || continue
-        jq -c '.tokens += .tokens' $family.jsonl > twice.jsonl
+        jq -c ".tokens |= .[:12] + .[:12]" $family.jsonl > twice.jsonl
         local kinds=('-B 3' '-B 4 --rank path -K 3' '-B 4 --rank rank.moes -K 2' '-B 3 --budget-mode truncate')
         # In `make check` a family has two of the kinds, and the next family the other two.
         first=$((first + 2 & 3))
@@ -136,7 +143,7 @@ tokens() {
         for options in "${kinds[@]}"; do
             echo "$family $options"
             for device in host emu; do
-                moe-decode -q -m $family.moe -n 6 --ignore-eos --device $device -d ngram --reference self $options \
+                moe-decode -q -m $family.moe -n 8 --ignore-eos --device $device -d ngram --reference self $options \
                     --stream iterations.moes -o text twice.jsonl
                 moe-view --json iterations.moes | jq -c 'select(.type == "iter" or .type == "done") |
                     del(.t_us, .draft_us, .verify_us, .accept_us, .other_us, .overlap)' > $device
@@ -169,8 +176,8 @@ tokens() {
 
 @test "the emulated GPU: the pocket model's answer is the host's, drafted in chains and trees" {
     [ -z "$MOE_SANITIZED" ] || skip "takes minutes there"
-    head -n 1 "$MOE_MODELS/pocket/heldout.jsonl" > one.jsonl
     local n=${MOE_LONG:+8}
+    if [ -n "$MOE_LONG" ]; then head -n 1 "$MOE_MODELS/pocket/heldout.jsonl"; else echo '{"prompt": "Noah has 25 pens. Noah has"}'; fi > one.jsonl
     for sampling in '' '--temperature 0.8 --seed 5'; do
         moe-decode -q -m pocket.moe -n ${n:-4} $sampling one.jsonl > host
         moe-decode -q -m pocket.moe -n ${n:-4} $sampling --device emu one.jsonl | cmp - host
@@ -193,12 +200,12 @@ tokens() {
     tokens slab 8 --device emu --temperature 0.9 --seed 3 -d model:file=slab.moe --tree static:file=tree.json | cmp - none
 }
 
-# FAMILY and options of moe-decode: the records of the iterations but for times, the text after them. The emulated GPU and 8 tokens,
+# FAMILY and options of moe-decode: the records of the iterations but for times, the text after them. The emulated GPU and 12 tokens,
 # unless the options say otherwise.
 records() {
     local family=$1 usual=()
     shift
-    [[ " $*" == *" -n "* ]] || usual+=(-n 8)
+    [[ " $*" == *" -n "* ]] || usual+=(-n 12)
     [[ " $*" == *" --device "* ]] || usual+=(--device emu)
     moe-decode -q -m $family.moe "${usual[@]}" --ignore-eos --stream iterations.moes -o text "$@" twice.jsonl
     moe-view --json iterations.moes | jq -c 'select(.type == "iter" or .type == "done") |
@@ -209,7 +216,7 @@ place() { moe-view --json iterations.moes | jq -r 'select(.type == "machine").lo
 
 @test "the emulated GPU iterates by itself, with the same records as the host's loop" {
     for family in ${MOE_LONG:+$(cat some)} deepseek; do
-        jq -c '{id: "one", tokens: (.prompt + .prompt)}, {id: "two", tokens: .prompt}' "$GOLDEN/$family/golden.json" > twice.jsonl
+        jq -c '.prompt |= .[:12] | {id: "one", tokens: (.prompt + .prompt)}, {id: "two", tokens: .prompt}' "$GOLDEN/$family/golden.json" > twice.jsonl
         for options in '' '-d ngram -K 3' '-d ngram:n=2,min=2 -K 5 --temperature 0.8 --seed 3' '-n 1' '-n 2 -d ngram'; do
             echo "$family $options"
             records $family $options > device
@@ -232,7 +239,7 @@ place() { moe-view --json iterations.moes | jq -r 'select(.type == "machine").lo
 
 @test "the emulated GPU iterates by itself in a suite: each setting names the device, with the host's texts" {
     family=$(head -n 1 some)
-    jq -c '{id: "one", tokens: (.prompt + .prompt)}' "$GOLDEN/$family/golden.json" > repeated.jsonl
+    cp short-$family.jsonl repeated.jsonl
     echo '{"model": "'$family.moe'", "prompts": "repeated.jsonl", "options": {"max-tokens": 6, "ignore-eos": true},
            "measure-seconds": 0, "warm-up": 0, "settings": [{"name": "none"}, {"name": "K3", "draft": "ngram", "draft-length": 3},
            {"name": "tree", "draft": "ngram", "tree": "dynamic"}]}' > places.json
@@ -246,18 +253,18 @@ place() { moe-view --json iterations.moes | jq -r 'select(.type == "machine").lo
 
 @test "the reason for iterations on the host is reported, unless the device has no loops" {
     family=$(head -n 1 families)
-    cp $family.jsonl twice.jsonl
-    records $family -d model:file=$family.moe > /dev/null
+    cp short-$family.jsonl twice.jsonl
+    records $family -n 2 -d model:file=$family.moe > /dev/null
     [ "$(place)" = 'host: drafter model' ]
-    records $family -d ngram --tree static:file=tree.json > /dev/null
+    records $family -n 2 -d ngram --tree static:file=tree.json > /dev/null
     [ "$(place)" = 'host: drafts are trees' ]
-    records $family -d ngram --policy tiers > /dev/null
+    records $family -n 2 -d ngram --policy tiers > /dev/null
     [ "$(place)" = 'host: policy tiers' ]
-    records $family -d ngram -d ngram:n=2 > /dev/null
+    records $family -n 2 -d ngram -d ngram:n=2 > /dev/null
     [ "$(place)" = 'host: several drafters' ]
-    records $family -d ngram --accept rejection > /dev/null
+    records $family -n 2 -d ngram --accept rejection > /dev/null
     [ "$(place)" = 'host: acceptance is not coupled' ]
-    records $family --device host > /dev/null
+    records $family -n 2 --device host > /dev/null
     [ "$(place)" = null ]
     moe-decode -v -m $family.moe -n 2 --device emu -d ngram $family.jsonl -o text 2>&1 | grep -q ': iterations: device$'
 }

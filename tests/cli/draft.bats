@@ -9,7 +9,7 @@ setup_file() {
     cd "$WORK"
     ln -s "$MOE_POCKET" pocket.moe
     moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
-    local step=32
+    local step=50
     [ -z "$MOE_LONG" ] || step=16
     [ -z "$MOE_SANITIZED" ] || step=80
     awk -v step=$step 'NR % step == 1' "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
@@ -340,7 +340,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
 @test "suffix and lookahead draft their own trees, and chains where they are asked for" {
     # However few the prompts are, one repeats itself, so that there is much to look up.
     local count='one two three four five six seven eight nine ten'
-    { cat prompts.jsonl; echo "{\"prompt\": \"$count $count one two\"}"; } > repeats.jsonl
+    { cat prompts.jsonl; echo "{\"prompt\": \"$count $count one two\", \"max_tokens\": 60}"; } > repeats.jsonl
     for draft in suffix lookahead; do
         decode --json -d $draft --stream own.moes repeats.jsonl > own.jsonl
         moe-view --json own.moes | jq -s -e 'map(select(.type == "iter").nodes) | any(. > 4) and all(. < 64)'

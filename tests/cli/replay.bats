@@ -5,12 +5,12 @@ setup_file() {
     export folder=$BATS_FILE_TMPDIR
     printf '%s\n' '{"id": "a", "task": "code", "prompt": "Write a function that adds two numbers"}' \
         '{"id": "b", "task": "math", "prompt": "Tom has 3 apples and buys 4. How many"}' > "$folder/prompts.jsonl"
-    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 36 -d ngram --policy cascade:refresh=20 \
+    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d ngram --policy cascade:refresh=20 \
         --record drafts --stream "$folder/cascade.moes" -o "$folder/cascade.txt"
 }
 
 @test "recording drafts does not change the text" {
-    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 36 -o "$BATS_TEST_TMPDIR/plain.txt"
+    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -o "$BATS_TEST_TMPDIR/plain.txt"
     cmp "$BATS_TEST_TMPDIR/plain.txt" "$folder/cascade.txt"
 }
 
@@ -41,7 +41,7 @@ setup_file() {
 @test "several drafters are recorded separately, and replay reproduces their decisions" {
     local draft="model:file=$(dirname "$MOE_POCKET")/draft.moe" options policy
     while IFS='|' read -r options policy; do
-        moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 36 -d ngram -d "$draft" $options \
+        moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d ngram -d "$draft" $options \
             --record drafts --stream "$BATS_TEST_TMPDIR/two.moes" -o "$BATS_TEST_TMPDIR/two.txt"
         cmp "$BATS_TEST_TMPDIR/two.txt" "$folder/cascade.txt"
         moe-view --json --type iter "$BATS_TEST_TMPDIR/two.moes" | jq -c 'select(.type == "iter") | [.sequence, .K, .nodes,
@@ -74,7 +74,7 @@ RUNS
     echo '{"cost": [{"m": 1, "seconds": 0.001}, {"m": 9, "seconds": 0.002}]}' > "$BATS_TEST_TMPDIR/cost.json"
     for policy in "cascade-cost:cost=$BATS_TEST_TMPDIR/cost.json" cascade-cost "oracle:file=$folder/cascade.moes,cost=bytes"; do
         for draft in ngram "model:file=$(dirname "$MOE_POCKET")/draft.moe"; do
-            moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 36 -d "$draft" --policy "$policy" \
+            moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d "$draft" --policy "$policy" \
                 --record drafts --stream "$BATS_TEST_TMPDIR/live.moes" -o "$BATS_TEST_TMPDIR/live.txt"
             cmp "$BATS_TEST_TMPDIR/live.txt" "$folder/cascade.txt"
             moe-view --json --type iter "$BATS_TEST_TMPDIR/live.moes" | jq -c 'select(.type == "iter") | [.sequence, .K, .nodes, .policy]' \
@@ -107,7 +107,7 @@ RUNS
 @test "replay trims drafts like a second program" {
     local cost="$BATS_TEST_TMPDIR/cost.json" tree="dynamic:total=16,depth=4,topk=3" python="${PYTHON:-python3}" policy
     echo '{"cost": [{"m": 1, "seconds": 0.001}, {"m": 9, "seconds": 0.0014}, {"m": 20, "seconds": 0.003}]}' > "$cost"
-    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 36 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" --tree "$tree" \
+    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" --tree "$tree" \
         --policy "evict:cost=$cost" --record drafts --stream "$BATS_TEST_TMPDIR/live.moes" -o "$BATS_TEST_TMPDIR/live.txt"
     cmp "$BATS_TEST_TMPDIR/live.txt" "$folder/cascade.txt"
     moe-view --json "$BATS_TEST_TMPDIR/live.moes" > "$BATS_TEST_TMPDIR/drafts.jsonl"
@@ -123,7 +123,7 @@ RUNS
             < "$BATS_TEST_TMPDIR/wrong"
         [ "$status" -ne 0 ]
     done
-    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 36 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" -K 8 \
+    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" -K 8 \
         --policy "bastion:cost=$cost" --record drafts --stream "$BATS_TEST_TMPDIR/chain.moes" -o "$BATS_TEST_TMPDIR/live.txt"
     moe-view --json "$BATS_TEST_TMPDIR/chain.moes" > "$BATS_TEST_TMPDIR/drafts.jsonl"
     moe-bench replay "$BATS_TEST_TMPDIR/chain.moes" --cost "$cost" --policy "bastion:cost=$cost" --iterations \
@@ -133,8 +133,8 @@ RUNS
     jq -e '.steps > 8 and .verified > .steps' "$BATS_TEST_TMPDIR/stepped"
     # With the cost of predicted experts, too: what texts taught of them is made anew there. A head is less sure than the model.
     moe-convert head -q "$MOE_MODELS/pocket/heads/eagle3" --target "$MOE_POCKET" -o "$BATS_TEST_TMPDIR/head.moe"
-    awk 'NR % 30 == 1 && NR < 100' "$MOE_MODELS/pocket/heldout.jsonl" > "$BATS_TEST_TMPDIR/held.jsonl"
-    moe-decode -m "$MOE_POCKET" "$BATS_TEST_TMPDIR/held.jsonl" -n 40 -d "head:file=$BATS_TEST_TMPDIR/head.moe" --tree "$tree" \
+    awk 'NR % 30 == 1 && NR < 62' "$MOE_MODELS/pocket/heldout.jsonl" > "$BATS_TEST_TMPDIR/held.jsonl"
+    moe-decode -m "$MOE_POCKET" "$BATS_TEST_TMPDIR/held.jsonl" -n 24 -d "head:file=$BATS_TEST_TMPDIR/head.moe" --tree "$tree" \
         --policy "evict:cost=$cost" --record drafts --stream "$BATS_TEST_TMPDIR/head.moes" -o "$BATS_TEST_TMPDIR/live.txt"
     moe-view --json "$BATS_TEST_TMPDIR/head.moes" > "$BATS_TEST_TMPDIR/drafts.jsonl"
     moe-bench replay "$BATS_TEST_TMPDIR/head.moes" --cost "$cost" --tree "$tree" --policy "evict-experts:explore=1,cost=$cost" \
@@ -148,7 +148,7 @@ RUNS
     [ "$status" -ne 0 ]
     # What the experts of trees taught is the same live and in replay.
     for tree in chain "$tree"; do
-        moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 36 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" \
+        moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" \
             --tree "$tree" --policy evict-experts:explore=1 --record drafts --stream "$BATS_TEST_TMPDIR/experts.moes" \
             -o "$BATS_TEST_TMPDIR/live.txt"
         cmp "$BATS_TEST_TMPDIR/live.txt" "$folder/cascade.txt"
@@ -186,7 +186,7 @@ RUNS
 }
 
 @test "a static length in replay is a run of that length" {
-    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 36 -d ngram -K 3 --stream "$BATS_TEST_TMPDIR/3.moes" -o /dev/null
+    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d ngram -K 3 --stream "$BATS_TEST_TMPDIR/3.moes" -o /dev/null
     moe-view --json --type iter "$BATS_TEST_TMPDIR/3.moes" | jq -c 'select(.type == "iter") | [.sequence, .nodes, .accepted, .emitted]' \
         > "$BATS_TEST_TMPDIR/live"
     moe-bench replay "$folder/cascade.moes" --policy static:K=3 --iterations |
@@ -198,7 +198,7 @@ RUNS
 }
 
 @test "a draft model's drafts are replayed, too" {
-    moe-decode -m "$MOE_POCKET" -p "Tom has 3 apples" -n 24 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" --policy cascade \
+    moe-decode -m "$MOE_POCKET" -p "Tom has 3 apples" -n 18 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" --policy cascade \
         --temperature 0.7 --record drafts --record-length 9 --stream "$BATS_TEST_TMPDIR/model.moes" -o /dev/null
     moe-bench replay "$BATS_TEST_TMPDIR/model.moes" --policy cascade --json |
         jq -e -s 'length == 11 and .[-1].same_as_live == .[-1].live_iterations and .[9].draft_seconds > 0'
@@ -272,11 +272,11 @@ tree=dynamic:total=16,depth=4,topk=4
 # record_tree OUT DRAFT SETTING...: an answer with recorded trees.
 record_tree() {
     local out=$1 draft=$2; shift 2
-    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d "$draft" --record drafts --stream "$out" -o "$out.txt" "$@"
+    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 18 -d "$draft" --record drafts --stream "$out" -o "$out.txt" "$@"
 }
 
 @test "trees are recorded completely, and do not change the text" {
-    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -o "$BATS_TEST_TMPDIR/plain.txt"
+    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 18 -o "$BATS_TEST_TMPDIR/plain.txt"
     record_tree "$BATS_TEST_TMPDIR/tree.moes" "model:file=$(dirname "$MOE_POCKET")/draft.moe" --tree $tree
     cmp "$BATS_TEST_TMPDIR/plain.txt" "$BATS_TEST_TMPDIR/tree.moes.txt"
     moe-view --json "$BATS_TEST_TMPDIR/tree.moes" | jq -e -s '
@@ -311,7 +311,7 @@ record_tree() {
     draft=model:file=$(dirname "$MOE_POCKET")/draft.moe
     record_tree "$BATS_TEST_TMPDIR/large.moes" "$draft" --tree $tree
     for small in "$tree -K 2" "dynamic:total=6,depth=4,topk=4" "dynamic:total=9,depth=3,topk=4"; do
-        moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d "$draft" --tree $small --stream "$BATS_TEST_TMPDIR/small.moes" \
+        moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 18 -d "$draft" --tree $small --stream "$BATS_TEST_TMPDIR/small.moes" \
             -o /dev/null
         moe-view --json --type iter "$BATS_TEST_TMPDIR/small.moes" |
             jq -c 'select(.type == "iter") | [.sequence, .nodes, .accepted, .emitted, .bytes]' > "$BATS_TEST_TMPDIR/live"
@@ -327,7 +327,7 @@ record_tree() {
         > "$BATS_TEST_TMPDIR/two.json"
     local draft="model:file=$(dirname "$MOE_POCKET")/draft.moe" drafts policy shape
     while IFS='|' read -r drafts policy shape; do
-        moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 36 $drafts --policy "$policy" --tree "$shape" --record drafts \
+        moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 $drafts --policy "$policy" --tree "$shape" --record drafts \
             --stream "$BATS_TEST_TMPDIR/own.moes" -o "$BATS_TEST_TMPDIR/own.txt"
         cmp "$BATS_TEST_TMPDIR/own.txt" "$folder/cascade.txt"
         moe-view --json --type iter "$BATS_TEST_TMPDIR/own.moes" | jq -c 'select(.type == "iter") | [.sequence, .K, .nodes,
@@ -347,7 +347,7 @@ record_tree() {
 RUNS
     )
     # A chain out of these trees is a run with it.
-    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 36 -d "$draft" -K 3 --stream "$BATS_TEST_TMPDIR/chain.moes" -o /dev/null
+    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d "$draft" -K 3 --stream "$BATS_TEST_TMPDIR/chain.moes" -o /dev/null
     moe-view --json --type iter "$BATS_TEST_TMPDIR/chain.moes" |
         jq -c 'select(.type == "iter") | [.sequence, .nodes, .accepted, .emitted, .bytes]' > "$BATS_TEST_TMPDIR/live"
     moe-bench replay "$BATS_TEST_TMPDIR/own.moes" --tree chain --policy static:K=3 --cost bytes --iterations |

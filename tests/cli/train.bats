@@ -88,7 +88,7 @@ END
 }
 
 @test "a feature stream, from a file or a pipe, gives the same head as its texts" {
-    options="--arch eagle3 --draft-vocab 300 --steps 3 --rate 0.004 --micro-batch 3"
+    options="--arch eagle3 --ttt-steps 2 --draft-vocab 300 --steps 2 --rate 0.004 --micro-batch 3"
     train $options texts.jsonl -o texts.moe
     moe-profile features -q -m pocket.moe --layers eagle3 --dtype f32 texts.jsonl -o states.moes
     train $options states.moes -o file.moe
@@ -139,7 +139,7 @@ END
 }
 
 @test "one, two and three threads give the same bytes" {
-    for arch in eagle3 jakiro hydra; do
+    for arch in 'eagle3 --ttt-steps 2' jakiro hydra; do
         for threads in 1 2 3; do
             train --arch $arch --steps 2 --batch 3 --micro-batch 2 -j $threads texts.jsonl -o threads-$threads.moe
         done
@@ -154,7 +154,7 @@ END
 }
 
 @test "a training killed at any moment resumes to the same bytes and the same best head" {
-    options="--arch eagle1 --rate 0.004 --steps 30 --noise 0.2 --micro-batch 3 --validation 0.2 --validate-every 6 --every 0.0005"
+    options="--arch eagle1 --rate 0.004 --steps 20 --noise 0.2 --micro-batch 3 --validation 0.2 --validate-every 4 --every 0.0005"
     train $options texts.jsonl -o whole.moe --stream whole.moes
     rm -f part.moe* part.best.moe said
     # each time after it has gone on, and has written a checkpoint or more
@@ -181,11 +181,11 @@ END
 }
 
 @test "the head is validated on texts that it does not learn from, and the best is kept" {
-    options="--arch eagle1 --steps 12 --rate 0.02 --warmup 0 --schedule constant --seed 3"
-    moe-draft-train train -m pocket.moe $options --validation 0.2 --validate-every 5 texts.jsonl -o judged.moe \
+    options="--arch eagle1 --steps 7 --rate 0.02 --warmup 0 --schedule constant --seed 3"
+    moe-draft-train train -m pocket.moe $options --validation 0.2 --validate-every 3 texts.jsonl -o judged.moe \
         --stream judged.moes 2> said
     moe-view --json --type eval judged.moes > evals
-    [ "$(jq -sc 'map(.step)' evals)" = "[5,10,12]" ]
+    [ "$(jq -sc 'map(.step)' evals)" = "[3,6,7]" ]
     # the best is the head after so many steps: one that was trained no further has these bytes
     best=$(jq -s 'min_by(.loss) | .step' evals)
     jq -se 'map(.best) as $b | [foreach .[].loss as $l (1e9; [., $l] | min; . == $l)] == $b' evals
@@ -194,7 +194,7 @@ END
     cmp best.moe judged.best.moe
     # what is kept apart is not learnt: which of these texts it is changes nothing, and its loss is what a step on it would have
     moe-profile features -q -m pocket.moe --dtype f32 --validation 0.2 texts.jsonl -o split.moes
-    train $options --validate-every 5 split.moes -o stream.moe --best kept.moe --stream stream.moes
+    train $options --validate-every 3 split.moes -o stream.moe --best kept.moe --stream stream.moes
     cmp judged.moe stream.moe
     cmp judged.best.moe kept.moe
     [ ! -e stream.best.moe ]
@@ -221,8 +221,8 @@ END
 
 @test "the model answers prompts first, as for a feature stream" {
     head -n 8 texts.jsonl > asked.jsonl
-    answer="-n 24 --validation 0.3 --temperature 0.7 --seed 4"
-    options="--arch medusa --steps 4 --rate 0.01"
+    answer="-n 12 --validation 0.3 --temperature 0.7 --seed 4"
+    options="--arch medusa --steps 2 --rate 0.01"
     train $options $answer asked.jsonl -o answered.moe
     moe-profile features -q -m pocket.moe --dtype f32 $answer asked.jsonl | train $options --seed 4 -o stream.moe
     cmp answered.moe stream.moe
@@ -323,7 +323,7 @@ sys.exit(code)' "$@"
     refuses "is named twice, by stream and by the checkpoint" -m pocket.moe --arch eagle1 --stream no.moe.checkpoint texts.jsonl
     refuses "is named twice, by draft and by the best head" -m pocket.moe --arch eagle1 -n 2 -d model:file=no.best.moe texts.jsonl
     [ -w /dev/full ] || skip "no /dev/full"
-    options="--arch eagle1 --steps 16 texts.jsonl"
+    options="--arch eagle1 --batch 1 --steps 16 texts.jsonl"
     run moe-draft-train train -q -m pocket.moe $options -o full.moe --stream /dev/full
     assert_trouble moe-draft-train
     [[ $output == *"No space left on device; --resume goes on after step "* ]]
