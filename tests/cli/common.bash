@@ -52,9 +52,10 @@ within() { jq -n -e --argjson d "$1" "\$d < $2" > /dev/null || { echo "a logit i
 # The commands that exist, one a word.
 commands() { (cd "$top/cmd" && ls moe-*.c | sed 's/\.c$//'); }
 
-# The first Python that has msgpack and numpy: Debian's own when another comes first in PATH.
+# The first Python that has msgpack and numpy: Debian's own when another comes first in PATH. tests/run-checks looks once.
 python_with_numpy() {
     local python
+    [ -z "$MOE_PYTHON" ] || { echo "$MOE_PYTHON"; return; }
     for python in python3 /usr/bin/python3; do
         "$python" -c 'import msgpack, numpy' 2>/dev/null && { echo "$python"; return; }
     done

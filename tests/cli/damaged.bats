@@ -57,27 +57,28 @@ LIST
 
 # Every consumer of $1 streams refuses the file bad.moes, by name and through a pipe, and says $2.
 all_refuse() {
-    local kind command said sources='bad.moes -'
+    local kind command status said left sources='bad.moes -'
     # What a damaged byte does, sanitisers see, whichever way it came: so one way with them, the other without.
     [ -n "$MOE_LONG" ] || sources=$([ -n "$MOE_SANITIZED" ] && echo - || echo bad.moes)
+    rm -f out
     while read -r kind command; do
         [ "$kind" = "$1" ] || continue
         for source in $sources; do
-            rm -f out
-            said=0
-            bounded ${command/IN/$source} < bad.moes > printed 2> said || said=$?
-            [ "$said" = 2 ] || { echo "${command/IN/$source}: exit status $said, $(cat said)"; return 1; }
-            [ "$(wc -l < said)" = 1 ] || { echo "${command/IN/$source}: $(cat said)"; return 1; }
-            [[ $(cat said) == "${command%% *}: "*"$2"* ]] || { echo "${command/IN/$source}: $(cat said)"; return 1; }
-            [ ! -e out ] || { echo "${command/IN/$source}: wrote a file"; return 1; }
-            [ -z "$(ls out.tmp* 2> /dev/null)" ]
+            status=0
+            bounded ${command/IN/$source} < bad.moes > printed 2> said || status=$?
+            mapfile said < said
+            [ "$status" = 2 ] || { echo "${command/IN/$source}: exit status $status, ${said[*]}"; return 1; }
+            [ "${#said[@]}" = 1 ] || { echo "${command/IN/$source}: ${said[*]}"; return 1; }
+            [[ ${said[0]} == "${command%% *}: "*"$2"*$'\n' ]] || { echo "${command/IN/$source}: ${said[0]}"; return 1; }
+            left=(out*)
+            [ ! -e "${left[0]}" ] || { echo "${command/IN/$source}: wrote a file"; return 1; }
         done
     done < <(consumers)
 }
 
 # Where the records of a stream begin, one offset a line, the end record's last.
 record_starts() {
-    "$(python_with_numpy || echo python3)" - "$1" <<'PY'
+    python3 - "$1" <<'PY'
 import sys
 data = open(sys.argv[1], 'rb').read()
 

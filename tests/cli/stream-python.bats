@@ -1,13 +1,14 @@
 #!/usr/bin/env bats
 # The lines of Python in moe-stream(5) read what these commands write.
 
+load common
+
 setup() {
     root=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
     streams=$root/tests/golden/stream
     scratch=$(mktemp -d)
     cd "$scratch"
-    python=python3
-    "$python" -c 'import msgpack, numpy' 2> /dev/null || python=/usr/bin/python3
+    python=$(python_with_numpy)
     # The display in the section EXAMPLES, as mandoc renders it.
     mandoc -T utf8 "$root/man/moe-stream.5" | LC_ALL=C sed 's/.\x08//g' |
         awk '/^EXAMPLES/ { inside = 1 } /They do not check/ { exit } inside && (/^ *import/ || on) { on = 1; print }' |
