@@ -34,7 +34,7 @@ of_tensor() { moe-view --json --type tensor "$1" | grep "\"name\": \"$2\"," | gr
 @test "a folder, archives and a pipe give the same bytes" {
     moe-convert pocket -o folder.moe
     tar cf p.tar pocket
-    tar czf p.tar.gz pocket
+    gzip -1 < p.tar > p.tar.gz
     (cd pocket && tar cf - tokenizer.json model.safetensors config.json tokenizer_config.json generation_config.json) > flat.tar
     moe-convert build p.tar -o tar.moe
     moe-convert p.tar.gz -o gz.moe -j 1
@@ -48,7 +48,7 @@ of_tensor() { moe-view --json --type tensor "$1" | grep "\"name\": \"$2\"," | gr
 @test "zip gives the same bytes, from a file and from a pipe" {
     python3 - <<'PYTHON' || skip "no python3"
 import os, zipfile
-with zipfile.ZipFile("p.zip", "w", zipfile.ZIP_DEFLATED) as z:
+with zipfile.ZipFile("p.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as z:
     for name in sorted(os.listdir("pocket")):
         z.write("pocket/" + name)
 PYTHON
