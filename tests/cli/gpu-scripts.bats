@@ -112,9 +112,9 @@ setup() {
     mkdir bin
     for program in slab forward upload linear mix route; do mv $program bin/; done
     MOE_TEST_DEVICE=emu bin/upload
-    # Which sees memory that is not the device's.
-    for kernel in mix route; do MOE_TEST_DEVICE=emu-race bin/$kernel; done
-    MOE_TEST_DEVICE=emu bin/slab slab a_kept_text_has_the_bits_of_one_read_anew
+    # Which sees memory that is not the device's, with shapes for sanitisers.
+    for kernel in mix route; do MOE_SANITIZED=1 MOE_TEST_DEVICE=emu-race bin/$kernel; done
+    MOE_TEST_DEVICE=emu bin/slab slab other_formats_are_refused
 }
 
 # A tree in which tests/gpu/all runs stubs: each adds its name to `ran`; `hangs` and `fails` name those that do so.

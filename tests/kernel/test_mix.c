@@ -83,6 +83,8 @@ static void activations_agree_with_the_reference(void **state)
         {4, 1024, 2048, 0, 1024, 0, 0, 0},
     };
     for (int i = 0; i < LENGTH(shapes); i++) {
+        if (kernel_brief() && shapes[i].rows > 100)
+            continue;
         check_activate(&shapes[i], ACTIVATION_SILU);
         check_activate(&shapes[i], ACTIVATION_GELU);
         check_activate(&shapes[i], ACTIVATION_TANH);
