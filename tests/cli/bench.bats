@@ -593,7 +593,7 @@ WRONG
     moe-bench machine --seconds 0 > machine
     grep -q "^processor .*" machine
     refute grep -q "^reads" machine
-    moe-bench machine --seconds 0.05 --json |
+    moe-bench machine --seconds 0.05 --size 64M --json |
         jq -e '.read_bandwidth > 1e8 and .threads == '"$(nproc --all)"' and .memory > .available and .available > 0'
     run moe-bench machine here
     assert_trouble moe-bench

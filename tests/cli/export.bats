@@ -12,9 +12,19 @@ setup_file() {
     "$python" "$BATS_TEST_DIRNAME/head.py" make all .
 }
 
-setup() { cd "$WORK"; }
+setup() {
+    cd "$WORK"
+    rm -rf out-*
+    written=()
+}
 
-exported() { "$python" "$BATS_TEST_DIRNAME/head.py" exported "$@"; }
+# The heads that there_and_back has exported have the tensors of their sources.
+check_written() {
+    [ "$(printf '%s\n' out-* | wc -l)" = "$1" ]
+    "$python" "$BATS_TEST_DIRNAME/head.py" exported "${written[@]}" > counts
+    [ "$(wc -l < counts)" = "$1" ]
+}
+
 convert() { moe-convert head -q "$@" --target pocket.moe --name same; }
 
 # What a head file says of itself, but for the files that it was made of.
@@ -23,11 +33,11 @@ said() { moe-view --json "$1" | jq -c 'del(.index_sha256, .sources)'; }
 # SOURCE, its PROGRAM, the FILE that its loader opens, and how tensors are renamed: there and back.
 there_and_back() {
     convert "$1" -o one.moe
-    rm -rf out
-    moe-convert head -q --export "$2" one.moe -o out
-    [ "$(ls out | tr '\n' ' ')" = "config.json $3 " ]
-    exported "$1" out $4
-    convert out -o two.moe
+    out=out-$((${#written[@]} / 3 + 1))
+    moe-convert head -q --export "$2" one.moe -o $out
+    [ "$(ls $out | tr '\n' ' ')" = "config.json $3 " ]
+    written+=("$1" $out "$4")
+    convert $out -o two.moe
     [ "$4" ] || cmp <(said one.moe) <(said two.moe)
     # the same numbers, whatever they are called
     cmp <(moe-view --json --type tensor one.moe | jq -c '[.name, .digest]') \
@@ -51,9 +61,10 @@ refuses() {
     for kind in jakiro jakiro_star; do there_and_back $kind jakiro pytorch_model.bin; done
     there_and_back kangaroo kangaroo pytorch_model.bin
     # one.moe is Kangaroo's: the same tensors in the other form
-    moe-convert head -q --export kangaroo --safetensors one.moe -o plain
-    [ "$(ls plain | tr '\n' ' ')" = "config.json model.safetensors " ]
-    exported out plain
+    moe-convert head -q --export kangaroo --safetensors one.moe -o out-14
+    [ "$(ls out-14 | tr '\n' ' ')" = "config.json model.safetensors " ]
+    written+=($out out-14 '')
+    check_written 14
     run moe-convert head --safetensors kangaroo --target pocket.moe -o none
     assert_trouble moe-convert
     [[ $output == *"--safetensors: what is converted becomes a head file"* ]]
@@ -61,27 +72,27 @@ refuses() {
 
 @test "random and trained fixtures of another program are exported as they were imported" {
     for kind in eagle1 eagle1_nobias eagle3 eagle3_default jakiro jakiro_star kangaroo medusa hydra hydra_prefix; do
-        rm -rf golden
-        mkdir golden
-        tar xJf "$BATS_TEST_DIRNAME/../golden/heads/$kind/head.tar.xz" -C golden
+        mkdir -p golden/$kind
+        tar xJf "$BATS_TEST_DIRNAME/../golden/heads/$kind/head.tar.xz" -C golden/$kind
         program=${kind%_*}
         case $program in medusa | hydra) file=${program}_lm_head.pt ;; *) file=pytorch_model.bin ;; esac
-        there_and_back "$(dirname "$(find golden -name config.json)")" ${program%[13]} $file
+        there_and_back "$(dirname "$(find golden/$kind -name config.json)")" ${program%[13]} $file
     done
     for kind in eagle1 eagle3 jakiro kangaroo; do
         there_and_back "$MOE_MODELS/pocket/heads/$kind" ${kind%[13]} pytorch_model.bin
     done
     there_and_back "$MOE_MODELS/pocket/heads/eagle3" speculators model.safetensors midlayer=layers.0
     jq -e '.speculators_model_type == "eagle3" and .eagle_aux_hidden_state_layer_ids == [1, 3, 5] and
-        .transformer_layer_config.num_key_value_heads == 2 and .norm_before_residual == false' out/config.json
+        .transformer_layer_config.num_key_value_heads == 2 and .norm_before_residual == false' $out/config.json
+    check_written 15
 }
 
 @test "heads trained here are bit-identical after export and import" {
-    head -n 8 "$MOE_MODELS/pocket/calib.jsonl" > texts.jsonl
+    head -n 4 "$MOE_MODELS/pocket/calib.jsonl" > texts.jsonl
     for arch in eagle1 eagle3 medusa hydra kangaroo jakiro jakiro_star; do
         case $arch in eagle*) program=eagle ;; jakiro*) program=jakiro ;; *) program=$arch ;; esac
         for dtype in f32 bf16; do
-            moe-draft-train train -q -m pocket.moe --arch $arch --rate 0.004 --steps 2 --dtype $dtype texts.jsonl -o one.moe
+            moe-draft-train train -q -m pocket.moe --arch $arch --rate 0.004 --steps 1 --dtype $dtype texts.jsonl -o one.moe
             rm -rf out
             moe-convert head -q --export $program one.moe -o out
             convert out -o two.moe

@@ -9,9 +9,9 @@
     head.py compare SOURCE H.moe [SOURCE H.moe ...]
         every value of the head file is that of the source, every tensor of the source is in it, and the description follows
         from the source's texts; with weights in q8 the values are near enough
-    head.py exported SOURCE FOLDER [RENAMED]
-        FOLDER has the tensors of SOURCE under the same names, in the same dtypes and shapes, bit for bit; with RENAMED, of the
-        form old=new, names that begin with the one begin with the other"""
+    head.py exported SOURCE FOLDER RENAMED [SOURCE FOLDER RENAMED ...]
+        FOLDER has the tensors of SOURCE under the same names, in the same dtypes and shapes, bit for bit; where RENAMED is not
+        empty but of the form old=new, names that begin with the one begin with the other"""
 import collections, glob, json, os, pickle, pickletools, struct, sys, types, zipfile
 
 import msgpack
@@ -323,7 +323,7 @@ def check_torch(path):
     assert calls['collections OrderedDict'] == 1 + tensors, calls           # the dictionary, and each one's hooks
 
 
-def exported(source, folder, renamed=None):
+def exported(source, folder, renamed):
     for path in glob.glob(os.path.join(folder, '*.bin')) + glob.glob(os.path.join(folder, '*.pt')):
         check_torch(path)
     old, new = renamed.split('=') if renamed else ('', '')
@@ -525,7 +525,8 @@ if __name__ == '__main__':
         for source, head in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
             Comparison(source, head).run()
     elif sys.argv[1] == 'exported':
-        exported(*sys.argv[2:])
+        for one in zip(sys.argv[2::3], sys.argv[3::3], sys.argv[4::3], strict=True):
+            exported(*one)
     elif sys.argv[2] == 'all':
         make_all(sys.argv[3])
     else:

@@ -79,14 +79,15 @@ digest() {
         jq -c 'select(.type == "route")' > full.jsonl
     [ "$(jq -s '[.[] | (.logits | length) == .n and (.logits[0] | length) == 2048 and (.hidden[0] | length) == 6 and
                  (.hidden[0][0] | length) == 192] | all' full.jsonl)" = true ]
+    jq -c 'del(.hidden) | .logits |= .[-1:]' full.jsonl > short.jsonl
     # read in smaller pieces then, and recorded alike
     moe-profile -q -m pocket.moe -n 2 -p "$LONG" | moe-view --json > plain.jsonl
     for key in tokens experts weights; do
-        [ "$(jq -sc "[.[] | select(.type == \"route\") | .$key[]]" plain.jsonl)" = "$(jq -sc "[.[] | .$key[]]" full.jsonl)" ]
+        [ "$(jq -sc "[.[] | select(.type == \"route\") | .$key[]]" plain.jsonl)" = "$(jq -sc "[.[] | .$key[]]" short.jsonl)" ]
     done
     # the best token after the last one of the prompt is the next one recorded
-    next=$(jq -s '[.[] | select(.phase == "prompt")][-1].logits[-1] | to_entries | max_by(.value) | .key' full.jsonl)
-    [ "$next" = "$(jq -s '[.[] | select(.phase == "decode")][0].tokens[0]' full.jsonl)" ]
+    next=$(jq -s '[.[] | select(.phase == "prompt")][-1].logits[0] | to_entries | max_by(.value) | .key' short.jsonl)
+    [ "$next" = "$(jq -s '[.[] | select(.phase == "decode")][0].tokens[0]' short.jsonl)" ]
 }
 
 @test "the tokens of a text do not depend on the drafter, at T = 0 and above" {
