@@ -44,7 +44,10 @@ int decode_ranks_open(struct decode_ranks *ranks, int choice, struct session_opt
     if (!decode_ranks_several(ranks))
         return 0;
     ranks->link = (struct peers_link){.context = ranks, .rank = ranks_rank(ranks->ranks), .size = ranks_size(ranks->ranks),
-                                      .here = ranks_on_host(ranks->ranks), .share = share, .broadcast = broadcast};
+                                      .here = ranks_on_host(ranks->ranks), .min_bytes = PEERS_MIN_BYTES, .share = share,
+                                      .broadcast = broadcast};
+    /* Outputs are exchanged several times in a layer, for which a network would be slow. */
+    ranks->link.divides = ranks->link.here == ranks->link.size && !session->placement;
     ranks->signal = *stop;
     ranks->stop.wake = -1;
     *stop = &ranks->stop;

@@ -31,16 +31,22 @@
  *         scale, partial, out) in slot order. A row's bits depend on that row only: not on the number or order of rows, on
  *         threads, or on the routes of other rows.
  * Slab:   as in linear.h; a row's bits may then depend on all rows of its slab and on their routes.
+ * Parts:  on the host a call may compute only one of the two products, or only a part of their outputs: with FFN_INNER only
+ *         `inner`, with FFN_PARTIAL only `partial`, from a complete `inner`; and of `parts` parts number `part`: in each row of
+ *         `inner` or `partial` the floats from expert_part_first(part) to expert_part_first(part + 1). The bits are those of
+ *         one call. Devices with memory of their own ignore these fields.
  * Cost:   the block of each requested expert is read once and completely, including padding.
  * Errors: none, because the caller checks shapes before.
  *
  * expert_sum takes the same arguments and adds results kept in `partial` by `apart`, in one call, or in several with different
  * experts dropped: out = fma(weight times scale, partial, out) in slot order, without dropped slots. So out gets the same bits
- * as from one call without `apart`. It reads only out, expert, weight, scale and partial. */
+ * as from one call without `apart`. It reads only out, expert, weight, scale and partial. With `parts` it
+ * adds that part of each row only. */
 #ifndef MOE_KERNELS_EXPERT_FFN_H
 #define MOE_KERNELS_EXPERT_FFN_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "kernels/buffer.h"
 #include "kernels/formats.h"
@@ -49,6 +55,15 @@
 /* Returns the size of `group` in i32. The host stores the experts' bounds and lists of pairs (a row and one of its experts); a
  * GPU stores the pairs, and 16 bytes per work item, of which there may be one per pair. */
 static inline size_t expert_group_numbers(size_t experts, size_t pairs) { return experts + 1 + 5 * pairs; }
+
+/* Returns the first of `width` floats that belongs to a part; `unit`: floats of a unit of weights. */
+static inline int expert_part_first(int width, int unit, int part, int parts)
+{
+    const int64_t units = ((int64_t)width + unit - 1) / unit, first = units * part / (parts ? parts : 1) * unit;
+    return first < width ? (int)first : width;
+}
+
+enum ffn_step { FFN_BOTH, FFN_INNER, FFN_PARTIAL };
 
 struct stop;                             /* common/base/stop.h */
 
@@ -60,6 +75,8 @@ struct expert_ffn_args {
     enum glu_kind glu;
     bool slab;                           /* the rows are a slab */
     bool apart;                          /* `partial` is the result, one row per slot */
+    enum ffn_step step;
+    int part, parts;                     /* 0, 0: all */
     int rows, slots, experts, hidden, inner_width;
     const struct stop *stop;             /* once it is requested, out, inner and partial may be incomplete; NULL: none */
 };

@@ -105,7 +105,7 @@ static void make_gates(const struct layer *layer, const struct delta_widths *w)
 /* delta_in gives q, k, v and z side by side; the short convolution runs over q, k and v. delta_keys stores the keys and decays,
  * delta applies the rule. Without a recurrence, delta_in gives v, z and the gate of v, and the output of the convolution
  * replaces that of the rule. The output projection adds to x. */
-void layer_delta(const struct layer *layer)
+int layer_delta(const struct layer *layer, struct err *err)
 {
     struct workspace *space = layer->space;
     const struct delta_widths w = hparams_delta_widths(space->shape);
@@ -114,7 +114,9 @@ void layer_delta(const struct layer *layer)
     const bool alone = space->shape->delta.kind == RECURRENCE_NONE;
 
     layer_enter(layer, weights, false, space->normed);
-    layer_project(layer, space->normed, weights->delta_in.inputs, &weights->delta_in, none, space->delta_in, w.in);
+    if (layer_project_divided(layer, space->normed, weights->delta_in.inputs, &weights->delta_in, none, space->delta_in, w.in,
+                              err))
+        return -1;
     if (alone)
         gate_by(layer, space->delta_in, w.in, GATE_SAME, layer_row_part(space->delta_in, w.conv + w.values), w.in, w.values);
     else
@@ -124,9 +126,9 @@ void layer_delta(const struct layer *layer)
     for (int i = 0; i < layer->texts; i++)
         run_text(layer, &layer->text[i], &w);
     gate_output(layer, &w);
-    space->ops->linear(space->queue, &(struct linear_args){
+    return layer_linear(layer, &(struct linear_args){
         .in = space->attended, .weight = weights->out.data, .out = space->x, .operand = space->operand,
         .format = weights->out.format, .add = true, .scale = space->shape->residual_scale, .slab = layer->rows->slab,
         .rows = layer->rows->rows, .inputs = w.values, .outputs = space->shape->hidden, .in_stride = w.values,
-        .out_stride = space->shape->hidden});
+        .out_stride = space->shape->hidden}, err);
 }

@@ -194,9 +194,10 @@ int engine_forward(struct engine *engine, struct sequence *sequence, const struc
 /* One forward over the rows of several texts: weights are read once, and each row attends to its own sequence. batch[i] is of
  * sequence[i], all different, and out[i] receives the results of text i, bit-identical to those of engine_forward with text i
  * alone. The total of the rows, and of the rows with logits, must not exceed the engine's. All batches have forced experts, or
- * none has. Except for tokens, parents, logits and forced experts the batches must request the same (engine_shares), and no
- * part, reconstruction or plan by an oracle; other plans apply to each text's rows separately. Rows cannot continue stopped
- * nodes. On failure all sequences are unchanged, except for pending nodes with batch.resume. */
+ * none has. Except for tokens, parents, logits, forced experts and the budgets of plans that rank by rows the batches must
+ * request the same (engine_shares), and no part, reconstruction or plan by an oracle; other plans apply to each text's rows
+ * separately. Rows cannot continue stopped nodes. On failure all sequences are unchanged, except for pending nodes with
+ * batch.resume. */
 int engine_forward_texts(struct engine *engine, struct sequence *const *sequence, const struct batch *batch, int texts,
                          struct forward *out, struct err *err);
 bool engine_shares(const struct batch *one, const struct batch *other);

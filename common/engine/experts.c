@@ -142,6 +142,7 @@ static int run_experts(const struct layer *at, struct err *err)
         pieces_begin(&pieces, at, expert, NULL, at->rows->rows * at->routing.top_k, at->second, err))
         return -1;
     const bool two = pieces.all > pieces.wanted.count;
+    const bool divided = pieces.whole && peers_divides(at->divided, (uint64_t)at->experts.bytes);
     if (two)
         args.partial = second_partial(at->second);
     while (pieces_left(&pieces)) {
@@ -150,7 +151,10 @@ static int run_experts(const struct layer *at, struct err *err)
         args.expert = pieces.expert;
         args.table = pieces.table;
         args.apart = at->peers || !pieces.whole;
-        at->space->ops->expert_ffn(at->space->queue, &args);
+        if (divided && peers_ffn(at->divided, at->space, &args, err))
+            return -1;
+        if (!divided)
+            at->space->ops->expert_ffn(at->space->queue, &args);
         pieces_release(&pieces);
     }
     if (pieces_end(&pieces, err) || (two && second_finish(at->second, at, at->space->partial, err)) ||
@@ -175,22 +179,30 @@ static struct layer rows_of_text(const struct layer *at, const struct layer_text
     own.routing.expert = layer_rows_from(at->routing.expert, text->first, at->routing.top_k);
     own.routing.weight = layer_rows_from(at->routing.weight, text->first, at->routing.top_k);
     own.row_weight = layer_rows_from(at->row_weight, text->first, 1);
+    own.plan = text->plan;
     return own;
 }
 
-/* Selects experts under a plan that ranks by rows: each text is ranked by its own rows. */
+/* Returns whether the plan allows fewer than all experts of the layer. */
+static bool is_limited(const struct layer *at, const struct expert_plan *plan)
+{
+    return plan && plan->budget[at->moe] < at->space->shape->router.experts;
+}
+
+/* Selects experts under a plan that ranks by rows: each text is ranked by its own rows, and has its own budget. */
 static int select_by_text(const struct layer *at, struct err *err)
 {
     for (int i = 0; i < at->texts; i++) {
         const struct layer own = rows_of_text(at, &at->text[i]);
-        if (make_mask(&own, at->plan, err))
+        const bool limited = is_limited(&own, own.plan);
+        if (limited && make_mask(&own, own.plan, err))
             return -1;
-        select_experts(&own, own.routing.mask);
+        select_experts(&own, limited ? own.routing.mask : (struct buffer){0, 0});
     }
     return 0;
 }
 
-/* Selects the experts of all rows. limited: the plan allows fewer than all experts. */
+/* Selects the experts of all rows. limited: the plan of some text allows fewer than all experts. */
 static int select_routed(const struct layer *at, bool limited, struct err *err)
 {
     const struct expert_plan *plan = at->plan;
@@ -212,9 +224,11 @@ static int select_routed(const struct layer *at, bool limited, struct err *err)
 
 static int routed_ffn(const struct layer *at, struct err *err)
 {
-    const struct expert_plan *plan = at->plan;
+    bool limited = false;
+    for (int i = 0; i < at->texts && !limited; i++)
+        limited = is_limited(at, at->text[i].plan);
     score_experts(at);
-    if (select_routed(at, plan && plan->budget[at->moe] < at->space->shape->router.experts, err))
+    if (select_routed(at, limited, err))
         return -1;
     weigh_input(at);
     add_zero_experts(at);
@@ -222,20 +236,24 @@ static int routed_ffn(const struct layer *at, struct err *err)
 }
 
 /* Runs the block that every row uses: a dense layer's, or the shared experts'. Empty weight: 1. */
-static void dense_ffn(const struct layer *at, int inner, struct buffer weight, float scale)
+static int dense_ffn(const struct layer *at, int inner, struct buffer weight, float scale, struct err *err)
 {
     struct workspace *space = at->space;
     const struct layer_weights *weights = at->weights;
-    space->ops->expert_ffn(space->queue, &(struct expert_ffn_args){
+    const struct expert_ffn_args args = {
         .in = space->normed, .out = sum_of(space), .weight = weight, .table = weights->dense_table, .inner = space->inner,
         .partial = space->partial, .group = space->group, .operand = space->operand, .ahead = layer_ahead(at),
         .format = weights->dense_format,
         .down_format = weights->dense_down_format, .glu = space->shape->glu, .scale = scale, .slab = at->rows->slab,
-        .rows = at->rows->rows, .slots = 1, .experts = 1, .hidden = space->shape->hidden, .inner_width = inner});
+        .rows = at->rows->rows, .slots = 1, .experts = 1, .hidden = space->shape->hidden, .inner_width = inner};
+    if (peers_divides(at->divided, weights->dense.bytes))
+        return peers_ffn(at->divided, space, &args, err);
+    space->ops->expert_ffn(space->queue, &args);
+    return 0;
 }
 
 /* Runs the shared experts: a dense block, whose output may be weighted by a gate. */
-static void shared_ffn(const struct layer *at)
+static int shared_ffn(const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
@@ -249,7 +267,7 @@ static void shared_ffn(const struct layer *at)
             .logits = space->shared, .score = space->shared, .kind = ROUTER_SIGMOID, .rows = at->rows->rows, .experts = 1});
     }
     const float scale = scale_of(space), factor = shape->shared_scale;
-    dense_ffn(at, shape->shared_inner, space->shared, scale == 0 ? factor : factor == 0 ? scale : scale * factor);
+    return dense_ffn(at, shape->shared_inner, space->shared, scale == 0 ? factor : factor == 0 ? scale : scale * factor, err);
 }
 
 static void clear_branch(const struct layer *layer)
@@ -286,7 +304,8 @@ static int apart_ffn(const struct layer *layer, struct err *err)
     const struct layer_weights *weights = layer->weights;
     const struct buffer none = {0, 0};
     layer_enter(layer, weights, true, space->normed);
-    shared_ffn(layer);
+    if (shared_ffn(layer, err))
+        return -1;
     layer_norm_branch(layer, weights->shared_out_norm, none, space->beside);
     clear_branch(layer);
     layer_norm(space, space->x, weights->experts_norm, none, space->normed, layer->rows->rows);
@@ -308,12 +327,11 @@ int layer_ffn(const struct layer *layer, struct err *err)
     } else {
         if (!shape->parallel)
             layer_enter(layer, layer->weights, true, space->normed);
-        if (!experts)
-            dense_ffn(layer, shape->dense_inner, (struct buffer){0, 0}, scale_of(space));
-        else if (routed_ffn(layer, err))
+        if (experts ? routed_ffn(layer, err)
+                    : dense_ffn(layer, shape->dense_inner, (struct buffer){0, 0}, scale_of(space), err))
             return -1;
-        if (experts && shape->shared_inner)
-            shared_ffn(layer);
+        if (experts && shape->shared_inner && shared_ffn(layer, err))
+            return -1;
     }
     if (space->branch.address)
         layer_add_branch(layer, layer->weights->ffn_out_norm);

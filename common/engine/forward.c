@@ -117,6 +117,7 @@ static struct layer_text text_at(const struct pass *pass, const struct layer_row
         .cache = kv_layer(&text->sequence->kv, n),
         .states = recurrent_table_part(&engine->recurrent, engine->shape, text->first, i)};
     at.rows.longest = text->longest;
+    at.plan = text->batch->plan;
     if (engine->shape->layer[n].state)
         at.recurrent = text->sequence->recurrent.layer[n];
     return at;
@@ -133,6 +134,7 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
         .still_scale = engine->still_scale.table,
         .after = n + 1 < pass_layers(pass) && pass_attends(pass, n + 1) ? &engine->weights->layer[n + 1] : NULL,
         .text = engine->layer_text, .texts = pass->texts, .stop = engine->setup.stop};
+    at.divided = engine->setup.peers;
     for (int i = 0; i < pass->texts; i++)
         engine->layer_text[i] = text_at(pass, rows, i, n);
     if (engine->shape->layer[n].ffn != FFN_EXPERTS)
@@ -143,7 +145,7 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
         at.forecast_to = engine->setup.forecast_to;
     if (at.experts.source == engine->setup.experts && engine->setup.second && second_splits(engine->setup.second))
         at.second = engine->setup.second;
-    if (at.experts.source == engine->setup.experts)
+    if (at.experts.source == engine->setup.experts && peers_own_experts(engine->setup.peers))
         at.peers = engine->setup.peers;
     const bool forecast = engine->setup.look_ahead && !batch->part && !at.experts.source->class->fixed;
     if (forecast || batch->want_ahead)
@@ -293,6 +295,8 @@ static int ahead_begin(const struct pass *pass, struct err *err)
 
 int forward_begin(const struct pass *pass, struct err *err)
 {
+    if (pass->engine->setup.peers)
+        peers_begin(pass->engine->setup.peers, pass->batch->token, pass->rows);
     return (pass->batch->plan && plan_begin(pass, err)) || keep_begin(pass, err) ||
            (pass->batch->want_ahead && ahead_begin(pass, err)) ? -1 : 0;
 }
@@ -323,8 +327,8 @@ int forward_layer(const struct pass *pass, const struct layer_rows *rows, int n,
         layer_begin_shortcut(&layer);
     if (!n || !pass_attends(pass, n))
         layer.space->has_chosen = false;
-    if (rows->rows && pass_attends(pass, n))
-        layer_attention(&layer);
+    if (rows->rows && pass_attends(pass, n) && layer_attention(&layer, err))
+        return -1;
     if (rows->rows && pass_feeds(pass, n) && (layer_ffn(&layer, err) || interrupted(pass, err)))
         return -1;
     if (rows->rows && (pass_attends(pass, n) || pass_feeds(pass, n)))

@@ -2,6 +2,7 @@
 #include "common/engine/layer.h"
 
 #include "common/engine/indexer.h"
+#include "common/engine/peers.h"
 
 void layer_norm(const struct workspace *space, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out,
                 int rows)
@@ -66,22 +67,35 @@ struct buffer layer_rows_from(struct buffer rows, int first, int stride)
     return first ? buffer_part(rows, offset, rows.bytes - offset) : rows;
 }
 
-/* The same as layer_project; `ahead`: a hint (kernels/linear.h). */
-static void project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix,
-                    struct buffer bias, struct buffer out, int out_stride, struct buffer ahead)
+int layer_linear(const struct layer *layer, const struct linear_args *args, struct err *err)
 {
-    struct workspace *space = layer->space;
-    space->ops->linear(space->queue, &(struct linear_args){
-        .in = in, .weight = matrix->data, .bias = bias, .out = out, .operand = space->operand, .ahead = ahead,
-        .format = matrix->format, .slab = layer->rows->slab, .rows = layer->rows->rows, .inputs = matrix->inputs,
-        .outputs = matrix->outputs,
-        .in_stride = in_stride, .out_stride = out_stride});
+    if (peers_divides(layer->divided, args->weight.bytes))
+        return peers_linear(layer->divided, layer->space, args, err);
+    layer->space->ops->linear(layer->space->queue, args);
+    return 0;
+}
+
+static struct linear_args projection(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix,
+                                     struct buffer bias, struct buffer out, int out_stride)
+{
+    return (struct linear_args){
+        .in = in, .weight = matrix->data, .bias = bias, .out = out, .operand = layer->space->operand, .format = matrix->format,
+        .slab = layer->rows->slab, .rows = layer->rows->rows, .inputs = matrix->inputs, .outputs = matrix->outputs,
+        .in_stride = in_stride, .out_stride = out_stride};
 }
 
 void layer_project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
                    struct buffer out, int out_stride)
 {
-    project(layer, in, in_stride, matrix, bias, out, out_stride, (struct buffer){0, 0});
+    const struct linear_args args = projection(layer, in, in_stride, matrix, bias, out, out_stride);
+    layer->space->ops->linear(layer->space->queue, &args);
+}
+
+int layer_project_divided(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix,
+                          struct buffer bias, struct buffer out, int out_stride, struct err *err)
+{
+    const struct linear_args args = projection(layer, in, in_stride, matrix, bias, out, out_stride);
+    return layer_linear(layer, &args, err);
 }
 
 struct buffer layer_ahead(const struct layer *layer)
@@ -156,7 +170,7 @@ static void write_all(const struct layer *layer, const struct kv_write_args *all
 }
 
 /* Computes queries in space->qkv, keys and values in the caches. */
-static void make_qkv(const struct layer *layer)
+static int make_qkv(const struct layer *layer, struct err *err)
 {
     struct workspace *space = layer->space;
     const struct hparams *shape = space->shape;
@@ -167,9 +181,13 @@ static void make_qkv(const struct layer *layer)
     struct buffer v = layer_row_part(space->qkv, (heads + kv_heads) * head_dim);
 
     struct buffer in = layer->reads.address ? layer->reads : space->normed;
-    project(layer, in, weights->qkv.inputs, &weights->qkv, weights->qkv_bias, space->qkv, space->qkv_width, weights->out.data);
-    if (weights->v.data.address)
-        layer_project(layer, in, weights->v.inputs, &weights->v, weights->v_bias, v, space->qkv_width);
+    struct linear_args all = projection(layer, in, weights->qkv.inputs, &weights->qkv, weights->qkv_bias, space->qkv,
+                                        space->qkv_width);
+    all.ahead = weights->out.data;
+    if (layer_linear(layer, &all, err) ||
+        (weights->v.data.address && layer_project_divided(layer, in, weights->v.inputs, &weights->v, weights->v_bias, v,
+                                                          space->qkv_width, err)))
+        return -1;
     if (shape->attention.value_norm)
         space->ops->norm(space->queue, &(struct norm_args){
             .in = v, .out = v, .epsilon = shape->norm_epsilon, .rows = layer->rows->rows, .parts = kv_heads,
@@ -195,15 +213,16 @@ static void make_qkv(const struct layer *layer)
     } else if (layer->texts == 1) {
         args.write = write_of(args.write, &layer->text[0]);
         ops_qkv(space->ops, space->queue, &args);
-        return;
+        return 0;
     } else {
         ops_qk(space->ops, space->queue, &args);
     }
     write_all(layer, &args.write);
+    return 0;
 }
 
 /* The same for latent attention (model/hparams.h). */
-static void make_latent_qkv(const struct layer *layer)
+static int make_latent_qkv(const struct layer *layer, struct err *err)
 {
     struct workspace *space = layer->space;
     const struct hparams *shape = space->shape;
@@ -216,8 +235,9 @@ static void make_latent_qkv(const struct layer *layer)
         layer_project(layer, space->normed, hidden, &weights->q_a, weights->q_a_bias, space->latent_q, q_rank);
         latent_norm(layer, space->latent_q, weights->q_a_norm, q_rank, q_rank);
     }
-    layer_project(layer, q_rank ? space->latent_q : space->normed, q_rank ? q_rank : hidden, &weights->q, none, space->qkv,
-            space->qkv_width);
+    if (layer_project_divided(layer, q_rank ? space->latent_q : space->normed, q_rank ? q_rank : hidden, &weights->q, none,
+                              space->qkv, space->qkv_width, err))
+        return -1;
     layer_project(layer, space->normed, hidden, &weights->kv_a, weights->kv_a_bias, space->latent_kv, kv_rank + rotary);
     latent_norm(layer, space->latent_kv, weights->kv_a_norm, kv_rank, kv_rank + rotary);
     if (shape->attention.latent_scale != 0)
@@ -225,8 +245,11 @@ static void make_latent_qkv(const struct layer *layer)
             .in = space->latent_kv, .out = space->latent_kv, .activation = ACTIVATION_NONE,
             .scale = shape->attention.latent_scale, .rows = layer->rows->rows, .width = kv_rank,
             .in_stride = kv_rank + rotary, .out_stride = kv_rank + rotary});
-    project(layer, space->latent_kv, kv_rank + rotary, &weights->kv_b, none, space->spread, space->spread_width,
-            weights->out.data);
+    struct linear_args spread = projection(layer, space->latent_kv, kv_rank + rotary, &weights->kv_b, none, space->spread,
+                                           space->spread_width);
+    spread.ahead = weights->out.data;
+    if (layer_linear(layer, &spread, err))
+        return -1;
     struct rope_args q_rope = rotation(layer, space->qkv, heads, head_dim, space->qkv_width);
     struct rope_args k_rope = rotation(layer, key, 1, rotary, kv_rank + rotary);
     space->ops->rope(space->queue, &q_rope);
@@ -236,6 +259,7 @@ static void make_latent_qkv(const struct layer *layer)
         .kv_heads = heads, .head_dim = head_dim, .value_dim = shape->attention.value_dim,
         .stride = space->spread_width, .shared_width = rotary, .shared_stride = kv_rank + rotary});
     indexer_keys(layer);
+    return 0;
 }
 
 /* Computes attended *= sigmoid(gate), element by element. */
@@ -268,12 +292,10 @@ static void attend(const struct layer *layer, const struct layer_text *text, con
 
 /* With a norm after attention (space->branch) the output goes to the branch and is added after the norm; otherwise the
  * projection adds to x directly. */
-void layer_attention(const struct layer *layer)
+int layer_attention(const struct layer *layer, struct err *err)
 {
-    if (layer->space->shape->layer[layer->number].state) {
-        layer_delta(layer);
-        return;
-    }
+    if (layer->space->shape->layer[layer->number].state)
+        return layer_delta(layer, err);
     struct workspace *space = layer->space;
     const struct hparams *shape = space->shape;
     const struct layer_weights *weights = layer->weights;
@@ -283,19 +305,23 @@ void layer_attention(const struct layer *layer)
 
     if (!layer->reads.address && !shape->parallel)
         layer_enter(layer, weights, false, space->normed);
-    (shape->attention.kv_rank ? make_latent_qkv : make_qkv)(layer);
+    if ((shape->attention.kv_rank ? make_latent_qkv : make_qkv)(layer, err))
+        return -1;
     for (int i = 0; i < layer->texts; i++) {
         const struct layer_rows rows = indexer_rows(layer, &layer->text[i]);
         attend(layer, &layer->text[i], &rows);
     }
     if (shape->attention.gate)
         weigh_attended(layer);
-    space->ops->linear(space->queue, &(struct linear_args){
+    const struct linear_args out = {
         .in = space->attended, .weight = weights->out.data, .bias = weights->out_bias, .out = apart ? space->branch : space->x,
         .operand = space->operand, .format = weights->out.format, .add = !apart,
         .scale = scale == 0 ? values : values == 0 ? scale : scale * values,
         .slab = layer->rows->slab, .rows = layer->rows->rows, .inputs = heads * value_dim, .outputs = shape->hidden,
-        .in_stride = heads * value_dim, .out_stride = shape->hidden});
+        .in_stride = heads * value_dim, .out_stride = shape->hidden};
+    if (layer_linear(layer, &out, err))
+        return -1;
     if (apart)
         layer_add_branch(layer, weights->attention_out_norm);
+    return 0;
 }

@@ -41,6 +41,7 @@ struct layer_text {
     struct layer_cache cache;
     struct recurrent_layer recurrent;    /* of a layer with a state */
     struct recurrent_rows states;        /* its rows' slots, states and paths */
+    const struct expert_plan *plan;      /* the text's own, like that of the layer but for the budget; NULL: none */
 };
 
 struct layer {
@@ -64,6 +65,7 @@ struct layer {
     struct layer_next next;              /* layer whose experts are forecast while this layer's are computed */
     struct second *second;               /* computes some of the experts (second.h); NULL: the device computes all */
     struct peers *peers;                 /* other processes compute some of the experts (peers.h); NULL: none */
+    struct peers *divided;               /* processes that divide the outputs of products; NULL: none */
     const int32_t *forced;               /* [rows][top_k] used in place of the router's choice; NULL: none */
     const struct stop *stop;             /* once it is requested, x may be incomplete; NULL: none */
     float *reconstruction;               /* receives the error caused by the plan (struct forward); NULL: not requested */
@@ -82,9 +84,9 @@ void layer_scale(const struct layer *layer);
 void layer_add_branch(const struct layer *layer, struct buffer norm);
 
 /* Add the output of attention, and of the feed-forward network, to x; either may be left out. In parallel layers both read
- * space->normed, which layer_enter must have written before. */
-void layer_attention(const struct layer *layer);
-void layer_delta(const struct layer *layer);             /* replaces attention in layers with a state */
+ * space->normed, which layer_enter must have written before. Without other processes layer_attention does not fail. */
+int layer_attention(const struct layer *layer, struct err *err);
+int layer_delta(const struct layer *layer, struct err *err);            /* replaces attention in layers with a state */
 int layer_ffn(const struct layer *layer, struct err *err);
 
 /* Returns the weights that the layer after this one reads first: a hint (`ahead` of kernels/linear.h). Empty: unknown. */
@@ -96,6 +98,12 @@ void layer_begin_shortcut(const struct layer *layer);
 /* out = in, rows of in_stride, times `matrix`, plus bias. */
 void layer_project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
                    struct buffer out, int out_stride);
+
+/* Runs a product; other processes compute parts of its outputs if layer->divided. */
+int layer_linear(const struct layer *layer, const struct linear_args *args, struct err *err);
+/* The same as layer_project, divided like layer_linear. */
+int layer_project_divided(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix,
+                          struct buffer bias, struct buffer out, int out_stride, struct err *err);
 
 /* The part of each row of a buffer from `first` float on, with the buffer's stride; and the rows from number `first` on. */
 struct buffer layer_row_part(struct buffer rows, int first);

@@ -12,6 +12,7 @@ struct peers {
     struct device *device;
     int32_t *owner;                      /* [moe_layers][experts]; NULL: in turn */
     uint64_t placement;                  /* hash of `owner` */
+    uint64_t tokens;                     /* hash of the tokens of all forwards so far */
     size_t *cut, *next;                  /* [size + 1] bytes of each process in `outputs`; scratch */
     /* The current layer; arrays grow to the largest one: */
     int pairs;
@@ -72,7 +73,7 @@ int peers_open(struct peers **out, const struct peers_link *link, const int32_t 
     peers->device = device;
     if (!(peers->cut = mem_alloc((size_t)link->size + 1, sizeof *peers->cut, err)) ||
         !(peers->next = mem_alloc((size_t)link->size + 1, sizeof *peers->next, err)) ||
-        copy_owners(peers, owner, err) || leave_others(peers, model, err)) {
+        (!link->divides && (copy_owners(peers, owner, err) || leave_others(peers, model, err)))) {
         peers_close(&peers);
         return -1;
     }
@@ -171,17 +172,11 @@ int peers_join(struct peers *peers, const struct layer *at, struct err *err)
     return 0;
 }
 
-/* Returns the first output of a process's part. */
-static int first_output(const struct peers *peers, int outputs, int rank)
-{
-    const int64_t units = (outputs + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS, first = units * rank / peers->link.size * UNIT_OUTPUTS;
-    return first < outputs ? (int)first : outputs;
-}
-
 int peers_part(const struct peers *peers, const struct matrix *matrix, struct matrix *part)
 {
-    const int first = first_output(peers, matrix->outputs, peers->link.rank);
-    const int end = first_output(peers, matrix->outputs, peers->link.rank + 1);
+    const struct peers_link *link = &peers->link;
+    const int first = expert_part_first(matrix->outputs, UNIT_OUTPUTS, link->rank, link->size);
+    const int end = expert_part_first(matrix->outputs, UNIT_OUTPUTS, link->rank + 1, link->size);
     const uint64_t units = ((uint64_t)matrix->outputs + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS, unit = matrix->data.bytes / units;
     *part = *matrix;
     part->outputs = end - first;
@@ -190,34 +185,93 @@ int peers_part(const struct peers *peers, const struct matrix *matrix, struct ma
     return first;
 }
 
-/* Copies columns between `out` [rows][outputs] and peers->outputs, which stores [rows][columns of the process] of one process
- * after another. pack: copies this process's columns from `out`; else copies those of the other processes to `out`. */
-static void copy_columns(struct peers *peers, float *out, int rows, int outputs, bool pack)
+/* Rows whose columns are computed by all processes, in multiples of `unit` (expert_part_first). */
+struct columns {
+    struct buffer rows;
+    int count, width, stride, unit;
+};
+
+/* Copies columns between the rows and peers->outputs, which stores [rows][columns of the process] of one process after another.
+ * pack: copies this process's columns from the rows; else copies those of the other processes to them. */
+static void copy_columns(struct peers *peers, const struct columns *of, bool pack)
 {
+    float *rows = (float *)(uintptr_t)of->rows.address;
     for (int r = 0; r < peers->link.size; r++) {
-        const size_t first = (size_t)first_output(peers, outputs, r), end = (size_t)first_output(peers, outputs, r + 1);
-        const size_t width = end - first;
-        for (size_t row = 0; row < (size_t)rows && width && (r == peers->link.rank) == pack; row++) {
-            float *at = out + row * (size_t)outputs + first, *packed = peers->outputs + first * (size_t)rows + row * width;
+        const size_t first = (size_t)expert_part_first(of->width, of->unit, r, peers->link.size);
+        const size_t width = (size_t)expert_part_first(of->width, of->unit, r + 1, peers->link.size) - first;
+        for (size_t row = 0; row < (size_t)of->count && width && (r == peers->link.rank) == pack; row++) {
+            float *at = rows + row * (size_t)of->stride + first;
+            float *packed = peers->outputs + first * (size_t)of->count + row * width;
             memcpy(pack ? packed : at, pack ? at : packed, width * sizeof *at);
         }
     }
 }
 
-int peers_gather(struct peers *peers, struct buffer out, int rows, int outputs, struct err *err)
+/* Completes the rows: each process has computed its own columns. Waits for the queue. */
+static int gather(struct peers *peers, const struct columns *of, struct err *err)
 {
     const struct peers_link *link = &peers->link;
-    float *data = (float *)(uintptr_t)out.address;
-    if (mem_grow(&peers->outputs, &peers->outputs_room, (size_t)rows * (size_t)outputs, sizeof *peers->outputs, err) ||
+    const uint64_t fingerprint = peers->tokens + ((uint64_t)of->count << 32 | (uint64_t)of->width);
+    if (mem_grow(&peers->outputs, &peers->outputs_room, (size_t)of->count * (size_t)of->width, sizeof *peers->outputs, err) ||
         queue_wait(peers->device, err))
         return -1;
     for (int r = 0; r <= link->size; r++)
-        peers->cut[r] = (size_t)first_output(peers, outputs, r) * (size_t)rows * sizeof *data;
-    copy_columns(peers, data, rows, outputs, true);
-    if (link->share(link->context, (uint64_t)rows << 32 | (uint64_t)outputs, peers->outputs, peers->cut, err))
+        peers->cut[r] = (size_t)expert_part_first(of->width, of->unit, r, link->size) * (size_t)of->count * sizeof(float);
+    copy_columns(peers, of, true);
+    if (link->share(link->context, fingerprint, peers->outputs, peers->cut, err))
         return -1;
-    copy_columns(peers, data, rows, outputs, false);
+    copy_columns(peers, of, false);
     return 0;
+}
+
+int peers_gather(struct peers *peers, struct buffer out, int rows, int outputs, struct err *err)
+{
+    return gather(peers, &(struct columns){out, rows, outputs, outputs, UNIT_OUTPUTS}, err);
+}
+
+void peers_begin(struct peers *peers, const int32_t *token, int rows)
+{
+    peers->tokens = 31 * peers->tokens + hash_xxh3(token, (size_t)rows * sizeof *token).low;
+}
+
+bool peers_own_experts(const struct peers *peers) { return peers && !peers->link.divides; }
+
+bool peers_divides(const struct peers *peers, uint64_t bytes)
+{
+    return peers && peers->link.divides && bytes >= peers->link.min_bytes;
+}
+
+int peers_linear(struct peers *peers, const struct workspace *space, const struct linear_args *args, struct err *err)
+{
+    const struct matrix whole = {
+        .data = args->weight, .format = args->format, .inputs = args->inputs, .outputs = args->outputs};
+    struct matrix part;
+    struct linear_args own = *args;
+    const int first = peers_part(peers, &whole, &part);
+    own.weight = part.data;
+    own.outputs = part.outputs;
+    own.out = layer_row_part(args->out, first);
+    if (args->bias.address)
+        own.bias = layer_row_part(args->bias, first);
+    if (own.outputs)
+        space->ops->linear(space->queue, &own);
+    return gather(peers, &(struct columns){args->out, args->rows, args->outputs, args->out_stride, UNIT_OUTPUTS}, err);
+}
+
+int peers_ffn(struct peers *peers, const struct workspace *space, const struct expert_ffn_args *args, struct err *err)
+{
+    const int pairs = args->rows * args->slots, unit = args->glu == GLU_NONE_RELU2 ? UNIT_OUTPUTS : UNIT_INNER;
+    struct expert_ffn_args own = *args;
+    own.part = peers->link.rank;
+    own.parts = peers->link.size;
+    own.step = FFN_INNER;
+    space->ops->expert_ffn(space->queue, &own);
+    if (gather(peers, &(struct columns){args->inner, pairs, args->inner_width, args->inner_width, unit}, err))
+        return -1;
+    own.step = FFN_PARTIAL;
+    space->ops->expert_ffn(space->queue, &own);
+    space->ops->expert_sum(space->queue, &own);
+    return gather(peers, &(struct columns){args->out, args->rows, args->hidden, args->hidden, UNIT_OUTPUTS}, err);
 }
 
 int peers_times(struct peers *peers, double *time, int count, struct err *err)

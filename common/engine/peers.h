@@ -1,7 +1,7 @@
-/* Experts over processes: several processes run the same forwards; each computes the routed experts that it owns, and receives
- * the outputs of the other experts from their owners.
+/* A model over processes: several processes run the same forwards, and divide the work in one of two ways.
  *
- * For one layer of one forward:
+ * WHOLE EXPERTS: each process computes the routed experts that it owns, and receives the outputs of the other experts from
+ * their owners. For one layer of one forward:
  *
  *     peers_mask      replaces the experts of other processes by -1
  *     ...             own experts are computed, one output per slot (`apart` in kernels/expert_ffn.h)
@@ -9,8 +9,14 @@
  *
  * Then expert_sum adds all outputs in the order of the row's slots, so the bits are those of a single process.
  *
- * The output head is divided, too: each process computes the logits of its part of the vocabulary (peers_part), and receives
- * the others (peers_gather). A logit is computed by one process as a whole, so its bits do not change.
+ * OUTPUTS (peers_link.divides): each process computes a part of the outputs of every large product: of the matrices of
+ * attention (peers_linear), and of both products of each expert and of dense networks (peers_ffn), and receives the other
+ * parts. All processes then have the same work whatever experts are chosen, for two collectives for the experts and two for
+ * attention.
+ *
+ * In both ways the output head is divided: each process computes the logits of its part of the vocabulary (peers_part), and
+ * receives the others (peers_gather). Each output of a product is computed by one process as a whole, so its bits do not
+ * change.
  *
  * Every process must run the same forwards with the same rows in the same order. The caller transports the messages. All
  * calls must come from one thread. Engines with the same expert source may share the peers, one forward at a time. */
@@ -23,11 +29,14 @@
 struct layer;
 struct matrix;
 struct peers;
+struct workspace;
 
 /* The transport. Both functions are collective. They fail in all processes if one process has failed. */
 struct peers_link {
     void *context;
     int rank, size, here;               /* here: processes on this host, this one included */
+    bool divides;                       /* outputs are divided, not whole experts */
+    uint64_t min_bytes;                 /* bytes of the smallest matrix or expert that is divided */
     /* All-gather: process r has the bytes cut[r] .. cut[r + 1] of data; afterwards each has all. fingerprint: of what the
      * processes do; fails before data are exchanged if it is not the same in all processes. */
     int (*share)(void *context, uint64_t fingerprint, void *data, const size_t *cut, struct err *err);
@@ -35,12 +44,26 @@ struct peers_link {
     int (*broadcast)(void *context, void *data, size_t bytes, struct err *err);
 };
 
-/* Distributes a model's experts: expert e of the n-th layer with experts belongs to process owner[n][e], or, if `owner` is
- * NULL, (e + n) mod size. Takes the others out of the mapping of the model file. The device must compute in the host's memory.
- * The model must outlive the peers; owner is copied, and must be the same in all processes. */
+/* Each process computes smaller matrices and experts completely, because an exchange would take longer. */
+static const uint64_t PEERS_MIN_BYTES = 256 << 10;
+
+/* Prepares the division. Without link->divides, expert e of the n-th layer with experts belongs to process owner[n][e], or, if
+ * `owner` is NULL, (e + n) mod size; the others are taken out of the mapping of the model file. The device must compute in the
+ * host's memory. The model must outlive the peers; owner is copied, and must be the same in all processes. */
 int peers_open(struct peers **out, const struct peers_link *link, const int32_t *owner, const struct model *model,
                struct device *device, struct err *err);
 void peers_close(struct peers **peers);
+
+/* Must be called before each forward: processes that read other tokens fail in their next collective. */
+void peers_begin(struct peers *peers, const int32_t *token, int rows);
+
+/* Returns whether each process owns whole experts. peers NULL: no. */
+bool peers_own_experts(const struct peers *peers);
+/* Returns whether the processes divide products of a matrix or an expert of this size. peers NULL: no. */
+bool peers_divides(const struct peers *peers, uint64_t bytes);
+/* The same as the operations `linear` and `expert_ffn` without parts, each process computing a part of the outputs. */
+int peers_linear(struct peers *peers, const struct workspace *space, const struct linear_args *args, struct err *err);
+int peers_ffn(struct peers *peers, const struct workspace *space, const struct expert_ffn_args *args, struct err *err);
 
 /* Sets *expert to a buffer with the layer's choice [rows][top_k], in which the experts of other processes are -1. */
 int peers_mask(struct peers *peers, const struct layer *at, struct buffer *expert, struct err *err);

@@ -46,16 +46,18 @@ static bool is_apart(const struct batch *batch)
     return (!batch->plan || batch->plan->ranking < PLAN_ORACLE) && !batch->part && !batch->want_reconstruction;
 }
 
-static bool same_plan(const struct expert_plan *a, const struct expert_plan *b)
+/* A plan that ranks by rows is applied to each text by itself, and may have another budget for each. */
+static bool like_plan(const struct expert_plan *a, const struct expert_plan *b)
 {
     return a == b || (a && b && a->ranking == b->ranking && a->mode == b->mode && a->order == b->order &&
                       a->moe_layers == b->moe_layers &&
-                      !memcmp(a->budget, b->budget, (size_t)a->moe_layers * sizeof *a->budget));
+                      (a->ranking != PLAN_STATIC ||
+                       !memcmp(a->budget, b->budget, (size_t)a->moe_layers * sizeof *a->budget)));
 }
 
 bool engine_shares(const struct batch *one, const struct batch *other)
 {
-    return is_apart(one) && is_apart(other) && same_plan(one->plan, other->plan) && !one->forced == !other->forced &&
+    return is_apart(one) && is_apart(other) && like_plan(one->plan, other->plan) && !one->forced == !other->forced &&
            one->want_scores == other->want_scores &&
            !one->choice == !other->choice && one->best == other->best &&
            one->want_hidden == other->want_hidden && !one->want_ahead && !other->want_ahead &&

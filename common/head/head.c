@@ -434,8 +434,8 @@ static int put(struct head_pass *pass, int first, struct err *err)
         .experts = {head->experts, head->weights.layer.experts_format, head->weights.layer.experts_down_format,
                     head->weights.layer.expert_bytes},
         .reads = pass->reads, .rows = pass->rows, .text = &text, .texts = 1, .rope = head->rope.table};
-    if (head->layers)
-        layer_attention(&layer);
+    if (head->layers && layer_attention(&layer, err))
+        return -1;
     if (head->class->leave(pass, &layer, err))
         return -1;
     head_gather(pass, pass->made.address ? pass->made : pass->branch[0], pass->rows->rows, head->shape->hidden, head->every_row,

@@ -23,7 +23,7 @@ struct ffn {
     int32_t *pair;                  /* [rows * slots] pairs grouped by expert */
     int32_t *wanted;                /* experts with pairs, ascending */
     int wanted_count;
-    int units, task_units, tasks;   /* in the current step: units per expert, units per task, tasks per expert */
+    int first_unit, units, task_units, tasks;   /* in the current step: units per expert, units per task, tasks per expert */
     size_t bytes;                   /* weights that the step reads, counted once per pass */
     struct work work;
 };
@@ -59,11 +59,18 @@ static void ffn_group(struct ffn *f)
     f->wanted_count = count;
 }
 
-/* Divides the step's tasks into parts with about the same work: units times passes over them. */
-static void ffn_share(struct ffn *f, struct queue *queue, enum weight_format format, int units, size_t unit)
+/* Divides the step's tasks into parts with about the same work: units times passes over them. Its outputs are `width` floats,
+ * `each` a unit. */
+static void ffn_share(struct ffn *f, struct queue *queue, enum weight_format format, int width, int each, size_t unit)
 {
+    const int part = f->args->part, parts = f->args->parts;
+    const int units = (expert_part_first(width, each, part + 1, parts) + each - 1) / each -
+                      expert_part_first(width, each, part, parts) / each;
     size_t step = WORK_TASK_BYTES / unit + 1, passes = 0, seen = 0;
+    f->first_unit = expert_part_first(width, each, part, parts) / each;
     f->units = units;
+    if (units <= 0)
+        return;
     f->task_units = step < (size_t)units ? (int)step : units;
     f->tasks = (units + f->task_units - 1) / f->task_units;
     for (int w = 0; w < f->wanted_count; w++)
@@ -101,8 +108,9 @@ static int ffn_next(struct ffn *f, int member, int members, struct ffn_task *tas
     task->pair = f->pair + f->start[expert];
     task->start = f->start[expert];
     task->rows = f->start[expert + 1] - f->start[expert];
-    task->first = (int)(number % f->tasks) * f->task_units;
-    task->end = f->units - task->first < f->task_units ? f->units : task->first + f->task_units;
+    const int first = (int)(number % f->tasks) * f->task_units;
+    task->first = f->first_unit + first;
+    task->end = f->first_unit + (f->units - first < f->task_units ? f->units : first + f->task_units);
     return 1;
 }
 
@@ -222,9 +230,11 @@ static void combine(void *argument, int member, int members)
     const struct expert_ffn_args *a = f->args;
     const size_t hidden = (size_t)a->hidden;
     size_t begin, end;
-    thread_pool_part((hidden + 15) / 16, member, members, &begin, &end);
-    begin *= 16;
-    end = end * 16 < hidden ? end * 16 : hidden;
+    const size_t from = (size_t)expert_part_first(a->hidden, UNIT_OUTPUTS, a->part, a->parts);
+    const size_t to = (size_t)expert_part_first(a->hidden, UNIT_OUTPUTS, a->part + 1, a->parts);
+    thread_pool_part((to - from + 15) / 16, member, members, &begin, &end);
+    begin = from + 16 * begin;
+    end = from + 16 * end < to ? from + 16 * end : to;
     for (size_t r = 0; r < (size_t)a->rows; r++)
         for (size_t s = 0; s < (size_t)a->slots; s++) {
             size_t pair = r * (size_t)a->slots + s;
@@ -266,11 +276,16 @@ void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
     struct operand_rows rows = {.in = work_pointer(args->in), .stride = (size_t)args->hidden, .rows = args->rows,
                                 .inputs = args->hidden, .scratch = work_pointer(args->operand), .pair = f.pair,
                                 .pairs = f.start[f.expert ? args->experts : 1], .slots = args->slots};
-    f.in = operand_make(queue, args->format, &rows);
-    const bool ungated = args->glu == GLU_NONE_RELU2;
-    const int each = ungated ? UNIT_OUTPUTS : UNIT_INNER;
-    ffn_share(&f, queue, args->format, (args->inner_width + each - 1) / each, unit_bytes(args->format, args->hidden));
-    work_run(queue, f.bytes, ungated ? up_alone : gate_up, &f);
+    if (args->step != FFN_PARTIAL) {
+        const bool ungated = args->glu == GLU_NONE_RELU2;
+        f.in = operand_make(queue, args->format, &rows);
+        ffn_share(&f, queue, args->format, args->inner_width, ungated ? UNIT_OUTPUTS : UNIT_INNER,
+                  unit_bytes(args->format, args->hidden));
+        if (f.units > 0)
+            work_run(queue, f.bytes, ungated ? up_alone : gate_up, &f);
+    }
+    if (args->step == FFN_INNER)
+        return;
     rows.in = f.inner;
     rows.stride = (size_t)args->inner_width;
     rows.inputs = args->inner_width;
@@ -278,9 +293,9 @@ void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
     rows.expert = f.expert;
     rows.slots = 1;
     f.in = operand_make(queue, args->down_format, &rows);
-    ffn_share(&f, queue, args->down_format, (args->hidden + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS,
-              unit_bytes(args->down_format, args->inner_width));
-    work_run(queue, f.bytes, down, &f);
-    if (!args->apart)
+    ffn_share(&f, queue, args->down_format, args->hidden, UNIT_OUTPUTS, unit_bytes(args->down_format, args->inner_width));
+    if (f.units > 0)
+        work_run(queue, f.bytes, down, &f);
+    if (args->step == FFN_BOTH && !args->apart)
         cpu_expert_sum(queue, args);
 }

@@ -27,9 +27,10 @@ static void run_gate_up(const struct expert_ffn_args *a, const struct expert *ex
 {
     const void *block = expert->block;
     const float *bias = expert->gate_up_bias;
+    const int end = expert_part_first(a->inner_width, UNIT_INNER, a->part + 1, a->parts);
     if (expert->converts)
         ref_convert(a->format, in, a->hidden, x);
-    for (int i = 0; i < a->inner_width; i++) {
+    for (int i = expert_part_first(a->inner_width, UNIT_INNER, a->part, a->parts); i < end; i++) {
         if (expert->converts) {
             int row = i / UNIT_INNER * UNIT_OUTPUTS + i % UNIT_INNER;
             float gate = ref_converted_product(a->format, block, a->hidden, row, x);
@@ -50,9 +51,10 @@ static void run_gate_up(const struct expert_ffn_args *a, const struct expert *ex
 /* Computes the inner activations of an expert without a gate: relu2(up). */
 static void run_up(const struct expert_ffn_args *a, const struct expert *expert, const float *in, void *x, float *inner)
 {
+    const int end = expert_part_first(a->inner_width, UNIT_OUTPUTS, a->part + 1, a->parts);
     if (expert->converts)
         ref_convert(a->format, in, a->hidden, x);
-    for (int i = 0; i < a->inner_width; i++) {
+    for (int i = expert_part_first(a->inner_width, UNIT_OUTPUTS, a->part, a->parts); i < end; i++) {
         if (expert->converts) {
             inner[i] = plain_relu2(ref_converted_product(a->format, expert->block, a->hidden, i, x));
             continue;
@@ -64,14 +66,15 @@ static void run_up(const struct expert_ffn_args *a, const struct expert *expert,
     }
 }
 
-/* Adds weight * down(inner) to out; with apart: out = down(inner). */
+/* Adds weight * down(inner) to out; with apart: out = down(inner), of this part of the outputs. */
 static void run_down(const struct expert_ffn_args *a, const struct expert *expert, const float *inner, float weight,
                      void *x, float *out)
 {
     const float *bias = expert->down_bias;
+    const int end = expert_part_first(a->hidden, UNIT_OUTPUTS, a->part + 1, a->parts);
     if (expert->down_converts)
         ref_convert(a->down_format, inner, a->inner_width, x);
-    for (int o = 0; o < a->hidden; o++) {
+    for (int o = expert_part_first(a->hidden, UNIT_OUTPUTS, a->part, a->parts); o < end; o++) {
         if (expert->down_converts) {
             float sum = ref_converted_product(a->down_format, expert->down, a->inner_width, o, x);
             sum = bias ? sum + bias[o] : sum;
@@ -85,8 +88,11 @@ static void run_down(const struct expert_ffn_args *a, const struct expert *exper
     }
 }
 
-void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
+void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
 {
+    struct expert_ffn_args steps = *args;
+    const struct expert_ffn_args *a = &steps;
+    steps.apart |= a->step != FFN_BOTH;
     int64_t pairs = (int64_t)a->rows * a->slots;
     const float *in = ref_floats(queue, a->in, (int64_t)a->rows * a->hidden);
     float *out = a->apart ? ref_floats(queue, a->partial, pairs * a->hidden)
@@ -120,8 +126,10 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
         const float *row = in + pair / a->slots * a->hidden;
         float share = weight ? weight[pair] : 1.0f, *own = inner + pair * a->inner_width;
         share = a->scale != 0 ? share * a->scale : share;
-        (ungated ? run_up : run_gate_up)(a, &one, row, x, own);
-        run_down(a, &one, own, share, x, out + (a->apart ? pair : pair / a->slots) * a->hidden);
+        if (a->step != FFN_PARTIAL)
+            (ungated ? run_up : run_gate_up)(a, &one, row, x, own);
+        if (a->step != FFN_INNER)
+            run_down(a, &one, own, share, x, out + (a->apart ? pair : pair / a->slots) * a->hidden);
     }
 }
 
@@ -133,10 +141,12 @@ void ref_expert_sum(struct queue *queue, const struct expert_ffn_args *a)
     const float *weight = a->weight.address ? ref_floats(queue, a->weight, pairs) : NULL;
     const float *partial = ref_floats(queue, a->partial, pairs * a->hidden);
     float *out = ref_floats(queue, a->out, (int64_t)a->rows * a->hidden);
+    const int first = expert_part_first(a->hidden, UNIT_OUTPUTS, a->part, a->parts);
+    const int end = expert_part_first(a->hidden, UNIT_OUTPUTS, a->part + 1, a->parts);
     for (int64_t pair = 0; pair < pairs; pair++) {
         float share = weight ? weight[pair] : 1.0f, *row = out + pair / a->slots * a->hidden;
         share = a->scale != 0 ? share * a->scale : share;
-        for (int o = 0; o < a->hidden && !(expert && expert[pair] < 0); o++) {
+        for (int o = first; o < end && !(expert && expert[pair] < 0); o++) {
             const float part = partial[pair * a->hidden + o];
             row[o] = rounded ? fmaf(share, part, row[o]) : (float)(row[o] + (double)share * part);
         }

@@ -373,6 +373,40 @@ static void experts_in_pieces_give_the_same_bits(void **state)
         }
 }
 
+/* The two products one after the other, each in parts: the bits of one call. GPUs compute no parts. */
+static void parts_give_the_same_bits(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {{9, 2, 4, 33, 16, 0}, {1, 4, 8, 130, 100, FORMAT_Q8 + 1}, {5, 3, 6, 70, 77, 0},
+                                          {7, 2, 4, 70, 100, 0, true}};
+    if (EMULATED)
+        return;
+    FOR_KINDS_OF_FORMAT(format)
+        for (int i = 0; i < LENGTH(shapes); i++) {
+            struct call call;
+            call_open(&call, &shapes[i], (enum weight_format)format, i ? ROUTED : ALIKE, 60 + (uint64_t)i);
+            struct expert_ffn_args *a = &call.args;
+            FOR_EACH_ISA(isa) {
+                run(&call, &isa->ops, queue_of(1));
+                const struct buffer whole = arena_copy(&call.arena, a->out);
+                copy_into(a->out, call.before);
+                poison(a->partial);
+                poison(a->inner);
+                struct queue queue = queue_of(2);
+                kind_queue(call.kind, &queue);
+                for (int step = FFN_INNER; step <= FFN_PARTIAL; step++)
+                    for (a->part = 0, a->parts = 3, a->step = step; a->part < a->parts; a->part++)
+                        isa->ops.expert_ffn(&queue, a);
+                for (a->part = 0; a->part < a->parts; a->part++)
+                    isa->ops.expert_sum(&queue, a);
+                a->step = FFN_BOTH;
+                a->part = a->parts = 0;
+                assert_true(same_bits(whole, a->out));
+            }
+            arena_close(&call.arena);
+        }
+}
+
 static void hot_expert_and_threads_change_nothing(void **state)
 {
     (void)state;
@@ -423,6 +457,7 @@ int main(void)
         cmocka_unit_test(down_has_a_format_of_its_own),
         cmocka_unit_test(experts_apart_are_what_is_added),
         cmocka_unit_test(experts_in_pieces_give_the_same_bits),
+        cmocka_unit_test(parts_give_the_same_bits),
         cmocka_unit_test(hot_expert_and_threads_change_nothing),
         cmocka_unit_test(rows_without_experts_stay),
     };

@@ -12,6 +12,7 @@ struct job {
     const char *path;
     int stray;                          /* process that reads another prompt; -1: none */
     bool placed;                        /* by owner[][] */
+    bool divides;                       /* outputs, not whole experts */
     int32_t owner[OWNERS];
     struct digest128 want;              /* of all logits, by one process */
     struct err err[PIPES_MAX];
@@ -59,7 +60,8 @@ static int compute(struct ranks *ranks, void *argument)
 {
     struct job *job = argument;
     const int rank = ranks_rank(ranks), size = ranks_size(ranks);
-    const struct peers_link link = {ranks, rank, size, size, share, broadcast};
+    const struct peers_link link = {.context = ranks, .rank = rank, .size = size, .here = size, .divides = job->divides,
+                                    .share = share, .broadcast = broadcast};
     struct peers *peers = NULL;
     struct digest128 got = {0, 0};
     struct rig rig;
@@ -109,6 +111,7 @@ static void any_number_of_processes_has_the_bits_of_one(void **state)
         job->path = write_model(folder, &seed);
         job->stray = -1;
         job->placed = model % 2;
+        job->divides = model / 2 % 2;
         for (int size = 1; size <= PIPES_MAX; size++) {
             for (int i = 0; i < OWNERS; i++)
                 job->owner[i] = i / 3 % size;
@@ -128,12 +131,16 @@ static void a_process_that_computes_something_else_ends_all(void **state)
     (void)state;
     job->path = write_model(folder, &seed);
     job->stray = 2;
-    assert_int_equal(pipes_run(3, compute, job), 3);
-    assert_int_equal(job->err[0].code, ERR_IO);
-    assert_memory_equal(job->err[0].text, "process 2 of 3 (", 16);
-    assert_non_null(strstr(job->err[0].text, "): does not compute what process 0 computes; start all processes with"));
-    assert_int_equal(job->err[1].code, ERR_REPORTED);
-    assert_int_equal(job->err[2].code, ERR_REPORTED);
+    for (int divides = 0; divides < 2; divides++) {
+        job->divides = divides;
+        memset(job->err, 0, sizeof job->err);
+        assert_int_equal(pipes_run(3, compute, job), 3);
+        assert_int_equal(job->err[0].code, ERR_IO);
+        assert_memory_equal(job->err[0].text, "process 2 of 3 (", 16);
+        assert_non_null(strstr(job->err[0].text, "): does not compute what process 0 computes; start all processes with"));
+        assert_int_equal(job->err[1].code, ERR_REPORTED);
+        assert_int_equal(job->err[2].code, ERR_REPORTED);
+    }
     unit_remove(folder);
     munmap(job, sizeof *job);
 }
