@@ -1,5 +1,7 @@
 #include "cmd/bench-simulate.h"
 
+#include <math.h>
+
 #include "cmd/bench-judge.h"
 #include "common/base/mem.h"
 #include "common/bench/simulate.h"
@@ -124,6 +126,15 @@ static int make_figure(struct text *body, const struct simulation *simulation, c
                            err);
 }
 
+/* Refuses a cache that has no room for one token's experts of a layer. */
+static int check_slots(const char *option, double share, int slots, const struct simulated_routes *routes, struct err *err)
+{
+    const int all = routes->layers * routes->experts;
+    return slots >= routes->top_k ? 0
+         : err_set(err, ERR_INPUT, "%s %g: room for %d of %d experts is too small for one token's %d; give at least %.3g",
+                   option, share, slots, all, routes->top_k, ceil(1000.0 * routes->top_k / all) / 1000);
+}
+
 /* A comparison of cache policies alone needs only the cached share of the machine. */
 static int cache_alone(const struct simulate_args *args, const struct console *console, struct err *err)
 {
@@ -132,7 +143,7 @@ static int cache_alone(const struct simulate_args *args, const struct console *c
     struct text body = {0};
     int32_t *tau = NULL;
     size_t verifications = 0;
-    int host_slots = 0, rc = -1;
+    int slots, host_slots = 0, rc = -1;
     if (!args->inputs.count)
         return err_set(err, ERR_INPUT, "--cache-policy: no routes; name route streams of moe-profile");
     if (args->cached < 0 && !args->machine)
@@ -141,14 +152,17 @@ static int cache_alone(const struct simulate_args *args, const struct console *c
         get_routes(&routes, args, &machine, console, err))
         return -1;
     machine.cached = args->cached >= 0 ? args->cached : machine.cached;
-    if (args->host_cached >= 0)         /* at least one: none would not be what was given, and too few is an error */
+    if (args->host_cached >= 0)
         host_slots = simulated_machine_slots(&host, routes.layers, routes.experts);
-    host_slots += args->host_cached >= 0 && !host_slots;
+    slots = simulated_machine_slots(&machine, routes.layers, routes.experts);
+    if (check_slots("--cached", machine.cached, slots, &routes, err) ||
+        (args->host_cached >= 0 && check_slots("--host-cached", args->host_cached, host_slots, &routes, err)))
+        goto done;
     if (args->split && simulated_thresholds_read(&tau, &verifications, args->split, &routes, err))
         goto done;
     const struct simulated_caching caching = {
         .tau = tau, .verifications = verifications, .routes = &routes,
-        .slots = simulated_machine_slots(&machine, routes.layers, routes.experts),
+        .slots = slots,
         .draft_length = args->draft_length >= 0 ? args->draft_length : 8,
         .host_slots = host_slots};
     if (!simulate_caches(&body, &caching, args->policies.items, args->policies.count, args->json, args->iterations,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "common/base/thread_pool.h"
 #include "common/ranks/guard.h"
@@ -21,12 +22,19 @@ static int number_of(const char *const *names)
     return -1;
 }
 
+static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", NULL};
+static const char *const numbers[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", NULL};
+
+void job_ranks_leave_fault_to_first(void)
+{
+    if (number_of(sizes) > 1 && number_of(numbers) > 0)
+        nanosleep(&(struct timespec){.tv_sec = 5}, NULL);
+}
+
 int job_ranks_open(struct ranks **out, int choice, struct err *err)
 {
-    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", NULL};
-    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", NULL};
     static const char *const local_sizes[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", NULL};
-    const int size = number_of(sizes), rank = number_of(ranks);
+    const int size = number_of(sizes), rank = number_of(numbers);
     if (choice == RANKS_NONE || (choice == RANKS_AUTO && (size == 1 || (size < 0 && rank < 0))))
         return ranks_alone(out, err);
     if (size > 1 && rank >= 0 && guard_start(rank, size, number_of(local_sizes) == size, err))
@@ -35,8 +43,8 @@ int job_ranks_open(struct ranks **out, int choice, struct err *err)
         guard_met();
         return 0;
     }
-    if (rank > 0)                   /* all processes find the same error, and process 0 reports it */
-        err->code = ERR_REPORTED;
+    if (rank > 0 && err->code != ERR_REPORTED)
+        job_ranks_leave_fault_to_first();
     return -1;
 }
 

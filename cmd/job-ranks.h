@@ -13,6 +13,11 @@ extern const char *const ranks_words[];         /* values of --ranks, by these n
  * several. */
 int job_ranks_open(struct ranks **out, int choice, struct err *err);
 
+/* Called before an error is printed that all processes find, each by itself, before they know of each other: returns at once in
+ * process 0. The others wait until the launcher ends them, as it does once process 0 has ended; only an error that process 0
+ * does not have, and so does not print, returns after some seconds. */
+void job_ranks_leave_fault_to_first(void);
+
 /* Gives each process its share of the processors, unless the number of threads is given; pins no two threads to one processor.
  * */
 int job_ranks_threads(struct session_options *options, const struct ranks *ranks, struct err *err);

@@ -327,7 +327,8 @@ static int judge(void *context, const struct prompt *prompt, struct err *err)
  * prompts are not known beforehand. */
 static int plan_memory(const struct run *run, bool known, struct err *err)
 {
-    return session_check_texts(run->session, run->args->parallel, known ? run->longest : INT_MAX, err)
+    return session_check_texts(run->session, run->args->parallel, known ? run->longest : INT_MAX,
+                               budget_caches(run->budget), err)
                ? err_at(err, "--parallel") : 0;
 }
 
@@ -611,7 +612,8 @@ static const struct subcommand subcommands[] = {
      .defaults = &defaults, .run = decode},
     {.run = NULL}};
 
-static const struct command command = {"moe-decode", "decode prompts, faster by speculation", subcommands};
+static const struct command command = {"moe-decode", "decode prompts, faster by speculation", subcommands,
+                                      job_ranks_leave_fault_to_first};
 
 int main(int argc, char **argv)
 {

@@ -712,6 +712,7 @@ static const struct subcommand subcommands[] = {
     { .run = NULL },
 };
 
-static const struct command moe_draft_train = { "moe-draft-train", "train draft heads", subcommands };
+static const struct command moe_draft_train = { "moe-draft-train", "train draft heads", subcommands,
+                                                job_ranks_leave_fault_to_first };
 
 int main(int argc, char **argv) { return cli_main(argc, argv, &moe_draft_train); }

@@ -147,6 +147,11 @@ static int run(const void *arguments, const struct console *console, struct err 
         err_set(err, ERR_INPUT, "--rank -: standard input is the ranking, so it cannot be the prompts; name a file of prompts");
         goto done;
     }
+    if (args->parallel > 1 && !args->settings.max_tokens) {
+        err_set(err, ERR_INPUT, "--parallel: prompts are read one at a time, and -n 0 decodes no answers that could share "
+                "forwards; give -n a number above 0, or leave --parallel out");
+        goto done;
+    }
     if (session_check_model(&args->session, &args->inputs, err) || profile_parse_record(&setup, args->record, err) ||
         session_check_shard(&args->prompts, &args->inputs, err) ||
         decode_rows(&args->settings, false, &rows, err) ||

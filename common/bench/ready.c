@@ -199,7 +199,7 @@ int ready_setting_check(const struct ready_setting *ready, const struct bench_mo
         const int room = decoder_room(ready->decoders[0], &prompt);
         longest = room > longest ? room : longest;
     }
-    return session_check_texts(model->session, ready->texts, longest, err)
+    return session_check_texts(model->session, ready->texts, longest, budget_caches(ready->budget), err)
         ? err_at(err, "setting '%s': \"parallel\"", name) : 0;
 }
 

@@ -540,7 +540,8 @@ int simulate_possible(const struct simulation *simulation, const char *text, str
                        "fast memory for %d experts, fewer than one token's %d; give more memory (--cached)", system->name,
                        100 * machine->copy_share, slots, routes->top_k);
     if (slots < routes->top_k)
-        return err_set(err, ERR_INPUT, "%d experts in fast memory are too few for one token's %d", slots, routes->top_k);
+        return err_set(err, ERR_INPUT, "%d experts in fast memory are too few for one token's %d; give more memory "
+                       "(--cached)", slots, routes->top_k);
     return 0;
 }
 

@@ -38,6 +38,7 @@ struct subcommand {
 struct command {
     const char *name, *summary;
     const struct subcommand *subcommands;       /* ends with an entry without run */
+    void (*before_fault)(void);         /* called before the error of an invalid command line is printed; NULL: nothing is */
 };
 
 int cli_main(int argc, char **argv, const struct command *command);

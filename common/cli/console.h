@@ -17,6 +17,7 @@ struct console {
     int progress;                   /* enum progress_mode */
     int help;                       /* see opt_parse */
     bool version;
+    bool started;                   /* the command line was valid, and the subcommand was called */
     bool misplaced;                 /* opt_parse failed at an option or operand that another subcommand may have */
     struct claims claims;           /* outputs of the command; see opt_parse */
 };

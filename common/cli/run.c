@@ -140,8 +140,10 @@ static int run_subcommand(const struct command *command, const struct subcommand
         rc = print_help(command, named || !sub->name ? sub : NULL, console->help == 2, err);
     else if (console->version)
         rc = print_version(command, err);
-    else
+    else {
+        console->started = true;
         rc = sub->run(args, console, err);
+    }
 done:
     opt_free(sub, args);
     mem_free(&args);
@@ -209,5 +211,7 @@ int cli_main(int argc, char **argv, const struct command *command)
     int rc = pick_subcommand(command, argc, argv, &sub, &named, &err);
     if (!rc)
         rc = sub ? run_subcommand(command, sub, named, &console, &err) : run_command(command, argc, argv, &err);
+    if (rc && !console.started && command->before_fault)
+        command->before_fault();
     return judge(command, rc, &err);
 }

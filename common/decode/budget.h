@@ -4,7 +4,8 @@
  *   budget   "12"         that many experts in every layer
  *            "12,8,..."   one number a layer with experts
  *            "rank"       the recommendation of the rank stream
- *            "auto"       one number for all layers, adjusted by measurements (policy/governor.h)
+ *            "auto"       one number for all layers, adjusted by measurements (policy/governor.h); "auto:each=1" for each text
+ *                         by itself
  *   rank     "router"     by the router scores of this forward (the default, as in the paper)
  *            "path"       the same, each drafted token weighted by its acceptance probability
  *            "oracle"     by the experts' outputs: an upper bound, since all are computed; "oracle:as=routed"
@@ -53,6 +54,9 @@ struct budget {
     char label[160];                    /* "budget 12 of 32, static by frequency, substitute" */
     int32_t *size, *order;              /* what the plan points to */
 };
+
+/* Returns the number of KV caches that a text needs: an automatic budget has one that no budget touches. NULL: no budget. */
+static inline int budget_caches(const struct budget *budget) { return budget && budget->automatic ? 2 : 1; }
 
 /* *out is NULL without a budget. Appends notes, one per line, to *note. */
 int budget_open(struct budget **out, const struct budget_options *options, const struct stream_model *model,

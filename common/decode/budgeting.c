@@ -41,6 +41,8 @@ static int begin(struct watch *watch, const struct decode_prompt *prompt, int li
     struct budgeting *budgeting = budgeting_of(watch);
     (void)err;
     reach_begin(&budgeting->reach);
+    if (budgeting->governor.each)
+        budgeting->governor = budgeting->budget->governor;
     if (budgeting->meter)
         meter_begin(budgeting->meter, prompt->tokens + limit);
     budgeting->tried = budgeting->waited = 0;

@@ -123,14 +123,14 @@ bool decoder_copies_drafts(const struct decoder_setup *setup)
 
 const char *decoder_alone(const struct decoder_setup *setup)
 {
-    const struct decode_settings *settings = setup->settings;
     const struct engine_setup *engine = engine_config(setup->engine);
     return decoder_copies_drafts(setup)
                ? "a draft model would be copied to the device once for each text; take another drafter"
-         : engine->second ? "--split measures two processors over one text at a time; leave one of the two out"
-         : settings->reconstruction ? "--reconstruction measures forwards of one text; leave one of the two out"
-         : setup->budget && setup->budget->automatic
-               ? "an automatic budget learns from text to text, and so depends on their order; give a number" : NULL;
+         : engine->second
+               ? "with --split a text depends on which experts are cached, and so on the other texts; leave one of the two out"
+         : setup->budget && setup->budget->automatic && !setup->budget->governor.each
+               ? "an automatic budget learns from text to text, and so depends on their order; give each text its own with "
+                 "--budget auto:each=1" : NULL;
 }
 
 static bool ranks_by_path(const struct decoder *decoder)
@@ -571,7 +571,7 @@ int decoder_check(const struct decoder *decoder, const struct decode_prompt *pro
     for (int i = 0; i < prompt->tokens; i++)
         if (prompt->token[i] < 0 || prompt->token[i] >= decoder->vocab)
             return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)prompt->token[i], decoder->vocab);
-    return 0;
+    return decoder->forced ? forced_find(decoder->forced, prompt->token, prompt->tokens, err) : 0;
 }
 
 /* New tokens that this prompt may get: what it or the settings say, as far as the context reaches. */

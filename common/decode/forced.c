@@ -106,24 +106,34 @@ void forced_close(struct forced **forced)
     mem_free(forced);
 }
 
-static int find_text(struct source *source, const int32_t *prompt, int count, struct err *err)
+/* *out: the recorded text of the prompt; NULL without a recording. */
+static int find_text(const struct source *source, const int32_t *prompt, int count, const struct recorded_text **out,
+                     struct err *err)
 {
-    source->text = NULL;
-    for (size_t t = 0; source->recording && !source->text && t < source->recording->texts; t++) {
+    *out = NULL;
+    for (size_t t = 0; source->recording && !*out && t < source->recording->texts; t++) {
         const struct recorded_text *text = &source->recording->text[t];
         if (text->prompt_tokens == count && !memcmp(text->prompt, prompt, (size_t)count * sizeof *prompt) && text->tokens > 1)
-            source->text = text;
+            *out = text;
     }
-    if (source->recording && !source->text)
+    if (source->recording && !*out)
         return err_set(err, ERR_INPUT, "%s: has no answer of two tokens to this prompt; decode the prompts that were recorded",
                        source->path);
     return 0;
 }
 
+int forced_find(const struct forced *forced, const int32_t *prompt, int count, struct err *err)
+{
+    const struct recorded_text *text;
+    return find_text(&forced->routes, prompt, count, &text, err) || find_text(&forced->accept, prompt, count, &text, err) ? -1
+                                                                                                                          : 0;
+}
+
 int forced_begin(struct forced *forced, const int32_t *prompt, int count, struct err *err)
 {
     forced->prompt_tokens = count;
-    return find_text(&forced->routes, prompt, count, err) || find_text(&forced->accept, prompt, count, err) ? -1 : 0;
+    return find_text(&forced->routes, prompt, count, &forced->routes.text, err) ||
+           find_text(&forced->accept, prompt, count, &forced->accept.text, err) ? -1 : 0;
 }
 
 int forced_tokens(const struct forced *forced) { return forced->accept.text ? forced->accept.text->tokens : -1; }

@@ -52,6 +52,9 @@ struct watch *forced_watch(struct forced *forced);
 /* For drafters' setups; NULL: the text is not forced. Forced stays open longer. */
 const struct draft_script *forced_script(const struct forced *forced);
 
+/* Fails if the recordings have no answer to the prompt. */
+int forced_find(const struct forced *forced, const int32_t *prompt, int count, struct err *err);
+
 /* Whether what these drafters, opened so, are to write is recorded; chains: no trees will be asked for. */
 int forced_check(const struct forced *forced, const struct drafters *drafters, const struct drafter_setup *setup, bool chains,
                  struct err *err);

@@ -377,7 +377,8 @@ int profile_check(struct profile *profile, struct prompts *prompts, struct err *
     bool all;
     if (prompts_check(prompts, judge, &judged, &all, err))
         return -1;
-    return session_check_texts(profile->setup.session, profile->setup.texts, all ? judged.longest : INT_MAX, err)
+    return session_check_texts(profile->setup.session, profile->setup.texts, all ? judged.longest : INT_MAX,
+                               budget_caches(profile->setup.budget), err)
                ? err_at(err, "--parallel") : 0;
 }
 

@@ -1,5 +1,6 @@
 #include "common/instruments/resume.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include <jansson.h>
@@ -168,6 +169,37 @@ static int check_options(const struct decode_resume *resume, const char *options
                              "with the same", resume->path);
 }
 
+/* Returns the word for activations in a name of an instruction set such as "avx512, bf16 activations"; sets *length to that of
+ * the name without it. */
+static const char *activations_of(const char *isa, size_t *length)
+{
+    static const char *const words[] = {"bf16", "f32"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char tail[32];
+        snprintf(tail, sizeof tail, "%s activations", words[i]);
+        const char *found = strstr(isa, tail);
+        if (found) {
+            *length = (size_t)(found - isa);
+            while (*length && strchr(", ", isa[*length - 1]))
+                --*length;
+            return words[i];
+        }
+    }
+    *length = strlen(isa);
+    return "auto";
+}
+
+/* Fails if the instruction sets or the activations differ. */
+static int check_isa(const struct decode_resume *resume, const char *isa, struct err *err)
+{
+    const char *then = resume->isa ? resume->isa : "", *now = isa ? isa : "";
+    size_t before, after;
+    const char *activations_then = activations_of(then, &before), *activations = activations_of(now, &after);
+    if (before == after && !memcmp(then, now, before))
+        return check_word(resume, "setting of activations", activations_then, activations, err);
+    return check_word(resume, "isa", resume->isa, isa, err);
+}
+
 static int check_origin(const struct decode_resume *resume, const struct header *header, const struct decode_machine *machine,
                         struct err *err)
 {
@@ -182,7 +214,7 @@ static int check_origin(const struct decode_resume *resume, const struct header 
     snprintf(now, sizeof now, "%llu", (unsigned long long)header->seed);
     return check_word(resume, "seed", then, now, err) || check_options(resume, machine->options, err) ||
            check_word(resume, "device", resume->device, machine->device, err) ||
-           check_word(resume, "isa", resume->isa, machine->isa, err) ||
+           check_isa(resume, machine->isa, err) ||
            check_word(resume, "kv-dtype", resume->cache, machine->kv_dtype, err) ? -1 : 0;
 }
 

@@ -10,7 +10,8 @@ int governor_init(struct governor *governor, struct spec *spec, int experts, int
 {
     struct governor made = {.experts = experts, .top_k = top_k, .layers = layers};
     if (spec_float(spec, "kl", 0.02, 1e-9, 1e3, &made.bound, err) ||
-        spec_int(spec, "every", 16, 1, 1 << 20, &made.every, err) || spec_int(spec, "check", 1, 0, 1, &made.check, err))
+        spec_int(spec, "every", 16, 1, 1 << 20, &made.every, err) || spec_int(spec, "check", 1, 0, 1, &made.check, err) ||
+        spec_int(spec, "each", 0, 0, 1, &made.each, err))
         return -1;
     made.reach[0] = made.reach[1] = (double)layers * experts / 64;
     *governor = made;

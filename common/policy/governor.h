@@ -21,7 +21,8 @@
  * account is full, reach grows: by a factor of e in 32 tokens while tokens are checked, which is without risk, else by a factor
  * of e in the time in which 2 nats are deposited. Reach falls by a fifth when a token is restored, and is halved when the
  * account is overdrawn. There are two reaches, with and without checks, because a number that is safe with restored lumps is
- * too large without. The account holds at most the deposits of 512 tokens. All of this state is kept from text to text. */
+ * too large without. The account holds at most the deposits of 512 tokens. All of this state is kept from text to text; with
+ * each=1 every text begins anew, so that the bound holds for each, and a text does not depend on those before it. */
 #ifndef MOE_POLICY_GOVERNOR_H
 #define MOE_POLICY_GOVERNOR_H
 
@@ -38,14 +39,15 @@ struct governor {
     double bound;                       /* nats per token */
     int every;                          /* max iterations between probes */
     int check;                          /* 1: tokens may be checked */
+    int each;                           /* 1: the caller begins each text with a copy of the initial state */
     int experts, top_k, layers;
     double account, reach[2];           /* unchecked, checked */
     double divergence;                  /* sum over the tokens whose divergence is known; tokens: their number */
     int64_t tokens;
 };
 
-/* Parses "auto:kl=0.02,every=16,check=1", all settings optional. experts and top_k: experts of a layer, and selected per token.
- * */
+/* Parses "auto:kl=0.02,every=16,check=1,each=0", all settings optional. experts and top_k: experts of a layer, and selected per
+ * token. */
 int governor_init(struct governor *governor, struct spec *spec, int experts, int top_k, int layers, struct err *err);
 
 /* Returns the number of experts that the layer may load now, top_k .. experts. */

@@ -297,7 +297,7 @@ void session_print(const struct session *session, const struct console *console)
         console_note(console, "experts are read by %s", expert_source_method(session->experts));
 }
 
-int session_check_texts(const struct session *session, int texts, int tokens, struct err *err)
+int session_check_texts(const struct session *session, int texts, int tokens, int copies, struct err *err)
 {
     const struct hparams *shape = model_hparams(session->model);
     const bool host = device_info(session->device)->host_memory;
@@ -310,14 +310,17 @@ int session_check_texts(const struct session *session, int texts, int tokens, st
     const int64_t all = device_memory_left(session->device);
     const struct peers_link *link = session->link;
     const int64_t weights = host ? caching_kept(session->model, session->experts, link) : 0;
-    const int64_t left = all > weights ? all - weights : 0, wanted = (int64_t)each * texts * (link ? link->here : 1);
-    char where[64] = "";
+    const int64_t left = all > weights ? all - weights : 0, wanted = (int64_t)each * texts * copies *
+                                                                        (link ? link->here : 1);
+    char where[64] = "", twice[64] = "";
     if (all < 0 || wanted <= left)
         return 0;
     if (link && link->here > 1)
         snprintf(where, sizeof where, " in each of %d processes of this host", link->here);
-    return err_set(err, ERR_MEMORY, "keys and values of %d texts of up to %d tokens%s take %lld MiB, and %lld MiB are left "
-                   "beside the weights; give fewer texts, or a smaller --context", texts, tokens, where,
+    if (copies > 1)
+        snprintf(twice, sizeof twice, ", %d caches a text for the automatic budget,", copies);
+    return err_set(err, ERR_MEMORY, "keys and values of %d texts of up to %d tokens%s%s take %lld MiB, and %lld MiB are left "
+                   "beside the weights; give fewer texts, or a smaller --context", texts, tokens, where, twice,
                    (long long)(wanted >> 20), (long long)(left >> 20));
 }
 

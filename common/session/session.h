@@ -124,8 +124,8 @@ void session_close(struct session **session);
 uint64_t session_kv_bytes(const struct hparams *shape, int context, enum cache_format format);
 
 /* Checks that the keys, values and states of `texts` concurrent texts of up to `tokens` tokens, or as many as the context has,
- * fit into the free memory, for all processes of this host. One text is not checked. */
-int session_check_texts(const struct session *session, int texts, int tokens, struct err *err);
+ * fit into the free memory, for all processes of this host. copies: KV caches of a text. One text is not checked. */
+int session_check_texts(const struct session *session, int texts, int tokens, int copies, struct err *err);
 
 /* Writes the file of --hot-set, if given. */
 int session_keep_hot_set(const struct session *session, struct err *err);

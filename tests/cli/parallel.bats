@@ -60,6 +60,23 @@ alone() {
     counts=16 same -d ngram --budget 3 --rank oracle:as=printed
 }
 
+# Records have the experts that were loaded, so the budget of each text.
+@test "an automatic budget of each text, and the error of a budget, are those of one text at a time" {
+    head -n 4 some.jsonl | jq -c 'del(.max_tokens)' > run/p.jsonl
+    local settings n
+    while read -r settings; do
+        for n in 1 4; do
+            moe-decode -q -m pocket.moe -d ngram $settings --parallel $n --stream run/$n.moes run/p.jsonl > run/$n
+        done
+        cmp run/1 run/4
+        cmp <(alone run/1.moes) <(alone run/4.moes)
+    done <<-'END'
+	-n 5 --budget 3 --reconstruction
+	-n 70 -K 6 --ignore-eos --budget auto:each=1,kl=100
+	END
+    moe-view --json --type iter run/4.moes | jq -es 'any(.[]; .shared_texts == 4 and .policy.budget < 28)'
+}
+
 @test "texts share one cache of experts, whose reads are divided among their records" {
     counts='3 16 33' same --json -d ngram --cache-experts 40%
     [ -z "$MOE_SANITIZED" ] || return 0
@@ -115,6 +132,12 @@ alone() {
         cmp <(alone run/1.moes) <(alone run/7.moes)
         moe-view --json --type iter run/7.moes | jq -es "any(.[]; .shared_texts == $together)" > /dev/null
     done
+    # A prompt without a recorded answer is found before the first text is decoded.
+    echo '{"tokens": [5, 6, 7]}' >> run/ids.jsonl
+    run moe-decode -q -m run/random.moe --force-accept run/rec.moes run/ids.jsonl --stream run/none.moes
+    [ "$status" -eq 2 ]
+    [[ $output == "moe-decode: run/ids.jsonl:"*": run/rec.moes: has no answer of two tokens to this prompt; "* ]]
+    [ ! -e run/none.moes ] && [ ! -e run/none.moes.part ]
 }
 
 @test "moe-profile writes the same records for concurrent texts and for one text at a time" {
@@ -132,6 +155,9 @@ alone() {
     run moe-profile -q -m pocket.moe --parallel 2 p.jsonl
     [ "$status" -eq 2 ]
     [ "$output" = "moe-profile: --parallel: prompts are read one at a time; only answers share forwards; add --max-tokens" ]
+    run moe-profile -q -m pocket.moe -n 0 --parallel 2 p.jsonl
+    [ "$status" -eq 2 ]
+    [[ $output == "moe-profile: --parallel: "*"; give -n a number above 0, or leave --parallel out" ]]
 }
 
 @test "a prompt may have a policy of its own, which drafts, and leaves the text as it is" {

@@ -114,6 +114,7 @@ nothing.jsonl -o no.moe|moe-draft-train: nothing.jsonl
 - -o no.moe|standard input: several processes cannot read one pipe
 texts.jsonl -o nowhere/no.moe|process 0 of 2 (
 texts.jsonl -q -o no.moe --steps 2 --stream /dev/full|No space left on device
+texts.jsonl -o no.moe --nope|unknown option --nope
 texts.jsonl -o no.moe --pin --steps 1|--pin: 2 processes may run on the same processors
 WRONG
 }
