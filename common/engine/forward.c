@@ -145,7 +145,7 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
         at.forecast_to = engine->setup.forecast_to;
     if (at.experts.source == engine->setup.experts && engine->setup.second && second_splits(engine->setup.second))
         at.second = engine->setup.second;
-    if (at.experts.source == engine->setup.experts && peers_own_experts(engine->setup.peers))
+    if (at.experts.source == engine->setup.experts && peers_own_experts(engine->setup.peers, (uint64_t)at.experts.bytes))
         at.peers = engine->setup.peers;
     const bool forecast = engine->setup.look_ahead && !batch->part && !at.experts.source->class->fixed;
     if (forecast || batch->want_ahead)

@@ -38,6 +38,13 @@ static int copy_owners(struct peers *peers, const int32_t *owner, struct err *er
     return (peers->owner = mem_copy(owner, bytes, err)) ? 0 : -1;
 }
 
+bool peers_divides(const struct peers *peers, uint64_t bytes)
+{
+    return peers && peers->link.divides && bytes >= peers->link.min_bytes;
+}
+
+bool peers_own_experts(const struct peers *peers, uint64_t bytes) { return peers && !peers_divides(peers, bytes); }
+
 /* Leaves the experts of other processes out of the mapped model. */
 static int leave_others(const struct peers *peers, const struct model *model, struct err *err)
 {
@@ -45,7 +52,8 @@ static int leave_others(const struct peers *peers, const struct model *model, st
         if (peers->shape->layer[n].ffn != FFN_EXPERTS)
             continue;
         const struct tensor *tensor = model_tensor(model, err, "layers.%d.experts", n);
-        for (int e = 0; tensor && e < tensor->count; e++)
+        const bool owned = tensor && peers_own_experts(peers, tensor->bytes / (uint64_t)tensor->count);
+        for (int e = 0; owned && e < tensor->count; e++)
             if (owner_of(peers, moe, e) != peers->link.rank)
                 model_leave_out(model, tensor, e);
         if (!tensor)
@@ -73,7 +81,7 @@ int peers_open(struct peers **out, const struct peers_link *link, const int32_t 
     peers->device = device;
     if (!(peers->cut = mem_alloc((size_t)link->size + 1, sizeof *peers->cut, err)) ||
         !(peers->next = mem_alloc((size_t)link->size + 1, sizeof *peers->next, err)) ||
-        (!link->divides && (copy_owners(peers, owner, err) || leave_others(peers, model, err)))) {
+        copy_owners(peers, owner, err) || leave_others(peers, model, err)) {
         peers_close(&peers);
         return -1;
     }
@@ -232,13 +240,6 @@ int peers_gather(struct peers *peers, struct buffer out, int rows, int outputs, 
 void peers_begin(struct peers *peers, const int32_t *token, int rows)
 {
     peers->tokens = 31 * peers->tokens + hash_xxh3(token, (size_t)rows * sizeof *token).low;
-}
-
-bool peers_own_experts(const struct peers *peers) { return peers && !peers->link.divides; }
-
-bool peers_divides(const struct peers *peers, uint64_t bytes)
-{
-    return peers && peers->link.divides && bytes >= peers->link.min_bytes;
 }
 
 int peers_linear(struct peers *peers, const struct workspace *space, const struct linear_args *args, struct err *err)

@@ -12,7 +12,7 @@
  * OUTPUTS (peers_link.divides): each process computes a part of the outputs of every large product: of the matrices of
  * attention (peers_linear), and of both products of each expert and of dense networks (peers_ffn), and receives the other
  * parts. All processes then have the same work whatever experts are chosen, for two collectives for the experts and two for
- * attention.
+ * attention. Small matrices are computed by all, and of small experts each process owns whole ones.
  *
  * In both ways the output head is divided: each process computes the logits of its part of the vocabulary (peers_part), and
  * receives the others (peers_gather). Each output of a product is computed by one process as a whole, so its bits do not
@@ -44,7 +44,7 @@ struct peers_link {
     int (*broadcast)(void *context, void *data, size_t bytes, struct err *err);
 };
 
-/* Each process computes smaller matrices and experts completely, because an exchange would take longer. */
+/* The outputs of smaller matrices and experts are not divided, because the exchange would take longer. */
 static const uint64_t PEERS_MIN_BYTES = 256 << 10;
 
 /* Prepares the division. Without link->divides, expert e of the n-th layer with experts belongs to process owner[n][e], or, if
@@ -57,8 +57,8 @@ void peers_close(struct peers **peers);
 /* Must be called before each forward: processes that read other tokens fail in their next collective. */
 void peers_begin(struct peers *peers, const int32_t *token, int rows);
 
-/* Returns whether each process owns whole experts. peers NULL: no. */
-bool peers_own_experts(const struct peers *peers);
+/* Returns whether each process owns whole experts of this size. peers NULL: no. */
+bool peers_own_experts(const struct peers *peers, uint64_t bytes);
 /* Returns whether the processes divide products of a matrix or an expert of this size. peers NULL: no. */
 bool peers_divides(const struct peers *peers, uint64_t bytes);
 /* The same as the operations `linear` and `expert_ffn` without parts, each process computing a part of the outputs. */
