@@ -142,7 +142,6 @@ static int run_experts(const struct layer *at, struct err *err)
         pieces_begin(&pieces, at, expert, NULL, at->rows->rows * at->routing.top_k, at->second, err))
         return -1;
     const bool two = pieces.all > pieces.wanted.count;
-    const bool divided = pieces.whole && peers_divides(at->divided, (uint64_t)at->experts.bytes);
     if (two)
         args.partial = second_partial(at->second);
     while (pieces_left(&pieces)) {
@@ -151,11 +150,13 @@ static int run_experts(const struct layer *at, struct err *err)
         args.expert = pieces.expert;
         args.table = pieces.table;
         args.apart = at->peers || !pieces.whole;
-        if (divided && peers_ffn(at->divided, at->space, &args, err))
-            return -1;
+        const bool divided = pieces.whole && peers_divides(at->divided, (uint64_t)at->experts.bytes);
+        const int rc = divided ? peers_ffn(at->divided, at->space, &args, err) : 0;
         if (!divided)
             at->space->ops->expert_ffn(at->space->queue, &args);
         pieces_release(&pieces);
+        if (rc)
+            return -1;
     }
     if (pieces_end(&pieces, err) || (two && second_finish(at->second, at, at->space->partial, err)) ||
         (at->peers && peers_join(at->peers, at, err)))

@@ -1,10 +1,14 @@
 #include "common/engine/peers.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "common/base/hash.h"
 #include "common/base/mem.h"
 #include "common/engine/layer.h"
+
+enum { EXPERTS_LEFT = 12000 };
 
 struct peers {
     struct peers_link link;
@@ -45,14 +49,57 @@ bool peers_divides(const struct peers *peers, uint64_t bytes)
 
 bool peers_own_experts(const struct peers *peers, uint64_t bytes) { return peers && !peers_divides(peers, bytes); }
 
-/* Leaves the experts of other processes out of the mapped model. */
+/* Takes the whole pages from `begin` to `end` out of the mapping. */
+static void leave_out(const char *begin, const char *end)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)begin + page - 1) & ~(page - 1), last = (uintptr_t)end & ~(page - 1);
+    if (first < last)
+        mmap((void *)first, last - first, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+}
+
+static size_t first_unit(int width, int each, int part, int parts)
+{
+    return ((size_t)expert_part_first(width, each, part, parts) + (size_t)each - 1) / (size_t)each;
+}
+
+/* Leaves the parts of the tensor's experts that other processes compute out of the mapping. A read would map a whole huge page,
+ * and even without huge pages whatever the page cache has in one piece. */
+static void leave_other_parts(const struct peers *peers, const struct model *model, const struct tensor *tensor)
+{
+    const struct hparams *shape = peers->shape;
+    const bool ungated = shape->glu == GLU_NONE_RELU2;
+    const int each = ungated ? UNIT_OUTPUTS : UNIT_INNER, inner = shape->expert_inner;
+    const int rank = peers->link.rank, size = peers->link.size;
+    const size_t offset = (ungated ? ungated_down_offset : expert_down_offset)(tensor->format, shape->hidden, inner);
+    const size_t unit = unit_bytes(tensor->format, shape->hidden), down = unit_bytes(tensor_last_format(tensor), inner);
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const char *data = model_data(model, tensor), *end = data;
+    char *first = (char *)((uintptr_t)data & ~(page - 1));
+    madvise(first, (size_t)(data + tensor->bytes - first), MADV_NOHUGEPAGE);
+    for (int e = 0; e < tensor->count; e++) {
+        const char *block = data + (size_t)e * tensor->stride;
+        leave_out(end, block + unit * first_unit(inner, each, rank, size));
+        leave_out(block + unit * first_unit(inner, each, rank + 1, size),
+                  block + offset + down * first_unit(shape->hidden, UNIT_OUTPUTS, rank, size));
+        end = block + offset + down * first_unit(shape->hidden, UNIT_OUTPUTS, rank + 1, size);
+    }
+    leave_out(end, data + tensor->bytes);
+}
+
+/* Leaves experts, or parts of them, that other processes compute out of the mapped model. */
 static int leave_others(const struct peers *peers, const struct model *model, struct err *err)
 {
+    /* Each expert takes four mappings, of which a process may have 65,530. */
+    const bool may_leave = !model_file(model) &&
+                           hparams_moe_layers(peers->shape) * peers->shape->router.experts <= EXPERTS_LEFT;
     for (int n = 0, moe = 0; n < peers->shape->layers; n++) {
         if (peers->shape->layer[n].ffn != FFN_EXPERTS)
             continue;
         const struct tensor *tensor = model_tensor(model, err, "layers.%d.experts", n);
         const bool owned = tensor && peers_own_experts(peers, tensor->bytes / (uint64_t)tensor->count);
+        if (tensor && !owned && may_leave)
+            leave_other_parts(peers, model, tensor);
         for (int e = 0; owned && e < tensor->count; e++)
             if (owner_of(peers, moe, e) != peers->link.rank)
                 model_leave_out(model, tensor, e);
