@@ -18,7 +18,7 @@ setup_file() {
 }
 SUITE
     moe-bench run -q ci.json -o base.moes
-    moe-bench run -q --device ref ci.json -o other.moes
+    moe-bench run -q -j $(($(nproc) + 1)) ci.json -o other.moes
     # Some 5 times slower, with medians of three runs, for a machine that does other things, too.
     sed 's/"settings"/"repetitions": 3, &/' ci.json > calm.json
     sed 's/"draft": "ngram", "draft-length": 2/"draft": "model:file=pocket.moe", "tree": "dynamic:total=64,topk=16"/' calm.json > slow.json

@@ -104,7 +104,8 @@ OPTIONS
         jq -c 'select(.type == "iter") | [.cache_hits, .cache_host_hits, .cache_misses]' $policy.jsonl > want
         jq -c 'select(.type == "forward" and (.prompt | not)) | [.hits, .host_hits, .misses]' told.jsonl | diff - want
     done
-    text="-q --device ref -m pocket.moe -n 12 --ignore-eos -d ngram -K 5 prompts.jsonl"
+    echo '{"prompt": "one two three one two three one"}' > counts.jsonl
+    text="-q --device ref -m pocket.moe -n 12 --ignore-eos -d ngram -K 5 counts.jsonl"
     moe-profile $text -o drafted.moes
     moe-decode $text --cache-experts 20% --host-experts 50% --cache-policy utility:prefetch=no --stream u.moes > /dev/null
     moe-view --json u.moes > u.jsonl

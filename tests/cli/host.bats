@@ -42,10 +42,10 @@ decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
     moe-convert -q --dtype bf16 "$MOE_MODELS/pocket/model" -o bf16.moe
     moe-convert -q --dtype f32 "$MOE_MODELS/pocket/model" -o f32.moe
     rounded() { moe-decode -q -m bf16.moe -n 24 --activations bf16 "$@"; }
-    rounded prompts.jsonl > plain.txt
-    rounded -d ngram -K 5 -j 1 --isa plain prompts.jsonl > drafted.txt
-    cmp plain.txt drafted.txt
     head -n 1 prompts.jsonl > one.jsonl
+    rounded one.jsonl > plain.txt
+    rounded -d ngram -K 5 -j 1 --isa plain one.jsonl > drafted.txt
+    cmp plain.txt drafted.txt
     for activations in f32 bf16; do
         moe-decode -q -m bf16.moe -n 24 --activations $activations --reference f32.moe --stream $activations.moes one.jsonl > text
         moe-view --json $activations.moes > $activations.json

@@ -36,16 +36,20 @@ every_subcommand() {
     done
 }
 
+# A table has them all, and one piece of code reads it: in `make check` every fifth option is tried, of some command each.
 @test "an option without its value is an error that names it" {
-    every_subcommand | while read -r words; do
-        $words --help=spec | awk -F '\t' -v sub_name="${words#* }" '
-            $1 == "subcommand" { inside = ($2 == sub_name || $2 == "-") }
-            $1 == "option" && inside && $4 != "flag" { print $3 }' | while read -r option; do
+    local number=0 words option
+    while read -r words; do
+        while read -r option; do
+            [ -n "$MOE_LONG" ] || [ $((number++ % 5)) = 0 ] || continue
             run $words "--$option"
             assert_trouble "${words%% *}"
             [[ $output == *"--$option: needs a value"* ]] || { echo "$words: $output"; false; }
-        done
-    done
+        done < <($words --help=spec | awk -F '\t' -v sub_name="${words#* }" '
+            $1 == "subcommand" { inside = ($2 == sub_name || $2 == "-") }
+            $1 == "option" && inside && $4 != "flag" { print $3 }')
+    done < <(every_subcommand)
+    [ -n "$MOE_LONG" ] || [ "$number" -gt 300 ]
 }
 
 @test "a count must be a whole number within its range" {

@@ -144,18 +144,18 @@ wait_for() {
 
 @test "a signal ends the run after a token: texts and stream stay, and can be resumed" {
     local signal number cached
-    decode --json --ignore-eos -n 400 some.jsonl > whole
+    decode --json --ignore-eos -n 300 some.jsonl > whole
     for signal in INT TERM; do
         number=$(kill -l $signal)
         cached=$([ $signal = INT ] || echo "--cache-experts 30% --prefetch last")
-        env --default-signal=INT moe-decode $settings --json --ignore-eos -n 400 some.jsonl --stream run/old.moes $cached \
+        env --default-signal=INT moe-decode $settings --json --ignore-eos -n 300 some.jsonl --stream run/old.moes $cached \
             -o run/old.json 2> run/said &
-        wait_for run/old.moes.part 30000
+        wait_for run/old.moes.part 20000
         kill -$signal $!
         code=0
         wait $! || code=$?
         [ $code = $((128 + number)) ]
-        again="moe-decode --resume run/old.moes $settings --json --ignore-eos -n 400 some.jsonl --stream run/old.moes"
+        again="moe-decode --resume run/old.moes $settings --json --ignore-eos -n 300 some.jsonl --stream run/old.moes"
         again+="${cached:+ $cached} -o run/old.json"
         grep -q "^moe-decode: ended by SIG$signal after [0-9] texts; this goes on from there: $again\$" run/said
         [ "$(wc -l < run/said)" = 1 ]
@@ -169,7 +169,7 @@ wait_for() {
         [ "$(moe-view --json --type abort run/old.moes 2> /dev/null | wc -l)" = 1 ]
         run moe-bench report run/old.moes
         [ "$status" -eq 2 ]
-        decode --json --ignore-eos -n 400 some.jsonl --resume run/old.moes -o run/new.json
+        decode --json --ignore-eos -n 300 some.jsonl --resume run/old.moes -o run/new.json
         cmp whole run/new.json
         head -n 1 run/new.json | cmp - <(head -n 1 run/old.json) || [ "$(wc -l < run/old.json)" = 1 ]
         # What the note names works as typed; finished, nothing is decoded again, and the stream stays.
