@@ -11,7 +11,7 @@ enum { BLOCK_ROWS = 64 };
 struct linear {
     const struct linear_args *args;
     struct operand in;
-    int units, task_units;
+    int units, tasks;
     struct work work;
 };
 
@@ -43,35 +43,45 @@ static void linear_units(void *argument, int member, int members)
     const unsigned char *weight = work_pointer(a->weight);
     const size_t bytes = unit_bytes(a->format, a->inputs);
     for (int64_t task; (task = work_take(&l->work, member, members)) >= 0;) {
-        int begin = (int)task * l->task_units, end = l->units - begin < l->task_units ? l->units : begin + l->task_units;
+        size_t begin, end;
+        thread_pool_part((size_t)l->units, (int)task, l->tasks, &begin, &end);
         for (int block = 0; block < a->rows; block += BLOCK_ROWS) {
             int count = a->rows - block < BLOCK_ROWS ? a->rows - block : BLOCK_ROWS;
             int passes = pass_count(&l->in, a->format, count);
-            for (int u = begin; u < end; u++)
+            for (size_t u = begin; u < end; u++)
                 for (int p = 0; p < passes; p++) {
                     int first = block + pass_first(count, passes, p), rows = block + pass_first(count, passes, p + 1) - first;
                     _Alignas(64) float product[MAX_ROWS * UNIT_OUTPUTS];
                     const void *in[MAX_ROWS];
                     for (int r = 0; r < rows; r++)
                         in[r] = operand_at(&l->in, (size_t)(first + r));
-                    operand_product(&l->in, a->format, weight + bytes * (size_t)u, a->inputs, rows, in, product);
-                    put_unit(a, u, first, rows, product);
+                    operand_product(&l->in, a->format, weight + bytes * u, a->inputs, rows, in, product);
+                    put_unit(a, (int)u, first, rows, product);
                 }
         }
     }
 }
 
+/* Returns the number of tasks: a multiple of the members if there are enough units, so that all members have the same work. */
+static int linear_tasks(int units, size_t unit, int members)
+{
+    const int step = (int)(WORK_TASK_BYTES / unit) + 1, tasks = (units + step - 1) / step;
+    const int even = (tasks + members - 1) / members * members;
+    return even < units ? even : units;
+}
+
 void cpu_linear(struct queue *queue, const struct linear_args *args)
 {
     struct linear l;
-    size_t unit = unit_bytes(args->format, args->inputs), step = WORK_TASK_BYTES / unit + 1;
+    size_t unit = unit_bytes(args->format, args->inputs);
     l.args = args;
     l.in = operand_make(queue, args->format, &(struct operand_rows){
         .in = work_pointer(args->in), .stride = (size_t)args->in_stride, .rows = args->rows, .inputs = args->inputs,
         .scratch = work_pointer(args->operand)});
     l.units = (args->outputs + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS;
-    l.task_units = step < (size_t)l.units ? (int)step : l.units;
     size_t bytes = unit * (size_t)l.units * (size_t)work_passes(args->format, args->rows);
-    work_assign_evenly(&l.work, work_members(queue, bytes), (uint32_t)((l.units + l.task_units - 1) / l.task_units));
+    int members = work_members(queue, bytes);
+    l.tasks = linear_tasks(l.units, unit, members);
+    work_assign_evenly(&l.work, members, (uint32_t)l.tasks);
     work_run(queue, bytes, linear_units, &l);
 }
