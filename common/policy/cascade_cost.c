@@ -66,7 +66,7 @@ struct cascade_cost {
 static double cost_of(const struct cascade_cost *c, int K)
 {
     const double steepness = cost_model_steepness(&c->forward.model);
-    const double doubt = cost_model_doubt(&c->forward.model) / (1 + steepness * shared_root(&c->forward));
+    const double doubt = shared_doubt(&c->forward) / (1 + steepness * shared_root(&c->forward));
     return shared_part(&c->forward, steepness * exp(-c->optimism * doubt), K + 1);
 }
 
@@ -76,9 +76,11 @@ static double draft_cost(const struct cascade_cost *c)
     return level > 0 ? c->draft_seconds / level : 0;
 }
 
+/* Returns the average of tokens per cost, but at least that without drafts, which is known. */
 static double rate(const struct cascade_cost *c)
 {
-    return c->now->cost > 0 ? fmax(1, c->now->tokens / c->now->cost) : 1;
+    const double plain = 1 / shared_part(&c->forward, cost_model_steepness(&c->forward.model), 1);
+    return c->now->cost > 0 ? fmax(plain, c->now->tokens / c->now->cost) : plain;
 }
 
 /* Returns the best K of 0 .. most. Tokens beyond the present chain also cost their drafting. */
@@ -107,10 +109,15 @@ static int choose(struct cascade_cost *c, int max, const struct draft_tree *chai
 
 static bool is_known(const struct cascade_cost *c) { return c->now->estimator.seen >= 1; }
 
+static int room_of(const struct cascade_cost *c, const struct draft_view *view)
+{
+    return shared_room(&c->forward, c->max < view->room ? c->max : view->room);
+}
+
 /* Returns how many tokens to draft before the next decision. */
 static int ask(struct cascade_cost *c, const struct draft_view *view)
 {
-    int max = c->max < view->room ? c->max : view->room;
+    int max = room_of(c, view);
     if (max < 1)
         return 0;
     if (!c->timed)
@@ -126,7 +133,7 @@ static int ask(struct cascade_cost *c, const struct draft_view *view)
 static bool goes_on(struct cascade_cost *c, const struct draft_view *view)
 {
     const struct draft_tree *tree = view->tree;
-    int max = c->max < view->room ? c->max : view->room;
+    int max = room_of(c, view);
     return c->speaks && c->timed && is_known(c) && view->added && tree->nodes < max && c->asked < c->max &&
            choose(c, max, tree) > tree->nodes;
 }

@@ -119,14 +119,14 @@ static void weigh_verification(struct dytc_verify *d, int room, bool optimistic)
 {
     double steepness = cost_model_steepness(&d->forward.model);
     if (optimistic)
-        steepness *= exp(-d->optimism * cost_model_doubt(&d->forward.model));
+        steepness *= exp(-d->optimism * shared_doubt(&d->forward));
     for (int K = 0; K <= nodes_for(room); K++)
         d->verify[K] = shared_part(&d->forward, steepness, K + 1);
 }
 
 static int room_of(const struct dytc_verify *d, const struct draft_view *view)
 {
-    return d->max < view->room ? d->max : view->room;
+    return shared_room(&d->forward, d->max < view->room ? d->max : view->room);
 }
 
 static struct step extend(struct dytc_verify *d, const struct draft_view *view, int drafter, int tokens)

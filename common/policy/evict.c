@@ -182,7 +182,7 @@ static bool goes_on(struct evict *e, const struct draft_view *view, int max)
     if (!view->added || nodes >= max || !(level > 0))
         return false;
     set_scores(e, view->tree);
-    const double rate = fmax(1, e->now->seconds > 0 ? e->now->tokens * level / e->now->seconds : 1);
+    const double plain = 1 / part(e, 0), rate = fmax(plain, e->now->seconds > 0 ? e->now->tokens * level / e->now->seconds : 0);
     const double added = shared_growth(&e->forward, nodes + 2) - shared_growth(&e->forward, nodes + 1);
     const double cost = steepness * added + e->token_seconds / level;
     return e->score[nodes - 1] * estimator_ahead(&e->now->estimator[view->tree->drafter[nodes - 1]], nodes + 1) > rate * cost;
@@ -229,7 +229,7 @@ static struct step cut(struct evict *e, const struct draft_tree *tree)
 static struct step evict_next(struct policy *policy, const struct draft_view *view)
 {
     struct evict *e = (struct evict *)policy;
-    const int max = e->max < view->room ? e->max : view->room;
+    const int max = shared_room(&e->forward, e->max < view->room ? e->max : view->room);
     if (!view->steps) {
         const double plain = plain_seconds(e);
         e->K = e->made = 0;

@@ -30,6 +30,7 @@ void shared_learn(struct shared_cost *cost, const struct outcome *outcome)
     if (outcome->shared_texts < 2)
         return;
     load->rows = outcome->shared_rows - (outcome->drafted + 1);
+    load->max_rows = outcome->shared_rows > load->max_rows ? outcome->shared_rows : load->max_rows;
     const double only = outcome->experts_loaded ? (double)outcome->shared_only / outcome->experts_loaded : 1;
     if (outcome->moe_layers)
         load->experts = (double)(outcome->shared_experts - outcome->shared_only) / outcome->moe_layers;
@@ -44,13 +45,17 @@ static double by_rows(const struct shared_cost *cost, int rows)
     return cost_growth(cost->has_table ? &cost->table : NULL, &cost->experts, rows < COST_TOKENS_MAX ? rows : COST_TOKENS_MAX);
 }
 
+/* Returns what the rows beyond the first add to the growth by experts. */
+static double row_growth(const struct shared_cost *cost, int rows) { return cost_model_row(&cost->model) * (rows - 1); }
+
 static double growth_within(const struct shared_cost *cost, int M)
 {
     const struct shared_load *load = &cost->load;
     const int rows = M + load->rows;
     if (load->texts < 2 || !by_experts(cost))
         return by_rows(cost, rows);
-    return (load->experts + load->only * union_of(&cost->experts, M)) / union_of(&cost->experts, 1) - 1 + 0.02 * (rows - 1);
+    return (load->experts + load->only * union_of(&cost->experts, M)) / union_of(&cost->experts, 1) - 1 +
+           row_growth(cost, rows);
 }
 
 double shared_growth(const struct shared_cost *cost, int M)
@@ -75,7 +80,7 @@ double shared_root(const struct shared_cost *cost)
     const double now = union_of(experts, usual < experts->max ? usual : experts->max);
     const double share = 1 - pow(fmax(load->only, only_min), 1.0 / others);
     const double pool = fmax(now, fmin(now / share, experts->experts)), chance = union_of(experts, 1) / pool;
-    return pool * (1 - pow(1 - chance, load->texts)) / union_of(experts, 1) - 1 + 0.02 * (rows - 1);
+    return pool * (1 - pow(1 - chance, load->texts)) / union_of(experts, 1) - 1 + row_growth(cost, rows);
 }
 
 double shared_part(const struct shared_cost *cost, double steepness, int rows)
@@ -90,10 +95,37 @@ double shared_share(const struct shared_cost *cost, double steepness, int rows)
     return cost->load.texts < 2 ? shared_part(cost, steepness, rows) : (1 + steepness * shared_growth(cost, rows)) * rows / all;
 }
 
+double shared_doubt(const struct shared_cost *cost)
+{
+    if (cost->load.texts < 2 || !by_experts(cost))
+        return cost_model_doubt(&cost->model);
+    const double row = cost_model_row(&cost->model), added = growth_within(cost, 2) - growth_within(cost, 1);
+    return cost_model_doubt_of(&cost->model, fmax(0, added - row), 1);
+}
+
+int shared_room(const struct shared_cost *cost, int max)
+{
+    const struct shared_load *load = &cost->load;
+    if (load->texts < 2)
+        return max;
+    const int rows = 2 * load->max_rows / load->texts, room = rows > 2 ? rows - 1 : 1;
+    return room < max ? room : max;
+}
+
+/* The growth of a shared forward by the experts of all texts is known, that by rows is measured. */
+static void observe_shared(struct shared_cost *cost, const struct outcome *outcome, double seconds)
+{
+    const double experts = (double)outcome->shared_experts / outcome->moe_layers / union_of(&cost->experts, 1) - 1;
+    cost_model_observe(&cost->model, fmax(0, experts), outcome->shared_rows - 1, seconds);
+}
+
 double shared_charge(struct shared_cost *cost, const struct outcome *outcome, double growth)
 {
     const double seconds = outcome->iteration_s - outcome->draft_s + outcome->shared_s;     /* of all texts, and around it */
-    cost_model_observe(&cost->model, growth, seconds);
+    if (cost->load.texts > 1 && by_experts(cost) && outcome->moe_layers)
+        observe_shared(cost, outcome, seconds);
+    else
+        cost_model_observe(&cost->model, growth, 0, seconds);
     if (cost->load.texts < 2)
         return outcome->iteration_s;
     const double steepness = cost_model_steepness(&cost->model);

@@ -7,8 +7,9 @@
  * acceptance alone (tiers, off, tr) do not depend on the load. If the forward is of one text, all values are those of that
  * text, bit by bit.
  *
- * The load of the other texts is that of the last forward; the share of a text's experts that no other text loads is a moving
- * average, and gives the number of experts from which texts choose as if by chance. */
+ * What a row adds is measured (predict/cost_model.h), because forwards of many texts load nearly all experts, and further rows
+ * then cost arithmetic. The load of the other texts is that of the last forward; the share of a text's experts that no other
+ * text loads is a moving average, and gives the number of experts from which texts choose as if by chance. */
 #ifndef MOE_POLICY_SHARED_H
 #define MOE_POLICY_SHARED_H
 
@@ -19,6 +20,7 @@
 struct shared_load {            /* start with {0}: alone */
     int texts;                  /* of the last forward; below 2: it was not shared */
     int rows;                   /* of the other texts */
+    int max_rows;               /* of the largest forward that texts shared */
     double experts;             /* distinct experts a layer that the other texts load */
     double only;                /* share of this text's experts that no other text loads */
     bool learned;               /* `only` was measured */
@@ -57,5 +59,12 @@ double shared_part(const struct shared_cost *cost, double steepness, int rows);
  * share, which is about the rate of all texts together. The cost by shared_part leaves out the drafts of the other texts, so
  * the rate would be too high, and drafts too short. */
 double shared_share(const struct shared_cost *cost, double steepness, int rows);
+
+/* Returns the standard deviation of the logarithm of what a draft adds to the cost of a forward. */
+double shared_doubt(const struct shared_cost *cost);
+
+/* Returns the longest draft, 0 .. max, that may be verified: forwards that texts share at most double, so that the first long
+ * drafts of all texts do not cost more than what they show is worth. */
+int shared_room(const struct shared_cost *cost, int max);
 
 #endif

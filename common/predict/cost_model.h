@@ -1,28 +1,40 @@
-/* Predicts the cost of an iteration: seconds of a forward over M tokens = level * (1 + steepness * growth(M)), growth(1) = 0.
+/* Predicts the cost of an iteration: seconds of a forward = level * (1 + steepness * (growth + row * rows)). growth is 0 for
+ * one token; rows are those beyond the first.
  *
  * The growth is known beforehand, from a cost table or from the experts that M tokens are predicted to load; level and
  * steepness drift with the machine and the text, and are followed by an extended Kalman filter on their logarithms. So an
- * iteration of any M corrects the model of all, and a steepness that was not observed for long is known to be uncertain. */
+ * iteration of any M corrects the model of all, and a steepness that was not observed for long is known to be uncertain. The
+ * cost of a row is followed in the same way if rows are given: in forwards of many rows, arithmetic can cost more than reading
+ * the experts. A caller whose growth includes the cost of rows gives 0 rows. */
 #ifndef MOE_PREDICT_COST_MODEL_H
 #define MOE_PREDICT_COST_MODEL_H
 
 #include <stdbool.h>
 
+/* The growth by a row before it was measured. */
+#define COST_ROW 0.03
+
+enum { COST_LEVEL, COST_STEEPNESS, COST_ROWS, COST_STATES };
+
 struct cost_model {
     bool begun;                         /* an iteration was observed */
-    double level, steepness;            /* logarithms */
-    double ll, ls, ss;                  /* their covariance */
-    double noise, drift_level, drift_steepness;     /* variances: of one observation; added with each iteration */
-    double max;                         /* that ss may become */
+    double state[COST_STATES];          /* logarithms of level, steepness and row */
+    double covariance[COST_STATES][COST_STATES];
+    double noise, drift[COST_STATES];   /* variances: of one observation; added with each iteration */
+    double max;                         /* that the variance of the steepness may become */
 };
 
 /* uncertainty: standard deviation of the logarithm of the steepness (its first value: `steepness`). */
 void cost_model_init(struct cost_model *model, double steepness, double uncertainty);
 
-void cost_model_observe(struct cost_model *model, double growth, double seconds);
+void cost_model_observe(struct cost_model *model, double growth, double rows, double seconds);
 
 double cost_model_level(const struct cost_model *model); /* seconds of a forward over one token; 0: not observed */
 double cost_model_steepness(const struct cost_model *model);
-double cost_model_doubt(const struct cost_model *model);                      /* standard deviation of its logarithm */
+double cost_model_row(const struct cost_model *model);                        /* growth by a row */
+double cost_model_doubt(const struct cost_model *model);                      /* standard deviation of log(steepness) */
+
+/* Standard deviation of the logarithm of the seconds that growth and rows add to a forward. */
+double cost_model_doubt_of(const struct cost_model *model, double growth, double rows);
 
 #endif

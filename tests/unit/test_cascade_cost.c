@@ -125,7 +125,7 @@ static int learn(struct reference *t, struct policy *policy, const struct draft_
         .drafted = K, .accepted = kept, .emitted = kept + 1, .token = emitted, .expert = &expert[0][0][0],
         .moe_layers = LAYERS, .top_k = TOP_K, .draft_s = draft_s, .verify_s = verify_s, .iteration_s = draft_s + verify_s};
     policy->class->observe(policy, &outcome);
-    cost_model_observe(&t->cost_model, growth(t, K + 1), verify_s + draft_s - draft_s);
+    cost_model_observe(&t->cost_model, growth(t, K + 1), 0, verify_s + draft_s - draft_s);
     if (made) {                         /* the first draft after a rest reads the text, too: only while there is no other one */
         double each = draft_s / made;
         if (!t->warm)

@@ -126,23 +126,23 @@ static void prices_follow_level_and_steepness(void **state)
     (void)state;
     cost_model_init(&cost_model, 1, 0.3);
     assert_true(cost_model_level(&cost_model) == 0);
-    cost_model_observe(&cost_model, 0, 0.010);
+    cost_model_observe(&cost_model, 0, 0, 0.010);
     near(cost_model_level(&cost_model), 0.010, 1e-12);
     double doubt = cost_model_doubt(&cost_model);
     for (int i = 0; i < 200; i++)
-        cost_model_observe(&cost_model, 0, 0.020); /* the machine is half as fast; nothing is learned of the steepness */
+        cost_model_observe(&cost_model, 0, 0, 0.020); /* the machine is half as fast; nothing is learned of the steepness */
     near(cost_model_level(&cost_model), 0.020, 1e-4);
     assert_true(cost_model_doubt(&cost_model) > doubt);
     for (int i = 0; i < 200; i++)
-        cost_model_observe(&cost_model, i % 2 ? 0.5 : 0, i % 2 ? 0.04 : 0.02);
+        cost_model_observe(&cost_model, i % 2 ? 0.5 : 0, 0, i % 2 ? 0.04 : 0.02);
     near(cost_model_level(&cost_model), 0.020, 2e-4);
     near(cost_model_steepness(&cost_model), 2, 0.06);
     assert_true(cost_model_doubt(&cost_model) < 0.15);
     double before = cost_model_level(&cost_model);
-    cost_model_observe(&cost_model, 0, 5);                        /* one iteration in which the machine did something else */
+    cost_model_observe(&cost_model, 0, 0, 5);                        /* one iteration in which the machine did something else */
     assert_true(cost_model_level(&cost_model) < 1.1 * before);
-    cost_model_observe(&cost_model, 0, NAN);
-    cost_model_observe(&cost_model, 0, 0);
+    cost_model_observe(&cost_model, 0, 0, NAN);
+    cost_model_observe(&cost_model, 0, 0, 0);
     assert_true(isfinite(cost_model_level(&cost_model)));
 }
 
