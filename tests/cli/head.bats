@@ -10,7 +10,10 @@ setup_file() {
     "$python" "$BATS_TEST_DIRNAME/head.py" make all .
 }
 
-setup() { cd "$WORK"; }
+setup() {
+    cd "$WORK"
+    said=() making=()
+}
 
 made() { "$python" "$BATS_TEST_DIRNAME/head.py" make "$@"; }
 compared() { "$python" "$BATS_TEST_DIRNAME/head.py" compare "$@"; }
@@ -26,13 +29,18 @@ refuses() {
     [ -z "$(ls | grep '^x\.moe')" ] || { ls; return 1; }
 }
 
-# One made head that is refused: words, kind, and what head.py makes of it.
+# One made head that made_are_refused looks at: words, kind, and what head.py makes of it.
 refuses_made() {
-    local words=$1 kind=$2
-    shift 2
-    made "$kind" made "$@"
-    refuses "$words" made
-    rm -r made
+    said+=("$1")
+    making+=(-- "$2" "made-${#said[@]}" "${@:3}")
+}
+
+made_are_refused() {
+    local i
+    made "${making[@]}"
+    for i in "${!said[@]}"; do refuses "${said[i]}" made-$((i + 1)); done
+    [ "${#said[@]}" -gt 10 ]
+    rm -r made-*
 }
 
 @test "every published layout is converted with its values and its description" {
@@ -156,6 +164,7 @@ refuses_made() {
     refuses_made "tensor lm_head.weight has no place in a draft head (eagle1)" eagle1 add=lm_head.weight
     refuses_made "tensor layers.0.mlp.gate_proj.weight has no place in a draft head (jakiro)" jakiro \
         add=layers.0.mlp.gate_proj.weight
+    made_are_refused
 }
 
 @test "files that claim to be EAGLE-3 are refused with the missing tensor" {
@@ -182,6 +191,7 @@ refuses_made() {
     refuses_made "only 2 is supported" jakiro_star num_local_experts=4
     refuses_made "supported are contrast, sum and none" jakiro 'second_branch="both"'
     refuses_made "1 or 2 ahead" jakiro second_ahead=3
+    made_are_refused
     moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
     run moe-convert head medusa --target draft.moe -o x.moe
     assert_trouble moe-convert

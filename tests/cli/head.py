@@ -2,6 +2,7 @@
 """Draft heads, made and read without moekit's code: as moe-model(5) and the published layouts have them.
 
     head.py make KIND FOLDER [dtype=BF16] [form=bin|safetensors|pt] [seed=1] [KEY=JSON ...] [drop=NAME] [add=NAME] [nan=NAME]
+            [-- KIND FOLDER ...]
         a head for the pocket model (hidden 192, vocabulary 2048, 6 layers), in its authors' layout; KEY sets one of
         config.json, and null counts as absent
     head.py make all FOLDER
@@ -12,7 +13,7 @@
     head.py exported SOURCE FOLDER RENAMED [SOURCE FOLDER RENAMED ...]
         FOLDER has the tensors of SOURCE under the same names, in the same dtypes and shapes, bit for bit; where RENAMED is not
         empty but of the form old=new, names that begin with the one begin with the other"""
-import collections, glob, json, os, pickle, pickletools, struct, sys, types, zipfile
+import collections, glob, itertools, json, os, pickle, pickletools, struct, sys, types, zipfile
 
 import msgpack
 import numpy as np
@@ -530,4 +531,7 @@ if __name__ == '__main__':
     elif sys.argv[2] == 'all':
         make_all(sys.argv[3])
     else:
-        make(*sys.argv[2:4], dict(word.split('=', 1) for word in sys.argv[4:]))
+        for between, words in itertools.groupby(sys.argv[2:], lambda word: word == '--'):
+            if not between:
+                kind, folder, *options = words
+                make(kind, folder, dict(word.split('=', 1) for word in options))
