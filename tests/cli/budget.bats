@@ -150,7 +150,10 @@ rank_statically() {
 @test "an automatic budget holds bounds that one token could break, before anything is emitted" {
     rank_statically
     awk 'NR % 12 == 5' "$MOE_MODELS/pocket/heldout.jsonl" > twenty.jsonl
+    # In `make check` each way to draft has one of the bounds.
+    local number=0 drafts kl
     for drafts in "-d ngram" "-d model:file=draft.moe $tree --temperature 1 --accept rejection" ""; do for kl in 0.005 0.02; do
+        [ -n "$MOE_LONG" ] || [ $((number++ % 4 % 3)) = 0 ] || continue
         moe-decode -q -m pocket.moe -n 64 -B auto:kl=$kl --rank frequency.moes $drafts --reference self --stream tight.moes \
             -o tight.txt twenty.jsonl
         honest tight.moes true
