@@ -14,8 +14,7 @@
 # MOE_BENCH_PROMPTS=1 MOE_BENCH_WIDTH=1024 MOE_BENCH_LAYERS=4
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
-known "bf16 q4 dense replay" "$@"
-wanted=" ${*:-bf16 q4 dense replay} "
+parts "bf16 q4 dense replay" "$@"
 prompts=${MOE_BENCH_PROMPTS:-6}
 width=${MOE_BENCH_WIDTH:-9216}
 at=$out/auto-$width-$prompts
@@ -23,8 +22,6 @@ mkdir -p "$at"
 for python in python3 /usr/bin/python3; do
     ! "$python" -c 'import msgpack, numpy' 2> "$at/no-python" || break
 done
-
-wants() { case "$wanted" in *" $1 "*) ;; *) return 1 ;; esac; }
 
 once "$out/pocket.moe" moe-convert "$pocket/model"
 once "$out/draft.moe" moe-convert "$pocket/draft"

@@ -19,14 +19,12 @@
 # MOE_BENCH_PROMPTS=1 MOE_BENCH_TOKENS=12 MOE_BENCH_WIDTH=1024
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
-wanted=" $* "
+parts "plain inflated dense long" "$@"
 prompts=${MOE_BENCH_PROMPTS:-5}
 width=${MOE_BENCH_WIDTH:-9216}
 tokens=$MOE_BENCH_TOKENS
 suites=$out/cas-spec-$width-$prompts${tokens:+-$tokens}
 mkdir -p "$suites"
-
-wants() { [ "$wanted" = "  " ] || case "$wanted" in *" $1 "*) ;; *) return 1 ;; esac; }
 
 say "models, and what a token of them reads"
 once "$out/pocket.moe" moe-convert "$pocket/model"

@@ -25,7 +25,7 @@
 #     replay          hard bounds: all policies and the oracle, costs in bytes; and for figure 13's mixes
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
-wanted=" $* "
+parts "$(ls tests/bench/cascade-*.json | sed 's/.*cascade-\(.*\)[.]json/\1/' | tr '\n' ' ')mixes replay" "$@"
 prompts=${MOE_BENCH_PROMPTS:-5}
 width=${MOE_BENCH_WIDTH:-9216}
 tokens=$MOE_BENCH_TOKENS
@@ -33,8 +33,6 @@ tokens=$MOE_BENCH_TOKENS
 window=$([ "${tokens:-256}" -gt 16 ] || echo "--window 4")
 suites=$out/cascade-$width-$prompts${tokens:+-$tokens}
 mkdir -p "$suites"
-
-wants() { [ "$wanted" = "  " ] || case "$wanted" in *" $1 "*) ;; *) return 1 ;; esac; }
 
 say "models"
 once "$out/pocket.moe" moe-convert "$pocket/model"

@@ -14,15 +14,13 @@
 # MOE_BENCH_PROMPTS=1 MOE_BENCH_TOKENS=12 MOE_BENCH_WIDTH=2048
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
-wanted=" $* "
+parts "steps pays" "$@"
 layers=${MOE_BENCH_LAYERS:-16}
 dtype=${MOE_BENCH_DTYPE:-bf16}
 prompts=${MOE_BENCH_PROMPTS:-5}
 width=${MOE_BENCH_WIDTH:-9216}
 tokens=$MOE_BENCH_TOKENS
 work=$out/heads-$width-$prompts${tokens:+-$tokens}
-
-wants() { [ "$wanted" = "  " ] || case "$wanted" in *" $1 "*) ;; *) return 1 ;; esac; }
 
 steps() {
     target=$out/olmoe-$dtype-$layers.moe

@@ -5,14 +5,11 @@
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
 papers=$out/papers
-wanted=" $* "
+parts "figure-2 table-1 figure-3 figure-4 figure-9 figure-5a figure-5b figure-7 budgets time table-4 figure-8" "$@"
 mkdir -p "$papers"
 
-# wants NAME: it was asked for, or nothing was. Says so.
-wants() {
-    [ "$wanted" = "  " ] || case "$wanted" in *" $1 "*) ;; *) return 1 ;; esac
-    say "MoE-Spec, $1"
-}
+# begins NAME: whether this part was asked for; says so.
+begins() { wants "$1" && say "MoE-Spec, $1"; }
 
 suite() {
     [ -e "$papers/moe-spec-$1.moes" ] ||
@@ -46,7 +43,7 @@ for task in math code extract summ; do
 done
 trees="$papers/trees-math.moes $papers/trees-code.moes $papers/trees-extract.moes $papers/trees-summ.moes"
 
-if wants figure-2; then             # distinct experts against tokens verified together, and how few of them matter
+if begins figure-2; then             # distinct experts against tokens verified together, and how few of them matter
     for total in 2 4 8 16 32; do
         head -n 60 "$pocket/heldout.jsonl" |
             moe-profile $threads -m "$out/pocket.moe" -n 64 --record route -d "model:file=$out/draft.moe" \
@@ -57,23 +54,23 @@ if wants figure-2; then             # distinct experts against tokens verified t
     moe-coact union --trees --text $sizes $trees
     moe-coact coverage --by router --svg $trees -o "$papers/moe-spec-figure-2c.svg"
 fi
-if wants table-1; then suite table-1; fi
-if wants figure-3; then suite figure-3; figure figure-3 quality --cost bytes; fi   # and 10: temperature 1, five seeds
-if wants figure-4; then suite figure-4; figure figure-4 nodes; fi
-if wants figure-9; then suite budgets; figure budgets quality --cost bytes; fi     # temperature 0: no deviation, so no best
-if wants figure-5a; then suite figure-5a; fi       # figure 6, the error of reconstruction, is in it
-if wants figure-5b; then suite figure-5b; fi
-if wants figure-7; then             # coverage by budget, for each task
+if begins table-1; then suite table-1; fi
+if begins figure-3; then suite figure-3; figure figure-3 quality --cost bytes; fi   # and 10: temperature 1, five seeds
+if begins figure-4; then suite figure-4; figure figure-4 nodes; fi
+if begins figure-9; then suite budgets; figure budgets quality --cost bytes; fi     # temperature 0: no deviation, so no best
+if begins figure-5a; then suite figure-5a; fi       # figure 6, the error of reconstruction, is in it
+if begins figure-5b; then suite figure-5b; fi
+if begins figure-7; then             # coverage by budget, for each task
     for task in math code extract summ; do
         printf '%s\n' "$task"
         moe-coact coverage --by router --text "$papers/trees-$task.moes"
         moe-coact coverage --by router --svg "$papers/trees-$task.moes" -o "$papers/moe-spec-figure-7-$task.svg"
     done
 fi
-if wants budgets; then suite budgets; fi           # B, ranking, mode, nodes and drafter: KL, flips, bytes, grades
-if wants time; then suite time; fi                 # the same at 31 nodes, timed, on the heavy model
-if wants table-4; then make bench-kernels PART=select; fi          # what choosing experts costs
-if wants figure-8; then             # which experts are selected together
+if begins budgets; then suite budgets; fi           # B, ranking, mode, nodes and drafter: KL, flips, bytes, grades
+if begins time; then suite time; fi                 # the same at 31 nodes, timed, on the heavy model
+if begins table-4; then make bench-kernels PART=select; fi          # what choosing experts costs
+if begins figure-8; then             # which experts are selected together
     moe-coact matrix --svg $trees -o "$papers/moe-spec-figure-8.svg"
     moe-coact stats --text $trees
 fi

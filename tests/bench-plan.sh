@@ -14,8 +14,7 @@
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
 set -o pipefail
-known "olmoe-bf16 olmoe-q8 olmoe-q4 qwen3-q8 qwen3-q4 v2-lite-q4" "$@"
-wanted=" $* "
+parts "olmoe-bf16 olmoe-q8 olmoe-q4 qwen3-q8 qwen3-q4 v2-lite-q4" "$@"
 rounds=${MOE_BENCH_ROUNDS:-3}
 tokens=${MOE_BENCH_TOKENS:-96}
 seconds=${MOE_BENCH_SECONDS:-0.05}
@@ -75,7 +74,7 @@ network() {
 : > "$out/plan.txt"
 names=
 while read -r name shape layers formats; do
-    [ "$wanted" = "  " ] || case "$wanted" in *" $name "*) ;; *) continue ;; esac
+    wants "$name" || continue
     # shellcheck disable=SC2086
     once "$out/plan-$name.moe" moe-convert synthetic -q --like "$shape" -l "$layers" $formats
     names="$names $name"

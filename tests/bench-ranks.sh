@@ -12,11 +12,9 @@
 # the load of the machine: on a busy one only the processor seconds tell anything. MOE_BENCH_PAIRS=N turns (5).
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
-wanted=" $* "
+parts "decode pocket olmoe" "$@"
 pairs=${MOE_BENCH_PAIRS:-5}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-
-wants() { [ "$wanted" = "  " ] || case "$wanted" in *" $1 "*) ;; *) return 1 ;; esac; }
 
 # timed NAME COMMAND...: seconds a step, and processor seconds, of a training that writes $out/ranks.moes
 timed() {
