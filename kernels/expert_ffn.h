@@ -51,6 +51,7 @@
 #include "kernels/buffer.h"
 #include "kernels/formats.h"
 #include "kernels/plain/glu.h"
+#include "kernels/route.h"
 
 /* Returns the size of `group` in i32. The host stores the experts' bounds and lists of pairs (a row and one of its experts); a
  * GPU stores the pairs, and 16 bytes per work item, of which there may be one per pair. */
@@ -79,6 +80,14 @@ struct expert_ffn_args {
     int part, parts;                     /* 0, 0: all */
     int rows, slots, experts, hidden, inner_width;
     const struct stop *stop;             /* once it is requested, out, inner and partial may be incomplete; NULL: none */
+};
+
+/* route_score, route_select and expert_ffn, one after the other, with their bits: select reads the scores or logits of score,
+ * and ffn the experts of select (and as a rule its weights). rows are the same in all three, slots is top_k. */
+struct routed_ffn_args {
+    struct route_score_args score;
+    struct route_select_args select;
+    struct expert_ffn_args ffn;
 };
 
 #endif

@@ -60,7 +60,16 @@ struct device_ops {
     void (*gated)(struct queue *, const struct gated_args *);
     /* For devices that compute sparse attention; NULL on others. */
     void (*index)(struct queue *, const struct index_args *);
+    void (*routed_ffn)(struct queue *, const struct routed_ffn_args *);    /* NULL: ops_routed_ffn_in_turn */
 };
+
+static inline void ops_routed_ffn_in_turn(const struct device_ops *ops, struct queue *queue,
+                                          const struct routed_ffn_args *args)
+{
+    ops->route_score(queue, &args->score);
+    ops->route_select(queue, &args->select);
+    ops->expert_ffn(queue, &args->ffn);
+}
 
 /* All of qkv but what it writes. */
 static inline void ops_qk(const struct device_ops *ops, struct queue *queue, const struct qkv_args *args)

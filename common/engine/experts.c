@@ -14,7 +14,7 @@ static struct buffer router_logits(const struct layer *at)
         ? layer_rows_from(at->space->router_logits, at->first, shape->router.experts) : at->routing.score;
 }
 
-static void score_experts(const struct layer *at)
+static void make_logits(const struct layer *at)
 {
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
@@ -26,18 +26,23 @@ static void score_experts(const struct layer *at)
         .bias = at->weights->router_bias, .out = router_logits(at), .operand = space->operand, .format = router->format,
         .scale = shape->router.logit_scale, .rows = at->rows->rows, .inputs = shape->hidden,
         .outputs = hparams_choices(shape), .in_stride = shape->hidden, .out_stride = hparams_choices(shape)});
-    space->ops->route_score(space->queue, &(struct route_score_args){
-        .logits = router_logits(at), .score = at->routing.score, .kind = shape->router.kind, .rows = at->rows->rows,
-        .experts = hparams_choices(shape)});
 }
 
-/* Selects the top-k experts. Empty mask: the natural routing. */
-static void select_experts(const struct layer *at, struct buffer mask)
+static struct route_score_args score_args(const struct layer *at)
+{
+    const struct hparams *shape = at->space->shape;
+    return (struct route_score_args){
+        .logits = router_logits(at), .score = at->routing.score, .kind = shape->router.kind, .rows = at->rows->rows,
+        .experts = hparams_choices(shape)};
+}
+
+/* Returns the selection of the top-k experts. Empty mask: the natural routing. */
+static struct route_select_args select_args(const struct layer *at, struct buffer mask)
 {
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
     const struct expert_plan *plan = at->plan;
-    space->ops->route_select(space->queue, &(struct route_select_args){
+    return (struct route_select_args){
         .score = at->routing.score, .logits = router_logits(at), .bias = at->weights->router_correction,
         .expert_scale = at->weights->expert_scale, .mask = mask,
         .wanted = at->routing.wanted, .expert = at->routing.expert, .weight = at->routing.weight,
@@ -45,7 +50,13 @@ static void select_experts(const struct layer *at, struct buffer mask)
         .mode = plan ? plan->mode : BUDGET_SUBSTITUTE, .renormalise = shape->router.renormalise, .scale = shape->router.scale,
         .jitter = shape->router.jitter, .rows = at->rows->rows, .experts = hparams_choices(shape),
         .top_k = at->routing.top_k, .groups = shape->router.groups, .groups_kept = shape->router.groups_kept,
-        .group_rank = shape->router.group_rank});
+        .group_rank = shape->router.group_rank};
+}
+
+static void select_experts(const struct layer *at, struct buffer mask)
+{
+    const struct route_select_args args = select_args(at, mask);
+    at->space->ops->route_select(at->space->queue, &args);
 }
 
 /* Computes at->routing.mask, the experts allowed by a plan, from scores of this forward. For a static ranking the mask
@@ -131,9 +142,20 @@ static void add_zero_experts(const struct layer *at)
             .rows = at->rows->rows, .slots = 1, .width = space->shape->hidden});
 }
 
+/* Returns whether scores, choice and experts can be one operation: nothing between them uses the choice. */
+static bool routes_with_experts(const struct layer *at, bool limited)
+{
+    const struct workspace *space = at->space;
+    return space->ops->routed_ffn && at->experts.source->class->fixed && !at->forced && !at->forecast_to && !at->next.weights &&
+           !at->second && !at->peers && !at->divided && !space->weighed.address && !space->zero_weight.address &&
+           !at->reconstruction &&
+           (!limited || at->plan->ranking == PLAN_STATIC);
+}
+
 /* Adds the output of the routed experts to x. With several pieces, processors or processes, the sum is computed after all
- * have run, because a row's experts must be added in a fixed order. */
-static int run_experts(const struct layer *at, struct err *err)
+ * have run, because a row's experts must be added in a fixed order. route: `ffn` is to be set, and scores and choice are
+ * computed with the experts; NULL: they have been computed. */
+static int run_experts(const struct layer *at, struct routed_ffn_args *route, struct err *err)
 {
     struct expert_ffn_args args = expert_args(at);
     struct buffer expert = at->routing.expert;
@@ -152,8 +174,12 @@ static int run_experts(const struct layer *at, struct err *err)
         args.apart = at->peers || !pieces.whole;
         const bool divided = pieces.whole && peers_divides(at->divided, (uint64_t)at->experts.bytes);
         const int rc = divided ? peers_ffn(at->divided, at->space, &args, err) : 0;
-        if (!divided)
+        if (route) {
+            route->ffn = args;
+            at->space->ops->routed_ffn(at->space->queue, route);
+        } else if (!divided) {
             at->space->ops->expert_ffn(at->space->queue, &args);
+        }
         pieces_release(&pieces);
         if (rc)
             return -1;
@@ -228,12 +254,17 @@ static int routed_ffn(const struct layer *at, struct err *err)
     bool limited = false;
     for (int i = 0; i < at->texts && !limited; i++)
         limited = is_limited(at, at->text[i].plan);
-    score_experts(at);
+    struct routed_ffn_args route = {
+        .score = score_args(at), .select = select_args(at, limited ? at->routing.mask : (struct buffer){0, 0})};
+    make_logits(at);
+    if (routes_with_experts(at, limited))
+        return run_experts(at, &route, err);
+    at->space->ops->route_score(at->space->queue, &route.score);
     if (select_routed(at, limited, err))
         return -1;
     weigh_input(at);
     add_zero_experts(at);
-    return run_experts(at, err);
+    return run_experts(at, NULL, err);
 }
 
 /* Runs the block that every row uses: a dense layer's, or the shared experts'. Empty weight: 1. */

@@ -16,6 +16,7 @@ enum cuda_switch {
     CUDA_AHEAD = 2,                 /* AHEAD: prefetching of weights that a later launch reads (linear.h) */
     CUDA_TREE = 4,                  /* TREE: blocks of attention that read a chunk once for several rows (attention.cu) */
     CUDA_SUM = 8,                   /* SUM: the sum over slots in the launch of down (expert_ffn.cu) */
+    CUDA_ROUTE = 32,                /* ROUTE: scores, choice and grouping in one launch (routed_ffn.cu) */
     CUDA_CHOICE = 16,               /* CHOICE: choosing and ranking tokens for the host's loop (plugin.h) */
 };
 

@@ -71,6 +71,7 @@ void cuda_route_score(struct queue *, const struct route_score_args *);
 void cuda_route_shortlist(struct queue *, const struct route_shortlist_args *);
 void cuda_route_select(struct queue *, const struct route_select_args *);
 void cuda_expert_ffn(struct queue *, const struct expert_ffn_args *);
+void cuda_routed_ffn(struct queue *, const struct routed_ffn_args *);
 void cuda_activate(struct queue *, const struct activate_args *);
 void cuda_log_add(struct queue *, const struct log_add_args *);
 void cuda_blend(struct queue *, const struct blend_args *);

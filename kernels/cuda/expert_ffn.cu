@@ -1,129 +1,27 @@
-/* kernels/expert_ffn.h in three launches: grouping; gate and up with their activation; down, whose last block of a unit adds
- * the slots (not with `apart`). Where there are too few tickets, the sum is a launch of its own. With q8 and q4 a further
- * launch before each product quantises its inputs. slab_expert_ffn.cu computes slabs.
+/* kernels/expert_ffn.h in three launches: grouping (expert_group.h); gate and up with their activation; down, whose last block
+ * of a unit adds the slots (not with `apart`). Where there are too few tickets, the sum is a launch of its own. With q8 and q4
+ * a further launch before each product quantises its inputs. slab_expert_ffn.cu computes slabs.
  *
- * An ITEM is up to 16 pairs (row * slots + slot) that request the same expert: the rows of a block. Scratch `group` holds the
- * items, as one 16-byte load each, then the pairs in the order of their experts, ascending within one, then the number of
- * items. Results do not depend on which pairs share an item (tile.h).
+ * Results do not depend on which pairs share an item (tile.h).
  *
  * The number of items is known on the device alone: live rows may be far fewer than the maximum, and rows share experts. So a
  * grid is as wide as one row's items need and wide enough to fill a GPU, and blocks process item after item. Blocks of down
  * that have read their weights prefetch the weights of a later launch (`ahead`). */
+#include "kernels/cuda/expert_group.h"
 #include "kernels/cuda/slab.h"
 #include "kernels/cuda/tile.h"
 #include "kernels/plain/glu.h"
-
-enum { GROUP_THREADS = 256, GROUP_WARPS = GROUP_THREADS / WARP };
 
 /* Minimum number of blocks of an experts' product, if there can be items for them: two for each block that fits on the
  * processors of a large GPU. */
 enum { EXPERT_BLOCKS = 512 };
 
-/* Pairs first .. first + count - 1 in order, and the address of their expert's block. */
-struct expert_item {
-    const unsigned char *block;
-    int first, expert, count;
-};
-
-DEVICE uint4 *items_of(const struct expert_ffn_args &a) { return device_pointer<uint4>(a.group); }
-DEVICE int32_t *pairs_of(const struct expert_ffn_args &a) { return (int32_t *)(items_of(a) + (int64_t)a.rows * a.slots); }
-
-DEVICE int32_t *item_count(const struct expert_ffn_args &a) { return pairs_of(a) + (int64_t)a.rows * a.slots; }
-
-DEVICE uint4 item_put(uint64_t block, int first, int expert, int count)
-{
-    return make_uint4((uint32_t)block, (uint32_t)(block >> 32), (uint32_t)first, (uint32_t)expert << 16 | (uint32_t)count);
-}
-
-DEVICE struct expert_item item_at(const struct expert_ffn_args &a, int item)
-{
-    uint4 raw = items_of(a)[item];
-    const unsigned char *block = (const unsigned char *)(uintptr_t)((uint64_t)raw.y << 32 | raw.x);
-    return {block, (int)raw.z, (int)(raw.w >> 16), (int)(raw.w & 0xffffu)};
-}
-
-/* Returns the expert that a pair selects; -1: none, or no such pair. *alike: the lanes of the warp whose pairs select the same
- * expert. */
-DEVICE int wanted_at(const struct expert_ffn_args &a, int pair, int end, unsigned *alike)
-{
-    const int32_t *expert = device_pointer<int32_t>(a.expert);
-    int e = pair >= end ? -1 : expert ? expert[pair] : 0;
-    *alike = __match_any_sync(FULL_MASK, (unsigned)e);
-    return e;
-}
-
-/* Replaces the counts in next [GROUP_WARPS][experts] by the index of each warp's first pair of each expert, in the order of
- * experts, then of warps, and writes the items. Returns the number of items. One thread per expert; sums hold items in their
- * upper half, pairs in their lower half. */
-DEVICE int put_items(const struct expert_ffn_args &a, int tokens, int *next)
-{
-    SHARED(uint64_t, of_warp, GROUP_WARPS);
-    uint64_t before = 0;
-    for (int round = 0; round < a.experts; round += GROUP_THREADS) {
-        int e = round + (int)threadIdx.x, count = 0;
-        for (int w = 0; w < GROUP_WARPS && e < a.experts; w++)
-            count += next[w * a.experts + e];
-        uint64_t own = (uint64_t)((count + tokens - 1) / tokens) << 32 | (unsigned)count, sum = own, all = before;
-        for (int step = 1; step < WARP; step *= 2) {
-            uint64_t lower = __shfl_up_sync(FULL_MASK, sum, (unsigned)step);
-            sum += lane_id() < step ? 0 : lower;
-        }
-        if (lane_id() == WARP - 1)
-            of_warp[warp_id()] = sum;
-        __syncthreads();
-        sum += before - own;
-        for (int w = 0; w < GROUP_WARPS; w++) {
-            sum += w < warp_id() ? of_warp[w] : 0;
-            all += of_warp[w];
-        }
-        int pair = (int)(uint32_t)sum, item = (int)(sum >> 32);
-        uint64_t block = count ? device_pointer<uint64_t>(a.table)[e] : 0;
-        for (int i = 0; i < count; i += tokens)
-            items_of(a)[item++] = item_put(block, pair + i, e, min(tokens, count - i));
-        for (int w = 0; w < GROUP_WARPS && e < a.experts; w++) {
-            int first = pair;
-            pair += next[w * a.experts + e];
-            next[w * a.experts + e] = first;
-        }
-        before = all;
-        __syncthreads();
-    }
-    return (int)(before >> 32);
-}
-
-/* One block. Each warp reads its run of pairs twice, 32 at a time: first it counts the pairs of each expert; after put_items
- * turned the counts into indices it writes the pairs there. */
 __global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expert_ffn_args a, int tokens,
                                                                        const int32_t *live)
 {
     in_turn();
     SHARED_DYN(int, next);
-    int pairs = live_rows(live, a.rows) * a.slots, lane = lane_id();
-    int each = (pairs + GROUP_THREADS - 1) / GROUP_THREADS * WARP, first = each * warp_id(), end = min(first + each, pairs);
-    int *own = next + warp_id() * a.experts;
-    unsigned alike;
-    for (int i = (int)threadIdx.x; i < GROUP_WARPS * a.experts; i += GROUP_THREADS)
-        next[i] = 0;
-    __syncthreads();
-    for (int i = first; i < end; i += WARP) {
-        int e = wanted_at(a, i + lane, end, &alike);
-        if (e >= 0 && lane == __ffs((int)alike) - 1)
-            own[e] += __popc(alike);
-        __syncwarp();
-    }
-    __syncthreads();
-    int items = put_items(a, tokens, next);
-    if (threadIdx.x == 0)
-        *item_count(a) = items;
-    for (int i = first; i < end; i += WARP) {
-        int e = wanted_at(a, i + lane, end, &alike), rank = __popc(alike & ((1u << lane) - 1));
-        if (e >= 0)
-            pairs_of(a)[own[e] + rank] = i + lane;
-        __syncwarp();
-        if (e >= 0 && rank == 0)
-            own[e] += __popc(alike);
-        __syncwarp();
-    }
+    group_pairs(a, tokens, next, live);
 }
 
 /* inner = glu(gate, up) of an item, for 16 inner widths: a unit has gate and up of the same widths. */
@@ -250,12 +148,17 @@ static dim3 expert_grid(const struct expert_ffn_args *a, unsigned units, int ite
     return dim3(units, (unsigned)(wanted < items ? wanted : items));
 }
 
-void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
+int expert_item_pairs(const struct expert_ffn_args *a)
+{
+    const int gate_rows = tile_rows(a->format, a->rows), down_rows = tile_rows(a->down_format, a->rows);
+    return gate_rows < down_rows ? gate_rows : down_rows;
+}
+
+void expert_products(struct queue *queue, const struct expert_ffn_args *a)
 {
     const struct cuda_context *context = (const struct cuda_context *)queue->state;
     struct expert_ffn_args down = *a;
-    int gate_rows = tile_rows(a->format, a->rows), down_rows = tile_rows(a->down_format, a->rows);
-    int tokens = gate_rows < down_rows ? gate_rows : down_rows, pairs = a->rows * a->slots;
+    int tokens = expert_item_pairs(a), pairs = a->rows * a->slots;
     /* Each item but the last of an expert is full. */
     int items = a->experts + pairs / tokens < pairs ? a->experts + pairs / tokens : pairs;
     dim3 wide = expert_grid(a, blocks_for(a->inner_width, UNIT_INNER), items);
@@ -264,14 +167,6 @@ void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
     struct buffer in = {a->in.address, a->in.bytes}, none = {0, 0};
     const bool few = cuda_does(queue, CUDA_FEW);
     size_t offset = unit_bytes_of(a->format, a->hidden) * blocks_for(a->inner_width, UNIT_INNER);
-    if (a->rows < 1)
-        return;
-    if (slab_takes(queue, a->slab, a->format) && slab_takes(queue, a->slab, a->down_format)) {
-        slab_expert_ffn(queue, a);
-        return;
-    }
-    LAUNCH_PDL(expert_group_kernel, dim3(1), dim3(GROUP_THREADS), (size_t)(GROUP_WARPS * a->experts) * sizeof(int), stream, *a,
-               tokens, cuda_live(queue));
     if (format_quantised(a->format))
         cuda_quantise(queue, in, a->hidden, a->rows, 1, a->hidden, none, a->operand);
     TILE_LAUNCH(expert_gate_up_kernel, a->format, tokens, few, wide, stream, *a, tile_whole(a->format, a->hidden, tokens));
@@ -284,4 +179,17 @@ void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
     TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, few, deep, stream, down, cut, offset, cuda_live(queue));
     if (!a->apart && !cut.tickets)
         cuda_expert_sum(queue, a);
+}
+
+void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
+{
+    if (a->rows < 1)
+        return;
+    if (slab_takes(queue, a->slab, a->format) && slab_takes(queue, a->slab, a->down_format)) {
+        slab_expert_ffn(queue, a);
+        return;
+    }
+    LAUNCH_PDL(expert_group_kernel, dim3(1), dim3(GROUP_THREADS), (size_t)(GROUP_WARPS * a->experts) * sizeof(int),
+               cuda_stream(queue), *a, expert_item_pairs(a), cuda_live(queue));
+    expert_products(queue, a);
 }

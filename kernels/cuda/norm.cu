@@ -14,7 +14,6 @@ __global__ void norm_kernel(struct norm_args a, const int32_t *live)
     }
     in_turn();
     int64_t row = blockIdx.y, part = blockIdx.x;
-    int chain = lane_id() % NORM_CHAINS;
     const float *in = device_pointer<float>(a.in) + row * a.in_stride + part * a.width;
     const float *weight = device_pointer<float>(a.weight) + (a.apart ? part * a.width : 0);
     float *out = device_pointer<float>(a.out) + row * a.out_stride + part * a.width;
@@ -25,9 +24,7 @@ __global__ void norm_kernel(struct norm_args a, const int32_t *live)
     __syncthreads();
     if (a.center) {
         if (warp_id() == 0) {
-            float total = 0;
-            for (int i = chain; i < a.width; i += NORM_CHAINS)
-                total = total + x[i];
+            const float total = norm_chain<false>(x, a.width);
             float mean = sum_chains(total) / (float)a.width;
             if (lane_id() == 0)
                 sum[0] = mean;

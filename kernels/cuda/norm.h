@@ -14,12 +14,28 @@ DEVICE float sum_chains(float value)
     return value;
 }
 
+/* Returns a lane's chain: the sum of every sixteenth float from the lane's own on, or of their squares. Eight loads are in
+ * flight at a time, so that the chain waits for arithmetic only. */
+template <bool SQUARES> DEVICE float norm_chain(const float *x, int width)
+{
+    enum { AHEAD = 8 };
+    float total = 0, some[AHEAD];
+    int i = lane_id() % NORM_CHAINS;
+    for (; i + (AHEAD - 1) * NORM_CHAINS < width; i += AHEAD * NORM_CHAINS) {
+        UNROLL for (int n = 0; n < AHEAD; n++)
+            some[n] = x[i + n * NORM_CHAINS];
+        UNROLL for (int n = 0; n < AHEAD; n++)
+            total = SQUARES ? fmaf(some[n], some[n], total) : total + some[n];
+    }
+    for (; i < width; i += NORM_CHAINS)
+        total = SQUARES ? fmaf(x[i], x[i], total) : total + x[i];
+    return total;
+}
+
 /* Returns the reciprocal root mean square of x[0 .. width-1], computed by one warp. */
 DEVICE float norm_factor(const float *x, int width, float epsilon)
 {
-    float total = 0;
-    for (int i = lane_id() % NORM_CHAINS; i < width; i += NORM_CHAINS)
-        total = fmaf(x[i], x[i], total);
+    const float total = norm_chain<true>(x, width);
     return 1.0f / sqrtf(sum_chains(total) / (float)width + epsilon);
 }
 

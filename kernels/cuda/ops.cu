@@ -6,7 +6,8 @@ extern "C" const struct device_ops cuda_ops = {
     cuda_attention, cuda_route_score, cuda_route_shortlist, cuda_route_select, cuda_expert_sum, cuda_expert_ffn, cuda_activate,
     cuda_log_add, cuda_blend, cuda_blend_weights, cuda_top, cuda_choose, cuda_loop_draft, cuda_loop_facts, cuda_loop_accept,
     NULL, NULL, NULL,                   /* layers with a state (kernels/delta.h): not yet computed on GPUs */
-    cuda_gated,
+    cuda_gated, NULL,                   /* sparse attention (kernels/index.h) */
+    cuda_routed_ffn,
 };
 
 extern "C" const struct learn_ops cuda_learn_ops = {

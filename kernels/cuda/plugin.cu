@@ -54,7 +54,8 @@ static void read_switches(struct plugin_device *device)
 {
     static const struct { const char *name; enum cuda_switch what; } switches[] = {
         {"MOE_CUDA_NO_FEW", CUDA_FEW}, {"MOE_CUDA_NO_AHEAD", CUDA_AHEAD},
-        {"MOE_CUDA_NO_TREE", CUDA_TREE}, {"MOE_CUDA_NO_SUM", CUDA_SUM}, {"MOE_CUDA_NO_CHOICE", CUDA_CHOICE}};
+        {"MOE_CUDA_NO_TREE", CUDA_TREE}, {"MOE_CUDA_NO_SUM", CUDA_SUM}, {"MOE_CUDA_NO_CHOICE", CUDA_CHOICE},
+        {"MOE_CUDA_NO_ROUTE", CUDA_ROUTE}};
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
         device->off |= getenv(switches[i].name) ? (unsigned)switches[i].what : 0;
     if (getenv("MOE_CUDA_NO_PDL"))

@@ -230,6 +230,18 @@ static void mirror_expert_sum(struct queue *queue, const struct expert_ffn_args 
     from_device((struct buffer){0, 0});
 }
 
+static void mirror_routed_ffn(struct queue *queue, const struct routed_ffn_args *given)
+{
+    struct routed_ffn_args args = *given;
+    (void)queue;
+    args_to_device(&args.score, route_score_buffers);
+    args_to_device(&args.select, route_select_buffers);
+    args_to_device(&args.ffn, expert_ffn_buffers);
+    table_to_device(given->ffn.table);
+    device_ops(device)->routed_ffn(device_queue(device), &args);
+    from_device(given->ffn.table);
+}
+
 const struct device_ops *mirror_ops(void)
 {
     static const struct device_ops ops = {
@@ -238,7 +250,7 @@ const struct device_ops *mirror_ops(void)
         .route_score = mirror_route_score, .route_shortlist = mirror_route_shortlist, .route_select = mirror_route_select,
         .expert_sum = mirror_expert_sum, .expert_ffn = mirror_expert_ffn, .activate = mirror_activate,
         .log_add = mirror_log_add, .blend = mirror_blend, .blend_weights = mirror_blend_weights, .top = mirror_top,
-        .gated = mirror_gated,
+        .gated = mirror_gated, .routed_ffn = mirror_routed_ffn,
     };
     opened();
     return &ops;
