@@ -23,7 +23,12 @@ setup_file() {
 
 setup() { cd "$WORK"; }
 
-decode() { moe-decode -q -m pocket.moe "$@"; }
+# With one thread where -j does not say another number: this job has all processors, on which the threads of a small model mostly
+# wait for each other.
+decode() {
+    [[ " $*" == *" -j "* ]] || set -- -j 1 "$@"
+    moe-decode -q -m pocket.moe "$@"
+}
 
 differ() { ! cmp -s "$1" "$2"; }
 
