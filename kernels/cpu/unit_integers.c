@@ -177,8 +177,11 @@ INLINE void unpack_scales(enum weight_format format, struct chunk *chunk)
         for (int v = 0; v < VECTORS; v++) {
             struct codes c;
             codes_of(format, chunk->packed, v * LANES, span, &c);
-            memcpy(chunk->codes[span][v].scale, c.scale, sizeof c.scale);
-            memcpy(chunk->codes[span][v].less, c.less, sizeof c.less);
+            chunk->codes[span][v].scale[0] = c.scale[0];
+            if (codes_kind(format) & CODES_STEPS)
+                chunk->codes[span][v].scale[1] = c.scale[1];
+            if (codes_kind(format) & CODES_LESS)
+                chunk->codes[span][v].less[0] = c.less[0];
         }
 }
 
