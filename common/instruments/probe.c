@@ -88,8 +88,7 @@ static int open_tree(struct probe *probe, struct err *err)
                                         .shape = probe->shape, .experts = experts, .top_k = shape->router.top_k};
     probe->tape = (struct tape){{.class = &tape_class}, probe};
     probe->leaf = mem_alloc((size_t)probe->shape->room + 1, sizeof *probe->leaf, err);
-    probe->seen = mem_alloc((size_t)hparams_moe_layers(shape) * (size_t)experts + 1, sizeof *probe->seen, err);
-    return !probe->leaf || !probe->seen || policy_open(&probe->policy, "static", &policy, err) ||
+    return !probe->leaf || policy_open(&probe->policy, "static", &policy, err) ||
            draft_tree_init(&probe->growing, probe->shape->room, err) ||
            draft_tree_init(&probe->tree, probe->shape->added, err) ? -1 : 0;
 }
@@ -106,7 +105,10 @@ int probe_open(struct probe **out, const struct decoder *decoder, const struct d
         return err_at(err, "--tree");
     }
     probe->chains = probe->shape->class == &shape_chain;
-    if (decoder_open_drafters(decoder, true, &probe->drafters, err) || check_drafters(&probe->drafters, err) ||
+    const struct hparams *hparams = engine_hparams(setup->engine);
+    const size_t pairs = (size_t)hparams_moe_layers(hparams) * (size_t)hparams->router.experts;
+    probe->seen = mem_alloc(pairs + 1, sizeof *probe->seen, err);
+    if (!probe->seen || decoder_open_drafters(decoder, true, &probe->drafters, err) || check_drafters(&probe->drafters, err) ||
         drafters_features(&probe->drafters, &probe->features, err) ||
         (probe->chains ? draft_tree_init(&probe->tree, length, err) : open_tree(probe, err))) {
         probe_close(&probe);
@@ -259,12 +261,13 @@ static int verify(struct probe *probe, int drafted, int position, struct forward
     return probe->accepted < 0 ? -1 : 0;
 }
 
-/* Returns the next draft size to verify: every length of a chain; of a tree 0, 1, 2, 3, 4, 6, 8, 12, 16, ... and the whole
- * tree. */
+/* Returns the next draft size to verify: of a chain every length up to 16, then 24, 32, 48 and 64; of a tree 0, 1, 2, 3, 4, 6,
+ * 8, 12, 16, 24, ...; and the whole draft. */
 static int next_size(const struct probe *probe, int size)
 {
+    enum { EVERY_MAX = 16 };            /* of a chain */
     int step = 1;
-    while (!probe->chains && 4 * step <= size)
+    while (4 * step <= size && (!probe->chains || size >= EVERY_MAX))
         step *= 2;
     return size + step < probe->drafted ? size + step : probe->drafted;
 }
@@ -309,7 +312,7 @@ static int read_sizes(struct probe *probe, int position, int32_t next, struct fo
         if (size == probe->drafted)
             break;
     }
-    for (int i = 1; !probe->chains && i < sizes; i++)
+    for (int i = 1; i < sizes; i++)
         fill_between(probe, read[i - 1], read[i], forward);
     return 0;
 }

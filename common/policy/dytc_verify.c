@@ -16,6 +16,9 @@
  *   text have an allowance of `warmup` forwards. A drafter that was not asked for long is tried within the same allowance,
  *   because its measured cost may be an outlier.
  *
+ * - A draft ends with a token that ends texts: one that ended an earlier text before its limit, and was not followed by another
+ *   token since.
+ *
  * What was learned is kept for each task, from text to text. */
 #include "common/policy/shape.h"
 
@@ -31,11 +34,22 @@
 #include "common/predict/pending.h"
 #include "common/predict/tasks.h"
 
-enum { DRAFTERS = PLAN_DRAFTERS_MAX, MAX_DEFAULT = 16, MAX = PLAN_TOKENS_MAX };
+enum { DRAFTERS = PLAN_DRAFTERS_MAX, MAX = PLAN_TOKENS_MAX, ENDS = 8 };
+
+/* Tokens are looked up after each of the first LOOK_EACH tokens, and then whenever the chain is twice as long. */
+enum { LOOK_EACH = 8 };
+
+/* Costs are not extrapolated beyond GROWTH_MAX times the largest forward so far: a draft of 64 tokens of which few are accepted
+ * takes as long as a text. */
+enum { UNMEASURED_MAX = 16, GROWTH_MAX = 2 };
+
+static const double bend = 0.2;         /* see predict/cost_model.h */
 
 /* Optimism grows with the unspent allowance, so that a drafter with bad luck at the beginning is tried again. */
 static const double optimism_saved = 0.4;
 static const int idle_max = 200;        /* iterations after which a drafter is tried regardless of its estimate */
+static const double trial_token_max = 0.1;      /* cost of a token up to which several are tried at once */
+static const double equal_gains = 1e-9;         /* gains that differ by rounding only are equal */
 static const double first_guess = 0.6;
 static const double fading = 0.9995;    /* factor on past observations, per iteration */
 static const double text_memory = 0.8;  /* and per text without a task */
@@ -56,6 +70,7 @@ struct dytc_verify {
     int drafters, max;
     bool looks_up[DRAFTERS];
     bool ahead;                         /* plans include further drafters after the first */
+    bool sampled;                       /* tokens may be drawn */
     bool siblings;                      /* second choices may be added to a chain */
     double fixed[DRAFTERS];             /* acceptance rates given; NaN: learned */
     double explore, optimism, decay;
@@ -66,6 +81,10 @@ struct dytc_verify {
     struct task task[TASKS], *now;      /* by slot of `tasks` */
     int64_t iterations;
     double allowance;
+    int32_t end[ENDS];                  /* tokens that end texts, the oldest first */
+    int ends;
+    int32_t last;                       /* last token of the text; -1: none yet */
+    bool open;                          /* the text may still grow: its limit is not reached */
     bool speaks[DRAFTERS];
     /* State of the current iteration: */
     double rate, verify[MAX + 1];
@@ -75,9 +94,13 @@ struct dytc_verify {
     int branches;                       /* number of second choices */
     bool dry[DRAFTERS];                 /* the drafter has nothing to add below the present leaf */
     bool tries;                         /* the plan depends on optimism */
+    bool drops;                         /* the last step drafted tokens on trial that are not verified */
     int trial;                          /* the drafter on trial that still needs a token; -1: none */
+    int look_from;                      /* chain length from which on tokens are looked up again */
     bool looked;                        /* the last step looked tokens up, which are not yet cut */
     int asked;                          /* the drafter of the last step; -1: the step did not extend */
+    int room;                           /* max tokens of a draft, by the text's limit */
+    int closed;                         /* first node that ends the text; -1: none */
     int first, K;                       /* first: the drafter asked first; -1: none */
     double gain, cost;
     struct estimator_signal signal[MAX];
@@ -102,7 +125,7 @@ static void describe(const struct dytc_verify *d, struct plan_drafter *out, int 
         double token = latency_of(latency, 0, 1, 1), step = latency_of(latency, 1, 0, 0);
         double doubt = i == optimistic_about && isnan(d->fixed[i]) ? estimator_doubt(&d->now->estimator[i]) : 0;
         double more = (d->optimism + optimism_saved * d->allowance) * doubt;
-        out[i] = (struct plan_drafter){.out = d->dry[i]};
+        out[i] = (struct plan_drafter){.out = d->dry[i] || (d->looks_up[i] && d->nodes < d->look_from)};
         for (int depth = 1; depth <= PLAN_DEPTHS; depth++)
             out[i].chance[depth - 1] = fmin(0.98, chance_at(d, i, depth) + more) *
                                        (d->looks_up[i] ? d->now->drafter[i].offers : 1);
@@ -120,13 +143,42 @@ static void weigh_verification(struct dytc_verify *d, int room, bool optimistic)
     double steepness = cost_model_steepness(&d->forward.model);
     if (optimistic)
         steepness *= exp(-d->optimism * shared_doubt(&d->forward));
-    for (int K = 0; K <= nodes_for(room); K++)
-        d->verify[K] = shared_part(&d->forward, steepness, K + 1);
+    shared_parts(&d->forward, steepness, nodes_for(room) + 1, d->verify);
 }
+
+static int smaller(int a, int b) { return a < b ? a : b; }
 
 static int room_of(const struct dytc_verify *d, const struct draft_view *view)
 {
-    return shared_room(&d->forward, d->max < view->room ? d->max : view->room);
+    const int max = smaller(d->max, view->room), measured = GROWTH_MAX * d->forward.model.max_tokens;
+    if (d->forward.has_table || d->forward.load.texts > 1)
+        return shared_room(&d->forward, max);
+    return smaller(max, measured > UNMEASURED_MAX ? measured : UNMEASURED_MAX);
+}
+
+static bool ends_text(const struct dytc_verify *d, int32_t token)
+{
+    for (int i = 0; i < d->ends; i++)
+        if (d->end[i] == token)
+            return true;
+    return false;
+}
+
+static void forget_end(struct dytc_verify *d, int32_t token)
+{
+    int left = 0;
+    for (int i = 0; i < d->ends; i++)
+        if (d->end[i] != token)
+            d->end[left++] = d->end[i];
+    d->ends = left;
+}
+
+static void learn_end(struct dytc_verify *d, int32_t token)
+{
+    forget_end(d, token);
+    if (d->ends == ENDS)
+        forget_end(d, d->end[0]);
+    d->end[d->ends++] = token;
 }
 
 static struct step extend(struct dytc_verify *d, const struct draft_view *view, int drafter, int tokens)
@@ -137,11 +189,11 @@ static struct step extend(struct dytc_verify *d, const struct draft_view *view, 
     return (struct step){.kind = STEP_EXTEND, .drafter = drafter, .tokens = tokens, .leaf = &d->leaf, .leaves = 1};
 }
 
-static struct step extend_by_trial(struct dytc_verify *d, const struct draft_view *view)
+static struct step extend_by_trial(struct dytc_verify *d, const struct draft_view *view, int tokens)
 {
     int drafter = d->trial;
     d->trial = -1;
-    return extend(d, view, drafter, 1);
+    return extend(d, view, drafter, tokens);
 }
 
 static double survival(const struct dytc_verify *d, int nodes)
@@ -152,12 +204,14 @@ static double survival(const struct dytc_verify *d, int nodes)
     return product;
 }
 
-static void plan_from(struct dytc_verify *d, struct plan *out, int nodes, int max, const struct plan_drafter *drafter)
+/* Finds the best plan after the first `nodes` tokens of the chain. Values up to `floor` need not be exact. */
+static void plan_from(struct dytc_verify *d, struct plan *out, int nodes, int max, const struct plan_drafter *drafter,
+                      double floor)
 {
     const struct plan_setup setup = {d->drafters, drafter, nodes, max, survival(d, nodes), d->rate, d->verify};
     struct plan_drafter one[DRAFTERS];
     if (d->ahead) {
-        plan_find(out, &setup);
+        plan_find_above(out, &setup, floor);
         return;
     }
     for (int i = 0; i < (d->drafters ? d->drafters : 1); i++) {         /* each as if it drafted all remaining tokens */
@@ -168,66 +222,83 @@ static void plan_from(struct dytc_verify *d, struct plan *out, int nodes, int ma
             one[other] = drafter[other];
             one[other].out |= other != i;
         }
-        plan_find(&plan, &alone);
+        plan_find_above(&plan, &alone, floor);
         if (!i || plan.value > out->value)
             *out = plan;
     }
 }
 
-/* Returns the expected loss, in cost, of trying one token of a drafter, divided by the probability that the token is judged. At
- * the chain's first position the token is always judged, but its rejection also discards the rest; at the end it is judged only
- * if all tokens before it are accepted. */
-static double loss_of_trial(const struct dytc_verify *d, const struct plan_drafter *drafter, int which, int max,
-                            const struct plan *plan, bool *last)
+/* Where a drafter's tokens are tried: at the chain's first position, where a wrong token discards all other tokens; at the
+ * end, where a token is judged only if all tokens before it are accepted; or before the chain, without verification: the text
+ * shows which of these tokens are right. Drawn tokens must be verified. */
+enum trial_place { TRIAL_FIRST, TRIAL_LAST, TRIAL_DROPPED };
+
+/* Returns the number of tokens of a trial that is not verified: several teach more, if they cost little. */
+static int tokens_of_trial(const struct plan_drafter *drafter)
 {
-    const double chance = drafter[which].chance[0], asked = drafter[which].step + drafter[which].token;
+    return drafter->token < trial_token_max ? PLAN_DEPTHS : 1;
+}
+
+/* Finds the place with the smallest expected loss, divided by the probability that the tried token is judged. Returns that
+ * loss, in cost. */
+static double place_trial(const struct dytc_verify *d, const struct plan_drafter *drafter, int which, int max,
+                          const struct plan *plan, enum trial_place *place)
+{
+    const struct plan_drafter *tried = &drafter[which];
+    const double chance = tried->chance[0], asked = tried->step + tried->token;
     const struct plan_setup after = {d->drafters, drafter, 1, max, chance, d->rate, d->verify};
     struct plan rest;
-    double first, reach = 1;
+    double loss, reach = 1;
     int length = 0;
     plan_find(&rest, &after);
-    first = (plan->value - (chance - d->rate * asked + rest.value)) / d->rate;
-    *last = false;
+    loss = (plan->value - (chance - d->rate * asked + rest.value)) / d->rate;
+    *place = TRIAL_FIRST;
+    const double dropped = tried->step + tokens_of_trial(tried) * tried->token;
+    if (!d->sampled && dropped < loss) {
+        loss = dropped;
+        *place = TRIAL_DROPPED;
+    }
     for (int i = 0; i < d->drafters; i++)
         for (int n = 0; n < plan->count[i]; n++)
             reach *= drafter[i].chance[++length < PLAN_DEPTHS ? length - 1 : PLAN_DEPTHS - 1];
     if (!length || length >= max)
-        return first;
+        return loss;
     double end = (asked + d->verify[length + 1] - d->verify[length]) / reach - chance / d->rate;
-    *last = end < first;
-    return *last ? end : first;
+    if (end < loss)
+        *place = TRIAL_LAST;
+    return fmin(end, loss);
 }
 
 /* Chooses a drafter to try: one that would pay under optimism, or else one that was not asked for long; -1: none. The allowance
  * must cover the expected loss. The most promising trial has priority, and the allowance is saved for it, because less
- * promising trials would use it up. *last: the trial is at the end of the chain. */
-static int choose_trial(struct dytc_verify *d, int max, const struct plan *plan, bool *last)
+ * promising trials would use it up. */
+static int choose_trial(struct dytc_verify *d, int max, const struct plan *plan, enum trial_place *place)
 {
     struct plan_drafter drafter[DRAFTERS];
     double gain = 1e-3;
     int found = -1;
     describe(d, drafter, -1);
+    weigh_verification(d, max, true);
     for (int i = 0; i < d->drafters; i++) {
         struct plan_drafter supposed[DRAFTERS];
         struct plan optimistic;
         if (d->dry[i] || !isnan(d->fixed[i]) || plan->first == i)
             continue;
         describe(d, supposed, i);
-        weigh_verification(d, max, true);
         const struct plan_setup all = {d->drafters, supposed, 0, max, 1, d->rate, d->verify};
-        plan_find(&optimistic, &all);
-        weigh_verification(d, max, false);
-        if (optimistic.count[i] && optimistic.value - plan->value > gain) {
+        plan_find_above(&optimistic, &all, plan->value + gain + equal_gains);
+        if (optimistic.count[i] && optimistic.value - plan->value > gain + equal_gains) {
             gain = optimistic.value - plan->value;
             found = i;
         }
     }
+    weigh_verification(d, max, false);
     for (int i = 0; i < d->drafters && found < 0; i++)
         if (!d->dry[i] && !d->looks_up[i] && plan->first != i && d->latency[i].idle >= idle_max)
             found = i;
     if (found < 0)
         return -1;
-    double loss = fmax(0, loss_of_trial(d, drafter, found, max, plan, last));
+    double loss = fmax(0, place_trial(d, drafter, found, max, plan, place));
     if (loss > d->allowance)
         return -1;
     d->allowance -= loss;
@@ -240,6 +311,8 @@ static void estimate(struct dytc_verify *d, const struct draft_tree *tree)
     estimator_signals(d->signal, tree, d->nodes);
     for (; d->nodes < tree->nodes; d->nodes++) {
         const int drafter = tree->drafter[d->nodes];
+        if (d->closed < 0 && ends_text(d, tree->token[d->nodes]))
+            d->closed = d->nodes;
         d->estimate[d->nodes] = isnan(d->fixed[drafter]) ? estimator_of(&d->now->estimator[drafter], &d->signal[d->nodes])
                               : d->fixed[drafter];
     }
@@ -249,9 +322,9 @@ static void begin_iteration(struct dytc_verify *d, int max)
 {
     struct plan_drafter drafter[DRAFTERS];
     memset(d->dry, 0, sizeof d->dry);
-    d->nodes = d->branches = d->K = 0;
-    d->tries = d->looked = d->branched = false;
-    d->asked = d->first = d->trial = -1;
+    d->nodes = d->branches = d->K = d->look_from = 0;
+    d->tries = d->drops = d->looked = d->branched = false;
+    d->asked = d->first = d->trial = d->closed = -1;
     d->gain = d->cost = 1;
     weigh_verification(d, max, false);
     describe(d, drafter, -1);
@@ -259,6 +332,14 @@ static void begin_iteration(struct dytc_verify *d, int max)
     double planned = max > 0 ? plan_best_rate(&setup) : 1;
     double reached = d->now->cost > 0 ? d->now->tokens / d->now->cost : 1;
     d->rate = fmax(1, fmax(planned, fmin(reached, 1.3 * planned)));
+    if (max <= 0 || !(d->rate > planned))
+        return;
+    /* More than the best plan promises: some positions are better than the average one. A draft begins nevertheless. */
+    const struct plan_setup faster = {d->drafters, drafter, 0, max, 1, d->rate, d->verify};
+    struct plan plan;
+    plan_find(&plan, &faster);
+    if (plan.first < 0)
+        d->rate = planned;
 }
 
 /* Cuts the looked-up tokens to those that pay, given the best plan after them. Returns false if all of them pay. */
@@ -268,13 +349,15 @@ static bool cut(struct dytc_verify *d, const struct draft_view *view, int max, s
     struct plan_drafter drafter[DRAFTERS];
     const int before = tree->nodes - view->added;
     double gain = 0, best_value = -INFINITY, chance = survival(d, before);
+    const int last = d->closed < 0 ? tree->nodes : d->closed + 1;
     int best = before;
     describe(d, drafter, -1);
-    for (int nodes = before; nodes <= tree->nodes; nodes++) {
-        struct plan plan;
+    for (int nodes = before; nodes <= last; nodes++) {
+        struct plan plan = {.value = -d->rate * d->verify[nodes]};
         if (nodes > before)
             gain += chance *= d->estimate[nodes - 1];
-        plan_from(d, &plan, nodes, max, drafter);
+        if (nodes <= d->closed || d->closed < 0)
+            plan_from(d, &plan, nodes, max, drafter, best_value - gain);
         if (gain + plan.value > best_value) {
             best_value = gain + plan.value;
             best = nodes;
@@ -287,6 +370,7 @@ static bool cut(struct dytc_verify *d, const struct draft_view *view, int max, s
     for (int node = 0; node < best; node++)
         d->keep[node] = node;
     d->nodes = best;
+    d->closed = d->closed < best ? d->closed : -1;
     *step = (struct step){.kind = STEP_KEEP, .keep = d->keep, .kept = best};
     return true;
 }
@@ -358,6 +442,15 @@ static struct step stop(struct dytc_verify *d, const struct draft_view *view)
     return (struct step){.kind = STEP_STOP};
 }
 
+static bool drop_trial(struct dytc_verify *d, const struct draft_tree *tree, struct step *step)
+{
+    pending_add(&d->pending, tree, d->signal);
+    d->nodes = 0;
+    d->closed = -1;
+    *step = (struct step){.kind = STEP_KEEP, .keep = d->keep};
+    return true;
+}
+
 /* Takes over the result of the previous step: estimates of its tokens, and drafters without further tokens here. */
 static bool take_step(struct dytc_verify *d, const struct draft_view *view, int max, struct step *step)
 {
@@ -372,11 +465,16 @@ static bool take_step(struct dytc_verify *d, const struct draft_view *view, int 
         d->dry[asked] = true;
         return view->added && cut(d, view, max, step);
     }
+    if (view->added)
+        d->speaks[asked] = !isnan(view->tree->log_probability[view->tree->nodes - 1]);
+    if (d->drops) {
+        d->drops = false;
+        d->dry[asked] |= !view->added;
+        return view->added && drop_trial(d, view->tree, step);
+    }
     for (int i = 0; i < d->drafters; i++)
         d->dry[i] &= !view->added;
     d->dry[asked] |= !view->added;
-    if (view->added)
-        d->speaks[asked] = !isnan(view->tree->log_probability[view->tree->nodes - 1]);
     return false;
 }
 
@@ -385,32 +483,38 @@ static struct step dytc_verify_next(struct policy *policy, const struct draft_vi
     struct dytc_verify *d = (struct dytc_verify *)policy;
     struct plan_drafter drafter[DRAFTERS];
     const int max = room_of(d, view);
-    bool last = false;
+    enum trial_place place = TRIAL_FIRST;
     struct plan plan;
     struct step step;
-    if (!view->steps)
+    if (!view->steps) {
         begin_iteration(d, max);
+        d->room = view->room;
+    }
     if (d->branched)
         return stop(d, view);
     if (take_step(d, view, max, &step))
         return step;
-    if (view->tree->nodes >= max || !(level_seconds(d) > 0))
+    if (view->tree->nodes >= max || d->closed >= 0 || !(level_seconds(d) > 0))
         return stop(d, view);
-    for (int i = 0; i < d->drafters; i++)
+    const int nodes = view->tree->nodes;
+    for (int i = 0; i < d->drafters && nodes >= d->look_from; i++)
         if (d->looks_up[i] && !d->dry[i]) {
             d->looked = true;
-            return extend(d, view, i, max - view->tree->nodes);
+            return extend(d, view, i, max - nodes);
         }
+    if (nodes >= d->look_from)
+        d->look_from = nodes < LOOK_EACH ? nodes + 1 : 2 * nodes;
     describe(d, drafter, -1);
-    plan_from(d, &plan, view->tree->nodes, max, drafter);
+    plan_from(d, &plan, view->tree->nodes, max, drafter, -INFINITY);
     if (!view->tree->nodes && !d->tries) {
-        d->trial = choose_trial(d, max, &plan, &last);
+        d->trial = choose_trial(d, max, &plan, &place);
         d->tries = d->trial >= 0;
-        if (d->tries && !last)
-            return extend_by_trial(d, view);
+        d->drops = d->tries && place == TRIAL_DROPPED;
+        if (d->tries && place != TRIAL_LAST)
+            return extend_by_trial(d, view, d->drops ? tokens_of_trial(&drafter[d->trial]) : 1);
     }
     if (plan.first < 0)
-        return d->trial >= 0 ? extend_by_trial(d, view) : stop(d, view);
+        return d->trial >= 0 ? extend_by_trial(d, view, 1) : stop(d, view);
     return extend(d, view, plan.first, d->speaks[plan.first] ? 1 : plan.count[plan.first]);
 }
 
@@ -428,6 +532,16 @@ static void learn_branches(struct dytc_verify *d, const struct outcome *outcome)
     }
 }
 
+/* A token that another one follows does not end texts. */
+static void follow_text(struct dytc_verify *d, const int32_t *token, int count)
+{
+    for (int i = 0; i < count; i++) {
+        forget_end(d, d->last);
+        d->last = token[i];
+    }
+    d->open = count <= d->room;
+}
+
 static void dytc_verify_observe(struct policy *policy, const struct outcome *outcome)
 {
     struct dytc_verify *d = (struct dytc_verify *)policy;
@@ -443,6 +557,7 @@ static void dytc_verify_observe(struct policy *policy, const struct outcome *out
         pending_add(&d->pending, outcome->tree, d->signal);
     }
     pending_learn(&d->pending, d->now->estimator, DRAFTERS, outcome->token, outcome->emitted);
+    follow_text(d, outcome->token, outcome->emitted);
     learn_branches(d, outcome);
     double level = level_seconds(d);
     if (level > 0) {
@@ -471,6 +586,9 @@ static void dytc_verify_begin(struct policy *policy, const struct policy_text *t
     struct dytc_verify *d = (struct dytc_verify *)policy;
     const int before = tasks_begin(&d->tasks, text ? text->task : NULL);
     d->now = &d->task[d->tasks.now];
+    if (d->last >= 0 && d->open)
+        learn_end(d, d->last);
+    d->last = -1;
     if (before >= 0) {
         *d->now = d->task[before];
         forget(d->now, TASKS_TAKEN_OVER);
@@ -492,7 +610,7 @@ static void dytc_verify_free(struct policy *policy)
 static int read_settings(struct dytc_verify *d, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
     int max = setup->max_length < MAX ? setup->max_length : MAX;
-    int cap = setup->draft_length >= 0 ? setup->draft_length : MAX_DEFAULT, ahead, siblings;
+    int cap = setup->draft_length >= 0 ? setup->draft_length : MAX, ahead, siblings;
     const char *file;
     if (spec_int(spec, "max|most", cap < max ? cap : max, 0, max, &d->max, err) ||
         spec_float(spec, "explore", 0.01, 0, 1, &d->explore, err) ||
@@ -505,7 +623,11 @@ static int read_settings(struct dytc_verify *d, struct spec *spec, const struct 
         return -1;
     d->ahead = ahead;
     d->siblings = siblings && !setup->chains;
-    return shared_cost_init(&d->forward, file, nodes_for(d->max) + 1, 0.5, setup, err) ? err_at(err, "dytc-verify") : 0;
+    if (shared_cost_init(&d->forward, file, nodes_for(d->max) + 1, 0.5, setup, err))
+        return err_at(err, "dytc-verify");
+    if (!file)
+        cost_model_let_bend(&d->forward.model, bend);
+    return 0;
 }
 
 static int dytc_verify_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
@@ -516,6 +638,8 @@ static int dytc_verify_open(struct policy **out, struct spec *spec, const struct
     if (!d)
         return -1;
     d->drafters = setup->drafters;
+    d->last = -1;
+    d->sampled = setup->sampled;
     if (read_settings(d, spec, setup, err)) {
         dytc_verify_free(&d->base);
         return -1;

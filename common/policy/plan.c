@@ -1,12 +1,16 @@
 #include "common/policy/plan.h"
 
+#include <math.h>
 #include <string.h>
+
+static const double negligible = 1e-9;      /* expected tokens that no bound needs to count */
 
 struct search {
     const struct plan_setup *setup;
     int order[PLAN_DRAFTERS_MAX], drafters;
     int count[PLAN_DRAFTERS_MAX];
-    double best_chance;
+    double chance_max[PLAN_DRAFTERS_MAX], token_min[PLAN_DRAFTERS_MAX];     /* of the drafters order[at], order[at + 1], ... */
+    double floor;                       /* only plans above this value are of interest */
     struct plan best;
 };
 
@@ -32,8 +36,37 @@ static void sort(struct search *search)
         }
         search->order[at] = d;
         search->drafters++;
+    }
+}
+
+/* Returns whether no plan needs `other`: for each of its tokens, one by `drafter` is at least as probable and costs no more. */
+static bool dominates(const struct plan_drafter *drafter, const struct plan_drafter *other)
+{
+    bool better = drafter->step <= other->step && drafter->token <= other->token;
+    for (int i = 0; i < PLAN_DEPTHS; i++)
+        better &= drafter->chance[i] >= other->chance[i];
+    return better;
+}
+
+/* Removes drafters that no plan needs from the order, and summarises the others for bounds. */
+static void prepare(struct search *search)
+{
+    const struct plan_drafter *all = search->setup->drafter;
+    int left = 0;
+    for (int at = 0; at < search->drafters; at++) {
+        bool needed = true;
+        for (int before = 0; before < left; before++)
+            needed &= !dominates(&all[search->order[before]], &all[search->order[at]]);
+        if (needed)
+            search->order[left++] = search->order[at];
+    }
+    search->drafters = left;
+    for (int at = left - 1; at >= 0; at--) {
+        const struct plan_drafter *drafter = &all[search->order[at]];
+        search->chance_max[at] = at + 1 < left ? search->chance_max[at + 1] : 0;
+        search->token_min[at] = at + 1 < left ? fmin(drafter->token, search->token_min[at + 1]) : drafter->token;
         for (int i = 0; i < PLAN_DEPTHS; i++)
-            search->best_chance = all[d].chance[i] > search->best_chance ? all[d].chance[i] : search->best_chance;
+            search->chance_max[at] = fmax(search->chance_max[at], drafter->chance[i]);
     }
 }
 
@@ -51,16 +84,21 @@ static void consider(struct search *search, int done, double tokens, double cost
     }
 }
 
-/* Returns an upper bound of the value of any continuation: all further tokens have the highest probability of any drafter, at
- * no cost. */
-static double bound(const struct search *search, int done, double survival, double tokens, double cost)
+/* Returns an upper bound of the value of any continuation by the drafters from order[at] on: all further tokens have the
+ * highest probability of any of these, at the lowest cost of any. */
+static double bound(const struct search *search, int at, int done, double survival, double tokens, double cost)
 {
     const struct plan_setup *setup = search->setup;
-    int left = setup->max - done;
-    double chance = survival;
-    for (int i = 0; i < left && chance > 1e-4; i++)
-        tokens += chance *= search->best_chance;
-    return tokens - setup->rate * (cost + setup->verify[done]);
+    double chance = survival, value = -INFINITY;
+    for (; done <= setup->max; done++) {
+        value = fmax(value, tokens - setup->rate * (cost + setup->verify[done]));
+        chance *= search->chance_max[at];
+        if (chance < negligible)
+            break;
+        tokens += chance;
+        cost += search->token_min[at];
+    }
+    return value;
 }
 
 /* Searches counts for the drafters from order[at] on, given the plan so far. */
@@ -68,7 +106,7 @@ static void go_on(struct search *search, int at, int done, double survival, doub
 {
     const struct plan_setup *setup = search->setup;
     if (at == search->drafters || done >= setup->max ||
-        bound(search, done, survival, tokens, cost) <= search->best.value)
+        bound(search, at, done, survival, tokens, cost) <= fmax(search->best.value, search->floor))
         return;
     const struct plan_drafter *drafter = &setup->drafter[search->order[at]];
     search->count[at] = 0;
@@ -81,21 +119,24 @@ static void go_on(struct search *search, int at, int done, double survival, doub
         cost += drafter->token;
         search->count[at] = n;
         consider(search, done, tokens, cost);
-        if (bound(search, done, survival, tokens, cost) <= search->best.value)
+        if (bound(search, at, done, survival, tokens, cost) <= fmax(search->best.value, search->floor))
             break;
         go_on(search, at + 1, done, survival, tokens, cost);
     }
     search->count[at] = 0;
 }
 
-void plan_find(struct plan *out, const struct plan_setup *setup)
+void plan_find_above(struct plan *out, const struct plan_setup *setup, double floor)
 {
-    struct search search = {.setup = setup};
+    struct search search = {.setup = setup, .floor = floor};
     search.best = (struct plan){.value = -setup->rate * setup->verify[setup->done], .first = -1};
     sort(&search);
+    prepare(&search);
     go_on(&search, 0, setup->done, setup->survival, 0, 0);
     *out = search.best;
 }
+
+void plan_find(struct plan *out, const struct plan_setup *setup) { plan_find_above(out, setup, -INFINITY); }
 
 void plan_weigh(struct plan *plan, const struct plan_setup *setup)
 {

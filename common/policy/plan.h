@@ -37,6 +37,9 @@ struct plan {
 
 void plan_find(struct plan *out, const struct plan_setup *setup);
 
+/* Likewise, but faster: the result is the best plan only if its value exceeds `floor`; otherwise no plan's does. */
+void plan_find_above(struct plan *out, const struct plan_setup *setup, double floor);
+
 /* Computes the value of a plan with given counts. */
 void plan_weigh(struct plan *plan, const struct plan_setup *setup);
 

@@ -83,16 +83,41 @@ double shared_root(const struct shared_cost *cost)
     return pool * (1 - pow(1 - chance, load->texts)) / union_of(experts, 1) - 1 + row_growth(cost, rows);
 }
 
+/* Returns the rows by which the cost model bends: 1 for shared forwards, where errors of the growth would look like a bend. */
+static int bent_rows(const struct shared_cost *cost, int rows) { return cost->load.texts < 2 ? rows : 1; }
+
+/* Returns the cost of a whole forward, in units of a forward over a single token. rows: of this text. */
+static double whole(const struct shared_cost *cost, double steepness, double growth, int rows)
+{
+    return (1 + steepness * growth) * exp(cost_model_bend(&cost->model, bent_rows(cost, rows)));
+}
+
+/* Returns what a text is charged with besides the cost of the present forward: its part of one in which no text drafts, less
+ * the cost of the present one in which this text does not. */
+static double fixed_part(const struct shared_cost *cost, double steepness)
+{
+    const int texts = cost->load.texts < 2 ? 1 : cost->load.texts;
+    return whole(cost, steepness, shared_root(cost), 1) / texts - whole(cost, steepness, shared_growth(cost, 1), 1);
+}
+
 double shared_part(const struct shared_cost *cost, double steepness, int rows)
 {
-    const double plain = 1 + steepness * shared_root(cost), extra = shared_growth(cost, rows) - shared_growth(cost, 1);
-    return (cost->load.texts < 2 ? plain : plain / cost->load.texts) + steepness * extra;
+    return fixed_part(cost, steepness) + whole(cost, steepness, shared_growth(cost, rows), rows);
+}
+
+void shared_parts(const struct shared_cost *cost, double steepness, int count, double *out)
+{
+    const double fixed = fixed_part(cost, steepness);
+    for (int i = 0; i < count; i++)
+        out[i] = fixed + whole(cost, steepness, shared_growth(cost, 1 + i), 1 + i);
 }
 
 double shared_share(const struct shared_cost *cost, double steepness, int rows)
 {
-    const double all = rows + cost->load.rows;
-    return cost->load.texts < 2 ? shared_part(cost, steepness, rows) : (1 + steepness * shared_growth(cost, rows)) * rows / all;
+    const int all = rows + cost->load.rows;
+    if (cost->load.texts < 2)
+        return shared_part(cost, steepness, rows);
+    return whole(cost, steepness, shared_growth(cost, rows), rows) * rows / all;
 }
 
 double shared_doubt(const struct shared_cost *cost)
@@ -125,7 +150,7 @@ double shared_charge(struct shared_cost *cost, const struct outcome *outcome, do
     if (cost->load.texts > 1 && by_experts(cost) && outcome->moe_layers)
         observe_shared(cost, outcome, seconds);
     else
-        cost_model_observe(&cost->model, growth, 0, seconds);
+        cost_model_observe_tokens(&cost->model, growth, bent_rows(cost, outcome->drafted + 1), seconds);
     if (cost->load.texts < 2)
         return outcome->iteration_s;
     const double steepness = cost_model_steepness(&cost->model);

@@ -55,6 +55,9 @@ double shared_root(const struct shared_cost *cost);
 /* Returns this text's part of the cost of a forward, in units of a forward over a single token. rows: of this text. */
 double shared_part(const struct shared_cost *cost, double steepness, int rows);
 
+/* Sets out[i] to shared_part for 1 + i rows, for i below `count`. */
+void shared_parts(const struct shared_cost *cost, double steepness, int count, double *out);
+
 /* Returns this text's share, by rows, of the cost of the present forward. Cascade-cost and dytc-verify average tokens per
  * share, which is about the rate of all texts together. The cost by shared_part leaves out the drafts of the other texts, so
  * the rate would be too high, and drafts too short. */

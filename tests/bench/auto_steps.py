@@ -21,10 +21,13 @@ import numpy as np
 from streams import records
 
 LOOK_UP = ("ngram", "pld", "suffix", "lookahead")
-SETTINGS = {"max": 16, "explore": 0.01, "optimism": 1.5, "warmup": 8.0, "decay": 0.999}
+SETTINGS = {"max": 64, "explore": 0.01, "optimism": 1.5, "warmup": 8.0, "decay": 0.999}
 FIRST_GUESS = 0.6
+UNMEASURED, GROWTH = 16, 2      # a draft has at most so many tokens, or so many times the rows of the largest forward so far
+LOOK_EACH = 8                   # tokens after each of which others are looked up
+ENDS = 8                        # tokens that may end a text
 CLOSE = 2e-4
-COUNTS = dict.fromkeys(("iterations", "steps", "drafted", "dropped", "trials", "siblings", "estimates", "close"), 0)
+COUNTS = dict.fromkeys(("iterations", "steps", "drafted", "dropped", "trials", "siblings", "estimates", "close", "ends"), 0)
 
 
 def fail(where, message):
@@ -194,28 +197,47 @@ class Drafting:
 
 
 class Forwards:
-    """Seconds of a forward: level (1 + steepness growth). A Kalman filter tracks the logarithms of level and steepness."""
+    """Seconds of a forward: level (1 + steepness growth) exp(bend by rows). A Kalman filter tracks the logarithms of level and
+    steepness, and the bend at knots; knots never fall, nor does the bend from one to the next."""
+    ROWS = np.array([2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
+    BEND = 0.2
 
     def __init__(self, steepness, uncertainty):
-        self.state, self.covariance = np.array([0.0, math.log(steepness)]), np.diag([1.0, uncertainty ** 2])
-        self.most, self.begun = max(0.25, uncertainty ** 2), False
+        knots = np.log2(self.ROWS)
+        self.state = np.concatenate([[0.0, math.log(steepness)], np.zeros(len(knots))])
+        self.covariance = np.diag(np.concatenate([[1.0, uncertainty ** 2], np.zeros(len(knots))]))
+        self.covariance[2:, 2:] = self.BEND ** 2 * np.minimum.outer(knots, knots)
+        self.most, self.begun, self.rows = max(0.25, uncertainty ** 2), False, 0
 
-    def observe(self, growth, seconds):
+    def knots(self, rows):
+        """Returns the weights of the knots in the bend at `rows`."""
+        return np.array([np.interp(np.log2(rows), np.log2(np.concatenate([[1], self.ROWS])), one)
+                         for one in np.eye(len(self.ROWS) + 1)[1:]])
+
+    def bend(self, rows):
+        return float(self.knots(rows) @ self.state[2:])
+
+    def observe(self, growth, rows, seconds):
         if not seconds > 0 or growth < 0:
             return
-        steep = math.exp(self.state[1]) * growth
+        steep, bend = math.exp(self.state[1]) * growth, self.bend(rows)
         if not self.begun:
             self.begun = True
             self.state[0] = math.log(seconds) - math.log1p(steep)
+            self.covariance[0, :] = self.covariance[:, 0] = 0
             self.covariance[0, 0] = 0.02
+        self.rows = max(self.rows, rows)
         self.covariance[0, 0] += 2e-4
         self.covariance[1, 1] = min(self.covariance[1, 1] + 1e-4, self.most)
-        slope = np.array([1, steep / (1 + steep)])
-        surprise = min(0.4, max(-0.4, math.log(seconds) - self.state[0] - math.log1p(steep)))
+        self.covariance[range(2, len(self.state)), range(2, len(self.state))] += 2e-5
+        surprise = math.log(seconds) - self.state[0] - math.log1p(steep) - bend
+        slope = np.concatenate([[1, steep / (1 + steep)], self.knots(rows) * (surprise > 0 or bend > 0)])
         toward = self.covariance @ slope
         variance = slope @ toward + 0.02
-        self.state = self.state + toward / variance * surprise
+        limit = max(0.4, math.sqrt(variance))
+        self.state = self.state + toward / variance * min(limit, max(-limit, surprise))
         self.covariance = self.covariance - np.outer(toward, toward) / variance
+        self.state[2:] = np.maximum.accumulate(np.maximum(0, self.state[2:]))
 
     level = property(lambda self: math.exp(self.state[0]) if self.begun else 0.0)
     steepness = property(lambda self: math.exp(self.state[1]))
@@ -279,8 +301,18 @@ class Offer:
         self.chance, self.step, self.token, self.out = chance, step, token, out
 
 
+def useless(offers, i):
+    """Returns whether another drafter is better in all respects, by more than rounding, or equal and earlier in the list."""
+    mine = offers[i]
+    return any(not o.out and o.step <= mine.step and o.token <= mine.token and
+               (all(a > b + 1e-9 for a, b in zip(o.chance, mine.chance)) or
+                (at < i and (o.chance, o.step, o.token) == (mine.chance, mine.step, mine.token))) for at, o in enumerate(offers))
+
+
 def plans(offers, done, most, survival, verify):
-    """Tokens, costs and counts of every plan that continues a chain of `done` tokens; the first adds nothing."""
+    """Tokens, costs and counts of every plan that continues a chain of `done` tokens, but for those with useless drafters; the
+    first adds nothing."""
+    offers = [Offer(o.chance, o.step, o.token, o.out or useless(offers, i)) for i, o in enumerate(offers)]
     order = sorted((i for i, offer in enumerate(offers) if not offer.out), key=lambda i: (-offers[i].chance[2], offers[i].token, i))
     left = most - done
     every = Plans.of(len(order), left)
@@ -343,7 +375,7 @@ class Task:
 
 
 class Auto:
-    def __init__(self, names, model, settings, chains):
+    def __init__(self, names, model, settings, chains, sampled):
         self.names, self.s, self.chains = names, settings, chains
         self.looks_up = [name.split(":")[0] in LOOK_UP for name in names]
         self.most = int(settings["max"])
@@ -354,6 +386,7 @@ class Auto:
         self.now = Task(len(names), settings["decay"])
         self.tasks = {"": self.now}
         self.allowance, self.speaks, self.pending = settings["warmup"], [False] * len(names), []
+        self.ends, self.last, self.open, self.sampled = [], None, False, sampled
 
     @staticmethod
     def nodes_for(chain):
@@ -368,9 +401,13 @@ class Auto:
         if task is None:
             self.now.forget(0.8)
         self.unions.recent, self.pending = [], []
+        if self.last is not None and self.open:
+            self.ends = ([end for end in self.ends if end != self.last] + [self.last])[-ENDS:]
+        self.last = None
 
     def part(self, rows, steepness=None):
-        return 1 + (self.forwards.steepness if steepness is None else steepness) * (self.unions.growth(rows) - self.unions.growth(1))
+        steepness = self.forwards.steepness if steepness is None else steepness
+        return (1 + steepness * self.unions.growth(rows)) * math.exp(self.forwards.bend(rows))
 
     def verify(self, steepness=None):
         return [self.part(k + 1, steepness) for k in range(self.nodes_for(self.room) + 1)]
@@ -382,16 +419,19 @@ class Auto:
             estimator = self.now.estimator[i]
             more = (self.s["optimism"] + 0.4 * self.allowance) * estimator.doubt() if i == hoped else 0
             share = self.now.offers[i] if self.looks_up[i] else 1
+            late = self.looks_up[i] and len(self.estimate) < self.look_from
             out.append(Offer([min(0.98, estimator.expected(depth) + more) * share for depth in (1, 2, 3)],
                              drafting.mean[0] / level if known else 0,
-                             (drafting.mean[1] + drafting.mean[2]) / level if known else 0.05, self.dry[i]))
+                             (drafting.mean[1] + drafting.mean[2]) / level if known else 0.05, self.dry[i] or late))
         return out
 
     def plan(self, nodes, offers):
         return best_plan(offers, nodes, self.room, float(np.prod(self.estimate[:nodes])), self.rate, self.costs)
 
     def start(self, room, stated_rate, where):
-        self.room, self.dry, self.estimate, self.trial, self.tried = min(self.most, room), [False] * len(self.names), [], None, False
+        self.room = min(self.most, room, max(UNMEASURED, GROWTH * self.forwards.rows))
+        self.dry, self.estimate, self.trial, self.tried = [False] * len(self.names), [], None, False
+        self.drops, self.closed, self.look_from, self.left = False, None, 0, room
         self.costs = self.verify()
         planned = 1.0
         if self.room > 0:
@@ -399,55 +439,69 @@ class Auto:
             planned = max(1.0, float(((1 + tokens) / cost).max()))
         reached = self.now.tokens / self.now.cost if self.now.cost > 0 else 1
         self.rate = max(1, planned, min(reached, 1.3 * planned))
+        if self.room > 0 and self.rate > planned:
+            value, counts, _ = best_plan(self.offers(), 0, self.room, 1, self.rate, self.costs)[3]
+            drafts = counts.sum(1) > 0
+            margin = float(value[drafts].max() - value[~drafts].max()) if drafts.any() else -1
+            if margin < -CLOSE or (margin < CLOSE and abs(stated_rate - planned) < abs(stated_rate - self.rate)):
+                self.rate = planned
         agree(where, "rate", stated_rate, self.rate, 1e-5)
         self.rate = stated_rate                         # the recorded maximum is precise to 1e-6: continue with it
 
+    @staticmethod
+    def trial_tokens(offer):
+        return 3 if offer.token < 0.1 else 1
+
     def loss(self, offers, which, plan):
-        """Returns the expected loss of a trial, and whether the trial is cheaper at the end of the planned chain."""
-        chance, asked = offers[which].chance[0], offers[which].step + offers[which].token
+        """Returns the least expected loss of a trial, and where that is: "first" or "last" in the chain, or "dropped"."""
+        tried = offers[which]
+        chance, asked = tried.chance[0], tried.step + tried.token
         rest = best_plan(offers, 1, self.room, chance, self.rate, self.costs)
-        first = (plan[0] - (chance - self.rate * asked + rest[0])) / self.rate
+        found = [((plan[0] - (chance - self.rate * asked + rest[0])) / self.rate, "first")]
+        if not self.sampled:
+            found.append((tried.step + self.trial_tokens(tried) * tried.token, "dropped"))
         reach, length = 1.0, 0
         for i, count in enumerate(plan[1]):
             for _ in range(count):
                 reach *= offers[i].chance[min(length, 2)]
                 length += 1
-        if not length or length >= self.room:
-            return first, False
-        end = (asked + self.costs[length + 1] - self.costs[length]) / reach - chance / self.rate
-        return min(first, end), end < first
+        if length and length < self.room:
+            found.append(((asked + self.costs[length + 1] - self.costs[length]) / reach - chance / self.rate, "last"))
+        return min(found, key=lambda one: one[0])
 
     def find_trial(self, plan):
-        """Returns (the drafter to try or None, whether to try it at the end of the chain)."""
+        """Returns the drafter to try, or None, and where."""
         gain, found = 1e-3, None
         hoped = self.verify(self.forwards.steepness * math.exp(-self.s["optimism"] * self.forwards.doubt))
         for i in range(len(self.names)):
             if self.dry[i] or plan[2] == i:
                 continue
             best = best_plan(self.offers(i), 0, self.room, 1, self.rate, hoped)
-            if best[1][i] and best[0] - plan[0] > gain:
+            if best[1][i] and best[0] - plan[0] > gain + 1e-9:
                 gain, found = best[0] - plan[0], i
         for i, drafting in enumerate(self.drafting):
             if found is None and not self.dry[i] and not self.looks_up[i] and plan[2] != i and drafting.idle >= 200:
                 found = i
         if found is None:
-            return None, False
-        loss, last = self.loss(self.offers(), found, plan)
+            return None, None
+        loss, place = self.loss(self.offers(), found, plan)
         loss = max(0, loss)
         if loss > self.allowance:
-            return None, False
+            return None, None
         self.allowance -= loss
-        return found, last
+        return found, place
 
     def cut(self, before, tree):
         """How many of the looked-up nodes pay, as values of keeping so many."""
         offers, gain, values = self.offers(), 0.0, []
         chance = float(np.prod(self.estimate[:before]))
-        for nodes in range(before, len(tree) + 1):
+        last = len(tree) if self.closed is None else self.closed + 1
+        for nodes in range(before, last + 1):
             if nodes > before:
                 chance *= self.estimate[nodes - 1]
                 gain += chance
-            values.append(gain + self.plan(nodes, offers)[0])
+            goes_on = self.closed is None or nodes <= self.closed
+            values.append(gain + (self.plan(nodes, offers)[0] if goes_on else -self.rate * self.costs[nodes]))
         return values
 
     def branches(self, tree):
@@ -504,12 +558,25 @@ class Auto:
     def take(self, tree, asked, step, added):
         """Processes the proposals of a step. Returns the step that drops nodes, or None."""
         new = signals(tree)[len(self.estimate):]
+        for at in range(len(tree) - len(new), len(tree)):
+            if self.closed is None and tree[at].token in self.ends:
+                self.closed = at
+                COUNTS["ends"] += 1
         self.estimate += [self.now.estimator[node.drafter].of(s) for node, s in zip(tree[len(tree) - len(new):], new)]
         if not self.looks_up[asked]:
-            self.dry = [dry and not added for dry in self.dry]
-            self.dry[asked] = self.dry[asked] or not added
             if added:
                 self.speaks[asked] = not math.isnan(tree[-1].stated)
+            if self.drops:
+                self.drops = False
+                self.dry[asked] = self.dry[asked] or not added
+                if not added:
+                    return None
+                self.pending.append(Pending(tree))
+                self.estimate, self.closed = [], None
+                COUNTS["dropped"] += added
+                return ("drop", added)
+            self.dry = [dry and not added for dry in self.dry]
+            self.dry[asked] = self.dry[asked] or not added
             return None
         self.now.offers[asked] += 0.05 * ((added > 0) - self.now.offers[asked])
         self.dry[asked] = True
@@ -526,6 +593,7 @@ class Auto:
         if len(tree) == added and not keeps:
             self.pending.append(Pending(tree))
         self.estimate = self.estimate[:len(tree) - added + keeps]
+        self.closed = self.closed if self.closed is not None and self.closed < len(self.estimate) else None
         COUNTS["dropped"] += added - keeps
         return ("drop", added - keeps)
 
@@ -535,20 +603,23 @@ class Auto:
             dropped = self.take(tree, asked, step, previous["added"])
             if dropped:
                 return dropped, 0
-        if len(tree) >= self.room or not self.forwards.begun:
+        if len(tree) >= self.room or self.closed is not None or not self.forwards.begun:
             return self.end(tree, step)
         leaf = len(tree)
         for i in range(len(self.names)):
-            if self.looks_up[i] and not self.dry[i]:
+            if leaf >= self.look_from and self.looks_up[i] and not self.dry[i]:
                 return ("extend", i, leaf, 1, self.room - leaf), 0
+        if leaf >= self.look_from:
+            self.look_from = leaf + 1 if leaf < LOOK_EACH else 2 * leaf
         plan = self.plan(leaf, self.offers())
         if not tree and not self.tried:
-            self.trial, last = self.find_trial(plan)
-            self.tried = self.trial is not None
+            self.trial, place = self.find_trial(plan)
+            self.tried, self.drops = self.trial is not None, place == "dropped"
             COUNTS["trials"] += self.tried
-            if self.tried and not last:
+            if self.tried and place != "last":
                 trial, self.trial = self.trial, None
-                return ("extend", trial, leaf, 1, 1), 0
+                tokens = self.trial_tokens(self.offers()[trial]) if self.drops else 1
+                return ("extend", trial, leaf, 1, tokens), 0
         first, tokens = plan[2], None
         if first is not None:
             tokens = None if self.speaks[first] else int(plan[1][first])
@@ -583,13 +654,16 @@ class Auto:
             us = float(it["drafter_us"][i]) / 1e6 - float(it["drafter_catch_up_us"][i]) / 1e6
             drafting.observe(int(it["drafter_steps"][i]), int(it["drafter_levels"][i]), int(it["drafter_proposed"][i]), us)
         us = it["verify_us"] + it["accept_us"] + it["other_us"]
-        self.forwards.observe(self.unions.growth(it["nodes"]), us / 1e6)
+        self.forwards.observe(self.unions.growth(it["nodes"]), it["nodes"], us / 1e6)
         for estimator in self.now.estimator:
             estimator.fade(0.9995)
         if tree:
             self.pending.append(Pending(tree))
         for token in map(int, it["tokens"]):
             self.pending = [draft for draft in self.pending if draft.follow(token, self.now.estimator)]
+            self.ends = [end for end in self.ends if end != self.last]
+            self.last = token
+        self.open = it["emitted"] <= self.left
         self.learn_second(it, tree)
         cost = self.part(it["nodes"]) + it["draft_us"] / 1e6 / self.forwards.level
         self.allowance = min(12, self.allowance + self.s["explore"] * cost)
@@ -668,8 +742,9 @@ def main():
         if kind == "header" and "model" in record:
             model = record["model"]
         if kind == "machine":
-            drafts = json.loads(record["options"]).get("record") == "drafts"
-            auto = Auto(json.loads(record["drafters"]), model, settings, drafts)
+            options = json.loads(record["options"])
+            auto = Auto(json.loads(record["drafters"]), model, settings, options.get("record") == "drafts",
+                        options.get("temperature", 0) > 0)
         if kind == "begin":
             auto.begin(record.get("task"))
             at = 1

@@ -296,6 +296,40 @@ static void dytc_tries_cheap_drafters_sooner(void **state)
     }
 }
 
+static void follow(struct script *s, const int32_t *token, int count)
+{
+    static const uint8_t kept[65] = {1};
+    struct draft_share share = {.steps = 1, .levels = 1, .proposed = 1, .seconds = 1e-6};
+    s->policy->class->observe(s->policy, &(struct outcome){.emitted = count, .token = token, .tree = &s->tree, .kept = kept,
+                                                           .share = &share, .verify_s = 0.02, .iteration_s = 0.02});
+}
+
+/* Token 9 ends a text before its limit, so drafts end with it, until another token follows it. */
+static void dytc_verify_drafts_nothing_after_an_end(void **state)
+{
+    static const int32_t text[] = {7, 8, 9}, more[] = {9, 10};
+    const struct policy_text about = {.task = "math"};
+    struct script s;
+    (void)state;
+    script_open(&s, "dytc-verify:acceptance=0.97", 1, 12, false);
+    s.policy->class->begin(s.policy, &about);
+    script_run(&s, 99, 0, NULL);                /* nothing is known of costs */
+    follow(&s, text, 2);
+    script_run(&s, 99, 0, NULL);
+    assert_string_equal(s.said, "e0*12@-1 ");
+    follow(&s, text + 2, 1);
+    s.policy->class->begin(s.policy, &about);
+    script_run(&s, 99, 0, NULL);
+    assert_string_equal(s.said, "e0*12@-1 k9 ");
+    follow(&s, more, 2);
+    script_run(&s, 1, 0, NULL);
+    follow(&s, text, 2);                        /* the limit ends this text, not its last token 8 */
+    s.policy->class->begin(s.policy, &about);
+    script_run(&s, 99, 0, NULL);
+    assert_string_equal(s.said, "e0*12@-1 ");
+    script_close(&s);
+}
+
 /* ---- plans ---- */
 
 /* Every sequence of drafters, in whatever order. */
@@ -328,6 +362,10 @@ static void plans_are_the_best_of_all_sequences(void **state)
         const struct plan_setup setup = {3, drafter, round % 3, 6, world_between(&r, 0.2, 1), world_between(&r, 1, 2), verify};
         plan_find(&plan, &setup);
         assert_true(fabs(plan.value - enumerate(&setup, setup.done, -1, setup.survival, 0, 0)) < 1e-9);
+        plan_find_above(&again, &setup, plan.value - 1e-6);
+        assert_true(again.value == plan.value && again.first == plan.first);
+        plan_find_above(&again, &setup, plan.value + 1e-6);
+        assert_true(again.value < plan.value + 1e-6);
         again = plan;
         plan_weigh(&again, &setup);
         assert_true(fabs(plan.value - again.value) < 1e-9);
@@ -498,6 +536,7 @@ int main(void)
         cmocka_unit_test(without_verification_the_cheapest_always_wins),
         cmocka_unit_test(dytc_averages_as_printed),
         cmocka_unit_test(dytc_tries_cheap_drafters_sooner),
+        cmocka_unit_test(dytc_verify_drafts_nothing_after_an_end),
         cmocka_unit_test(plans_are_the_best_of_all_sequences),
         cmocka_unit_test(latencies_are_found),
         cmocka_unit_test(chances_settle_and_follow),

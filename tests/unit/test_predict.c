@@ -146,6 +146,30 @@ static void prices_follow_level_and_steepness(void **state)
     assert_true(isfinite(cost_model_level(&cost_model)));
 }
 
+/* Forwards whose multiplications take longer than reads from 6 rows on; at last one takes 20 times as long. */
+static void costs_bend_where_multiplications_bind(void **state)
+{
+    struct cost_model model;
+    (void)state;
+    cost_model_init(&model, 0.5, 1);
+    cost_model_let_bend(&model, 0.2);
+    near(cost_model_bend(&model, 64), 0, 0);
+    for (int i = 0; i < 300; i++) {
+        const int rows = 1 + i % 24;
+        cost_model_observe_tokens(&model, 0.1 * (rows - 1), rows, 0.03 * fmax(1, rows / 6.0));
+    }
+    assert_int_equal(model.max_tokens, 24);
+    for (int rows = 1; rows <= 24; rows++) {
+        const double seconds = cost_model_level(&model) * (1 + cost_model_steepness(&model) * 0.1 * (rows - 1)) *
+                               exp(cost_model_bend(&model, rows));
+        near(seconds / (0.03 * fmax(1, rows / 6.0)), 1, rows < 8 ? 0.18 : 0.06);
+    }
+    const double bend = cost_model_bend(&model, 64);
+    assert_true(bend >= cost_model_bend(&model, 24));
+    cost_model_observe_tokens(&model, 0.1 * 23, 24, 20 * 0.03 * 4);
+    assert_true(cost_model_bend(&model, 64) < bend + 0.1);
+}
+
 /* The policy's K at each of some iterations, in a world without noise: all or nothing is accepted. */
 struct world {
     bool right;
@@ -475,7 +499,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drafts_teach_without_being_verified), cmocka_unit_test(unions_come_from_the_text),
-        cmocka_unit_test(prices_follow_level_and_steepness), cmocka_unit_test(useless_drafts_cost_nothing_to_find_out),
+        cmocka_unit_test(prices_follow_level_and_steepness),
+        cmocka_unit_test(costs_bend_where_multiplications_bind), cmocka_unit_test(useless_drafts_cost_nothing_to_find_out),
         cmocka_unit_test(drafting_stops_where_the_drafter_doubts), cmocka_unit_test(drafters_are_believed_until_known_better),
         cmocka_unit_test(estimates_are_those_of_a_regression), cmocka_unit_test(estimates_are_saved_and_loaded),
         cmocka_unit_test(trimmed_drafts_resume_once_costs_are_known),
