@@ -64,9 +64,11 @@ describe() {
         "$out/plan-machine.json" > "$out/plan-half.json"
 }
 
+# The plan is of whole experts, as over several machines: on one machine they take a placement.
 network() {
+    moe-profile -q -n 0 -m "$2" "$out/plan-prompts.jsonl" | moe-coact rank-experts -q --by mass -o "$out/plan-rank.moes"
     # shellcheck disable=SC2086
-    mpirun -q -n 2 --oversubscribe --bind-to none moe-decode --ranks mpi $text -j 1 -m "$2" --stream "$out/plan.moes" \
+    mpirun -q -n 2 --oversubscribe --bind-to none moe-decode --ranks mpi --placement "$out/plan-rank.moes" $text -j 1 -m "$2" --stream "$out/plan.moes" \
         -o /dev/null "$out/plan-prompts.jsonl" < /dev/null
     put "$1" network "$3" "$(planned -m "$2" --machine "$out/plan-half.json" --ranks 2)" "$(speed "$out/plan.moes" | cut -d' ' -f1)"
 }

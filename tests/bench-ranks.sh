@@ -2,8 +2,8 @@
 # Training and decoding by two processes of one thread beside one process of two threads, in turns. `make bench-ranks` calls it.
 #
 #     decode      moe-decode of a random model of OLMoE's shape, 7 layers, q4 (2 GB), without drafts, 96 tokens: tokens/s; the part
-#                 of a step that the collectives take, as `moe-bench plan` computes from the measured network; and the memory of
-#                 the larger process beside the model's dense part, half of its experts, keys and values
+#                 of a step that the collectives take: four all-gathers a layer, by the measured network; and the memory of the
+#                 larger process beside the model's dense part, half of its experts, keys and values
 #     pocket      EAGLE's head for the pocket model, 100 steps of 8 texts
 #     olmoe       the same for a random model of OLMoE's shape (hidden 2048), 4 steps of 4 texts of 512 tokens, from a feature
 #                 stream: 3 GB of disk, and minutes a turn
@@ -84,11 +84,11 @@ decode() {
         echo $turn $load $one $two $share |
             awk '{ printf "| %d | %s | %.1f | %.1f | %.2f | %.0f |\n", $1, $2, $3, $5, $5 / $3, ($6 - $7) / 1048576 }'
     done
+    # Each layer exchanges q, k and v, the sums of attention, what is inside of the experts, and their sums; then the logits.
     mpirun -q -n 2 --oversubscribe --bind-to none moe-bench machine --ranks mpi --products --json --seconds 0.1 |
-        jq -c '.read_bandwidth /= 2 | .products |= map_values(if type == "number" then . / 2 else map([.[0], .[1] / 2]) end)' \
-        > "$out/ranks-machine.json"
-    moe-bench plan --json -c 256 --ranks 2 --machine "$out/ranks-machine.json" -m "$out/olmoe-q4-7.moe" |
-        jq -rs 'map(select(.type == "decode"))[0] | "collectives: \(.parts.network / .seconds * 1000 | round / 10) % of a step"'
+        jq -r --arg speed "${two%%[!0-9.]*}" '.network | (1e-6 * .latency_us) as $latency | (8 / 4 / .bytes_per_second) as $float |
+            7 * (4 * $latency + (3 * 2048 + 2048 + 8 * 1024 + 2048) * $float) + $latency + 50304 * $float |
+            "collectives: \(. * ($speed | tonumber) * 1000 | round / 10) % of a step"'
 }
 
 for part in decode pocket olmoe; do

@@ -40,6 +40,7 @@ JOBS  = $(call when,normal,$(GATES:%=gate/%)) \
           $(call when,normal,$(EMU_FILES:%=races/%) $(EMU_KERNELS:%=races/kernel_%)) \
           $(call when,normal asan,$(FUZZED:%=fuzz/%)) \
           $(call when,$(always),$(TORTURED:%=torture/%)) \
+          $(if $(LONG),$(call when,normal asan,torture/texts)) \
           $(call when,normal,torture/kills $(SUITES:%=cli/%) $(if $(LONG),built aarch64)) \
           $(call when,asan,$(SANITISED_SUITES:%=cli/%)))
 # These jobs test threads and get all processors. Each pattern must match a job.
@@ -69,6 +70,7 @@ $(eval $(call job,$(LABEL)/emu/%,$O/tests/emu/run,$O/tests/emu/run $$*))
 $(eval $(call job,$(LABEL)/races/%,$O/race/tests/emu/run,$O/race/tests/emu/run $$*))
 $(eval $(call job,$(LABEL)/fuzz/%,$O/tests/fuzz/fuzz_%,$O/tests/fuzz/fuzz_$$* -n $(if $(LONG),10000,$(if $(SAN),100,300)) -t $(if $(LONG),100,60) tests/fuzz/corpus/$$*))
 $(eval $(call job,$(LABEL)/torture/kills,$(PROGRAMS),tests/torture/kills $O --moments $(if $(LONG),50,5)))
+$(eval $(call job,$(LABEL)/torture/texts,$(PROGRAMS),tests/torture/texts $O))
 $(eval $(call job,$(LABEL)/torture/%,$(PROGRAMS) $O/tests/torture/fail.so,tests/torture/calls $O --command $$* $(if $(LONG),,--most 25)))
 # What only other machines run.
 $(eval $(call job,$(LABEL)/built,$(DEVICE_TESTS) $O/tests/gpu/bench_device $O/tests/peers/tokenize $O/tests/bench/routes $O/tests/bench/drafting $(BENCHES),echo 1..1 && echo ok 1 - programs for GPUs$(comma) peers and speed))
