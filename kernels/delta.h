@@ -72,6 +72,7 @@ struct short_conv_args {
  *     t = softplus(step[r][h] + step_bias[h]),    g = neg_a[h] * t
  *     beta[r][h] = sigmoid(rate[r][h]); RECURRENCE_SPACE: t
  *     decay[slot[r]][h] = g + decay[parent[r]][h], or only g if there is no parent
+ * With `floor` < 0, for RECURRENCE_CHANNEL alone, g = floor * sigmoid(-neg_a[h] * (step[r][h] + step_bias[h])): it is bounded.
  * With RECURRENCE_CHANNEL a head has D = key_dim values of step, step_bias and decay, else D = 1; and one value of neg_a.
  * x          [rows] of stride: q [key_heads][key_dim], then k likewise (floats after them are not touched)
  * rate       [rows] of gate_stride, value_heads used; none with RECURRENCE_SPACE
@@ -85,7 +86,7 @@ struct short_conv_args {
 struct delta_keys_args {
     struct buffer x, rate, step, neg_a, step_bias, slot, parent, key, decay, beta;
     enum recurrence kind;
-    float epsilon;
+    float epsilon, floor;                /* floor 0: none */
     int rows, key_heads, value_heads, key_dim, stride, gate_stride, step_stride;
 };
 
@@ -124,12 +125,14 @@ struct delta_args {
 enum gate_kind { GATE_SIGMOID, GATE_SILU, GATE_SAME };
 
 /* out[r][p][i] = in[r][p][i] * f(gate[r][p][i]) for `parts` adjacent pieces of each row, i < width; f is plain_sigmoid or
- * plain_silu of kernels/plain/math.h, or with GATE_SAME the gate itself.
+ * plain_silu of kernels/plain/math.h, or with GATE_SAME the gate itself. With `single` a piece has one gate for all of its
+ * floats, gate[r][p][0].
  * in, gate, out  [rows] of their strides;   piece p begins in_part, gate_part, out_part floats after piece p - 1
  * out may be the same buffer as in, with the same strides. */
 struct gated_args {
     struct buffer in, gate, out;
     enum gate_kind kind;
+    bool single;
     int rows, parts, width, in_stride, gate_stride, out_stride, in_part, gate_part, out_part;
 };
 

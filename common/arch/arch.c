@@ -5,13 +5,12 @@
 #include <string.h>
 
 static const struct arch *const FAMILIES[] = {
-    &arch_afmoe, &arch_cohere2_moe, &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_deepseek_v32, &arch_dots1,
-    &arch_ernie4_5_moe, &arch_exaone_moe, &arch_flex_olmo, &arch_gemma4, &arch_glm4_moe, &arch_glm4_moe_lite, &arch_glm_moe_dsa,
-    &arch_gpt_oss, &arch_granitemoe, &arch_granitemoehybrid, &arch_hunyuan_v1_moe, &arch_kimi_linear, &arch_lfm2_moe,
-    &arch_llama, &arch_llama4,
-    &arch_longcat_flash, &arch_mimo_v2_flash, &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_nemotron_h,
-    &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_5_moe, &arch_qwen3_moe, &arch_qwen3_next,
-    &arch_solar_open};
+    &arch_afmoe, &arch_bailing_hybrid, &arch_cohere2_moe, &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3,
+    &arch_deepseek_v32, &arch_dots1, &arch_ernie4_5_moe, &arch_exaone_moe, &arch_flex_olmo, &arch_gemma4, &arch_glm4_moe,
+    &arch_glm4_moe_lite, &arch_glm_moe_dsa, &arch_gpt_oss, &arch_granitemoe, &arch_granitemoehybrid, &arch_hunyuan_v1_moe,
+    &arch_kimi_linear, &arch_lfm2_moe, &arch_llama, &arch_llama4, &arch_longcat_flash, &arch_mimo_v2_flash,
+    &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_nemotron_h, &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe,
+    &arch_qwen3, &arch_qwen3_5_moe, &arch_qwen3_moe, &arch_qwen3_next, &arch_solar_open};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {

@@ -52,8 +52,8 @@ enum source_slot {
     SLOT_DELTA_ALL,                 /* in place of the six. Mamba-2: rows of z, v, k, q, and of the steps; a convolution
                                      * alone: rows of the gate of v, of z, and of v */
     SLOT_DELTA_CONV_BIAS, SLOT_DELTA_SKIP,
-    /* Kimi Delta Attention, in place of SLOT_DELTA_QKV, _Z, _A and _CONV. _A project to the latents of the gate and of the
-     * steps, _B from these latents */
+    /* Kimi Delta Attention, in place of SLOT_DELTA_QKV and _CONV, and with latents of _Z and _A. _A project to the latents of
+     * the gate and of the steps, _B from these latents */
     SLOT_DELTA_Q, SLOT_DELTA_K, SLOT_DELTA_V, SLOT_DELTA_GATE_A, SLOT_DELTA_STEP_A, SLOT_DELTA_GATE_B, SLOT_DELTA_STEP_B,
     SLOT_DELTA_CONV_Q, SLOT_DELTA_CONV_K, SLOT_DELTA_CONV_V,
     SLOT_SHARED_GATE_UP,            /* [2 inner][hidden], gate first; in place of SLOT_SHARED_GATE and SLOT_SHARED_UP */
@@ -179,13 +179,12 @@ int arch_read_rope(const json_t *config, const json_t *rope, const struct arch *
 int arch_read_other_rope(const json_t *config, const json_t *rope, const struct arch *arch, struct hparams *shape,
                          struct err *err);
 
-extern const struct arch arch_afmoe, arch_cohere2_moe, arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_deepseek_v32,
-    arch_dots1, arch_ernie4_5_moe, arch_exaone_moe, arch_flex_olmo, arch_gemma4, arch_glm4_moe, arch_glm4_moe_lite,
-    arch_glm_moe_dsa, arch_gpt_oss, arch_granitemoe, arch_granitemoehybrid, arch_hunyuan_v1_moe, arch_kimi_linear,
-    arch_lfm2_moe, arch_llama,
-    arch_llama4, arch_longcat_flash, arch_mimo_v2_flash, arch_minimax_m2, arch_mistral, arch_mixtral, arch_nemotron_h,
-    arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next,
-    arch_solar_open;
+extern const struct arch arch_afmoe, arch_bailing_hybrid, arch_cohere2_moe, arch_deepseek, arch_deepseek_v2,
+    arch_deepseek_v3, arch_deepseek_v32, arch_dots1, arch_ernie4_5_moe, arch_exaone_moe, arch_flex_olmo, arch_gemma4,
+    arch_glm4_moe, arch_glm4_moe_lite, arch_glm_moe_dsa, arch_gpt_oss, arch_granitemoe, arch_granitemoehybrid,
+    arch_hunyuan_v1_moe, arch_kimi_linear, arch_lfm2_moe, arch_llama, arch_llama4, arch_longcat_flash, arch_mimo_v2_flash,
+    arch_minimax_m2, arch_mistral, arch_mixtral, arch_nemotron_h, arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe,
+    arch_qwen3, arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next, arch_solar_open;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);

@@ -336,10 +336,13 @@ static int delta_in_parts(const struct naming *n, const struct hparams *s, const
     if (n->slot[SLOT_DELTA_ALL])
         return delta_all_parts(n, s, t, parts);
     if (d->kind == RECURRENCE_CHANNEL) {
-        const int rows[] = {keys, keys, values, d->gate_rank, d->gate_rank};
-        for (int i = 0, first = 0; i < 5; first += rows[i++])
-            parts[i] = matrix_part(n, (enum source_slot)(SLOT_DELTA_Q + i), t->layer, 0, PART_ROWS, first, rows[i], columns);
-        return 5;
+        const int rows[] = {keys, keys, values, d->gate_rank ? d->gate_rank : values, d->gate_rank};
+        const enum source_slot slots[] = {SLOT_DELTA_Q, SLOT_DELTA_K, SLOT_DELTA_V,
+                                          d->gate_rank ? SLOT_DELTA_GATE_A : SLOT_DELTA_Z, SLOT_DELTA_STEP_A};
+        const int count = d->gate_rank ? 5 : 4;
+        for (int i = 0, first = 0; i < count; first += rows[i++])
+            parts[i] = matrix_part(n, slots[i], t->layer, 0, PART_ROWS, first, rows[i], columns);
+        return count;
     }
     if (!n->slot[SLOT_DELTA_QKVZ]) {
         parts[0] = matrix_part(n, SLOT_DELTA_QKV, t->layer, 0, PART_ROWS, 0, 2 * keys + values, columns);
@@ -359,13 +362,11 @@ static int delta_gate_parts(const struct naming *n, const struct hparams *s, con
     const int heads = s->delta.value_heads, groups = s->delta.key_heads, each = heads / groups, columns = t->inputs;
     if (n->slot[SLOT_DELTA_ALL])
         return delta_all_parts(n, s, t, parts);
-    if (s->delta.kind == RECURRENCE_CHANNEL) {
-        parts[0] = matrix_part(n, SLOT_DELTA_B, t->layer, 0, PART_ROWS, 0, heads, columns);
-        return 1;
-    }
     if (!n->slot[SLOT_DELTA_BA]) {
         parts[0] = matrix_part(n, SLOT_DELTA_B, t->layer, 0, PART_ROWS, 0, heads, columns);
-        parts[1] = matrix_part(n, SLOT_DELTA_A, t->layer, 0, PART_ROWS, heads, heads, columns);
+        if (s->delta.gate_rank)
+            return 1;
+        parts[1] = matrix_part(n, SLOT_DELTA_A, t->layer, 0, PART_ROWS, heads, t->outputs - heads, columns);
         return 2;
     }
     const struct part whole = matrix_part(n, SLOT_DELTA_BA, t->layer, 0, PART_ROWS, 0, 2 * heads, columns);
@@ -565,6 +566,15 @@ static bool has_experts(const struct lookup *lookup, int layer)
                       : slot[SLOT_EXPERTS_UP] ? SLOT_EXPERTS_UP : SLOT_EXPERT_UP, layer);
 }
 
+/* Returns whether the first layer with a state has an output of this name; true if no layer has a state. */
+static bool has_states(const struct lookup *lookup)
+{
+    int layer = 0;
+    while (layer < lookup->shape->layers && !lookup->shape->layer[layer].state)
+        layer++;
+    return layer == lookup->shape->layers || has_tensor(lookup, SLOT_DELTA_OUT, layer);
+}
+
 const struct naming *arch_naming(const struct arch *arch, const struct hparams *shape,
                                  bool (*has)(const void *context, const char *name), const void *context)
 {
@@ -580,7 +590,7 @@ const struct naming *arch_naming(const struct arch *arch, const struct hparams *
         const struct lookup lookup = {arch->naming[i], shape, has, context};
         if (!has_experts(&lookup, layer))
             continue;
-        if (dense == shape->layers || has_tensor(&lookup, SLOT_DENSE_DOWN, dense))
+        if ((dense == shape->layers || has_tensor(&lookup, SLOT_DENSE_DOWN, dense)) && has_states(&lookup))
             return arch->naming[i];
         found = found ? found : arch->naming[i];
     }

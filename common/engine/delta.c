@@ -1,5 +1,6 @@
 /* A layer with a recurrent state in place of attention: Gated DeltaNet (arXiv 2412.06464), as in Qwen3-Next; Kimi Delta
- * Attention (arXiv 2510.26692); Mamba-2 (arXiv 2405.21060), as in Granite 4; or a gated short convolution alone, as in LFM2. */
+ * Attention (arXiv 2510.26692), with latents of its gates or without; Mamba-2 (arXiv 2405.21060), as in Granite 4; or a gated
+ * short convolution alone, as in LFM2. */
 #include "common/engine/layer.h"
 
 /* Added to the sum of squares by which q and k are normalised, as in transformers (l2norm). */
@@ -32,11 +33,12 @@ static void gate_output(const struct layer *layer, const struct delta_widths *w)
     struct workspace *space = layer->space;
     const struct delta_shape *d = &space->shape->delta;
     const bool latent = d->gate_rank > 0;
+    const enum gate_kind kind = d->kind == RECURRENCE_CHANNEL ? GATE_SIGMOID
+                                : d->kind == RECURRENCE_NONE ? GATE_SAME : GATE_SILU;
     const struct buffer gate = latent ? space->delta_gate : layer_row_part(space->delta_in, w->conv);
     if (recurrence_corrects(d->kind))
         norm_parts(layer, d->value_heads, d->value_dim, false);
-    gate_by(layer, space->attended, w->values, latent ? GATE_SIGMOID : d->kind == RECURRENCE_NONE ? GATE_SAME : GATE_SILU, gate,
-            latent ? w->values : w->in, w->values);
+    gate_by(layer, space->attended, w->values, kind, gate, latent ? w->values : w->in, w->values);
     if (d->kind == RECURRENCE_SPACE)
         norm_parts(layer, d->norm_groups, w->values / d->norm_groups, true);
 }
@@ -54,14 +56,14 @@ static void run_rule(const struct layer *layer, const struct layer_text *text, c
     const struct buffer beta = layer_rows_from(space->delta_beta, first, heads);
     const bool latent = d->gate_rank > 0;
     const struct buffer steps = latent ? layer_rows_from(space->delta_steps, first, w->steps)
-                                       : layer_row_part(gates, w->gates - heads);
+                                       : layer_row_part(gates, w->gates - w->steps);
 
     space->ops->delta_keys(space->queue, &(struct delta_keys_args){
         .x = x, .rate = gates, .step = steps, .neg_a = weights->delta_neg_a,
         .step_bias = weights->delta_step_bias, .slot = see->slot, .parent = see->parent, .key = kept->key,
-        .decay = kept->decay, .beta = beta, .kind = d->kind, .epsilon = EPSILON, .rows = rows, .key_heads = d->key_heads,
-        .value_heads = heads, .key_dim = d->key_dim, .stride = w->conv, .gate_stride = w->gates,
-        .step_stride = latent ? w->steps : w->gates});
+        .decay = kept->decay, .beta = beta, .kind = d->kind, .epsilon = EPSILON, .floor = d->floor,
+        .rows = rows, .key_heads = d->key_heads, .value_heads = heads, .key_dim = d->key_dim, .stride = w->conv,
+        .gate_stride = w->gates, .step_stride = latent ? w->steps : w->gates});
     space->ops->delta(space->queue, &(struct delta_args){
         .q = x, .v = layer_row_part(x, 2 * w->keys), .beta = beta, .skip = weights->delta_skip, .key = kept->key,
         .decay = kept->decay, .correction = kept->correction, .state = kept->state, .own = see->own, .before = see->before,

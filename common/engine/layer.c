@@ -262,16 +262,20 @@ static int make_latent_qkv(const struct layer *layer, struct err *err)
     return 0;
 }
 
-/* Computes attended *= sigmoid(gate), element by element. */
+/* Computes attended *= sigmoid(gate), element by element or head by head. */
 static void weigh_attended(const struct layer *layer)
 {
     struct workspace *space = layer->space;
-    const int width = space->shape->attention.heads * space->shape->attention.value_dim;
+    const struct hparams *shape = space->shape;
+    const int heads = shape->attention.heads, value_dim = shape->attention.value_dim, width = heads * value_dim;
+    const int gates = hparams_attention_gates(shape);
+    const bool single = shape->attention.head_gate;
     const struct matrix *gate = &layer->weights->gate;
-    layer_project(layer, space->normed, gate->inputs, gate, (struct buffer){0, 0}, space->gate, width);
+    layer_project(layer, space->normed, gate->inputs, gate, (struct buffer){0, 0}, space->gate, gates);
     space->ops->gated(space->queue, &(struct gated_args){
-        .in = space->attended, .gate = space->gate, .out = space->attended, .rows = layer->rows->rows, .parts = 1,
-        .width = width, .in_stride = width, .gate_stride = width, .out_stride = width});
+        .in = space->attended, .gate = space->gate, .out = space->attended, .single = single, .rows = layer->rows->rows,
+        .parts = single ? heads : 1, .width = single ? value_dim : width, .in_stride = width, .gate_stride = gates,
+        .out_stride = width, .in_part = value_dim, .gate_part = 1, .out_part = value_dim});
 }
 
 static void attend(const struct layer *layer, const struct layer_text *text, const struct layer_rows *rows)

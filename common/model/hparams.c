@@ -62,6 +62,11 @@ int hparams_state_layers(const struct hparams *shape)
     return count;
 }
 
+int hparams_attention_gates(const struct hparams *shape)
+{
+    return shape->attention.heads * (shape->attention.head_gate ? 1 : shape->attention.value_dim);
+}
+
 struct delta_widths hparams_delta_widths(const struct hparams *shape)
 {
     const struct delta_shape *d = &shape->delta;
@@ -70,9 +75,10 @@ struct delta_widths hparams_delta_widths(const struct hparams *shape)
         return (struct delta_widths){0, 0, 0, 0, 0, 0};
     if (d->kind == RECURRENCE_NONE)
         return (struct delta_widths){0, shape->hidden, shape->hidden, 3 * shape->hidden, 0, 0};
-    return (struct delta_widths){keys, values, all, all + (d->kind == RECURRENCE_CHANNEL ? 2 * d->gate_rank : values),
-                                 d->value_heads * (d->kind == RECURRENCE_DELTA ? 2 : 1),
-                                 d->value_heads * recurrence_decays(d->kind, d->key_dim)};
+    const int steps = d->value_heads * recurrence_decays(d->kind, d->key_dim);
+    const int rates = recurrence_corrects(d->kind) ? d->value_heads : 0;
+    return (struct delta_widths){keys, values, all, all + (d->gate_rank ? 2 * d->gate_rank : values),
+                                 rates + (d->gate_rank ? 0 : steps), steps};
 }
 
 static int check_range(const char *name, int64_t value, int64_t min, int64_t max, struct err *err)
@@ -233,8 +239,8 @@ static int check_places(const struct hparams *s, struct err *err)
                        "predictors, and not before per-head norms with weights");
     if (s->router.weigh_input && (s->router.top_k != 1 || s->router.kind == ROUTER_SPARSEMIXER))
         return err_set(err, ERR_INPUT, "%d experts a token with weighted inputs; only 1 is supported", s->router.top_k);
-    if (s->attention.gate && s->attention.kv_rank)
-        return err_set(err, ERR_INPUT, "gated latent attention is not supported");
+    if (s->attention.head_gate && !s->attention.gate)
+        return err_set(err, ERR_INPUT, "one gate for each head of attention needs gated attention");
     if (check_range("kind of gated units", s->glu, GLU_SILU, GLU_NONE_RELU2, err) ||
         check_real("scale of the router's logits", (double)s->router.logit_scale, 0, 1e30, err) ||
         check_real("cap of logits", (double)s->logit_cap, 0, 1e30, err))
@@ -320,7 +326,8 @@ static int check_states(const struct hparams *s, struct err *err)
         check_range("taps of the convolution", d->taps, any, any ? CONV_TAPS_MAX : 0, err) ||
         check_range("order of value heads", d->tiled, 0, heads, err) ||
         check_range("bias of the convolution", d->conv_bias, 0, any, err) ||
-        check_range("width of the latents of gates", d->gate_rank, channels, channels ? WIDTH_MAX : 0, err) ||
+        check_range("width of the latents of gates", d->gate_rank, 0, channels ? WIDTH_MAX : 0, err) ||
+        check_real("lower bound of decays", (double)d->floor, channels ? -1e6 : 0, 0, err) ||
         check_range("groups of the norm of layers with a state", d->norm_groups, space, space ? HEADS_MAX : 0, err))
         return -1;
     if (!any)

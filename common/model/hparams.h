@@ -101,6 +101,7 @@ struct hparams {
         int still_floor;
         bool aligned;                /* windows begin at multiples of their size: a token sees its own chunk only */
         bool gate;                   /* a sigmoid of a product with what attention reads weighs each float of its output */
+        bool head_gate;              /* the gate has one weight for each head */
         bool sinks;                  /* each head has a score that takes part in the softmax and has no value */
         bool qkv_bias, out_bias;     /* with latents qkv_bias is of what makes them */
         float clip_qkv;              /* 0: none */
@@ -118,7 +119,9 @@ struct hparams {
                                       * the hidden state */
         int norm_groups;             /* RECURRENCE_SPACE: parts of its output with a norm each */
         bool conv_bias;
-        int gate_rank;               /* RECURRENCE_CHANNEL: width of the latents from which steps and gate are made */
+        int gate_rank;               /* RECURRENCE_CHANNEL: width of the latents from which steps and gate are made; 0: they are
+                                      * made from what the layer reads */
+        float floor;                 /* RECURRENCE_CHANNEL: lower bound of decays (kernels/delta.h); 0: none */
     } delta;                         /* of layers with a state; zeros: no layer has one */
     struct index_shape {
         int heads, dim;              /* of an indexer beside latent attention (kernels/index.h); 0: none */
@@ -195,10 +198,13 @@ int hparams_cached_heads(const struct hparams *shape, int layer);
 int hparams_kv_width(const struct hparams *shape, int layer);
 int hparams_state_layers(const struct hparams *shape);
 
+/* Returns the number of gates of attention's output. */
+int hparams_attention_gates(const struct hparams *shape);
+
 /* Floats of a token in a layer with a state. keys, values: of all heads. conv: inputs of the convolution (queries, keys and
  * values). in: outputs of delta.in (those inputs and the gate of the values; with RECURRENCE_NONE also the gate of the inputs;
- * with RECURRENCE_CHANNEL the latents of gate and steps in place of the gate). gates: outputs of delta.gates (rates and steps,
- * or one of the two). steps: one for each decay. */
+ * with gate_rank the latents of gate and steps in place of the gate). gates: outputs of delta.gates (rates and steps, or one of
+ * the two). steps: one for each decay. */
 struct delta_widths {
     int keys, values, conv, in, gates, steps;
 };

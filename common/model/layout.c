@@ -80,8 +80,7 @@ static void add_attention(struct layout *layout, const struct hparams *s, int la
     if (s->attention.out_bias)
         add(layout, ROLE_OUT_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.out_bias");
     if (s->attention.gate)
-        add(layout, ROLE_ATTENTION_GATE, TENSOR_MATRIX, layer, s->attention.heads * s->attention.value_dim, inputs,
-            "attention.gate");
+        add(layout, ROLE_ATTENTION_GATE, TENSOR_MATRIX, layer, hparams_attention_gates(s), inputs, "attention.gate");
     if (s->norms != NORM_BEFORE)
         add(layout, ROLE_ATTENTION_OUT_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "attention.out_norm");
 }

@@ -30,17 +30,18 @@
  *     layers.N.attention.sinks   VECTOR  [heads]                 when sinks
  *     layers.N.attention.out     MATRIX  [hidden][heads value_dim]
  *     layers.N.attention.out_bias VECTOR [hidden]                                    when out_bias
- *     layers.N.attention.gate    MATRIX  [heads value_dim][hidden]                   when attention.gate
+ *     layers.N.attention.gate    MATRIX  [heads value_dim][hidden]                   when gate; [heads] when head_gate
  *     layers.N.attention.out_norm VECTOR [hidden]                unless NORM_BEFORE
  *     with a state (layer[N].state), in place of qkv, q_norm, k_norm, sinks, out, its bias and gate (keys K = delta.key_heads
  *     key_dim, values V = delta.value_heads value_dim; kernels/delta.h), by delta.kind D RECURRENCE_DELTA, S RECURRENCE_SPACE,
  *     C RECURRENCE_CHANNEL or N RECURRENCE_NONE (K = 0, V = hidden):
  *     layers.N.delta.in          MATRIX  [2 K + 2 V][hidden]     rows of q, k, v, and of the gate of what comes out; N: [3 V],
- *                                                                also of the gate of v; C: [2 K + V + 2 gate_rank], of q, k, v,
- *                                                                and of the latents of the gate and of the steps
- *     layers.N.delta.gates       MATRIX  [2 value_heads][hidden] of the rates, then of the steps; S: of the steps alone;
- *                                                                C: of the rates alone
- *     layers.N.delta.gate        MATRIX  [V][gate_rank]          C: from the latent; steps alike: a row for each step
+ *                                                                also of the gate of v; with gate_rank: [2 K + V + 2
+ *                                                                gate_rank], of q, k, v, and of the latents of the gate and of
+ *                                                                the steps
+ *     layers.N.delta.gates       MATRIX  [2 value_heads][hidden] of the rates, then of the steps; S: of the steps alone; C:
+ *                                                                [value_heads (1 + key_dim)], with gate_rank the rates alone
+ *     layers.N.delta.gate        MATRIX  [V][gate_rank]          when gate_rank: from the latent; steps alike: a row each
  *     layers.N.delta.conv        VECTOR  [taps (2 K + V)]        the oldest token's first
  *     layers.N.delta.conv_bias   VECTOR  [2 K + V]               when delta.conv_bias
  *     layers.N.delta.neg_a       VECTOR  [value_heads]           not N; step_bias alike, C: of each step; S: skip alike

@@ -125,6 +125,8 @@ static const struct index_field FURTHER[] = {
     FIELD("delta_norm_groups", delta.norm_groups),
     FIELD("delta_conv_bias", delta.conv_bias),
     FIELD("delta_gate_rank", delta.gate_rank),
+    FIELD("delta_floor", delta.floor),
+    FIELD("head_gate", attention.head_gate),
 };
 enum { FURTHER_COUNT = sizeof FURTHER / sizeof *FURTHER };
 

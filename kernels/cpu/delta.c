@@ -96,8 +96,8 @@ static void keys_heads(void *argument, int member, int members)
         for (size_t h = begin; h < end; h++) {
             float t = 0;
             for (size_t i = h * each; i < (h + 1) * each; i++) {
-                t = plain_log_add(step[i] + bias[i], 0);
-                const float g = neg_a[h] * t;
+                t = a->floor < 0 ? 0 : plain_log_add(step[i] + bias[i], 0);
+                const float g = a->floor < 0 ? a->floor * plain_sigmoid(-neg_a[h] * (step[i] + bias[i])) : neg_a[h] * t;
                 decay[i] = parent[r] < 0 ? g : g + past[i];
             }
             beta[h] = rate ? plain_sigmoid(rate[h]) : t;
@@ -343,16 +343,33 @@ static void gate_part(enum gate_kind kind, const float *in, const float *gate, f
     }
 }
 
+static float gate_of(enum gate_kind kind, float x)
+{
+    return kind == GATE_SAME ? x : kind == GATE_SILU ? plain_silu(x) : plain_sigmoid(x);
+}
+
+static void gate_whole(float gate, const float *in, float *out, int width)
+{
+    INDEPENDENT                 /* as above */
+    for (int i = 0; i < width; i++)
+        out[i] = in[i] * gate;
+}
+
 static void gate_rows(void *argument, int member, int members)
 {
     const struct gated_args *a = argument;
     size_t begin, end;
     thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     for (size_t r = begin; r < end; r++)
-        for (size_t p = 0; p < (size_t)a->parts; p++)
-            gate_part(a->kind, (const float *)work_pointer(a->in) + r * (size_t)a->in_stride + p * (size_t)a->in_part,
-                      (const float *)work_pointer(a->gate) + r * (size_t)a->gate_stride + p * (size_t)a->gate_part,
-                      (float *)work_pointer(a->out) + r * (size_t)a->out_stride + p * (size_t)a->out_part, a->width);
+        for (size_t p = 0; p < (size_t)a->parts; p++) {
+            const float *in = (const float *)work_pointer(a->in) + r * (size_t)a->in_stride + p * (size_t)a->in_part;
+            const float *gate = (const float *)work_pointer(a->gate) + r * (size_t)a->gate_stride + p * (size_t)a->gate_part;
+            float *out = (float *)work_pointer(a->out) + r * (size_t)a->out_stride + p * (size_t)a->out_part;
+            if (a->single)
+                gate_whole(gate_of(a->kind, *gate), in, out, a->width);
+            else
+                gate_part(a->kind, in, gate, out, a->width);
+        }
 }
 
 void cpu_gated(struct queue *queue, const struct gated_args *args)

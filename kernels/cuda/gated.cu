@@ -9,7 +9,7 @@ __global__ void gated_kernel(struct gated_args a, const int32_t *live)
     int64_t row = blockIdx.y;
     if (part >= a.parts || not_live(live, row))
         return;
-    float gate = device_pointer<float>(a.gate)[row * a.gate_stride + (int64_t)part * a.gate_part + i];
+    float gate = device_pointer<float>(a.gate)[row * a.gate_stride + (int64_t)part * a.gate_part + (a.single ? 0 : i)];
     float in = device_pointer<float>(a.in)[row * a.in_stride + (int64_t)part * a.in_part + i];
     device_pointer<float>(a.out)[row * a.out_stride + (int64_t)part * a.out_part + i] =
         in * (a.kind == GATE_SAME ? gate : a.kind == GATE_SILU ? plain_silu(gate) : plain_sigmoid(gate));

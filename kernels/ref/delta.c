@@ -76,7 +76,8 @@ void ref_delta_keys(struct queue *queue, const struct delta_keys_args *a)
         for (int64_t i = 0; i < all; i++) {
             const int64_t h = i / each;
             double t = (double)step[r * a->step_stride + i] + (double)step_bias[i];
-            double softplus = fmax(t, 0) + log1p(exp(-fabs(t))), g = (double)neg_a[h] * softplus;
+            double softplus = fmax(t, 0) + log1p(exp(-fabs(t)));
+            double g = a->floor < 0 ? (double)a->floor * sigmoid(-(double)neg_a[h] * t) : (double)neg_a[h] * softplus;
             beta[r * heads + h] = (float)(delta ? sigmoid((double)rate[r * a->gate_stride + h]) : softplus);
             decay[slot[r] * all + i] = (float)(parent[r] >= 0 ? g + (double)decay[parent[r] * all + i] : g);
         }
@@ -208,12 +209,13 @@ void ref_gated(struct queue *queue, const struct gated_args *a)
         return;
     const int parts = a->parts - 1;
     const float *in = ref_floats(queue, a->in, ref_span(a->rows, a->in_stride, (int64_t)parts * a->in_part + a->width));
-    const float *gate = ref_floats(queue, a->gate, ref_span(a->rows, a->gate_stride, (int64_t)parts * a->gate_part + a->width));
+    const int gates = a->single ? 1 : a->width;
+    const float *gate = ref_floats(queue, a->gate, ref_span(a->rows, a->gate_stride, (int64_t)parts * a->gate_part + gates));
     float *out = ref_floats(queue, a->out, ref_span(a->rows, a->out_stride, (int64_t)parts * a->out_part + a->width));
     for (int64_t r = 0; r < a->rows; r++)
         for (int64_t p = 0; p < a->parts; p++)
             for (int i = 0; i < a->width; i++) {
-                double x = (double)gate[r * a->gate_stride + p * a->gate_part + i];
+                double x = (double)gate[r * a->gate_stride + p * a->gate_part + (a->single ? 0 : i)];
                 out[r * a->out_stride + p * a->out_part + i] =
                     (float)((double)in[r * a->in_stride + p * a->in_part + i] * (a->kind == GATE_SIGMOID ? 1 : x) *
                             (a->kind == GATE_SAME ? 1 : sigmoid(x)));

@@ -375,6 +375,38 @@ END
     within "$(distance kimi_linear saved.moe)" 2e-4
 }
 
+@test "bailing_hybrid: decays, experts and norms show; other names and keys mean the same; what is not supported is named" {
+    local keys='del(.layer_types, .mlp_layer_types, .linear_head_dim, .linear_num_heads, .linear_conv_kernel_dim, .rope_parameters) |
+        .first_k_dense_replace = 1 | .layer_group_size = 2 | .rope_theta = 10000 | .rope_scaling = null | .partial_rotary_factor = 0.5'
+    off bailing_hybrid '.kda_lower_bound = -5'
+    off bailing_hybrid '.kda_safe_gate = false'
+    off bailing_hybrid '.topk_group = 2'
+    off bailing_hybrid '.rms_norm_eps = 1e-5'
+    same bailing_hybrid "$keys"
+    rm -rf kda
+    cp -r "$GOLDEN/bailing_hybrid/model" kda
+    LC_ALL=C sed -i 's/attention\.o_proj\.weight":/attention.dense.weight": /g' kda/model.safetensors      # as transformers saves it
+    ! cmp -s kda/model.safetensors "$GOLDEN/bailing_hybrid/model/model.safetensors"
+    moe-convert -q kda -o kda.moe
+    within "$(distance bailing_hybrid kda.moe)" 2e-4
+    while IFS='#' read -r change message; do
+        jq "$change" "$GOLDEN/bailing_hybrid/model/config.json" > kda/config.json
+        run -2 moe-convert kda -o x.moe
+        [[ "$output" == *"$message" ]] || { echo "$change: $output"; return 1; }
+    done <<'END'
+.architectures = ["BailingMoeV2_5ForCausalLM"]#lightning attention (Ling 2.5) is not supported
+.expert_swiglu_limit_list = [null, 0, 7.5]#limits of gated units are not supported
+.no_kda_lora = false#no_kda_lora is false; only true is supported
+.mtp_use_kda = true#mtp_use_kda is true; only false is supported
+.gated_attention_proj_granularity_type = "element_wise"#"element_wise"; only head_wise is supported
+.score_function = "softmax"#score_function is "softmax"; only sigmoid is supported
+.num_kv_heads_for_linear_attn = 1#num_kv_heads_for_linear_attn is 1; only 0 is supported
+.kda_lower_bound = 0#it must be below 0
+.moe_shared_expert_intermediate_size = 9#only moe_intermediate_size is supported
+del(.layer_types) | .layer_group_size = 0#it must be at least 1
+END
+}
+
 @test "nemotron_h: layers, experts and norms show; other spellings mean the same; what is not supported is named" {
     off nemotron_h '.num_experts_per_tok = 1'
     off nemotron_h '.topk_group = 2'

@@ -8,6 +8,7 @@ struct shape {
     int key_heads, value_heads, key_dim, value_dim, taps;
     bool tiled;
     enum recurrence kind;
+    float floor;
 };
 
 static int keys_of(const struct shape *s) { return s->key_heads * s->key_dim; }
@@ -142,8 +143,8 @@ static void layer_run(struct layer *layer, const struct device_ops *ops, struct 
     ops->delta_keys(&queue, &(struct delta_keys_args){
         .x = x, .rate = gates, .step = buffer_part(gates, (size_t)heads * 4, gates.bytes - (size_t)heads * 4), .slot = slots,
         .neg_a = layer->neg_a, .step_bias = layer->step_bias, .parent = parent, .key = layer->key, .decay = layer->decay,
-        .beta = beta, .kind = s->kind, .epsilon = 1e-6f, .rows = count, .key_heads = s->key_heads, .value_heads = heads,
-        .key_dim = s->key_dim,
+        .beta = beta, .kind = s->kind, .epsilon = 1e-6f, .floor = s->floor, .rows = count, .key_heads = s->key_heads,
+        .value_heads = heads, .key_dim = s->key_dim,
         .stride = width, .gate_stride = gates_width, .step_stride = gates_width});
     ops->delta(&queue, &(struct delta_args){
         .q = x, .v = buffer_part(x, (size_t)(2 * keys) * 4, x.bytes - (size_t)(2 * keys) * 4), .beta = beta, .key = layer->key,
@@ -214,8 +215,9 @@ static void steps_to(const struct layer *layer, const struct forest *f, int node
             double sum = space ? (double)((float *)at(layer->skip))[h] * v : 0;
             for (int i = 0; i < s->key_dim; i++) {
                 const int own = each > 1 ? i : 0;
-                const double t = log1p(exp((double)steps[own] + (double)bias[own]));
-                seen += k[i] * (column[i * s->value_dim] *= exp((double)((float *)at(layer->neg_a))[h] * t));
+                const double t = (double)steps[own] + (double)bias[own], slope = (double)((float *)at(layer->neg_a))[h];
+                const double g = s->floor < 0 ? (double)s->floor / (1 + exp(slope * t)) : slope * log1p(exp(t));
+                seen += k[i] * (column[i * s->value_dim] *= exp(g));
             }
             seen = beta * (space ? v : v - seen);
             for (int i = 0; i < s->key_dim; i++)
@@ -306,11 +308,11 @@ static void random_trees_have_the_bits_of_their_paths(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        {1, 1, 4, 4, 4, false, RECURRENCE_DELTA}, {2, 4, 16, 8, 4, false, RECURRENCE_DELTA},
-        {2, 2, 33, 20, 3, false, RECURRENCE_DELTA}, {1, 3, 7, 40, 1, false, RECURRENCE_DELTA},
-        {2, 6, 16, 8, 4, true, RECURRENCE_DELTA}, {1, 3, 33, 7, 4, false, RECURRENCE_SPACE},
-        {2, 4, 16, 20, 3, false, RECURRENCE_SPACE}, {2, 2, 33, 20, 4, false, RECURRENCE_CHANNEL},
-        {1, 3, 16, 7, 3, false, RECURRENCE_CHANNEL}};
+        {1, 1, 4, 4, 4, false, RECURRENCE_DELTA, 0}, {2, 4, 16, 8, 4, false, RECURRENCE_DELTA, 0},
+        {2, 2, 33, 20, 3, false, RECURRENCE_DELTA, 0}, {1, 3, 7, 40, 1, false, RECURRENCE_DELTA, 0},
+        {2, 6, 16, 8, 4, true, RECURRENCE_DELTA, 0}, {1, 3, 33, 7, 4, false, RECURRENCE_SPACE, 0},
+        {2, 4, 16, 20, 3, false, RECURRENCE_SPACE, 0}, {2, 2, 33, 20, 4, false, RECURRENCE_CHANNEL, 0},
+        {1, 3, 16, 7, 3, false, RECURRENCE_CHANNEL, 0}, {2, 2, 17, 8, 4, false, RECURRENCE_CHANNEL, -3}};
     for (int i = 0; i < (kernel_brief() ? 33 : 200); i++)
         check_forest(&shapes[i % LENGTH(shapes)], i % 48, 24, (uint64_t)i, i % 16 == 0);
 }
@@ -318,9 +320,9 @@ static void random_trees_have_the_bits_of_their_paths(void **state)
 static void heads_of_published_size(void **state)
 {
     (void)state;
-    static const struct shape delta = {2, 4, 128, 128, 4, false, RECURRENCE_DELTA};
-    static const struct shape space = {1, 4, 128, 64, 4, false, RECURRENCE_SPACE};
-    static const struct shape channel = {2, 2, 128, 128, 4, false, RECURRENCE_CHANNEL};
+    static const struct shape delta = {2, 4, 128, 128, 4, false, RECURRENCE_DELTA, 0};
+    static const struct shape space = {1, 4, 128, 64, 4, false, RECURRENCE_SPACE, 0};
+    static const struct shape channel = {2, 2, 128, 128, 4, false, RECURRENCE_CHANNEL, 0};
     check_forest(&delta, 30, 12, 7, true);
     check_forest(&channel, 30, 12, 7, true);
     check_forest(&space, 30, 12, 7, true);

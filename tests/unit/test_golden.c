@@ -138,6 +138,7 @@ static const struct member MEMBERS[] = {
     MEMBER(FLAG, shared_apart), MEMBER(FLAG, router.norm), MEMBER(SINGLE, router.logit_scale),
     MEMBER(FLAG, router.expert_scale),
     MEMBER(FLAG, layer_scale), MEMBER(SINGLE, logit_cap), MEMBER(INTEGER, delta.norm_groups), MEMBER(FLAG, delta.conv_bias),
+    MEMBER(SINGLE, delta.floor),
     {"windows", WINDOWS, 0}, {"still", STILL, 0},
 };
 
@@ -231,6 +232,11 @@ static const struct change CHANGES[] = {
     {"nemotron_h", "router.groups", 0}, {"nemotron_h", "router.group_rank", 1}, {"nemotron_h", "router.scale", 1},
     {"nemotron_h", "router.renormalise", 0}, {"nemotron_h", "router.kind", ROUTER_SOFTMAX_TOPK},
     {"nemotron_h", "norm_epsilon", 1e-5},
+    {"bailing_hybrid", "attention.gate", 0}, {"bailing_hybrid", "still", 1}, {"bailing_hybrid", "rope.theta", 100},
+    {"bailing_hybrid", "delta.floor", 0}, {"bailing_hybrid", "delta.floor", -5}, {"bailing_hybrid", "shared_inner", 0},
+    {"bailing_hybrid", "attention.latent_epsilon", 0.1}, {"bailing_hybrid", "attention.scale", 0.2},
+    {"bailing_hybrid", "router.correction", 0}, {"bailing_hybrid", "router.groups", 0}, {"bailing_hybrid", "router.scale", 1},
+    {"bailing_hybrid", "router.renormalise", 0}, {"bailing_hybrid", "norm_epsilon", 1e-5},
     {"solar_open", "attention.qkv_bias", 0}, {"solar_open", "rope.kind", ROPE_DEFAULT}, {"solar_open", "router.correction", 0},
     {"solar_open", "router.groups", 0}, {"solar_open", "router.scale", 1}, {"solar_open", "router.renormalise", 0},
     {"solar_open", "shared_inner", 0}, {"solar_open", "norm_epsilon", 1e-5},
@@ -317,7 +323,7 @@ static void every_feature_of_every_family_shows(void **state)
         }
     }
     golden_close(&golden);
-    assert_int_equal(families, 40);
+    assert_int_equal(families, 41);
     assert_int_equal(missed, 0);
 }
 

@@ -37,7 +37,9 @@ static void write_model(uint64_t seed)
     if (kind == RECURRENCE_SPACE)
         shape.delta.norm_groups = heads;
     if (kind == RECURRENCE_CHANNEL)
-        shape.delta.gate_rank = chance_range(&chance, 1, 9);
+        shape.delta.gate_rank = seed % 3 ? chance_range(&chance, 1, 9) : 0;
+    if (kind == RECURRENCE_CHANNEL && seed % 2)
+        shape.delta.floor = -2;
     if (kind == RECURRENCE_NONE)
         shape.delta = (struct delta_shape){.taps = shape.delta.taps, .kind = RECURRENCE_NONE, .conv_bias = seed % 2};
     for (int n = 0; n < shape.layers; n++)

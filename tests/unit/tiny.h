@@ -67,7 +67,8 @@ static inline void tiny_places(struct chance *chance, struct hparams *shape)
     shape->norms = shape->layer_norm ? NORM_BEFORE : (enum norm_place)chance_range(chance, 0, 2);
     shape->norm_unbiased = shape->layer_norm && chance_range(chance, 0, 1);
     shape->parallel = shape->norms == NORM_BEFORE && chance_range(chance, 0, 1);
-    shape->attention.gate = !latents && chance_range(chance, 0, 1);
+    shape->attention.gate = latents ? (int)(chance->state >> 41 & 1) : chance_range(chance, 0, 1);
+    shape->attention.head_gate = shape->attention.gate && (chance->state >> 40 & 1);
     shape->attention.turn_first = !latents && shape->attention.qk_norm == QK_NORM_HEAD && shape->attention.clip_qkv == 0;
     shape->shared_scale = shape->shared_inner && chance_range(chance, 0, 1) ? 0.6f : 0;
     for (int n = 0; n < shape->layers && !latents; n++)
@@ -122,7 +123,7 @@ static inline void tiny_indexer(struct chance *chance, struct hparams *shape)
 {
     tiny_latents(chance, shape);
     shape->attention.q_rank = chance_range(chance, 3, 40);
-    shape->attention.gate = shape->attention.turn_first = shape->attention.plain_norm = shape->attention.value_norm = false;
+    shape->attention.turn_first = shape->attention.plain_norm = shape->attention.value_norm = false;
     shape->attention.still_scale = 0;
     shape->attention.still_floor = 0;
     shape->other = (struct attention_kind){0};

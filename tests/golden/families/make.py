@@ -183,6 +183,12 @@ FAMILIES = {
                     "q_lora_rank": None, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 6, "linear_head_dim": 6,
                     "linear_num_heads": 2, "linear_conv_kernel_dim": 4, "mlp_layer_types": ["dense", "sparse", "sparse"],
                     "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
+    # the heads of both kinds of layers are as wide as the part that turns: save_pretrained writes one number for all
+    "bailing_hybrid": {**SMALL, "num_key_value_heads": 2, "intermediate_size": 12, "moe_intermediate_size": 4, "num_local_experts": 4,
+                       "n_shared_experts": 1, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.7, "kv_lora_rank": 8,
+                       "qk_nope_head_dim": 8, "qk_rope_head_dim": 6, "v_head_dim": 4, "head_dim": 6, "kda_lower_bound": -4.0,
+                       "mlp_layer_types": ["dense", "sparse", "sparse"], "rope_parameters": PLAIN_ROPE,
+                       "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
     "solar_open": {**SMALL, "num_hidden_layers": 2, "head_dim": 8, "moe_intermediate_size": 8, "n_routed_experts": 6,
                    "n_shared_experts": 2, "n_group": 3, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 1.8,
                    "attention_bias": True, "rope_parameters": {**YARN_ROPE, "factor": 2.0}},
@@ -227,10 +233,12 @@ def draw(model, tied, family, seed):
                 weight.copy_(noise)
             elif family == "deepseek" and "shared_expert_gate" in name:
                 weight.zero_()
+            elif family == "bailing_hybrid" and "dt_bias" in name:
+                weight.copy_(-3 + noise)                            # so that a state is felt over several segments
             elif name.endswith("_bias"):
                 weight.copy_(0.2 * noise)
             elif "A_log" in name:
-                weight.copy_(-2.5 + noise)                          # so that a state is felt over several segments
+                weight.copy_(0.3 * noise if family == "bailing_hybrid" else -2.5 + noise)       # the same
             elif "norm" in name:
                 loud = family == "gemma4_text" and name.endswith(("post_attention_layernorm.weight", "forward_layernorm.weight"))
                 centred = family.startswith(("qwen3_next", "qwen3_5")) and "linear_attn" not in name
@@ -317,6 +325,16 @@ def publish_dense(folder):
     safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
 
 
+def publish_states(folder):
+    """Renames the outputs of layers with a state as published: save_pretrained gives them the name of attention's."""
+    path = os.path.join(folder, "model.safetensors")
+    tensors = safetensors.torch.load_file(path)
+    states = [name[:-len("A_log")] for name in tensors if name.endswith(".A_log")]
+    tensors = {name.replace("dense.weight", "o_proj.weight") if name.startswith(tuple(states)) else name: values
+               for name, values in tensors.items()}
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+
+
 def nest(folder):
     """The text model in `folder` as a part of a model with a vision tower."""
     path = os.path.join(folder, "model.safetensors")
@@ -355,6 +373,8 @@ def make(family):
         to_deepseek(os.path.join(folder, "model"))
     if family == "kimi_linear":
         publish_dense(os.path.join(folder, "model"))
+    if family == "bailing_hybrid":
+        publish_states(os.path.join(folder, "model"))
     if family == "longcat_flash":
         drop_zero_experts(os.path.join(folder, "model"), settings["n_routed_experts"])
     if family == "qwen3_5_moe":
