@@ -1,6 +1,7 @@
 /* Layers with a state of fixed size instead of keys and values of all tokens: the gated delta rule (Gated DeltaNet, arXiv
- * 2412.06464), the same with a decay for each channel of the key (Kimi Delta Attention, arXiv 2510.26692), or the state space
- * of Mamba-2 (arXiv 2405.21060); and the short causal convolution before it, over rows that may be nodes of a tree.
+ * 2412.06464), the same with a decay for each channel of the key (Kimi Delta Attention, arXiv 2510.26692), or the state spaces
+ * of Mamba-2 (arXiv 2405.21060) and Mamba-1 (arXiv 2312.00752); and the short causal convolution before it, over rows that
+ * may be nodes of a tree.
  *
  * The rule, for each value head, with a token's q, k, v, decay g <= 0 and rate beta, from S = 0:
  *     S <- e^g S;    S <- S + k (x) beta (v - k^T S);    o = q^T S              RECURRENCE_DELTA
@@ -8,6 +9,8 @@
  *                                                                               C, B, x, dt, D of Mamba-2)
  * RECURRENCE_CHANNEL is RECURRENCE_DELTA with g a vector of key_dim numbers: e^g multiplies the rows of S. In all
  * formulas below, its factors e^G and e^(G - G_i) then multiply k and q element by element.
+ * RECURRENCE_SCAN has a step t for each value and a decay for each float of S:
+ *     S[a][j] <- e^(neg_a[a][j] t[j]) S[a][j] + k[a] t[j] v[j];    o = q^T S + skip v (skip[j] for each value)
  * Value head h uses key head h * key_heads / value_heads, or with `tiled` key head h % key_heads. key_heads divides
  * value_heads.
  *
@@ -19,6 +22,7 @@
  *     u = beta v                                                                                           RECURRENCE_SPACE
  *     o = e^G q^T S + sum over the same ancestors and the token itself of e^(G - G_i) (q . k_i) u_i
  *     the next segment's state = e^G S + sum over the segment of e^(G - G_i) k_i (x) u_i, G of the segment's last token
+ * RECURRENCE_SCAN has no such form: the rule is applied token by token, from S on. A slot stores u = t v and, as its decay, t.
  * This has three consequences. Draft nodes only add slots, and rejecting them frees these slots. A state computed along a
  * draft's path has the same bits as the state of these tokens after they are committed. A token's bits depend on its own
  * context only.
@@ -39,14 +43,23 @@ enum { DELTA_BORDER = 16, DELTA_DIM_MAX = 1024, CONV_TAPS_MAX = 8 };
 enum recurrence {
     RECURRENCE_DELTA, RECURRENCE_SPACE,
     RECURRENCE_NONE,     /* the short convolution alone */
-    RECURRENCE_CHANNEL
+    RECURRENCE_CHANNEL, RECURRENCE_SCAN
 };
+
+/* Floats of the state of a value head with RECURRENCE_SCAN, at most. */
+enum { SCAN_STATE_MAX = 1 << 14 };
 
 /* Returns whether the rule subtracts k^T S from v. */
 static inline bool recurrence_corrects(enum recurrence kind) { return kind == RECURRENCE_DELTA || kind == RECURRENCE_CHANNEL; }
 
+/* Returns whether o has a part of v without the state. */
+static inline bool recurrence_skips(enum recurrence kind) { return kind == RECURRENCE_SPACE || kind == RECURRENCE_SCAN; }
+
 /* Returns the number of decays of a value head. */
-static inline int recurrence_decays(enum recurrence kind, int key_dim) { return kind == RECURRENCE_CHANNEL ? key_dim : 1; }
+static inline int recurrence_decays(enum recurrence kind, int key_dim, int value_dim)
+{
+    return kind == RECURRENCE_CHANNEL ? key_dim : kind == RECURRENCE_SCAN ? value_dim : 1;
+}
 
 /* Values of delta_args.before that are not a state. */
 enum { DELTA_ZERO = -1, DELTA_KEPT = -2 };
@@ -68,14 +81,15 @@ struct short_conv_args {
 
 /* Prepares the inputs of `delta` from the projections. For each row and key head, in place, without RECURRENCE_SPACE,
  *     q <- q / sqrt(sum of q^2 + epsilon) * (1 / sqrt(key_dim)),    k <- k / sqrt(sum of k^2 + epsilon)
- * and then key[slot[r]] = k; for each value head
+ * (not with RECURRENCE_SCAN either), and then key[slot[r]] = k; for each value head
  *     t = softplus(step[r][h] + step_bias[h]),    g = neg_a[h] * t
  *     beta[r][h] = sigmoid(rate[r][h]); RECURRENCE_SPACE: t
  *     decay[slot[r]][h] = g + decay[parent[r]][h], or only g if there is no parent
  * With `floor` < 0, for RECURRENCE_CHANNEL alone, g = floor * sigmoid(-neg_a[h] * (step[r][h] + step_bias[h])): it is bounded.
- * With RECURRENCE_CHANNEL a head has D = key_dim values of step, step_bias and decay, else D = 1; and one value of neg_a.
+ * With RECURRENCE_SCAN decay[slot[r]][h] = t alone; there is no beta, and no parent and neg_a are read.
+ * A head has D values of step, step_bias and decay (recurrence_decays), and one value of neg_a.
  * x          [rows] of stride: q [key_heads][key_dim], then k likewise (floats after them are not touched)
- * rate       [rows] of gate_stride, value_heads used; none with RECURRENCE_SPACE
+ * rate       [rows] of gate_stride, value_heads used; none with RECURRENCE_SPACE and RECURRENCE_SCAN
  * step       [rows] of step_stride, value_heads * D used
  * neg_a      [value_heads] (-exp(A_log));   step_bias [value_heads][D]
  * parent     [rows] i32: the slot before the row's own in its path; -1: the row is the first of its segment
@@ -87,14 +101,16 @@ struct delta_keys_args {
     struct buffer x, rate, step, neg_a, step_bias, slot, parent, key, decay, beta;
     enum recurrence kind;
     float epsilon, floor;                /* floor 0: none */
-    int rows, key_heads, value_heads, key_dim, stride, gate_stride, step_stride;
+    int rows, key_heads, value_heads, key_dim, value_dim, stride, gate_stride, step_stride;
 };
 
 /* Stores u of each row in correction[its slot], and o in out[r][h].
  *
- * q, v        [rows] of stride: [key_heads][key_dim] and [value_heads][value_dim];   out [rows][value_heads][value_dim]
+ * q, v        [rows] of stride and value_stride: [key_heads][key_dim] and [value_heads][value_dim]
+ * out         [rows][value_heads][value_dim]
  * beta, key, decay  results of delta_keys;   correction [slots][value_heads][value_dim]
- * skip        [value_heads], for RECURRENCE_SPACE alone
+ * skip        [value_heads], for RECURRENCE_SPACE alone; RECURRENCE_SCAN: [value_heads][value_dim]
+ * neg_a       [value_heads][key_dim][value_dim], for RECURRENCE_SCAN alone
  * state       [states][value_heads][key_dim][value_dim]
  * own         [rows] i32: the state at the beginning of the row's segment; DELTA_ZERO in the first segment
  * before      [rows] i32. DELTA_KEPT: the state `own` exists. Otherwise it is computed here, before the row, from the state
@@ -102,7 +118,7 @@ struct delta_keys_args {
  *             ascending, precede those of the row's own segment in the path. Later rows with the same `own` have
  *             DELTA_KEPT
  * path_start  [rows+1] i32;   path i32
- * Dimensions are at most DELTA_DIM_MAX.
+ * Dimensions are at most DELTA_DIM_MAX, with RECURRENCE_SCAN key_dim * value_dim at most SCAN_STATE_MAX.
  *
  * Order:  k^T S and q^T S: from 0 by fused multiply-add, ascending in the key's dimension. Dot products as in delta_keys. With
  *         f_i = plain_exp(G - G_i), f = plain_exp(G):
@@ -114,11 +130,14 @@ struct delta_keys_args {
  *         Without a state (DELTA_ZERO) u starts with v, o and S' with 0.
  *         RECURRENCE_CHANNEL: f belongs to each a. With k'[a] = k[a] * f[a], q' alike, u = v - k'^T S and o = q'^T S; with
  *         k_i'[a] = k_i[a] * f_i[a] the others are u = fma(-(k . k_i'), u_i, u), o = fma(q . k_i', u_i, o) and S'[a][:] =
- *         fma(k_i'[a], u_i[:], S'[a][:]). */
+ *         fma(k_i'[a], u_i[:], S'[a][:]).
+ *         RECURRENCE_SCAN: u = t * v. For each slot, ascending, S[a][j] = fma(k_i[a], u_i[j], plain_exp(neg_a[a][j] * t_i[j]) *
+ *         S[a][j]), from 0 without a state; then o from 0 by o = fma(q[a], S[a][:], o), a ascending, and o = fma(skip, v, o).
+ *         S' is S after the last slot of the segment. */
 struct delta_args {
-    struct buffer q, v, beta, skip, key, decay, correction, state, own, before, path_start, path, out;
+    struct buffer q, v, beta, skip, neg_a, key, decay, correction, state, own, before, path_start, path, out;
     enum recurrence kind;
-    int rows, key_heads, value_heads, key_dim, value_dim, stride;
+    int rows, key_heads, value_heads, key_dim, value_dim, stride, value_stride;
     bool tiled;
 };
 

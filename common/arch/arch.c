@@ -8,7 +8,7 @@ static const struct arch *const FAMILIES[] = {
     &arch_afmoe, &arch_bailing_hybrid, &arch_cohere2_moe, &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3,
     &arch_deepseek_v32, &arch_dots1, &arch_ernie4_5_moe, &arch_exaone_moe, &arch_flex_olmo, &arch_gemma4, &arch_glm4_moe,
     &arch_glm4_moe_lite, &arch_glm_moe_dsa, &arch_gpt_oss, &arch_granitemoe, &arch_granitemoehybrid, &arch_hunyuan_v1_moe,
-    &arch_kimi_linear, &arch_lfm2_moe, &arch_llama, &arch_llama4, &arch_longcat_flash, &arch_mimo_v2_flash,
+    &arch_jamba, &arch_kimi_linear, &arch_lfm2_moe, &arch_llama, &arch_llama4, &arch_longcat_flash, &arch_mimo_v2_flash,
     &arch_minimax_m2, &arch_mistral, &arch_mixtral, &arch_nemotron_h, &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe,
     &arch_qwen3, &arch_qwen3_5_moe, &arch_qwen3_moe, &arch_qwen3_next, &arch_solar_open};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
@@ -624,6 +624,17 @@ static int expert_layers_by_step(const json_t *config, struct hparams *s, struct
     return 0;
 }
 
+void arch_unused_ffn(struct hparams *s)
+{
+    const int with_experts = hparams_moe_layers(s);
+    if (with_experts == s->layers)
+        s->dense_inner = 0;
+    if (with_experts == 0) {
+        s->router.experts = s->router.top_k = s->expert_inner = s->shared_inner = s->router.groups = 0;
+        s->shared_gate = false;
+    }
+}
+
 static int read_expert_layers(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
     for (int i = 0; i < s->layers; i++)
@@ -637,15 +648,8 @@ static int read_expert_layers(const json_t *config, const struct arch *arch, str
             return config_refuse(config, "n_shared_experts", err, "it must be from 0 to %d", EXPERTS_MAX);
         s->shared_inner *= s->expert_inner;
     }
-    if (arch->expert_layers == EXPERTS_NOWHERE || arch->expert_layers == EXPERTS_EVERYWHERE)
-        return 0;
-    int with_experts = hparams_moe_layers(s);
-    if (with_experts == s->layers)
-        s->dense_inner = 0;
-    if (with_experts == 0) {
-        s->router.experts = s->router.top_k = s->expert_inner = s->shared_inner = s->router.groups = 0;
-        s->shared_gate = false;
-    }
+    if (arch->expert_layers != EXPERTS_NOWHERE && arch->expert_layers != EXPERTS_EVERYWHERE)
+        arch_unused_ffn(s);
     return 0;
 }
 

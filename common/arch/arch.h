@@ -56,6 +56,9 @@ enum source_slot {
      * the gate and of the steps, _B from these latents */
     SLOT_DELTA_Q, SLOT_DELTA_K, SLOT_DELTA_V, SLOT_DELTA_GATE_A, SLOT_DELTA_STEP_A, SLOT_DELTA_GATE_B, SLOT_DELTA_STEP_B,
     SLOT_DELTA_CONV_Q, SLOT_DELTA_CONV_K, SLOT_DELTA_CONV_V,
+    /* Mamba-1: SLOT_DELTA_ALL has rows of v and z; SLOT_DELTA_STEP_A rows of the latent of the steps, of k and of q, from the
+     * output of the convolution; these three have norms */
+    SLOT_DELTA_Q_NORM, SLOT_DELTA_K_NORM, SLOT_DELTA_STEP_NORM,
     SLOT_SHARED_GATE_UP,            /* [2 inner][hidden], gate first; in place of SLOT_SHARED_GATE and SLOT_SHARED_UP */
     SLOT_DENSE_GATE_UP,             /* the same of a dense layer */
     SLOT_COUNT
@@ -182,9 +185,9 @@ int arch_read_other_rope(const json_t *config, const json_t *rope, const struct 
 extern const struct arch arch_afmoe, arch_bailing_hybrid, arch_cohere2_moe, arch_deepseek, arch_deepseek_v2,
     arch_deepseek_v3, arch_deepseek_v32, arch_dots1, arch_ernie4_5_moe, arch_exaone_moe, arch_flex_olmo, arch_gemma4,
     arch_glm4_moe, arch_glm4_moe_lite, arch_glm_moe_dsa, arch_gpt_oss, arch_granitemoe, arch_granitemoehybrid,
-    arch_hunyuan_v1_moe, arch_kimi_linear, arch_lfm2_moe, arch_llama, arch_llama4, arch_longcat_flash, arch_mimo_v2_flash,
-    arch_minimax_m2, arch_mistral, arch_mixtral, arch_nemotron_h, arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe,
-    arch_qwen3, arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next, arch_solar_open;
+    arch_hunyuan_v1_moe, arch_jamba, arch_kimi_linear, arch_lfm2_moe, arch_llama, arch_llama4, arch_longcat_flash,
+    arch_mimo_v2_flash, arch_minimax_m2, arch_mistral, arch_mixtral, arch_nemotron_h, arch_olmoe, arch_phimoe, arch_qwen2,
+    arch_qwen2_moe, arch_qwen3, arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next, arch_solar_open;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);
@@ -196,6 +199,9 @@ const char *arch_key(const struct arch *arch, size_t member);
 
 /* Returns the text model's part of a config.json: text_config if it is there, as in models of texts and images. */
 const json_t *arch_text_config(const json_t *config);
+
+/* Drops the members of a kind of feed-forward network that no layer has, once layer[].ffn is known. */
+void arch_unused_ffn(struct hparams *shape);
 
 /* generation may be NULL. */
 int arch_read(const json_t *config, const json_t *generation, struct hparams *shape, const struct arch **arch, struct err *err);

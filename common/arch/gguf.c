@@ -130,6 +130,17 @@ static const struct naming spaces = {.slot = {SPACES, FFN_NORM}, .paired = true,
 static const struct naming halves = {
     .slot = {SPACES, [SLOT_FFN_NORM] = BLOCK "attn_norm.weight"}, .prepared_states = true};
 
+/* Mamba-1. */
+static const struct naming scans = {
+    .slot = {OUTSIDE, EXPERTS, FFN_NORM,
+             [SLOT_DELTA_ALL] = BLOCK "ssm_in.weight", [SLOT_DELTA_CONV] = BLOCK "ssm_conv1d.weight",
+             [SLOT_DELTA_CONV_BIAS] = BLOCK "ssm_conv1d.bias", [SLOT_DELTA_STEP_A] = BLOCK "ssm_x.weight",
+             [SLOT_DELTA_STEP_B] = BLOCK "ssm_dt.weight", [SLOT_DELTA_STEP_BIAS] = BLOCK "ssm_dt.bias",
+             [SLOT_DELTA_Q_NORM] = BLOCK "ssm_c_norm.weight", [SLOT_DELTA_K_NORM] = BLOCK "ssm_b_norm.weight",
+             [SLOT_DELTA_STEP_NORM] = BLOCK "ssm_dt_norm.weight", [SLOT_DELTA_A_LOG] = BLOCK "ssm_a",
+             [SLOT_DELTA_SKIP] = BLOCK "ssm_d", [SLOT_DELTA_OUT] = BLOCK "ssm_out.weight"},
+    .prepared_states = true};
+
 /* Kimi Delta Attention, beside latent attention. */
 #define CHANNELS OUTSIDE, EXPERTS, FFN_NORM, \
     [SLOT_DELTA_Q] = BLOCK "attn_q.weight", \
@@ -185,6 +196,8 @@ const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const
         return has(context, "blk.0.attn_k_b.weight") && !has(context, "blk.0.attn_kv_b.weight") ? &cut : &plain;
     if (arch->states && arch->fixed.delta.kind == RECURRENCE_SPACE)
         return arch->halves ? &halves : &spaces;
+    if (arch->states && arch->fixed.delta.kind == RECURRENCE_SCAN)
+        return &scans;
     if (arch->states && arch->fixed.delta.kind == RECURRENCE_NONE)
         return has(context, "output_norm.weight") ? &convolutions_normed : &convolutions;
     if (arch->states)

@@ -333,6 +333,10 @@ static int delta_in_parts(const struct naming *n, const struct hparams *s, const
     const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim;
     const int each = d->key_heads ? values / d->key_heads : 0;
     const int group = 2 * d->key_dim + 2 * each, columns = t->inputs;
+    if (d->kind == RECURRENCE_SCAN) {
+        parts[0] = matrix_part(n, SLOT_DELTA_ALL, t->layer, 0, PART_ROWS, 0, t->outputs, columns);
+        return 1;
+    }
     if (n->slot[SLOT_DELTA_ALL])
         return delta_all_parts(n, s, t, parts);
     if (d->kind == RECURRENCE_CHANNEL) {
@@ -357,8 +361,39 @@ static int delta_in_parts(const struct naming *n, const struct hparams *s, const
     return 4;
 }
 
+/* The parts of delta.gates and delta.norm with RECURRENCE_SCAN: q, k and the latent of the steps. */
+static int scan_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
+{
+    const int keys = s->delta.key_dim, rank = s->delta.gate_rank, columns = t->inputs;
+    if (t->kind == TENSOR_VECTOR) {
+        parts[0] = vector_part(n, SLOT_DELTA_Q_NORM, t->layer, 0, keys);
+        parts[1] = vector_part(n, SLOT_DELTA_K_NORM, t->layer, keys, keys);
+        parts[2] = vector_part(n, SLOT_DELTA_STEP_NORM, t->layer, 2 * keys, rank);
+        return 3;
+    }
+    const struct part whole = matrix_part(n, SLOT_DELTA_STEP_A, t->layer, 0, PART_ROWS, 0, t->outputs, columns);
+    parts[0] = some_rows(whole, columns, rank + keys, keys, 0);
+    parts[1] = some_rows(whole, columns, rank, keys, keys);
+    parts[2] = some_rows(whole, columns, 0, rank, 2 * keys);
+    return 3;
+}
+
+/* delta.neg_a with RECURRENCE_SCAN, whose source has the floats of a value's channels together. */
+static struct part scan_slopes(const struct naming *n, const struct hparams *s, const struct tensor *t)
+{
+    const struct delta_shape *d = &s->delta;
+    struct part part = matrix_part(n, SLOT_DELTA_A_LOG, t->layer, 0, PART_ROWS, 0, d->value_heads * d->key_dim, d->value_dim);
+    part.dims[0] = d->value_heads * d->value_dim;
+    part.dims[1] = part.across = part.run = part.to_group = d->key_dim;
+    part.from_group = d->value_dim * d->key_dim;
+    part.from_step = 1;
+    return part;
+}
+
 static int delta_gate_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
+    if (s->delta.kind == RECURRENCE_SCAN)
+        return scan_parts(n, s, t, parts);
     const int heads = s->delta.value_heads, groups = s->delta.key_heads, each = heads / groups, columns = t->inputs;
     if (n->slot[SLOT_DELTA_ALL])
         return delta_all_parts(n, s, t, parts);
@@ -502,9 +537,13 @@ static int tensor_parts(const struct naming *n, const struct hparams *s, const s
                               : matrix_part(n, SLOT_ATTENTION_GATE, t->layer, 0, PART_ROWS, 0, t->outputs, t->inputs);
         return 1;
     default:
+        if (t->role == ROLE_DELTA_NORM && s->delta.kind == RECURRENCE_SCAN)
+            return scan_parts(n, s, t, parts);
         parts[0] = matrix_part(n, single_slot(n, s, t), t->layer, stage, PART_ROWS, 0, t->outputs, t->inputs);
         if (t->kind == TENSOR_VECTOR)
             parts[0].dim_count = 1;
+        if (t->role == ROLE_DELTA_NEG_A && s->delta.kind == RECURRENCE_SCAN)
+            parts[0] = scan_slopes(n, s, t);
         parts[0].value = t->role == ROLE_DELTA_NEG_A && !n->prepared_states ? VALUE_NEG_EXP
                          : is_centred(n, t->role) ? VALUE_PLUS_ONE : VALUE_SAME;
         if (t->role == ROLE_DELTA_NORM && n->prepared_states && s->delta.norm_groups) {

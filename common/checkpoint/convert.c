@@ -415,7 +415,8 @@ static void pack(const struct block_job *job, const struct part *part, int first
     unsigned char *packed = job->packed;
     first += part->first;
     if (t->kind == TENSOR_VECTOR) {
-        memcpy((float *)job->packed + first, values, (size_t)rows * sizeof *values);
+        memcpy((float *)job->packed + (size_t)first * (size_t)part->columns, values,
+               (size_t)rows * (size_t)part->columns * sizeof *values);
         return;
     }
     if (part->role == PART_DOWN || (t->mixed && in_last(t, part))) {

@@ -36,7 +36,8 @@ static const struct family {
     {"deepseek32", NULL, NULL, "deepseek_v32", false}, {"glm-dsa", NULL, NULL, "glm_moe_dsa", false},
     {"llama4", NULL, "llama4_text", "llama4_text", false},
     {"granitehybrid", "granitemoehybrid", "granitemoehybrid", NULL, false}, {"lfm2moe", NULL, NULL, "lfm2_moe", false},
-    {"kimi-linear", NULL, NULL, "kimi_linear", false}, {"nemotron_h", "nemotron_h", NULL, NULL, false},
+    {"jamba", "jamba", "jamba", NULL, false}, {"kimi-linear", NULL, NULL, "kimi_linear", false},
+    {"nemotron_h", "nemotron_h", NULL, NULL, false},
     {"nemotron_h_moe", NULL, NULL, "nemotron_h", false},
     {"qwen3next", NULL, "qwen3_next", NULL, false}, {"qwen35moe", NULL, "qwen3_5_moe", NULL, false},
 };
@@ -379,11 +380,42 @@ static int put_mamba(struct maker *m)
            put(m, m->config, "position_embedding_type", json_string(turns ? "rope" : "nope")) ? -1 : 0;
 }
 
+/* Writes the distance between layers that have a tensor, and the first of them. */
+static int put_period(struct maker *m, int64_t layers, const char *name, const char *period_key, const char *offset_key)
+{
+    int64_t first = 0, next;
+    while (first < layers && !tensor(m, (int)first, name))
+        first++;
+    next = first + 1;
+    while (next < layers && !tensor(m, (int)next, name))
+        next++;
+    const int64_t period = next < layers ? next - first : layers + 1;     /* one layer, or none */
+    return put_integer(m, period_key, period) || put_integer(m, offset_key, first < layers ? first % period : layers) ? -1 : 0;
+}
+
+static int put_scans(struct maker *m)
+{
+    int64_t inner = 0, hidden = 0, layers = 0;
+    if (copy_integer(m, "{}.ssm.state_size", "mamba_d_state") || copy_integer(m, "{}.ssm.conv_kernel", "mamba_d_conv") ||
+        copy_integer(m, "{}.ssm.time_step_rank", "mamba_dt_rank") || integer(m, "{}.ssm.inner_size", true, NULL, &inner) ||
+        integer(m, "{}.embedding_length", true, NULL, &hidden) || integer(m, "{}.block_count", true, NULL, &layers))
+        return -1;
+    if (hidden < 1 || inner % hidden)
+        return err_set(m->err, ERR_INPUT, "%s.ssm.inner_size is %lld; only multiples of embedding_length, %lld, are supported",
+                       m->gguf->arch, (long long)inner, (long long)hidden);
+    return put_integer(m, "mamba_expand", inner / hidden) ||
+           put(m, m->config, "mamba_conv_bias", json_boolean(any_layer(m, "ssm_conv1d.bias"))) ||
+           put_period(m, layers, "attn_q.weight", "attn_layer_period", "attn_layer_offset") ||
+           put_period(m, layers, "ffn_gate_inp.weight", "expert_layer_period", "expert_layer_offset") ? -1 : 0;
+}
+
 static int put_states(struct maker *m, int64_t heads)
 {
     int64_t width = 0;
     if (!m->arch->states)
         return 0;
+    if (m->arch->fixed.delta.kind == RECURRENCE_SCAN)
+        return put_scans(m);
     if (m->arch->fixed.delta.kind == RECURRENCE_SPACE)
         return put_mamba(m);
     if (m->arch->fixed.delta.kind == RECURRENCE_CHANNEL)
@@ -515,7 +547,7 @@ static const char *find_family(struct maker *m)
     const struct gguf *g = m->gguf;
     int64_t experts = 0, first = 0, gating = 0;
     const struct family *family = NULL;
-    char known[256] = "";
+    char known[512] = "";
     for (size_t i = 0; i < sizeof FAMILIES / sizeof *FAMILIES; i++) {
         if (strcmp(FAMILIES[i].arch, g->arch) == 0)
             family = &FAMILIES[i];

@@ -92,13 +92,14 @@ static int take_delta(struct weights *weights, const struct model *model, int n,
         return -1;
     if (d->kind == RECURRENCE_NONE)
         return 0;
-    if (d->gate_rank && (take_matrix(weights, model, "layers.%d.delta.gate", n, &layer->delta_gate, err) ||
+    if (d->gate_rank && ((d->kind == RECURRENCE_CHANNEL &&
+                          take_matrix(weights, model, "layers.%d.delta.gate", n, &layer->delta_gate, err)) ||
                          take_matrix(weights, model, "layers.%d.delta.steps", n, &layer->delta_steps, err)))
         return -1;
     return take_matrix(weights, model, "layers.%d.delta.gates", n, &layer->delta_gates, err) ||
            take_vector(weights, model, "layers.%d.delta.neg_a", n, &layer->delta_neg_a, err) ||
            take_vector(weights, model, "layers.%d.delta.step_bias", n, &layer->delta_step_bias, err) ||
-           (d->kind == RECURRENCE_SPACE && take_vector(weights, model, "layers.%d.delta.skip", n, &layer->delta_skip, err)) ||
+           (recurrence_skips(d->kind) && take_vector(weights, model, "layers.%d.delta.skip", n, &layer->delta_skip, err)) ||
            take_vector(weights, model, "layers.%d.delta.norm", n, &layer->delta_norm, err) ? -1 : 0;
 }
 

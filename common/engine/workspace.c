@@ -22,11 +22,12 @@ static int alloc_delta(struct workspace *space, struct err *err)
         return 0;
     if (alloc(space, &space->delta_in, w.in, err) || (w.gates && alloc(space, &space->delta_x, w.conv, err)))
         return -1;
-    if (space->shape->delta.gate_rank && (alloc(space, &space->delta_gate, w.values, err) ||
-                                          alloc(space, &space->delta_steps, w.steps, err)))
+    const struct delta_shape *d = &space->shape->delta;
+    if ((d->gate_rank && alloc(space, &space->delta_steps, w.steps, err)) ||
+        (d->gate_rank && d->kind == RECURRENCE_CHANNEL && alloc(space, &space->delta_gate, w.values, err)))
         return -1;
     return w.gates && (alloc(space, &space->delta_gates, w.gates, err) ||
-                       alloc(space, &space->delta_beta, space->shape->delta.value_heads, err)) ? -1 : 0;
+                       (d->kind != RECURRENCE_SCAN && alloc(space, &space->delta_beta, d->value_heads, err))) ? -1 : 0;
 }
 
 /* Scores are as many as a sequence has positions: indexer.c allocates them. */

@@ -75,7 +75,9 @@ struct delta_widths hparams_delta_widths(const struct hparams *shape)
         return (struct delta_widths){0, 0, 0, 0, 0, 0};
     if (d->kind == RECURRENCE_NONE)
         return (struct delta_widths){0, shape->hidden, shape->hidden, 3 * shape->hidden, 0, 0};
-    const int steps = d->value_heads * recurrence_decays(d->kind, d->key_dim);
+    const int steps = d->value_heads * recurrence_decays(d->kind, d->key_dim, d->value_dim);
+    if (d->kind == RECURRENCE_SCAN)
+        return (struct delta_widths){keys, values, values, 2 * values, 2 * keys + d->gate_rank, steps};
     const int rates = recurrence_corrects(d->kind) ? d->value_heads : 0;
     return (struct delta_widths){keys, values, all, all + (d->gate_rank ? 2 * d->gate_rank : values),
                                  rates + (d->gate_rank ? 0 : steps), steps};
@@ -317,8 +319,9 @@ static int check_states(const struct hparams *s, struct err *err)
     const struct delta_shape *d = &s->delta;
     const bool any = hparams_state_layers(s) > 0, heads = any && d->kind != RECURRENCE_NONE;
     const bool space = any && d->kind == RECURRENCE_SPACE, channels = any && d->kind == RECURRENCE_CHANNEL;
+    const bool scans = any && d->kind == RECURRENCE_SCAN;
     const int min = heads, max = heads ? HEADS_MAX : 0, dim = heads ? HEAD_DIM_MAX : 0;
-    if (check_range("kind of recurrence", d->kind, RECURRENCE_DELTA, any ? RECURRENCE_CHANNEL : RECURRENCE_DELTA, err) ||
+    if (check_range("kind of recurrence", d->kind, RECURRENCE_DELTA, any ? RECURRENCE_SCAN : RECURRENCE_DELTA, err) ||
         check_range("number of key heads of layers with a state", d->key_heads, min, max, err) ||
         check_range("number of value heads of layers with a state", d->value_heads, min, max, err) ||
         check_range("width of a key head of layers with a state", d->key_dim, min, dim, err) ||
@@ -326,7 +329,7 @@ static int check_states(const struct hparams *s, struct err *err)
         check_range("taps of the convolution", d->taps, any, any ? CONV_TAPS_MAX : 0, err) ||
         check_range("order of value heads", d->tiled, 0, heads, err) ||
         check_range("bias of the convolution", d->conv_bias, 0, any, err) ||
-        check_range("width of the latents of gates", d->gate_rank, 0, channels ? WIDTH_MAX : 0, err) ||
+        check_range("width of the latents of gates", d->gate_rank, scans, channels || scans ? WIDTH_MAX : 0, err) ||
         check_real("lower bound of decays", (double)d->floor, channels ? -1e6 : 0, 0, err) ||
         check_range("groups of the norm of layers with a state", d->norm_groups, space, space ? HEADS_MAX : 0, err))
         return -1;
@@ -334,6 +337,9 @@ static int check_states(const struct hparams *s, struct err *err)
         return 0;
     if (space && d->value_heads * d->value_dim % d->norm_groups)
         return err_set(err, ERR_INPUT, "%d values cannot be cut into %d groups", d->value_heads * d->value_dim, d->norm_groups);
+    if (scans && (d->key_heads != 1 || d->key_dim * d->value_dim > SCAN_STATE_MAX))
+        return err_set(err, ERR_INPUT, "%d key heads and states of %d x %d floats; supported for Mamba-1 are 1 key head and %d "
+                       "floats", d->key_heads, d->key_dim, d->value_dim, SCAN_STATE_MAX);
     if (heads && d->value_heads % d->key_heads)
         return err_set(err, ERR_INPUT, "%d value heads cannot share %d key heads evenly", d->value_heads, d->key_heads);
     if (s->norms != NORM_BEFORE || s->layer_norm || s->parallel)

@@ -120,7 +120,7 @@ struct hparams {
         int norm_groups;             /* RECURRENCE_SPACE: parts of its output with a norm each */
         bool conv_bias;
         int gate_rank;               /* RECURRENCE_CHANNEL: width of the latents from which steps and gate are made; 0: they are
-                                      * made from what the layer reads */
+                                      * made from what the layer reads. RECURRENCE_SCAN: width of the latent of the steps */
         float floor;                 /* RECURRENCE_CHANNEL: lower bound of decays (kernels/delta.h); 0: none */
     } delta;                         /* of layers with a state; zeros: no layer has one */
     struct index_shape {
@@ -202,9 +202,10 @@ int hparams_state_layers(const struct hparams *shape);
 int hparams_attention_gates(const struct hparams *shape);
 
 /* Floats of a token in a layer with a state. keys, values: of all heads. conv: inputs of the convolution (queries, keys and
- * values). in: outputs of delta.in (those inputs and the gate of the values; with RECURRENCE_NONE also the gate of the inputs;
- * with gate_rank the latents of gate and steps in place of the gate). gates: outputs of delta.gates (rates and steps, or one of
- * the two). steps: one for each decay. */
+ * values; with RECURRENCE_SCAN values alone). in: outputs of delta.in (those inputs and the gate of the values; with
+ * RECURRENCE_NONE also the gate of the inputs; with RECURRENCE_CHANNEL and gate_rank the latents of gate and steps in place of
+ * the gate). gates: outputs of delta.gates (rates and steps, or one of the two; with RECURRENCE_SCAN queries, keys and the
+ * latent of the steps). steps: one for each decay. */
 struct delta_widths {
     int keys, values, conv, in, gates, steps;
 };

@@ -90,23 +90,24 @@ static void add_delta(struct layout *layout, const struct hparams *s, int layer)
 {
     const struct delta_shape *d = &s->delta;
     const struct delta_widths w = hparams_delta_widths(s);
-    const bool space = d->kind == RECURRENCE_SPACE;
+    const bool space = d->kind == RECURRENCE_SPACE, scan = d->kind == RECURRENCE_SCAN;
     add(layout, ROLE_DELTA_IN, TENSOR_MATRIX, layer, w.in, s->hidden, "delta.in");
     if (d->kind != RECURRENCE_NONE)
-        add(layout, ROLE_DELTA_GATES, TENSOR_MATRIX, layer, w.gates, s->hidden, "delta.gates");
+        add(layout, ROLE_DELTA_GATES, TENSOR_MATRIX, layer, w.gates, scan ? w.values : s->hidden, "delta.gates");
     if (d->gate_rank) {
-        add(layout, ROLE_DELTA_GATE, TENSOR_MATRIX, layer, w.values, d->gate_rank, "delta.gate");
+        if (!scan)
+            add(layout, ROLE_DELTA_GATE, TENSOR_MATRIX, layer, w.values, d->gate_rank, "delta.gate");
         add(layout, ROLE_DELTA_STEPS, TENSOR_MATRIX, layer, w.steps, d->gate_rank, "delta.steps");
     }
     add(layout, ROLE_DELTA_CONV, TENSOR_VECTOR, layer, d->taps * w.conv, 1, "delta.conv");
     if (d->conv_bias)
         add(layout, ROLE_DELTA_CONV_BIAS, TENSOR_VECTOR, layer, w.conv, 1, "delta.conv_bias");
     if (d->kind != RECURRENCE_NONE) {
-        add(layout, ROLE_DELTA_NEG_A, TENSOR_VECTOR, layer, d->value_heads, 1, "delta.neg_a");
+        add(layout, ROLE_DELTA_NEG_A, TENSOR_VECTOR, layer, scan ? w.values * d->key_dim : d->value_heads, 1, "delta.neg_a");
         add(layout, ROLE_DELTA_STEP_BIAS, TENSOR_VECTOR, layer, w.steps, 1, "delta.step_bias");
-        if (space)
-            add(layout, ROLE_DELTA_SKIP, TENSOR_VECTOR, layer, d->value_heads, 1, "delta.skip");
-        add(layout, ROLE_DELTA_NORM, TENSOR_VECTOR, layer, space ? w.values : d->value_dim, 1, "delta.norm");
+        if (recurrence_skips(d->kind))
+            add(layout, ROLE_DELTA_SKIP, TENSOR_VECTOR, layer, scan ? w.values : d->value_heads, 1, "delta.skip");
+        add(layout, ROLE_DELTA_NORM, TENSOR_VECTOR, layer, scan ? w.gates : space ? w.values : d->value_dim, 1, "delta.norm");
     }
     add(layout, ROLE_DELTA_OUT, TENSOR_MATRIX, layer, s->hidden, w.values, "delta.out");
 }

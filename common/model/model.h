@@ -34,19 +34,24 @@
  *     layers.N.attention.out_norm VECTOR [hidden]                unless NORM_BEFORE
  *     with a state (layer[N].state), in place of qkv, q_norm, k_norm, sinks, out, its bias and gate (keys K = delta.key_heads
  *     key_dim, values V = delta.value_heads value_dim; kernels/delta.h), by delta.kind D RECURRENCE_DELTA, S RECURRENCE_SPACE,
- *     C RECURRENCE_CHANNEL or N RECURRENCE_NONE (K = 0, V = hidden):
+ *     C RECURRENCE_CHANNEL, M RECURRENCE_SCAN or N RECURRENCE_NONE (K = 0, V = hidden):
  *     layers.N.delta.in          MATRIX  [2 K + 2 V][hidden]     rows of q, k, v, and of the gate of what comes out; N: [3 V],
  *                                                                also of the gate of v; with gate_rank: [2 K + V + 2
  *                                                                gate_rank], of q, k, v, and of the latents of the gate and of
- *                                                                the steps
+ *                                                                the steps; M: [2 V], of v and the gate of what comes out
  *     layers.N.delta.gates       MATRIX  [2 value_heads][hidden] of the rates, then of the steps; S: of the steps alone; C:
- *                                                                [value_heads (1 + key_dim)], with gate_rank the rates alone
- *     layers.N.delta.gate        MATRIX  [V][gate_rank]          when gate_rank: from the latent; steps alike: a row each
- *     layers.N.delta.conv        VECTOR  [taps (2 K + V)]        the oldest token's first
+ *                                                                [value_heads (1 + key_dim)], with gate_rank the rates alone;
+ *                                                                M: [2 K + gate_rank][V] of q, k and the latent of the steps,
+ *                                                                from the convolution's output
+ *     layers.N.delta.gate        MATRIX  [V][gate_rank]          C, when gate_rank: from the latent; steps alike: a row each;
+ *                                                                M: steps alone
+ *     layers.N.delta.conv        VECTOR  [taps (2 K + V)]        the oldest token's first; M: [taps V], and its bias [V]
  *     layers.N.delta.conv_bias   VECTOR  [2 K + V]               when delta.conv_bias
- *     layers.N.delta.neg_a       VECTOR  [value_heads]           not N; step_bias alike, C: of each step; S: skip alike
+ *     layers.N.delta.neg_a       VECTOR  [value_heads]           not N; step_bias alike, C: of each step; S: skip alike; M:
+ *                                                                [value_heads][key_dim][value_dim]; step_bias and skip [V]
  *     layers.N.delta.norm        VECTOR  [value_dim]             of each head of what comes out, before its gate; S: [V], after
- *                                                                its gate, of norm_groups parts
+ *                                                                its gate, of norm_groups parts; M: [2 K + gate_rank], of q, k
+ *                                                                and the latent of the steps
  *     layers.N.delta.out         MATRIX  [hidden][V]
  *     not those of attention or a state when layer[N].ffn_alone, and not the next ones with FFN_NONE:
  *     layers.N.ffn.norm          VECTOR  [hidden]                not when parallel; else as attention.norm, and ffn.norm_bias

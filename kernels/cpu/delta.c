@@ -77,13 +77,20 @@ static void keys_rows(void *argument, int member, int members)
         keys_row(a, r);
 }
 
+static void scan_steps(float *restrict decay, const float *restrict step, const float *restrict bias, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++)
+        decay[i] = plain_log_add(step[i] + bias[i], 0);
+}
+
 /* Computes the decays and rates of some heads, of all rows: a row's decays continue those of its parent. */
 static void keys_heads(void *argument, int member, int members)
 {
     const struct delta_keys_args *a = argument;
     const int32_t *slot = work_pointer(a->slot), *parent = work_pointer(a->parent);
     const float *neg_a = work_pointer(a->neg_a), *bias = work_pointer(a->step_bias);
-    const size_t heads = (size_t)a->value_heads, each = (size_t)recurrence_decays(a->kind, a->key_dim), all = heads * each;
+    const size_t each = (size_t)recurrence_decays(a->kind, a->key_dim, a->value_dim);
+    const size_t heads = (size_t)a->value_heads, all = heads * each;
     size_t begin, end;
     thread_pool_part(heads, member, members, &begin, &end);
     for (size_t r = 0; r < (size_t)a->rows; r++) {
@@ -93,7 +100,9 @@ static void keys_heads(void *argument, int member, int members)
         const float *past = (const float *)work_pointer(a->decay) + (size_t)(parent[r] < 0 ? 0 : parent[r]) * all;
         float *decay = (float *)work_pointer(a->decay) + (size_t)slot[r] * all;
         float *beta = (float *)work_pointer(a->beta) + r * heads;
-        for (size_t h = begin; h < end; h++) {
+        if (a->kind == RECURRENCE_SCAN)
+            scan_steps(decay, step, bias, begin * each, end * each);
+        for (size_t h = a->kind == RECURRENCE_SCAN ? end : begin; h < end; h++) {
             float t = 0;
             for (size_t i = h * each; i < (h + 1) * each; i++) {
                 t = a->floor < 0 ? 0 : plain_log_add(step[i] + bias[i], 0);
@@ -109,7 +118,8 @@ void cpu_delta_keys(struct queue *queue, const struct delta_keys_args *args)
 {
     struct delta_keys_args copy = *args;
     const size_t rows = (size_t)args->rows;
-    const size_t decays = (size_t)args->value_heads * (size_t)recurrence_decays(args->kind, args->key_dim);
+    const size_t decays = (size_t)args->value_heads *
+                          (size_t)recurrence_decays(args->kind, args->key_dim, args->value_dim);
     work_run(queue, rows * decays * 16 * sizeof(float), keys_heads, &copy);
     work_run(queue, rows * (size_t)args->key_heads * (size_t)args->key_dim * 4 * sizeof(float), keys_rows, &copy);
 }
@@ -126,7 +136,7 @@ struct head {
 static struct head head_of(const struct delta_args *a, size_t h)
 {
     const size_t dim = (size_t)a->key_dim, values = (size_t)a->value_dim, heads = (size_t)a->value_heads;
-    const size_t decays = (size_t)recurrence_decays(a->kind, a->key_dim);
+    const size_t decays = (size_t)recurrence_decays(a->kind, a->key_dim, a->value_dim);
     const size_t key_head = a->tiled ? h % (size_t)a->key_heads : h * (size_t)a->key_heads / heads;
     return (struct head){
         .args = a, .key = (const float *)work_pointer(a->key) + key_head * dim,
@@ -219,13 +229,16 @@ static struct row row_of(const struct head *head, int r)
     const int32_t *start = (const int32_t *)work_pointer(a->path_start) + r;
     const int before = ((const int32_t *)work_pointer(a->before))[r], past = before == DELTA_KEPT ? 0 : DELTA_BORDER;
     const int32_t *path = (const int32_t *)work_pointer(a->path) + start[0] + past;
-    const size_t count = (size_t)(start[1] - start[0] - past), values = (size_t)a->value_dim, stride = (size_t)a->stride;
+    const size_t count = (size_t)(start[1] - start[0] - past), values = (size_t)a->value_dim, row = (size_t)r;
+    const float *beta = work_pointer(a->beta);
     return (struct row){
-        .path = path, .q = (const float *)work_pointer(a->q) + (size_t)r * stride + head->key_number * (size_t)a->key_dim,
-        .k = key_at(head, path[count - 1]), .v = (const float *)work_pointer(a->v) + (size_t)r * stride + head->number * values,
-        .out = (float *)work_pointer(a->out) + (size_t)r * head->value_step + head->number * values,
+        .path = path,
+        .q = (const float *)work_pointer(a->q) + row * (size_t)a->stride + head->key_number * (size_t)a->key_dim,
+        .k = key_at(head, path[count - 1]),
+        .v = (const float *)work_pointer(a->v) + row * (size_t)a->value_stride + head->number * values,
+        .out = (float *)work_pointer(a->out) + row * head->value_step + head->number * values,
         .correction = correction_at(head, path[count - 1]),
-        .beta = ((const float *)work_pointer(a->beta))[(size_t)r * (size_t)a->value_heads + head->number],
+        .beta = a->kind == RECURRENCE_SCAN ? 0 : beta[row * (size_t)a->value_heads + head->number],
         .own = ((const int32_t *)work_pointer(a->own))[r], .before = before, .count = (int)count};
 }
 
@@ -297,6 +310,87 @@ static void rows_attend(const struct head *head, const struct row *row, int rows
     }
 }
 
+/* ---- RECURRENCE_SCAN ---- */
+
+/* The state after the last `count` tokens of a path, as the last row of a head left it. */
+struct scan {
+    const int32_t *path;
+    int own, count;
+    float state[SCAN_STATE_MAX];
+};
+
+static void scan_token(const struct head *head, float *restrict state, int slot)
+{
+    const struct delta_args *a = head->args;
+    const size_t keys = (size_t)a->key_dim, values = (size_t)a->value_dim;
+    const float *restrict key = key_at(head, slot), *restrict u = correction_at(head, slot);
+    const float *restrict t = decays_at(head, slot);
+    const float *restrict slope = (const float *)work_pointer(a->neg_a) + head->number * keys * values;
+    for (size_t i = 0; i < keys; i++)
+        for (size_t j = 0; j < values; j++) {
+            const size_t at = i * values + j;
+            state[at] = __builtin_fmaf(key[i], u[j], plain_exp(slope[at] * t[j]) * state[at]);
+        }
+}
+
+/* Computes the state after a path of a segment whose first state is `own`. Continues after the tokens that the path shares with
+ * the last row: the bits are the same, because the rule is applied token by token. */
+static void scan_path(const struct head *head, struct scan *scan, int own, const int32_t *path, int count)
+{
+    const size_t floats = (size_t)head->args->key_dim * (size_t)head->args->value_dim;
+    const bool extends = scan->own == own && scan->count <= count &&
+                         memcmp(scan->path, path, (size_t)scan->count * sizeof *path) == 0;
+    if (!extends && own < 0)
+        memset(scan->state, 0, floats * sizeof *scan->state);
+    else if (!extends)
+        memcpy(scan->state, state_at(head, own), floats * sizeof *scan->state);
+    for (int i = extends ? scan->count : 0; i < count; i++)
+        scan_token(head, scan->state, path[i]);
+    scan->own = own;
+    scan->path = path;
+    scan->count = count;
+}
+
+static void scan_row(const struct head *head, struct scan *scan, const struct row *row)
+{
+    const struct delta_args *a = head->args;
+    const size_t keys = (size_t)a->key_dim, values = (size_t)a->value_dim;
+    const float *restrict t = decays_at(head, row->path[row->count - 1]), *restrict v = row->v;
+    const float *restrict skip = (const float *)work_pointer(a->skip) + head->number * values;
+    float *restrict u = row->correction, *restrict out = row->out;
+    if (row->before != DELTA_KEPT) {
+        scan_path(head, scan, row->before, row->path - DELTA_BORDER, DELTA_BORDER);
+        memcpy(state_at(head, row->own), scan->state, keys * values * sizeof *scan->state);
+        scan->own = DELTA_KEPT;                      /* a later state may have the same number */
+    }
+    for (size_t j = 0; j < values; j++)
+        u[j] = t[j] * v[j];
+    scan_path(head, scan, row->own, row->path, row->count);
+    memset(out, 0, values * sizeof *out);
+    for (size_t i = 0; i < keys; i++)
+        add_scaled(out, scan->state + i * values, row->q[i], (int)values);
+    for (size_t j = 0; j < values; j++)
+        out[j] = __builtin_fmaf(skip[j], v[j], out[j]);
+}
+
+static void scan_heads(void *argument, int member, int members)
+{
+    const struct delta_args *a = argument;
+    struct scan scan;
+    size_t begin, end;
+    thread_pool_part((size_t)a->value_heads, member, members, &begin, &end);
+    for (size_t h = begin; h < end; h++) {
+        const struct head head = head_of(a, h);
+        scan.own = DELTA_KEPT;
+        for (int r = 0; r < a->rows; r++) {
+            const struct row row = row_of(&head, r);
+            scan_row(&head, &scan, &row);
+        }
+    }
+}
+
+/* ---- the solved forms ---- */
+
 static void delta_heads(void *argument, int member, int members)
 {
     const struct delta_args *a = argument;
@@ -323,7 +417,8 @@ void cpu_delta(struct queue *queue, const struct delta_args *args)
 {
     struct delta_args copy = *args;
     const size_t state = (size_t)args->value_heads * (size_t)args->key_dim * (size_t)args->value_dim * sizeof(float);
-    work_run(queue, (size_t)args->rows * state, delta_heads, &copy);
+    const bool scans = args->kind == RECURRENCE_SCAN;
+    work_run(queue, (size_t)args->rows * state * (scans ? 8 : 1), scans ? scan_heads : delta_heads, &copy);
 }
 
 static void gate_part(enum gate_kind kind, const float *in, const float *gate, float *out, int width)

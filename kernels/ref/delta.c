@@ -55,17 +55,17 @@ void ref_delta_keys(struct queue *queue, const struct delta_keys_args *a)
     if (!a->rows)
         return;
     const int64_t width = (int64_t)a->key_heads * a->key_dim, heads = a->value_heads;
-    const int64_t each = recurrence_decays(a->kind, a->key_dim), all = heads * each;
+    const int64_t each = recurrence_decays(a->kind, a->key_dim, a->value_dim), all = heads * each;
     const int32_t *slot = ref_integers(queue, a->slot, a->rows), *parent = ref_integers(queue, a->parent, a->rows);
     const int32_t last = largest(slot, a->rows), oldest = largest(parent, a->rows);
     float *x = ref_floats(queue, a->x, ref_span(a->rows, a->stride, 2 * width));
-    const bool delta = recurrence_corrects(a->kind);
+    const bool delta = recurrence_corrects(a->kind), scan = a->kind == RECURRENCE_SCAN;
     const float *rate = delta ? ref_floats(queue, a->rate, ref_span(a->rows, a->gate_stride, heads)) : NULL;
     const float *step = ref_floats(queue, a->step, ref_span(a->rows, a->step_stride, all));
-    const float *neg_a = ref_floats(queue, a->neg_a, heads), *step_bias = ref_floats(queue, a->step_bias, all);
+    const float *neg_a = scan ? NULL : ref_floats(queue, a->neg_a, heads), *step_bias = ref_floats(queue, a->step_bias, all);
     float *key = ref_floats(queue, a->key, ((int64_t)last + 1) * width);
     float *decay = ref_floats(queue, a->decay, ((int64_t)(last > oldest ? last : oldest) + 1) * all);
-    float *beta = ref_floats(queue, a->beta, a->rows * heads);
+    float *beta = scan ? NULL : ref_floats(queue, a->beta, a->rows * heads);
     for (int64_t r = 0; r < a->rows; r++) {
         float *q = x + r * a->stride, *k = q + width;
         for (int h = 0; delta && h < a->key_heads; h++) {
@@ -77,6 +77,10 @@ void ref_delta_keys(struct queue *queue, const struct delta_keys_args *a)
             const int64_t h = i / each;
             double t = (double)step[r * a->step_stride + i] + (double)step_bias[i];
             double softplus = fmax(t, 0) + log1p(exp(-fabs(t)));
+            if (scan) {
+                decay[slot[r] * all + i] = (float)softplus;
+                continue;
+            }
             double g = a->floor < 0 ? (double)a->floor * sigmoid(-(double)neg_a[h] * t) : (double)neg_a[h] * softplus;
             beta[r * heads + h] = (float)(delta ? sigmoid((double)rate[r * a->gate_stride + h]) : softplus);
             decay[slot[r] * all + i] = (float)(parent[r] >= 0 ? g + (double)decay[parent[r] * all + i] : g);
@@ -87,7 +91,7 @@ void ref_delta_keys(struct queue *queue, const struct delta_keys_args *a)
 /* One value head of a call. */
 struct head {
     const struct delta_args *args;
-    const float *key, *decay, *skip;
+    const float *key, *decay, *skip, *neg_a;
     float *correction, *state;
     int h, key_head;
 };
@@ -102,10 +106,10 @@ static float *correction_at(const struct head *head, int64_t slot)
     return head->correction + (slot * head->args->value_heads + head->h) * head->args->value_dim;
 }
 
-/* Returns the decay at a slot, of channel i of the key. */
+/* Returns the decay at a slot, of channel i of the key, or with RECURRENCE_SCAN the step of value i. */
 static double decay_at(const struct head *head, int64_t slot, int i)
 {
-    const int each = recurrence_decays(head->args->kind, head->args->key_dim);
+    const int each = recurrence_decays(head->args->kind, head->args->key_dim, head->args->value_dim);
     return (double)head->decay[(slot * head->args->value_heads + head->h) * each + (each > 1 ? i : 0)];
 }
 
@@ -123,6 +127,42 @@ static double dot(const struct head *head, const float *x, int64_t end, int64_t 
     for (int i = 0; i < head->args->key_dim; i++)
         sum += (double)x[i] * exp(decay_at(head, end, i) - decay_at(head, slot, i)) * (double)key[i];
     return sum;
+}
+
+/* RECURRENCE_SCAN: returns the float [i][j] of the state after `count` slots from the state `own` on. */
+static double scanned(const struct head *head, int own, const int32_t *path, int count, int i, int j)
+{
+    const struct delta_args *a = head->args;
+    const int64_t at = (int64_t)i * a->value_dim + j;
+    const double slope = (double)head->neg_a[(int64_t)head->h * a->key_dim * a->value_dim + at];
+    double sum = own >= 0 ? (double)state_at(head, own)[at] : 0;
+    for (int s = 0; s < count; s++)
+        sum = exp(slope * decay_at(head, path[s], j)) * sum +
+              (double)key_at(head, path[s])[i] * (double)correction_at(head, path[s])[j];
+    return sum;
+}
+
+static void scan_state(const struct head *head, int own, int before, const int32_t *path)
+{
+    const struct delta_args *a = head->args;
+    float *to = state_at(head, own);
+    for (int i = 0; i < a->key_dim; i++)
+        for (int j = 0; j < a->value_dim; j++)
+            to[(int64_t)i * a->value_dim + j] = (float)scanned(head, before, path, DELTA_BORDER, i, j);
+}
+
+static void scan_row(const struct head *head, const float *q, const float *v, int own, const int32_t *path, int count,
+                     float *out)
+{
+    const struct delta_args *a = head->args;
+    const int32_t slot = path[count - 1];
+    for (int j = 0; j < a->value_dim; j++) {
+        correction_at(head, slot)[j] = (float)(decay_at(head, slot, j) * (double)v[j]);
+        double sum = (double)head->skip[(int64_t)head->h * a->value_dim + j] * (double)v[j];
+        for (int i = 0; i < a->key_dim; i++)
+            sum += (double)q[i] * scanned(head, own, path, count, i, j);
+        out[j] = (float)sum;
+    }
 }
 
 static void make_state(const struct head *head, int own, int before, const int32_t *path)
@@ -180,13 +220,15 @@ void ref_delta(struct queue *queue, const struct delta_args *a)
     const int32_t here = largest(own, a->rows), there = largest(before, a->rows);
     const int64_t states = 1 + (int64_t)(here > there ? here : there);
     const float *q = ref_floats(queue, a->q, ref_span(a->rows, a->stride, keys));
-    const float *v = ref_floats(queue, a->v, ref_span(a->rows, a->stride, values));
-    const float *beta = ref_floats(queue, a->beta, a->rows * heads);
+    const bool scan = a->kind == RECURRENCE_SCAN;
+    const float *v = ref_floats(queue, a->v, ref_span(a->rows, a->value_stride, values));
+    const float *beta = scan ? NULL : ref_floats(queue, a->beta, a->rows * heads);
     float *out = ref_floats(queue, a->out, a->rows * values);
     struct head head = {.args = a, .key = ref_floats(queue, a->key, slots * keys),
-                        .decay = ref_floats(queue, a->decay, slots * heads * recurrence_decays(a->kind, a->key_dim)),
                         .correction = ref_floats(queue, a->correction, slots * values)};
-    head.skip = a->kind == RECURRENCE_SPACE ? ref_floats(queue, a->skip, heads) : NULL;
+    head.decay = ref_floats(queue, a->decay, slots * heads * recurrence_decays(a->kind, a->key_dim, a->value_dim));
+    head.skip = recurrence_skips(a->kind) ? ref_floats(queue, a->skip, scan ? values : heads) : NULL;
+    head.neg_a = scan ? ref_floats(queue, a->neg_a, values * a->key_dim) : NULL;
     head.state = states ? ref_floats(queue, a->state, states * values * a->key_dim) : NULL;
     for (int64_t r = 0; r < a->rows; r++) {
         const int32_t *row = path + start[r];
@@ -194,11 +236,16 @@ void ref_delta(struct queue *queue, const struct delta_args *a)
         for (head.h = 0; head.h < a->value_heads; head.h++) {
             head.key_head = a->tiled ? head.h % a->key_heads : head.h * a->key_heads / a->value_heads;
             if (made)
-                make_state(&head, own[r], before[r], row);
-            attend(&head, q + r * a->stride + (int64_t)head.key_head * a->key_dim,
-                   v + r * a->stride + (int64_t)head.h * a->value_dim, (double)beta[r * heads + head.h], own[r],
-                   made ? row + DELTA_BORDER : row, made ? count - DELTA_BORDER : count,
-                   out + r * values + (int64_t)head.h * a->value_dim);
+                (scan ? scan_state : make_state)(&head, own[r], before[r], row);
+            const float *q_row = q + r * a->stride + (int64_t)head.key_head * a->key_dim;
+            const float *v_row = v + r * a->value_stride + (int64_t)head.h * a->value_dim;
+            float *out_row = out + r * values + (int64_t)head.h * a->value_dim;
+            const int32_t *inside = made ? row + DELTA_BORDER : row;
+            const int steps = made ? count - DELTA_BORDER : count;
+            if (scan)
+                scan_row(&head, q_row, v_row, own[r], inside, steps, out_row);
+            else
+                attend(&head, q_row, v_row, (double)beta[r * heads + head.h], own[r], inside, steps, out_row);
         }
     }
 }

@@ -407,6 +407,26 @@ del(.layer_types) | .layer_group_size = 0#it must be at least 1
 END
 }
 
+@test "jamba: experts and norms show; other keys mean the same; what is not supported is named" {
+    off jamba '.num_experts_per_tok = 1'
+    off jamba '.rms_norm_eps = 1e-5'
+    same jamba 'del(.mamba_d_conv, .mamba_expand, .mamba_conv_bias) | .sliding_window = null | .mamba_proj_bias = false'
+    rm -rf scan
+    cp -r "$GOLDEN/jamba/model" scan
+    while IFS='#' read -r change message; do
+        jq "$change" "$GOLDEN/jamba/model/config.json" > scan/config.json
+        run -2 moe-convert scan -o x.moe
+        [[ "$output" == *"$message" ]] || { echo "$change: $output"; return 1; }
+    done <<'END'
+.mamba_proj_bias = true#mamba_proj_bias is true; this is not supported for jamba
+.attn_layer_offset = 3#attn_layer_offset is 3; it must be from 0 to 2
+.expert_layer_period = 0#expert_layer_period is 0; it must be at least 1
+.mamba_dt_rank = "all"#mamba_dt_rank is "all"; it must be an integer
+.mamba_expand = 100#mamba_expand times hidden_size must be from 1 to 1048576
+.mamba_d_state = 300 | .mamba_expand = 64#supported for Mamba-1 are 1 key head and 16384 floats
+END
+}
+
 @test "nemotron_h: layers, experts and norms show; other spellings mean the same; what is not supported is named" {
     off nemotron_h '.num_experts_per_tok = 1'
     off nemotron_h '.topk_group = 2'

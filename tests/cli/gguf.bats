@@ -11,7 +11,7 @@ setup_file() {
     command -v python3 > /dev/null || return 0
     for family in llama mistral mixtral olmoe qwen2_moe qwen3_moe deepseek deepseek_v2-ranked deepseek_v3 gpt_oss glm4_moe granitemoe \
             minimax_m2 dots1-full ernie4_5_moe glm4_moe_lite hunyuan_v1_moe llama4_text qwen3_next qwen3_5_moe \
-            granitemoehybrid granitemoehybrid-dense lfm2_moe nemotron_h kimi_linear deepseek_v32 glm_moe_dsa; do
+            granitemoehybrid granitemoehybrid-dense lfm2_moe nemotron_h kimi_linear deepseek_v32 glm_moe_dsa jamba; do
         python3 "$TO_GGUF" "$GOLDEN/$family/model" $family.gguf
         jq -c '{id: "one", tokens: .prompt}' "$GOLDEN/$family/golden.json" > $family.jsonl
     done

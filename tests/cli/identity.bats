@@ -96,17 +96,17 @@ grids() {
     done
 }
 
-@test "models with Mamba-2, short convolutions, layers of one half or Kimi Delta Attention agree, with drafts of every kind, and resumed" {
+@test "models with Mamba-1 or 2, short convolutions, layers of one half or Kimi Delta Attention agree, with drafts of every kind, and resumed" {
     local family decode
     grids
-    for family in granitemoehybrid lfm2_moe nemotron_h kimi_linear bailing_hybrid; do
+    for family in granitemoehybrid lfm2_moe nemotron_h kimi_linear bailing_hybrid jamba; do
         moe-convert -q "$MOE_MODELS/../golden/families/$family/model" -o $family.moe
     done
     jq -c '.tokens |= map(. % 32)' tests/bench/identity-states.jsonl > tests/bench/identity-small.jsonl
     jq '.prompts = "identity-small.jsonl" | .settings |= map(select(.name | IN("none", "none, elsewhere", "chain", "tree")) |
         if .vary then .vary.draft |= map(select(test("^(ngram|model|self)"))) else . end)' \
         tests/bench/identity-states.json > tests/bench/identity-small.json
-    for family in granitemoehybrid lfm2_moe nemotron_h kimi_linear bailing_hybrid; do
+    for family in granitemoehybrid lfm2_moe nemotron_h kimi_linear bailing_hybrid jamba; do
         ln -sf "$WORK/$family.moe" build/normal/hybrid.moe
         ln -sf "$WORK/granitemoehybrid.moe" build/normal/hybrid-draft.moe
         moe-bench identity --json tests/bench/identity-small.json > small.jsonl

@@ -22,7 +22,7 @@ ARCH = {'llama': 'llama', 'mistral': 'llama', 'mixtral': 'llama', 'qwen2': 'qwen
         'minimax_m2': 'minimax-m2', 'dots1': 'dots1', 'ernie4_5_moe': 'ernie4_5-moe', 'glm4_moe_lite': 'deepseek2', 'hunyuan_v1_moe': 'hunyuan-moe',
         'llama4_text': 'llama4', 'deepseek_v32': 'deepseek32', 'glm_moe_dsa': 'glm-dsa',
         'granitemoehybrid': 'granitehybrid', 'lfm2_moe': 'lfm2moe', 'nemotron_h': 'nemotron_h_moe',
-        'kimi_linear': 'kimi-linear',
+        'kimi_linear': 'kimi-linear', 'jamba': 'jamba',
         'qwen3_next': 'qwen3next', 'qwen3_5_moe': 'qwen35moe', 'qwen3_5_moe_text': 'qwen35moe'}
 arch = ARCH[family]
 paired = arch in ('llama', 'deepseek', 'granitemoe', 'granitehybrid')
@@ -203,6 +203,22 @@ def with_mamba(there, here):
     move(there + 'mamba.out_proj.weight', here + 'ssm_out.weight')
 
 
+def with_scan(there, here):
+    """A layer with Mamba-1, as llama.cpp's converter writes it."""
+    if there + 'x_proj.weight' not in tensors:
+        return
+    (width, _, taps), values = tensors.pop(there + 'conv1d.weight')
+    put(here + 'ssm_conv1d.weight', [width, taps], values, wide=True)
+    shape, values = tensors.pop(there + 'A_log')
+    put(here + 'ssm_a', shape, [-math.exp(a) for a in values], wide=True)
+    move(there + 'D', here + 'ssm_d')
+    for old, new in (('in_proj.weight', 'ssm_in.weight'), ('conv1d.bias', 'ssm_conv1d.bias'), ('x_proj.weight', 'ssm_x.weight'),
+                     ('dt_proj.weight', 'ssm_dt.weight'), ('dt_proj.bias', 'ssm_dt.bias'), ('out_proj.weight', 'ssm_out.weight'),
+                     ('dt_layernorm.weight', 'ssm_dt_norm.weight'), ('b_layernorm.weight', 'ssm_b_norm.weight'),
+                     ('c_layernorm.weight', 'ssm_c_norm.weight')):
+        move(there + old, here + new)
+
+
 def with_channels(there, here):
     """A layer with Kimi Delta Attention; attention() moves its projections."""
     if there + 'A_log' not in tensors:
@@ -271,6 +287,8 @@ def experts(there, here):
         move(f'{there}feed_forward.{part}_proj.weight', f'{here}ffn_{part}.weight')
         move(f'{there}feed_forward.shared_expert.{part}_proj.weight', f'{here}ffn_{part}_shexp.weight')
     move(there + 'feed_forward.router.weight', here + 'ffn_gate_inp.weight', wide=True)
+    for part in ('gate', 'up', 'down'):                         # of Jamba
+        gather([there + 'feed_forward.experts.{}.' + part + '_proj.weight'], f'{here}ffn_{part}_exps.weight')
     turned(there + 'feed_forward.experts.gate_up_proj', here, ('gate', 'up'))
     turned(there + 'feed_forward.experts.down_proj', here, ('down',))
     for part, old in (('gate', 'w1'), ('up', 'w3'), ('down', 'w2')):
@@ -432,7 +450,9 @@ def add_all():
             add('{}.attention.value_length_mla', config['v_head_dim'])
     else:
         add('{}.attention.head_count_kv', [kv_heads * (kind == 'full_attention') for kind in config['layer_types']] if hybrid else
-            [kv_heads * (kind == 'full_attention') for kind in halves] if halves else kv_heads)
+            [kv_heads * (kind == 'full_attention') for kind in halves] if halves else
+            [kv_heads * (i % config['attn_layer_period'] == config['attn_layer_offset']) for i in range(layers)]
+            if arch == 'jamba' else kv_heads)
         add('{}.attention.key_length', config.get('head_dim') or config['hidden_size'] // heads)
         add('{}.attention.value_length', config.get('head_dim') or config['hidden_size'] // heads)
     add_rope()
@@ -450,6 +470,11 @@ def add_all():
     if arch == 'kimi-linear':
         add('{}.ssm.conv_kernel', config['linear_conv_kernel_dim'])
         add('{}.kda.head_dim', config['linear_head_dim'])
+    if arch == 'jamba':
+        add('{}.ssm.conv_kernel', config['mamba_d_conv'])
+        add('{}.ssm.state_size', config['mamba_d_state'])
+        add('{}.ssm.inner_size', config['mamba_expand'] * config['hidden_size'])
+        add('{}.ssm.time_step_rank', config['mamba_dt_rank'])
     if arch == 'granitehybrid':
         add('{}.ssm.conv_kernel', config['mamba_d_conv'])
         add('{}.ssm.state_size', config['mamba_d_state'])
@@ -500,6 +525,7 @@ def main():
     move('model.embed_tokens.weight', 'token_embd.weight')
     move('lm_head.weight', 'output.weight')
     move('model.norm.weight', 'output_norm.weight')
+    move('model.final_layernorm.weight', 'output_norm.weight')
     move('model.embedding_norm.weight', 'token_embd_norm.weight')
     for layer in range(layers + ahead):
         there, here = f'model.layers.{layer}.', f'blk.{layer}.'
@@ -508,6 +534,7 @@ def main():
         move(there + 'input_layernorm.weight', here + 'attn_norm.weight')
         move(there + 'operator_norm.weight', here + 'attn_norm.weight')
         move(there + 'ffn_norm.weight', here + 'ffn_norm.weight')
+        move(there + 'pre_ff_layernorm.weight', here + 'ffn_norm.weight')
         move(there + 'post_attention_layernorm.weight',
              here + ('post_attention_norm.weight' if norm_after else 'ffn_norm.weight'))
         if halves:
@@ -515,6 +542,7 @@ def main():
         attention(there, here)
         with_state(there + 'linear_attn.', here)
         with_channels(there + 'self_attn.', here)
+        with_scan(there + 'mamba.', here)
         with_mamba(there, here)
         experts(there, here)
     assert all(name.startswith(f'model.layers.{layers}.') for name in tensors), list(tensors)       # predictors

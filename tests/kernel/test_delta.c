@@ -13,7 +13,12 @@ struct shape {
 
 static int keys_of(const struct shape *s) { return s->key_heads * s->key_dim; }
 static int values_of(const struct shape *s) { return s->value_heads * s->value_dim; }
-static int decays_of(const struct shape *s) { return s->value_heads * recurrence_decays(s->kind, s->key_dim); }
+static int decays_of(const struct shape *s)
+{
+    return s->value_heads * recurrence_decays(s->kind, s->key_dim, s->value_dim);
+}
+static int slopes_of(const struct shape *s) { return s->kind == RECURRENCE_SCAN ? values_of(s) * s->key_dim : s->value_heads; }
+static int skips_of(const struct shape *s) { return s->kind == RECURRENCE_SCAN ? values_of(s) : s->value_heads; }
 static int width_of(const struct shape *s) { return 2 * keys_of(s) + values_of(s); }
 
 /* A text of `committed` tokens, and nodes after it. A node's state, for the segment after it, has the node's number. */
@@ -49,13 +54,13 @@ static void layer_open(struct layer *layer, const struct shape *s, uint64_t seed
     layer->rate = draw_floats(arena, NODES * heads, 3, &seed);
     layer->step = draw_floats(arena, NODES * decays, 3, &seed);
     layer->weight = draw_floats(arena, (size_t)s->taps * width, 1, &seed);
-    layer->neg_a = draw_floats(arena, heads, 0.5f, &seed);
+    layer->neg_a = draw_floats(arena, (size_t)slopes_of(s), 0.5f, &seed);
     layer->step_bias = draw_floats(arena, decays, 1, &seed);
-    if (s->kind == RECURRENCE_SPACE) {
+    if (recurrence_skips(s->kind)) {
         layer->bias = draw_floats(arena, width, 1, &seed);
-        layer->skip = draw_floats(arena, heads, 1, &seed);
+        layer->skip = draw_floats(arena, (size_t)skips_of(s), 1, &seed);
     }
-    for (size_t h = 0; h < heads; h++)
+    for (int h = 0; h < slopes_of(s); h++)
         ((float *)at(layer->neg_a))[h] = -0.02f - fabsf(((float *)at(layer->neg_a))[h]);
     layer->conv = arena_take(arena, NODES * width * sizeof(float));
     layer->key = arena_take(arena, NODES * (size_t)keys_of(s) * sizeof(float));
@@ -144,16 +149,17 @@ static void layer_run(struct layer *layer, const struct device_ops *ops, struct 
         .x = x, .rate = gates, .step = buffer_part(gates, (size_t)heads * 4, gates.bytes - (size_t)heads * 4), .slot = slots,
         .neg_a = layer->neg_a, .step_bias = layer->step_bias, .parent = parent, .key = layer->key, .decay = layer->decay,
         .beta = beta, .kind = s->kind, .epsilon = 1e-6f, .floor = s->floor, .rows = count, .key_heads = s->key_heads,
-        .value_heads = heads, .key_dim = s->key_dim,
+        .value_heads = heads, .key_dim = s->key_dim, .value_dim = s->value_dim,
         .stride = width, .gate_stride = gates_width, .step_stride = gates_width});
     ops->delta(&queue, &(struct delta_args){
         .q = x, .v = buffer_part(x, (size_t)(2 * keys) * 4, x.bytes - (size_t)(2 * keys) * 4), .beta = beta, .key = layer->key,
         .decay = layer->decay, .correction = layer->correction, .state = layer->state, .out = o, .skip = layer->skip,
-        .kind = s->kind,
+        .neg_a = layer->neg_a, .kind = s->kind,
         .own = take_integers(arena, rows.own, (size_t)count), .before = take_integers(arena, rows.before, (size_t)count),
         .path_start = take_integers(arena, rows.start, (size_t)count + 1),
         .path = take_integers(arena, rows.path, (size_t)rows.start[count]), .rows = count, .key_heads = s->key_heads,
-        .value_heads = heads, .key_dim = s->key_dim, .value_dim = s->value_dim, .stride = width, .tiled = s->tiled});
+        .value_heads = heads, .key_dim = s->key_dim, .value_dim = s->value_dim, .stride = width, .value_stride = width,
+        .tiled = s->tiled});
     for (int r = 0; r < count; r++)
         memcpy(out + node[r] * values, (float *)at(o) + r * values, (size_t)values * sizeof(float));
     arena_check(arena);
@@ -178,12 +184,32 @@ static void run_all(struct layer *layer, const struct device_ops *ops, struct qu
     }
 }
 
+/* One step of RECURRENCE_SCAN, from the convolved x. */
+static void scan_step(const struct layer *layer, int node, const double *x, double *state, double *out)
+{
+    const struct shape *s = layer->shape;
+    const double *q = x, *k = x + s->key_dim, *v = x + 2 * s->key_dim;
+    for (int h = 0; h < s->value_heads; h++)
+        for (int j = 0; j < s->value_dim; j++) {
+            const int own = h * s->value_dim + j;
+            const double step = (double)((float *)at(layer->step))[node * values_of(s) + own];
+            const double t = log1p(exp(step + (double)((float *)at(layer->step_bias))[own]));
+            out[own] = (double)((float *)at(layer->skip))[own] * v[own];
+            for (int i = 0; i < s->key_dim; i++) {
+                const int at_float = (h * s->key_dim + i) * s->value_dim + j;
+                const double decay = exp((double)((float *)at(layer->neg_a))[at_float] * t);
+                state[at_float] = decay * state[at_float] + k[i] * t * v[own];
+                out[own] += q[i] * state[at_float];
+            }
+        }
+}
+
 /* The rule step by step, in double, along the path to a node. */
 static void steps_to(const struct layer *layer, const struct forest *f, int node, double *state, double *out)
 {
     const struct shape *s = layer->shape;
     const int keys = keys_of(s), width = width_of(s);
-    const bool space = s->kind == RECURRENCE_SPACE;
+    const bool space = recurrence_skips(s->kind), scan = s->kind == RECURRENCE_SCAN;
     const float *in = at(layer->in), *weight = at(layer->weight);
     double *x = calloc((size_t)width, sizeof *x);
     if (f->parent[node] >= 0)
@@ -201,10 +227,12 @@ static void steps_to(const struct layer *layer, const struct forest *f, int node
         for (int i = 0; i < s->key_dim; i++)
             x[part * s->key_dim + i] *= factor / sqrt(sum);
     }
-    for (int h = 0; h < s->value_heads; h++) {
+    if (scan)
+        scan_step(layer, node, x, state, out);
+    for (int h = 0; h < s->value_heads && !scan; h++) {
         const int key_head = s->tiled ? h % s->key_heads : h / (s->value_heads / s->key_heads);
         const double *q = x + key_head * s->key_dim, *k = q + keys;
-        const int each = recurrence_decays(s->kind, s->key_dim);
+        const int each = recurrence_decays(s->kind, s->key_dim, s->value_dim);
         const float *steps = (float *)at(layer->step) + node * decays_of(s) + h * each;
         const float *bias = (float *)at(layer->step_bias) + h * each;
         double step = (double)steps[0] + (double)bias[0];
@@ -312,6 +340,7 @@ static void random_trees_have_the_bits_of_their_paths(void **state)
         {2, 2, 33, 20, 3, false, RECURRENCE_DELTA, 0}, {1, 3, 7, 40, 1, false, RECURRENCE_DELTA, 0},
         {2, 6, 16, 8, 4, true, RECURRENCE_DELTA, 0}, {1, 3, 33, 7, 4, false, RECURRENCE_SPACE, 0},
         {2, 4, 16, 20, 3, false, RECURRENCE_SPACE, 0}, {2, 2, 33, 20, 4, false, RECURRENCE_CHANNEL, 0},
+        {1, 2, 16, 37, 4, false, RECURRENCE_SCAN, 0}, {1, 5, 7, 4, 3, false, RECURRENCE_SCAN, 0},
         {1, 3, 16, 7, 3, false, RECURRENCE_CHANNEL, 0}, {2, 2, 17, 8, 4, false, RECURRENCE_CHANNEL, -3}};
     for (int i = 0; i < (kernel_brief() ? 33 : 200); i++)
         check_forest(&shapes[i % LENGTH(shapes)], i % 48, 24, (uint64_t)i, i % 16 == 0);
@@ -323,9 +352,11 @@ static void heads_of_published_size(void **state)
     static const struct shape delta = {2, 4, 128, 128, 4, false, RECURRENCE_DELTA, 0};
     static const struct shape space = {1, 4, 128, 64, 4, false, RECURRENCE_SPACE, 0};
     static const struct shape channel = {2, 2, 128, 128, 4, false, RECURRENCE_CHANNEL, 0};
+    static const struct shape scan = {1, 3, 16, 64, 4, false, RECURRENCE_SCAN, 0};
     check_forest(&delta, 30, 12, 7, true);
     check_forest(&channel, 30, 12, 7, true);
     check_forest(&space, 30, 12, 7, true);
+    check_forest(&scan, 30, 12, 7, true);
 }
 
 /* Every row goes to its slot as it is, and the sum is not touched without `silu`. */

@@ -237,6 +237,8 @@ static const struct change CHANGES[] = {
     {"bailing_hybrid", "attention.latent_epsilon", 0.1}, {"bailing_hybrid", "attention.scale", 0.2},
     {"bailing_hybrid", "router.correction", 0}, {"bailing_hybrid", "router.groups", 0}, {"bailing_hybrid", "router.scale", 1},
     {"bailing_hybrid", "router.renormalise", 0}, {"bailing_hybrid", "norm_epsilon", 1e-5},
+    {"jamba", "still", 0}, {"jamba", "router.renormalise", 1}, {"jamba", "router.top_k", 1}, {"jamba", "delta.conv_bias", 0},
+    {"jamba", "attention.scale", 0.2}, {"jamba", "norm_epsilon", 1e-5},
     {"solar_open", "attention.qkv_bias", 0}, {"solar_open", "rope.kind", ROPE_DEFAULT}, {"solar_open", "router.correction", 0},
     {"solar_open", "router.groups", 0}, {"solar_open", "router.scale", 1}, {"solar_open", "router.renormalise", 0},
     {"solar_open", "shared_inner", 0}, {"solar_open", "norm_epsilon", 1e-5},
@@ -323,7 +325,7 @@ static void every_feature_of_every_family_shows(void **state)
         }
     }
     golden_close(&golden);
-    assert_int_equal(families, 41);
+    assert_int_equal(families, 42);
     assert_int_equal(missed, 0);
 }
 

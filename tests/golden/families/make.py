@@ -189,6 +189,8 @@ FAMILIES = {
                        "qk_nope_head_dim": 8, "qk_rope_head_dim": 6, "v_head_dim": 4, "head_dim": 6, "kda_lower_bound": -4.0,
                        "mlp_layer_types": ["dense", "sparse", "sparse"], "rope_parameters": PLAIN_ROPE,
                        "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
+    "jamba": {**SMALL, "intermediate_size": 8, "num_experts": 3, "mamba_d_state": 6, "mamba_dt_rank": 4, "expert_layer_offset": 0,
+              "attn_layer_period": 3, "attn_layer_offset": 1},
     "solar_open": {**SMALL, "num_hidden_layers": 2, "head_dim": 8, "moe_intermediate_size": 8, "n_routed_experts": 6,
                    "n_shared_experts": 2, "n_group": 3, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 1.8,
                    "attention_bias": True, "rope_parameters": {**YARN_ROPE, "factor": 2.0}},
