@@ -281,6 +281,21 @@ TILE_INLINE __m256 tile_load(enum cache_format format, const unsigned char *at)
         : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
+/* Adds the products of the last `count` columns, fewer than 16, to the 16 partial sums. Not inlined: rare, and compiled for
+ * every format, number of rows, and key. */
+static __attribute__((noinline)) void tile_last(enum cache_format format, const float *q, const unsigned char *k, int count,
+                                                __m256 *sum)
+{
+    float wide[16], lane[16];
+    widen(format, k, (size_t)count, wide);
+    _mm256_storeu_ps(lane, sum[0]);
+    _mm256_storeu_ps(lane + 8, sum[1]);
+    for (int i = 0; i < count; i++)
+        lane[i] = __builtin_fmaf(q[i], wide[i], lane[i]);
+    sum[0] = _mm256_loadu_ps(lane);
+    sum[1] = _mm256_loadu_ps(lane + 8);
+}
+
 /* Four partial sums of q . k each (lanes_four), for `rows` queries with `keys` keys: rows * keys is at most 4. */
 TILE_INLINE void tile_fours(enum cache_format format, const float *const *q, int rows, const unsigned char *k, int keys,
                             int width, uintptr_t far, size_t pace, __m128 *four)
@@ -306,10 +321,10 @@ TILE_INLINE void tile_fours(enum cache_format format, const float *const *q, int
     }
 #pragma GCC unroll 4
     for (int n = 0; n < rows * keys; n++) {
-        float rest[16];
+        __m256 both[2] = {low[n], high[n]};
         if (whole < width)
-            widen(format, k + (size_t)(n % keys) * step + (size_t)whole * size, (size_t)(width - whole), rest);
-        four[n] = lanes_four(low[n], high[n], q[n / keys] + whole, rest, width - whole);
+            tile_last(format, q[n / keys] + whole, k + (size_t)(n % keys) * step + (size_t)whole * size, width - whole, both);
+        four[n] = lanes_four(both[0], both[1], NULL, NULL, 0);
     }
 }
 
@@ -522,7 +537,17 @@ TILE_INLINE void tile_values_of(enum cache_format format, int rows, const struct
         tile_rest(values, done, rows, share, join, out);
 }
 
-/* Calls an inline function once for each number of rows, and for each format, so that both are constants in it. */
+/* Calls an inline function once for each number of rows, and for each format, so that both are constants in it. AVX2 processes
+ * any number of rows in pairs, and plain C one by one: there it is called once for one row and once for more. */
+#if defined(ISA_AVX2) || defined(ISA_PLAIN)
+#define TILE_FOR_ROWS(function, format, rows, ...) \
+    do { \
+        if ((rows) == 1) \
+            function(format, 1, __VA_ARGS__); \
+        else \
+            function(format, rows, __VA_ARGS__); \
+    } while (0)
+#else
 #define TILE_FOR_ROWS(function, format, rows, ...) \
     do { \
         if ((rows) == 8) \
@@ -534,6 +559,7 @@ TILE_INLINE void tile_values_of(enum cache_format format, int rows, const struct
         else \
             function(format, 1, __VA_ARGS__); \
     } while (0)
+#endif
 
 static inline void tile_scores(const float *const *q, int rows, const struct tile_rows *keys, float *const *score)
 {
