@@ -23,6 +23,7 @@
  *     q2_k   for each 256 inputs: 32 d f16, 32 dmin f16, 16 x 32 s; then 16 groups of 16 inputs,
  *                                32 dwords                                                             640 + 2048 bytes
  *     nvfp4  for each 64 inputs: 4 x 32 scale codes; then 8 groups as in q4_k                          128 + 1024 bytes
+ *     nvfp4_s  the same with 32 f32, one for each output, after the scale codes                        256 + 1024 bytes
  *     iq3_s, iq3_xxs, iq2_s, iq2_xs, iq2_xxs
  *            for each 256 inputs: 32 d f16; then for each 4 bytes of GGUF's block 32 dwords
  *
@@ -52,6 +53,8 @@
  *     q3_k   d * (s - 32) * (q - 4), exact: GGUF's Q3_K; q 0 .. 7; s 0 .. 63 for 16 inputs
  *     q2_k   fma(d * s, q, -(dmin * m)), its only rounding: GGUF's Q2_K; q 0 .. 3; s and m 0 .. 15 for 16 inputs
  *     nvfp4  code * s, exact: GGUF's NVFP4; the code is E2M1, s an E4M3 without sign for 16 inputs (0x7f: 0)
+ *     nvfp4_s  code * (s * f), two roundings: NVFP4 as compressed-tensors and ModelOpt publish it; s 0 .. 448, and f the f32
+ *            scale of the matrix, the same for all inputs of an output
  *     iq3_s  d * (2 s + 1) * m, exact: GGUF's IQ3_S; m a magnitude of a grid (grids.h) with a sign; s 0 .. 15 for 32 inputs
  *     iq3_xxs, iq2_s, iq2_xs, iq2_xxs
  *            d * (s + 1/2) / 2 * m, of iq2 d * (s + 1/2) / 4 * m, exact: GGUF's; s 0 .. 15 for 32 inputs, of iq2_s and iq2_xs
@@ -69,6 +72,7 @@
  *     mxfp4  for each 32 inputs 16 bytes: input 2i low, 2i + 1 high half; then s                       17 bytes
  *     q4_k   for each 256 inputs GGUF's block: d, dmin, s[12], qs[128]                                 144 bytes
  *     q6_k   for each 256 inputs GGUF's block: ql[128], qh[64], sc[16], d                              210 bytes
+ *     nvfp4_s for each 64 inputs 4 scale codes, f32 f, 32 bytes: input 2i low, 2i + 1 high half           40 bytes
  *     q5_k and those after it: GGUF's blocks, of the inputs and bytes in WEIGHT_FORMATS
  *
  * Products with q8 and q4 quantise the activations, too; so do products with mxfp4 and all formats after it if the queue has
@@ -79,14 +83,14 @@
  * and all q are 0. Then, per output and row, from 0, over the blocks in ascending order:
  *     y = fma((float)(sum of integer of weight * q of input, exact), scale of weight * scale of input, y)
  * A weight of the formats after q4 is its integer times its scale, less a minimum:
- *     mxfp4, nvfp4                    integer 2 * code, scale half of that above; nvfp4: a step for each 16 inputs
+ *     mxfp4, nvfp4, nvfp4_s           integer 2 * code, scale half of that above; nvfp4, nvfp4_s: a step for each 16 inputs
  *     q6_k, q3_k, q2_k, iq2_s, iq2_xs integer code * (scale of 16 inputs), scale d (iq2: d / 8)
  *     the others                      integer code, scale d * (scale of 32 inputs); iq4_nl: d
  *     q4_k, q5_k                      minimum dmin * m: after the step above y = fma(-minimum, total, y)
  *     q2_k                            minimum dmin * m of each 16 inputs: for each of them
  *                                     y = fma(-minimum, scale of input * sum of their q, y)
  * Codes and scales are the last and the middle factors above: q, q - 32, level, or m with its sign; sc, s - 32 or s. In IQ2 and
- * IQ3 the scale is the integer 2 s + 1, and d is divided by 8 (iq2), 4 (iq3_xxs) or 1. All scales and minima are exact in f32.
+ * IQ3 the scale is the integer 2 s + 1, and d is divided by 8 (iq2), 4 (iq3_xxs) or 1. All but s * f are exact in f32.
  *
  * EXPERT (a gated feed-forward network: gate [inner][hidden], up [inner][hidden], down [hidden][inner]) is one block: units of
  * gate and up, then the units of down as a matrix [hidden][inner]. A gate/up unit contains inner indices 16u .. 16u+15: outputs
@@ -125,6 +129,7 @@
     row(Q3_K, q3_k, WOVEN, 256, 256, 110) \
     row(Q2_K, q2_k, WOVEN, 256, 256, 84) \
     row(NVFP4, nvfp4, WOVEN, 64, 64, 36) \
+    row(NVFP4_S, nvfp4_s, WOVEN, 64, 64, 40) \
     row(IQ3_S, iq3_s, GRID, 256, 256, 110) \
     row(IQ3_XXS, iq3_xxs, GRID, 256, 256, 98) \
     row(IQ2_S, iq2_s, GRID, 256, 256, 82) \
@@ -180,6 +185,9 @@ static inline bool format_halves(enum weight_format format)
     return format == FORMAT_Q6_K || format == FORMAT_Q3_K || format == FORMAT_Q2_K || format == FORMAT_IQ2_S ||
            format == FORMAT_IQ2_XS;
 }
+
+/* Returns whether each 16 inputs have a scale that is not an integer. */
+static inline bool format_steps(enum weight_format format) { return format == FORMAT_NVFP4 || format == FORMAT_NVFP4_S; }
 
 /* Returns whether matrix_pack can make the format from floats. */
 static inline bool format_from_floats(enum weight_format format) { return format < FORMAT_MXFP4; }

@@ -105,6 +105,10 @@ static bool block_finite(enum weight_format format, const unsigned char *block)
     bool finite = true;
     if (format == FORMAT_MXFP4)
         return block[16] <= MXFP4_SCALE_MAX;
+    for (int i = 0; format == FORMAT_NVFP4_S && i < 4; i++)
+        finite &= block[i] < 0x7f;
+    if (format == FORMAT_NVFP4_S)
+        return finite && isfinite(get_float(block + 4) * (448 * 6));
     if (format_quantised(format))
         return finite16(block);
     for (int i = 0; i < FIELDS[format].floats; i++)
@@ -295,7 +299,8 @@ static void nvfp4_weave(const unsigned char *block, unsigned char *woven)
     }
 }
 
-/* Blocks of grids keep their order. */
+/* Blocks of these formats keep their order. */
+static void nvfp4_s_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven, block, 40); }
 static void iq3_s_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven + 2, block + 2, 108); }
 static void iq3_xxs_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven + 2, block + 2, 96); }
 static void iq2_s_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven + 2, block + 2, 80); }

@@ -24,6 +24,7 @@
     row(Q3_K, q3_k, 108, 1, 1, 0) \
     row(Q2_K, q2_k, 80, 2, 2, 16) \
     row(NVFP4, nvfp4, 0, 0, 0, 4) \
+    row(NVFP4_S, nvfp4_s, 0, 0, 0, 4) \
     row(IQ3_S, iq3_s, 0, 1, 1, 0) \
     row(IQ3_XXS, iq3_xxs, 0, 1, 1, 0) \
     row(IQ2_S, iq2_s, 0, 1, 1, 0) \
@@ -152,6 +153,13 @@ FLOAT_INLINE struct woven_parts nvfp4_parts(struct woven w, int input)
     const uint8_t scale = (uint8_t)woven_byte(w, input / 16);
     const int code = scale == 0x7f ? 0 : e2m1_twice(woven_nibble(w, 4, input));
     return woven_product(0.5f * (scale == 0x7f ? 0 : scale == 0xff ? 480 : e4m3_to_f32(scale & 0x7f)), 1, code, 0);
+}
+
+/* E4M3, then the scale of the matrix, and 8 words as of nvfp4. */
+FLOAT_INLINE struct woven_parts nvfp4_s_parts(struct woven w, int input)
+{
+    const float scale = e4m3_to_f32((uint8_t)woven_byte(w, input / 16)) * float_from_bits(woven_word(w, 4));
+    return woven_product(0.5f * scale, 1, e2m1_twice(woven_nibble(w, 8, input)), 0);
 }
 
 /* Blocks of IQ2 and IQ3 are not rearranged. A sign index has 8 signs in 7 bits: the eighth makes the number of minus signs

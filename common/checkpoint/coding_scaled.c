@@ -136,23 +136,57 @@ static int read_mxfp4(const struct checkpoint *cp, const struct source_tensor *t
     return 0;
 }
 
+/* Reads codes and then scales to raw, and the scale of the matrix. */
+static int nvfp4_take(const struct checkpoint *cp, const struct source_tensor *t, int64_t first, int64_t count,
+                      struct source_reading *reading, float *whole, struct err *err)
+{
+    const size_t codes = (size_t)count / 2, scales = (size_t)count / 16;
+    return source_raw(cp, &t->parts[0], (uint64_t)first / 2, codes, reading, 0, err) ||
+           source_raw(cp, &t->parts[1], (uint64_t)first / 16, scales, reading, codes, err) ||
+           source_bytes(cp, &t->parts[2], 0, sizeof *whole, reading, whole, err) ? -1 : 0;
+}
+
+static bool nvfp4_divides(const struct source_tensor *t)
+{
+    return t->coding == &coding_nvfp4_divided || t->coding == &coding_nvfp4_divided_narrow;
+}
+
 static int read_nvfp4(const struct checkpoint *cp, const struct source_tensor *t, int64_t first, int64_t count,
                       struct source_reading *reading, float *values, struct err *err)
 {
     static const float magnitude[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
     const size_t codes = (size_t)count / 2, scales = (size_t)count / 16;
     float whole;
-    if (source_raw(cp, &t->parts[0], (uint64_t)first / 2, codes, reading, 0, err) ||
-        source_raw(cp, &t->parts[1], (uint64_t)first / 16, scales, reading, codes, err) ||
-        source_bytes(cp, &t->parts[2], 0, sizeof whole, reading, &whole, err))
+    if (nvfp4_take(cp, t, first, count, reading, &whole, err))
         return -1;
     for (size_t block = 0; block < scales; block++, values += 16) {
         const uint8_t *code = reading->raw + block * 8;
         const float own = e4m3_to_f32(reading->raw[codes + block]);
-        const float scale = t->coding == &coding_nvfp4 ? own * whole : own / whole;
+        const float scale = nvfp4_divides(t) ? own / whole : own * whole;
         for (int i = 0; i < 16; i++) {
             const int bits = code[i / 2] >> i % 2 * 4 & 15;
             values[i] = (bits & 8 ? -magnitude[bits & 7] : magnitude[bits]) * scale;
+        }
+    }
+    return 0;
+}
+
+/* Joins blocks of 64 inputs. A minus sign of a scale moves to its codes. */
+static int read_nvfp4_coded(const struct checkpoint *cp, const struct source_tensor *t, int64_t first, int64_t count,
+                            struct source_reading *reading, unsigned char *coded, struct err *err)
+{
+    enum { SCALES = 4, EACH = 8, CODES = SCALES * EACH };
+    float whole;
+    if (nvfp4_take(cp, t, first, count, reading, &whole, err))
+        return -1;
+    const float factor = nvfp4_divides(t) ? 1 / whole : whole;
+    const uint8_t *code = reading->raw, *scale = reading->raw + (size_t)count / 2;
+    for (int64_t k = 0; k < count; k += 2 * CODES, code += CODES, scale += SCALES, coded += SCALES + sizeof factor + CODES) {
+        memcpy(coded + SCALES, &factor, sizeof factor);
+        for (int i = 0; i < SCALES; i++) {
+            coded[i] = scale[i] & 0x7f;
+            for (int j = i * EACH; j < (i + 1) * EACH; j++)
+                coded[SCALES + sizeof factor + (size_t)j] = code[j] ^ (scale[i] & 0x80 ? 0x88 : 0);
         }
     }
     return 0;
@@ -181,6 +215,8 @@ const struct source_coding coding_fp8 = {"F8_E4M3", FORMAT_FP8, read_fp8, read_f
 const struct source_coding coding_fp8_narrow = {"F8_E4M3", FORMAT_F32, read_fp8, NULL};
 const struct source_coding coding_i8 = {"I8", FORMAT_F32, read_i8, NULL};
 const struct source_coding coding_mxfp4 = {"MXFP4", FORMAT_MXFP4, read_mxfp4, read_mxfp4_coded};
-const struct source_coding coding_nvfp4 = {"NVFP4", FORMAT_F32, read_nvfp4, NULL};
-const struct source_coding coding_nvfp4_divided = {"NVFP4", FORMAT_F32, read_nvfp4, NULL};
+const struct source_coding coding_nvfp4 = {"NVFP4", FORMAT_NVFP4_S, read_nvfp4, read_nvfp4_coded};
+const struct source_coding coding_nvfp4_divided = {"NVFP4", FORMAT_NVFP4_S, read_nvfp4, read_nvfp4_coded};
+const struct source_coding coding_nvfp4_narrow = {"NVFP4", FORMAT_F32, read_nvfp4, NULL};
+const struct source_coding coding_nvfp4_divided_narrow = {"NVFP4", FORMAT_F32, read_nvfp4, NULL};
 const struct source_coding coding_gguf_scaled = {"scaled", FORMAT_F32, read_gguf_scaled, NULL};

@@ -226,6 +226,8 @@ static int join_floats(const struct checkpoint *cp, struct source_tensor *t, con
     if (take_parts(t, scales, 1 + (whole != NULL), err))
         return -1;
     t->dims[1] *= 2;
+    if (coding->format == FORMAT_NVFP4_S && !format_fits(FORMAT_NVFP4_S, t->dims[1]))
+        coding = coding == &coding_nvfp4 ? &coding_nvfp4_narrow : &coding_nvfp4_divided_narrow;
     t->coding = coding;
     snprintf(t->dtype_name, sizeof t->dtype_name, "%s", coding->name);
     return 0;

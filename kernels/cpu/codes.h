@@ -33,7 +33,7 @@ INLINE enum codes_kind codes_kind(enum weight_format format)
 {
     const bool level = format == FORMAT_IQ4_XS || format == FORMAT_IQ4_NL;
     const bool less = format == FORMAT_Q4_K || format == FORMAT_Q5_K;
-    return (enum codes_kind)((format_halves(format) ? CODES_HALVES : 0) | (format == FORMAT_NVFP4 ? CODES_STEPS : 0) |
+    return (enum codes_kind)((format_halves(format) ? CODES_HALVES : 0) | (format_steps(format) ? CODES_STEPS : 0) |
                              (less ? CODES_LESS : 0) | (format == FORMAT_Q2_K ? CODES_LESS_HALVES : 0) |
                              (level ? (int)LEVEL_KIND : 0));
 }
@@ -43,7 +43,7 @@ enum { E2M1_OFFSET = 12, Q6_K_OFFSET = 32, Q3_K_OFFSET = 4, IQ2_OFFSET = 43, IQ3
 INLINE int codes_offset(enum weight_format format)
 {
     switch (format) {
-    case FORMAT_MXFP4: case FORMAT_NVFP4: return E2M1_OFFSET;
+    case FORMAT_MXFP4: case FORMAT_NVFP4: case FORMAT_NVFP4_S: return E2M1_OFFSET;
     case FORMAT_IQ4_XS: case FORMAT_IQ4_NL: return LEVEL_OFFSET;
     case FORMAT_Q6_K: return Q6_K_OFFSET;
     case FORMAT_Q3_K: return Q3_K_OFFSET;
@@ -151,17 +151,24 @@ INLINE void codes_mxfp4(const unsigned char *chunk, int lane, int span, struct c
     codes_nibbles(pair + MXFP4_GROUPS + span % 2 * 4 * GROUP_BYTES + lane * 4, TABLE_E2M1, c);
 }
 
+INLINE void codes_steps(const unsigned char *chunk, int lane, int span, struct codes *c, bool whole)
+{
+    const int scales = whole ? NVFP4_S_SCALES : NVFP4_SCALES;
+    const unsigned char *block = chunk + (size_t)(span / 2) * (size_t)(scales + 8 * GROUP_BYTES);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++)
+        c->scale[h] = scale_nvfp4(block, lane, span % 2 * 2 + h, whole, 0.5f);
+    codes_nibbles(block + scales + span % 2 * 4 * GROUP_BYTES + lane * 4, TABLE_E2M1, c);
+}
+
 INLINE void codes_nvfp4(const unsigned char *chunk, int lane, int span, struct codes *c)
 {
-    enum { SCALES = 128, BYTES = SCALES + 8 * GROUP_BYTES };
-    const unsigned char *block = chunk + (size_t)(span / 2) * BYTES;
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; h++) {
-        const words code = words_bytes(block + (span % 2 * 2 + h) * UNIT_OUTPUTS + lane);
-        c->scale[h] = vector_times(words_floats(words_left(words_and(code, 127), 20)), vector_all(0x1p119f));
-        c->scale[h] = vector_times(c->scale[h], words_convert(words_min(words_flip(code, 127), 1)));
-    }
-    codes_nibbles(block + SCALES + span % 2 * 4 * GROUP_BYTES + lane * 4, TABLE_E2M1, c);
+    codes_steps(chunk, lane, span, c, false);
+}
+
+INLINE void codes_nvfp4_s(const unsigned char *chunk, int lane, int span, struct codes *c)
+{
+    codes_steps(chunk, lane, span, c, true);
 }
 
 INLINE void codes_iq4_nl(const unsigned char *chunk, int lane, int span, struct codes *c)

@@ -25,7 +25,8 @@ static inline const uint8_t *codes_order(enum weight_format format)
     static const uint8_t twos[BLOCK_INPUTS] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 16, 20, 24, 28, 17, 21, 25,
                                                29, 18, 22, 26, 30, 19, 23, 27, 31};
     switch (format) {
-    case FORMAT_MXFP4: case FORMAT_Q4_K: case FORMAT_IQ4_XS: case FORMAT_IQ4_NL: case FORMAT_NVFP4: return nibbles;
+    case FORMAT_MXFP4: case FORMAT_Q4_K: case FORMAT_IQ4_XS: case FORMAT_IQ4_NL: case FORMAT_NVFP4: case FORMAT_NVFP4_S:
+        return nibbles;
     case FORMAT_Q5_K: return fives;
     case FORMAT_Q6_K: return sixes;
     case FORMAT_Q3_K: return threes;

@@ -155,24 +155,45 @@ INLINE void span_iq4_xs(struct sums *sums, int rows, int width, enum chains chai
                   SPAN / GROUP_INPUTS, LEVELS_IQ4, factor, in, k);
 }
 
-/* The bits of a scale are those of an f32 that is 2^120 times smaller, also if it is subnormal. 0x7f means 0. */
+enum { NVFP4_SCALES = 128, NVFP4_S_SCALES = 256 };
+
+/* Returns scales of 16 inputs times `unit`. The bits of a scale are those of an f32 that is 2^120 times smaller, also if it is
+ * subnormal. whole: a scale of the matrix is after the scales; without it 0x7f means 0. */
+INLINE vector scale_nvfp4(const unsigned char *block, int lane, int half, bool whole, float unit)
+{
+    const words code = words_bytes(block + half * UNIT_OUTPUTS + lane);
+    const vector scale = vector_times(words_floats(words_left(words_and(code, 127), 20)), vector_all(0x1p120f * unit));
+    return vector_times(scale, whole ? vector_load((const float *)(const void *)(block + NVFP4_SCALES) + lane)
+                                     : words_convert(words_min(words_flip(code, 127), 1)));
+}
+
+INLINE void span_steps(struct sums *sums, int rows, int width, enum chains chains, const unsigned char *chunk, int lane,
+                       int span, const float *const *in, int k, bool whole)
+{
+    enum { HALF = SPAN / GROUP_INPUTS / 2 };
+    const int scales = whole ? NVFP4_S_SCALES : NVFP4_SCALES;
+    const unsigned char *block = chunk + (size_t)(span / 2) * (size_t)(scales + 8 * GROUP_BYTES);
+    vector factor[2];
+    fetch_stream(sums, block + span % 2 * (scales / 2), scales / 2);
+    for (int half = span % 2 * 2; half < span % 2 * 2 + 2; half++, k += SPAN / 2) {
+#pragma GCC unroll 2
+        for (int v = 0; v < width; v++)
+            factor[v] = scale_nvfp4(block, lane + v * LANES, half, whole, 1);
+        nibble_groups(sums, rows, width, chains, block + scales + half * HALF * GROUP_BYTES + lane * 4, HALF, LEVELS_E2M1,
+                      factor, in, k);
+    }
+}
+
 INLINE void span_nvfp4(struct sums *sums, int rows, int width, enum chains chains, const unsigned char *chunk, int lane,
                        int span, const float *const *in, int k)
 {
-    enum { SCALES = 128, BYTES = SCALES + 8 * GROUP_BYTES, HALF = SPAN / GROUP_INPUTS / 2 };
-    const unsigned char *block = chunk + (size_t)(span / 2) * BYTES;
-    vector factor[2];
-    fetch_stream(sums, block + span % 2 * 64, 64);
-    for (int half = span % 2 * 2; half < span % 2 * 2 + 2; half++, k += SPAN / 2) {
-#pragma GCC unroll 2
-        for (int v = 0; v < width; v++) {
-            words code = words_bytes(block + half * UNIT_OUTPUTS + lane + v * LANES);
-            vector scale = vector_times(words_floats(words_left(words_and(code, 127), 20)), vector_all(0x1p120f));
-            factor[v] = vector_times(scale, words_convert(words_min(words_flip(code, 127), 1)));
-        }
-        nibble_groups(sums, rows, width, chains, block + SCALES + half * HALF * GROUP_BYTES + lane * 4, HALF, LEVELS_E2M1,
-                      factor, in, k);
-    }
+    span_steps(sums, rows, width, chains, chunk, lane, span, in, k, false);
+}
+
+INLINE void span_nvfp4_s(struct sums *sums, int rows, int width, enum chains chains, const unsigned char *chunk, int lane,
+                         int span, const float *const *in, int k)
+{
+    span_steps(sums, rows, width, chains, chunk, lane, span, in, k, true);
 }
 
 /* Unpacks sc and m of 32 inputs: six bits each of the words s. */

@@ -139,7 +139,8 @@ INLINE struct nibbles nibbles_of(enum weight_format format)
 #if defined(ISA_VNNI)
     switch (format) {
     case FORMAT_MXFP4: return (struct nibbles){MXFP4_GROUPS, 2, TABLE_E2M1};
-    case FORMAT_NVFP4: return (struct nibbles){128, 2, TABLE_E2M1};
+    case FORMAT_NVFP4: return (struct nibbles){NVFP4_SCALES, 2, TABLE_E2M1};
+    case FORMAT_NVFP4_S: return (struct nibbles){NVFP4_S_SCALES, 2, TABLE_E2M1};
     case FORMAT_Q4_K: return (struct nibbles){Q4_K_GROUPS, CHUNK_SPANS, NULL};
     case FORMAT_IQ4_XS: return (struct nibbles){256, CHUNK_SPANS, TABLE_IQ4};
     case FORMAT_IQ4_NL: return (struct nibbles){BLOCK_SCALE_BYTES, 1, TABLE_IQ4};
@@ -406,7 +407,7 @@ static void block_output(enum weight_format format, const unsigned char *unit, i
                          const void *const *in, float *out)
 {
     const int minima = format == FORMAT_Q4_K || format == FORMAT_Q5_K ? 1 : format == FORMAT_Q2_K ? 2 : 0;
-    const int step = format == FORMAT_NVFP4 ? BLOCK_INPUTS / 2 : BLOCK_INPUTS;
+    const int step = format_steps(format) ? BLOCK_INPUTS / 2 : BLOCK_INPUTS;
     struct woven_parts part[BLOCK_INPUTS];
     for (int i = 0; i < BLOCK_INPUTS; i++)
         part[i] = coded_parts(format, unit, output, block * BLOCK_INPUTS + i);

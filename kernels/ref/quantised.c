@@ -25,7 +25,7 @@ void ref_quantise(const float *in, int inputs, struct quantised *out)
 
 float ref_quantised_product(enum weight_format format, const void *matrix, int inputs, int output, const struct quantised *in)
 {
-    const int width = format == FORMAT_NVFP4 ? BLOCK_INPUTS / 2 : BLOCK_INPUTS;
+    const int width = format_steps(format) ? BLOCK_INPUTS / 2 : BLOCK_INPUTS;
     const int minima = format == FORMAT_Q4_K || format == FORMAT_Q5_K ? 1 : format == FORMAT_Q2_K ? 2 : 0;
     float y = 0;
     for (int k = 0; k < inputs; k += width) {

@@ -134,6 +134,24 @@ PYTHON
     cmp folder.moe file.moe
 }
 
+@test "NVFP4 with scales of matrices is kept, and means the same as in f32" {
+    command -v python3 > /dev/null || skip "no python3"
+    python3 "$BATS_TEST_DIRNAME/nvfp4.py" pocket codes
+    moe-convert codes -o kept.moe
+    moe-convert codes --name kept --dtype f32 -o f32.moe
+    shows kept.moe '"dtype": "bf16, experts nvfp4_s"'
+    [ "$(of_tensor kept.moe layers.5.experts format)" = '"format": "nvfp4_s"' ]
+    moe-view --verify kept.moe
+    [ "$(stat -c %s kept.moe)" -lt 8000000 ]
+    echo '{"id": "one", "tokens": [1, 2, 3, 500, 2000, 7, 8, 9, 10, 11, 12, 13]}' > one.jsonl
+    for model in kept f32; do
+        moe-profile -q -m $model.moe --activations f32 --record logits one.jsonl | moe-view --json |
+            jq -c 'select(.type == "route") | .logits' > $model
+    done
+    [ -s kept ]
+    cmp kept f32
+}
+
 @test "experts can have their own dtype" {
     moe-convert pocket --dtype f32 --expert-dtype f16 -o a.moe
     shows a.moe '"dtype": "f32, experts f16"'

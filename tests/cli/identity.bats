@@ -131,6 +131,11 @@ grids() {
         moe-convert -q $mix.gguf -o build/normal/$mix.moe
         echo $mix
     done > mixes
+    if [ -n "$MOE_LONG" ]; then
+        python3 "$BATS_TEST_DIRNAME/nvfp4.py" "$MOE_MODELS/pocket/model" scaled
+        moe-convert -q scaled -o build/normal/NVFP4_S.moe
+        echo NVFP4_S >> mixes
+    fi
     jq -c '.tokens |= map(. % 32)' tests/bench/identity-states.jsonl > tests/bench/identity-small.jsonl
     jq --arg mixes "$(cat mixes)" '($mixes | split("\n")) as $all | .prompts = "identity-small.jsonl" | .vary.model = $all |
         .models = ([$all[] | {(.): "../../build/normal/\(.).moe"}] | add) | del(.limits) | .options["ignore-eos"] = true' \

@@ -251,6 +251,7 @@ static uint32_t scaled_bits(struct bench *b, enum weight_format format, size_t i
         [FORMAT_MXFP4] = {0, 64, 0x76777877}, [FORMAT_Q4_K] = {0, 128, 0x10001000}, [FORMAT_Q6_K] = {0, 64, 0x08000800},
         [FORMAT_Q5_K] = {0, 128, 0x10001000}, [FORMAT_IQ4_XS] = {0, 64, 0x08000800}, [FORMAT_IQ4_NL] = {0, 64, 0x14001400},
         [FORMAT_Q3_K] = {0, 64, 0x10001000}, [FORMAT_Q2_K] = {0, 128, 0x18001800}, [FORMAT_NVFP4] = {0, 128, 0x10101010},
+        [FORMAT_NVFP4_S] = {0, 256, 0x3c3c3c3c},
         [FORMAT_IQ3_S] = {0, 64, 0x0c000c00}, [FORMAT_IQ3_XXS] = {0, 64, 0x0c000c00}, [FORMAT_IQ2_S] = {0, 64, 0x0c000c00},
         [FORMAT_IQ2_XS] = {0, 64, 0x0c000c00}, [FORMAT_IQ2_XXS] = {0, 64, 0x0c000c00}};
     size_t at = i % format_step_bytes(format);

@@ -45,7 +45,7 @@ static inline struct coded_kind coded_kind(enum weight_format format)
 static inline int coded_block(enum weight_format format)
 {
     const int inputs = coded_kind(format).inputs;
-    return inputs ? inputs : format == FORMAT_FP8 ? 128 : format == FORMAT_NVFP4 ? 64 : 32;
+    return inputs ? inputs : format == FORMAT_FP8 ? 128 : format_steps(format) ? 64 : 32;
 }
 
 /* One row of any codes, whose weights have magnitudes up to about `size`; to be freed. One scale in 16 is 0. */
@@ -70,6 +70,11 @@ static inline unsigned char *coded_draw(enum weight_format format, int inputs, f
         } else if (format == FORMAT_NVFP4) {
             for (int i = 0; i < 4; i++)                     /* the upper bit does not count */
                 at[i] = (unsigned char)(f32_to_e4m3(scale * (float)(i + 1) / 24) | (bits >> i & 128));
+        } else if (format == FORMAT_NVFP4_S) {
+            const float whole = size / (3 + (float)(bits >> 16 & 7)) / 448;     /* of any size: nothing demands one per row */
+            for (int i = 0; i < 4; i++)
+                at[i] = (unsigned char)(scale == 0 ? 0 : (bits >> 8 >> 4 * i) % 0x7f);
+            memcpy(at + 4, &whole, sizeof whole);
         } else {
             coded_half(at + kind.at, sign * scale / kind.largest);
             if (kind.second >= 0)
@@ -195,6 +200,11 @@ static inline double coded_in_block(enum weight_format format, const unsigned ch
     case FORMAT_NVFP4: {
         int s = b[k / 16], n = b[4 + k / 16 * 8 + k % 8] >> k / 8 % 2 * 4 & 15;
         return (s == 0x7f ? 0 : (s & 127) == 127 ? 480 : coded_e4m3(s & 127)) * 0.5 * doubled[n];
+    }
+    case FORMAT_NVFP4_S: {                                  /* s * f is rounded before it is multiplied */
+        float whole;
+        memcpy(&whole, b + 4, sizeof whole);
+        return (double)(float)(coded_e4m3(b[k / 16]) * (double)whole) * 0.5 * doubled[b[8 + k / 2] >> k % 2 * 4 & 15];
     }
     case FORMAT_Q6_K:
         return coded_q6_k(b, k);

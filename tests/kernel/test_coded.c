@@ -277,6 +277,18 @@ static void what_is_no_number_is_refused(void **state)
             memset(row, 0xff, format_coded_bytes(format, inputs));
             assert_int_equal(format_coded_check(format, inputs, row), -1);
             break;
+        case FORMAT_NVFP4_S:
+            row[40 * 5 + 3] = 0x7e;
+            assert_int_equal(format_coded_check(format, inputs, row), -1);
+            row[40 * 5 + 3] = 0x7f;
+            assert_int_equal(format_coded_check(format, inputs, row), 320);
+            row[40 * 4 + 2] = 0x80;
+            assert_int_equal(format_coded_check(format, inputs, row), 256);
+            memcpy(row + 40 + 4, &(float){0x1p117f}, 4);
+            assert_int_equal(format_coded_check(format, inputs, row), 64);
+            memcpy(row + 4, &broken, 4);
+            assert_int_equal(format_coded_check(format, inputs, row), 0);
+            break;
         default: {
             const struct coded_kind kind = coded_kind(format);
             const int later = inputs / kind.inputs - 1;

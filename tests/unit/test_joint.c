@@ -160,9 +160,30 @@ static void blocks_of_mxfp4_are_decoded(void **state)
 #define CODES "a.weight_packed"
 #define WHOLE "a.weight_global_scale"
 
+static const double e2m1[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+
+/* Kept blocks mean the same values, but for a rounding of a scale that is divided by. values: of rows 3 to 11. */
+static void check_kept(const struct checkpoint *cp, const struct source_tensor *t, bool divided, const float *values)
+{
+    static unsigned char coded[9 * COLUMNS / 64 * 40];
+    static float kept[COLUMNS];
+    struct source_reading reading = {0};
+    struct err err = {0};
+    assert_int_equal(sizeof coded, 9 * format_coded_bytes(FORMAT_NVFP4_S, COLUMNS));
+    assert_int_equal(t->coding->read_coded(cp, t, 3 * COLUMNS, 9 * COLUMNS, &reading, coded, &err), 0);
+    for (int row = 0; row < 9; row++) {
+        const unsigned char *at = coded + (size_t)row * format_coded_bytes(FORMAT_NVFP4_S, COLUMNS);
+        assert_int_equal(format_coded_check(FORMAT_NVFP4_S, COLUMNS, at), -1);
+        format_coded_values(FORMAT_NVFP4_S, COLUMNS, at, kept);
+        for (int i = 0; i < COLUMNS; i++)
+            assert_true(fabsf(kept[i] - values[row * COLUMNS + i]) <= (divided ? 0x1p-22f : 0) * fabsf(kept[i]));
+    }
+    source_reading_free(&reading);
+}
+
 static void four_bit_floats_are_decoded(void **state)
 {
-    static const double step[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    const double *const step = e2m1;
     static const struct { const char *quantisation, *codes, *whole; int block; } cases[] = {
         {FOUR_BITS(NVFP4, "16"), "a.weight_packed", "a.weight_global_scale", 16},
         {FOUR_BITS("mxfp4-pack-quantized", "32"), "a.weight_packed", NULL, 32},
@@ -190,7 +211,7 @@ static void four_bit_floats_are_decoded(void **state)
         const struct source_tensor *t = checkpoint_find(cp, "a.weight");
         assert_int_equal(cp->tensor_count, 1);
         assert_int_equal(t->dims[1], COLUMNS);
-        assert_int_equal(t->coding->format, nv ? FORMAT_F32 : FORMAT_MXFP4);
+        assert_int_equal(t->coding->format, nv ? FORMAT_NVFP4_S : FORMAT_MXFP4);
         assert_int_equal(t->coding->read(cp, t, 3 * COLUMNS, 9 * COLUMNS, &reading, values, &err), 0);
         for (int i = 0; i < 9 * COLUMNS; i++) {
             const int at = 3 * COLUMNS + i, nibble = code[1 + at / 2] >> (at % 2 ? 4 : 0) & 15, block = at / cases[c].block;
@@ -199,9 +220,34 @@ static void four_bit_floats_are_decoded(void **state)
             const float expected = (float)((nibble & 8 ? -step[nibble & 7] : step[nibble]) * (double)scales);
             assert_true(values[i] == expected);
         }
+        if (nv)
+            check_kept(cp, t, divided, values);
         source_reading_free(&reading);
         checkpoint_close(&cp);
     }
+}
+
+/* Matrices whose inputs are no whole blocks of nvfp4_s are read as f32. */
+static void narrow_four_bit_floats_are_decoded(void **state)
+{
+    struct weights w = {0};
+    struct err err = {0};
+    struct source_reading reading = {0};
+    const float whole = 0.5f;
+    float values[48];
+    (void)state;
+    weights_put(&w, "a.weight", "U8", "[1,24]", code, 24);
+    weights_put(&w, "a.weight_scale", "F8_E4M3", "[1,3]", code + 7, 3);
+    weights_put(&w, "a.weight_scale_2", "F32", "[]", &whole, sizeof whole);
+    struct checkpoint *cp = open_tensors(&w, MODELOPT, &err);
+    assert_non_null(cp);
+    const struct source_tensor *t = checkpoint_find(cp, "a.weight");
+    assert_int_equal(t->coding->format, FORMAT_F32);
+    assert_null(t->coding->read_coded);
+    assert_int_equal(t->coding->read(cp, t, 0, 48, &reading, values, &err), 0);
+    assert_true(values[47] == (float)(e2m1[code[23] >> 4 & 7] * (code[23] & 128 ? -0.5 : 0.5) * e4m3(code[9])));
+    source_reading_free(&reading);
+    checkpoint_close(&cp);
 }
 
 static void four_bit_floats_that_do_not_fit_are_named(void **state)
@@ -354,6 +400,7 @@ int main(void)
         cmocka_unit_test(scales_of_blocks_rows_and_tensors_are_applied),
         cmocka_unit_test(blocks_of_mxfp4_are_decoded),
         cmocka_unit_test(four_bit_floats_are_decoded),
+        cmocka_unit_test(narrow_four_bit_floats_are_decoded),
         cmocka_unit_test(four_bit_floats_that_do_not_fit_are_named),
         cmocka_unit_test(scales_of_matrices_that_make_no_numbers_are_named),
         cmocka_unit_test(scales_of_gguf_are_applied),
