@@ -79,7 +79,7 @@ struct seen {
 typedef std::map<std::pair<int, int>, seen> knowledge;          /* by block and thread */
 
 static std::map<const unsigned char *, region> regions;
-static region *last_region;
+static region *last_region, *other_region;      /* the last two that were accessed */
 static uint32_t launch_number = 0, launch_settled = 0, barriers;
 static std::vector<uint32_t> clocks;             /* [thread][32]: what it knows of the lanes of its warp */
 static std::map<int, knowledge> known;           /* by block */
@@ -88,13 +88,13 @@ static std::unordered_map<const void *, knowledge> published;   /* by address */
 void race_region(const void *base, size_t bytes, bool shared)
 {
     const unsigned char *start = (const unsigned char *)base;
-    last_region = nullptr;
+    last_region = other_region = nullptr;
     regions[start] = {start, bytes, 16, shared, {}};
 }
 
 void race_region_end(const void *base)
 {
-    last_region = nullptr;
+    last_region = other_region = nullptr;
     regions.erase((const unsigned char *)base);
 }
 
@@ -133,16 +133,25 @@ void race_sync_warp(int first, unsigned mask)
     }
 }
 
+static inline bool region_has(const region *r, const unsigned char *address)
+{
+    return r && address >= r->base && address < r->base + r->bytes + TAIL;
+}
+
 static region *region_of(const unsigned char *address)
 {
-    if (last_region && address >= last_region->base && address < last_region->base + last_region->bytes + TAIL)
+    if (region_has(last_region, address))
         return last_region;
-    auto after = regions.upper_bound(address);
-    if (after == regions.begin())
-        return nullptr;
-    region *r = &(--after)->second;
-    if (address >= r->base + r->bytes + TAIL)
-        return nullptr;
+    region *r = other_region;
+    if (!region_has(r, address)) {
+        auto after = regions.upper_bound(address);
+        if (after == regions.begin())
+            return nullptr;
+        r = &(--after)->second;
+        if (!region_has(r, address))
+            return nullptr;
+    }
+    other_region = last_region;
     return last_region = r;
 }
 
@@ -247,7 +256,7 @@ static void note(region &r, size_t index, const access &fresh, bool write)
         p.read[0] = p.read[1] = p.read[2] = access();
         return;
     }
-    const access last = p.read[0];
+    const access &last = p.read[0];
     if (last.launch == fresh.launch && (last.thread != fresh.thread || last.block != fresh.block)) {
         p.read[1] = last;
         if (last.thread / 32 != fresh.thread / 32 || last.block != fresh.block)
