@@ -10,9 +10,14 @@ struct search {
     int order[PLAN_DRAFTERS_MAX], drafters;
     int count[PLAN_DRAFTERS_MAX];
     double chance_max[PLAN_DRAFTERS_MAX], token_min[PLAN_DRAFTERS_MAX];     /* of the drafters order[at], order[at + 1], ... */
+    double tail[PLAN_DRAFTERS_MAX];     /* expected tokens of an endless chain at probability chance_max */
+    double verify_min[PLAN_TOKENS_MAX + 2];     /* lowest cost of a forward over the root and at least this many tokens */
     double floor;                       /* only plans above this value are of interest */
     struct plan best;
 };
+
+/* fmax, which compilers do not expand because of NaN. */
+static inline double larger(double a, double b) { return a > b ? a : b; }
 
 static double chance_at(const struct plan_drafter *drafter, int depth)
 {
@@ -67,7 +72,11 @@ static void prepare(struct search *search)
         search->token_min[at] = at + 1 < left ? fmin(drafter->token, search->token_min[at + 1]) : drafter->token;
         for (int i = 0; i < PLAN_DEPTHS; i++)
             search->chance_max[at] = fmax(search->chance_max[at], drafter->chance[i]);
+        search->tail[at] = search->chance_max[at] < 1 ? search->chance_max[at] / (1 - search->chance_max[at]) : INFINITY;
     }
+    search->verify_min[search->setup->max + 1] = INFINITY;
+    for (int length = search->setup->max; length >= search->setup->done; length--)
+        search->verify_min[length] = fmin(search->setup->verify[length], search->verify_min[length + 1]);
 }
 
 static void consider(struct search *search, int done, double tokens, double cost)
@@ -91,7 +100,7 @@ static double bound(const struct search *search, int at, int done, double surviv
     const struct plan_setup *setup = search->setup;
     double chance = survival, value = -INFINITY;
     for (; done <= setup->max; done++) {
-        value = fmax(value, tokens - setup->rate * (cost + setup->verify[done]));
+        value = larger(value, tokens - setup->rate * (cost + setup->verify[done]));
         chance *= search->chance_max[at];
         if (chance < negligible)
             break;
@@ -101,12 +110,22 @@ static double bound(const struct search *search, int at, int done, double surviv
     return value;
 }
 
+/* Returns whether no plan with further tokens by the drafters from order[at] on is better than the best one so far. A simple
+ * bound is tried first; the last drafter needs no other, as finding its best count is as fast. */
+static bool ends(const struct search *search, int at, int done, double survival, double tokens, double cost)
+{
+    const double value = larger(search->best.value, search->floor);
+    const double rest = search->verify_min[done + 1] + search->token_min[at];
+    if (tokens + survival * search->tail[at] - search->setup->rate * (cost + rest) <= value)
+        return true;
+    return at + 1 < search->drafters && bound(search, at, done, survival, tokens, cost) <= value;
+}
+
 /* Searches counts for the drafters from order[at] on, given the plan so far. */
 static void go_on(struct search *search, int at, int done, double survival, double tokens, double cost)
 {
     const struct plan_setup *setup = search->setup;
-    if (at == search->drafters || done >= setup->max ||
-        bound(search, at, done, survival, tokens, cost) <= fmax(search->best.value, search->floor))
+    if (at == search->drafters || done >= setup->max || ends(search, at, done, survival, tokens, cost))
         return;
     const struct plan_drafter *drafter = &setup->drafter[search->order[at]];
     search->count[at] = 0;
@@ -119,7 +138,7 @@ static void go_on(struct search *search, int at, int done, double survival, doub
         cost += drafter->token;
         search->count[at] = n;
         consider(search, done, tokens, cost);
-        if (bound(search, at, done, survival, tokens, cost) <= fmax(search->best.value, search->floor))
+        if (done < setup->max && ends(search, at, done, survival, tokens, cost))
             break;
         go_on(search, at + 1, done, survival, tokens, cost);
     }

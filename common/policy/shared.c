@@ -12,8 +12,7 @@ int shared_cost_init(struct shared_cost *cost, const char *file, int tokens, dou
     if (file && cost_table_read(&cost->table, file, err))
         return err_at(err, "cost");
     cost->has_table = file != NULL;
-    if (union_init(&cost->experts, tokens, setup->experts, setup->top_k, err))
-        return -1;
+    union_init(&cost->experts, tokens, setup->experts, setup->top_k);
     const bool experts = cost->experts.experts > 0;
     cost_model_init(&cost->model, file ? 1 : experts ? 0.8 : dense, file ? 0.2 : experts ? 0.3 : 1);
     return 0;

@@ -7,21 +7,16 @@
 
 static const double memory = 0.97;
 
-int union_init(struct union_predictor *predictor, int max, int experts, int top_k, struct err *err)
+void union_init(struct union_predictor *predictor, int max, int experts, int top_k)
 {
     if (experts > UNION_EXPERTS_MAX || top_k > experts)
         experts = 0;
     *predictor = (struct union_predictor){.max = max, .experts = experts, .top_k = top_k};
-    if (!experts)
-        return 0;
-    predictor->seen = mem_alloc(((size_t)experts + 63) / 64, sizeof *predictor->seen, err);
-    return predictor->seen ? 0 : -1;
 }
 
 void union_free(struct union_predictor *predictor)
 {
-    mem_free(&predictor->recent);
-    mem_free(&predictor->seen);
+    mem_free(&predictor->last);
 }
 
 void union_begin(struct union_predictor *predictor)
@@ -32,20 +27,15 @@ void union_begin(struct union_predictor *predictor)
 /* Counts the distinct experts of the last 1, 2, ... tokens in one layer, and adds them to sum. */
 static void add_layer(const struct union_predictor *predictor, int layer, int known, double *sum)
 {
-    int distinct = 0;
-    memset(predictor->seen, 0, ((size_t)predictor->experts + 63) / 64 * sizeof *predictor->seen);
-    for (int back = 0; back < known; back++) {
-        size_t slot = (size_t)((predictor->tokens - 1 - back) % predictor->max);
-        const int32_t *expert = predictor->recent +
-            (slot * (size_t)predictor->layers + (size_t)layer) * (size_t)predictor->top_k;
-        for (int k = 0; k < predictor->top_k; k++) {
-            uint64_t bit = expert[k] < 0 || expert[k] >= predictor->experts ? 0 : (uint64_t)1 << (expert[k] % 64);
-            uint64_t *word = &predictor->seen[bit ? expert[k] / 64 : 0];
-            distinct += bit && !(*word & bit);
-            *word |= bit;
-        }
-        sum[back] += distinct;
+    const int64_t *last = predictor->last + (size_t)layer * (size_t)predictor->experts;
+    int count[UNION_TOKENS] = {0}, distinct = 0;
+    for (int expert = 0; expert < predictor->experts; expert++) {
+        const int64_t age = predictor->clock - last[expert];
+        if (last[expert] && age < known)
+            count[age]++;
     }
+    for (int back = 0; back < known; back++)
+        sum[back] += distinct += count[back];
 }
 
 static void measure(struct union_predictor *predictor)
@@ -65,16 +55,18 @@ void union_learn(struct union_predictor *predictor, const int32_t *expert, int c
 {
     if (!predictor->experts || !expert || layers < 1)
         return;
-    size_t row = (size_t)layers * (size_t)predictor->top_k;
     if (!predictor->layers) {
-        predictor->recent = mem_alloc((size_t)predictor->max * row, sizeof *predictor->recent, NULL);
-        predictor->layers = predictor->recent ? layers : 0;
+        predictor->last = mem_alloc((size_t)layers * (size_t)predictor->experts, sizeof *predictor->last, NULL);
+        predictor->layers = predictor->last ? layers : 0;
     }
     if (predictor->layers != layers)
         return;
     for (int at = 0; at < count; at++) {
-        size_t slot = (size_t)(predictor->tokens++ % predictor->max);
-        memcpy(predictor->recent + slot * row, expert + (size_t)at * row, row * sizeof *expert);
+        predictor->tokens++;
+        predictor->clock++;
+        for (int slot = 0; slot < layers * predictor->top_k; slot++, expert++)
+            if (*expert >= 0 && *expert < predictor->experts)
+                predictor->last[slot / predictor->top_k * predictor->experts + *expert] = predictor->clock;
         measure(predictor);
     }
 }

@@ -6,21 +6,19 @@
 
 #include <stdint.h>
 
-#include "common/base/err.h"
-
 enum { UNION_TOKENS = 65, UNION_EXPERTS_MAX = 4096 };
 
 struct union_predictor {
     int max, experts, top_k;            /* tokens of a forward, at most; experts 0: the model has none */
     int layers;                         /* 0: no token was seen */
-    int32_t *recent;                    /* [most][layers][top_k] a ring */
+    int64_t *last;                      /* [layers][experts] value of `clock` at the expert's last token; 0: none */
+    int64_t clock;                      /* tokens of all texts */
     int64_t tokens;                     /* of this text */
-    uint64_t *seen;                     /* scratch: [words of a layer] */
     double mean[UNION_TOKENS];          /* [M - 1] */
     int64_t measured[UNION_TOKENS];     /* how often */
 };
 
-int union_init(struct union_predictor *predictor, int max, int experts, int top_k, struct err *err);
+void union_init(struct union_predictor *predictor, int max, int experts, int top_k);
 void union_free(struct union_predictor *predictor);
 void union_begin(struct union_predictor *predictor);            /* another text */
 

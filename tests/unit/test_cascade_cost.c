@@ -246,7 +246,7 @@ static struct policy *open_both(struct reference *t, uint64_t seed, const char *
     estimator_init(&t->task[0].estimator, 0.5, 0.95);
     t->task[0].known = true;
     t->now = &t->task[0];
-    assert_int_equal(union_init(&t->experts, t->cap + 1, EXPERTS, TOP_K, &err), 0);
+    union_init(&t->experts, t->cap + 1, EXPERTS, TOP_K);
     cost_model_init(&t->cost_model, t->table ? 1 : 0.8, t->table ? 0.2 : 0.3);
     return policy;
 }
