@@ -4,6 +4,8 @@
 #     bf16, q4    live, the pocket model with 2.1 GB of experts: none, each drafter with several lengths, and -d auto, over all
 #                 four tasks in turns (about 4 minutes each on a quiet machine)
 #     dense       live, random weights of a dense shape with forced acceptance, as in bench-cas-spec.sh (about 3 minutes)
+#     sweep       replay at the costs of a quiet machine: every drafter with 1 to 64 tokens, and -d auto, by task; recording takes
+#                 some minutes
 #     replay      costs in bytes, not times: fixed drafts, evict, evict-experts and policies that know the truth; routes as
 #                 recorded, and with the locality of Qwen3-30B-A3B and of OLMoE (tests/bench/reroute.py)
 #
@@ -14,7 +16,7 @@
 # MOE_BENCH_PROMPTS=1 MOE_BENCH_WIDTH=1024 MOE_BENCH_LAYERS=4
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
-parts "bf16 q4 dense replay" "$@"
+parts "bf16 q4 dense sweep replay" "$@"
 prompts=${MOE_BENCH_PROMPTS:-6}
 width=${MOE_BENCH_WIDTH:-9216}
 at=$out/auto-$width-$prompts
@@ -88,7 +90,7 @@ dense() {
     record model -d "model:file=$out/draft.moe" -K 8
     record self -d self:skip=0.4 -K 8
     record pld -d pld -K 8
-    record several -d "model:file=$out/draft.moe" -d self:skip=0.4 -d pld -K 16
+    record several-64 --record-length 64 -d "model:file=$out/draft.moe" -d self:skip=0.4 -d pld
     moe-view --json "$at/pld.moes" | jq -c 'select(.type == "begin") | {id, task, tokens: .prompt}' > "$at/ids.jsonl"
     jq -n --arg model "$(realpath "$model")" --arg prompts "$(realpath "$at/ids.jsonl")" --arg at "$(realpath "$at")" \
         --arg draft "model:file=$(realpath "$at/draft-$shape.moe")" '
@@ -97,10 +99,23 @@ dense() {
             [(2, 4, 8) | {name: "draft model, K=\(.)", draft: $draft, "draft-length": ., "force-accept": "model"}] +
             [(1, 3) | {name: "self, K=\(.)", draft: "self:skip=0.4", "draft-length": ., "force-accept": "self"}] +
             [(2, 8) | {name: "prompt lookup, K=\(.)", draft: "pld", "draft-length": ., "force-accept": "pld"}] +
-            [{name: "auto", draft: [$draft, "self:skip=0.4", "pld"], policy: "dytc-verify", "force-accept": "several"}])} |
+            [{name: "auto", draft: [$draft, "self:skip=0.4", "pld"], policy: "dytc-verify", "force-accept": "several-64"}])} |
         .settings[]["force-accept"] |= "\($at)/\(.).moes"' > "$at/$shape.json"
     [ -e "$at/$shape.moes" ] || moe-bench run -q --resume "$at/$shape.moes" $threads "$at/$shape.json"
     compare "$at/$shape.moes"
+}
+
+sweep() {
+    once "$at/head.moe" moe-convert head -q "$pocket/heads/eagle3" --target "$out/pocket.moe"
+    [ -e "$at/sweep.moes" ] || {
+        moe-decode -q $threads -m "$out/pocket.moe" -n 256 --record drafts --record-length 64 -d "model:file=$out/draft.moe" \
+            -d "head:file=$at/head.moe" -d self -d suffix -d ngram --stream "$at/sweep.new" -o "$at/text" "$at/prompts.jsonl" &&
+            mv "$at/sweep.new" "$at/sweep.moes"
+    }
+    for machine in bf16 q4 dense; do
+        say "sweep, $machine"
+        "$python" tests/bench/auto_sweep.py "$at/sweep.moes" $machine
+    done
 }
 
 # row NAME RECORDING TREE DRAFTER: records 15 prompts a task (6 for trees), makes copies with other routes, and prints table rows.
@@ -149,5 +164,6 @@ replay() {
     ! wants bf16 || live bf16 "$width"
     ! wants q4 || live q4 $((width * 18432 / 5120))
     ! wants dense || dense
+    ! wants sweep || sweep
     ! wants replay || replay
 }
