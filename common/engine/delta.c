@@ -62,8 +62,9 @@ static void run_rule(const struct layer *layer, const struct layer_text *text, c
     const struct recurrent_rows *see = &text->states;
     const int rows = text->rows.rows, heads = d->value_heads, first = text->first;
     const struct buffer gates = layer_rows_from(space->delta_gates, first, w->gates);
-    const struct buffer beta = layer_rows_from(space->delta_beta, first, heads), out = convolved(layer, text, w);
     const bool latent = d->gate_rank > 0, scan = d->kind == RECURRENCE_SCAN;
+    const struct buffer beta = scan ? (struct buffer){0, 0} : layer_rows_from(space->delta_beta, first, heads);
+    const struct buffer out = convolved(layer, text, w);
     const struct buffer steps = latent ? layer_rows_from(space->delta_steps, first, w->steps)
                                        : layer_row_part(gates, w->gates - w->steps);
     const struct buffer x = scan ? gates : out, values = scan ? out : layer_row_part(out, 2 * w->keys);

@@ -41,6 +41,15 @@ beyond() { jq -n -e --argjson d "$1" "\$d > $2" > /dev/null || { echo "no logit 
     done
 }
 
+@test "families with a state: two texts that share forwards have the answers of each alone" {
+    for family in bailing_hybrid granitemoehybrid jamba kimi_linear lfm2_moe nemotron_h qwen3_next; do
+        echo "$family"
+        sed 'p; s/one/two/' $family.jsonl > both.jsonl
+        moe-decode -q -m $family.moe -n 24 --parallel 2 -d ngram --json both.jsonl | jq -c .tokens > got
+        jq -c '.tokens, .tokens' "$GOLDEN/$family/golden.json" | cmp - got
+    done
+}
+
 @test "the goldens have clear margins" {
     for family in $(cat families); do
         jq -e '(.margins | length) == 24 and (.margins | min) > 1e-3' "$GOLDEN/$family/golden.json"
@@ -396,6 +405,9 @@ END
     done <<'END'
 .architectures = ["BailingMoeV2_5ForCausalLM"]#lightning attention (Ling 2.5) is not supported
 .expert_swiglu_limit_list = [null, 0, 7.5]#limits of gated units are not supported
+.expert_swiglu_limit_list = 7#expert_swiglu_limit_list is 7; it must be a list
+.expert_swiglu_limit_list = ["7"]#limits of gated units are not supported
+.kda_lower_bound = -1e-60#it must be below 0
 .no_kda_lora = false#no_kda_lora is false; only true is supported
 .mtp_use_kda = true#mtp_use_kda is true; only false is supported
 .gated_attention_proj_granularity_type = "element_wise"#"element_wise"; only head_wise is supported
