@@ -74,10 +74,14 @@ static int check_limits(const json_t *config, struct err *err)
     static const char *const keys[] = {"expert_swiglu_limit_list", "share_expert_swiglu_limit_list"};
     const json_t *entry;
     size_t at;
-    for (int i = 0; i < 2; i++)
-        json_array_foreach(config_get(config, keys[i]), at, entry)
-            if (!json_is_null(entry) && json_number_value(entry) != 0)
+    for (int i = 0; i < 2; i++) {
+        const json_t *limits = config_get(config, keys[i]);
+        if (limits && !json_is_array(limits))
+            return config_refuse(config, keys[i], err, "it must be a list");
+        json_array_foreach(limits, at, entry)
+            if (!json_is_null(entry) && !(json_is_number(entry) && json_number_value(entry) == 0))
                 return config_refuse(config, keys[i], err, "limits of gated units are not supported");
+    }
     return 0;
 }
 
@@ -108,7 +112,7 @@ static int finish(const json_t *config, struct hparams *s, struct err *err)
         config_int(config, "short_conv_kernel_size", false, &taps, err) ||
         config_int(config, "moe_shared_expert_intermediate_size", false, &shared, err))
         return -1;
-    if (bounded && !(floor < 0))
+    if (bounded && !((float)floor < 0))
         return config_refuse(config, "kda_lower_bound", err, "it must be below 0");
     if (s->shared_inner && shared != s->expert_inner)
         return config_refuse(config, "moe_shared_expert_intermediate_size", err, "only moe_intermediate_size is supported");
