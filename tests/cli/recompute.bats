@@ -51,7 +51,8 @@ suite() {
   ] }
 SUITE
     again kinds.moes
-    jq -se '[.[] | select(.type == "row" and .setting == "evict")] | all(.stated == .estimated) and any(.estimated > 4)' report.jsonl
+    # How many drafts are made after the first depends on measured times.
+    jq -se '[.[] | select(.type == "row" and .setting == "evict")] | all(.stated == .estimated) and any(.estimated > 0)' report.jsonl
     # A table that is wrong is noticed, one cell or a row.
     sed '/^| math *| tree /s/|\([^|]*\)|\([^|]*\)|$/|\2|\1|/' report.md > wrong.md
     run "$PYTHON" "$BATS_TEST_DIRNAME/../bench/recompute.py" kinds.moes report.jsonl wrong.md
