@@ -55,7 +55,7 @@ live() {
         --arg head "head:file=$(realpath "$at/head-$1.moe")" --arg draft "model:file=$(realpath "$at/draft-$1.moe")" '
         {models: {target: $model}, prompts: $prompts, settings: (
             [{name: "none"}] +
-            [(2, 4, 8, 16, 32) | {name: "draft model, K=\(.)", draft: $draft, "draft-length": .}] +
+            [(2, 4, 8, 16, 32, 48) | {name: "draft model, K=\(.)", draft: $draft, "draft-length": .}] +
             [{name: "draft model, tree of 16", draft: $draft, tree: "dynamic:total=17,depth=5,topk=3"}] +
             [(2, 4) | {name: "EAGLE-3, K=\(.)", draft: $head, "draft-length": .}] +
             [(1, 2, 4, 8) | {name: "prompt lookup, K=\(.)", draft: "ngram", "draft-length": .}] +
