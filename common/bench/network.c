@@ -13,27 +13,11 @@ double network_gather(const struct transfer_speed *network, int ranks, double by
     return (ranks - 1) * (network->latency_s + bytes / ranks / network->bytes_per_second);
 }
 
-/* Minimises the sum of squares of (a + b bytes) / seconds - 1 with a >= 0 and b >= 0. */
 void network_fit(struct transfer_speed *out, int ranks, const double *bytes, const double *seconds, int count)
 {
-    double ww = 0, wx = 0, xx = 0, w = 0, x = 0;
-    for (int i = 0; i < count; i++) {
-        const double one = 1 / seconds[i], size = bytes[i] / seconds[i];
-        ww += one * one;
-        wx += one * size;
-        xx += size * size;
-        w += one;
-        x += size;
-    }
-    const double determinant = ww * xx - wx * wx;
-    double a = (w * xx - x * wx) / determinant, b = (x * ww - w * wx) / determinant;
-    if (a < 0 || b <= 0) {                  /* the minimum is at the bound: a or b is 0 */
-        const bool latency = b <= 0;
-        a = latency ? w / ww : 0;
-        b = latency ? 0 : x / xx;
-    }
-    out->latency_s = a / (ranks - 1);
-    out->bytes_per_second = b > 0 ? (ranks - 1) / (b * ranks) : 1e18;
+    speeds_fit(out, bytes, seconds, count);
+    out->latency_s /= ranks - 1;
+    out->bytes_per_second *= (double)(ranks - 1) / ranks;
 }
 
 /* Times exchanges of SIZES sizes, in rounds with one of each; returns median times. Process 0 decides for all whether another

@@ -98,6 +98,29 @@ static int get_all(struct speeds *s, const json_t *map, struct err *err)
            get_transfer(&s->link, map, "link", err) || get_transfer(&s->network, map, "network", err) ? -1 : 0;
 }
 
+/* Minimises the sum of squares of (a + b bytes) / seconds - 1 with a >= 0 and b >= 0. */
+void speeds_fit(struct transfer_speed *out, const double *bytes, const double *seconds, int count)
+{
+    double ww = 0, wx = 0, xx = 0, w = 0, x = 0;
+    for (int i = 0; i < count; i++) {
+        const double one = 1 / seconds[i], size = bytes[i] / seconds[i];
+        ww += one * one;
+        wx += one * size;
+        xx += size * size;
+        w += one;
+        x += size;
+    }
+    const double determinant = ww * xx - wx * wx;
+    double a = (w * xx - x * wx) / determinant, b = (x * ww - w * wx) / determinant;
+    if (a < 0 || b <= 0) {                  /* the minimum is at the bound: a or b is 0 */
+        const bool latency = b <= 0;
+        a = latency ? w / ww : 0;
+        b = latency ? 0 : x / xx;
+    }
+    out->latency_s = a;
+    out->bytes_per_second = b > 0 ? 1 / b : 1e18;
+}
+
 int speeds_read(struct speeds *out, const char *path, struct err *err)
 {
     struct speeds made = {.memory = 0};

@@ -63,6 +63,9 @@ void speeds_raise(struct speeds *speeds);
  * mean time (pool adjacent violators). The fastest of them would be too fast, as it is the one that was disturbed least. */
 void speeds_pool(struct product_speed *product);
 
+/* Fits latency and bandwidth to `count` measured times of transfers, by least squares of relative errors. */
+void speeds_fit(struct transfer_speed *out, const double *bytes, const double *seconds, int count);
+
 /* ---- measuring */
 
 struct speeds_setup {

@@ -3,14 +3,14 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "common/base/clock.h"
+#include "common/base/large_pages.h"
 #include "common/base/mem.h"
+#include "common/bench/disk.h"
 #include "common/bench/roofline.h"
 #include "common/model/hparams.h"
 #include "common/report/stats.h"
-#include "common/store/reads.h"
 
 /* The products of experts are measured, which read the greater part of a model's weights: each of up to ROWS_MAX rows uses all
  * experts, whose weights together are larger than the processor's caches, so every expert has this number of rows. */
@@ -72,12 +72,8 @@ static int bench_open(struct bench *b, const struct speeds_setup *setup, struct 
         return -1;
     for (int i = 0; i < ROWS_MAX * b->hidden + INPUTS; i++)
         ((float *)(uintptr_t)b->in.address)[i] = 1;
-    b->weights = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (b->weights == MAP_FAILED) {
-        b->weights = NULL;
+    if (!(b->weights = large_pages_alloc(b->bytes)))    /* as a mapped model has them */
         return err_memory(err);
-    }
-    madvise(b->weights, b->bytes, MADV_HUGEPAGE);       /* as a mapped model has them where the system supports it */
     memset(b->weights, 0, b->bytes);    /* writes: pages that were only read would all be one page */
     return 0;
 }
@@ -89,8 +85,7 @@ static void bench_close(struct bench *b)
         return;
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         device_free(b->device, buffers[i]);
-    if (b->weights)
-        munmap(b->weights, b->bytes);
+    large_pages_free(&b->weights, b->bytes);
     device_close(&b->device);
 }
 
@@ -156,76 +151,6 @@ static int measure_operation(struct bench *b, double *out, struct err *err)
     return 0;
 }
 
-/* ---- disk */
-
-enum { PIECE = 4 << 20, DEPTH = 8, SINGLES = 16 };
-
-/* Reads pieces of the file with DEPTH reads in flight until the time is over or all is read. */
-static int read_pieces(struct reads *reads, char *memory, uint64_t pieces, double limit, double *speed, struct err *err)
-{
-    const double begin = clock_seconds();
-    uint64_t started = 0, ended = 0;
-    int tag;
-    for (; started < pieces && started < DEPTH; started++)
-        if (reads_start(reads, (int)started, memory + started * PIECE, started * PIECE, PIECE, err))
-            return -1;
-    for (; ended < started; ended++) {
-        if (reads_next(reads, true, &tag, err) < 0)
-            return -1;
-        if (started < pieces && clock_seconds() < begin + limit) {
-            if (reads_start(reads, tag, memory + (size_t)tag * PIECE, started * PIECE, PIECE, err))
-                return -1;
-            started++;
-        }
-    }
-    *speed = (double)ended * PIECE / (clock_seconds() - begin);
-    return 0;
-}
-
-/* Latency: of single blocks, spread over the file. */
-static int read_singles(const struct direct_file *file, char *memory, double *latency, struct err *err)
-{
-    const uint64_t step = file->bytes / SINGLES / DIRECT_STEP * DIRECT_STEP;
-    const double begin = clock_seconds();
-    for (uint64_t i = 0; i < SINGLES; i++)
-        if (direct_read(file, memory, i * step, DIRECT_STEP, err))
-            return -1;
-    *latency = (clock_seconds() - begin) / SINGLES;
-    return 0;
-}
-
-static int measure_disk(const char *path, double limit, struct transfer_speed *out, struct err *err)
-{
-    struct direct_file file = {0};
-    struct reads *reads = NULL;
-    char *memory = NULL;
-    int rc = -1;
-    if (direct_open(&file, path, err))
-        return -1;
-    if (file.bytes < (uint64_t)DEPTH * PIECE) {
-        err_set(err, ERR_INPUT, "%s: has %llu bytes; reading is measured with a file of %d MiB or more, such as a model", path,
-                (unsigned long long)file.bytes, DEPTH * PIECE >> 20);
-        goto done;
-    }
-    memory = mmap(NULL, (size_t)DEPTH * PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
-        memory = NULL;
-        err_memory(err);
-        goto done;
-    }
-    memset(memory, 1, (size_t)DEPTH * PIECE);
-    if (reads_open(&reads, &file, DEPTH, false, err) || read_singles(&file, memory, &out->latency_s, err) ||
-        read_pieces(reads, memory, file.bytes / PIECE, limit, &out->bytes_per_second, err))
-        goto done;
-    rc = 0;
-done:
-    reads_close(&reads);
-    if (memory)
-        munmap(memory, (size_t)DEPTH * PIECE);
-    direct_close(&file);
-    return rc;
-}
-
 int speeds_measure(struct speeds *out, const struct speeds_setup *setup, struct err *err)
 {
     struct speeds made = {.memory = 0};
@@ -238,7 +163,7 @@ int speeds_measure(struct speeds *out, const struct speeds_setup *setup, struct 
             rc = measure_format(&bench, (enum weight_format)f, setup->seconds, &made.product[f], err);
     bench_close(&bench);
     if (!rc && setup->disk)
-        rc = measure_disk(setup->disk, setup->seconds, &made.disk, err);
+        rc = disk_measure(setup->disk, setup->seconds, &made.disk, err);
     speeds_raise(&made);
     if (!rc)
         *out = made;

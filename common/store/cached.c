@@ -3,9 +3,9 @@
  *
  * When no available expert is left to compute, the device's queue waits for copies in flight, and the host does not wait. */
 #include <stdio.h>
-#include <sys/mman.h>
 
 #include "common/base/clock.h"
+#include "common/base/large_pages.h"
 #include "common/base/mem.h"
 #include "common/store/reads.h"
 #include "common/store/schedule.h"
@@ -193,8 +193,8 @@ static void cached_free(struct expert_source *source)
     device_free(cached->device, &cached->table);
     if (!abandoned)
         staging_close(&cached->staging);
-    if (cached->memory && !abandoned)
-        munmap(cached->memory, cached->memory_bytes);
+    if (!abandoned)
+        large_pages_free(&cached->memory, cached->memory_bytes);
     schedule_free(&cached->schedule);
     mem_free(&cached->offset);
     mem_free(&cached->bytes);
@@ -238,13 +238,11 @@ static int make_slots(struct cached *cached, struct err *err)
     const struct schedule *s = &cached->schedule;
     if (!size_mul((size_t)s->slots, cached->slot_bytes, &cached->memory_bytes))
         return err_memory(err);
-    void *memory = mmap(NULL, cached->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
+    cached->memory = large_pages_alloc(cached->memory_bytes);
+    if (!cached->memory)
         return err_set(err, ERR_MEMORY, "no memory for %d experts of %zu bytes; cache fewer", s->slots,
                        cached->slot_bytes);
-    madvise(memory, cached->memory_bytes, MADV_HUGEPAGE);                /* a hint; failure does not matter */
-    cached->memory = memory;
-    cached->block = device_map(cached->device, memory, cached->memory_bytes);
+    cached->block = device_map(cached->device, cached->memory, cached->memory_bytes);
     return 0;
 }
 

@@ -2,10 +2,10 @@
  * once. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/large_pages.h"
 #include "common/base/mem.h"
 #include "common/base/thread_pool.h"
 #include "common/tensor/device_class.h"
@@ -118,15 +118,14 @@ static double host_read_bandwidth(struct device *device, const void *data, size_
                 memory >> 20);
         return -1;
     }
-    void *own = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (own == MAP_FAILED) {
+    void *own = large_pages_alloc(bytes);
+    if (!own) {
         err_memory(err);
         return -1;
     }
-    madvise(own, bytes, MADV_HUGEPAGE);
     memset(own, 1, bytes);
     double best = best_reader(host, own, bytes, seconds, err);
-    munmap(own, bytes);
+    large_pages_free(&own, bytes);
     return best;
 }
 

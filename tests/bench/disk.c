@@ -1,14 +1,13 @@
 /* disk FILE BYTES READS [bursts]: bytes a second that a file gives past the page cache, all of it once, in reads of BYTES
  * bytes, so many at once: what tests/bench-disk.sh sets iterations against. With `bursts` the next reads begin when all of
- * those before have ended, and are of another layer's experts; READS must then divide 32. Into memory like that of the
- * store: with pages of 4 KiB a read falls into many pieces, and some disks then give half. */
+ * those before have ended, and are of another layer's experts; READS must then divide 32. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "common/base/clock.h"
+#include "common/base/large_pages.h"
 #include "common/store/reads.h"
 
 enum { LAYER = 32 };                    /* pieces of a file that a burst's reads are among, as a layer's experts are */
@@ -25,17 +24,15 @@ static int measure(const char *path, size_t bytes, int depth, bool bursts, doubl
 {
     struct direct_file file = {0};
     struct reads *reads = NULL;
-    char *memory = MAP_FAILED;
+    char *memory = NULL;
     const size_t room = (size_t)depth * bytes;
     int tag, rc = -1;
     if (direct_open(&file, path, err) || reads_open(&reads, &file, depth, false, err))
         goto done;
-    memory = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
+    if (!(memory = large_pages_alloc(room))) {
         err_memory(err);
         goto done;
     }
-    madvise(memory, room, MADV_HUGEPAGE);
     memset(memory, 1, room);
     const uint64_t pieces = file.bytes / bytes, count = bursts ? pieces / LAYER * LAYER : pieces;
     const double start = clock_seconds();
@@ -59,8 +56,7 @@ static int measure(const char *path, size_t bytes, int depth, bool bursts, doubl
     rc = 0;
 done:
     reads_close(&reads);
-    if (memory != MAP_FAILED)
-        munmap(memory, room);
+    large_pages_free(&memory, room);
     direct_close(&file);
     return rc;
 }
