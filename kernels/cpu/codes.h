@@ -54,18 +54,20 @@ INLINE int codes_offset(enum weight_format format)
     }
 }
 
-/* Tables for words_table: the byte of each code; for IQ2 and IQ3, the bit above the code is the sign. */
+/* Tables for words_table: the byte of each code; for IQ2 and IQ3, bit 3 is the sign; IQ2 ignores bit 2. */
 #define LEVEL(x) (int8_t)(uint8_t)((x) + LEVEL_OFFSET)
 static const int8_t TABLE_IQ4[16] = {LEVEL(-127), LEVEL(-104), LEVEL(-83), LEVEL(-65), LEVEL(-49), LEVEL(-35), LEVEL(-22),
                                      LEVEL(-10), LEVEL(1), LEVEL(13), LEVEL(25), LEVEL(38), LEVEL(53), LEVEL(69), LEVEL(89),
                                      LEVEL(113)};
 static const int8_t TABLE_E2M1[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-static const int8_t TABLE_IQ2[16] = {43 + 8, 43 + 25, 43 + 43, 43, 43 - 8, 43 - 25, 43 - 43, 43};
+static const int8_t TABLE_IQ2[16] = {43 + 8, 43 + 25, 43 + 43, 43, 43 + 8, 43 + 25, 43 + 43, 43,
+                                     43 - 8, 43 - 25, 43 - 43, 43, 43 - 8, 43 - 25, 43 - 43, 43};
 static const int8_t TABLE_IQ3_XXS[16] = {62 + 4, 62 + 12, 62 + 20, 62 + 28, 62 + 36, 62 + 44, 62 + 52, 62 + 62,
                                          62 - 4, 62 - 12, 62 - 20, 62 - 28, 62 - 36, 62 - 44, 62 - 52, 62 - 62};
 static const int8_t TABLE_IQ3_S[16] = {16, 18, 20, 22, 24, 26, 28, 30, 14, 12, 10, 8, 6, 4, 2, 0};
 
 /* words_all: the same word for all outputs. words_table: replaces every byte, 0 .. 15, by an entry of a table.
+ * words_signed_table: the same with the bits `keep` of every byte of `code` and bit 3 of `signs`, whose bits 7 are 0.
  * words_dot: adds four products of bytes to every word; `kind` may have CODES_SIGNED. */
 #if defined(ISA_AVX512)
 
@@ -73,6 +75,10 @@ INLINE words words_all(int32_t a) { return _mm512_set1_epi32(a); }
 INLINE words words_table(const int8_t *table, words index)
 {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)table)), index);
+}
+INLINE words words_signed_table(const int8_t *table, int keep, words code, words signs)
+{
+    return words_table(table, _mm512_ternarylogic_epi32(_mm512_set1_epi32(keep * 0x01010101), code, signs, 0xca));
 }
 #if defined(ISA_VNNI)
 INLINE words words_dot(int kind, words sum, words code, words x)
@@ -118,6 +124,15 @@ INLINE words words_dot(int kind, words sum, words code, words x)
         code = _mm256_abs_epi8(code);
     }
     return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(code, x), _mm256_set1_epi16(1)));
+}
+
+#endif
+
+#if !defined(ISA_AVX512)
+
+INLINE words words_signed_table(const int8_t *table, int keep, words code, words signs)
+{
+    return words_table(table, words_or(words_and(code, keep * 0x01010101), words_and(signs, 0x08080808)));
 }
 
 #endif
@@ -268,30 +283,48 @@ INLINE void codes_q2_k(const unsigned char *chunk, int lane, int span, struct co
 
 /* ---- IQ2 and IQ3 ---- */
 
-/* Moves bits 0 .. 3 of every word into bit `to` of its four bytes. */
-INLINE words words_sign_bits(words signs, int to)
+/* Decodes 16 inputs (IQ2) or two times eight (IQ3), whose look-ups are two entries of a grid in each word. signs: bit i of a word
+ * is the sign of input i of the span. */
+INLINE void codes_grid2(words pair, words signs, words *code)
 {
-    const words four = words_left(words_and(signs, 15), to), all = words_or(four, words_left(four, 14));
-    return words_and(words_or(all, words_left(all, 7)), 0x01010101 << to);
+    const words four = words_spread(signs, 4);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        code[i] = words_signed_table(TABLE_IQ2, 3, words_right(pair, 2 * i), words_left(four, 3 - i));
 }
 
-/* Decodes eight inputs: `first` has the codes of all (IQ2, two bits) or of the first four (IQ3, four bits), `second` those of
- * the other four (IQ3). */
-INLINE void codes_eight(words first, words second, words signs, const int8_t *table, int bits, words *code)
+INLINE void codes_grid3(words pair, words signs, const int8_t *table, words *code)
 {
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) {
-        words index;
-        if (bits == 2) {
-            const words eight = words_and(words_right(first, 8 * i), 255), more = words_or(eight, words_left(eight, 12));
-            index = words_and(words_or(more, words_left(more, 6)), 0x03030303);
-        } else {
-            const words all = words_and(i ? second : first, 0xffff);
-            const words two = words_and(words_or(all, words_left(all, 8)), 0x00ff00ff);
-            index = words_and(words_or(two, words_left(two, 4)), 0x07070707);
-        }
-        code[i] = words_table(table, words_or(index, words_sign_bits(words_right(signs, 4 * i), bits == 2 ? 2 : 3)));
-    }
+    const words two = words_spread(signs, 2);
+    code[0] = words_signed_table(table, 7, pair, words_left(two, 3));
+    code[1] = words_signed_table(table, 7, words_right(pair, 4), words_left(two, 2));
+}
+
+INLINE void codes_span2(const uint16_t *grid, int entries, words *index, words signs, words *code)
+{
+    words_pairs(grid, entries, 2, index);
+    codes_grid2(index[0], signs, code);
+    codes_grid2(index[1], words_right(signs, 16), code + 4);
+}
+
+INLINE void codes_span3(const uint16_t *grid, int entries, words *index, words signs, const int8_t *table, words *code)
+{
+    words_pairs(grid, entries, 4, index);
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++)
+        codes_grid3(index[g], words_right(signs, 8 * g), table, code + 2 * g);
+}
+
+/* Moves the two lower bytes of every word into its halves. */
+INLINE words words_halves(words a) { return words_and(words_bytes_of(a, words_left(a, 8), 0x0000ffff), 0x00ff00ff); }
+
+/* Adds the sign of the last of eight inputs, the parity of the others, to the signs in the four bytes of every word. */
+INLINE words bytes_signs(words seven)
+{
+    words odd = words_xor(seven, words_right(seven, 4));
+    odd = words_xor(odd, words_right(odd, 2));
+    odd = words_and(words_xor(odd, words_right(odd, 1)), 0x01010101);
+    return words_or(seven, words_left(odd, 7));
 }
 
 /* Returns a scale of IQ2 or IQ3: 2 s + 1, where s is four bits of a word. */
@@ -302,66 +335,66 @@ INLINE vector grid_scale(words word, int shift)
 
 INLINE void codes_iq2_xxs(const unsigned char *chunk, int lane, int span, struct codes *c)
 {
-    const words index = grid_word(chunk, lane, 2 * span), more = grid_word(chunk, lane, 2 * span + 1);
+    const words eight = grid_word(chunk, lane, 2 * span), more = grid_word(chunk, lane, 2 * span + 1);
+    words index[2] = {words_halves(eight), words_halves(words_right(eight, 16))};
     c->scale[0] = vector_times(vector_times(vector_half(chunk + lane * 2), grid_scale(more, 28)), vector_all(0.125f));
-#pragma GCC unroll 4
-    for (int g = 0; g < 4; g++) {
-        const words group = words_entries(grid_iq2_xxs(), 256, words_and(words_right(index, 8 * g), 255));
-        codes_eight(group, group, eight_signs(words_and(words_right(more, 7 * g), 127)), TABLE_IQ2, 2, &c->code[2 * g]);
-    }
+    codes_span2(grid_iq2_xxs(), 256, index, bytes_signs(words_spread(more, 7)), c->code);
 }
 
 INLINE void codes_iq2_xs(const unsigned char *chunk, int lane, int span, struct codes *c)
 {
+    words index[2], signs[2];
     c->scale[0] = vector_times(vector_half(chunk + lane * 2), vector_all(0.125f));
-#pragma GCC unroll 4
-    for (int g = 0; g < 4; g++) {
-        const words both = words_right(grid_word(chunk, lane, 2 * span + g / 2), g % 2 * 16);
-        const words group = words_entries(grid_iq2_xs(), 512, words_and(both, 511));
-        c->factor[g / 2] = grid_scale(grid_word(chunk, lane, 16 + span / 4), (2 * span + g / 2) % 8 * 4);
-        codes_eight(group, group, eight_signs(words_and(words_right(both, 9), 127)), TABLE_IQ2, 2, &c->code[2 * g]);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        const words both = grid_word(chunk, lane, 2 * span + h), seven = words_and(words_right(both, 9), 0x007f007f);
+        c->factor[h] = grid_scale(grid_word(chunk, lane, 16 + span / 4), (2 * span + h) % 8 * 4);
+        index[h] = words_and(both, 0x01ff01ff);
+        signs[h] = words_or(seven, words_right(seven, 8));
     }
+    codes_span2(grid_iq2_xs(), 512, index, bytes_signs(words_bytes_of(signs[0], words_left(signs[1], 16), 0x0000ffff)),
+                c->code);
 }
 
 INLINE void codes_iq2_s(const unsigned char *chunk, int lane, int span, struct codes *c)
 {
+    const words low = grid_word(chunk, lane, span);
+    const words high = words_right_by(grid_word(chunk, lane, 16 + span / 4), span % 4 * 8);
+    words index[2];
     c->scale[0] = vector_times(vector_half(chunk + lane * 2), vector_all(0.125f));
-#pragma GCC unroll 4
-    for (int g = 0; g < 4; g++) {
-        const int i = 4 * span + g;
-        const words low = words_and(words_right(grid_word(chunk, lane, span), 8 * g), 255);
-        const words high = words_and(words_right_by(grid_word(chunk, lane, 16 + i / 16), i % 16 * 2), 3);
-        const words group = words_entries(grid_iq2_s(), 1024, words_or(low, words_left(high, 8)));
-        c->factor[g / 2] = grid_scale(grid_word(chunk, lane, 18 + span / 4), (2 * span + g / 2) % 8 * 4);
-        codes_eight(group, group, words_right(grid_word(chunk, lane, 8 + span), 8 * g), TABLE_IQ2, 2, &c->code[2 * g]);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        const words two = words_right(high, 4 * h);
+        c->factor[h] = grid_scale(grid_word(chunk, lane, 18 + span / 4), (2 * span + h) % 8 * 4);
+        index[h] = words_or(words_halves(words_right(low, 16 * h)),
+                            words_or(words_left(words_and(two, 3), 8), words_left(words_and(two, 12), 22)));
     }
+    codes_span2(grid_iq2_s(), 1024, index, grid_word(chunk, lane, 8 + span), c->code);
 }
 
 INLINE void codes_iq3_xxs(const unsigned char *chunk, int lane, int span, struct codes *c)
 {
     const words more = grid_word(chunk, lane, 16 + span);
+    words index[4];
     c->scale[0] = vector_times(vector_times(vector_half(chunk + lane * 2), grid_scale(more, 28)), vector_all(0.25f));
 #pragma GCC unroll 4
-    for (int g = 0; g < 4; g++) {
-        const words index = words_right(grid_word(chunk, lane, 2 * span + g / 2), g % 2 * 16);
-        const words first = words_entries(grid_iq3_xxs(), 256, words_and(index, 255));
-        const words second = words_entries(grid_iq3_xxs(), 256, words_and(words_right(index, 8), 255));
-        codes_eight(first, second, eight_signs(words_and(words_right(more, 7 * g), 127)), TABLE_IQ3_XXS, 4, &c->code[2 * g]);
-    }
+    for (int g = 0; g < 4; g++)
+        index[g] = words_halves(words_right(grid_word(chunk, lane, 2 * span + g / 2), g % 2 * 16));
+    codes_span3(grid_iq3_xxs(), 256, index, bytes_signs(words_spread(more, 7)), TABLE_IQ3_XXS, c->code);
 }
 
 INLINE void codes_iq3_s(const unsigned char *chunk, int lane, int span, struct codes *c)
 {
+    const words high = words_right_by(grid_word(chunk, lane, 16 + span / 4), span % 4 * 8);
+    words index[4];
     c->scale[0] = vector_times(vector_half(chunk + lane * 2), grid_scale(grid_word(chunk, lane, 26), 4 * span));
 #pragma GCC unroll 4
     for (int g = 0; g < 4; g++) {
-        const words index = words_right(grid_word(chunk, lane, 2 * span + g / 2), g % 2 * 16);
-        const words high = words_right_by(grid_word(chunk, lane, 16 + span / 4), span % 4 * 8 + 2 * g);
-        const words first = words_or(words_and(index, 255), words_left(words_and(high, 1), 8));
-        const words second = words_or(words_and(words_right(index, 8), 255), words_left(words_and(high, 2), 7));
-        codes_eight(words_entries(grid_iq3_s(), 512, first), words_entries(grid_iq3_s(), 512, second),
-                    words_right(grid_word(chunk, lane, 18 + span), 8 * g), TABLE_IQ3_S, 4, &c->code[2 * g]);
+        const words two = words_right(high, 2 * g);
+        index[g] = words_or(words_halves(words_right(grid_word(chunk, lane, 2 * span + g / 2), g % 2 * 16)),
+                            words_or(words_left(words_and(two, 1), 8), words_left(words_and(two, 2), 23)));
     }
+    codes_span3(grid_iq3_s(), 512, index, grid_word(chunk, lane, 18 + span), TABLE_IQ3_S, c->code);
 }
 
 #define CODES_CASE(NAME, name) case FORMAT_##NAME: codes_##name(chunk, lane, span, c); break;

@@ -296,6 +296,41 @@ INLINE void codes_floats(int width, const unsigned char *at, vector *even, vecto
 
 #endif
 
+/* Replaces two indices in every word, one in each half, by entries of a grid's table, in `count` vectors. AVX-512 permutes 64
+ * entries at a time: each permutation replaces the indices of its entries and leaves the others. */
+#if defined(ISA_AVX512)
+
+INLINE void words_pairs(const uint16_t *table, int entries, int count, words *index)
+{
+    words part[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < count; v++)
+        part[v] = _mm512_srli_epi16(index[v], 6);
+#pragma GCC unroll 16
+    for (int i = 0; i < entries / 64; i++) {
+        const words low = words_load((const unsigned char *)(table + 64 * i));
+        const words high = words_load((const unsigned char *)(table + 64 * i + 32));
+#pragma GCC unroll 4
+        for (int v = 0; v < count; v++)
+            index[v] = _mm512_mask2_permutex2var_epi16(low, index[v],
+                                                       _mm512_cmpeq_epi16_mask(part[v], _mm512_set1_epi16((short)i)), high);
+    }
+}
+
+#else
+
+INLINE void words_pairs(const uint16_t *table, int entries, int count, words *index)
+{
+#pragma GCC unroll 4
+    for (int v = 0; v < count; v++) {
+        const words first = words_entries(table, entries, words_and(index[v], 0xffff));
+        const words second = words_entries(table, entries, words_right(index[v], 16));
+        index[v] = words_bytes_of(first, words_left(second, 16), 0x0000ffff);
+    }
+}
+
+#endif
+
 /* Tables of entry8, which uses the lower three bits after a shift, or with two copies of four entries the lower two. */
 static const int8_t BITS2[8] = {0, 1, 2, 3, 0, 1, 2, 3}, BITS3_CENTRED[8] = {-4, -3, -2, -1, 0, 1, 2, 3};
 static const int8_t GRID_IQ2[8] = {8, 25, 43, 0, 8, 25, 43, 0}, GRID_IQ3_XXS[8] = {4, 12, 20, 28, 36, 44, 52, 62};
