@@ -283,8 +283,8 @@ INLINE void codes_q2_k(const unsigned char *chunk, int lane, int span, struct co
 
 /* ---- IQ2 and IQ3 ---- */
 
-/* Decodes 16 inputs (IQ2) or two times eight (IQ3), whose look-ups are two entries of a grid in each word. signs: bit i of a word
- * is the sign of input i of the span. */
+/* Decode 16 inputs (IQ2) or eight (IQ3), whose two entries of a grid are in the halves of every word of `pair`. signs: bit i
+ * of a word is the sign of input i. */
 INLINE void codes_grid2(words pair, words signs, words *code)
 {
     const words four = words_spread(signs, 4);
