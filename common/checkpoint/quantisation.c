@@ -193,6 +193,22 @@ static int check_modelopt_weights(const json_t *weights, int expected, struct er
     return check_group_size(weights, bits, err);
 }
 
+/* Checks that a value, if there is one, is an object of objects. */
+static int check_objects(const json_t *object, const char *key, struct err *err)
+{
+    const json_t *value = config_get(object, key);
+    const char *name;
+    json_t *item;
+    if (value && !json_is_object(value))
+        return config_refuse(object, key, err, "it must be an object");
+    json_object_foreach((json_t *)(uintptr_t)value, name, item)
+        if (!json_is_object(item)) {
+            config_refuse(value, name, err, "it must be an object");
+            return err_at(err, "%s", key);
+        }
+    return 0;
+}
+
 /* Checks the algorithm and its numbers; the tensors themselves show what is quantised, and how. Refuses algorithms that change
  * more than weights: AWQ, which scales inputs, and low-rank corrections. */
 static int read_modelopt(const json_t *object, struct quantisation *out, struct err *err)
@@ -204,13 +220,15 @@ static int read_modelopt(const json_t *object, struct quantisation *out, struct 
     (void)out;
     if (check_keys(object, MODELOPT_KEYS, err) || read_algorithm(object, &bits, err) || check_group_size(object, bits, err))
         return -1;
+    if (check_objects(object, "config_groups", err) || check_objects(object, "quantized_layers", err))
+        return -1;
     json_object_foreach((json_t *)(uintptr_t)groups, name, item) {
-        const json_t *weights = json_is_object(item) ? config_get(item, "weights") : NULL;
+        const json_t *weights = config_get(item, "weights");
         if (json_is_object(weights) && check_modelopt_weights(weights, bits, err))
             return err_at(err, "config_groups: %.100s", name);
     }
     json_object_foreach((json_t *)(uintptr_t)layers, name, item)
-        if (json_is_object(item) && (read_algorithm(item, &own, err) || check_group_size(item, own, err)))
+        if (read_algorithm(item, &own, err) || check_group_size(item, own, err))
             return err_at(err, "quantized_layers: %.100s", name);
     return 0;
 }

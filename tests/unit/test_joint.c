@@ -282,6 +282,8 @@ static void four_bit_floats_that_do_not_fit_are_named(void **state)
               "quantized_layers: a: group_size is 8; the algorithm requires 16"),
         WRONG("\"quant_algo\":\"MIXED_PRECISION\",\"quantized_layers\":{\"a\":{\"quant_algo\":\"W4A8\"}}",
               "quantized_layers: a: quant_algo is \"W4A8\""),
+        WRONG("\"quant_algo\":\"NVFP4\",\"config_groups\":[1]", "config_groups is [1]; it must be an object"),
+        WRONG("\"quant_algo\":\"NVFP4\",\"quantized_layers\":{\"a\":7}", "quantized_layers: a is 7; it must be an object"),
 #undef WRONG
 #undef GROUP
     };
