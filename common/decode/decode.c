@@ -570,7 +570,8 @@ int decoder_check(const struct decoder *decoder, const struct decode_prompt *pro
                        "--context, as far as the model reaches", prompt->tokens, max);
     for (int i = 0; i < prompt->tokens; i++)
         if (prompt->token[i] < 0 || prompt->token[i] >= decoder->vocab)
-            return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)prompt->token[i], decoder->vocab);
+            return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d; the tokenizer is of another model, so "
+                           "convert the checkpoint with its own", (int)prompt->token[i], decoder->vocab);
     return decoder->forced ? forced_find(decoder->forced, prompt->token, prompt->tokens, err) : 0;
 }
 
