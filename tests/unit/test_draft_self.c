@@ -365,6 +365,8 @@ static void every_degree_gives_the_same_text(void **state)
             assert_int_equal(run(&rig, &settings, prompt, count, &seen, expected, &iterations), TOKENS);
             for (size_t s = 0; s < sizeof specs / sizeof *specs; s++)
                 for (size_t d = 0; d < sizeof drafts / sizeof *drafts; d++) {
+                    if (unit_brief() && (s + (size_t)t) % 3 != d)
+                        continue;
                     const char *named[2] = {specs[s][0] ? specs[s][0] : whole, specs[s][1]};
                     settings.draft = (struct strings){named, named[1] ? 2 : 1};
                     settings.tree = drafts[d].tree;

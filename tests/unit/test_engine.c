@@ -165,7 +165,7 @@ static void nodes_equal_their_paths(void **state)
 static void nodes_equal_their_paths_in_special_layers(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 8; seed++) {
+    for (uint64_t seed = 1; seed <= 8; seed += unit_brief() ? 3 : 1) {
         struct chance chance = {seed};
         struct hparams shape = tiny_shape(&chance);
         struct err err = {0};
@@ -197,7 +197,7 @@ static const struct cpu_isa *isa_of(const char *name)
 static void chunks_threads_and_isas_do_not_show(void **state)
 {
     (void)state;
-    for (uint64_t seed = 50; seed < 50 + TINY_FORMATS; seed++) {
+    for (uint64_t seed = 50; seed < 50 + TINY_FORMATS; seed += unit_brief() ? 3 : 1) {
         struct hparams shape;
         const char *path = tiny_file(seed, tiny_format(seed), &shape);
         static const struct { const char *isa; int threads, rows; } ways[] = {
@@ -239,7 +239,7 @@ static void chunks_threads_and_isas_do_not_show(void **state)
 static void commit_keeps_one_path(void **state)
 {
     (void)state;
-    for (uint64_t seed = 20; seed < 26; seed++) {
+    for (uint64_t seed = 20; seed < 26; seed += unit_brief() ? 3 : 1) {
         struct hparams shape;
         const char *path = tiny_file(seed, FORMAT_F32, &shape);
         struct chance chance = {seed};
@@ -383,7 +383,7 @@ static void budgets_bound_what_is_loaded(void **state)
         forward_tree(&rig, &tree, NULL, NULL, false, free_run, &out);
         for (int ranking = PLAN_STATIC; ranking <= PLAN_ORACLE; ranking++)
             for (int mode = 0; mode < 2; mode++)
-                for (int b = 1; b <= experts; b++) {
+                for (int b = 1; b <= experts; b += unit_brief() ? 3 : 1) {
                     struct expert_plan plan = {(enum plan_ranking)ranking, (enum budget_mode)mode, moe, experts, budget, order};
                     /* A sparsemixer's weights depend on the experts that it does not choose, too. */
                     bool all_kept = mode == BUDGET_TRUNCATE || shape.router.kind != ROUTER_SPARSEMIXER;
@@ -452,7 +452,7 @@ static void reconstruction_is_what_the_residual_stream_misses(void **state)
 {
     uint64_t seed = 300;
     (void)state;
-    for (int round = 0; round < 6; round++, seed++) {
+    for (int round = 0; round < (unit_brief() ? 2 : 6); round++, seed++) {
         struct hparams shape;
         const char *path = moe_file(&seed, &shape);
         for (; shape.norms != NORM_BEFORE; path = moe_file(&seed, &shape))        /* the stream would get a norm of their sum */
@@ -703,7 +703,7 @@ static void last_parts_have_formats_of_their_own(void **state)
 static void quantised_rows_have_room(void **state)
 {
     (void)state;
-    for (uint64_t seed = 400; seed < 416; seed++) {
+    for (uint64_t seed = 400; seed < 416; seed += unit_brief() ? 3 : 1) {
         struct hparams shape;
         const char *path = tiny_file(seed, seed % 2 ? FORMAT_Q8 : FORMAT_Q4, &shape);
         int32_t text[8];

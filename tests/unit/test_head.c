@@ -276,6 +276,8 @@ static void a_forged_index_does_no_harm(void **state)
     for (size_t at = 0; at < head.index_bytes; at++)
         for (int value = 0; value < 256; value += value < 16 || value > 0xbf ? 1 : 37) {
             unsigned char before = index[at];
+            if (unit_brief() && (at + (size_t)value) % 3)
+                continue;
             index[at] = (unsigned char)value;
             read_index(index, head.index_bytes, head.index_offset, NULL);
             index[at] = before;

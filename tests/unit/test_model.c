@@ -196,6 +196,8 @@ static void a_flip_in_head_or_index_is_refused(void **state)
     assert_int_equal(model_head_read(&head, (const uint8_t *)file.data, file.length, &err), 0);
     for (size_t at = 0; at < file.length; at += at == MODEL_PAGE - 1 ? head.index_offset - MODEL_PAGE + 1 : 1) {
         struct model *model = NULL;
+        if (unit_brief() && at % 7)
+            continue;
         flip(fd, at, (unsigned char)(1 << at % 8));
         err_clear(&err);
         assert_int_equal(model_open(&model, path, &err), -1);
@@ -216,7 +218,7 @@ static void a_flip_in_the_data_is_noticed(void **state)
     struct model *model = open_model(path);
     int fd = open(path, O_RDWR);
     assert_int_equal(model_head_read(&head, (const uint8_t *)file.data, file.length, &err), 0);
-    for (size_t at = MODEL_PAGE; at < head.index_offset; at += at % 64 < 60 ? 61 : 1) {
+    for (size_t at = MODEL_PAGE; at < head.index_offset; at += unit_brief() ? 997 : at % 64 < 60 ? 61 : 1) {
         flip(fd, at, 0x10);
         err_clear(&err);
         assert_int_equal(model_verify(model, &err), -1);
@@ -289,6 +291,8 @@ static void a_forged_index_does_no_harm(void **state)
     for (size_t at = 0; at < head.index_bytes; at++)
         for (int value = 0; value < 256; value += value < 16 || value > 0xbf ? 1 : 37) {
             unsigned char before = index[at];
+            if (unit_brief() && (at + (size_t)value) % 3)
+                continue;
             index[at] = (unsigned char)value;
             read_index(index, head.index_bytes, head.index_offset, NULL);
             index[at] = before;

@@ -158,7 +158,7 @@ static void a_skipped_half_is_one_that_adds_nothing(void **state)
     (void)state;
     char *folder = unit_folder();
     const char *path = unit_path(folder, "a.moe"), *mute = unit_path(folder, "b.moe");
-    for (uint64_t seed = 1, round = 0; round < 8; seed++, round++) {
+    for (uint64_t seed = 1, round = 0; round < (unit_brief() ? 3 : 8); seed++, round++) {
         struct hparams shape = five_layers(&seed, round > 1);
         struct passage text = random_text(seed, shape.vocab);
         uint8_t skip_attention[LAYERS], skip_ffn[LAYERS];
@@ -328,7 +328,7 @@ static void going_on_has_the_bits_of_never_stopping(void **state)
     (void)state;
     char *folder = unit_folder();
     const char *path = unit_path(folder, "a.moe");
-    for (uint64_t seed = 80, round = 0; round < (unit_brief() ? 12 : 24); seed++, round++) {
+    for (uint64_t seed = 80, round = 0; round < (unit_brief() ? 6 : 24); seed++, round++) {
         enum weight_format format = tiny_format(round);
         struct hparams shape = five_layers(&seed, round % 4 != 0);
         struct passage text = random_text(seed, shape.vocab);

@@ -244,7 +244,7 @@ static void every_changed_byte_is_noticed(void **state)
         for (int flip = 1; flip < 256; flip++) {
             struct err why = {0};
             bool framing = at < 32 || at + 120 > bytes.length;
-            if ((!framing || unit_brief()) && (flip & (flip - 1)))
+            if (unit_brief() ? flip != 1 << at % 8 : !framing && (flip & (flip - 1)))
                 continue;                       /* one bit at a time where the digest decides, every value elsewhere */
             bytes.data[at] = (char)(bytes.data[at] ^ flip);
             if (read_bytes(bytes.data, bytes.length, &why) != -1 || !why.text[0])
@@ -268,7 +268,7 @@ static void joined_streams_are_refused(void **state)
         assert_int_equal(read_bytes(twice.data, twice.length, &err), -1);
         assert_non_null(strstr(err.text, "bytes after the end record"));
     }
-    for (size_t at = 0; at < bytes.length; at++) {              /* garbage, and a copy of itself, in between */
+    for (size_t at = 0; at < bytes.length; at += unit_brief() ? 3 : 1) {        /* garbage, and a copy of itself, in between */
         static const char garbage[] = "\x93\xa1x\x01\x80";
         text_clear(&twice);
         text_put(&twice, bytes.data, at, &err);
