@@ -8,7 +8,7 @@
 
 const struct opt grade_options[] = {
     OPT_STRINGS('p', "prompts", struct grade_args, prompts, "FILE",
-                "take the right answers from FILE; may be given several times"),
+                "read the right answers from FILE; may be given several times"),
     OPT_STRINGS(0, "rule", struct grade_args, rules, "[TASK=]RULE",
                 "grade the task's answers, or all, by " GRADE_RULE_WORDS),
     OPT_STRINGS(0, "command", struct grade_args, commands, "TASK=COMMAND",

@@ -12,11 +12,11 @@
 static const char *const sources[] = {"none", "popular", "last", "table", "utility", NULL};
 
 const struct opt simulate_options[] = {
-    OPT_INPUT(0, "machine", struct simulate_args, machine, "take the machine and the model that FILE describes"),
+    OPT_INPUT(0, "machine", struct simulate_args, machine, "use the machine and the model that FILE describes"),
     OPT_STRINGS(0, "system", struct simulate_args, systems, "NAME[:key=value,...]",
                 "simulate this system; may be given several times; all systems if not given"),
     OPT_CHOICE(0, "prefetch", struct simulate_args, prefetch, sources,
-               "read beforehand what this source names; of a link whose experts come together"),
+               "prefetch what this source names; of a link whose experts come together"),
     OPT_STRINGS(0, "cache-policy", struct simulate_args, policies, "NAME[:key=value,...]",
                 "say how often this policy alone would have had what the routes want; may be given several times"),
     OPT_FLAG(0, "iterations", struct simulate_args, iterations, "write a JSON line for each forward under a cache policy"),
@@ -26,7 +26,7 @@ const struct opt simulate_options[] = {
     OPT_COUNT('K', "draft-length", struct simulate_args, draft_length, 0, 63,
               "make routes with drafts of N tokens; what the machine's file says, if not given"),
     OPT_FLOAT(0, "cached", struct simulate_args, cached, 0, 1, "SHARE",
-              "let fast memory hold this share of the experts; what the machine's file says, if not given"),
+              "share of the experts that fast memory holds; as the machine's file says if not given"),
     OPT_FLOAT(0, "host-cached", struct simulate_args, host_cached, 0, 1, "SHARE",
               "with a cache policy: hold this share of the experts in a second tier, the host's memory"),
     OPT_INPUT(0, "split", struct simulate_args, split,
@@ -40,7 +40,7 @@ const struct opt simulate_options[] = {
     OPT_FLAG(0, "markdown", struct simulate_args, markdown, "write the table as Markdown"),
     OPT_FLAG(0, "json", struct simulate_args, json, "write JSON lines with all figures"),
     OPT_OUTPUT('o', "output", struct simulate_args, output, "write to FILE, not standard output"),
-    OPT_FLAG(0, "force", struct simulate_args, force, "take routes of models with another tokenizer or vocabulary together"),
+    OPT_FLAG(0, "force", struct simulate_args, force, "combine routes of models with another tokenizer or vocabulary"),
     OPT_END };
 
 const struct opt_rule simulate_rules[] = {

@@ -2,7 +2,7 @@
  *
  * The file is in $XDG_CACHE_HOME/moekit, or $HOME/.cache/moekit. Its name ends with a digest of the names, sizes and times of
  * change of the checkpoint's files, of its texts, and of the converter's version, so that another state of the checkpoint is
- * converted anew. Nothing removes old files. */
+ * converted again. Nothing removes old files. */
 #ifndef MOE_CMD_DECODE_CONVERT_H
 #define MOE_CMD_DECODE_CONVERT_H
 

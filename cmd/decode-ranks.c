@@ -129,7 +129,7 @@ int decode_ranks_meet(const struct decode_ranks *ranks, struct err *err)
 
 int decode_ranks_end(struct decode_ranks *ranks, int rc, const struct console *console, struct err *err)
 {
-    /* All processes passed over the same prompts, and process 0 reports it. */
+    /* All processes skipped the same prompts, and process 0 reports it. */
     const bool answer_no = rc && err->code == ERR_ANSWER_NO;
     struct err other = {0};
     if (!decode_ranks_several(ranks))

@@ -30,14 +30,14 @@ struct texts {
     const char *resume_path;                /* as messages name it */
     bool in_place;                          /* the stream of this run replaces the one that is resumed */
     struct probe *probe;                    /* NULL: drafts are not recorded */
-    struct output *text;                    /* NULL: standard output holds the stream */
+    struct output *text;                    /* NULL: the stream is written to standard output */
     struct decoder_pool pool;
     bool json, keep_going;
-    struct decode_recorder recorder;        /* without a writer: no stream was asked for; its sequence is the next text's */
+    struct decode_recorder recorder;        /* without a writer: no stream is written; its sequence is the next number */
     struct progress bar;
     struct decode_summary summary;
-    int finished, failed;                   /* texts; prompts that were passed over */
-    int decoded;                            /* texts that were begun here, not taken over */
+    int finished, failed;                   /* texts; prompts that were skipped */
+    int decoded;                            /* texts that this run began, not the resumed ones */
     struct work **work;                     /* [works] prompts at work, in order; the oldest first */
     size_t works, room;
 };

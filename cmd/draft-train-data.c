@@ -48,7 +48,7 @@ static void note_unanswered(const struct train_data_setup *setup, const char *fr
 
 /* ---- a stream ---- */
 
-/* Returns the folder of the output head, for temporary copies of input that is no file. */
+/* Returns the folder of the output head, for temporary copies of input that is not a file. */
 static int folder_of(char **out, const char *path, struct err *err)
 {
     const char *slash = strrchr(path, '/');

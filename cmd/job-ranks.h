@@ -13,9 +13,9 @@ extern const char *const ranks_words[];         /* values of --ranks, by these n
  * several. */
 int job_ranks_open(struct ranks **out, int choice, struct err *err);
 
-/* Called before an error is printed that all processes find, each by itself, before they know of each other: returns at once in
- * process 0. The others wait until the launcher ends them, as it does once process 0 has ended; only an error that process 0
- * does not have, and so does not print, returns after some seconds. */
+/* Must be called before printing an error that all processes find independently, before they are connected, so that only
+ * process 0 prints it: returns at once in process 0; the others wait until the launcher ends them, which it does
+ * after process 0 has ended. Returns after some seconds in case process 0 does not have the error. */
 void job_ranks_leave_fault_to_first(void);
 
 /* Gives each process its share of the processors, unless the number of threads is given; pins no two threads to one processor.

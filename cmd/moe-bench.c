@@ -55,7 +55,7 @@ static const struct opt run_options[] = {
     OPT_THREADS(struct run_args, session.threads),
     OPT_STRING(0, "isa", struct run_args, session.isa, "NAME",
                "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain"),
-    OPT_COUNT('c', "context", struct run_args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"),
+    OPT_COUNT('c', "context", struct run_args, session.context, 2, 1 << 24, "limit prompt and answer together to N tokens"),
     OPT_CHOICE(0, "kv-dtype", struct run_args, session.cache, session_cache_words, "keep keys and values in this format"),
     SESSION_ACTIVATIONS(struct run_args, session),
     CACHING_OPTIONS(struct run_args, session.caching),
@@ -65,9 +65,9 @@ static const struct opt run_options[] = {
     OPT_GROUP("Options of run and identity"),
     OPT_STRING(0, "shard", struct run_args, shard, "I/N", "use only part I of N of the prompts; other jobs use the others"),
     OPT_RESUMED(0, "resume", struct run_args, resume,
-                "take finished samples from the bench stream FILE of a run that did not end, and run the rest"),
+                "reuse finished samples from the bench stream FILE of a run that did not end, and run the rest"),
     OPT_FLAG(0, "text", struct run_args, text, "write the report in place of the stream, which is not kept"),
-    OPT_FLAG(0, "force", struct run_args, force, "take a rank stream of a model with another tokenizer or vocabulary"),
+    OPT_FLAG(0, "force", struct run_args, force, "accept a rank stream of a model with another tokenizer or vocabulary"),
     OPT_GROUP("Other options"),
     OPT_OUTPUT_KEPT('o', "output", struct run_args, output, "write the bench stream to FILE, not standard output"),
     OPT_END };
@@ -103,7 +103,7 @@ static const struct opt report_options[] = {
               "count texts whose first token came within MS milliseconds (goodput)"),
     OPT_FLOAT(0, "max-tpot", struct report_args, max_tpot, 1e-3, 1e9, "MS", "count texts with at most MS milliseconds a token"),
     OPT_CHOICE(0, "figure", struct report_args, figure, figure_words, "write this figure in place of the report, in any form"),
-    OPT_CHOICE(0, "cost", struct report_args, cost, cost_words, "of a figure: let iterations cost their time or their bytes"),
+    OPT_CHOICE(0, "cost", struct report_args, cost, cost_words, "of a figure: charge iterations their time or their bytes"),
     OPT_COUNT(0, "window", struct report_args, window, 1, 1 << 20, "of --figure utility: average over N iterations"),
     OPT_OUTPUT('o', "output", struct report_args, output, "write to FILE, not standard output"),
     OPT_END };
@@ -422,14 +422,14 @@ static const struct opt identity_options[] = {
     OPT_STRING(0, "isa", struct identity_args, session.isa, "NAME",
                "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain"),
     OPT_COUNT('c', "context", struct identity_args, session.context, 2, 1 << 24,
-              "let prompt and answer have at most N tokens"),
+              "limit prompt and answer together to N tokens"),
     OPT_CHOICE(0, "kv-dtype", struct identity_args, session.cache, session_cache_words, "keep keys and values in this format"),
     SESSION_ACTIVATIONS(struct identity_args, session),
     CACHING_OPTIONS(struct identity_args, session.caching),
     OPT_FLAG(0, "json", struct identity_args, json, "write JSON lines with every prompt that differs"),
     OPT_FLAG(0, "strict", struct identity_args, strict, "include settings that may differ in the verdict"),
     OPT_OUTPUT('o', "output", struct identity_args, output, "write to FILE, not standard output"),
-    OPT_FLAG(0, "force", struct identity_args, force, "take a rank stream of a model with another tokenizer or vocabulary"),
+    OPT_FLAG(0, "force", struct identity_args, force, "accept a rank stream of a model with another tokenizer or vocabulary"),
     OPT_END };
 
 static const struct operand identity_operands[] = { OPERAND_ONE("SUITE", struct identity_args, suite), OPERAND_END };

@@ -45,7 +45,7 @@ static const char *const coverage_orders[] = { "frequency", "mass", "coverage", 
 
 #define COMMON_OPTIONS(args, forced) \
     OPT_OUTPUT('o', "output", args, output, "write to FILE, not standard output"), \
-    OPT_FLAG(0, "force", args, forced, "take streams of models with another tokenizer or vocabulary together")
+    OPT_FLAG(0, "force", args, forced, "combine streams of models with another tokenizer or vocabulary")
 
 #define ANALYSIS_OPTIONS COMMON_OPTIONS(struct coact_args, setup.force)
 
@@ -90,7 +90,7 @@ static const struct opt reuse_options[] = {
     OPT_FLOAT(0, "acceptance", struct coact_args, setup.acceptance, 0, 1, "SHARE",
               "probability that a drafted token is accepted"),
     OPT_FLOAT(0, "draft-cost", struct coact_args, setup.draft_cost, 0, 1e6, "C",
-              "let a drafted token take C times as long as a forward of one token"),
+              "assume that a drafted token takes C times as long as a forward of one token"),
     LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), ANALYSIS_OPTIONS, OPT_END };
 
 static const struct opt signal_options[] = {

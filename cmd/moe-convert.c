@@ -43,8 +43,8 @@ struct build_args {
 static const struct opt build_options[] = {
     OPT_CHOICE(0, "dtype", struct build_args, dtype, kept_formats,
                "store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32"),
-    OPT_CHOICE(0, "expert-dtype", struct build_args, expert_dtype, kept_formats, "store the routed experts so; as --dtype says "
-               "if not given"),
+    OPT_CHOICE(0, "expert-dtype", struct build_args, expert_dtype, kept_formats,
+               "store the routed experts in this format; as --dtype says if not given"),
     OPT_STRING(0, "name", struct build_args, name, "NAME", "call the model so; like its folder or file if not given"),
     OPT_FLAG(0, "list-families", struct build_args, list_families, "print the supported families as a table, and nothing else"),
     WRITE_OPTIONS(struct build_args), OPT_END };
@@ -138,7 +138,7 @@ static struct format_choice choose(int choice)
 static void note_changed(const struct conversion *plan, const struct console *console)
 {
     if (plan->widened)
-        console_note(console, "%zu tensors from %s on become f32: their parts have different dtypes, rows that are no whole "
+        console_note(console, "%zu tensors from %s on become f32: their parts have different dtypes, rows that are not a whole "
                      "blocks, or codes that no format here holds; --dtype bf16 halves them, q8 and q4 keep them small",
                      plan->widened, plan->widened_first);
     if (plan->skipped)
@@ -359,13 +359,13 @@ static const char *const synthetic_heads[] = {
 
 static const struct opt synthetic_options[] = {
     OPT_STRING_OF(0, "like", struct synthetic_args, like, "NAME|FILE", known_shape_at,
-                  "take the shape of a known model, or of a config.json"),
+                  "use the shape of a known model, or of a config.json"),
     OPT_COUNT('l', "layers", struct synthetic_args, layers, 1, LAYERS_MAX,
               "make N layers; as many as the model has if not given"),
     OPT_CHOICE(0, "dtype", struct synthetic_args, dtype, plain_formats,
                "store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32"),
     OPT_CHOICE(0, "expert-dtype", struct synthetic_args, expert_dtype, plain_formats,
-               "store the routed experts so; as --dtype says if not given"),
+               "store the routed experts in this format; as --dtype says if not given"),
     OPT_CHOICE(0, "head", struct synthetic_args, head, synthetic_heads,
                "make a draft head of this kind for --target; --like is then its config.json, its usual shape if not given"),
     OPT_INPUT(0, "target", struct synthetic_args, target, "the model file that the head is for"),
@@ -475,7 +475,7 @@ static const struct opt inflate_options[] = {
     WRITE_OPTIONS(struct inflate_args), OPT_END };
 static const struct operand inflate_operands[] = { OPERAND_ONE("MODEL", struct inflate_args, model), OPERAND_END };
 
-/* The inner width that was asked for, in one of three ways. */
+/* Returns the requested inner width, given in one of three ways. */
 static int choose_width(const struct inflate_args *args, const struct model *model, int *inner, struct err *err)
 {
     const bool experts = inflate_role(model_hparams(model)) == ROLE_EXPERTS;

@@ -3,7 +3,7 @@
  * Reads:  a model; prompts (files, -p, or standard input); a rank stream when a budget asks for one; a decode stream to go on
  *         from
  * Writes: text, or JSON lines with --json; a decode stream with --stream
- * Exit:   0 done, 1 some prompts were passed over (--keep-going), 2 trouble */
+ * Exit:   0 done, 1 some prompts were skipped (--keep-going), 2 trouble */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static const struct opt options[] = {
     SESSION_OPTIONS(struct decode_args, session),
     CACHING_OPTION_HOT_SET(struct decode_args, session.caching),
     OPT_FLAG(0, "convert", struct decode_args, convert,
-             "let --model be a checkpoint, as of moe-convert, and keep what it becomes for later runs"),
+             "accept a checkpoint as --model, as moe-convert does, and keep the converted model for later runs"),
     SESSION_PROMPT_OPTIONS(struct decode_args, prompts),
     DECODE_OPTIONS(struct decode_args, settings),
     OPT_GROUP("Several texts"),
@@ -76,7 +76,7 @@ static const struct opt options[] = {
               "record drafts of up to N tokens, -K at least; 8, or -K where that is more"),
     OPT_FLAG(0, "keep-going", struct decode_args, keep_going, "skip invalid prompts"),
     OPT_RESUMED(0, "resume", struct decode_args, resume,
-                "take finished texts from the decode stream FILE of a run that did not end, and decode the rest"),
+                "reuse finished texts from the decode stream FILE of a run that did not end, and decode the rest"),
     OPT_GROUP("Other options"),
     OPT_FLAG(0, "force", struct decode_args, force, "use a ranking of a model with another tokenizer or vocabulary"),
     OPT_END};
@@ -215,7 +215,7 @@ static const char *one_policy(const struct run *run)
     if (!args->settings.draft.count)
         return "there is nothing to draft with; add --draft ngram";
     if (decoder_copies_drafts(&run->texts.pool.setup))
-        return "a draft model would be copied to the device once for each policy; take another drafter";
+        return "a draft model would be copied to the device once for each policy; choose another drafter";
     return args->record == RECORD_DRAFTS ? "--record drafts records for one policy; leave one of the two out"
          : args->calibration ? "--calibration keeps the estimates of one policy; leave one of the two out" : NULL;
 }
@@ -324,7 +324,7 @@ static int judge(void *context, const struct prompt *prompt, struct err *err)
 }
 
 /* Checks the memory of all concurrent texts. Each counts with the length of the longest, or with the whole context if the
- * prompts are not known beforehand. */
+ * prompts are not known in advance. */
 static int plan_memory(const struct run *run, bool known, struct err *err)
 {
     return session_check_texts(run->session, run->args->parallel, known ? run->longest : INT_MAX,
@@ -455,7 +455,7 @@ static bool is_finished(const struct run *run)
            !strcmp(run->resumed.data, run->args->stream) && !texts->decoded && !texts->failed;
 }
 
-/* All prompts were decoded or passed over. A hot set that cannot be written costs neither texts nor stream. */
+/* All prompts were decoded or skipped. A hot set that cannot be written costs neither texts nor stream. */
 static int close_outputs(struct run *run, struct err *err)
 {
     if (run->texts.recorder.writer && is_finished(run)) {
@@ -468,7 +468,7 @@ static int close_outputs(struct run *run, struct err *err)
     if (run->texts.resume && decode_resume_left(run->texts.resume))
         console_note(run->console, "%s: %d of its texts match none of these prompts, or are in another order",
                      run->args->resume, decode_resume_left(run->texts.resume));
-    return run->texts.failed ? err_set(err, ERR_ANSWER_NO, "%d prompt%s passed over, %d text%s there", run->texts.failed,
+    return run->texts.failed ? err_set(err, ERR_ANSWER_NO, "%d prompt%s skipped, %d text%s finished", run->texts.failed,
                                  run->texts.failed == 1 ? " was" : "s were", run->texts.finished,
                                  run->texts.finished == 1 ? " is" : "s are")
                        : 0;

@@ -42,7 +42,7 @@ static const struct opt profile_options[] = {
     OPT_FLAG(0, "text", struct profile_args, text, "write a table, as on a terminal, not the stream"),
     OPT_OUTPUT('o', "output", struct profile_args, output, "write the stream to FILE, not standard output"),
     OPT_GROUP("Other options"),
-    OPT_FLAG(0, "force", struct profile_args, force, "take a ranking made with another tokenizer or vocabulary"),
+    OPT_FLAG(0, "force", struct profile_args, force, "accept a ranking made with another tokenizer or vocabulary"),
     OPT_END };
 
 static const struct opt_rule profile_rules[] = {
@@ -210,7 +210,7 @@ static const struct opt skip_options[] = {
     OPT_COUNT(0, "patience", struct skip_args, search.patience, 1, 100000, "end when N candidates in a row were no better"),
     OPT_FLOAT(0, "max-score", struct skip_args, search.max_score, 0, 1, "S", "end when more than S of the tokens match"),
     OPT_COUNT(0, "bayes-interval", struct skip_args, search.bayes_interval, 0, 100000,
-              "let each N-th candidate be the one of which the Gaussian process expects most; 0: draw all at random"),
+              "make each N-th candidate the one that the Gaussian process expects most of; 0: draw all at random"),
     OPT_SEED(struct skip_args, search.seed),
     SESSION_PROMPT_OPTIONS(struct skip_args, prompts),
     OPT_GROUP("What to record"),

@@ -26,12 +26,12 @@ const struct opt features_options[] = {
     OPT_CHOICE(0, "dtype", struct features_args, dtype, dtype_words, "write states in this format"),
     OPT_GROUP("What to record"),
     OPT_COUNT('n', "max-tokens", struct features_args, settings.max_tokens, 0, 1 << 24,
-              "let the model answer each prompt with up to N tokens; answers of the texts are put aside"),
+              "generate an answer of up to N tokens for each prompt; the texts' own answers are ignored"),
     OPT_GROUP("States for training draft heads"),
     OPT_CHOICE(0, "mask", struct features_args, mask, mask_words, "tokens to learn: those of answers, or all"),
     OPT_CHOICE(0, "turns", struct features_args, turns, turns_words,
-               "let a conversation with several answers be one text, or a text for each, which ends with it"),
-    OPT_COUNT(0, "cut", struct features_args, cut, 1, 1 << 24, "take only the first N tokens of a text"),
+               "make a conversation with several answers one text, or one text per answer, which ends with that answer"),
+    OPT_COUNT(0, "cut", struct features_args, cut, 1, 1 << 24, "use only the first N tokens of a text"),
     OPT_FLOAT(0, "validation", struct features_args, validation, 0, 1, "SHARE",
               "use about SHARE of the prompts for validation"),
     OPT_GROUP("What to record"),
@@ -42,7 +42,7 @@ const struct opt features_options[] = {
     OPT_FLAG(0, "text", struct features_args, text, "say how much there is, as on a terminal, and compute no states"),
     OPT_OUTPUT('o', "output", struct features_args, output, "write the stream to FILE, not standard output"),
     OPT_GROUP("Other options"),
-    OPT_FLAG(0, "force", struct features_args, force, "take a head that was made for other weights of this shape"),
+    OPT_FLAG(0, "force", struct features_args, force, "accept a head that was made for other weights of this shape"),
     OPT_END };
 
 const struct opt_rule features_rules[] = {

@@ -30,6 +30,6 @@ char *json_text(const json_t *value, size_t flags, struct err *err);
 /* Writes the object as one line and frees it. */
 int json_line(struct text *out, json_t *object, struct err *err);
 
-json_t *json_finite(double value);      /* null where it is no number, or infinite */
+json_t *json_finite(double value);      /* null if it is NaN or infinite */
 
 #endif

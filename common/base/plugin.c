@@ -32,7 +32,7 @@ void *plugin_load(const char *file, const char *remedy, struct err *err)
             continue;
         void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (!library)
-            err_set(err, ERR_INPUT, "%s; build it anew", dlerror());
+            err_set(err, ERR_INPUT, "%s; build it again", dlerror());
         return library;
     }
     err_set(err, ERR_INPUT, "this build has no %s; %s", file, remedy);

@@ -94,7 +94,7 @@ static int make_folder(struct ab *ab, struct err *err)
     if ((mkdir(path, 0777) && errno != EEXIST) || !realpath(path, whole) || stat(whole, &status))
         return err_errno(err, "--keep %s", path);
     if (!S_ISDIR(status.st_mode))
-        return err_set(err, ERR_INPUT, "--keep %s: is no folder; name one", path);
+        return err_set(err, ERR_INPUT, "--keep %s: is not a folder; name one", path);
     return (ab->keep = mem_string(whole, err)) ? 0 : -1;
 }
 
@@ -192,7 +192,7 @@ static int read_stream(struct measurements *all, const char *path, struct err *e
     struct reader *in = NULL;
     struct stat status;
     if (!stat(path, &status) && !status.st_size)
-        return err_set(err, ERR_INPUT, "wrote no stream, so it is no moe-bench; name one, or the folder it was built in");
+        return err_set(err, ERR_INPUT, "wrote no stream, so it is not moe-bench; name one, or the folder it was built in");
     int rc = reader_open(&in, path, STREAM_BENCH, NULL, err) || measurements_read(all, in, err) ? -1 : 0;
     reader_close(&in);
     return rc;

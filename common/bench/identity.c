@@ -113,7 +113,7 @@ static int find_reference(const struct run *run, const struct ready_setting *rea
         if (meant && samples_alike(&ready[number].settings, &ready[i].settings))
             return i;
     }
-    return err_set(err, ERR_INPUT, "setting '%s': there is no reference that samples alike%s; add such a setting",
+    return err_set(err, ERR_INPUT, "setting '%s': no reference has the same sampling settings%s; add such a setting",
                    setting->name, suite->reference >= 0 ? "" : ", without draft and budget, on the same model and device");
 }
 

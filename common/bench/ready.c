@@ -100,7 +100,7 @@ static void note_turns(const struct bench_model *model, const struct console *co
     for (size_t i = 0; i < model->count; i++)
         several += model->prompts[i].turns > 1;
     if (several)
-        console_note(console, "%zu of %zu prompts: only the first of several turns is asked; moe-decode asks all",
+        console_note(console, "%zu of %zu prompts: only the first of several turns is decoded; moe-decode asks all of them",
                      several, model->count);
 }
 

@@ -162,7 +162,7 @@ static int extend_leaf(struct recorded_drafter *mine, struct draft_tree *tree, c
     }
     if (found < leaf->siblings && found < room && (!asked || (found == asked && asked < leaf->siblings)))
         return err_set(err, ERR_INPUT, "the tree grows where it was not recorded (%d tokens after one of depth %d, of "
-                       "which %d were asked for); record with a tree that is larger everywhere", leaf->siblings,
+                       "which %d were requested); record with a tree that is larger everywhere", leaf->siblings,
                        leaf->node < 0 ? 0 : tree->depth[leaf->node], asked);
     return found;
 }

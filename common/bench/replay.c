@@ -332,7 +332,7 @@ static int open_drafters(struct run *run, struct err *err)
     }
     run->drafters.count = all->drafters;
     return run->named && !json_is_array(run->named)
-        ? err_set(err, ERR_INPUT, "the names of its drafters are no list") : 0;
+        ? err_set(err, ERR_INPUT, "the names of its drafters are not a list") : 0;
 }
 
 /* Opens the shape of drafts. Recorded trees contain chains, too, so chains must be requested explicitly. A policy that

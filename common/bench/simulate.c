@@ -458,7 +458,7 @@ static int open_cache(struct run *r, const char *settings, struct err *err)
         setup.pins = pins;
         rc = pins ? 0 : -1;
         if (!rc && !setup.pinned)
-            rc = err_set(err, ERR_INPUT, "%d experts in fast memory are less than a layer; take more", r->slots);
+            rc = err_set(err, ERR_INPUT, "%d experts in fast memory are less than a layer; give more", r->slots);
     }
     if (!rc)
         rc = cache_open(&r->cache, policy.data, &setup, err);
@@ -561,7 +561,7 @@ static int open_store(struct run *r, const char *source, struct err *err)
         return err_set(err, ERR_INPUT, "--prefetch: on this machine's link experts do not come together; describe it with "
                        "\"together\": true");
     if (source && (!r->stores || (r->system->prefetch != PREFETCH_NONE && r->system->prefetch != PREFETCH_POLICY)))
-        return err_set(err, ERR_INPUT, "--prefetch: %s reads nothing beforehand that others name; lru-fetch, lfu-fetch and "
+        return err_set(err, ERR_INPUT, "--prefetch: %s does not read in advance what others name; lru-fetch, lfu-fetch and "
                        "utility-fetch do", r->system->name);
     if ((source && forecast_open(&r->forecast, source, &setup, err)) ||
         !(r->tier = mem_alloc((size_t)routes->experts, sizeof *r->tier, err)) ||

@@ -156,8 +156,8 @@ int simulate_forecasts(struct text *out, const struct simulation *simulation, bo
     if (json)
         rc = text_put(out, lines.data, lines.length, err);
     else
-        rc = text_printf(out, err, "SIMULATED: experts that a layer of the next forward wants, of %d, named beforehand; k is "
-                         "%d, wasted is a forward's; %s\n\n", experts, t.routes->top_k, t.routes->name) ||
+        rc = text_printf(out, err, "SIMULATED: experts that a layer of the next forward requests, of %d, named in advance; k "
+                         "is %d, wasted is a forward's; %s\n\n", experts, t.routes->top_k, t.routes->name) ||
              table_write(&table, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ? -1 : 0;
 done:
     table_free(&table);

@@ -34,15 +34,15 @@ struct suite_options {
     OPT_STRINGS('d', "draft", args, made.draft, "KIND,...", "guess tokens ahead, by each of these; -d none for no drafts"), \
     OPT_STRING('K', "draft-length", args, made.draft_length, "N|auto,...", "draft up to N tokens after one another"), \
     OPT_STRING(0, "tree", args, made.tree, "KIND,...", "draft in each of these shapes"), \
-    OPT_STRING(0, "policy", args, made.policy, "KIND,...", "let each of these decide how much to draft"), \
+    OPT_STRING(0, "policy", args, made.policy, "KIND,...", "choose the draft length by each of these policies"), \
     OPT_STRING(0, "accept", args, made.accept, "KIND,...", "accept drafted tokens by each of these rules"), \
-    OPT_STRING('B', "budget", args, made.budget, "B|rank|auto,...", "let a forward load at most B experts a layer"), \
+    OPT_STRING('B', "budget", args, made.budget, "B|rank|auto,...", "load at most B experts a layer in a forward"), \
     OPT_STRING(0, "rank", args, made.rank, "FILE|WORD,...", "keep the experts that each of these puts first"), \
     OPT_STRING(0, "budget-mode", args, made.budget_mode, "substitute|truncate,...", \
                "replace or drop experts outside the budget"), \
     OPT_STRING(0, "budget-phase", args, made.budget_phase, "WORDS", "hold the budget in these forwards"), \
     OPT_STRING('n', "max-tokens", args, made.max_tokens, "N,...", "make at most N new tokens a prompt"), \
-    OPT_STRING(0, "temperature", args, made.temperature, "T,...", "divide logits by T; 0 takes the best token"), \
+    OPT_STRING(0, "temperature", args, made.temperature, "T,...", "divide logits by T; 0 chooses the most likely token"), \
     OPT_STRING(0, "top-k", args, made.top_k, "K,...", "keep the K best tokens"), \
     OPT_STRING(0, "top-p", args, made.top_p, "P,...", "keep the fewest best tokens of total probability P"), \
     OPT_STRING(0, "min-p", args, made.min_p, "P,...", "keep tokens at least P times as likely as the best"), \
@@ -52,16 +52,16 @@ struct suite_options {
     OPT_STRING(0, "reference", args, made.reference, "self|FILE", \
                "record how far each token is from that of model FILE, or of this one without budget"), \
     OPT_FLAG(0, "forecasts", args, made.forecasts, \
-             "record how well each source of forecasts named the experts that verifications wanted"), \
+             "record how well each source of forecasts named the experts that verifications requested"), \
     OPT_FLAG(0, "overlap", args, made.overlap, "record how likely any rule could keep each drafted token tried"), \
     OPT_FLAG(0, "reconstruction", args, made.reconstruction, "record the error of a budget in each layer's experts"), \
-    OPT_FLAG(0, "chat", args, made.chat, "take a text as a message of a user"), \
+    OPT_FLAG(0, "chat", args, made.chat, "wrap each text as a message of a user"), \
     OPT_STRING(0, "field", args, made.field, "NAME", "the text of a prompt is in the field NAME"), \
-    OPT_INPUT(0, "chat-template", args, made.chat_template, "take the chat template in FILE, not the model's"), \
+    OPT_INPUT(0, "chat-template", args, made.chat_template, "use the chat template in FILE, not the model's"), \
     OPT_COUNT(0, "repetitions", args, made.repetitions, 1, 10000, "run everything N times; 1 if not given"), \
     OPT_COUNT(0, "warm-up", args, made.warm_up, 0, 1000, \
               "begin N prompts under each setting before anything is recorded; 1 if not given"), \
-    OPT_COUNT(0, "prompts-per-task", args, made.prompts_per_task, 1, 1 << 30, "take the first N prompts of each task"), \
+    OPT_COUNT(0, "prompts-per-task", args, made.prompts_per_task, 1, 1 << 30, "use the first N prompts of each task"), \
     OPT_FLOAT(0, "measure-seconds", args, made.measure_seconds, 0, 600, "S", \
               "measure for S seconds, before and after, how fast memory is read; 1 if not given")
 

@@ -21,7 +21,7 @@ struct run {
 
 struct tune {
     const struct tune_setup *setup;
-    struct suite *suite;                /* the model; its settings are no drafts and all changes */
+    struct suite *suite;                /* the model; its settings: without drafts, and one per change */
     struct bench_model model;
     struct ready_setting ready[2];      /* the current options, and the changed ones; their addresses must not change */
     int current;                        /* index of the current options in ready */

@@ -77,7 +77,7 @@ static bool ahead_may_evict(const struct cache_policy *policy, int victim, int k
 
 const struct cache_policy_class cache_ahead = {
     .name = "ahead",
-    .summary = "what forecasts ask for stays until its turn; of others the last used",
+    .summary = "keeps experts named by forecasts until their layer's turn, and of the others the last used",
     .open = ahead_open,
     .step = ahead_step,
     .asked = ahead_asked,

@@ -2,7 +2,7 @@
  * works over recorded routes only: among policies that insert every wanted expert none has more hits. If an expert without a
  * slot can be computed elsewhere, an expert whose next use is later than those of all residents is not inserted; then none
  * has more hits among policies that insert only experts wanted at that moment. If the actual wants differ from the recorded
- * ones, the state is `strayed`, and the policy is no bound. */
+ * ones, the state is `strayed`, and the policy is not a bound. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
 
@@ -31,9 +31,9 @@ static int belady_open(struct cache_policy **out, struct spec *spec, const struc
     int keys = setup->layers * setup->experts;
     (void)spec;
     if (!setup->future)
-        return err_set(err, ERR_INPUT, "belady: it must know what will be wanted, so it works over recorded routes only");
+        return err_set(err, ERR_INPUT, "belady: it must know all future requests, so it works over recorded routes only");
     if (setup->future->count >= NEVER)
-        return err_set(err, ERR_INPUT, "belady: a future of %zu wants; at most %d can be", setup->future->count, NEVER - 1);
+        return err_set(err, ERR_INPUT, "belady: a future of %zu requests; the maximum is %d", setup->future->count, NEVER - 1);
     struct belady *b = mem_alloc(1, sizeof *b, err);
     if (!b)
         return -1;
@@ -90,7 +90,7 @@ static void belady_state(const struct cache_policy *policy, struct values *out)
 
 const struct cache_policy_class cache_belady = {
     .name = "belady",
-    .summary = "the expert goes that will be wanted last; replay only",
+    .summary = "evicts the expert whose next request is furthest away; replay only",
     .replays = true,
     .open = belady_open,
     .want = belady_want,

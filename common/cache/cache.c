@@ -144,7 +144,7 @@ static int setup_check(const struct cache_setup *setup, struct err *err)
         return err_set(err, ERR_INPUT, "a cache for %d layers of %d experts; at least one, and at most %d in all, are allowed",
                        setup->layers, setup->experts, (int)CACHE_KEYS_MAX);
     if (setup->top_k < 1 || setup->top_k > setup->experts)
-        return err_set(err, ERR_INPUT, "a token wants %d of %d experts", setup->top_k, setup->experts);
+        return err_set(err, ERR_INPUT, "a token requests %d of %d experts", setup->top_k, setup->experts);
     if (setup->slots < setup->top_k)
         return err_set(err, ERR_INPUT, "a cache of %d experts is too small for one token's %d", setup->slots, setup->top_k);
     for (int i = 0; i < setup->pinned; i++)
@@ -152,7 +152,7 @@ static int setup_check(const struct cache_setup *setup, struct err *err)
             return err_set(err, ERR_INPUT, "a pin is expert %d of %d", setup->pins[i], setup->layers * setup->experts);
     for (size_t i = 0; setup->future && i < setup->future->count; i++)
         if (setup->future->key[i] < 0 || setup->future->key[i] >= setup->layers * setup->experts)
-            return err_set(err, ERR_INPUT, "the future wants expert %d of %d", setup->future->key[i],
+            return err_set(err, ERR_INPUT, "the future requests expert %d of %d", setup->future->key[i],
                            setup->layers * setup->experts);
     return 0;
 }

@@ -106,7 +106,7 @@ static bool hot_weights(const struct cache_policy *policy, double *weight)
 
 const struct cache_policy_class cache_hot = {
     .name = "hot",
-    .summary = "the expert goes that is wanted least often of late; begins with a hot set",
+    .summary = "evicts the expert requested least often lately; begins with a hot set",
     .settings = "half=N",
     .open = hot_open,
     .start = hot_start,

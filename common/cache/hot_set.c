@@ -33,10 +33,10 @@ static int check_model(const json_t *map, const struct stream_model *model, stru
         return err_set(err, ERR_INPUT, "\"model\": expected \"name\" and \"source\", both texts");
     if (layers != model->moe_layers || experts != model->experts || top_k != model->top_k)
         return err_set(err, ERR_INPUT, "it is for %s with %d layers of %d experts, top %d, not for %s with %d of %d, top %d; "
-                       "take another file, or remove it", name, layers, experts, top_k, model->name, model->moe_layers,
+                       "use another file, or remove it", name, layers, experts, top_k, model->name, model->moe_layers,
                        model->experts, model->top_k);
     if (*source && *model->source_sha256 && strcmp(source, model->source_sha256))
-        return err_set(err, ERR_INPUT, "it is for other weights, %s, not for those of %s; take another file, or remove it",
+        return err_set(err, ERR_INPUT, "it is for other weights, %s, not for those of %s; use another file, or remove it",
                        name, model->name);
     return 0;
 }
@@ -73,7 +73,7 @@ static int get_file(struct hot_set *set, const json_t *map, const struct stream_
         return -1;
     if (version != FILE_VERSION)
         return err_set(err, ERR_INPUT, version ? "\"hot_set\": this version of it is not known here; get a later moekit"
-                                               : "\"hot_set\" is missing, so this is no hot set; --hot-set writes them");
+                                               : "\"hot_set\" is missing, so this is not a hot set; --hot-set writes them");
     if (keys_known(map, keys, err) || check_model(json_object_get(map, "model"), model, err))
         return -1;
     size_t count = (size_t)model->moe_layers * model->experts;

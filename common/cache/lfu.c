@@ -62,7 +62,7 @@ static bool lfu_weights(const struct cache_policy *policy, double *weight)
 
 const struct cache_policy_class cache_lfu = {
     .name = "lfu",
-    .summary = "the expert goes that was wanted the fewest times",
+    .summary = "evicts the expert requested the fewest times",
     .open = lfu_open,
     .want = lfu_want,
     .value = lfu_value,

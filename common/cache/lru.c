@@ -61,7 +61,7 @@ static struct cache_value lru_value(const struct cache_policy *policy, int key)
 
 const struct cache_policy_class cache_lru = {
     .name = "lru",
-    .summary = "the expert goes that was wanted the longest time ago, per layer",
+    .summary = "evicts the least recently requested expert of a layer",
     .open = lru_open,
     .want = lru_want,
     .inserted = lru_inserted,
@@ -71,7 +71,7 @@ const struct cache_policy_class cache_lru = {
 
 const struct cache_policy_class cache_lru_global = {
     .name = "lru-global",
-    .summary = "the expert goes that was wanted the longest time ago, over all layers",
+    .summary = "evicts the least recently requested expert of all layers",
     .open = lru_global_open,
     .want = lru_want,
     .inserted = lru_inserted,

@@ -274,7 +274,7 @@ static void utility_state(const struct cache_policy *policy, struct values *out)
 
 const struct cache_policy_class cache_utility = {
     .name = "utility",
-    .summary = "by how many tokens of verifications wanted an expert: MoE-SpAc's Algorithm 1 as printed",
+    .summary = "by how many tokens of verifications requested an expert: MoE-SpAc's Algorithm 1 as printed",
     .settings = UTILITY_SETTINGS,
     .open = utility_open,
     UTILITY_FUNCTIONS

@@ -23,7 +23,7 @@
 
 enum { MEMBERS_MAX = 1 << 20, TEXTS_MAX = 256 << 20, STEP = 256 << 10 };
 
-/* Weights compress little. Output of more than RATIO_FROM bytes and RATIO_MAX times the input is no checkpoint (a zip bomb). */
+/* Weights compress little: output of more than RATIO_FROM bytes and RATIO_MAX times the input is a zip bomb. */
 enum { RATIO_MAX = 200 };
 static const uint64_t RATIO_FROM = (uint64_t)1 << 30;
 
@@ -52,7 +52,7 @@ static int fault(const struct unpacking *u, struct err *err)
     const char *text = archive_error_string(u->archive);
     if (text && archive_errno(u->archive) == ENOMEM)
         return err_set(err, ERR_INPUT, "%s", text);
-    return err_set(err, ERR_INPUT, "%s; the archive is damaged, cut off or of a kind not supported (tar and zip are)",
+    return err_set(err, ERR_INPUT, "%s; the archive is damaged, truncated or of a kind not supported (tar and zip are)",
                    text ? text : "cannot be read as an archive");
 }
 
@@ -63,7 +63,7 @@ static int check_ratio(struct unpacking *u, size_t more, struct err *err)
     if (unpacked < u->produced)
         unpacked = u->produced;
     if (unpacked > RATIO_FROM && unpacked / RATIO_MAX > packed)
-        return err_set(err, ERR_INPUT, "unpacks to more than %d times its size; that is no checkpoint", RATIO_MAX);
+        return err_set(err, ERR_INPUT, "unpacks to more than %d times its size; that is not a checkpoint", RATIO_MAX);
     return 0;
 }
 
@@ -126,7 +126,7 @@ static int take_weights(struct unpacking *u, struct member *m, struct err *err)
         if (m->bytes == 0 && file_is_pointer(u->step, bytes))
             return err_set(err, ERR_INPUT, FILE_POINTER_FAULT);
         if (m->bytes == 0 && is_alone(u) && (bytes < GGUF_MAGIC_BYTES || memcmp(u->step, gguf_magic, GGUF_MAGIC_BYTES)))
-            return err_set(err, ERR_INPUT, "Unrecognized archive format; the archive is damaged, cut off or of a kind not "
+            return err_set(err, ERR_INPUT, "Unrecognized archive format; the archive is damaged, truncated or of a kind not "
                            "supported (tar and zip are)");
         if (u->headers_only && m->bytes == 0 && header_end(m, u->step, bytes, &keep, err))
             return -1;

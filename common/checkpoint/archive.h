@@ -17,7 +17,7 @@ struct archive_input {
     bool seekable;              /* a regular file; its end can be read at any time */
     uint64_t total;             /* bytes read from a pipe, or decompressed from an .xz */
     int failed;                 /* errno of the failed read */
-    size_t ahead;               /* bytes in step that were read beforehand to recognise .xz */
+    size_t ahead;               /* bytes in step that were read in advance to recognise .xz */
     struct xz_input *xz;        /* NULL: the input is not an .xz */
     uint8_t *step;              /* [INPUT_STEP] */
     uint8_t *tail;              /* [TAIL_BYTES], a ring buffer of the last bytes */

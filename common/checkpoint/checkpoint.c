@@ -177,7 +177,7 @@ int checkpoint_read_header(struct checkpoint *cp, int index, struct err *err)
         safetensors_parse(cp, index, header, bytes, &data_bytes, err))
         goto done;
     if (data_bytes != file->bytes - sizeof prefix - bytes) {
-        err_set(err, ERR_INPUT, "its tensors need %llu bytes of data, but %llu follow the header; it is cut off or damaged",
+        err_set(err, ERR_INPUT, "its tensors need %llu bytes of data, but %llu follow the header; it is truncated or damaged",
                 (unsigned long long)data_bytes, (unsigned long long)(file->bytes - sizeof prefix - bytes));
         goto done;
     }

@@ -69,7 +69,7 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
         char is[SOURCE_DIMS * 24], should[SOURCE_DIMS * 24];
         shape_text(is, sizeof is, source->dims, source->dim_count);
         shape_text(should, sizeof should, part->dims, part->dim_count);
-        err_set(err, ERR_INPUT, "%s: tensor %s has shape %s; %s asks for %s", file, part->name, is,
+        err_set(err, ERR_INPUT, "%s: tensor %s has shape %s; %s requires %s", file, part->name, is,
                 is_head(c) ? "config.json or the target" : config_name(c->checkpoint), should);
         return NULL;
     }

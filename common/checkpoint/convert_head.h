@@ -16,7 +16,7 @@ struct head_options {
     const char *producer;
 };
 
-/* Returns the kind of draft head, recognised by the checkpoint's tensors; HEAD_NONE if it is no head or of an unknown kind. */
+/* Returns the kind of draft head, recognised by the checkpoint's tensors; HEAD_NONE: not a head, or of an unknown kind. */
 enum head_kind checkpoint_head_kind(const struct checkpoint *checkpoint);
 
 /* Plans a conversion. out must be {0}; it is filled only on success. notes must be {0}; it receives notes for the

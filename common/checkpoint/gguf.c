@@ -38,7 +38,7 @@ void gguf_free(struct gguf *g)
     *g = (struct gguf){0};
 }
 
-/* ---- taking the header in ---- */
+/* ---- parsing the header ---- */
 
 struct header {
     struct gguf *gguf;
@@ -55,7 +55,7 @@ static int need(struct header *h, uint64_t bytes, struct err *err)
     const uint64_t all = h->cp->files[h->file].bytes;
     struct source_tensor whole = {.file = h->file};
     if (bytes > all - h->at)
-        return err_set(err, ERR_INPUT, "the header needs more bytes than the %llu of the file; it is cut off or damaged",
+        return err_set(err, ERR_INPUT, "the header needs more bytes than the %llu of the file; it is truncated or damaged",
                        (unsigned long long)all);
     if (bytes > GGUF_HEADER_MAX - h->at)
         return err_set(err, ERR_INPUT, "the header has more than %d bytes; no model needs so many", GGUF_HEADER_MAX);
@@ -248,7 +248,7 @@ static int take_tensor(struct header *h, struct source_tensor *t, struct err *er
     if (take_shape(h, t, err) || take_number(h, 8, &t->offset, err))
         return -1;
     if (t->offset % h->alignment)
-        return err_set(err, ERR_INPUT, "lies at %llu, which is no multiple of %llu; the file is damaged",
+        return err_set(err, ERR_INPUT, "lies at %llu, which is not a multiple of %llu; the file is damaged",
                        (unsigned long long)t->offset, (unsigned long long)h->alignment);
     return 0;
 }
@@ -301,7 +301,7 @@ static int locate_tensors(struct header *h, size_t before, struct err *err)
                            "damaged", t->name, (unsigned long long)t->offset, (unsigned long long)at);
         if (begin > all || t->offset > all - begin || t->bytes > all - begin - t->offset)
             return err_set(err, ERR_INPUT, "tensor %s: needs %llu bytes of data from %llu on, but the file has %llu bytes; it "
-                           "is cut off or damaged", t->name, (unsigned long long)t->bytes,
+                           "is truncated or damaged", t->name, (unsigned long long)t->bytes,
                            (unsigned long long)begin + (unsigned long long)t->offset, (unsigned long long)all);
         at = t->offset + t->bytes;
         t->offset += begin;

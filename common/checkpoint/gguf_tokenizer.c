@@ -355,7 +355,7 @@ done:
 
 /* ---- the texts ---- */
 
-/* The strings that chat templates ask for. */
+/* The strings that chat templates use. */
 static int make_settings(struct text *out, const struct vocabulary *v, struct err *err)
 {
     const struct { const char *name; int64_t id; } tokens[] = {

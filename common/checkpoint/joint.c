@@ -98,7 +98,7 @@ static int fit_scales(const struct checkpoint *cp, const struct quantisation *q,
     return elements == matrices * rows ? 0 : wrong_shape(cp, scale, "expected one scale, or one for each row", err);
 }
 
-/* Suffixes of scales of activations and KV caches; they change no weight. */
+/* Suffixes of scales of activations and KV caches, which do not affect weights. */
 static const char *const ACTIVATIONS[] = {
     ".input_scale", ".input_global_scale", ".input_zero_point", ".output_scale", ".output_zero_point", ".k_scale",
     ".v_scale", ".q_scale", ".k_zero_point", ".v_zero_point"};

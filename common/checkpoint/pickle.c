@@ -80,7 +80,7 @@ static size_t above_mark(const struct unpickling *u)
 static int pop_mark(struct unpickling *u, size_t *from, size_t *count, struct err *err)
 {
     if (!u->mark_count)
-        return damaged(err, "there is no mark");
+        return damaged(err, "an opcode needs a mark, but none is left");
     *from = u->marks[--u->mark_count];
     *count = u->depth - *from;
     u->depth = *from;
@@ -116,7 +116,8 @@ static int take_entries(struct unpickling *u, enum pickle_kind kind, size_t from
     struct pickle *out = u->out;
     const size_t step = kind == PICKLE_DICT ? 2 : 1;
     if (count % step || !above_mark(u) || out->values[u->stack[u->depth - 1]].kind != kind)
-        return damaged(err, kind == PICKLE_DICT ? "what takes keys is no dictionary" : "what takes items is no list");
+        return damaged(err, kind == PICKLE_DICT ? "keys are added to a value that is not a dictionary"
+                                                 : "items are added to a value that is not a list");
     struct pickle_value *owner = &out->values[u->stack[u->depth - 1]];
     if (out->entry_count + count / step > PICKLE_VALUES_MAX)
         return err_set(err, ERR_INPUT, "there are more than %d entries; no weights need so many", PICKLE_VALUES_MAX);
@@ -152,7 +153,7 @@ static int take_last(struct unpickling *u, enum pickle_kind kind, size_t count, 
 static int take_bytes(struct unpickling *u, size_t count, const uint8_t **bytes, struct err *err)
 {
     if (u->bytes - u->at < count)
-        return err_set(err, ERR_INPUT, "the pickle ends in the midst of an opcode; it is cut off or damaged");
+        return err_set(err, ERR_INPUT, "the pickle ends in the middle of an opcode; it is truncated or damaged");
     *bytes = u->out->data + u->at;
     u->at += count;
     return 0;
@@ -237,7 +238,7 @@ static int put_memo(struct unpickling *u, size_t number_bytes, struct err *err)
     if (take_number(u, number_bytes, &number, err))
         return -1;
     if (!above_mark(u) || number >= MEMO_MAX)
-        return damaged(err, "what is remembered is no value, or too many are");
+        return damaged(err, "the memo lacks a value to store, or has too many");
     if (mem_grow(&u->memo, &u->memo_room, (size_t)number + 1, sizeof *u->memo, err))
         return -1;
     if (number >= u->memo_count)
@@ -252,7 +253,7 @@ static int get_memo(struct unpickling *u, size_t number_bytes, struct err *err)
     if (take_number(u, number_bytes, &number, err))
         return -1;
     if (number >= u->memo_count || !u->memo[number])
-        return damaged(err, "a value is remembered that never was");
+        return damaged(err, "a value that the memo does not have is read from it");
     return push(u, u->memo[number] - 1, err);
 }
 

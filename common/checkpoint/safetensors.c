@@ -29,7 +29,7 @@ int safetensors_header_bytes(const uint8_t prefix[SAFETENSORS_PREFIX], uint64_t 
         return err_set(err, ERR_INPUT, "claims a header of %llu bytes, which no safetensors file has; it is damaged or "
                        "something else", (unsigned long long)length);
     if (length > file_bytes - SAFETENSORS_PREFIX)
-        return err_set(err, ERR_INPUT, "claims a header of %llu bytes, but has %llu bytes in all; it is cut off",
+        return err_set(err, ERR_INPUT, "claims a header of %llu bytes, but has %llu bytes in all; it is truncated",
                        (unsigned long long)length, (unsigned long long)file_bytes);
     *bytes = (size_t)length;
     return 0;

@@ -9,7 +9,7 @@
 
 enum { SHARDS_MAX = 4096, SHARD_PART = 15 };        /* SHARD_PART: length of "-00001-of-00003" */
 
-/* Returns the number of files in the set that `name` belongs to, 0 if it is no shard name. *number: index of this file, from
+/* Returns the number of files in the set that `name` belongs to, 0 if it is not a shard name. *number: index of this file, from
  * 1. */
 int shard_count(const char *name, int *number);
 

@@ -225,7 +225,7 @@ int archive_input_check_end(struct archive_input *input, struct archive *archive
     } else if (base == ARCHIVE_FORMAT_TAR && plain) {
         whole = tar_ends(input);
     }
-    return whole ? 0 : err_set(err, ERR_INPUT, "the archive has no proper end; it is cut off or damaged");
+    return whole ? 0 : err_set(err, ERR_INPUT, "the archive has no proper end; it is truncated or damaged");
 }
 
 int spool_open(int *fd, const char *beside, struct err *err)

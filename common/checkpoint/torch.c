@@ -135,7 +135,7 @@ static int read_dims(const struct pickle *p, const struct pickle_value *value, s
         const struct pickle_value *size = item(p, sizes, i), *step = item(p, steps, i);
         if (size->kind != PICKLE_INTEGER || step->kind != PICKLE_INTEGER || size->is.integer < 0 || step->is.integer < 0 ||
             step->is.integer > INT64_MAX / 16)
-            return damaged(err, "its sizes or strides are no numbers of at least 0");
+            return damaged(err, "its sizes or strides are not numbers of at least 0");
         t->dims[i] = size->is.integer;
         strides[i] = size->is.integer < 2 ? (int64_t)elements : step->is.integer;
         if (t->dims[i] && (!size_mul(elements, (size_t)t->dims[i], &elements) || elements > INT64_MAX / 16))
@@ -181,11 +181,11 @@ static int add_tensor(struct reader *r, const struct pickle_entry *entry, struct
     int64_t strides[SOURCE_DIMS] = {0};
     if (key->kind != PICKLE_TEXT || key->count == 0 || key->count >= SOURCE_NAME ||
         memchr(p->data + key->is.integer, '\0', key->count))
-        return damaged(err, "a key of the dictionary is no name");
+        return damaged(err, "a key of the dictionary is not a name");
     const int length = (int)key->count;
     const char *name = (const char *)p->data + key->is.integer;
     if (value->kind != PICKLE_TENSOR || item(p, value, 1)->is.integer < 0)
-        return err_set(err, ERR_INPUT, "%.*s is no tensor; expected a dictionary of tensors", length, name);
+        return err_set(err, ERR_INPUT, "%.*s is not a tensor; expected a dictionary of tensors", length, name);
     if (find_storage(r, item(p, value, 0), &storage, err) || read_dims(p, value, &t, strides, err) ||
         locate_tensor(&t, &storage, (uint64_t)item(p, value, 1)->is.integer, strides, err))
         return err_at(err, "tensor %.*s", length, name);
@@ -206,7 +206,7 @@ static int add_tensors(struct reader *r, struct err *err)
     const struct pickle *p = &r->pickle;
     const struct pickle_value *root = &p->values[p->root];
     if (root->kind != PICKLE_DICT)
-        return damaged(err, "what was saved is no dictionary of tensors");
+        return damaged(err, "the saved object is not a dictionary of tensors");
     size_t count = 0;
     for (uint32_t at = root->is.chain.first; at; at = p->entries[at - 1].next, count++)
         if (count == TENSORS_MAX)
@@ -223,7 +223,7 @@ static int check_order(const struct reader *r, const struct torch_member *m, str
     const struct source_tensor whole = {.file = r->file};
     char order[8] = {0};
     if (m->bytes >= sizeof order || checkpoint_read(r->cp, &whole, m->offset, order, (size_t)m->bytes, err))
-        return m->bytes >= sizeof order ? damaged(err, "byteorder is no word") : -1;
+        return m->bytes >= sizeof order ? damaged(err, "byteorder is neither little nor big") : -1;
     if (strcmp(order, "little") == 0)
         return 0;
     return err_set(err, ERR_INPUT, "was written on a machine whose numbers are %s-endian; only little-endian is "
@@ -291,7 +291,7 @@ static int locate_storages(struct reader *r, const struct pickle *keys, uint64_t
         at += sizeof count;
         if (elements != s->elements || __builtin_mul_overflow(elements, (uint64_t)pickle_globals[s->type].bytes, &bytes) ||
             bytes > size - at)
-            return damaged(err, "a storage has another size than was said, or is cut off");
+            return damaged(err, "a storage has another size than the pickle states, or is truncated");
         s->offset = at;
         at += bytes;
     }

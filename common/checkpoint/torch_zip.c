@@ -20,7 +20,7 @@ static uint64_t number(const uint8_t *at, int bytes)
 
 static int damaged(struct err *err, const char *what)
 {
-    return err_set(err, ERR_INPUT, "%s; the zip file is damaged or cut off", what);
+    return err_set(err, ERR_INPUT, "%s; the zip file is damaged or truncated", what);
 }
 
 /* Location of the directory, and its number of entries. */
@@ -105,7 +105,7 @@ static int read_entry(struct torch_member *out, const uint8_t *directory, size_t
 {
     const uint8_t *entry = directory + *at;
     if (length - *at < ENTRY_BYTES || number(entry, 4) != ENTRY_SIGNATURE)
-        return damaged(err, "its directory has fewer entries than it says");
+        return damaged(err, "its directory has fewer entries than it declares");
     const size_t name = (size_t)number(entry + 28, 2), extra = (size_t)number(entry + 30, 2);
     const size_t comment = (size_t)number(entry + 32, 2);
     if (length - *at - ENTRY_BYTES < name + extra + comment)

@@ -71,7 +71,7 @@ static void handle_bus(int number, siginfo_t *info, void *context)
     write_text(state.program);
     write_text(": ");
     write_text(name);
-    write_text(": was cut off while it was mapped, or cannot be read; restore it and run again\n");
+    write_text(": was truncated while it was mapped, or cannot be read; restore it and run again\n");
     _exit(2);
 }
 

@@ -47,7 +47,7 @@ static int parse_settings(struct spec *spec, char *at, struct err *err)
     while (stopped == ',') {
         const char *key = take_word(&at, "=,", &stopped);
         if (stopped != '=' || !*key)
-            return err_set(err, ERR_INPUT, "%s: '%s' is no setting; write KIND:key=value,...", spec->kind, key);
+            return err_set(err, ERR_INPUT, "%s: '%s' is not a setting; write KIND:key=value,...", spec->kind, key);
         const char *value = take_word(&at, ",", &stopped);
         for (int i = 0; i < spec->givens; i++)
             if (strcmp(spec->given[i].key, key) == 0)

@@ -72,8 +72,8 @@ static int set_phases(struct budget *budget, const char *phase, struct err *err)
                 return err_set(err, ERR_INPUT, "an automatic budget is for decode or verify; drafts have nothing to "
                                                "diverge from");
             if (budget->drafts && budget->plan.ranking == PLAN_PATH)
-                return err_set(err, ERR_INPUT, "a ranking by path knows only the forward that verifies; draft by router, "
-                                               "oracle or a rank stream");
+                return err_set(err, ERR_INPUT, "a ranking by path needs the draft, so it cannot limit drafting; draft by "
+                                               "router, oracle or a rank stream");
             return 0;
         }
     return err_set(err, ERR_INPUT, "unknown phase '%s'; choose decode, verify, draft, \"decode,draft\" and \"verify,draft\"",

@@ -4,7 +4,7 @@
  * diverged by: 0 as long as no row that was kept had other experts than its router's; then what a meter (meter.h) finds. A
  * PROBE is what the meter reads, after an iteration or, where the governor wants tokens checked, before they are emitted: its
  * time and bytes count among the iteration's. A row that may not diverge as it would is restored: its logits become those of
- * the model without a budget, the draft is followed anew, and what the loop, its records and --reference see of the row is
+ * the model without a budget, the draft is followed again, and what the loop, its records and --reference see of the row is
  * that.
  *
  * Rankings by path get how likely each node is to be kept (reach.h). */

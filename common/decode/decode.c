@@ -56,7 +56,7 @@ int decode_rows(const struct decode_settings *settings, bool whole, int *rows, s
     }
     if (nodes > SHAPE_NODES_MAX)
         return err_set(err, ERR_INPUT, "--tree: up to %d tokens are drafted before this tree is cut, and at most %d can be "
-                       "recorded; take a smaller depth or topk", nodes, SHAPE_NODES_MAX);
+                       "recorded; choose a smaller depth or topk", nodes, SHAPE_NODES_MAX);
     nodes = riders + (nodes < DRAFT_LENGTH_MAX ? DRAFT_LENGTH_MAX : nodes);
     *rows = nodes < ENGINE_ROWS_MAX ? 1 + nodes : ENGINE_ROWS_MAX;
     return 0;
@@ -125,7 +125,7 @@ const char *decoder_alone(const struct decoder_setup *setup)
 {
     const struct engine_setup *engine = engine_config(setup->engine);
     return decoder_copies_drafts(setup)
-               ? "a draft model would be copied to the device once for each text; take another drafter"
+               ? "a draft model would be copied to the device once for each text; choose another drafter"
          : engine->second
                ? "with --split a text depends on which experts are cached, and so on the other texts; leave one of the two out"
          : setup->budget && setup->budget->automatic && !setup->budget->governor.each
@@ -138,7 +138,7 @@ static bool ranks_by_path(const struct decoder *decoder)
     return decoder->setup.budget && decoder->setup.budget->plan.ranking == PLAN_PATH;
 }
 
-/* A rule that reads what is written down of drawn tokens has nothing to go by where there is none. */
+/* Rejects a rule that reads the recorded branches of drawn tokens if drafts would have none. */
 static int check_branches(const struct decoder *decoder, struct err *err)
 {
     const struct decode_settings *settings = decoder->setup.settings;
@@ -149,15 +149,15 @@ static int check_branches(const struct decoder *decoder, struct err *err)
         return err_set(err, ERR_INPUT, "--accept: %s needs a single drafter; leave the others out",
                        decoder->acceptance->class->name);
     if (decoder->shape->trims || (policy && policy->drops))
-        return err_set(err, ERR_INPUT, "--accept: %s judges tokens as they were drawn, and this %s drops some of them; take a "
+        return err_set(err, ERR_INPUT, "--accept: %s judges tokens as they were drawn, and this %s drops some of them; use a "
                        "chain or --tree static", decoder->acceptance->class->name, decoder->shape->trims ? "tree" : "policy");
     if (settings->overlap)
-        return err_set(err, ERR_INPUT, "--overlap: bounds rules that keep the model's distribution; leave it out, or take "
+        return err_set(err, ERR_INPUT, "--overlap: bounds rules that keep the model's distribution; leave it out, or choose "
                        "--accept rejection");
     return 0;
 }
 
-/* How a drafter should pick children. A draft that is cut for what was drawn cannot say what its tokens were drawn from. */
+/* Sets how drafters pick children. Tokens of a draft that drops some depending on what was drawn have no known distribution. */
 static void choose_drafting(const struct decoder *decoder, struct drafter_setup *setup)
 {
     const struct acceptance_class *rule = decoder->acceptance->class;
@@ -199,7 +199,7 @@ static int check_riders(struct decoder *decoder, struct err *err)
     if (engine->max_logit_rows < 1 + decoder->nodes + decoder->riders ||
         engine->max_rows < 1 + decoder->nodes + decoder->riders)
         return err_set(err, ERR_INPUT, "--draft: drafts of up to %d tokens and %d rows of drafters' own, but a forward has at "
-                       "most %d; take a smaller tree", decoder->nodes, decoder->riders, engine->max_logit_rows);
+                       "most %d; choose a smaller tree", decoder->nodes, decoder->riders, engine->max_logit_rows);
     if (budget && budget->verifies && budget->plan.ranking != PLAN_STATIC)
         return err_set(err, ERR_INPUT, "--budget: experts would be chosen for rows that a drafter adds for itself, too; rank "
                        "by a rank stream, or leave that drafter out");
@@ -505,8 +505,8 @@ int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, st
     return count_prompt(decoder, prompt, err);
 }
 
-/* How many of the prompt's tokens are in the KV cache and can stay there, with the bits of reading them anew; never all, as the
- * logits of the last one are wanted. */
+/* Returns the number of the prompt's tokens that can stay in the KV cache, with the bits of reading them again; never all,
+ * because the logits of the last one are needed. */
 static int kept_tokens(const struct decoder *decoder, const struct decode_prompt *prompt)
 {
     const struct decoder_setup *setup = &decoder->setup;
@@ -541,7 +541,7 @@ static int prepare_sequence(struct decoder *decoder, int tokens, int kept, struc
         if (old >= tokens + nodes)
             return sequence_truncate(before, kept, err);
     }
-    int room = old < max / 2 ? 2 * old : max;             /* so that growing prompts do not each cost a new one */
+    int room = old < max / 2 ? 2 * old : max;             /* so that a growing conversation seldom needs a new sequence */
     decoder->sequence = NULL;
     if (!kept)
         sequence_close(&before);
@@ -551,7 +551,7 @@ static int prepare_sequence(struct decoder *decoder, int tokens, int kept, struc
     return rc;
 }
 
-/* New tokens that the prompt or the settings ask for. */
+/* Returns the number of new tokens that the prompt or the settings request. */
 static int tokens_wanted(const struct decoder *decoder, const struct decode_prompt *prompt)
 {
     int given = decoder->setup.settings->max_tokens;

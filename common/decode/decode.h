@@ -125,9 +125,9 @@ int decode_lossless_label(const struct decode_settings *settings, const struct b
 int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct err *err);
 void decoder_close(struct decoder **decoder);
 
-/* Where iterations run, with on_device: "device" when nothing of them goes by the host; else why they go by it, as
- * "host: drafter model". NULL: the device, or whoever opened the decoder, knows of no other way. The host's loop has tokens
- * chosen on the device all the same if no watch reads logits. */
+/* Returns where iterations run: "device" if the host takes no part in them, else the reason why it does, such as
+ * "host: drafter model". NULL: on_device was not set, or the device has no loop. The host's loop still has tokens chosen on the
+ * device if no watch reads logits. */
 const char *decoder_loop_device(const struct decoder *decoder);
 
 /* Returns notes for the user about files read by decoder_open, one a line. */

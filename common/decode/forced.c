@@ -8,7 +8,7 @@
 #include "kernels/plain/accept.h"
 
 struct source {
-    struct recording *recording;        /* NULL: not asked for */
+    struct recording *recording;        /* NULL: not requested */
     const struct recorded_text *text;   /* of the prompt at work */
     const char *path;
 };
@@ -241,7 +241,7 @@ static int scripted_children(const struct draft_script *script, int drafter, int
     const int asked = all->trees ? all->asked[draft->row + (size_t)node.at] : 1;
     if (asked && found == asked && asked < count)
         return err_set(err, ERR_INPUT, "%s: the tree grows where it was not recorded (%d tokens after one of depth %d, of "
-                       "which %d were asked for); record with a tree that is larger everywhere", forced->accept.path, count,
+                       "which %d were requested); record with a tree that is larger everywhere", forced->accept.path, count,
                        depth, asked);
     *ends = first && drafted_below(all, draft, first) && !recorded_child(all, draft, first, -1);
     return found;

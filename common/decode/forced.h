@@ -29,7 +29,7 @@
 
 struct forced;
 
-/* routes, accept: names of recordings, or NULL; drafts: those of `accept` will be the only ones (forced_drafter). like: an
+/* routes, accept: names of recordings, or NULL; drafts: the drafts of `accept` replace all drafters (forced_drafter). like: an
  * object opened with the same arguments and closed later, whose recordings are shared; NULL: reads the recordings. */
 int forced_open(struct forced **out, const char *routes, const char *accept, bool drafts, const struct hparams *shape,
                 const struct forced *like, struct err *err);
@@ -42,8 +42,8 @@ int forced_begin(struct forced *forced, const int32_t *prompt, int count, struct
 int forced_tokens(const struct forced *forced);
 const int32_t *forced_text(const struct forced *forced);
 
-/* Follows the forced text, of which `at` tokens are there, through a draft, as coupled acceptance follows the target's choices:
- * acceptance_accept's path and emitted, and its result. */
+/* Follows the forced text, of which `at` tokens have been emitted, through a draft, as coupled acceptance follows the target's
+ * choices. path, emitted and the result are those of acceptance_accept. */
 int forced_accept(const struct forced *forced, int at, const struct draft_tree *tree, int32_t *path, int32_t *emitted);
 
 /* Puts the forced routes into each forward; NULL: routes are not forced. */
@@ -55,7 +55,7 @@ const struct draft_script *forced_script(const struct forced *forced);
 /* Fails if the recordings have no answer to the prompt. */
 int forced_find(const struct forced *forced, const int32_t *prompt, int count, struct err *err);
 
-/* Whether what these drafters, opened so, are to write is recorded; chains: no trees will be asked for. */
+/* Fails unless the drafts that these drafters will make are recorded. chains: drafts will be chains. */
 int forced_check(const struct forced *forced, const struct drafters *drafters, const struct drafter_setup *setup, bool chains,
                  struct err *err);
 

@@ -1,7 +1,7 @@
 /* Forecasts the experts of a verification before it begins, from those of earlier verifications (predict/forecast.h), so that
  * they are read early. Forecasts by routers and drafts are not made here: engines make these.
  *
- * A source that looks at tokens is asked when all tokens of a verification are known, any other before they are drafted. */
+ * A source that reads tokens predicts when all tokens of a verification are known, any other before they are drafted. */
 #ifndef MOE_DECODE_FORECASTING_H
 #define MOE_DECODE_FORECASTING_H
 

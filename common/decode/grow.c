@@ -58,8 +58,8 @@ static int keep(struct draft_tree *tree, const struct step *step, struct draft_s
         bool kept = at < step->kept && step->keep[at] == node;
         at += kept;
         if (!kept && tree->proposal[node])
-            return err_set(err, ERR_INPUT, "the policy drops tokens that were drawn, which would change the distribution; it "
-                           "must say so beforehand");
+            return err_set(err, ERR_INPUT, "the policy drops tokens that were drawn, which would change the distribution; "
+                           "its class must set `drops`");
         if (!kept && steps)
             note_dropped(steps, tree, node);
     }
@@ -76,9 +76,9 @@ static int review(const struct growth *growth, const struct step *step, int room
     const int leaf = step->leaves == 1 ? step->leaf->node : tree->nodes, before = tree->nodes;
     bool drawn = false;
     if (!drafter->class->review)
-        return err_set(err, ERR_INPUT, "the policy lets %s review, which it cannot", drafter->class->name);
+        return err_set(err, ERR_INPUT, "the policy requests a review by %s, which cannot review", drafter->class->name);
     if (leaf < -1 || leaf >= before)
-        return err_set(err, ERR_INPUT, "the policy wants a review below one leaf, which there is not");
+        return err_set(err, ERR_INPUT, "the policy requests a review below a leaf that does not exist");
     if (depth_of(tree, leaf) >= room)
         return 0;
     for (int node = leaf + 1; node < before; node++)
@@ -95,14 +95,14 @@ static int review(const struct growth *growth, const struct step *step, int room
     share->proposed += added > 0 ? added : 0;
     for (int node = leaf + 1; added >= 0 && drawn && node < tree->nodes; node++)
         if (draft_tree_is_below(tree, node, leaf) && !tree->proposal[node])
-            return err_set(err, ERR_INPUT, "%s reviews tokens that were drawn and does not say what it drew, which would "
-                           "change the distribution", drafter->class->name);
+            return err_set(err, ERR_INPUT, "%s reviews tokens that were drawn and does not state what it drew from, which "
+                           "would change the distribution", drafter->class->name);
     if (added > 0 && tree->depth[tree->nodes - 1] > room)       /* of no use, whatever it is */
         tree->nodes--;
     return added;
 }
 
-/* Adds a step to the list of those that the policy asked for. */
+/* Adds a step to the list of those that the policy requested. */
 static void note(struct draft_steps *steps, const struct step *step, int added)
 {
     const int at = steps->count++;

@@ -12,7 +12,7 @@
 
 struct watch {                          /* the first member of every watch */
     const struct watch_class *class;
-    bool reads_logits;                  /* of iterations; else the device may choose tokens, and there are none */
+    bool reads_logits;                  /* of iterations; false: the device may choose tokens in place of logits */
 };
 
 struct watch_class {

@@ -48,7 +48,7 @@ int skip_set_first(struct skip_set *out, int layers, double ratio, struct err *e
     struct skip_set set = {.layers = layers};
     if (skip_parts(layers) < 1)
         return err_set(err, ERR_INPUT, "no part of a model of %d layers may be left out: the first and the last layer stay; "
-                       "take another drafter", layers);
+                       "choose another drafter", layers);
     if (count < 1)
         return err_set(err, ERR_INPUT, "%g of the %d parts that may be left out of %d layers is none of them; give at least %g",
                        ratio, skip_parts(layers), layers, ceil(1000. / skip_parts(layers)) / 1000);
@@ -171,7 +171,7 @@ static int get_file(struct skip_set *out, struct skip_found *found, const json_t
         return -1;
     if (version != FILE_VERSION)
         return wrong(err, "skip", version ? "this version of it is not known here; get a later moekit"
-                                          : "it is missing, so this is no skip file; moe-profile skip writes them");
+                                          : "it is missing, so this is not a skip file; moe-profile skip writes them");
     if (keys_known(map, keys, err))
         return -1;
     if (check_model(json_object_get(map, "model"), model, err))

@@ -66,7 +66,7 @@ static int add_ids(struct suffix_corpus *corpus, const int32_t *token, int count
 {
     for (int at = 0; at < count; at++)
         if (token[at] < 0 || token[at] >= corpus->setup.vocab)
-            return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d; take answers of this model",
+            return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d; use answers of this model",
                            (int)token[at], corpus->setup.vocab);
     corpus->texts++;
     return suffix_tree_add(&corpus->tree, token, count, err);
@@ -102,7 +102,7 @@ static int add_list(struct suffix_corpus *corpus, const json_t *list, struct err
         const json_t *item = json_array_get(list, at);
         json_int_t value = json_integer_value(item);
         if (!json_is_integer(item) || value < 0 || value > INT32_MAX)
-            rc = err_set(err, ERR_INPUT, "item %zu is no token id; expected a list of token ids, or text", at + 1);
+            rc = err_set(err, ERR_INPUT, "item %zu is not a token id; expected a list of token ids, or text", at + 1);
         token[at] = (int32_t)value;
     }
     rc = rc ? rc : add_ids(corpus, token, (int)count, err);
@@ -159,7 +159,7 @@ static int add_stream(struct suffix_corpus *corpus, const char *path, struct err
     if (memcmp(&corpus->tokenizer_id, &none, sizeof none))
         sha256_hex(&corpus->tokenizer_id, hex);
     if (header->has_model && hex[0] && header->model.tokenizer_sha256[0] && strcmp(hex, header->model.tokenizer_sha256)) {
-        more = err_set(err, ERR_INPUT, "%s: its tokens are of another tokenizer; take answers of this model, or their text",
+        more = err_set(err, ERR_INPUT, "%s: its tokens are of another tokenizer; use answers of this model, or their text",
                        path);
         goto done;
     }
@@ -241,25 +241,25 @@ static int load(struct suffix_corpus *corpus, struct err *err)
     struct digest128 digest;
     bool sound;
     if (bytes < sizeof head)
-        return err_set(err, ERR_INPUT, "the index is cut off; make it anew");
+        return err_set(err, ERR_INPUT, "the index is truncated; build it again");
     memcpy(&head, data, sizeof head);
     if (head.version != INDEX_VERSION)
-        return err_set(err, ERR_INPUT, "an index of version %u, and this program reads version %d; make it anew",
+        return err_set(err, ERR_INPUT, "an index of version %u, and this program reads version %d; build it again",
                        (unsigned)head.version, INDEX_VERSION);
     if (head.depth < 2 || head.depth > SUFFIX_DEPTH_MAX || head.tokens > SUFFIX_TOKENS_MAX || !head.nodes ||
         head.nodes > 2 * head.tokens + 1 ||
         bytes != sizeof head + head.tokens * sizeof(int32_t) + head.nodes * sizeof(struct suffix_node))
-        return err_set(err, ERR_INPUT, "the index is damaged: its sizes do not fit its %zu bytes; make it anew", bytes);
+        return err_set(err, ERR_INPUT, "the index is damaged: its sizes do not fit its %zu bytes; build it again", bytes);
     const size_t token_bytes = (size_t)head.tokens * sizeof(int32_t);
     const uint8_t *nodes = data + sizeof head + token_bytes;
     if (digest_index(&head, data + sizeof head, token_bytes, nodes, (size_t)head.nodes * sizeof(struct suffix_node), &digest,
                      err))
         return -1;
     if (digest.low != head.digest.low || digest.high != head.digest.high)
-        return err_set(err, ERR_INPUT, "the index is damaged: its digest is another one; make it anew");
+        return err_set(err, ERR_INPUT, "the index is damaged: its digest is another one; build it again");
     if (memcmp(&head.tokenizer, &none, sizeof none) && memcmp(&corpus->tokenizer_id, &none, sizeof none) &&
         memcmp(&head.tokenizer, &corpus->tokenizer_id, sizeof none))
-        return err_set(err, ERR_INPUT, "its tokens are of another tokenizer; make it anew from answers of this model");
+        return err_set(err, ERR_INPUT, "its tokens are of another tokenizer; build it again from answers of this model");
     corpus->tree = (struct suffix_tree){
         .depth = (int)head.depth, .tokens = (int)head.tokens, .nodes = (int)head.nodes,
         .token = (const int32_t *)(const void *)(data + sizeof head), .node = (const struct suffix_node *)(const void *)nodes};
@@ -267,7 +267,7 @@ static int load(struct suffix_corpus *corpus, struct err *err)
     corpus->loaded = true;
     if (suffix_tree_adopt(&corpus->tree, corpus->setup.vocab, &sound, err))
         return -1;
-    return sound ? 0 : err_set(err, ERR_INPUT, "the index is no tree over tokens of this model; make it anew");
+    return sound ? 0 : err_set(err, ERR_INPUT, "the index is not a tree over tokens of this model; build it again");
 }
 
 /* ---- */

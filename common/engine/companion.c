@@ -28,10 +28,10 @@ static int compare_tokens(const struct model *own, const struct model *target, s
     int rc = load_tokenizer(&mine, own, err) || load_tokenizer(&its, target, err) ? -1 : 0;
     int32_t other = !rc && mine && its ? tokenizer_compare(mine, its) : -1;
     if (!rc && (!mine || !its))
-        rc = err_set(err, ERR_INPUT, "%s: its tokenizer is not that of %s: one has none; take a model that has the same",
+        rc = err_set(err, ERR_INPUT, "%s: its tokenizer is not that of %s: one has none; use a model that has the same",
                      model_path(own), model_path(target));
     else if (other >= 0)
-        rc = err_set(err, ERR_INPUT, "%s: its tokenizer is not that of %s: token %d is another one; take a model that has the "
+        rc = err_set(err, ERR_INPUT, "%s: its tokenizer is not that of %s: token %d is another one; use a model that has the "
                      "same", model_path(own), model_path(target), (int)other);
     tokenizer_free(&mine);
     tokenizer_free(&its);
@@ -46,7 +46,7 @@ int companion_check_tokens(const struct model *own, const struct model *target, 
         return compare_tokens(own, target, err);
     if (memcmp(&mine->tokenizer, &none, sizeof none) == 0 && mine->vocab != its->vocab)
         return err_set(err, ERR_INPUT, "%s: its vocabulary has %d tokens, that of %s %d, and neither has a tokenizer; "
-                       "take a model that has the same", model_path(own), mine->vocab, model_path(target), its->vocab);
+                       "use a model that has the same", model_path(own), mine->vocab, model_path(target), its->vocab);
     return 0;
 }
 

@@ -34,11 +34,11 @@ static int check_copy(const struct model *copy, const struct model *model, struc
     const struct hparams *shape = model_hparams(copy), *like = model_hparams(model);
     static const struct sha256 none;
     if (memcmp(&mine->source, &its->source, sizeof none) != 0 || memcmp(&its->source, &none, sizeof none) == 0)
-        return err_set(err, ERR_INPUT, "%s: it is no copy of %s: it was made from other weights; convert the same ones into "
+        return err_set(err, ERR_INPUT, "%s: it is not a copy of %s: it was made from other weights; convert the same ones into "
                        "another format", model_path(copy), model_path(model));
     if (shape->hidden != like->hidden || shape->expert_inner != like->expert_inner || !same_layers(shape, like) ||
         mine->inflated_from != its->inflated_from)
-        return err_set(err, ERR_INPUT, "%s: its experts are not of the shape of those of %s; take a copy that is inflated "
+        return err_set(err, ERR_INPUT, "%s: its experts are not of the shape of those of %s; use a copy that is inflated "
                        "alike", model_path(copy), model_path(model));
     return 0;
 }

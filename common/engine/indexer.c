@@ -32,7 +32,7 @@ void indexer_keys(const struct layer *layer)
     const struct hparams *shape = space->shape;
     const struct layer_weights *weights = layer->weights;
     const int dim = shape->index.dim, width = shape->index.heads * dim, head_dim = shape->attention.head_dim;
-    const int stride = head_dim + shape->attention.value_dim;       /* of space->index_k, whose last floats are no value */
+    const int stride = head_dim + shape->attention.value_dim;       /* of space->index_k, whose last floats are not values */
     const struct buffer none = {0, 0};
     if (!has_indexer(layer))
         return;

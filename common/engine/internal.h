@@ -58,7 +58,7 @@ struct engine {
     /* On the host: arrays of struct forward, and scratch. */
     struct buffer landing;                           /* shared with the device: logits, and downloaded arrays (facts.c) */
     float *out_score, *out_weight, *out_hidden;
-    int32_t *out_ahead;                              /* made when first asked for */
+    int32_t *out_ahead;                              /* allocated on first use */
     int32_t *out_wanted, *out_expert, *distinct_wanted, *distinct_loaded;
     int32_t *node;                                   /* [max_rows] node of each row of the forward */
     int32_t *from;                                   /* [max_rows] index of the stopped node from which the row resumes, -1:

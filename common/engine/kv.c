@@ -129,7 +129,7 @@ int kv_commit(struct kv *kv, const int32_t *node, int count, struct err *err)
     for (int i = 0; i < count; i++) {
         int parent = i ? node[i - 1] : -1;
         if (node[i] < 0 || node[i] >= kv->pending || kv->parent[node[i]] != parent)
-            return err_set(err, ERR_INPUT, "node %d cannot be committed: it is no pending child of node %d", (int)node[i],
+            return err_set(err, ERR_INPUT, "node %d cannot be committed: it is not a pending child of node %d", (int)node[i],
                            parent);
         if (node[i] == i && in_place == i)
             in_place++;

@@ -49,7 +49,7 @@ bool peers_divides(const struct peers *peers, uint64_t bytes)
 
 bool peers_own_experts(const struct peers *peers, uint64_t bytes) { return peers && !peers_divides(peers, bytes); }
 
-/* Takes the whole pages from `begin` to `end` out of the mapping. */
+/* Unmaps the whole pages from `begin` to `end`. */
 static void leave_out(const char *begin, const char *end)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -63,8 +63,8 @@ static size_t first_unit(int width, int each, int part, int parts)
     return ((size_t)expert_part_first(width, each, part, parts) + (size_t)each - 1) / (size_t)each;
 }
 
-/* Leaves the parts of the tensor's experts that other processes compute out of the mapping. A read would map a whole huge page,
- * and even without huge pages whatever the page cache has in one piece. */
+/* Unmaps the parts of the tensor's experts that other processes compute. Otherwise a read would map a whole huge page, and even
+ * without huge pages the whole folio of the page cache. */
 static void leave_other_parts(const struct peers *peers, const struct model *model, const struct tensor *tensor)
 {
     const struct hparams *shape = peers->shape;
@@ -87,7 +87,7 @@ static void leave_other_parts(const struct peers *peers, const struct model *mod
     leave_out(end, data + tensor->bytes);
 }
 
-/* Leaves experts, or parts of them, that other processes compute out of the mapped model. */
+/* Unmaps the experts of the model, or parts of them, that other processes compute. */
 static int leave_others(const struct peers *peers, const struct model *model, struct err *err)
 {
     /* Each expert takes four mappings, of which a process may have 65,530. */

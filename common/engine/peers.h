@@ -48,7 +48,7 @@ struct peers_link {
 static const uint64_t PEERS_MIN_BYTES = 256 << 10;
 
 /* Prepares the division. Without link->divides, expert e of the n-th layer with experts belongs to process owner[n][e], or, if
- * `owner` is NULL, (e + n) mod size; the others are taken out of the mapping of the model file. The device must compute in the
+ * `owner` is NULL, (e + n) mod size; the others are unmapped from the model file. The device must compute in the
  * host's memory. The model must outlive the peers; owner is copied, and must be the same in all processes. */
 int peers_open(struct peers **out, const struct peers_link *link, const int32_t *owner, const struct model *model,
                struct device *device, struct err *err);

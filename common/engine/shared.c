@@ -83,7 +83,7 @@ static int check(const struct engine *engine, struct sequence *const *sequence, 
                 return err_set(err, ERR_INPUT, "texts %d and %d of a forward have one sequence", before, i);
     }
     if (rows > engine->setup.max_rows || logit_rows > engine->setup.max_logit_rows)
-        return err_set(err, ERR_INPUT, "a forward of %lld rows with logits of %lld: this engine takes %d and %d",
+        return err_set(err, ERR_INPUT, "a forward of %lld rows with logits of %lld: this engine processes %d and %d",
                        (long long)rows, (long long)logit_rows, engine->setup.max_rows, engine->setup.max_logit_rows);
     return 0;
 }

@@ -18,7 +18,8 @@ static int check_parent(const struct sequence *sequence, const struct batch *bat
 static int check(const struct engine *engine, const struct sequence *sequence, const struct batch *batch, struct err *err)
 {
     if (batch->rows < 1 || batch->rows > engine->setup.max_rows)
-        return err_set(err, ERR_INPUT, "a forward of %d rows: this engine takes 1 to %d", batch->rows, engine->setup.max_rows);
+        return err_set(err, ERR_INPUT, "a forward of %d rows: this engine processes 1 to %d", batch->rows,
+                       engine->setup.max_rows);
     for (int row = 0; row < batch->rows; row++) {
         if (batch->token[row] < 0 || batch->token[row] >= engine->shape->vocab)
             return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)batch->token[row],

@@ -330,7 +330,7 @@ int head_check_best(const struct head *head, int best, struct err *err)
 static int check(const struct head *head, const struct head_batch *batch, struct err *err)
 {
     if (batch->rows < 1 || batch->rows > head->setup.max_rows)
-        return err_set(err, ERR_INPUT, "a forward of %d rows: this head takes 1 to %d", batch->rows, head->setup.max_rows);
+        return err_set(err, ERR_INPUT, "a forward of %d rows: this head processes 1 to %d", batch->rows, head->setup.max_rows);
     if (batch->logit_rows < 0 || batch->logit_rows > batch->rows || batch->logit_rows > head->setup.max_logit_rows ||
         batch->branches < 0 || batch->branches > head_branches(head))
         return err_set(err, ERR_INPUT, "logits of %d rows and %d branches: this head answers %d and %d", batch->logit_rows,

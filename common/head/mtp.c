@@ -188,7 +188,7 @@ static int check_drafted(const struct head *head, const struct head_batch *batch
         return err_set(err, ERR_INPUT, "rows of drafted tokens come after a text that has been read");
     if (!batch->token || batch->rows < 1 || batch->rows > head->setup.max_rows || batch->logit_rows < 0 ||
         batch->logit_rows > head->setup.max_logit_rows || modules->nodes + batch->rows > HEAD_NODES_MAX)
-        return err_set(err, ERR_INPUT, "a forward of %d rows and logits of %d: this head takes %d and %d, and has %d nodes",
+        return err_set(err, ERR_INPUT, "a forward of %d rows and logits of %d: this head processes %d and %d, and has %d nodes",
                        batch->rows, batch->logit_rows, head->setup.max_rows, head->setup.max_logit_rows, modules->nodes);
     if (head_check_best(head, batch->best, err))
         return -1;

@@ -56,7 +56,7 @@ static int check(const struct decoder *decoder, const struct decoder_setup *setu
     if (budget && !budget->lossless && (budget->plan.ranking != PLAN_STATIC || !budget->decodes || !budget->verifies))
         return err_set(err, ERR_INPUT, "under this budget the text depends on drafts; rank by a rank stream, in phase decode");
     if (second && !split_rule_is_lossless(second_rule(second)))
-        return err_set(err, ERR_INPUT, "under --split %s the text depends on drafts; take static",
+        return err_set(err, ERR_INPUT, "under --split %s the text depends on drafts; choose static",
                        split_rule_name(second_rule(second)));
     return 0;
 }
@@ -82,7 +82,7 @@ static int open_tree(struct probe *probe, struct err *err)
     const struct hparams *shape = engine_hparams(probe->setup.engine);
     int experts = hparams_moe_layers(shape) ? shape->router.experts : 0;
     if (probe->shape->class == &shape_own)
-        return err_set(err, ERR_INPUT, "a drafter's own tree has no parts that a policy could choose; take another --tree");
+        return err_set(err, ERR_INPUT, "a drafter's own tree has no parts that a policy could choose; choose another --tree");
     probe->length = probe->shape->depth;
     const struct policy_setup policy = {.drafters = 1, .draft_length = probe->length, .max_length = DRAFT_LENGTH_MAX,
                                         .shape = probe->shape, .experts = experts, .top_k = shape->router.top_k};

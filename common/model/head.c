@@ -187,10 +187,10 @@ int head_check_target(const struct head_params *head, const struct model_identit
     const struct head_target *own = &head->target;
     if (own->layers != target->layers || own->hidden != target->hidden || own->vocab != target->vocab)
         return err_set(err, ERR_INPUT, "is a head of %s (%d layers, hidden %d, vocabulary %d), but %s has %d layers, hidden "
-                       "%d, vocabulary %d; take a head made for this model", own->name, own->layers, own->hidden, own->vocab,
+                       "%d, vocabulary %d; use a head made for this model", own->name, own->layers, own->hidden, own->vocab,
                        target->name, target->layers, target->hidden, target->vocab);
     if (memcmp(&own->tokenizer, &target->tokenizer, sizeof own->tokenizer))
-        return err_set(err, ERR_INPUT, "is a head of %s, whose tokenizer is not that of %s; take a head made for this model",
+        return err_set(err, ERR_INPUT, "is a head of %s, whose tokenizer is not that of %s; use a head made for this model",
                        own->name, target->name);
     if (!force && memcmp(&own->source, &target->source, sizeof own->source))
         return err_set(err, ERR_INPUT, "is a head of %s, whose weights come from another source than those of %s; convert the "

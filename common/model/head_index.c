@@ -101,7 +101,7 @@ static int take_ids(struct head_reader *r, struct err *err)
     if (index_take(r->cursor, WIRE_BYTES, &value, err))
         return -1;
     if (value.bytes % 4 || value.bytes / 4 > VOCAB_MAX)
-        return err_set(err, ERR_INPUT, "is no list of ids");
+        return err_set(err, ERR_INPUT, "is not a list of ids");
     r->ids = value.bytes / 4;
     if (!r->ids)
         return 0;

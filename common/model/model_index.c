@@ -168,7 +168,7 @@ int model_head_read(struct model_head *head, const uint8_t *data, size_t file_by
     if (file_bytes < 8 || memcmp(data, MODEL_MAGIC, 8))
         return err_set(err, ERR_INPUT, "not a model file; make one with moe-convert");
     if (file_bytes < MODEL_PAGE)
-        return err_set(err, ERR_INPUT, "ends within its first page; the file is cut off: convert again");
+        return err_set(err, ERR_INPUT, "ends within its first page; the file is truncated: convert again");
     if (get_u64(data + HEAD_VERSION) != MODEL_VERSION)
         return err_set(err, ERR_INPUT, "is in version %llu of the model format, this program reads version %d; convert again",
                        (unsigned long long)get_u64(data + HEAD_VERSION), MODEL_VERSION);

@@ -1,4 +1,4 @@
-/* Cascade with costs that are known beforehand, so that no trial has to lose time to show that drafts do not pay.
+/* Cascade with costs that are known in advance, so that no trial has to lose time to show that drafts do not pay.
  *
  * An iteration with K drafted tokens emits G(K) = 1 + sum over k of P(at least k tokens are accepted) tokens, and costs C(K),
  * in units of an iteration without a draft. The policy chooses the K that maximises G(K) - rate C(K), where `rate` is its
@@ -301,7 +301,7 @@ static struct estimator *cascade_cost_estimator(struct policy *policy, int draft
 
 const struct policy_class policy_cascade_cost = {
     .name = "cascade-cost",
-    .summary = "the draft length that pays, by costs known beforehand",
+    .summary = "the draft length that pays, by costs known in advance",
     .settings = "max=N,cost=FILE,explore=X,optimism=X,decay=X",
     .needs_probabilities = true,
     .drops = true,

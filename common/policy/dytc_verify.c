@@ -8,12 +8,12 @@
  * - A second choice gains one token if all tokens before it are accepted and the first choice is not. It pays if the expected
  *   gain exceeds the cost of a row of the verification plus its share of one more step of its drafter.
  * - Latency of drafters: predict/latency.h; of verification: predict/cost_model.h.
- * - Lookup drafters are asked first, because they cost almost nothing, and the tokens they find are cut to those that pay.
+ * - Lookup drafters draft first, because they cost almost nothing, and the tokens they find are cut to those that pay.
  *   Lookups draw nothing at random, so dropping tokens changes no distribution. The estimator also learns from the dropped
  *   tokens.
  * - A drafter with uncertain estimates is tried if it would pay with an acceptance `optimism` standard deviations above its
  *   estimate, as long as the expected loss of trials stays within the share `explore` of all time. The first iterations of a
- *   text have an allowance of `warmup` forwards. A drafter that was not asked for long is tried within the same allowance,
+ *   text have an allowance of `warmup` forwards. A drafter that did not draft for long is tried within the same allowance,
  *   because its measured cost may be an outlier.
  *
  * - A draft ends with a token that ends texts: one that ended an earlier text before its limit, and was not followed by another
@@ -45,7 +45,7 @@ enum { UNMEASURED_MAX = 16, GROWTH_MAX = 2 };
 
 static const double bend = 0.2;         /* see predict/cost_model.h */
 
-/* Optimism grows with the unspent allowance, so that a drafter with bad luck at the beginning is tried again. */
+/* Optimism grows with the unspent allowance, so that a drafter rejected at the beginning is tried again. */
 static const double optimism_saved = 0.4;
 static const int idle_max = 200;        /* iterations after which a drafter is tried regardless of its estimate */
 static const double trial_token_max = 0.1;      /* cost of a token up to which several are tried at once */
@@ -269,7 +269,7 @@ static double place_trial(const struct dytc_verify *d, const struct plan_drafter
     return fmin(end, loss);
 }
 
-/* Chooses a drafter to try: one that would pay under optimism, or else one that was not asked for long; -1: none. The allowance
+/* Chooses a drafter to try: one that would pay under optimism, or else one that did not draft for long; -1: none. The allowance
  * must cover the expected loss. The most promising trial has priority, and the allowance is saved for it, because less
  * promising trials would use it up. */
 static int choose_trial(struct dytc_verify *d, int max, const struct plan *plan, enum trial_place *place)
@@ -334,7 +334,8 @@ static void begin_iteration(struct dytc_verify *d, int max)
     d->rate = fmax(1, fmax(planned, fmin(reached, 1.3 * planned)));
     if (max <= 0 || !(d->rate > planned))
         return;
-    /* More than the best plan promises: some positions are better than the average one. A draft begins nevertheless. */
+    /* The reached rate exceeds that of the best plan, as some positions are better than the average one. If no plan would begin
+     * at the reached rate, the planned rate applies. */
     const struct plan_setup faster = {d->drafters, drafter, 0, max, 1, d->rate, d->verify};
     struct plan plan;
     plan_find(&plan, &faster);

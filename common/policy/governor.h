@@ -22,7 +22,7 @@
  * of e in the time in which 2 nats are deposited. Reach falls by a fifth when a token is restored, and is halved when the
  * account is overdrawn. There are two reaches, with and without checks, because a number that is safe with restored lumps is
  * too large without. The account holds at most the deposits of 512 tokens. All of this state is kept from text to text; with
- * each=1 every text begins anew, so that the bound holds for each, and a text does not depend on those before it. */
+ * each=1 every text starts over, so that the bound holds for each, and a text does not depend on those before it. */
 #ifndef MOE_POLICY_GOVERNOR_H
 #define MOE_POLICY_GOVERNOR_H
 

@@ -142,7 +142,7 @@ static int vertical_open(struct policy **out, struct spec *spec, const struct po
     for (int i = 0; i + 1 < setup->drafters; i++)
         if (!reviews(setup, i))
             return err_set(err, ERR_INPUT, "vertical: drafter '%s' cannot review what the ones after it draft; give it last, "
-                           "or take --policy horizontal", setup->drafter ? setup->drafter[i].name : "?");
+                           "or choose --policy horizontal", setup->drafter ? setup->drafter[i].name : "?");
     if (levels_new(&levels, "vertical", spec, setup, otherwise, length, err))
         return -1;
     for (int i = 0; i < levels->drafters; i++)

@@ -26,8 +26,7 @@ struct path {
     uint8_t rank[SHAPE_DEPTH_MAX];
 };
 
-/* Nodes level by level, those of a level in the order of their paths, so that siblings are adjacent and in the order of ranks.
- * */
+/* Nodes level by level, those of a level in the order of their paths: siblings are adjacent and in the order of ranks. */
 struct static_tree {
     struct shape base;
     int32_t first[SHAPE_DEPTH_MAX + 2];     /* first node of each level; first[1] is 0 */
@@ -172,7 +171,7 @@ static int read_file(struct static_tree *tree, const char *file, struct err *err
 static int make_levels(struct static_tree *tree, int width, int depth, struct err *err)
 {
     if (width * depth > SHAPE_NODES_MAX)
-        return err_set(err, ERR_INPUT, "static: %d levels of %d nodes are %d; the maximum is %d; take a smaller width or depth",
+        return err_set(err, ERR_INPUT, "static: %d levels of %d nodes are %d; the maximum is %d; use a smaller width or depth",
                        depth, width, width * depth, SHAPE_NODES_MAX);
     struct path *path = mem_alloc((size_t)(width * depth), sizeof *path, err);
     for (int at = 0; path && at < width * depth; at++) {

@@ -47,8 +47,8 @@ void shared_learn(struct shared_cost *cost, const struct outcome *outcome);
  * its part of the rest. growth: the excess of this forward, as predicted or as seen. */
 double shared_charge(struct shared_cost *cost, const struct outcome *outcome, double growth);
 
-/* The following return the excess of a forward relative to one over a single token: of the present forward with M rows of this
- * text, continued as a line beyond the largest number of rows that is predicted; and of a forward in which no text drafts. */
+/* Return the excess of a forward relative to one over a single token. shared_growth: of the present forward with M rows of this
+ * text, extrapolated linearly beyond the largest predicted M. shared_root: of a forward in which no text drafts. */
 double shared_growth(const struct shared_cost *cost, int M);
 double shared_root(const struct shared_cost *cost);
 

@@ -47,9 +47,9 @@ static int get_file(const json_t *map, const char *model, const struct calibrati
     const json_t *drafters = json_object_get(map, "drafters");
     const char *of = json_string_value(json_object_get(map, "model"));
     if (json_integer_value(json_object_get(map, "calibration")) != FILE_VERSION || !of || !json_is_object(drafters))
-        return err_set(err, ERR_INPUT, "this is no calibration of version %d; --calibration writes them", FILE_VERSION);
+        return err_set(err, ERR_INPUT, "this is not a calibration of version %d; --calibration writes them", FILE_VERSION);
     if (*of && *model && strcmp(of, model))
-        return err_set(err, ERR_INPUT, "it is for other weights; take another file, or remove it");
+        return err_set(err, ERR_INPUT, "it is for other weights; use another file, or remove it");
     for (int i = 0; i < entries; i++) {
         const json_t *saved = json_object_get(drafters, entry[i].drafter);
         if (saved && get_estimator(entry[i].estimator, saved, err))

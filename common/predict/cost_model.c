@@ -48,7 +48,7 @@ static void differentiate_knots(double slope[COST_STATES], int M)
         slope[COST_KNOT + knot - 1] = 1 - share;
 }
 
-/* Multiplications add time to that of reads, the more the more tokens there are. */
+/* Makes the bend non-negative and non-decreasing: more tokens never make multiplications cheaper. */
 static void straighten(struct cost_model *model)
 {
     double before = 0;
@@ -66,7 +66,7 @@ static void project(const struct cost_model *model, const double slope[COST_STAT
     }
 }
 
-/* The level follows from the first observation. It is as uncertain as what rows add, which is known least. */
+/* The level follows from the first observation. It is as uncertain as the cost of a row, the least known state. */
 static void begin(struct cost_model *model, double by_rows, double level)
 {
     const double variance = model->covariance[COST_ROWS][COST_ROWS];

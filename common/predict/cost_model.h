@@ -1,7 +1,7 @@
 /* Predicts the cost of an iteration: seconds of a forward = level * (1 + steepness * (growth + row * rows)) * exp(bend). growth
  * and bend are 0 for one token; rows are those beyond the first.
  *
- * The growth is known beforehand, from a cost table or from the experts that M tokens are predicted to load; level and
+ * The growth is known in advance, from a cost table or from the experts that M tokens are predicted to load; level and
  * steepness drift with the machine and the text, and are followed by an extended Kalman filter on their logarithms. So an
  * iteration of any M corrects the model of all, and a steepness that was not observed for long is known to be uncertain. The
  * cost of a row is followed in the same way if rows are given: in forwards of many rows, arithmetic can cost more than reading

@@ -286,16 +286,16 @@ static void next_layer_expect(struct forecast *forecast, int layer, const struct
 }
 
 static const struct forecast_class popular = {
-    .name = "popular", .summary = "what texts wanted most often so far",
+    .name = "popular", .summary = "experts that texts requested most often so far",
     .open = counting_open, .expect = popular_expect, .learn = popular_learn, .free = counting_free};
 static const struct forecast_class last = {
-    .name = "last", .summary = "what the last token of the text wanted",
+    .name = "last", .summary = "experts that the last token of the text requested",
     .open = counting_open, .begin = last_begin, .expect = popular_expect, .learn = last_learn, .free = counting_free};
 static const struct forecast_class table = {
-    .name = "table", .summary = "what each token wanted whenever it came so far", .reads_tokens = true,
+    .name = "table", .summary = "experts that each token requested so far, whenever it occurred", .reads_tokens = true,
     .open = table_open, .expect = table_expect, .learn = table_learn, .free = counting_free};
 static const struct forecast_class pairs = {
-    .name = "pairs", .summary = "what texts wanted right after tokens with the last token's experts",
+    .name = "pairs", .summary = "experts that texts requested right after tokens with the last token's experts",
     .open = pairs_open, .begin = last_begin, .expect = pairs_expect, .learn = pairs_learn, .free = counting_free};
 static const struct forecast_class utility = {
     .name = "utility", .summary = "MoE-SpAc's Algorithm 1 as printed", .levels = true,

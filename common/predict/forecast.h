@@ -28,7 +28,7 @@ struct forecast_facts {                 /* of the forward to come; arrays hold d
     const int32_t *token;               /* [tokens] the root first */
     int tokens;
     const int16_t *drafted;             /* [tokens][layers][top_k] -1: the draft phase did not go through it; NULL: nothing */
-    const int16_t *ahead;               /* [tokens][top_k] of the layer that is asked about; NULL: nothing */
+    const int16_t *ahead;               /* [tokens][top_k] of the layer to predict; NULL: nothing */
 };
 
 struct forecast_outcome {               /* of a forward that was */

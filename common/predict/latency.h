@@ -5,7 +5,7 @@
  *
  * a call has a fixed price, each level of a tree reads the drafter's weights once, and each node is some work besides. The
  * prior is that only levels cost, with the weight of a few observations on the others. Older observations count less, as
- * machines and texts drift. Outliers count less, too (Huber's weights, found anew for the most recent observations each time):
+ * machines and texts drift. Outliers count less, too (Huber's weights, recomputed for the most recent observations each time):
  * one slow call among seven must not decide what a drafter costs. */
 #ifndef MOE_PREDICT_LATENCY_H
 #define MOE_PREDICT_LATENCY_H

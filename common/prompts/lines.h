@@ -48,7 +48,7 @@ void prompt_lines_close(struct prompt_lines **lines);
  * for. */
 int prompt_lines_next(struct prompt_lines *lines, struct prompt_line *out, struct err *err);
 
-/* Begins anew. twice: files that can be read again alone, others are passed over. */
-bool prompt_lines_rewind(struct prompt_lines *lines, bool twice);       /* false: some were, or will be, passed over */
+/* Starts over. twice: files that can be read again alone, others are skipped. */
+bool prompt_lines_rewind(struct prompt_lines *lines, bool twice);       /* false: some were, or will be, skipped */
 
 #endif

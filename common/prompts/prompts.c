@@ -276,7 +276,7 @@ static int use_text(const struct prompts *p, struct prompt *prompt, const char *
     return prompts_add_message(prompt->messages, "user", text, bytes, err) || prompts_use_chat(p, prompt, err) ? -1 : 0;
 }
 
-/* A conversation without its recorded answers: the messages before each answer are asked in turn. */
+/* A conversation without its recorded answers: the messages before each answer are sent in turn. */
 static int use_questions(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
 {
     size_t next, count = json_array_size(messages);
@@ -418,11 +418,11 @@ struct form {
     json_t *text, *messages, *turns, *tokens;
 };
 
-/* Notes a line without the field that was asked for, once. */
+/* Notes a line without the requested field, once. */
 static void note_field(const struct prompts *p, const struct prompt *prompt, const char *taken)
 {
     struct text text = {0};
-    if (p->options.notes.put && !text_printf(&text, NULL, "%s: --field: there is no key \"%.60s\"; its \"%s\" is taken",
+    if (p->options.notes.put && !text_printf(&text, NULL, "%s: --field: there is no key \"%.60s\"; its \"%s\" is read",
                                              prompt->where, p->options.field, taken))
         prompts_note_once(p, "field", p->options.field, text.data);
     text_free(&text);
@@ -433,7 +433,7 @@ static int find_form(const struct prompts *p, const struct prompt *prompt, json_
     const char *field = p->options.field ? p->options.field : "prompt";
     struct form form = {.key = field, .text = json_object_get(object, field)};
     int given = form.text != NULL;
-    if (!form.text || !p->options.field) {                     /* a field that was asked for goes first */
+    if (!form.text || !p->options.field) {                     /* a requested field has precedence */
         static const char *const lists[] = {"messages", "conversations"};
         for (int i = 0; i < 2; i++)
             if (json_object_get(object, lists[i])) {

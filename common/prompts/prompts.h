@@ -5,7 +5,7 @@
  *   messages  chat: [{role, content}, ...], to which the chat template is applied with add_generation_prompt; a content is a
  *             text or a list of parts ({type: text, text}), which are joined by newlines
  *   conversations   the same in ShareGPT's form, [{from, value}, ...]; the assistant's last message is the `answer`
- *   turns     chat: user turns as strings; each one is asked after the answer to the previous one
+ *   turns     chat: user turns as strings; each one is sent after the answer to the previous one
  *   tokens    token ids, unchanged
  * and optional id (string or number), task, answer (string or number), max_tokens, policy; MT-bench's question_id and category
  * are id and task where an object has none. A `prompt` that is a list of messages is one of `messages`. Other keys are ignored,

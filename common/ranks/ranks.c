@@ -37,7 +37,7 @@ struct ranks {
 /* Requests per process: sending and receiving, for two rounds at a time. */
 enum { REQUESTS = 4 };
 
-/* ---- who lives ---- */
+/* ---- liveness of the processes ---- */
 
 static bool is_alive(const struct ranks *r, int rank)
 {
@@ -125,7 +125,7 @@ static int receive_all(struct ranks *r, int from, void *data, size_t bytes, enum
     return start_receive(r, request, from, data, bytes, err) || wait_for_requests(r, &request, 1, patience, err) ? -1 : 0;
 }
 
-/* ---- how all are ---- */
+/* ---- agreement on errors ---- */
 
 struct word {
     int32_t code, asks;             /* enum err_code; ERR_NONE: no error */

@@ -348,7 +348,7 @@ static int refuse_noise(const struct measurements *all, const struct comparison 
                            "well as the program's; moe-bench ab compares two builds by turns", all->settings[row->base].name,
                            row->ratio.ratio);
     }
-    return err_set(err, ERR_NO_ANSWER, "too noisy to say whether the speed holds within %.4g %%; take more prompts or "
+    return err_set(err, ERR_NO_ANSWER, "too noisy to say whether the speed holds within %.4g %%; use more prompts or "
                    "repetitions, or moe-bench ab, which compares two builds by turns", 100 * comparison->limit);
 }
 

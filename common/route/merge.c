@@ -65,7 +65,7 @@ struct merging {
 static int object(const struct merging *m, struct text *what, const char *remedy, struct err *err)
 {
     int rc = !what->length ? -1
-           : m->merge->force ? text_printf(m->note, err, "%s; taken because of --force\n", what->data)
+           : m->merge->force ? text_printf(m->note, err, "%s; used because of --force\n", what->data)
                              : err_set(err, ERR_INPUT, "%s; %s, or use --force", what->data, remedy);
     text_free(what);
     return rc;

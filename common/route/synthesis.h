@@ -17,7 +17,7 @@
  * An expert that the token has already chosen is replaced by a draw by popularity. Texts of flat, mild and steep differ by
  * chance only; no text prefers experts of its own. The same setup yields the same routes on every machine.
  *
- * The local skews rank the experts of each layer anew for each text, by (g + t) / 2, where g is uniform and common to all
+ * The local skews rank the experts of each layer separately for each text, by (g + t) / 2, where g is uniform and common to all
  * texts, and t is uniform and the text's own. Nothing else is shared with the previous token. The exponents and the half were
  * fitted to published traces of text without drafts before any policy other than LRU ran on such routes.
  * `tests/bench/local.py fit` prints both columns of:

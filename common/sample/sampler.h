@@ -31,7 +31,7 @@ int sampler_begin_by(struct sampler *sampler, struct sampler *counts, const int3
                      struct err *err);
 /* Begins the texts of a prompt that continues the last one: its repetition and sample are those of the last one. */
 void sampler_go_on(struct sampler *sampler, const int32_t *prompt, int count);
-void sampler_forget(struct sampler *sampler);       /* the counts of prompts begin anew */
+void sampler_forget(struct sampler *sampler);       /* resets the counts to those of an empty text */
 
 /* Returns the key of this text's draws, without the position. */
 const struct sample_draw *sampler_draw(const struct sampler *sampler);

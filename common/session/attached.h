@@ -28,8 +28,8 @@ void attached_free(struct attached *attached);
 /* Fails if they were attached to a model with other weights. */
 int attached_check(const struct attached *attached, const struct model *model, struct err *err);
 
-/* Writes MODEL.drafters with these files, in place of those attached before. Fails, and writes nothing, if one of them is no
- * head of the model and no model with its tokens. */
+/* Writes MODEL.drafters with these files, in place of those attached before. Fails, and writes nothing, if one of them is
+ * neither a head of the model nor a model with the same tokenizer. */
 int attached_write(const struct model *model, const char *const *file, int count, struct err *err);
 
 #endif

@@ -83,7 +83,7 @@ int caching_check_drafts(const struct caching_options *options, const struct str
         return err_set(err, ERR_INPUT, "--prefetch draft: no drafter has routes of the model; give --draft self, or a copy of "
                        "the model as model:file=FILE");
     if (kind == PREFETCH_FORCED && !forced)
-        return err_set(err, ERR_INPUT, "--prefetch forced: no routes are known beforehand; give --force-routes, too");
+        return err_set(err, ERR_INPUT, "--prefetch forced: no routes are known in advance; give --force-routes, too");
     return 0;
 }
 
@@ -163,7 +163,7 @@ int caching_choose(struct caching_options *options, const struct model *model, s
                        "`moe-bench plan -m %s` shows what to expect\n", model_path(model));
 }
 
-/* Memory that slots can be in, and who asks for it. */
+/* Memory for slots, and the option that requests it. */
 struct slot_memory {
     const char *option, *where;         /* where: " on cuda NVIDIA ..."; "": the host's */
     int64_t left, room;                 /* bytes; of them for slots, by auto */
@@ -175,7 +175,7 @@ static int read_share(const char *text, int64_t count, int64_t *slots, struct er
     double share;
     size_t length = strlen(text) - 1;
     if (length >= sizeof number)
-        return err_set(err, ERR_INPUT, "'%s' is no share", text);
+        return err_set(err, ERR_INPUT, "'%s' is not a share", text);
     memcpy(number, text, length);
     number[length] = '\0';
     if (number_float(number, 0, 100, &share, err))
@@ -216,7 +216,7 @@ static int find_slots(const char *text, const struct slot_memory *memory, const 
     if (caching_read_slots(text, memory->option, memory->room, extent.count, extent.slot, &found, err))
         return -1;
     if (found < top_k)
-        return err_set(err, ERR_INPUT, "%s %s: room for %lld of %lld experts%s is too little, since one token wants "
+        return err_set(err, ERR_INPUT, "%s %s: room for %lld of %lld experts%s is too little, since one token requests "
                        "%d in a layer; give at least %lld bytes", memory->option, text, (long long)found,
                        (long long)extent.count, memory->where, top_k, (long long)top_k * (long long)extent.slot);
     *slots = found < extent.count ? found : extent.count;

@@ -37,23 +37,23 @@ struct caching_options {
 
 #define CACHING_OPTIONS(args, caching) \
     OPT_STRING(0, "cache-experts", args, caching.experts, "SIZE|N%|auto|none", \
-               "keep so many routed experts in the device's memory and read the others when they are wanted; `none' maps the " \
+               "keep this many routed experts in the device's memory and read the others on request; `none' maps the " \
                "model, whatever memory there is"), \
     OPT_STRING(0, "host-experts", args, caching.host, "SIZE|N%|auto|none", \
-               "keep so many in the host's memory, too, where a device with its own copies from"), \
+               "keep this many in the host's memory, too, from which a device with its own memory copies"), \
     OPT_STRING(0, "cache-policy", args, caching.policy, \
                "lru|lru-global|lfu|hot|static:rank=FILE|ahead|utility|utility-released|utility-real", \
-               "let this policy choose which experts stay"), \
+               "choose which experts stay by this policy"), \
     OPT_STRING(0, "prefetch", args, caching.prefetch, \
                "none|draft|forced|next-layer|popular[:max=N]|last|table[:file=FILE]|pairs|utility", \
-               "read experts before they are wanted, by this"), \
+               "prefetch the experts that this source names"), \
     OPT_STRING(0, "split", args, caching.split, "none|static[:share=N]|resident|level[:tau=N]|balance[:warm-up=N]", \
-               "let the host's processor compute some of the experts while the device computes the others")
+               "compute some of the experts on the host's processor while the device computes the others")
 
 /* For a command with resumable runs. */
 #define CACHING_OPTION_HOT_SET(args, caching) \
     OPT_OUTPUT(0, "hot-set", args, caching.hot_set, \
-               "begin with the experts that earlier runs wanted most, as FILE says, and keep it up to date")
+               "begin with the experts that earlier runs requested most, as FILE says, and keep it up to date")
 
 /* The policy with its settings; NULL: lru. */
 const char *caching_policy(const struct caching_options *options);

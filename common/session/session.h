@@ -59,7 +59,7 @@ extern const char *const session_activation_words[];
     OPT_THREADS(args, session.threads), \
     OPT_STRING(0, "isa", args, session.isa, "NAME", \
                "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain"), \
-    OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"), \
+    OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "limit prompt and answer together to N tokens"), \
     OPT_CHOICE(0, "kv-dtype", args, session.cache, session_cache_words, "keep keys and values in this format"), \
     SESSION_ACTIVATIONS(args, session), \
     OPT_FLAG(0, "pin", args, session.pin, "bind each thread to a processor of its own"), \
@@ -78,13 +78,13 @@ struct session_prompts {
 #define SESSION_PROMPT_OPTIONS(args, prompts) \
     OPT_GROUP("Reading prompts"), \
     OPT_STRINGS('p', "prompt", args, prompts.texts, "TEXT", \
-                "take TEXT as a prompt, before those of files; may be given several times"), \
+                "use TEXT as a prompt, before those of files; may be given several times"), \
     OPT_STRING(0, "field", args, prompts.field, "NAME", "the text of a prompt is in the field NAME"), \
-    OPT_FLAG(0, "chat", args, prompts.chat, "take a text as a message of a user"), \
+    OPT_FLAG(0, "chat", args, prompts.chat, "wrap each text as a message of a user"), \
     OPT_STRING(0, "system", args, prompts.system, "TEXT", "begin chats with TEXT as the system's message"), \
-    OPT_FLAG(0, "whole", args, prompts.whole, "take a text file, or standard input, as one prompt, not each of its lines"), \
-    OPT_FLAG(0, "parse-special", args, prompts.parse_special, "let special tokens count in prompts, too"), \
-    OPT_INPUT(0, "chat-template", args, prompts.chat_template, "take the chat template in FILE, not the model's"), \
+    OPT_FLAG(0, "whole", args, prompts.whole, "read a text file, or standard input, as one prompt, not each of its lines"), \
+    OPT_FLAG(0, "parse-special", args, prompts.parse_special, "parse special tokens in the text of prompts, too"), \
+    OPT_INPUT(0, "chat-template", args, prompts.chat_template, "use the chat template in FILE, not the model's"), \
     OPT_STRINGS(0, "template-arg", args, prompts.template_args, "NAME=VALUE", "hand VALUE to the chat template as NAME")
 
 /* For commands whose outputs over the parts add up to that over all prompts. */

@@ -119,7 +119,7 @@ int decode_settings_from_json(struct decode_settings *out, struct decode_setting
 int decode_settings_note(const struct decode_settings *settings, const char *name, struct text *notes, struct err *err)
 {
     const struct decode_settings *s = settings;
-    const char *undrafted = "nothing is drafted", *greedy = "--temperature 0 takes the best token";
+    const char *undrafted = "nothing is drafted", *greedy = "--temperature 0 chooses the most likely token";
     const bool best = s->temperature == 0;
     bool none = s->draft.count > 0 && !s->force_accept, length = s->draft_length > 0 || s->draft_length == DRAFT_LENGTH_AUTO;
     for (int i = 0; i < s->draft.count; i++)

@@ -69,13 +69,13 @@ extern const char *const budget_mode_words[];
     OPT_GROUP("Measurements"), \
     OPT_FLAG(0, "overlap", args, settings.overlap, "record how likely any rule could keep each drafted token tried"), \
     OPT_FLAG(0, "forecasts", args, settings.forecasts, \
-             "record how well each source of forecasts named the experts that verifications wanted"), \
+             "record how well each source of forecasts named the experts that verifications requested"), \
     OPT_STRING(0, "reference", args, settings.reference, "self|FILE", \
                "record how far each token is from that of model FILE, or of this one without budget"), \
     OPT_STRING(0, "force-routes", args, settings.force_routes, "FILE", \
-               "let tokens go to the experts that the recording of drafts FILE has"), \
+               "route each token to the experts that FILE, a recording of drafts, has"), \
     OPT_STRING(0, "force-accept", args, settings.force_accept, "FILE", \
-               "let answers and, without --draft, drafts be those of the recording of drafts FILE"), \
+               "replay the answers and, without --draft, the drafts of FILE, a recording of drafts"), \
     OPT_FLAG(0, "reconstruction", args, settings.reconstruction, "record the error of a budget in each layer's experts"), \
     DECODE_OPTIONS_BUT_LENGTH(args, settings)
 
@@ -86,7 +86,7 @@ extern const char *const budget_mode_words[];
                "accept drafted tokens by this rule"), \
     OPT_GROUP("Budgets"), \
     OPT_STRING('B', "budget", args, settings.budget, "B,...|rank|auto[:kl=X,every=N,check=0]", \
-               "let a forward load at most B experts a layer, as many as the ranking says, or as few as keep the text close"), \
+               "load at most B experts a layer in a forward, as many as the ranking says, or as few as keep the text close"), \
     OPT_INPUT_AS(0, "rank", args, settings.rank, "FILE|router|path|oracle[:printed]", \
               "keep the experts that the rank stream FILE puts first, or by `router', `path' or `oracle'"), \
     OPT_STRING(0, "budget-phase", args, settings.budget_phase, "decode|verify|draft|decode,draft|verify,draft", \
@@ -96,7 +96,8 @@ extern const char *const budget_mode_words[];
 /* Options that determine the model's own text, and those that accelerate it. */
 #define DECODE_TEXT_OPTIONS(args, settings) \
     OPT_GROUP("Choosing tokens"), \
-    OPT_FLOAT(0, "temperature", args, settings.temperature, 0, 100, "T", "divide logits by T; 0 takes the best token"), \
+    OPT_FLOAT(0, "temperature", args, settings.temperature, 0, 100, "T", \
+              "divide logits by T; 0 chooses the most likely token"), \
     OPT_COUNT(0, "top-k", args, settings.top_k, 0, 1 << 24, "keep the K best tokens; 0 keeps all"), \
     OPT_FLOAT(0, "top-p", args, settings.top_p, 0, 1, "P", "keep the fewest best tokens of total probability P"), \
     OPT_FLOAT(0, "min-p", args, settings.min_p, 0, 1, "P", "keep tokens at least P times as likely as the best"), \
@@ -115,7 +116,7 @@ extern const char *const budget_mode_words[];
                "draft in this shape"), \
     OPT_STRING(0, "policy", args, settings.policy, "static|cascade|cascade-cost|tiers|table|off|oracle:file=FILE|" \
                "vertical|horizontal|cs-drafting|tr|dytc|dytc-verify|evict|evict-experts|bastion|threshold[,...]", \
-               "let this decide how much to draft")
+               "choose the draft length by this policy")
 
 /* Returns the maximum draft length if it is given, else 8, as in MoE-SpAc. */
 static inline int decode_gamma(const struct decode_settings *settings)

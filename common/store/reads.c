@@ -13,7 +13,7 @@
 
 enum { THREADS_MAX = 8, PART_MAX = 1 << 30, LOOK_MS = 100 };      /* LOOK_MS: milliseconds between two checks of the stop */
 
-/* Tag of io_uring entries that are no reads. */
+/* Tag of io_uring entries that are not reads. */
 static const uint64_t NO_READ = UINT64_MAX;
 
 struct read {

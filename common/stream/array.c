@@ -53,7 +53,7 @@ int array_decode(struct array *array, const uint8_t *payload, size_t bytes, stru
         return err_set(err, ERR_INPUT, "an array's head is wrong; the stream is damaged or newer");
     size_t head = 8 + 8 * (size_t)found.rank;
     if (bytes < head)
-        return err_set(err, ERR_INPUT, "an array's shape is cut off; the stream is damaged");
+        return err_set(err, ERR_INPUT, "an array's shape is truncated; the stream is damaged");
     for (int i = 0; i < found.rank; i++)
         found.shape[i] = little_endian(payload + 8 + 8 * (size_t)i);
     if (array_measure(found.dtype, found.rank, found.shape, &found.count, &need, err))

@@ -28,8 +28,8 @@ static const struct field begin_fields[] = {
 static const struct field iter_fields[] = {
     FIELD(decode_iter, sequence, false, "the text this iteration worked on"),
     FIELD(decode_iter, t_us, false, "end of the iteration, counted from the sequence's begin"),
-    FIELD(decode_iter, K, false, "draft length that the policy asked for"),
-    FIELD(decode_iter, nodes, false, "tokens in the verifying forward: the root, whose successor is wanted, and the draft"),
+    FIELD(decode_iter, K, false, "draft length that the policy requested"),
+    FIELD(decode_iter, nodes, false, "tokens in the verifying forward: the root, whose successor is sought, and the draft"),
     FIELD(decode_iter, drafted, false, "tokens that drafters proposed, before any were trimmed"),
     FIELD(decode_iter, accepted, false, "drafted tokens that were accepted"),
     FIELD(decode_iter, emitted, false, "tokens added to the text: the accepted ones and the bonus token, cut at its end"),
@@ -56,25 +56,25 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, probe_bytes, true, "what it read, part of bytes"),
     FIELD(decode_iter, restored, true, "emitted tokens that the model without a budget chose, for under the automatic one they "
           "would have diverged by more than its bound then allowed"),
-    FIELD(decode_iter, cache_hits, true, "where experts are cached: those that layers wanted in this iteration, drafting and "
-          "all, and that were in memory or on their way"),
+    FIELD(decode_iter, cache_hits, true, "where experts are cached: those that layers requested in this iteration, drafting "
+          "and all, and that were in memory or on their way"),
     FIELD(decode_iter, cache_misses, true, "and those that were not"),
     FIELD(decode_iter, cache_read_bytes, true, "read from the model file"),
     FIELD(decode_iter, cache_stall_us, true, "time in which nothing could be computed as experts were on their way"),
-    FIELD(decode_iter, cache_prefetched_bytes, true, "read before anything wanted it, part of cache_read_bytes"),
-    FIELD(decode_iter, cache_wasted_bytes, true, "of what was prefetched, in this iteration or before: what went without "
-          "having been wanted"),
+    FIELD(decode_iter, cache_prefetched_bytes, true, "read before any request, part of cache_read_bytes"),
+    FIELD(decode_iter, cache_wasted_bytes, true, "of what was prefetched, in this iteration or before: what was evicted "
+          "without a request"),
     FIELD(decode_iter, cache_host_hits, true, "on a device with memory of its own: misses that were in memory of the host, "
           "or on their way there"),
     FIELD(decode_iter, cache_copied_bytes, true, "copied from there to the device"),
-    FIELD(decode_iter, cache_copied_early_bytes, true, "copied before anything wanted it, part of cache_copied_bytes"),
-    FIELD(decode_iter, cache_copied_wasted_bytes, true, "of what was copied early, in this iteration or before: what went "
-          "without having been wanted"),
+    FIELD(decode_iter, cache_copied_early_bytes, true, "copied before any request, part of cache_copied_bytes"),
+    FIELD(decode_iter, cache_copied_wasted_bytes, true, "of what was copied early, in this iteration or before: what was "
+          "evicted without a request"),
     FIELD(decode_iter, cache_stall_copies_us, true, "time in which nothing was being read, and the host waited until a copy "
           "left it memory, part of cache_stall_us"),
     FIELD(decode_iter, cache_named, true, "experts that were forecast for the verification, summed over layers"),
-    FIELD(decode_iter, cache_right, true, "those of them that it wanted"),
-    FIELD(decode_iter, cache_scored, true, "all that it wanted"),
+    FIELD(decode_iter, cache_right, true, "those of them that it requested"),
+    FIELD(decode_iter, cache_scored, true, "all that it requested"),
     FIELD(decode_iter, cache, true, "the policy of the cache, and what its decisions rest on after this iteration"),
     FIELD_ARRAY_OF(decode_iter, cache_levels, "[moe_layers][experts]", true, "under utility: the level of each expert after "
                    "this iteration"),
@@ -111,7 +111,7 @@ static const struct field iter_fields[] = {
     FIELD_ARRAY_OF(decode_iter, node_reviewers, "[nodes]", true, "number of the drafter that reviewed each node last and kept "
                    "it, -1: none"),
     FIELD_ARRAY_OF(decode_iter, drafter_steps, "[drafters]", true, "how often it was asked, to draft or to review"),
-    FIELD_ARRAY_OF(decode_iter, drafter_levels, "[drafters]", true, "tokens one after another that it was asked for, over all "
+    FIELD_ARRAY_OF(decode_iter, drafter_levels, "[drafters]", true, "tokens one after another requested from it, over all "
                    "steps; a review is one"),
     FIELD_ARRAY_OF(decode_iter, drafter_reviewed, "[drafters]", true, "tokens of other drafters that it read"),
     FIELD_ARRAY_OF(decode_iter, drafter_proposed, "[drafters]", true, "tokens that it proposed, before any were trimmed"),
@@ -134,7 +134,7 @@ static const struct field iter_fields[] = {
     FIELD_ARRAY_OF(decode_iter, step_leaf, "[steps]", true, "the first leaf that was extended or reviewed below, as the tree "
                    "was then: 0 the root"),
     FIELD_ARRAY_OF(decode_iter, step_leaves, "[steps]", true, "leaves"),
-    FIELD_ARRAY_OF(decode_iter, step_tokens, "[steps]", true, "tokens one after another that the drafter was asked for (k)"),
+    FIELD_ARRAY_OF(decode_iter, step_tokens, "[steps]", true, "tokens one after another requested from the drafter (k)"),
     FIELD_ARRAY_OF(decode_iter, step_added, "[steps]", true, "nodes that the step added"),
     FIELD_ARRAY_OF(decode_iter, step_dropped, "[steps]", true, "nodes that the step dropped"),
     FIELD(decode_iter, dropped, true, "nodes that all steps dropped; the next arrays list them, step by step"),
@@ -149,10 +149,10 @@ static const struct field iter_fields[] = {
                    "tokens but the last; -1: dropped by a budget"),
     FIELD(decode_iter, forecasts, true, "sources of forecasts of experts that were scored on the verification"),
     FIELD(decode_iter, forecast_sources, true, "their names, a blank between"),
-    FIELD_ARRAY_OF(decode_iter, forecast_wanted, "[moe_layers]", true, "distinct experts that the verification wanted"),
+    FIELD_ARRAY_OF(decode_iter, forecast_wanted, "[moe_layers]", true, "distinct experts that the verification requested"),
     FIELD_ARRAY_OF(decode_iter, forecast_named, "[forecasts][moe_layers]", true, "experts that each source named, at most "
                    "twice top_k"),
-    FIELD_ARRAY_OF(decode_iter, forecast_right, "[forecasts][moe_layers]", true, "those of them that were wanted"),
+    FIELD_ARRAY_OF(decode_iter, forecast_right, "[forecasts][moe_layers]", true, "those of them that were requested"),
     FIELD(decode_iter, forecast_expert_bytes, true, "nominal bytes of one expert, on average over layers"),
     FIELD_ARRAY_OF(decode_iter, tokens, "[emitted]", true, "token ids added to the text"),
     FIELD_ARRAY_OF(decode_iter, overlap, "[nodes]", true, "the most likely that any rule which keeps the target's distribution "
@@ -172,16 +172,16 @@ static const struct field draft_fields[] = {
     FIELD(decode_draft, sequence, false, "the text this position is in"),
     FIELD(decode_draft, drafter, true, "number of the drafter, where there are several: each has a record at each position, in "
           "order"),
-    FIELD(decode_draft, pos, false, "position of the root, whose successor is wanted; 0 is the first token of the prompt"),
+    FIELD(decode_draft, pos, false, "position of the root, whose successor is sought; 0 is the first token of the prompt"),
     FIELD(decode_draft, left, false, "tokens of the text after the root"),
     FIELD(decode_draft, room, false, "drafted tokens that could be of use, as far as the token limit goes"),
-    FIELD(decode_draft, K, false, "longest draft that was asked for, or levels of a tree"),
+    FIELD(decode_draft, K, false, "longest draft requested, or levels of a tree"),
     FIELD(decode_draft, n, false, "the root, and the drafted tokens that came, also those that a tree drops before its "
           "forward"),
     FIELD(decode_draft, accepted, false, "drafted tokens that are accepted when all of them are verified"),
     FIELD_ARRAY_OF(decode_draft, tokens, "[n]", false, "their ids, the root first"),
     FIELD_ARRAY_OF(decode_draft, parents, "[n]", true, "each one's parent among them, -1 for the root; absent: the one before"),
-    FIELD_ARRAY_OF(decode_draft, asked, "[n]", true, "tokens after each that the drafter was asked for; absent: a chain"),
+    FIELD_ARRAY_OF(decode_draft, asked, "[n]", true, "tokens requested after each from the drafter; absent: a chain"),
     FIELD_ARRAY_OF(decode_draft, path, "[accepted]", true, "which of them are accepted; absent: the first"),
     FIELD_ARRAY_OF(decode_draft, log_probability, "[n]", true, "of each, as its drafter sees it; NaN: it cannot say, and the "
                    "root"),
@@ -296,9 +296,9 @@ static int check_steps(const struct decode_iter *iter, struct err *err)
         if (iter->step_kind[i] < 1 || iter->step_kind[i] > 3 || iter->step_drafter[i] < -1 ||
             iter->step_drafter[i] >= DECODE_DRAFTERS_MAX || iter->step_leaf[i] < 0 || iter->step_leaves[i] < 0 ||
             iter->step_tokens[i] < 0 || iter->step_added[i] < 0)
-            return err_set(err, ERR_INPUT, "step %d of the policy is of kind %d, by drafter %d, below %d leaves from %d on, "
-                           "for %d tokens, and adds %d", i, iter->step_kind[i], iter->step_drafter[i], iter->step_leaves[i],
-                           iter->step_leaf[i], iter->step_tokens[i], iter->step_added[i]);
+            return err_set(err, ERR_INPUT, "step %d of the policy has a value out of range: kind %d, drafter %d, %d leaves "
+                           "from %d on, %d tokens, %d added", i, iter->step_kind[i], iter->step_drafter[i],
+                           iter->step_leaves[i], iter->step_leaf[i], iter->step_tokens[i], iter->step_added[i]);
     return check_dropped(iter, err);
 }
 
@@ -329,8 +329,8 @@ static int check_forecasts(const struct decode_iter *iter, const struct header *
             const size_t at = (size_t)i * (size_t)layers + (size_t)layer;
             const int named = iter->forecast_named[at], right = iter->forecast_right[at], wanted = iter->forecast_wanted[layer];
             if (right < 0 || right > named || right > wanted)
-                return err_set(err, ERR_INPUT, "forecast %d of layer %d: %d experts right of %d named and %d wanted", i, layer,
-                               right, named, wanted);
+                return err_set(err, ERR_INPUT, "forecast %d of layer %d: %d experts right of %d named and %d requested", i,
+                               layer, right, named, wanted);
         }
     return 0;
 }
@@ -367,12 +367,12 @@ static int check_iter(const void *body, const struct header *header, struct sequ
 static int check_tree(const struct decode_draft *draft, struct err *err)
 {
     if (!draft->parents || !draft->asked || (draft->accepted && !draft->path))
-        return err_set(err, ERR_INPUT, "a tree without parents, without what was asked for, or without its path");
+        return err_set(err, ERR_INPUT, "a tree without parents, without requested numbers, or without its path");
     for (int i = 0; i < draft->n; i++) {
         if (i ? draft->parents[i] < 0 || draft->parents[i] >= i : draft->parents[i] != -1)
             return err_set(err, ERR_INPUT, "token %d has parent %d", i, draft->parents[i]);
         if (draft->asked[i] < 0)
-            return err_set(err, ERR_INPUT, "%d tokens were asked for after token %d", draft->asked[i], i);
+            return err_set(err, ERR_INPUT, "%d tokens were requested after token %d", draft->asked[i], i);
     }
     for (int i = 0; i < draft->accepted; i++) {
         int above = i ? draft->path[i - 1] : 0;
@@ -436,7 +436,7 @@ const struct record_kind decode_draft_kind = {
     RECORD_KIND("draft", "what drafts of each length would do at a position", decode_draft, draft_fields, check_draft)
 };
 const struct record_kind decode_failed_kind = {
-    RECORD_KIND("failed", "a prompt could not be decoded, and was passed over", decode_failed, failed_fields, NULL)
+    RECORD_KIND("failed", "a prompt could not be decoded, and was skipped", decode_failed, failed_fields, NULL)
 };
 const struct record_kind decode_done_kind = {
     RECORD_KIND("done", "a text is complete", decode_done, done_fields, check_done)

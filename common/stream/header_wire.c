@@ -237,7 +237,7 @@ static int take_sources(const struct record *map, struct header *header, int dep
     for (; header->source_count < count; header->source_count++) {
         const uint8_t *source = items.at;
         if (cursor_skip(&items))
-            return err_set(err, ERR_INPUT, "header: sources are cut off; the stream is damaged");
+            return err_set(err, ERR_INPUT, "header: sources are truncated; the stream is damaged");
         if (decode(&header->sources[header->source_count], source, items.at, depth + 1, err))
             return -1;
     }

@@ -26,7 +26,7 @@ static const struct record_kind *const feature_records[] = {&feature_begin_kind,
 static const struct record_kind *const train_records[] = {&train_run_kind, &train_step_kind, &train_eval_kind, NULL};
 
 static const struct stream_schema schemas[] = {
-    {STREAM_ROUTE, "route", 1, "which experts each token asked for", route_records},
+    {STREAM_ROUTE, "route", 1, "which experts each token requested", route_records},
     {STREAM_RANK, "rank", 1, "in which order to keep experts", rank_records},
     {STREAM_COACT, "coact", 1, "what analyses of routes found", coact_records},
     {STREAM_DECODE, "decode", 1, "what each iteration of decoding did and cost", decode_records},

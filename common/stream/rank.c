@@ -25,7 +25,7 @@ static int check_layer(const void *body, const struct header *header, struct seq
         return -1;
     for (int i = 0; i < experts; i++) {
         if (rank->order[i] < 0 || rank->order[i] >= experts || seen[rank->order[i]]++) {
-            err_set(err, ERR_INPUT, "its order is no permutation: expert %d at index %d", rank->order[i], i);
+            err_set(err, ERR_INPUT, "its order is not a permutation: expert %d at index %d", rank->order[i], i);
             goto done;
         }
     }

@@ -63,7 +63,7 @@ static int truncated(const struct reader *reader, struct err *err)
     if (!reader->offset && !reader->length)
         return err_set(err, ERR_INPUT, "%s: empty, not a stream; its producer wrote nothing%s", reader->name,
                        !strcmp(reader->name, "standard input") ? ", or no file was named" : "");
-    return err_set(err, ERR_INPUT, "%s: truncated at byte %llu: no end record; the producer was cut off, run it again",
+    return err_set(err, ERR_INPUT, "%s: truncated at byte %llu: no end record; the producer was interrupted; run it again",
                    reader->name, (unsigned long long)(reader->offset + (reader->length - reader->start)));
 }
 

@@ -52,12 +52,12 @@ int record_error_at(const struct record *record, struct err *err)
 static int index_entry(struct record_entry *entry, struct cursor *cursor, struct err *err)
 {
     if (cursor_next(cursor, &entry->key))
-        return err_set(err, ERR_INPUT, "a map is cut off; the stream is damaged");
+        return err_set(err, ERR_INPUT, "a map is truncated; the stream is damaged");
     if (entry->key.type != WIRE_TEXT)
         return err_set(err, ERR_INPUT, "a key is %s, must be text; the stream is damaged", wire_type_name(entry->key.type));
     entry->begin = cursor->at;
     if (cursor_skip(cursor))
-        return err_set(err, ERR_INPUT, "a map is cut off; the stream is damaged");
+        return err_set(err, ERR_INPUT, "a map is truncated; the stream is damaged");
     entry->end = cursor->at;
     return 0;
 }

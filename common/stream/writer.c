@@ -219,7 +219,7 @@ void writer_begin(struct writer *writer, const char *type)
     text_clear(&writer->body.text);
     writer->depth = 0;
     if (strlen(type) >= sizeof writer->type || (!frame_is_ancillary(type) && !stream_schema_record(writer->schema, type)))
-        err_set(&writer->fault, ERR_INPUT, "%s: '%.40s' is no record type of %s streams", output_path(writer->out), type,
+        err_set(&writer->fault, ERR_INPUT, "%s: '%.40s' is not a record type of %s streams", output_path(writer->out), type,
                 writer->schema->name);
     if (writer->fault.code)
         return;

@@ -240,7 +240,7 @@ static int eval_statement(struct render *r, const struct node *node)
     case NODE_BLOCK: return eval_statements(r, node);
     case NODE_BREAK: return EVAL_BREAK;
     case NODE_CONTINUE: return EVAL_CONTINUE;
-    default: return render_fail(r, "this is no statement");
+    default: return render_fail(r, "this is not a statement");
     }
 }
 

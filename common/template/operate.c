@@ -440,7 +440,7 @@ static int evaluate(struct render *r, const struct node *node, struct value *out
             if (list_put(r, out->as.list, items[i]))
                 return -1;
         return 0;
-    default: return render_fail(r, "this is no expression");
+    default: return render_fail(r, "this is not an expression");
     }
 }
 

@@ -2,7 +2,7 @@
  * not depend on the device.
  *
  * Two devices always exist. `host` computes in place with the best instruction set of the processor. `ref` computes with the
- * reference kernels in simulated device memory: its addresses are no host pointers, new memory is filled with NaNs, freed
+ * reference kernels in simulated device memory: its addresses are not host pointers, new memory is filled with NaNs, freed
  * memory becomes inaccessible, and every access is checked. So it detects code that assumes host memory.
  *
  * `cuda:N` are GPUs, if there are any and their plug-in was built; `cuda` is the first one, or the one that `turn` selects;

@@ -90,7 +90,7 @@ static void ref_free(struct device *device, struct buffer buffer)
 {
     struct allocation *found = find(ref_of(device), buffer.address);
     if (!found || !found->data || found->address != buffer.address) {
-        fprintf(stderr, "ref device: %#llx is freed, but is no allocation\n", (unsigned long long)buffer.address);
+        fprintf(stderr, "ref device: %#llx is freed, but is not an allocation\n", (unsigned long long)buffer.address);
         abort();
     }
     mem_free(&found->data);

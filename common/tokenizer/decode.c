@@ -164,7 +164,7 @@ static int put_byte(struct token_decoder *d, uint8_t byte, struct text *out, str
         }
         if (is_prefix(d->held, d->n_held))
             return 0;
-        /* The bytes before the last one are no prefix of a character, or the last byte alone is invalid. */
+        /* The bytes before the last one are not a prefix of a character, or the last byte alone is invalid. */
         if (flush_held(d, d->n_held > 1 ? d->n_held - 1 : 1, out, err))
             return -1;
         d->held[0] = byte;

@@ -37,7 +37,7 @@ int origins_map(const struct origins *origins, size_t *run, size_t begin, size_t
 
 /* ---- vocabulary and merges ---- */
 
-struct vocab_entry {           /* small: a file can ask for millions */
+struct vocab_entry {           /* small: a file can have millions */
     uint32_t offset;           /* into bpe.strings */
     uint32_t bytes : 30, used : 1;
     uint32_t added : 1;        /* to the model's vocabulary: no text becomes it but by being cut out */
@@ -98,7 +98,7 @@ struct added_token {
     size_t bytes;
     int32_t id;
     bool special, single_word, lstrip, rstrip, normalized;
-    struct text form;          /* its normalised form, which it also decodes to, if it is searched in normalised text */
+    struct text form;          /* content searched for in normalised text, and written by decoding; empty if not `normalized` */
 };
 
 struct added_node { uint8_t byte; int32_t child, next, token; };       /* -1: none */

@@ -103,7 +103,7 @@ int feature_source_open(struct feature_source **out, const struct feature_source
 {
     struct feature_source *source;
     if (setup->states < 1)
-        return err_set(err, ERR_INPUT, "%s: no states are asked for", setup->path);
+        return err_set(err, ERR_INPUT, "%s: no states are requested", setup->path);
     if (!(source = mem_alloc(1, sizeof *source, err)))
         return -1;
     source->setup = *setup;

@@ -80,7 +80,7 @@ int network_open(struct network **out, struct weights *weights, const struct mod
         goto failed;
     }
     if (n->head->states_norm || n->head->state_norms || n->head->normed_residual || n->head->normed_output) {
-        err_set(err, ERR_INPUT, "an EAGLE-3 head with further norms, or whose residual is normed, cannot be trained");
+        err_set(err, ERR_INPUT, "an EAGLE-3 head with additional norms, or with a normed residual, cannot be trained");
         goto failed;
     }
     if (open_target(n, ends, err) || open_rotations(n, longest, err))

@@ -68,7 +68,7 @@ static int read_bytes(struct checkpoint_file *in, void *out, uint64_t bytes, str
 {
     if (bytes > in->left || fread(out, 1, (size_t)bytes, in->file) != bytes)
         return ferror(in->file) ? err_errno(err, "cannot be read")
-                                : err_set(err, ERR_INPUT, "is cut off, or of another head; remove it to begin anew");
+                                : err_set(err, ERR_INPUT, "is truncated, or of another head; remove it to start over");
     in->left -= bytes;
     return 0;
 }
@@ -99,7 +99,7 @@ static int differs(const char *was, size_t bytes, const char *recipe, struct err
 static int check_recipe(struct checkpoint_file *in, const struct checkpoint_head *head, const char *recipe, struct err *err)
 {
     if (head->recipe > RECIPE_MAX)
-        return err_set(err, ERR_INPUT, "is no checkpoint that this program can read; remove it to begin anew");
+        return err_set(err, ERR_INPUT, "is not a checkpoint that this program can read; remove it to start over");
     char *was = mem_alloc((size_t)head->recipe + 1, 1, err);
     if (!was)
         return -1;
@@ -160,15 +160,15 @@ static int resume(struct trainer *t, struct checkpoint_file *in, const char *rec
 {
     struct checkpoint_head head;
     if (in->left < sizeof head)
-        return err_set(err, ERR_INPUT, "is no checkpoint; remove it to begin anew");
+        return err_set(err, ERR_INPUT, "is not a checkpoint; remove it to start over");
     if (read_bytes(in, &head, sizeof head, err))
         return -1;
     if (memcmp(head.magic, MAGIC, sizeof head.magic) || head.order != 1 || head.version != VERSION)
-        return err_set(err, ERR_INPUT, "is no checkpoint that this program can read; remove it to begin anew");
+        return err_set(err, ERR_INPUT, "is not a checkpoint that this program can read; remove it to start over");
     if (check_recipe(in, &head, recipe, err))
         return -1;
     if (head.floats != t->setup.weights->floats || in->left != head.floats * 3 * sizeof(float))
-        return err_set(err, ERR_INPUT, "is cut off, or of another head; remove it to begin anew");
+        return err_set(err, ERR_INPUT, "is truncated, or of another head; remove it to start over");
     if (check_digest(in, &head, recipe, err) || check_head(&head, t, err) ||
         read_parts(in, t->setup.weights, sizeof head + head.recipe, err) || weights_send_all(t->setup.weights, err))
         return -1;

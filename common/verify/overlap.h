@@ -28,7 +28,7 @@ void overlap_free(struct overlap *overlap);                     /* and back to {
 
 /* kept [1 + tree->nodes]: root and accepted nodes; draws, by number of drafter: tokens that it drafts or reviews were drawn,
  * also without a proposal; logits [1 + tree->nodes][vocab]. Returns [1 + tree->nodes] by row, the root first: NaN where there
- * is no bound. */
+ * is not a bound. */
 const float *overlap_measure(struct overlap *overlap, const struct draft_tree *tree, const uint8_t *kept, const bool *draws,
                              const float *logits);
 

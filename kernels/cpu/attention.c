@@ -221,8 +221,8 @@ struct block {
     struct tile tile;
 };
 
-/* Sets what is prefetched during a chunk. Keys of the next chunk, if there is one (more), during values; values during keys;
- * where the chunk was converted, those of the next chunk, each. */
+/* Sets what is prefetched during a chunk: its values while its keys are read, and the keys of the next chunk, if there is one
+ * (more), while its values are read. Keys or values that were converted prefetch those of the next chunk instead. */
 static void block_prefetches(struct block *b, int chunk, bool more)
 {
     struct panel *keys = &b->keys, *values = &b->values;

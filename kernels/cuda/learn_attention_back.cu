@@ -1,5 +1,5 @@
 /* kernels/learn.h: attention, backward, in three launches that write different parts of the gradients. Each makes the
- * probabilities anew, P = exp(score - log of the row's sum), and dS = P (dP - D) scale, with dP = dO . v and D = dO . O.
+ * probabilities again, P = exp(score - log of the row's sum), and dS = P (dP - D) scale, with dP = dO . v and D = dO . O.
  *
  * attend_q: blocks as in attention forward, 32 rows of one head; dq = sum of dS k over tiles of keys, ascending, then over
  *     the row's own keys. It leaves D in scratch for the others.

@@ -1,6 +1,6 @@
 /* Products of a SLAB (kernels/linear.h) as a library's matrix products (gemm.h), and what both operations share for that.
  *
- *     weights      unpacked to bf16 [outputs][inputs], a matrix at a time, for the units of kernels/formats.h are no matrix
+ *     weights      unpacked to bf16 [outputs][inputs], a matrix at a time, for the units of kernels/formats.h are not a matrix
  *                  that a library takes. bf16 and mxfp4 as they are; f16, fp8, q4_k and q6_k as two bf16, to nearest each: a
  *                  product for the first, one more for the second into the same sums
  *     activations  as two bf16, to nearest each, in rows of their own: 2i and 2i + 1

@@ -1,7 +1,7 @@
 /* Weights of a unit (kernels/formats.h) as A fragments of the tensor core, turned to bf16 in registers.
  *
  * A unit has 32 outputs: two tiles of 16. Lane (g = lane / 4, t = lane % 4) reads 16 or 8 bytes of outputs 4g .. 4g+3, so that
- * a warp's load is one run of 512 or 256 bytes and nothing is laid out anew for a GPU: row g of tile i is output 4g + 2i, row
+ * a warp's load is one run of 512 or 256 bytes and nothing is rearranged for a GPU: row g of tile i is output 4g + 2i, row
  * g + 8 is 4g + 2i + 1. A step is 64 inputs, four products of 16; which inputs meet in which position is the format's own
  * choice (`input`), alike for weights and activations, and fixed.
  *

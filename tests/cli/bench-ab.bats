@@ -108,7 +108,7 @@ suites/ab.json|--build: give it twice
 --build fast --build fast suites/prompts.jsonl|suites/prompts.jsonl
 --build fast --build fast -|give it as a file
 --build fast --build fast --limit 2x suites/ab.json|--limit
---build fast --build fast --keep fast.moes suites/ab.json|--keep fast.moes: is no folder
+--build fast --build fast --keep fast.moes suites/ab.json|--keep fast.moes: is not a folder
 --build fast --build fast|SUITE
 WRONG
 }

@@ -62,7 +62,7 @@ OPTIONS
     run moe-decode -q --device ref -m pocket.moe -n 2 -p def --split balance
     [ $status -eq 2 ] && [[ $output == *"--split: balance: the rule needs levels of utility; give"* ]]
     run moe-decode -q --device ref -m pocket.moe -p def -d ngram --split resident --record drafts --stream none.moes
-    [ $status -eq 2 ] && [[ $output == *"--record drafts: under --split resident the text depends on drafts; take static" ]]
+    [ $status -eq 2 ] && [[ $output == *"--record drafts: under --split resident the text depends on drafts; choose static" ]]
     echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "none"}, {"name": "n", "draft": "ngram"}]}' > two.json
     run moe-bench identity -q --device ref --split resident two.json
     [ $status -eq 2 ] && [[ $output == *"--split resident: bytes depend on the draft, so settings cannot be compared; choose static" ]]
@@ -654,7 +654,7 @@ LINES
         rm pipe
         [ "$status" -eq 2 ] || { echo "status $status"; cat said; return 1; }
         [ "$(wc -l < said)" -eq 1 ]
-        grep -q 'shrinks.moe: ends at byte [0-9]*, [0-9]* are needed: it was cut off while it was read' said
+        grep -q 'shrinks.moe: ends at byte [0-9]*, [0-9]* are needed: it was truncated while it was read' said
     done
 }
 

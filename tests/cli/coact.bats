@@ -255,7 +255,7 @@ JQ
     [ ! -e no.moes ]
     run moe-coact merge --force part3.moes part1.moes -o some.moes
     [ "$status" -eq 0 ]
-    [[ $output == "moe-coact: part 2 of 3 is not among the streams; taken because of --force" ]]
+    [[ $output == "moe-coact: part 2 of 3 is not among the streams; used because of --force" ]]
     records some.moes | jq -se '[.[] | select(.type == "begin") | .sequence] | . == [range(length)] and length > 3'
 }
 

@@ -513,14 +513,14 @@ END
     refuses "has no .safetensors, pytorch_model.bin or .gguf file" moe-convert empty -o x.moe
     tar cf p.tar pocket
     head -c 3000000 p.tar > cut.tar
-    refuses "damaged, cut off" moe-convert cut.tar -o x.moe
-    refuses "damaged, cut off" moe-convert - -o x.moe < cut.tar
+    refuses "damaged, truncated" moe-convert cut.tar -o x.moe
+    refuses "damaged, truncated" moe-convert - -o x.moe < cut.tar
     refuses "archive" moe-convert /dev/null -o x.moe
     head -c 3000000 pocket/model.safetensors > short
     mv short pocket/model.safetensors
     refuses "model.safetensors: its tensors need" moe-convert pocket -o x.moe
     printf '\200\0\0\0\0\0\0\0{' > pocket/model.safetensors
-    refuses "it is cut off" moe-convert pocket -o x.moe
+    refuses "it is truncated" moe-convert pocket -o x.moe
     rm pocket/config.json
     cp "$pocket/model.safetensors" pocket
     refuses "has no config.json" moe-convert pocket -o x.moe

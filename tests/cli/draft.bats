@@ -215,7 +215,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     jq -s -e '.[0].drafters.ngram.seen as $old | .[1].drafters.ngram.seen > $old' before.json cal.json > /dev/null
     refuse 'policy static estimates no acceptance probabilities' -d ngram --calibration cal.json
     echo '{}' > bad.json
-    refuse '--calibration: bad.json: this is no calibration' -d ngram -K auto --calibration bad.json
+    refuse '--calibration: bad.json: this is not a calibration' -d ngram -K auto --calibration bad.json
     [ "$(cat bad.json)" = '{}' ]
 }
 
@@ -316,7 +316,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     refuse "cut.moes" -d suffix:corpus=cut.moes
     refuse "pocket.moe" -d suffix:corpus=pocket.moe
     refuse "short: the index is damaged: its sizes do not fit its 100 bytes" -d suffix:corpus=short
-    refuse "shorter: the index is cut off" -d suffix:corpus=shorter
+    refuse "shorter: the index is truncated" -d suffix:corpus=shorter
     refuse "small.v3: an index of version 3" -d suffix:corpus=small.v3
     cp small bent
     flip bent 100
@@ -332,7 +332,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     refuse "foreign.moes: its tokens are of another tokenizer" -d suffix:corpus=foreign.moes
     refuse "cannot be recorded" -d lookahead --record drafts --stream out.moes
     refuse "cannot be recorded" -d ngram -d self:search=1,window=5 --record drafts --stream out.moes
-    refuse "take another --tree" -d suffix --tree own --record drafts --stream out.moes
+    refuse "choose another --tree" -d suffix --tree own --record drafts --stream out.moes
     decode -n 8 -d suffix --record drafts --stream chains.moes prompts.jsonl > out
     moe-view --verify chains.moes
 }

@@ -129,7 +129,7 @@ RUNS
     # What drafters with a model would have to write, and is not recorded.
     refuse "records chains, and model is to draft trees" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe \
         --tree dynamic:total=12,depth=3,topk=3 prompts.jsonl
-    refuse "of which 1 were asked for" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe --policy tr prompts.jsonl
+    refuse "of which 1 were requested" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe --policy tr prompts.jsonl
     refuse "records drafts of 1 drafter, and model is number 2" -m pocket.moe --force-accept rec.moes -d ngram \
         -d model:file=draft.moe prompts.jsonl
     refuse "leave search out" -m pocket.moe --force-accept rec.moes -d self:search=1 prompts.jsonl

@@ -102,7 +102,7 @@ told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .dr
         exec 7<&-
         cat said
         [ $status = 2 ]
-        [ "$(< said)" = 'moe-decode: cut/copy.moe: was cut off while it was mapped, or cannot be read; restore it and run again' ]
+        [ "$(< said)" = 'moe-decode: cut/copy.moe: was truncated while it was mapped, or cannot be read; restore it and run again' ]
         [ "$(ls cut)" = "$(printf 'copy.moe\nfifo')" ]
     done
 }

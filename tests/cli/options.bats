@@ -298,7 +298,7 @@ EOF
     done <<'EOF'
 -p a -d none -K 4|--draft-length: has no effect: nothing is drafted
 -p a -d none --policy static|--policy: has no effect: nothing is drafted
--p a --temperature 0 --top-p .5|--top-p: has no effect: --temperature 0 takes the best token
+-p a --temperature 0 --top-p .5|--top-p: has no effect: --temperature 0 chooses the most likely token
 -p a --device ref -j 2|--threads: has no effect: device ref computes with one thread, in plain C
 -p a --template-arg x=y|--template-arg: has no effect: no prompt is a chat
 ids.jsonl --chat|--chat: has no effect: no prompt is a bare text
@@ -308,7 +308,7 @@ text.txt --field x|--field: has no effect: no prompt is a JSON object
 EOF
     [ -z "$(moe-decode -m "$MOE_POCKET" -n 1 text.txt chat.jsonl --whole --field prompt --chat --system x 2>&1 > /dev/null | grep 'no effect')" ]
     run -0 moe-bench run -m "$MOE_POCKET" -n 1 --top-k 4 text.txt --measure-seconds 0 -o run.moes
-    [ "$output" = "moe-bench: setting 'none': --top-k: has no effect: --temperature 0 takes the best token" ]
+    [ "$output" = "moe-bench: setting 'none': --top-k: has no effect: --temperature 0 chooses the most likely token" ]
 }
 
 @test "option names of other programs are answered with moekit's" {

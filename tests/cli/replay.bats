@@ -369,7 +369,7 @@ RUNS
     [[ $output == *"only chains are recorded"* ]]
     run moe-bench replay "$BATS_TEST_TMPDIR/own.moes" --policy tr --iterations
     assert_trouble moe-bench
-    [[ $output == *"which 2 were asked for"* ]]
+    [[ $output == *"which 2 were requested"* ]]
 }
 
 @test "a tree larger than the recorded one is refused" {

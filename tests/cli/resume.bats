@@ -313,7 +313,7 @@ WRONG
     decode -c 512 --keep-going --stream run/old.moes bad.jsonl > run/text 2> run/said || code=$?
     [ $code = 1 ]
     cmp run/text full
-    [ "$(sed 's/^moe-decode: //; s/: .*//' run/said | paste -sd' ')" = "bad.jsonl:3 bad.jsonl:5 bad.jsonl:6 3 prompts were passed over, $(jq -s length full--json) texts are there" ]
+    [ "$(sed 's/^moe-decode: //; s/: .*//' run/said | paste -sd' ')" = "bad.jsonl:3 bad.jsonl:5 bad.jsonl:6 3 prompts were skipped, $(jq -s length full--json) texts are finished" ]
     moe-view --json run/old.moes | jq -c 'select(.type == "failed") | [.id, .message]' > run/failed
     [ "$(jq -r '.[0]' run/failed | paste -sd,)" = 2,long,empty ]
     jq -r '.[1]' run/failed | sed 's/^/moe-decode: /' | cmp - <(head -n 3 run/said)

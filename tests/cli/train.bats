@@ -279,7 +279,7 @@ END
     head -c $((size / 2)) early.moe.checkpoint > cut && mv cut early.moe.checkpoint
     run moe-draft-train train -q -m pocket.moe $options --resume -o early.moe
     assert_trouble moe-draft-train
-    [[ $output == *"is cut off, or of another head; remove it to begin anew" ]]
+    [[ $output == *"is truncated, or of another head; remove it to start over" ]]
 }
 
 # Peak of the memory of a command, in MiB, pages of mapped files included.

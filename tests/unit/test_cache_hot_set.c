@@ -39,7 +39,7 @@ static void says_what_is_wrong(void **state)
     (void)state;
     static const struct { const char *text, *why; } bad[] = {
         {"[]", "expected a JSON object"},
-        {"{}", "is missing, so this is no hot set"},
+        {"{}", "is missing, so this is not a hot set"},
         {"{\"hot_set\":2}", "later moekit"},
         {"{\"hot_set\":1,\"mode\":1}", "mode"},
         {"{\"hot_set\":1,\"experts\":[]}", "\"model\": expected a JSON object"},

@@ -573,7 +573,7 @@ static void test_damaged(void **state)
     expect_bad(&file, "tensor first: is of type 99, which is not known here; supported are F32");
     file = small_file(3);
     file.data[find_bytes(&file, "second") + 24] = 97;           /* the offset: 96 */
-    expect_bad(&file, "lies at 97, which is no multiple of 32");
+    expect_bad(&file, "lies at 97, which is not a multiple of 32");
     file = small_file(3);
     file.data[find_bytes(&file, "second") + 24] = 64;
     expect_bad(&file, "its data begin at 64, but the data before end at 68");
@@ -583,7 +583,7 @@ static void test_damaged(void **state)
     file = small_file(3);
     memcpy(file.data + find_bytes(&file, "second") - 6, "token_", 6);
     file.length -= 40;
-    expect_bad(&file, "cut off or damaged");
+    expect_bad(&file, "truncated or damaged");
 }
 
 static void test_twice(void **state)

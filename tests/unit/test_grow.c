@@ -223,7 +223,8 @@ static void a_review_that_cannot_be_is_refused(void **state)
 {
     static const struct draft_leaf root = {-1, 1}, beyond = {4, 1};
     static const struct { int drafter, draws; const struct draft_leaf *leaf; const char *text; } cases[] = {
-        {0, 0, &root, "which it cannot"}, {1, 0, &beyond, "which there is not"}, {1, 1, &root, "does not say what it drew"}};
+        {0, 0, &root, "which cannot review"}, {1, 0, &beyond, "leaf that does not exist"},
+        {1, 1, &root, "does not state what it drew from"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct stage stage;

@@ -432,7 +432,7 @@ static void estimates_are_saved_and_loaded(void **state)
     assert_memory_equal(&got[1], &untouched, sizeof untouched);                 /* the file does not have it */
     assert_int_equal(calibration_read(path, "abd", read, 2, &err), -1);
     assert_non_null(strstr(err.text, "it is for other weights"));
-    refused(path, "{}", "this is no calibration of version 1");
+    refused(path, "{}", "this is not a calibration of version 1");
     refused(path, "{\"calibration\": 1, \"model\": \"\", \"drafters\": {\"ngram\": {\"seen\": 1, \"fits\": [[1]]}}}",
             "\"ngram\": expected \"seen\", a number, and \"fits\", 6 lists of 43 numbers");
     size_t used = (size_t)snprintf(text, sizeof text, "{\"calibration\": 1, \"model\": \"abc\", \"drafters\": {\"ngram\": "

@@ -425,8 +425,8 @@ static void chats_are_read_as_people_have_them(void **state)
     expect_error(f, "{\"messages\":[{\"role\":\"user\"}]}", "e.jsonl:1", "\"messages\": message 0: has no \"content\"");
     expect_error(f, "{\"messages\":[{\"role\":\"user\",\"content\":5}]}", "e.jsonl:1", "must be a text, or a list of parts");
     expect_error(f, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":\"x\"}]}]}",
-                 "e.jsonl:1", "part 0 (image_url) is no text");
-    expect_error(f, "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"a\"}]}", "e.jsonl:1", "nothing is asked");
+                 "e.jsonl:1", "part 0 (image_url) is not text");
+    expect_error(f, "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"a\"}]}", "e.jsonl:1", "no question: all");
     expect_error(f, "{\"conversations\":[{\"from\":\"human\"}]}", "e.jsonl:1", "message 0: has no \"value\"");
     assert_null(notes.data);
     const char *path = file(f, "n.jsonl", "{\"prompt\":\"a\",\"max_token\":3,\"source\":1}\n"

@@ -141,7 +141,7 @@ static void trees_are_read_and_checked(void **state)
     static const struct { struct tree tree; const char *part; } wrong[] = {
         {{{-1, 0, 0, 3}, {2, 0, 1, 0}, {2, 3}, 2, false}, "token 3 has parent 3"},
         {{{0, 0, 0, 2}, {2, 0, 1, 0}, {2, 3}, 2, false}, "token 0 has parent 0"},
-        {{{-1, 0, 0, 2}, {2, 0, -1, 0}, {2, 3}, 2, false}, "asked for"},
+        {{{-1, 0, 0, 2}, {2, 0, -1, 0}, {2, 3}, 2, false}, "requested"},
         {{{-1, 0, 0, 2}, {2, 0, 1, 0}, {1, 3}, 2, false}, "does not follow"},
         {{{-1, 0, 0, 2}, {2, 0, 1, 0}, {2, 9}, 2, false}, "does not follow"},
         {{{-1, 0, 0, 2}, {2, 0, 1, 0}, {2, 3}, 2, true}, "without"},

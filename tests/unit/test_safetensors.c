@@ -139,7 +139,7 @@ static void refuses_lengths(void **state)
     err_clear(&err);
     unit_write(path, beyond, 10);
     assert_int_equal(checkpoint_open(&cp, path, NULL, &err), -1);
-    assert_non_null(strstr(err.text, "it is cut off"));
+    assert_non_null(strstr(err.text, "it is truncated"));
     err_clear(&err);
     unit_write(path, beyond, 5);
     assert_int_equal(checkpoint_open(&cp, path, NULL, &err), -1);

@@ -157,7 +157,7 @@ static void what_is_no_dictionary_of_tensors_is_named(void **state)
         {"call-old.bin", "global posix.system is not needed for weights"},
         {"permuted.bin", "tensor a: its elements lie in an order"},
         {"integers-apart.bin", "tensor a: its elements, of I64, do not lie side by side"},
-        {"list.bin", "what was saved is no dictionary of tensors"}, {"number.bin", "a is no tensor"},
+        {"list.bin", "the saved object is not a dictionary of tensors"}, {"number.bin", "a is not a tensor"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -332,10 +332,10 @@ static void members_have_the_bytes_that_were_said(void **state)
         zip_member(zip, "a", 4, &err) || zip_put(zip, "abc", 3, &err))
         fail_msg("%s", err.text);
     assert_int_equal(zip_member_end(zip, &err), -1);
-    assert_non_null(strstr(err.text, "a: fewer bytes than were said"));
+    assert_non_null(strstr(err.text, "a: fewer bytes than were declared"));
     err_clear(&err);
     assert_int_equal(zip_put(zip, "de", 2, &err), -1);
-    assert_non_null(strstr(err.text, "a: more bytes than were said"));
+    assert_non_null(strstr(err.text, "a: more bytes than were declared"));
     err_clear(&err);
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = '\0';
