@@ -250,7 +250,7 @@ done:
 /* The command line that goes on with this run, for a terminal after a signal. */
 static int put_signal_text(struct text *out, const struct console *console, const char *output, struct err *err)
 {
-    return text_printf(out, err, "%s%s: ended; what is finished is kept, this goes on with it:\n  ",
+    return text_printf(out, err, "%s%s: ended; finished samples are kept; this continues with them:\n  ",
                        isatty(STDERR_FILENO) ? "\n" : "", console->program) ||
            again_put(out, console, 2, output, err) || text_putc(out, '\n', err) ? -1 : 0;
 }
@@ -377,7 +377,7 @@ static int check_files(const struct run_args *args, struct err *err)
     if (args->files.count)
         return 0;
     if (args->resume && text_ends(args->resume, ".json"))
-        return err_set(err, ERR_INPUT, "--resume %s: takes the stream to go on with, then the suite: --resume %s %s",
+        return err_set(err, ERR_INPUT, "--resume %s: needs the stream to continue, then the suite: --resume %s %s",
                        args->resume, strcmp(args->output, "-") ? args->output : "STREAM", args->resume);
     return err_set(err, ERR_INPUT, args->made.models.count ? "no prompts; name a file of prompts after the options"
                    : "no suite; name one, SUITE.json, or a model and prompts: moe-bench run -m MODEL.moe PROMPTS.jsonl");

@@ -514,10 +514,10 @@ static void add_again(const struct run *run, struct err *err)
     for (size_t i = 0; fits && i < line.length; i++)
         fits = (unsigned char)line.data[i] >= ' ';
     if (fits)
-        err_set(&full, err->code, "%s; this goes on from there%s: %s", err->text, more, line.data);
+        err_set(&full, err->code, "%s; this continues from there%s: %s", err->text, more, line.data);
     else
-        err_set(&full, err->code, "%.300s; the same command line with --resume %.300s goes on from there%s", err->text, stream,
-                more);
+        err_set(&full, err->code, "%.300s; the same command line with --resume %.300s continues from there%s", err->text,
+                stream, more);
     *err = full;
     text_free(&line);
 }

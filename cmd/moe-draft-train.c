@@ -450,7 +450,7 @@ static int resume_training(struct training *t, struct err *err)
     if (trainer_best(t->trainer)->step >= 0 && access(t->best.data, F_OK))
         return err_set(err, ERR_INPUT, "%s: the best head so far is missing; to start again, also remove %s", t->best.data,
                        t->checkpoint.data);
-    console_note(t->console, "goes on after step %lld", (long long)trainer_steps(t->trainer));
+    console_note(t->console, "continues after step %lld", (long long)trainer_steps(t->trainer));
     return 0;
 }
 
@@ -542,7 +542,7 @@ static int save_after(struct training *t, struct err *err)
     if (save(t, NULL))
         return -1;
     err_clear(err);
-    return err_set(err, first.code, "%s; --resume goes on after step %lld", first.text, (long long)trainer_steps(t->trainer));
+    return err_set(err, first.code, "%s; --resume continues after step %lld", first.text, (long long)trainer_steps(t->trainer));
 }
 
 /* rc: the result of a write by the first process. If it failed, all processes end. */
@@ -566,7 +566,7 @@ static int written(struct training *t, int rc, struct err *err)
 static int stop_here(struct training *t, struct err *err)
 {
     const char *signal = signals_name();
-    return save(t, err) ? -1 : err_set(err, ERR_SIGNAL, "ended by %s after step %lld; --resume goes on",
+    return save(t, err) ? -1 : err_set(err, ERR_SIGNAL, "ended by %s after step %lld; --resume continues",
                                        signal ? signal : "a signal", (long long)trainer_steps(t->trainer));
 }
 

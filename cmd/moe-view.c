@@ -27,7 +27,7 @@ struct view_args {
 
 static const struct opt view_options[] = {
     OPT_FLAG(0, "verify", struct view_args, verify,
-             "say whether each FILE is whole: every record, digest and weight; print no more"),
+             "check whether each FILE is complete: every record, digest and weight; print nothing else"),
     OPT_FLAG(0, "json", struct view_args, json, "write JSON lines"),
     OPT_FLAG(0, "csv", struct view_args, csv, "write a table of one type of record as CSV"),
     OPT_STRING('t', "type", struct view_args, type, "TYPE",

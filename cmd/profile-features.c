@@ -39,7 +39,7 @@ const struct opt features_options[] = {
     DECODE_TEXT_OPTIONS(struct features_args, settings),
     SESSION_PROMPT_OPTIONS(struct features_args, prompts),
     OPT_GROUP("What to record"),
-    OPT_FLAG(0, "text", struct features_args, text, "say how much there is, as on a terminal, and compute no states"),
+    OPT_FLAG(0, "text", struct features_args, text, "print the amount of data, as on a terminal, and compute no states"),
     OPT_OUTPUT('o', "output", struct features_args, output, "write the stream to FILE, not standard output"),
     OPT_GROUP("Other options"),
     OPT_FLAG(0, "force", struct features_args, force, "accept a head that was made for other weights of this shape"),

@@ -418,7 +418,7 @@ static int read_kangaroo(const struct head_request *request, struct head_reading
     if (read_layer(request, out, err) || (!layers && read_int(request, "exit_layer", &layers, err)))
         return -1;
     if (!layers)
-        return err_set(err, ERR_INPUT, "does not say after how many layers of the target it reads; give --exit-layer N (its "
+        return err_set(err, ERR_INPUT, "does not state after how many layers of the target it reads; give --exit-layer N (its "
                        "authors took 2 for 7B)");
     if (layers < 1 || layers >= head->target.layers)
         return err_set(err, ERR_INPUT, "exit layer is %d; the target has %d layers, of which it must leave one; take an "

@@ -200,7 +200,7 @@ static int refuse_program(const struct head_params *head, enum head_program prog
     int other = 0;
     while (!(HOLDS[other] >> head->kind & 1))
         other++;
-    return err_set(err, ERR_INPUT, "is a head of the kind %s, which %s cannot hold; export it for %s%s",
+    return err_set(err, ERR_INPUT, "is a head of the kind %s, which %s cannot represent; export it for %s%s",
                    head_kind_name(head->kind), head_program_words[program], head_program_words[other],
                    head->kind == HEAD_EAGLE3 ? " or speculators" : "");
 }

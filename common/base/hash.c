@@ -89,7 +89,7 @@ int sha256_stream_new(struct sha256_stream **out, struct err *err)
 int sha256_stream_put(struct sha256_stream *stream, const void *data, size_t bytes, struct err *err)
 {
     if (bytes && SHA256_Update(&stream->context, data, bytes) != 1)
-        return err_set(err, ERR_MEMORY, "SHA-256 cannot go on");
+        return err_set(err, ERR_MEMORY, "SHA-256 cannot continue");
     return 0;
 }
 

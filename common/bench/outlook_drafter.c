@@ -60,7 +60,7 @@ static int read_model(struct outlook_drafter *out, const struct reading *from, s
         spec_end(from->spec, err))
         return -1;
     if (!file)
-        return err_set(err, ERR_INPUT, "model: which model drafts? say file=FILE, a model file or a config.json");
+        return err_set(err, ERR_INPUT, "model: which model drafts? give file=FILE, a model file or a config.json");
     if (dtype && (!format_by_name(dtype, &found) || !format_from_floats(found)))
         return err_set(err, ERR_INPUT, "model: dtype=%s: expected f32, f16, bf16, fp8, q8 or q4", dtype);
     formats.dense = dtype ? (int)found : -1;
@@ -101,7 +101,7 @@ static int read_head(struct outlook_drafter *out, const struct reading *from, st
         spec_end(from->spec, err))
         return -1;
     if (!file == !size)
-        return err_set(err, ERR_INPUT, "head: say file=FILE, a head file, or bytes=SIZE, what one of its tokens reads beside "
+        return err_set(err, ERR_INPUT, "head: give file=FILE, a head file, or bytes=SIZE, what one of its tokens reads beside "
                        "the model's output head");
     if (size && number_size(size, 1, (uint64_t)1 << 50, &bytes, err))
         return err_at(err, "head: bytes");

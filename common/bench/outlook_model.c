@@ -94,7 +94,7 @@ static int published_formats(const json_t *config, const char *path, struct synt
         options->experts = FORMAT_MXFP4;
     else if (quantised)
         return err_set(err, ERR_INPUT, "%s: its weights are quantised by '%.40s', and how many bytes they take is not known; "
-                       "say it with --dtype, such as --dtype q4", path, method ? method : "no known method");
+                       "give it with --dtype, such as --dtype q4", path, method ? method : "no known method");
     return 0;
 }
 

@@ -81,7 +81,7 @@ static struct recorded_node find(const struct recorded_drafter *mine, const stru
     int32_t token[WAY_MAX];
     struct recorded_node found;
     const struct recorded_way way = path_to(mine, tree, node, token);
-    const int right = recorded_way_right(&way);
+    const int right = recorded_way_matches(&way);
     const bool own = node >= 0 && tree->drafter[node] == mine->base.number, oldest = own && mine->all->trees;
     if (own && !mine->all->trees && mine->own_states && recorded_way_find(&way, 0, &found) && reaches(mine, &found, tokens))
         return found;

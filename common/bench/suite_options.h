@@ -40,7 +40,7 @@ struct suite_options {
     OPT_STRING(0, "rank", args, made.rank, "FILE|WORD,...", "keep the experts that each of these puts first"), \
     OPT_STRING(0, "budget-mode", args, made.budget_mode, "substitute|truncate,...", \
                "replace or drop experts outside the budget"), \
-    OPT_STRING(0, "budget-phase", args, made.budget_phase, "WORDS", "hold the budget in these forwards"), \
+    OPT_STRING(0, "budget-phase", args, made.budget_phase, "WORDS", "apply the budget in these forwards"), \
     OPT_STRING('n', "max-tokens", args, made.max_tokens, "N,...", "make at most N new tokens a prompt"), \
     OPT_STRING(0, "temperature", args, made.temperature, "T,...", "divide logits by T; 0 chooses the most likely token"), \
     OPT_STRING(0, "top-k", args, made.top_k, "K,...", "keep the K best tokens"), \

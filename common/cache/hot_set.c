@@ -54,7 +54,7 @@ static int get_expert(struct hot_set *set, const json_t *item, const struct stre
         return err_set(err, ERR_INPUT, "expected weights above 0, in descending order");
     int key = (int)(layer * model->experts + expert);
     if (seen[key])
-        return err_set(err, ERR_INPUT, "expert %lld of layer %lld is there twice", (long long)expert, (long long)layer);
+        return err_set(err, ERR_INPUT, "expert %lld of layer %lld occurs twice", (long long)expert, (long long)layer);
     seen[key] = true;
     set->key[set->count] = key;
     set->weight[set->count++] = weight;

@@ -116,7 +116,7 @@ int checkpoint_add_opened(struct checkpoint *cp, const char *path, const char *n
 int checkpoint_add_text(struct checkpoint *cp, enum source_text which, const char *text, size_t bytes, struct err *err)
 {
     if (!bytes && !source_text_kinds[which].may_be_empty)
-        return err_set(err, ERR_INPUT, "%s is empty; get it again, or remove it if the checkpoint has none",
+        return err_set(err, ERR_INPUT, "%s is empty; download it again, or remove it if the checkpoint has none",
                        source_text_kinds[which].name);
     if (file_is_pointer(text, bytes))
         return err_set(err, ERR_INPUT, "%s " FILE_POINTER_FAULT, source_text_kinds[which].name);

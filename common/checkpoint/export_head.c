@@ -316,7 +316,7 @@ static int write_folder(const struct head_export *export, const char *temporary,
         rc = write_weights(export, weights.data, err) || write_config(export, config.data, err) ? -1 : 0;
         if (!rc && rename(temporary, folder))
             rc = err_set(err, ERR_IO, "%s: %s", folder, errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR
-                         ? "is there already; remove it, or name another folder" : strerror(errno));
+                         ? "exists already; remove it, or name another folder" : strerror(errno));
         if (rc) {
             unlink(weights.data);
             unlink(config.data);

@@ -169,7 +169,7 @@ static int sort_entries(struct gguf *g, struct err *err)
     for (size_t i = 0; !rc && i < g->entry_count; i++) {
         g->entries[i] = sorted[i].entry;
         if (i && by_key(&sorted[i - 1], &sorted[i]) == 0)
-            rc = err_set(err, ERR_INPUT, "entry %.*s is there twice; the file is damaged", (int)sorted[i].entry.key_bytes,
+            rc = err_set(err, ERR_INPUT, "entry %.*s occurs twice; the file is damaged", (int)sorted[i].entry.key_bytes,
                          sorted[i].key);
     }
     mem_free(&sorted);

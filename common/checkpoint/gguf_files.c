@@ -68,7 +68,7 @@ static int read_split(const struct gguf *g, size_t files, int64_t *number, struc
         return -1;
     count = count ? count : 1;
     if (count < 1 || (uint64_t)count != files)
-        return err_set(err, ERR_INPUT, "says that the model has %lld files, but %s", (long long)count,
+        return err_set(err, ERR_INPUT, "states that the model has %lld files, but %s", (long long)count,
                        files == 1 ? "there is one; they must keep their names (-00001-of-00003.gguf), and lie in one folder or "
                                     "archive" : "there are others");
     if (*number < 0 || *number >= count)

@@ -290,7 +290,7 @@ static int take_shape(const struct checkpoint *cp, const struct source_tensor *c
     if (checkpoint_read(cp, shape, 0, stored, sizeof stored, err))
         return -1;
     if (stored[0] != dims[0] || stored[1] > dims[1] || stored[1] <= dims[1] - per)
-        return err_set(err, ERR_INPUT, "%s: tensor %s says [%lld][%lld], but the codes are of [%lld][%lld]",
+        return err_set(err, ERR_INPUT, "%s: tensor %s states the shape [%lld][%lld], but the codes are of [%lld][%lld]",
                        cp->files[shape->file].name, shape->name, (long long)stored[0], (long long)stored[1], (long long)dims[0],
                        (long long)dims[1]);
     dims[1] = stored[1];

@@ -210,7 +210,7 @@ static bool drafted_below(const struct recording *all, const struct recorded_dra
 /* Prefers the draft recorded at the root: a drafter that reads its own tokens continues that draft. */
 static struct recorded_node find_node(const struct recorded_way *way)
 {
-    const int right = recorded_way_right(way);
+    const int right = recorded_way_matches(way);
     struct recorded_node found;
     for (int on = 0; on <= right; on++)
         if (recorded_way_find(way, on, &found) && drafted_below(way->all, &way->all->draft[found.draft], found.at))

@@ -379,7 +379,7 @@ static int check_plan(const struct pass *pass, struct err *err)
     if (plan && engine->shape->router.zero_experts)
         return err_set(err, ERR_INPUT, "budgets of experts are not supported for models with zero experts; leave --budget out");
     if (plan && plan->ranking == PLAN_PATH && !pass->batch->row_weight)
-        return err_set(err, ERR_INPUT, "the expert plan goes by paths, but rows have no weights");
+        return err_set(err, ERR_INPUT, "the expert plan ranks by paths, but rows have no weights");
     return 0;
 }
 

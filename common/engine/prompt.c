@@ -2,9 +2,9 @@
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
 
-/* One piece of a prompt: a chain after the committed tokens, committed at once. */
-static int piece(struct engine *engine, struct sequence *sequence, const struct batch *batch, bool slab, struct forward *out,
-                 struct err *err)
+/* Runs one piece of a prompt: a chain after the committed tokens, committed at once. */
+static int run_piece(struct engine *engine, struct sequence *sequence, const struct batch *batch, bool slab,
+                     struct forward *out, struct err *err)
 {
     int32_t *node = mem_alloc((size_t)batch->rows, sizeof *node, err);
     int rc = -1;
@@ -68,7 +68,7 @@ static int run_one(struct engine *engine, struct sequence *sequence, struct batc
     batch->rows = span->rows;
     batch->logit_row = span->every ? NULL : &last;
     batch->logit_rows = span->every ? span->rows : span->last;
-    return piece(engine, sequence, batch, span->slab[0], out, err) || (each && each(context, out, position, err)) ? -1 : 0;
+    return run_piece(engine, sequence, batch, span->slab[0], out, err) || (each && each(context, out, position, err)) ? -1 : 0;
 }
 
 int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count,

@@ -75,7 +75,7 @@ static int check(const struct engine *engine, struct sequence *const *sequence, 
             return err_set(err, ERR_INPUT, "text %d of a forward has %d rows, and logits of %d", i, batch[i].rows,
                            batch[i].logit_rows);
         if (batch[i].plan && batch[i].plan->ranking == PLAN_PATH && !batch[i].row_weight)
-            return err_set(err, ERR_INPUT, "the expert plan goes by paths, but rows of text %d have no weights", i);
+            return err_set(err, ERR_INPUT, "the expert plan ranks by paths, but rows of text %d have no weights", i);
         if (!engine_shares(&batch[0], &batch[i]))
             return err_set(err, ERR_INPUT, "texts 0 and %d cannot share a forward: they request different results", i);
         for (int before = 0; before < i; before++)

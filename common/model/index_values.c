@@ -200,7 +200,7 @@ int index_map(struct cursor *cursor, const char *(*name)(int key), int keys, int
             continue;
         }
         if (seen >> key & 1)
-            return err_set(err, ERR_INPUT, "%s is there twice", name(key));
+            return err_set(err, ERR_INPUT, "%s occurs twice", name(key));
         seen |= (uint64_t)1 << key;
         if (at(context, key, err))
             return err_at(err, "%s", name(key));

@@ -24,8 +24,8 @@
  *   leaf, they would nearly always be chosen, and would often be wrong.
  * - During the first `warmup` iterations drafters alternate, with chains of 4 tokens. Later, a drafter unused for `retry`
  *   iterations drafts such a chain again, so that a few rejections exclude no drafter. A chain that costs less than a forward
- *   is repeated sooner, in proportion to its cost, but not before a tenth of `retry`: a chain judges few tokens, so the average of
- *   a lookup drafter that was rejected for a window would stay low for hundreds of iterations. */
+ *   is repeated sooner, in proportion to its cost, but not before a tenth of `retry`: a chain judges few tokens, so the average
+ *   of a lookup drafter that was rejected for a window would stay low for hundreds of iterations. */
 #include "common/policy/dytc.h"
 
 #include <math.h>

@@ -44,7 +44,7 @@ int recorded_child(const struct recording *all, const struct recorded_draft *dra
     return 0;
 }
 
-int recorded_way_right(const struct recorded_way *way)
+int recorded_way_matches(const struct recorded_way *way)
 {
     int positions = way->text->tokens - 1, right = 0;
     while (right < way->depth && way->at + right + 1 < positions && way->text->token[way->at + right + 1] == way->token[right])

@@ -35,7 +35,7 @@ struct recorded_node {
 };
 
 /* Returns how many leading tokens of a way are the text's own and have a position after them. */
-int recorded_way_right(const struct recorded_way *way);
+int recorded_way_matches(const struct recorded_way *way);
 
 /* Returns whether the draft recorded `on` tokens after the root contains the rest of the way. The first `on` tokens of the way
  * must be the text's own. */

@@ -314,7 +314,7 @@ int recording_read(struct recording **out, const char *path, struct err *err)
     if (more < 0)
         goto finished;
     if (!state.recording->positions) {
-        err_set(err, ERR_INPUT, "%s: holds no drafts; make it with moe-decode --record drafts", reader_name(in));
+        err_set(err, ERR_INPUT, "%s: contains no drafts; record it with moe-decode --record drafts", reader_name(in));
         goto finished;
     }
     *out = state.recording;

@@ -98,7 +98,7 @@ static int link_paths(struct static_tree *tree, const struct path *path, int cou
         tree->parent[at] = above;
         tree->rank[at] = path[at].rank[path[at].count - 1];
         if (tree->rank[at] < *children)
-            return err_set(err, ERR_INPUT, "path %d is there twice; list it once", path[at].given);
+            return err_set(err, ERR_INPUT, "path %d occurs twice; list it once", path[at].given);
         *children = tree->rank[at] + 1;
         tree->base.depth = path[at].count;
         tree->first[path[at].count + 1] = at + 1;

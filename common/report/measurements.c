@@ -537,7 +537,7 @@ int measurements_read(struct measurements *all, struct reader *in, struct err *e
     const struct record *record;
     int more;
     if (kind != STREAM_BENCH && kind != STREAM_DECODE) {
-        err_set(err, ERR_INPUT, "holds a %s stream; a report is made of bench and decode streams, or of train streams",
+        err_set(err, ERR_INPUT, "contains a %s stream; a report is made of bench and decode streams, or of train streams",
                 reader_header(in)->kind_name);
         return err_at(err, "%s", reader_name(in));
     }

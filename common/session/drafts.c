@@ -15,7 +15,7 @@ static bool has(const struct decode_settings *settings, const struct drafter_cla
     return false;
 }
 
-/* Adds the drafter unless one of its kind is there already, or there are as many as can be used. */
+/* Adds the drafter unless one of its kind exists already, or there are as many as can be used. */
 static void add(struct decode_settings *settings, struct auto_drafts *store, const char *name)
 {
     if (settings->draft.count < DRAFTERS_MAX && !has(settings, drafter_find(name)))

@@ -90,7 +90,7 @@ extern const char *const budget_mode_words[];
     OPT_INPUT_AS(0, "rank", args, settings.rank, "FILE|router|path|oracle[:printed]", \
               "keep the experts that the rank stream FILE puts first, or by `router', `path' or `oracle'"), \
     OPT_STRING(0, "budget-phase", args, settings.budget_phase, "decode|verify|draft|decode,draft|verify,draft", \
-               "hold the budget in these forwards; decode if not given"), \
+               "apply the budget in these forwards; decode if not given"), \
     OPT_CHOICE(0, "budget-mode", args, settings.budget_mode, budget_mode_words, "replace or drop experts outside the budget")
 
 /* Options that determine the model's own text, and those that accelerate it. */

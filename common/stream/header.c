@@ -54,7 +54,7 @@ static void *grow_by_one(void *old, int count, size_t size, struct err *err)
 {
     size_t room = (size_t)count;
     if (count >= HEADER_ITEMS) {
-        err_set(err, ERR_INPUT, "a stream's header holds more than %d labels or sources", HEADER_ITEMS);
+        err_set(err, ERR_INPUT, "a stream's header has more than %d labels or sources", HEADER_ITEMS);
         return NULL;
     }
     return mem_grow(&old, &room, room + 1, size, err) ? NULL : old;

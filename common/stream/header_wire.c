@@ -196,7 +196,7 @@ static int take_argv(const struct record *producer, struct header *header, struc
     for (; header->argc < count; header->argc++) {
         struct wire_value word;
         if (cursor_next(&items, &word) || word.type != WIRE_TEXT) {
-            err_set(err, ERR_INPUT, "key 'argv' holds something that is not text; the stream is damaged");
+            err_set(err, ERR_INPUT, "key 'argv' has a value that is not text; the stream is damaged");
             return record_error_at(producer, err);
         }
         header->argv[header->argc] = mem_copy(word.data, word.bytes, err);

@@ -83,7 +83,7 @@ int record_index(struct record *record, struct err *err)
             if (record->entries[j].key.bytes == entry->key.bytes &&
                 (!entry->key.bytes || record->entries[j].key.data[0] == entry->key.data[0]) &&
                 !memcmp(record->entries[j].key.data, entry->key.data, entry->key.bytes))
-                return err_set(err, ERR_INPUT, "key '%.*s' is there twice; the stream is damaged",
+                return err_set(err, ERR_INPUT, "key '%.*s' occurs twice; the stream is damaged",
                                (int)(entry->key.bytes < 64 ? entry->key.bytes : 64), (const char *)entry->key.data);
         record->count++;
     }

@@ -1,5 +1,5 @@
 # Made by `make completions` from the option table of moe-view; not edited by hand.
-complete -c moe-view -l verify -d 'say whether each FILE is whole: every record, digest and weight; print no more'
+complete -c moe-view -l verify -d 'check whether each FILE is complete: every record, digest and weight; print nothing else'
 complete -c moe-view -l json -d 'write JSON lines'
 complete -c moe-view -l csv -d 'write a table of one type of record as CSV'
 complete -c moe-view -s t -l type -x -d 'only records of TYPE; also header, end and abort, or model, head and tensor'

@@ -430,7 +430,7 @@ at_terminal() { "$BATS_TEST_DIRNAME/at-terminal.py" "$@" | tr -d '\r'; return "$
     moe-view --verify short.moes
     moe-bench report short.moes > again                 # the same report can be had from it
     grep -v '^moe-bench: ' shown | cmp - again
-    # nothing that is there already is written over, be it whole or a part
+    # nothing that exists already is written over, be it whole or a part
     touch short-2.moes.part short-3.moes.part.old
     cp short.moes before
     at_terminal -- moe-bench run -q short.json > shown
@@ -460,7 +460,7 @@ at_terminal() { "$BATS_TEST_DIRNAME/at-terminal.py" "$@" | tr -d '\r'; return "$
 SUITE
     run at_terminal "my suite.moes.part" 20000 -- moe-bench run -j 1 "my suite.json"
     [ "$status" = 130 ]
-    [ "${lines[-2]}" = "moe-bench: ended; what is finished is kept, this goes on with it:" ]
+    [ "${lines[-2]}" = "moe-bench: ended; finished samples are kept; this continues with them:" ]
     [ "${lines[-1]}" = "  moe-bench run --resume 'my suite.moes' -j 1 'my suite.json'" ]
     [ -e "my suite.moes.part" ] && [ ! -e "my suite.moes" ]
     eval "${lines[-1]}" 2> note
@@ -567,7 +567,7 @@ SUITE
         assert_trouble moe-bench
         [[ $output == *"$part"* ]] || { echo "$words: $output"; false; }
     done <<'WRONG'
---resume long.json|--resume long.json: takes the stream to go on with, then the suite: --resume STREAM long.json
+--resume long.json|--resume long.json: needs the stream to continue, then the suite: --resume STREAM long.json
 --resume long.json -o x.moes|then the suite: --resume x.moes long.json
 --resume - long.json|--resume: standard input cannot be read twice; name a file
 --resume /dev/null long.json|/dev/null: is read twice; name a file on disk
@@ -644,7 +644,7 @@ refused() {
     echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "a", "budget": 3, "rank": "bench.moes"}]}' > bad.json
     refused moe-bench run bad.json -o x.moes "bench.moes"
     [ ! -e x.moes ]
-    refused moe-bench report rank.moes "holds a rank stream"
+    refused moe-bench report rank.moes "contains a rank stream"
     head -c 5000 bench.moes > cut.moes
     refused moe-bench report cut.moes "cut.moes"
     refused moe-bench report --json --csv bench.moes "exclude each other"

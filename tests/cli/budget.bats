@@ -235,7 +235,7 @@ rank_statically() {
     }
     refuse "--budget-phase: says which" --budget-phase draft
     refuse "unknown phase 'prompt'" -B 4 --budget-phase prompt
-    refuse "knows only the forward that verifies" -B 4 --rank path --budget-phase decode,draft -d model:file=pocket.moe
+    refuse "needs the draft, so it cannot limit drafting" -B 4 --rank path --budget-phase decode,draft -d model:file=pocket.moe
     refuse "--budget-phase: no drafter; add" -B 4 --budget-phase draft
     refuse "ngram: a budget for drafting" -B 4 --budget-phase draft -d ngram
     refuse "draft.moe: the budget is for 6 layers of 32 experts" -B 4 --budget-phase draft -d model:file=draft.moe

@@ -92,7 +92,7 @@ PYTHON
         for source in pocket pocket/model.safetensors empty.tar; do
             run moe-convert $source -o empty.moe
             assert_trouble moe-convert
-            [[ $output == *"$name is empty; get it again, or remove it if the checkpoint has none" ]]
+            [[ $output == *"$name is empty; download it again, or remove it if the checkpoint has none" ]]
         done
         [ ! -e empty.moe ]
         rm pocket/$name

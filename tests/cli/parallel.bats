@@ -227,7 +227,7 @@ alone() {
     code=0
     wait $! || code=$?
     [ $code = 130 ]
-    grep -q '^moe-decode: ended by SIGINT after [0-9]* texts; this goes on from there: ' run/said
+    grep -q '^moe-decode: ended by SIGINT after [0-9]* texts; this continues from there: ' run/said
     moe-decode $settings --ignore-eos -n 300 run/long.jsonl --resume run/old.moes --parallel 2 -o run/new.json
     moe-decode $settings --ignore-eos -n 300 run/long.jsonl | cmp - run/new.json
 }

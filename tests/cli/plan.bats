@@ -109,8 +109,8 @@ again() {
 -m $CONFIG -d ngram:accept=1.5|accept=1.5: expected up to 3 probabilities from 0 to 1
 -m $CONFIG -d ngram:accept=.9/.8/.7/.6|up to 3 probabilities
 -m $CONFIG -d ngram:acept=.5|acept
--m $CONFIG -d model|which model drafts? say file=FILE
--m $CONFIG -d head|say file=FILE, a head file, or bytes=SIZE
+-m $CONFIG -d model|which model drafts? give file=FILE
+-m $CONFIG -d head|give file=FILE, a head file, or bytes=SIZE
 -m $CONFIG -d mtp|a config.json does not say whether there are predictors
 -m $CONFIG --cache-experts 1%|holds 1 experts, and one token uses 4 in a layer; give at least
 -m $CONFIG --cache-experts x|'x' is not a size

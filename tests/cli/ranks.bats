@@ -91,11 +91,11 @@ kill_process_1() {
     [ "$(grep -c '^moe-draft-train: ' said)" -le 1 ]
     [ ! -e dies.moe ]
     mpi 2 $options --steps 100000 --every 0 --resume texts.jsonl -o dies.moe 3>&- 2> said & job=$!
-    for _ in $(seq 500); do grep -q 'goes on after step' said && break; sleep 0.02; done
+    for _ in $(seq 500); do grep -q 'continues after step' said && break; sleep 0.02; done
     # a signal to one of them stops all after a step
     kill -TERM "$(pgrep -f -- "^moe-draft-train .*dies.moe$" | tail -n 1)"
     wait $job && false || [ $? -ne 0 ]
-    grep -q '^moe-draft-train: ended by .* after step [0-9]*; --resume goes on$' said
+    grep -q '^moe-draft-train: ended by .* after step [0-9]*; --resume continues$' said
     [ "$(grep -c '^moe-draft-train: ' said)" = 2 ]
 }
 

@@ -157,7 +157,7 @@ wait_for() {
         [ $code = $((128 + number)) ]
         again="moe-decode --resume run/old.moes $settings --json --ignore-eos -n 300 some.jsonl --stream run/old.moes"
         again+="${cached:+ $cached} -o run/old.json"
-        grep -q "^moe-decode: ended by SIG$signal after [0-9] texts; this goes on from there: $again\$" run/said
+        grep -q "^moe-decode: ended by SIG$signal after [0-9] texts; this continues from there: $again\$" run/said
         [ "$(wc -l < run/said)" = 1 ]
         [ "$(ls run)" = "$(printf 'old.json\nold.moes\nsaid')" ]
         # The text at work is there as far as it came, and says so.

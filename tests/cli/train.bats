@@ -167,7 +167,7 @@ END
         wait $child || true
     done
     [ -e part.moe ] || moe-draft-train train -m pocket.moe $options texts.jsonl --resume -o part.moe --stream part.moes 2>> said
-    grep 'goes on after step [1-9]' said
+    grep 'continues after step [1-9]' said
     cmp whole.moe part.moe
     cmp whole.best.moe part.best.moe
     [ ! -e part.moe.checkpoint ]
@@ -326,11 +326,11 @@ sys.exit(code)' "$@"
     options="--arch eagle1 --batch 1 --steps 16 texts.jsonl"
     run moe-draft-train train -q -m pocket.moe $options -o full.moe --stream /dev/full
     assert_trouble moe-draft-train
-    [[ $output == *"No space left on device; --resume goes on after step "* ]]
+    [[ $output == *"No space left on device; --resume continues after step "* ]]
     train $options -o whole.moe
     rm full.moe
     moe-draft-train train -m pocket.moe $options -o full.moe --resume 2> said
-    grep -qx 'moe-draft-train: goes on after step [1-9][0-9]*' said
+    grep -qx 'moe-draft-train: continues after step [1-9][0-9]*' said
     cmp whole.moe full.moe
 }
 

@@ -1,4 +1,4 @@
-/* The sum that a tensor core gives for 16 products of bf16 and what is there already, bit for bit (mma.cc). Stands alone, so
+/* The sum that a tensor core gives for 16 products of bf16 and what exists already, bit for bit (mma.cc). Stands alone, so
  * that tests on a GPU can compare. */
 #ifndef MOE_EMU_TENSOR_CORE_H
 #define MOE_EMU_TENSOR_CORE_H

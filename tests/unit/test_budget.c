@@ -136,7 +136,7 @@ static void test_rankings_and_phases(void **unused)
         {"oracle", "decode,draft", PLAN_ORACLE, true, true, true, "budget 2 of 4, oracle, substitute"},
         {"router", "verify,draft", PLAN_ROUTER, false, true, true, "budget 2 of 4, router, substitute, with drafts only"}};
     static const struct { const char *rank, *phase, *fault; } bad[] = {
-        {"path", "draft", "knows only the forward that verifies"}, {"path", "verify,draft", "knows only the forward"},
+        {"path", "draft", "needs the draft, so it cannot limit drafting"}, {"path", "verify,draft", "needs the draft"},
         {"router", "draft,verify", "unknown phase 'draft,verify'"}, {"router", "", "unknown phase ''"}};
     struct budget *budget = NULL;
     struct text note = {0};

@@ -269,7 +269,7 @@ static const struct { enum change change; const char *which, *says; } MISFITS[] 
      "tensor model.layers.1.self_attn.k_proj.weight is missing; a olmoe model needs it"},
     {DROP, "model.layers.1.mlp.experts.2.up_proj.weight", "mlp.experts.2.up_proj.weight is missing"},
     {WIDEN, "model.layers.0.self_attn.o_proj.weight", "model.safetensors: tensor model.layers.0.self_attn.o_proj.weight "
-     "has shape [12][48]; config.json asks for [24][24]"},
+     "has shape [12][48]; config.json requires [24][24]"},
     {RETYPE, "model.layers.0.self_attn.q_norm.weight", "q_norm.weight is I32; supported are F32, F16 and BF16"},
     {ADD, "model.layers.0.mlp.shared_expert_gate.weight",
      "shared_expert_gate.weight has no place in a olmoe model of 2 layers"},

@@ -118,7 +118,7 @@ static void put_pair(struct gguf_file *g, struct weights *w, const struct pair *
     float value;
     for (int e = 0; e < experts; e++) {
         fill(name, sizeof name, p->published, layer, e);
-        if (p->way != VALUES && p->way != ODD)          /* they are further parts of a tensor that is there already */
+        if (p->way != VALUES && p->way != ODD)          /* they are further parts of a tensor that exists already */
             weights_add(w, name, "F32", p->dims[2] ? p->dims[0] : 0, p->dims[2] ? p->dims[1] : p->dims[0],
                         p->dims[2] ? p->dims[2] : p->dims[1]);
         for (int i = 0; (size_t)i < element_count(p) && gguf_element(p, name, i, dims, &count, &value); i++)
@@ -596,7 +596,7 @@ static void test_twice(void **state)
     gguf_put_int(&g, "a", 1);
     gguf_put_int(&g, "b", 2);
     struct text file = gguf_join(&g, 3);
-    expect_bad(&file, "entry b is there twice");
+    expect_bad(&file, "entry b occurs twice");
     gguf_put_tensor(&g, "t", 0, 1, &size, &value, 4);
     gguf_put_tensor(&g, "t", 0, 1, &size, &value, 4);
     file = gguf_join(&g, 3);
@@ -733,7 +733,7 @@ static void test_refused_models(void **state)
     put_number(&g, "llama", "split.count", 1);
     gguf_put_int(&g, "split.count", 3);
     gguf_put_tensor(&g, "token_embd.weight", 0, 2, sizes, zeros, sizeof zeros);
-    expect_no_model(&g, "m.gguf", "says that the model has 3 files, but there is one");
+    expect_no_model(&g, "m.gguf", "states that the model has 3 files, but there is one");
 }
 
 int main(void)

@@ -338,7 +338,7 @@ static void nonsense_is_named(void **state)
     refused("\x93\xa4rank\x00\xc0", "payload is not a map");
     refused("\x93\xa4rank\x00\x80", "key 'layer': is missing");
     refused("\x93\xa4rank\x00\x81\xa5layer\xff", "must be from 0");
-    refused("\x93\xa4rank\x00\x82\xa5layer\x00\xa5layer\x00", "is there twice");
+    refused("\x93\xa4rank\x00\x82\xa5layer\x00\xa5layer\x00", "occurs twice");
     refused("\x93\xa4rank\x00\x81\x01\x00", "a key is an integer");
     refused("\x93\xa5" "abort\x00\x81\xa7message\xa8no space", "test: its producer, moe-test, gave up: no space");
     refused("\x93\xa3" "end\x00\x80", "end record: key 'records': is missing");
@@ -394,12 +394,12 @@ static void records_must_make_sense(void **state)
     static const float weights[4] = {0};
     const struct route_tokens route = {.sequence = 1, .n = 1, .tokens = tokens, .experts = experts, .weights = weights};
     const struct decode_iter iter = {.sequence = 1, .nodes = 1};
-    no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){0, "mass", -1, twice, score}, "no permutation: expert 1");
+    no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){0, "mass", -1, twice, score}, "not a permutation: expert 1");
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){2, "mass", -1, order, score}, "layer 2 is not among");
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){1, "mass", 5, order, score}, "budget 5");
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){1, NULL, 2, order, score}, "key 'method' has no value");
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){-2, "mass", 2, order, score}, "key 'layer' is negative");
-    no_record(STREAM_RANK, &route_begin_kind, &(struct route_begin){.sequence = 1}, "no record type of rank streams");
+    no_record(STREAM_RANK, &route_begin_kind, &(struct route_begin){.sequence = 1}, "not a record type of rank streams");
     no_record(STREAM_ROUTE, &route_tokens_kind, &route, "sequence 1 is used but was not begun");
     no_record(STREAM_ROUTE, &route_end_kind, &(struct route_end){3}, "sequence 3 is used but was not begun");
     no_record(STREAM_DECODE, &decode_iter_kind, &iter, "sequence 1 is used");

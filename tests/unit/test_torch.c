@@ -213,15 +213,16 @@ static void only_what_weights_need_is_known(void **state)
 {
     static const struct { const char *text; size_t bytes; const char *says; } cases[] = {
 #define CASE(text, says) {text, sizeof text - 1, says}
-        CASE("\x80\x03N.", "protocol 3"), CASE("\x80\x02", "ends in the midst"), CASE("\x80\x02I1\n.", "opcode 0x49"),
+        CASE("\x80\x03N.", "protocol 3"), CASE("\x80\x02", "ends in the middle"), CASE("\x80\x02I1\n.", "opcode 0x49"),
         CASE("\x80\x02" "cbuiltins\neval\n.", "global builtins.eval"), CASE("\x80\x02" "ctorch\n", "has no end"),
         CASE("\x80\x02\x93.", "opcode 0x93"), CASE("\x80\x02i__main__\nx\n.", "opcode 0x69"),
         CASE("\x80\x02.", "not one value"),
-        CASE("\x80\x02NN.", "not one value"), CASE("\x80\x02t.", "no mark"), CASE("\x80\x02(N.", "not one value"),
-        CASE("\x80\x02h\x05.", "never was"), CASE("\x80\x02Nr\xff\xff\xff\xff.", "too many"),
-        CASE("\x80\x02q\x01.", "no value"),
-        CASE("\x80\x02X\xff\xff\xff\xff.", "ends in the midst"), CASE("\x80\x02NQ.", "should be a storage"),
-        CASE("\x80\x02]NNs.", "no dictionary"), CASE("\x80\x02}Na.", "no list"), CASE("\x80\x02}(Nu.", "no dictionary"),
+        CASE("\x80\x02NN.", "not one value"), CASE("\x80\x02t.", "needs a mark"), CASE("\x80\x02(N.", "not one value"),
+        CASE("\x80\x02h\x05.", "the memo does not have"), CASE("\x80\x02Nr\xff\xff\xff\xff.", "too many"),
+        CASE("\x80\x02q\x01.", "lacks a value"),
+        CASE("\x80\x02X\xff\xff\xff\xff.", "ends in the middle"), CASE("\x80\x02NQ.", "should be a storage"),
+        CASE("\x80\x02]NNs.", "not a dictionary"), CASE("\x80\x02}Na.", "not a list"),
+        CASE("\x80\x02}(Nu.", "not a dictionary"),
         CASE("\x80\x02NN}b.", "given to what has none"), CASE("\x80\x02" "ccollections\nOrderedDict\nNR.", "what is called"),
         CASE("\x80\x02" "ctorch\nFloatStorage\n)R.", "what is called"),
         CASE("\x80\x02" "ctorch._utils\n_rebuild_tensor_v2\n)R.", "should be a tensor"),
