@@ -439,7 +439,7 @@ WRONG
     # A field that is not there is noted, where another key is read in its place.
     echo '{"tokens": [1, 2]}' > ids.jsonl
     moe-decode -m m.moe -n 1 --field question ids.jsonl 2>&1 > /dev/null |
-        cmp - <(echo 'moe-decode: ids.jsonl:1: --field: there is no key "question"; its "tokens" is taken')
+        cmp - <(echo 'moe-decode: ids.jsonl:1: --field: there is no key "question"; its "tokens" is read')
     for words in moe-view 'moe-bench report' 'moe-coact coverage'; do      # a terminal is not waited for
         run bounded "$BATS_TEST_DIRNAME/at-terminal.py" -- $words
         [ "$status" = 2 ]
