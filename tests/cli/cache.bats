@@ -589,7 +589,7 @@ DRAFTS
         assert_trouble moe-decode
         [[ $output == *"$said"* ]] || { echo "$output"; return 1; }
     done <<'LINES'
---cache-experts 100K|--cache-experts 100K: room for 1 of 192 experts is too little, since one token wants 4 in a layer; give at least 294912 bytes
+--cache-experts 100K|--cache-experts 100K: room for 1 of 192 experts is too little, since one token requests 4 in a layer; give at least 294912 bytes
 --cache-experts 1%|room for 1 of 192 experts is too little
 --cache-experts 101%|101 is not between 0 and 100
 --cache-experts many|--cache-experts: 

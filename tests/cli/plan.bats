@@ -102,7 +102,7 @@ again() {
 -m family.json|model_type is "olmoes"; this family is not supported; moe-convert --list-families prints those that are
 -m silly.json|silly.json: config.json:
 -m mistral-7b|has no routed experts, which a plan needs; give a Mixture-of-Experts model, or this one as a drafter
--m awq.json|its weights are quantised by 'awq', and how many bytes they take is not known; say it with --dtype
+-m awq.json|its weights are quantised by 'awq', and how many bytes they take is not known; give it with --dtype
 -m $MOE_POCKET --dtype q4|is a model file, whose formats are known; leave out --dtype
 -m $CONFIG -K 99|-K
 -m $CONFIG -d ngrams|'ngrams' is not a drafter of a plan; did you mean ngram?
