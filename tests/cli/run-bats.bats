@@ -1,0 +1,99 @@
+#!/usr/bin/env bats
+# tests/run-bats itself: nothing that goes wrong in a file of tests is passed over.
+
+load common
+
+setup() { cd "$BATS_TEST_TMPDIR"; }
+
+# The file from standard input has the exit status $1, and prints the other arguments, a line each, and comments.
+gives() {
+    local status=0
+    cat > file.bats
+    "$top/tests/run-bats" "$PWD/file.bats" > said 2> notes || status=$?
+    grep -v '^#' said > lines || [ $? = 1 ]
+    [ "$status" = "$1" ] && shift && diff <([ $# = 0 ] || printf '%s\n' "$@") lines || { cat file.bats said notes; return 1; }
+}
+
+@test "a test fails however it fails, and the tests after it run" {
+    local faults number=0 fault expected=()
+    mapfile -t faults <<-'END'
+	false; true
+	[ 1 = 2 ]; true
+	[[ a == b ]]; true
+	((0)); true
+	x=$(false); true
+	(false; true); true
+	inner() { false; true; }; inner; true
+	for i in 1 2; do false; done; true
+	true | false; true
+	echo a | while read -r line; do [ "$line" = b ]; done; true
+	diff <(echo a) <(echo b); true
+	no_such_command; true
+	echo > nowhere/file; true
+	set -u; echo "$nothing"; true
+	echo "${nothing:?}"; true
+	echo $((1 / 0)); true
+	source nowhere; true
+	return 3
+	exit 0
+	exit 3
+	exec true
+	trap true EXIT; exit 0
+	kill -9 $BASHPID; true
+	kill $BASHPID; true
+	(skip); false; true
+	END
+    {
+        for fault in "${faults[@]}"; do
+            printf '@test "fault %s" {\n    %s\n}\n@test "fine %s" { true; }\n' $number "$fault" $number
+            expected+=("not ok $((2 * number + 1)) fault $number" "ok $((2 * number + 2)) fine $number")
+            number=$((number + 1))
+        done
+    } > faults
+    [ "$number" = 25 ]
+    gives 1 "1..50" "${expected[@]}" < faults
+    [ "$(grep -c 'failed with status' said)" -ge 15 ]
+}
+
+@test "a skipped test is reported as skipped, and the test after it is not" {
+    gives 1 "1..3" "ok 1 a # skip why" "not ok 2 b" "ok 3 c" <<-'END'
+	@test "a" {
+	    skip why
+	    false
+	}
+	@test "b" {
+	    kill -9 $BASHPID
+	}
+	@test "c" {
+	    true
+	}
+	END
+    gives 0 "1..2" "ok 1 a # skip why" "ok 2 b # skip why" \
+        < <(printf '@test "%s" {\n false\n}\n' a b; echo 'setup_file() { skip why; }')
+}
+
+@test "an error of setup, teardown, setup_file or teardown_file is a failure" {
+    local test=$'@test "a" {\n    true\n}'
+    for before in 'setup() { false; true; }' 'teardown() { false; true; }' 'setup() { exit 0; }'; do
+        gives 1 "1..1" "not ok 1 a" <<< "$before"$'\n'"$test"
+    done
+    gives 1 "1..1" "ok 1 a" "not ok 2 teardown_file" <<< "teardown_file() { false; true; }"$'\n'"$test"
+    for before in 'setup_file() { false; true; }' 'setup_file() { exit 0; }'; do
+        gives 1 "1..1" "not ok 1 setup_file" <<< "$before"$'\n'"$test"
+    done
+    gives 137 "1..1" <<< 'setup_file() { kill -9 $BASHPID; }'$'\n'"$test"
+}
+
+@test "a file without tests, or with an error outside of them, fails" {
+    local test=$'@test "a" {\n    true\n}'
+    gives 2 < /dev/null
+    gives 2 <<< 'true'
+    grep -q 'file.bats: no test; ' notes
+    for line in 'false' 'exit 0' 'load nowhere' 'if true; then' 'f() { ( }' '@test "b" {' '@test "b"' "@test 'b' {"; do
+        gives 1 "not ok 1 setup_file" <<< "$test"$'\n'"$line"
+    done
+    echo "$test" > file.bats
+    run "$top/tests/run-bats" "$PWD/file.bats" 'b*'
+    [ "$status" = 2 ]
+    [[ $output == "run-bats: "*": no test is called 'b*'; choose others" ]]
+}
