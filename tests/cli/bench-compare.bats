@@ -44,7 +44,7 @@ setup() { cd "$WORK"; }
     [[ "${lines[-1]}" == "moe-bench: setting 'K2' is slower: 0."*" of the speed before beside 'none', at most 0."* ]]
     moe-bench compare --json calm.moes slow.moes > slow.jsonl || [ $? = 1 ]
     tail -n 1 slow.jsonl | jq -e '.verdict == "slower" and .machine_changed == false and (.reason | startswith("setting"))'
-    run moe-bench compare --limit 99% slow.moes calm.moes
+    run moe-bench compare --limit 99.9999% slow.moes calm.moes
     [ "$status" = 0 ]
 }
 
@@ -74,11 +74,11 @@ setup() { cd "$WORK"; }
 @test "settings that only one stream has are not judged" {
     sed 's/"K2"/"K3"/' ci.json > half.json
     moe-bench run -q half.json -o half.moes
-    run moe-bench compare --limit 99% base.moes half.moes
+    run moe-bench compare --limit 99.9999% base.moes half.moes
     [ "$status" = 125 ]
     [[ "$output" == *"2 settings are in only one of the two"* ]]
     [[ "${lines[-1]}" == "moe-bench: 2 settings are without a partner, the first is 'K2' of the stream measured before"* ]]
-    moe-bench compare --limit 99% --json base.moes half.moes > half.jsonl || [ $? = 125 ]
+    moe-bench compare --limit 99.9999% --json base.moes half.moes > half.jsonl || [ $? = 125 ]
     jq -se '.[0].verdict == "holds" and .[-1].verdict == "unclear" and .[-1].alone == 2' half.jsonl
 }
 
@@ -90,19 +90,19 @@ setup() { cd "$WORK"; }
     moe-bench run -q q8/ci.json -o q8.moes
     sed 's/"max-tokens": 4/"max-tokens": 40/' ci.json > long.json
     moe-bench run -q long.json -o long.moes
-    moe-bench compare --limit 99% long.moes q8.moes > said
+    moe-bench compare --limit 99.9999% long.moes q8.moes > said
     grep -q '^none: the model files differ: ' said
     grep -q '^K2: [1-9] of 9 texts differ$' said
-    moe-bench compare --limit 99% --json long.moes q8.moes |
+    moe-bench compare --limit 99.9999% --json long.moes q8.moes |
         jq -se '.[0] | .compared == 9 and .identical < 9'
-    moe-bench compare --limit 99% long.moes long.moes > said
+    moe-bench compare --limit 99.9999% long.moes long.moes > said
     refute grep -q differ said
-    moe-bench compare --limit 99% base.moes long.moes > said
+    moe-bench compare --limit 99.9999% base.moes long.moes > said
     grep -q '^none: the options differ: ' said
 }
 
 @test "the pipeline runs as written" {
-    run bash -c 'moe-bench run -q ci.json -o now.moes && moe-bench compare --limit 99.9% base.moes now.moes'
+    run bash -c 'moe-bench run -q ci.json -o now.moes && moe-bench compare --limit 99.9999% base.moes now.moes'
     [ "$status" = 0 ]
 }
 
