@@ -106,7 +106,7 @@ RUNS
 
 @test "replay trims drafts like a second program" {
     local cost="$BATS_TEST_TMPDIR/cost.json" tree="dynamic:total=16,depth=4,topk=3" python="${PYTHON:-python3}" policy
-    echo '{"cost": [{"m": 1, "seconds": 0.001}, {"m": 9, "seconds": 0.0014}, {"m": 20, "seconds": 0.003}]}' > "$cost"
+    echo '{"draft_seconds": 0.000004, "cost": [{"m": 1, "seconds": 0.001}, {"m": 9, "seconds": 0.0014}, {"m": 20, "seconds": 0.003}]}' > "$cost"
     moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" --tree "$tree" \
         --policy "evict:cost=$cost" --record drafts --stream "$BATS_TEST_TMPDIR/live.moes" -o "$BATS_TEST_TMPDIR/live.txt"
     cmp "$BATS_TEST_TMPDIR/live.txt" "$folder/cascade.txt"
