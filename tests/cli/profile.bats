@@ -88,6 +88,12 @@ digest() {
     # the best token after the last one of the prompt is the next one recorded
     next=$(jq -s '[.[] | select(.phase == "prompt")][-1].logits[0] | to_entries | max_by(.value) | .key' short.jsonl)
     [ "$next" = "$(jq -s '[.[] | select(.phase == "decode")][0].tokens[0]' short.jsonl)" ]
+    # the same where the rows of one forward are several records
+    for wide in '' '--parallel 2 -d ngram -K 64'; do
+        moe-profile -q -m pocket.moe -n 1 --record logits $wide -p "$LONG" | moe-view --json | grep '"prompt"' > "rows$wide"
+    done
+    [ "$(wc -l < rows)" -ge 2 ]
+    cmp rows "rows$wide"
 }
 
 @test "the tokens of a text do not depend on the drafter, at T = 0 and above" {
