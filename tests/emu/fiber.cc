@@ -23,7 +23,7 @@
 
 namespace emu {
 
-static const size_t STACK = 256 * 1024, GUARD = 4096;
+static const size_t STACK = FIBER_STACK, GUARD = 4096;
 
 struct fiber {
     char *stack;                                 /* above a page that nobody may touch */
@@ -38,6 +38,7 @@ struct fiber {
 static std::vector<fiber> fibers;
 static fiber host;
 static void (*entry)(int);
+const char *running_stack;
 static int begins;                               /* the fiber that is switched to */
 #ifdef EMU_ASAN
 static const void *host_stack;
@@ -129,6 +130,7 @@ void fiber_switch(int from, int to, bool from_is_done)
         return;
     fiber *a = of(from), *b = of(to);
     begins = to;
+    running_stack = b->stack;
 #ifdef EMU_ASAN
     __sanitizer_start_switch_fiber(from_is_done ? nullptr : &a->fake, to == HOST ? host_stack : b->stack,
                                    to == HOST ? host_size : STACK);
@@ -141,12 +143,6 @@ void fiber_switch(int from, int to, bool from_is_done)
     swapcontext(&a->context, &b->context);
 #endif
     arrived(from);
-}
-
-bool fiber_owns(int index, const void *address)
-{
-    const char *stack = of(index)->stack;
-    return (const char *)address >= stack && (const char *)address < stack + STACK;
 }
 
 void fibers_forget(int count)

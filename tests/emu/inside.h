@@ -16,7 +16,10 @@ const int HOST = -1;
 void fibers_prepare(int count, void (*start)(int fiber));    /* fiber i will begin in start(i), which never returns */
 void fiber_switch(int from, int to, bool from_is_done);
 void fibers_forget(int count);                               /* what was left in the middle of something */
-bool fiber_owns(int fiber, const void *address);             /* it is on the fiber's stack */
+const size_t FIBER_STACK = 256 * 1024;
+extern const char *running_stack;                            /* of the fiber that runs; NULL: of the host */
+/* Returns whether the address is on the stack of the fiber that runs. */
+static inline bool fiber_owns(const void *address) { return (uintptr_t)address - (uintptr_t)running_stack < FIBER_STACK; }
 
 /* -- block.cc -- */
 

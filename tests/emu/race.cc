@@ -62,10 +62,11 @@ struct cell_record {
     access write, read[3];                       /* read: the last, that of another thread, that of another warp */
 };
 
-/* Memory with one record for each `grain` bytes: halved as soon as an access asks for less. */
+/* Memory with one record for each 2^shift bytes, at first 16: halved as soon as an access asks for less. */
 struct region {
     const unsigned char *base;
-    size_t bytes, grain;
+    size_t bytes;
+    int shift;
     bool shared;
     std::vector<cell_record> record;
 };
@@ -89,7 +90,7 @@ void race_region(const void *base, size_t bytes, bool shared)
 {
     const unsigned char *start = (const unsigned char *)base;
     last_region = other_region = nullptr;
-    regions[start] = {start, bytes, 16, shared, {}};
+    regions[start] = {start, bytes, 4, shared, {}};
 }
 
 void race_region_end(const void *base)
@@ -212,7 +213,7 @@ static void tell(const region &r, size_t index, const access &old, bool old_writ
     if (strstr(emu_findings(), between.c_str()))
         return;                                  /* once for two lines */
     finding_add("race in %s memory, byte %zu of %zu: %s, block %d thread %d and block %d thread %d",
-                r.shared ? "shared" : "device", index * r.grain, r.bytes, between.c_str(), old.block, old.thread, fresh.block,
+                r.shared ? "shared" : "device", index << r.shift, r.bytes, between.c_str(), old.block, old.thread, fresh.block,
                 fresh.thread);
 }
 
@@ -253,7 +254,7 @@ static void note(region &r, size_t index, const access &fresh, bool write)
             if (!before(old, fresh))
                 tell(r, index, old, false, fresh, true);
         p.write = fresh;
-        p.read[0] = p.read[1] = p.read[2] = access();
+        p.read[0].launch = p.read[1].launch = p.read[2].launch = 0;
         return;
     }
     const access &last = p.read[0];
@@ -271,7 +272,7 @@ static void refine(region &r)
     for (size_t i = 0; i < r.record.size(); i++)
         finer[2 * i] = finer[2 * i + 1] = r.record[i];
     r.record.swap(finer);
-    r.grain /= 2;
+    r.shift--;
 }
 
 typedef std::vector<std::pair<const unsigned char *, const unsigned char *>> ranges;
@@ -318,7 +319,7 @@ static void check_host(const unsigned char *start, size_t bytes, bool write, con
 void race_access(const void *address, size_t bytes, bool write, const void *site, int line)
 {
     const unsigned char *start = (const unsigned char *)address;
-    if (now.self == HOST || !bytes || fiber_owns(now.self, address))
+    if (now.self == HOST || !bytes || fiber_owns(address))
         return;
     region *r = region_of(start);
     if (!r)
@@ -333,13 +334,11 @@ void race_access(const void *address, size_t bytes, bool write, const void *site
     }
     if (r->record.empty())
         r->record.resize((r->bytes + 15) / 16);
-    while (r->grain > 1 && (offset | bytes) & (r->grain - 1))
+    while ((offset | bytes) & (((size_t)1 << r->shift) - 1))
         refine(*r);
     access fresh = {launch_number, now.block_index, now.self, barriers,
                     clocks[(size_t)now.self * 32 + (size_t)now.self % 32], line, site};
-    if (r->record.size() < (r->bytes + r->grain - 1) / r->grain)
-        r->record.resize((r->bytes + r->grain - 1) / r->grain);
-    for (size_t i = offset / r->grain; i < (offset + bytes) / r->grain; i++)
+    for (size_t i = offset >> r->shift; i < (offset + bytes) >> r->shift; i++)
         note(*r, i, fresh, write);
 }
 
@@ -358,7 +357,7 @@ void race_no_cache(const void *address, int line)
     if (!r || r->record.empty())
         return;
     size_t offset = (size_t)((const unsigned char *)address - r->base);
-    for (size_t i = offset / r->grain; i < (offset + 16) / r->grain; i++)
+    for (size_t i = offset >> r->shift; i < (offset + 16) >> r->shift; i++)
         if (r->record[i].write.launch == launch_number)
             found(line, "ld128 of memory that this launch wrote, at %s", name_of(r->record[i].write).c_str());
 }
