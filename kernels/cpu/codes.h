@@ -283,8 +283,7 @@ INLINE void codes_q2_k(const unsigned char *chunk, int lane, int span, struct co
 
 /* ---- IQ2 and IQ3 ---- */
 
-/* Decode 16 inputs (IQ2) or eight (IQ3), whose two entries of a grid are in the halves of every word of `pair`. signs: bit i
- * of a word is the sign of input i. */
+/* Decode 16 inputs, whose entries of a grid are in the halves of every word. signs: bit i of a word is the sign of input i. */
 INLINE void codes_grid2(words pair, words signs, words *code)
 {
     const words four = words_spread(signs, 4);
@@ -293,11 +292,17 @@ INLINE void codes_grid2(words pair, words signs, words *code)
         code[i] = words_signed_table(TABLE_IQ2, 3, words_right(pair, 2 * i), words_left(four, 3 - i));
 }
 
-INLINE void codes_grid3(words pair, words signs, const int8_t *table, words *code)
+/* even, odd: the four entries of 16 inputs by their place. */
+INLINE void codes_grid3(words even, words odd, words signs, const int8_t *table, words *code)
 {
-    const words two = words_spread(signs, 2);
-    code[0] = words_signed_table(table, 7, pair, words_left(two, 3));
-    code[1] = words_signed_table(table, 7, words_right(pair, 4), words_left(two, 2));
+    const words four = words_spread(signs, 4);
+    const words low = words_bytes_of(even, words_left(odd, 8), 0x00ff00ff);
+    const words high = words_bytes_of(words_right(even, 8), odd, 0x00ff00ff);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const words two = i < 2 ? low : high;
+        code[i] = words_signed_table(table, 7, i % 2 ? words_right(two, 4) : two, words_left(four, 3 - i));
+    }
 }
 
 INLINE void codes_span2(const uint16_t *grid, int entries, words *index, words signs, words *code)
@@ -310,9 +315,8 @@ INLINE void codes_span2(const uint16_t *grid, int entries, words *index, words s
 INLINE void codes_span3(const uint16_t *grid, int entries, words *index, words signs, const int8_t *table, words *code)
 {
     words_pairs(grid, entries, 4, index);
-#pragma GCC unroll 4
-    for (int g = 0; g < 4; g++)
-        codes_grid3(index[g], words_right(signs, 8 * g), table, code + 2 * g);
+    codes_grid3(index[0], index[1], signs, table, code);
+    codes_grid3(index[2], index[3], words_right(signs, 16), table, code + 4);
 }
 
 /* Moves the two lower bytes of every word into its halves. */
@@ -379,7 +383,7 @@ INLINE void codes_iq3_xxs(const unsigned char *chunk, int lane, int span, struct
     c->scale[0] = vector_times(vector_times(vector_half(chunk + lane * 2), grid_scale(more, 28)), vector_all(0.25f));
 #pragma GCC unroll 4
     for (int g = 0; g < 4; g++)
-        index[g] = words_halves(words_right(grid_word(chunk, lane, 2 * span + g / 2), g % 2 * 16));
+        index[g] = words_and(words_right(grid_word(chunk, lane, 2 * span + g / 2), g % 2 * 8), 0x00ff00ff);
     codes_span3(grid_iq3_xxs(), 256, index, bytes_signs(words_spread(more, 7)), TABLE_IQ3_XXS, c->code);
 }
 
@@ -390,9 +394,9 @@ INLINE void codes_iq3_s(const unsigned char *chunk, int lane, int span, struct c
     c->scale[0] = vector_times(vector_half(chunk + lane * 2), grid_scale(grid_word(chunk, lane, 26), 4 * span));
 #pragma GCC unroll 4
     for (int g = 0; g < 4; g++) {
-        const words two = words_right(high, 2 * g);
-        index[g] = words_or(words_halves(words_right(grid_word(chunk, lane, 2 * span + g / 2), g % 2 * 16)),
-                            words_or(words_left(words_and(two, 1), 8), words_left(words_and(two, 2), 23)));
+        const words ninth = words_right(high, g / 2 * 4 + g % 2);
+        index[g] = words_or(words_and(words_right(grid_word(chunk, lane, 2 * span + g / 2), g % 2 * 8), 0x00ff00ff),
+                            words_or(words_left(words_and(ninth, 1), 8), words_left(words_and(ninth, 4), 22)));
     }
     codes_span3(grid_iq3_s(), 512, index, grid_word(chunk, lane, 18 + span), TABLE_IQ3_S, c->code);
 }

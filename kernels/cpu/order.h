@@ -26,12 +26,12 @@ static inline const uint8_t *codes_order(enum weight_format format)
                                                29, 18, 22, 26, 30, 19, 23, 27, 31};
     switch (format) {
     case FORMAT_MXFP4: case FORMAT_Q4_K: case FORMAT_IQ4_XS: case FORMAT_IQ4_NL: case FORMAT_NVFP4: case FORMAT_NVFP4_S:
-    case FORMAT_IQ3_S: case FORMAT_IQ3_XXS:
         return nibbles;
     case FORMAT_Q5_K: return fives;
     case FORMAT_Q6_K: return sixes;
     case FORMAT_Q3_K: return threes;
-    case FORMAT_Q2_K: case FORMAT_IQ2_S: case FORMAT_IQ2_XS: case FORMAT_IQ2_XXS: return twos;
+    case FORMAT_Q2_K: case FORMAT_IQ3_S: case FORMAT_IQ3_XXS: case FORMAT_IQ2_S: case FORMAT_IQ2_XS: case FORMAT_IQ2_XXS:
+        return twos;
     default: return NULL;
     }
 #else
