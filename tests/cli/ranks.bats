@@ -187,7 +187,7 @@ with open("own.moe", "r+b") as file:
 --parallel 2||moe-decode: --ranks: process 1 of 2 has other settings than process 0
 --cache-experts 50%|--cache-experts 50%|moe-decode: --ranks: each process maps its own experts; leave --cache-experts out
 |-d ngram --calibration nowhere/file|moe-decode: process 1 of 2 (
---isa plain|--isa avx2|moe-decode: --ranks: process 1 of 2 computes on host avx2, process 0 host plain; give an instruction set
+--isa plain||, process 0 host plain; give an instruction set
 |--temperature 0.5|moe-decode: --ranks: process 1 of 2 has other settings than process 0
 |--placement rank.moes|does not compute what process 0 computes
 --placement prompts.jsonl|--placement prompts.jsonl|moe-decode: --placement: prompts.jsonl
