@@ -11,8 +11,8 @@ setup_file() {
     cd "$WORK"
     ln -s "$MOE_POCKET" pocket.moe
     # Layers with a state and sparse attention have no kernels for GPUs yet.
-    (cd "$GOLDEN" && grep -L -e '"linear_' -e '"conv_L_cache"' -e '"index_topk"' */model/config.json | cut -d/ -f1) > families
-    (cd "$GOLDEN" && grep -l -e '"linear_' -e '"conv_L_cache"' */model/config.json | cut -d/ -f1) > with-state
+    (cd "$GOLDEN" && grep -L -e '"linear_' -e '"conv_L_cache"' -e '"mamba_' -e '"index_topk"' */model/config.json | cut -d/ -f1) > families
+    (cd "$GOLDEN" && grep -l -e '"linear_' -e '"conv_L_cache"' -e '"mamba_' */model/config.json | cut -d/ -f1) > with-state
     (cd "$GOLDEN" && grep -l '"index_topk"' */model/config.json | cut -d/ -f1) > sparse
     # The emulator is slow: in `make check` every eighth family does what takes long, under sanitisers nothing else is done.
     if [ -n "$MOE_LONG" ]; then cp families some; else awk 'NR % 8 == 1' families > some; fi
