@@ -626,10 +626,9 @@ static int expert_layers_by_step(const json_t *config, struct hparams *s, struct
 
 void arch_unused_ffn(struct hparams *s)
 {
-    const int with_experts = hparams_moe_layers(s);
-    if (with_experts == s->layers)
+    if (!hparams_dense_layers(s))
         s->dense_inner = 0;
-    if (with_experts == 0) {
+    if (!hparams_moe_layers(s)) {
         s->router.experts = s->router.top_k = s->expert_inner = s->shared_inner = s->router.groups = 0;
         s->shared_gate = false;
     }

@@ -61,7 +61,8 @@ static int read_period(const json_t *config, const char *period_key, const char 
     return out[1] < 0 || out[1] >= out[0] ? config_refuse(config, offset_key, err, "it must be from 0 to %d", out[0] - 1) : 0;
 }
 
-/* Cuts the values into at least 8 heads of equal width, of which threads compute some each. The network has no such heads. */
+/* Divides the values into at least 8 heads of equal width, so that threads can share the work. The network has no
+ * heads. */
 static void cut_heads(struct delta_shape *d, int values)
 {
     d->value_dim = values / 8 < 1 ? 1 : values / 8 < 64 ? values / 8 : 64;

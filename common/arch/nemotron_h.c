@@ -77,10 +77,7 @@ static int finish(const json_t *config, struct hparams *s, struct err *err)
     s->delta.norm_groups = s->delta.key_heads;
     if (!hparams_state_layers(s))
         s->delta = (struct delta_shape){0};
-    if (!hparams_dense_layers(s))
-        s->dense_inner = 0;
-    if (!hparams_moe_layers(s))
-        s->router.experts = s->router.top_k = s->expert_inner = s->shared_inner = s->router.groups = 0;
+    arch_unused_ffn(s);
     return 0;
 }
 

@@ -575,7 +575,7 @@ static int open_store(struct run *r, const char *source, struct err *err)
                                         r->machine->latency_s - r->latency_s);
     r->store = (struct schedule){
         .transfers = &simulated_link_transfers, .context = &r->link, .cache = r->cache, .layers = routes->layers,
-        .experts = routes->experts, .slots = cache_slots(r->cache), .beforehand_max = SCHEDULE_BEFOREHAND,
+        .experts = routes->experts, .slots = cache_slots(r->cache), .prefetches_max = SCHEDULE_PREFETCHES,
         .bytes = r->read_bytes};
     return r->stores ? schedule_open(&r->store, err) : 0;
 }

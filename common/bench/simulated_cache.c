@@ -174,7 +174,7 @@ int simulated_replay_open(struct simulated_replay **out, const struct simulated_
     r->caching = caching;
     r->policy = policy;
     r->store = (struct schedule){.transfers = &instant_transfers, .context = &r->link, .layers = routes->layers,
-                                 .experts = routes->experts, .beforehand_max = caching->tau ? SCHEDULE_BEFOREHAND : 0};
+                                 .experts = routes->experts, .prefetches_max = caching->tau ? SCHEDULE_PREFETCHES : 0};
     if (open_caches(r, err) || make_room(r, err))
         goto failed;
     for (int layer = 0; layer < routes->layers; layer++)

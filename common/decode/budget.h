@@ -4,8 +4,8 @@
  *   budget   "12"         that many experts in every layer
  *            "12,8,..."   one number a layer with experts
  *            "rank"       the recommendation of the rank stream
- *            "auto"       one number for all layers, adjusted by measurements (policy/governor.h); "auto:each=1" for each text
- *                         by itself
+ *            "auto"       one number for all layers, adjusted by measurements (policy/governor.h); "auto:each=1": a number
+ *                         for each text
  *   rank     "router"     by the router scores of this forward (the default, as in the paper)
  *            "path"       the same, each drafted token weighted by its acceptance probability
  *            "oracle"     by the experts' outputs: an upper bound, since all are computed; "oracle:as=routed"

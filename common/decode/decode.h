@@ -38,8 +38,9 @@ struct decoder_setup {
     const struct caching_options *caching;      /* only prefetching by forecasts is read; NULL: none */
     bool want_scores, want_hidden;              /* of all rows, for the sink */
     bool want_prompt_logits;                    /* of all rows of the prompt; iterations have all logits anyway */
-    /* The device may choose tokens (engine_chooses), and iterate by itself (decoder_loop_device) unless other texts may share
-     * forwards: forwards of iterations then have no logits, and in loops on the device no routes. */
+    /* on_device: the device may choose tokens (engine_chooses); then forwards of iterations have no logits. It may also run
+     * whole iterations (decoder_loop_device); then forwards have no routes either. shares_forwards: other texts may share
+     * forwards, which excludes iterations on the device. */
     bool on_device, shares_forwards;
     const struct stop *stop;                    /* if requested, a text ends after its current iteration, and a prompt after its
                                                    current piece, with ERR_SIGNAL; NULL: none */

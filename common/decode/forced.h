@@ -42,8 +42,9 @@ int forced_begin(struct forced *forced, const int32_t *prompt, int count, struct
 int forced_tokens(const struct forced *forced);
 const int32_t *forced_text(const struct forced *forced);
 
-/* Follows the forced text, of which `at` tokens have been emitted, through a draft, as coupled acceptance follows the target's
- * choices. path, emitted and the result are those of acceptance_accept. */
+/* Accepts the draft's tokens that agree with the forced text, as coupled acceptance accepts those that agree with the
+ * target's choices. at: number of tokens of the forced text that were emitted before. path, emitted and the result are those
+ * of acceptance_accept. */
 int forced_accept(const struct forced *forced, int at, const struct draft_tree *tree, int32_t *path, int32_t *emitted);
 
 /* Puts the forced routes into each forward; NULL: routes are not forced. */

@@ -31,7 +31,7 @@ struct growth {
     struct draft_leaf *leaf;            /* scratch: [tree->capacity + 1] */
     struct policy *policy;
     struct drafters *drafters;          /* one at least */
-    struct draft_share *share;          /* [drafters->count] set again, but for what is known after the verification */
+    struct draft_share *share;          /* [drafters->count] output, without what is known only after verification */
     struct draft_steps *steps;          /* output, overwritten; NULL: not recorded */
 };
 

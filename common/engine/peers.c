@@ -90,7 +90,7 @@ static void leave_other_parts(const struct peers *peers, const struct model *mod
 /* Unmaps the experts of the model, or parts of them, that other processes compute. */
 static int leave_others(const struct peers *peers, const struct model *model, struct err *err)
 {
-    /* Each expert takes four mappings, of which a process may have 65,530. */
+    /* Each expert needs four mappings; Linux allows a process 65,530 of them. */
     const bool may_leave = !model_file(model) &&
                            hparams_moe_layers(peers->shape) * peers->shape->router.experts <= EXPERTS_LEFT;
     for (int n = 0, moe = 0; n < peers->shape->layers; n++) {

@@ -39,8 +39,8 @@ enum { DRAFTERS = PLAN_DRAFTERS_MAX, MAX = PLAN_TOKENS_MAX, ENDS = 8 };
 /* Tokens are looked up after each of the first LOOK_EACH tokens, and then whenever the chain is twice as long. */
 enum { LOOK_EACH = 8 };
 
-/* Costs are not extrapolated beyond GROWTH_MAX times the largest forward so far: a draft of 64 tokens of which few are accepted
- * takes as long as a text. */
+/* Drafts have at most GROWTH_MAX times the tokens of the largest forward so far, because the cost of larger ones is unknown: a
+ * draft of 64 tokens can take as long as the rest of a text. */
 enum { UNMEASURED_MAX = 16, GROWTH_MAX = 2 };
 
 static const double bend = 0.2;         /* see predict/cost_model.h */
@@ -228,9 +228,9 @@ static void plan_from(struct dytc_verify *d, struct plan *out, int nodes, int ma
     }
 }
 
-/* Where a drafter's tokens are tried: at the chain's first position, where a wrong token discards all other tokens; at the
- * end, where a token is judged only if all tokens before it are accepted; or before the chain, without verification: the text
- * shows which of these tokens are right. Drawn tokens must be verified. */
+/* The place of a drafter's trial. FIRST: at the chain's first position; a wrong token there discards all others. LAST: at the
+ * end; a token there is judged only if all tokens before it are accepted. DROPPED: the tokens are drafted before the chain and
+ * not verified; the text shows later which of them are right. Tokens drawn at random must be verified. */
 enum trial_place { TRIAL_FIRST, TRIAL_LAST, TRIAL_DROPPED };
 
 /* Returns the number of tokens of a trial that is not verified: several teach more, if they cost little. */

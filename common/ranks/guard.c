@@ -87,7 +87,7 @@ static bool has_living_child(int64_t id)
     return found;
 }
 
-/* Kills the launcher when it has had no living children for 4 seconds. Returns when it has ended by itself. */
+/* Kills the launcher once it has had no living children for 4 seconds. Returns if the launcher ends before. */
 static void end_launcher(int64_t launcher, uint64_t born)
 {
     double idle_since = clock_seconds();

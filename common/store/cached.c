@@ -293,7 +293,7 @@ static int open_parts(struct cached *cached, const struct model *model, const st
     struct schedule *s = &cached->schedule;
     s->transfers = &transfers;
     s->context = cached;
-    s->beforehand_max = SCHEDULE_BEFOREHAND;
+    s->prefetches_max = SCHEDULE_PREFETCHES;
     if (find_experts(cached, model, err))
         return -1;
     const int64_t all = (int64_t)s->layers * s->experts;

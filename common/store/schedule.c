@@ -208,7 +208,7 @@ int schedule_acquire(struct schedule *s, int layer, struct expert_union *wanted,
         return -1;
     if (!wanted->done)
         hold_resident(s, s->cache, s->holds, wanted);
-    return gather(s, wanted, err) || schedule_bring_beforehand(s, err) ? -1 : 0;
+    return gather(s, wanted, err) || schedule_start_prefetches(s, err) ? -1 : 0;
 }
 
 static void end_piece(struct expert_union *wanted)
@@ -251,7 +251,7 @@ int schedule_acquire_host(struct schedule *s, int layer, struct expert_union *wa
         return -1;
     if (!wanted->done)
         hold_resident(s, s->host, s->holds_host, wanted);
-    return gather_host(s, wanted, err) || schedule_bring_beforehand(s, err) ? -1 : 0;
+    return gather_host(s, wanted, err) || schedule_start_prefetches(s, err) ? -1 : 0;
 }
 
 void schedule_release_host(struct schedule *s, struct expert_union *wanted)
@@ -301,7 +301,7 @@ int schedule_prefetch(struct schedule *s, int layer, const int32_t *expert, cons
         expect(s, layer, expert[i], tokens ? tokens[i] : 1);
     pass_near_forecasts(s);
     s->facts.forecasts = true;
-    return schedule_poll(s, err) || schedule_bring_beforehand(s, err) ? -1 : 0;
+    return schedule_poll(s, err) || schedule_start_prefetches(s, err) ? -1 : 0;
 }
 
 struct store_facts schedule_facts(const struct schedule *s)
@@ -320,7 +320,7 @@ int schedule_first(struct schedule *s, struct err *err)
 {
     int got;
     do
-        got = schedule_bring_beforehand(s, err) ? -1 : schedule_wait(s, err);
+        got = schedule_start_prefetches(s, err) ? -1 : schedule_wait(s, err);
     while (got > 0);
     s->facts.stall = s->facts.stall_copies = 0;         /* no forward has waited */
     return got;

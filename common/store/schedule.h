@@ -6,7 +6,7 @@
  *   - missing experts of a layer are read at once while slots and reads are free; the others when some of these have been
  *     computed
  *   - available experts are computed first; only if there is none, the caller waits for the next read or copy
- *   - prefetches start after that, whenever a layer has acquired experts or a forecast was made; at most SCHEDULE_BEFOREHAND
+ *   - prefetches start after that, whenever a layer has acquired experts or a forecast was made; at most SCHEDULE_PREFETCHES
  *     are in flight. A prefetch is never cancelled, and does not wait for requested reads
  *   - once all slots are in use, at most half of them contain prefetched experts without a request so far
  *
@@ -27,7 +27,7 @@
 
 /* Max reads in flight, and max prefetching reads or copies in flight. The latter is small so that a requested expert does not
  * queue after many prefetches. SCHEDULE_COPIES: max copies in flight. */
-enum { SCHEDULE_READS = 64, SCHEDULE_BEFOREHAND = 8, SCHEDULE_COPIES = 64 };
+enum { SCHEDULE_READS = 64, SCHEDULE_PREFETCHES = 8, SCHEDULE_COPIES = 64 };
 
 struct transfers {
     bool (*full)(const void *context);          /* whether no further read can start */
@@ -50,13 +50,13 @@ struct transfers {
 /* A slot from which the device computes. */
 struct schedule_slot {
     bool ready;                          /* in place: the read is complete; staged: the copy is queued */
-    bool beforehand;                     /* a prefetch is in flight and holds the slot until it is complete */
+    bool prefetch;                       /* a prefetch is in flight and holds the slot until it is complete */
 };
 
 /* A host slot of the staged case. It is held by a read into it, by each copy from it, and by host computation. */
 struct schedule_host_slot {
     bool ready;                          /* the read is complete */
-    bool beforehand;                     /* the read in flight counts as a prefetch */
+    bool prefetch;                       /* the read in flight counts as a prefetch */
     bool alone;                          /* the prefetch is for the host tier only and releases the slot when it is complete */
     int to;                              /* device slot that waits for the read; -1: none */
 };
@@ -70,7 +70,7 @@ struct schedule {
     int layers, experts, slots;
     int host_slots;                      /* number of host slots, and so the number of the spare buffer */
     bool tier;                           /* host slots are a cache; false: just buffers for copies */
-    int beforehand_max;                  /* of prefetching reads, or copies, in flight: SCHEDULE_BEFOREHAND; 0: no prefetches */
+    int prefetches_max;                  /* of prefetching reads, or copies, in flight: SCHEDULE_PREFETCHES; 0: no prefetches */
     const size_t *bytes;                 /* [layers] of an expert */
     /* schedule_open and the functions below set the rest. */
     struct schedule_slot *slot;
@@ -81,7 +81,7 @@ struct schedule {
     uint8_t *forecast;     /* [layers * experts] tokens forecast for each expert, not yet passed to the device's cache */
     int layer;                           /* current layer; -1: at the beginning of a forward */
     bool drafts;                         /* the current forward is a draft's */
-    int beforehand;                      /* prefetching reads in flight */
+    int prefetches;                      /* prefetching reads in flight */
     struct err fault;                    /* set once a read has failed; every later call fails with it */
     struct store_facts facts;
 };
@@ -117,7 +117,7 @@ int schedule_bring(struct schedule *schedule, int expert, struct err *err);
 int schedule_bring_host(struct schedule *schedule, int expert, struct err *err);
 
 /* Starts prefetches as long as there is room. */
-int schedule_bring_beforehand(struct schedule *schedule, struct err *err);
+int schedule_start_prefetches(struct schedule *schedule, struct err *err);
 
 /* Handles all reads and copies that have completed. */
 int schedule_poll(struct schedule *schedule, struct err *err);

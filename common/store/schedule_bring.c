@@ -13,13 +13,13 @@ static int64_t wasted_by(const struct schedule *s, const struct cache *cache, co
 static bool is_full(const struct schedule *s) { return s->transfers->full(s->context); }
 
 /* Starts to read an expert. tag: the slot; staged: the host slot. */
-static int start_read(struct schedule *s, int tag, int key, bool beforehand, struct err *err)
+static int start_read(struct schedule *s, int tag, int key, bool prefetch, struct err *err)
 {
     if (s->transfers->start(s->context, tag, key, err))
         return -1;
-    s->beforehand += beforehand;
+    s->prefetches += prefetch;
     s->facts.bytes += bytes_of(s, key);
-    s->facts.prefetched += beforehand ? bytes_of(s, key) : 0;
+    s->facts.prefetched += prefetch ? bytes_of(s, key) : 0;
     return 0;
 }
 
@@ -52,11 +52,11 @@ static int start_copy(struct schedule *s, int from, int slot, struct err *err)
             return -1;
     s->transfers->copy(s->context, from, slot, key);
     s->facts.copied += bytes_of(s, key);
-    s->facts.copied_early += at->beforehand ? bytes_of(s, key) : 0;
+    s->facts.copied_early += at->prefetch ? bytes_of(s, key) : 0;
     at->ready = true;
-    if (at->beforehand)
+    if (at->prefetch)
         cache_release(s->cache, slot);
-    at->beforehand = false;
+    at->prefetch = false;
     return 0;
 }
 
@@ -70,11 +70,11 @@ static int insert_host(struct schedule *s, int key, enum cache_reason reason)
 }
 
 /* Starts to read an expert into a host slot, or into the spare buffer. to: device slot that waits for it; -1: none. */
-static int read_host(struct schedule *s, int host_slot, int key, int to, bool beforehand, struct err *err)
+static int read_host(struct schedule *s, int host_slot, int key, int to, bool prefetch, struct err *err)
 {
-    s->host_slot[host_slot] = (struct schedule_host_slot){.beforehand = beforehand, .alone = beforehand && to < 0,
+    s->host_slot[host_slot] = (struct schedule_host_slot){.prefetch = prefetch, .alone = prefetch && to < 0,
                                                                  .to = to};
-    if (!start_read(s, host_slot, key, beforehand, err))
+    if (!start_read(s, host_slot, key, prefetch, err))
         return 0;
     if (host_slot == s->host_slots)
         s->spare_busy = false;
@@ -112,7 +112,7 @@ static bool can_start(const struct schedule *s, int key)
 static int start_staged(struct schedule *s, int slot, struct err *err)
 {
     const int key = cache_key(s->cache, slot);
-    const bool beforehand = s->slot[slot].beforehand;
+    const bool prefetch = s->slot[slot].prefetch;
     int from = cache_find(s->host, key / s->experts, key % s->experts);
     if (from >= 0) {
         cache_hold(s->host, from);
@@ -121,25 +121,25 @@ static int start_staged(struct schedule *s, int slot, struct err *err)
         s->host_slot[from].to = slot;
         return 1;
     }
-    if ((from = insert_host(s, key, beforehand ? CACHE_PREFETCH : CACHE_DEMAND)) < 0) {
+    if ((from = insert_host(s, key, prefetch ? CACHE_PREFETCH : CACHE_DEMAND)) < 0) {
         if (s->spare_busy)
             return 0;
         s->spare_busy = true;
         from = s->host_slots;
     }
-    return read_host(s, from, key, slot, beforehand, err) ? -1 : 1;
+    return read_host(s, from, key, slot, prefetch, err) ? -1 : 1;
 }
 
 /* Brings the slot's new expert into it. Returns 1, 0, -1 as above; unless 1, the slot is free again. */
-static int start_slot(struct schedule *s, int slot, bool beforehand, struct err *err)
+static int start_slot(struct schedule *s, int slot, bool prefetch, struct err *err)
 {
     const int key = cache_key(s->cache, slot);
     int rc;
-    s->slot[slot] = (struct schedule_slot){.beforehand = beforehand};
+    s->slot[slot] = (struct schedule_slot){.prefetch = prefetch};
     if (s->host)
         rc = start_staged(s, slot, err);
     else
-        rc = start_read(s, slot, key, beforehand, err) ? -1 : 1;
+        rc = start_read(s, slot, key, prefetch, err) ? -1 : 1;
     if (rc <= 0)
         cache_drop(s->cache, slot);
     return rc;
@@ -179,8 +179,8 @@ static int start_prefetches(struct schedule *s, struct err *err)
         const struct cache_counts before = cache_counts(s->cache);
         const int asked = cache_asked(s->cache);
         int slot, key, victim;
-        if (asked < 0 || s->beforehand >= s->beforehand_max || !can_start(s, asked) ||
-            (s->host && s->transfers->copies(s->context) >= s->beforehand_max) || has_enough(s->cache, s->slots) ||
+        if (asked < 0 || s->prefetches >= s->prefetches_max || !can_start(s, asked) ||
+            (s->host && s->transfers->copies(s->context) >= s->prefetches_max) || has_enough(s->cache, s->slots) ||
             (slot = cache_fetch(s->cache, &key, &victim)) < 0)
             return 0;
         count_victim(s, &before, victim);
@@ -193,7 +193,7 @@ static int start_prefetches(struct schedule *s, struct err *err)
 /* Starts prefetches into the host tier, except for experts that the device already has. */
 static int bring_host_requests(struct schedule *s, struct err *err)
 {
-    while (s->tier && s->beforehand < s->beforehand_max && !is_full(s)) {
+    while (s->tier && s->prefetches < s->prefetches_max && !is_full(s)) {
         const struct cache_counts before = cache_counts(s->host);
         const int asked = cache_asked(s->host);
         int slot, key, victim;
@@ -210,7 +210,7 @@ static int bring_host_requests(struct schedule *s, struct err *err)
     return 0;
 }
 
-int schedule_bring_beforehand(struct schedule *s, struct err *err)
+int schedule_start_prefetches(struct schedule *s, struct err *err)
 {
     return start_prefetches(s, err) || bring_host_requests(s, err) ? -1 : 0;
 }
@@ -221,10 +221,10 @@ static void end_read(struct schedule *s, int slot, bool good)
 {
     struct schedule_slot *at = &s->slot[slot];
     at->ready = good;
-    if (at->beforehand && good)
+    if (at->prefetch && good)
         cache_release(s->cache, slot);
-    s->beforehand -= at->beforehand;
-    at->beforehand = false;
+    s->prefetches -= at->prefetch;
+    at->prefetch = false;
 }
 
 static int end_read_host(struct schedule *s, int host_slot, bool good, struct err *err)
@@ -232,7 +232,7 @@ static int end_read_host(struct schedule *s, int host_slot, bool good, struct er
     struct schedule_host_slot *at = &s->host_slot[host_slot];
     const struct schedule_host_slot was = *at;
     *at = (struct schedule_host_slot){.ready = good, .to = -1};
-    s->beforehand -= was.beforehand;
+    s->prefetches -= was.prefetch;
     if (was.alone)
         schedule_release_host_slot(s, host_slot);
     return was.to >= 0 && good ? start_copy(s, host_slot, was.to, err) : 0;

@@ -60,7 +60,7 @@ static inline size_t tile_bytes(int format, int rows)
     return sizeof(struct tile_memory) + (size_t)(TILE_WARPS * tile_terms(format, rows)) * sizeof(float);
 }
 
-/* Returns whether a format has a kernel of its own for at most TILE_FEW rows, of which three blocks fit on a processor. */
+/* Returns whether a format has a separate kernel for at most TILE_FEW rows. Three of its blocks fit on a multiprocessor. */
 __host__ __device__ constexpr bool tile_has_few(int format)
 {
     return format != FORMAT_F32 && format != FORMAT_F16 && !tile_quantised(format);
