@@ -1,5 +1,6 @@
-/* Acceptance rules: every rule on every shape of draft against its exact distribution, known mistakes against the same test,
- * and what single steps promise. tests/long/test_distribution.c has the same grid with more samples. */
+/* Acceptance rules: every rule with every shape of draft is compared with its exact distribution, known mistakes must fail
+ * the same comparison, and single steps are tested by themselves. tests/long/test_distribution.c runs the same grid with
+ * more samples. */
 #include "tests/unit/distribution.h"
 
 #include "common/draft/tree.h"
@@ -45,7 +46,7 @@ static void known_mistakes_are_seen(void **state)
             struct grid_point point = grid_mistake(number, t);
             grid_run(&point, &world, GRID_PLAIN, SAMPLES, &tally);
             seen += grid_sees(&tally);
-            point.mistake = NONE;               /* without its mistake the same code is right */
+            point.mistake = NONE;               /* without the mistake the same code must pass */
             grid_run(&point, &world, GRID_PLAIN, SAMPLES, &tally);
             assert_false(grid_sees(&tally));
         }
@@ -54,12 +55,12 @@ static void known_mistakes_are_seen(void **state)
     }
 }
 
-/* Three distributions over FEW tokens: of the target, and of two drafters. */
+/* Three distributions over FEW tokens: the target's and those of two drafters. */
 enum { FEW = 4 };
 struct mixture { float p[3][FEW]; };
 
-/* The distribution of the token that comes out of these children, exactly: the chance of a child is found by halving, and what
- * is left of it goes on to the next one. */
+/* Adds the exact distribution of the accepted token, given these children, times `weight`. The acceptance probability of a
+ * child is found by bisection; the rest of the weight goes to the next child. */
 static void exact_outcome(const struct mixture *mixture, const struct draft_tree *tree, double *out, double weight)
 {
     double residual[FEW], total = 1, alive = weight;
@@ -84,7 +85,7 @@ static void exact_outcome(const struct mixture *mixture, const struct draft_tree
 
 struct draws { int token[3]; double weight; };
 
-/* Every way to draw `count` tokens without replacement. */
+/* Enumerates all ways to draw `count` tokens without replacement, with their probabilities. */
 static int every_draw(const float *p, int count, struct draws *out)
 {
     int ways = 0;
@@ -108,10 +109,10 @@ static int every_draw(const float *p, int count, struct draws *out)
     return ways;
 }
 
-struct asked { int first, known, second; };         /* tokens of each; the known one itself, -1: none */
+struct asked { int first, known, second; };         /* numbers of tokens; known: a token that was not drawn, -1: none */
 
-/* The children of a node by one drafter, by one who draws nothing, by another one, and by the first, asked for all it has.
- * last: a token that both drew is given as the second one's draw, which is wrong. */
+/* Builds the children of one node: first drafter, a known token without proposal, second drafter, then the first drafter
+ * again with all its tokens. last: a token that both drew gets the second drafter's proposal, which is a mistake. */
 static void draw_children(struct draft_tree *tree, const struct mixture *mixture, const struct asked *asked, const int *first,
                           const int *second, bool last)
 {
@@ -149,8 +150,8 @@ static void mixture_draw(struct mixture *mixture)
     }
 }
 
-/* What two drafters drew below one node is one child and stays as drawn from the first one's distribution: the second one's
- * others are then drawn without it, as the rule has it. Judged over all ways to draw. */
+/* A token that two drafters drew below one node is one child with the first drafter's proposal; the second drafter's other
+ * tokens count as drawn without it. The output must have the target's distribution over all ways to draw. */
 static void what_two_drafters_draw_below_one_node_is_judged_rightly(void **state)
 {
     struct draws first[FEW * FEW * FEW], second[FEW * FEW * FEW];
@@ -181,7 +182,7 @@ static void what_two_drafters_draw_below_one_node_is_judged_rightly(void **state
     draft_tree_free(&tree);
 }
 
-/* Whatever was cut away, children that are given without proposals are judged rightly. */
+/* Children without proposals are judged correctly, whichever children were dropped. */
 static void any_choice_of_children_is_right_without_proposals(void **state)
 {
     (void)state;
@@ -238,7 +239,7 @@ static void at_temperature_0_every_rule_gives_the_best_tokens(void **state)
                     if (i < accepted)
                         assert_int_equal(path[i], child);
                     else if (r < 3)
-                        assert_int_equal(child, draft.view.nodes);      /* nothing right was refused */
+                        assert_int_equal(child, draft.view.nodes);      /* the correct rule was never rejected */
                     at = child;
                 }
             }
@@ -247,7 +248,7 @@ static void at_temperature_0_every_rule_gives_the_best_tokens(void **state)
     free(cell);
 }
 
-/* Of a chain of one token drawn from q: how often it is accepted. */
+/* Returns the acceptance rate of a chain of one token drawn from q. */
 static double acceptance_rate(const char *name, const float *q, const float *target, const float *source, bool shared,
                               int trials)
 {
@@ -272,8 +273,8 @@ static double acceptance_rate(const char *name, const float *q, const float *tar
     return (double)accepted / trials;
 }
 
-/* Rejection reaches the bound. Coupling: both take v where it leads in both, which has probability
- * 1 / sum over w of max(p(w) / p(v), q(w) / q(v)); Daliri et al. bound the sum by (1 - TV) / (1 + TV). */
+/* Rejection reaches the upper bound. Coupled: draft and target choose v together with probability 1 / sum over w of max(p(w)
+ * / p(v), q(w) / q(v)); Daliri et al. bound the sum by (1 - TV) / (1 + TV). */
 static void acceptance_is_as_high_as_theory_allows(void **state)
 {
     enum { TRIALS = 60000 };
@@ -305,7 +306,8 @@ static void acceptance_is_as_high_as_theory_allows(void **state)
     }
 }
 
-/* The first is what sampling would take; with all tokens asked for, all come, and at temperature 0 the best. */
+/* The first proposed token equals the sampled one. If all tokens are requested, all tokens of positive probability are
+ * proposed. At temperature 0 they are ordered by logit. */
 static void coupled_drafts_begin_with_the_choice(void **state)
 {
     (void)state;
@@ -361,7 +363,7 @@ static void equal_distributions_are_always_accepted(void **state)
     }
 }
 
-/* What rounding alone would refuse is kept: after it nothing would be left to draw. */
+/* A child that would be rejected by rounding alone is accepted, because no token would be left to draw afterwards. */
 static void rounding_refuses_nothing(void **state)
 {
     const float half[2] = {0.5f, 0.5f};
@@ -372,7 +374,7 @@ static void rounding_refuses_nothing(void **state)
     assert_int_equal(reject_draw((const double[3]){0, 0.25, -1}, 3, 0.5, 0.9), 1);
 }
 
-/* No order of tries keeps what its sibling's refusal ruled out, or what its proposal cannot give. */
+/* A token that a rejected sibling rules out, or that the proposal cannot produce, is rejected. */
 static void what_cannot_have_been_drawn_is_refused(void **state)
 {
     const float half[3] = {0.5f, 0.5f, 0};
@@ -435,7 +437,7 @@ static void what_is_not_finite_is_named(void **state)
             char expected[80];
             struct err err = {0};
             for (int row = 0; row < 3; row++) {
-                logits[row * V + 1] = 90;               /* so certain that every rule walks on */
+                logits[row * V + 1] = 90;               /* so certain that every rule accepts token 1 */
                 for (int v = 0; v < V && row == bad; v++)
                     logits[row * V + v] = NAN;
             }

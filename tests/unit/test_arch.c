@@ -1,5 +1,5 @@
-/* Families: configs of transformers 4 and 5 mean the same, what is not supported is refused by name, and canonical tensors
- * are made of the right source tensors. */
+/* Families: configs written by transformers 4 and 5 give the same description, unsupported features are rejected by name,
+ * and each canonical tensor is made of the right source tensors. */
 #include <math.h>
 
 #include "common/arch/arch.h"
@@ -9,7 +9,7 @@
 static struct hparams shape;
 static const struct arch *family;
 
-/* A config with `keys` in place of those of the same name (or added); generation may be NULL. */
+/* Builds a config with `keys` added, or in place of those of the same name; generation may be NULL. */
 static int read_config(const char *base, const char *keys, const char *generation, struct err *err)
 {
     json_t *config = NULL, *changes = NULL, *gen = NULL;
@@ -157,7 +157,7 @@ static void both_forms_of_rope_mean_the_same(void **state)
     assert_int_equal(shape.rope.original_positions, 32);
 }
 
-/* base, keys that are changed, what the error says */
+/* base config, changed keys, expected error */
 static const struct { const char *base, *keys, *says; } REFUSED[] = {
     {LLAMA, "{\"model_type\":\"gpt2\"}", "model_type is \"gpt2\"; this family is not supported; moe-convert --list-families "
      "prints those that are"},
@@ -356,7 +356,7 @@ static void yarn_and_longrope_are_read(void **state)
     assert_int_equal(shape.max_positions, 4 * 128);
     assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,"
                                         "\"original_max_position_embeddings\":32}}", NULL, &err), 0);
-    assert_int_equal(shape.max_positions, 128);                 /* what is published is more */
+    assert_int_equal(shape.max_positions, 128);                 /* the published model has more */
     assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}", NULL, &err), 0);
     assert_int_equal(shape.max_positions, 320);
     assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"linear\",\"factor\":1e9}}", NULL, &err), -1);
@@ -370,7 +370,7 @@ static void yarn_and_longrope_are_read(void **state)
     assert_non_null(strstr(err.text, "factor is missing"));
     assert_int_equal(read_config(PHI, "{}", NULL, &err), 0);
     assert_int_equal(shape.rope.kind, ROPE_STRETCHED);
-    assert_int_equal(shape.rope.original_positions, 64);        /* that of the top level */
+    assert_int_equal(shape.rope.original_positions, 64);        /* the key of the top level */
     assert_true(shape.rope.stretch[1] == 1.5 && shape.rope.amplitude == 1.25 && shape.rope.long_amplitude == 1.5);
     assert_true(shape.layer_norm && shape.head_bias && shape.attention.out_bias);
     assert_int_equal(shape.router.kind, ROUTER_SPARSEMIXER);
@@ -426,7 +426,7 @@ static void ends_come_from_the_generation_config(void **state)
     assert_non_null(strstr(err.text, "generation_config.json: eos_token_id is 100"));
 }
 
-/* Parameters of the published models, counted from the canonical tensors. */
+/* Parameter counts of the published models, from the canonical tensors. */
 static double parameters(const char *name)
 {
     struct err err = {0};

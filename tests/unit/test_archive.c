@@ -1,5 +1,5 @@
-/* Checkpoints in archives: the same model as from the folder, whatever format, order or way they come; cut off or odd ones are
- * refused. */
+/* Checkpoints in archives: an archive gives the same model as the folder, in any format, member order or transport;
+ * truncated and malformed archives are rejected. */
 #include <archive.h>
 #include <archive_entry.h>
 #include <fcntl.h>
@@ -12,9 +12,9 @@
 #include "tests/unit/checkpoint.h"
 
 static char *folder;
-static struct text config, weights, plain;      /* members, and the model that the folder gives */
+static struct text config, weights, plain;      /* members, and the digest of the model from the folder */
 
-/* From a path, in the folder's own file x.moe. */
+/* Converts the checkpoint at a path to x.moe in the test's folder. */
 static int convert(const char *source, struct text *model, struct err *err)
 {
     static const struct convert_options keep = {.dense = {.keep = true}, .experts = {.keep = true}, .name = "tiny",
@@ -63,7 +63,7 @@ struct member {
     const char *path;
     const void *data;
     size_t bytes;
-    const char *link;           /* a symbolic link to there */
+    const char *link;           /* a symbolic link to the member */
 };
 
 static struct text pack(int format, int filter, const char *options, const struct member *members, size_t count)
@@ -205,7 +205,7 @@ static void shards_are_found_in_any_order(void **state)
         fail_msg("%s", err.text);
     assert_int_equal(a.length, b.length);
     assert_memory_equal(a.data, b.data, a.length);
-    /* The data are those of the whole folder; only the index names other files. */
+    /* The weights are those of the whole folder; only the index names other files. */
     assert_memory_equal(a.data + 4096, plain.data + 4096, plain.length - 4096 - 8192);
     text_free(&one);
     text_free(&two);
@@ -215,7 +215,7 @@ static void shards_are_found_in_any_order(void **state)
     text_free(&y);
 }
 
-/* The bytes after a compressor's last block, and a tar's padding, may be missing: then the model is whole all the same. */
+/* The bytes after a compressor's last block, and the padding of a tar, may be missing: the model is complete without them. */
 static void a_cut_archive_is_refused_or_whole(void **state)
 {
     (void)state;
@@ -242,7 +242,7 @@ static void a_cut_archive_is_refused_or_whole(void **state)
     }
 }
 
-/* A plain tar cut between members has lost a text that nothing else asks for; a zip has lost its directory. */
+/* A tar cut between members lacks a text that is optional; a zip lacks its directory. */
 static void a_lost_end_is_noticed(void **state)
 {
     (void)state;
@@ -323,7 +323,7 @@ static void odd_archives_are_refused(void **state)
     text_free(&junk);
 }
 
-/* From an .xz whose one block asks for another dictionary: 2 or 3, shifted by code / 2 + 11. */
+/* Changes the dictionary size of an .xz with one block to (2 or 3) << (code / 2 + 11). */
 static int convert_with_dictionary(unsigned char code, struct text *model, struct err *err)
 {
     enum { HEADER = 12, BYTES = 12 };
@@ -331,7 +331,7 @@ static int convert_with_dictionary(unsigned char code, struct text *model, struc
                                      {"model.safetensors", weights.data, weights.length, NULL}};
     struct text xz = pack(ARCHIVE_FORMAT_TAR_USTAR, ARCHIVE_FILTER_XZ, NULL, members, 2);
     unsigned char *block = (unsigned char *)xz.data + HEADER;
-    assert_memory_equal(block, "\2\0\x21\1", 4);                /* so long, one filter, LZMA2 */
+    assert_memory_equal(block, "\2\0\x21\1", 4);                /* header size, one filter, LZMA2 */
     block[4] = code;
     const uint32_t sum = lzma_crc32(block, BYTES - 4, 0);
     for (int i = 0; i < 4; i++)
@@ -370,7 +370,7 @@ static void one_file_of_any_name_will_do(void **state)
     text_free(&model);
 }
 
-/* Without a place for data, names and shapes can still be checked. */
+/* Names and shapes can be checked without a destination for the data. */
 static void headers_alone_make_a_plan(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Errors, memory, text, digests, the bar. */
+/* Errors, memory, text, digests, the progress bar. */
 #include "tests/unit/unit.h"
 
 #include <errno.h>
@@ -138,7 +138,7 @@ static void text_holds_bytes(void **state)
     assert_null(text.data);
 }
 
-/* Digests of the empty string and of "abc" as the algorithms' authors publish them. */
+/* Digests of the empty string and of "abc" as published by the algorithms' authors. */
 static void digests_are_the_published_ones(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ static void bar_is_drawn_after_a_second_and_cleared(void **state)
     progress_step(&bar, 1);
     fflush(to);
     assert_int_equal(bytes, 0);
-    bar.started -= 2;                   /* as if two seconds had gone by */
+    bar.started -= 2;                   /* pretend that two seconds have passed */
     progress_step(&bar, 1);
     progress_step(&bar, 1);             /* within a tenth of a second: not drawn again */
     fflush(to);
@@ -227,7 +227,7 @@ static void bar_stays_away_where_it_is_not_wanted(void **state)
     (void)state;
     char *shown = NULL;
     size_t bytes = 0;
-    enum progress_mode modes[] = {PROGRESS_NEVER, PROGRESS_AUTO};       /* a memory stream is no terminal */
+    enum progress_mode modes[] = {PROGRESS_NEVER, PROGRESS_AUTO};       /* a memory stream is not a terminal */
     FILE *to = open_memstream(&shown, &bytes);
     for (int i = 0; i < 2; i++) {
         struct progress bar;
@@ -277,7 +277,7 @@ static void sizes_and_counts_have_units(void **state)
     assert_string_equal(numeral_plural(1), "");
 }
 
-/* Names that look like numbers stay as they are, and so do integers. */
+/* Names that look like numbers stay unchanged, and so do integers. */
 static void json_has_no_float_noise(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Jakiro*'s acceptance as published, through the whole loop: texts are distributed as its program makes them, which is written
- * here once more from its words, over every way to draw; and that is not the target's distribution. */
+/* Jakiro*'s acceptance as published, through the whole loop: texts have the distribution of the published program, which is
+ * implemented here again and enumerated over all draws; this distribution is not the target's. */
 #include "tests/unit/loop.h"
 
 #include "common/draft/states.h"
@@ -28,7 +28,7 @@ static int drop_world(void **state)
     return 0;
 }
 
-/* ---- what both branches of the head say, read anew for each text ---- */
+/* ---- output of the head's two branches, computed anew for each text ---- */
 
 struct reader {
     struct model *model;
@@ -69,8 +69,8 @@ static int keep_states(void *context, const struct forward *piece, int position,
     return 0;
 }
 
-/* The prompt and `tokens` more, of which the target has read all but the last; then, if `drafted` is none less than 0, a token
- * that the head goes on by itself. */
+/* Computes logits after the prompt and `tokens` more, of which the target has read all but the last. If `drafted` contains a
+ * token >= 0, the head continues by itself with that token. */
 static void read_branches(struct reader *reader, const int32_t *token, int tokens, int32_t drafted, float out[2][V])
 {
     int32_t text[LOOP_PROMPT + LOOP_TEXT], row[LOOP_PROMPT + LOOP_TEXT];
@@ -95,7 +95,7 @@ static void read_branches(struct reader *reader, const int32_t *token, int token
         memcpy(out[branch], forward.logits[branch], sizeof *out);
 }
 
-/* ---- the program, in exact chances ---- */
+/* ---- the published program, in exact probabilities ---- */
 
 struct said {
     double joint[BOTH];                 /* softmax over the branches' tokens together */
@@ -118,10 +118,10 @@ static void say(const float branch[2][V], const struct sample_filter *filter, st
         said->joint[i] /= total;
 }
 
-/* chance[rank][x]: that x comes out as the child of this rank, among those that differ; rest[x]: as no child. */
+/* chance[rank][x]: probability that x becomes the child of this rank, among distinct ones; rest[x]: that x becomes no child. */
 struct outcome_law { double child[CHILDREN][V], rest[V]; };
 
-/* Follows the children in their order with all that this draw weighs. */
+/* Enumerates the outcomes of judging the children, with the weight of this draw. */
 static void judge(const struct said *said, const float *target, const struct sample_filter *filter, const int *drawn, int count,
                   double weight, struct outcome_law *law)
 {
@@ -159,7 +159,7 @@ static void judge(const struct said *said, const float *target, const struct sam
         law->rest[v] += weight * p[v];
 }
 
-/* Over every way to draw `count` of the branches' tokens. */
+/* Enumerates all ways to draw `count` of the branches' tokens. */
 static void expect(const struct said *said, const float *target, const struct sample_filter *filter, int count,
                    struct outcome_law *law)
 {
@@ -182,7 +182,7 @@ static void expect(const struct said *said, const float *target, const struct sa
     }
 }
 
-/* The chances of the three first tokens of a text, with [0], [1], [2], [0,0], [0,1] and [1,0] drafted. */
+/* Probabilities of a text's first three tokens, with [0], [1], [2], [0,0], [0,1] and [1,0] drafted. */
 static void expect_texts(const struct sample_filter *filter, double *chance)
 {
     static const int below[CHILDREN] = {2, 1, 0};
@@ -204,7 +204,7 @@ static void expect_texts(const struct sample_filter *filter, double *chance)
             say(branch, filter, &said);
             for (int rank = 0; rank <= CHILDREN; rank++) {
                 const double weight = first[a] * (rank < CHILDREN ? root.child[rank][b] : root.rest[b]);
-                if (rank == CHILDREN) {                 /* a draft after both, by states that the target has computed */
+                if (rank == CHILDREN) {                 /* a draft after both, from states that the target has computed */
                     read_branches(&reader, (int32_t[]){a, b}, 2, -1, branch);
                     say(branch, filter, &said);
                 }
@@ -254,7 +254,8 @@ static void texts_are_those_of_the_program(void **state)
     }
 }
 
-/* What chance cannot show: each number that is written down, and each that a refusal leaves, of draws without a token twice. */
+/* Sampling cannot show single numbers: every recorded probability, and every probability after a rejection, is compared, for
+ * draws without repeated tokens. */
 static void every_number_is_the_programs(void **state)
 {
     const struct sample_filter filter = {0.8, 1, 0, 0};
@@ -299,7 +300,7 @@ static void every_number_is_the_programs(void **state)
     assert_true(judged > 20);
 }
 
-/* Only such heads, and only whole drafts, have what it judges by. */
+/* The rule needs such heads and untrimmed drafts; others are rejected. */
 static void others_are_refused(void **state)
 {
     static const struct { const char *draft, *tree, *policy; bool overlap; const char *why; } cases[] = {

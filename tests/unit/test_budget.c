@@ -1,4 +1,4 @@
-/* From --budget, --rank and --budget-mode to an expert plan. */
+/* Translates --budget, --rank and --budget-mode into an expert plan. */
 #include "tests/unit/unit.h"
 
 #include "common/decode/budget.h"
@@ -23,7 +23,7 @@ static void write_rank(const char *path, const struct stream_model *of, int firs
     assert_int_equal(header_init(&header, STREAM_RANK, "test", "0", 0, NULL, NULL), 0);
     header.has_model = of != NULL;
     header.model = of ? *of : model;
-    if (!of)                    /* shapes need a model: nothing can be in such a stream */
+    if (!of)                    /* sequences need a model's shape: such a stream can contain none */
         layers = 0;
     assert_int_equal(writer_open(&out, path, &header, NULL), 0);
     for (int layer = 0; layer < layers; layer++) {
@@ -187,7 +187,7 @@ static void test_other_models(void **unused)
     assert_non_null(strstr(note.data, "--force"));
     budget_close(&budget);
 
-    other = model;                              /* what cannot be used is refused by force, too */
+    other = model;                              /* unusable rankings are rejected with --force, too */
     other.layers = other.moe_layers = 3;
     write_rank(path, &other, -1, -1, LAYERS + 1);
     assert_int_equal(open_budget(&budget, "2", path, false, &note, &err), -1);

@@ -1,4 +1,5 @@
-/* The bookkeeping of caches beside plain lists that are searched from end to end, and what holds whatever the policy. */
+/* Cache bookkeeping is compared with plain lists that are searched from end to end, and with invariants that hold for every
+ * policy. */
 #include "tests/unit/distribution.h"
 #include "tests/unit/unit.h"
 
@@ -15,7 +16,7 @@ static struct cache *open_cache(const char *text, const struct cache_setup *setu
     return cache;
 }
 
-/* Who is resident, by key: when it was last wanted, and how often ever. */
+/* Resident experts by key: time of the last request, and number of requests. */
 struct naive {
     bool here[KEYS], held[KEYS];
     long last[KEYS], often[KEYS], turn[KEYS], clock;
@@ -24,7 +25,7 @@ struct naive {
     bool by_count, global;
 };
 
-/* How many experts of its layer were wanted after it. */
+/* Returns how many experts of its layer were requested after this one. */
 static int naive_rank(const struct naive *n, int key)
 {
     int first = key - key % n->experts, rank = 0;
@@ -44,7 +45,7 @@ static bool naive_before(const struct naive *n, int a, int b)
     return x != y ? x > y : n->turn[a / n->experts] > n->turn[b / n->experts];
 }
 
-/* The victim, -1: none was needed, -2: none may go. */
+/* Returns the victim; -1: none was needed; -2: none may be evicted. */
 static int naive_slot(struct naive *n, int key)
 {
     int victim = -1;
@@ -62,7 +63,7 @@ static int naive_slot(struct naive *n, int key)
     return victim;
 }
 
-/* Distinct experts, ascending. */
+/* Draws distinct experts in ascending order. */
 static int draw_experts(struct random *random, int experts, int max, int32_t *expert, int32_t *tokens)
 {
     int count = 0;
@@ -143,8 +144,8 @@ static void lru_is_what_a_list_of_last_uses_says(void **state)
     }
 }
 
-/* Forwards over four layers want the same 12 experts of each, and there are slots for 10 of them: per layer all but the first
- * forward find 10 of 12; in one list layers evict each other's. */
+/* Forwards over four layers request the same 12 experts of each layer, and there are 10 slots a layer. With a list per layer
+ * all forwards but the first find 10 of 12; with one common list layers evict each other's experts. */
 static void a_forward_larger_than_the_cache_leaves_hits_to_lru(void **state)
 {
     static const char *const policies[] = {"lru", "lru-global"};
@@ -181,7 +182,8 @@ static void lfu_is_what_a_list_of_counts_says(void **state)
         lists("lfu", seed, (struct naive){.by_count = true});
 }
 
-/* Levels from high to low, first in first out; one that is wanted in the meantime is not asked for any more. */
+/* Levels are served from high to low, first in, first out; an expert that becomes resident in the meantime is not requested
+ * again. */
 static void requests_come_by_level_and_in_order(void **state)
 {
     (void)state;
@@ -193,9 +195,9 @@ static void requests_come_by_level_and_in_order(void **state)
     cache_ask(cache, 1, 5, 2);
     cache_ask(cache, 0, 6, 3);
     cache_ask(cache, 0, 7, 1);
-    cache_ask(cache, 1, 3, 2);              /* from level 1 to the end of 2 */
+    cache_ask(cache, 1, 3, 2);              /* moves from level 1 to the end of level 2 */
     cache_ask(cache, 1, 4, 2);              /* stays where it is */
-    cache_want(cache, 0, (int32_t[]){1}, (int32_t[]){1}, 1);        /* layer 0 had its turn */
+    cache_want(cache, 0, (int32_t[]){1}, (int32_t[]){1}, 1);        /* the turn of layer 0 is over */
     static const int order[] = {8 + 4, 8 + 5, 8 + 3};
     for (int i = 0; i < 3; i++) {
         slot = cache_fetch(cache, &key, &victim);
@@ -216,7 +218,7 @@ static void requests_come_by_level_and_in_order(void **state)
     assert_int_equal(counts.useful, 1);
     assert_int_equal(counts.hits, 1);
     assert_int_equal(counts.wasted, 0);
-    for (int i = 0; i < 8; i++) {           /* eight more drive out 5, which nobody wanted */
+    for (int i = 0; i < 8; i++) {           /* eight more requests evict 5, which was never used */
         cache_want(cache, 0, (int32_t[]){i}, (int32_t[]){1}, 1);
         slot = cache_insert(cache, 0, i, CACHE_DEMAND, &victim);
         cache_release(cache, slot);
@@ -236,7 +238,7 @@ static void refuses(const char *text, struct cache_setup setup, const char *why)
         fail_msg("'%s' does not say '%s'", err.text, why);
 }
 
-/* The layer that is kept goes last, and never for a prefetch; then all is as before. */
+/* Experts of the protected layer are evicted last, and never for a prefetch; without protection the order is as before. */
 static void residents_of_a_kept_layer_go_last(void **state)
 {
     static const char *const policies[] = {"lru", "lru-global", "lfu", "hot"};
@@ -260,7 +262,7 @@ static void residents_of_a_kept_layer_go_last(void **state)
         assert_true((slot = cache_insert(cache, 2, 3, CACHE_DEMAND, &victim)) >= 0);
         assert_int_equal(victim / 4, 0);
         cache_keep(cache, -1);
-        if (p != 3)                     /* hot keeps what is hotter than a prefetch */
+        if (p != 3)                     /* hot keeps experts that are hotter than the prefetched one */
             assert_true(cache_fetch(cache, &key, &victim) >= 0 && key == 4 && victim / 4 == 0);
         cache_close(&cache);
     }

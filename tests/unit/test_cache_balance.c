@@ -1,11 +1,11 @@
-/* The balancer beside plain search over tau, and beside the paper's own example. */
+/* The balancer is compared with a plain search over tau and with the paper's own example. */
 #include <math.h>
 
 #include "common/cache/balance.h"
 #include "tests/unit/distribution.h"
 #include "tests/unit/unit.h"
 
-/* Appendix C.1: two tokens want {0, 3} and {2, 3}, only 3 is fetched: r_c = 1 - 2/4, r_g = 1/3. */
+/* Appendix C.1: two tokens request {0, 3} and {2, 3}, only 3 is fetched: r_c = 1 - 2/4, r_g = 1/3. */
 static void shares_are_those_of_the_papers_example(void **state)
 {
     (void)state;
@@ -20,7 +20,7 @@ static void shares_are_those_of_the_papers_example(void **state)
     }
 }
 
-/* A random layer whose shares are summed here expert by expert and tau by tau. */
+/* Generates a random layer and computes its shares by summing over experts for each tau. */
 struct layer {
     struct balance_shares shares;
     struct balance balance;
@@ -60,7 +60,7 @@ static void make_layer(struct layer *l, struct random *random, bool monotone)
         l->gpu[tau] = (pairs ? hot[tau] / distinct : 0) * l->balance.distinct * l->balance.gpu_unit;
         l->fetches[tau] = (int)(random_word(random) % (monotone ? 6 : 20)) + (monotone && tau < K ? l->fetches[tau + 1] : 0);
     }
-    if (monotone)                                   /* what is feasible then lies together */
+    if (monotone)                                   /* feasible thresholds form one interval */
         l->balance.draft_unit = 1e6;
 }
 
@@ -95,7 +95,7 @@ static void tau_is_the_best_of_all(void **state)
         printed_misses += balance_tau_printed(&l.balance) != tau;
     }
     assert_true(chosen[1] && chosen[3] && chosen[8] && infeasible);
-    assert_true(printed_misses > 0);                /* feasible ones need not lie together */
+    assert_true(printed_misses > 0);                /* feasible thresholds need not form one interval */
 }
 
 static void the_printed_solution_is_that_where_its_assumptions_hold(void **state)
@@ -107,7 +107,7 @@ static void the_printed_solution_is_that_where_its_assumptions_hold(void **state
         make_layer(&l, &random, true);
         int tau = balance_tau(&l.balance);
         assert_int_equal(tau, searched(&l));
-        int printed = balance_tau_printed(&l.balance);      /* of equal ones perhaps another */
+        int printed = balance_tau_printed(&l.balance);      /* a tie may give another threshold */
         assert_true(fabs(l.cpu[printed] - l.gpu[printed]) == fabs(l.cpu[tau] - l.gpu[tau]));
         assert_int_equal(balance_feasible(&l.balance, printed), balance_feasible(&l.balance, tau));
     }

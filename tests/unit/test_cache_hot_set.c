@@ -1,4 +1,5 @@
-/* Hot sets as files: what is written is read, hottest first, and of what is no hot set of this model one line says why. */
+/* Hot sets as files: a written set is read back, hottest expert first; a file that is not a hot set of this model is
+ * rejected with one line that names the reason. */
 #include "common/base/file.h"
 #include "common/cache/hot_set.h"
 #include "tests/unit/unit.h"

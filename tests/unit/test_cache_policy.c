@@ -1,5 +1,5 @@
-/* Cache policies beside what they are defined as: Algorithm 1 stepped in Python (tests/golden/cache/make.py), Belady beside
- * every other choice of victims, pins, heat and tags beside plain lists. */
+/* Cache policies are compared with their definitions: Algorithm 1 stepped in Python (tests/golden/cache/make.py), Belady
+ * with every other choice of victims; pins, heat and tags with plain lists. */
 #include <math.h>
 
 #include "common/base/file.h"
@@ -18,7 +18,7 @@ static struct cache *open_cache(const char *text, const struct cache_setup *setu
     return cache;
 }
 
-/* One layer's turn as an engine has it that computes all it wants from slots; the number of hits. */
+/* Runs one turn of a layer as an engine does that computes all requested experts from slots; returns the number of hits. */
 static int turn(struct cache *cache, int layer, const int32_t *expert, int count)
 {
     int slot[64], victim, hits = 0;
@@ -53,7 +53,7 @@ static void check_states(const json_t *line)
         int32_t expert = 1, tokens = (int32_t)json_integer_value(json_array_get(frequencies, t));
         const json_t *state = json_array_get(states, t);
         int K_here;
-        if (t % 7 == 3) {                   /* a prompt in between says nothing */
+        if (t % 7 == 3) {                   /* a prompt between verifications changes no level */
             cache_step(cache, 99, CACHE_PROMPT);
             cache_want(cache, 1, &expert, &(int32_t){77}, 1);
         }
@@ -91,7 +91,7 @@ static void states_are_those_of_the_printed_lines(void **state)
     text_free(&text);
 }
 
-/* With the paper's lambda and gamma no change is large enough to lift a floored boundary, from wherever it is. */
+/* With the paper's lambda and gamma no change is large enough to raise a floored boundary, wherever it is. */
 static void the_printed_floor_never_lets_a_boundary_rise(void **state)
 {
     (void)state;
@@ -107,28 +107,28 @@ static void the_printed_floor_never_lets_a_boundary_rise(void **state)
     real.boundaries = UTILITY_REAL;
     struct utility_expert floored = {.up = 4, .down = 4}, free = floored;
     double up[4] = {0};
-    for (int step = 0, falls = 0; step < 40; step++) {          /* 0, 9, 0, 9, ...: as violent as it gets */
+    for (int step = 0, falls = 0; step < 40; step++) {          /* 0, 9, 0, 9, ...: the largest possible fluctuation */
         utility_step(&printed, &floored, step % 2 * 9);
         utility_step(&real, &free, step % 2 * 9);
         if (falls < 4 && (!falls || floored.up < up[falls - 1]))
             up[falls++] = floored.up;
     }
-    assert_true(floored.up == 4 && floored.down == 4);          /* they do not follow */
+    assert_true(floored.up == 4 && floored.down == 4);          /* boundaries do not follow */
     assert_true(free.up > 8 && free.down > 8);                  /* these do */
-    for (int step = 0; step < 40; step++)                       /* 0, 1, 0, 1, ...: calm */
+    for (int step = 0; step < 40; step++)                       /* 0, 1, 0, 1, ...: small fluctuation */
         utility_step(&printed, &floored, step % 2);
     assert_true(floored.up == 1 && floored.down == 1);
     for (int step = 0; step < 1000; step++)
         utility_step(&printed, &floored, step % 2 * 9);
-    assert_true(floored.up == 1 && floored.down == 1);          /* 4, 3, 2, 1, and there they stay */
+    assert_true(floored.up == 1 && floored.down == 1);          /* 4, 3, 2, 1, where they stay */
 }
 
 /* ---- Belady */
 
 enum { STEPS = 9, GROUP = 3, FEW = 6 };
 
-/* The fewest misses that any choice of victims has from this group on, with these residents; with a bypass what is wanted need
- * not stay. */
+/* Returns the fewest misses over all choices of victims from this group on, with these residents. With a bypass, requested
+ * experts need not become resident. */
 static int fewest(const uint8_t *group, int at, int residents, int slots, bool bypass, int8_t *known)
 {
     int best = 99, wanted = at < STEPS ? group[at] : 0, with = residents | wanted;
@@ -136,7 +136,7 @@ static int fewest(const uint8_t *group, int at, int residents, int slots, bool b
         return 0;
     if (known[at * 64 + residents])
         return known[at * 64 + residents] - 1;
-    for (int keep = 0; keep < 64; keep++)           /* all of the group, and of the others as many as fit */
+    for (int keep = 0; keep < 64; keep++)           /* all of the group, and as many of the others as fit */
         if ((bypass || (keep & wanted) == wanted) && !(keep & ~with) && __builtin_popcount(keep) <= slots) {
             int rest = fewest(group, at + 1, keep, slots, bypass, known);
             best = rest < best ? rest : best;
@@ -202,7 +202,7 @@ static void belady_has_as_few_misses_as_any_choice(void **state)
             do
                 group[at] = random_word(&random) % 64;
             while (!group[at] || __builtin_popcount(group[at]) > GROUP);
-            for (int e = FEW - 1; e >= 0; e--)      /* the order within a group is of no meaning */
+            for (int e = FEW - 1; e >= 0; e--)      /* the order within a group does not matter */
                 if (group[at] >> e & 1)
                     key[future.count++] = e;
         }
@@ -213,7 +213,7 @@ static void belady_has_as_few_misses_as_any_choice(void **state)
         better += misses_of("lru", &setup, group) > fewest_misses;
         memset(known, 0, sizeof known);
         setup.elsewhere = true;
-        setup.slots -= 2;                   /* less than a group */
+        setup.slots -= 2;                   /* fewer slots than a group needs */
         assert_int_equal(misses_with_bypass(&setup, group), fewest(group, 0, 0, setup.slots, true, known));
     }
     assert_true(better > 10);
@@ -256,7 +256,7 @@ static void pins_come_first_and_stay(void **state)
                                 .pins = (int32_t[]){9, 3, 9, 0, 15, 7}, .pinned = 6};
     struct cache *cache = open_cache("static", &setup);
     int keys[16];
-    assert_int_equal(fetch_all(cache, keys), 3);            /* half is for pins: 9, 3, 0 */
+    assert_int_equal(fetch_all(cache, keys), 3);            /* half of the slots are for pins: 9, 3, 0 */
     assert_true(keys[0] == 0 && keys[1] == 3 && keys[2] == 9);
     for (int i = 0; i < 30; i++)
         turn(cache, i % 2, (int32_t[]){i % 5 + 1, i % 5 + 2, i % 5 + 3}, 3);
@@ -265,7 +265,7 @@ static void pins_come_first_and_stay(void **state)
     cache = open_cache("static:reserve=4", &setup);
     assert_int_equal(fetch_all(cache, keys), 2);
     cache_close(&cache);
-    setup.elsewhere = true;                                 /* nothing but pins */
+    setup.elsewhere = true;                                 /* pins alone */
     cache = open_cache("static", &setup);
     assert_int_equal(fetch_all(cache, keys), 5);
     int victim;
@@ -287,7 +287,7 @@ static void heat_halves_and_survives(void **state)
     bool here[EXPERTS] = {0};
     struct cache *cache = open_cache("hot:half=3", &setup);
     int residents = 0;
-    for (int step = 0; step < 4000; step++) {               /* far beyond where it is scaled */
+    for (int step = 0; step < 4000; step++) {               /* far beyond the scale of heat */
         int key = (int)(random_word(&random) % (step % 1000 < 500 ? EXPERTS / 2 : EXPERTS)), coldest = -1;
         cache_step(cache, 1, CACHE_VERIFIES);
         for (int k = 0; k < EXPERTS; k++)
@@ -313,7 +313,7 @@ static void heat_halves_and_survives(void **state)
     cache_close(&cache);
     int32_t pins[EXPERTS];
     double weights[EXPERTS];
-    for (int i = 0; i < EXPERTS; i++) {                     /* by heat, as a hot set lists them */
+    for (int i = 0; i < EXPERTS; i++) {                     /* by heat, in the order of a hot set */
         int best = -1;
         for (int e = 0; e < EXPERTS; e++)
             if (weight[e] >= 0 && (best < 0 || weight[e] > weight[best]))
@@ -333,7 +333,7 @@ static void heat_halves_and_survives(void **state)
     cache_close(&cache);
 }
 
-/* ---- what utility fetches and evicts */
+/* ---- what utility fetches and evicts ---- */
 
 struct request { int key, level; long order; };
 
@@ -357,7 +357,7 @@ static void ask(struct tags *t, int key, int level)
     t->request[t->requests++] = (struct request){key, level, ++t->order};
 }
 
-/* The one that is fetched next, its victim or -1; false: none. */
+/* Returns whether an expert is fetched next, with the slot's victim or -1. */
 static bool fetch(struct tags *t, int tau, int *key, int *victim)
 {
     for (;;) {
@@ -389,7 +389,7 @@ static bool fetch(struct tags *t, int tau, int *key, int *victim)
     }
 }
 
-/* Eq. 11 by appendix D: slots that are empty or whose tag is 0, but for those that the layer at work uses. */
+/* Eq. 11 with appendix D: victims are slots that are empty or have tag 0, except those that the current layer uses. */
 static void look_by_tags(const struct tags *t, const struct cache *cache, int first, const bool *wanted)
 {
     enum { EXPERTS = 16 };
@@ -407,7 +407,7 @@ static void look_by_tags(const struct tags *t, const struct cache *cache, int fi
         assert_int_equal(got[tau], fetches[tau]);
 }
 
-/* Two processors: what is not resident is computed elsewhere; some transfers after each layer. */
+/* Two processors: non-resident experts are computed by the host; some transfers follow each layer. */
 static void utility_by_tags(uint64_t seed)
 {
     enum { LAYERS = 4, EXPERTS = 16 };
@@ -472,7 +472,7 @@ static void utility_fetches_and_evicts_by_levels(void **state)
         utility_by_tags(seed);
 }
 
-/* What is asked for stays: beside a list of levels and last uses. */
+/* Requested experts stay resident, compared with a list of levels and last uses. */
 static void what_is_asked_for_stays(void **state)
 {
     (void)state;
@@ -488,7 +488,7 @@ static void what_is_asked_for_stays(void **state)
             rank[k] = k % EXPERTS;
         for (int turn = 0; turn < 90; turn++) {
             int layer = turn % LAYERS, asked = 0, order[8], first = layer * EXPERTS;
-            for (int i = 0; i < 6; i++) {           /* highest levels first, so that the queue's order is plain */
+            for (int i = 0; i < 6; i++) {           /* highest levels first, so that the queue's order is known */
                 int at = (int)(random_word(&random) % KEYS);
                 if (level[at])
                     continue;
@@ -514,7 +514,7 @@ static void what_is_asked_for_stays(void **state)
                 assert_int_equal(key, order[i]);
                 if (lowest >= 0) {
                     assert_int_equal(level[victim], level[lowest]);
-                    assert_int_equal(rank[victim], rank[lowest]);       /* before any turn, equal ones go by slot */
+                    assert_int_equal(rank[victim], rank[lowest]);       /* before any turn, ties go by slot */
                     assert_int_equal(since[victim / EXPERTS], since[lowest / EXPERTS]);
                     here[victim] = false;
                 } else
@@ -524,7 +524,7 @@ static void what_is_asked_for_stays(void **state)
                 cache_release(cache, slot);
             }
             int32_t expert[2] = {(int32_t)(random_word(&random) % 5), 5 + (int32_t)(random_word(&random) % 5)};
-            for (int l = 0; l < LAYERS; l++)        /* each has its turn, so that nothing stays asked for */
+            for (int l = 0; l < LAYERS; l++)        /* each layer has its turn, so that no request remains */
                 if (l != layer) {
                     cache_want(cache, l, NULL, NULL, 0);
                     since[l] = ++clock;

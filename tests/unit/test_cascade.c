@@ -1,7 +1,7 @@
-/* Cascade against a second telling of it: utility by equation 3 of the paper, test and set phases, back-off and climb, written
- * down from the paper and the man page as one walk through a text, with the whole past at hand. In worlds of chance the policy
- * must draft what that walk drafts, at every iteration, and lay open the same utilities; in worlds made for one rule each it is
- * said beforehand what must come. */
+/* Cascade is compared with an independent reference that steps through a text with its whole history at hand: utility by
+ * equation 3 of the paper, test and set phases, back-off and hill climbing, written from the paper and the man page. In
+ * random worlds the policy must draft as the reference does at every iteration and report the same utilities; in worlds made
+ * for one rule each, the expected lengths are given by hand. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -10,12 +10,12 @@
 
 enum { MAX_TEXT = 700, K_MAX = 9, CHANGES = 5 };
 
-/* ---- worlds: what a draft of K tokens gives and takes, as long as nothing changes ---- */
+/* ---- worlds: tokens and seconds of a draft of K tokens, constant for some iterations ---- */
 
 struct weather {
-    int until;                          /* iterations of the text */
-    double plain, cost[K_MAX + 1];      /* seconds without a draft; a draft's, as a multiple of it */
-    double keep;                        /* chance of a token */
+    int until;                          /* iteration at which the next one begins */
+    double plain, cost[K_MAX + 1];      /* seconds without a draft; seconds with K tokens, as a multiple of that */
+    double keep;                        /* acceptance probability of a token */
 };
 
 struct world {
@@ -41,26 +41,26 @@ static void live(struct world *world, int iteration, int K, int *accepted, doubl
     *seconds = now->plain * (K ? now->cost[K] : 1) * (1 + world->noise * (uniform(&world->chance) - 0.5));
 }
 
-/* ---- the second telling ---- */
+/* ---- the reference ---- */
 
 struct settings { int max, first, trial, trials, falls, set, backoff, longest, baseline, refresh, memory; double close; };
 
 static const struct settings defaults = {7, 3, 4, 4, 2, 16, 2, 256, 4, 100, 256, 0.1};
 
-struct past { int K, accepted; double seconds, plain, last; };      /* plain, last: NaN where nothing is said of them */
+struct past { int K, accepted; double seconds, plain, last; };      /* plain, last: NaN if unknown */
 
 struct reference {
     struct settings s;
     struct world world;
     struct past past[MAX_TEXT];
     int length, wanted;
-    double utility[K_MAX + 1], last;   /* of each K, when it was last seen; of the trial before */
-    int seen[K_MAX + 1];               /* iterations by then; 0: never */
+    double utility[K_MAX + 1], last;   /* utility of each K when last seen; utility of the previous trial */
+    int seen[K_MAX + 1];               /* iteration of that; 0: never */
 };
 
 static bool over(const struct reference *t) { return t->length == t->wanted; }
 
-/* Seconds of an iteration without a draft: the mean of the last ones. */
+/* Returns the seconds of an iteration without a draft: the mean of the latest ones. */
 static double plain_seconds(const struct reference *t)
 {
     double sum = 0;
@@ -91,8 +91,8 @@ static void go(struct reference *t, int K)
     t->length++;
 }
 
-/* Equation 3: tokens an iteration, over the mean time of these iterations in units of one without a draft. A refresh inside is
- * not of them. */
+/* Equation 3: tokens per iteration, divided by the mean time of these iterations in units of one without a draft. A refresh
+ * among them does not count. */
 static double utility(const struct reference *t, int from, int K)
 {
     double tokens = 0, seconds = 0;
@@ -121,7 +121,7 @@ static int recall(const struct reference *t)
     return best ? best : t->s.first;
 }
 
-/* The best K of a test phase, 0 when it does not pay. */
+/* Runs a test phase; returns its best K, 0 if drafts do not pay. */
 static int test_phase(struct reference *t, int K)
 {
     bool tried[K_MAX + 2] = {true};
@@ -226,7 +226,7 @@ static void compare_text(const struct reference *t, struct policy *policy)
     }
 }
 
-/* The policy, told what the walk lived through, drafts as the walk did; in a second text as in the first. */
+/* The policy, given the reference's outcomes, drafts as the reference did; in a second text as in the first. */
 static void compare(const struct reference *t, int texts)
 {
     struct shape *shape = NULL;
@@ -290,7 +290,8 @@ static void drafts_are_those_of_the_second_telling(void **state)
     assert_true(pauses > 2000 && drafts > 60000 && refreshed > 1000);
 }
 
-/* Nothing is accepted, and an iteration with K tokens takes 1 / pays[K] as long as one without: so that is its utility. */
+/* Runs the policy with K tokens at utility pays[K] (nothing is accepted, and an iteration takes 1 / pays[K] of one without a
+ * draft) and compares the lengths it chooses with `want`. */
 static void runs_as(const struct settings *s, const double *pays, double plain, const char *want)
 {
     struct shape *shape = NULL;
@@ -307,7 +308,7 @@ static void runs_as(const struct settings *s, const double *pays, double plain, 
     shape_close(&shape);
 }
 
-/* In units of an iteration without a draft, however long that is; and 1 is where drafts begin to pay. */
+/* Utility is in units of an iteration without a draft, however long that takes; drafts pay above 1. */
 static void drafts_pay_from_a_utility_of_1_on(void **state)
 {
     static const double less[] = {1, 0.97, 0.98}, more[] = {1, 1.01, 1.02};
@@ -319,7 +320,7 @@ static void drafts_pay_from_a_utility_of_1_on(void **state)
     }
 }
 
-/* At K = 1 below 1 a test is over, though there is another K that was not tried. */
+/* A utility below 1 at K = 1 ends the test, although another K was not tried. */
 static void what_does_not_pay_at_1_is_not_tried_further(void **state)
 {
     static const double pays[] = {1, 0.95, 0.98, 1.5}, better[] = {1, 1.01, 0.98, 1.5};
@@ -329,7 +330,7 @@ static void what_does_not_pay_at_1_is_not_tried_further(void **state)
     runs_as(&s, better, 0.01, "00" "21" "111" "12" "111");
 }
 
-/* Of two that pay the same the earlier one is taken, and the smaller one remembered. */
+/* Of two lengths with equal utility the earlier one is used, and the smaller one is remembered. */
 static void ties_go_to_the_smaller(void **state)
 {
     static const double pays[] = {1, 2, 2, 1.5};

@@ -1,6 +1,6 @@
-/* The choices of cascade-cost against a second telling of them: the K of the largest G(K) - rate C(K), what is drafted to
- * learn, when a draft goes on and where it is cut, over worlds of chance. What predictors say is taken from predictors that are
- * told the same (test_predict.c has them); how the policy weighs it is written here once more. */
+/* The choices of cascade-cost are compared with an independent reference over random worlds: the K of the largest G(K) -
+ * rate C(K), drafts made to learn, when a draft continues and where it is cut. Predictions come from the library's
+ * predictors fed with the same data (test_predict.c tests these); how the policy weighs them is implemented here again. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -18,12 +18,12 @@ static double uniform(uint64_t *state)
     return ((double)(*state >> 40) + 0.5) * 0x1p-24;
 }
 
-/* Of a task: what is known. */
+/* What is known of a task. */
 struct task { bool known; struct estimator estimator; double tokens, cost; };
 
 struct reference {
     uint64_t chance;
-    bool table, speaks, warm, timed, heard;     /* heard: that the drafter speaks */
+    bool table, speaks, warm, timed, heard;     /* heard: the drafter reports probabilities */
     int cap;
     double seconds[MAX + 2], keep, draft, shadow, hope;
     struct task task[TASKS], *now;
@@ -31,7 +31,7 @@ struct reference {
     struct union_predictor experts;
     struct pending pending;
     struct estimator_signal signal[MAX];
-    double each, allowance, rate, gain, cost;   /* each: seconds of a drafted token, as it is known */
+    double each, allowance, rate, gain, cost;   /* each: seconds of a drafted token, as estimated */
     int asked;
 };
 
@@ -49,7 +49,7 @@ static double drafting(const struct reference *t)
     return level > 0 ? t->each / level : 0;
 }
 
-/* The best K up to `max`, of which the first ones are drafted. */
+/* Returns the best K up to `max`; the tree has the first tokens already. */
 static int choose(struct reference *t, int max, const struct draft_tree *tree)
 {
     double value[MAX + 1], G[MAX + 1] = {1}, C[MAX + 1] = {1}, way = 1;
@@ -73,7 +73,7 @@ static int choose(struct reference *t, int max, const struct draft_tree *tree)
 
 static bool knows(const struct reference *t) { return t->now->estimator.seen >= 1; }
 
-/* Tokens to draft before the first look. */
+/* Returns the tokens to draft before the first decision. */
 static int first_ask(struct reference *t, int max, const struct draft_tree *tree)
 {
     int learn = max < 2 ? max : 2;
@@ -93,7 +93,7 @@ static void near(double got, double want, const char *what, int iteration)
         fail_msg("iteration %d: %s %.12g, not %.12g", iteration, what, got, want);
 }
 
-/* Up to `count` tokens of the drafter: right ones as often as `keep` says; 1000 and above are wrong. */
+/* Drafts up to `count` tokens, correct ones with probability `keep`; tokens of 1000 and above are wrong. */
 static int propose(struct reference *t, struct draft_tree *tree, int text, int count)
 {
     int before = tree->nodes;
@@ -106,7 +106,7 @@ static int propose(struct reference *t, struct draft_tree *tree, int text, int c
     return tree->nodes - before;
 }
 
-/* Returns the tokens that came. */
+/* Judges the draft and updates both sides; returns the number of emitted tokens. */
 static int learn(struct reference *t, struct policy *policy, const struct draft_tree *tree, int made, int text)
 {
     int32_t emitted[MAX + 1], expert[MAX + 1][LAYERS][TOP_K];
@@ -126,7 +126,7 @@ static int learn(struct reference *t, struct policy *policy, const struct draft_
         .moe_layers = LAYERS, .top_k = TOP_K, .draft_s = draft_s, .verify_s = verify_s, .iteration_s = draft_s + verify_s};
     policy->class->observe(policy, &outcome);
     cost_model_observe(&t->cost_model, growth(t, K + 1), 0, verify_s + draft_s - draft_s);
-    if (made) {                         /* the first draft after a rest reads the text, too: only while there is no other one */
+    if (made) {                         /* after a pause a draft reads the text, too: used only if no other was timed */
         double each = draft_s / made;
         if (!t->warm)
             t->each = t->each > 0 ? fmin(t->each, each) : each;
@@ -144,7 +144,7 @@ static int learn(struct reference *t, struct policy *policy, const struct draft_
     return kept + 1;
 }
 
-/* One iteration; returns the tokens that came. */
+/* Runs one iteration; returns the number of emitted tokens. */
 static int iterate(struct reference *t, struct policy *policy, struct draft_tree *tree, int text, int room, int iteration)
 {
     struct draft_view view = {.tree = tree, .room = room};
@@ -194,7 +194,7 @@ static int iterate(struct reference *t, struct policy *policy, struct draft_tree
     return learn(t, policy, tree, made, text);
 }
 
-/* A task that is new begins with a quarter of what the one before it knows. */
+/* A new task begins with a quarter of the previous task's statistics. */
 static void begin(struct reference *t, struct policy *policy, int task)
 {
     static const char *const names[TASKS] = {"", "math", "code"};
@@ -265,7 +265,7 @@ static void choices_are_those_of_the_second_telling(void **state)
         for (int text = 0, at = 1; text < TEXTS; text++) {
             begin(&t, policy, text % TASKS);
             for (int i = 0; i < ITERATIONS; i++) {
-                int room = text % 2 && i + 5 > ITERATIONS ? ITERATIONS - 1 - i : MAX;      /* else it ends at a word */
+                int room = text % 2 && i + 5 > ITERATIONS ? ITERATIONS - 1 - i : MAX;      /* otherwise: an end token */
                 at += iterate(&t, policy, &tree, at, room, i);
                 drafts += tree.nodes > 0;
                 cut += t.asked > tree.nodes;

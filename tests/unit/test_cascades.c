@@ -1,4 +1,4 @@
-/* Policies that cascade drafters, and what they plan by: against sequences written by hand, and against plain enumerations. */
+/* Policies that cascade drafters and their planning, compared with sequences written by hand and with plain enumerations. */
 #include "tests/unit/scenario.h"
 
 #include "common/policy/plan.h"
@@ -11,7 +11,7 @@ struct script {
     struct shape *shape;
     struct policy *policy;
     struct draft_tree tree;
-    char said[1000];                    /* the steps so far: e0*3@-1 r1@4 */
+    char said[1000];                    /* the steps so far, for example e0*3@-1 r1@4 */
 };
 
 static const struct policy_drafter models[] = {{"model", true, false}, {"model", true, false}, {"ngram", false, true}};
@@ -35,7 +35,7 @@ static void script_close(struct script *s)
     draft_tree_free(&s->tree);
 }
 
-/* Runs one draft in which drafters always have what they are asked for; of n reviewed tokens `agree` are agreed to. */
+/* Runs one draft in which drafters propose all requested tokens; of n reviewed tokens the reviewer keeps `agree`. */
 static void script_run(struct script *s, int room, int agree, const float *said)
 {
     struct draft_view view = {.tree = &s->tree, .room = room};
@@ -143,14 +143,14 @@ static void the_tree_of_swift_has_leaves_by_certainty(void **state)
     assert_int_equal(s.tree.nodes, 17);
     script_close(&s);
     script_open(&s, "tr:most=2", 1, -2, true);
-    script_run(&s, 99, 0, NULL);                /* says nothing: sure, and never below the threshold */
+    script_run(&s, 99, 0, NULL);                /* without probability: certain, and never below the threshold */
     assert_string_equal(s.said, "e0*1@-1x10 k1 e0*1@0x10 k2 ");
     script_close(&s);
 }
 
 /* ---- DyTC ---- */
 
-/* Shows the policy what drafters take: cost[i] a token, in forwards of the target, nothing for a step. */
+/* Shows the policy the drafters' costs: cost[i] per token, in forwards of the target, nothing per step. */
 static void teach(struct script *s, int drafters, const double *cost)
 {
     const double forward = 0.02;        /* seconds */
@@ -209,8 +209,8 @@ static void dytc_takes_the_largest_objective(void **state)
     }
 }
 
-/* Bracketed as a whole there is no price of verification in the objective: next to a look-up that costs a hundredth of a
- * forward, no self-draft is ever chosen, however good it is and however bad the look-up. */
+/* If the bracket encloses the whole formula, the objective has no cost of verification: beside a look-up that costs a
+ * hundredth of a forward no self-draft is ever chosen, however good it is and however bad the look-up. */
 static void without_verification_the_cheapest_always_wins(void **state)
 {
     (void)state;
@@ -232,7 +232,7 @@ static void without_verification_the_cheapest_always_wins(void **state)
             }
 }
 
-/* Acceptance: 0.7 of what it was and 0.3 of the mean over the last 20 tokens that came to a judgement. */
+/* Acceptance: 0.7 of the old value plus 0.3 of the mean over the last 20 judged tokens. */
 static void dytc_averages_as_printed(void **state)
 {
     struct world_random r = {7, 0};
@@ -264,7 +264,7 @@ static void dytc_averages_as_printed(void **state)
     script_close(&s);
 }
 
-/* A drafter that is never asked is tried after 100 iterations: sooner, the less four tokens of it cost, but not before 10. */
+/* An unused drafter is tried after 100 iterations: earlier the cheaper four of its tokens are, but not before 10. */
 static void dytc_tries_cheap_drafters_sooner(void **state)
 {
     static const double cost[] = {0.5, 0.08, 0.01};
@@ -279,7 +279,7 @@ static void dytc_tries_cheap_drafters_sooner(void **state)
         teach(&s, 3, cost);
         while (idle < 200 && trial < 0) {
             struct values values = {0};
-            for (int i = 0; i < 3; i++)         /* the others draft */
+            for (int i = 0; i < 3; i++)         /* the other drafters draft */
                 share[i] = i == drafter ? (struct draft_share){.steps = 0}
                          : (struct draft_share){.steps = 1, .levels = 1, .proposed = 1, .seconds = 0.02 * cost[i]};
             draft_tree_clear(&s.tree);
@@ -304,7 +304,7 @@ static void follow(struct script *s, const int32_t *token, int count)
                                                            .share = &share, .verify_s = 0.02, .iteration_s = 0.02});
 }
 
-/* Token 9 ends a text before its limit, so drafts end with it, until another token follows it. */
+/* Token 9 ended a text before its limit, so drafts end with it, until another token follows it. */
 static void dytc_verify_drafts_nothing_after_an_end(void **state)
 {
     static const int32_t text[] = {7, 8, 9}, more[] = {9, 10};
@@ -313,7 +313,7 @@ static void dytc_verify_drafts_nothing_after_an_end(void **state)
     (void)state;
     script_open(&s, "dytc-verify:acceptance=0.97", 1, 12, false);
     s.policy->class->begin(s.policy, &about);
-    script_run(&s, 99, 0, NULL);                /* nothing is known of costs */
+    script_run(&s, 99, 0, NULL);                /* costs are unknown yet */
     follow(&s, text, 2);
     script_run(&s, 99, 0, NULL);
     assert_string_equal(s.said, "e0*12@-1 ");
@@ -332,7 +332,7 @@ static void dytc_verify_drafts_nothing_after_an_end(void **state)
 
 /* ---- plans ---- */
 
-/* Every sequence of drafters, in whatever order. */
+/* Enumerates all sequences of drafters. */
 static double enumerate(const struct plan_setup *p, int done, int last, double survival, double tokens, double cost)
 {
     double best = tokens - p->rate * (cost + p->verify[done]);
@@ -441,9 +441,9 @@ static void dytc_verify_is_near_the_best_fixed_draft(void **state)
     assert_true(sum < 0.02 * WORLDS);
 }
 
-/* Second choices: of a drafter that is often wrong, and then often has the right one second, they save time; of one whose
- * second choice never is right, they cost next to none, once that is known; with a dear verification, and where only chains
- * can be had, there are none. */
+/* Second choices save time if a drafter is often wrong and then often has the correct token second. They cost nearly
+ * nothing, once that is known, if the second choice is never correct. With expensive verification, and where only chains are
+ * possible, there are none. */
 static void dytc_verify_takes_second_choices_where_they_pay(void **state)
 {
     static const double chance[] = {0.45, 0}, cost[] = {0.02, 0};
@@ -471,8 +471,8 @@ static void dytc_verify_takes_second_choices_where_they_pay(void **state)
     }
 }
 
-/* 20 equal runs, on a machine where one call in twenty takes 20 times as long: what was seen of the first calls must not
- * decide for good. Two self-drafts are nearly equally good. */
+/* 20 equal runs on a machine where one call in twenty takes 20 times as long: the first calls must not decide for the whole
+ * run. Two self-drafts are nearly equally good. */
 static void equal_runs_agree(void **state)
 {
     static const char *const policies[] = {"dytc", "dytc:bracket=last", "dytc-verify"};
@@ -502,7 +502,7 @@ static void equal_runs_agree(void **state)
     }
 }
 
-/* All that the policies may do in worlds of all kinds, under a loop that checks each step. */
+/* All policies finish in worlds of all kinds, in a loop that checks each step. */
 static void all_get_through_worlds(void **state)
 {
     static const char *const policies[] = {"vertical", "horizontal", "cs-drafting", "tr", "dytc", "dytc:bracket=last",

@@ -1,4 +1,4 @@
-/* Pairs, rankings that know them, clusters, budgets that share a total, skew and trees, against sums taken the plain way. */
+/* Pairs, rankings that use pairs, clusters, budgets that share a total, skew and trees, compared with plain sums. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static unsigned draw(unsigned *state, unsigned below)
     return (*state >> 8) % below;
 }
 
-/* Experts of a token come from one of three groups mostly; now and then a slot is dropped. */
+/* A token's experts mostly come from one of three groups; some slots are dropped. */
 static void draw_experts(int16_t expert[LAYERS][TOP_K], unsigned *state, bool drops)
 {
     for (int l = 0; l < LAYERS; l++)
@@ -82,7 +82,7 @@ static int both(const struct world *world, int layer, int a, int b)
     return count;
 }
 
-/* Tokens whose experts are all kept, and pairs within tokens that are. */
+/* Counts tokens whose experts are all kept, and pairs within these tokens. */
 static void served(const struct world *world, int layer, const bool kept[EXPERTS], int64_t *tokens, int64_t *pairs)
 {
     *tokens = *pairs = 0;
@@ -100,7 +100,7 @@ static void served(const struct world *world, int layer, const bool kept[EXPERTS
     }
 }
 
-/* What each step leaves out loses the least of all that could be left out, and the scores say how much. */
+/* Each step removes the expert whose removal loses least, and scores are the losses. */
 static void check_elimination(const struct world *world, const struct ranking *ranking, bool by_pairs)
 {
     for (int l = 0; l < LAYERS; l++) {
@@ -169,7 +169,7 @@ static void test_matrix(void **unused)
             }
         assert_int_equal(of->stats.pair_tokens, max);
         assert_int_equal(both(&world, l, of->stats.pair_first, of->stats.pair_second), max);
-        /* eq. 9: 3 of 9 experts, so that a pair is expected in 3 x 2 / (9 x 8) of the tokens */
+        /* eq. 9: 3 of 9 experts, so a pair is expected in 3 x 2 / (9 x 8) of the tokens */
         assert_true(fabs(of->stats.concentration - max / (TOKENS / 12.0)) < 1e-9);
         assert_memory_equal(&of->stats, &skew->layers[l], sizeof of->stats);
         double entropy = 0, all = 0;
@@ -185,7 +185,7 @@ static void test_matrix(void **unused)
     world_close(&world);
 }
 
-/* Groups that are scattered over the numbers are next to each other in the order; it is a permutation. */
+/* Experts of one group, scattered over the numbers, are adjacent in the order, which is a permutation. */
 static void test_cluster(void **unused)
 {
     (void)unused;
@@ -209,7 +209,7 @@ static void test_cluster(void **unused)
     assert_int_equal(order[0], 0);
 }
 
-/* Against every way to share the total. */
+/* Compared with every division of the total. */
 static void test_spread(void **unused)
 {
     (void)unused;
@@ -247,7 +247,7 @@ static void test_spread(void **unused)
     ranking_free(&ranking);
 }
 
-/* One forward of `n` nodes from token `from` on, and what must be found of it. */
+/* Simulates one forward of `n` nodes from token `from` on, with the results that are expected. */
 static void add_tree(struct analysis *trees, const struct world *world, int from, int n, int phase)
 {
     uint8_t accepted[8] = {1};
@@ -320,17 +320,17 @@ static void test_heat_maps(void **unused)
     assert_non_null(strstr(out.data, "fill=\"#000000\" d=\"M1 0h1v1h-1zM2 1h1v1h-1zM0 2h1v1h-1z\""));
     assert_non_null(strstr(out.data, "d=\"M0 1h2v1h-2z\""));
     assert_non_null(strstr(out.data, "M0 95h96v1h-96z"));
-    int ids = 0;                        /* at row and column; of a side of 200 none */
+    int ids = 0;                        /* row and column of the cell; 200 cells a side are not drawn */
     for (const char *at = out.data; (at = strstr(at, "font-size=\"7\"")); at++)
         ids++;
     assert_int_equal(ids, 6);
     assert_non_null(strstr(out.data, ">17</text>"));
-    assert_non_null(strstr(out.data, ">25 %</text>"));                     /* the sixth of twelve shades is half, squared */
+    assert_non_null(strstr(out.data, ">25 %</text>"));                     /* half is the 6th of 12 shades, squared */
     assert_null(strstr(out.data, "nan"));
     text_free(&out);
 }
 
-/* A token that selects one expert has no pairs, and the matrix no concentration. */
+/* If a token selects one expert, there are no pairs, and the matrix has no concentration. */
 static void test_one_expert_a_token(void **unused)
 {
     (void)unused;

@@ -1,11 +1,11 @@
-/* Comparisons: how often a program seems to differ from itself, whether a real loss is found, and what is said of each. */
+/* Comparisons: how often a program seems to differ from itself, whether a real loss is detected, and the reported verdict. */
 #include "tests/unit/run_times.h"
 
 #include "common/report/compare.h"
 
 enum { COMPARISONS = 200, DIFFERENCES_MAX = 17 };
 
-/* Seconds of a run: noise that mostly slows down, now and then much. */
+/* Returns the seconds of a run: noise that mostly slows it down, sometimes much. */
 static double noisy(double seconds, uint32_t *counter)
 {
     double slow = exp(0.03 * normal(counter));
@@ -48,7 +48,7 @@ static void itself_seldom_differs(void **state)
     }
 }
 
-/* Each side gets another repetition of each prompt, as if it had been the only one. */
+/* Each side gets another repetition of each prompt, as its only one. */
 static void a_real_run_seldom_differs_from_itself(void **state)
 {
     static struct run_times times;
@@ -106,8 +106,8 @@ static void verdicts_follow_the_interval(void **state)
     assert_int_equal(compare_judge(&faster, faster.high, COMPARE_PROMPTS - 1, 0), COMPARE_UNCLEAR);
 }
 
-/* Two streams and eight prompts; in the second one, all takes `drift` times as long, and `s` takes `factor` times that. `none`
- * is there, too, and its reference, unless it is alone. */
+/* Writes two streams over eight prompts. In the second stream everything takes `drift` times as long, and `s` also takes
+ * `factor` times that. `none` is the reference, unless `s` is alone. */
 enum { JUDGED_PROMPTS = 8, JUDGED_SAMPLES = 4 * JUDGED_PROMPTS };
 
 struct judged {
@@ -142,7 +142,7 @@ static void make_judged(struct judged *out, double factor, double drift, bool al
                                      .prompts = JUDGED_PROMPTS};
 }
 
-/* The verdict on them, and what is answered: 0, or why not. Table and JSON must agree with it. */
+/* Returns the verdict; *answer: 0, or the error. Table and JSON must agree with it. */
 static int judge(const struct judged *judged, struct err *answer)
 {
     static const char *const words[] = {"holds", "slower", "unclear"};
@@ -190,7 +190,7 @@ static void nothing_is_judged_across_machines(void **state)
         }
 }
 
-/* The machine is slower or faster by a half: a loss is not the program's for sure, and a gain may hide one. */
+/* The machine's speed changes by a half: a loss is not certainly the program's, and a gain may hide one. */
 static void memory_that_changed_is_no_answer(void **state)
 {
     static const struct { double before[2], now[2], factor; int verdict; } cases[] = {
@@ -214,17 +214,18 @@ static void memory_that_changed_is_no_answer(void **state)
     }
 }
 
-/* A loss that all share is never said to be the program's; one beside the reference is, whatever memory gives. */
+/* A loss shared by all settings is never attributed to the program; a loss relative to the reference is, whatever the
+ * memory's speed. */
 static void what_none_shows_is_drift(void **state)
 {
     static const struct { double factor, drift; bool alone; int verdict; const char *part; } cases[] = {
         {1, 1.5, false, COMPARE_UNCLEAR, "'none' runs at 0.667 of the speed before, which may be the machine's doing"},
         {1, 1.5, true, COMPARE_UNCLEAR, "'none' runs at 0.667 of the speed before, which may be the machine's doing"},
         {1.5, 1.5, false, COMPARE_SLOWER, "0.667 of the speed before beside 'none'"},
-        {1.2, 1.5, false, COMPARE_UNCLEAR, "'none' runs at 0.667"},    /* to `s` the drift may be 1.84 */
+        {1.2, 1.5, false, COMPARE_UNCLEAR, "'none' runs at 0.667"},    /* the drift of `s` may be up to 1.84 */
         {1.2, 1.1, false, COMPARE_SLOWER, "0.833 of the speed before beside 'none'"},
-        {1, 0.8, false, COMPARE_UNCLEAR, "too noisy"},                  /* nor is a gain of all taken for its own */
-        {1.2, 0.8, false, COMPARE_UNCLEAR, "too noisy"},                /* as fast as before, beside a faster one */
+        {1, 0.8, false, COMPARE_UNCLEAR, "too noisy"},                  /* all gain: not attributed to `s` */
+        {1.2, 0.8, false, COMPARE_UNCLEAR, "too noisy"},                /* unchanged, while `none` became faster */
         {1.5, 0.8, false, COMPARE_SLOWER, "0.667 of the speed before beside 'none'"},
         {0.9, 1.01, false, COMPARE_HOLDS, NULL},
     };
@@ -242,7 +243,7 @@ static void what_none_shows_is_drift(void **state)
         }
 }
 
-/* Other options make no reference: their speeds differ for another reason than drift. */
+/* A setting with other options is no reference, because its speed differs for another reason than drift. */
 static void a_reference_is_the_same_before_and_now(void **state)
 {
     static char other[] = "{other}";
@@ -256,8 +257,8 @@ static void a_reference_is_the_same_before_and_now(void **state)
     }
 }
 
-/* Both runs of a program on machines that are busy otherwise: `none` shows what all feel, the other between half of it and half
- * as much again. Of 50 comparisons 6 is the 97.5 % quantile at 5 %. */
+/* Both runs of a program on machines with other load: `none` shows what all settings suffer, the other one suffers between
+ * half and one and a half of that. Of 50 comparisons 6 is the 97.5 % quantile at 5 %. */
 static void a_drift_is_seldom_a_loss(void **state)
 {
     enum { DRIFTS = 50 };
@@ -295,7 +296,7 @@ static void settings_without_a_partner_are_no_yes(void **state)
     judged.all.setting_count = 5;
     assert_int_equal(judge(&judged, &err), COMPARE_UNCLEAR);
     assert_non_null(strstr(err.text, "'t'"));
-    make_judged(&judged, 2, 1, false);          /* what is slower is slower, whatever else there is */
+    make_judged(&judged, 2, 1, false);          /* a slower setting is slower, whatever the others do */
     judged.all.setting_count = 5;
     assert_int_equal(judge(&judged, &err), COMPARE_SLOWER);
 }

@@ -1,5 +1,5 @@
-/* From checkpoint to model file: every element lands where it belongs, whatever the form of the checkpoint, and what does not
- * fit is refused by name and leaves nothing behind. */
+/* From checkpoint to model file: every element arrives at its place, in any form of the checkpoint; what does not fit is
+ * rejected by name and leaves no file. */
 #include <dirent.h>
 
 #include "common/base/file.h"
@@ -61,13 +61,14 @@ static const struct tensor *tensor(const struct model *model, const char *name)
     return t;
 }
 
-/* Values of the tiny checkpoint are below 2: half a step of q8, a whole one of q4 where an end of its range is cut. */
+/* Values of the tiny checkpoint are below 2: the bound is half a step for q8, and a whole step for q4, whose range is
+ * clipped at one end. */
 static double slack(enum weight_format format)
 {
     return format == FORMAT_Q8 ? 1.0 / 127 + 0.001 : format == FORMAT_Q4 ? 0.25 + 0.001 : format == FORMAT_FP8 ? 2.001 / 16 : 0;
 }
 
-/* Rows first .. first + rows of a canonical matrix are the source tensor. */
+/* Rows first .. first + rows of a canonical matrix equal the source tensor. */
 static void check_rows(const struct model *model, const char *name, int first, int rows, const char *source)
 {
     const struct tensor *t = tensor(model, name);
@@ -150,7 +151,7 @@ static void elements_land_where_they_belong(void **state)
     }
 }
 
-/* A folder without its weights. */
+/* Makes a folder without its weights. */
 static char *new_folder(const char *name, const char *config)
 {
     char *path = strdup(unit_path(folder, name));
@@ -193,7 +194,7 @@ static void shards_in_any_order_are_the_same_model(void **state)
     free(parts);
 }
 
-/* All experts in two tensors: the same bytes in another order, so the same source. */
+/* All experts in two tensors: the same bytes in another order, so the source's digest is the same. */
 static void fused_experts_are_the_same_model(void **state)
 {
     (void)state;
@@ -239,7 +240,7 @@ static void no_output_is_left(const char *name)
 
 enum change { DROP, WIDEN, RETYPE, ADD };
 
-/* The tiny model with one tensor changed. */
+/* Converts the tiny model with one tensor changed. */
 static void write_changed(const char *path, enum change change, const char *which)
 {
     struct weights all = {0};
@@ -251,7 +252,7 @@ static void write_changed(const char *path, enum change change, const char *whic
         tiny_experts(&all, layer, "F32");
     }
     if (change != ADD) {
-        /* Renamed in place: the name is as long, so that nothing moves. */
+        /* Renames in place: the new name is equally long, so nothing moves. */
         char *at = strstr(all.header.data, which);
         assert_non_null(at);
         if (change == DROP)
@@ -297,7 +298,7 @@ static void add_layer(struct weights *w, int layer)
     tiny_experts(w, layer, "F32");
 }
 
-/* What makes layer `n` a predictor; with an embedding and a head of its own in bf16, or without. */
+/* Adds the tensors that make layer `n` a predictor; with an embedding and a head of its own in bf16, or without. */
 static void add_predictor(struct weights *w, int n, bool own)
 {
     static const struct { const char *name; int rows, columns; } parts[] = {
@@ -312,7 +313,7 @@ static void add_predictor(struct weights *w, int n, bool own)
     add_layer(w, n);
 }
 
-/* Two predictors after two layers, the second without embedding and head. */
+/* Two predictors after two layers; the second has no embedding and no head. */
 static char *predictors_folder(const char *name)
 {
     struct weights all = {0};
@@ -357,7 +358,7 @@ static void predictors_are_kept(void **state)
     assert_int_equal(model_verify(model, &err), 0);
     model_close(&model);
 
-    /* Embeddings, here too, are never quantised; the rest is. */
+    /* Embeddings, a predictor's included, are never quantised; other matrices are. */
     const struct convert_options small = {.dense = {.format = FORMAT_Q8}, .experts = {.format = FORMAT_Q8}, .producer = "test"};
     model = converted(source, "predictors.moe", &small);
     assert_int_equal(tensor(model, "predict.0.embed")->format, FORMAT_BF16);
@@ -368,7 +369,7 @@ static void predictors_are_kept(void **state)
     free(source);
 }
 
-/* A layer is a predictor by the tensor that joins embedding and hidden state, and then must be whole. */
+/* A layer is a predictor if it has the tensor that joins embedding and hidden state; it must then be complete. */
 static void predictors_are_known_by_what_joins(void **state)
 {
     (void)state;
@@ -408,7 +409,7 @@ static void predictors_are_known_by_what_joins(void **state)
     free(source);
 }
 
-/* Puts one f32 into the first tensor of the file (lm_head). */
+/* Overwrites one f32 of the file's first tensor (lm_head). */
 static void poke(const char *path, float value)
 {
     FILE *file = fopen(path, "r+b");
@@ -420,7 +421,7 @@ static void poke(const char *path, float value)
     fclose(file);
 }
 
-/* ---- codings with coded rows: weights that nothing but the coded rows give ---- */
+/* ---- formats of coded rows: weights that only coded rows can express ---- */
 
 static unsigned char *made_row(enum weight_format format, const struct source_tensor *source, int64_t row)
 {
@@ -444,7 +445,7 @@ static int read_made(const struct checkpoint *cp, const struct source_tensor *so
     return 0;
 }
 
-/* The tensor whose row 5 is not a number. */
+/* Returns the tensor whose row 5 is not a number. */
 static const char *broken_tensor;
 
 static int read_made_coded(const struct checkpoint *cp, const struct source_tensor *source, int64_t first, int64_t count,
@@ -466,7 +467,7 @@ static int read_made_coded(const struct checkpoint *cp, const struct source_tens
 static const struct source_coding MADE_FP8 = {"fp8", FORMAT_FP8, read_made, read_made_coded};
 static const struct source_coding MADE_Q4_K = {"q4_k", FORMAT_Q4_K, read_made, read_made_coded};
 
-/* Layer 0 has its down as it was, and v in q4_k, whose blocks are longer than its rows; layer 1 v in fp8. */
+/* Layer 0 keeps its down and has v in q4_k, whose blocks are longer than its rows; layer 1 has v in fp8. */
 static const struct source_coding *made_coding(const char *name, const struct source_coding *own)
 {
     if (strstr(name, "experts."))
@@ -503,7 +504,7 @@ static void coded_rows_are_kept_as_they_are(void **state)
     size_t widened;
     char *source = tiny_folder(folder, "made", "BF16"), *output = strdup(unit_path(folder, "made.moe"));
     assert_int_equal(convert_made(source, output, &KEEP, &widened, &err), 0);
-    assert_int_equal(widened, 1 + TINY_LAYERS);     /* qkv of layer 0 is mixed; rows of 24 are no Q4_K */
+    assert_int_equal(widened, 1 + TINY_LAYERS);     /* qkv of layer 0 is mixed; rows of 24 cannot be Q4_K */
     assert_int_equal(model_open(&model, output, &err), 0);
     const struct tensor *v = tensor(model, "layers.1.attention.qkv"), *mixed = tensor(model, "layers.0.experts");
     assert_true(v->mixed && v->format == FORMAT_BF16 && v->last_format == FORMAT_FP8);
@@ -647,7 +648,7 @@ static void dense_models_with_biases_convert(void **state)
     free(source);
 }
 
-/* Some tied checkpoints have the head all the same: it must then be the embedding. */
+/* Some tied checkpoints contain the head all the same: it must then equal the embedding. */
 static void a_tied_head_may_be_repeated(void **state)
 {
     (void)state;

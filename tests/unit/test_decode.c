@@ -1,5 +1,5 @@
-/* The loop on small random models through the real engine: the tokens are those of decoding without a draft, whatever is
- * drafted; ends are where they would be; what is reported adds up. */
+/* The decoding loop on small random models through the real engine: tokens are those of decoding without a draft, whatever
+ * is drafted; texts end where they should; reported counts add up. */
 #include "tests/unit/unit.h"
 
 #include "common/base/file.h"
@@ -15,7 +15,7 @@ enum { TOKENS = 60, VOCAB_MIN = 20 };
 
 static const char *ngram[] = {"ngram", "ngram:n=2"};
 
-/* The tiny model of this seed, which ends at `eos` (-1: nowhere) and reaches `context` positions. */
+/* Writes the tiny model of this seed, with end token `eos` (-1: none) and a context of `context` positions. */
 static void open_rig(struct rig *rig, uint64_t seed, int eos, int context, int threads)
 {
     struct chance chance = {seed};
@@ -28,15 +28,15 @@ static void open_rig(struct rig *rig, uint64_t seed, int eos, int context, int t
     rig_engine(rig, (struct engine_setup){.max_rows = 256, .max_logit_rows = 256, .max_positions = context}, 0);
 }
 
-/* What the sink saw of one run. */
+/* What the sink received in one run. */
 struct seen {
     const struct decode_prompt *prompt;
     int iterations, emitted, drafts, draft_tokens, accepted, begins, prompt_rows;
-    int answer_tokens;              /* so far, to know where the root should be */
+    int answer_tokens;              /* tokens so far: the expected position of the root */
     double end_us;
     int32_t root;
     bool has_root;
-    const struct digest128 *logits;     /* at each position of the answer, decoded alone; NULL: not known */
+    const struct digest128 *logits;     /* logits at each position of the answer, decoded alone; NULL: unknown */
     struct text text;
 };
 
@@ -87,7 +87,7 @@ static int see_iteration(void *context, const struct decode_iteration *it, struc
                 assert_int_equal(it->record.node_tokens[row], it->record.tokens[kept - 1]);
             last = row;
         }
-        /* The row's logits are those of its position in the answer to the last bit. */
+        /* The row's logits equal those of its position in the answer, bit by bit. */
         if (it->kept[row] && seen->logits && seen->answer_tokens + kept < TOKENS) {
             struct digest128 digest = hash_xxh3(it->forward->logits + (size_t)row * (size_t)it->forward->vocab,
                                                 (size_t)it->forward->vocab * sizeof(float));
@@ -114,7 +114,7 @@ static int see_iteration(void *context, const struct decode_iteration *it, struc
     return 0;
 }
 
-/* Runs one prompt on a decoder of its own; the answer goes to token[], its number is returned. */
+/* Runs one prompt on a new decoder; writes the answer to token[] and returns its length. */
 static int run(struct rig *rig, const struct decode_settings *settings, const struct tokenizer *tokenizer,
                const int32_t *prompt, int tokens, struct decode_result *result, struct seen *seen, int32_t *token)
 {
@@ -156,7 +156,7 @@ static int make_prompt(uint64_t seed, int32_t *prompt)
     return count;
 }
 
-/* Decoding as it is defined: one token after the other, no loop of common/decode. */
+/* Decodes by definition: one token after the other, without the loop of common/decode. */
 static void decode_alone(struct rig *rig, const struct decode_settings *settings, const int32_t *prompt, int count,
                          int32_t *token, struct digest128 *logits)
 {
@@ -216,15 +216,15 @@ static void tokens_do_not_depend_on_drafts_or_threads(void **state)
                     accepted += result.accepted_tokens;
                     refused += result.draft_tokens - result.accepted_tokens;
                 }
-            sampled += memcmp(expected[0], expected[1], sizeof token) != 0;     /* a model may be sure of every token */
+            sampled += memcmp(expected[0], expected[1], sizeof token) != 0;     /* a model may be certain of every token */
             rig_close(&rig);
         }
     assert_true(unit_brief() || sampled >= 8);
     assert_true(unit_brief() || (accepted > 500 && refused > 500));
 }
 
-/* Every drafter that needs no file, in every shape: as chains, as trees of ranks and of its own, alone and before another; with
- * what rides on verifications. The context is so short that a window reaches beyond its end. */
+/* Every drafter that needs no file, in every shape: as chains, as trees by rank and trees of its own, alone and before
+ * another one; with rows that join verifications. The context is so short that a window extends beyond its end. */
 static void every_drafter_leaves_the_text(void **state)
 {
     static const char *trees[] = {NULL, "chain", "dynamic:total=16,depth=3,topk=3", "own:total=20"};
@@ -234,7 +234,7 @@ static void every_drafter_leaves_the_text(void **state)
     (void)state;
     for (const struct drafter_class *const *class = drafter_classes; *class; class++) {
         const char *names[] = {(*class)->name, "ngram"};
-        int accepted[4] = {0};                              /* in each shape, without the other */
+        int accepted[4] = {0};                              /* in each shape, without the other drafter */
         if (!(*class)->looks_up && !(*class)->request_riders)
             continue;
         for (int test = 0; test < (unit_brief() ? 6 : 48); test++) {
@@ -274,8 +274,8 @@ static int count_rows(void *context, const struct forward *piece, int position, 
     return 0;
 }
 
-/* A decoder that keeps the KV cache answers prompts that go on from its text, or depart from it, as one that reads them whole:
- * how many tokens it keeps is what both have in common, but for the newest token, which was never read. */
+/* A decoder that keeps the KV cache answers prompts that continue its text, or diverge from it, as a decoder that reads them
+ * completely. It keeps the common prefix, except for the newest token, which was never read. */
 static void a_text_that_goes_on_is_the_one_read_anew(void **state)
 {
     enum { TURNS = 5, ROOM = 64 + TURNS * (TOKENS + 8) };
@@ -312,9 +312,9 @@ static void a_text_that_goes_on_is_the_one_read_anew(void **state)
             memcpy(text + count, expected, sizeof expected);
             length = count + TOKENS;
             memcpy(prompt, text, (size_t)length * sizeof *text);
-            if (turn == 1 || turn == 3)                     /* it departs amid the text, or at its first token */
+            if (turn == 1 || turn == 3)                     /* diverges within the text, or at its first token */
                 prompt[turn == 1 ? count + 5 : 0] ^= 1;
-            count = turn == 2 ? count : length;             /* the same prompt again: another sample of it is not asked for */
+            count = turn == 2 ? count : length;             /* the same prompt again, with another sample number */
             for (int more = chance_range(&chance, 1, 8); more; more--)
                 prompt[count++] = chance_range(&chance, 0, VOCAB_MIN - 1);
         }
@@ -323,7 +323,7 @@ static void a_text_that_goes_on_is_the_one_read_anew(void **state)
     }
 }
 
-/* Limit, end token and context cut the run where it would have ended, also amid accepted tokens. */
+/* Limit, end token and context end the text where they would without drafts, also within accepted tokens. */
 static void ends_are_where_they_would_be(void **state)
 {
     static const uint64_t seeds[] = {1, 4, 5, 10};
@@ -339,7 +339,7 @@ static void ends_are_where_they_would_be(void **state)
         settings.max_tokens = TOKENS;
         settings.temperature = 0.3;
         open_rig(&rig, seed, -1, 0, 1);
-        /* The answer becomes part of the prompt, so that drafts hold what is yet to come for the first time. */
+        /* The answer becomes part of the prompt, so drafts propose tokens that are still to come. */
         count += run(&rig, &settings, NULL, prompt, count, &result, NULL, prompt + count);
         run(&rig, &settings, NULL, prompt, count, &result, NULL, whole);
         settings.draft = (struct strings){ngram, 1};
@@ -370,7 +370,7 @@ static void ends_are_where_they_would_be(void **state)
             assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, NULL, token), end + 1);
             assert_memory_equal(token, whole, (size_t)(end + 1) * sizeof *token);
             assert_int_equal(result.finish, FINISH_STOP);
-            amid += result.accepted_tokens + result.iterations > end;       /* tokens past the end were dropped */
+            amid += result.accepted_tokens + result.iterations > end;       /* tokens after the end were dropped */
             settings.ignore_eos = true;
             assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, NULL, token), TOKENS);
             assert_memory_equal(token, whole, sizeof token);
@@ -391,7 +391,7 @@ static struct tokenizer *open_tokenizer(void)
     return tokenizer;
 }
 
-/* A model whose ids are those of the pocket tokenizer's first tokens: its text ends before a stop string all the same. */
+/* The model's ids are the pocket tokenizer's first tokens: its text ends before a stop string. */
 static void stop_strings_cut_the_same_text(void **state)
 {
     struct tokenizer *tokenizer = open_tokenizer();
@@ -436,7 +436,7 @@ static void stop_strings_cut_the_same_text(void **state)
     tokenizer_free(&tokenizer);
 }
 
-/* Text is given out as soon as it is certain and never taken back; what is held back is what could still be a stop string. */
+/* Text is emitted as soon as it is final and never withdrawn; only text that may still become a stop string is held back. */
 static void text_is_certain_when_it_is_given(void **state)
 {
     static const char *const stops[] = {"aab", "abc abd", "\xe2\x82\xac!"};
@@ -463,7 +463,7 @@ static void text_is_certain_when_it_is_given(void **state)
             assert_true(ending.certain >= given && ending.certain <= cut);
             given = ending.certain;
             assert_memory_equal(ending.text.data ? ending.text.data : "", text, given);
-            for (size_t at = given; !ending.ended && at < ending.text.length; at++)     /* held back for a reason */
+            for (size_t at = given; !ending.ended && at < ending.text.length; at++)     /* why the rest is held back */
                 if (at == given)
                     assert_true(strncmp(stops[0], ending.text.data + at, ending.text.length - at) == 0 ||
                                 strncmp(stops[1], ending.text.data + at, ending.text.length - at) == 0 ||
@@ -500,7 +500,7 @@ static void bad_prompts_and_settings_are_refused(void **state)
         assert_int_equal(decoder_run(decoder, &wrong[i].prompt, &sink, &result, &err), -1);
         assert_non_null(strstr(err.text, wrong[i].part));
     }
-    const struct decode_prompt right = {.token = prompt, .tokens = 2};           /* and goes on after a refusal */
+    const struct decode_prompt right = {.token = prompt, .tokens = 2};           /* and continues after a refusal */
     must(decoder_run(decoder, &right, &sink, &result, &rig.err), &rig.err);
     assert_int_equal(result.tokens, 6);
     decoder_close(&decoder);

@@ -1,6 +1,6 @@
-/* A device in place of the host. Loops (loop_start of common/tensor/device.h) that do not keep to their contract are an error,
- * and the host does not wait for ever. Tokens that are chosen and ranked on the device (engine_chooses): the texts of the
- * host's choice, and no logits among the downloads. */
+/* A device in place of the host. Loops (loop_start of common/tensor/device.h) that break their contract are an error, and
+ * the host does not wait forever. Tokens chosen and ranked on the device (engine_chooses): texts equal those of the host's
+ * choice, and no logits are downloaded. */
 #include "tests/unit/unit.h"
 
 #include "common/decode/decode.h"
@@ -9,7 +9,7 @@
 
 static void put_nothing(void *context) { ++*(int *)context; }
 
-/* Nobody writes a record: the host asks for the first one, and then again. */
+/* No record is written: the host must not wait, neither for the first record nor for the next. */
 static void an_iteration_without_a_record_is_an_error(void **state)
 {
     (void)state;
@@ -78,8 +78,8 @@ static int see_begin(void *context, double prefill_s, struct err *err)
     return 0;
 }
 
-/* The forward's share is exact where nobody but the target downloads: experts, weights and router's choice of each row, and
- * logits or tokens. */
+/* If only the target downloads, a forward's bytes are exact: experts, weights and router's choice of each row, and logits or
+ * tokens. */
 static int see_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
 {
     struct choice_seen *seen = context;
@@ -133,7 +133,7 @@ static void decode_texts(struct rig *rig, const struct decode_settings *settings
 }
 
 /* The same drafts with tokens chosen by the device, by the host because it reads logits, and by the host because of the
- * switch. */
+ * environment switch. */
 static void trees_download_chosen_tokens_and_no_logits(void **state)
 {
     static const char tree[] = "[[0],[1],[2],[0,0],[0,1],[0,0,0]]";

@@ -1,4 +1,4 @@
-/* The divergence of two rows of logits, by hand. */
+/* The divergence of two rows of logits, computed by hand. */
 #include "tests/unit/unit.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* A drafter that is a draft head: its chains and trees are those of an independent program (tests/golden/heads), however the
- * text came to be what it is; what it proposes anywhere is what its network gives that reads everything anew; and decoding
- * with the trained heads takes as many iterations as that program counted. */
+/* A draft head as drafter: its chains and trees equal those of an independent program (tests/golden/heads), however the text
+ * was built; every proposal equals the output of its network after reading everything anew; decoding with the trained heads
+ * takes as many iterations as that program counted. */
 #include "tests/unit/heads.h"
 
 #include "common/decode/decode.h"
@@ -14,7 +14,7 @@
 
 enum { NODES = 120, VOCAB = 2048, NUMBER = 3, LONG = 700 };
 
-/* A drafter on a text that the target reads as it does when it decodes. */
+/* A drafter on a text that the target reads as in decoding. */
 struct session {
     struct drafters drafters;
     struct sequence *sequence;
@@ -58,7 +58,7 @@ static int show_piece(void *context, const struct forward *piece, int position, 
     return drafters_observe(&session->drafters, &view, fault);
 }
 
-/* A new text of these tokens, all but the last a prompt. */
+/* Starts a new text of these tokens; all but the last are the prompt. */
 static void session_begin(struct session *session, const int32_t *token, int count, uint64_t key)
 {
     const struct draft_text text = {session->sequence, LONG, {.key = key}};
@@ -74,7 +74,7 @@ static void session_begin(struct session *session, const int32_t *token, int cou
     must(drafters_commit(&session->drafters, token + count - 1, 1, &err), &err);
 }
 
-/* A verification that keeps the root and `accepted` of the next tokens, with others between them that are not kept. */
+/* Verifies the root and keeps `accepted` of the next tokens; rows between them are dropped. */
 static void session_go_on(struct session *session, const int32_t *next, int accepted, struct chance *chance)
 {
     int32_t token[HEADS_TOKENS], parent[HEADS_TOKENS], kept[HEADS_TOKENS], node[HEADS_TOKENS];
@@ -131,7 +131,7 @@ static void check_chain(const struct session *session, const json_t *chain, cons
     }
 }
 
-/* Every node of the golden is in the tree, and nothing else; that of a dynamic tree in the same position. */
+/* The tree has exactly the golden's nodes; a dynamic tree has them in the same order. */
 static void check_tree(const struct session *session, const json_t *golden)
 {
     const json_t *tokens = json_object_get(golden, "tokens"), *parents = json_object_get(golden, "parents");
@@ -164,7 +164,7 @@ static const char *static_tree(const json_t *golden, char *room, size_t bytes)
     return room;
 }
 
-/* The text up to this length: read as a prompt, or by and by. */
+/* Reads the text up to this length: as a prompt, or in steps. */
 static void come_to(struct session *session, const json_t *golden, struct chance *chance)
 {
     const struct heads_text *text = heads_find_text(&rig, json_string_value(json_object_get(golden, "text")));
@@ -178,7 +178,7 @@ static void come_to(struct session *session, const json_t *golden, struct chance
     }
 }
 
-/* As prompts (chance NULL), or text after text: then some drafts go before, of which nothing may be left. */
+/* As prompts (chance NULL), or one text after another: then earlier drafts must leave no trace. */
 static void check_goldens(const char *name, bool parallel, struct chance *chance)
 {
     static const struct sample_filter greedy = {0, 1, 0, 0};
@@ -232,7 +232,7 @@ static void chains_and_trees_are_those_that_were_published(void **state)
     }
 }
 
-/* head.moe as another file, of which its description says something else. */
+/* Copies head.moe to another file with a changed description. */
 static void write_as(const char *name, void (*change)(struct head_params *))
 {
     struct model *model = NULL;
@@ -258,10 +258,10 @@ static void scale(struct head_params *params) { params->scaled = true; }
 enum { CHAINS = 8 };
 struct drawn_chain { int32_t token[8]; double logp[8]; };
 
-/* How many of them are drawn. */
+/* Returns how many of them are drawn. */
 static size_t chains_drawn(void) { return unit_brief() ? 3 : CHAINS; }
 
-/* Chains of so many tokens where the golden has some. */
+/* Compares chains of this length, if the golden has some. */
 static void draw_chains(struct drawn_chain *out, const char *file, const char *settings, const json_t *golden, int tokens,
                         bool logits)
 {
@@ -292,8 +292,8 @@ static void expect_token(const struct drawn_chain *chain, int at, const json_t *
     assert_true(fabs(chain->logp[at] - json_number_value(json_array_get(json_object_get(golden, logp), (size_t)from))) < 1e-3);
 }
 
-/* Table 4 of the paper: where the second branch guesses the next token it gives the last node but one; what a forward's
- * contrast says is in the golden, whose last token it gives there. */
+/* Table 4 of the paper: if the second branch guesses the next token, it gives the last node but one; the golden has the
+ * result of a forward's contrast, which gives its last token here. */
 static void check_next(const json_t *golden, bool logits)
 {
     static struct drawn_chain next[CHAINS], two[CHAINS], one[CHAINS], alone[CHAINS], parallel[CHAINS];
@@ -315,7 +315,7 @@ static void check_next(const json_t *golden, bool logits)
     }
 }
 
-/* What is said with the drafter is as if the file said it, and makes a difference. */
+/* Options given with the drafter act as if they were in the file, and change the result. */
 static void check_same(const json_t *golden, const char *file, const char *settings, bool logits)
 {
     static struct drawn_chain as_file[CHAINS], said[CHAINS], published[CHAINS];
@@ -353,7 +353,7 @@ static void branches_draft_as_the_head_was_trained_or_as_was_said(void **state)
     model_close(&model);
 }
 
-/* Kangaroo's six tokens, and the fewer of its own rule: none after one less likely than the threshold. */
+/* Kangaroo's six tokens, and fewer by its own rule: none after a token less likely than the threshold. */
 static void doubtful_tokens_are_the_last(void **state)
 {
     static const struct sample_filter greedy = {0, 1, 0, 0};
@@ -387,7 +387,7 @@ static void doubtful_tokens_are_the_last(void **state)
     model_close(&model);
 }
 
-/* Children of the root, on a tree of their own. */
+/* Proposes children of the root, on a new tree. */
 static void ask_root(struct session *session, int siblings)
 {
     struct drafter *drafter = session->drafters.item[0];
@@ -396,7 +396,7 @@ static void ask_root(struct session *session, int siblings)
     assert_int_equal(drafter->class->propose(drafter, &session->tree, &root, 1, 1, &err), siblings);
 }
 
-/* More children than the first time are as if all had been asked for at once. */
+/* Requesting more children later gives the same result as requesting all at once. */
 static void the_root_can_be_asked_again(void **state)
 {
     static const struct sample_filter greedy = {0, 1, 0, 0};
@@ -425,9 +425,9 @@ static void the_root_can_be_asked_again(void **state)
     }
 }
 
-/* ---- what it proposes anywhere ---- */
+/* ---- proposals below any node ---- */
 
-/* The network reads text and path from the first token on: logits after the last, in the target's order. */
+/* Runs the network over text and path from the first token on: logits after the last token, in the target's order. */
 static void read_anew(struct head *head, const struct session *session, const struct draft_tree *tree, int node, float *logits)
 {
     const struct head_params *params = head_description(head);
@@ -454,7 +454,7 @@ static void read_anew(struct head *head, const struct session *session, const st
         const struct head_batch one = {.rows = 1, .token = way + at, .parent = at ? NULL : &root, .logit_rows = 1};
         must(head_run(head, &one, &made, &err), &err);
     }
-    for (int at = depth; at > 0; at--)                          /* the text's newest token, then the way */
+    for (int at = depth; at > 0; at--)                          /* the text's newest token, then the path */
         way[at] = way[at - 1];
     way[0] = session->text[session->length - 1];
     assert_true(!guesses || depth < params->heads);
@@ -468,7 +468,7 @@ static void read_anew(struct head *head, const struct session *session, const st
     sequence_close(&sequence);
 }
 
-/* The key of a node's own random numbers: of the text, of how long it is, of the drafter, and of the tokens on the way. */
+/* The key of a node's own random numbers: text, length, drafter, and the tokens on the path. */
 static uint64_t own_key(uint64_t key, int length, int number, const int32_t *way, int depth)
 {
     for (int step = -2; step < depth; step++) {
@@ -479,7 +479,7 @@ static uint64_t own_key(uint64_t key, int length, int number, const int32_t *way
     return key;
 }
 
-/* Children of a node that this drafter gave it are the right ones, each in its order, with its probability. */
+/* Children that this drafter added below a node are correct, each in its order and with its probability. */
 static int check_children(struct head *head, const struct session *session, int number, int node, enum draft_choice choice,
                           bool proposals, const struct sample_filter *filter, uint64_t key)
 {
@@ -516,7 +516,7 @@ static int check_children(struct head *head, const struct session *session, int 
     return count;
 }
 
-/* Nodes of nobody's head: what another drafter might have put there, one below the other. */
+/* Adds nodes of another drafter, one below the other. */
 static void add_strangers(struct session *session, struct chance *chance)
 {
     for (int i = chance_range(chance, 0, 4), node = -1; i > 0; i--) {
@@ -538,7 +538,7 @@ static void ask_anywhere(struct session *session, struct chance *chance)
             taken |= session->tree.parent[i] == node && session->tree.drafter[i] == drafter->number;
         for (int i = 0; i < leaves; i++)
             taken |= leaf[i].node == node;
-        for (int i = 0; i < session->tree.nodes; i++)           /* else a child may be there already, as another's */
+        for (int i = 0; i < session->tree.nodes; i++)           /* otherwise a child of another drafter may be there already */
             taken |= session->tree.parent[i] == node;
         if (!taken)
             leaf[leaves++] = (struct draft_leaf){node, chance_range(chance, 1, 4)};
@@ -587,7 +587,7 @@ static void what_is_proposed_anywhere_is_what_reading_anew_gives(void **state)
 
 /* ---- long texts ---- */
 
-/* A head that nobody asks for 640 tokens has read them by and by, and drafts as one that read them as a prompt. */
+/* A head that is not used for 640 tokens reads them meanwhile, and drafts as one that read them as a prompt. */
 static void who_is_not_asked_for_long_drafts_the_same(void **state)
 {
     static const char *const names[] = {"eagle1", "eagle3", "kangaroo"};
@@ -626,7 +626,7 @@ static void who_is_not_asked_for_long_drafts_the_same(void **state)
     }
 }
 
-/* States of kept rows are put in by parts, each where the head reads it, and what was read makes room. */
+/* States of kept rows are stored in parts, in the order in which the head reads them, and their space is reused afterwards. */
 static void states_wait_in_the_order_of_the_head(void **state)
 {
     enum { WIDE = 3, ROWS = 6 };
@@ -674,8 +674,8 @@ static int compare_logits(void *context, const struct forward *piece, int positi
     return 0;
 }
 
-/* The first held-out prompts at every position, by transformers: heads that learn and draft from a target that is off would
- * agree with each other all the same. */
+/* The first held-out prompts at every position, compared with transformers: heads that learn and draft from a wrong target
+ * would still agree with each other. */
 static void the_target_computes_the_logits_of_transformers(void **state)
 {
     struct heads_golden golden = heads_golden_open(heads_path("models/pocket", "golden-logits.safetensors"));
@@ -707,9 +707,10 @@ static void the_target_computes_the_logits_of_transformers(void **state)
     heads_golden_close(&golden);
 }
 
-/* ---- figures ---- */
+/* ---- counts ---- */
 
-/* Iterations that decoding the held-out prompts takes, texts cut to 128 tokens; *tokens: those after the first of each. */
+/* Returns the iterations of decoding the held-out prompts, texts cut to 128 tokens; *tokens: tokens after the first of each
+ * text. */
 static int iterations_of(const char *draft, const char *tree, int length, int prompts, int *tokens)
 {
     struct decode_settings settings = DECODE_DEFAULTS;
@@ -743,7 +744,7 @@ static int iterations_of(const char *draft, const char *tree, int length, int pr
     return iterations;
 }
 
-/* Iterations of all 240 prompts are an independent program's; those of the first eight are what this one then took. */
+/* The count over all 240 prompts comes from an independent program; that of the first eight was recorded when all agreed. */
 static void trained_heads_take_as_many_iterations_as_they_should(void **state)
 {
     static const struct { const char *name, *tree; int length, all, few; const char *settings; } figures[] = {

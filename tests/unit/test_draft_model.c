@@ -1,5 +1,5 @@
-/* A drafter with a model of its own, on small random models: what it proposes is what reading the whole text anew gives,
- * whatever was accepted, refused or not drafted before; through the loop, one that knows the target guesses everything. */
+/* A drafter with a model of its own, on small random models: its proposals equal those after reading the whole text anew,
+ * whatever was accepted, rejected or not drafted before; in the loop, a drafter that equals the target guesses every token. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 enum { TOKENS = 70, NODES = 120, ROWS = ENGINE_ROWS_MAX };
 
 struct rig {
-    struct model *model[2];             /* the target, and the draft model in tests that read it themselves */
+    struct model *model[2];             /* the target, and the draft model when tests read it directly */
     struct expert_source *experts[2];
     struct engine *engine[2];
     struct device *device;
@@ -23,7 +23,7 @@ struct rig {
     const char *named[1];
 };
 
-/* Models of one vocabulary: alike 2: one and the same, 1: the same weights rounded, 0: strangers. */
+/* Models with one vocabulary. alike 2: the same model; 1: the same weights rounded; 0: unrelated. */
 static void rig_open(struct rig *rig, uint64_t seed, int alike, int threads)
 {
     struct chance chance = {seed}, other = {seed + 1000};
@@ -70,7 +70,7 @@ static struct drafter *open_drafter(struct rig *rig, enum draft_choice choice, b
     return drafter;
 }
 
-/* The key of a node's own random numbers: of the text, of how long it is, of the drafter, and of the tokens on the way. */
+/* The key of a node's own random numbers: text, length, drafter, and the tokens on the path. */
 static uint64_t own_key(const struct sample_draw *draw, int length, int number, const int32_t *way, int depth)
 {
     uint64_t key = draw->key;
@@ -83,7 +83,7 @@ static uint64_t own_key(const struct sample_draw *draw, int length, int number, 
     return key;
 }
 
-/* What should be below a node: the draft model reads text and path from the first token on. */
+/* Computes the expected children of a node: the draft model reads text and path from the first token on. */
 static int naive(struct rig *rig, struct sequence *sequence, const int32_t *text, int length, const struct draft_tree *tree,
                  int node, enum draft_choice choice, const struct sample_filter *filter, const struct sample_draw *draw,
                  int max, int32_t *token, float *log_probability, float *proposal)
@@ -110,7 +110,7 @@ static int naive(struct rig *rig, struct sequence *sequence, const int32_t *text
     return found;
 }
 
-/* Asks for more below random leaves and compares all that is new. */
+/* Requests more nodes below random leaves and compares all new ones. */
 static int propose_and_check(struct rig *rig, struct drafter *drafter, struct sequence *sequence, struct draft_tree *tree,
                              struct chance *chance, const int32_t *text, int length, enum draft_choice choice,
                              bool proposals, const struct sample_filter *filter, const struct sample_draw *draw)
@@ -203,7 +203,7 @@ static void proposals_are_those_of_reading_everything_anew(void **state)
                     must(draft_tree_keep(&tree, keep, kept), &rig.err);
                 }
                 paused += !asks;
-                /* Some way down the draft, then a token that may or may not be in it. */
+                /* Follows the draft for some levels, then adds a token that may or may not be in it. */
                 for (int node = 0; node < tree.nodes; node++)
                     if (tree.parent[node] == at && chance_range(&chance, 0, 2)) {
                         text[length + count++] = tree.token[node];
@@ -223,7 +223,7 @@ static void proposals_are_those_of_reading_everything_anew(void **state)
     assert_true(unit_brief() || (compared > 1500 && followed > 100 && paused > 40));
 }
 
-/* A leaf that is asked again for more has its first children already. */
+/* A leaf that is extended again has its first children already. */
 static void more_children_can_be_asked_for(void **state)
 {
     static const struct sample_filter filter = {0, 1, 0, 0};
@@ -260,7 +260,7 @@ static void more_children_can_be_asked_for(void **state)
     rig_close(&rig);
 }
 
-/* Bytes of one forward over rows of a draft model that reads along, kept as pending nodes unless it is to commit them. */
+/* Returns the bytes of a forward over rows of a draft model that reads along; rows stay pending nodes unless `commit`. */
 static int64_t read_along(struct rig *rig, struct sequence *sequence, const int32_t *token, const int32_t *parent, int rows,
                           bool commit)
 {
@@ -283,8 +283,8 @@ static int64_t ask(struct rig *rig, struct drafter *drafter, struct draft_tree *
     return drafter->bytes;
 }
 
-/* What was drafted and accepted is not read again: a chain, then the older of two siblings with its child. The experts that
- * rows load tell how many rows there were. */
+/* Drafted and accepted tokens are not read again: a chain, then the older of two siblings with its child. The number of rows
+ * follows from the experts they load. */
 static void what_was_accepted_is_not_read_again(void **state)
 {
     static const struct sample_filter filter = {0, 1, 0, 0};
@@ -342,8 +342,8 @@ static void what_was_accepted_is_not_read_again(void **state)
 
 struct seen {
     const struct shape *shape;
-    int deepest, missed;                /* missed: levels of drafts that were not accepted */
-    int unlike;                         /* iterations that did not accept just the first child of each node */
+    int deepest, missed;                /* levels of drafts that were not accepted */
+    int unlike;                         /* iterations that did not accept exactly the first child of each node */
     int64_t draft_bytes;
 };
 
@@ -411,7 +411,7 @@ static void set(struct decode_settings *settings, struct rig *rig, size_t number
     }
 }
 
-/* The same text whatever drafts; and a drafter that is the target itself is never refused, at any temperature. */
+/* The text does not depend on the drafter, and a drafter that equals the target is never rejected, at any temperature. */
 static void every_draft_gives_the_same_text(void **state)
 {
     long refused[3] = {0, 0, 0}, accepted[3] = {0, 0, 0};
@@ -457,7 +457,7 @@ static void every_draft_gives_the_same_text(void **state)
     }
     if (unit_brief())
         return;
-    assert_true(refused[0] > accepted[0]);                      /* strangers guess badly, the rounded model well */
+    assert_true(refused[0] > accepted[0]);                      /* unrelated models guess badly, the rounded model well */
     assert_true(accepted[0] > 100 && accepted[1] > 4 * refused[1]);
 }
 
@@ -485,7 +485,7 @@ static void models_that_do_not_fit_are_refused(void **state)
     rig_close(&rig);
 }
 
-/* A node of another drafter with a token that the draft model does not have is not read, nor what is below it. */
+/* A node of another drafter whose token the draft model does not have is not read, nor are its descendants. */
 static void unknown_tokens_of_others_are_passed_over(void **state)
 {
     struct rig rig;
@@ -518,7 +518,7 @@ static void unknown_tokens_of_others_are_passed_over(void **state)
     rig_close(&rig);
 }
 
-/* Where the draft model's context ends it is silent, and the text goes on. */
+/* Beyond the end of its context the draft model proposes nothing, and the text continues. */
 static void a_short_context_ends_drafting_only(void **state)
 {
     struct rig rig;

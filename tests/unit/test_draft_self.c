@@ -1,5 +1,6 @@
-/* The target as its own drafter, on small random models: what it proposes is what its parts give when they read the root and
- * the way to a node anew, after the prompt as the whole model has read it; whatever it leaves out, the text is the same. */
+/* The target as its own drafter, on small random models: its proposals equal the output of its parts after reading the root
+ * and the path to a node anew, on top of the prompt as read by the whole model; the text does not depend on the parts left
+ * out. */
 #include "tests/unit/unit.h"
 
 #include "common/decode/decode.h"
@@ -10,7 +11,7 @@
 
 enum { LAYERS = 5, TOKENS = 40, NODES = 60, ROWS = 96 };
 
-/* A random shape of five layers with experts, three of them a token or more, and twice as many to choose from. */
+/* Draws a random shape of five layers with experts, at least three per token, and twice as many in all. */
 static struct hparams five_layers(uint64_t seed)
 {
     for (;; seed += 1000) {
@@ -43,7 +44,7 @@ static struct drafter *open_drafter(struct rig *rig, const char *spec, int numbe
     return drafter;
 }
 
-/* Logits after text and path, by a part of the layers from the root on. */
+/* Computes logits after text and path, by a part of the layers from the root on. */
 static const float *naive(struct rig *rig, struct sequence *sequence, const int32_t *text, int length,
                           const struct draft_tree *tree, int node, const struct forward_part *part)
 {
@@ -58,7 +59,7 @@ static const float *naive(struct rig *rig, struct sequence *sequence, const int3
     return forward.logits;
 }
 
-/* The `max` largest, ties to the lower, with their log-probabilities. */
+/* Finds the `max` largest logits, ties to the lower token, with their log-probabilities. */
 static void best(const float *logits, int vocab, int max, int32_t *token, double *log_probability)
 {
     double sum = 0;
@@ -77,7 +78,7 @@ static void best(const float *logits, int vocab, int max, int32_t *token, double
     }
 }
 
-/* Every node of this drafter is the right child of its parent, in its order. */
+/* Every node of this drafter is the correct child of its parent, in its order. */
 static int check_tree(struct rig *rig, struct sequence *sequence, const int32_t *text, int length,
                       const struct draft_tree *tree, int number, const struct forward_part *part)
 {
@@ -103,7 +104,7 @@ static int check_tree(struct rig *rig, struct sequence *sequence, const int32_t 
     return checked;
 }
 
-/* The same as settings and as what an engine gets. */
+/* The same part as a setting and as the engine's argument. */
 struct degree {
     char spec[300];
     struct forward_part part;
@@ -126,14 +127,14 @@ static void make_degree(struct degree *degree, struct skip_set *skip, const stru
     } else if (number == 4) {
         degree->part.layers = 3;
         snprintf(degree->spec, sizeof degree->spec, "self:exit=3");
-    } else {                                        /* a ratio is of the layers before the exit */
+    } else {                                        /* a ratio refers to the layers before the exit */
         must(skip_set_first(skip, 4, 0.5, &err), &err);
         degree->part = (struct forward_part){.skip_attention = skip->attention, .skip_ffn = skip->ffn, .top_k = 1, .layers = 4};
         snprintf(degree->spec, sizeof degree->spec, "self:exit=4,skip=0.5,topk=1");
     }
 }
 
-/* Two self-drafters take turns on one tree, both on the sequence of the target, which then reads on. */
+/* Two self-drafters take turns on one tree, both on the target's sequence, which then reads on. */
 static void drafts_are_what_the_parts_give(void **state)
 {
     int checked = 0;
@@ -202,7 +203,7 @@ static void drafts_are_what_the_parts_give(void **state)
     assert_true(unit_brief() || checked > 600);
 }
 
-/* Where the likeliest token is not likely enough, nothing is below the tokens drafted there. */
+/* Below the threshold of probability no children are added. */
 static void a_doubtful_token_is_the_last(void **state)
 {
     int ended = 0, went_on = 0;
@@ -224,7 +225,7 @@ static void a_doubtful_token_is_the_last(void **state)
         must(engine_prompt(rig.engine, target, text, 4, NULL, NULL, NULL, &forward, &rig.err), &rig.err);
         struct draft_leaf leaf = {-1, 1};
         assert_true(drafter->class->propose(drafter, &tree, &leaf, 1, 3, &rig.err) > 0);
-        for (int more = 0; more < 5; more++) {              /* level by level, too */
+        for (int more = 0; more < 5; more++) {              /* also level by level */
             leaf.node = tree.nodes - 1;
             must(drafter->class->propose(drafter, &tree, &leaf, 1, 1, &rig.err) < 0 ? -1 : 0, &rig.err);
         }
@@ -253,7 +254,7 @@ static void a_doubtful_token_is_the_last(void **state)
     assert_true(ended > 0 && went_on > 0);
 }
 
-/* A review by the parts: what it keeps and adds is its own choice all the way. */
+/* Reviews by the parts: every kept and added token is the parts' own choice. */
 static void a_review_follows_its_own_choice(void **state)
 {
     int kept = 0, dropped = 0;
@@ -280,7 +281,7 @@ static void a_review_follows_its_own_choice(void **state)
         must(drafter->class->begin(drafter, &(struct draft_text){target, TOKENS, {.key = 1}}, &rig.err), &rig.err);
         must(drafter->class->commit(drafter, text, 5, &rig.err), &rig.err);
         must(engine_prompt(rig.engine, target, text, 4, NULL, NULL, NULL, &forward, &rig.err), &rig.err);
-        for (int i = 0; i < 6; i++) {                       /* its own first `right` tokens among others, then wrong ones */
+        for (int i = 0; i < 6; i++) {                       /* `right` correct tokens among others, then wrong ones */
             best(naive(&rig, own, text, 5, &tree, at, &degree.part), vocab, 1, &chain[i], &log_probability[i]);
             int wrong = draft_tree_add(&tree, at, (chain[i] + 1) % vocab, -1, 0);
             at = i < right ? draft_tree_add(&tree, at, chain[i], -1, 0) : wrong;
@@ -374,7 +375,7 @@ static void every_degree_gives_the_same_text(void **state)
                     assert_int_equal(run(&rig, &settings, prompt, count, &seen, token, &iterations), TOKENS);
                     assert_memory_equal(token, expected, sizeof token);
                     assert_true(seen.draft_bytes > 0);
-                    if (!specs[s][0] && !drafts[d].tree)            /* it knows all that the target will say */
+                    if (!specs[s][0] && !drafts[d].tree)            /* the drafter knows the target's whole text */
                         assert_int_equal(iterations, (TOKENS - 1 + drafts[d].K) / (drafts[d].K + 1));
                 }
             rig_close(&rig);
@@ -382,11 +383,11 @@ static void every_degree_gives_the_same_text(void **state)
 }
 
 struct reading {
-    int exit, fewer;                    /* iterations in which layers before the exit loaded fewer experts than all rows want */
+    int exit, fewer;                    /* iterations in which layers before the exit loaded fewer experts than all rows use */
     const struct hparams *shape;
 };
 
-/* All rows but the deepest were read by the draft, up to the exit. */
+/* The draft read all rows but the deepest, up to the exit. */
 static int see_reading(void *context, const struct decode_iteration *it, struct err *err)
 {
     struct reading *reading = context;
@@ -405,7 +406,7 @@ static int see_reading(void *context, const struct decode_iteration *it, struct 
     return 0;
 }
 
-/* With an exit the target goes on from the rows of the draft: only the last token drafted goes through the layers before. */
+/* With an exit the target continues from the draft's rows: only the last drafted token passes the layers before the exit. */
 static void what_an_exit_has_read_is_not_read_again(void **state)
 {
     struct rig rig;

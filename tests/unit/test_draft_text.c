@@ -1,4 +1,4 @@
-/* Drafters that propose from text, against plain Python over the same texts (tests/golden/draft/make.py). */
+/* Drafters that look up text, compared with plain Python over the same texts (tests/golden/draft/make.py). */
 #include "tests/unit/unit.h"
 
 #include <jansson.h>
@@ -35,10 +35,10 @@ static int numbers(const json_t *object, const char *key, int32_t *out, int room
     return count;
 }
 
-/* The scripted target's choice after a row, by the last two tokens on the way there, the root among them. */
+/* Returns the scripted target's choice after a row, from the last two tokens of its path, the root included. */
 static int chosen(int32_t before, int32_t last) { return (int)((3 * before + 5 * last + before * last + 7) % CHOICES); }
 
-/* The rows that ride, and then what the target would say of them. */
+/* Collects the rows that a drafter adds to a verification, and then the target's answers to them. */
 static void check_ride(struct drafter *drafter, const struct draft_tree *tree, const json_t *ask)
 {
     static float logits[RIDERS_MAX][VOCAB];
@@ -62,7 +62,7 @@ static void check_ride(struct drafter *drafter, const struct draft_tree *tree, c
     assert_int_equal(drafter->class->return_riders(drafter, logits[0], NULL), 0);
 }
 
-/* One draft: below the root, or below the tokens of `path` that another drafter has drafted. */
+/* Makes one draft: below the root, or below the tokens of `path`, drafted by another drafter. */
 static void check_draft(struct drafter *drafter, const json_t *ask, const char *draft)
 {
     int32_t path[16], token[NODES], parent[NODES], match[NODES];
@@ -109,7 +109,7 @@ static void drafts_are_those_of_plain_python(void **state)
         int length = 0, tokens = numbers(item, "text", text, 1024);
         struct drafter *drafter = open_drafter(draft);
         size_t at;
-        for (int round = 0; round < 2; round++) {           /* a second text finds nothing of the first */
+        for (int round = 0; round < 2; round++) {           /* a second text finds no n-grams of the first */
             const char *key = json_string_value(json_object_get(item, "key"));
             const struct draft_text begun = {.tokens = tokens, .draw = {
                 .key = key ? strtoull(key, NULL, 16) : 0, .ordinal = (uint32_t)number(item, "ordinal"),

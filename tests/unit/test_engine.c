@@ -1,5 +1,5 @@
-/* The engine's promises, over random tiny models: a node's logits are the bits of its path decoded alone; commit, rollback
- * and chunking do not show; budgets do what they say; every expert source gives the same. */
+/* The engine's promises over random tiny models: a node's logits equal those of its path decoded alone, bit by bit; commit,
+ * rollback and chunking do not change them; budgets restrict experts as defined; all expert sources give the same result. */
 #include "tests/unit/unit.h"
 
 #include <unistd.h>
@@ -46,7 +46,7 @@ static void prompt(struct rig *rig, struct sequence *sequence, const int32_t *to
     must(engine_prompt(rig->engine, sequence, token, count, NULL, NULL, NULL, &out, &rig->err), &rig->err);
 }
 
-/* Logits after each token of `token`, decoded one by one after the prompt, into want [count][vocab]. */
+/* Decodes token[] one by one after the prompt; logits after each into want [count][vocab]. */
 static void decode_alone(struct rig *rig, const int32_t *before, int n_before, const int32_t *token, int count, float *want)
 {
     struct sequence *sequence = NULL;
@@ -91,7 +91,7 @@ static int path_of(const struct random_tree *tree, int node, int32_t *path)
     return count;
 }
 
-/* The tree in chunks of random size; logits of every node into got [NODES][vocab]. */
+/* Runs the tree in chunks of random size; logits of every node into got [NODES][vocab]. */
 static void decode_tree(struct rig *rig, struct sequence *sequence, const struct random_tree *tree, struct chance *chance,
                         float *got)
 {
@@ -130,7 +130,7 @@ static void tree_equals_paths(struct rig *rig, uint64_t seed)
     free(want);
 }
 
-/* Models of every format that go over every instruction set: under ASan, thirty times as slow, one of each. */
+/* Models of each format tested with all instruction sets; one under ASan, which is thirty times as slow. */
 #if defined(__SANITIZE_ADDRESS__)
 enum { MODELS = 1 };
 #else
@@ -161,7 +161,7 @@ static void nodes_equal_their_paths(void **state)
     }
 }
 
-/* Shortcuts and zero experts, and sparse attention, by turns. */
+/* Shortcuts with zero experts, and sparse attention, alternately. */
 static void nodes_equal_their_paths_in_special_layers(void **state)
 {
     (void)state;
@@ -193,7 +193,7 @@ static const struct cpu_isa *isa_of(const char *name)
     return NULL;
 }
 
-/* The last logits of a text, by any piece size, threads, instruction set; those that have tiles agree among themselves. */
+/* Last logits of a text, for every piece size, thread count and instruction set; sets with tiles agree among each other. */
 static void chunks_threads_and_isas_do_not_show(void **state)
 {
     (void)state;
@@ -235,7 +235,7 @@ static void chunks_threads_and_isas_do_not_show(void **state)
     }
 }
 
-/* After committing any path of a tree the sequence is what it would be had those tokens come alone. */
+/* After committing any path of a tree the sequence equals one that read only these tokens. */
 static void commit_keeps_one_path(void **state)
 {
     (void)state;
@@ -257,7 +257,7 @@ static void commit_keeps_one_path(void **state)
         for (int round = 0; round < 3; round++) {
             struct random_tree tree = random_tree(&chance, shape.vocab);
             decode_tree(&rig, sequence, &tree, &chance, dump);
-            if (round == 1) {                                       /* a rejected draft leaves nothing behind */
+            if (round == 1) {                                       /* a rejected draft leaves no trace */
                 sequence_rollback(sequence);
                 continue;
             }
@@ -332,7 +332,7 @@ static void bad_batches_are_refused_and_change_nothing(void **state)
     unlink(path);
 }
 
-/* A shape that surely has expert layers, and from which a budget of one expert takes some away. */
+/* Returns a shape that has MoE layers and enough experts for a budget of one to exclude some. */
 static const char *moe_file(uint64_t *seed, struct hparams *shape)
 {
     for (;; ++*seed) {
@@ -378,14 +378,14 @@ static void budgets_bound_what_is_loaded(void **state)
             odd[i] = i == 7 ? 1 : 0.001f;
         }
         for (int i = 0; i < moe * experts; i++)
-            order[i] = (i % experts + i / experts) % experts;       /* another rotation of 0, 1, 2, ... each layer */
+            order[i] = (i % experts + i / experts) % experts;       /* another rotation of 0, 1, 2, ... in each layer */
         open_rig(&rig, path, round % 2 ? "ref" : "host", NULL, 1, 64);
         forward_tree(&rig, &tree, NULL, NULL, false, free_run, &out);
         for (int ranking = PLAN_STATIC; ranking <= PLAN_ORACLE; ranking++)
             for (int mode = 0; mode < 2; mode++)
                 for (int b = 1; b <= experts; b += unit_brief() ? 3 : 1) {
                     struct expert_plan plan = {(enum plan_ranking)ranking, (enum budget_mode)mode, moe, experts, budget, order};
-                    /* A sparsemixer's weights depend on the experts that it does not choose, too. */
+                    /* A sparsemixer's weights also depend on experts that it does not choose. */
                     bool all_kept = mode == BUDGET_TRUNCATE || shape.router.kind != ROUTER_SPARSEMIXER;
                     for (int n = 0; n < moe; n++)
                         budget[n] = b;
@@ -409,7 +409,7 @@ static void budgets_bound_what_is_loaded(void **state)
                     if (ranking != PLAN_ROUTER)
                         continue;
                     plan.ranking = PLAN_PATH;
-                    forward_tree(&rig, &tree, &plan, even, false, again, &out);         /* rows that count alike */
+                    forward_tree(&rig, &tree, &plan, even, false, again, &out);         /* rows with equal weight */
                     assert_memory_equal(again, planned, floats * sizeof *planned);
                     forward_tree(&rig, &tree, &plan, odd, false, again, &out);
                     by_path += memcmp(again, planned, floats * sizeof *planned) != 0;
@@ -424,7 +424,7 @@ static void budgets_bound_what_is_loaded(void **state)
     assert_in_range(by_path, 4, 1000);
 }
 
-/* The residual stream after the last layer, which has experts, for one token after a prompt; the others are left alone. */
+/* The residual stream after the last layer, which has experts, for one token after a prompt; other rows are untouched. */
 static double last_hidden(struct rig *rig, const struct expert_plan *plan, double *hidden)
 {
     struct sequence *sequence = NULL;
@@ -455,7 +455,7 @@ static void reconstruction_is_what_the_residual_stream_misses(void **state)
     for (int round = 0; round < (unit_brief() ? 2 : 6); round++, seed++) {
         struct hparams shape;
         const char *path = moe_file(&seed, &shape);
-        for (; shape.norms != NORM_BEFORE; path = moe_file(&seed, &shape))        /* the stream would get a norm of their sum */
+        for (; shape.norms != NORM_BEFORE; path = moe_file(&seed, &shape))        /* the sum gets a norm in these families */
             seed++;
         int moe = hparams_moe_layers(&shape), experts = shape.router.experts, none = 0;
         double whole[128], nothing[128], part[128];
@@ -466,7 +466,7 @@ static void reconstruction_is_what_the_residual_stream_misses(void **state)
         for (int n = 0; n < moe; n++)
             budget[n] = n < moe - 1 ? experts : 1;
         assert_true(last_hidden(&rig, NULL, whole) == 0);
-        for (int first = 0; first < experts; first++) {             /* one that the token does not want adds nothing */
+        for (int first = 0; first < experts; first++) {             /* an expert that the token does not use adds nothing */
             for (int i = 0; i < moe * experts; i++)
                 order[i] = (i + first) % experts;
             double error = last_hidden(&rig, &plan, nothing);
@@ -488,7 +488,7 @@ static void reconstruction_is_what_the_residual_stream_misses(void **state)
     }
 }
 
-/* A source that keeps nothing: each acquire uploads the asked experts to fresh memory, each release frees them. */
+/* An expert source without a cache: each acquire uploads the requested experts to new memory, each release frees them. */
 struct fetching {
     struct expert_source base;
     const struct model *model;
@@ -496,7 +496,7 @@ struct fetching {
     struct buffer held[64], table;
     int acquired;
     struct stop stop;
-    int stop_at;                        /* acquiring this layer's experts requests the stop, with bad addresses; 0: never */
+    int stop_at;                        /* index of the acquire that requests the stop and returns invalid addresses; 0: none */
 };
 
 static int fetch(struct expert_source *source, struct expert_union *wanted, struct buffer *table, struct err *err)
@@ -605,7 +605,7 @@ static void a_stop_ends_the_reading_of_a_layers_experts(void **state)
     unlink(path);
 }
 
-/* The logits of a tree's nodes. */
+/* Computes the logits of a tree's nodes. */
 static float *tree_logits(const char *path, const char *device, const struct hparams *shape, uint64_t seed)
 {
     struct chance chance = {seed};
@@ -633,8 +633,8 @@ static void host_equals_ref(const char *path, const struct hparams *shape, uint6
     assert_near(tree_logits(path, "host", shape, seed), tree_logits(path, "ref", shape, seed), shape, limit);
 }
 
-/* Host and ref compute the same function: they differ by rounding only. With quantised weights a rounding may become a step
- * of an activation's integer, 1/127 of the largest of its block. */
+/* Host and reference compute the same function with different rounding. With quantised weights a rounding may change the
+ * integer of an activation by one step, 1/127 of the block's largest value. */
 static void host_agrees_with_ref(void **state)
 {
     (void)state;
@@ -647,7 +647,7 @@ static void host_agrees_with_ref(void **state)
     }
 }
 
-/* What chance gives to weights lies around 0; else no token of a tiny model depends much on its context. */
+/* Random weights are around 0; otherwise no token of a tiny model depends much on its context. */
 static void weights_have_both_signs(void **state)
 {
     (void)state;
@@ -664,7 +664,7 @@ static void weights_have_both_signs(void **state)
     }
 }
 
-/* v and down in formats of their own change neither promise. */
+/* v and down in formats of their own keep both promises. */
 static void last_parts_have_formats_of_their_own(void **state)
 {
     static const enum weight_format pairs[][2] = {{FORMAT_Q4_K, FORMAT_Q6_K}, {FORMAT_FP8, FORMAT_BF16}, {FORMAT_Q4, FORMAT_Q8},
@@ -687,7 +687,7 @@ static void last_parts_have_formats_of_their_own(void **state)
         host_equals_ref(path, &shape, seed, format_integers(pair[0]) || format_integers(pair[1]) ? 3e-2f : 1e-4f);
         unlink(path);
     }
-    /* The same weights in one format: what f16 keeps, f32 holds. */
+    /* The same weights in f16 and f32 give the same bits. */
     for (uint64_t seed = 510; seed < 520; seed += unit_brief() ? 4 : 1) {
         struct hparams shape;
         struct err err = {0};
@@ -699,7 +699,8 @@ static void last_parts_have_formats_of_their_own(void **state)
     }
 }
 
-/* As many rows as the engine takes, whatever is the widest that becomes integers: ref sees what does not fit. */
+/* As many rows as the engine accepts, with the widest inputs that are converted to integers: the reference reports what does
+ * not fit. */
 static void quantised_rows_have_room(void **state)
 {
     (void)state;
@@ -720,8 +721,8 @@ static void quantised_rows_have_room(void **state)
     }
 }
 
-/* A copy of the first tokens of a sequence, in an engine of its own and with another capacity, goes on with the same bits as
- * one that has read these tokens itself; whatever it held before, and without a change to where it came from. */
+/* A copy of a sequence's first tokens, in another engine and with another capacity, continues with the same bits as a
+ * sequence that read these tokens itself, whatever it held before, and does not change its source. */
 static void a_copied_sequence_goes_on_like_its_own(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* How well heads guess (instruments/evaluation.h): every draft is one that a drafter makes which reads the text anew up to
- * there, what follows from these drafts is counted here by itself, and decoding counts the same. */
+/* How well heads guess (instruments/evaluation.h): every draft equals that of a drafter that reads the text anew up to that
+ * point; the counts are computed here independently from these drafts; decoding gives the same counts. */
 #include "tests/unit/heads.h"
 
 #include "common/instruments/evaluation.h"
@@ -15,7 +15,7 @@ static struct err err;
 static int open_rig(void **state) { (void)state; heads_open(&rig); return 0; }
 static int close_rig(void **state) { (void)state; heads_close(&rig); return 0; }
 
-/* The heads of the fixtures, random ones and trained ones, as files in the rig's folder. */
+/* Converts the heads of the fixtures, random and trained, to files in the rig's folder. */
 static const char *convert(const char *name)
 {
     static const char *const trained[] = {"trained-eagle1", "trained-eagle3", "trained-jakiro", "trained-kangaroo"};
@@ -93,7 +93,7 @@ static int show_piece(void *context, const struct forward *piece, int position, 
     return drafters_observe(&scratch->drafters, &view, fault);
 }
 
-/* How many of the tokens after the first n are drafted by a chain, or a tree, at committed length n. */
+/* Returns how many tokens after the first n a chain, or a tree, drafts correctly at committed length n. */
 static int draft_anew(const char *head, const struct stated *text, int n, const char *tree)
 {
     char words[1300];
@@ -141,7 +141,7 @@ static int draft_anew(const char *head, const struct stated *text, int n, const 
     return right;
 }
 
-/* ---- counting by itself ---- */
+/* ---- independent counts ---- */
 
 static void same(int64_t is, int64_t should, const char *head, const char *what, int at)
 {
@@ -149,7 +149,8 @@ static void same(int64_t is, int64_t should, const char *head, const char *what,
         fail_msg("%s: %s, position %d: %lld, not %lld", head, what, at + 1, (long long)is, (long long)should);
 }
 
-/* Answers [first, end) of the text; right[n]: how many of a draft at committed length n are, where `left` are to come. */
+/* Counts the answers [first, end) of the text; right[n]: correct tokens of a draft at committed length n with `left` tokens
+ * to come. */
 static void count(const struct stated *text, const int *right, bool all, int positions, struct evaluation_drafts *drafts,
                   int64_t *iterations)
 {
@@ -244,8 +245,8 @@ static void text_counts_the_drafts_that_a_new_drafter_makes(void **state)
     }
 }
 
-/* What stands between two answers is read, not drafted; an answer of one token begins nothing; one at the very beginning is
- * drafted from its second token on, for something must have been read. */
+/* Tokens between two answers are read, not drafted; an answer of one token starts no draft; an answer at the very beginning
+ * is drafted from its second token on, because one token must have been read. */
 static void answers_are_walked_one_by_one(void **state)
 {
     struct stated text;
@@ -286,7 +287,7 @@ static void decoding_counts_the_same(void **state)
     }
 }
 
-/* The same cut, by length or by limit. */
+/* The same cut by text length and by limit. */
 static void a_limit_cuts_texts_and_not_drafts(void **state)
 {
     const struct heads_text *from = &rig.text[2];
@@ -336,7 +337,7 @@ static void shares_follow_from_counts(void **state)
     assert_true(fabs(eval.tokens_per_iteration - 2.5) < 1e-12 && fabs(eval.tree_tokens_per_iteration - 3) < 1e-12);
     assert_int_equal(eval.iterations, 12);
     assert_int_equal(eval.tree_iterations, 10);
-    counts = (struct evaluation_counts){.texts = 1};            /* answers of one token: nothing to be drafted */
+    counts = (struct evaluation_counts){.texts = 1};            /* answers of one token: no drafts */
     evaluation_record(evaluation, &counts, &shares, &eval);
     assert_int_equal(eval.positions, 0);
     assert_true(isnan(eval.tokens_per_iteration));

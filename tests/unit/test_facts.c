@@ -1,5 +1,5 @@
-/* What a forward leaves on the host (common/engine/facts.c): by row, whatever shares the forward, and for one wait. And what a
- * device has for that: memory that downloads reach, and its own time. */
+/* Facts about a forward on the host (common/engine/facts.c): per row, independent of other rows in the forward, with one
+ * wait. And the device functions they need: memory that downloads reach, and the device's own time. */
 #include "tests/unit/unit.h"
 
 #include "common/engine/internal.h"
@@ -21,7 +21,7 @@ static struct batch everything(const struct rig *rig, int first, int rows)
                           .want_hidden = true};
 }
 
-/* A random small model, written to `path`, on an engine for `rows` rows. */
+/* Writes a random small model to `path` and opens it with an engine for `rows` rows. */
 static void open_tiny(struct rig *rig, const char *path, uint64_t seed, int rows, int logit_rows, struct hparams *shape)
 {
     struct chance chance = {seed};
@@ -32,7 +32,7 @@ static void open_tiny(struct rig *rig, const char *path, uint64_t seed, int rows
     rig_engine(rig, (struct engine_setup){.max_rows = rows, .max_logit_rows = logit_rows}, logit_rows + 1);
 }
 
-/* Row `row` of an array by rows of the forward of all, and the array of that row alone. */
+/* Compares row `row` of an array over all rows with the array of a forward over that row alone. */
 static void same_row(const void *all, int row, const void *alone, size_t bytes, const char *what)
 {
     if (bytes && memcmp((const char *)all + (size_t)row * bytes, alone, bytes))
@@ -52,7 +52,7 @@ static void rows_are_what_they_are_alone(void **state)
         const size_t moe = (size_t)hparams_moe_layers(&shape), slots = moe * (size_t)shape.router.top_k * 4;
         const size_t scores = moe * (size_t)shape.router.experts * 4, logits = (size_t)shape.vocab * 4;
         const size_t hidden = (size_t)shape.layers * (size_t)shape.hidden * 4;
-        struct batch batch = everything(&rig, 0, 1);         /* what comes after it needs more room */
+        struct batch batch = everything(&rig, 0, 1);         /* later calls need more room */
         must(engine_forward(rig.engine, rig.sequence, &batch, &out, &rig.err), &rig.err);
         sequence_rollback(rig.sequence);
         batch = everything(&rig, 0, ROWS);
@@ -86,7 +86,7 @@ static void rows_are_what_they_are_alone(void **state)
     unit_remove(folder);
 }
 
-/* A class like the device's own that counts. */
+/* A device class that counts calls of the device's own class. */
 static const struct device_class *own;
 static int waits, unfinished;
 
@@ -143,13 +143,13 @@ static void put_gather(void *of)
         .in = put->from, .index = buffer_part(put->from, 0, 4), .out = put->to, .rows = 1, .count = 1, .width = 4});
 }
 
-/* On every device: what is put runs once, takes time, and has run; its result lands in shared memory. */
+/* On every device: a queued operation runs once, takes time, and is finished after the wait; its result is in shared memory. */
 static void devices_tell_their_time(void **state)
 {
     (void)state;
     const char *const names[] = {"host", "ref", getenv("MOE_TEST_DEVICE")};
     for (size_t i = 0; i < sizeof names / sizeof *names && names[i]; i++) {
-        const float row[4] = {0, 1, 2, 3};              /* the first is index 0, too */
+        const float row[4] = {0, 1, 2, 3};              /* the first index is 0, too */
         struct put put = {0};
         struct buffer shared;
         struct err err = {0};
@@ -173,7 +173,7 @@ static void devices_tell_their_time(void **state)
     }
 }
 
-/* Asking routers ahead of their layers changes no bit; what they choose for a row does not depend on other rows. */
+/* Running routers ahead of their layers changes no bit, and their choice for a row does not depend on other rows. */
 static void routers_asked_ahead_change_nothing(void **state)
 {
     (void)state;

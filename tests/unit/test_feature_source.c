@@ -1,5 +1,5 @@
-/* Feature streams read text by text: what was written comes out in the order asked for, from files and pipes; other models,
- * other states, cut and damaged streams are refused. */
+/* Feature streams read text by text: written data are returned in the requested order, from files and pipes; streams of
+ * other models or states, truncated and damaged ones are rejected. */
 #include "tests/unit/stream.h"
 
 #include <sys/stat.h>
@@ -14,13 +14,13 @@ enum { HIDDEN = 3, LONGEST = 700, POINTS = 3 };
 
 static const int32_t every_point[POINTS] = {0, 2, 3};           /* of 3 layers: 3 is after the final norm */
 
-/* What the tests write, so that anything may be wrong with it. */
+/* Contents of the stream to write, any of which may be wrong. */
 struct wanted {
     int texts, n[4], piece;
     bool validation[4];
     enum dtype dtype;
-    int silent;                     /* the text without an answer; -1: none */
-    int odd_text, odd_token;        /* where a state is `odd` */
+    int silent;                     /* index of the text without an answer; -1: none */
+    int odd_text, odd_token;        /* text and token with a state of value `odd` */
     float odd;
 };
 
@@ -97,7 +97,7 @@ static struct stream_model target(void)
     return model;
 }
 
-static const int asked[] = {3, 0, 3};               /* not in the stream's order, and one of them twice */
+static const int asked[] = {3, 0, 3};               /* not in the stream's order, and one state twice */
 
 static struct feature_source_setup setup_of(const char *path, const struct stream_model *model)
 {
@@ -125,7 +125,7 @@ static void check_text(const struct feature_text *text, const struct wanted *wan
     }
 }
 
-/* All texts of one part, cut; returns how many came. */
+/* Reads all texts of one part, cut; returns their number. */
 static int read_texts(const struct feature_source_setup *setup, const struct wanted *wanted)
 {
     struct feature_source *source = NULL;
@@ -156,7 +156,7 @@ static void texts_come_as_they_were_written(void **state)
     char *folder = unit_folder();
     const char *path = unit_path(folder, "f.moes");
     const struct stream_model model = target();
-    /* short ones after long ones, pieces that do not divide, buffers that grow amid a text */
+    /* short texts after long ones, pieces of odd lengths, buffers that grow within a text */
     static const struct wanted several[] = {
         {.texts = 4, .n = {9, 700, 1 + 2, 130}, .piece = 64, .validation = {false, true, true}, .silent = -1, .odd_text = -1},
         {.texts = 3, .n = {699, 3, 3}, .piece = 7, .silent = -1, .odd_text = -1}};
@@ -169,7 +169,7 @@ static void texts_come_as_they_were_written(void **state)
             assert_int_equal(read_texts(&setup, &wanted), wanted.texts);
             setup.cut = 65;
             assert_int_equal(read_texts(&setup, &wanted), wanted.texts);
-            setup.cut = 2;                              /* nothing of any answer is left; that is not the stream's fault */
+            setup.cut = 2;                              /* no answer remains after the cut: not an error */
             assert_int_equal(read_texts(&setup, &wanted), wanted.texts);
             setup.cut = 0;
             setup.part = FEATURES_VALIDATION;
@@ -184,7 +184,7 @@ static void texts_come_as_they_were_written(void **state)
     unit_remove(folder);
 }
 
-/* Through a pipe, whose writer stops after each few bytes. */
+/* Through a pipe whose writer pauses after every few bytes. */
 static void a_pipe_will_do(void **state)
 {
     (void)state;
@@ -216,7 +216,7 @@ static void a_pipe_will_do(void **state)
     unit_remove(folder);
 }
 
-/* In any order, several times over: from a file, and from a pipe that is copied into one. */
+/* In any order, several times: from a file, and from a pipe that is copied to a file. */
 static void texts_can_be_read_again(void **state)
 {
     (void)state;
@@ -245,7 +245,7 @@ static void texts_can_be_read_again(void **state)
         }
         if (feature_source_open(&source, &setup, NULL, &err))
             fail_msg("%s", err.text);
-        if (way == 2) {                     /* as it comes, that is once */
+        if (way == 2) {                     /* in the stream's order, once */
             assert_int_equal(feature_source_index(source, &texts, &err), -1);
             assert_non_null(strstr(err.text, "a pipe can be read only once"));
             feature_source_close(&source);
@@ -267,7 +267,7 @@ static void texts_can_be_read_again(void **state)
     unit_remove(folder);
 }
 
-/* As training takes them: by number, or as they come; cut further by who asks. */
+/* As training reads them: by number, or in the stream's order; cut further by the caller. */
 static void texts_come_as_training_takes_them(void **state)
 {
     (void)state;
@@ -309,7 +309,7 @@ static void texts_come_as_training_takes_them(void **state)
     unit_remove(folder);
 }
 
-/* Reads all and returns the error's text, which must be there. Malloc'ed. */
+/* Reads everything and returns the error's text (malloc'ed); a missing error ends the test. */
 static char *fault_of(const struct feature_source_setup *setup)
 {
     struct feature_source *source = NULL;
@@ -350,7 +350,7 @@ static void other_models_and_states_are_refused(void **state)
     setup.state = (const int[]){0, 1};
     refuses(&setup, "text 0 (t0): it lacks the states after layer 1, which the head needs: it has --layers 0,2,final");
     setup = setup_of(path, &model);
-    model.layers = 4;                                           /* the same numbers mean other states then */
+    model.layers = 4;                                           /* the same numbers then mean other states */
     refuses(&setup, "which does not fit tiny (");
     model = target();
     model.hidden = 4;
@@ -438,13 +438,13 @@ static void texts_that_are_not_whole_are_refused(void **state)
         header_free(&header);
         setup.cut = 0;
         refuses(&setup, wrong[i].words);
-        setup.cut = 3;                                          /* not needed, and wrong all the same */
+        setup.cut = 3;                                          /* unused, and invalid all the same */
         refuses(&setup, wrong[i].words);
     }
     unit_remove(folder);
 }
 
-/* Cut anywhere, or with any byte changed, it is refused in the end. */
+/* A stream truncated anywhere, or with any byte changed, is rejected at its end at the latest. */
 static void damaged_streams_are_refused(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Feature and train streams: what was written comes back, and what makes no sense is refused on both sides. */
+/* Feature and train streams: written records are read back, and inconsistent ones are rejected by writer and reader. */
 #include "tests/unit/stream.h"
 
 #include "common/base/float.h"
@@ -87,7 +87,7 @@ static void either_type_comes_back(enum dtype dtype, const void *values)
     unit_remove(folder);
 }
 
-/* Amid a text, and after the end. */
+/* Within a text, and after the end. */
 static void a_reader_goes_back(void **state)
 {
     (void)state;
@@ -180,7 +180,7 @@ static void texts_come_one_after_the_other(void **state)
     unit_remove(folder);
 }
 
-/* Elements of a type that the table does not allow, written by hand. */
+/* Elements of a type that the table does not allow, encoded by hand. */
 static void another_type_is_refused(void **state)
 {
     (void)state;

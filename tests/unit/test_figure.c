@@ -1,5 +1,5 @@
-/* Figures from hand-made measurements, whose points were worked out by hand; and what cannot be had. tests/bench/refigure.py
- * computes those of real streams once more. */
+/* Figures from hand-made measurements, whose points are calculated by hand, and figures that are not available.
+ * tests/bench/refigure.py computes figures of real streams again. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -9,7 +9,8 @@
 
 enum { SETTINGS = 3, SAMPLES = 5, STEPS = 11 };
 
-/* Prompt 0 under "none", "K2" and "K2, budget 4"; prompt 1 under "K2" alone, and another of prompt 1 without any iteration. */
+/* Prompt 0 under "none", "K2" and "K2, budget 4"; prompt 1 under "K2" alone, and a repetition of prompt 1 without
+ * iterations. */
 struct made {
     struct measured_stream stream;
     struct measured_setting settings[SETTINGS];
@@ -71,7 +72,7 @@ static void figure_of(struct figure *out, const struct made *made, enum figure_k
     assert_memory_equal(drawn.data, "<svg ", 5);
     assert_null(strstr(drawn.data, "nan"));
     assert_null(strstr(drawn.data, "inf"));
-    const char *first = strstr(drawn.data, "translate(0 ");     /* a panel, on white: below the title and the note */
+    const char *first = strstr(drawn.data, "translate(0 ");     /* a panel on white, below title and note */
     if (first)
         assert_in_range(atoi(first + strlen("translate(0 ")), 50, 60);
     text_free(&drawn);
@@ -118,7 +119,7 @@ static void prediction_and_times(void **state)
     (void)state;
     make(&made);
     figure_of(&figure, &made, FIGURE_PREDICTION, false, 1);
-    assert_int_equal(figure.table[0].count, 1);         /* a budget is not lossless, the reference no point */
+    assert_int_equal(figure.table[0].count, 1);         /* a budget is not lossless, and the reference has no point */
     near(figure.table[0].rows[0].value[0], 1);          /* prompt 1 has no reference */
     near(figure.table[0].rows[0].value[1], 2);
     near(figure.table[0].rows[0].value[2], 200 / (400.0 / 3));
@@ -162,12 +163,13 @@ static void quality_and_nodes(void **state)
     summary_free(&made.summary);
 }
 
-/* Every course of a draft, with its chance: expected tokens by definition. `reviews` rounds in which the bottom drafts `below`
- * tokens that the upper drafter keeps up to its first disagreement, and adds its own; then the target does the same. */
+/* Enumerates the outcomes of a draft with their probabilities: expected tokens by definition. In `reviews` rounds the bottom
+ * drafts `below` tokens, and the upper drafter keeps them up to the first disagreement and adds its own token; then the
+ * target does the same. */
 static double tokens_of_reviews(double upper, double bottom, int reviews, int below, double chance, int drafted)
 {
     double tokens = 0, kept = chance;
-    if (!reviews) {                         /* the target: its own token, and those before it that it accepts */
+    if (!reviews) {                         /* the target: its own token, and the accepted ones before it */
         for (int i = 0; i <= drafted; i++)
             tokens += pow(upper, i);
         return chance * tokens;
@@ -202,7 +204,7 @@ static void expected_improvement(void **state)
         assert_true(ewif_best_cascade(EWIF_VERTICAL, upper, bottom) >= best);
         for (int c = 0; c < EWIF_CASCADES; c++) {
             const double cost = ewif_boundary((enum ewif_cascade)c, upper.acceptance, bottom);
-            if (cost > 0)                   /* just as fast there */
+            if (cost > 0)                   /* equally fast at this length */
                 near(ewif_best_cascade((enum ewif_cascade)c, (struct ewif_drafter){upper.acceptance, cost}, bottom),
                      ewif_best_alone(bottom));
             else
@@ -250,7 +252,7 @@ static void drafters_lie_by_acceptance_and_cost(void **state)
     near(figure.table[0].rows[0].value[3], 1 / 4.0);
     assert_true(!(figure.table[0].rows[1].value[3] > 0));
     figure_free(&figure);
-    for (int i = 0; i < STEPS; i++) {                   /* dearer than any gain, and one that nobody tried */
+    for (int i = 0; i < STEPS; i++) {                   /* costs more than any gain, and a drafter that was never used */
         shares[2 * i].us = 160;
         shares[2 * i + 1].tried = shares[2 * i + 1].kept = i < 7 ? 1 : 0;
     }

@@ -1,4 +1,4 @@
-/* Files: limits on reading, maps, and outputs that appear whole or not at all. */
+/* Files: limits on reading, maps, and outputs that appear completely or not at all. */
 #include "tests/unit/unit.h"
 
 #include <dirent.h>
@@ -120,7 +120,7 @@ static size_t draw(uint64_t *seed, size_t end)
     return (size_t)(*seed >> 33) % end;
 }
 
-/* Streams of pieces of all sizes that now and then go on elsewhere, also over what was written before. */
+/* Streams of pieces of all sizes that sometimes continue at another offset, also over earlier bytes. */
 static void pieces_land_where_they_belong(void **state)
 {
     enum { BYTES = 12 << 20, PIECES = 60 };
@@ -290,7 +290,7 @@ static void a_signal_handler_can_remove_what_is_unfinished(void **state)
     struct output *first = NULL, *second = NULL, *third = NULL;
     assert_int_equal(output_open(&first, unit_path(f->folder, "a"), &f->err), 0);
     assert_int_equal(output_open(&second, unit_path(f->folder, "b"), &f->err), 0);
-    assert_int_equal(output_open(&third, unit_path(f->folder, "b"), &f->err), 0);       /* same name, own temporary */
+    assert_int_equal(output_open(&third, unit_path(f->folder, "b"), &f->err), 0);       /* a temporary file of its own */
     assert_int_equal(count_entries(f->folder), 3);
     assert_int_equal(output_commit(&first, &f->err), 0);
     output_discard_all_unsafe();
@@ -301,7 +301,8 @@ static void a_signal_handler_can_remove_what_is_unfinished(void **state)
 
 static bool is_there(const struct fixture *f, const char *name) { return !access(unit_path(f->folder, name), F_OK); }
 
-/* What a killed process left of an output goes when that is written anew, but not what a live one writes, and nothing else. */
+/* Writing an output removes temporary files that killed processes left of it, but neither those of live processes nor
+ * others. */
 static void leftovers_of_the_dead_go(void **state)
 {
     static const char *const others[] = {"a.tmp.old", "a.tmp.12x", "a.tmp.1.", "aa.tmp.12", "a.tmp.1.2.3", "a.tmp.",
@@ -322,7 +323,7 @@ static void leftovers_of_the_dead_go(void **state)
     assert_true(WIFSIGNALED(status));
     snprintf(left, sizeof left, "a.tmp.%ld", (long)child);
     assert_true(is_there(f, left));
-    unit_write(unit_path(f->folder, "a.tmp.12.3"), "half", 4);             /* of a process whose first name was taken */
+    unit_write(unit_path(f->folder, "a.tmp.12.3"), "half", 4);             /* of a process whose first name was in use */
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         unit_write(unit_path(f->folder, others[i]), "not ours", 8);
     assert_int_equal(output_open(&out, unit_path(f->folder, "a"), &f->err), 0);
@@ -345,9 +346,9 @@ static void what_is_kept_survives_and_makes_room(void **state)
     assert_int_equal(output_open_kept(&out, path, &f->err), 0);
     assert_null(output_left(out));
     assert_int_equal(output_write(out, "12", 2, &f->err), 0);
-    output_discard(&out);                       /* nothing of it was worth keeping */
+    output_discard(&out);                       /* empty output: not kept */
     assert_int_equal(count_entries(f->folder), 0);
-    for (int turn = 0; turn < 3; turn++) {      /* of several that ended so the longest stays */
+    for (int turn = 0; turn < 3; turn++) {      /* among several unfinished outputs the longest is kept */
         assert_int_equal(output_open_kept(&out, path, &f->err), 0);
         assert_int_equal(output_write(out, "12345", turn == 1 ? 5 : 3, &f->err), 0);
         assert_int_equal(output_flush(out, &f->err), 0);
@@ -386,7 +387,7 @@ static void slots_are_given_back(void **state)
     assert_int_equal(count_entries(f->folder), 0);
 }
 
-/* The flags of the mapping that begins at `data`, as the kernel tells them. */
+/* Returns the flags of the mapping that begins at `data`, from /proc. */
 static bool mapping_has_flag(const void *data, const char *flag)
 {
     FILE *maps = fopen("/proc/self/smaps", "r");

@@ -1,11 +1,11 @@
-/* 16-bit floats against their definition: all 65,536 values, and what lies between neighbours. */
+/* 16-bit floats compared with their definition: all 65,536 values, and values between neighbours. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
 
 #include "common/base/float.h"
 
-/* The value of an f16 by its definition. */
+/* Returns the value of an f16 by its definition. */
 static double f16_value(uint16_t half)
 {
     int exponent = half >> 10 & 0x1f, fraction = half & 0x3ff;
@@ -40,7 +40,7 @@ static void f16_goes_there_and_back(void **state)
     }
 }
 
-/* Between two neighbours: below the middle goes down, above goes up, the middle goes to the even one. */
+/* Between two neighbours: below the middle rounds down, above rounds up, the middle rounds to even. */
 static void narrowing_to_f16_rounds_to_nearest_even(void **state)
 {
     (void)state;
@@ -83,7 +83,7 @@ static void narrowing_to_bf16_rounds_to_nearest_even(void **state)
         assert_int_equal(f32_to_bf16(float_from_bits(middle - 1)), half);
         assert_int_equal(f32_to_bf16(float_from_bits(middle + 1)), half + 1);
     }
-    /* A NaN whose upper half alone would read as infinity. */
+    /* A NaN whose upper half alone would be infinity. */
     assert_true(isnan(bf16_to_f32(f32_to_bf16(float_from_bits(0x7f800001)))));
 }
 

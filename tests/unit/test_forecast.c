@@ -1,4 +1,5 @@
-/* Forecasts of experts beside counts over whole histories, made anew for each question, and their scores beside sets. */
+/* Forecasts of experts compared with counts over the whole history, made anew for each question, and their scores compared
+ * with sets. */
 #include <limits.h>
 #include <math.h>
 
@@ -26,7 +27,7 @@ static void make(struct history *h, uint64_t seed)
             h->kept[f][t] = t < kept;
             for (int i = 0; i < SLOTS; i++) {
                 int16_t *expert = &h->expert[f][t][0][0];
-                do {                                /* tokens have experts of their own, mostly */
+                do {                                /* experts mostly depend on the token */
                     int own = random_word(&random) % 3 ? h->token[f][t] + i : (int)(random_word(&random) % 64);
                     expert[i] = (int16_t)(own % EXPERTS);
                 } while (i % CHOSEN && expert[i] == expert[i - 1]);
@@ -35,7 +36,7 @@ static void make(struct history *h, uint64_t seed)
     }
 }
 
-/* What a source must say of the next forward, from all before it. */
+/* Computes what a source must predict for the next forward, from all previous ones. */
 static void expected(const char *name, const struct history *h, int now, int layer, float *score)
 {
     memset(score, 0, EXPERTS * sizeof *score);
@@ -55,7 +56,8 @@ static void expected(const char *name, const struct history *h, int now, int lay
     }
 }
 
-/* Experts that followed each of the last token's, as shares: over all pairs of neighbouring kept tokens of a text. */
+/* Computes shares of the experts that followed each expert of the last token, over all pairs of neighbouring kept tokens of
+ * a text. */
 static void expected_pairs(const struct history *h, int now, int layer, float *score)
 {
     int last = -1, token[FORWARDS * WIDTH], tokens = 0;
@@ -123,7 +125,7 @@ static void sources_say_what_whole_histories_say(void **state)
     }
 }
 
-/* An expert that all tokens begin to want has a level from then on; the rule itself has its own test. */
+/* An expert that all tokens begin to request has a level from then on; the rule has a test of its own. */
 static void utility_and_what_is_given_are_counts(void **state)
 {
     (void)state;
@@ -166,7 +168,7 @@ static void names_are_the_best_and_scores_count_sets(void **state)
                 wanted[wants++] = e;
         }
         int count = forecast_name(named, score, EXPERTS, max), at = 0;
-        for (; at < max; at++) {                   /* the best that is left, again and again */
+        for (; at < max; at++) {                   /* the best of the rest, repeatedly */
             int best = -1;
             for (int e = 0; e < EXPERTS; e++)
                 if (!is_named[e] && score[e] > 0 && (best < 0 || score[e] > score[best]))

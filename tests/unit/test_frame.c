@@ -1,9 +1,9 @@
-/* What tokenizer_config.json puts around a text where tokenizer.json puts nothing. */
+/* Tokens that tokenizer_config.json adds around a text if tokenizer.json adds none. */
 #include "common/base/mem.h"
 #include "common/checkpoint/frame.h"
 #include "tests/unit/unit.h"
 
-/* A vocabulary of "a", bos "<\"s>" and eos "</s>", with `post` among its members. */
+/* Makes a vocabulary of "a", bos "<\"s>" and eos "</s>", with `post` among its members. */
 static struct text tokenizer_text(const char *post)
 {
     struct text json = {0};
@@ -14,7 +14,7 @@ static struct text tokenizer_text(const char *post)
     return json;
 }
 
-/* The ids of "a", framed. */
+/* Returns the ids of "a" with the added tokens. */
 static void check_ids(const struct tokenizer *tokenizer, const char *expected)
 {
     struct tokens tokens = {0};
@@ -73,7 +73,7 @@ static void tokens_that_are_asked_for_are_put(void **state)
 static void others_are_not(void **state)
 {
     (void)state;
-    check_frame(own, "{\"add_bos_token\":true," NAMES, "0 2");         /* the tokenizer says what it puts */
+    check_frame(own, "{\"add_bos_token\":true," NAMES, "0 2");         /* the tokenizer defines the added tokens */
     check_frame(levels, "{\"add_bos_token\":false," NAMES, "0");
     check_frame(levels, "{" NAMES, "0");
     check_frame(levels, "{\"add_bos_token\":true,\"bos_token\":\"<b>\"}", "0");

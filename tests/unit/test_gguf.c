@@ -1,5 +1,5 @@
-/* GGUF files: the same weights as a Hugging Face folder and as a GGUF file become the same model, for each way in which the two
- * differ; values of block types are what their definitions say; what is wrong with a file is said. */
+/* GGUF files: the same weights in a Hugging Face folder and in a GGUF file give the same model, for each difference between
+ * the two; values of block types follow their definitions; errors are named. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -27,20 +27,20 @@ static int teardown(void **state)
 
 /* ---- the same weights twice ---- */
 
-/* How a tensor of a folder is in a GGUF file. */
+/* How a GGUF file stores a tensor of the folder. */
 enum way {
     SAME,
-    PAIRED,         /* rows of `heads` heads, whose halves are in turn */
-    GATHERED,       /* one of each expert, gathered; {e} in the folder's name */
-    KEYS, VALUES,   /* of kv_b: of `heads` heads, keys transposed, or values */
+    PAIRED,         /* rows of `heads` heads, the two halves of each interleaved */
+    GATHERED,       /* experts' tensors stacked; {e} in the folder's name is the expert */
+    KEYS, VALUES,   /* the part of kv_b with keys (transposed) or values, of `heads` heads */
     EVEN, ODD,      /* columns of [experts][inputs][2 outputs], transposed */
     TURNED          /* [experts][inputs][outputs], transposed */
 };
 
 struct pair {
-    const char *published, *gguf;   /* # stands for the layer; gguf NULL: as the one before, another part of it */
+    const char *published, *gguf;   /* # is the layer; gguf NULL: another part of the previous one */
     enum way way;
-    int dims[3];                    /* of the folder's tensor; 0: no such dim */
+    int dims[3];                    /* dims of the folder's tensor; 0: none */
 };
 
 static void fill(char *out, size_t room, const char *pattern, int layer, int expert)
@@ -68,7 +68,7 @@ static size_t element_count(const struct pair *p)
     return count;
 }
 
-/* Element i of the GGUF tensor, whose dims are set too, slowest first. */
+/* Returns element i of the GGUF tensor and its dims, slowest first. */
 static int gguf_element(const struct pair *p, const char *name, int index, int dims[3], int *count, float *value)
 {
     const int *d = p->dims, rows = d[0], columns = d[1] ? d[1] : 1, heads = strstr(name, "k_proj") ? KV_HEADS : HEADS;
@@ -118,7 +118,7 @@ static void put_pair(struct gguf_file *g, struct weights *w, const struct pair *
     float value;
     for (int e = 0; e < experts; e++) {
         fill(name, sizeof name, p->published, layer, e);
-        if (p->way != VALUES && p->way != ODD)          /* they are further parts of a tensor that exists already */
+        if (p->way != VALUES && p->way != ODD)          /* further parts of a tensor that exists already */
             weights_add(w, name, "F32", p->dims[2] ? p->dims[0] : 0, p->dims[2] ? p->dims[1] : p->dims[0],
                         p->dims[2] ? p->dims[2] : p->dims[1]);
         for (int i = 0; (size_t)i < element_count(p) && gguf_element(p, name, i, dims, &count, &value); i++)
@@ -193,9 +193,9 @@ static void check_same(const char *one, const char *other)
     {LAYER "mlp.experts.@.down_proj.weight", "blk.#.ffn_down_exps.weight", GATHERED, {HIDDEN, INNER}}, \
     {LAYER "mlp.gate.weight", "blk.#.ffn_gate_inp.weight", SAME, {EXPERTS, HIDDEN}}
 
-static int blocks = 2;          /* layers of the file, predictors included */
+static int blocks = 2;          /* layers of the file, including predictors */
 
-/* What all architectures have. */
+/* Writes the keys that all architectures have. */
 static void put_shape(struct gguf_file *g, const char *arch, int heads, int kv_heads)
 {
     const struct { const char *key; int value; } numbers[] = {
@@ -226,7 +226,7 @@ static void put_number(struct gguf_file *g, const char *arch, const char *name, 
 #define SHAPE "\"hidden_size\":24,\"num_hidden_layers\":2,\"vocab_size\":37,\"max_position_embeddings\":64," \
     "\"rms_norm_eps\":9.9999997473787516e-06,\"rope_theta\":5000,"
 
-/* Each layer has the tensors with # in their names. */
+/* Writes the tensors with # in their names once per layer. */
 static void check_family(struct gguf_file *g, const char *config, const struct pair *pairs, size_t count)
 {
     struct weights w = {0};
@@ -284,7 +284,8 @@ static void test_llama(void **state)
                  "\"rope_scaling\":{\"rope_type\":\"stretched\",\"stretch\":[1,1.5,4,8]}}", pairs);
 }
 
-/* The latents' keys and values in two, yarn with its factor of scores, groups, dense layers first, shared experts. */
+/* Latent attention with keys and values in two tensors, yarn with its score factor, expert groups, dense first layers,
+ * shared experts. */
 static void test_deepseek(void **state)
 {
     static const struct pair pairs[] = {
@@ -352,7 +353,7 @@ static void test_gpt_oss(void **state)
                  "\"truncate\":false}}", pairs);
 }
 
-/* A part of each head turns, groups, and a predictor after the layers. */
+/* Partial rotary embedding, expert groups, and a predictor after the layers. */
 static void test_glm(void **state)
 {
     static const struct pair pairs[] = {
@@ -388,12 +389,12 @@ static void test_glm(void **state)
 
 /* ---- block types ---- */
 
-/* An f16 that is no NaN and not large. */
+/* Returns a random f16 that is not NaN and not large. */
 static uint16_t random_half(void) { return f32_to_f16((float)(rand() % 4001 - 2000) / 512); }
 
 static double half(const uint8_t *at) { return (double)f16_to_f32((uint16_t)(at[0] | at[1] << 8)); }
 
-/* Weight i of a block by the definitions in coding_gguf.h, in double; rounding to f32 is the caller's. */
+/* Returns weight i of a block by the definitions in coding_gguf.h, in double; the caller rounds to f32. */
 static double block_weight(int type, const uint8_t *b, int i)
 {
     static const double e2m1[8] = {0, .5, 1, 1.5, 2, 3, 4, 6};
@@ -534,7 +535,7 @@ static void test_damaged(void **state)
     (void)state;
     struct text file = small_file(2);
     assert_int_equal(read_bytes(&file, &err), 0);
-    for (size_t cut = 0; cut < file.length; cut++) {            /* cut off anywhere */
+    for (size_t cut = 0; cut < file.length; cut++) {            /* truncated anywhere */
         struct text part = {.data = file.data, .length = cut};
         struct err cut_err = {0};
         assert_int_equal(read_bytes(&part, &cut_err), -1);
@@ -554,7 +555,7 @@ static void test_damaged(void **state)
     memset(file.data + 8, 0xFF, 8);
     expect_bad(&file, "tensors; no model has more than");
     file = small_file(3);
-    memset(file.data + 24, 0x7F, 8);                            /* the first key's length */
+    memset(file.data + 24, 0x7F, 8);                            /* length of the first key */
     expect_bad(&file, "needs more bytes");
     file = small_file(3);
     file.data[find_bytes(&file, "llama.block_count")] = 99;
@@ -606,7 +607,7 @@ static void test_twice(void **state)
     expect_bad(&file, "general.alignment is 48; it must be a power of two");
 }
 
-/* The config.json that a file with an embedding besides what was put is read as. */
+/* Returns the config.json that moekit derives from the file, after adding an embedding. */
 static json_t *config_of(struct gguf_file *g)
 {
     static const int sizes[2] = {HIDDEN, VOCAB};
@@ -623,7 +624,7 @@ static json_t *config_of(struct gguf_file *g)
     return config;
 }
 
-/* Of a file with these tokens of these types, and 4294967295, which old files write for none, as pad. */
+/* Returns the config of a file with these tokens and types, and padding token 4294967295, which old files write for "none". */
 static json_t *config_of_tokens(const char *const *tokens, const int *types, size_t count, int eos)
 {
     struct gguf_file g = {{0}};
@@ -640,7 +641,7 @@ static json_t *config_of_tokens(const char *const *tokens, const int *types, siz
     return config_of(&g);
 }
 
-/* Whether weights of experts are renormalised, files of Qwen3 MoE do not say. */
+/* Files of Qwen3 MoE do not state whether weights of experts are renormalised. */
 static void test_renormalising(void **state)
 {
     static const struct { const char *arch; bool renormalises; } families[] = {
@@ -648,7 +649,7 @@ static void test_renormalising(void **state)
     (void)state;
     for (size_t i = 0; i < 2 * sizeof families / sizeof *families; i++) {
         const char *arch = families[i / 2].arch;
-        const bool said = i % 2;                                /* and where a file says it, it counts */
+        const bool said = i % 2;                                /* a key in the file overrides the family's default */
         struct gguf_file g = {{0}};
         put_shape(&g, arch, HEADS, KV_HEADS);
         put_number(&g, arch, "expert_count", EXPERTS);
@@ -677,8 +678,8 @@ static void check_ends(const char *const *tokens, const int *types, size_t count
     json_decref(wanted);
 }
 
-/* Ends are those that keys name, and control tokens known by their text; "<|end|>" is none where "<|return|>" and "<|call|>"
- * are. */
+/* End tokens are those named by keys, and control tokens with a known text; "<|end|>" is not one if "<|return|>" and
+ * "<|call|>" exist. */
 static void test_ends(void **state)
 {
     static const char *const qwen[] = {"a", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "</s>", "x"};

@@ -1,12 +1,12 @@
-/* Tokenizers of GGUF files: byte-level vocabularies with each name of what is around them, and SentencePiece's; those that
- * cannot be read say why. */
+/* Tokenizers of GGUF files: byte-level vocabularies with each name of pre-tokenizer, and SentencePiece's; unsupported ones
+ * are rejected with the reason. */
 #include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/checkpoint/gguf.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tests/unit/gguf.h"
 
-/* A vocabulary alone, as a tokenizer; NULL with the message in *err when it is refused. */
+/* Opens a tokenizer from a vocabulary alone; NULL with the message in *err if it is rejected. */
 static struct tokenizer *open_tokenizer(struct gguf_file *g, struct err *err)
 {
     struct checkpoint *cp = mem_alloc(1, sizeof *cp, NULL);
@@ -71,11 +71,11 @@ static void test_byte_vocabulary(void **state)
     assert_true(tokenizer_is_special(t, 7) && !tokenizer_is_special(t, 8));
     assert_int_equal(tokenizer_find(t, "[PAD]"), -1);
     tokenizer_free(&t);
-    put_bytes_vocabulary(&g, "qwen2");                  /* each digit apart */
+    put_bytes_vocabulary(&g, "qwen2");                  /* each digit is a piece */
     t = open_tokenizer(&g, &err);
     CHECK_IDS(t, "ab11", TOKENIZER_FRAME, 4, 2, 2);
     tokenizer_free(&t);
-    put_bytes_vocabulary(&g, "llama-bpe");              /* bos unless it says no */
+    put_bytes_vocabulary(&g, "llama-bpe");              /* bos is added unless the file says no */
     t = open_tokenizer(&g, &err);
     CHECK_IDS(t, "ab11", TOKENIZER_FRAME, 7, 4, 6);
     tokenizer_free(&t);
@@ -108,7 +108,7 @@ static void test_pre_names(void **state)
     }
 }
 
-/* A tokenizer.json, as one writes it into a GGUF file. */
+/* Converts a tokenizer.json to the keys of a GGUF file. */
 static void put_json(struct gguf_file *g, const json_t *root, const char *pre)
 {
     const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens"), *merge, *item;
@@ -149,7 +149,7 @@ static void put_json(struct gguf_file *g, const json_t *root, const char *pre)
     free(pairs);
 }
 
-/* Whether a text has an added token that is a word of its own: GGUF files cannot say so. */
+/* Returns whether a text contains an added token that matches whole words only: GGUF files cannot express this. */
 static bool has_word(const json_t *root, const char *text)
 {
     const json_t *token;
@@ -161,7 +161,7 @@ static bool has_word(const json_t *root, const char *text)
     return found;
 }
 
-/* Where such a tokenizer.json has goldens, the same texts become the same ids. */
+/* If such a tokenizer.json has goldens, the same texts give the same ids. */
 static void test_goldens(void **state)
 {
     static const struct { const char *name, *json, *pre; } tokenizers[] = {

@@ -1,4 +1,4 @@
-/* Values of GGUF's block types are those of gguf-py (tests/golden/gguf/make.py), for every type that is read. */
+/* Values of all readable GGUF block types equal those of gguf-py (tests/golden/gguf/make.py). */
 #include <jansson.h>
 
 #include "common/base/hash.h"
@@ -7,7 +7,7 @@
 
 enum { BLOCKS = 1024, BLOCK_MAX = 256, BYTES_MAX = 256 };
 
-/* A type that is kept has the same values in the coded rows that a model file is made of. */
+/* A type that is kept as it is has the same values in the coded rows of a model file. */
 static void check_coded(const struct gguf_coding *type, const uint8_t *block, const float *values)
 {
     uint8_t coded[BLOCK_MAX * 2];
@@ -23,7 +23,7 @@ static void check_coded(const struct gguf_coding *type, const uint8_t *block, co
                      (double)kept[i], (double)values[i]);
 }
 
-/* Values of made-up blocks of one type, as tests/golden/gguf/make.py has them from gguf-py. */
+/* Compares values of made-up blocks of one type with those that gguf-py computes (tests/golden/gguf/make.py). */
 static void check_type(const json_t *golden)
 {
     static uint8_t data[BLOCKS * BYTES_MAX];

@@ -1,6 +1,6 @@
-/* Every family's golden (tests/golden/families): the logits are those of transformers, and with any one feature of the family
- * turned off, or one of its numbers changed, they are not. The change is made to the description that the engine computes, so
- * that features show which no config.json can turn off. */
+/* Goldens of all families (tests/golden/families): logits equal those of transformers, and differ as soon as one feature of
+ * the family is turned off or one of its numbers is changed. The change is made in the description that the engine reads, so
+ * that features count that no config.json can turn off. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ struct golden {
     char *folder;
     int vocab;
     int32_t prompt[PROMPT];
-    int rows, step;                     /* of logits; they are of every step-th position, and of the last one */
+    int rows, step;                     /* rows of logits: at every step-th position and at the last one */
     float logits[PROMPT][VOCAB];
 };
 
@@ -83,7 +83,7 @@ static int measure(void *context, const struct forward *piece, int position, str
     return 0;
 }
 
-/* The largest difference of a logit, after `change` has been made to the shape. */
+/* Returns the largest difference of a logit after `change` has been made to the shape. */
 static double golden_distance(const struct golden *golden, void (*change)(struct hparams *shape, const void *to),
                               const void *to)
 {
@@ -113,7 +113,7 @@ static double golden_distance(const struct golden *golden, void (*change)(struct
     return distance.max;
 }
 
-/* One member of the description, by its name, and what it is changed to. */
+/* Changes one member of the description, by its name. */
 enum kind { FLAG, INTEGER, SINGLE, REAL, WINDOWS, STILL };
 struct member { const char *name; enum kind kind; size_t offset; };
 #define MEMBER(kind, member) {#member, kind, offsetof(struct hparams, member)}

@@ -1,4 +1,4 @@
-/* An automatic budget without a model: what it allows, when it looks, and whether it holds its bound. */
+/* An automatic budget without a model: what it allows, when it probes, and whether it keeps its bound. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -25,14 +25,14 @@ static int left_out(const struct governor *governor)
     return sum;
 }
 
-/* A world in which a token diverges, with a chance that grows with what is left out, by a lump: of this size, or, wide, of a
- * hundredth of that to ten times that, each decade as likely. */
+/* A world in which a token diverges with a probability that grows with the number of excluded experts. The divergence is
+ * `lump`, or if wide, between a hundredth and ten times that, uniform in its logarithm. */
 struct world {
     struct chance chance;
-    double lump, share;                 /* share: of tokens that have one, for each expert left out */
+    double lump, share;                 /* share: probability per excluded expert */
     bool wide;
     int tokens;                         /* of an iteration */
-    double divergence, max;            /* max: what one token had */
+    double divergence, max;            /* max: largest divergence of one token */
     int64_t total, probes, checks, restored, budgeted;
 };
 
@@ -43,7 +43,7 @@ static double lump_of(struct world *world, int left)
     return world->wide ? world->lump * pow(10, chance_range(&world->chance, -200, 100) / 100.0) : world->lump;
 }
 
-/* One iteration's tokens, checked; what of them diverges is left in the answer. */
+/* Runs the checks of one iteration's tokens; returns the divergence of those that were allowed. */
 static double run_checked(struct world *world, struct governor *governor, int left)
 {
     double sum = 0;
@@ -111,13 +111,13 @@ static void long_runs_hold_the_bound_unchecked(void **state)
                 sum += mean_of(&world) / 20;
                 assert_true(mean_of(&world) < 1.1 * bounds[b]);
             }
-            if (shares[s] * LAYERS * (EXPERTS - TOP_K) > 2 * bounds[b])       /* the most that can be lost */
+            if (shares[s] * LAYERS * (EXPERTS - TOP_K) > 2 * bounds[b])       /* the largest possible loss */
                 assert_true(sum > 0.4 * bounds[b]);
             assert_true(sum < bounds[b]);
         }
 }
 
-/* Lumps that are larger than all that a run may spend: none is let through, and what fits is. */
+/* Lumps larger than the whole run may spend: none is allowed, and smaller ones are. */
 static void checked_runs_hold_the_bound_at_any_time(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void checked_runs_hold_the_bound_at_any_time(void **state)
         }
 }
 
-/* By hand: 0.1 a token allows 20 nats, what 20 tokens that wait may cost (1), and no less. */
+/* By hand: 0.1 per token allows 20 nats, the cost of 20 waiting tokens (1), and no less. */
 static void a_reserve_ends_checking(void **state)
 {
     (void)state;
@@ -168,7 +168,7 @@ static void a_reserve_ends_checking(void **state)
     assert_false(governor_checks(&governor, 1));
 }
 
-/* By hand: 0.7 x 0.1 a token; 32 tokens fill the account; 6 x 32 / 64 experts are left out at first. */
+/* By hand: 0.7 x 0.1 per token; 32 tokens fill the account; 6 x 32 / 64 experts are excluded at first. */
 static void the_account_says_what_is_left_out(void **state)
 {
     (void)state;
@@ -182,15 +182,15 @@ static void the_account_says_what_is_left_out(void **state)
     governor_observe(&governor, 16, 16, 0);
     assert_int_equal(left_out(&governor), 3);
     assert_float_equal(governor.account, 2.24, 1e-12);
-    governor_observe(&governor, 10, 10, 0);         /* it was full: reach grows by 10 x 0.07 / 2 */
+    governor_observe(&governor, 10, 10, 0);         /* the account was full: reach grows by 10 x 0.07 / 2 */
     assert_float_equal(governor.reach[0], 3 * 1.35, 1e-12);
-    governor_observe(&governor, 10, 0, 0);          /* of forwards that no budget can change: it does not */
+    governor_observe(&governor, 10, 0, 0);          /* forwards that no budget can change: reach does not grow */
     assert_float_equal(governor.reach[0], 3 * 1.35, 1e-12);
     governor_observe(&governor, 10, 10, 5);         /* overdrawn */
     assert_float_equal(governor.account, 62 * 0.07 - 5, 1e-12);
     assert_float_equal(governor.reach[0], 1.5 * 1.35, 1e-12);
     assert_int_equal(left_out(&governor), 0);
-    governor_observe(&governor, 1, 1, 0.01);        /* still, but not once more */
+    governor_observe(&governor, 1, 1, 0.01);        /* still full, but reach grows no further */
     assert_float_equal(governor.reach[0], 1.5 * 1.35, 1e-12);
     struct values values = {0};
     governor_state(&governor, true, &values);
@@ -206,22 +206,22 @@ static void the_account_says_what_is_left_out(void **state)
     assert_float_equal(values_number(&nowhere, "budget", -1), EXPERTS, 0);
 }
 
-/* By hand, of 0.07 a token. */
+/* By hand, with 0.07 per token. */
 static void what_is_checked_is_let_through_as_the_account_says(void **state)
 {
     (void)state;
     struct governor governor;
     open_governor(&governor, "auto:kl=0.1", EXPERTS, TOP_K, LAYERS);
     governor_observe(&governor, 32, 32, 0);
-    governor_observe(&governor, 8, 8, 0);           /* it was full: reach grows by a quarter */
+    governor_observe(&governor, 8, 8, 0);           /* the account was full: reach grows by a quarter */
     assert_float_equal(governor.reach[1], 3 * 1.25, 1e-12);
     governor_restored(&governor);
     assert_float_equal(governor.reach[1], 3, 1e-12);
-    assert_true(governor_allows(&governor, 1, 2.86, 2.86));         /* of 40 tokens, and its own */
+    assert_true(governor_allows(&governor, 1, 2.86, 2.86));         /* of 40 tokens, and its own share */
     assert_false(governor_allows(&governor, 1, 2.88, 2.88));
     assert_true(governor_allows(&governor, 3, 1, 3));               /* of 43 */
     assert_false(governor_allows(&governor, 3, 1, 3.02));
-    assert_true(governor_allows(&governor, 3, 0.069, 9));            /* no more than its own */
+    assert_true(governor_allows(&governor, 3, 0.069, 9));            /* no more than its own share */
     assert_false(governor_allows(&governor, 3, 0.071, 9));
 }
 
@@ -254,11 +254,11 @@ static void probes_come_early_at_first(void **state)
     assert_true(governor_is_due(&governor, 16, 16));
     open_governor(&governor, "auto:every=16", EXPERTS, TOP_K, LAYERS);
     governor_observe(&governor, 1600, 0, 0);
-    governor_observe(&governor, 1, 0, governor.account - 0.446);    /* of 0.448 that leave out all of reach */
+    governor_observe(&governor, 1, 0, governor.account - 0.446);    /* of 0.448, which excludes the whole reach */
     assert_int_equal(left_out(&governor), 3);
     assert_false(governor_is_due(&governor, 1, 9));
     assert_true(governor_is_due(&governor, 1, 10));
-    governor_observe(&governor, 1, 0, 1);                           /* overdrawn: nothing more can be lost by choice */
+    governor_observe(&governor, 1, 0, 1);                           /* overdrawn: no divergence may be caused */
     assert_false(governor_is_due(&governor, 1, 10));
     struct world world = {.chance = {1}, .tokens = 1};
     open_governor(&governor, "auto:every=16,check=0", EXPERTS, TOP_K, LAYERS);

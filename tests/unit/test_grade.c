@@ -1,4 +1,4 @@
-/* The rules that call an answer right: single cases, and the pocket model's golden answers as transformers' run graded them. */
+/* Rules that judge answers: single cases, and the pocket model's golden answers as graded in the run with transformers. */
 #include "tests/unit/unit.h"
 
 #include <jansson.h>
@@ -72,7 +72,7 @@ static void rules_differ(void **state)
     assert_int_equal(grade_rule_of(NULL, NULL), GRADE_EXACT);
 }
 
-/* JSON lines of a file of the pocket model, one object after the other. */
+/* Reads the JSON lines of a file of the pocket model, one object after the other. */
 static json_t *lines_of(const char *name)
 {
     char path[1200];
@@ -149,7 +149,7 @@ static void check_rouge(const char *text, const char *expected, double f1)
     assert_true(fabs(score - f1) < 1e-12);
 }
 
-/* The police example is Lin's; the others are worked out: 2 x common / (words + words). */
+/* The police example is Lin's; the others are calculated: 2 x common / (words + words). */
 static void summaries_are_compared_by_sequence(void **state)
 {
     (void)state;
@@ -161,12 +161,12 @@ static void summaries_are_compared_by_sequence(void **state)
     check_rouge("...", "", 0);
     assert_true(grade_scores(grade_rule_names[GRADE_ROUGE]));
     assert_false(grade_scores(grade_rule_names[GRADE_EXACT]) || grade_scores("command"));
-    assert_false(correct(GRADE_ROUGE, "the gunman", "the gunman"));         /* it has a score alone */
+    assert_false(correct(GRADE_ROUGE, "the gunman", "the gunman"));         /* a score without a verdict */
     assert_int_equal(grade_rule_of("CNN_DM", NULL), GRADE_ROUGE);
     assert_int_equal(grade_rule_of("summ", "#### 5"), GRADE_ROUGE);
 }
 
-/* What Google's rouge-score gave (tests/golden/rouge/make.py): quotes of print, letters that it drops, drawn texts. */
+/* Scores by Google's rouge-score (tests/golden/rouge/make.py): typographic quotes, letters that it drops, random texts. */
 static void summaries_score_as_with_rouge_score(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The seam between policies and several drafters, with scripts for both: who is asked, what a review may do, what is counted,
- * and what is refused. */
+/* The interface between policies and several drafters, with scripts for both: which drafter is asked, what a review may do,
+ * what is counted, and what is rejected. */
 #include "tests/unit/unit.h"
 
 #include "common/decode/grow.h"
@@ -7,12 +7,12 @@
 
 enum { NODES = 32, STEPS = 12 };
 
-/* A drafter whose next tokens are given: it adds them after the first leaf, as a chain. */
+/* A drafter with scripted tokens: it adds them after the first leaf, as a chain. */
 struct scripted {
     struct drafter base;
     int32_t token[8];
     int tokens, asked, wanted, reviews;
-    bool draws;                         /* says what it drew from */
+    bool draws;                         /* reports the distribution it drew from */
 };
 
 static const float proposal[2][100];
@@ -34,7 +34,7 @@ static int scripted_propose(struct drafter *drafter, struct draft_tree *tree, co
     return tree->nodes - before;
 }
 
-/* Its own choice is its script, below the leaf. */
+/* As a reviewer it chooses its script, below the leaf. */
 static int scripted_review(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err)
 {
     struct scripted *mine = (struct scripted *)drafter;
@@ -74,7 +74,7 @@ static int scripted_review(struct drafter *drafter, struct draft_tree *tree, int
 static const struct drafter_class plain = {.name = "plain", .propose = scripted_propose};
 static const struct drafter_class reviewing = {.name = "reviewing", .propose = scripted_propose, .review = scripted_review};
 
-/* A policy that goes through a list of steps and keeps what it was shown. */
+/* A policy that follows a list of steps and records what it was shown. */
 struct script {
     struct policy base;
     struct step step[STEPS];
@@ -171,7 +171,7 @@ static void the_drafter_that_is_named_is_asked(void **state)
     assert_int_equal(share[1].bytes, 2000);
     assert_int_equal(share[1].caught_up, 1);
     assert_true(share[0].seconds > 0 && share[1].seconds > 0);
-    /* Counted anew each time, and not below what is of use. */
+    /* Counted anew each time, and never below what helps. */
     assert_int_equal(grow(&stage, 3), 3);
     tree_is(&stage.tree, "abx", "001");
     assert_int_equal(share[1].levels, 1);
@@ -239,7 +239,7 @@ static void a_review_that_cannot_be_is_refused(void **state)
         assert_int_equal(grow(&stage, 20), -1);
         assert_non_null(strstr(stage.err.text, cases[i].text));
         err_clear(&stage.err);
-        if (cases[i].draws) {           /* all that is left is as the reviewer drew it */
+        if (cases[i].draws) {           /* the rest equals the reviewer's draws */
             stage.drafter[1].draws = true;
             assert_int_equal(grow(&stage, 20), 5);
             for (int node = 0; node < stage.tree.nodes; node++)
@@ -249,7 +249,7 @@ static void a_review_that_cannot_be_is_refused(void **state)
     }
 }
 
-/* Several drafters under a policy that names none: the first that proposes anything. */
+/* Several drafters under a policy that chooses none: the first one that proposes tokens drafts. */
 static void the_first_that_proposes_anything_drafts(void **state)
 {
     static const char *const policies[] = {"static:K=3", "table:rows=0:3", "off:K=3"};

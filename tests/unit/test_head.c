@@ -1,5 +1,5 @@
-/* Draft heads in files: what converts comes back as it was said, a head belongs to its target, and a description that
- * contradicts itself, or an index that somebody made, is refused. */
+/* Draft heads in files: conversion keeps the description, a head belongs to its target, and contradictory descriptions and
+ * forged indexes are rejected. */
 #include "common/base/file.h"
 #include "common/checkpoint/convert_head.h"
 #include "common/model/synthetic.h"
@@ -169,7 +169,7 @@ static void a_head_belongs_to_its_target(void **state)
     const struct model_identity *own = model_identity(target);
     struct model_identity other = *own;
     refuse_target(head, other, false, NULL);
-    other.inflated_from = 3;                            /* the same weights, padded: no other target */
+    other.inflated_from = 3;                            /* the same weights, padded: not another target */
     refuse_target(head, other, false, NULL);
     other.source.bytes[5] ^= 1;
     refuse_target(head, other, false, "whose weights come from another source than those of tiny");
@@ -188,7 +188,7 @@ static void a_head_belongs_to_its_target(void **state)
     model_close(&model);
 }
 
-/* Reads an index whose digest nobody has checked, in a block of its own. */
+/* Reads an index whose digest was not checked, in a block of its own. */
 static int read_index(const void *index, size_t bytes, uint64_t data_end, struct err *err)
 {
     struct model_facts facts = {0};
@@ -254,13 +254,13 @@ static void contradictions_are_named(void **state)
     facts.head.target_id = NULL;
     refuse_facts(&facts, &layout, end, "there is no vocabulary map, but the draft vocabulary 9 is not the target's 37");
     facts.head.target_id = own;
-    facts.head.kind = HEAD_NONE;                        /* a head's shape and tensors as a model's */
+    facts.head.kind = HEAD_NONE;                        /* a head's shape and tensors instead of a model's */
     refuse_facts(&facts, &layout, end, "elements");
     model_facts_free(&facts);
     layout_free(&layout);
 }
 
-/* Someone may have made index and digest match: nothing in it is believed. */
+/* Index and digest may have been forged to match: every value is checked. */
 static void a_forged_index_does_no_harm(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Jakiro's heads with any number of experts, with each second branch, and Jakiro*'s with the branches of the paper's equation
- * 4, against what an independent program computed (tests/golden/heads/make-experts.py): states, logits and chains. */
+/* Jakiro's heads with any number of experts and each kind of second branch, and Jakiro*'s with the branches of the paper's
+ * equation 4, compared with an independent program (tests/golden/heads/make-experts.py): states, logits and chains. */
 #include "tests/unit/heads.h"
 
 #include <errno.h>
@@ -11,11 +11,11 @@
 enum { ROWS_MAX = 64, CHAIN = 5, EVERY = 32 };
 
 static int32_t token[ROWS_MAX];
-static struct buffer states;             /* of the text, on the device */
+static struct buffer states;             /* states of the text, on the device */
 static int tokens;
 static json_t *golden;
 
-/* The text and the target's states, made up. */
+/* Makes up the text and the target's states. */
 static int open_text(void **state)
 {
     const int rc = heads_make_rig(state), hidden = model_hparams(rig.target)->hidden, vocab = model_hparams(rig.target)->vocab;
@@ -53,7 +53,7 @@ static size_t elements(const json_t *shape)
     return all;
 }
 
-/* The weights in safetensors, f32. */
+/* Writes the weights as safetensors in f32. */
 static void write_weights(const json_t *made, const char *path)
 {
     json_t *header = json_object(), *one;
@@ -82,7 +82,7 @@ static void write_weights(const json_t *made, const char *path)
     free(text);
 }
 
-/* The head of a variant, from a folder as such heads are published. */
+/* Converts a variant's head from a folder in the published format. */
 static struct model *make_head(const json_t *variant)
 {
     const struct hparams *target = model_hparams(rig.target);
@@ -118,7 +118,7 @@ static double far(const json_t *wanted, const float *found, int step)
     return max;
 }
 
-/* True rows 0 .. rows - 1, with the logits of `wanted`. */
+/* Runs rows 0 .. rows - 1 of the text, with the logits of `wanted`. */
 static void run_true(struct head *head, int rows, const int32_t *wanted, int count, int branches, struct head_forward *out)
 {
     int32_t row[ROWS_MAX];
@@ -250,7 +250,7 @@ static void renormalised(struct queue *queue, const struct route_select_args *ar
     real_ops->route_select(queue, &wrong);
 }
 
-/* The second branch by the first two of its rows, whatever was chosen. */
+/* Builds the second branch from its first two rows, whichever were chosen. */
 static void first_columns(struct queue *queue, const struct blend_weights_args *args)
 {
     struct blend_weights_args wrong = *args;
@@ -308,7 +308,7 @@ static int64_t bytes_of(const char *name, int branches)
     return forward.bytes;
 }
 
-/* Two of four as two of two, but for further rows of the router; one, and a second for the second branch. */
+/* Two of four experts equal two of two, except for further rows of the router; one, and a second for the second branch. */
 static void bytes_are_of_the_experts_that_rows_use(void **state)
 {
     const int64_t hidden = model_hparams(rig.target)->hidden, expert = 3 * hidden * hidden * 4;

@@ -1,6 +1,6 @@
-/* Networks of draft heads against what an independent program computed: all hidden states and logits of a text whose tokens are
- * all known, and greedy chains, whose rows go on from what the head itself made. And each likely mistake that a description can
- * be made to show is seen by them. What a head answers of the likeliest tokens alone is what its logits say. */
+/* Networks of draft heads compared with an independent program: all hidden states and logits of a given text, and greedy
+ * chains, whose rows continue from the head's own output. Each likely mistake that can be made in a description or an
+ * operation is detected. A head's ranking of the likeliest tokens agrees with its logits. */
 #include "tests/unit/heads.h"
 
 #include "common/engine/internal.h"
@@ -8,17 +8,17 @@
 
 enum { CHAIN = 5 };
 
-/* A head at work on the states of its target, and what a mistake changes of it. */
+/* A head running on its target's states, and the members that a mistake changes. */
 struct work {
     const struct heads_rig *rig;
     struct head *head;
-    int shift;                          /* of the tokens beside the states: 1; less than 0: it reads none */
-    int best;                           /* that are wanted in place of logits */
+    int shift;                          /* offset of the tokens relative to the states: 1; < 0: the head reads no tokens */
+    int best;                           /* likeliest tokens to return instead of logits */
     struct sequence *sequence;
-    struct buffer state;                /* of the text: [states][tokens][hidden] */
+    struct buffer state;                /* states of the text: [states][tokens][hidden] */
 };
 
-/* The target reads the text in one piece. */
+/* Lets the target read the text in one piece. */
 static void read_states(struct work *work, const struct heads_text *text)
 {
     const struct head_params *params = head_description(work->head);
@@ -35,7 +35,7 @@ static void read_states(struct work *work, const struct heads_text *text)
     work->state = forward.features;
 }
 
-/* True rows first .. first + rows - 1, of which those in `wanted` answer logits. */
+/* Runs rows first .. first + rows - 1 of the text and commits them; rows in `wanted` return logits. */
 static void run_true(struct work *work, const struct heads_text *text, int first, int rows, const int32_t *wanted, int count,
                      int branches, struct head_forward *out)
 {
@@ -67,7 +67,7 @@ static void norm_rows(const struct head *head, float *values, int rows)
     }
 }
 
-/* What a head made of each pending row; of one on early states that is normed last. */
+/* Returns the head's output of each pending row; a head on early states gets its final norm here. */
 static float *made_by(const struct head *head, int rows)
 {
     const size_t bytes = (size_t)rows * (size_t)head->shape->hidden * sizeof(float);
@@ -82,7 +82,7 @@ static float *made_by(const struct head *head, int rows)
 
 struct distance { double states, logits, log_probabilities; int chains; };    /* largest, states relative; chains other */
 
-/* What the goldens call the branches of a head; that of the first is what goes on. */
+/* The goldens' names of a head's branches; decoding continues from the first. */
 static const char *const *branches_of(const struct head *head)
 {
     static const char *const one[] = {"out"}, *const jakiro[] = {"moe", "const"}, *const star[] = {"left", "right"};
@@ -97,7 +97,7 @@ static float *golden_logits(const struct heads_golden *golden, const struct head
     return heads_tensor(golden, name, rows, head->params->draft_vocab);
 }
 
-/* The first text, in two pieces of unlike lengths. */
+/* Compares the first text, read in two pieces of different lengths. */
 static void compare_rows(struct work *work, const char *name, struct distance *out)
 {
     const struct heads_text *text = &work->rig->text[0];
@@ -141,7 +141,7 @@ static void compare_rows(struct work *work, const char *name, struct distance *o
     heads_golden_close(&golden);
 }
 
-/* The last token of a chain by the contrast of the forward before: Jakiro's last two tokens from one forward. */
+/* Takes the chain's last token from the contrast of the previous forward: Jakiro's last two tokens come from one forward. */
 static void compare_contrast(const struct head_forward *forward, const json_t *chain, int at, struct distance *out)
 {
     const json_t *tokens = json_object_get(chain, "parallel_tokens"), *said = json_object_get(chain, "parallel_logp");
@@ -154,7 +154,7 @@ static void compare_contrast(const struct head_forward *forward, const json_t *c
     out->chains += id != (int)json_integer_value(json_array_get(tokens, (size_t)at + 1));
 }
 
-/* A greedy chain: the text up to its length, then what the head says. */
+/* Drafts a greedy chain: reads the text up to its length, then the head's own tokens. */
 static void compare_chain(struct work *work, const json_t *chain, struct distance *out)
 {
     const struct heads_text *text = heads_find_text(work->rig, json_string_value(json_object_get(chain, "text")));
@@ -202,7 +202,7 @@ static void compare_chains(struct work *work, const char *name, int max, struct 
     json_decref(golden);
 }
 
-/* A mistake: what it makes of the description before the head is opened, and of the head then. */
+/* A mistake: changes the description before the head is opened, or the open head. */
 struct mistake {
     const char *name, *kind;            /* a golden */
     void (*describe)(struct head_params *params, struct hparams *shape);
@@ -226,7 +226,7 @@ static struct distance measure(const char *name, const struct mistake *mistake, 
     if (mistake && mistake->alter)
         mistake->alter(&work);
     compare_rows(&work, name, &out);
-    if (work.shift >= 0)                /* drafted tokens of the others have early states of the target */
+    if (work.shift >= 0)                /* drafts of such heads need early states of drafted tokens */
         compare_chains(&work, name, chains, &out);
     sequence_close(&work.sequence);
     head_close(&work.head);
@@ -285,7 +285,7 @@ static void reversed_layers(struct head_params *p, struct hparams *s)
 
 static void final_state(struct head_params *p, struct hparams *s) { (void)s; p->state[2] = p->target.layers; }
 
-/* Ids of the draft vocabulary taken as the target's, and distances between the two. */
+/* Ids of the draft vocabulary used as the target's, and distances between the two. */
 static void words_of_draft(struct head_params *p, struct hparams *s)
 {
     (void)s;
@@ -305,7 +305,7 @@ static void no_bias(struct work *work) { work->head->weights.joint_bias = (struc
 static void norm_before_logits(struct work *work) { work->head->weights.final_norm = work->rig->engine->weights->final_norm; }
 static void no_final_norm(struct work *work) { work->head->weights.final_norm = (struct buffer){0, 0}; }
 
-/* Mistakes of what the layer reads: the head's class is a copy with another beginning then. */
+/* Mistakes in the inputs of the head's layer: the head's class is a copy with another beginning. */
 static void enter_by(struct work *work, int (*enter)(struct head_pass *pass, struct err *err))
 {
     static struct head_class class;
@@ -314,14 +314,14 @@ static void enter_by(struct work *work, int (*enter)(struct head_pass *pass, str
     work->head->class = &class;
 }
 
-/* Attention reads x itself. */
+/* Attention reads x instead of its norm. */
 static int enter_alone(struct head_pass *pass, struct err *err)
 {
     pass->reads = pass->head->space.x;
     return head_kangaroo.enter(pass, err);
 }
 
-/* x is what the norm makes. */
+/* x is replaced by its norm. */
 static int enter_normed(struct head_pass *pass, struct err *err)
 {
     struct head *head = pass->head;
@@ -332,7 +332,7 @@ static int enter_normed(struct head_pass *pass, struct err *err)
     return rc;
 }
 
-/* A norm that EAGLE-1 has not, by the weights of the other one. */
+/* A norm that EAGLE-1 does not have, with the weights of the other one. */
 static int enter_pair_normed(struct head_pass *pass, struct err *err)
 {
     struct head *head = pass->head;
@@ -354,7 +354,7 @@ static void norms_swapped(struct work *work)
     w->hidden_norm = first;
 }
 
-/* Mistakes that are made of an operation: those of the head and of its layer are this copy then. */
+/* Mistakes in an operation: the operations of the head and its layer are replaced by a changed copy. */
 static struct device_ops other_ops;
 static const struct device_ops *real_ops;
 static const struct head *wrong_head;
@@ -376,7 +376,7 @@ static struct buffer moved(struct buffer buffer, int by)
     return buffer;
 }
 
-/* The contrast's rows for the sum's, and the other way round. */
+/* Exchanges the rows of contrast and sum. */
 static void weights_of_other_rows(struct queue *queue, const struct blend_weights_args *args)
 {
     struct blend_weights_args wrong = *args;
@@ -399,7 +399,7 @@ static void weights_of_one_softmax(struct queue *queue, const struct blend_weigh
     }
 }
 
-/* Which expert leads the contrast, by the sum's rows. */
+/* Chooses the expert of the contrast's positive term by the rows of the sum. */
 static void order_of_the_sum(struct queue *queue, const struct blend_weights_args *args)
 {
     real_ops->blend_weights(queue, args);
@@ -412,7 +412,7 @@ static void order_of_the_sum(struct queue *queue, const struct blend_weights_arg
     }
 }
 
-/* One rule for another. */
+/* Uses the other rule of weights. */
 static enum blend_rule rule_from, rule_to;
 
 static void weights_of_other_rule(struct queue *queue, const struct blend_weights_args *args)
@@ -422,7 +422,7 @@ static void weights_of_other_rule(struct queue *queue, const struct blend_weight
     real_ops->blend_weights(queue, &wrong);
 }
 
-/* Expert 0 is left, whatever the router says. */
+/* Expert 0 is always left, whatever the router chooses. */
 static void weights_in_order(struct queue *queue, const struct blend_weights_args *args)
 {
     real_ops->blend_weights(queue, args);
@@ -430,7 +430,7 @@ static void weights_in_order(struct queue *queue, const struct blend_weights_arg
         floats(args->weight)[i] = (args->rule == BLEND_LARGEST) == (i % 2 == 0);
 }
 
-/* Left and right times their scores. */
+/* Multiplies the weights of left and right by their scores. */
 static void weights_scored(struct queue *queue, const struct blend_weights_args *args)
 {
     struct blend_weights_args softmax = *args;
@@ -443,7 +443,7 @@ static void weights_scored(struct queue *queue, const struct blend_weights_args 
         floats(args->weight)[i] *= kept[i];
 }
 
-/* The contrast stands alone: it is the second thing that is blended, from x into x. */
+/* Drops x from the contrast, which is the blend from x into x. */
 static void blend_without_x(struct queue *queue, const struct blend_args *args)
 {
     if (args->in.address == args->out.address)
@@ -467,7 +467,7 @@ static void activate_by_tanh(struct queue *queue, const struct activate_args *ar
     }
 }
 
-/* The router sees u, not its norm. */
+/* Routes by u instead of its norm. */
 static void route_before_norm(struct queue *queue, const struct linear_args *args)
 {
     struct linear_args wrong = *args;
@@ -476,7 +476,7 @@ static void route_before_norm(struct queue *queue, const struct linear_args *arg
     real_ops->linear(queue, &wrong);
 }
 
-/* SiLU of what the first product made, bias and all. */
+/* Applies SiLU to the output of the first product, bias included. */
 static void join_and_activate(struct queue *queue, const struct linear_args *args)
 {
     real_ops->linear(queue, args);
@@ -486,7 +486,7 @@ static void join_and_activate(struct queue *queue, const struct linear_args *arg
             .in_stride = args->out_stride, .out_stride = args->out_stride});
 }
 
-/* [f; E] for [E; f]. */
+/* Joins [f; E] instead of [E; f]. */
 static void join_state_first(struct queue *queue, const struct linear_args *args)
 {
     const int half = args->inputs / 2;
@@ -499,7 +499,7 @@ static void join_state_first(struct queue *queue, const struct linear_args *args
     real_ops->linear(queue, args);
 }
 
-/* An embedding stays as it is. */
+/* Leaves the embedding without its norm. */
 static void norm_but_embedding(struct queue *queue, const struct norm_args *args)
 {
     if (args->weight.address != wrong_head->weights.embed_norm.address) {
@@ -513,7 +513,7 @@ static void norm_but_embedding(struct queue *queue, const struct norm_args *args
 
 static void rotate_nothing(struct queue *queue, const struct rope_args *args) { (void)queue, (void)args; }
 
-/* Of rows of drafted tokens, which come alone: one position too far, or all where the first one stands. */
+/* Rotates drafted rows, which come one by one, one position too far, or all by the first one's position. */
 static bool fixed_position;
 
 static void rotate_drafted(struct queue *queue, const struct rope_args *args)
@@ -531,7 +531,7 @@ static void rotate_drafted(struct queue *queue, const struct rope_args *args)
     real_ops->rope(queue, &wrong);
 }
 
-/* A cache has its heads one after the other, so these are the first two, each for three heads of queries. */
+/* Attends to the first two KV heads (a cache stores heads one after the other), each for three query heads. */
 static void attend_to_two(struct queue *queue, const struct attention_args *args)
 {
     struct attention_args wrong = *args;
@@ -623,7 +623,7 @@ static const struct mistake MISTAKES[] = {
     {"SiLU", "jakiro_star", NULL, silu}, {"GELU by tanh", "jakiro_star", NULL, tanh_gelu},
 };
 
-/* Most move states or logits of known tokens; those of drafted rows and words show in chains alone. */
+/* Most mistakes change states or logits of the text; mistakes in drafted rows and in vocabularies show only in chains. */
 static void likely_mistakes_are_seen(void **state)
 {
     (void)state;
@@ -634,8 +634,8 @@ static void likely_mistakes_are_seen(void **state)
     }
 }
 
-/* Of a row of logits the token that comes next after `last` (-1: the first): the largest that is less likely, or as likely and
- * of a higher id. */
+/* Returns the token that follows `last` in a row's order (-1: the first): the next smaller logit, or an equal one with a
+ * higher id. */
 static int next_likeliest(const float *logits, int vocab, int last)
 {
     int next = -1;
@@ -659,7 +659,7 @@ static void check_row_best(const float *logits, const struct head_params *params
     }
 }
 
-/* The same rows with logits of so many branches, and with so many of the likeliest tokens. */
+/* Runs the same rows with logits of `branches` branches, and with as many of the likeliest tokens. */
 static void check_best(struct work *work, int count, int branches)
 {
     static const int32_t wanted[] = {0, 3, 17, 39};
@@ -695,7 +695,7 @@ static void swap_words(struct head_params *params)
     params->target_id[1] = first;
 }
 
-/* One row over the first state; state_row LOST: over what the head made of its parent. */
+/* One row on the first state; state_row LOST: on the head's output of its parent. */
 enum { LOST = 99 };
 static void refuse_rows(struct work *work)
 {
@@ -714,7 +714,7 @@ static void refuse_rows(struct work *work)
     }
 }
 
-/* Whether the head answers the likeliest tokens alone, and then that it does so rightly. */
+/* Returns whether the head can return the likeliest tokens instead of logits; if so, compares them. */
 static bool ranks(const char *name, bool swapped)
 {
     struct work work = {.rig = &rig, .shift = 1};
@@ -748,7 +748,7 @@ static bool ranks(const char *name, bool swapped)
     return does;
 }
 
-/* One whose words are in another order than the target's would give equals in another order, too. */
+/* If the head's vocabulary has another order than the target's, ties would be ranked differently: then it must not. */
 static void the_likeliest_tokens_are_those_of_the_logits(void **state)
 {
     static const char *const names[] = {"eagle1", "eagle3", "kangaroo", "jakiro", "jakiro_star"};

@@ -1,22 +1,22 @@
-/* Medusa's and Hydra's heads against what an independent program computed: what each head makes of a text whose tokens are all
- * known, greedy chains, and static trees, each level of which is one forward. And likely mistakes are seen by them. */
+/* Medusa's and Hydra's heads compared with an independent program: each head's output on a given text, greedy chains, and
+ * static trees, each level of which is one forward. Likely mistakes are detected. */
 #include "tests/unit/heads.h"
 
 #include "common/head/internal.h"
 
 enum { LEVELS_MAX = 8, NODES_MAX = 64 };
 
-/* A head at work on the states of its target, and what a mistake changes of it. */
+/* A head running on its target's states, and the members that a mistake changes. */
 struct work {
     const struct heads_rig *rig;
     struct head *head;
-    int shift;                          /* of the tokens after a state: 1 */
+    int shift;                          /* offset of the tokens relative to the states: 1 */
     bool reversed;                      /* hydra reads the newest token first */
     struct sequence *sequence;
-    struct buffer state;                /* of the text: [tokens][hidden] */
+    struct buffer state;                /* states of the text: [tokens][hidden] */
 };
 
-/* The target reads the text in one piece. */
+/* Lets the target read the text in one piece. */
 static void read_states(struct work *work, const struct heads_text *text)
 {
     const struct feature_request wanted = {.count = 1, .layer = {head_description(work->head)->state[0]}};
@@ -29,7 +29,7 @@ static void read_states(struct work *work, const struct heads_text *text)
     work->state = forward.features;
 }
 
-/* Rows first .. first + rows - 1 of the text, which stay pending. */
+/* Runs rows first .. first + rows - 1 of the text, which stay pending. */
 static void run_rows(struct work *work, const struct heads_text *text, int first, int rows)
 {
     int32_t state[HEADS_TOKENS];
@@ -43,7 +43,7 @@ static void run_rows(struct work *work, const struct heads_text *text, int first
 
 static bool is_hydra(const struct work *work) { return head_description(work->head)->kind == HEAD_HYDRA; }
 
-/* The tokens that head `number` reads after state `row`, if the text has them. */
+/* Collects the tokens that head `number` reads after state `row`, if the text has them. */
 static void tokens_after(const struct work *work, const struct heads_text *text, int row, int number, int32_t *token)
 {
     for (int i = 0; i <= number; i++)
@@ -59,7 +59,7 @@ static void download(const struct head *head, struct buffer from, float *to, siz
 
 struct distance { double states, logits, log_probabilities; int texts; };    /* largest, states relative; chains, trees other */
 
-/* States against a golden's tensor of as many rows. */
+/* Compares states with a golden's tensor of the same number of rows. */
 static void compare_states(const struct heads_golden *golden, const char *name, const float *made, int rows, int hidden,
                            struct distance *out)
 {
@@ -71,7 +71,7 @@ static void compare_states(const struct heads_golden *golden, const char *name, 
     free(states);
 }
 
-/* One head on the text's first rows. */
+/* Runs one head on the text's first rows. */
 static void compare_head(struct work *work, const struct heads_golden *golden, int number, struct distance *out)
 {
     enum { ROWS = 17, EVERY = 8 };
@@ -101,7 +101,7 @@ static void compare_head(struct work *work, const struct heads_golden *golden, i
     free(logits);
 }
 
-/* The first text, in two pieces of unlike lengths. */
+/* Compares the first text, read in two pieces of different lengths. */
 static void compare_rows(struct work *work, const char *kind, struct distance *out)
 {
     const struct heads_text *text = &work->rig->text[0];
@@ -127,10 +127,10 @@ static void compare_rows(struct work *work, const char *kind, struct distance *o
     heads_golden_close(&golden);
 }
 
-/* The tokens of a node of a tree from the root on, which is the text's newest. */
+/* Returns the tokens of a node's path from the root on; the root is the text's newest token. */
 struct node { int32_t token[1 + LEVELS_MAX]; double log_probability; };
 
-/* What head `number` guesses after each of some nodes: one forward. Of medusa one row is enough. */
+/* Runs head `number` after each of some nodes in one forward. For medusa one row is enough. */
 static void guess(struct work *work, int number, struct node *const *node, int nodes, struct head_forward *out)
 {
     int32_t token[NODES_MAX * LEVELS_MAX];
@@ -143,7 +143,7 @@ static void guess(struct work *work, int number, struct node *const *node, int n
     must(head_guess(work->head, &ask, out, &err), &err);
 }
 
-/* The token of a rank: that many are likelier. */
+/* Returns the token of this rank (0: the likeliest). */
 static int ranked(const float *logits, int vocab, int rank, double *log_probability)
 {
     double sum = 0, limit = INFINITY;
@@ -162,7 +162,7 @@ static int ranked(const float *logits, int vocab, int rank, double *log_probabil
     return best;
 }
 
-/* The likeliest tokens are those of the logits; two heads of Medusa at once. */
+/* The likeliest tokens agree with the logits; two heads of Medusa run at once. */
 static void check_ranking(struct work *work, int number, const struct node *node, const struct head_forward *logits)
 {
     enum { COUNT = 5 };
@@ -185,7 +185,7 @@ static void check_ranking(struct work *work, int number, const struct node *node
     free(kept);
 }
 
-/* The text of a chain or tree is read, and its root is at the end. */
+/* Reads the text of a chain or tree; its root is the last token. */
 static const struct heads_text *begin(struct work *work, const json_t *one, char id[32], struct node *root)
 {
     const char *name = json_string_value(json_object_get(one, "text"));
@@ -228,7 +228,7 @@ static void compare_chain(struct work *work, const json_t *chain, char id[32], s
     }
 }
 
-/* The number of a path of ranks among the paths, counted from 1; 0: the root. */
+/* Returns the number of a path of ranks among the paths, counted from 1; 0: the root. */
 static int find_path(const json_t *paths, const json_t *path, size_t length)
 {
     for (size_t i = 0; length && i < json_array_size(paths); i++) {
@@ -257,7 +257,7 @@ static int compare_paths(const void *a, const void *b)
     return 0;
 }
 
-/* By length, then by ranks: as the nodes of the trees stand. */
+/* Orders paths by length, then by ranks, as nodes of the trees. */
 static json_t *sorted_paths(const json_t *golden)
 {
     const json_t *paths = json_object_get(golden, "static_paths");
@@ -272,7 +272,7 @@ static json_t *sorted_paths(const json_t *golden)
     return out;
 }
 
-/* Each level of the paths by one forward over their parents. */
+/* Computes each level of the paths by one forward over their parents. */
 static void compare_tree(struct work *work, const json_t *tree, const json_t *paths, char id[32], struct distance *out)
 {
     struct node node[NODES_MAX], *wanted[NODES_MAX];
@@ -307,7 +307,7 @@ static void compare_tree(struct work *work, const json_t *tree, const json_t *pa
     }
 }
 
-/* Up to `max` chains and as many trees. */
+/* Compares up to `max` chains and as many trees. */
 static void compare_drafts(struct work *work, const char *kind, size_t max, struct distance *out)
 {
     char path[200], id[32] = "";
@@ -323,7 +323,7 @@ static void compare_drafts(struct work *work, const char *kind, size_t max, stru
     json_decref(golden);
 }
 
-/* A mistake: what it makes of the description before the head is opened, and of the head then. */
+/* A mistake: changes the description before the head is opened, or the open head. */
 struct mistake {
     const char *name, *kind;            /* a golden */
     void (*describe)(struct head_params *params);
@@ -409,7 +409,7 @@ static void next_head(struct work *work)
     guess[work->head->params->heads - 1] = first;
 }
 
-/* Mistakes that are made of an operation: the head's own are this copy then. */
+/* Mistakes in an operation: the head's operations are replaced by a changed copy. */
 static struct device_ops other_ops;
 static const struct device_ops *real_ops;
 static const struct head *wrong_head;
@@ -438,7 +438,7 @@ static void activate_alone(struct queue *queue, const struct activate_args *args
     real_ops->activate(queue, &wrong);
 }
 
-/* [E(t) ..; f] for [f; E(t) ..]. */
+/* Joins [E(t) ..; f] instead of [f; E(t) ..]. */
 static void join_state_last(struct queue *queue, const struct linear_args *args)
 {
     const int hidden = wrong_head->shape->hidden;
@@ -456,7 +456,7 @@ static void join_state_last(struct queue *queue, const struct linear_args *args)
     free(wrong);
 }
 
-/* What is added to is the state itself. */
+/* Uses the state itself as residual, without its product. */
 static void keep_the_state(struct queue *queue, const struct linear_args *args)
 {
     const int hidden = wrong_head->shape->hidden;
@@ -520,7 +520,7 @@ static void likely_mistakes_are_seen(void **state)
     }
 }
 
-/* Medusa's heads all at once are those one by one, bit for bit; and a row of Hydra's alone is the row in company. */
+/* Medusa's heads run at once equal those run one by one, bit for bit; a row of Hydra's alone equals the row among others. */
 static void one_forward_is_many(void **state)
 {
     const struct heads_text *text = &rig.text[0];

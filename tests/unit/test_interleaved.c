@@ -1,5 +1,5 @@
-/* Interleaved rounds: bounds against a count of all signs, how often a program seems slower than itself on a machine that does
- * other things, too, and that a real loss is found, also one that strikes now and then. */
+/* Interleaved rounds: bounds compared with an enumeration of all signs, how often a program seems slower than itself on a
+ * busy machine, and that a real loss is detected, also one that occurs now and then. */
 #include "tests/unit/run_times.h"
 
 #include "common/base/mem.h"
@@ -13,7 +13,7 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The share of all choices of signs in which fewer than `outside` means of two are positive. */
+/* Returns the share of all choices of signs in which fewer than `outside` means of two are positive. */
 static double share_below(const double *size, int count, size_t outside)
 {
     int below = 0;
@@ -81,7 +81,7 @@ static void make_round(struct made *out)
                                      .step_count = 2 * TEXTS * STEPS, .prompts = TEXTS};
 }
 
-/* A machine: it drifts from run to run, is slower for some runs on end, and takes the processor away now and then. */
+/* A machine that drifts from run to run, is slower for several runs in a row, and sometimes interrupts the program. */
 struct machine {
     uint32_t counter;
     double busy;
@@ -100,8 +100,8 @@ static void time_run(struct made *made, int side, double factor, double strikes,
     }
 }
 
-/* The answer about a program that takes `factor` times as long, and ten times that in a share `strikes` of the iterations.
- * *as_measured: it is slower as measured, and perhaps not in its minima. */
+/* Returns the verdict on a program that takes `factor` times as long, and ten times that in a share `strikes` of the
+ * iterations. *as_measured: slower as measured, though perhaps not in its minima. */
 static enum err_code compare(double limit, double factor, double strikes, struct machine *machine, bool *as_measured)
 {
     struct interleaved *of = NULL;
@@ -124,8 +124,8 @@ static enum err_code compare(double limit, double factor, double strikes, struct
     return rc ? err.code : ERR_NONE;
 }
 
-/* The limit is the true loss, so both `slower` and `holds` are wrong: of 800 comparisons at most 8 on average are slower, 0.8
- * as measured only, and 40 hold. More than 20, 4 and 65 have a probability below 0.001 each. */
+/* The limit is the true loss, so both `slower` and `holds` are wrong: of 800 comparisons at most 8 on average are slower,
+ * 0.8 as measured only, and 40 hold. More than 20, 4 and 65 have a probability below 0.001 each. */
 static void a_program_is_seldom_slower_than_itself(void **state)
 {
     static const struct { double limit, factor; } cases[] = {{0, 1}, {0.2, 1.25}};
@@ -167,7 +167,7 @@ static void what_is_so_is_found(void **state)
     assert_in_range(as_measured, 30, 50);
 }
 
-/* A quiet machine, so that all is exact. */
+/* A quiet machine, so that all results are exact. */
 static void answers_say_how_many_rounds_are_missing(void **state)
 {
     struct interleaved *of = NULL;
@@ -200,7 +200,7 @@ static void answers_say_how_many_rounds_are_missing(void **state)
     interleaved_close(&of);
 }
 
-/* Answers that are cut into other iterations are compared as a whole. */
+/* Answers with different iterations are compared as a whole. */
 static void other_iterations_count_as_a_whole(void **state)
 {
     struct interleaved *of = NULL;
@@ -211,7 +211,7 @@ static void other_iterations_count_as_a_whole(void **state)
     make_round(&made);
     for (int i = 0; i < 2 * TEXTS * STEPS; i++)
         made.steps[i].us = 100;
-    made.samples[1].steps = 2;                  /* now the first text is 10 tokens in 2 iterations */
+    made.samples[1].steps = 2;                  /* now the first text has 10 tokens in 2 iterations */
     made.steps[STEPS].emitted = made.steps[STEPS + 1].emitted = 5;
     assert_int_equal(interleaved_open(&of, 0.05, 4, 8, NULL), 0);
     for (int round = 0; round < 8; round++)

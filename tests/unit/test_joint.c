@@ -1,5 +1,5 @@
-/* Quantised checkpoints: codes and scales become one tensor, whose values are what decoding them one by one gives, in any range
- * of rows; coded rows hold the same; what does not fit is named. */
+/* Quantised checkpoints: codes and scales become one tensor, whose values equal those of decoding them one by one, in any
+ * range of rows; coded rows have the same values; what does not fit is rejected by name. */
 #include <math.h>
 
 #include "common/base/mem.h"
@@ -33,7 +33,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* E4M3 by its definition. */
+/* Returns the value of an E4M3 by its definition. */
 static double e4m3(uint8_t c)
 {
     int exponent = c >> 3 & 15, fraction = c & 7;
@@ -41,7 +41,7 @@ static double e4m3(uint8_t c)
     return c & 0x80 ? -value : value;
 }
 
-/* A folder with these tensors and this quantization_config; NULL with the message in *err when it is refused. */
+/* Opens a folder with these tensors and this quantization_config; NULL with the message in *err if it is rejected. */
 static struct checkpoint *open_tensors(struct weights *w, const char *quantisation, struct err *err)
 {
     struct checkpoint *cp = NULL;
@@ -57,7 +57,7 @@ static void put_codes(struct weights *w, const char *name, const char *dtype)
     weights_put(w, name, dtype, "[70,320]", code, sizeof code);
 }
 
-/* Values and coded rows of a few ranges, with a scale for `down` x `across` blocks, the n-th being scale[n]. */
+/* Compares values and coded rows of a few ranges, with a scale for `down` x `across` blocks, the n-th being scale[n]. */
 static void check_values(const struct checkpoint *cp, int down, int across, bool fp8, const float *scales)
 {
     struct source_tensor *t = checkpoint_find(cp, "a.weight");
@@ -162,7 +162,7 @@ static void blocks_of_mxfp4_are_decoded(void **state)
 
 static const double e2m1[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
 
-/* Kept blocks mean the same values, but for a rounding of a scale that is divided by. values: of rows 3 to 11. */
+/* Blocks that are kept have the same values, except for the rounding of a divided scale. values: of rows 3 to 11. */
 static void check_kept(const struct checkpoint *cp, const struct source_tensor *t, bool divided, const float *values)
 {
     static unsigned char coded[9 * COLUMNS / 64 * 40];
@@ -227,7 +227,7 @@ static void four_bit_floats_are_decoded(void **state)
     }
 }
 
-/* Matrices whose inputs are no whole blocks of nvfp4_s are read as f32. */
+/* Matrices whose inputs do not form whole blocks of nvfp4_s are read as f32. */
 static void narrow_four_bit_floats_are_decoded(void **state)
 {
     struct weights w = {0};
@@ -322,7 +322,7 @@ static void scales_of_matrices_that_make_no_numbers_are_named(void **state)
         }
 }
 
-/* GGUF's NVFP4 with scales of matrices, as llama.cpp converts it; scales of 1 are left out, and the blocks kept. */
+/* GGUF's NVFP4 with matrix scales, as llama.cpp converts it; scales of 1 are dropped, and the blocks kept. */
 static void scales_of_gguf_are_applied(void **state)
 {
     enum { EXPERTS = 3, OUTPUTS = 2, INPUTS = 128, NVFP4_TYPE = 40 };

@@ -1,8 +1,9 @@
-/* Walks through JSON texts: the members that jansson's tree has, and the texts refused that it refuses, when all is read. */
+/* Walks through JSON texts: their members equal those of jansson's tree, and a text that is read completely is rejected if
+ * jansson rejects it. */
 #include "common/base/json_walk.h"
 #include "tests/unit/unit.h"
 
-/* Reads a part by walking as deep as it goes, into the tree that it is. */
+/* Reads a value into a tree by walking to its full depth. */
 static json_t *tree_of(struct json_part part, struct err *err)
 {
     struct json_walk walk;
@@ -53,7 +54,7 @@ static void walks_agree_with_trees(void **state)
         struct json_part whole;
         json_error_t fault;
         const size_t bytes = strlen(texts[i]);
-        char *exact = malloc(bytes ? bytes : 1);                /* no byte after it may be read */
+        char *exact = malloc(bytes ? bytes : 1);                /* no byte after the text may be read */
         memcpy(exact, texts[i], bytes);
         json_t *expected = json_loadb(exact, bytes, JSON_DECODE_ANY, &fault);
         json_t *found = json_whole(&whole, exact, bytes, &err) ? NULL : tree_of(whole, &err);
@@ -107,7 +108,7 @@ static void objects_are_split(void **state)
     }
 }
 
-/* A tree takes many times the bytes of its text: what makes one is small, alone and together. */
+/* A tree takes many times the bytes of its text: small parts of a file can be made into trees, each alone and all together. */
 static void trees_stay_small(void **state)
 {
     (void)state;
@@ -133,7 +134,7 @@ static void trees_stay_small(void **state)
     text_free(&text);
 }
 
-/* Objects without members are what takes most; what is read next has room again. */
+/* Objects without members take most memory; a limit that one part reached does not affect the next one. */
 static void a_tree_takes_no_more_than_its_share(void **state)
 {
     (void)state;
@@ -177,7 +178,7 @@ static void integers_are_those_of_64_bits(void **state)
     }
 }
 
-/* Numbers beyond 64 bits are in many a tokenizer_config.json; what looks like one in a string stays as it is. */
+/* Many a tokenizer_config.json has numbers beyond 64 bits; a similar string stays as it is. */
 static void long_integers_become_reals(void **state)
 {
     (void)state;

@@ -1,10 +1,10 @@
-/* Every policy with every rule of acceptance, drafter and shape, through the whole loop: texts are distributed as the target's,
- * or are what they must be. tests/long/test_texts.c has the same with a million texts. */
+/* Every policy with every acceptance rule, drafter and shape, through the whole loop: texts have the target's distribution,
+ * or equal the texts without drafts. tests/long/test_texts.c runs the same with a million texts. */
 #include "tests/unit/loop_policies.h"
 
 enum { CHAINS = 600, TREES = 300, CERTAIN = 80, THOUSANDS = 12 };
 
-/* Texts of a cell: of those that go by chance more; what is looked at for its memory takes few. */
+/* Returns the texts of a cell: more if the rule is random; under sanitisers few, which show memory errors. */
 static int texts(const struct loop_cell *cell)
 {
     int count = strcmp(cell->accept, "rejection") ? CERTAIN : cell->tree ? TREES : CHAINS;
@@ -47,13 +47,13 @@ static void every_pair_gives_its_law(void **state)
         struct loop_cell cell;
         loop_cell(&cell, &point, sampling, &world, &rig, policy, sizeof policy);
         int rc = loop_run(&cell, &world, &laws[sampling], &rig, texts(&cell), &tally);
-        tally.drafted += unit_brief();       /* too few texts for all that a policy does */
+        tally.drafted += unit_brief();       /* too few texts for a policy to show all its behaviour */
         if (loop_fault(&cell, rc, &tally, fault, sizeof fault))
             fail_msg("%s", fault);
     }
 }
 
-/* The drafters that the grid leaves out, as chains, in trees, and in those of their own. */
+/* Drafters that look up text, which the grid does not contain: as chains, in given trees, and in trees of their own. */
 static void what_proposes_from_text_gives_its_law(void **state)
 {
     static const char *const drafts[] = {"pld:n=2,tokens=2", "suffix:factor=4,min=0.01",
@@ -74,7 +74,7 @@ static void what_proposes_from_text_gives_its_law(void **state)
     }
 }
 
-/* What a static tree leaves out is drafted and dropped, so its tokens are not drawn. */
+/* Ranks that a static tree leaves out are drafted and dropped, so its tokens must not be drawn. */
 static void a_tree_with_ranks_left_out_gives_its_law(void **state)
 {
     static const char json[] = "[[0],[2],[0,1],[2,0],[0,1,0]]";
@@ -96,8 +96,8 @@ static void a_tree_with_ranks_left_out_gives_its_law(void **state)
     }
 }
 
-/* Heads: all of the target's tokens, some of them, early states, guesses, a level read ahead, two branches in one,
- * and predictors in turn. */
+/* Heads: all of the target's tokens, some of them, early states, guesses, a level read ahead, two branches in one, and
+ * prediction layers alternately. */
 static void heads_give_their_law(void **state)
 {
     (void)state;
@@ -128,7 +128,7 @@ static void at_temperature_0_all_pairs_give_one_text(void **state)
         loop_cell(&cell, &point, 0, &world, &rig, policy, sizeof policy);
         cell.temperature = 0;
         int rc = loop_run(&cell, &world, &law, &rig, 4, &tally);
-        tally.drafted += 1;                 /* nothing need be dropped here */
+        tally.drafted += 1;                 /* no token needs to be dropped here */
         if (loop_fault(&cell, rc, &tally, fault, sizeof fault))
             fail_msg("%s", fault);
     }
@@ -162,7 +162,7 @@ static void known_mistakes_are_seen(void **state)
     }
 }
 
-/* A policy that forgot to say that it drops is no bias but an error, at the first drawn token that it drops. */
+/* A policy that does not declare its dropping causes an error, not a bias, at the first drawn token that it drops. */
 static void what_was_drawn_cannot_be_dropped(void **state)
 {
     const struct loop_twist drops = {"", 0, loop_drops, 0, NULL};

@@ -1,4 +1,4 @@
-/* What is found of a machine, from folders that look like /proc and /sys of others. */
+/* Facts about a machine, from folders that imitate /proc and /sys of others. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ static void test_two_sockets(void **unused)
         "model name\t: Some CPU\n");
     put(root, "/proc/meminfo", "MemTotal:       1024 kB\nMemFree: 1 kB\nMemAvailable:    512 kB\n");
     put(root, "/proc/sys/kernel/osrelease", "6.1.0\n");
-    for (int i = 0; i < 8; i++) {           /* two sockets of two cores with two threads */
+    for (int i = 0; i < 8; i++) {           /* two sockets of two cores with two threads each */
         snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/physical_package_id", i);
         snprintf(text, sizeof text, "%d\n", i / 4);
         put(root, path, text);

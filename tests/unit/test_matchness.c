@@ -1,5 +1,5 @@
-/* Matchness: what a window counts is what one token after the other gives on the target's keys and values of the prompt; and
- * the search that goes by it while a target drafts. */
+/* Matchness: the count of a window equals that of decoding token by token on the target's keys and values of the prompt; and
+ * the search that uses matchness while a target drafts. */
 #include "common/draft/matchness.h"
 #include "common/draft/self_search.h"
 #include "common/draft/skip_file.h"
@@ -17,7 +17,7 @@ static int likeliest(const struct forward *forward, int row)
     return best;
 }
 
-/* The next token after `token` on the sequence, with these parts left out. */
+/* Returns the token after `token` on the sequence, without the parts left out. */
 static int next(struct rig *rig, struct sequence *sequence, int32_t token, const struct forward_part *part)
 {
     struct forward forward;
@@ -26,7 +26,7 @@ static int next(struct rig *rig, struct sequence *sequence, int32_t token, const
     return likeliest(&forward, 0);
 }
 
-/* A greedy answer to rig->token[0 .. PROMPT); rig->sequence holds all of the text but the last token then. */
+/* Decodes a greedy answer to rig->token[0 .. PROMPT); rig->sequence then holds all of the text but its last token. */
 static void answer(struct rig *rig, int prompt, int32_t *text)
 {
     must(sequence_truncate(rig->sequence, 0, &rig->err), &rig->err);
@@ -40,7 +40,7 @@ static void answer(struct rig *rig, int prompt, int32_t *text)
     }
 }
 
-/* One token after the other, on the target's prompt. */
+/* Counts matches one token after the other, on the target's prompt. */
 static int count_alone(struct rig *rig, int prompt, const int32_t *text, const struct forward_part *part, int tokens)
 {
     struct sequence *sequence = NULL;
@@ -94,7 +94,7 @@ static void a_window_counts_what_tokens_alone_give(void **state)
         match_window_close(&window);
         rig_close(&rig);
     }
-    assert_true(some > 10 && all > 10);             /* else nothing was tried */
+    assert_true(some > 10 && all > 10);             /* otherwise no candidate was tried */
     unit_remove(folder);
 }
 
@@ -115,8 +115,8 @@ static struct rig *deep_rig(struct rig *rig, const char *path)
     return rig;
 }
 
-/* Four texts, every second draft: the sets in use are those of a search that is given what tokens alone match, on the text's
- * first WINDOW tokens; nothing is scored before there is one more, and the best goes on from text to text. */
+/* Four texts, a trial every second draft: the sets in use equal those of a search that gets counts of single tokens, on the
+ * text's first WINDOW tokens. No set is scored before there is one more token, and the best set is kept from text to text. */
 static void a_target_searches_while_it_drafts(void **state)
 {
     enum { WINDOW = 8, INTERVAL = 2 };

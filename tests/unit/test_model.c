@@ -1,5 +1,5 @@
-/* Model files: what is written is read back, from any number of threads; what is cut, flipped or contradicts itself is refused;
- * inflating changes nothing but the width. */
+/* Model files: a written model is read back, with any number of threads; truncated, damaged and contradictory files are
+ * rejected; inflating changes only the width. */
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
@@ -132,8 +132,7 @@ static void threads_do_not_show(void **state)
     text_free(&one);
 }
 
-/* Changes one byte in place, asks, and puts it back. */
-/* The earlier a block is, the later it is ready; those from *context on fail. */
+/* Makes earlier blocks slower than later ones; blocks from *context on fail. */
 static int make_late(void *context, int member, struct block_job *job, struct err *err)
 {
     (void)member;
@@ -160,7 +159,7 @@ static int write_late(const char *path, int threads, int failing, struct err *er
     return rc;
 }
 
-/* The file is the same, and the first block that cannot be made is the one that is reported. */
+/* The file does not depend on the number of threads, and the first block that cannot be made is the one that is reported. */
 static void blocks_that_are_ready_early_wait_for_their_turn(void **state)
 {
     (void)state;
@@ -261,12 +260,12 @@ static void what_is_no_model_is_refused(void **state)
     assert_int_equal(err.code, ERR_IO);
 }
 
-/* Reads an index whose digest nobody has checked. */
+/* Reads an index whose digest was not checked. */
 static int read_index(const void *index, size_t bytes, uint64_t data_end, struct err *err)
 {
     struct model_facts facts = {0};
     struct layout layout = {0};
-    void *copy = malloc(bytes ? bytes : 1);         /* its own block, so that a byte too far is seen */
+    void *copy = malloc(bytes ? bytes : 1);         /* a block of its own, so that a read beyond its end is detected */
     memcpy(copy, index, bytes);
     int rc = model_index_read(&facts, &layout, copy, bytes, data_end, err);
     free(copy);
@@ -275,7 +274,7 @@ static int read_index(const void *index, size_t bytes, uint64_t data_end, struct
     return rc;
 }
 
-/* Someone may have made index and digest match: nothing in it is believed. */
+/* Index and digest may have been forged to match: every value is checked. */
 static void a_forged_index_does_no_harm(void **state)
 {
     (void)state;
@@ -300,7 +299,7 @@ static void a_forged_index_does_no_harm(void **state)
     text_free(&file);
 }
 
-/* An index with some facts and a tensor changed, checked as a reader does. */
+/* Checks an index with some facts and a tensor changed, as a reader does. */
 static void refuse_index(struct model_facts *facts, struct layout *layout, uint64_t end, const char *says)
 {
     struct err err = {0};
@@ -351,7 +350,7 @@ static void contradictions_are_named(void **state)
     layout_free(&layout);
 }
 
-/* A key of a later version may change what the model computes: only a reader that knows the key may read the file. */
+/* A key of a later version may change the model's output: only a reader that knows the key may read the file. */
 static void unknown_hparams_are_refused(void **state)
 {
     (void)state;
@@ -374,7 +373,7 @@ static void unknown_hparams_are_refused(void **state)
     layout_free(&layout);
 }
 
-/* The shape with two predictors, of which the first has an embedding and the second a head. */
+/* The shape with two predictors: the first has an embedding, the second a head. */
 static struct hparams with_predictors(void)
 {
     struct hparams more = shape;
@@ -385,7 +384,7 @@ static struct hparams with_predictors(void)
     return more;
 }
 
-/* An index whose list of predictors has `count` entries, all like the first. */
+/* Makes an index whose list of predictors has `count` entries, all like the first. */
 static void refuse_longer(const struct text *index, int count, const char *says)
 {
     struct err err = {0};
@@ -464,7 +463,7 @@ static void predictors_count_as_layers(void **state)
     text_free(&text);
 }
 
-/* Rows of [hidden] weights under a norm of zeros would be nothing but zeros. */
+/* A norm with weights of 0 would make all weights below it ineffective. */
 static void random_norms_are_ones(void **state)
 {
     (void)state;
@@ -556,7 +555,7 @@ static void dense_layers_are_inflated_where_there_are_no_experts(void **state)
         if (t->role != ROLE_DENSE)
             assert_memory_equal(model_data(thin, t), model_data(wide, same), t->bytes);
     }
-    /* Every width's bytes, and those nearest to what is asked for. */
+    /* The bytes of every width, and the width nearest to a requested size. */
     step_bytes(&bytes, wide);
     uint64_t wanted = step_bytes_all(&bytes);
     int inner = 0;
@@ -564,7 +563,7 @@ static void dense_layers_are_inflated_where_there_are_no_experts(void **state)
     inflate(unit_path(folder, "d.moe"), unit_path(folder, "f.moe"), inner, 1);
     struct model *again = open_model(unit_path(folder, "f.moe"));
     step_bytes(&bytes, again);
-    assert_true(step_bytes_all(&bytes) == wanted);          /* blocks are whole pages, so several widths are as heavy */
+    assert_true(step_bytes_all(&bytes) == wanted);          /* blocks are whole pages, so several widths have the same size */
     assert_int_equal(inflate_width(&inner, wide, wanted, &err), -1);
     assert_non_null(strstr(err.text, "already reads"));
     model_close(&thin);

@@ -1,4 +1,4 @@
-/* Prompt lookup against a search that looks at every position, over random texts of small alphabets. */
+/* Prompt lookup compared with a search over every position, in random texts of small alphabets. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ static void begin(struct drafter *drafter)
     assert_int_equal(drafter->class->begin(drafter, &(struct draft_text){.tokens = LONGEST_TEXT}, NULL), 0);
 }
 
-/* What should be drafted after text[0 .. length): written to out, number returned. */
+/* Writes the expected draft after text[0 .. length) to out; returns its length. */
 static int naive(const int32_t *text, int length, int shortest, int longest, int tokens, int32_t *out)
 {
     for (int n = longest; n >= shortest; n--)
@@ -90,8 +90,8 @@ static void finds_what_a_full_search_finds(void **state)
     assert_true(found > 1000 && missed > 100);
 }
 
-/* Different tokens that followed text[0 .. length)'s suffixes, longest suffix first, most recent position first, of the
- * NGRAM_POSITIONS most recent positions of each; with how likely each is. */
+/* Finds different tokens that followed suffixes of text[0 .. length), longest suffix first, most recent position first,
+ * among the NGRAM_POSITIONS most recent positions of each suffix; with their probabilities. */
 static int naive_children(const int32_t *text, int length, int shortest, int longest, int max, int32_t *out,
                           double *probability)
 {
@@ -170,7 +170,7 @@ static void children_are_those_of_a_full_search(void **state)
     assert_true(several > 300 && beyond > 100);
 }
 
-/* Each child is continued as its position goes on. */
+/* Each child continues as the text did at its position. */
 static void children_are_continued(void **state)
 {
     static const int32_t text[] = {1, 2, 3, 9, 1, 2, 4, 9, 8, 2, 5, 1, 2};
@@ -198,7 +198,7 @@ static void children_are_continued(void **state)
     drafter_close(&drafter);
 }
 
-/* Below a leaf the tail is that of the text and the way to the leaf. */
+/* Below a leaf the tail consists of the text and the path to the leaf. */
 static void extends_below_a_leaf(void **state)
 {
     static const int32_t text[] = {1, 2, 3, 4, 9, 1, 2, 5, 6, 7, 1};
@@ -220,7 +220,7 @@ static void extends_below_a_leaf(void **state)
     assert_int_equal(path[0], 9);
     assert_int_equal(path[1], 1);
     assert_int_equal(draft_tree_depth(&tree), 4);
-    assert_int_equal(propose(drafter, &tree, -1, 4, 1), 1);      /* 1 -> 2 5 6 are there; 7 is new */
+    assert_int_equal(propose(drafter, &tree, -1, 4, 1), 1);      /* 1 -> 2 5 6 exist already; 7 is new */
     assert_int_equal(tree.parent[7], 3);
     assert_int_equal(propose(drafter, &tree, -1, 8, 1), 1);      /* then the tree is full */
     assert_int_equal(tree.nodes, 9);
@@ -228,7 +228,7 @@ static void extends_below_a_leaf(void **state)
     drafter_close(&drafter);
 }
 
-/* The tail is never longer than the longest n-gram, however it is shared between a short text and a way down. */
+/* The tail is never longer than the longest n-gram, however it is divided between a short text and a path. */
 static void short_texts_and_deep_leaves_fit_the_longest_tail(void **state)
 {
     (void)state;

@@ -54,7 +54,7 @@ static const struct subcommand subcommand = {
     .args_bytes = sizeof(struct args), .defaults = &defaults, .run = run_nothing,
 };
 
-/* Parses one line of words with single spaces between them; the words live until the next call. */
+/* Parses one line of words with single spaces between them; the words stay valid until the next call. */
 static int parse(const char *line, struct args *args, struct console *console, struct err *err)
 {
     static char copy[400];
@@ -226,7 +226,7 @@ static void help_shows_the_table(void **state)
     text_free(&text);
 }
 
-/* A title that comes again goes on with its group; the console's options end the last one; a title is no option. */
+/* A repeated title continues its group; the console's options are last; a title is not an option. */
 static void help_has_groups(void **state)
 {
     (void)state;

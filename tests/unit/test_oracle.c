@@ -1,4 +1,4 @@
-/* The oracle's choice against equation 6 taken by its word, and by hand where two experts cancel. */
+/* The oracle's choice compared with equation 6 computed literally, and by hand where two experts cancel. */
 #include "tests/unit/unit.h"
 
 #include "common/engine/oracle.h"
@@ -6,7 +6,7 @@
 
 enum { ROWS_MAX = 7, SLOTS_MAX = 4, HIDDEN_MAX = 9, TRIED_MAX = 12 };
 
-/* Sum over rows of |what the experts outside mask add|^2. */
+/* Returns the sum over rows of |contribution of the experts outside mask|^2. */
 static double missing(const struct oracle *oracle, const uint8_t *mask)
 {
     double all = 0;
@@ -87,7 +87,7 @@ static void the_choice_is_that_of_equation_6(void **state)
     assert_true(unlike_heaviest > 50);
 }
 
-/* Experts 0 and 1 nearly cancel each other: either alone does harm. Expert 2 adds little, and is the best first one. */
+/* Experts 0 and 1 nearly cancel: each alone increases the error. Expert 2 contributes little, and is the best first choice. */
 static void experts_that_cancel_are_not_taken_first(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void experts_that_cancel_are_not_taken_first(void **state)
     uint8_t mask[4];
     assert_int_equal(oracle_choose(&oracle, mask, &err), 0);
     assert_memory_equal(mask, ((uint8_t[]){0, 0, 1, 0}), 4);
-    oracle.budget = 4;                          /* the fourth is routed to by nobody */
+    oracle.budget = 4;                          /* no row routes to the fourth */
     assert_int_equal(oracle_choose(&oracle, mask, &err), 0);
     assert_memory_equal(mask, ((uint8_t[]){1, 1, 1, 0}), 4);
 }

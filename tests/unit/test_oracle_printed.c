@@ -1,5 +1,5 @@
-/* The oracle by equation 6 as it is printed, against the equation taken by its word: what an expert adds to a row is read off
- * the residual stream of forwards in which that expert alone is forced. */
+/* The oracle by equation 6 as printed, compared with the equation computed literally: an expert's contribution to a row is
+ * the difference of residual streams of forwards in which this expert alone is forced. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ struct world {
     struct hparams shape;
     int experts, top_k, hidden, moe;
     double g[ROWS][MANY];                    /* eq. 1 */
-    double E[ROWS][MANY][HIDDEN_MAX];        /* times a number that is the same everywhere */
+    double E[ROWS][MANY][HIDDEN_MAX];        /* times a constant that is equal in all rows */
     bool routed[ROWS][MANY];                 /* T_k */
 };
 
@@ -27,7 +27,7 @@ static void forward(struct rig *rig, const struct batch *options, struct forward
     sequence_rollback(rig->sequence);
 }
 
-/* The residual stream after the first layer when `expert` (-1: none) is forced on all rows there. */
+/* Returns the residual stream after the first layer if `expert` (-1: none) is forced on all rows there. */
 static void force(struct rig *rig, const struct world *world, int expert, double stream[ROWS][HIDDEN_MAX])
 {
     int32_t forced[LAYERS_MAX * ROWS * MANY];
@@ -61,7 +61,7 @@ static void look(struct rig *rig, struct world *world)
     }
 }
 
-/* Equation 6 for the set S. */
+/* Computes equation 6 for the set S. */
 static double missing(const struct world *world, const bool *S)
 {
     double all = 0;
@@ -77,7 +77,7 @@ static double missing(const struct world *world, const bool *S)
     return all;
 }
 
-/* False: two were so near each other that rounding may decide. */
+/* Returns false if two choices are so close that rounding may decide. */
 static bool choose(const struct world *world, int budget, bool *S)
 {
     const bool none[MANY] = {false};
@@ -103,7 +103,7 @@ static bool choose(const struct world *world, int budget, bool *S)
     return true;
 }
 
-/* Whether each row has the top_k of S by its scores, as substitution says. */
+/* Returns whether each row has the top_k of S by its scores, as substitution defines. */
 static bool is_applied(const struct world *world, const struct forward *out, const bool *S, int budget)
 {
     for (int row = 0; row < ROWS; row++) {
@@ -170,8 +170,8 @@ static void the_choice_is_that_of_the_printed_equation(void **state)
     assert_true(unlike_routed > 5);
 }
 
-/* Row 0 is to have 1, what expert 0 adds to it; row 1 is to have 1, what expert 1 adds. Expert 0 would add 2 to row 1, expert 1
- * nothing to row 0: each leaves 1. Expert 2, to which neither routes, adds 1/2 to both and leaves 1/4 + 1/4. */
+/* The sum of row 0 is 1, contributed by expert 0; that of row 1 is 1, by expert 1. Expert 0 would add 2 to row 1, expert 1
+ * nothing to row 0: each leaves an error of 1. Expert 2, to which neither row routes, adds 1/2 to both and leaves 1/4 + 1/4. */
 static void experts_that_harm_other_rows_are_not_taken_first(void **state)
 {
     (void)state;
@@ -183,7 +183,7 @@ static void experts_that_harm_other_rows_are_not_taken_first(void **state)
     uint8_t mask[3];
     assert_int_equal(oracle_choose(&oracle, mask, &err), 0);
     assert_memory_equal(mask, ((uint8_t[]){0, 0, 1}), 3);
-    oracle.budget = 3;                          /* all are taken in the end, whatever it costs */
+    oracle.budget = 3;                          /* finally all are chosen, whatever the error */
     assert_int_equal(oracle_choose(&oracle, mask, &err), 0);
     assert_memory_equal(mask, ((uint8_t[]){1, 1, 1}), 3);
 }

@@ -1,5 +1,6 @@
-/* Checkpoints of packed integers (GPTQ, AWQ, compressed-tensors): the codes of a matrix, packed here as each format has them,
- * come back as (code - zero) * scale in any range of rows, and as the same q4; what does not fit is named. */
+/* Checkpoints of packed integers (GPTQ, AWQ, compressed-tensors): the codes of a matrix, packed here by each format's
+ * definition, are read as (code - zero) * scale in any range of rows, and as the same q4; what does not fit is rejected by
+ * name. */
 #include "common/checkpoint/convert.h"
 #include "tests/unit/checkpoint.h"
 
@@ -8,7 +9,7 @@ enum { GPTQ, AWQ, PACKED };
 
 static char *folder;
 
-/* A matrix, and how it is said to be quantised. */
+/* A matrix and its quantisation. */
 struct matrix {
     int kind, bits, group;
     bool symmetric, v2, ordered, no_order, narrow;          /* narrow: scales in BF16 */
@@ -68,7 +69,7 @@ static void put_shaped(struct weights *w, const char *name, const char *dtype, i
     weights_put(w, name, dtype, shape, data, (size_t)a * (size_t)(b ? b : 1) * element);
 }
 
-/* The tensors of the module `a`. */
+/* Writes the tensors of the module `a`. */
 static void put_matrix(struct weights *w, const struct matrix *m)
 {
     static uint32_t codes[OUT * IN], zeros[OUT * GROUPS_MAX];
@@ -201,7 +202,7 @@ static void packed_integers_are_decoded(void **state)
     }
 }
 
-/* What config.json promises is checked where it would cost bits; a scale that f16 does not hold means no q4. */
+/* Bit widths promised by config.json are checked; a scale beyond f16 prevents q4. */
 static void promises_of_symmetry_are_checked(void **state)
 {
     struct matrix m = {GPTQ, 4, 32};
@@ -317,7 +318,7 @@ static void parts_that_do_not_fit_are_named(void **state)
     }
 }
 
-/* Experts of one tensor, as some quantisers write them for models whose experts are fused. */
+/* All experts in one tensor, as some quantisers write models whose experts are fused. */
 static void experts_in_one_tensor_are_refused(void **state)
 {
     static const struct { const char *name, *quantisation; } cases[] = {
@@ -338,7 +339,7 @@ static void experts_in_one_tensor_are_refused(void **state)
     }
 }
 
-/* compressed-tensors' other formats are the joints of codes and scales. */
+/* The other formats of compressed-tensors: codes of one byte with scales of channels, tensors, groups and blocks. */
 static void floats_and_integers_with_scales_are_known(void **state)
 {
     static const struct { const char *quantisation, *dtype, *scales; size_t bytes; int down, across; } cases[] = {
@@ -380,7 +381,7 @@ static void floats_and_integers_with_scales_are_known(void **state)
     }
 }
 
-/* Quantisers may write a bias for each module: of zeros it changes nothing, another has no place. */
+/* Quantisers may write a bias for each module: a bias of zeros is ignored, any other is rejected. */
 static void biases_of_zeros_are_passed_over(void **state)
 {
     const struct convert_options options = {.dense.keep = true, .experts.keep = true, .producer = "test"};

@@ -1,6 +1,6 @@
-/* Forwards that leave things out: a half of a layer that is skipped is one that adds nothing, fewer experts and experts of
- * another file are those of a model that has them, and rows that go on from where a forward stopped have the bits of rows that
- * never did. Each is set against a model file in which it is so. */
+/* Forwards that leave parts out: a skipped half of a layer contributes nothing; fewer experts, or experts of another file,
+ * give the output of a model that has these; rows that resume after a stopped forward have the bits of rows that never
+ * stopped. Each is compared with a model file made that way. */
 #include "tests/unit/unit.h"
 
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 enum { LAYERS = 5, BEFORE = 30, NODES = 20, ROOM = 400 };
 
-/* A random shape of five layers; with experts if asked. */
+/* Returns a random shape of five layers; with experts if requested. */
 static struct hparams five_layers(uint64_t *seed, bool experts)
 {
     for (;; ++*seed) {
@@ -26,7 +26,7 @@ static struct hparams five_layers(uint64_t *seed, bool experts)
     }
 }
 
-/* The same weights whatever the shape's top_k is; routed experts in a format of their own, the identity of `source`. */
+/* Writes the same weights whatever the shape's top_k; routed experts in a format of their own, with the digest of `source`. */
 static void write_model(const char *path, const struct hparams *shape, enum weight_format format, enum weight_format experts,
                         uint64_t seed, int source)
 {
@@ -48,7 +48,7 @@ static void write_model(const char *path, const struct hparams *shape, enum weig
     thread_pool_free(&pool);
 }
 
-/* Zeros in place of what a tensor of `path` puts out: all of it, or (down) the last part of each of its blocks. */
+/* Zeroes a tensor of `path` so that its output is zero: all of it, or (down) the last part of each of its blocks. */
 static void silence(const char *path, const char *name, bool down)
 {
     struct err err = {0};
@@ -125,7 +125,7 @@ static float *copied(const float *from, size_t count)
     return memcpy(copy, from, count * sizeof *copy);
 }
 
-/* Logits of all nodes of the tree, which comes in two forwards. */
+/* Computes logits of all nodes of the tree in two forwards. */
 static float *tree_logits(struct rig *rig, const struct passage *text, const struct forward_part *part)
 {
     size_t vocab = (size_t)engine_hparams(rig->engine)->vocab;
@@ -152,7 +152,7 @@ static void same_logits(float *got, float *want, const struct rig *rig, const ch
     free(want);
 }
 
-/* With an empty context: what a silenced layer makes of committed tokens is seen by all layers above it. */
+/* With an empty context: what a silenced layer computes for committed tokens is seen by all layers above it. */
 static void a_skipped_half_is_one_that_adds_nothing(void **state)
 {
     (void)state;
@@ -185,8 +185,7 @@ static void a_skipped_half_is_one_that_adds_nothing(void **state)
     unit_remove(folder);
 }
 
-/* Over the keys and values that the whole model has left of a prompt: what is left out of the last layer alone changes no
- * keys. */
+/* On keys and values that the whole model computed for a prompt: leaving out parts of the last layer changes no keys. */
 static void the_committed_text_is_the_whole_models(void **state)
 {
     (void)state;
@@ -278,7 +277,7 @@ static void experts_of_a_copy_are_those_of_a_mixed_file(void **state)
     unit_remove(folder);
 }
 
-/* All that a forward tells of its rows, but for what it read. */
+/* Compares all facts of two forwards about their rows, except for what was read. */
 static void same_facts(const struct forward *got, const struct forward *want, const struct rig *rig)
 {
     size_t logits = (size_t)got->logit_rows * (size_t)got->vocab, slots = (size_t)got->rows * (size_t)got->moe_layers *
@@ -296,13 +295,13 @@ static void same_facts(const struct forward *got, const struct forward *want, co
     assert_memory_equal(got->distinct_wanted, want->distinct_wanted, (size_t)got->moe_layers * sizeof *got->distinct_wanted);
 }
 
-/* Some of the tree's nodes are drafted in forwards that stop, after one layer or another; others that are not in the tree
- * are between them. Then the whole tree is verified. */
+/* Some of the tree's nodes are drafted in forwards that stop after some layer, with other nodes between them that are not in
+ * the tree. Then the whole tree is verified. */
 struct drafted {
     const struct passage *text;
     struct forward_part part[2];
-    int32_t node[2][NODES];             /* in the sequence of one of them; -1: not drafted by it */
-    int32_t order[NODES];               /* of the tree's nodes among the rows of the verification */
+    int32_t node[2][NODES];             /* node in each sequence; -1: not drafted there */
+    int32_t order[NODES];               /* order of the tree's nodes among the rows of the verification */
 };
 
 static void draft_stopped(struct rig *rig, struct drafted *drafted, int which, struct chance *chance)
@@ -366,7 +365,7 @@ static void going_on_has_the_bits_of_never_stopping(void **state)
             resumed += first || second;
         }
         assert_true(resumed > 0);
-        /* What is kept of it goes on with the bits of a text that was read token by token. */
+        /* After a commit, decoding continues with the bits of a text that was read token by token. */
         int32_t rows[NODES], path_node[NODES], next = 2, count = 0;
         for (int at = chance_range(&chance, 0, NODES - 1); at >= 0; at = text.parent[at])
             rows[count++] = at;
@@ -393,7 +392,7 @@ static void going_on_has_the_bits_of_never_stopping(void **state)
     unit_remove(folder);
 }
 
-/* A chain that was drafted whole up to layer L reads L layers less when it is verified, and no experts of theirs. */
+/* A chain that was drafted completely up to layer L reads L layers less when it is verified, and none of their experts. */
 static void what_is_gone_on_from_is_not_read_again(void **state)
 {
     (void)state;
@@ -424,7 +423,7 @@ static void what_is_gone_on_from_is_not_read_again(void **state)
         assert_int_equal(before + rest.bytes, all);
         for (int row = 0; row < 6; row++)
             assert_int_equal(rest.node[row], row);
-        /* Asked for what stopped rows cannot tell, it runs all layers. */
+        /* If a request needs facts that stopped rows lack, all layers run. */
         sequence_rollback(rig.sequence);
         batch.part = &stop;
         batch.resume = false;
@@ -439,7 +438,8 @@ static void what_is_gone_on_from_is_not_read_again(void **state)
     unit_remove(folder);
 }
 
-/* Rows that go on from layer L still tell what layer L - 1 left, beside rows that ran it now; of an earlier one all are run. */
+/* Rows that resume from layer L still provide the output of layer L - 1, beside rows that ran it now; if an earlier layer is
+ * requested, all rows run from the beginning. */
 static void what_is_gone_on_from_is_still_seen(void **state)
 {
     (void)state;
@@ -487,7 +487,7 @@ static void what_is_gone_on_from_is_still_seen(void **state)
     unit_remove(folder);
 }
 
-/* Stopped nodes leave too little room for the rows that do not go on from them: all rows are read from the beginning then. */
+/* Stopped nodes leave too little room for the other rows: then all rows are read from the beginning. */
 static void stopped_nodes_give_way_to_a_verification(void **state)
 {
     (void)state;
@@ -569,7 +569,7 @@ static void bad_parts_are_refused(void **state)
     unit_remove(folder);
 }
 
-/* Features are what want_hidden tells, and the last of them what the head reads. */
+/* Features are the states of want_hidden, and the last of them is the head's input. */
 static void features_are_the_residual_stream(void **state)
 {
     (void)state;
@@ -586,7 +586,7 @@ static void features_are_the_residual_stream(void **state)
         write_model(path, &shape, FORMAT_F32, FORMAT_F32, seed, 1);
         open_rig(&rig, path, round, &text);
         must(model_open(&model, path, &rig.err), &rig.err);
-        for (int pass = 0; pass < 2; pass++) {              /* fewer rows at first: then the buffer has room already */
+        for (int pass = 0; pass < 2; pass++) {              /* fewer rows at first: the second pass needs a larger buffer */
             const int rows = pass ? NODES : 3;
             struct batch batch = {.rows = rows, .token = text.token, .parent = text.parent,
                                   .features = pass ? &request : &early, .want_hidden = true};

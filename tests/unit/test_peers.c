@@ -1,5 +1,5 @@
-/* Experts over processes: any number of processes compute the bits of one, each without the experts of the others, and one that
- * computes something else ends all. */
+/* Experts divided over processes: any number of processes compute the bits of one, each without the experts of the others;
+ * if one process computes something else, all end. */
 #include "tests/unit/rig.h"
 
 #include "common/base/hash.h"
@@ -12,9 +12,9 @@ struct job {
     const char *path;
     int stray;                          /* process that reads another prompt; -1: none */
     bool placed;                        /* by owner[][] */
-    bool divides;                       /* outputs, not whole experts */
+    bool divides;                       /* divides outputs, not whole experts */
     int32_t owner[OWNERS];
-    struct digest128 want;              /* of all logits, by one process */
+    struct digest128 want;              /* digest of all logits, computed by one process */
     struct err err[PIPES_MAX];
 };
 

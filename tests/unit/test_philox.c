@@ -1,4 +1,5 @@
-/* Philox4x32-10 against the known answers of its authors (Random123, kat_vectors), and uniforms at their ends. */
+/* Philox4x32-10 compared with the known answers of its authors (Random123, kat_vectors), and uniform numbers at their
+ * limits. */
 #include "tests/unit/unit.h"
 
 #include "kernels/plain/philox.h"

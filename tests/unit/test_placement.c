@@ -1,12 +1,12 @@
-/* Placement of experts on processes by a ranking: every expert has a process, none has more experts than its share, and scores
- * are divided far more evenly than in turn. */
+/* Placement of experts on processes by a ranking: every expert has one process, no process has more experts than its share,
+ * and scores are divided far more evenly than round robin. */
 #include "tests/unit/unit.h"
 
 #include "common/route/placement.h"
 
 enum { LAYERS = 5, EXPERTS = 64, RANKS_MOST = 7 };
 
-/* The e-th expert of a layer's order has a score of 1 / (1 + e), as routers with favourites have. */
+/* The e-th expert of a layer's order has the score 1 / (1 + e), like routers with favourite experts. */
 static struct ranking *skewed(uint32_t seed)
 {
     struct ranking *ranking;
@@ -57,7 +57,7 @@ static void scores_are_divided_evenly(void **state)
             for (int r = 0; r < ranks; r++)
                 assert_true(count[r] <= (EXPERTS + ranks - 1) / ranks);
         }
-        /* The process of the first expert, whose score is 0.211 of all, must have others, too. */
+        /* The process of the first expert, whose score is 0.211 of all, must have other experts, too. */
         const double least = ranks * 0.211 > 1 ? ranks * 0.211 : 1, placed = imbalance(ranking, owner, ranks);
         if (placed > least * 1.25 || imbalance(ranking, NULL, ranks) < placed * 1.05)
             fail_msg("%d processes: %g, in turn %g", ranks, placed, imbalance(ranking, NULL, ranks));

@@ -1,4 +1,4 @@
-/* Policies without a model: what they ask for, step by step, and what they lay open. */
+/* Policies without a model: the requested lengths, step by step, and the reported state. */
 #include "tests/unit/unit.h"
 
 #include "common/policy/shape.h"
@@ -24,7 +24,7 @@ static struct policy *open_policy(const char *text, int drafters, int draft_leng
     return policy;
 }
 
-/* The K that a policy asks for at an empty tree, with all else about that step checked. */
+/* Returns the K that a policy requests for an empty tree, and checks everything else about that step. */
 static int asked(const char *text, int drafters, int draft_length)
 {
     struct shape *shape = open_shape(NULL);
@@ -94,10 +94,10 @@ static void wrong_words_are_refused(void **state)
     }
 }
 
-/* A world in which a draft of K tokens takes cost[K] and has kept[K] tokens accepted, always. */
+/* A world in which a draft of K tokens always takes cost[K] and has kept[K] accepted tokens. */
 struct world { const double *cost; const int *kept; };
 
-/* Lets the policy run for so many iterations and writes the K of each, as letters: 0 to 9, then a to z. */
+/* Runs the policy for some iterations and writes the K of each as a character: 0 to 9, then a to z. */
 static void run(struct policy *policy, const struct world *world, int iterations, char *out)
 {
     struct draft_tree tree = {0};
@@ -124,7 +124,7 @@ static void runs_as(const char *text, int draft_length, const struct world *worl
     char got[1024];
     struct shape *shape = open_shape(NULL);
     struct policy *policy = open_policy(text, 1, draft_length, shape);
-    for (int texts = 0; texts < 2; texts++) {           /* a new text is like the first */
+    for (int texts = 0; texts < 2; texts++) {           /* a new text continues like the first */
         if (policy->class->begin)
             policy->class->begin(policy, &(struct policy_text){0});
         run(policy, world, (int)strlen(want), got);
@@ -141,7 +141,7 @@ static const int none[8] = {0}, up_to_five[8] = {0, 1, 2, 3, 4, 5, 5, 5}, up_to_
 static const double cheap[8] = {1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7}, dear[8] = {1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5},
                     between[8] = {1, 1.4, 1.8, 2.2, 2.6, 3, 3.4, 3.8};
 
-/* Utility 3.08, 3.57, 4 at K = 3, 4, 5 and 3.75 at 6, which is within 10 % of that: the climb ends there. */
+/* Utility 3.08, 3.57, 4 at K = 3, 4, 5 and 3.75 at 6, which is within 10 % of the previous one: the climb ends there. */
 static void cascade_climbs_to_what_pays_most(void **state)
 {
     (void)state;
@@ -156,7 +156,7 @@ static void cascade_climbs_to_what_pays_most(void **state)
     runs_as("cascade:first=1,trial=1,baseline=2,set=3", NONE, &world, "00" "1234" "444" "456" "555");
 }
 
-/* Utility 1.36 at 3, 1.15 at 4, then on the other side 1.67 at 2 and 1.43 at 1. */
+/* Utility 1.36 at 3, 1.15 at 4, then in the other direction 1.67 at 2 and 1.43 at 1. */
 static void cascade_turns_round(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void cascade_turns_round(void **state)
     runs_as("cascade:falls=1", NONE, &world, FOUR("0") FOUR("3") FOUR("4") SIXTEEN("3") FOUR("3") FOUR("4") SIXTEEN("3"));
 }
 
-/* Below 1 everywhere: down to 1 and then none, tested after 16, 32, 64, ... iterations at K = 1 alone. */
+/* Below 1 everywhere: K falls to 1 and then 0; later tests, after 16, 32, 64, ... iterations, use K = 1 alone. */
 static void cascade_backs_off(void **state)
 {
     (void)state;
@@ -190,7 +190,7 @@ static void cascade_comes_back_when_drafts_pay_again(void **state)
     struct policy *policy = open_policy("cascade", 1, NONE, shape);
     run(policy, &bad, 36, got);
     assert_string_equal(got, FOUR("0") FOUR("3") FOUR("2") FOUR("1") SIXTEEN("0") FOUR("1"));
-    run(policy, &good, 32 + 16 + 16 + 4, got);          /* the second set phase without drafts is 32 long */
+    run(policy, &good, 32 + 16 + 16 + 4, got);          /* the second set phase without drafts has 32 iterations */
     assert_string_equal(got, SIXTEEN("0") SIXTEEN("0") FOUR("1") FOUR("2") FOUR("3") FOUR("4") SIXTEEN("4") FOUR("4"));
     policy_close(&policy);
     shape_close(&shape);
@@ -213,14 +213,14 @@ static void tiers_follow_acceptance(void **state)
     char got[64];
     struct shape *shape = open_shape(NULL);
     struct policy *policy = open_policy("tiers", 1, NONE, shape);
-    run(policy, &good, 20, got);                /* average above 2.5 at the first look after the warm-up */
+    run(policy, &good, 20, got);                /* average above 2.5 at the first decision after the warm-up */
     assert_string_equal(got, "333333333333333" "77777");
-    run(policy, &bad, 20, got);                 /* down by a fifth each: below 2.25 after 5, below .25 later */
+    run(policy, &bad, 20, got);                 /* falls by a fifth each: below 2.25 after 5, below .25 later */
     assert_string_equal(got, "77777" "333333333" "3" "11111");
     policy_close(&policy);
     policy = open_policy("tiers:lengths=0/4,warmup=0,every=1,weight=1", 1, NONE, shape);
     run(policy, &bad, 3, got);
-    assert_string_equal(got, "000");            /* and at 0 nothing is learned */
+    assert_string_equal(got, "000");            /* at K = 0 nothing is learned */
     policy_close(&policy);
     shape_close(&shape);
 }

@@ -1,4 +1,4 @@
-/* Predictors without a model: what they learn from, and what they say before they have learned. */
+/* Predictors without a model: what they learn from, and their predictions before that. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -108,11 +108,11 @@ static void unions_come_from_the_text(void **state)
     near(union_of(&predictor, 1), 2, 1e-12);
     union_learn(&predictor, &expert[1][0][0], 2, 2);
     near(union_of(&predictor, 1), (2 + 2 + 1.5) / 3, 1e-12);
-    near(union_of(&predictor, 2), (2.5 + 3.5) / 2, 1e-12);      /* {0 1 2}, {0 1}; {1 2 3 4}, {0 1 5} */
+    near(union_of(&predictor, 2), (2.5 + 3.5) / 2, 1e-12);      /* unions: {0 1 2}, {0 1}; {1 2 3 4}, {0 1 5} */
     near(union_of(&predictor, 3), (5 + 3) / 2.0, 1e-12);
     union_begin(&predictor);
     union_learn(&predictor, &expert[3][0][0], 1, 2);
-    near(union_of(&predictor, 2), 3, 1e-12);            /* tokens of two texts make no union */
+    near(union_of(&predictor, 2), 3, 1e-12);            /* tokens of two texts form no union */
     union_free(&predictor);
     union_init(&predictor, 3, 0, 0);
     assert_true(isnan(union_of(&predictor, 2)));
@@ -130,7 +130,7 @@ static void prices_follow_level_and_steepness(void **state)
     near(cost_model_level(&cost_model), 0.010, 1e-12);
     double doubt = cost_model_doubt(&cost_model);
     for (int i = 0; i < 200; i++)
-        cost_model_observe(&cost_model, 0, 0, 0.020); /* the machine is half as fast; nothing is learned of the steepness */
+        cost_model_observe(&cost_model, 0, 0, 0.020); /* the machine is half as fast; the steepness is not changed */
     near(cost_model_level(&cost_model), 0.020, 1e-4);
     assert_true(cost_model_doubt(&cost_model) > doubt);
     for (int i = 0; i < 200; i++)
@@ -139,14 +139,14 @@ static void prices_follow_level_and_steepness(void **state)
     near(cost_model_steepness(&cost_model), 2, 0.06);
     assert_true(cost_model_doubt(&cost_model) < 0.15);
     double before = cost_model_level(&cost_model);
-    cost_model_observe(&cost_model, 0, 0, 5);                        /* one iteration in which the machine did something else */
+    cost_model_observe(&cost_model, 0, 0, 5);                        /* one iteration during which the machine was busy */
     assert_true(cost_model_level(&cost_model) < 1.1 * before);
     cost_model_observe(&cost_model, 0, 0, NAN);
     cost_model_observe(&cost_model, 0, 0, 0);
     assert_true(isfinite(cost_model_level(&cost_model)));
 }
 
-/* Forwards whose multiplications take longer than reads from 6 rows on; at last one takes 20 times as long. */
+/* Forwards whose multiplications take longer than reads from 6 rows on; one forward takes 20 times as long. */
 static void costs_bend_where_multiplications_bind(void **state)
 {
     struct cost_model model;
@@ -170,11 +170,11 @@ static void costs_bend_where_multiplications_bind(void **state)
     assert_true(cost_model_bend(&model, 64) < bend + 0.1);
 }
 
-/* The policy's K at each of some iterations, in a world without noise: all or nothing is accepted. */
+/* The policy's K at each of some iterations, in a world without noise: all tokens are accepted or none. */
 struct world {
     bool right;
     double forward[9], draft;
-    int sure;                           /* of so many tokens of a draft the drafter is certain, of the others it says this */
+    int sure;                           /* tokens that are certain; probability of the others */
     float says;
 };
 
@@ -237,14 +237,14 @@ static void useless_drafts_cost_nothing_to_find_out(void **state)
     struct policy *policy = open_policy("cascade-cost", &shape);
     double seconds;
     (void)state;
-    /* Not one trial: every draft is looked at, none is verified. */
+    /* Not one trial: every draft is inspected, none is verified. */
     assert_int_equal(play(policy, &useless, 300, &seconds), 0);
     near(seconds, 300, 300 * 1e-3);
-    /* When drafts become right, they are verified after some iterations. */
+    /* When drafts become correct, they are verified after some iterations. */
     assert_true(play(policy, &perfect, 200, &seconds) >= 4);
     policy_close(&policy);
     shape_close(&shape);
-    /* Where drafting costs, too, what is spent to learn stays below its share. */
+    /* If drafting has a cost, too, the share spent to learn stays bounded. */
     policy = open_policy("cascade-cost", &shape);
     assert_int_equal(play(policy, &dear, 1000, &seconds), 0);
     near(seconds, 1000, 1000 * 0.01);
@@ -252,7 +252,7 @@ static void useless_drafts_cost_nothing_to_find_out(void **state)
     shape_close(&shape);
 }
 
-/* A dear drafter that is certain of three tokens and then lost: it is not asked for more than one that it doubts. */
+/* An expensive drafter that is certain of three tokens and uncertain afterwards: at most one uncertain token is requested. */
 static void drafting_stops_where_the_drafter_doubts(void **state)
 {
     static const struct world certain = {true, {1, 1.3, 1.6, 1.9, 2.2, 2.5, 2.8, 3.1, 3.4}, 0.1, 8, -9};
@@ -274,7 +274,7 @@ static void drafting_stops_where_the_drafter_doubts(void **state)
     shape_close(&shape);
 }
 
-/* The weights of a logistic regression that fit these observations best, with a prior, by gradient descent. */
+/* Finds the weights of the logistic regression that fits these observations best, with a prior, by gradient descent. */
 static void fit_slowly(const double (*x)[6], const bool *kept, int count, const double *prior, double *weight)
 {
     const double first[6] = {weight[0]};
@@ -346,10 +346,10 @@ static void drafters_are_believed_until_known_better(void **state)
         estimator_observe(&estimator, i % 2 ? &sure : &unsure, i % 4 == 1);
     near(estimator_of(&estimator, &sure), 0.5, 0.08);
     near(estimator_of(&estimator, &unsure), 0, 0.06);
-    near(estimator_of(&estimator, &silent), estimator_ahead(&estimator, 1), 0.03);     /* none was observed */
+    near(estimator_of(&estimator, &silent), estimator_ahead(&estimator, 1), 0.03);     /* the drafter was never observed */
     for (int i = 0; i < 300; i++)
         estimator_observe(&estimator, i % 2 ? &silent : &found, i % 2 == 0 || i % 8 == 1);
-    assert_true(estimator_of(&estimator, &found) > 0.9);                  /* match length tells right from wrong */
+    assert_true(estimator_of(&estimator, &found) > 0.9);                  /* match length separates correct from wrong tokens */
     near(estimator_of(&estimator, &silent), 0.25, 0.08);
     double before = estimator_of(&estimator, &found);
     estimator_fade(&estimator, 0);
@@ -372,8 +372,8 @@ static void refused(const char *path, const char *text, const char *why)
         fail_msg("%s, not %s", err.text, why);
 }
 
-/* A dear drafter that is right, beside forwards that hardly grow: the first iterations, from which the cost of a forward
- * without a draft cannot be known, do not stop the drafts for good. A drafter that is wrong costs little. */
+/* An expensive drafter that is correct, beside forwards whose cost hardly grows: the first iterations, which do not show the
+ * cost of a forward without a draft, do not stop the drafts for ever. A drafter that is wrong costs little. */
 static void trimmed_drafts_resume_once_costs_are_known(void **state)
 {
     static const struct world right = {true, {1, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35, 1.4}, 0.3, 8, -9};
@@ -395,7 +395,8 @@ static void trimmed_drafts_resume_once_costs_are_known(void **state)
         near(seconds, 1000, 1000 * 0.02);
         policy_close(&policy);
         shape_close(&shape);
-        /* Certain of three tokens, then lost: evict finishes its draft, the others end it there, at the latest one token on. */
+        /* Certain of three tokens, then uncertain: evict finishes its draft, the others end it there, at most one token
+         * later. */
         policy = open_policy(policies[i], &shape);
         play(policy, &lost, 60, &seconds);
         assert_int_equal(play(policy, &lost, 40, &seconds), 3);
@@ -429,7 +430,7 @@ static void estimates_are_saved_and_loaded(void **state)
     assert_int_equal(calibration_write(path, "abc", both, 2, &err), 0);
     assert_int_equal(calibration_read(path, "abc", read, 2, &err), 0);
     assert_memory_equal(&got[0], &made, sizeof made);
-    assert_memory_equal(&got[1], &untouched, sizeof untouched);                 /* the file does not have it */
+    assert_memory_equal(&got[1], &untouched, sizeof untouched);                 /* the file does not contain it */
     assert_int_equal(calibration_read(path, "abd", read, 2, &err), -1);
     assert_non_null(strstr(err.text, "it is for other weights"));
     refused(path, "{}", "this is not a calibration of version 1");
@@ -441,7 +442,7 @@ static void estimates_are_saved_and_loaded(void **state)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s1%s", at % 43 ? "," : at ? ",[" : "[",
                                  at % 43 == 42 ? "]" : "");
     snprintf(text + used, sizeof text - used, "]}}}");
-    refused(path, text, "its numbers are of no regression");                    /* all ones: a matrix without a root */
+    refused(path, text, "its numbers are of no regression");                    /* all ones: not positive definite */
     unit_remove(folder);
 }
 
@@ -485,11 +486,11 @@ static void the_task_unused_for_longest_is_forgotten(void **state)
     assert_int_equal(tasks_begin(&tasks, "task 3"), -1);
     assert_int_equal(tasks.now, 3);
     assert_int_equal(tasks_begin(&tasks, NULL), -1);
-    assert_int_equal(tasks_begin(&tasks, "new"), 0);                    /* in the place of task 1 */
+    assert_int_equal(tasks_begin(&tasks, "new"), 0);                    /* replaces task 1 */
     assert_int_equal(tasks.now, 1);
-    assert_int_equal(tasks_begin(&tasks, "task 1"), 1);                 /* in the place of task 2 */
+    assert_int_equal(tasks_begin(&tasks, "task 1"), 1);                 /* replaces task 2 */
     assert_int_equal(tasks.now, 2);
-    memset(name, 'a', TASK_BYTES + 7);                                  /* of long names only the beginning counts */
+    memset(name, 'a', TASK_BYTES + 7);                                  /* only the first characters of a long name count */
     tasks_begin(&tasks, name);
     name[TASK_BYTES] = 'b';
     assert_int_equal(tasks_begin(&tasks, name), -1);

@@ -1,6 +1,6 @@
-/* Predictors of further tokens that checkpoints bring (MTP), against the published formula in NumPy (tests/golden/mtp): what
- * each module makes of a text whose tokens are all known, and what they draft in turn, as networks and as a drafter; with the
- * first module alone, too. Some targets have layers with a state. Each likely mistake is seen. */
+/* Prediction layers of checkpoints (MTP), compared with the published formula in NumPy (tests/golden/mtp): each module's
+ * output on a given text, and what they draft in turn, as networks and as a drafter; also with the first module alone. Some
+ * targets have layers with a state. Each likely mistake is detected. */
 #include "tests/unit/heads.h"
 
 #include <sys/stat.h>
@@ -11,8 +11,8 @@
 
 enum { MODULES = 2, HIDDEN = 32, VOCAB = 64, DRAFTED = 5, FAMILY_COUNT = 6, HYBRID = 4 };
 
-/* shard: the predictor's file, beside that of the model in tests/golden/families; NULL: one file has both. From HYBRID on they
- * have layers with a state. */
+/* shard: the predictor's file, beside that of the model in tests/golden/families; NULL: one file has both. From HYBRID on
+ * the families have layers with a state. */
 static const struct family {
     const char *name;
     int modules;
@@ -32,8 +32,8 @@ struct predictor {
     json_t *golden;
     int32_t prompt[HEADS_TOKENS];
     int tokens;
-    /* What a mistake changes: */
-    int state, shift;                   /* the state that module 1 reads; of tokens, 1 */
+    /* The members that a mistake changes: */
+    int state, shift;                   /* offset of the state that module 1 reads; offset of its tokens, 1 */
 };
 
 static struct err err;
@@ -42,7 +42,7 @@ static struct head *module_of(const struct predictor *p, int k) { return p->head
 
 struct mistake {
     const char *name;
-    void (*describe)(struct predictor *predictor);       /* before the head is opened */
+    void (*describe)(struct predictor *predictor);       /* changes the description before the head is opened */
     void (*alter)(struct head *module);
 };
 
@@ -123,7 +123,7 @@ static void predictor_close(struct predictor *p)
     unit_remove(p->folder);
 }
 
-/* The state of each of the first `tokens` of the prompt, on the device. */
+/* Computes the state of each of the first `tokens` of the prompt, on the device. */
 static struct buffer read_states(struct predictor *p, int tokens)
 {
     const struct feature_request wanted = {.count = 1, .layer = {p->state}};
@@ -135,7 +135,7 @@ static struct buffer read_states(struct predictor *p, int tokens)
     return forward.features;
 }
 
-/* True rows first .. first + rows - 1, the last of which answers logits. */
+/* Runs rows first .. first + rows - 1 of the text; the last one returns logits. */
 static void run_true(struct predictor *p, struct buffer states, int tokens, int first, int rows, struct head_forward *out)
 {
     int32_t state[HEADS_TOKENS], token[HEADS_TOKENS];
@@ -170,7 +170,7 @@ static double difference(const json_t *said, const float *values, int count)
 
 struct distance { double states, logits, log_probabilities; int chains; };
 
-/* What a module made of its pending rows, from this row of the text on, and their logits. */
+/* Compares a module's output of its pending rows, from this row of the text on, and their logits. */
 static void compare_module(struct predictor *p, struct head *module, int k, int first, struct distance *out)
 {
     const json_t *golden = json_array_get(json_object_get(p->golden, "module"), (size_t)k);
@@ -198,7 +198,7 @@ static void compare_module(struct predictor *p, struct head *module, int k, int 
     }
 }
 
-/* The prompt in pieces, the first of one row: then the second module has none yet. */
+/* Reads the prompt in pieces, the first of one row: then the second module has no row yet. */
 static void compare_rows(struct predictor *p, int modules, struct distance *out)
 {
     static const int pieces[] = {1, 1, 20, 17};
@@ -218,7 +218,7 @@ static void compare_rows(struct predictor *p, int modules, struct distance *out)
         assert_int_equal(head_length(module_of(p, k)), p->tokens - 1 - k);
 }
 
-/* Rows of different modules, with logits and once more with their likeliest tokens. */
+/* Compares rows of different modules, with logits and again with their likeliest tokens. */
 static void check_ranking(struct predictor *p, int32_t parent)
 {
     const int32_t token[3] = {5, 9, 2}, above[3] = {parent, -1, parent};
@@ -244,7 +244,7 @@ static void check_ranking(struct predictor *p, int32_t parent)
     err_clear(&err);
 }
 
-/* The chain beside others, so that its rows are not those last added. */
+/* Drafts the chain among other nodes, so that its rows are not the latest ones. */
 static void compare_chain(struct predictor *p, const json_t *chain, struct distance *out)
 {
     const json_t *tokens = json_object_get(chain, "tokens"), *logp = json_object_get(chain, "logp");
@@ -306,7 +306,7 @@ static void modules_compute_the_published_formula(void **state)
     }
 }
 
-/* The drafter shows the head a text: most of it as a prompt, the last two tokens after it with a verification. */
+/* Lets the drafter show the head a text: most of it as a prompt, the last two tokens in a verification. */
 static void show(struct predictor *p, struct drafter *drafter, int tokens, bool prompt)
 {
     const int first = sequence_length(p->sequence), rows = tokens - first;
@@ -322,7 +322,7 @@ static void show(struct predictor *p, struct drafter *drafter, int tokens, bool 
     must(sequence_commit(p->sequence, kept, rows, &err), &err);
 }
 
-/* A draft of so many levels after the first tokens of the prompt. */
+/* Drafts `levels` tokens after the first tokens of the prompt. */
 static void draft(struct predictor *p, struct drafter *drafter, int length, int levels, struct draft_tree *tree)
 {
     const struct draft_text text = {.target = p->sequence, .tokens = HEADS_TOKENS};
@@ -430,7 +430,7 @@ static void queries_as_gate(struct head *module)
     module->weights.layer.gate.outputs = module->shape->attention.heads * module->shape->attention.head_dim;
 }
 
-/* first, end: the families that can have the mistake. */
+/* first, end: the families in which the mistake is possible. */
 static const struct { struct mistake mistake; int first, end; } MISTAKES[] = {
     {{"the state before the final norm", state_before_the_norm, NULL}, 0, FAMILY_COUNT},
     {{"the token of the state", token_of_the_state, NULL}, 0, FAMILY_COUNT},
@@ -451,7 +451,7 @@ static void likely_mistakes_are_seen(void **state)
 {
     (void)state;
     if (getenv("MOE_TEST_DEVICE"))
-        skip();                         /* they put the host's addresses in place of others */
+        skip();                         /* such mistakes read memory of the host */
     for (size_t i = 0; i < sizeof MISTAKES / sizeof *MISTAKES; i++)
         for (int family = MISTAKES[i].first; family < MISTAKES[i].end; family++) {
             const struct distance off = measure(&FAMILIES[family], FAMILIES[family].modules, &MISTAKES[i].mistake);
@@ -460,7 +460,8 @@ static void likely_mistakes_are_seen(void **state)
         }
 }
 
-/* What is kept is the text, in order, before anything is drafted; and what has no predictors has no head. */
+/* The text must be committed completely and in order before anything is drafted; a model without prediction layers has no
+ * head. */
 static void what_makes_no_sense_is_refused(void **state)
 {
     struct predictor p;

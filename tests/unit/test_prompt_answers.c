@@ -1,4 +1,4 @@
-/* Texts with answers: what of them is an answer, written out with brackets, and what cannot be known is refused. */
+/* Texts with answers: which tokens belong to an answer, written with brackets, and rejected input. */
 #include "tests/unit/prompting.h"
 
 enum { END = 2047 };                        /* <|end|> of the pocket model */
@@ -17,7 +17,7 @@ static int setup(void **state)
     return 0;
 }
 
-/* The text token by token, brackets around each run of tokens that the mask has. */
+/* Writes the text token by token, with brackets around each run of tokens that the mask selects. */
 static void put_marked(const struct fixture *f, const struct prompt *prompt, struct text *out)
 {
     for (int i = 0; i < prompt->tokens.n; i++) {
@@ -29,7 +29,7 @@ static void put_marked(const struct fixture *f, const struct prompt *prompt, str
         text_putc(out, ']', NULL);
 }
 
-/* Of one line; or the error. */
+/* Returns the marked text of one line, or the error. */
 static char *marked(struct fixture *f, const char *line)
 {
     struct text out = {0};
@@ -77,7 +77,7 @@ static void answers_of_each_form_are_found(void **state)
     gives(f, "{\"turns\": [\"hi\"], \"answer\": 42}", "<|user|>\nhi<|assistant|>\n[42<|end|>]\n");
     f->options.chat = true;
     gives(f, "{\"prompt\": \"hi\", \"answer\": \"yes\"}", "<|user|>\nhi<|assistant|>\n[yes<|end|>]\n");
-    f->options.n_ends = 0;                  /* nothing is known to end an answer: all that the template writes for it counts */
+    f->options.n_ends = 0;                  /* without end tokens all that the template writes for it counts */
     gives(f, MESSAGES(USER("hi") ", " ASSISTANT("yes")), "<|user|>\nhi<|assistant|>\n[yes<|end|>\n]");
     f->options.chat = false;
     gives(f, "{\"prompt\": \"One two\", \"answer\": \" three\"}", "One two[ three]");
@@ -88,7 +88,7 @@ static void every_turn_counts(void **state)
     struct fixture *f = *state;
     gives(f, MESSAGES(USER("a") ", " ASSISTANT("b c") ", " USER("d") ", " ASSISTANT("e")),
           "<|user|>\na<|assistant|>\n[b c<|end|>]\n<|user|>\nd<|assistant|>\n[e<|end|>]\n");
-    /* an end token that a message merely spells is plain text, and ends nothing */
+    /* an end token spelled in a message is plain text, and ends nothing */
     gives(f, MESSAGES(USER("a") ", " ASSISTANT("b<|end|>c")), "<|user|>\na<|assistant|>\n[b<|end|>c<|end|>]\n");
     gives(f, "{\"messages\": [" USER("a") ", " ASSISTANT("b") ", " USER("c") "], \"answer\": \"d\"}",
           "<|user|>\na<|assistant|>\n[b<|end|>]\n<|user|>\nc<|assistant|>\n[d<|end|>]\n");
@@ -112,7 +112,7 @@ static void what_has_no_answer_is_refused(void **state)
           "<|user|>\na<|assistant|>\n[b<|end|>]\n<|user|>\nc");
 }
 
-/* What is learnt must be what follows the prompt's own tokens. */
+/* An answer is learnt after exactly the prompt's own tokens. */
 static void answers_that_join_are_refused(void **state)
 {
     struct fixture *f = *state;
@@ -131,7 +131,7 @@ static void use_template(struct fixture *f, const char *source)
 static void templates_that_change_their_mind_are_refused(void **state)
 {
     struct fixture *f = *state;
-    /* as some families do with thoughts: only the last answer has them */
+    /* some families do so with thoughts: only the last answer has them */
     use_template(f, "{% for m in messages %}{{ '<|' + m['role'] + '|>' }}{% if m['role'] == 'assistant' and loop.last %}"
                     "{{ 'Hm. ' }}{% endif %}{{ m['content'] }}{% endfor %}"
                     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}");
@@ -143,7 +143,7 @@ static void templates_that_change_their_mind_are_refused(void **state)
     fails(f, MESSAGES(USER("a") ", " ASSISTANT("b")), "message 1: the template does not write this answer after");
 }
 
-/* Then each answer is asked for as it will be when the model decodes. */
+/* With `each`, the conversation up to each answer is a text, rendered as for decoding. */
 static void each_answer_can_end_a_text(void **state)
 {
     struct fixture *f = *state;
@@ -176,7 +176,7 @@ static void each_answer_can_end_a_text(void **state)
     gives(f, MESSAGES(USER("a")), "<|user|>a");
 }
 
-/* Answers are put aside, and the questions asked one after the other. */
+/* Answers are removed, and the questions asked one after the other. */
 static void questions_are_asked_again(void **state)
 {
     struct fixture *f = *state;

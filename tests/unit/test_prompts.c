@@ -1,4 +1,4 @@
-/* Prompt files: every form, the pocket model's ids, lines in errors, bounded lines, several turns. */
+/* Prompt files: every form, the pocket model's ids, line numbers in errors, bounded lines, several turns. */
 #include "tests/unit/prompting.h"
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@ static const char *file(struct fixture *f, const char *name, const char *text)
     return path;
 }
 
-/* Reads all prompts of one file; "id:text" each, with | after, or the error's text. Malloc'ed. */
+/* Reads all prompts of one file and returns "id:text" of each followed by |, or the error's text (malloc'ed). */
 static char *read_all(struct fixture *f, const char *path, const struct tokenizer *tokenizer)
 {
     struct err err = {0};
@@ -50,7 +50,7 @@ static void expect_error(struct fixture *f, const char *text, const char *where,
     free(seen);
 }
 
-/* The 240 held-out prompts give the ids that transformers gave. */
+/* The 240 held-out prompts have the ids that transformers computed. */
 static void pocket_prompts_give_the_golden_ids(void **state)
 {
     struct fixture *f = *state;
@@ -113,7 +113,7 @@ static void every_form_is_read(void **state)
       "0:<|user|>\nq<|assistant|>\n|");
 }
 
-/* Reads all prompts that come through standard input when these bytes are it, from a file or through a pipe. */
+/* Reads all prompts from standard input with these bytes, from a file or through a pipe. */
 static void expect_input(struct fixture *f, const char *bytes, const char *expected)
 {
     for (int piped = 0; piped < 2; piped++) {
@@ -168,7 +168,7 @@ static void what_cannot_be_json_is_one_text(void **state)
     expect_error(f, "plain\n", "e.jsonl:1", "(a text is a file .txt or .md, or comes through standard input or -p)");
 }
 
-/* More white space, and a longer text, than are read at once. */
+/* More white space, and a longer text, than one read returns. */
 static void long_input_is_one_text(void **state)
 {
     struct fixture *f = *state;
@@ -230,7 +230,7 @@ static int judge(void *context, const struct prompt *prompt, struct err *err)
     return --*left ? 0 : err_set(err, ERR_INPUT, "no good");
 }
 
-/* Checked is what can be read twice; then all of it comes. */
+/* Prompts are checked before the first one is used if the input can be read twice; then all are read. */
 static void prompts_are_checked_before_the_first(void **state)
 {
     struct fixture *f = *state;
@@ -252,7 +252,7 @@ static void prompts_are_checked_before_the_first(void **state)
     err_clear(&err);
     left = 100;
     assert_int_equal(prompts_open(&p, &f->options, files, 2, f->tokenizer, NULL), 0);
-    assert_int_equal(prompts_check(p, judge, &left, &all, &err), 0);        /* and nobody waits for the pipe */
+    assert_int_equal(prompts_check(p, judge, &left, &all, &err), 0);        /* the pipe is not read to its end */
     assert_false(all);
     assert_int_equal(left, 97);
     prompts_close(&p);
@@ -269,8 +269,7 @@ static void prompts_are_checked_before_the_first(void **state)
     free(name);
 }
 
-/* One list in place of lines: whatever is white space, brackets and quotes within texts, and where its faults are. */
-/* Any number of prompts in any number of parts: ranges that follow each other, of lengths that differ by 1 at most. */
+/* Any number of prompts in any number of parts: consecutive ranges whose lengths differ by 1 at most. */
 static void parts_are_ranges_that_cover_all(void **state)
 {
     (void)state;
@@ -282,7 +281,7 @@ static void parts_are_ranges_that_cover_all(void **state)
                 shard_range((struct shard){part, parts}, count, &first, &end);
                 assert_int_equal(first, next);
                 assert_true(end - first == longest || end - first == count / parts);
-                longest = end - first;                          /* longer ones come first */
+                longest = end - first;                          /* longer parts come first */
                 next = end;
             }
             assert_int_equal(next, count);
@@ -308,7 +307,7 @@ static int note_prompt(void *context, const struct prompt *prompt, struct err *e
     return text_printf(context, err, "(%s)", prompt->id);
 }
 
-/* Parts of -p and two files, with a bad line and a long one: ids, faults, and the prompts before the part. */
+/* Parts of -p and two files, with a bad line and a long one: ids, errors, and the prompts before the part. */
 static void a_part_is_read_alone(void **state)
 {
     struct fixture *f = *state;
@@ -365,7 +364,7 @@ static void a_list_is_read_item_by_item(void **state)
         {"[{\"prompt\":\"a\"},\n\n5]", "e.jsonl:3", "must be an object or a text"}};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         expect_error(f, faults[i].text, faults[i].place, faults[i].named);
-    /* Longer than what is read at once, with items that are too long, which are passed over. */
+    /* Longer than one read, with items beyond the limit, which are skipped. */
     text_puts(&long_list, "[", NULL);
     for (int i = 0; i < 3000; i++) {
         text_printf(&long_list, NULL, "%s{\"prompt\": \"%d%*s\\\"]\", \"id\": %d}", i ? ", \n" : "", i, i % 7 * 30, "x", i);
@@ -400,7 +399,8 @@ static void a_list_is_read_item_by_item(void **state)
 
 static void put_note(void *context, const char *text) { text_printf(context, NULL, "%s\n", strrchr(text, '/') + 1); }
 
-/* Parts, ShareGPT, chats that are called prompts, a system's message; what is odd is noted once, whatever the pass. */
+/* Parts, ShareGPT, chats under the key "prompts", a system's message; a note on unusual input appears once, however often it
+ * is read. */
 static void chats_are_read_as_people_have_them(void **state)
 {
     struct fixture *f = *state;
@@ -470,7 +470,7 @@ static void arguments_reach_the_template(void **state)
     template_free(&t);
 }
 
-/* A template of a file goes before the model's; tools and documents are none unless arguments give them. */
+/* A template from a file replaces the model's; tools and documents are undefined unless arguments define them. */
 static void a_template_may_come_from_a_file(void **state)
 {
     struct fixture *f = *state;
@@ -512,7 +512,7 @@ static void the_day_is_today_or_an_argument(void **state)
     got = read_all(f, NULL, f->tokenizer);
     now = time(NULL);
     strftime(after, sizeof after, "0:%d %b %Y|", localtime(&now));
-    assert_true(!strcmp(got, before) || !strcmp(got, after));           /* midnight may pass */
+    assert_true(!strcmp(got, before) || !strcmp(got, after));           /* the date may change in between */
     free(got);
     f->options.template_args = args;
     f->options.n_template_args = 1;
@@ -554,7 +554,7 @@ static void turns_go_on_with_the_answer(void **state)
     assert_int_equal(prompts_open(&p, &f->options, &path, 1, f->tokenizer, NULL), 0);
     assert_int_equal(prompts_next(p, &prompt, NULL), 1);
     assert_int_equal(prompt.turns, 3);
-    assert_int_equal(prompt_next_turn(p, &prompt, "\xFF", 1, &err), -1);       /* and nothing has changed */
+    assert_int_equal(prompt_next_turn(p, &prompt, "\xFF", 1, &err), -1);       /* nothing has changed */
     assert_non_null(strstr(err.text, "UTF-8"));
     assert_string_equal(prompt.text, "<|user|>\na<|assistant|>\n");
     assert_int_equal(prompt_next_turn(p, &prompt, "yes", 3, NULL), 1);

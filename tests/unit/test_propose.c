@@ -1,4 +1,5 @@
-/* What a drafter proposes from its logits is what sorting all tokens by the definition gives (kernels/plain/propose.h). */
+/* Tokens that a drafter proposes from its logits, compared with sorting all tokens by the definition
+ * (kernels/plain/propose.h). */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@ enum { VOCAB = 70, ROUNDS = 6000 };
 
 static int below(int n) { return (int)((unsigned)rand() % (unsigned)n); }
 
-/* Tokens by value, best first, the lower id of equals; -INFINITY: the filter does not keep it. Returns how many are kept. */
+/* Sorts tokens by value, best first, ties to the lower id; -INFINITY: removed by the filter. Returns the number that remain. */
 static int sorted_by_definition(const float *logit, int vocab, const struct sample_filter *filter,
                                 const struct sample_draw *draw, int32_t *order, double *log_probability)
 {

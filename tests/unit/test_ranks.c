@@ -1,5 +1,5 @@
-/* Several processes: copies and sums arrive whole and in their order, a fault of one is reported once and ends all, and one
- * that dies is named. */
+/* Several processes: copies and sums arrive completely and in a fixed order, an error of one is reported once and ends all,
+ * and a process that dies is named. */
 #include "tests/unit/ranks_pipes.h"
 
 #include <math.h>
@@ -74,7 +74,7 @@ static void cuts_are_equal_and_whole(void **state)
     assert_null(alone);
 }
 
-/* Values whose sum depends on the order in which they are added. */
+/* Values whose sum depends on the order of additions. */
 static float value_of(int giver, int round, size_t i)
 {
     const uint32_t bits = (uint32_t)(i + 1) * 2654435761u ^ (uint32_t)(giver + 4 * round + 1) * 40503u * 2246822519u;
@@ -127,10 +127,10 @@ static void sums_have_the_order_of_the_processes(void **state)
             }
 }
 
-/* ---- faults ---- */
+/* ---- errors ---- */
 
 struct faults {
-    int who;                    /* who fails; -1: all */
+    int who;                    /* number of the process that fails; -1: all */
     struct err err[PIPES_MAX];
 };
 
@@ -145,7 +145,7 @@ static int fail_one(struct ranks *ranks, void *argument)
     if (f->who < 0 || rank == f->who)
         rc = err_set(&err, ERR_INPUT, "texts.jsonl:%d: no good", f->who);
     CHECK(rc || ranks_broadcast(ranks, data, sizeof data, &err));
-    CHECK(rc || ranks_agree(ranks, false, NULL, NULL));           /* no call is made after that */
+    CHECK(rc || ranks_agree(ranks, false, NULL, NULL));           /* no call is made afterwards */
     ranks_leave(ranks, &err);
     f->err[rank] = err;
     return 0;
@@ -240,7 +240,7 @@ static void a_job_of_another_size_is_refused(void **state)
 
 /* ---- the plug-in over MPI ---- */
 
-/* What mpirun started: the same work as above, over real messages. */
+/* Processes started by mpirun: the same work as above, over real messages. */
 static int work_over_mpi(int size)
 {
     struct folding few = {5, 1, size, 2}, many = {700001, 1024, size, 1};

@@ -1,4 +1,4 @@
-/* How likely nodes of a draft are to be kept: by what drafters say, and by what became of earlier drafts. */
+/* Acceptance probabilities of nodes of a draft, from the drafters' probabilities and from the outcomes of earlier drafts. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@ static void near(float got, double want) { assert_float_equal((double)got, want,
 
 enum { NODES = 4 };
 
-/* A draft of these shares, and what is thought of it: root - 0 - 1, root - 2, 2 - 3. */
+/* A draft with these probabilities and its weights: root - 0 - 1, root - 2, 2 - 3. */
 struct draft {
     struct draft_tree tree;
     struct reach reach;
@@ -41,11 +41,11 @@ static void drafters_are_trusted_along_the_path(void **state)
     near(draft.weight[1], 0.5);
     near(draft.weight[2], 0.125);
     near(draft.weight[3], 0.4);
-    near(draft.weight[4], 0.4 * 0.5);                 /* nothing known: one kept, one lost */
+    near(draft.weight[4], 0.4 * 0.5);                 /* nothing is known: one kept, one lost */
     draft_tree_free(&draft.tree);
 }
 
-/* A drafter that says 0.9 of tokens of which one in ten is kept; a node is judged where its parent was kept. */
+/* A drafter reports 0.9 for tokens of which one in ten is kept; a node is judged if its parent was kept. */
 static void what_drafters_say_is_held_against_what_became_of_it(void **state)
 {
     (void)state;
@@ -67,7 +67,7 @@ static void what_drafters_say_is_held_against_what_became_of_it(void **state)
     draft_tree_free(&draft.tree);
 }
 
-/* Nodes without a probability teach by depth, each where its parent was kept, and only its own drafter. */
+/* Nodes without a probability are learned by depth, each if its parent was kept, for its own drafter only. */
 static void what_became_of_earlier_drafts_counts(void **state)
 {
     (void)state;
@@ -76,14 +76,14 @@ static void what_became_of_earlier_drafts_counts(void **state)
     struct draft draft;
     draft_begin(&draft, share);
     draft_weigh(&draft);
-    reach_observe(&draft.reach, &draft.tree, draft.signal, first);      /* node 1 in vain; 3 was not tried */
+    reach_observe(&draft.reach, &draft.tree, draft.signal, first);      /* node 1 was rejected; 3 was not judged */
     near((float)draft.reach.estimator[0].seen, 0.9975 * (0.9975 * 1 + 1) + 1);
     for (int i = 0; i < 400; i++)
         reach_observe(&draft.reach, &draft.tree, draft.signal, i % 4 ? first : second);
     draft_weigh(&draft);
     assert_float_equal((double)draft.weight[1], 0.75, 0.08);
     assert_float_equal((double)draft.weight[3], 0.25, 0.08);
-    assert_float_equal((double)(draft.weight[2] / draft.weight[1]), 0.25, 0.12);        /* of both nodes of depth 2 */
+    assert_float_equal((double)(draft.weight[2] / draft.weight[1]), 0.25, 0.12);        /* both nodes of depth 2 count */
     assert_true(draft.reach.estimator[1].seen <= 0);
     reach_begin(&draft.reach);
     draft_weigh(&draft);

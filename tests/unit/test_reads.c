@@ -1,4 +1,4 @@
-/* Waiting for reads of a disk that answers late, and leaving before it has. */
+/* Waiting for reads from a slow disk, and closing before they end. */
 #include "tests/unit/unit.h"
 
 #include <unistd.h>
@@ -11,7 +11,7 @@ static void must_be_done(int rc, const struct err *err)
         fail_msg("%s", err->text);
 }
 
-/* A pipe stands for a disk that answers late. */
+/* A pipe plays the slow disk. */
 static void waiting_for_reads_ends_with_the_stop(void **state)
 {
     static _Alignas(DIRECT_STEP) unsigned char memory[2 * DIRECT_STEP], sent[DIRECT_STEP];
@@ -24,7 +24,7 @@ static void waiting_for_reads_ends_with_the_stop(void **state)
     assert_int_equal(pipe(ends), 0);
     file.fd = ends[0];
     must_be_done(reads_open(&reads, &file, 2, false, &err), &err);
-    if (strcmp(reads_method(reads), "io_uring")) {      /* threads cannot read a pipe so */
+    if (strcmp(reads_method(reads), "io_uring")) {      /* threads cannot read a pipe this way */
         reads_close(&reads);
         skip();
     }
@@ -33,14 +33,14 @@ static void waiting_for_reads_ends_with_the_stop(void **state)
     assert_int_equal(reads_wait(reads, &stop, &err), -1);
     assert_int_equal(err.code, ERR_SIGNAL);
     err_clear(&err);
-    atomic_store(&stop.signal, 0);                      /* the wish was taken back: the read is still there */
+    atomic_store(&stop.signal, 0);                      /* the request was cancelled; the read itself is still there */
     assert_int_equal(write(ends[1], sent, DIRECT_STEP), DIRECT_STEP);
     must_be_done(reads_wait(reads, &stop, &err), &err);
     assert_int_equal(reads_next(reads, false, &tag, &err), 1);
     assert_int_equal(tag, 3);
-    must_be_done(reads_wait(reads, &stop, &err), &err);         /* none is under way */
+    must_be_done(reads_wait(reads, &stop, &err), &err);         /* none is in flight */
     must_be_done(reads_start(reads, 4, memory + DIRECT_STEP, 0, DIRECT_STEP, &err), &err);
-    reads_abandon(&reads);                              /* reads_close would wait for ever */
+    reads_abandon(&reads);                              /* reads_close would wait forever */
     assert_null(reads);
     close(ends[0]);
     close(ends[1]);

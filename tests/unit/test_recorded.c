@@ -1,5 +1,5 @@
-/* Drafts of several drafters, recorded one by one, grow again as they did live: policies that ask drafters in turn, let one
- * review another, or grow branches get the same tokens wherever the text has what comes before them, and the same is
+/* Drafts of several drafters, recorded one by one, are rebuilt as they were live: policies that use drafters in turn, let
+ * one review another, or grow branches get the same tokens wherever the text has the preceding ones, and the same tokens are
  * accepted. */
 #include "tests/unit/rig.h"
 
@@ -12,12 +12,12 @@
 
 enum { TOKENS = 60, PROMPT = 30, DRAFTED = 16, LIVE = 200 };
 
-/* ---- policies that know nothing but their steps ---- */
+/* ---- policies that follow a fixed list of steps ---- */
 
-struct script { int kind, drafter, below, tokens, siblings; };  /* below: -2: the newest node; tokens 0: a review */
+struct script { int kind, drafter, below, tokens, siblings; };  /* below -2: the newest node; tokens 0: a review */
 
-/* One has a drafter that looks up text, which does not know drafted tokens as text: it is exact at the root alone. Those from
- * BRANCHES on make trees, and trees are recorded for them. */
+/* In LOOKS_UP one drafter looks up text and does not treat drafted tokens as text, so its recording is exact at the root
+ * alone. Scripts from BRANCHES on make trees, and trees are recorded for them. */
 enum { SCRIPTS = 9, LOOKS_UP = 5, BRANCHES = 6, BRANCHES_WIDTH = 3 };
 
 static const struct script scripts[SCRIPTS][4] = {
@@ -136,13 +136,13 @@ static void record(struct rig *rig, const char *folder, const struct script *scr
     header_free(&header);
 }
 
-/* ---- the same again, without a model ---- */
+/* ---- the same without a model ---- */
 
 struct tally { long exact, guessed, accepted, reviewed; };
 
 static void compare(const struct live *live, const struct draft_tree *tree, const int32_t *text, struct tally *tally)
 {
-    bool right[DRAFTED + 1] = {true}, all = true;       /* all tokens before it are the text's */
+    bool right[DRAFTED + 1] = {true}, all = true;       /* all tokens before it are in the text */
     int accepted = 0;
     for (int node = 0; node < live->nodes; node++) {
         if (!right[1 + live->parent[node]]) {
@@ -152,7 +152,7 @@ static void compare(const struct live *live, const struct draft_tree *tree, cons
         }
         if (all)
             assert_true(node < tree->nodes);
-        /* Its number may be another one where guesses come before it. */
+        /* the number differs if guessed nodes come before it */
         int same = -1;
         for (int other = 0; other < tree->nodes; other++) {
             int32_t way[DRAFTED], live_way[DRAFTED];

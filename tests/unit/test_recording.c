@@ -1,4 +1,4 @@
-/* Streams with drafts, whole and contradicting themselves: what is read, and what is refused. */
+/* Streams with drafts, consistent and inconsistent: what is read, and what is rejected. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "common/stream/decode.h"
 #include "common/stream/writer.h"
 
-/* One answer of four tokens, 10 11 12 13, after a prompt of two; what a test changes of it. */
+/* One answer of four tokens, 10 11 12 13, after a prompt of two; tests change it. */
 struct change { int position, pos, left, token, accepted, skip, emitted, n; };
 
 static void write_stream(const char *path, const struct change *change)
@@ -147,7 +147,7 @@ static void trees_are_read_and_checked(void **state)
         {{{-1, 0, 0, 2}, {2, 0, 1, 0}, {2, 3}, 2, true}, "without"},
     };
     static const struct tree right = {{-1, 0, 0, 2}, {2, 0, 1, 0}, {2, 3}, 2, false};
-    static const struct tree other = {{-1, 0, 0, 2}, {2, 0, 1, 0}, {1}, 1, false};      /* accepts what the text has not */
+    static const struct tree other = {{-1, 0, 0, 2}, {2, 0, 1, 0}, {1}, 1, false};      /* accepts a token not in the text */
     char *folder = unit_folder();
     const char *path = unit_path(folder, "tree.moes");
     struct recording *all = NULL;
@@ -180,8 +180,8 @@ static int keep_bytes(void *context, const struct replay_iteration *iteration, s
     return 0;
 }
 
-/* What a tree of two nodes costs, its forward being recorded with `loaded` experts of `each` bytes and 120 bytes in all; none
- * of its nodes has an expert. */
+/* The cost of a tree of two nodes without experts, if its forward was recorded with `loaded` experts of `each` bytes and 120
+ * bytes in all. */
 static int64_t bytes_of_tree(const char *path, int32_t loaded, int64_t each)
 {
     struct recording *all = NULL;

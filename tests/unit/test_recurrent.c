@@ -1,7 +1,7 @@
-/* Layers with a state (common/engine/recurrent.h) over random tiny models. A node's logits are the bits of its path decoded
- * alone, wherever a path crosses a border, also without some of the layers; after a commit the states are those of a text
- * without drafts, to the bit; pieces of a prompt, spans and threads do not show; texts are cut where states are kept; a
- * forward that fails changes nothing. */
+/* Layers with a state (common/engine/recurrent.h) over random tiny models. A node's logits equal those of its path decoded
+ * alone, bit by bit, wherever a path crosses a border, also without some of the layers; after a commit the states equal
+ * those of a text without drafts; pieces of a prompt, spans and threads change nothing; texts are truncated where states are
+ * stored; a forward that fails changes nothing. */
 #include "tests/unit/unit.h"
 
 #include <unistd.h>
@@ -58,7 +58,7 @@ static void write_model(uint64_t seed)
     must(tiny_write(tiny_path(), &shape, FORMAT_F32, seed, &err), &err);
 }
 
-/* cached: some experts of all layers in slots, so that prompts go in spans. */
+/* cached: slots for some experts of all layers, so that prompts are read in spans */
 static struct stop stop;                /* of all engines here */
 
 static void open_rig(struct rig *rig, const char *device, int threads, int max_rows, bool cached)
@@ -102,7 +102,7 @@ static void read_singly(struct rig *rig, struct sequence *sequence, const int32_
     }
 }
 
-/* On the host alone: other devices' buffers have no addresses here. */
+/* On the host alone: buffers of other devices have no addresses here. */
 static void same_row(struct buffer a, int32_t i, struct buffer b, int32_t j, int64_t width)
 {
     const size_t floats = (size_t)width;
@@ -110,7 +110,7 @@ static void same_row(struct buffer a, int32_t i, struct buffer b, int32_t j, int
                         (const float *)(uintptr_t)b.address + (size_t)j * floats, floats * sizeof(float));
 }
 
-/* All that both keep of their last tokens: at least what the next token reads. */
+/* Compares the data that both keep of their last tokens: at least what the next token reads. */
 static void same_states(const struct rig *rig, const struct sequence *a, const struct sequence *b)
 {
     const struct recurrent_plan *p = &a->recurrent.now, *q = &b->recurrent.now;
@@ -141,7 +141,7 @@ static void same_states(const struct rig *rig, const struct sequence *a, const s
         assert_true(states > 0);
 }
 
-/* Slots and states in use are those that the text needs: none leaks. */
+/* Slots and states in use are exactly those that the text needs: none leaks. */
 static void check_uses(const struct sequence *sequence)
 {
     const struct recurrent *r = &sequence->recurrent;
@@ -195,7 +195,7 @@ static void run_tree(struct rig *rig, struct sequence *sequence, const struct tr
     }
 }
 
-/* The places in a segment from which a draft has crossed a border. */
+/* The offsets in a segment from which a draft has crossed a border. */
 static bool crossed[DELTA_BORDER];
 
 static void note_crossed(const struct tree *tree, const struct sequence *sequence)
@@ -206,7 +206,8 @@ static void note_crossed(const struct tree *tree, const struct sequence *sequenc
         crossed[inside] |= inside + path_of(tree, i, path) > DELTA_BORDER;
 }
 
-/* A tree after `text`, of which a path is kept: its nodes' logits, and then the states, against the path alone. */
+/* Drafts a tree after `text` and commits one of its paths: logits of its nodes, and then the states, are compared with the
+ * path alone. */
 static void try_tree(struct rig *rig, struct sequence *text, struct sequence *plain, struct chance *chance)
 {
     const size_t vocab = (size_t)model_hparams(rig->model)->vocab;
@@ -220,7 +221,7 @@ static void try_tree(struct rig *rig, struct sequence *text, struct sequence *pl
     const int kept = path_of(&tree, chance_range(chance, 0, tree.count - 1), path);
     for (int i = 0; i < kept; i++)
         token[i] = tree.token[path[i]];
-    if (chance_range(chance, 0, 4) == 0) {                     /* nothing is kept, and it is drafted again */
+    if (chance_range(chance, 0, 4) == 0) {                     /* rejected, and drafted again */
         sequence_rollback(text);
         check_uses(text);
         run_tree(rig, text, &tree, NULL, chance, got);
@@ -271,7 +272,7 @@ static void trees_do_not_show(void **state)
 
 /* ---- forwards that leave layers out ---- */
 
-/* Random halves of layers are skipped, or the last layers are. */
+/* Skips random halves of layers, or the last layers. */
 static void draw_part(struct forward_part *part, uint8_t *skip, struct chance *chance, int layers)
 {
     const bool exits = layers > 1 && chance_range(chance, 0, 1);
@@ -284,8 +285,8 @@ static void draw_part(struct forward_part *part, uint8_t *skip, struct chance *c
     }
 }
 
-/* Compares one path of a draft by such a part with the same path drafted alone. The verification then drops the draft, and
- * keeps the text of the whole model. */
+/* Compares one path of a draft by such a part with the same path drafted alone. The verification then drops the draft and
+ * continues the text with the whole model. */
 static void try_part(struct rig *rig, struct sequence *text, struct sequence *plain, struct chance *chance)
 {
     const size_t vocab = (size_t)model_hparams(rig->model)->vocab;
@@ -380,7 +381,7 @@ static void prompts_do_not_show(void **state)
     }
 }
 
-/* ---- cutting ---- */
+/* ---- truncation ---- */
 
 static void texts_are_cut_where_states_are_kept(void **state)
 {
@@ -419,7 +420,7 @@ static void texts_are_cut_where_states_are_kept(void **state)
 
 /* ---- failures ---- */
 
-/* A forward, and spans, that are interrupted leave the text as it was; what was drafted stays drafted. */
+/* Forwards and spans that are interrupted leave the text unchanged; drafted tokens stay drafted. */
 static void interruptions_change_nothing(void **state)
 {
     (void)state;

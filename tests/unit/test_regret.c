@@ -1,6 +1,6 @@
-/* Replay over synthetic streams: how much the adaptive policies lose against the static draft length that is best for each
- * stream, known only afterwards. Acceptance and cost are constant, drift or switch, and both are noisy; the cost table that
- * cascade-cost is given is that of the stream's beginning, a little wrong. What was seen is printed. */
+/* Replay over synthetic streams: the loss of adaptive policies against the static draft length that is best for each stream,
+ * known only afterwards. Acceptance and cost are constant, drift or switch, and both are noisy; cascade-cost gets the cost
+ * table of the stream's beginning, with errors. Results are printed. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -27,9 +27,9 @@ static double gauss(uint64_t *state)
     return sqrt(-2 * log(1 - uniform(state))) * cos(6.283185307179586 * uniform(state));
 }
 
-/* One stream's world at a time: the chance of a drafted token, how that changes with depth, and what tokens cost. */
+/* The world of one stream: acceptance probability of a drafted token, how it changes with depth, and the costs of tokens. */
 struct world {
-    int kind;                           /* 0: constant, 1: a walk, 2: waves, 3: switches */
+    int kind;                           /* 0: constant, 1: random walk, 2: waves, 3: steps */
     double chance, depth, steep, bend, level, silent;       /* silent: positions without a draft */
     double walk_chance, walk_steep, walk_level;
     double noise, draft;
@@ -149,7 +149,7 @@ static void make_stream(struct recording *all, const char *table, int number)
     fclose(file);
 }
 
-/* One text, whose drafts are all right or all wrong; a drafted token costs `draft` iterations. */
+/* Runs one text whose drafts are all correct or all wrong; a drafted token costs `draft` iterations. */
 static void make_extreme(struct recording *all, bool right, double draft, float says, int positions)
 {
     static const double forward[LENGTH + 1] = {1, 1.7, 2.4, 2.9, 3.4, 3.8, 4.1, 4.4, 4.7};
@@ -170,7 +170,7 @@ static void make_extreme(struct recording *all, bool right, double draft, float 
     }
 }
 
-/* The time of cascade-cost over that of the best static length. */
+/* Returns the time of cascade-cost divided by that of the best static length. */
 static double extreme(struct recording *all, bool right, double draft, double says, int positions)
 {
     static const char *const policies[] = {"cascade-cost"};
@@ -190,8 +190,8 @@ static double extreme(struct recording *all, bool right, double draft, double sa
     return ours;
 }
 
-/* The first text of all, long and short. A drafter that is certain of wrong tokens is no drafter that there is: it costs the
- * trials that it takes not to believe it. */
+/* The first text, long and short. No real drafter is certain of wrong tokens: it costs the trials until its probabilities
+ * are distrusted. */
 static void extremes_are_bounded(void **state)
 {
     static const double drafts[] = {1e-5, 0.02, 0.2}, says[] = {0.05, 0.9, NAN};

@@ -1,4 +1,4 @@
-/* Reports from hand-made streams: every figure against one that was worked out by hand. */
+/* Reports from hand-made streams: every figure compared with one calculated by hand. */
 #include "tests/unit/stream.h"
 
 #include "common/report/bench_figure.h"
@@ -17,7 +17,7 @@ static void put(struct writer *out, const struct record_kind *kind, const void *
         fail_msg("%s", err.text);
 }
 
-/* One prompt under one setting: `steps` iterations of `emitted` tokens each, all but one of them drafted and accepted. */
+/* One prompt under one setting: `steps` iterations of `emitted` tokens each, of which all but one are drafted and accepted. */
 struct sample {
     int64_t sequence;
     int setting, repeat;
@@ -28,7 +28,7 @@ struct sample {
     int64_t bytes;
     int32_t first;                  /* token id that makes outputs differ */
     int correct;                    /* -1: not graded */
-    float bound;                    /* of the first drafted token, when not 0; the second is not known */
+    float bound;                    /* of the first drafted token, if not 0; the second is unknown */
 };
 
 static void put_sample(struct writer *out, const struct sample *s, bool bench)
@@ -162,7 +162,7 @@ static void figures_are_those_worked_out(void **state)
     assert_int_equal(summary.count, 6);
     assert_string_equal(all.tasks[0], "math");
     const struct summary_row *none = row_of(&summary, 0, 0), *k = row_of(&summary, 0, 1);
-    /* none: prompt a takes 100 or 300 us a token, so 200; b takes 100. 4 tokens each. */
+    /* none: prompt a takes 100 or 300 us per token, so 200; b takes 100. 4 tokens each. */
     near(none->tokens_per_s, 8 / (4 * 200e-6 + 4 * 100e-6));
     /* K1: a takes 60 or 70, so 65; b 55. */
     near(k->tokens_per_s, 8 / (4 * 65e-6 + 4 * 55e-6));
@@ -282,7 +282,7 @@ static const char *decode_stream_of(const char *name, double us, int emitted, co
     assert_non_null(header.argv[2] = mem_string(option, &err));
     assert_int_equal(writer_open(&out, path, &header, &err), 0);
     put(out, &decode_machine_kind, &machine);
-    /* Two prompts of the same id: the first of one run belongs to the first of another. */
+    /* Two prompts with the same id: the first of one run matches the first of the other. */
     struct sample first = {0, 0, 0, "p", NULL, 6 / emitted, emitted, us, 8, 1000, 9, -1}, second = first;
     second.sequence = 1;
     second.first = 10;
@@ -299,8 +299,7 @@ static const char *decode_stream(const char *name, double us, int emitted)
     return decode_stream_of(name, us, emitted, "a b", 'a', 2);
 }
 
-/* Each is a stream of its own, and all of them together are what an adaptive one is compared with: of the same model and the
- * same machine. */
+/* Each is a stream of its own, and together they form the reference of an adaptive one, if model and machine agree. */
 static void decode_streams_share_the_best_static_one(void **state)
 {
     (void)state;
@@ -372,7 +371,7 @@ static void one_setting_alone_has_no_ratio(void **state)
     measurements_free(&all);
 }
 
-/* Writes a bench stream whose records come in the order that `faulty` says, and returns what reading it says. */
+/* Writes a bench stream with records in the order that `faulty` selects, and returns the reader's error. */
 static void check_fault(void (*faulty)(struct writer *), const char *says)
 {
     struct err err = {0};
@@ -421,7 +420,7 @@ static void twice(struct writer *out)
     put_sample(out, &samples[0], false);
 }
 
-/* One setting and prompts of two tasks, twice each: math right, then wrong; two summaries of the scores given. */
+/* One setting and prompts of two tasks, twice each: math correct, then wrong; two summaries with scores. */
 static const char *scored_stream(const double scores[4])
 {
     static const struct sample runs[] = {

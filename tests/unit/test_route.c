@@ -1,4 +1,4 @@
-/* Counts, rankings, coverage and merging of route streams, against sums taken the plain way. */
+/* Counts, rankings, coverage and merging of route streams, compared with plain sums. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ enum { LAYERS = 3, EXPERTS = 10, TOP_K = 2, SEQUENCES = 12, ROWS_MAX = 9, TOKENS
 static const struct stream_model model = { .name = "tiny", .layers = LAYERS + 1, .moe_layers = LAYERS, .experts = EXPERTS,
                                            .top_k = TOP_K, .vocab = 50, .hidden = 8 };
 
-/* All tokens of all texts, as a plain table; `kept` says which of them are part of the text. */
+/* All tokens of all texts as a plain table; `kept` marks those that are part of the text. */
 struct world {
     int tokens, sequence[TOKENS_MAX], record[TOKENS_MAX];
     bool kept[TOKENS_MAX], prompt[TOKENS_MAX];
@@ -95,7 +95,7 @@ static void write_record(struct writer *out, const struct world *world, int from
     assert_int_equal(writer_record(out, &route_tokens_kind, &record, NULL), 0);
 }
 
-/* The texts s with s % shards == shard, as moe-profile --shard writes them. */
+/* Writes the texts s with s % shards == shard, as moe-profile --shard does. */
 static void write_routes(const char *path, const struct world *world, int shard, int shards, int detail,
                          const struct stream_model *as)
 {
@@ -376,8 +376,8 @@ static void test_coverage(void **unused)
     unit_remove(folder);
 }
 
-/* Windows and pairs counted one by one. Sequences come interleaved, as a stream may have them. Experts have numbers `apart`
- * from each other, so that those of a token are in several words. */
+/* Counts windows and pairs one by one. Sequences are interleaved, as a stream may have them. Expert numbers are `apart` from
+ * each other, so that the experts of a token lie in several words. */
 static void check_neighbours(int apart)
 {
     struct stream_model spread = model;
@@ -394,7 +394,7 @@ static void check_neighbours(int apart)
     for (int t = 0; t < TEXTS; t++)
         for (int i = 0; i < length[t]; i++, left++)
             for (int l = 0; l < LAYERS; l++) {
-                expert[t][i][l][0] = (int16_t)draw(&state, EXPERTS / 2);        /* the two are never the same */
+                expert[t][i][l][0] = (int16_t)draw(&state, EXPERTS / 2);        /* the two experts always differ */
                 if (draw(&state, 100) < 90)
                     expert[t][i][l][1] = (int16_t)(EXPERTS / 2 + i / 40);
                 else
@@ -410,7 +410,7 @@ static void check_neighbours(int apart)
         memcpy(row + LAYERS * TOP_K, expert[t][at[t]], (size_t)rows * sizeof expert[t][0]);
         for (int i = 0; i < (rows + 1) * LAYERS * TOP_K; i++)
             row[i] = (int16_t)(row[i] * apart);
-        memset(accepted + 1, 1, (size_t)rows);          /* a row before them that was not accepted */
+        memset(accepted + 1, 1, (size_t)rows);          /* the row before was not accepted */
         struct route_tokens record = { .sequence = t, .n = rows + 1, .experts = row, .accepted = accepted };
         assert_int_equal(n->class->tokens(n, &record, &err), 0);
         at[t] += rows;
@@ -463,8 +463,8 @@ static void test_neighbours(void **unused)
     check_neighbours(13);
 }
 
-/* Blocks of the spool are handed out again as they came; more tokens than one block holds, narrow and wide numbers, in memory
- * and in the file and partly in both. */
+/* Blocks of the spool are read back in the order of writing; with more tokens than one block holds, narrow and wide numbers,
+ * in memory, in the file, and partly in both. */
 static void collect(void *context, int layer, const int16_t *expert, int tokens)
 {
     uint64_t *sum = (uint64_t *)context + layer;
@@ -590,7 +590,7 @@ static void test_merge(void **unused)
     assert_int_equal(ended, SEQUENCES);
     assert_int_equal(tokens, world->tokens);
 
-    /* An input that is cut off leaves no output. */
+    /* A truncated input leaves no output. */
     const char *cut = unit_path(folder, "cut"), *never = unit_path(folder, "never");
     FILE *file = fopen(parts[1], "rb");
     static char bytes[1 << 20];

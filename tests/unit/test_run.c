@@ -10,7 +10,7 @@
 #include "common/cli/command.h"
 
 struct args {
-    int code;                   /* an error of this kind is raised */
+    int code;                   /* the command fails with this error */
     bool print, wait, fill;
     const char *output;
 };
@@ -66,7 +66,7 @@ struct outcome {
     char out[4096], err[4096];
 };
 
-/* What a child does before the command runs. */
+/* Prepares the child before the command runs. */
 enum preparation { PLAIN, FULL, CLOSED, PIPE_IGNORED, PIPE_DEFAULT };
 
 static void prepare(enum preparation how)
@@ -221,7 +221,7 @@ static void standard_output_is_checked(void **state)
     }
 }
 
-/* The next file opened must not take the place of a closed standard output, and be printed into. */
+/* The next opened file must not get the number of a closed standard output, or output would be written into it. */
 static void a_closed_standard_output_stays_closed(void **state)
 {
     (void)state;
@@ -262,7 +262,7 @@ static void signals_remove_what_is_unfinished(void **state)
         pid_t child = start(&with_implied, PLAIN, line, &out, &err);
         assert_int_equal(read(out, ready, 5), 5);
         snprintf(line, sizeof line, "test -n \"$(ls %s)\"", folder);
-        assert_int_equal(system(line), 0);                      /* the unfinished file is there */
+        assert_int_equal(system(line), 0);                      /* the unfinished file exists */
         assert_int_equal(kill(child, signals[i]), 0);
         take(out, rest, sizeof rest);
         take(err, rest, sizeof rest);
@@ -277,7 +277,7 @@ static void signals_remove_what_is_unfinished(void **state)
 
 int main(void)
 {
-    /* Whatever started the tests may have had these ignored; a command would then keep them so. */
+    /* The parent may ignore these signals; a command would inherit that. */
     signal(SIGINT, SIG_DFL);
     signal(SIGHUP, SIG_DFL);
     const struct CMUnitTest tests[] = {

@@ -1,4 +1,4 @@
-/* Headers of safetensors files: what is let through, and that nothing else is. */
+/* Headers of safetensors files: valid ones are accepted, and no others. */
 #include "common/checkpoint/checkpoint.h"
 #include "tests/unit/checkpoint.h"
 #include "tests/unit/folder.h"
@@ -11,7 +11,7 @@ static int make_files(void **state)
     return 0;
 }
 
-/* A file of this header and so many bytes of data. */
+/* Makes a file of this header and `data` bytes of data. */
 static const char *write_file(const char *header, size_t data)
 {
     struct text file = {0};
@@ -103,7 +103,7 @@ static void refuses_faults(void **state)
     }
 }
 
-/* As many as one file of a large model with an expert a tensor has; and more than any has. */
+/* As many tensors as one file of a large model with a tensor per expert, and more than any file has. */
 static void takes_many_tensors(void **state)
 {
     (void)state;
@@ -168,7 +168,7 @@ static void is_whole_or_refused_at_every_cut(void **state)
     text_free(&file);
 }
 
-/* A flipped bit may give another valid header, but never reach outside the file. */
+/* A flipped bit may give another valid header, but never offsets outside the file. */
 static void stays_inside_with_every_bit_flipped(void **state)
 {
     (void)state;

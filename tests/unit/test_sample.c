@@ -1,4 +1,4 @@
-/* Filters against a plain version of them, draws against the exact distribution, choices against their promises. */
+/* Filters compared with a plain implementation, draws with the exact distribution, and choices with their promises. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -20,7 +20,8 @@ static void random_logits(float *logit, int vocab)
     logit[below(vocab)] = 1.5f;
 }
 
-/* What the words say: sort all; keep top_k; of these the shortest front of mass >= top_p; of these p >= min_p * best. */
+/* The filters by their definitions: sort all; keep top_k; of these the shortest prefix of mass >= top_p; of these p >= min_p
+ * * best. */
 static int naive_keep(const float *logit, int vocab, const struct sample_filter *filter, bool *keep, double *probability)
 {
     int order[VOCAB_MAX], count = 0;
@@ -115,7 +116,7 @@ static void the_best_token_is_the_lowest_of_equals(void **state)
     assert_int_equal(sample_best(logit, 5), -1);
 }
 
-/* Pearson's statistic of `draws` draws, with `temperature` for the draw and the filter for what should come out. */
+/* Returns Pearson's statistic of `draws` draws at `temperature`, against the distribution of the filter. */
 static double chi_square(const float *logit, int vocab, const struct sample_filter *filter, double temperature, int draws,
                          int *freedom)
 {
@@ -154,7 +155,7 @@ static void draws_follow_the_filtered_distribution(void **state)
     for (size_t f = 0; f < sizeof filters / sizeof *filters; f++) {
         int freedom, draws = 60000;
         double right = chi_square(logit, 16, &filters[f], filters[f].temperature, draws, &freedom);
-        /* mean n, deviation sqrt(2n): five of these are beyond chance, and a draw at a temperature 5 % off lies there. */
+        /* mean n, deviation sqrt(2n): five deviations are not chance, and a temperature 5 % off exceeds them */
         double limit = freedom + 5 * sqrt(2.0 * freedom);
         assert_true(freedom > 0);
         assert_true(right < limit);
@@ -162,7 +163,7 @@ static void draws_follow_the_filtered_distribution(void **state)
     }
 }
 
-/* As cold as doubles go: what is left are the best tokens, and equal ones keep equal shares. */
+/* At temperatures as low as doubles allow, the best tokens remain, and ties have equal probabilities. */
 static void equal_logits_are_drawn_alike_at_every_temperature(void **state)
 {
     const float logit[] = {-3e38f, 8, 7.5f, 8};
@@ -177,7 +178,7 @@ static void equal_logits_are_drawn_alike_at_every_temperature(void **state)
     }
 }
 
-/* The short cut past tokens far behind never changes a draw. */
+/* Skipping tokens far below the best never changes a draw. */
 static void draws_equal_the_definition(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Experts split between a device and the host's processor: who computes what, that both work at the same time, and that sums
- * are those of one processor. */
+/* Experts divided between a device and the host's processor: which computes what, that both work at the same time, and that
+ * sums equal those of one processor. */
 #include "tests/unit/rig.h"
 
 #include <sys/mman.h>
@@ -123,7 +123,7 @@ static void two_close(struct two *two)
     rig_close(&two->rig);
 }
 
-/* Experts of each processor, by layer, of all trees; and how often each tree's forward waited for the device. */
+/* Counts the experts of each processor, by layer, over all trees, and each tree's waits for the device. */
 struct shares {
     int device[LAYERS_MAX], host[LAYERS_MAX];
     int waits[TREES];
@@ -147,7 +147,7 @@ static void add_shares(struct shares *shares, struct second *second)
     }
 }
 
-/* A prompt, and after it trees, of which the newest row's path is kept. got: logits of all their rows. */
+/* Decodes a prompt and then trees, of which the newest row's path is kept. got: logits of all their rows. */
 static void decode(struct two *two, float *got, struct shares *shares)
 {
     struct rig *rig = &two->rig;
@@ -183,7 +183,7 @@ static bool has(const char *device)
     return there;
 }
 
-/* q8 has the same bits on all of them, f32 on the emulator and the host. */
+/* q8 has the same bits on all devices, f32 on the emulator and the host. */
 static void two_processors_make_the_sums_of_one(void **state)
 {
     static const char *const devices[] = {"ref", "emu", "emu:1"};
@@ -216,9 +216,9 @@ static void two_processors_make_the_sums_of_one(void **state)
     }
 }
 
-/* With copies that come late, or early: whichever expert is whose, sums are those of one processor. What levels decide does not
- * depend on the device; what is resident does, on when copies end, and what the balancer decides, on clocks. All on both in the
- * long check. */
+/* With copies that end late, or early: however experts are divided, sums equal those of one processor. Decisions by levels
+ * do not depend on the device; residency depends on when copies end, and the balancer's decisions on clocks. The long check
+ * runs all cases on both devices. */
 static void what_decides_live_shows_in_no_sum(void **state)
 {
     static const struct { const char *rule, *policy; } cases[] = {
@@ -257,8 +257,8 @@ static void what_decides_live_shows_in_no_sum(void **state)
         }
         if (!device || !host)
             fail_msg("%s: %d experts of the device, %d of the host", cases[i / 2].rule, device, host);
-        /* Only while the balancer warms up, a layer is waited for once more, to be timed, if none of its experts was being
-         * copied. */
+        /* The device may wait once more for a layer while the balancer warms up, to time the layer, if none of its experts
+         * was being copied. */
         for (int tree = 0; tree < TREES; tree++) {
             const bool times = i / 2 >= 2 && i / 2 <= 3 && tree < i / 2;
             assert_true(shares.waits[tree] >= layers + 1 && shares.waits[tree] <= (times ? 2 : 1) * layers + 1);
@@ -277,7 +277,7 @@ static void what_decides_live_shows_in_no_sum(void **state)
     unlink(path);
 }
 
-/* Rows of trees, and the same tokens one by one. */
+/* Compares rows of trees with the same tokens one by one. */
 static void a_static_split_gives_a_token_the_same_bits_in_any_company(void **state)
 {
     static const int32_t parent[] = {-1, 0, 0, 1, 1, 2};
@@ -305,11 +305,11 @@ static void a_static_split_gives_a_token_the_same_bits_in_any_company(void **sta
     unlink(path);
 }
 
-/* ---- live and simulated */
+/* ---- live and simulated ---- */
 
 enum { LIVE_TEXTS = 2, LIVE_TREES = 9, LIVE_STEPS = LIVE_TEXTS * (1 + LIVE_TREES), LIVE_LAYERS = 16, LIVE_EXPERTS = 64 };
 
-/* Observations of a live run after each forward. */
+/* State of a live run after each forward. */
 struct live {
     struct simulated_routes routes;
     struct simulated_step step[LIVE_STEPS];
@@ -348,7 +348,7 @@ static void record(struct live *live, const struct two *two, const struct forwar
     live->verifications++;
 }
 
-/* Runs texts, each a prompt and trees; of a tree the newest row's path is committed. */
+/* Runs texts, each a prompt and trees, of which the newest row's path is committed. */
 static void run_live(struct live *live, struct two *two)
 {
     struct rig *rig = &two->rig;
@@ -437,7 +437,7 @@ static void a_live_run_is_simulated_exactly(void **state)
             .routes = &live->routes, .slots = (int)cache.slots, .host_slots = (int)cache.host_slots, .draft_length = 8,
             .tau = live->tau, .verifications = live->verifications};
         must(simulated_replay_open(&replay, &caching, cases[i].policy, &err), &err);
-        for (size_t at = 0; at + 1 < live->routes.steps; at++) {        /* the last one's new thresholds are not recorded */
+        for (size_t at = 0; at + 1 < live->routes.steps; at++) {        /* the last new thresholds are not recorded */
             must(simulated_replay_step(replay, at, &err), &err);
             compare_step(live, at, replay, bytes);
         }
@@ -451,15 +451,15 @@ static void a_live_run_is_simulated_exactly(void **state)
     unlink(path);
 }
 
-/* ---- the order of a layer, as source and device see it */
+/* ---- the order of calls in a layer, as source and device see them ---- */
 
 static struct {
     struct expert_source base;
     struct expert_source *inner;
     const struct device_class *device;
     char log[256];
-    int fails;                           /* this acquire; 0: none */
-    char *copy;                          /* of the expert that the host computes with */
+    int fails;                           /* index of the acquire that fails; 0: none */
+    char *copy;                          /* copy of the expert with which the host computes */
     size_t bytes;
 } seen;
 
@@ -502,7 +502,7 @@ static void see_release(struct expert_source *source, struct expert_union *wante
     seen.inner->class->release(seen.inner, wanted);
 }
 
-/* One expert at a time, so that there are several pieces; what is released cannot be read any more. */
+/* Acquires one expert at a time, so that there are several pieces; released memory becomes unreadable. */
 static int see_acquire_host(struct expert_source *source, struct expert_union *wanted, const void **address, struct err *err)
 {
     (void)source;
@@ -567,14 +567,14 @@ static void both_compute_at_the_same_time(void **state)
     rig_engine(rig, (struct engine_setup){.max_rows = 16, .max_logit_rows = 16, .second = two.second}, RIG_TOKENS);
     for (int fails = 1; fails >= 0; fails--) {
         memset(seen.log, 0, sizeof seen.log);
-        seen.fails = 2 * fails;                 /* in the second layer, when its host's part is at work */
+        seen.fails = 2 * fails;                 /* in the second layer, while the host computes its part */
         assert_int_equal(engine_forward(rig->engine, rig->sequence, &batch, &out, &err), -fails);
         sequence_rollback(rig->sequence);
-        if (fails && strcmp(strrchr(seen.log, 'q'), "qwhde"))       /* the host has ended what it had begun */
+        if (fails && strcmp(strrchr(seen.log, 'q'), "qwhde"))       /* the host has finished the piece it had begun */
             fail_msg("%s", seen.log);
     }
     assert_memory_equal(out.logits, want, vocab * sizeof *want);
-    /* Routes are waited for; the host begins; the device's part is on its queue; the host goes on. Nothing else is waited for
+    /* The forward waits for routes; the host begins; the device's part is queued; the host continues. There is no other wait
      * before the next layer's routes. */
     const char *at = seen.log + 1;
     assert_true(seen.log[0] == 'b');

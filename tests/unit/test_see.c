@@ -1,5 +1,5 @@
-/* Drafters that see the target and ride along: what they are given, in which order, and that what they get is what forwards of
- * a sequence of their own give, to the last bit. The text is that without them. */
+/* Drafters that observe the target and add rows to verifications: the order of their calls, and that what they receive
+ * equals the output of forwards on a sequence of their own, bit by bit. The text equals that without them. */
 #include "tests/unit/unit.h"
 
 #include "common/base/clock.h"
@@ -18,18 +18,18 @@ static void open_rig(struct rig *rig, uint64_t seed)
 
 enum event { BEGIN, SEE_PROMPT, COMMIT, PROPOSE, RIDE, RODE, SEE };
 
-/* Drafts what the answer will be, now and then wrong; rides with a chain and a fork; sees one layer. */
+/* Drafts the coming answer, with some errors; its added rows form a chain and a fork; observes one layer. */
 struct watcher {
     struct drafter base;
     struct rig *rig;
     struct chance chance;
-    int32_t text[TEXT + 32], next[TEXT + 32];   /* what it was given, and what the text will be */
-    int length, seen;                           /* tokens committed, and shown */
+    int32_t text[TEXT + 32], next[TEXT + 32];   /* the committed text, and the text to come */
+    int length, seen;                           /* tokens committed, and observed */
     enum event event[2000];
     int events;
-    int32_t token[RIDERS], parent[RIDERS], way[RIDERS][64], depth[RIDERS];      /* of the riders: tokens after the root */
-    bool declines;                              /* rides with nothing this time */
-    float *hidden;                              /* [TEXT][hidden] what it was shown of the text */
+    int32_t token[RIDERS], parent[RIDERS], way[RIDERS][64], depth[RIDERS];      /* added rows: tokens after the root */
+    bool declines;                              /* adds no rows in this iteration */
+    float *hidden;                              /* [TEXT][hidden] observed states of the text */
     long rows, rejected;
     struct sequence *own;
 };
@@ -51,7 +51,7 @@ static int propose(struct drafter *drafter, struct draft_tree *tree, const struc
     return tree->nodes - before;
 }
 
-/* Two rows after the root, one after the last node, one after the first rider and one after that. */
+/* Adds two rows after the root, one after the last node, one after the first added row and one after that. */
 static int request_riders(struct drafter *drafter, const struct draft_tree *tree, struct rider_rows *out, struct err *err)
 {
     struct watcher *mine = watcher_of(drafter);
@@ -75,7 +75,7 @@ static int request_riders(struct drafter *drafter, const struct draft_tree *tree
     return 0;
 }
 
-/* The logits are those after the text and the tokens on the way to the row, read alone. */
+/* The logits equal those after the text and the tokens on the path to the row, read alone. */
 static int return_riders(struct drafter *drafter, const float *logits, struct err *err)
 {
     struct watcher *mine = watcher_of(drafter);
@@ -86,7 +86,7 @@ static int return_riders(struct drafter *drafter, const float *logits, struct er
     mine->event[mine->events++] = RODE;
     assert_false(mine->declines);
     for (int row = 0; row < RIDERS; row++) {
-        /* Another engine: what this one computed is still to be looked at. */
+        /* Runs another engine: results of the first one must stay readable. */
         struct engine *engine = NULL;
         struct sequence *sequence = NULL;
         struct forward forward;
@@ -155,7 +155,7 @@ static const struct drafter_class watching = {
     .name = "watching", .propose = propose, .request_riders = request_riders, .return_riders = return_riders,
     .observe = observe, .commit = commit, .begin = begin, .free = free_nothing};
 
-/* The residual stream after a layer, of each token of a text. */
+/* Computes the residual stream after a layer, for each token of a text. */
 static void hidden_of(struct rig *rig, const int32_t *text, int count, int layer, float *out)
 {
     struct sequence *sequence = NULL;
@@ -171,8 +171,8 @@ static void hidden_of(struct rig *rig, const int32_t *text, int count, int layer
     sequence_close(&sequence);
 }
 
-/* begin, commit, observe for each piece of the prompt, commit; then propose (not for the last token), request_riders, and
- * return_riders if it requested any, observe, commit. */
+/* The order of calls is begin, commit, observe for each piece of the prompt, commit; then propose (not for the last token),
+ * request_riders, return_riders if it requested any, observe, commit. */
 static void order_is_right(const struct watcher *watcher)
 {
     int at = 0, iterations = 0;

@@ -1,5 +1,5 @@
-/* Shapes of drafts without a model: over made-up probabilities a dynamic tree is what keeping every candidate and choosing
- * in the end gives; a static tree is the file's, as far as there are tokens for it. */
+/* Shapes of drafts without a model: over made-up probabilities a dynamic tree equals the choice from all candidates at the
+ * end; a static tree is the file's, as far as there are tokens. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ static struct shape *open_shape(const char *text)
     return shape;
 }
 
-/* Log-probability of the child of this rank after these ranks: the smaller the higher the rank. */
+/* Returns the log-probability of the child of this rank after these ranks: it falls with the rank. */
 static float made_up(unsigned seed, const uint8_t *path, int length, int rank)
 {
     unsigned hash = seed * 2654435761u;
@@ -45,7 +45,8 @@ static int path_of(const struct draft_tree *tree, int node, uint8_t *path)
     return length;
 }
 
-/* What a loop and a drafter of `width` tokens do with a shape; tokens are ranks. Returns the number of tokens proposed. */
+/* Grows a tree as a loop does, with a drafter that proposes at most `width` tokens; tokens are ranks. Returns the number of
+ * proposed tokens. */
 static int grow(struct shape *shape, struct draft_tree *tree, unsigned seed, int depth, int room, int width)
 {
     struct draft_view view = {.tree = tree, .room = room};
@@ -88,7 +89,7 @@ static int by_value(const void *a, const void *b)
     return left->value != right->value ? (left->value > right->value ? -1 : 1) : left->age - right->age;
 }
 
-/* All candidates, the best of all levels in the end, nothing dropped on the way. */
+/* Chooses from all candidates of all levels at the end; nothing is dropped before. */
 static int naive(struct candidate *pool, unsigned seed, int total, int depth, int topk)
 {
     struct candidate *beam = calloc((size_t)topk, sizeof *beam), *level = calloc((size_t)(topk * topk + topk), sizeof *level);
@@ -134,7 +135,7 @@ static void a_dynamic_tree_is_the_best_of_all_candidates(void **state)
         assert_int_equal(shape->depth, depth);
         assert_int_equal(shape->nodes, total - 1);
         assert_int_equal(draft_tree_init(&tree, shape->room, NULL), 0);
-        int levels = round % 3 ? depth : 1 + rand() % depth;        /* cut by a draft length, or where the text ends */
+        int levels = round % 3 ? depth : 1 + rand() % depth;        /* cut by a draft length, or by the end of the text */
         int proposed = grow(shape, &tree, seed, round % 2 ? depth : levels, round % 2 ? levels : 100, WIDTH);
         int want = naive(pool, seed, total, levels, topk);
         assert_int_equal(tree.nodes, want);
@@ -156,7 +157,7 @@ static void a_dynamic_tree_is_the_best_of_all_candidates(void **state)
     free(pool);
 }
 
-/* Equal values, values that cannot be said and drafters with nothing to say: still a tree, and no more than it may be. */
+/* Ties, missing probabilities and drafters without proposals still give a valid tree, within its limits. */
 static void a_dynamic_tree_takes_what_there_is(void **state)
 {
     struct shape *shape = open_shape("dynamic:total=9,depth=4,topk=3");
@@ -189,13 +190,13 @@ static void a_dynamic_tree_takes_what_there_is(void **state)
     shape->class->state(shape, &values);
     assert_int_equal(values_number(&values, "total", -1), 9);
     assert_int_equal(values_number(&values, "topk", -1), 3);
-    grow(shape, &tree, 1, 7, 100, 1);                           /* no deeper than it says, whatever the policy would have */
+    grow(shape, &tree, 1, 7, 100, 1);                           /* no deeper than its own limit, whatever the policy requests */
     assert_int_equal(tree.nodes, 4);
     draft_tree_free(&tree);
     shape_close(&shape);
 }
 
-/* Log-probabilities in few steps, as trained heads have them: sure children (probability 1), exact ties. */
+/* Log-probabilities in few steps, as trained heads have them: certain children (probability 1) and exact ties. */
 static float scripted(unsigned seed, const uint8_t *path, int length, int rank)
 {
     unsigned hash = seed * 2654435761u + 12345;
@@ -212,9 +213,9 @@ static float scripted(unsigned seed, const uint8_t *path, int length, int rank)
 
 struct pooled { float score; int32_t parent, token, depth; uint8_t path[DEPTH]; };
 
-/* EAGLE-2's tree as its authors' code has it, with no node dropped on the way: a pool of topk + levels x topk x topk nodes,
- * row by row; scores are sums of floats; the beam is the best of the last iteration's children, equals by their order; what is
- * chosen of the pool is sorted by where it is there. Returns how many; parents are numbers among the chosen. */
+/* EAGLE-2's tree as in its authors' code, where no node is dropped: a pool of topk + levels x topk x topk nodes, row by row;
+ * scores are sums of floats; the beam consists of the best children of the last iteration, ties by their order; nodes chosen
+ * from the pool are sorted by their position in it. Returns their number; parents are indices of chosen nodes. */
 static int pool_tree(struct pooled *pool, unsigned seed, int total, int depth, int topk)
 {
     int *order = calloc(POOL, sizeof *order), *number = calloc(POOL, sizeof *number);
@@ -273,7 +274,7 @@ static void a_dynamic_tree_is_that_of_eagle_with_its_order(void **state)
     (void)state;
     srand(23);
     for (int round = 0; round < 600; round++) {
-        /* The trees of the published heads, of which levels are one more than EAGLE's depth, then any. */
+        /* The trees of the published heads, whose levels are EAGLE's depth plus one, then random ones. */
         static const int known[][3] = {{25, 6, 4}, {60, 6, 10}, {60, 8, 10}};
         int total = 2 + rand() % 90, depth = 1 + rand() % DEPTH, topk = 1 + rand() % 10;
         if (round < 300) {
@@ -335,9 +336,9 @@ static void a_static_tree_is_that_of_its_file(void **state)
                 assert_int_equal(tree.token[node], want[node].rank);
             }
         }
-    assert_int_equal(grow(shape, &tree, 1, 3, 9, 1), 3);        /* a drafter that has one token a node: the chain in it */
+    assert_int_equal(grow(shape, &tree, 1, 3, 9, 1), 3);        /* one token per node: the chain within the tree */
     assert_int_equal(draft_tree_depth(&tree), 3);
-    assert_int_equal(grow(shape, &tree, 1, 3, 9, 2), 8);        /* without what is at or below rank 2 */
+    assert_int_equal(grow(shape, &tree, 1, 3, 9, 2), 8);        /* without nodes at or below rank 2 */
     draft_tree_free(&tree);
     shape_close(&shape);
     unit_remove(folder);
@@ -360,8 +361,8 @@ static void levels_stand_below_the_likeliest_node_of_each(void **state)
     shape_close(&shape);
 }
 
-/* A rank that the file leaves out is drafted, since a drafter gives the best first, and dropped before the next level.
- * Against paths chosen at random, read by brute force. */
+/* A rank that the file leaves out is drafted, because a drafter proposes the best first, and dropped before the next level.
+ * Compared with paths chosen at random, by brute force. */
 static void ranks_left_out_are_dropped_again(void **state)
 {
     char *folder = unit_folder();
@@ -370,7 +371,7 @@ static void ranks_left_out_are_dropped_again(void **state)
     (void)state;
     srand(11);
     for (int round = 0; round < 200; round++) {
-        int wanted[60], nodes = 0, drafted = 0, max = 0, width = 1 + rand() % 6;      /* paths: ranks + 1, base 8 */
+        int wanted[60], nodes = 0, drafted = 0, max = 0, width = 1 + rand() % 6;      /* paths: ranks + 1, in base 8 */
         struct draft_tree tree = {0};
         text_clear(&json);
         for (int tries = 0; tries < 60; tries++) {
@@ -392,7 +393,7 @@ static void ranks_left_out_are_dropped_again(void **state)
         assert_int_equal(text_putc(&json, ']', NULL), 0);
         struct shape *shape = open_shape(write_tree(folder, json.data));
         assert_int_equal(shape->nodes, nodes);
-        for (int i = -1; i < nodes; i++) {              /* after each: as many as its largest rank says */
+        for (int i = -1; i < nodes; i++) {              /* number drafted below each node: its largest rank in the file + 1 */
             int above = i < 0 ? 0 : wanted[i], largest = 0;
             for (int j = 0; j < nodes; j++)
                 if (wanted[j] / 8 == above && wanted[j] % 8 > largest)
@@ -431,7 +432,7 @@ static void ranks_left_out_are_dropped_again(void **state)
     unit_remove(folder);
 }
 
-/* The published lists that are in trees/: nodes of each level, as counted in their sources. */
+/* The published lists in trees/: nodes of each level, counted in their sources. */
 static void published_trees_are_read(void **state)
 {
     static const struct { const char *name; int levels[6]; } files[] = {
@@ -470,7 +471,7 @@ static void published_trees_are_read(void **state)
     }
 }
 
-/* A chain of `depth` levels; and `nodes` nodes, 64 children a node in the order of nodes. */
+/* Writes a chain of `depth` levels, and `nodes` nodes with 64 children per node in the order of nodes. */
 static void write_chain(struct text *json, int depth)
 {
     text_clear(json);

@@ -1,6 +1,6 @@
-/* Forwards that several texts share (engine_forward_texts), over random tiny models, those with states among them: what a text
- * has of one is to the bit what a forward of its own gives, trees and prompts of any length mixed; what all texts share adds
- * up; batches that cannot share a forward are refused and change nothing. */
+/* Forwards shared by several texts (engine_forward_texts), over random tiny models, some with states: a text's results equal
+ * those of a forward of its own, bit by bit, with trees and prompts of any length mixed; shared counts add up; batches that
+ * cannot share a forward are rejected and change nothing. */
 #include <unistd.h>
 
 #include "common/base/mem.h"
@@ -15,7 +15,7 @@ static const char *tiny_path(void)
     return path;
 }
 
-/* states: some layers have one in place of keys and values. */
+/* states: some layers have a state instead of keys and values. */
 static void write_model(uint64_t seed, bool states)
 {
     struct chance chance = {seed};
@@ -33,7 +33,7 @@ static void write_model(uint64_t seed, bool states)
     must(tiny_write(tiny_path(), &shape, tiny_format(seed), seed, &err), &err);
 }
 
-/* A text twice: as it is in shared forwards, and alone. */
+/* A text twice: in shared forwards, and alone. */
 struct both {
     struct sequence *with, *alone;
     int32_t token[ROWS], parent[ROWS], logit_row[ROWS], node[ROWS];
@@ -77,7 +77,7 @@ static const struct expert_plan *draw_plan(const struct rig *rig, struct chance 
     return &out->plan;
 }
 
-/* A random tree, with logits of some rows. */
+/* Draws a random tree, with logits of some rows. */
 static void draw_batch(const struct rig *rig, struct chance *chance, const struct batch *common, struct both *text)
 {
     const int vocab = engine_hparams(rig->engine)->vocab;
@@ -98,7 +98,7 @@ static void draw_batch(const struct rig *rig, struct chance *chance, const struc
         text->batch.row_weight = text->row_weight;
 }
 
-/* Random experts in place of the router's. */
+/* Draws random experts that replace the router's. */
 static void draw_forced(const struct rig *rig, struct chance *chance, struct both *text)
 {
     const struct hparams *shape = engine_hparams(rig->engine);
@@ -128,7 +128,7 @@ static void compare_features(struct rig *rig, const struct batch *batch, const s
     mem_free(&other);
 }
 
-/* What a forward of another engine gives for this text alone. */
+/* Compares the text's results with those of a forward of another engine over this text alone. */
 static void compare_alone(struct rig *rig, struct engine *beside, const struct both *text, const struct forward *got)
 {
     struct forward want;
@@ -152,7 +152,7 @@ static void compare_alone(struct rig *rig, struct engine *beside, const struct b
         compare_features(rig, &text->batch, got, &want);
 }
 
-/* Commits a random path of both, or drops all nodes. */
+/* Commits a random path in both, or drops all nodes. */
 static void keep_path(struct rig *rig, struct chance *chance, struct both *text)
 {
     int32_t path[ROWS];
@@ -172,7 +172,7 @@ static void keep_path(struct rig *rig, struct chance *chance, struct both *text)
     must(sequence_commit(text->alone, path, count, &rig->err), &rig->err);
 }
 
-/* Experts of all texts' rows in each layer, and bytes: no less than of any text, no more than all of them by themselves. */
+/* The experts and bytes of a shared forward are at least those of any single text, and at most the sum over all. */
 static void compare_totals(const struct forward *out, int texts)
 {
     int rows = 0;
@@ -258,7 +258,7 @@ static void texts_together_are_texts_alone(void **state)
     }
 }
 
-/* Which texts, and what of them, a forward that is refused was to have. */
+/* Builds a request that must be rejected: which texts, and their batches. */
 static void refuses(struct rig *rig, struct sequence *const *sequence, const struct batch *batch, int texts, const char *why)
 {
     struct forward out[TEXTS];

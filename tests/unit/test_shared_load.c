@@ -1,5 +1,5 @@
-/* Policies where texts share forwards: a world of N texts whose tokens choose experts by chance, with times that follow from
- * the union of experts. Policies know only what outcomes tell; brute force over fixed draft lengths finds the best of these. */
+/* Policies when texts share forwards: a world of N texts with random experts per token, whose times follow from the union of
+ * experts. Policies see outcomes only; brute force over fixed draft lengths finds the best of these. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ struct world {
     double row;                                 /* growth by a row */
 };
 
-/* Whether the token at this place of a text is drafted right, and its experts, which are always the same. */
+/* Returns whether the token at this place of a text is drafted correctly, and its experts, which are always the same. */
 static bool is_right(const struct world *w, int text, int place)
 {
     return (double)(mix((uint64_t)text << 32 | (uint64_t)place) >> 11) * 0x1p-53 < w->acceptance[text % 2];
@@ -44,7 +44,7 @@ static void experts_of(int text, int place, int layer, int32_t out[TOP_K])
 
 struct text { struct policy *policy; struct shape *shape; struct draft_tree tree; int place, made; };
 
-/* Drafts a chain as the policy says; without one `fixed` tokens. */
+/* Drafts a chain of the length that the policy chooses; without a policy `fixed` tokens. */
 static void draft(struct text *t, double acceptance, int fixed)
 {
     struct draft_view view = {.tree = &t->tree, .room = 100};
@@ -69,7 +69,7 @@ static void draft(struct text *t, double acceptance, int fixed)
     }
 }
 
-/* The texts whose rows want each expert: bits. */
+/* The texts whose rows use each expert, as bits. */
 struct uses { uint32_t by[LAYERS][EXPERTS]; };
 
 static int count(const struct uses *uses, uint32_t by, bool only)
@@ -106,7 +106,7 @@ static void learn(const struct world *w, struct text *t, int number, const struc
     t->place += kept + 1;
 }
 
-/* Seconds of a forward over the drafts of all texts, from the union of their experts. */
+/* Returns the seconds of a forward over the drafts of all texts, from the union of their experts. */
 static double forward(const struct world *w, const struct text *text, struct uses *uses, int *rows)
 {
     *uses = (struct uses){0};
@@ -125,7 +125,7 @@ static double forward(const struct world *w, const struct text *text, struct use
     return 1e-6 * LEVEL_US * (1 + w->steepness * growth);
 }
 
-/* Tokens a second of all texts, with a policy each, or with drafts of fixed lengths: of even and of odd texts. */
+/* Returns the tokens per second of all texts, with a policy each, or with fixed lengths for even and odd texts. */
 static double throughput(const struct world *w, const char *policy, int even, int odd)
 {
     struct text text[N_MAX] = {{0}};
@@ -163,15 +163,15 @@ static double throughput(const struct world *w, const char *policy, int even, in
     return tokens / seconds;
 }
 
-/* With the shares of the best throughput that each must reach: in the mean of all batches, and in one of two kinds of texts.
- * Cascade and dytc-verify try lengths and drafters again and again. */
+/* The shares of the best throughput that each policy must reach: on average over all batches, and for two kinds of texts.
+ * Cascade and dytc-verify keep trying lengths and drafters. */
 static const struct { const char *name; double mean, two_kinds; } policies[] = {
     {"cascade-cost", 0.98, 0.98}, {"evict", 0.96, 0.97}, {"evict-experts", 0.96, 0.97}, {"bastion", 0.96, 0.97},
     {"dytc-verify", 0.96, 0.97}, {"cascade", 0.92, 0.87}};
 enum { POLICIES = sizeof policies / sizeof *policies };
 
-/* For texts that are alike, each policy comes near the speed of the best length that all texts could have. That is no draft for
- * few texts, and long drafts for many; in between it is one of the two. */
+/* For similar texts each policy comes close to the speed of the best common length: no draft for few texts, long drafts for
+ * many, and one of the two in between. */
 static void batches_are_nearly_as_fast_as_with_the_best_length(void **state)
 {
     static const double acceptances[] = {0.4, 0.6, 0.8, 0.95}, rows[] = {0.02, 0.3};
@@ -198,7 +198,7 @@ static void batches_are_nearly_as_fast_as_with_the_best_length(void **state)
             fail_msg("%s: %.3f of the best in the mean", policies[p].name, sum[p] / worlds);
 }
 
-/* Where the drafts of half of the texts are right and those of the others are not, the former draft and the latter do not. */
+/* If half of the texts have correct drafts and the others do not, only the former draft. */
 static void texts_of_a_batch_differ(void **state)
 {
     const struct world w = {8, {0.95, 0.2}, 0.02, 0.8, 0.02};

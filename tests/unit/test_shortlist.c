@@ -1,5 +1,5 @@
-/* What a budget by router keeps: two forwards worked out by hand, and random ones against the engine's own shortlist of the
- * same scores (kernels/ref, the specification). */
+/* Experts that a budget by router keeps: two forwards calculated by hand, and random ones compared with the engine's own
+ * shortlist of the same scores (kernels/ref, the specification). */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ static unsigned draw(unsigned *state, unsigned below)
     return (*state >> 8) % below;
 }
 
-/* The records of an analysis. */
+/* Collects the records of an analysis. */
 struct cover {
     int64_t tokens;
     bool router;
@@ -62,7 +62,7 @@ static int add(struct analysis *shortlist, const struct route_tokens *record, st
     return shortlist->class->tokens(shortlist, record, err);
 }
 
-/* Expert 3 is selected by no node, and yet it is worth more than 0, which two nodes select now and then. */
+/* No node selects expert 3, and yet its score exceeds that of 0, which two nodes select sometimes. */
 static void test_by_hand(void **unused)
 {
     (void)unused;
@@ -86,7 +86,7 @@ static void test_by_hand(void **unused)
         assert_true(coverage.mass[b] == mass[b] && coverage.served[b] == served[b]);
     assert_int_equal(shortlist->counted, 2);
     assert_true(coverage.tokens == 2 && coverage.router);
-    /* all alike: the lower expert first; the mean over forwards, not over nodes */
+    /* ties go to the lower expert; the mean is over forwards, not over nodes */
     assert_int_equal(add(shortlist, &one, &err), 0);
     coverage = cover(shortlist);
     for (int b = 0; b < 4; b++) {
@@ -95,7 +95,7 @@ static void test_by_hand(void **unused)
     }
     analysis_free(&shortlist);
 
-    /* a correction changes who is kept, not what a kept one is worth; the next text has none */
+    /* a correction bias changes which experts are kept, not the score of a kept one; the next text has none */
     static const float correction[] = { 1, 0, 0, -1 };
     shortlist = open_shortlist(&model);
     shortlist->class->begin(shortlist, &(struct route_begin){ .correction = correction });
@@ -128,7 +128,7 @@ struct forward_of {
     int16_t expert[NODES_MAX][LAYERS][TOP_K];
 };
 
-/* Probabilities in eighths, so that sums are often equal; any experts, now and then a dropped slot. */
+/* Probabilities in eighths, so that sums are often equal; any experts, some slots dropped. */
 static void draw_forward(struct forward_of *f, unsigned *state)
 {
     f->n = 1 + (int)draw(state, NODES_MAX);
@@ -150,7 +150,7 @@ static void *as_pointer(struct ref_memory *memory, struct buffer buffer, uint64_
 
 static struct buffer buffer_of(const void *data, size_t bytes) { return (struct buffer){ (uint64_t)(uintptr_t)data, bytes }; }
 
-/* Which experts of the layer the engine's operation keeps, by its specification. */
+/* Returns the experts that the engine's operation keeps in this layer, by its specification. */
 static void engine_mask(const struct forward_of *f, int layer, const float *correction, int budget, uint8_t mask[EXPERTS])
 {
     struct ref_memory memory = { as_pointer };

@@ -1,4 +1,4 @@
-/* Skip files: what a ratio means, what is written is read back, for which models a file may be used, and what is refused. */
+/* Skip files: the meaning of a ratio, writing and reading back, the models for which a file is valid, and rejected files. */
 #include <math.h>
 
 #include "common/draft/skip_file.h"
@@ -18,7 +18,7 @@ static void the_first_choice(void **state)
     (void)state;
     struct err err = {0};
     struct skip_set set;
-    assert_int_equal(skip_set_first(&set, 32, 0.5, &err), 0);           /* as SWIFT's own code: 1, 3, 5, ..., 29 */
+    assert_int_equal(skip_set_first(&set, 32, 0.5, &err), 0);           /* as in SWIFT's own code: 1, 3, 5, ..., 29 */
     for (int layer = 0; layer < 32; layer++) {
         assert_int_equal(set.attention[layer], layer % 2 && layer < 31);
         assert_int_equal(set.ffn[layer], layer % 2 && layer < 31);
@@ -47,7 +47,7 @@ static void the_first_choice(void **state)
             assert_int_equal(attention - ffn, wanted % 2);
             assert_false(even && odd_stays);
         }
-    assert_int_equal(skip_set_first(&set, 18, 0.25, &err), 0);          /* 8 of 32 parts: 4 of the 8 odd layers, spread */
+    assert_int_equal(skip_set_first(&set, 18, 0.25, &err), 0);          /* 8 of 32 parts: 4 of 8 odd layers, spread evenly */
     for (int layer = 0; layer < 18; layer++)
         assert_int_equal(set.ffn[layer], layer == 3 || layer == 7 || layer == 11 || layer == 15);
     assert_int_equal(skip_set_first(&set, 2, 1, &err), -1);
@@ -134,7 +134,7 @@ static void for_which_models(void **state)
     err_clear(&err);
     assert_int_equal(skip_file_read(&read, NULL, path, &words, &err), -1);
     assert_non_null(strstr(err.text, "another tokenizer"));
-    memset(&words.tokenizer, 0, sizeof words.tokenizer);        /* a model without one */
+    memset(&words.tokenizer, 0, sizeof words.tokenizer);        /* a model without a tokenizer */
     assert_int_equal(skip_file_read(&read, NULL, path, &words, &err), 0);
 }
 

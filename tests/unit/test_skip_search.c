@@ -1,5 +1,5 @@
-/* SWIFT's search: the Gaussian process against scikit-learn, candidates against bayes_opt and scipy
- * (tests/golden/skip/make.py), and when it ends. */
+/* SWIFT's search: the Gaussian process compared with scikit-learn, candidates with bayes_opt and scipy
+ * (tests/golden/skip/make.py), and the conditions for its end. */
 #include <math.h>
 
 #include "common/base/file.h"
@@ -65,7 +65,7 @@ static void check_process(const json_t *line)
     }
     assert_int_equal(gaussian_fit(gaussian, &err), 0);
     near(gaussian_log_likelihood(gaussian), number(line, "likelihood"), 1e-4);
-    if (number(line, "length") < 100)               /* beyond, all lengths are alike */
+    if (number(line, "length") < 100)               /* beyond this limit all lengths give the same result */
         near(gaussian_length(gaussian), number(line, "length"), 0.01);
     for (size_t i = 0; i < json_array_size(probes); i++) {
         read_point(probes, i, point);
@@ -142,7 +142,7 @@ static void candidates_are_those_of_bayes_opt(void **state)
     each_line("search.jsonl", check_candidates);
 }
 
-/* The share of the parts left out that are in the second half of the attentions: a score whose best is known. */
+/* Returns the share of skipped parts that are in the second half of the attentions: a score whose maximum is known. */
 static double score_of(const struct skip_set *set, int *left_out)
 {
     int good = 0, parts = skip_parts(set->layers);
@@ -154,7 +154,7 @@ static double score_of(const struct skip_set *set, int *left_out)
     return (double)good / *left_out;
 }
 
-/* Runs a search to its end; how many candidates it took. */
+/* Runs a search to its end; returns the number of candidates. */
 static int run(const struct skip_search_setup *setup, int layers, double ratio, double constant, const char *ended,
                double *best)
 {
@@ -184,7 +184,7 @@ static void it_ends_by_its_rules(void **state)
     (void)state;
     struct skip_search_setup setup = SKIP_SEARCH_SWIFT;
     double best;
-    assert_int_equal(run(&setup, 14, 0.25, 0.93, "patience", &best), 301);       /* not more than max_score */
+    assert_int_equal(run(&setup, 14, 0.25, 0.93, "patience", &best), 301);       /* not above max_score */
     assert_int_equal(run(&setup, 14, 0.25, 0.94, "score", &best), 1);
     setup.iterations = 40;
     assert_int_equal(run(&setup, 14, 0.25, 0.5, "iterations", &best), 40);
@@ -194,7 +194,7 @@ static void it_ends_by_its_rules(void **state)
     assert_int_equal(run(&setup, 5, 0.5, 0.5, "all", &best), 6 * 5 * 4 / 6);
 }
 
-/* 6 of 24 parts, of which 6 score: 134,596 sets, one of them the best. */
+/* 6 of 24 parts, of which 6 score: 134,596 sets, one of them the best */
 static void the_process_finds_more_than_chance(void **state)
 {
     (void)state;

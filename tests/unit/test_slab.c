@@ -1,6 +1,6 @@
-/* Slabs of prompts (engine_prompt) on a device that has products of their own for them: the emulated GPU, or $MOE_TEST_DEVICE.
- * Logits after a long prompt are the host's within tolerance; their bits depend on the cut alone, and the cut on nothing that
- * has to do with drafts. */
+/* Slabs of prompts (engine_prompt) on a device with special products for them: the emulated GPU, or $MOE_TEST_DEVICE. Logits
+ * after a long prompt equal the host's within tolerance; their bits depend on the cut into slabs alone, and the cut does not
+ * depend on drafts. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -11,10 +11,10 @@
 enum { SLAB = 16, PROMPT = 3 * SLAB + 7, AFTER = 10, MODELS = 9 };
 _Static_assert(PROMPT + AFTER <= RIG_TOKENS, "a rig has tokens for it");
 
-/* Rounding alone; with quantised weights a rounding may become a step of an activation's integer. */
+/* Rounding alone; with quantised weights a rounding may change the integer of an activation by one step. */
 static const float NEAR = 4e-4f, NEAR_QUANTISED = 3e-2f;
 
-/* An engine as a command makes it that verifies `logit_rows` rows at once. */
+/* Returns an engine's setup as of a command that verifies `logit_rows` rows at once. */
 static void slab_engine(struct rig *rig, int slab, int max_rows, int logit_rows)
 {
     rig_engine(rig, (struct engine_setup){.max_rows = max_rows, .max_logit_rows = logit_rows, .slab_rows = slab},
@@ -23,7 +23,7 @@ static void slab_engine(struct rig *rig, int slab, int max_rows, int logit_rows)
 
 static size_t logits_size(const struct rig *rig) { return (size_t)model_hparams(rig->model)->vocab * sizeof(float); }
 
-/* Logits of the prompt's last token; the prompt comes in parts that end at `cut` and at its end. */
+/* Computes logits of the prompt's last token; the prompt is read in parts that end at `cut` and at its end. */
 static void prompt(struct rig *rig, int cut, float *logits)
 {
     struct forward out;
@@ -46,7 +46,8 @@ static float distance(const struct rig *rig, const float *got, const float *want
 
 typedef void body(struct rig *rig, enum weight_format format, float *a, float *b);
 
-/* Something for random models of every kind of weights, with room for two rows of logits; under sanitisers for two of them. */
+/* Runs a test over random models with every kind of weights, with room for two rows of logits; under sanitisers over two
+ * models. */
 static void for_models(int models, body *each)
 {
     models = getenv("MOE_SANITIZED") && models > 2 ? 2 : models;
@@ -70,7 +71,7 @@ static void for_models(int models, body *each)
     unit_remove(folder);
 }
 
-/* Where slabs have products of their own, they show in bits, so that the tests below see which rows were in slabs. */
+/* Special products show in bits, so the tests below detect which rows were in slabs. */
 static void near_host(struct rig *rig, enum weight_format format, float *got, float *other)
 {
     struct rig host;
@@ -116,7 +117,8 @@ static void drafts_do_not_move_the_cut(void **state)
     for_models(unit_sample() ? 2 : 3, same_cut);
 }
 
-/* Tokens after a prompt, verified `K` drafts at a time of which some are taken: the bits of one token a forward. */
+/* Verifies `K` drafted tokens at a time after a prompt and keeps some of them: the bits equal those of one token per
+ * forward. */
 static void same_decoding(struct rig *rig, enum weight_format format, float *first, float *unused)
 {
     size_t size = logits_size(rig), vocab = size / sizeof(float);
@@ -157,11 +159,11 @@ static void decoding_after_slabs_is_the_same_with_drafts(void **state)
     for_models(unit_sample() ? 2 : 3, same_decoding);
 }
 
-/* So much of a text stays for a longer prompt that the rest gives the bits of reading all of it: what then lies in other slabs
- * is read again. */
+/* A longer prompt keeps only as much of the text that the bits equal those of reading all of it: a part that then lies in
+ * other slabs is read again. */
 static void same_kept(struct rig *rig, enum weight_format format, float *got, float *want)
 {
-    static const struct { int before, text, kept; } cases[] = {     /* tokens of the old prompt, the old text, and what stays */
+    static const struct { int before, text, kept; } cases[] = {     /* tokens of the old prompt and text; kept ones */
         {SLAB, SLAB, SLAB}, {SLAB + 3, SLAB + 9, SLAB}, {SLAB - 3, 2 * SLAB, 0}, {3 * SLAB + 2, 3 * SLAB + 5, 3 * SLAB + 5},
         {3 * SLAB, 3 * SLAB + 6, 3 * SLAB + 6}, {2 * SLAB + 5, 2 * SLAB + 7, 2 * SLAB}, {PROMPT, SLAB + 4, SLAB}};
     slab_engine(rig, SLAB, 64, 8);
@@ -196,7 +198,7 @@ static void a_kept_text_has_the_bits_of_one_read_anew(void **state)
     for_models(unit_sample() ? 2 : 3, same_kept);
 }
 
-/* Formats without products on GPUs are refused, whether they are a tensor's first or its last. */
+/* Formats without products on GPUs are rejected, as a tensor's first or last format. */
 static void other_formats_are_refused(void **state)
 {
     static const enum weight_format pairs[][2] = {{FORMAT_Q5_K, FORMAT_Q5_K}, {FORMAT_Q4_K, FORMAT_IQ2_XXS}};

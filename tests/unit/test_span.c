@@ -1,10 +1,10 @@
-/* Long prompts where experts are cached: all pieces run a layer before any runs the next one. The bits are those of the mapped
- * model, and an expert is read once. */
+/* Long prompts with cached experts: all pieces run through a layer before any of them runs through the next one. The bits
+ * equal those of the mapped model, and an expert is read once. */
 #include "tests/unit/rig.h"
 
 enum { LONG = 300, ROWS = 16, FEATURE_LAYERS = 2 };
 
-/* A tiny model with experts; the first seed at or after `seed` that makes one. */
+/* Writes a tiny model with experts, from the first suitable seed at or after `seed`. */
 static const char *moe_file(uint64_t seed, enum weight_format format, struct hparams *shape)
 {
     static char path[64];
@@ -51,7 +51,7 @@ static int see_piece(void *context, const struct forward *piece, int position, s
     return 0;
 }
 
-/* Everything that a prompt says of its tokens, then the logits of the last one. */
+/* Computes all facts about a prompt's tokens, then the logits of the last one. */
 static void read_prompt(struct rig *rig, const struct hparams *shape, struct seen *seen, float *logits)
 {
     const struct feature_request features = {.count = FEATURE_LAYERS, .layer = {0, shape->layers}};
@@ -70,8 +70,8 @@ static void read_prompt(struct rig *rig, const struct hparams *shape, struct see
     memcpy(logits, out.logits, (size_t)shape->vocab * sizeof *logits);
 }
 
-/* A prompt of many pieces reads each expert that it wants once, as soon as there are slots for one layer's, under all policies
- * that give slots; with fewer slots its bits are the same, too. */
+/* A prompt of many pieces reads each requested expert once if there are slots for one layer's experts, under all policies
+ * with slots; with fewer slots its bits are the same. */
 static void a_long_prompt_reads_each_expert_once(void **state)
 {
     static const char *const policies[] = {NULL, "lru-global", "hot", "lfu", "utility"};

@@ -1,4 +1,4 @@
-/* Measured speeds: of products, corrected where more rows were faster; of a network and a disk, fitted. */
+/* Measured speeds: of products, corrected if more rows were faster; of a network and a disk, fitted. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -29,16 +29,17 @@ static void speeds_that_fall_are_left(void **state)
     check((const double[]){7}, (const double[]){7}, 1);
 }
 
-/* 10 and 40 take 1/10 and 1/40 of a second a byte, 16 in the mean. */
+/* 10 and 40 take 1/10 and 1/40 of a second per byte, 16 on average. */
 static void speeds_that_rise_are_pooled(void **state)
 {
     (void)state;
     check((const double[]){10, 40, 5}, (const double[]){16, 16, 5}, 3);
-    check((const double[]){10, 10, 20}, (const double[]){12, 12, 12}, 3);       /* the last one reaches back to the first */
+    check((const double[]){10, 10, 20}, (const double[]){12, 12, 12}, 3);       /* the last correction reaches the first */
     check((const double[]){20, 10, 15, 5}, (const double[]){20, 12, 12, 5}, 4);
 }
 
-/* Six row counts of one true speed, each disturbed: the pooled speed of one row is near the true one, the fastest is not. */
+/* Six row counts with one true speed and random disturbances: the pooled speed of one row is near the true one, the fastest
+ * is not. */
 static void the_least_disturbed_point_does_not_decide(void **state)
 {
     enum { POINTS = 6, RUNS = 2000 };
@@ -61,8 +62,8 @@ static void the_least_disturbed_point_does_not_decide(void **state)
     assert_true(sum > 0.97 && sum < 1.1 && fastest > 1.13);
 }
 
-/* Times of three processes with 20 us a message and 2 GB/s are fitted exactly; without a latency, or with nothing else, one of
- * the two explains them. */
+/* Times of three processes with 20 us per message and 2 GB/s are fitted exactly; without a latency, or with nothing else,
+ * one of the two explains them. */
 static void latency_and_bandwidth_are_fitted(void **state)
 {
     const struct transfer_speed network = {.latency_s = 20e-6, .bytes_per_second = 2e9};
@@ -88,14 +89,14 @@ static void latency_and_bandwidth_are_fitted(void **state)
 
 static size_t large;                    /* bytes for which large pages were requested */
 
-/* Stands in for the C library's. */
+/* Replaces the C library's function. */
 int madvise(void *memory, size_t bytes, int advice)
 {
     large += advice == MADV_HUGEPAGE ? bytes : 0;
     return (int)syscall(SYS_madvise, memory, bytes, advice);
 }
 
-/* A disk is read into large pages, as the cache of experts has them: many disks read into them at twice the speed. */
+/* The disk is measured with reads into large pages, like those of the cache of experts: many disks are twice as fast then. */
 static void disks_are_read_into_large_pages(void **state)
 {
     char *folder = unit_folder(), path[512];

@@ -1,6 +1,6 @@
-/* What goes through the host's buffers to slots of a device (common/store/staging.h) is what was read, whatever order the
- * device has for its two queues: `emu` copies as late as events allow, `emu:1` as early, with all else late. What computes is
- * here a download, which the queue of operations runs in its turn. */
+/* Data that pass through the host's buffers to slots of a device (common/store/staging.h) arrive unchanged, in whatever
+ * order the device runs its two queues: `emu` copies as late as events allow, `emu:1` as early as possible. A download on
+ * the queue of operations plays the computation. */
 #include "tests/unit/unit.h"
 
 #include "common/base/direct.h"
@@ -21,7 +21,7 @@ static struct device *open_named(const char *name)
     return device_open(&device, &(struct device_setup){.name = name}, &err) ? NULL : device;
 }
 
-/* A buffer that no copy reads from, of those that `out` says. */
+/* Returns a buffer that no copy reads from, given those in use in `out`. */
 static int take(struct staging *staging, bool *out)
 {
     struct err err = {0};
@@ -39,7 +39,7 @@ static int take(struct staging *staging, bool *out)
     }
 }
 
-/* Each of the slots by turns gets a byte of its own and is read, and nobody waits before the end. */
+/* Each slot in turn gets its own byte and is read, without a wait before the end. */
 static void turns_on(struct device *device)
 {
     static unsigned char got[TURNS][BYTES];
@@ -64,7 +64,7 @@ static void turns_on(struct device *device)
     assert_null(staging);
 }
 
-/* Copies that nobody uses: each gives its buffer back in its turn, whoever asks and how. */
+/* Copies that are never used: each returns its buffer in its turn, whoever polls. */
 static void buffers_on(struct device *device)
 {
     struct staging *staging = NULL;
@@ -94,8 +94,8 @@ static void buffers_on(struct device *device)
     staging_close(&staging);
 }
 
-/* From one buffer to all slots at once, and then one copy to a slot after the other: it has come when the latest has. Closing
- * waits for those that are under way. */
+/* Copies from one buffer to all slots at once, and then several copies to one slot: the slot is ready after the latest.
+ * Closing waits for copies in flight. */
 static void latest_on(struct device *device, bool late)
 {
     struct staging *staging = NULL;
@@ -110,7 +110,7 @@ static void latest_on(struct device *device, bool late)
     staging_copy(staging, 1, 0, BYTES);
     assert_int_equal(staging_next(staging, late, &buffer, &err), 1);
     assert_int_equal(buffer, 0);
-    assert_false(staging_has(staging, 0));               /* what was copied there first has come */
+    assert_false(staging_has(staging, 0));               /* the first copy to the slot has arrived */
     for (int slot = 0; slot < SLOTS; slot++) {
         staging_use(staging, slot);
         queue_download(device, got[slot], (struct buffer){staging_address(staging, slot), BYTES}, BYTES);

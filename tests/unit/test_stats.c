@@ -1,4 +1,4 @@
-/* Means, quantiles and the paired bootstrap. The interval was computed by another program (numpy) from the same rule. */
+/* Means, quantiles and the paired bootstrap. The interval was computed by another program (numpy) with the same rule. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -37,7 +37,7 @@ static void the_interval_is_as_defined(void **state)
         more[i] = pairs[i % 5];
         more[i].seconds *= 1 + 0.1 * (i / 5);
     }
-    assert_int_equal(stats_ratio(more, 15, 0.05, &out, &err), 0);       /* as much as 9 of equal weight */
+    assert_int_equal(stats_ratio(more, 15, 0.05, &out, &err), 0);       /* equals 9 of equal weight */
     assert_true(fabs(out.ratio - 1.5051059289742417) < 1e-9);
     assert_true(fabs(out.low - 1.1623560635537862) < 1e-9);
     assert_true(fabs(out.high - 2.0699033605973636) < 1e-9);

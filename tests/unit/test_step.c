@@ -1,4 +1,5 @@
-/* What a token reads, from a model file alone, against what a forward of one token counts, over random shapes. */
+/* Bytes that a token reads, from a model file alone, compared with those counted in a forward of one token, over random
+ * shapes. */
 #include "common/engine/kv.h"
 #include "common/model/step.h"
 #include "tests/unit/rig.h"

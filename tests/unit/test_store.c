@@ -1,5 +1,5 @@
-/* Experts in slots: the bits of a model that is in memory as a whole, for every number of slots, policy, way of reading and
- * device; what is read is what an independent account says; and files that end too early are an error. */
+/* Experts in slots: the bits of a model that is completely in memory, for every number of slots, policy, way of reading and
+ * device; reads agree with an independent account; truncated files are an error. */
 #include "tests/unit/unit.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ static void open_rig(struct rig *rig, const char *path, const char *device, int 
     rig_engine(rig, (struct engine_setup){.max_rows = ROWS, .max_logit_rows = ROWS}, 0);
 }
 
-/* A tiny model with experts; the first seed at or after `seed` that makes one. */
+/* Writes a tiny model with experts, from the first suitable seed at or after `seed`. */
 static const char *moe_file(uint64_t seed, enum weight_format format, struct hparams *shape)
 {
     static char path[64];
@@ -37,7 +37,7 @@ static const char *moe_file(uint64_t seed, enum weight_format format, struct hpa
 
 static size_t logits_of(const struct hparams *shape) { return (size_t)(FORWARDS * TREE) * (size_t)shape->vocab; }
 
-/* A prompt, and after it trees of random rows, of which a path is kept: the logits of all nodes. */
+/* Decodes a prompt and then trees of random rows, of which a path is kept: the logits of all nodes. */
 static void decode(struct rig *rig, uint64_t seed, float *got)
 {
     const int vocab = engine_hparams(rig->engine)->vocab;
@@ -87,9 +87,8 @@ static bool has_emulator(void)
     return true;
 }
 
-/* Slots of a device with memory of its own and a queue for copies, which comes late on one of the two, and early on the other,
- * with as many slots of the host as reads need, or fewer or more than the device's: the bits of the model that is there as a
- * whole. */
+/* Slots of a device with memory of its own and a queue for copies, which are late on one device and early on the other, with
+ * as many host slots as reads need, or fewer or more than the device's: the bits equal those of the mapped model. */
 static void no_order_of_copies_shows_in_the_bits(void **state)
 {
     static const char *const devices[] = {"emu", "emu:1"}, *const policies[] = {NULL, "lfu", "utility", "ahead"};
@@ -185,7 +184,7 @@ static void assert_pattern(const unsigned char *data, size_t offset, size_t byte
         assert_int_equal(data[i], (unsigned char)((offset + i) * 7 + (offset + i) / 251));
 }
 
-/* Every read once, in an order of its own, as many at once as can be; the last one ends where the file does, within a page. */
+/* Reads all pieces once, in random order, as many at once as possible; the last one ends at the file's end, within a page. */
 static void read_all(const char *path, bool threads)
 {
     const size_t end = PIECE * PIECES - 1000;
@@ -217,7 +216,7 @@ static void read_all(const char *path, bool threads)
     free(memory);
 }
 
-/* The ring that this process has; -1: none. */
+/* Returns the descriptor of this process's ring; -1: none. */
 static int find_ring(void)
 {
     for (int fd = 0; fd < 256; fd++) {
@@ -231,7 +230,7 @@ static int find_ring(void)
     return -1;
 }
 
-/* A read that the system did not take is not made up for when it takes the next one. */
+/* A read that the system rejected is not repeated when it accepts the next one. */
 static void read_after_a_refusal(struct reads *reads, unsigned char *memory)
 {
     struct err err = {0};
@@ -277,14 +276,14 @@ static void read_what_is_gone(const char *path, bool threads)
     assert_non_null(strstr(err.text, path));
     assert_non_null(strstr(err.text, "it was truncated while it was read"));
     err_clear(&err);
-    must(reads_start(reads, 7, (void *)8192, 0, PIECE, &err), &err);         /* no memory of ours: the system refuses */
+    must(reads_start(reads, 7, (void *)8192, 0, PIECE, &err), &err);         /* unmapped memory: the system rejects it */
     assert_int_equal(reads_next(reads, true, &tag, &err), -1);
     assert_int_equal(tag, 7);
     assert_int_equal(err.code, ERR_IO);
     err_clear(&err);
     read_after_a_refusal(reads, memory);
     must(reads_start(reads, 8, memory, 0, PIECE, NULL), &err);
-    reads_close(&reads);                                                       /* with one under way */
+    reads_close(&reads);                                                       /* with one read in flight */
     direct_close(&file);
     free(memory);
 }
@@ -329,9 +328,9 @@ static void files_that_cannot_be_read_are_refused(void **state)
     unit_remove(folder);
 }
 
-/* ---- memory and faults of a source */
+/* ---- memory and errors of a source ---- */
 
-/* Pages of a file that the system keeps. */
+/* Returns the number of the file's pages in the system's page cache. */
 static size_t cached_pages(const char *path)
 {
     struct err err = {0};
@@ -350,7 +349,7 @@ static size_t cached_pages(const char *path)
     return count;
 }
 
-/* What was read did not stay in the system's page cache. */
+/* Reads leave nothing in the system's page cache. */
 static void nothing_of_the_file_stays_cached(void **state)
 {
     struct hparams shape;
@@ -369,7 +368,7 @@ static void nothing_of_the_file_stays_cached(void **state)
         rig_close(&rig);
         assert_int_equal(cached_pages(path), 0);
     }
-    open_rig(&rig, path, "host", 1, NULL);                /* the judge sees it when it does */
+    open_rig(&rig, path, "host", 1, NULL);                /* a mapped model does, which shows that the count works */
     decode(&rig, 1, got);
     rig_close(&rig);
     assert_true(cached_pages(path) > 0);
@@ -390,7 +389,7 @@ static void a_file_that_shrinks_is_an_error(void **state)
         open_rig(&rig, path, "host", 1, &cache);
         assert_int_equal(truncate(path, 8192), 0);
         must(sequence_open(&sequence, rig.engine, 8, &rig.err), &rig.err);
-        for (int again = 0; again < 8; again++) {                     /* more often than reads were under way */
+        for (int again = 0; again < 8; again++) {                     /* more often than there were reads in flight */
             const int32_t token[] = {1, 2, 3};
             assert_int_equal(engine_prompt(rig.engine, sequence, token, 3, NULL, NULL, NULL, &out, &rig.err), -1);
             assert_int_equal(rig.err.code, ERR_INPUT);
@@ -403,9 +402,9 @@ static void a_file_that_shrinks_is_an_error(void **state)
     }
 }
 
-/* ---- the rest */
+/* ---- the rest ---- */
 
-/* Experts that were forecast: they come once, those that are wanted count as hits, and the bits stay. */
+/* Forecast experts are read once, requested ones among them count as hits, and the bits stay the same. */
 static void what_is_forecast_is_read_before_it_is_wanted(void **state)
 {
     struct hparams shape;
@@ -432,14 +431,14 @@ static void what_is_forecast_is_read_before_it_is_wanted(void **state)
     assert_memory_equal(want, got, logits_of(&shape) * sizeof *got);
     assert_true(expert_source_facts(rig.experts, &facts));
     assert_true(facts.prefetched > 0 && facts.prefetched < facts.bytes && facts.wasted == 0);
-    assert_true(facts.bytes <= all * facts.prefetched);                  /* nothing twice: each has the same size */
+    assert_true(facts.bytes <= all * facts.prefetched);                  /* no expert twice: each has the same size */
     rig_close(&rig);
     free(want);
     free(got);
     unlink(path);
 }
 
-/* All that it is to begin with, as far as there are slots, is there when it is open, and nothing of it is read again. */
+/* Pinned experts are in their slots once the cache is open, as many as there are slots, and are not read again. */
 static void a_cache_begins_with_its_pins(void **state)
 {
     struct hparams shape;
@@ -466,7 +465,7 @@ static void a_cache_begins_with_its_pins(void **state)
         assert_true(slots < all || (after.bytes == open.bytes && after.misses == 0));
         double *kept = calloc((size_t)all, sizeof *kept);
         assert_true(cache_weights(expert_source_cache(rig.experts), kept));
-        for (int i = 1; i < all; i++)                /* what was wanted in between counts little */
+        for (int i = 1; i < all; i++)                /* requests in between change the weights little */
             assert_true(kept[pins[i]] > 0.5e6 && kept[pins[i]] < 2e6);
         free(kept);
         rig_close(&rig);
@@ -475,7 +474,7 @@ static void a_cache_begins_with_its_pins(void **state)
     unlink(path);
 }
 
-/* What of a layer is on its way to a device and to who computes on the host, both at once. */
+/* The experts of a layer, divided between the device and the host, which are read at the same time. */
 struct both {
     struct rig *rig;
     const struct direct_file *file;
@@ -514,7 +513,7 @@ static void look_on_device(struct both *both)
     rig->experts->class->release(rig->experts, part);
 }
 
-/* The device has its turns while the host computes with what it holds, where they are not the same slots. */
+/* The device's experts can be acquired while the host computes with its own, if they are in different slots. */
 static void look_on_host(struct both *both, bool apart)
 {
     struct rig *rig = both->rig;
@@ -538,7 +537,7 @@ static void wants(struct both *both, int part, int expert)
     both->tokens[part][both->part[part].count++] = 1;
 }
 
-/* Each layer as a whole: every first, every second or every third expert on the host, the others on the device. */
+/* Each layer completely: every first, second or third expert on the host, the others on the device. */
 static void look_in_both_places(struct rig *rig, const struct direct_file *file, const struct hparams *shape)
 {
     const bool fixed = rig->experts->class->fixed;
@@ -597,7 +596,7 @@ static void host_and_device_have_a_layer_of_the_file_between_them(void **state)
     unlink(path);
 }
 
-/* A forward gives up while most of what its layer wants is being read; the next one gets the same slots for others. */
+/* A forward stops while most experts of its layer are being read; the next one uses the same slots for others. */
 static void what_a_failed_forward_waited_for_is_taken_for_nothing_else(void **state)
 {
     struct hparams shape;
@@ -639,7 +638,7 @@ static void what_a_failed_forward_waited_for_is_taken_for_nothing_else(void **st
     unlink(path);
 }
 
-/* With room for all in the host's memory each expert is read once, and what the device lets go is copied again. */
+/* With room for all experts in the host's memory each expert is read once, and one that the device evicted is copied again. */
 static void what_the_host_keeps_is_not_read_again(void **state)
 {
     struct hparams shape;
@@ -672,7 +671,7 @@ static void what_the_host_keeps_is_not_read_again(void **state)
     unlink(path);
 }
 
-/* Forecasts are read into the host's memory for all layers at once, and copied for the two that come next. */
+/* Forecasts are read into the host's memory for all layers at once, and copied to the device for the next two layers. */
 static void what_is_forecast_comes_to_the_device_when_it_is_near(void **state)
 {
     struct hparams shape;
@@ -718,7 +717,7 @@ static void put(const char *root, const char *path, const char *text)
     unit_write(name, text, strlen(text));
 }
 
-/* The least of what the machine has and what the process's group, and those above it, have left. */
+/* The minimum of the machine's free memory and that of the process's control group and its ancestors. */
 static void memory_that_is_left_is_that_of_the_narrowest_group(void **state)
 {
     char *root = unit_folder();

@@ -1,4 +1,4 @@
-/* Streams: what goes in comes out, and nothing that is not a whole stream is taken for one. */
+/* Streams: written records are read back, and incomplete or invalid streams are rejected. */
 #include "tests/unit/stream.h"
 
 #include <sys/resource.h>
@@ -224,7 +224,7 @@ static void every_cut_is_noticed(void **state)
     if (read_bytes(bytes.data, bytes.length, &err))
         fail_msg("%s", err.text);
     for (size_t cut = 0; cut < bytes.length; cut++) {
-        char *exact = mem_copy(bytes.data, cut, &err);          /* so that a read beyond it is seen */
+        char *exact = mem_copy(bytes.data, cut, &err);          /* so that a read beyond the end is detected */
         struct err why = {0};
         if (read_bytes(exact, cut, &why) != -1 || !why.text[0])
             fail_msg("a stream cut at byte %zu was taken for whole", cut);
@@ -280,7 +280,7 @@ static void joined_streams_are_refused(void **state)
     text_free(&bytes);
 }
 
-/* The guard and a plain header, then `tail`. */
+/* Makes a stream of the guard, a plain header, and `tail`. */
 static void with_tail(struct text *out, const void *tail, size_t bytes)
 {
     struct header header = {0};
@@ -367,7 +367,7 @@ static void text_conversion_is_named(void **state)
     assert_non_null(strstr(err.text, "framing version 2.0"));
 }
 
-/* A record that the table of its kind allows but that makes no sense. */
+/* A record that the table of its kind allows but that is inconsistent. */
 static void no_record(enum stream_kind stream, const struct record_kind *kind, const void *body, const char *words)
 {
     char *folder = unit_folder();
@@ -463,7 +463,7 @@ static void no_sequence_is_left_open(void **state)
     struct err err = {0};
     small_header(&header, STREAM_ROUTE);
     assert_int_equal(writer_open(&out, path, &header, &err), 0);
-    writer_begin(out, "begin");                 /* by hand, past the writer's own check */
+    writer_begin(out, "begin");                 /* by hand, to bypass the writer's check */
     writer_int(out, "sequence", 4);
     writer_int(out, "prompt_tokens", 0);
     assert_int_equal(writer_end(out, &err), 0);
@@ -476,7 +476,7 @@ static void no_sequence_is_left_open(void **state)
     unit_remove(folder);
 }
 
-/* A child writes into a pipe what `produce` says; the parent reads as it comes. */
+/* Starts a child that writes to a pipe what `produce` makes; the parent reads meanwhile. */
 static int piped(int (*produce)(struct writer *, int wait_fd), struct err *err, int *records)
 {
     char *folder = unit_folder(), *fifo = strdup(unit_path(folder, "fifo"));
@@ -502,7 +502,7 @@ static int piped(int (*produce)(struct writer *, int wait_fd), struct err *err, 
     while (!more && (more = reader_next(in, &record, err)) > 0) {
         more = 0;
         ++*records;
-        if (write(go[1], "g", 1) != 1)              /* the child goes on only when its record has been seen */
+        if (write(go[1], "g", 1) != 1)              /* the child continues only after its record was read */
             break;
         if (*records == 3) {
             more = reader_next(in, &record, err);
@@ -510,7 +510,7 @@ static int piped(int (*produce)(struct writer *, int wait_fd), struct err *err, 
         }
     }
     reader_close(&in);
-    close(go[0]);                                   /* open until here: a child that has ended does not read any more */
+    close(go[0]);                                   /* kept open until here: the child reads it */
     close(go[1]);
     int status;
     waitpid(child, &status, 0);
@@ -670,7 +670,7 @@ static void another_kind_is_refused(void **state)
     text_free(&bytes);
 }
 
-/* Of maps whose keys are no texts, what is after such a key shows, too. */
+/* In maps whose keys are not texts, members after such a key are shown, too. */
 static void keys_of_any_type_show(void **state)
 {
     (void)state;
@@ -698,7 +698,7 @@ static void keys_of_any_type_show(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(claims_are_not_believed),      /* first: it watches how large the process has become */
+        cmocka_unit_test(claims_are_not_believed),      /* first: it measures the process's memory */
         cmocka_unit_test(a_route_stream_comes_back),
         cmocka_unit_test(a_decode_stream_comes_back),
         cmocka_unit_test(numbers_are_exact),

@@ -1,4 +1,4 @@
-/* Headers: where a stream came from survives a pipeline, and another model is noticed. */
+/* Headers: a stream's sources are kept through a pipeline, and another model is detected. */
 #include "tests/unit/stream.h"
 
 static int round_trip(struct header *out, const struct header *header, struct err *err)
@@ -59,7 +59,7 @@ static void long_pipelines_lose_the_oldest(void **state)
     struct header header = {0}, back = {0};
     struct err err = {0};
     small_header(&header, STREAM_COACT);
-    for (int i = 0; i < 12; i++) {                      /* each step reads what the last one wrote */
+    for (int i = 0; i < 12; i++) {                      /* each step reads the previous step's output */
         struct header next = {0};
         small_header(&next, STREAM_COACT);
         assert_int_equal(header_derive(&next, &header, &err), 0);
@@ -196,7 +196,7 @@ static void another_model_is_noticed(void **state)
 
     data = model;
     text_clear(&note);
-    data.tokenizer_sha256[0] = '\0';                    /* unknown is not different */
+    data.tokenizer_sha256[0] = '\0';                    /* an unknown model is not a different one */
     assert_int_equal(header_same_model(&data, &model, "r.moes", false, &note, &err), 0);
     assert_int_equal(note.length, 0);
     text_free(&note);

@@ -1,5 +1,5 @@
-/* man/moe-stream.5 lists what the tables of common/stream hold, and man/moe-bench.1 the columns of a report: nothing more,
- * nothing less, in that order. */
+/* man/moe-stream.5 lists exactly the tables of common/stream, and man/moe-bench.1 exactly the columns of a report, in that
+ * order. */
 #include "common/report/summary.h"
 #include "tests/unit/stream.h"
 
@@ -30,7 +30,7 @@ static const char *type_text(const struct field *field, char *out, size_t room)
     return out;
 }
 
-/* A record type that an earlier kind has explained. */
+/* A record type that an earlier kind explains. */
 static const char *known_from(const struct stream_schema *schema, const struct record_kind *kind)
 {
     for (int other = STREAM_ANY + 1; other < (int)schema->kind; other++)
@@ -60,7 +60,7 @@ static void kind_text(struct text *out, const struct stream_schema *schema)
     text_puts(out, ".El\n", NULL);
 }
 
-/* The lines of a page of man/ from the one that names this test up to the next line that begins with `end`. */
+/* Returns the lines of a page in man/ from the one that names this test up to the next line that begins with `end`. */
 static void expect_lines(const char *page_name, const char *end, const struct text *want)
 {
     struct text page = {0};
@@ -71,7 +71,7 @@ static void expect_lines(const char *page_name, const char *end, const struct te
     char *from = strstr(page.data, "a test compares them.\n"), *to = from ? strstr(from, end) : NULL;
     assert_non_null(to);
     to[1] = '\0';
-    if (strcmp(strchr(from, '\n') + 1, want->data) != 0) {            /* up to `end`: a line more is wrong, too */
+    if (strcmp(strchr(from, '\n') + 1, want->data) != 0) {            /* up to `end`: an additional line is wrong, too */
         fputs(want->data, stderr);
         fail_msg("man/%s must hold exactly these lines", page_name);
     }

@@ -1,5 +1,5 @@
-/* Suffix trees of several texts against a plain counter: what followed a string, and how often the string occurs, found by
- * searching all texts. */
+/* Suffix trees of several texts compared with a plain counter, which finds the tokens that followed a string, and its number
+ * of occurrences, by searching all texts. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ static uint64_t next_random(uint64_t *state)
 
 static int below(uint64_t *state, int limit) { return (int)(next_random(state) % (uint64_t)limit); }
 
-/* Counts the occurrences of a string; followed[t]: those that token t follows. */
+/* Counts the occurrences of a string; followed[t]: those followed by token t. */
 static int count_plainly(const struct texts *texts, const int32_t *string, int length, int *followed)
 {
     int found = 0;
@@ -39,7 +39,7 @@ static int count_plainly(const struct texts *texts, const int32_t *string, int l
     return found;
 }
 
-/* Checks what the tree drafts after a string, level by level; returns the shares that it looked at. */
+/* Checks the tree's drafts after a string, level by level; returns the number of shares checked. */
 static int check_string(const struct suffix_tree *tree, const struct texts *texts, const int32_t *string, int length,
                         bool occurrences)
 {
@@ -90,7 +90,7 @@ static void make_texts(struct texts *texts, uint64_t *state)
     }
 }
 
-/* The last text goes on where `live`. Where `thawed`, the tree is sorted and grows again before the last text. */
+/* With `live` the last text grows. With `thawed` the tree is sorted and grows again before the last text. */
 static void make_tree(struct suffix_tree *tree, const struct texts *texts, int depth, bool live, bool thawed)
 {
     assert_int_equal(suffix_tree_init(tree, depth, NULL), 0);
@@ -135,7 +135,7 @@ static void shares_are_those_of_a_plain_counter(void **state)
     assert_true(shares > 20L * cases);
 }
 
-/* An earlier text ends inside an edge: (0 0 0 1 0 1) and (1 0 0) give 1 after (1 0) once of twice. */
+/* An earlier text ends inside an edge: (0 0 0 1 0 1) and (1 0 0) give 1 after (1 0) in one of two occurrences. */
 static void a_text_that_ends_amid_an_edge_counts_there_only(void **state)
 {
     const struct texts texts = {2, {6, 3}, {{0, 0, 0, 1, 0, 1}, {1, 0, 0}}};

@@ -1,4 +1,4 @@
-/* Suites: what they say, what is refused with which words, and the order in which settings take turns. */
+/* Suites: their meaning, rejected ones with the exact words, and the order in which settings alternate. */
 #include "tests/unit/folder.h"
 
 #include "common/base/err.h"
@@ -72,7 +72,7 @@ static void a_whole_suite(void **state)
     assert_null(suite);
 }
 
-/* A suite of one setting that says this, too. */
+/* A suite of one setting with these members added. */
 #define ONE(more) "{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [{\"name\": \"a\", " more "}]}"
 #define TEN "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
 
@@ -220,7 +220,7 @@ static void variants_are_written_out(void **state)
     }
     suite_free(&suite);
 
-    /* The variants of the reference that is named, each for what has the same values. */
+    /* The variants of the named reference; each setting is compared with the variant of equal values. */
     assert_int_equal(read_text(&suite,
         "{\"model\": \"m\", \"prompts\": \"p\", \"reference\": \"b\", \"vary\": {\"seed\": [1, 2]},"
         " \"settings\": [{\"name\": \"a\"}, {\"name\": \"b\", \"draft\": \"ngram\"}]}", &err), 0);
@@ -230,7 +230,7 @@ static void variants_are_written_out(void **state)
     suite_free(&suite);
 }
 
-/* Drafts that were recorded are drafts, too, unless there are to be none. */
+/* Recorded drafts are drafts, too, unless there are none. */
 static void a_setting_without_drafts_is_the_reference(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Figures as SVG: what is drawn where, and that any text and any number make a well-formed file. */
+/* Figures as SVG: what is drawn where, and that any text and any number give a well-formed file. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ static void test_figure(void **unused)
     assert_null(strstr(out.data, "nan"));
     /* the frame is 360 wide from 64, 260 high from 84: a straight line from its lower left to its upper right corner */
     assert_non_null(strstr(out.data, "d=\"M64.0 344.0L244.0 214.0L424.0 84.0\""));
-    /* what lies outside is drawn at the edge, and what is no number passed over; a single point is a bar */
+    /* points outside are drawn at the edge, NaN is skipped; a single point is a bar */
     assert_non_null(strstr(out.data, "d=\"M64.0 84.0L424.0 344.0\""));
     assert_non_null(strstr(out.data, "d=\"M244.0 214.0m-4 0h8\""));
     assert_non_null(strstr(out.data, ">100 %<"));
@@ -77,7 +77,7 @@ static void test_axis_and_no_title(void **unused)
     text_free(&bare);
 }
 
-/* Doublings are equally far apart: of 1 to 16, 360 wide from 64, each is 90; ticks are at powers of 2 alone. */
+/* Doublings are equally far apart: from 1 to 16, 360 wide from 64, each is 90; ticks are at powers of 2 only. */
 static void test_log2_axis(void **unused)
 {
     (void)unused;
@@ -94,7 +94,7 @@ static void test_log2_axis(void **unused)
     text_free(&out);
 }
 
-/* Named curves have a shape of their own at each point and in the legend; two that are one are named together. */
+/* Named curves have a marker of their own at each point and in the legend; two equal curves are named together. */
 static void test_marks_and_coinciding_curves(void **unused)
 {
     (void)unused;
@@ -113,14 +113,14 @@ static void test_marks_and_coinciding_curves(void **unused)
     assert_int_equal(occurrences(&out, "a4 4 0 1 0"), 2 * 4);              /* a circle is two arcs */
     assert_int_equal(occurrences(&out, "h7.2v7.2"), 3);                    /* squares: two points and the legend */
     text_clear(&out);
-    curves[1].label = NULL;                             /* not all have names: lines alone */
+    curves[1].label = NULL;                             /* not all have names: lines only */
     assert_int_equal(svg_figure(&out, "T", NULL, &panel, 1, &err), 0);
     assert_non_null(strstr(out.data, ">K8<"));
     assert_null(strstr(out.data, "a4 4 0 1 0"));
     text_free(&out);
 }
 
-/* Long names take smaller letters, and a legend of long names has fewer entries a line. */
+/* Long names get smaller letters, and a legend of long names has fewer entries per line. */
 static void test_long_names(void **unused)
 {
     (void)unused;
@@ -145,7 +145,7 @@ static void test_long_names(void **unused)
 
 enum { COVER_LAYERS = 20, COVER_EXPERTS = 12, COVER_TOKENS = 9 };
 
-/* Coverage of random routes: of no two layers alike, or they would be named together. */
+/* Coverage of random routes: no two layers are equal, or they would be named together. */
 static struct analysis *cover(int layers, char *folder, struct header *header)
 {
     static int16_t experts[COVER_TOKENS * COVER_LAYERS * 2];
@@ -192,7 +192,7 @@ static void test_coverage_reports(void **unused)
 
     coverage = cover(COVER_LAYERS, folder, &header);
     assert_int_equal(coact_svg(&out, coverage, &header, -1, &err), 0);
-    assert_int_equal(occurrences(&out, ">one layer<"), 2);               /* too many to tell apart */
+    assert_int_equal(occurrences(&out, ">one layer<"), 2);               /* too many to distinguish */
     text_clear(&out);
     assert_int_equal(coact_text(&out, coverage, &header, -1, &err), 0);
     assert_int_equal(occurrences(&out, "mean"), 2);
@@ -208,7 +208,7 @@ static int read_back(struct text *out, const char *path)
     return file_read(out, path, 1 << 20, NULL);
 }
 
-/* Records shown directly are what moe-view shows of the stream that they would have become. */
+/* Records shown directly look like those that moe-view shows of the stream made from them. */
 static void test_record_report(void **unused)
 {
     (void)unused;

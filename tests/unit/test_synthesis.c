@@ -1,5 +1,5 @@
-/* Routes that no model made have the popularity, the sharing and the correlation of layers that they are said to have, counted
- * here from the routes alone, without ranks. */
+/* Synthetic routes have the requested popularity, sharing and correlation of layers, counted here from the routes alone,
+ * without ranks. */
 #include <math.h>
 
 #include "common/route/synthesis.h"
@@ -15,7 +15,7 @@ static int falling(const void *a, const void *b)
 
 struct found { double first, sharing[9], layers, alone; };
 
-/* `first`: what this share of the experts takes; `layers`: how often the likeliest successor in the next layer follows. */
+/* `first`: share of the most popular experts; `layers`: how often the likeliest successor in the next layer follows. */
 static struct found count(const struct synthesis_setup *setup, double share)
 {
     struct synthesis *s = NULL;
@@ -105,7 +105,7 @@ static void routes_are_what_they_are_said_to_be(void **state)
     }
 }
 
-/* Choices of the last `tokens` that the first `tokens` made, too, of two texts or of one; draws 2 * tokens. */
+/* Counts choices of the last `tokens` that the first `tokens` made, too, in two texts or in one; draws 2 * tokens. */
 static double taken_again(enum synthesis_skew skew, bool anew)
 {
     enum { E = 128, K = 8, SIDE = 256 };
@@ -127,7 +127,7 @@ static double taken_again(enum synthesis_skew skew, bool anew)
     return (double)again / (SIDE * K * 4);
 }
 
-/* A local text goes on with the experts that it likes, the next one mostly with others; mild texts are all alike. */
+/* A local text keeps using its preferred experts, the next text mostly others; mild texts are all similar. */
 static void local_texts_have_rankings_of_their_own(void **state)
 {
     (void)state;

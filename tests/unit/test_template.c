@@ -1,5 +1,5 @@
-/* Chat templates: what Jinja2 with transformers' settings gives (the expected texts were made with Jinja2 3.1), where each byte
- * comes from, and what is refused. */
+/* Chat templates: the output of Jinja2 with transformers' settings (expected texts were made with Jinja2 3.1), the origin of
+ * each byte, and rejected templates. */
 #include "tests/unit/unit.h"
 
 #include "common/template/template.h"
@@ -14,7 +14,7 @@ static const char values_json[] =
     "\"d\":{\"b\":1,\"a\":[1,\"x\",null,true,2.5]}}";
 static const char trusted_json[] = "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}";
 
-/* 0 with the text in *out (malloc'ed), or -1 with the message in *out. */
+/* Returns 0 with the text in *out (malloc'ed), or -1 with the message in *out. */
 static int render(const char *source, struct template_output *made, char **out)
 {
     struct err err = {0};

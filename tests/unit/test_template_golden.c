@@ -1,4 +1,4 @@
-/* Chat templates against what jinja2 makes of them (tests/golden/template/make.py). */
+/* Chat templates compared with jinja2's renderings (tests/golden/template/make.py). */
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ static int render(const json_t *one, struct template_output *out, struct err *er
     const char *source = json_string_value(json_object_get(one, "template"));
     struct template *t = NULL;
     json_object_set_new(json_object_get(one, "values"), "now", json_string("2025-08-05 12:30:09"));
-    if (template_new(&t, source, strlen(source), err))          /* none of them is beyond what is offered */
+    if (template_new(&t, source, strlen(source), err))          /* none of these templates needs an unsupported feature */
         fail_msg("%s: %s", json_string_value(json_object_get(one, "name")), err->text);
     int rc = template_render(t, json_object_get(one, "values"), trusted, out, err);
     template_free(&t);

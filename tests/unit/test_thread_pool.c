@@ -50,7 +50,7 @@ static void every_member_runs_every_job_once(void **state)
     }
 }
 
-/* Longer than members and caller spin, so that both go to sleep. */
+/* Longer than members and caller spin, so that both sleep. */
 static void slow_member(void *argument, int member, int members)
 {
     if (member == members - 1)
@@ -167,7 +167,7 @@ static void a_thread_that_does_not_start_is_named(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip();                             /* these need the address space themselves */
+    skip();                             /* sanitisers themselves need the address space */
 #endif
     pid_t child = fork();
     if (child == 0) {

@@ -1,4 +1,4 @@
-/* The tokenizer against what the Python package gives (tests/golden/tokenizer); round trips, streaming, hostile files. */
+/* The tokenizer compared with the Python package (tests/golden/tokenizer); round trips, streaming, malformed files. */
 #include "tests/unit/unit.h"
 
 #include <time.h>
@@ -52,7 +52,7 @@ static void check_case(const struct tokenizer *t, const json_t *item)
     }
 }
 
-/* Calls check for each line of a golden file; returns how many there were. */
+/* Calls check for each line of a golden file; returns the number of lines. */
 static int each_case(const struct tokenizer *t, const char *name, void (*check)(const struct tokenizer *, const json_t *))
 {
     struct err err = {0};
@@ -142,7 +142,7 @@ static struct tokenizer *made_of(const json_t *root)
     return t;
 }
 
-/* Patterns of families whose vocabularies are too large to keep: one of bytes shows where pieces end. */
+/* Patterns of families whose vocabularies are too large to keep: a vocabulary of bytes shows where pieces end. */
 static void patterns_of_families_split_as_those_of_the_package(void **state)
 {
     char path[1200];
@@ -284,7 +284,7 @@ static void models_of_sentencepiece_give_its_ids_and_texts(void **state)
     }
 }
 
-/* A run of byte tokens longer than what is held: 400 characters of two bytes, then half a one. */
+/* A run of byte tokens longer than the buffer: 400 characters of two bytes, then half a character. */
 static void long_runs_of_byte_tokens_come_out_in_part(void **state)
 {
     char path[1200];
@@ -306,7 +306,7 @@ static void long_runs_of_byte_tokens_come_out_in_part(void **state)
     tokenizer_free(&t);
 }
 
-/* Decoding gives the text back but for what NFC changes: then encoding what was decoded gives the same ids. */
+/* Decoding returns the text except for changes by NFC: then encoding the decoded text gives the same ids. */
 static void check_round_trip(const struct tokenizer *t, const json_t *item)
 {
     const json_t *text = json_object_get(item, "text");
@@ -361,7 +361,7 @@ static void a_stream_never_splits_a_character(void **state)
     struct text out = {0};
     (void)state;
     assert_int_equal(tokenizer_encode(t, text, sizeof text - 1, 0, &tokens, NULL), 0);
-    assert_true(tokens.n > 6);                         /* so that characters are really spread over tokens */
+    assert_true(tokens.n > 6);                         /* so that characters are spread over tokens */
     token_decoder_start(&decoder, t, 0);
     for (int i = 0; i < tokens.n; i++) {
         assert_int_equal(token_decoder_put(&decoder, tokens.ids[i], &out, NULL), 0);
@@ -420,12 +420,12 @@ static void content_cannot_make_special_tokens(void **state)
     assert_int_equal(count(&tokens, 2045), 1);
     assert_int_equal(count(&tokens, 2047), 1);
     assert_int_equal(tokens.ids[tokens.n - 2], 2047);
-    /* Between the two special tokens the ids are those of the joint text, as plain text. */
+    /* Between the two special tokens the ids equal those of the joined text, as plain text. */
     assert_int_equal(tokenizer_encode(t, text + 8, 13, 0, &plain, NULL), 0);
     assert_int_equal(tokens.n, plain.n + 3);
     assert_memory_equal(tokens.ids + 1, plain.ids, (size_t)plain.n * sizeof *plain.ids);
     assert_int_equal(tokenizer_encode_segments(t, text, half, 6, 0, &inside, NULL), 0);
-    assert_int_equal(count(&inside, 2047), 0);         /* half from each side is no token either */
+    assert_int_equal(count(&inside, 2047), 0);         /* a special token formed by halves of both sides is plain text, too */
     inside.n = 0;
     assert_int_equal(tokenizer_encode_segments(t, text, half, 6, TOKENIZER_PARSE_SPECIAL, &inside, NULL), 0);
     assert_int_equal(count(&inside, 2047), 2);
@@ -591,7 +591,7 @@ static void models_that_are_none_are_refused_by_name(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct err err = {0};
         struct tokenizer *t = NULL;
-        char *data = malloc(cases[i].bytes);           /* so that reading past it shows */
+        char *data = malloc(cases[i].bytes);           /* so that a read beyond the end is detected */
         memcpy(data, cases[i].data, cases[i].bytes);
         assert_int_equal(tokenizer_new(&t, data, cases[i].bytes, &err), -1);
         assert_int_equal(err.code, ERR_INPUT);
@@ -628,7 +628,7 @@ static void the_hash_sees_what_matters_alone(void **state)
         PRE "{\"id\":3,\"content\":\"x\",\"special\":false}" MID LEVEL MODEL,
         PRE MID "null" MODEL,
     };
-    static const int32_t first_other[] = {0, -1, 3, 3, -1};     /* merges and decoders are no matter of tokens */
+    static const int32_t first_other[] = {0, -1, 3, 3, -1};     /* merges and decoders are not members of a token */
     struct tokenizer *reference = NULL;
     struct sha256 seen[8];
     size_t n = 0;

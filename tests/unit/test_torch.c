@@ -1,5 +1,5 @@
-/* pytorch_model.bin: files that torch.save wrote come back value by value, in both forms; what is no dictionary of tensors, or
- * damaged, is one line that names the offset; nothing of a pickle is run. */
+/* pytorch_model.bin: files written by torch.save are read value by value, in both forms; files that are not a dictionary of
+ * tensors, and damaged ones, give one line with the offset; no code of a pickle is run. */
 #include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/checkpoint/checkpoint.h"
@@ -36,7 +36,7 @@ static struct text golden(const char *name)
     return text;
 }
 
-/* The folder with these bytes as its weights; NULL: refused. */
+/* Opens a folder with these bytes as its weights; NULL: rejected. */
 static struct checkpoint *open_bytes(const char *data, size_t bytes, struct err *err)
 {
     struct checkpoint *cp = NULL;
@@ -101,7 +101,7 @@ static void what_torch_saves_is_read(void **state)
     }
 }
 
-/* By name, by what it is, through an index of parts, and not where there are safetensors. */
+/* Found by name, by contents and through an index of parts, and ignored beside safetensors. */
 static void files_are_found(void **state)
 {
     struct text file = golden("zip.bin"), other = golden("old.bin");
@@ -132,7 +132,7 @@ static void files_are_found(void **state)
     err_clear(&err);
     assert_int_equal(checkpoint_open(&cp, folder, NULL, &err), 0);
     assert_int_equal(cp->tensor_count, 1);
-    assert_int_equal(cp->file_count, 2);                       /* the index is not of what was read */
+    assert_int_equal(cp->file_count, 2);                       /* the index is not of the file that was read */
     checkpoint_close(&cp);
     unlink(unit_path(folder, "model.safetensors"));
     unlink(unit_path(folder, "pytorch_model.bin.index.json"));
@@ -171,7 +171,7 @@ static void what_is_no_dictionary_of_tensors_is_named(void **state)
     }
 }
 
-/* Every cut is seen; a changed byte is refused or changes nothing that could not be read. */
+/* Every truncation is detected; a changed byte is rejected, or changes only unreadable data. */
 static void damage_is_seen(void **state)
 {
     (void)state;
@@ -238,7 +238,7 @@ static void only_what_weights_need_is_known(void **state)
     }
 }
 
-/* As many values, marks and items as bytes could ask for meet limits, quickly. */
+/* Values, marks and items in numbers that the bytes could request reach limits quickly. */
 static void limits_hold(void **state)
 {
     static const struct { const char *each; const char *says; } cases[] = {
@@ -280,7 +280,7 @@ static void write_again(const struct checkpoint *cp, const char *path, uint32_t 
         uint8_t data[4096];
         snprintf(name, sizeof name, "%.*s", (int)m->length, m->name);
         assert_true(m->bytes <= sizeof data);
-        /* in two pieces, the second of no length that eight divides */
+        /* in two pieces, the second of a length that is not a multiple of eight */
         rc = checkpoint_read(cp, &whole, m->offset, data, (size_t)m->bytes, &err) ||
              zip_member(zip, name, m->bytes, &err) ||
              zip_put(zip, data, (size_t)m->bytes / 3, &err) ||
@@ -292,7 +292,7 @@ static void write_again(const struct checkpoint *cp, const char *path, uint32_t 
     torch_zip_free(&members);
 }
 
-/* Small numbers and large ones, for which each number of a small file passes here. */
+/* Limits scaled down, for which each count of a small file must pass here. */
 static void zip_files_are_written(void **state)
 {
     static const uint32_t large[] = {UINT32_MAX, 200, 0};
@@ -321,7 +321,7 @@ static void zip_files_are_written(void **state)
     text_free(&file);
 }
 
-/* What was said of a member is what comes, and the end of a file that is too short is not written over it. */
+/* A member has exactly its announced size, and the end of a file that is too short is not overwritten. */
 static void members_have_the_bytes_that_were_said(void **state)
 {
     struct zip_writer *zip = NULL;

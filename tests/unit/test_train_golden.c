@@ -1,5 +1,5 @@
-/* The steps that an independent program took from the same heads over the same texts (tests/golden/train, from PyTorch):
- * losses, gradients and moved weights of every kind. Longer runs are for the long check: MOE_LONG. */
+/* Training steps compared with those of an independent program from the same heads over the same texts (tests/golden/train,
+ * from PyTorch): losses, gradients and updated weights of every kind. The long check (MOE_LONG) runs more steps. */
 #include <math.h>
 
 #include "common/train/network.h"
@@ -10,12 +10,12 @@
 
 enum { TEXTS = 32, BATCH = 4, LONGEST = 128, BRIEF = 12 };
 static const double LOSS_NEAR = 1e-4, NEAR = 1e-3;
-/* At token 48 of this text the fourth and the fifth expert of layer 2 have one score, to the last bit of f32: which of them is
- * taken is chance. The reference device, whose sums are exact, tells them apart, and as the other program did. */
+/* At token 48 of this text the fourth and the fifth expert of layer 2 have the same score to the last bit of f32, so
+ * rounding decides between them. The reference device, whose sums are exact, decides like the other program. */
 enum { TIED_TEXT = 19 };
 
 static struct train_rig rig;
-static struct device *learning;         /* what heads are trained on */
+static struct device *learning;         /* device on which heads are trained */
 
 /* ---- published names ---- */
 
@@ -33,7 +33,7 @@ static struct slice attention_of(const struct hparams *s, int which)
     return (struct slice){ROLE_QKV, WEIGHT_WHOLE, 0, 0, which == 0 ? 0 : which == 1 ? q : q + kv, which == 0 ? q : kv};
 }
 
-/* hydra_mlp.I.B.{linear,res_connection}, hydra_lm_head.I; with a prefix layer B is 1, 3, .. */
+/* hydra_mlp.I.B.{linear,res_connection}, hydra_lm_head.I; with a prefix, B is 1, 3, ... */
 static bool hydra_slice(const struct weights *w, const char *name, struct slice *out)
 {
     const bool output = strncmp(name, "hydra_lm_head", 13) == 0, bias = ends(name, ".bias");
@@ -47,7 +47,7 @@ static bool hydra_slice(const struct weights *w, const char *name, struct slice 
     return true;
 }
 
-/* Where a tensor of these names stands; rows 0: the whole weight. */
+/* Returns the slice of our weights for a published tensor name; rows 0: the whole weight. */
 static struct slice slice_of(const struct weights *w, const char *name)
 {
     const bool eagle3 = w->head.kind == HEAD_EAGLE3;
@@ -126,7 +126,7 @@ static void check_gradient(struct weights *w, const char *name, const float *wan
         fail_msg("the gradient of %s is off by %.3g of its norm %.3g", name, sqrt(off), norm_of(wanted, count));
 }
 
-/* A file of safetensors: bytes of a header, the header, the data. */
+/* Writes a file of safetensors: length of the header, the header, the data. */
 static void check_gradients(struct weights *w, const char *arch, const json_t *golden)
 {
     struct err err = {0};
@@ -207,7 +207,7 @@ static void check_step(const json_t *log, const struct losses *losses, const str
         near((double)report->clipped, number(log, "clipped"), 1 + number(log, "clipped"), 2e-3, "what is clipped", step);
 }
 
-/* All texts, each with all states that a head of the goldens reads. */
+/* Reads all texts with all states that the heads of the goldens use. */
 static const struct head_states all_points = {5, {0, 1, 2, 4, 6}};
 static struct train_batch kept[TEXTS];
 
@@ -247,7 +247,7 @@ static int close_rig(void **state)
     return 0;
 }
 
-/* Batches of `each` texts. */
+/* Makes batches of `each` texts. */
 static void read_batches(struct train_batch *batches, int each, const struct head_states *points)
 {
     struct err err = {0};
@@ -264,7 +264,7 @@ static void read_batches(struct train_batch *batches, int each, const struct hea
     }
 }
 
-/* What losses of the step are divided by, counted anew from what network.h says of them. */
+/* Returns the divisor of the step's loss, computed anew from the definition in network.h. */
 static struct train_whole count_step(int first)
 {
     struct train_whole whole = {.texts = BATCH};
@@ -280,7 +280,7 @@ static struct train_whole count_step(int first)
     return whole;
 }
 
-/* The gradients of a step from batches of `each` texts. */
+/* Computes the gradients of a step from batches of `each` texts. */
 static void make_gradients(struct network *network, struct tape *tape, struct train_batch *batches, int each, int step,
                            struct losses *sum)
 {
@@ -302,7 +302,7 @@ static void make_gradients(struct network *network, struct tape *tape, struct tr
     }
 }
 
-/* `steps` of the golden's steps, at most, each from batches of `each` texts. */
+/* Compares at most `steps` of the golden's steps, each from batches of `each` texts. */
 static void run_golden_by(const char *name, int steps, int each)
 {
     struct err err = {0};
@@ -349,7 +349,7 @@ static void run_golden_by(const char *name, int steps, int each)
 
 static void run_golden(const char *name, int steps) { run_golden_by(name, steps, BATCH); }
 
-/* ---- heads, texts and states that are made up: tests/golden/train/make.py ---- */
+/* ---- synthetic heads, texts and states: tests/golden/train/make.py ---- */
 
 static void draw_weights(struct weights *w, const json_t *golden)
 {
@@ -470,7 +470,7 @@ static void hydra_with_a_prefix_goes_the_same_way(void **state)
     run_made_up("hydra_prefix", &options);
 }
 
-/* Jakiro with other numbers of experts, and with each second branch. */
+/* Jakiro with other numbers of experts, and with each kind of second branch. */
 static void jakiros_experts_and_branches_go_the_same_way(void **state)
 {
     static const char *const names[] = {"jakiro_4_2", "jakiro_2_1", "jakiro_sum", "jakiro_next", "jakiro_none"};
@@ -538,7 +538,7 @@ static void hydra_goes_the_same_way(void **state)
     run_golden("hydra", steps_here(BRIEF));
 }
 
-/* A step in smaller batches, of one text and of two, is the step that the other program took in one. */
+/* A step in smaller batches, of one text and of two, equals the step that the other program computed in one. */
 static void smaller_batches_go_the_same_way(void **state)
 {
     static const char *const names[] = {"eagle1", "eagle3", "jakiro", "kangaroo", "medusa", "hydra"};

@@ -10,17 +10,17 @@
 
 enum { INPUTS = 6, ROUNDS = 6, PROBES = 24 };
 
-/* An operation over some inputs. A loss has no output: its sum is. */
+/* An operation with its inputs. The output of a loss is its sum. */
 struct trial {
     const char *name;
     struct chance chance;
     int inputs, rows[INPUTS], width[INPUTS];
     double *x[INPUTS];
-    bool fixed[INPUTS];                 /* no gradient is wanted */
+    bool fixed[INPUTS];                 /* no gradient is computed */
     int out_rows, out_width;            /* 0, 0: a loss */
     void (*reference)(const struct trial *, double *out);
     struct variable *(*run)(struct trial *, struct tape *, struct variable **, double *sum);
-    /* what some operations need besides */
+    /* further arguments of some operations */
     int row[64], number, steps, words;
     float weight[2][64], scale[2];
     int target[2][64];
@@ -56,7 +56,7 @@ static double dot(const struct trial *t, const double *c)
     return sum;
 }
 
-/* One element's gradient by central differences. */
+/* Computes one element's gradient by central differences. */
 static double difference(const struct trial *t, int input, size_t at, const double *c)
 {
     const double kept = t->x[input][at], step = 1e-5;
@@ -90,7 +90,7 @@ static float *download(struct device *device, struct buffer from, size_t count)
     return data;
 }
 
-/* threads 0: by the reference. */
+/* Runs the operation; threads 0: by the reference. */
 static void compute(struct trial *t, int threads, const double *c, struct computed *result)
 {
     struct err err = {0};
@@ -100,7 +100,7 @@ static void compute(struct trial *t, int threads, const double *c, struct comput
     float *data[INPUTS], *before[INPUTS] = {NULL};
     assert_int_equal(device_open(&device, &(struct device_setup){threads ? "host" : "ref", threads, NULL, false}, &err), 0);
     assert_int_equal(tape_new(&tape, device, &err), 0);
-    /* The second in memory that was used before, and after gradients that are there already: it adds to them. */
+    /* The second run uses dirty memory and existing gradients, to which it must add. */
     for (int turn = 0; turn < 2; turn++) {
         tape_begin(tape);
         result->sum = 0;
@@ -154,7 +154,7 @@ static void compute(struct trial *t, int threads, const double *c, struct comput
     device_close(&device);
 }
 
-/* Where a loss is summed up, 0 so far; and what it is then. */
+/* Place of a loss's sum, 0 at first; and its value afterwards. */
 static struct buffer sum_at(struct tape *tape)
 {
     static const double zero = 0;
@@ -264,7 +264,7 @@ static void linear_reference(const struct trial *t, double *out)
         }
 }
 
-/* Twice, as gradients of what is used twice add up. */
+/* Used twice in a network, so that gradients must add up. */
 static struct variable *linear_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
     struct variable *bias = t->number ? x[2] : NULL;
@@ -437,7 +437,7 @@ static void gates(void **state) { (void)state, rounds("gated", gated_setup); }
 
 /* ---- experts ---- */
 
-/* t->words experts, of which a row's best t->number by the first columns of the router take part; the pair is the best two. */
+/* t->words experts, of which the best t->number by the first columns of the router take part; the pair is the best two. */
 static void mix_reference(const struct trial *t, double *out)
 {
     const int width = t->width[0], experts = t->words;
@@ -499,7 +499,7 @@ static void mixtures(void **state) { (void)state, rounds("mix", mix_setup); }
 
 /* ---- attention ---- */
 
-/* q, k or v of a row of one step, turned by its position. */
+/* Rotates q, k or v of a row of one step by its position. */
 static void turned(const struct trial *t, int step, int text, int row, int head, bool turn, double *out)
 {
     const struct attention *a = &t->attention;
@@ -584,7 +584,7 @@ static void attention_setup(struct trial *t)
     t->run = attention_run;
 }
 
-/* A text of more queries than are taken together, after a short one. */
+/* A text with more queries than are computed together, after a short one. */
 static void long_attention_setup(struct trial *t)
 {
     attention_setup(t);
@@ -669,7 +669,7 @@ static void log_softmax(const double *x, const double *w, const double *bias, in
         out[v] -= log(sum);
 }
 
-/* Inputs: two judged values, the target's states, its head, the output. number: the words are some of the vocabulary. */
+/* Inputs: two judged values, the target's states, its head, the output. number: size of the draft vocabulary. */
 static void soft_reference(const struct trial *t, double *out)
 {
     const int vocab = t->rows[3], words = t->words;
@@ -760,7 +760,7 @@ static void hard_setup(struct trial *t)
     t->run = hard_run;
 }
 
-/* More rows than have their logits at once. */
+/* More rows than have their logits in memory at the same time. */
 static void many_hard_setup(struct trial *t)
 {
     const int rows = between(t, 513, 600), width = between(t, 1, 3), vocab = between(t, 2, 5);

@@ -1,5 +1,6 @@
-/* The target's output head, unpacked in blocks: each weight as the file has it, in every format; and losses that take it so are
- * those that take it as f32; what a device has of it already is not copied. And products that the host cuts into blocks. */
+/* The target's output head, unpacked in blocks: each weight equals the file's, in every format; losses that read blocks
+ * equal those that read f32; data that the device holds already are not copied. Also products that the host divides into
+ * blocks. */
 #include <math.h>
 
 #include "common/engine/engine.h"
@@ -33,7 +34,7 @@ static void every_weight_is_the_files(void **state)
     static const enum weight_format formats[] = {FORMAT_F32, FORMAT_BF16, FORMAT_F16, FORMAT_Q8};
     (void)state;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        const bool blocks = formats[i] == FORMAT_BF16;          /* more than one: of 8 Mi weights */
+        const bool blocks = formats[i] == FORMAT_BF16;          /* several blocks of 8 Mi weights */
         char *folder = unit_folder();
         struct model *model = model_of(folder, blocks ? 4133 : 83, blocks ? WIDE : 45, formats[i], false);
         struct err err = {0};
@@ -48,7 +49,7 @@ static void every_weight_is_the_files(void **state)
             for (int first = 0; first < head->outputs; first += stored_rows(matrix)) {
                 const struct buffer at = stored_block(matrix, device_learn(device), first);
                 const float *block = (const float *)(uintptr_t)at.address;
-                const int step = blocks ? 37 : 1;               /* not all of nine millions */
+                const int step = blocks ? 37 : 1;               /* a sample of nine million weights */
                 for (int row = first; row < head->outputs && row < first + stored_rows(matrix); row += row % step ? 1 : step)
                     for (int k = 0; k < head->inputs; k++)
                         assert_true(block[(size_t)(row - first) * (size_t)head->inputs + (size_t)k] ==
@@ -61,7 +62,7 @@ static void every_weight_is_the_files(void **state)
     }
 }
 
-/* The loss of made-up outputs, and the gradient that it gives them. */
+/* Computes a loss on made-up outputs, and its gradient. */
 static double loss_of(struct device *device, struct variable *head, float gradient[ROWS * WIDE])
 {
     static float x[ROWS * WIDE], states[ROWS * WIDE], weight[ROWS] = {1, 2, 0.5f, 1, 3};
@@ -180,7 +181,7 @@ static struct weights *weights_of(const struct model *model, struct device *devi
     return weights;
 }
 
-/* Bytes of the device that a network takes. */
+/* Returns the bytes of device memory that a network allocates. */
 static int64_t taken(const struct model *model, struct device *device, struct weights *weights, const struct engine_ends *ends)
 {
     struct network *network = NULL;
@@ -193,7 +194,7 @@ static int64_t taken(const struct model *model, struct device *device, struct we
     return before - after;
 }
 
-/* Of a tied model there is one matrix, and none but the engine's where there is one. */
+/* A tied model has one matrix, and no further copy if the engine has it. */
 static void a_device_has_a_matrix_once(void **state)
 {
     struct device *device = NULL;
@@ -219,7 +220,7 @@ static void a_device_has_a_matrix_once(void **state)
     device_close(&device);
 }
 
-/* Cut into small blocks, and into large ones. */
+/* Divided into small blocks, and into large ones. */
 static void products_have_the_same_bytes_with_any_threads(void **state)
 {
     (void)state;

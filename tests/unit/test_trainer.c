@@ -1,5 +1,6 @@
-/* Training as a whole, on a tiny model: going on from a checkpoint gives the same bytes as never having stopped, what is no
- * number ends a run without harm, orders and rates are what they are said to be, and heads come back from their files. */
+/* Training as a whole, on a tiny model: resuming from a checkpoint gives the same bytes as an uninterrupted run, a value
+ * that is not finite ends a run without damage, orders and learning rates are as documented, and heads are read back from
+ * their files. */
 #include "tests/unit/train.h"
 
 #include <math.h>
@@ -16,8 +17,8 @@ struct rig {
     struct thread_pool *pool;
     struct device *device;              /* of two threads */
     char *folder;
-    int spoilt;                         /* this text has states that are no numbers; -1: none */
-    bool from_the_first;                /* first tokens are of answers, too */
+    int spoilt;                         /* text whose states are not finite; -1: none */
+    bool from_the_first;                /* answers include the first tokens */
     float states[3][LENGTH * 80];
     int32_t token[LENGTH];
     uint8_t mask[LENGTH];
@@ -26,7 +27,7 @@ struct rig {
 
 static struct rig rig;
 
-/* Texts made up on the spot: tokens and states of a number each. */
+/* Makes texts up on demand: tokens and states computed from their number. */
 static int read_text(void *self, int64_t index, int longest, struct train_text *out, struct err *err)
 {
     struct rig *r = self;
@@ -194,7 +195,7 @@ static void what_is_no_number_ends_a_run_without_harm(void **state)
     run_close(&other);
 }
 
-/* How far apart two runs are, as a share of the way that the first has gone from where both began. */
+/* Returns the distance between two runs, as a share of the distance that the first has moved from the common start. */
 static double apart(const struct run *one, const struct run *other, enum head_kind kind)
 {
     struct run begin;
@@ -209,9 +210,9 @@ static double apart(const struct run *one, const struct run *other, enum head_ki
     return sqrt(apart / way);
 }
 
-/* A step made of smaller batches is the step, whatever is left over in the last of them, and the same bytes with any threads;
- * the last step of the epoch, of two texts, too. Adam's first steps take the sign of gradients that are nearly 0, so what is
- * near is the gradient: the moments of it. */
+/* A step made of smaller batches equals the whole step, with any remainder in the last of them, and has the same bytes with
+ * any number of threads; also the last step of the epoch, with two texts. Adam's first steps take the sign of gradients that
+ * are nearly 0, so gradients are compared by Adam's moments. */
 static void a_step_in_parts_is_the_step(void **state)
 {
     struct err err = {0};
@@ -243,7 +244,7 @@ static void a_step_in_parts_is_the_step(void **state)
     }
 }
 
-/* Steps there and on the host; a checkpoint is of two of them. */
+/* Steps on the device and on the host; a checkpoint after two of them. */
 static void follow_the_host(enum head_kind kind, struct device *device, const char *path)
 {
     struct err err = {0};
@@ -292,8 +293,8 @@ static void other_devices_learn_as_the_host(void **state)
     }
 }
 
-/* What a head reads does not depend on the order in which its states are listed, if the matrix that joins them has their
- * columns in the same order. */
+/* The order in which a head's states are listed does not matter if the matrix that joins them has its columns in the same
+ * order. */
 static void states_may_be_listed_in_any_order(void **state)
 {
     struct run run[2];
@@ -346,17 +347,17 @@ static void the_text_is_named_in_whatever_part_it_is(void **state)
 
 /* ---- several processes ---- */
 
-/* What processes are to do, and what came of it, in memory that all see. */
+/* Instructions for the processes and their results, in shared memory. */
 struct job {
     enum head_kind kind;
     struct asked asked;
     const char *device;                 /* NULL: the host */
-    int begin, end;                     /* steps that are made; from a checkpoint where begin > 0, and to one */
+    int begin, end;                     /* number of steps; begin > 0: resumes from a checkpoint of that step */
     struct losses losses[PIPES_MAX][STEPS];
     int tokens[STEPS];
     double norm[PIPES_MAX][STEPS];
     struct err err[PIPES_MAX];
-    float weights[PIPES_MAX][1 << 16], moments[1 << 17];       /* moments: what process 0 has in the end */
+    float weights[PIPES_MAX][1 << 16], moments[1 << 17];       /* moments: final values of process 0 */
 };
 
 static int follow(struct ranks *ranks, void *argument)
@@ -370,7 +371,7 @@ static int follow(struct ranks *ranks, void *argument)
     if (job->device)
         must(device_open(&asked.device, &(struct device_setup){.name = job->device, .turn = ranks_here(ranks)}, &err), &err);
     else
-        asked.device = open_host(1);                           /* threads of before the fork are not here */
+        asked.device = open_host(1);                           /* threads created before the fork do not exist here */
     asked.ranks = ranks;
     run_open_as(&run, job->kind, &asked);
     const size_t floats = run.weights->floats;
@@ -426,8 +427,8 @@ static bool same_end(const struct job *one, const struct job *other)
            !memcmp(one->losses[0], other->losses[0], sizeof one->losses[0]);
 }
 
-/* Each has the losses, norms and tokens of one process that computes the batch at once, to the rounding of sums; and all have
- * the same, and the same weights. */
+/* All have the losses, norms and tokens of one process that computes the batch at once, up to rounding of sums, and all have
+ * the same weights. */
 static void several_processes_make_the_step_of_one(void **state)
 {
     (void)state;
@@ -460,7 +461,7 @@ static void several_processes_make_the_step_of_one(void **state)
     }
 }
 
-/* The same parts give the same bytes, on any number of processes, and from a checkpoint of another number. */
+/* The same parts give the same bytes, on any number of processes, and from a checkpoint made by another number. */
 static void parts_give_the_same_bytes_on_any_number(void **state)
 {
     static const struct { enum head_kind kind; int micro, size; } cases[] = {
@@ -482,7 +483,7 @@ static void parts_give_the_same_bytes_on_any_number(void **state)
     end_job(one);
 }
 
-/* The same where gradients are brought to the host to be added up, and weights from it: each process on a device of its own. */
+/* The same if gradients are added up on the host, and weights return from it: each process has a device of its own. */
 static void parts_give_the_same_bytes_on_other_devices(void **state)
 {
     static const char *const names[] = {"ref", "emu"};
@@ -539,7 +540,7 @@ static void parts_are_about_equal(void **state)
 
 /* ---- how heads begin ---- */
 
-/* The matrix that a bias is added after; a matrix is its own. */
+/* The matrix that a bias belongs to; a matrix belongs to itself. */
 static const struct weight *matrix_of(struct weights *w, const struct weight *of)
 {
     static const struct { enum tensor_role bias, matrix; } pairs[] = {
@@ -552,7 +553,7 @@ static const struct weight *matrix_of(struct weights *w, const struct weight *of
     return of;
 }
 
-/* Mean and variance of uniform numbers in +-bound, within five standard deviations. */
+/* Checks mean and variance of uniform numbers in +-bound, within five standard deviations. */
 static void check_drawn(const struct weight *weight, size_t count, double bound)
 {
     double sum = 0, squares = 0;
@@ -592,7 +593,7 @@ static void heads_begin_as_their_authors_begin_them(void **state)
             }
             if (drawn || matrix_of(w, weight) != weight) {
                 check_drawn(weight, count, 1 / sqrt((double)matrix_of(w, weight)->value.width));
-                assert_true(weight->data[0] != last);           /* each has numbers of its own */
+                assert_true(weight->data[0] != last);           /* each has random numbers of its own */
                 last = *(at = weight->data);
             }
         }
@@ -625,7 +626,7 @@ static void heads_come_back_from_their_files(void **state)
     }
 }
 
-/* The first moment is a share of the gradient as it was cut; weights themselves hardly show by how much it was. */
+/* The first moment is a share of the clipped gradient; the weights themselves hardly show the clipping. */
 static void gradients_are_cut_as_asked(void **state)
 {
     const double norm = sqrt(2 * (0.01 * 0.01 + 0.02 * 0.02 + 0.03 * 0.03) / 7);
@@ -674,7 +675,7 @@ static void of_equal_experts_the_lower_is_chosen(void **state)
     tape_free(&tape);
 }
 
-/* Of three tokens only the first guess is one that can be judged. */
+/* In a text of three tokens only the first guess can be judged. */
 static int read_short(void *self, int64_t index, int longest, struct train_text *out, struct err *err)
 {
     struct rig *r = self;
@@ -710,8 +711,8 @@ static double part_of(const struct losses *losses, const char *name)
     return 0;
 }
 
-/* No row of the second branch is judged by a text's first token: it does not count there. (Sums of logits may be in another
- * order, as more rows are judged together.) */
+/* No row of the second branch is judged by a text's first token, so that token does not count. (Sums of logits may have
+ * another order, because more rows are judged together.) */
 static void first_tokens_count_for_the_next_token_alone(void **state)
 {
     struct train_report report[2];

@@ -1,5 +1,5 @@
-/* Reports on training: figures beside the ones that the streams were made from, and streams that make no sense. The golden
- * streams that tests/cli/training.bats has reported, and computed anew by another program, are the ones made here. */
+/* Reports on training: figures compared with those from which the streams were made, and inconsistent streams.
+ * tests/cli/training.bats reports the same golden streams, and another program recomputes them. */
 #include "tests/unit/training.h"
 
 #include "common/report/training.h"
@@ -112,13 +112,13 @@ static void figures_are_those_of_the_steps(void **state)
     for (int i = 5; i < 11; i++)
         half += made_step(3, i).loss / 6;
     near(loss, half);
-    /* heads trained twice, at their best: after 128 steps, not at the end */
+    /* heads trained twice, at their best evaluation: after 128 steps, not at the end */
     const struct figure_row *spread = row_of(&report, "spread", "eagle1", "accepted_1", NULL);
     near(value_of(&report, "spread", spread, "runs"), 2);
     near(value_of(&report, "spread", spread, "least"), 0.5 + 0.125 + 1 / 64.0);
     near(value_of(&report, "spread", spread, "greatest"), 0.5 + 0.125 + 2 / 64.0);
     near(value_of(&report, "spread", spread, "mean"), 0.625 + 1.5 / 64);
-    /* the curve of 230 steps has a point for each two */
+    /* the curve of 230 steps has one point per two steps */
     size_t points = 0;
     for (size_t i = 0; i < report.table[4].count; i++)
         points += strstr(report.table[4].rows[i].text[0], "train.moes") && !strcmp(report.table[4].rows[i].text[2], "loss");

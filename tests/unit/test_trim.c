@@ -1,5 +1,5 @@
-/* Trimming of drafts (kernels/plain/trim.h) against all sets of nodes that contain their parents, and the policies that use it
- * over made-up drafts: what does not pay is not verified, and in the end not drafted. */
+/* Trimming of drafts (kernels/plain/trim.h) compared with all sets of nodes that contain their parents, and the policies
+ * that use it over made-up drafts: nodes that do not pay are not verified, and later not drafted. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static void make(struct made_up *tree)
         tree->chance[node] = uniform() < 0.1 ? 1 : uniform();
     }
     tree->cost[0] = 0.5 + uniform();
-    for (int k = 1; k <= tree->nodes; k++)              /* with steps, as costs of tiles have */
+    for (int k = 1; k <= tree->nodes; k++)              /* with steps, like the costs of tiles */
         tree->cost[k] = tree->cost[k - 1] + (uniform() < 0.3 ? 0 : 0.4 * uniform());
     trim_scores(tree->score, tree->chance, tree->parent, tree->nodes);
     trim_order(tree->order, tree->score, tree->nodes);
@@ -48,7 +48,7 @@ static bool holds_parents(const struct made_up *tree, unsigned set)
     return true;
 }
 
-/* The best rate and the best value at a threshold over all sets. */
+/* Finds the best rate, and the best value at a threshold, over all sets. */
 static void search(const struct made_up *tree, double threshold, double *rate, double *value)
 {
     *rate = *value = -INFINITY;
@@ -101,7 +101,7 @@ static void no_set_of_nodes_is_better(void **state)
     assert_true(none > 100 && all > 100);
 }
 
-/* Experts of 2 layers of 16, 2 a token in each, of root and nodes; tokens often share some. */
+/* Draws experts for root and nodes: 2 layers of 16, 2 per token in each; tokens often share some. */
 static void make_experts(uint64_t *bits, int rows)
 {
     for (int row = 0; row < rows; row++) {
@@ -112,7 +112,7 @@ static void make_experts(uint64_t *bits, int rows)
     }
 }
 
-/* The best rate over all sets of nodes, counted from the experts of each anew. */
+/* Finds the best rate over all sets of nodes, counting the experts of each set anew. */
 static double best_rate_of_experts(const struct made_up *tree, const struct trim_experts *trim)
 {
     double best = -INFINITY;
@@ -174,7 +174,7 @@ static void greedy_by_experts_is_near_the_best_set(void **state)
         worst = fmin(worst, share);
         best += share > 1 - 1e-12;
         none += tree.nodes && !k;
-        /* The order by score alone, as evict has it, with the same costs. */
+        /* The order by score alone, as in evict, with the same costs. */
         double plain = 1, plain_best = 1 / cost[0];
         uint64_t all = bits[0];
         for (int at = 0; at < tree.nodes; at++) {
@@ -203,8 +203,8 @@ static struct policy *open_policy(const char *text, struct shape **shape)
 
 struct play { int verified, drafted, made; };
 
-/* Iterations of chains of 8 tokens that their drafter states to be kept with probability `said`; `right` of each are. A row
- * of a forward costs `row` of one over a single token, a drafted token `draft`. */
+/* Iterations with chains of 8 tokens, whose drafter reports the probability `said`; the first `right` tokens are correct. A
+ * row of a forward costs `row` of a forward over one token, a drafted token `draft`. */
 static struct play play(struct policy *policy, struct shape *shape, int iterations, double said, int right, double row,
                         double draft)
 {
@@ -253,18 +253,18 @@ static void what_does_not_pay_is_not_verified(void **state)
         struct shape *shape = NULL;
         struct policy *policy = open_policy(names[i], &shape);
         struct play first = play(policy, shape, 50, 0.95, 8, 0.1, 1e-4);
-        assert_true(first.verified >= 50 * 7);          /* nearly sure, and cheap: all of it */
+        assert_true(first.verified >= 50 * 7);          /* nearly certain and cheap: all are verified */
         policy_close(&policy);
         shape_close(&shape);
         policy = open_policy(names[i], &shape);
         play(policy, shape, 100, 0.3, 0, 0.9, 1e-4);
         struct play dear = play(policy, shape, 100, 0.3, 0, 0.9, 1e-4);
         assert_true(dear.verified <= 1);
-        assert_true(dear.drafted >= 90);                /* looking at drafts costs next to nothing */
+        assert_true(dear.drafted >= 90);                /* inspecting drafts costs nearly nothing */
         play(policy, shape, 100, 0.3, 0, 0.9, 0.2);
         struct play paused = play(policy, shape, 400, 0.3, 0, 0.9, 0.2);
         assert_int_equal(paused.verified, 0);
-        const bool grows = i == 1 || i == 2;        /* trials of a token, 0.2 forwards; else 1.6, of 0.005 x 400 */
+        const bool grows = i == 1 || i == 2;        /* trials of one token, 0.2 forwards each; the others 1.6, of 0.005 x 400 */
         assert_true(paused.drafted > 0 && paused.drafted <= (grows ? 11 : 3));
         policy_close(&policy);
         shape_close(&shape);
@@ -281,7 +281,7 @@ static void stated_probabilities_are_corrected_on_request(void **state)
     calibrated = open_policy("evict:calibrated=1,explore=1", &other);
     play(printed, shape, 100, 0.9, 0, 0.3, 1e-6);
     play(calibrated, other, 100, 0.9, 0, 0.3, 1e-6);
-    assert_true(play(printed, shape, 10, 0.9, 0, 0.3, 1e-6).verified > 0);      /* believes its drafter */
+    assert_true(play(printed, shape, 10, 0.9, 0, 0.3, 1e-6).verified > 0);      /* relies on its drafter */
     assert_int_equal(play(calibrated, other, 10, 0.9, 0, 0.3, 1e-6).verified, 0);
     policy_close(&printed);
     policy_close(&calibrated);

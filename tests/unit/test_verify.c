@@ -1,5 +1,5 @@
-/* Coupled acceptance over random trees: what comes out is what choosing token by token gives, and no more of the draft is
- * followed, nor less, than agrees with that. And how much of a draft any rule could keep. */
+/* Coupled acceptance over random trees: the output equals that of choosing token by token, and the accepted path is exactly
+ * the part of the draft that agrees with it. Also the bound on what any acceptance rule could keep. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -59,10 +59,10 @@ static void what_is_emitted_are_the_targets_own_choices(void **state)
                 at = path[i];
             }
         }
-        for (int node = 0; node < tree.nodes; node++)           /* no child was there to go on with */
+        for (int node = 0; node < tree.nodes; node++)           /* no child agrees with the next choice */
             assert_false(tree.parent[node] == at && tree.token[node] == emitted[accepted]);
 
-        /* With a choice at every node the walk of kernels/plain is the same. */
+        /* With a choice at every node the walk of kernels/plain gives the same path. */
         for (int i = 0; i <= tree.nodes; i++)
             choices[i] = sampler_choose(sampler, logits + i * VOCAB, position + 1 + (i ? tree.depth[i - 1] : 0), &err);
         assert_int_equal(accept_walk(tree.token, tree.parent, tree.nodes, choices, walked), accepted);
@@ -92,7 +92,7 @@ static void a_tree_holds_a_child_once_and_no_more_than_fits(void **state)
     draft_tree_free(&tree);
 }
 
-/* Random trees: what is known is what the definition says of single children of kept nodes. */
+/* Random trees: known overlaps equal the definition for single children of kept nodes. */
 static void overlaps_are_those_of_the_definition(void **state)
 {
     struct draft_tree tree = {0};
@@ -105,7 +105,7 @@ static void overlaps_are_those_of_the_definition(void **state)
         const struct sample_filter filter = {round % 4 * 0.5, 1, 0, round % 3 * 2};
         float logits[(NODES + 1) * VOCAB], proposal[NODES][VOCAB];
         uint8_t kept[NODES + 1] = {1};
-        bool draws[2] = {round % 2, round / 2 % 2};             /* the drafter, and a reviewer */
+        bool draws[2] = {round % 2, round / 2 % 2};             /* of the drafter and of a reviewer */
         grow(&tree, below(12));
         for (int i = 0; i < (tree.nodes + 1) * VOCAB; i++)
             logits[i] = 0.5f * (float)below(8);

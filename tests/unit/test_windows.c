@@ -1,4 +1,4 @@
-/* Windows of texts, drift, and what speculation says of experts by MoE-SpAc's formulas: counted one by one. */
+/* Windows of texts, drift, and MoE-SpAc's formulas on experts under speculation, counted one by one. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -13,11 +13,11 @@ enum { LAYERS = 2, EXPERTS = 7, TOP_K = 2, TEXTS = 3, LONG = 41, WIDEST = 5 };
 
 static const int length[TEXTS] = {LONG, 3, 20};
 static int16_t expert[TEXTS][LONG][LAYERS][TOP_K];
-static int begun;                       /* the text of which the first record came */
+static int begun;                       /* text of the first record */
 
 static void near(double got, double want) { assert_true(fabs(got - want) <= 1e-9 * (1 + fabs(want))); }
 
-/* Texts that come interleaved, each record with a row that was not accepted. */
+/* Interleaved texts, whose records each have a row that was not accepted. */
 static void read_texts(struct analysis *windows)
 {
     int at[TEXTS] = {0}, left = LONG + 3 + 20;
@@ -60,7 +60,7 @@ static int often(int t, int window, int width, int layer, int e)
     return f;
 }
 
-/* All of a layer and width, by going over the texts again. */
+/* Computes all values of a layer and width by reading the texts again. */
 static void check_width(const struct analysis *windows, int l, int w)
 {
     double distinct = 0, pairs = 0, entropy = 0, snr = 0, sums[6] = {0}, bad[5] = {0}, threshold = 2;
@@ -132,7 +132,7 @@ static void test_windows(void **unused)
     analysis_free(&windows);
 }
 
-/* What a layer's record of reuse has, from the means of windows: with one token more, and a drafter that costs a tenth. */
+/* Computes a layer's record of reuse from means of windows: with one more token, and a drafter that costs a tenth. */
 static int check_reuse(void *context, const struct record_kind *kind, const void *body, struct err *err)
 {
     const struct analysis *windows = context;
@@ -175,7 +175,7 @@ static void test_formulas(void **unused)
     near(speculation_tokens(8, 0.8), 4.32891136);        /* 1 + .8 + .64 + ... + .16777216 */
     near(speculation_tokens(8, 1), 9);
     near(speculation_limit(0.8), 5);
-    near(speculation_drafted(10, 0.5, 0.25, 4, 0), 6);  /* nothing is kept: 5 for the forward, 1 for drafts, one token */
+    near(speculation_drafted(10, 0.5, 0.25, 4, 0), 6);  /* no token is accepted: 5 for the forward, 1 for drafts, per token */
     near(speculation_undrafted(10, 0.125), 1.25);
     near(speculation_entropy(even, 3), 1.5);
     near(speculation_binomial(9, 2, 0.25), 36 * 0.0625 * pow(0.75, 7));
@@ -200,7 +200,7 @@ static int take_drift(void *context, const struct record_kind *kind, const void 
     return 0;
 }
 
-/* Three tokens of one layer's state twice as far from the last as the layer's before, scores by logarithms. */
+/* Three tokens: the state of one layer is twice as far from the last one's as in the layer before; scores by logarithms. */
 static void test_drift(void **unused)
 {
     const struct stream_model model = {.layers = 3, .moe_layers = 3, .experts = 2, .top_k = 1, .hidden = 2};
@@ -227,7 +227,7 @@ static void test_drift(void **unused)
     assert_true(isnan(of[0].growth_max) && isnan(of[0].bound) && fabs(of[0].score_mean - sqrt(0.5)) < 1e-6);
     near(of[2].growth_max, 0.5);
     assert_true(fabs(of[2].norm_max - sqrt(0.5) / 10) < 1e-6);
-    assert_true(fabs(of[2].bound - sqrt(0.5) / 10 * 5 * 2) < 1e-6);     /* 5 after the first layer, twice that then */
+    assert_true(fabs(of[2].bound - sqrt(0.5) / 10 * 5 * 2) < 1e-6);     /* distance 5 after the first layer, twice that next */
     record.hidden = NULL;
     assert_int_equal(drift->class->tokens(drift, &record, &err), -1);
     drift->class->end(drift, 4);
