@@ -15,7 +15,7 @@
 
 #if defined(__cplusplus)
 #define C_FUNCTION extern "C"
-extern "C" {                        /* cmocka.h says it of some functions only */
+extern "C" {                        /* cmocka.h declares it for some functions only */
 #else
 #define C_FUNCTION
 #endif

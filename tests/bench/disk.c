@@ -1,6 +1,6 @@
-/* disk FILE BYTES READS [bursts]: bytes a second that a file gives past the page cache, all of it once, in reads of BYTES
- * bytes, so many at once: what tests/bench-disk.sh sets iterations against. With `bursts` the next reads begin when all of
- * those before have ended, and are of another layer's experts; READS must then divide 32. */
+/* disk FILE BYTES READS [bursts]: bytes per second of a file without the page cache, all of it once, in READS concurrent
+ * reads of BYTES bytes: the yardstick of tests/bench-disk.sh. With `bursts` the next reads begin when all previous ones have
+ * ended, and belong to another layer's experts; READS must then divide 32. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +10,9 @@
 #include "common/base/large_pages.h"
 #include "common/store/reads.h"
 
-enum { LAYER = 32 };                    /* pieces of a file that a burst's reads are among, as a layer's experts are */
+enum { LAYER = 32 };                    /* pieces of a file among which a burst reads, like a layer's experts */
 
-/* Which of the file's pieces a read is of: one after the other; or in bursts, which go from layer to layer, each piece once. */
+/* Returns the piece that a read is for: one after the other; or in bursts, which go from layer to layer, each piece once. */
 static uint64_t piece(uint64_t number, uint64_t count, int depth, bool bursts)
 {
     uint64_t layers = count / LAYER, burst = number / (uint64_t)depth;

@@ -1,11 +1,11 @@
-/* Times drafters that propose from text: microseconds a step at so many tokens of text, given as ids.
+/* Times drafters that look up text: microseconds per step at a given number of tokens, as ids.
  *
  *     drafting [TOKENS [CORPUS]]
  *
  * A step is a draft and the commit of three tokens. Texts: like language (tokens as frequent as words are, a third of it
- * repeated from before), of two tokens by chance, and one phrase over and over. Each drafter is timed over the 2,000 steps
- * after the first TOKENS tokens (8000) of a text, which are read at once; the corpus of suffix is one of CORPUS tokens
- * (2500000, what 10 MB of English are), and one of a hundredth. It is written to $TMPDIR and removed. */
+ * repeated from before), of two random tokens, and one phrase over and over. Each drafter is timed over the 2,000 steps
+ * after the first TOKENS tokens (8000) of a text, which are read at once; the corpus of suffix has CORPUS tokens (2500000,
+ * the tokens of 10 MB of English), or a hundredth of that. It is written to $TMPDIR and removed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static void fail(const struct err *err)
     exit(2);
 }
 
-/* Of rank r about as often as 1 / r: each doubling of ranks is as likely as any other. */
+/* Rank r has a frequency of about 1 / r: each doubling of ranks is equally likely. */
 static int32_t word(void)
 {
     int32_t low = 1 << draw(15);
@@ -63,7 +63,7 @@ static void one_phrase(int32_t *text, int tokens)
 static const struct { const char *name; void (*make)(int32_t *text, int tokens); } texts[] = {
     {"like language", like_language}, {"two tokens", of_two}, {"one phrase", one_phrase}};
 
-/* Answers of 500 tokens, as ids. */
+/* Writes answers of 500 tokens, as ids. */
 static void write_corpus(const char *path, int tokens)
 {
     int32_t *text = malloc((size_t)tokens * sizeof *text);

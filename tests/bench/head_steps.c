@@ -40,17 +40,17 @@ struct bench {
     int32_t *text;                      /* [TOKENS_MAX] */
     int length, pairs, threads;
     unsigned char *evict;               /* [EVICT] */
-    unsigned sum;                       /* of what was read there, so that it is */
+    unsigned sum;                       /* sum of what was read, so that the reads are not optimised away */
     double weight_bytes;                /* of the head's matrices, on average */
-    double multiplied;                  /* by all threads in a second, from registers: */
+    double multiplied;                  /* operations per second of all threads from registers: */
     bool integers;                      /* of q8 and q4 */
-    double second;                      /* weights of the output head, which Jakiro's second branch meets once more */
+    double second;                      /* weights of the output head, which Jakiro's second branch uses again */
 };
 
 struct cost {
     double seconds;
     int64_t bytes;
-    double least;                       /* seconds of its products, and of its bytes where those take longer */
+    double least;                       /* seconds of its products, or of its bytes where those take longer */
 };
 
 static int open_target(struct bench *bench, const char *path, struct err *err)
@@ -123,7 +123,7 @@ static void evict(struct bench *bench)
         bench->sum += bench->evict[i]++;
 }
 
-/* The target reads the newest token, and the next one comes. */
+/* The target reads the newest token and chooses the next one. */
 static int read_token(struct bench *bench, struct cost *out, struct err *err)
 {
     const int32_t kept = 0;
@@ -154,7 +154,7 @@ static void multiply(void *argument, int member, int members)
         bench->multiplied = products;
 }
 
-/* How fast all threads multiply, the best of some turns, what the head's products are made of. */
+/* Measures how fast all threads multiply the format of the head's products; the best of several rounds. */
 static int measure_products(struct bench *bench, const char *path, struct err *err)
 {
     struct model *head = NULL;
@@ -184,7 +184,7 @@ static int measure_products(struct bench *bench, const char *path, struct err *e
     return 0;
 }
 
-/* The head reads what came, and drafts so many levels, each of so many children of so many nodes. A byte takes `byte_s`. */
+/* The head reads the new token and drafts `levels` levels, each with the given children per node. A byte takes `byte_s`. */
 static int draft(struct bench *bench, int levels, int topk, double byte_s, struct cost *out, struct err *err)
 {
     struct drafter *drafter = bench->drafters.item[0];

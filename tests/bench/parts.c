@@ -1,11 +1,10 @@
-/* What a forward that leaves things out costs, beside the whole one of the same run: for each degree of self-drafting a token
- * goes through the whole model and through its part, PAIRS times in turn. A line says the share of the bytes that the part
- * reads, its share of the time, and the median over the pairs of one over the other: 1 where time goes with bytes. Then the
- * same for verifications of four tokens that go on from an exit, beside whole ones. Between any two forwards the caches of the
- * processor are filled with something else, or the second one would find there what the first has read.
+/* Cost of a forward that leaves parts out, compared with the whole forward of the same run: for each degree of self-drafting
+ * a token passes the whole model and its part, PAIRS times alternately. A line shows the share of the bytes that the part
+ * reads, its share of the time, and the median over pairs of the second divided by the first: 1 if time is proportional to
+ * bytes. Then the same for verifications of four tokens that resume from an exit. Between two forwards the processor's
+ * caches are filled with other data; otherwise the second one would find the first one's data there.
  *
- *     parts MODEL [PAIRS] [THREADS]
- */
+ *     parts MODEL [PAIRS] [THREADS] */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,7 +25,7 @@ struct bench {
     struct sequence *sequence;
     int pairs, threads;
     unsigned char *evict;               /* [EVICT] */
-    unsigned sum;                       /* of what was read there, so that it is */
+    unsigned sum;                       /* sum of what was read, so that the reads are not optimised away */
 };
 
 struct cost {
@@ -91,7 +90,7 @@ static double median(double *value, int count)
     return (value[(count - 1) / 2] + value[count / 2]) / 2;
 }
 
-/* `part` beside the whole; `verifies`: of four rows, which went through the part before. */
+/* Compares `part` with the whole; `verifies`: over four rows, which passed the part before. */
 static int compare(struct bench *bench, const char *name, const struct forward_part *part, bool verifies, struct err *err)
 {
     static double bytes[PAIRS_MAX], seconds[PAIRS_MAX], both[PAIRS_MAX];

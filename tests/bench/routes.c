@@ -1,10 +1,10 @@
-/* Writes a route stream as moe-profile would of a model of OLMoE-1B-7B's shape (16 layers, 64 experts, 8 a token), from no
+/* Writes a route stream like moe-profile's of a model of OLMoE-1B-7B's shape (16 layers, 64 experts, 8 per token), without a
  * model: tests/bench-coact.sh times moe-coact over it.
  *
  *     routes TOKENS FILE [DECODED]
  *
- * Texts of 512 tokens in forwards of 64, the last DECODED tokens of each (0) one by one. A layer prefers some experts, a text
- * others, and tokens choose by chance on top, so that runs of one expert, pairs and unions look as they do in real routes. The
+ * Texts of 512 tokens in forwards of 64, the last DECODED tokens of each (0) one by one. A layer prefers some experts, a
+ * text others, and tokens choose randomly among them, so that runs of one expert, pairs and unions resemble real routes. The
  * same arguments give the same bytes. */
 #include <math.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ static void begin_text(struct source *source)
     }
 }
 
-/* The TOP_K experts of the greatest sums, heaviest first. */
+/* Finds the TOP_K experts with the largest sums, heaviest first. */
 static void choose(struct source *source, int layer, int16_t *expert, float *weight)
 {
     float best[TOP_K + 1];

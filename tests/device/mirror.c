@@ -16,7 +16,7 @@ enum { PIECES = 1024, GUARD = 256, BUFFERS = 16 };
 struct piece {
     unsigned char *data;
     size_t bytes;
-    struct buffer copy;                     /* of its first guard; address 0: none now */
+    struct buffer copy;                     /* address of its first guard; 0: not made yet */
 };
 
 static struct piece pieces[PIECES];
@@ -57,7 +57,7 @@ static struct device *opened(void)
 
 const char *mirror_name(void) { return device_info(opened())->name; }
 
-/* Before main: which tests of the file run. */
+/* Chooses the tests of the file that run, before main. */
 __attribute__((constructor)) static void choose_tests(void)
 {
     const char *only = getenv("MOE_TEST_ONLY");
@@ -67,7 +67,7 @@ __attribute__((constructor)) static void choose_tests(void)
 
 static size_t guard(void) { return getenv("MOE_TEST_EXACT") ? 0 : GUARD; }
 
-/* The piece in which an address lies, or which is empty and is there; NULL: none. */
+/* Returns the piece that contains an address, or the empty piece at it; NULL: none. */
 static struct piece *piece_of(uint64_t address)
 {
     for (int i = 0; i < piece_count; i++)
@@ -76,7 +76,7 @@ static struct piece *piece_of(uint64_t address)
     return NULL;
 }
 
-/* The piece's copy on the device, made and filled when it has none. */
+/* Returns the piece's copy on the device, which is made and filled at its first use. */
 static uint64_t copy_of(struct piece *piece)
 {
     static const unsigned char around[GUARD] = {[0 ... GUARD - 1] = 0xff};
@@ -101,7 +101,7 @@ static void to_device(struct buffer *buffer)
     buffer->address = copy_of(piece) + (buffer->address - (uintptr_t)piece->data);
 }
 
-/* Addresses of experts in a table: as the device knows them. Entries that nobody reads may be anything. */
+/* Translates addresses of experts in a table to the device's. Unused entries may have any value. */
 static void table_to_device(struct buffer table)
 {
     struct piece *piece = piece_of(table.address);
@@ -118,7 +118,7 @@ static void table_to_device(struct buffer table)
     free(address);
 }
 
-/* Waits, brings all copies back and frees them. `table` stays as it is on the host. */
+/* Waits, copies all pieces back and frees them. `table` stays unchanged on the host. */
 static void from_device(struct buffer table)
 {
     struct err err = {0};
@@ -256,7 +256,7 @@ const struct device_ops *mirror_ops(void)
     return &ops;
 }
 
-/* ---- training: where buffers are in an operation's arguments, of lists all entries ---- */
+/* ---- training: positions of buffers in an operation's arguments, with all entries of lists ---- */
 
 struct listed {
     size_t offset;

@@ -14,11 +14,11 @@
 #include "kernels/learn.h"
 #include "kernels/ops.h"
 
-/* A piece comes to be, and is gone. Operations may be given any part of it. */
+/* Registers a piece of memory, or removes it. Operations may use any part of it. */
 void mirror_add(void *piece, size_t bytes);
 void mirror_remove(void *piece);
 
-/* Opens the device. Where it cannot be opened the process says why, in one line, and ends with 125. */
+/* Opens the device. If that fails, the process prints the reason in one line and exits with 125. */
 const struct device_ops *mirror_ops(void);
 const struct learn_ops *mirror_learn_ops(void);
 const char *mirror_name(void);

@@ -1,5 +1,5 @@
-/* The tensor core of a GPU beside its twin (tests/emu/mma.cc): the golden sums, and random tiles of every magnitude. Built by
- * nvcc for GPUs; for the emulator, where it holds by construction, by a C++ compiler. */
+/* A GPU's tensor core compared with its model (tests/emu/mma.cc): the golden sums, and random tiles of every magnitude.
+ * Built by nvcc for GPUs; for the emulator, where both agree by construction, by a C++ compiler. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ struct tile {
     float d[16][8];
 };
 
-/* A warp a tile: d += a b, by the fragments that mma16816 documents. */
+/* One warp per tile: d += a b, from the fragments that mma16816 documents. */
 __global__ void products(struct tile *tiles)
 {
     struct tile *tile = &tiles[blockIdx.x];
@@ -38,7 +38,7 @@ __global__ void products(struct tile *tiles)
         tile->d[g + i / 2 * 8][2 * t + i % 2] = d[i];
 }
 
-static int tensor_core;             /* of the device: 80 or 90 */
+static int tensor_core;             /* generation of the device: 80 or 90 */
 
 static void must(int error)
 {
@@ -62,7 +62,7 @@ struct golden {
     float c, ampere, hopper;
 };
 
-/* Eight cases a tile, on its diagonal. */
+/* Eight cases per tile, on its diagonal. */
 static void golden_sums(void **state)
 {
     static struct golden all[GOLDEN_MAX];
@@ -92,7 +92,7 @@ static uint32_t draw(uint64_t *seed)
     return (uint32_t)((*seed ^ *seed >> 29) * 0xbf58476d1ce4e5b9u >> 32);
 }
 
-/* A bf16 whose exponent is within `spread` of 1's; one in sixteen is 0, one in sixteen subnormal. */
+/* Draws a bf16 whose exponent is within `spread` of 1's; one in sixteen is 0, one in sixteen subnormal. */
 static uint16_t draw_bf16(uint64_t *seed, int spread)
 {
     uint32_t bits = draw(seed);

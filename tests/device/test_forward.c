@@ -1,5 +1,5 @@
-/* Whole forwards on $MOE_TEST_DEVICE, over random tiny models of every kind of attention, router and weights, and the pocket
- * model: within the tolerance of the host's logits, and for each node of a tree the bits of its path decoded alone. */
+/* Whole forwards on $MOE_TEST_DEVICE, over random tiny models with every kind of attention, router and weights, and the
+ * pocket model: logits within the tolerance of the host's, and each node of a tree has the bits of its path decoded alone. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 enum { NODES = 24, BEFORE = 70, MODELS = 36 };
 
-/* Rounding alone; with quantised weights a rounding may become a step of an activation's integer. */
+/* Rounding alone; with quantised weights a rounding may change the integer of an activation by one step. */
 static const float NEAR = 2e-4f, NEAR_QUANTISED = 3e-2f;
 
 static void forward_open(struct rig *rig, const char *path, const char *device)
@@ -35,7 +35,7 @@ static struct passage random_text(uint64_t seed, int vocab)
     return text;
 }
 
-/* Logits of all nodes of the tree, which comes in one forward. */
+/* Computes logits of all nodes of the tree in one forward. */
 static float *tree_logits(struct rig *rig, const struct passage *text)
 {
     size_t vocab = (size_t)engine_hparams(rig->engine)->vocab;
@@ -49,7 +49,7 @@ static float *tree_logits(struct rig *rig, const struct passage *text)
     return logits;
 }
 
-/* The path to a node, a token a forward; the bits of each are those of the tree. */
+/* Decodes the path to a node, a token per forward; each token's bits equal the tree's. */
 static void path_has_bits_of_tree(struct rig *rig, const struct passage *text, int node, const float *tree)
 {
     size_t vocab = (size_t)engine_hparams(rig->engine)->vocab;

@@ -1,5 +1,6 @@
-/* The device beside the emulator, bit for bit: products on tensor cores, whose sums tests/emu/mma.cc models, in every format
- * and for every kernel of another number of rows, and attention. The emulator's tensor core is Hopper's, and Blackwell's. */
+/* The device compared with the emulator, bit for bit: products on tensor cores, whose sums tests/emu/mma.cc models, in every
+ * format and for every kernel of another number of rows, and attention. The emulator's tensor core is Hopper's, which equals
+ * Blackwell's. */
 #include "tests/emu/kernels.h"
 #include "tests/kernel/support.h"
 

@@ -1,6 +1,6 @@
-/* The promise of queue_upload (common/tensor/device.h) on $MOE_TEST_DEVICE: the source was read when it returns, whatever
- * memory it is, and copies run in the queue's order. The queue has work in front of each upload, so that a copy that reads
- * later finds other bytes. Takes ten seconds; on the emulator one, where device 1 computes as late as it can. */
+/* The promise of queue_upload (common/tensor/device.h) on $MOE_TEST_DEVICE: the source has been read when it returns,
+ * whatever memory it is, and copies run in the queue's order. The queue has work before each upload, so that a copy that
+ * reads later finds other bytes. Takes ten seconds; on the emulator one, whose device 1 computes as late as possible. */
 #include "tests/unit/unit.h"
 
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static void keep_busy(const struct upload *up)
 
 static unsigned char byte_of(size_t at, int turn) { return (unsigned char)(at * 31 + (at >> 8) * 7 + (size_t)turn * 101 + 1); }
 
-/* Two uploads to the same memory, the source changed after each: the second one's bytes arrive. */
+/* Two uploads to the same memory, with the source changed after each: the second one's bytes arrive. */
 static void upload_once(struct upload *up, int source, size_t bytes, int turn)
 {
     unsigned char *from = up->source[source];

@@ -37,28 +37,28 @@ enum emu_schedule { EMU_FORWARD, EMU_REVERSE, EMU_RANDOM };
 struct emu_options {
     enum emu_schedule schedule;
     uint64_t seed;                       /* EMU_RANDOM */
-    int tensor_core;                     /* whose sums mma16816 gives: 80 (and 89), or 90 (and 100) */
+    int tensor_core;                     /* generation whose mma16816 sums are emulated: 80 (and 89), or 90 (and 100) */
     bool collect;                        /* keep findings for emu_findings; otherwise the first one is printed and aborts */
-    int fail;                            /* the next copy or wait does nothing but answer with this error; 0: none */
-    int fail_launch;                     /* the same of the next launch */
+    int fail;                            /* error that the next copy or wait returns without doing its work; 0: none */
+    int fail_launch;                     /* the same for the next launch */
     bool old_driver;                     /* graphs have no WHILE nodes */
 };
 
-extern struct emu_options emu_options;   /* at first: forward, 90, abort */
+extern struct emu_options emu_options;   /* initially: forward, 90, abort */
 
-/* What was found since the last call of emu_clear, a line each; "" when nothing was. */
+/* Returns all findings since the last call of emu_clear, one per line; "" if there are none. */
 const char *emu_findings(void);
 void emu_clear(void);
-bool emu_races_seen(void);               /* whether this build looks for races */
-void emu_allow(const void *memory, size_t bytes);        /* memory of the host that kernels may access in a test */
-int emu_runnables_made(void);            /* of all graphs so far */
+bool emu_races_seen(void);               /* whether this build detects races */
+void emu_allow(const void *memory, size_t bytes);        /* allows kernels to access this host memory, in a test */
+int emu_runnables_made(void);            /* number of runnable graphs made so far */
 
 #define __global__
 #define __device__
 #define __host__
 #define __forceinline__ inline
 #define __grid_constant__
-/* As many nops in front of the function, which block.cc counts. */
+/* Inserts nops before the function, which block.cc counts. */
 #if defined(__x86_64__) || defined(__aarch64__)
 #define __launch_bounds__(n, ...) __attribute__((patchable_function_entry((int)(n) + 0, (int)(n) + 0)))
 #else
@@ -86,7 +86,7 @@ typedef struct emu_event *dev_event;
 
 namespace emu {
 
-/* What a thread knows of itself. */
+/* A thread's identity. */
 struct location {
     dim3 thread, block, block_dim, grid_dim;
 };
@@ -95,7 +95,7 @@ extern struct location *here;
 enum kind { SYNC_WARP, SHUFFLE, BALLOT, ANY, ALL, MATCH, REDUCE_ADD, REDUCE_MIN, REDUCE_MAX, REDUCE_AND, REDUCE_OR,
             REDUCE_XOR, REDUCE_MIN_SIGNED, REDUCE_MAX_SIGNED, MMA };
 
-/* Meets the other lanes of `mask`; `in` (at most 40 bytes) and `argument` are this lane's, `out` is what it gets. */
+/* Waits for the other lanes of `mask`; `in` (at most 40 bytes) and `argument` are this lane's values, `out` gets its result. */
 void meet(kind what, unsigned mask, int line, int argument, const void *in, void *out, size_t bytes);
 void block_barrier(int line);
 int block_count(int line, int value);                /* a barrier that counts the threads with value != 0 */
@@ -108,12 +108,12 @@ void async_commit(void);
 void async_wait(int pending);
 uint4 load128(const void *address, int line);
 void prefetch(const void *address, size_t bytes, int line);
-void atomic(const void *address, size_t bytes);      /* announces one, for the order of blocks */
+void atomic(const void *address, size_t bytes);      /* registers the read or write, for the order of blocks */
 void early_wait(void);
 
 typedef void thread_body(const void *arguments);
 
-/* A kernel with its arguments, which are copied where the launch is captured. */
+/* A kernel with its arguments, which are copied at the launch. */
 struct call {
     const char *name;
     bool early;
@@ -222,7 +222,7 @@ EMU_REDUCE(__reduce_or_sync, unsigned, REDUCE_OR)
 EMU_REDUCE(__reduce_xor_sync, unsigned, REDUCE_XOR)
 #undef EMU_REDUCE
 
-/* Atomics. One fiber runs at a time, so plain accesses will do. */
+/* Atomics. One fiber runs at a time, so plain accesses suffice. */
 
 #define EMU_ATOMIC(name, result)                                                         \
     template <typename T> static inline T name(T *address, typename emu_same<T>::type value) \
@@ -233,7 +233,7 @@ EMU_REDUCE(__reduce_xor_sync, unsigned, REDUCE_XOR)
         return old;                                                                      \
     }
 template <typename T> struct emu_same { typedef T type; };
-/* Through memcpy's twin in the emulator, so that the race detector takes it for what it is. */
+/* Calls the emulator's memcpy, so that the race detector sees the access. */
 void emu_move(void *to, const void *from, size_t bytes);
 template <typename T> static inline T emu_peek(const T *address)
 {
@@ -274,7 +274,7 @@ static inline uint64_t device_clock(void)
 static inline void __nanosleep(unsigned) { emu::yield(); }
 [[noreturn]] static inline void __trap(EMU_LINE) { emu::trap(line); }
 
-/* Arithmetic with names of its own on a GPU. */
+/* Arithmetic functions that a GPU has under special names. */
 
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
@@ -315,7 +315,7 @@ static inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
 static inline long long min(long long a, long long b) { return a < b ? a : b; }
 static inline long long max(long long a, long long b) { return a > b ? a : b; }
 
-/* Memory and the tensor core: see dev_nvcc.h for what they do. */
+/* Memory and the tensor core: dev_nvcc.h describes them. */
 
 static inline uint4 ld128(const void *address, EMU_LINE) { return emu::load128(address, line); }
 static inline void prefetch(const void *address, size_t bytes, EMU_LINE) { emu::prefetch(address, bytes, line); }
@@ -343,7 +343,7 @@ static inline void pdl_trigger(void) {}
 uint32_t narrow_bf16(float low, float high);
 float widen_f16(uint16_t half);
 
-/* Launches: run to their end at once, or are captured (graph.cc). */
+/* Launches run to their end at once, or are captured (graph.cc). */
 
 namespace emu {
 

@@ -1,5 +1,5 @@
-/* What the parts of the emulator know of each other: fibers (fiber.cc), blocks and meetings (block.cc), collectives (warp.cc),
- * memory (memory.cc), streams (stream.cc) and graphs (graph.cc), the race detector (race.cc), and findings (findings.cc). */
+/* Interfaces between the emulator's parts: fibers (fiber.cc), blocks and meetings (block.cc), collectives (warp.cc), memory
+ * (memory.cc), streams (stream.cc), graphs (graph.cc), the race detector (race.cc), and findings (findings.cc). */
 #ifndef MOE_EMU_INSIDE_H
 #define MOE_EMU_INSIDE_H
 
@@ -10,15 +10,15 @@
 
 namespace emu {
 
-/* -- fiber.cc: stacks, and the switch between them. The host's own stack is fiber -1. -- */
+/* -- fiber.cc: stacks, and switching between them. The host's own stack is fiber -1. -- */
 
 const int HOST = -1;
-void fibers_prepare(int count, void (*start)(int fiber));    /* fiber i will begin in start(i), which never returns */
+void fibers_prepare(int count, void (*start)(int fiber));    /* fiber i begins in start(i), which never returns */
 void fiber_switch(int from, int to, bool from_is_done);
-void fibers_forget(int count);                               /* what was left in the middle of something */
+void fibers_forget(int count);                               /* discards fibers that have not ended */
 const size_t FIBER_STACK = 256 * 1024;
-extern const char *running_stack;                            /* of the fiber that runs; NULL: of the host */
-/* Returns whether the address is on the stack of the fiber that runs. */
+extern const char *running_stack;                            /* of the running fiber; NULL: of the host */
+/* Returns whether the address is on the stack of the running fiber. */
 static inline bool fiber_owns(const void *address) { return (uintptr_t)address - (uintptr_t)running_stack < FIBER_STACK; }
 
 /* -- block.cc -- */
@@ -35,13 +35,13 @@ struct thread {
     location where;
     state at;
     int line;                            /* where it waits */
-    /* a meeting of its warp */
+    /* a collective of its warp: */
     kind what;
     unsigned mask;
     int argument;
     unsigned char in[40], out[40];
     size_t bytes;
-    int count_value;                     /* of a counting barrier; 0 or 1 */
+    int count_value;                     /* argument of a counting barrier; 0 or 1 */
     bool early_waited;
     std::vector<copy_16> copies;
     std::vector<size_t> groups;          /* ends of the committed groups in copies */
@@ -56,7 +56,7 @@ struct running {
     size_t smem;
     thread *thread_of;
     bool given_up;                       /* a finding ended the launch */
-    bool early;                          /* it may begin before the launch in front of it has ended */
+    bool early;                          /* it may begin before the previous launch has ended */
     const unsigned char *arguments;
     size_t argument_bytes;
 };
@@ -69,44 +69,44 @@ void prefetch_watch(const void *memory, size_t bytes);   /* memory.cc; kernels.h
 size_t prefetched(void);
 size_t copied(void);
 bool launch(const call &call);                   /* false: a finding ended it */
-void warp_finish(int first, unsigned mask);      /* warp.cc: computes `out` of the lanes that have met */
+void warp_finish(int first, unsigned mask);      /* warp.cc: computes `out` of the waiting lanes */
 
 /* -- findings.cc -- */
 
-/* One line about this launch: "kernel, block B, thread T, line L: what". Ends the launch unless the finding is of a race. */
+/* Adds one line about this launch: "kernel, block B, thread T, line L: what". Ends the launch unless the finding is a race. */
 __attribute__((format(printf, 2, 3))) void found(int line, const char *format, ...);
 __attribute__((format(printf, 1, 2))) void finding_add(const char *format, ...);
-void give_up(void);                              /* leaves the launch; does not return where a fiber runs */
+void give_up(void);                              /* leaves the launch; does not return inside a fiber */
 
 /* -- memory.cc -- */
 
-const size_t TAIL = 64;                          /* bytes after each array that nobody may touch */
+const size_t TAIL = 64;                          /* guard bytes after each array */
 void shared_begin(void);                         /* a block begins: no arrays */
-void shared_end(void);                           /* looks at the tails */
-void device_check(void);                         /* after a launch: the tails of device memory */
+void shared_end(void);                           /* checks the guards */
+void device_check(void);                         /* after a launch: checks the guards of device memory */
 int device_in_use(void);
 bool is_pinned(const void *memory, size_t bytes);
 
-/* -- race.cc; all empty where kernels are not compiled for it -- */
+/* -- race.cc; all empty unless kernels are compiled for it -- */
 
 void race_region(const void *base, size_t bytes, bool shared);
 void race_region_end(const void *base);
 void race_launch(void);
 void race_block(void);
-void race_barrier(void);                         /* all threads of the block have met */
+void race_barrier(void);                         /* all threads of the block have reached it */
 void race_sync_warp(int first, unsigned mask);
 void race_access(const void *address, size_t bytes, bool write, const void *site, int line);
 void race_no_cache(const void *address, int line);
 void race_prefetch(const void *address, size_t bytes, int line);
 void race_atomic(const void *address);
-void race_stream_waits(void);                    /* what comes now begins when all launches before it have ended */
+void race_stream_waits(void);                    /* later launches begin when all earlier ones have ended */
 
 /* -- mma.cc: the tensor core's sum of 16 products and c; besides tensor_core.h -- */
 
-struct row_parts {                               /* 16 bf16, taken apart: whole * 2^(exponent - 7) */
+struct row_parts {                               /* 16 bf16, decomposed: whole * 2^(exponent - 7) */
     int32_t whole[16], exponent[16];
     uint16_t half[16];
-    bool special;                                /* an infinity or a NaN is among them */
+    bool special;                                /* contains an infinity or a NaN */
 };
 void row_of(const uint16_t *half, row_parts *row);
 float row_sum(const row_parts &a, const row_parts &b, float c, int tensor_core);

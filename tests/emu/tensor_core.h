@@ -1,5 +1,5 @@
-/* The sum that a tensor core gives for 16 products of bf16 and what exists already, bit for bit (mma.cc). Stands alone, so
- * that tests on a GPU can compare. */
+/* The sum that a tensor core computes from 16 products of bf16 and an existing sum, bit for bit (mma.cc). Has no
+ * dependencies, so that tests on a GPU can compare. */
 #ifndef MOE_EMU_TENSOR_CORE_H
 #define MOE_EMU_TENSOR_CORE_H
 

@@ -1,5 +1,6 @@
-/* The emulator finds what it promises to find: each kernel here has one fault, chosen by a template argument (0: none), and
- * each test says which detector sees it, with the lines that it must name. The same kernels without the fault are silent. */
+/* The emulator detects all faults that it promises to detect: each kernel here has one fault, chosen by a template argument
+ * (0: none), and each test states which detector finds it, with the lines that it must name. The same kernels without the
+ * fault give no finding. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +12,7 @@ extern "C" {
 }
 #include "kernels/cuda/dev.h"
 
-/* Marks a line whose number a finding must name: returns its argument. */
+/* Marks a line that a finding must name: evaluates to its argument. */
 static int line_of[8];
 #define MARK(i) (line_of[i] = __LINE__)
 
@@ -46,7 +47,7 @@ static void schedule(int i)
     emu_options.seed = (uint64_t)i;
 }
 
-/* Runs `body` with findings and outputs fresh; returns whether out differs from want [n] (NaNs do). */
+/* Runs `body` with findings and outputs cleared; returns whether out differs from want [n] (NaNs do). */
 template <typename F> static bool wrong_after(F body, const float *want, int n)
 {
     emu_clear();
@@ -70,7 +71,7 @@ static void assert_silent(void)
     assert_string_equal(emu_findings(), "");
 }
 
-/* A race between marked lines a and b, in either order. */
+/* Expects a race between marked lines a and b, in either order. */
 static void assert_race(int a, int b)
 {
     char first[32], second[32];
@@ -83,8 +84,7 @@ static void assert_race(int a, int b)
 
 /* --- barriers of a block --- */
 
-/* Each thread passes on its neighbour's value, twice. BUG 1: no barrier before the read; 2: none before the array is used
- * again. */
+/* Each thread passes on its neighbour's value, twice. BUG 1: no barrier before the read; 2: none before the array is reused. */
 template <int BUG> __global__ void neighbours(const float *in, float *out)
 {
     SHARED(float, value, N);
@@ -149,7 +149,7 @@ static void test_missing_second_barrier(void **)
 
 /* --- async copies --- */
 
-/* A ring of two stages. BUG 1: no wait; 2: no __syncwarp after it; 3: none before a stage is filled again. */
+/* A ring of two stages. BUG 1: no wait; 2: no __syncwarp after it; 3: none before a stage is refilled. */
 template <int BUG> __global__ void ring(const float *in, float *out, int tiles)
 {
     SHARED(float, stage, 2 * 32 * 4);
@@ -232,7 +232,7 @@ static void test_stage_filled_too_early(void **)
     }
 }
 
-/* --- waiting where others cannot come --- */
+/* --- waiting for threads that cannot arrive --- */
 
 template <int BUG> __global__ void meeting(float *out)
 {
@@ -252,7 +252,7 @@ template <int BUG> __global__ void meeting(float *out)
         if (t % 32 < 16) {
             MARK(0); value = __shfl_xor_sync(FULL_MASK, value, 1);
         }
-    } else if (BUG == 4) {                                              /* from a lane that is not asked to come */
+    } else if (BUG == 4) {                                              /* from a lane outside the mask */
         if (t % 32 < 16) {
             MARK(0); value = __shfl_sync(0xffffu, value, 20);
         }
@@ -264,13 +264,13 @@ template <int BUG> __global__ void meeting(float *out)
         } else {
             MARK(1); value = __shfl_sync(FULL_MASK, value, 0);
         }
-    } else if (BUG == 7) {                                              /* a warp at the barrier, half of it in a vote */
+    } else if (BUG == 7) {                                              /* half a warp at the barrier, half in a vote */
         if (t % 32 < 16) {
             MARK(0); __syncthreads();
         } else {
             MARK(1); value = (float)__any_sync(FULL_MASK, 1);
         }
-    } else if (BUG == 8) {                                              /* a lane that its mask leaves out */
+    } else if (BUG == 8) {                                              /* a lane that its own mask excludes */
         MARK(0); value = __shfl_sync(0xfffffffeu, value, 1);
     }
     out[t] = value;
@@ -311,7 +311,7 @@ template <int BUG> __global__ void bounds(float *out, int at)
         out[at] = 1;
 }
 
-/* Under ASan the program ends at the line; otherwise the tail tells. */
+/* Under ASan the program ends at the line; otherwise the guard is found damaged. */
 static void assert_bounds(void (*run)(void), const char *what, const char *asan)
 {
     int ends[2];
@@ -357,7 +357,7 @@ static void test_device_bounds(void **)
                   "past the end of 16384 bytes of device memory", "use-after-poison");
 }
 
-/* Vectors of the language itself at other addresses are found under UBSan, and where races are. */
+/* Misaligned vector types of the language are detected under UBSan, and by builds that detect races. */
 template <typename T> __global__ void vectors(const float *in, float *out, int at)
 {
     *(T *)(out + at) = *(const T *)in;
@@ -435,8 +435,8 @@ static void test_host_memory(void **)
 
 /* --- blocks --- */
 
-/* The last block to come adds what all have written. BUG 1: no barrier before the ticket; 2: none after it. 3: every block
- * adds without a ticket. */
+/* The last block to finish adds up the values of all. BUG 1: no barrier before the ticket; 2: none after it. 3: every block
+ * adds, without a ticket. */
 template <int BUG> __global__ void last_block(float *part, int *ticket, float *out)
 {
     SHARED(int, ticket_of_block, 1);
@@ -484,7 +484,7 @@ static void test_blocks(void **)
     }
 }
 
-/* --- loads, launches, memory that was never written --- */
+/* --- loads, launches, uninitialised memory --- */
 
 template <int BUG> __global__ void loads(float *in, float *out)
 {
@@ -568,8 +568,8 @@ __global__ void early(float *out)
     out[threadIdx.x] = 1;
 }
 
-/* A launch that may be early, after one that writes `in`. BUG 1: reads it too early; 2: writes too early; 3: the value from
- * two launches before; 0: reads early what no launch wrote. */
+/* A launch that may be early, after one that writes `in`. BUG 1: reads it too early; 2: writes too early; 3: reads the value
+ * from two launches before; 0: reads early only memory that no launch wrote. */
 __global__ void producer(float *out)
 {
     pdl_wait();
@@ -619,7 +619,7 @@ static void test_early_launches(void **)
     consumer_said<3>("reads before pdl_wait");
 }
 
-/* Blocks run one after another, so one that waits for a later one waits for ever. */
+/* Blocks run one after another, so a block that waits for a later one waits forever. */
 __global__ void grid_barrier(int *arrived, float *out)
 {
     atomicAdd(arrived, 1);

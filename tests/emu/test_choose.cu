@@ -1,4 +1,4 @@
-/* Choosing tokens on the device: what kernels/plain says, over shapes, filters and schedules. */
+/* Choosing tokens on the device: compared with kernels/plain, over shapes, filters and schedules. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +53,7 @@ static const struct sample_filter FILTERS[] = {
 };
 static const int FILTER_COUNT = (int)(sizeof FILTERS / sizeof *FILTERS);
 
-/* Rows of many ties, of NaNs and infinities, and of nothing special. */
+/* Rows with many ties, with NaNs and infinities, and plain ones. */
 static void fill(float *logit, int vocab, int kind, uint64_t *seed)
 {
     for (int i = 0; i < vocab; i++) {
@@ -112,7 +112,7 @@ static void choices_are_those_of_the_specification(void **state)
     context_end(&context);
 }
 
-/* A filter keeps exactly what the specification keeps: over many draws both give each kept token, and no other. */
+/* A filter keeps exactly the specification's tokens: over many draws both give each kept token, and no other. */
 static void draws_cover_what_is_kept(void **state)
 {
     (void)state;

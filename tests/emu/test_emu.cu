@@ -1,4 +1,4 @@
-/* What the emulator computes: collectives, atomics, async copies and schedules, on kernels without faults. */
+/* Functions of the emulator: collectives, atomics, async copies and schedules, with kernels without faults. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -103,7 +103,7 @@ static void test_collectives(void **state)
     each_schedule(collectives_body);
 }
 
-/* Blocks add what they have; the last one to come puts it together. */
+/* Blocks add their values; the last one to finish combines them. */
 __global__ void last_block(float *part, unsigned *ticket, float *out)
 {
     SHARED(unsigned, ticket_of_block, 1);

@@ -1,4 +1,4 @@
-/* Graphs of the emulator (kernels/cuda/dev_graph.h), and the loops that the plug-in makes of them: text after text in one
+/* Graphs of the emulator (kernels/cuda/dev_graph.h), and the loops that the plug-in builds from them: text after text in one
  * process, each in memory of its own. */
 extern "C" {
 #include <setjmp.h>
@@ -12,7 +12,7 @@ extern "C" {
 
 enum { RING = 4, LONGEST = 40 };
 
-/* What a text is here: each iteration writes its number, and says whether there is another one. */
+/* A model text: each iteration writes its number and states whether another one follows. */
 struct text {
     int32_t rows, more, length;
     int32_t word[LONGEST];
@@ -63,7 +63,7 @@ static struct text *new_text(struct cuda_context *context)
     return static_cast<struct text *>(memory);
 }
 
-/* Decodes a text of so many words and looks at each. Answers how often the device was set going. */
+/* Decodes a text of `length` words and checks each. Returns the number of launches of graphs. */
 static int decode(struct cuda_context *context, int length, int passes)
 {
     const struct cuda_plugin *plugin = moe_cuda_plugin();
@@ -88,7 +88,7 @@ static int decode(struct cuda_context *context, int length, int passes)
     return times;
 }
 
-/* The first text makes a graph runnable, and others of the same form take it over, each with its own memory and words. */
+/* The first text makes a graph runnable, and others of the same form reuse it, each with its own memory and words. */
 static void texts_of_one_process_have_a_loop_each(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void switches_turn_off_early_launches_and_while_nodes(void **state)
     }
 }
 
-/* A loop that nobody told to end: no iteration comes that has no room in the ring. */
+/* A loop without an end: iterations beyond the ring's room do not run. */
 static void a_loop_without_an_end_is_an_error(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ __global__ void set_kernel(dev_condition condition, int *left, int *count)
     set_condition(condition, --*left > 0);
 }
 
-/* A graph whose loop has `*left` turns, by a condition of its own. */
+/* Makes a graph whose loop runs `*left` times, by a condition of its own. */
 static dev_graph counting(dev_stream stream, int *left, int *count)
 {
     dev_graph graph, body, same;
@@ -197,7 +197,7 @@ static int *new_count(int value)
     return count;
 }
 
-/* Of the emulator: a condition drives what was made of its own graph, and that only while the graph lives. */
+/* Emulator only: a condition controls graphs made from its own graph, while that graph exists. */
 static void conditions_belong_to_their_graphs(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void conditions_belong_to_their_graphs(void **state)
         int *left = new_count(5), *count = new_count(0), *later = new_count(0);
         assert_int_equal(dev_stream_new(&stream), 0);
         dev_graph first = counting(stream, left, count), second = counting(stream, left, later);
-        assert_int_equal(*count, 0);                /* captured is not run */
+        assert_int_equal(*count, 0);                /* captured operations do not run */
         assert_int_equal(dev_runnable_new(&runnable, first), 0);
         if (way == UPDATED)
             assert_int_equal(dev_runnable_update(runnable, second), 0);
@@ -235,7 +235,7 @@ static void conditions_belong_to_their_graphs(void **state)
     }
 }
 
-/* Of the emulator: what no GPU takes. */
+/* Emulator only: graphs that no GPU accepts. */
 static void mistakes_with_graphs_are_found(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* Operations whose number of rows only the device knows (cuda_context.live): the live rows get the bits that they get alone,
- * and of the others nothing is read or written. And attention, whose way the scratch of the context decides. */
+/* Operations whose number of rows is known on the device only (cuda_context.live): live rows get the bits of a call with
+ * these rows alone, and other rows are neither read nor written. And attention, whose variant depends on the context's
+ * scratch. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +14,7 @@ extern "C" {
 enum { ROWS = 7, LIVE = 3, WIDTH = 48, HEADS = 2, HEAD_DIM = 24, EXPERTS = 6, TOP_K = 2, CAPACITY = 300, VOCAB = 33,
     INNER = 20 };
 
-/* Of attention's scratch: a chunk of a row in all heads, and a row with what is joined of it so far. */
+/* Attention's scratch: a chunk of a row in all heads, and a row with its partial results joined so far. */
 enum { CHUNKS = (CAPACITY + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK };
 static const size_t PART = HEADS * (HEAD_DIM + 2) * sizeof(float), PARTS_OF_A_ROW = (CHUNKS + 1) * PART;
 
@@ -27,8 +28,8 @@ static uint32_t draw(void)
 
 template <typename T> static T *at(struct buffer buffer) { return (T *)(uintptr_t)buffer.address; }
 
-/* Memory of the device; the emulator has filled it with 0xff. What stays so is for results; of what is read, all is filled, and
- * what nobody should read could be computed with: a NaN might come out as it went in. */
+/* Device memory, which the emulator filled with 0xff. Outputs keep that pattern; inputs are filled completely, also where
+ * nothing may be read, because a NaN might pass through unnoticed. */
 static void *taken[256];
 static int taken_count;
 
@@ -67,8 +68,8 @@ static struct buffer numbers(int count, int filled, uint32_t below)
     return all;
 }
 
-/* An operation that turns `in` (and what it makes itself) into out [ROWS][width], bytes of 4. What it makes has numbers for
- * `filled` rows only. */
+/* An operation that computes out [ROWS][width], of 4 bytes each. It makes its own inputs, with numbers in `filled` rows
+ * only. */
 struct made {
     struct buffer out;
     int width;
@@ -227,7 +228,7 @@ static struct made select(struct queue *queue, int rows, int filled)
     return {a.weight, TOP_K, false};
 }
 
-/* A choice of experts for rows that are not live would have them loaded. */
+/* A choice of experts in rows that are not live would load these experts. */
 static struct made expert_ffn(struct queue *queue, int rows, int filled)
 {
     struct expert_ffn_args a = {};
@@ -240,7 +241,7 @@ static struct made expert_ffn(struct queue *queue, int rows, int filled)
         at<int32_t>(a.expert)[i] = i < filled * TOP_K ? i % 3 : 3 + i % 3;
     a.weight = floats(ROWS * TOP_K, filled * TOP_K);
     a.table = take(EXPERTS * sizeof(uint64_t));
-    for (int e = 0; e < EXPERTS; e++)       /* experts of other rows are not even there */
+    for (int e = 0; e < EXPERTS; e++)       /* experts of other rows do not exist */
         at<uint64_t>(a.table)[e] = e < 3 ? weights.address + (uint64_t)(e * each) * sizeof(float) : 0;
     a.inner = floats(ROWS * TOP_K * INNER, 0);
     a.partial = floats(ROWS * TOP_K * WIDTH, 1);
@@ -255,7 +256,7 @@ static struct made expert_ffn(struct queue *queue, int rows, int filled)
     return {a.out, WIDTH, true};
 }
 
-/* The same with scores and choice in one operation. Rows that are not live choose nothing. */
+/* The same with scores and choice in one operation. Rows that are not live choose no experts. */
 static struct made routed_ffn(struct queue *queue, int rows, int filled)
 {
     struct routed_ffn_args a = {};
@@ -434,7 +435,8 @@ static void live_rows_alone_are_treated(void **state)
     give_back(0);
 }
 
-/* As many rows as the scratch holds go through it at a time, else as many chunks of one, to the byte. The bits are the same. */
+/* As many rows as fit the scratch are processed at a time, or else as many chunks of one row, exact to the byte. The bits
+ * are the same. */
 static void attention_keeps_to_its_scratch(void **state)
 {
     (void)state;
@@ -465,7 +467,8 @@ static void attention_keeps_to_its_scratch(void **state)
     give_back(kept);
 }
 
-/* With many kv heads a row has fewer blocks than chunks, and each takes several: as each head alone, a block a chunk. */
+/* With many kv heads a row has fewer blocks than chunks, and each block processes several: the bits equal those of each head
+ * alone, with a block per chunk. */
 static void blocks_take_chunk_after_chunk(void **state)
 {
     (void)state;
@@ -506,8 +509,8 @@ static void blocks_take_chunk_after_chunk(void **state)
     give_back(kept);
 }
 
-/* The nodes of a tree, of which each sees itself after PREFIX positions: blocks that take up to eight of them read the chunks
- * before the draft once, where the device has blocks enough. */
+/* The nodes of a tree, each of which sees itself after PREFIX positions: if the device has enough blocks, up to eight nodes
+ * share one pass over the chunks before the draft. */
 static void nodes_share_the_chunks_before_them(void **state)
 {
     (void)state;
@@ -556,7 +559,8 @@ static void nodes_share_the_chunks_before_them(void **state)
     give_back(kept);
 }
 
-/* More experts than the grouping block has threads, and more pairs than it takes at a time: as if equal ones were one. */
+/* More experts than the grouping block has threads, and more pairs than it processes at a time: the result equals that of
+ * merging equal experts. */
 static void many_experts_are_grouped(void **state)
 {
     (void)state;
@@ -592,7 +596,7 @@ static void many_experts_are_grouped(void **state)
     give_back(kept);
 }
 
-/* The launches of a layer, which docs/gpu.md counts: these and qkv's one (tests/kernel/test_attention.c) are 11. */
+/* The launches of a layer, listed in docs/gpu.md: these and one for qkv (tests/kernel/test_attention.c) are 11. */
 static void a_layer_is_eleven_launches(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Decoding on the device by itself, with a function of position and token in place of a model: the text is that of decoding
- * token by token, and each record is what the functions of kernels/plain give on the host. */
+/* Decoding by a loop on the device, with a function of position and token as model: the text equals that of decoding token
+ * by token, and each record equals the output of kernels/plain on the host. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ static uint32_t draw(uint64_t *seed)
     return (uint32_t)(*seed >> 33);
 }
 
-/* What the target puts after a token: mostly what stood there `period` positions before; -1 at `damaged`. */
+/* The target's token after a token: mostly the token `period` positions before; -1 at `damaged`. */
 struct target {
     uint32_t period, vocab;
     int damaged;
@@ -155,7 +155,7 @@ static void iterate(struct loop_args *a, const struct loop_rules *rules, const s
     struct loop_record *got = (struct loop_record *)position;
     loop_accept(rules, &twin->state, &twin->index, twin->text, twin->token, twin->parent, twin->choice, twin->path,
                 twin->emitted, &want);
-    memcpy(twin->state.part, got->part, sizeof twin->state.part);          /* times are the device's */
+    memcpy(twin->state.part, got->part, sizeof twin->state.part);          /* times are measured by the device */
     twin->state.start = got->start;
     loop_decide(rules, &twin->state, &want);
     assert_memory_equal(got, &want, sizeof want);

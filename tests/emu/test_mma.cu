@@ -1,5 +1,5 @@
-/* The emulated tensor core: the sums that mmasim's models of Ampere and Hopper give (tests/emu/golden), where a lane's
- * registers are in the tiles, and that a column does not depend on the others. */
+/* The emulated tensor core: the sums of mmasim's models of Ampere and Hopper (tests/emu/golden), the positions of a lane's
+ * registers in the tiles, and that a column does not depend on the others. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ static void test_golden(void **state)
     }
 }
 
-/* One product by the fragments that mma16816 documents. */
+/* Computes one product from the fragments that mma16816 documents. */
 __global__ void product(const uint16_t *a, const uint16_t *b, float *d)
 {
     int g = lane_id() / 4, t = lane_id() % 4;

@@ -1,4 +1,4 @@
-/* The plug-in's table (kernels/plugin.h): devices by number, and errors that are reported once, the first one first; loops. */
+/* The plug-in's table (kernels/plugin.h): devices by number; errors, which are reported once, the first one first; loops. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@ extern "C" {
 
 enum { NAME_ROOM = 32 };
 
-/* Every emulated device takes slabs. */
+/* Every emulated device accepts slabs. */
 static int open_device(struct cuda_context **context, int number, char *name)
 {
     char no_slabs[64] = "";
@@ -90,7 +90,8 @@ static void the_first_error_is_told_once(void **state)
     plugin->close(&context);
 }
 
-/* Whatever their size and address, whoever changes the source at once; small ones are launches and no copies. */
+/* Uploads of any size and address arrive, even if the source changes right afterwards; small ones are launches instead of
+ * copies. */
 static void uploads_of_all_sizes_arrive(void **state)
 {
     (void)state;
@@ -139,7 +140,7 @@ static void note_live(void *context)
     put->calls++;
 }
 
-/* While operations of a loop are put, they learn where the number of rows stands; those in front and after do not. */
+/* Operations of a loop learn the address of the number of rows while they are put; earlier and later ones do not. */
 static void operations_of_a_loop_know_their_rows(void **state)
 {
     (void)state;
@@ -191,7 +192,7 @@ static void put_counts(void *of)
         LAUNCH(count_kernel, dim3(2), dim3(4), 0, counted->context->stream, counted->count);
 }
 
-/* What is put runs once, and the device's clock goes forward over it. An error is told, and no time. */
+/* Queued operations run once, and the device's clock advances. After an error there is no time. */
 static void operations_are_timed_once(void **state)
 {
     (void)state;
@@ -217,7 +218,7 @@ static void operations_are_timed_once(void **state)
     plugin->close(&context);
 }
 
-/* Where cuBLAS is looked for: each way in which toolkits come, beside its own compiler. */
+/* Places in which cuBLAS is searched, for each way to install a toolkit. */
 static void libraries_lie_beside_the_compiler(void **state)
 {
     (void)state;
@@ -250,7 +251,7 @@ static void libraries_lie_beside_the_compiler(void **state)
         assert_true(!path[0] || strlen(path) < 80);
 }
 
-/* What a launch could not do is told by the call that ends it, and by no later one. */
+/* A failed launch is reported by the call that ends it, and by no later one. */
 static void launches_that_fail_are_told_once(void **state)
 {
     (void)state;
@@ -284,7 +285,7 @@ static void launches_that_fail_are_told_once(void **state)
         assert_int_equal(plugin->loop_open(context, &body, &loop), 0);
         assert_int_equal(plugin->loop_close(&loop), 0);
     }
-    /* While a loop is open, operations that fail are told where it is closed. */
+    /* While a loop is open, failed operations are reported when it is closed. */
     assert_int_equal(plugin->loop_open(context, &body, &loop), 0);
     emu_options.fail_launch = 700;
     put_counts(&counted);
@@ -294,7 +295,7 @@ static void launches_that_fail_are_told_once(void **state)
     plugin->close(&context);
 }
 
-/* Two devices open in one thread: each operation runs on its own, whichever was used last. */
+/* Two devices open in one thread: each operation runs on its own device, whichever was used last. */
 static void devices_take_turns(void **state)
 {
     (void)state;
@@ -335,7 +336,7 @@ static void devices_take_turns(void **state)
     }
 }
 
-/* A wheel's folder has Python's version and the part's name in it. */
+/* The folder of a wheel contains Python's version and the part's name. */
 static void libraries_lie_in_wheels(void **state)
 {
     (void)state;

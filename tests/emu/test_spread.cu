@@ -1,6 +1,6 @@
-/* Products of narrow matrices, whose inputs are spread over several blocks (kernels/cuda/linear.cu): the bits are those of one
- * block, for every number of live rows and in every schedule; slices are added in their order; and of the scratch no more is
- * taken than there is. */
+/* Products of narrow matrices, whose inputs are spread over several blocks (kernels/cuda/linear.cu): the bits equal those of
+ * one block, for every number of live rows and in every schedule; slices are added in order, and the scratch is not
+ * exceeded. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,7 +35,7 @@ static struct buffer take(size_t bytes)
 
 static void give(struct buffer *buffer) { dev_free(at<void>(*buffer)); }
 
-/* A context, with scratch of so many bytes and the tickets that go with it. */
+/* Makes a context with `bytes` of scratch and the tickets it needs. */
 static struct cuda_context context_of(size_t bytes)
 {
     struct cuda_context made = {};
@@ -56,10 +56,10 @@ static void context_end(struct cuda_context *context)
     give(&context->scratch);
 }
 
-/* Of one tile of `rows`, as kernels/cuda/tile.h has it. */
+/* Returns the scratch of `tiles` tiles of `rows` rows, as in kernels/cuda/tile.h. */
 static size_t parts_of(int tiles, int rows) { return (size_t)(UNITS * tiles * SLICES * rows * UNIT_OUTPUTS) * sizeof(float); }
 
-/* The packed bf16 weight of an output and an input. */
+/* Returns the address of the packed bf16 weight of an output and an input. */
 static uint16_t *weight_at(struct buffer weight, int o, int k)
 {
     uint16_t *unit = at<uint16_t>(weight) + (size_t)(o / UNIT_OUTPUTS) * (INPUTS / 2) * 2 * UNIT_OUTPUTS;
@@ -195,8 +195,8 @@ static void later_weights_are_prefetched_once(void **state)
     product_end(&a);
 }
 
-/* One weight in each slice, a power of two: so a slice's sum is a product without a rounding, and a row's result the sum of
- * such products, one after the other in f32. They are of very different sizes: another order gives other bits. */
+/* One weight in each slice, a power of two: a slice's sum is an exact product, and a row's result the sum of these products
+ * in f32, one after the other. Their magnitudes differ so much that another order gives other bits. */
 static void slices_are_added_in_their_order(void **state)
 {
     (void)state;
@@ -232,7 +232,7 @@ static void slices_are_added_in_their_order(void **state)
     product_end(&a);
 }
 
-/* To the byte: with less, one block has all slices, and the scratch is left alone. */
+/* Exact to the byte: with less scratch one block computes all slices, and the scratch is not written. */
 static void scratch_is_what_parts_take(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Two streams of a device and events between them: each wait that is left out shows on a device of one order or of the other,
- * and with all of them both give the same. */
+/* Two streams of a device and events between them: a missing wait shows on a device of one order or of the other, and with
+ * all waits both give the same result. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ __global__ void read_kernel(const unsigned char *from, unsigned char *to)
     *to = *from;
 }
 
-/* A slot of device memory, what was read of it, and pinned memory of the host from where it is filled. */
+/* A slot of device memory, the values read from it, and the pinned host memory from which it is filled. */
 struct rig {
     dev_stream stream, copies;
     dev_event copied, used;
@@ -60,7 +60,7 @@ static void rig_close(struct rig *rig)
     dev_use(0);
 }
 
-/* The slot is filled and read, then filled with something else and read again: what was read. */
+/* Fills the slot, reads it, fills it with other data and reads it again: both reads must be correct. */
 static void fill_and_read(int device, bool await_copy, bool await_use, int got[2])
 {
     struct rig rig = rig_open(device);
@@ -96,7 +96,7 @@ static void a_wait_that_is_left_out_shows(void **state)
     assert_int_equal(got[1], 2);
 }
 
-/* A copy reads pinned memory when its turn comes, which the host learns by asking twice, or by waiting. */
+/* A copy reads pinned memory when its turn comes; the host learns of its end by polling or waiting. */
 static void the_host_waits_for_copies(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void the_host_waits_for_copies(void **state)
     for (int turn = 0; turn < 2; turn++) {
         assert_int_equal(dev_upload_pinned(rig.slot, rig.pinned, 1, rig.copies), 0);
         assert_int_equal(dev_event_record(rig.copied, rig.copies), 0);
-        rig.pinned[0] = (unsigned char)(7 + turn);       /* too early: this is what comes */
+        rig.pinned[0] = (unsigned char)(7 + turn);       /* too early: the copy takes this value */
         if (turn) {
             assert_int_equal(dev_event_wait(rig.copied), 0);
         } else {
@@ -122,7 +122,7 @@ static void the_host_waits_for_copies(void **state)
     rig_close(&rig);
 }
 
-/* dev_upload has read its source when it returns, be it pinned, where the copy's turn comes late. */
+/* dev_upload has read its source when it returns, even if the memory is pinned and the copy's turn comes late. */
 static void an_upload_has_read_its_source(void **state)
 {
     (void)state;

@@ -14,7 +14,7 @@
 
 int command_main(int argc, char **argv);
 
-/* words[0] is the subcommand's name, the others its arguments; ends with NULL. Errors are as welcome as success. */
+/* words[0] is the subcommand's name, the others its arguments; ends with NULL. The command may fail or succeed. */
 static inline void command_run(const struct subcommand *subcommands, char **words)
 {
     struct console console = {.program = "fuzz", .argv = words, .quiet = true, .progress = PROGRESS_NEVER};
@@ -32,7 +32,7 @@ static inline void command_run(const struct subcommand *subcommands, char **word
     if (!opt_parse(sub, console.argc - 1, words + 1, args, &console, &err)) {
         console.quiet = true;
         if (sub->run(args, &console, &err) && (!err.code || !*err.text || strchr(err.text, '\n')))
-            abort();                    /* a fault is said, and in one line */
+            abort();                    /* an error is reported, in one line */
     }
     opt_free(sub, args);
     mem_free(&args);

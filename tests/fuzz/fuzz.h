@@ -1,5 +1,5 @@
-/* What a fuzz driver is: one function that takes any bytes and must return 0 without a fault. Built by `make fuzz` it is
- * driven by libFuzzer; by `make tests` it gets runner.c, which feeds it files and what small damage makes of them. */
+/* Interface of a fuzz driver: one function that takes any bytes and must return 0 without a fault. `make fuzz` builds it
+ * with libFuzzer; `make tests` with runner.c, which feeds it files and slightly damaged copies. */
 #ifndef MOE_TESTS_FUZZ_H
 #define MOE_TESTS_FUZZ_H
 
@@ -12,13 +12,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-/* Bytes that the input was unpacked to: twice as many may be held in memory, too. With libFuzzer neither is there. */
+/* Bytes to which the input was unpacked: twice as many may be in memory, too. libFuzzer sets no such limit. */
 extern size_t fuzz_unpacked __attribute__((weak));
 
-/* Address space that a driver's library may reserve, of which only what input has filled becomes memory. */
+/* Address space that a driver's library may reserve; only the part that input fills becomes memory. */
 extern size_t fuzz_reserved __attribute__((weak));
 
-/* A file without a name that holds these bytes, to be read from its start; path names it. */
+/* Makes an unnamed file with these bytes, positioned at its start; path gets a name for it. */
 static inline int fuzz_file(const uint8_t *data, size_t bytes, char path[64])
 {
     int fd = memfd_create("fuzz", MFD_CLOEXEC);

@@ -1,4 +1,4 @@
-/* Any bytes as a checkpoint in an archive: as a file and from a pipe. */
+/* Any bytes as a checkpoint in an archive, from a file and from a pipe. */
 #include <archive_entry.h>
 #include <fcntl.h>
 
@@ -6,7 +6,7 @@
 #include "common/checkpoint/archive.h"
 #include "tests/fuzz/fuzz.h"
 
-/* What comes out of the members, up to a limit that no input here needs. */
+/* Total size of unpacked members, with a limit that no input here needs. */
 static size_t unpacked(int fd)
 {
     struct archive *archive = archive_read_new();
@@ -23,7 +23,7 @@ static size_t unpacked(int fd)
     archive_read_support_format_raw(archive);
     if (lseek(fd, 0, SEEK_SET))
         abort();
-    const bool opened = !archive_input_open(&input, fd, NULL);      /* zeros in front are refused */
+    const bool opened = !archive_input_open(&input, fd, NULL);      /* leading zeros are rejected */
     if (opened && archive_input_attach(&input, archive) == ARCHIVE_OK)
         while (archive_read_next_header(archive, &entry) >= ARCHIVE_WARN && sum < (size_t)1 << 30)
             while ((got = archive_read_data(archive, step, sizeof step)) > 0 && sum < (size_t)1 << 30)

@@ -1,6 +1,6 @@
-/* Any bytes as a hot set of a model of 3 layers with 8 experts, and as the description of a machine to simulate or to plan
- * for. A hot set that is read names experts that there are, once, falling in weight, and is the same when it is written and
- * read again; a machine has numbers that can be computed with; what is refused is refused in one line. */
+/* Any bytes as a hot set of a model of 3 layers with 8 experts, and as the description of a machine for simulations and
+ * plans. An accepted hot set names existing experts, once, with falling weights, and survives writing and reading; a machine
+ * has usable numbers; everything else is rejected in one line. */
 #include <math.h>
 #include <string.h>
 

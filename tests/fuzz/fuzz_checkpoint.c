@@ -1,6 +1,6 @@
-/* Any change of a checkpoint of training, with a digest that fits or with the old one, cut off or not: it is refused in a line,
- * or training goes on from a step that there is. The first byte says which of these; then, three bytes each, a position and
- * what is there. */
+/* Any change of a training checkpoint, with a digest that fits or with the old one, truncated or not: it is rejected in a
+ * line, or training continues from an existing step. The first byte chooses among these; then three bytes per change, a
+ * position and a value. */
 #include <math.h>
 #include <string.h>
 

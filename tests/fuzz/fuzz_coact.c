@@ -1,4 +1,4 @@
-/* Any bytes, with an end record that fits, as the stream that each of moe-coact's subcommands reads. */
+/* Any bytes, with a valid end record, as the stream that each of moe-coact's subcommands reads. */
 #define main command_main
 #include "tests/fuzz/command.h"
 #include "cmd/moe-coact.c"

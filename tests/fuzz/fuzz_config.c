@@ -1,4 +1,4 @@
-/* Any bytes as a config.json: a shape that holds what hparams_check promises, or an error. */
+/* Any bytes as a config.json: a shape with the properties that hparams_check promises, or an error. */
 #include "common/arch/arch.h"
 #include "common/model/layout.h"
 #include "tests/fuzz/fuzz.h"

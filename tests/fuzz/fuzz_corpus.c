@@ -1,5 +1,5 @@
-/* Any bytes as a corpus of earlier answers, with a model that has no tokenizer; what is an index also with sizes and a digest
- * that fit. Then a text is drafted with it. */
+/* Any bytes as a corpus of earlier answers, with a model without a tokenizer; an index also gets a valid size and digest.
+ * Then a text is drafted with it. */
 #include <string.h>
 
 #include "common/base/hash.h"
@@ -28,7 +28,7 @@ static void draft(const uint8_t *data, size_t bytes, bool whole)
                 abort();
             for (int node = 0; node < tree.nodes; node++)
                 if (tree.token[node] < 0 || tree.token[node] >= VOCAB)
-                    abort();                    /* the engine takes these as rows of a matrix */
+                    abort();                    /* the engine uses these as rows of a matrix */
         }
         draft_tree_free(&tree);
         drafter_close(&drafter);

@@ -1,5 +1,5 @@
-/* Any change of the index of a draft head's file, behind a digest that fits: it is refused, or its network runs on its target
- * and answers. The first byte is the kind; then, three bytes each, a place in the index and what is there. */
+/* Any change of the index of a draft head's file, with a digest that fits: it is rejected, or its network runs on its
+ * target. The first byte is the kind of head; then three bytes per change, a position in the index and a value. */
 #include <string.h>
 
 #include "common/arch/arch.h"
@@ -66,7 +66,7 @@ static void make_head(enum head_kind kind)
     head_reading_free(&reading);
 }
 
-/* The states of rows, any numbers. */
+/* States of rows, with any numbers. */
 static struct buffer states_of(const struct head_params *params)
 {
     const size_t values = (size_t)params->states * ROWS * (size_t)params->target.hidden;

@@ -1,6 +1,6 @@
-/* Any bytes as a feature stream of the model that they name, as they are and with an end record that fits: its texts and states
- * are read as they come, and in any order with those kept apart for validation. Which states, how far and which texts follows
- * from the number of bytes. */
+/* Any bytes as a feature stream of the model that they name, unchanged and with a valid end record: its texts and states are
+ * read in the stream's order, and in any order with validation texts separated. The number of bytes decides which states,
+ * what length and which texts. */
 #include <fcntl.h>
 
 #include "common/stream/reader.h"
@@ -16,7 +16,7 @@ static void must(bool holds)
         abort();
 }
 
-/* All of a text can be read, and is what training may rely on. */
+/* All of a text can be read, and has the properties that training relies on. */
 static void take(const struct train_text *text, const struct stream_model *model)
 {
     const int hidden = model->hidden;
@@ -28,7 +28,7 @@ static void take(const struct train_text *text, const struct stream_model *model
             for (int h = 0; h < hidden && text->state[p]; h++)
                 sum += (double)text->state[p][(size_t)i * (size_t)hidden + (size_t)h];
     }
-    must(sum - sum <= 0);                   /* no state is infinite, or no number */
+    must(sum - sum <= 0);                   /* no state is infinite or NaN */
 }
 
 static void take_all(const struct train_source *source, const struct stream_model *model)

@@ -1,5 +1,5 @@
-/* Any bytes as a GGUF file: tensors that are let through can be read from their first byte to their last, and the texts that
- * are made of the metadata are what their readers make a shape and a tokenizer of, or say no to. */
+/* Any bytes as a GGUF file: accepted tensors can be read completely, and the texts made from the metadata are accepted by
+ * their readers as a shape and a tokenizer, or rejected. */
 #include "common/arch/arch.h"
 #include "common/base/mem.h"
 #include "common/checkpoint/gguf.h"

@@ -1,5 +1,5 @@
-/* Any bytes as a draft head's config.json and, after a NUL, its .safetensors file: a description that holds what head_check
- * promises, whose tensors can be laid out, or an error. */
+/* Any bytes as a draft head's config.json and, after a NUL, its .safetensors file: a description with the properties that
+ * head_check promises, whose tensors have a layout, or an error. */
 #include <string.h>
 
 #include "common/base/mem.h"
@@ -11,7 +11,7 @@ static const char SHAPE[] =
     "{\"model_type\":\"llama\",\"hidden_size\":8,\"intermediate_size\":4,\"num_hidden_layers\":6,\"num_attention_heads\":2,"
     "\"num_key_value_heads\":1,\"rms_norm_eps\":1e-5,\"vocab_size\":12,\"max_position_embeddings\":64}";
 
-/* Made once a process; its file is gone when it has been mapped. */
+/* Made once per process; its file is removed once it is mapped. */
 static struct model *make_target(void)
 {
     static struct hparams shape;

@@ -1,5 +1,4 @@
-/* Any bytes as a model file, and as the index of one whose digest has been made to match: all that is let through lies in
- * the file. */
+/* Any bytes as a model file, and as the index of one whose digest fits: all accepted tensors are within the file. */
 #include "common/model/model_index.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-/* Any bytes as a command line, a word a line: parsed with moe-decode's table, then what is in words of its own
- * (the drafter, the policy, the budget). Nothing is opened. */
+/* Any bytes as a command line, a word per line: parsed with moe-decode's table, then the values with a syntax of their own
+ * (drafter, policy, budget). Nothing is opened. */
 #include <string.h>
 
 #include "common/cli/command.h"
@@ -38,7 +38,7 @@ static const struct subcommand subcommand = { .options = options, .operands = op
 static void check_fault(int rc, const struct err *err)
 {
     if (rc && (!*err->text || strchr(err->text, '\n')))
-        abort();                                /* a fault is said, and in one line */
+        abort();                                /* an error is reported, in one line */
 }
 
 static void open_settings(const struct decode_settings *s)

@@ -1,4 +1,4 @@
-/* Any bytes as a pickle: what is let through is made of values that there are. */
+/* Any bytes as a pickle: all accepted values exist. */
 #include "common/checkpoint/pickle.h"
 #include "tests/fuzz/fuzz.h"
 

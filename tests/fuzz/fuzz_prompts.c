@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (standard && dup2(fd, STDIN_FILENO) < 0)
         abort();
     if (!prompts_open(&prompts, &options, files, !standard, tokenizer, NULL))
-        /* Each call but the last two reads a byte at least, so more calls mean that prompts_next never ends. */
+        /* Each call but the last two reads at least one byte, so more calls mean that prompts_next never ends. */
         for (size_t calls = 0; ; calls++) {
             struct err err = {0};
             if (calls > bytes + 2)

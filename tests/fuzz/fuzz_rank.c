@@ -1,4 +1,4 @@
-/* Any bytes, with an end record that fits, as the rank stream of a budget, for a model of the shape it names. */
+/* Any bytes, with a valid end record, as the rank stream of a budget, for a model of the shape it names. */
 #include "common/decode/budget.h"
 #include "common/stream/reader.h"
 #include "tests/fuzz/fuzz.h"
@@ -8,7 +8,7 @@ static void check(const struct budget *budget, const struct stream_model *model)
 {
     for (int i = 0; budget->order && i < model->moe_layers * model->experts; i++)
         if (budget->order[i] < 0 || budget->order[i] >= model->experts)
-            abort();                            /* the engine takes these as places in arrays */
+            abort();                            /* the engine uses these as indices of arrays */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -1,4 +1,4 @@
-/* Any bytes, with an end record that fits, as a bench or decode stream that is reported on. */
+/* Any bytes, with a valid end record, as a bench or decode stream for a report. */
 #define main command_main
 #include "tests/fuzz/command.h"
 #include "cmd/moe-bench.c"

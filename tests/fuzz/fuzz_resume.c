@@ -1,5 +1,5 @@
-/* Any bytes as the stream of a run that was cut off: its texts are taken over by a run of the same prompts, as the stream has
- * them, into another stream. */
+/* Any bytes as the stream of an interrupted run: a run with the prompts that the stream has copies its texts to another
+ * stream. */
 #include "common/base/mem.h"
 #include "common/instruments/resume.h"
 #include "common/stream/leftover.h"

@@ -1,4 +1,4 @@
-/* Any bytes as tokenizer.model, then texts through the tokenizer it makes, and its tokens back to text. */
+/* Any bytes as tokenizer.model, then texts through the resulting tokenizer, and its tokens back to text. */
 #include <string.h>
 
 #include "common/tokenizer/tokenizer.h"

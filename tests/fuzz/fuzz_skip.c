@@ -1,5 +1,5 @@
-/* Any bytes as a file of what a self-draft leaves out, for a model of 7 layers. What is read leaves out parts that may be left
- * out, and is the same when it was written and is read again; what is refused is refused in one line. */
+/* Any bytes as a skip file of a self-draft, for a model of 7 layers. An accepted file skips valid parts, and survives
+ * writing and reading; everything else is rejected in one line. */
 #include <string.h>
 
 #include "common/draft/skip_file.h"

@@ -1,4 +1,4 @@
-/* Any bytes as a stream, as they are and with an end record that fits: read to the end and shown, in every form. */
+/* Any bytes as a stream, unchanged and with a valid end record: read to the end and shown, in every form. */
 #include <fcntl.h>
 
 #include "common/stream/reader.h"

@@ -1,5 +1,5 @@
-/* Any bytes as tokenizer.json, then as text for the tokenizer it makes. The bytes are cut at the first zero: before it the
- * JSON, after it the text. */
+/* Any bytes as tokenizer.json, then as text for the resulting tokenizer. The first zero byte separates the JSON from the
+ * text. */
 #include <string.h>
 
 #include "common/tokenizer/tokenizer.h"

@@ -1,4 +1,4 @@
-/* A damaged stream with an end record that is right again, so that what reads streams gets behind the digest. */
+/* A damaged stream with a valid end record, so that readers get past the digest. */
 #ifndef MOE_TESTS_FUZZ_RESEAL_H
 #define MOE_TESTS_FUZZ_RESEAL_H
 
@@ -8,7 +8,7 @@
 #include "common/stream/frame.h"
 #include "tests/fuzz/fuzz.h"
 
-/* Notes the type of the record in these bytes; false: it is no record, or it is an end record. */
+/* Reads the type of the record in these bytes; false: not a record, or an end record. */
 static inline bool reseal_count(struct frame_counts *counts, const uint8_t *data, size_t bytes)
 {
     struct cursor cursor = {data, data + bytes};
@@ -21,8 +21,8 @@ static inline bool reseal_count(struct frame_counts *counts, const uint8_t *data
     return !frame_counts_add(counts, type, NULL);
 }
 
-/* Appends to *out what is whole of `data` up to an end record, then an end record that fits; nothing when there is not even
- * a guard and a header. */
+/* Appends the complete records of `data` before its end record to *out, then a valid end record; nothing if guard and header
+ * are incomplete. */
 static inline void reseal(struct text *out, const uint8_t *data, size_t bytes)
 {
     static const struct wire_limits limits = {1 << 24, 1 << 20};

@@ -2,14 +2,14 @@
  *
  *     fuzz_NAME [-n MUTATIONS] [-t SECONDS] [-s SEED] FILE|FOLDER...
  *
- * Each file is tried as it is, then MUTATIONS times, or for SECONDS, whichever ends first, with one to four damages: a bit
- * flipped; a byte, or a number of 2, 4 or 8 bytes, set to a value at a border; digits replaced; bytes cut off, taken out,
- * doubled, or put there from another place. The damages follow from SEED, the file's bytes and the number of the try. Writes
- * TAP, a test a file.
+ * Each file is tried unchanged, then MUTATIONS times, or for SECONDS, whichever ends first, with one to four damages: a bit
+ * flipped; a byte, or a number of 2, 4 or 8 bytes, set to a limit value; digits replaced; bytes truncated, removed, doubled,
+ * or inserted from another place. The damages follow from SEED, the file's bytes and the number of the try. Writes TAP, a
+ * test per file.
  *
- * An input may take LIMIT_SECONDS, and hold memory of twice its size plus 64 MiB: of pages, as the system counts them, or
- * under AddressSanitizer of allocations. A file is tried in a process of its own: when that ends in a fault, the input it was
- * at is kept in $TMPDIR. */
+ * An input may take LIMIT_SECONDS, and hold memory of twice its size plus 64 MiB: pages, as the system counts them, or under
+ * AddressSanitizer allocations. Each file is tried in a process of its own: if that process fails, the current input is kept
+ * in $TMPDIR. */
 #include "tests/fuzz/fuzz.h"
 
 #include <dirent.h>
@@ -51,7 +51,7 @@ static void on_free(const volatile void *block)
         atomic_fetch_sub(&held, (long long)__sanitizer_get_allocated_size(block));
 }
 
-/* Starts the count, and what it has come to at most since then. */
+/* Starts the count; returns the peak since then. */
 static long long memory_start(void)
 {
     if (__sanitizer_install_malloc_and_free_hooks) {
@@ -59,7 +59,7 @@ static long long memory_start(void)
         return atomic_load(&peak);
     }
     int fd = open("/proc/self/clear_refs", O_WRONLY);
-    if (fd < 0 || write(fd, "5", 1) != 1)                       /* the highest count begins anew */
+    if (fd < 0 || write(fd, "5", 1) != 1)                       /* resets the peak */
         printf("# the system does not count memory anew\n");
     if (fd >= 0)
         close(fd);
@@ -119,7 +119,7 @@ static void set_digits(struct input *in, struct chance *chance)
         in->data[at] = (uint8_t)("0199-.e"[chance_below(chance, 7)]);
 }
 
-/* Puts `bytes` bytes from `from` in front of what is at `at`. */
+/* Inserts `bytes` bytes of `from` at `at`. */
 static void insert(struct input *in, size_t at, size_t from, size_t bytes)
 {
     static uint8_t part[INPUT_MAX];
@@ -166,11 +166,11 @@ static void damage(struct input *in, struct chance *chance)
 /* ---- running ---- */
 
 static const char *driver;
-static struct input *current;                   /* shared with the process that tries it */
+static struct input *current;                   /* shared with the process that runs the driver */
 
 static bool try_input(const char *file, long number)
 {
-    uint8_t *copy = malloc(current->bytes ? current->bytes : 1);       /* of its very size, so that a read beyond it shows */
+    uint8_t *copy = malloc(current->bytes ? current->bytes : 1);       /* exactly its size: reads beyond it are found */
     if (!copy)
         return false;
     memcpy(copy, current->data, current->bytes);
@@ -249,7 +249,7 @@ static bool test_file(int number, const char *file, long mutations, double secon
     return fine;
 }
 
-/* The files named, and those in folders named, in the order of their names. */
+/* Collects the given files, and those in given folders, by name. */
 static int collect(char **files, int count, const char *path)
 {
     struct dirent **entries;

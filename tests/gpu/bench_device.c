@@ -50,7 +50,7 @@ static const struct shape SHAPES[] = {
 };
 static const struct shape TINY[] = {{"tiny", 128, 64, 8, 2, 2, 1, 512}};
 
-/* Bytes a second of the memory, as vendors give it. */
+/* Bytes per second of the memory, by vendors' data sheets. */
 static const struct { const char *name; double speed; } NOMINAL[] = {
     {"H200", 4.8e12}, {"H100", 3.35e12}, {"A100", 2.04e12}, {"B200", 8e12},
 };
@@ -90,7 +90,7 @@ static struct buffer take(struct bench *b, size_t bytes)
 
 static struct buffer part(struct buffer whole, size_t bytes) { return buffer_part(whole, 0, bytes); }
 
-/* Bytes below 0x40: in every format finite numbers of moderate size. */
+/* Bytes below 0x40: finite numbers of moderate size in every format. */
 static void fill(struct bench *b, struct buffer buffer)
 {
     enum { PIECE = 1 << 22 };
@@ -119,12 +119,12 @@ struct cell {
     const char *what, *format;
     int rows, inputs, outputs;
     enum cache_format cache;
-    size_t bytes;                               /* of weights or of keys and values that a call reads */
+    size_t bytes;                               /* of weights, or of keys and values, that a call reads */
     size_t span;                                /* of the pool, from one call to the next */
-    int tables;                                 /* of experts: each call takes the next one */
+    int tables;                                 /* tables of experts: each call uses the next one */
 };
 
-/* Where in the pool the weights of a call lie. */
+/* Returns the position in the pool of a call's weights. */
 static uint64_t offset_of(const struct bench *b, const struct cell *cell, uint64_t turn)
 {
     return turn % (b->pool.bytes / cell->span) * cell->span / 256 * 256;
@@ -145,7 +145,8 @@ static void put_calls(void *of)
         burst->cell->call(burst->b, burst->cell, burst->turn + (uint64_t)i);
 }
 
-/* Seconds of a call: the median of rounds of as many calls as fill CELL_SECONDS. The first call of all loads its kernels. */
+/* Returns the seconds of a call: the median of rounds with as many calls as fill CELL_SECONDS. The very first call loads its
+ * kernels. */
 static double time_cell(struct bench *b, const struct cell *cell, int64_t *calls)
 {
     double seconds[ROUNDS], limit = b->tiny ? 0 : CELL_SECONDS;
@@ -267,8 +268,8 @@ static void call_select(struct bench *b, const struct cell *c, uint64_t turn)
         .experts = s->experts, .top_k = s->slots});
 }
 
-/* Independent routing of `rows` rows. Answers the distinct experts; named[e]: how many of them come before e, -1: nobody wants
- * it. */
+/* Draws independent routing of `rows` rows. Returns the number of distinct experts; named[e]: how many of them precede e,
+ * -1: not used. */
 static int draw_routes(struct bench *b, const struct shape *s, int rows, int *named)
 {
     int32_t expert[ROWS_MOST * 8];
@@ -291,8 +292,8 @@ static int draw_routes(struct bench *b, const struct shape *s, int rows, int *na
     return distinct;
 }
 
-/* Routes, and tables that give the experts they name slots all over the pool, each slot once while there are enough of them:
- * as many tables as reach over COLD_BYTES. Answers the bytes of the distinct slots of one. */
+/* Draws routes, and tables that place their experts in slots all over the pool, each slot once while there are enough: as
+ * many tables as extend over COLD_BYTES. Returns the bytes of one table's distinct slots. */
 static size_t draw_tables(struct bench *b, struct cell *cell)
 {
     int named[EXPERTS_MOST];
@@ -322,7 +323,7 @@ static size_t draw_tables(struct bench *b, struct cell *cell)
     return distinct * cell->bytes;
 }
 
-/* A row of a table: the cell for each number of rows. */
+/* Prints a row of a table: the cell for each number of rows. */
 static void line(struct bench *b, struct cell cell, const char *name)
 {
     double seconds[COLUMNS], bytes[COLUMNS];
@@ -412,7 +413,7 @@ static void close_memory(struct bench *b)
         device_free(b->device, all[i]);
 }
 
-/* --- the three uses --- */
+/* ---- the three subcommands that time a model ---- */
 
 static void stream_open(struct bench *b, const char *path, const char *device, char **argv, int argc)
 {
@@ -451,7 +452,7 @@ static int kernels(struct bench *b, char **argv, int argc)
     return writer_close(&b->writer, &b->err);
 }
 
-/* Of the experts of a model. */
+/* Experts of a model. */
 static const char *experts_format(const struct model *model)
 {
     for (int i = 0; i < model_tensor_count(model); i++)
@@ -492,13 +493,13 @@ static int forwards(struct bench *b, char **argv, int argc)
     return writer_close(&b->writer, &b->err);
 }
 
-/* What decoding of one text has. */
+/* Decoding of one text. */
 struct decoding {
     struct engine *engine;
-    struct sequence *sequence;                  /* with the prompt but its last token */
+    struct sequence *sequence;                  /* contains the prompt but its last token */
     int32_t *text;                              /* [PREFIX + count] the prompt, then room for the answer */
     int count;
-    double bytes;                               /* of the last forward */
+    double bytes;                               /* bytes of the last forward */
 };
 
 static double decode_on_host(struct bench *b, struct decoding *d)
@@ -516,7 +517,7 @@ static double decode_on_host(struct bench *b, struct decoding *d)
     return clock_seconds() - start;
 }
 
-/* `opening`: seconds until the loop is there. */
+/* `opening`: seconds until the loop runs. */
 static double decode_on_device(struct bench *b, struct decoding *d, double *opening)
 {
     const struct engine_loop_setup setup = {.sequence = d->sequence, .text = d->text, .length = PREFIX,
@@ -546,7 +547,7 @@ static void say_decoding(struct bench *b, const char *what, const struct decodin
     b->nominal ? printf(" %.3f |", speed / b->nominal) : printf(" |");
 }
 
-/* The same text by both loops in turn; the first turn of each warms up, and the last counts. */
+/* Decodes the same text by both loops alternately; the first round of each warms up, and the last counts. */
 static int decode(struct bench *b, char **argv, int argc)
 {
     enum { HOST, DEVICE, WAYS, TURNS = 3 };
@@ -596,7 +597,7 @@ static int decode(struct bench *b, char **argv, int argc)
     return writer_close(&b->writer, &b->err);
 }
 
-/* Seconds of a prompt in slabs of so many rows (0: none), the median of a few; the first run warms up. */
+/* Returns the seconds of a prompt in slabs of `rows` rows (0: none), the median of a few; the first run warms up. */
 static double time_prompt(struct bench *b, struct engine *engine, const int32_t *token, int count)
 {
     enum { RUNS = 4 };
@@ -662,9 +663,9 @@ static int prompt(struct bench *b, char **argv, int argc)
     return writer_close(&b->writer, &b->err);
 }
 
-/* --- models deeper than those that were timed --- */
+/* ---- models deeper than those that were timed ---- */
 
-/* What a stream has of whole models; other operations by other `what`. */
+/* Timings of whole models in a stream; operations by their own `what`. */
 struct depth {
     int count, layers;
     struct { char what[32]; int rows; double seconds, bytes; } at[COLUMNS];
@@ -698,8 +699,8 @@ static void read_depth(struct bench *b, const char *path, struct depth *out)
     reader_close(&in);
 }
 
-/* Time and bytes are those of what every model has once, and of each layer: what lies between two depths is layers alone. The
- * head has a large part in a model of few layers, and a small one in the real model. */
+/* Time and bytes consist of a part that every model has once, and a part per layer: the difference between two depths is
+ * layers alone. The output head is a large part of a model of few layers, and a small one of the real model. */
 static int deep(struct bench *b, char **argv, int argc)
 {
     struct depth few, more;

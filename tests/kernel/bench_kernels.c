@@ -1,14 +1,15 @@
-/* How fast the host's kernels are, beside how fast this machine reads memory at the same moment and multiplies in registers:
- * Markdown tables, for docs/benchmarks.md.
+/* Speed of the host's kernels, beside this machine's speed at the same moment of reading memory and of multiplying in
+ * registers: Markdown tables for docs/benchmarks.md.
  *
- * usage: bench_kernels [THREADS [ISA|all [PART]]]    2 threads, the best instruction set, all of experts, linear, attention,
- *        select, heads and the names of formats, all if it names none
+ * usage: bench_kernels [THREADS [ISA|all [PART]]]
  *
- * Shapes of OLMoE-1B-7B: hidden 2048, inner 1024, 64 experts, 8 a token; independent routing anew in every call. A column is
- * a number of rows. `share` is bytes of the distinct experts / time / speed of the best reader just before and just after
- * (medians of pairs); `excess` is time(M) / time(1) over bytes(M) / bytes(1), from shares; `of peak` is GFLOP/s over what
- * registers alone allow (with q8 and q4: of integers). A cell takes about a second, and none is begun that would take
- * more than ten: three minutes an instruction set, and 2 GB of memory. */
+ * Default: 2 threads, the best instruction set, all parts (experts, linear, attention, select, heads, names of formats).
+ *
+ * Shapes of OLMoE-1B-7B: hidden 2048, inner 1024, 64 experts, 8 per token; each call draws its routing anew. A column is a
+ * number of rows. `share` is bytes of the distinct experts / time / speed of the best reader just before and just after
+ * (medians of pairs); `excess` is time(M) / time(1) over bytes(M) / bytes(1), from shares; `of peak` is GFLOP/s over
+ * the limit of registers alone (with q8 and q4: of integers). A cell takes about a second, and cells that would take more
+ * than ten are skipped: three minutes per instruction set, and 2 GB of memory. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,17 +20,17 @@
 #include "kernels/cpu/cpu.h"
 
 enum { HIDDEN = 2048, INNER = 1024, EXPERTS = 64, SLOTS = 8, HEAD_DIM = 128 };
-enum { ROWS = 512, REPEATS = 80, FEWEST = 3, COLUMNS = 8, LINES = 5 };     /* the most of all but FEWEST */
+enum { ROWS = 512, REPEATS = 80, FEWEST = 3, COLUMNS = 8, LINES = 5 };     /* calls in a cell; FEWEST if these are slow */
 static const double CELL_SECONDS = 1, CALL_SECONDS = 3;
 
 struct bench {
     const struct cpu_isa *isa;
     struct thread_pool *pool;
     struct queue queue;
-    unsigned char *memory;              /* what readers read and weights lie in */
+    unsigned char *memory;              /* memory that readers read and that contains the weights */
     size_t memory_bytes;
     uint64_t seed;
-    double peak[2];                     /* products a second of f32 and of integers; 0: unknown */
+    double peak[2];                     /* products per second of f32 and of integers; 0: unknown */
     float *in, *out, *inner, *partial, *weight;
     int32_t *expert, *group;
     void *operand;
@@ -54,7 +55,7 @@ static uint32_t draw(struct bench *b)
     return (uint32_t)(b->seed >> 33);
 }
 
-/* --- the yardstick --- */
+/* ---- reference speeds ---- */
 
 struct read_job {
     const struct bench *bench;
@@ -73,7 +74,7 @@ static void read_part(void *argument, int member, int members)
         job->sink++;
 }
 
-/* Bytes a second: the best of 1, 2 and 4 streams a thread, over 64 MiB from a random offset of the memory. */
+/* Bytes per second: the best of 1, 2 and 4 streams per thread, over 64 MiB from a random offset of the memory. */
 static double read_speed(struct bench *b)
 {
     size_t members = (size_t)thread_pool_size(b->pool), part = ((size_t)64 << 20) / members / 16384 * 16384,
@@ -90,7 +91,7 @@ static double read_speed(struct bench *b)
     return best;
 }
 
-/* Products a second of the whole pool; the best of some turns. */
+/* Products per second of the whole pool; the best of several rounds. */
 struct multiply_job {
     const struct bench *bench;
     bool integers;
@@ -120,7 +121,7 @@ static double multiply_speed(struct bench *b, bool integers)
     return best;
 }
 
-/* --- measurements of one cell, and tables of them --- */
+/* ---- measurement of one cell, and tables of cells ---- */
 
 static int ascending(const void *a, const void *b)
 {
@@ -137,7 +138,7 @@ static double median(double *value, int count)
 struct cell {
     int count;
     double time[REPEATS], share[REPEATS], distinct[REPEATS], bytes[REPEATS];
-    double begin, before;               /* when it began; how fast memory read before the last measurement */
+    double begin, before;               /* start; speed of memory before the last measurement */
 };
 
 static void cell_begin(struct bench *b, struct cell *c)
@@ -152,13 +153,13 @@ static bool cell_goes_on(const struct cell *c)
     return c->count < REPEATS && (c->count < FEWEST || clock_seconds() - c->begin < CELL_SECONDS);
 }
 
-/* Whether calls of `rows` rows are worth waiting for, after those of `before` rows that the cell holds. */
+/* Returns whether calls of `rows` rows are fast enough to measure, given the cell's calls of `before` rows. */
 static bool cell_allows(struct cell *c, int before, int rows)
 {
     return median(c->time, c->count) * rows / before < CALL_SECONDS;
 }
 
-/* A call took `seconds` for `bytes` of weights, of `distinct` experts. */
+/* Records a call that took `seconds` for `bytes` of weights, of `distinct` experts. */
 static void cell_add(struct bench *b, struct cell *c, double seconds, double bytes, int distinct)
 {
     double after = read_speed(b);
@@ -208,7 +209,7 @@ static void table_print(const struct table *t, const char *what)
     fflush(stdout);
 }
 
-/* What every table says of a cell; `products` are those of one call. Answers the share. */
+/* Prints the columns that all tables have; `products` are those of one call. Returns the share. */
 static double cell_report(struct bench *b, struct cell *c, struct table *t, int column, double products, bool integers)
 {
     double time = median(c->time, c->count), share = median(c->share, c->count), peak = b->peak[integers];
@@ -243,7 +244,7 @@ static int route(struct bench *b, int rows)
     return distinct;
 }
 
-/* Bytes `i` .. `i + 4` of the memory: steps of a unit (formats.h) with scales of a kind, and codes of any value. */
+/* Fills bytes `i` .. `i + 4` of the memory: steps of a unit (formats.h) with scales of one kind, and any codes. */
 static uint32_t scaled_bits(struct bench *b, enum weight_format format, size_t i)
 {
     static const struct { size_t from, to; uint32_t scale; } kinds[FORMAT_COUNT] = {
@@ -261,7 +262,7 @@ static uint32_t scaled_bits(struct bench *b, enum weight_format format, size_t i
     return format == FORMAT_FP8 ? bits & 0xfefefefeu : bits;        /* no NaN */
 }
 
-/* The memory's content: small numbers of either sign in every format. */
+/* Fills the memory with small numbers of either sign in every format. */
 static void fill(struct bench *b, enum weight_format format)
 {
     for (size_t i = 0; i < b->memory_bytes; i += 4) {
@@ -314,7 +315,7 @@ static void bench_experts(struct bench *b, enum weight_format format)
     table_print(&t, format_name(format));
 }
 
-/* --- one dense matrix, as the attention projections are --- */
+/* ---- one dense matrix, like the attention projections ---- */
 
 enum { LINEAR_COLUMNS = 6 };
 static const int LINEAR_ROWS[LINEAR_COLUMNS] = {1, 2, 4, 8, 64, 512};
@@ -344,7 +345,7 @@ static void bench_linear(struct bench *b, enum weight_format format)
     table_print(&t, format_name(format));
 }
 
-/* --- attention over long caches: each row's own position is the last of its path --- */
+/* ---- attention over long caches: each row's own position is the last of its path ---- */
 
 struct attention_shape {
     int heads, kv_heads, positions;
@@ -400,7 +401,7 @@ static void bench_attention(struct bench *b)
     }
 }
 
-/* --- what an expert budget adds to a layer's routing: microseconds, the best of many calls --- */
+/* ---- cost that an expert budget adds to a layer's routing: microseconds, the best of many calls ---- */
 
 enum { SELECT_CALLS = 400, SELECT_EXPERTS = 128 };
 
@@ -457,7 +458,7 @@ static void bench_select(struct bench *b)
         }
 }
 
-/* --- what draft heads need beside matrices: microseconds, the best of many calls, and how fast that is what they read --- */
+/* ---- operations of draft heads besides matrices: microseconds, the best of many calls, and speed in bytes read ---- */
 
 enum { HEAD_CALLS = 200 };
 
@@ -465,7 +466,7 @@ struct head_call {
     const char *name;
     int rows, width, k;
     void (*put)(struct bench *b, const struct head_call *call);
-    int reads;                          /* floats for each of the rows' width */
+    int reads;                          /* floats per unit of the rows' width */
 };
 
 static void put_top(struct bench *b, const struct head_call *c)
@@ -521,7 +522,7 @@ static void bench_heads(struct bench *b)
     }
 }
 
-/* Whether a list of words has this one. */
+/* Returns whether a list of words contains this one. */
 static bool has_word(const char *list, const char *word)
 {
     size_t length = strlen(word);
@@ -531,7 +532,7 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* One table of all wanted formats. */
+/* Prints one table with all requested formats. */
 static void bench_formats(struct bench *b, const char *part, void (*bench)(struct bench *b, enum weight_format format))
 {
     bool all = true;

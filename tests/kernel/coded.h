@@ -1,4 +1,4 @@
-/* Random coded rows (kernels/formats.h), and what their weights are, read by a decoder of its own. */
+/* Random coded rows (kernels/formats.h) and their weights, decoded independently of the library. */
 #ifndef MOE_TESTS_KERNEL_CODED_H
 #define MOE_TESTS_KERNEL_CODED_H
 
@@ -23,8 +23,8 @@ static inline void coded_half(unsigned char *at, float value)
     memcpy(at, &half, sizeof half);
 }
 
-/* Blocks of formats that have f16 scales: inputs, bytes, where they are (second: -1 for none), and what the largest codes are
- * by which they are multiplied. */
+/* Formats with f16 scales: inputs and bytes of a block, positions of the scales (second: -1 for none), and the largest
+ * factors by which they are multiplied. */
 struct coded_kind { int inputs, bytes, at, second; float largest, second_largest; };
 
 static inline struct coded_kind coded_kind(enum weight_format format)
@@ -41,14 +41,15 @@ static inline struct coded_kind coded_kind(enum weight_format format)
     return kinds[format];
 }
 
-/* The inputs of a block, of any format. */
+/* Returns the inputs of a block, for any format. */
 static inline int coded_block(enum weight_format format)
 {
     const int inputs = coded_kind(format).inputs;
     return inputs ? inputs : format == FORMAT_FP8 ? 128 : format_steps(format) ? 64 : 32;
 }
 
-/* One row of any codes, whose weights have magnitudes up to about `size`; to be freed. One scale in 16 is 0. */
+/* Makes one row of random codes, whose weights have magnitudes up to about `size`; the caller frees it. One scale in 16 is
+ * 0. */
 static inline unsigned char *coded_draw(enum weight_format format, int inputs, float size, uint64_t *seed)
 {
     size_t bytes = format_coded_bytes(format, inputs);
@@ -68,10 +69,10 @@ static inline unsigned char *coded_draw(enum weight_format format, int inputs, f
         } else if (format == FORMAT_MXFP4) {
             at[16] = (unsigned char)(ilogbf(size / 6) + 126 + (int)(bits >> 8 & 1));
         } else if (format == FORMAT_NVFP4) {
-            for (int i = 0; i < 4; i++)                     /* the upper bit does not count */
+            for (int i = 0; i < 4; i++)                     /* the upper bit is not used */
                 at[i] = (unsigned char)(f32_to_e4m3(scale * (float)(i + 1) / 24) | (bits >> i & 128));
         } else if (format == FORMAT_NVFP4_S) {
-            const float whole = size / (3 + (float)(bits >> 16 & 7)) / 448;     /* of any size: nothing demands one per row */
+            const float whole = size / (3 + (float)(bits >> 16 & 7)) / 448;     /* any: rows need not share one */
             for (int i = 0; i < 4; i++)
                 at[i] = (unsigned char)(scale == 0 ? 0 : (bits >> 8 >> 4 * i) % 0x7f);
             memcpy(at + 4, &whole, sizeof whole);
@@ -101,7 +102,7 @@ static inline double coded_e4m3(int code)
     return code & 0x80 ? -value : value;
 }
 
-/* Q4_K and Q5_K: code n of input k of a block. */
+/* Returns code n of input k of a block of Q4_K or Q5_K. */
 static inline double coded_between(const unsigned char *b, int k, int n)
 {
     const unsigned char *s = b + 4;
@@ -132,10 +133,10 @@ static inline double coded_q3_k(const unsigned char *b, int k)
     return coded_f16(b + 108) * (scale - 32) * code;
 }
 
-/* 16 bytes have 32 codes. */
+/* 16 bytes contain 32 codes. */
 static inline int coded_nibble(const unsigned char *bytes, int k) { return k < 16 ? bytes[k] & 15 : bytes[k - 16] >> 4; }
 
-/* Codes of IQ2, of two bits, or IQ3, of four: the magnitude times 1 or -1. */
+/* Returns the weight of a code of IQ2 (two bits) or IQ3 (four bits): the magnitude times 1 or -1. */
 static inline double coded_grid(enum weight_format format, int group, int signs, int k)
 {
     static const int two[4] = {8, 25, 43, 0}, xxs[8] = {4, 12, 20, 28, 36, 44, 52, 62};
@@ -175,7 +176,7 @@ static inline double coded_iq(enum weight_format format, const unsigned char *b,
     }
 }
 
-/* Weight k of a block of 256 or 64 inputs, or of IQ4_NL. */
+/* Returns weight k of a block of 256 or 64 inputs, or of IQ4_NL. */
 static inline double coded_in_block(enum weight_format format, const unsigned char *b, int k)
 {
     static const int level[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -201,7 +202,7 @@ static inline double coded_in_block(enum weight_format format, const unsigned ch
         int s = b[k / 16], n = b[4 + k / 16 * 8 + k % 8] >> k / 8 % 2 * 4 & 15;
         return (s == 0x7f ? 0 : (s & 127) == 127 ? 480 : coded_e4m3(s & 127)) * 0.5 * doubled[n];
     }
-    case FORMAT_NVFP4_S: {                                  /* s * f is rounded before it is multiplied */
+    case FORMAT_NVFP4_S: {                                  /* s * f is rounded before the multiplication */
         float whole;
         memcpy(&whole, b + 4, sizeof whole);
         return (double)(float)(coded_e4m3(b[k / 16]) * (double)whole) * 0.5 * doubled[b[8 + k / 2] >> k % 2 * 4 & 15];
@@ -213,7 +214,7 @@ static inline double coded_in_block(enum weight_format format, const unsigned ch
     }
 }
 
-/* The weight of an input, rounded to f32 once: written from the formats' own descriptions, not from the packing. */
+/* Returns the weight of an input, rounded to f32 once: written from the formats' own descriptions, not from the packing. */
 static inline float coded_weight(enum weight_format format, const unsigned char *row, int inputs, int k)
 {
     static const double e2m1[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};

@@ -1,5 +1,5 @@
-/* What tests of training's operations (kernels/learn.h) share: an operation on the device that is tested, in each of the
- * ways that there are to run it, against the reference; and the bits, which are the same in all of them. */
+/* Shared by tests of training's operations (kernels/learn.h): runs an operation on the tested device in each of its
+ * variants, compares it with the reference, and requires equal bits of all variants. */
 #ifndef MOE_TESTS_KERNEL_LEARN_H
 #define MOE_TESTS_KERNEL_LEARN_H
 
@@ -18,14 +18,14 @@ static UNUSED const struct learn_ops *learn_here(void)
 }
 #endif
 
-/* An operation by its name: calls it with its arguments. */
+/* An operation by name: a function that calls it with its arguments. */
 typedef void learn_run(const struct learn_ops *ops, struct queue *queue, const void *args);
 #define RUN(op) \
     static void run_##op(const struct learn_ops *ops, struct queue *queue, const void *args) { ops->op(queue, args); }
 
 enum learn_number { LEARN_FLOATS, LEARN_DOUBLES, LEARN_BYTES };
 
-/* What an operation writes, or adds to. */
+/* Memory that an operation writes, or adds to. */
 struct written {
     const char *name;
     struct buffer buffer;
@@ -54,7 +54,7 @@ static UNUSED void assert_written(const struct written *w)
         assert_true(same_bits(w->buffer, w->expected));
 }
 
-/* The reference first; then ways `first` .. `last` of the device, all with the same bits. `written` ends with a name NULL. */
+/* Runs the reference, then variants `first` .. `last` of the device, all with equal bits. `written` ends with a name NULL. */
 static UNUSED void agree_in(struct arena *arena, learn_run *run, const void *args, struct written *written, int first, int last)
 {
     struct queue queue = queue_of_ref(arena);
@@ -85,7 +85,7 @@ static UNUSED void agree(struct arena *arena, learn_run *run, const void *args, 
     agree_in(arena, run, args, written, 1, POOLS);
 }
 
-/* The same as the reference has it, in the first way. */
+/* Returns the reference's value of the first variant. */
 static UNUSED void learn_by_ref(struct arena *arena, learn_run *run, const void *args)
 {
     struct queue queue = queue_of_ref(arena);
@@ -98,7 +98,7 @@ static UNUSED void learn_by_device(learn_run *run, const void *args)
     run(learn_here(), &queue, args);
 }
 
-/* Numbers of which some are there already when an operation adds to them. */
+/* Random numbers of which some exist already when an operation adds to them. */
 static UNUSED struct buffer draw_ones(struct arena *arena, size_t count, uint64_t *seed)
 {
     return draw_floats(arena, count, 1, seed);

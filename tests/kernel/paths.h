@@ -1,4 +1,4 @@
-/* What tests of attention and of its indexer share: rows that are nodes of a random tree, and values of a cache. */
+/* Shared by tests of attention and of its indexer: rows that are nodes of a random tree, and values of a cache. */
 #ifndef MOE_TESTS_KERNEL_PATHS_H
 #define MOE_TESTS_KERNEL_PATHS_H
 

@@ -1,4 +1,4 @@
-/* What kernel tests share: memory with guards that also serves the reference as checked memory, random numbers, packing, and
+/* Shared by kernel tests: memory with guards that also serves the reference as checked memory, random numbers, packing, and
  * the comparison. A failure ends the running test (cmocka). */
 #ifndef MOE_TESTS_KERNEL_SUPPORT_H
 #define MOE_TESTS_KERNEL_SUPPORT_H
@@ -20,7 +20,7 @@
 #include "tests/kernel/coded.h"
 #include "tests/kernel/tolerance.h"
 
-/* Who must know of memory that operations are given: the device's mirror, the emulator's detector of races, nobody. */
+/* Registers memory that operations use: with the device's mirror, the emulator's race detector, or not at all. */
 #if defined(MOE_DEVICE)
 #include "tests/device/mirror.h"
 #define memory_comes(piece, bytes) mirror_add(piece, bytes)
@@ -37,12 +37,12 @@
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
 #define UNUSED __attribute__((unused))
 
-/* --- memory: every piece is filled with 0xff (a NaN in f32) and lies between guards of the same --- */
+/* ---- memory: every piece is filled with 0xff (a NaN in f32) and lies between guards of the same ---- */
 
 enum { ARENA_PIECES = 64, ARENA_GUARD = 256 };
 
 struct arena {
-    struct ref_memory memory;               /* first, so that it can be cast back */
+    struct ref_memory memory;               /* first, so that a pointer to it can be cast back */
     unsigned char *piece[ARENA_PIECES];     /* its first byte after the guard */
     size_t bytes[ARENA_PIECES];
     int count;
@@ -79,7 +79,7 @@ static UNUSED struct buffer arena_take(struct arena *arena, size_t bytes)
     return (struct buffer){(uint64_t)(uintptr_t)(base + ARENA_GUARD), bytes};
 }
 
-/* Nothing was written outside the pieces. */
+/* Checks that nothing was written outside the pieces. */
 static UNUSED void arena_check(const struct arena *arena)
 {
     for (int i = 0; i < arena->count; i++)
@@ -89,7 +89,7 @@ static UNUSED void arena_check(const struct arena *arena)
         }
 }
 
-/* The piece that was taken last. */
+/* Returns the piece that was taken last. */
 static UNUSED void arena_give_back(struct arena *arena)
 {
     unsigned char *piece = arena->piece[--arena->count];
@@ -112,14 +112,14 @@ static inline void poison(struct buffer buffer)
         memset(at(buffer), 0xff, buffer.bytes);
 }
 
-/* The same for integers, of which -1 may be a value. */
+/* The same for integers, which may contain -1. */
 static inline void poison_integers(struct buffer buffer)
 {
     if (buffer.bytes)
         memset(at(buffer), 0x5a, buffer.bytes);
 }
 
-/* A copy in the same arena. */
+/* Returns a copy in the same arena. */
 static UNUSED struct buffer arena_copy(struct arena *arena, struct buffer from)
 {
     struct buffer to = arena_take(arena, from.bytes);
@@ -138,7 +138,7 @@ static inline int same_bits(struct buffer a, struct buffer b)
     return a.bytes == b.bytes && memcmp(at(a), at(b), a.bytes) == 0;
 }
 
-/* --- random numbers --- */
+/* ---- random numbers ---- */
 
 static inline uint32_t draw(uint64_t *seed)
 {
@@ -167,7 +167,7 @@ static UNUSED struct buffer take_integers(struct arena *arena, const int32_t *va
     return buffer;
 }
 
-/* Row o of a packed matrix, for formats that are not made from floats. */
+/* Packs row o of a matrix, for formats that are not made from floats. */
 static UNUSED void draw_coded_row(enum weight_format format, void *packed, int inputs, int o, float size, uint64_t *seed)
 {
     unsigned char *coded = coded_draw(format, inputs, size, seed);
@@ -175,7 +175,7 @@ static UNUSED void draw_coded_row(enum weight_format format, void *packed, int i
     free(coded);
 }
 
-/* A packed matrix of random values of the order 1/sqrt(inputs). */
+/* Returns a packed matrix of random values of the order 1/sqrt(inputs). */
 static UNUSED struct buffer draw_matrix(struct arena *arena, enum weight_format format, int outputs, int inputs, uint64_t *seed)
 {
     size_t bytes;
@@ -232,16 +232,17 @@ static UNUSED struct buffer draw_expert(struct arena *arena, enum weight_format 
     return draw_mixed_expert(arena, format, format, hidden, inner, seed);
 }
 
-/* Scratch for rows of activations as integers. */
+/* Returns scratch for rows of activations as integers. */
 static UNUSED struct buffer take_operand(struct arena *arena, enum weight_format format, size_t rows, int inputs)
 {
     size_t bytes = rows * operand_bytes(format, inputs);
     return bytes ? arena_take(arena, bytes) : (struct buffer){0, 0};
 }
 
-/* --- comparison --- */
+/* ---- comparison ---- */
 
-/* The first of `count` floats that is not within the tolerance, where the reference is finite, or not the same; -1: none. */
+/* Returns the first of `count` floats that is not within the tolerance (if the reference is finite) or not equal (if it is
+ * not); -1: none. */
 static inline long first_far(const float *device, const float *reference, size_t count, struct tolerance tolerance)
 {
     for (size_t i = 0; i < count; i++) {
@@ -254,7 +255,7 @@ static inline long first_far(const float *device, const float *reference, size_t
     return -1;
 }
 
-/* The comparison, and its own proof: one value moved by ten times its tolerance must be found. */
+/* Compares, and proves that the comparison works: one value moved by ten times its tolerance must be found. */
 static UNUSED void assert_close(const char *what, struct buffer device, struct buffer reference, struct tolerance tolerance)
 {
     float *value = at(device);
@@ -276,8 +277,8 @@ static UNUSED void assert_close(const char *what, struct buffer device, struct b
         }
 }
 
-/* What the same call of expert_ffn makes apart, weighed and added to `before` as the contract orders it: the bits of `sums`,
- * which it made in one. */
+/* Computes by separate operations the sums of the same call of expert_ffn, weighted and added to `before` in the contract's
+ * order; they must equal `sums`, computed in one call. */
 static UNUSED void assert_apart_sums_up(const struct device_ops *ops, struct queue queue, const struct expert_ffn_args *args,
                                         struct buffer before, struct buffer sums)
 {
@@ -305,10 +306,10 @@ static UNUSED void assert_apart_sums_up(const struct device_ops *ops, struct que
 
 /* --- devices --- */
 
-/* Under sanitisers accesses are what is looked for, and a part of the shapes has them all; the long check takes every shape. */
+/* Under sanitisers memory accesses are tested, and a part of the shapes has them all; the long check runs every shape. */
 UNUSED static bool kernel_brief(void) { return getenv("MOE_SANITIZED") && !getenv("MOE_LONG"); }
 
-/* SPARSE: tests take one of so many of their shapes, as the emulator is slow, and compute-sanitizer. */
+/* SPARSE: tests run one in that many of their shapes, because the emulator and compute-sanitizer are slow. */
 #ifdef MOE_DEVICE
 enum { POOLS = 1, SPARSE = MOE_DEVICE };
 #elif !defined(MOE_EMU)
@@ -319,7 +320,7 @@ enum { POOLS = 1, SPARSE = 53 };
 enum { POOLS = 3, SPARSE = 13 };
 #endif
 
-/* On the emulator every day a part of what the long check takes there. */
+/* On the emulator the daily check runs a part of the long check's shapes. */
 UNUSED static bool kernel_sample(void) { return SPARSE > 1 && !getenv("MOE_LONG"); }
 
 static inline struct queue queue_of_ref(struct arena *arena) { return (struct queue){.state = &arena->memory}; }
@@ -365,7 +366,7 @@ static UNUSED int pools_close(void **state) { return *state = NULL, 0; }
 
 static struct thread_pool *pools[POOLS + 1];               /* of 1, 2 and 3 threads */
 
-/* Tests that compare devices with each other begin with the host's bits where the emulated GPU promises them. */
+/* Tests that compare devices with each other begin with the host's bits if the emulated GPU promises equal ones. */
 enum { EMULATED = 0 };
 
 static inline const struct device_ops *host_ops(void) { return &cpu_isas()[0]->ops; }
@@ -396,19 +397,19 @@ static inline struct queue queue_of(int threads) { return (struct queue){.state 
 #define FOR_EACH_ISA(isa) \
     for (const struct cpu_isa *const *isa##_at = cpu_isas(), *isa = *isa##_at; isa; isa = *++isa##_at)
 
-/* Instruction sets whose products with weights of this format have one order, and so equal bits (linear.h). */
+/* Instruction sets whose products with weights of this format have one order, and therefore equal bits (linear.h). */
 enum { ORDERS = 2 };
 static inline int order_of(const struct cpu_isa *isa, enum weight_format format) { return isa->tiles && format == FORMAT_BF16; }
 
-/* The formats up to q6_k, and one with grids: what operations do around the products of units is alike for all woven formats,
- * and for all with grids. */
+/* The formats up to q6_k, and one with grids: apart from the products of units, operations treat all woven formats alike,
+ * and all formats with grids. */
 enum { PRODUCT_FORMATS = EMULATED ? (int)GPU_FORMATS : (int)FORMAT_COUNT };
 #define FOR_KINDS_OF_FORMAT(format) \
     for (int format = 0; format < PRODUCT_FORMATS; \
          format = format == FORMAT_Q6_K ? FORMAT_IQ3_S : format < FORMAT_Q6_K ? format + 1 : FORMAT_COUNT)
 
-/* Kinds of products: by format of the weights; bf16 with rounded activations; formats after q4 with quantised activations. No
- * emulated GPU has the last two. */
+/* Kinds of products: by format of the weights; bf16 with rounded activations; formats after q4 with quantised activations.
+ * No emulated GPU has the last two. */
 enum { ROUNDED = FORMAT_COUNT, INTEGERS = FORMAT_COUNT + 1,
        PRODUCT_KINDS = EMULATED ? (int)PRODUCT_FORMATS : INTEGERS + (int)FORMAT_COUNT - (int)FORMAT_MXFP4 };
 

@@ -1,5 +1,5 @@
-/* Rotary positions, the KV cache and attention: against the reference; a tree of drafts sees what its sequence, laid out
- * one token after the other, would see, to the bit. */
+/* Rotary positions, the KV cache and attention: compared with the reference; a node of a tree gets the bits of its path laid
+ * out as a sequence. */
 #include <float.h>
 
 #include "kernels/plain/quantise.h"
@@ -15,10 +15,10 @@ struct call {
     struct attention_args args;
 };
 
-/* The formats that the device under test keeps. */
+/* The formats that the tested device can keep. */
 enum { FORMATS = EMULATED ? CACHE_Q8 : CACHE_FORMATS };
 
-/* Rows of a cache, which has `rows` of them. */
+/* A cache of `rows` rows. */
 struct cache {
     enum cache_format format;
     char *data;
@@ -134,7 +134,7 @@ static void trees_agree_with_the_reference(void **state)
     }
 }
 
-/* Row r of the tree alone, its path copied into the slots right after the prefix: nothing but its sequence is left. */
+/* Runs row r of the tree alone, with its path copied into the slots right after the prefix. */
 static void assert_same_when_linear(const struct call *tree, const struct shape *s, int row, const struct cpu_isa *isa)
 {
     const struct attention_args *a = &tree->args;
@@ -315,7 +315,7 @@ static void cache_is_written_and_moved(void **state)
     arena_close(&arena);
 }
 
-/* What is written to a cache of 16 bits is the rounded number, on every instruction set, and moved as it is. */
+/* A cache of 16 bits stores the rounded number, on every instruction set, and moves it unchanged. */
 static void narrow_caches_round(void **state)
 {
     (void)state;
@@ -368,7 +368,7 @@ static void narrow_caches_round(void **state)
     }
 }
 
-/* A row of q8 has the codes and the scale that its largest number determines, is moved with its scale, and nothing else is
+/* A row of q8 has the codes and the scale that its largest number determines and moves with its scale; nothing else is
  * written. */
 static void q8_rows_have_a_scale_each(void **state)
 {
@@ -429,14 +429,14 @@ static void q8_rows_have_a_scale_each(void **state)
     arena_close(&arena);
 }
 
-/* The operations between projection and attention, in one and in turn: to the bit, in caches of every format. */
+/* The operations between projection and attention, as one call and one by one: equal bits, in caches of every format. */
 static void qkv_is_its_parts_in_turn(void **state)
 {
     (void)state;
     static const struct qkv_shape {
         int rows, heads, kv_heads, head_dim, rotary;
         int norm, limit;                /* norm 1: of each head, 2: of all, 3: of each, centered */
-        int fixed;                      /* of a key's rotary floats; 0: as of a query's */
+        int fixed;                      /* of a key's rotary floats; 0: like a query's */
     } shapes[] = {{1, 1, 1, 2, 2, 0, 0, 0}, {3, 4, 2, 16, 16, 1, 0, 0}, {9, 6, 3, 33, 10, 1, 0, 0},
                   {17, 4, 1, 128, 128, 1, 0, 0}, {5, 2, 2, 200, 64, 0, 0, 0}, {4, 4, 2, 24, 24, 2, 0, 0},
                   {4, 4, 2, 24, 24, 1, 1, 0}, {4, 4, 2, 24, 24, 3, 0, 0}, {4, 4, 2, 24, 24, 0, 0, 8},

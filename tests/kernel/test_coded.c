@@ -1,8 +1,7 @@
-/* Coded rows: what packing makes of them, against a decoder of its own; where it puts them; which are refused; fp8 of
- * floats. */
+/* Coded rows: packed weights compared with an independent decoder; their positions; rejected rows; fp8 from floats. */
 #include "tests/kernel/support.h"
 
-/* All formats but those of plain values, which are f32, f16 and bf16. */
+/* All formats except those of plain values (f32, f16, bf16). */
 enum { FIRST_CODED = FORMAT_FP8 };
 
 static float part_at(enum weight_format format, const void *packed, int hidden, int inner, int part, int row, int column)
@@ -90,7 +89,7 @@ static void experts_have_their_parts(void **state)
         }
 }
 
-/* Plain values are packed as they are, many rows at once, to where matrix_pack puts them one by one. */
+/* Packing many rows of plain values at once puts them where matrix_pack puts them one by one. */
 static void plain_rows_are_packed_alike(void **state)
 {
     (void)state;
@@ -133,8 +132,8 @@ static void plain_rows_are_packed_alike(void **state)
                 }
 }
 
-/* Activations with a single 1 bring every weight out as it is, from every instruction set and number of rows; so do rows of a
- * table of tokens. */
+/* Activations with a single 1 return each weight exactly, on every instruction set and number of rows; rows of an embedding
+ * table do, too. */
 static void kernels_see_these_weights(void **state)
 {
     (void)state;
@@ -156,7 +155,7 @@ static void kernels_see_these_weights(void **state)
         memset(at(args.weight), 0, bytes);
         for (int o = 0; o < OUTPUTS; o++) {
             coded[o] = coded_draw(format, INPUTS, 5, &seed);
-            if (format == FORMAT_MXFP4)                             /* the ends of the scales */
+            if (format == FORMAT_MXFP4)                             /* the extremes of the scales */
                 coded[o][16] = (unsigned char)(o % 3 == 0 ? 0 : o % 3 == 1 ? 252 : 1);
             matrix_pack_coded(format, at(args.weight), INPUTS, o, 1, coded[o]);
         }
@@ -197,7 +196,7 @@ static void kernels_see_these_weights(void **state)
     }
 }
 
-/* Every code of every kind once, by hand. */
+/* Every code of every format once, by hand. */
 static void codes_by_hand(void **state)
 {
     (void)state;
@@ -273,7 +272,7 @@ static void what_is_no_number_is_refused(void **state)
             row[17 * 5 + 16] = 253;
             assert_int_equal(format_coded_check(format, inputs, row), 160);
             break;
-        case FORMAT_NVFP4:                          /* no code is infinite or not a number */
+        case FORMAT_NVFP4:                          /* no code is infinite or NaN */
             memset(row, 0xff, format_coded_bytes(format, inputs));
             assert_int_equal(format_coded_check(format, inputs, row), -1);
             break;
@@ -341,11 +340,11 @@ static void whole_blocks_fit(void **state)
     assert_int_equal(unit_bytes(FORMAT_Q4_K, 2048), 2048 / 256 * 144 * 32);
     assert_int_equal(unit_bytes(FORMAT_Q6_K, 2048), 2048 / 256 * 210 * 32);
     assert_int_equal(unit_bytes(FORMAT_MXFP4, 2880), 2880 / 32 * 17 * 32);
-    for (int f = FIRST_CODED; f < FORMAT_COUNT; f++)        /* packed rows have no more bytes than coded rows */
+    for (int f = FIRST_CODED; f < FORMAT_COUNT; f++)        /* packed rows are not larger than coded rows */
         assert_int_equal(unit_bytes(f, 512), 32 * format_coded_bytes(f, 512));
 }
 
-/* E4M3 to nearest, ties to even, over every float between two codes that could go wrong. */
+/* E4M3 to nearest, ties to even, at every boundary between two codes and the floats beside it. */
 static void e4m3_rounds_to_nearest(void **state)
 {
     (void)state;

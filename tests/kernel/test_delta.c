@@ -1,5 +1,5 @@
-/* Layers with a state (kernels/delta.h) over random trees: against the reference, against the rule computed step by step, and
- * each path against itself alone, to the bit. */
+/* Layers with a state (kernels/delta.h) over random trees: compared with the reference and with the rule computed step by
+ * step; each path has the bits of that path alone. */
 #include "tests/kernel/support.h"
 
 enum { NODES = 72, TAPS = 4 };
@@ -21,7 +21,7 @@ static int slopes_of(const struct shape *s) { return s->kind == RECURRENCE_SCAN 
 static int skips_of(const struct shape *s) { return s->kind == RECURRENCE_SCAN ? values_of(s) : s->value_heads; }
 static int width_of(const struct shape *s) { return 2 * keys_of(s) + values_of(s); }
 
-/* A text of `committed` tokens, and nodes after it. A node's state, for the segment after it, has the node's number. */
+/* A text of `committed` tokens, and nodes after it. The state for the segment after a node has the node's number. */
 struct forest {
     int count, parent[NODES], depth[NODES];
 };
@@ -36,7 +36,7 @@ static void forest_draw(struct forest *f, int committed, int nodes, uint64_t *se
     }
 }
 
-/* What is given, by node, and what is kept, by slot. */
+/* Inputs by node, and stored values by slot. */
 struct layer {
     const struct shape *shape;
     struct arena arena;
@@ -79,7 +79,8 @@ static void layer_clear(struct layer *layer)
     poison(layer->state);
 }
 
-/* The integers of a call: where its rows lie, and what they see. `slot` of a node; made: the nodes whose state is there. */
+/* The integer arguments of a call: slots of its rows and what each row sees. `slot` of a node; made: nodes whose state
+ * exists. */
 struct rows {
     int count;
     int32_t slot[NODES], parent[NODES], own[NODES], before[NODES], start[NODES + 1], past[NODES * (TAPS - 1)];
@@ -117,7 +118,7 @@ static void rows_fill(struct rows *rows, const struct shape *s, const struct for
     rows->start[count] = used;
 }
 
-/* One call of each operation, over rows that are these nodes; out by node. */
+/* Calls each operation once, over rows that are these nodes; out by node. */
 static void layer_run(struct layer *layer, const struct device_ops *ops, struct queue queue, const struct forest *f,
                       const int *node, int count, const int32_t *slot, bool *made, float *out)
 {
@@ -167,7 +168,7 @@ static void layer_run(struct layer *layer, const struct device_ops *ops, struct 
         arena_give_back(arena);
 }
 
-/* All nodes in calls of up to `most` rows. */
+/* Runs all nodes in calls of up to `most` rows. */
 static void run_all(struct layer *layer, const struct device_ops *ops, struct queue queue, const struct forest *f, int most,
                     uint64_t seed, float *out)
 {
@@ -204,7 +205,7 @@ static void scan_step(const struct layer *layer, int node, const double *x, doub
         }
 }
 
-/* The rule step by step, in double, along the path to a node. */
+/* Computes the rule step by step, in double, along the path to a node. */
 static void steps_to(const struct layer *layer, const struct forest *f, int node, double *state, double *out)
 {
     const struct shape *s = layer->shape;
@@ -271,7 +272,7 @@ static void check_steps(const struct layer *layer, const struct forest *f, int n
     free(wanted);
 }
 
-/* The path to a node token by token, in other slots: the bits of the run over the whole tree, states included. */
+/* Runs the path to a node token by token, in other slots: equal bits to the run over the whole tree, states included. */
 static void check_alone(struct layer *layer, const struct layer *whole, const struct forest *f, int node, const float *out)
 {
     const struct shape *s = layer->shape;
@@ -283,7 +284,7 @@ static void check_alone(struct layer *layer, const struct layer *whole, const st
     layer_clear(layer);
     for (int i = count - 1, n = node; i >= 0; i--, n = f->parent[n]) {
         path[i] = n;
-        slot[n] = (i + 5) % (3 * DELTA_BORDER);         /* slots are used again */
+        slot[n] = (i + 5) % (3 * DELTA_BORDER);         /* slots are reused */
     }
     for (int i = 0; i < count; i++)
         layer_run(layer, &cpu_isas()[0]->ops, queue_of(1), f, path + i, 1, slot, made, alone);
@@ -331,7 +332,7 @@ static void check_forest(const struct shape *s, int committed, int nodes, uint64
     free(next);
 }
 
-/* The root lies at every offset to a border, and trees of 24 nodes reach beyond it. */
+/* The root lies at every offset to a border, and trees of 24 nodes extend beyond it. */
 static void random_trees_have_the_bits_of_their_paths(void **state)
 {
     (void)state;
@@ -359,7 +360,7 @@ static void heads_of_published_size(void **state)
     check_forest(&scan, 30, 12, 7, true);
 }
 
-/* Every row goes to its slot as it is, and the sum is not touched without `silu`. */
+/* Every row is copied to its slot unchanged, and without `silu` the sum is not written. */
 static void convolutions_by_hand(void **state)
 {
     (void)state;

@@ -1,15 +1,15 @@
-/* The experts' feed-forward network: against the reference, and the promise that a row's bits depend on that row alone. */
+/* The experts' feed-forward network: compared with the reference; a row's bits depend on that row alone. */
 #include "tests/kernel/support.h"
 
 struct shape {
-    int rows, slots, experts, hidden, inner, down;      /* down: its format and 1; 0: as the others */
+    int rows, slots, experts, hidden, inner, down;      /* down: 1 + its format; 0: the format of the others */
     bool ungated;
 };
 
-/* How rows come to their experts: one for all with weight 1, one for all with a weight each, or as drawn. */
+/* Routing of rows to experts: all rows to one expert with weight 1, to one with a weight each, or random. */
 enum routing { ALIKE, ROUTED, WEIGHED };
 
-/* One call, with everything it needs; out starts as `before`. */
+/* One call with all its arguments; out starts as `before`. */
 struct call {
     struct arena arena;
     struct expert_ffn_args args;
@@ -17,7 +17,7 @@ struct call {
     int kind;
 };
 
-/* Distinct experts for a row; about one slot in eight is dropped. */
+/* Draws distinct experts for a row; about one slot in eight is dropped. */
 static void draw_route(int32_t *expert, float *weight, const struct shape *s, uint64_t *seed)
 {
     for (int i = 0; i < s->slots; i++) {
@@ -37,7 +37,7 @@ static void draw_route(int32_t *expert, float *weight, const struct shape *s, ui
         }
 }
 
-/* Exactly what the contract asks for. */
+/* Computes exactly the contract's formula. */
 static struct buffer scratch(struct arena *arena, const struct expert_ffn_args *a)
 {
     size_t wide = operand_bytes(a->format, a->hidden), deep = operand_bytes(a->down_format, a->inner_width);
@@ -99,7 +99,7 @@ static void call_open(struct call *call, const struct shape *s, int kind, enum r
     a->operand = scratch(&call->arena, a);
 }
 
-/* Runs it from the same start, scratch poisoned. */
+/* Runs it from the same start, with poisoned scratch. */
 static void run(struct call *call, const struct device_ops *ops, struct queue queue)
 {
     copy_into(call->args.out, call->before);
@@ -176,7 +176,7 @@ static void dense_network_is_one_expert(void **state)
     }
 }
 
-/* The kernels of GPUs lack networks without gates. */
+/* Kernels for GPUs do not support networks without gates. */
 static void networks_without_gates_agree_with_the_reference(void **state)
 {
     (void)state;
@@ -191,7 +191,7 @@ static void networks_without_gates_agree_with_the_reference(void **state)
     }
 }
 
-/* Rows index[0 .. rows-1] of a call, as a call of their own; `other` gives the slots of all rows but the first, if not NULL. */
+/* Runs rows index[0 .. rows-1] as a call of their own; `other` replaces the slots of all rows but the first, if not NULL. */
 static void run_rows(struct call *all, const int *index, int rows, const int32_t *other, const struct cpu_isa *isa, int threads)
 {
     struct expert_ffn_args *a = &all->args, part = *a;
@@ -270,8 +270,7 @@ static void without_gates_bits_depend_on_one_row(void **state)
         bits_depend_on_one_row((struct shape){72, 3, 8, 64, 45, 0, true});
 }
 
-/* Down in a format of its own. Where it is q8 or q4 and the others are not, a rounding of `inner` becomes a step of an
- * integer. */
+/* Down in a format of its own. If only down is q8 or q4, a rounding of `inner` may change an integer by one step. */
 static void down_has_a_format_of_its_own(void **state)
 {
     (void)state;
@@ -299,7 +298,7 @@ static void down_has_a_format_of_its_own(void **state)
     }
 }
 
-/* Against the reference, and alike in one call and in two. */
+/* Compared with the reference; one call and two calls give the same bits. */
 static void experts_apart_are_what_is_added(void **state)
 {
     (void)state;
@@ -336,7 +335,7 @@ static void experts_apart_are_what_is_added(void **state)
         }
 }
 
-/* Even experts first, then odd ones, then the sum of all: the bits of one call. Its judge is that call alone. */
+/* Even experts first, then odd ones, then the sum of all: the bits of one call. */
 static void experts_in_pieces_give_the_same_bits(void **state)
 {
     (void)state;
@@ -445,7 +444,7 @@ static void rows_without_experts_stay(void **state)
     arena_close(&call.arena);
 }
 
-/* Scores, choice and experts in one operation, where there is one: the bits of the three in turn. */
+/* Scores, choice and experts as one operation, if the device has it: the bits of the three one by one. */
 static void routed_in_one_operation_or_in_turn(void **state)
 {
     (void)state;
@@ -498,7 +497,7 @@ static void routed_in_one_operation_or_in_turn(void **state)
 #endif
                 way ? isa->ops.routed_ffn(&queue, &a) : ops_routed_ffn_in_turn(&isa->ops, &queue, &a);
 #ifdef MOE_EMU
-                /* In turn where shared memory does not suffice for 300 experts; queue 1 has no tickets. */
+                /* one by one if shared memory does not suffice for 300 experts; queue 1 has no tickets */
                 const bool one = way && cases[i].experts < 256 && (way == 1 || cases[i].rows <= 8);
                 assert_int_equal(emu_launches() - launches, (one ? 3 : 5) + (way == 2));
 #endif

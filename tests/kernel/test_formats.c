@@ -1,5 +1,5 @@
-/* Packed weights: where every element lies, what rounding does, sizes, and sizes that do not fit; exp and silu. The blocks of
- * q8 and q4 have test_quantised.c. */
+/* Packed weights: position of every element, rounding, sizes, and invalid sizes; exp and silu. test_quantised.c tests the
+ * blocks of q8 and q4. */
 #include "common/base/float.h"
 #include "kernels/plain/math.h"
 #include "tests/kernel/support.h"
@@ -183,7 +183,7 @@ static void exp_is_close_everywhere(void **state)
     }
 }
 
-/* The same for plain_erf and plain_gelu, against the C library's in double. */
+/* The same for plain_erf and plain_gelu, compared with the C library's in double. */
 static void erf_and_gelu_are_close_everywhere(void **state)
 {
     (void)state;

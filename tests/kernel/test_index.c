@@ -1,4 +1,4 @@
-/* The indexer of sparse attention: it chooses what the reference does, exactly, because all numbers are small integers. */
+/* The indexer of sparse attention chooses exactly the reference's positions, because all numbers are small integers. */
 #include "tests/kernel/paths.h"
 
 struct shape {
@@ -54,7 +54,7 @@ static const struct shape SHAPES[] = {
     {9, 2, 8, 8, 3, 40}, {33, 1, 3, 3, 0, 4},
 };
 
-/* The formats in which keys of an indexer are kept: engine_open() refuses q8. */
+/* The formats of an indexer's keys: engine_open() rejects q8. */
 enum { FORMATS = CACHE_Q8 };
 
 static void choices_are_those_of_the_reference(void **state)
@@ -81,8 +81,8 @@ static void choices_are_those_of_the_reference(void **state)
     }
 }
 
-/* Four positions with scores 1, 3, 3 and 0 (its product is negative): with two of them the second and third are chosen, with
- * three the first, too. */
+/* Four positions with scores 1, 3, 3 and 0 (its product is negative): with two the second and third are chosen, with three
+ * the first, too. */
 static void largest_scores_are_chosen(void **state)
 {
     (void)state;

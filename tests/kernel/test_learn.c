@@ -1,4 +1,4 @@
-/* kernels/learn.h: products, rows, norms, functions, experts, rotations and the optimiser's step, each against the
+/* kernels/learn.h: products, rows, norms, functions, experts, rotations and the optimiser's step, each compared with the
  * reference. */
 #include "tests/kernel/learn.h"
 
@@ -29,10 +29,10 @@ RUN(adam)
 /* ---- products ---- */
 
 struct multiplied {
-    int rows, columns, depth, wider;            /* wider: how many floats rows lie further apart than they are wide */
+    int rows, columns, depth, wider;            /* wider: floats between rows beyond their width */
 };
 
-/* Rows of a factor, the last of which ends the memory. */
+/* Takes the rows of a factor; the last row ends the memory. */
 static struct buffer draw_rows(struct arena *arena, int rows, int stride, int width, float scale, uint64_t *seed)
 {
     return draw_floats(arena, rows ? (size_t)(rows - 1) * (size_t)stride + (size_t)width : 0, scale, seed);
@@ -53,7 +53,7 @@ static void check_product(const struct multiplied *s, enum learn_product kind, b
     args.b = draw_rows(&arena, by_rows ? s->columns : s->depth, args.b_stride, by_rows ? s->depth : s->columns, scale, &seed);
     args.c = draw_rows(&arena, s->rows, args.c_stride, s->columns, 1, &seed);
     struct written written[] = {{.name = "product", .buffer = args.c, .tolerance = TOLERANCE_LINEAR}, {0}};
-    /* On the emulator ways from 4 on are those without a library. */
+    /* On the emulator variants from 4 on are those without a library. */
     agree(&arena, run_product, &args, written);
 #ifdef MOE_EMU
     agree_in(&arena, run_product, &args, written, POOLS + 1, 2 * POOLS);
@@ -172,7 +172,7 @@ static void rows_agree_with_the_reference(void **state)
     }
 }
 
-/* Rows that are named once, more than once, far apart, and not at all; `of` are there. */
+/* Rows with an index that occurs once, several times, far apart, and never; there are `of` rows. */
 static void check_selection(int rows, int width, int of, uint64_t *seed)
 {
     struct arena arena;
@@ -239,7 +239,7 @@ struct mixed {
     int rows, width, experts, slots, used, first;
 };
 
-/* Different experts a row, and for each expert its rows in an order of their own, with gaps. Expert 1 may have none. */
+/* Different experts per row, and for each expert its rows in random order, with gaps. Expert 1 may have none. */
 static void draw_choice(const struct mixed *s, int32_t *choice, int32_t *place, uint64_t *seed)
 {
     int next[LEARN_EXPERTS_MAX] = {0};
@@ -276,7 +276,7 @@ static void check_mix(const struct mixed *s, bool all)
     const struct buffer made = draw_ones(&arena, (size_t)s->experts * count, &seed);
     const struct buffer made_to = draw_ones(&arena, (size_t)s->experts * count, &seed);
     const size_t bytes = count * sizeof(float);
-    if (s->kind == LEARN_MIX_CONTRAST && s->rows > 1)        /* equal columns: the first is taken away */
+    if (s->kind == LEARN_MIX_CONTRAST && s->rows > 1)        /* equal columns: the first is subtracted */
         ((float *)at(m.router))[wide + (size_t)(s->first + choice[s->slots])] =
             ((float *)at(m.router))[wide + (size_t)(s->first + choice[s->slots + 1])];
     for (int e = 0; e < s->experts; e++) {

@@ -1,4 +1,4 @@
-/* kernels/learn.h: attention and losses, each against the reference. */
+/* kernels/learn.h: attention and losses, each compared with the reference. */
 #include "tests/kernel/learn.h"
 
 RUN(attention)
@@ -12,7 +12,7 @@ RUN(total)
 
 struct attended {
     int heads, kv_heads, head_dim, steps;
-    int text[4];                        /* rows; 0: no more texts */
+    int text[4];                        /* rows; 0: end of the list */
 };
 
 static void check_attention(const struct attended *s)
@@ -104,7 +104,7 @@ static void smooth_losses_agree_with_the_reference(void **state)
     check_smooth(5, 7, false, &seed);
 }
 
-/* Half of the words of a vocabulary, in a mixed order. */
+/* Draws half of a vocabulary, in random order. */
 static int draw_words(int vocab, int32_t *word, uint64_t *seed)
 {
     int words = 0;
@@ -127,7 +127,7 @@ static void check_target(int rows, int vocab, uint64_t *seed)
     agree(&arena, run_target, &t, whole);
     t.words = draw_words(vocab, word, seed);
     t.word = take_integers(&arena, word, (size_t)t.words);
-    for (int r = 1; r < rows && vocab > 2; r++) {            /* twice the largest: the first of the two decides */
+    for (int r = 1; r < rows && vocab > 2; r++) {            /* twice the largest: the first of the two counts */
         float *logits = (float *)at(t.logits) + r * vocab;
         logits[vocab - 1] = logits[draw_below(seed, vocab - 1)] = 9;
     }
@@ -138,7 +138,7 @@ static void check_target(int rows, int vocab, uint64_t *seed)
     learn_by_ref(&arena, run_target, &t);
     const struct buffer p = arena_copy(&arena, t.p);
     const int32_t *counts = at(t.counts);
-    /* Of rows that do not count p may be anything: only the others are compared. */
+    /* In rows that do not count, p is undefined: only the others are compared. */
     struct buffer logits = arena_copy(&arena, t.logits), expected = arena_copy(&arena, t.counts);
     for (int way = 1; way <= POOLS; way++) {
         struct queue queue = queue_of(way);
@@ -176,7 +176,7 @@ static struct learn_judge_args draw_judge(struct arena *arena, int rows, int wor
                                  .loss = arena_take(arena, (size_t)rows * sizeof(double))};
     for (int r = 0; r < rows; r++)
         index[r] = draw_below(seed, label ? words : TARGETS);
-    for (int w = 0; label && rows && w < words; w++)        /* far below 0: exponents are of what is left of the largest */
+    for (int w = 0; label && rows && w < words; w++)        /* far below 0: exponents are relative to the largest */
         ((float *)at(j.logits))[w] -= 200;
     if (label) {
         j.label = take_integers(arena, index, (size_t)rows);
@@ -215,7 +215,7 @@ static void judgements_agree_with_the_reference(void **state)
     }
 }
 
-/* What training stops for is seen in the loss, wherever in the row it is. */
+/* A loss that is not finite, which ends training, is detected in any position of a row. */
 static void odd_numbers_show_in_the_loss(void **state)
 {
     (void)state;

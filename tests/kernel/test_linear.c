@@ -1,8 +1,8 @@
-/* The matrix product: against the reference, and the promise that a row's bits depend on that row alone. */
+/* The matrix product: compared with the reference; a row's bits depend on that row alone. */
 #include "tests/kernel/support.h"
 
 struct shape {
-    int rows, inputs, outputs, bias, add, in_more, out_more;     /* *_more: floats between rows that are not used */
+    int rows, inputs, outputs, bias, add, in_more, out_more;     /* *_more: unused floats between rows */
 };
 
 struct call {
@@ -44,7 +44,7 @@ static void run(struct call *call, const struct device_ops *ops, struct queue qu
     arena_check(&call->arena);
 }
 
-/* What lies between the rows of out must be what it was: it is compared with the tolerance too, so exactly here. */
+/* Memory between the rows of out must not change: it is compared exactly. */
 static void assert_gaps_untouched(const struct call *call, const struct shape *s)
 {
     const float *out = at(call->args.out), *before = at(call->before);
@@ -106,7 +106,7 @@ static void many_rows_and_long_inputs_agree_with_the_reference(void **state)
     }
 }
 
-/* Every row of a large product, again in products of other sizes. Where inputs are used in chunks, several of these. */
+/* Every row of a large product equals that row in products of other sizes, also if inputs are divided into several chunks. */
 static void bits_of_a_row_depend_on_that_row_alone(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void bits_of_a_row_depend_on_that_row_alone(void **state)
     }
 }
 
-/* A long prompt in one product; rows of it alone and in pieces. */
+/* A long prompt in one product, compared with single rows and with pieces. */
 static void bits_of_512_rows(void **state)
 {
     (void)state;
@@ -171,8 +171,8 @@ static void bits_of_512_rows(void **state)
     }
 }
 
-/* Blocks of activations as integers: nothing but zeros, too small to count, just large enough, halves between two integers,
- * of both ends, and not numbers. All devices make the same of them. */
+/* Blocks of activations as integers: zeros, values too small to count and just large enough, halves between two integers,
+ * extremes of both signs, and NaN. All devices convert them alike. */
 static void odd_activations_give_the_same_everywhere(void **state)
 {
     (void)state;
@@ -202,8 +202,9 @@ static void odd_activations_give_the_same_everywhere(void **state)
     }
 }
 
-/* Rounded activations: products and sums about 2^-126, where x86 flushes what would be below it with an unbounded exponent. The
- * first two rows of weights give 2^-126 - 1.5 * 2^-151 and 2^-126 - 2^-151 with the first row of inputs. */
+/* Rounded activations: products and sums about 2^-126, where x86 flushes results that are smaller before rounding with an
+ * unbounded exponent. The first two rows of weights give 2^-126 - 1.5 * 2^-151 and 2^-126 - 2^-151 with the first row of
+ * inputs. */
 static void sums_near_the_smallest_normal_number(void **state)
 {
     (void)state;

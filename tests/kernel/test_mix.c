@@ -1,20 +1,20 @@
-/* Activations without a gate, sums of logarithms, sums of weighed experts, and the weights of those: kernels/mix.h. */
+/* Activations without a gate, sums of logarithms, weighted sums of experts, and their weights: kernels/mix.h. */
 #include "tests/kernel/support.h"
 
-/* Bytes of `rows` rows from the first float to the last. */
+/* Returns the bytes of `rows` rows from the first float to the last. */
 static size_t span(int rows, int stride, int width)
 {
     return ((size_t)(rows - 1) * (size_t)(stride ? stride : width) + (size_t)width) * sizeof(float);
 }
 
-/* Row r of rows that lie `stride` floats apart. */
+/* Returns row r of rows that are `stride` floats apart. */
 static struct buffer row_of(struct buffer rows, int r, int stride, int width)
 {
     return rows.address ? buffer_part(rows, (size_t)r * (size_t)(stride ? stride : width) * sizeof(float),
                                       (size_t)width * sizeof(float)) : rows;
 }
 
-/* Which rows are looked at alone. */
+/* Returns the next row that is computed alone. */
 static int next_row(int r, int rows) { return r + (SPARSE > 1 ? 1 + rows / 8 : 1); }
 
 struct activated {
@@ -94,7 +94,7 @@ static void activations_agree_with_the_reference(void **state)
 
 enum { SPECIAL = 25 };
 
-/* Among the numbers every pair of `special`, whose sums are known. */
+/* Every pair of `special` is among the numbers; their sums are known. */
 static void put_special(struct buffer in, struct buffer add, struct buffer out)
 {
     static const float special[] = {-INFINITY, INFINITY, NAN, 3, -1e30f};
@@ -108,7 +108,7 @@ static void put_special(struct buffer in, struct buffer add, struct buffer out)
         }
 }
 
-/* Sums of special numbers are those, and are not looked at again. */
+/* Sums of special numbers are special, and are not compared again. */
 static void check_special(struct buffer out, struct buffer known, int width)
 {
     for (int i = 0; width >= SPECIAL && i < SPECIAL; i++) {
@@ -206,7 +206,7 @@ static void check_blend(const struct blended *s)
                 first = arena_copy(&arena, args.out);
             assert_true(same_bits(first, args.out));
         }
-    /* The order of the contract, on every device. */
+    /* The contract's order, on every device. */
     for (int r = 0; r < s->rows; r++)
         for (int i = 0; i < s->width; i++) {
             float sum = args.in.address ? ((float *)at(row_of(in, r, s->in_stride, s->width)))[i] : 0;
@@ -231,7 +231,7 @@ static void sums_of_slots_have_the_order_of_the_contract(void **state)
 }
 
 struct weighed {
-    int rows, slots, stride, weight_stride, column_stride;      /* column_stride: columns are named; -1: without a gap */
+    int rows, slots, stride, weight_stride, column_stride;      /* column_stride: floats between lists of columns; -1: no gap */
 };
 
 static void check_weights(const struct weighed *s, enum blend_rule rule, int ties)
@@ -246,7 +246,7 @@ static void check_weights(const struct weighed *s, enum blend_rule rule, int tie
     args.logits = draw_floats(&arena, span(rows, stride, named ? stride : slots) / sizeof(float), 8, &seed);
     if (named)
         args.column = arena_take(&arena, span(rows, named, slots));
-    for (int r = 0; r < rows && named; r++)     /* distinct: from a drawn one on */
+    for (int r = 0; r < rows && named; r++)     /* distinct: all columns from a random one on are equal */
         for (int i = 0, first = (int)draw_below(&seed, (uint64_t)stride); i < slots; i++)
             ((int32_t *)at(args.column))[r * named + i] = (first + i) % stride;
     for (size_t i = 0; ties && i < args.logits.bytes / sizeof(float); i++)
@@ -298,7 +298,7 @@ static void weights_agree_with_the_reference(void **state)
         }
 }
 
-/* By hand: logits of two experts, what each rule makes of them. Of equal ones the last is the largest. */
+/* By hand: the weights that each rule computes from logits of two experts. Among equal ones the last is the largest. */
 static const struct {
     float logit[2], weight[6][2];           /* by rule */
 } by_hand[] = {

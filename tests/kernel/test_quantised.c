@@ -1,4 +1,4 @@
-/* q8 and q4: what packing makes of weights and where it puts them, and what becomes of activations. */
+/* q8 and q4: packed values and their positions, and activations as integers. */
 #include "common/base/float.h"
 #include "kernels/plain/quantise.h"
 #include "kernels/ref/ref_internal.h"
@@ -6,7 +6,7 @@
 
 static const enum weight_format FORMATS[] = {FORMAT_Q8, FORMAT_Q4};
 
-/* One block packed alone: its integers and scale. */
+/* Packs one block alone: its integers and scale. */
 static float pack_block(enum weight_format format, const float *values, int count, int *q)
 {
     unsigned char packed[Q8_BLOCK_BYTES] = {0};
@@ -33,13 +33,13 @@ static void weights_become_what_the_header_says(void **state)
         float scale = pack_block(FORMAT_Q8, values, count, q);
         assert_true(scale == f16_to_f32(f32_to_f16(fabsf(values[largest]) / 127)));
         if (scale < 0x1p-14f)
-            continue;                                               /* subnormal: see the odd ones below */
+            continue;                                               /* subnormal: see the odd values below */
         assert_int_equal(abs(q[largest]), 127);
         for (int i = 0; i < count; i++)
             assert_int_equal(q[i], lrintf(values[i] / scale));
         scale = pack_block(FORMAT_Q4, values, count, q);
         assert_true(scale == f16_to_f32(f32_to_f16(values[largest] / -8)));
-        assert_int_equal(q[largest], -8);                           /* 16 times larger: as good as never subnormal */
+        assert_int_equal(q[largest], -8);                           /* 16 times larger: practically never subnormal */
         for (int i = 0; i < count; i++) {
             long exact = lrintf(values[i] / scale);
             assert_int_equal(q[i], exact > 7 ? 7 : exact);
@@ -64,9 +64,9 @@ static void odd_blocks_of_weights(void **state)
     assert_true(pack_block(FORMAT_Q8, ties, LENGTH(ties), q) == 1);
     for (int i = 0; i < LENGTH(ties); i++)
         assert_int_equal(q[i], to_even[i]);
-    assert_true(pack_block(FORMAT_Q4, both, 3, q) == -0.125f);      /* the first of two of equal magnitude has the end */
+    assert_true(pack_block(FORMAT_Q4, both, 3, q) == -0.125f);      /* the first of two equal ones gets the end */
     assert_true(q[0] == -8 && q[1] == 7 && q[2] == -7);
-    assert_true(pack_block(FORMAT_Q8, small, 2, q) == 0x1p-24f);    /* a subnormal scale rounds far: cut, not wrapped */
+    assert_true(pack_block(FORMAT_Q8, small, 2, q) == 0x1p-24f);    /* a subnormal scale: codes saturate */
     assert_true(q[0] == 127 && q[1] == 127);
 }
 
@@ -109,7 +109,7 @@ static void elements_lie_where_the_header_says(void **state)
     }
 }
 
-/* What was unpacked packs to the same bytes; an expert's parts are what matrices of the same rows are. */
+/* Unpacked values pack to the same bytes; an expert's parts equal matrices of the same rows. */
 static void packing_again_changes_nothing(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void odd_blocks_of_activations(void **state)
     }
 }
 
-/* What is not a number is seen in the result: nothing stands in for it. */
+/* A NaN among the inputs is visible in the result. */
 static void broken_activations_spread(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The router: scores against the reference, choices against it exactly and against cases worked out by hand. */
+/* The router: scores compared with the reference, choices exactly with the reference and with cases calculated by hand. */
 #include "tests/kernel/support.h"
 
 struct call {
@@ -92,7 +92,7 @@ static void expect(struct call *call, const int32_t *wanted, const int32_t *expe
     assert_memory_equal(at(call->args.weight), weight, slots * sizeof *weight);
 }
 
-/* Scores that binary fractions hold exactly; experts 1, 3 and 4 are tied. */
+/* Scores that binary fractions represent exactly; experts 1, 3 and 4 are tied. */
 static void budgets_work_as_by_hand(void **state)
 {
     (void)state;
@@ -105,9 +105,9 @@ static void budgets_work_as_by_hand(void **state)
     memcpy(at(call.args.mask), (uint8_t[]){1, 0, 1, 1, 0, 1}, 6);
     call.args.mode = BUDGET_TRUNCATE;
     expect(&call, (int32_t[]){1, 3, 4, 5}, (int32_t[]){3, 5, -1, -1}, (float[]){0.25f, 0.125f, 0, 0});
-    call.args.renormalise = true;           /* over the natural set: its sum is 0.875 */
+    call.args.renormalise = true;           /* over all experts: the sum is 0.875 */
     expect(&call, (int32_t[]){1, 3, 4, 5}, (int32_t[]){3, 5, -1, -1}, (float[]){0.25f / 0.875f, 0.125f / 0.875f, 0, 0});
-    call.args.mode = BUDGET_SUBSTITUTE;     /* over the chosen set: 0.4375 */
+    call.args.mode = BUDGET_SUBSTITUTE;     /* over the chosen experts: 0.4375 */
     expect(&call, (int32_t[]){1, 3, 4, 5}, (int32_t[]){3, 5, 0, 2},
            (float[]){0.25f / 0.4375f, 0.125f / 0.4375f, 0.0625f / 0.4375f, 0});
     memcpy(at(call.args.mask), (uint8_t[]){0, 0, 1, 1, 0, 0}, 6);
@@ -116,8 +116,8 @@ static void budgets_work_as_by_hand(void **state)
     arena_close(&call.arena);
 }
 
-/* Eight experts in four groups, the best two groups kept. By the sum of two the groups are worth 1.0, 0.9375, 0.75, 1.0625;
- * by the best one 0.5, 0.875, 0.625, 0.5625. */
+/* Eight experts in four groups, of which the best two are kept. Group scores by the sum of the best two: 1.0, 0.9375, 0.75,
+ * 1.0625; by the best one: 0.5, 0.875, 0.625, 0.5625. */
 static void groups_and_bias_work_as_by_hand(void **state)
 {
     (void)state;
@@ -133,13 +133,13 @@ static void groups_and_bias_work_as_by_hand(void **state)
     expect(&call, (int32_t[]){2, 4, 5}, (int32_t[]){2, 4, 5}, (float[]){0.875f, 0.625f, 0.125f});
     call.args.bias = arena_take(&call.arena, sizeof scores);
     memcpy(at(call.args.bias), (float[]){0, 0, -0.5f, 0, 0, 0, 0, 0.25f}, sizeof scores);
-    call.args.group_rank = 2;               /* now 1.0, 0.4375, 0.75, 1.3125; expert 7 is chosen first, and weighs 0.5 */
+    call.args.group_rank = 2;               /* now 1.0, 0.4375, 0.75, 1.3125; expert 7 is chosen first, with weight 0.5 */
     expect(&call, (int32_t[]){7, 6, 0}, (int32_t[]){7, 6, 0}, (float[]){0.5f, 0.5625f, 0.5f});
     call.args.mask = arena_take(&call.arena, 8);
     memcpy(at(call.args.mask), (uint8_t[]){1, 0, 1, 1, 1, 1, 0, 0}, 8);
     call.args.mode = BUDGET_TRUNCATE;
     expect(&call, (int32_t[]){7, 6, 0}, (int32_t[]){0, -1, -1}, (float[]){0.5f, 0, 0});
-    call.args.mode = BUDGET_SUBSTITUTE;     /* groups 0 and 2 are left with 0.5 and 0.75, group 1 with 0.4375 */
+    call.args.mode = BUDGET_SUBSTITUTE;     /* groups 0 and 2 keep 0.5 and 0.75, group 1 0.4375 */
     expect(&call, (int32_t[]){7, 6, 0}, (int32_t[]){4, 0, 5}, (float[]){0.625f, 0.5f, 0.125f});
     arena_close(&call.arena);
 }
@@ -197,8 +197,8 @@ static void sparsemixers_agree_with_the_reference(void **state)
     }
 }
 
-/* Jitter 0.25: what lies more than half of the larger of |x| and the best below the best does not count. From 4, 3, -1, 2: for
- * the first 4, 3 and 2 count, for the second 3 and 2. */
+/* Jitter 0.25: scores below the best by more than half of the larger of |x| and the best are masked. Of 4, 3, -1, 2 the
+ * first choice keeps 4, 3 and 2, the second 3 and 2. */
 static void sparsemixer_works_as_by_hand(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-/* Operations that treat rows by themselves: embedding, norm, clamp, gathering. */
+/* Operations on single rows: embedding, norm, clamp, gathering. */
 #include "tests/kernel/support.h"
 
-/* What lies between rows is as arena_take leaves it. */
+/* Memory between rows keeps the pattern of arena_take. */
 static void assert_gaps_kept(struct buffer out, int rows, int width, int stride)
 {
     const uint32_t *word = at(out);
@@ -92,7 +92,7 @@ static void norm_agrees_with_the_reference(void **state)
                     first = arena_copy(&arena, args.out);
                 assert_true(same_bits(first, args.out));
             }
-        /* Each row alone; on a device each takes its whole piece there and back. */
+        /* Each row alone; on a device each call copies the whole piece there and back. */
         struct norm_args one = args;
         one.rows = 1;
         copy_into(args.in, in);
@@ -184,7 +184,7 @@ static void gather_copies_rows(void **state)
 }
 
 #ifdef MOE_EMU
-/* A GPU refuses a launch of no blocks. */
+/* A GPU rejects a launch without blocks. */
 static void no_rows_are_nothing_to_do(void **state)
 {
     (void)state;

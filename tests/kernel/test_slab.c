@@ -1,9 +1,9 @@
-/* Products of slabs (kernels/linear.h): against the reference, within a tolerance of their own; the same bits each time; and
- * those of any rows where the format is left to tiles. */
+/* Products of slabs (kernels/linear.h): compared with the reference, within a tolerance of their own; the same bits each
+ * time; and equal to products of any rows if the format is computed by tiles. */
 #include "tests/kernel/support.h"
 
 struct shape {
-    int rows, slots, experts, hidden, inner, down;      /* down: its format and 1; 0: as the others */
+    int rows, slots, experts, hidden, inner, down;      /* down: 1 + its format; 0: the format of the others */
 };
 
 /* ---- linear ---- */
@@ -61,7 +61,7 @@ struct call {
     struct buffer before;
 };
 
-/* Slot by slot another expert; one pair in eight is dropped. Expert 0 gets a pair of most rows, the last one none. */
+/* Another expert slot by slot; one pair in eight is dropped. Expert 0 gets a pair of most rows, the last expert none. */
 static void draw_routes(const struct call *call, uint64_t *seed)
 {
     const struct expert_ffn_args *a = &call->args;
@@ -148,7 +148,7 @@ static void experts_agree_with_the_reference(void **state)
     (void)state;
     for (int format = 0; format < PRODUCT_FORMATS; format++) {
         if (!kernel_sample() || format % 2 == 0)
-            expert_slab(&(struct shape){150, 3, 8, 66, 40, 0}, format);  /* an expert of three items, and one of none */
+            expert_slab(&(struct shape){150, 3, 8, 66, 40, 0}, format);  /* an expert of three items, and one without items */
         expert_slab(&(struct shape){9, 2, 5, 130, 33, 0}, format);
         expert_slab(&(struct shape){70, 1, 1, 40, 100, 0}, format);      /* a dense network */
     }
@@ -171,7 +171,7 @@ static void rows_without_experts_stay(void **state)
 
 #ifdef MOE_EMU
 
-/* The emulator's two ways sum in different orders, so that equal bits would mean that there was no slab. */
+/* The emulator's two variants sum in different orders, so equal bits would mean that the slab's kernel did not run. */
 static void slabs_do_not_go_by_tiles(void **state)
 {
     (void)state;

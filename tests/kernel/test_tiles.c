@@ -1,8 +1,8 @@
-/* Products by matrix tiles have the bits that linear.h promises: against its order, step by step. */
+/* Products by matrix tiles have the bits that linear.h promises: compared with its order, step by step. */
 #include "common/base/float.h"
 #include "tests/kernel/support.h"
 
-/* What is too small for a normal number is zero. */
+/* Rounds a subnormal number to zero. */
 static float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x; }
 
 static float upper(float x)

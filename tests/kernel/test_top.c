@@ -1,7 +1,7 @@
 /* The likeliest tokens and their log-probabilities: kernels/top.h. */
 #include "tests/kernel/support.h"
 
-/* What logits are like. */
+/* Distributions of logits. */
 enum kind { SPREAD, TIES, RISING, FALLING, FEW, SPOILT, KINDS };
 
 struct shape {
@@ -66,7 +66,7 @@ static void run(struct call *call, const struct device_ops *ops, struct queue qu
     arena_check(&call->arena);
 }
 
-/* What an operation has left, to be compared with what others leave. */
+/* The output of an operation, for comparison with others. */
 struct result {
     struct buffer token, logp, log_sum;
 };
@@ -86,7 +86,7 @@ static void assert_same(const struct call *call, const struct result *first)
         assert_true(same_bits(first->log_sum, call->args.log_sum));
 }
 
-/* Every row alone, its bits. */
+/* Every row alone gives its bits. */
 static void check_alone(struct call *call, const struct shape *s, const struct result *first)
 {
     struct top_args one = call->args;
@@ -155,7 +155,7 @@ static void large_vocabularies_agree_with_the_reference(void **state)
         against_reference(&(struct shape){1, 40000, 5, 0}, SPOILT);
 }
 
-/* As many chunks as there can be: a thread of a GPU has two lists. */
+/* The largest number of chunks: a thread of a GPU has two lists. */
 static void the_largest_vocabulary_has_room(void **state)
 {
     (void)state;

@@ -47,7 +47,7 @@ static double lookup_alone(const double *chance, const double *cost)
     return speed;
 }
 
-/* CS-Drafting with its best lengths for this world. */
+/* Runs CS-Drafting with its best lengths for this world. */
 static double tuned(const struct world *w, char *name, size_t room)
 {
     double best = 0;

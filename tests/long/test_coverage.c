@@ -1,16 +1,16 @@
-/* How often an interval holds the truth, where the truth is known: noise of several kinds over prompts of several numbers, held
- * against what moe-bench(1) says of them; for 5 prompts an interval cannot say 95 % (stats.h).
+/* How often an interval contains the truth, if the truth is known: noise of several kinds over several numbers of prompts,
+ * compared with the coverage that moe-bench(1) states; for 5 prompts an interval cannot reach 95 % (stats.h).
  *
- * And how often the intervals of a report and of a comparison find a difference between a binary and itself: resampled from a
- * real run of one setting, 200 times, at most 17 (the 97.5 % quantile at 5 %), whole and of parts of its prompts, each side one
- * repetition or the median of three, as measured on a busy machine (tests/bench/itself.txt). */
+ * And how often the intervals of a report and of a comparison find a difference between a binary and itself: resampled from
+ * a real run of one setting, 200 times, at most 17 (the 97.5 % quantile at 5 %), with all or a part of its prompts, each
+ * side one repetition or the median of three, as measured on a busy machine (tests/bench/itself.txt). */
 #include "tests/unit/run_times.h"
 
 #include "common/report/compare.h"
 
 enum { TRIALS = 1000, COMPARISONS = 200, DIFFERENCES_MAX = 17 };
 
-/* Noise of the two sides of n prompts, as logarithms of what seconds are multiplied by: own[i] and base[i]. Runs take turns. */
+/* Noise of the two sides of n prompts, as logarithms of factors of seconds: own[i] and base[i]. Runs alternate. */
 typedef void noise_maker(double *own, double *base, int n, uint32_t *counter);
 
 static void even_noise(double *own, double *base, int n, uint32_t *counter)
@@ -32,7 +32,7 @@ static void spiky_noise(double *own, double *base, int n, uint32_t *counter)
     }
 }
 
-/* Student's distribution with two degrees of freedom has no variance; a run is never e times slower, though. */
+/* Student's distribution with two degrees of freedom has no variance; but no run is e times slower. */
 static double heavy(uint32_t *counter)
 {
     double u = 2 * uniform(counter) - 1, t = u * sqrt(2 / (1 - u * u));
@@ -56,7 +56,7 @@ static void drifting_noise(double *own, double *base, int n, uint32_t *counter)
     }
 }
 
-/* Each run's noise is four fifths that of the run before it. */
+/* Each run's noise is four fifths of the previous run's, plus new noise. */
 static void lasting_noise(double *own, double *base, int n, uint32_t *counter)
 {
     double now = 0.1 * normal(counter);
@@ -66,7 +66,7 @@ static void lasting_noise(double *own, double *base, int n, uint32_t *counter)
     }
 }
 
-/* What a prompt gains differs from prompt to prompt: the truth is the ratio of expected rates, exp(-0.3^2 / 2). */
+/* The gain differs from prompt to prompt: the true ratio of expected rates is exp(-0.3^2 / 2). */
 static void prompts_differ(double *own, double *base, int n, uint32_t *counter)
 {
     even_noise(own, base, n, counter);
@@ -110,7 +110,7 @@ static void intervals_hold_the_truth(void **state)
         }
 }
 
-/* `count` times of one prompt, of repetitions that the other side does not get; their median. */
+/* Draws `count` times of one prompt, of repetitions that the other side does not get, and returns their median. */
 static double draw_us(const struct run_times *times, int prompt, int count, bool *taken, uint32_t *counter)
 {
     double us[REPEATS_MAX];

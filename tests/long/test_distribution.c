@@ -1,5 +1,5 @@
-/* The whole grid of acceptance rules, shapes of draft, temperatures and filters, with a million samples a cell: what comes
- * out has the exact distribution, and known mistakes are seen. tests/unit/distribution.h says how. */
+/* The whole grid of acceptance rules, draft shapes, temperatures and filters, with a million samples per cell: outputs have
+ * the exact distribution, and known mistakes are detected (tests/unit/distribution.h). */
 #include "tests/unit/distribution.h"
 
 #include "common/base/thread_pool.h"

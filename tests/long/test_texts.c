@@ -1,5 +1,5 @@
-/* Every policy with every rule of acceptance through the whole loop, a million texts a pair (MOE_TEXTS=N: N of them): what
- * comes out is distributed as the target's, or is what it must be, and known mistakes are seen. tests/unit/loop.h says how. */
+/* Every policy with every acceptance rule through the whole loop, a million texts per pair (MOE_TEXTS=N: N texts): texts
+ * have the target's distribution, or equal the texts without drafts, and known mistakes are detected (tests/unit/loop.h). */
 #include "tests/unit/loop_policies.h"
 
 #include "common/base/thread_pool.h"
@@ -25,7 +25,7 @@ struct work {
     struct job job[CELLS_MAX], right[RIGHT], wrong[WRONG];
 };
 
-/* Of trees and of n-grams a part of the texts is enough. */
+/* Trees and n-grams need only a part of the texts. */
 static long texts_of(const struct work *work, const struct loop_point *point)
 {
     return point->tree || point->draft ? work->texts / 20 : work->texts;

@@ -1,7 +1,7 @@
-/* The ids of texts by the tokenizer of a GGUF file, which may have nothing but a vocabulary: tokenize FILE.gguf < TEXTS
+/* Prints the ids of texts by the tokenizer of a GGUF file, which may contain a vocabulary only: tokenize FILE.gguf < TEXTS
  *
- * Texts are separated as in llama.cpp's files of expected ids; a line of ids each goes to standard output. Without what is put
- * around a text, and without looking for special tokens in it. Exit: 0, or 2 with one line on standard error. */
+ * Texts are separated as in llama.cpp's files of expected ids; each gives a line of ids on standard output. No tokens are
+ * added around a text, and special tokens in it are plain text. Exit: 0, or 2 with one line on standard error. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,13 +1,13 @@
-/* Loaded in front of a command (LD_PRELOAD): makes one call fail, as a machine in trouble would.
+/* Loaded into a command (LD_PRELOAD): makes one call fail, as on a machine in trouble.
  *
- *   FAIL_CALL   the group: memory, read, write, map, open, sync, rename, thread, ring (io_uring as such); short: the read gives
- *               half of what there is, and there is no io_uring
+ *   FAIL_CALL   the group: memory, read, write, map, open, sync, rename, thread, ring (io_uring itself); short: the read
+ *               returns half of the data, and there is no io_uring
  *   FAIL_AT     which call of that group fails, from 1; all later ones work again. 0: none
- *   FAIL_STICK  given: all later ones fail, too
+ *   FAIL_STICK  if set: all later ones fail, too
  *   FAIL_SPARE  a library whose own allocations neither fail nor count
  *   FAIL_COUNT  name of a file that gets the number of calls of the group at the end of the process
  *
- * What runs before main (the dynamic linker, constructors of libraries) is not counted. */
+ * Calls before main (the dynamic linker, constructors of libraries) are not counted. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -52,7 +52,7 @@ static void *next(const char *name)
     return found;
 }
 
-/* A pointer to the function that is hidden, looked up once. */
+/* Returns a pointer to the function that is hidden, looked up once. */
 #define HIDDEN(type, name, ...) \
     static type (*hidden)(__VA_ARGS__); \
     if (!hidden) \
@@ -82,7 +82,7 @@ static bool no_memory(const void *caller)
     return true;
 }
 
-/* The allocator that comes next: the sanitiser's, or the C library's. */
+/* The next allocator: the sanitiser's, or the C library's. */
 void *malloc(size_t bytes)
 {
     HIDDEN(void *, "malloc", size_t);
@@ -130,7 +130,7 @@ ssize_t pread(int fd, void *data, size_t bytes, off_t offset)
         errno = EIO;
         return -1;
     }
-    /* O_DIRECT takes and gives whole pages, but for the last one of a file. */
+    /* O_DIRECT reads and writes whole pages, except for the last one of a file. */
     return hidden(fd, data, bytes > 4096 && fails(SHORT) ? (bytes / 2 + 4095) / 4096 * 4096 : bytes, offset);
 }
 
@@ -234,7 +234,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return fails(THREAD) ? EAGAIN : hidden(thread, attributes, run, context);
 }
 
-/* A kernel that has no io_uring, or forbids it. */
+/* A kernel without io_uring, or with io_uring disabled. */
 struct io_uring;
 int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags);
 int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
@@ -243,7 +243,7 @@ int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
     return fails(RING) || chosen == SHORT ? -ENOSYS : hidden(entries, ring, flags);
 }
 
-/* A read that goes over it. */
+/* Reads use this call. */
 int io_uring_submit(struct io_uring *ring);
 int io_uring_submit(struct io_uring *ring)
 {
