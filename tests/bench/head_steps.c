@@ -1,18 +1,20 @@
-/* What a draft head's step costs beside a forward of its target in the same run. The text grows by one token an iteration,
- * which the target reads in a forward of one row and the head then reads, too; in turns the head is asked for one token, a
- * step, and for all that a tree of 60 may cost (dynamic:total=60,depth=6,topk=10): 10 children of the root, then 10 of each of
- * 10 nodes on five further levels. Where a tree can be seen to be done earlier it costs less; that of a random head, to which
- * all tokens are much the same, is done after two levels, so the leaves are named here. Between any two of these the caches of
- * the processor are filled with something else, or the second one would find there what the first has read.
+/* Cost of a draft head's step compared with a forward of its target in the same run. The text grows by one token per
+ * iteration, which the target reads in a forward of one row and the head then reads, too; alternately the head drafts one
+ * token, a step, and the full cost of a tree of 60 (dynamic:total=60,depth=6,topk=10): 10 children of the root, then 10 of
+ * each of 10 nodes on five further levels. A tree that can be finished earlier costs less; a random head, which finds all
+ * tokens about equally likely, would finish after two levels, so the leaves are prescribed here. Between any two
+ * measurements the processor's caches are filled with other data, or the second one would find there what the first has
+ * read.
  *
- * Prints a row of a Markdown table: bytes and bytes a second of the target's forward; bytes and bytes a second of a step, and
- * its time over that of its bytes at the target's rate of the same iteration: 1 where time goes with bytes; bytes of a tree,
- * its time over that of its bytes, what that is at least, and its time over that of a forward. Medians of PAIRS. The least is
- * what its products alone take at the rate at which registers multiply (1 where a level's ten rows take no longer than its
- * bytes): where bytes come fast, a level of floats is bound by products and not by bytes.
+ * Prints a row of a Markdown table: bytes and bytes per second of the target's forward; bytes and bytes per second of a
+ * step,
+ * and its time divided by that of its bytes at the target's rate in the same iteration (1 if time is proportional to bytes);
+ * bytes of a tree, its time divided by that of its bytes, the least possible value of this ratio, and its time divided by
+ * that
+ * of a forward. Medians of PAIRS. The least value is the time of its products alone at the rate at which registers multiply
+ * (1 if a level's ten rows need no more time than its bytes): with fast memory a level of floats is bound by products.
  *
- *     head_steps MODEL HEAD [PAIRS] [THREADS]
- */
+ *     head_steps MODEL HEAD [PAIRS] [THREADS] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -23,13 +23,14 @@ END
 }
 
 sources() { find cmd common kernels -name '*.[ch]' -o -name '*.cu'; }
+tests() { find tests -name '*.[ch]' -o -name '*.cc' -o -name '*.cu'; }
 makefiles() { find GNUmakefile kernels tests -name GNUmakefile -o -name '*.mk'; }
 markdown() { find README.md docs -name '*.md' ! -name benchmarks.md; }
 
 look() {
     comment='(//|/\*|^ *\* )'
-    grep -nHiE "$comment.*$words" $(sources)
-    grep -nHE "(//|/\\*) (Of|What|That|It|These|Those|They|Its|Theirs) |$comment.*[.] (Of|What) " $(sources)
+    grep -nHiE "$comment.*$words" $(sources) $(tests)
+    grep -nHE "(//|/\\*) (Of|What|That|It|These|Those|They|Its|Theirs) |$comment.*[.] (Of|What) " $(sources) $(tests)
     grep -nHiE "^[[:space:]]*#.*$words" $(makefiles)
     grep -nHiE "$words" man/* $(markdown)
     grep -nHE "^(Of|What)\\>|[.] (Of|What) " man/* $(markdown)

@@ -1,4 +1,4 @@
-/* Blocks: the schedule, barriers, and the meetings of warps. */
+/* Blocks: the schedule, barriers, and collectives of warps. */
 #include <algorithm>
 #include <string>
 
@@ -13,7 +13,7 @@ static std::vector<thread> threads;
 static std::vector<uint64_t> ready;              /* a bit a thread */
 static int ended, at_barrier, counted, launch_stops;
 
-/* Lanes of a warp that wait in a meeting, and those that have ended; all that wait are at one call. */
+/* Lanes of a warp that wait in a collective, and lanes that have ended; all waiting lanes are at the same call. */
 struct warp {
     unsigned waiting, ended;
     bool alike;
@@ -41,7 +41,7 @@ void thread_ready(int index)
     ready[(size_t)index / 64] |= 1ull << index % 64;
 }
 
-/* The next thread that can run; HOST when there is none. */
+/* Returns the next thread that can run; HOST if there is none. */
 static int choose(void)
 {
     size_t words = ready.size();
@@ -66,7 +66,7 @@ static int choose(void)
     return HOST;
 }
 
-/* Runs others until this thread is chosen. */
+/* Runs other threads until this thread is scheduled. */
 static void wait_for_turn(bool done)
 {
     int from = now.self, to = choose();
@@ -89,7 +89,7 @@ void give_up(void)
     abort();
 }
 
-/* Lets all pass a barrier at which all threads of the block stand. An ended thread can never come. */
+/* Releases a barrier that all threads of the block have reached. A thread that has ended can never reach it. */
 static void barrier_maybe_opens(void)
 {
     if (at_barrier == 0 || at_barrier + ended < now.threads)
@@ -140,7 +140,7 @@ void yield(void)
     wait_for_turn(false);
 }
 
-/* A lane comes to a meeting: every lane of its mask that waits must wait for the same, and none may have ended. */
+/* A lane enters a collective: every waiting lane of its mask must be in the same collective, and none may have ended. */
 static void compare_lanes(int first, kind what, unsigned mask, int line)
 {
     for (unsigned rest = mask; rest; rest &= rest - 1) {
@@ -157,7 +157,7 @@ static void compare_lanes(int first, kind what, unsigned mask, int line)
     }
 }
 
-/* Copies what a lane gives or gets; most lanes meet for a product or give one word, which is no call of memcpy. */
+/* Copies a lane's input or output; most lanes pass a product's operands or one word, for which memcpy is not called. */
 static inline void lane_copy(void *to, const void *from, size_t bytes)
 {
     if (bytes == 4)
@@ -189,7 +189,7 @@ void meet(kind what, unsigned mask, int line, int argument, const void *in, void
     t->bytes = bytes;
     if (bytes)
         lane_copy(t->in, in, bytes);
-    /* As a rule all lanes are at one call, and nothing need be looked at one by one. */
+    /* Usually all lanes are at one call, and lanes need not be checked one by one. */
     warp *w = &warps[(size_t)first / 32];
     if (!w->waiting)
         w->alike = true, w->what = what, w->mask = mask, w->line = line;
@@ -228,7 +228,7 @@ static void thread_start(int index)
     abort();
 }
 
-/* Nobody can run: says who waits where. */
+/* No thread can run: reports which thread waits where. */
 static void report_deadlock(void)
 {
     std::string where;
@@ -288,7 +288,7 @@ static void run_block(int index)
     shared_end();
 }
 
-/* The threads that a kernel's __launch_bounds__ allow: the nops in front of it. Alignment may have added a few. */
+/* Returns the number of threads that a kernel's __launch_bounds__ allow: the nops before it. Alignment may have added a few. */
 static unsigned bound_of(const void *kernel)
 {
     unsigned nops = 0;
@@ -371,7 +371,7 @@ bool launch(const call &call)
                 now.given_up = true;
             }
     }
-    shared_begin();                              /* gives the last block's arrays back */
+    shared_begin();                              /* frees the last block's arrays */
     device_check();
     now.kernel = nullptr;
     return !now.given_up;

@@ -1,23 +1,25 @@
-/* A GPU made of fibers: what is behind kernels/cuda/dev.h where a C++ compiler reads a .cu file.
+/* A GPU made of fibers: implements kernels/cuda/dev.h when a C++ compiler reads a .cu file.
  *
  * Each thread of a block is a fiber, which runs until it waits (barrier, collective of a warp) or ends; blocks run one after
- * another. Which fiber and which block comes next is the schedule: forward, reverse, or random with a seed; a right kernel
- * gives the same bits in all of them. What is found (emu_findings) is told with kernel, block, thread and line:
+ * another. The schedule chooses the next fiber and block: forward, reverse, or random with a seed; a correct kernel gives
+ * the
+ * same bits in all of them. Findings (emu_findings) name kernel, block, thread and line:
  *
- *   - threads that wait where others cannot come: ended, at another barrier, in another collective, a lane outside the mask
- *   - writes past the end of a shared array or of device memory (by their poisoned tails; ASan tells the line)
- *   - launches that no GPU takes, or with more threads than __launch_bounds__ allows; 16-byte accesses at other addresses;
- *     launches on a stream of a device that is not in use
- *   - copies from memory that is not pinned, and memory that is freed in the middle of one (stream.cc)
- *   - graphs whose WHILE node does not end, or that no GPU would take (graph.cc)
- *   - where kernels were compiled for it (race.cc): races between threads of a block and between blocks, reads of shared memory
- *     that nobody wrote, and what a launch that may be early does before pdl_wait other than read what no launch wrote;
- *     accesses to memory of the host; accesses at addresses that are not a multiple of the type's alignment
+ *   - threads that wait for others that cannot arrive: ended, at another barrier, in another collective, outside the mask
+ *   - writes past the end of a shared array or of device memory (found in guard bytes; ASan names the line)
+ *   - launches that no GPU accepts, or with more threads than __launch_bounds__ allows; misaligned 16-byte accesses;
+ *     launches on a stream of a device that is not the current one
+ *   - copies from memory that is not pinned, and memory that is freed during a copy (stream.cc)
+ *   - graphs whose WHILE node does not end, or that no GPU accepts (graph.cc)
+ *   - if kernels are compiled for it (race.cc): races between threads of a block and between blocks, reads of uninitialised
+ *     shared memory, and accesses of a launch that may be early, before pdl_wait, other than reads of memory that no launch
+ *     wrote; accesses to memory of the host; accesses at addresses that are not a multiple of the type's alignment
  *
- * A device has two streams that run beside each other, and what is right gives the same bits in each order that events allow:
- * devices 0 and 2 run copies as late as they can, 1 and 3 run everything else so (stream.cc).
+ * A device has two streams that run concurrently, and a correct program gives the same bits in each order that events allow:
+ * devices 0 and 2 run copies as late as possible, 1 and 3 everything else (stream.cc).
  *
- * All memory is NaNs (0xff) until it is written: shared arrays for each block anew, destinations of cp_async from the copy to
+ * All memory is NaNs (0xff) until it is written: shared arrays anew for each block, destinations of cp_async from the copy
+ * to
  * the wait. */
 #ifndef MOE_EMU_H
 #define MOE_EMU_H

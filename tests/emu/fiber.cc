@@ -1,4 +1,4 @@
-/* Fibers. On x86-64 the switch is made by hand (5 to 10 ns); elsewhere it is swapcontext, which makes a system call. */
+/* Fibers. On x86-64 the switch is written in assembly (5 to 10 ns); elsewhere it is swapcontext, which makes a system call. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ namespace emu {
 static const size_t STACK = FIBER_STACK, GUARD = 4096;
 
 struct fiber {
-    char *stack;                                 /* above a page that nobody may touch */
+    char *stack;                                 /* begins above an inaccessible page */
     void *fake;                                  /* ASan's own */
 #ifdef __x86_64__
     void *pointer;
@@ -39,7 +39,7 @@ static std::vector<fiber> fibers;
 static fiber host;
 static void (*entry)(int);
 const char *running_stack;
-static int begins;                               /* the fiber that is switched to */
+static int begins;                               /* the fiber to switch to */
 #ifdef EMU_ASAN
 static const void *host_stack;
 static size_t host_size;
@@ -90,10 +90,10 @@ static void prepare(int index)
 #endif
     f->fake = nullptr;
 #ifdef __x86_64__
-    /* Stacks begin at different offsets of a page: one offset for all would be few sets of the processor's cache. */
+    /* Stacks begin at different offsets of a page: with equal offsets all would use a few sets of the processor's cache. */
     void **top = (void **)(f->stack + STACK - (size_t)index % 64 * 64);
     *--top = nullptr;
-    *--top = (void *)first_steps;                /* `ret` leaves the stack as a call would have it */
+    *--top = (void *)first_steps;                /* `ret` leaves the stack aligned as after a call */
     for (int i = 0; i < 6; i++)
         *--top = nullptr;
     f->pointer = top;

@@ -1,4 +1,4 @@
-/* Findings: collected as text, or printed and the end of the program. */
+/* Findings: collected as text, or printed before the program aborts. */
 #include <stdarg.h>
 
 #include <string>
@@ -34,7 +34,7 @@ void finding_add(const char *format, ...)
     add(std::string(now.kernel ? now.kernel : "host") + ": " + what);
 }
 
-/* No object with a destructor may live here: what gives up does not come back. */
+/* Objects with a destructor are not allowed here: give_up() does not return. */
 void found(int line, const char *format, ...)
 {
     char what[1024], where[1400];

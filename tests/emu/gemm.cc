@@ -1,6 +1,6 @@
-/* kernels/cuda/gemm.h without a library: one chain of fused multiply-adds an output, from 0 or from what is there. Where among
- * the inputs it begins depends on the number of rows, as a library's order does: so tests see whether a row was computed by
- * tiles or here, and in what company. */
+/* kernels/cuda/gemm.h without a library: one chain of fused multiply-adds per output, from 0 or from the existing value. The
+ * input at which the chain begins depends on the number of rows, like a library's order: so tests can detect whether a row
+ * was computed by tiles or here, and among how many rows. */
 #include "kernels/cuda/gemm.h"
 
 #include "tests/emu/inside.h"
@@ -23,7 +23,7 @@ void gemm_close(struct gemm **gemm)
     *gemm = nullptr;
 }
 
-/* A library's handle, and its memory, are of the device in use. */
+/* A library's handle and memory belong to the current device. */
 static void begin(const struct gemm *gemm)
 {
     if (gemm->stream && dev_device_of(gemm->stream) != emu::device_in_use())

@@ -1,8 +1,8 @@
-/* Graphs: kernels/cuda/dev_graph.h. What a stream has pending runs before a graph that is launched on it.
+/* Graphs: kernels/cuda/dev_graph.h. Pending operations of a stream run before a graph that is launched on it.
  *
- * A runnable runs its nodes one after another, and the body of its WHILE node as long as its condition is set. A condition has
- * an effect only as far as CUDA's documentation goes: on what was made of the graph it belongs to, while that graph lives. An
- * update does not change which condition that is. */
+ * A runnable graph runs its nodes one after another, and the body of its WHILE node as long as its condition is set. Only
+ * effects of a condition that CUDA documents are modelled: on runnables made from the graph it belongs to, while that graph
+ * exists. An update of a runnable does not change its condition. */
 #include <algorithm>
 #include <vector>
 
@@ -13,7 +13,7 @@ namespace emu {
 
 enum { WRONG_FORM = 910, NOT_SUPPORTED = 801, TURNS_MAX = 100000 };
 
-static dev_condition conditions;         /* made so far: each has a number of its own */
+static dev_condition conditions;         /* graphs made so far; each gets a number */
 static int runnables;
 static dev_runnable running;
 
@@ -21,13 +21,13 @@ static dev_runnable running;
 
 struct emu_graph {
     std::vector<emu::node> nodes;
-    dev_graph in;                        /* of a body: whose WHILE node */
-    dev_runnable made;                   /* with a WHILE node: what lives of it */
+    dev_graph in;                        /* of a body: the graph with its WHILE node */
+    dev_runnable made;                   /* with a WHILE node: runnables made from it */
 };
 
 struct emu_runnable {
     std::vector<emu::node> nodes;
-    dev_graph graph;                     /* with a WHILE node: what it was made of; NULL: it is no more */
+    dev_graph graph;                     /* with a WHILE node: the graph it was made from; NULL: destroyed */
     bool condition;
 };
 
@@ -37,7 +37,7 @@ namespace emu {
 
 void graph_add(dev_graph graph, const node &n) { graph->nodes.push_back(n); }
 
-/* What is made of a graph has copies of its nodes, and of its bodies'. */
+/* A runnable has copies of the graph's nodes, and of its bodies' nodes. */
 static std::vector<node> copies(const std::vector<node> &nodes)
 {
     std::vector<node> out = nodes;
@@ -83,7 +83,7 @@ static bool run_loop(const node &n, dev_stream stream)
     return true;
 }
 
-/* False: a kernel trapped, or something else was found, and the rest does not run. */
+/* Returns false if a kernel trapped or another fault was found; the remaining nodes do not run. */
 static bool run(const std::vector<node> &nodes, dev_stream stream)
 {
     for (const node &n : nodes)

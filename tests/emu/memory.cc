@@ -1,4 +1,4 @@
-/* Shared and device memory, async copies, and 16-byte loads. After each array stands a tail that nobody may write. */
+/* Shared and device memory, async copies, and 16-byte loads. After each array lies a guard that must not be written. */
 #include <algorithm>
 #include <map>
 #include <set>
@@ -20,10 +20,10 @@ struct array {
     int line;
 };
 
-static std::vector<array> arrays;                                /* of the block that runs */
-static std::map<unsigned char *, size_t> device;                 /* allocations, without their tails */
-static size_t used;                                              /* of them by all devices, but for what is pinned */
-static std::set<unsigned char *> pinned;                         /* those of them that are the host's as well */
+static std::vector<array> arrays;                                /* of the running block */
+static std::map<unsigned char *, size_t> device;                 /* allocations, without their guards */
+static size_t used;                                              /* bytes allocated on all devices, without pinned memory */
+static std::set<unsigned char *> pinned;                         /* allocations that the host can access, too */
 
 static unsigned char *fresh(size_t bytes)
 {
@@ -149,7 +149,7 @@ static void note_prefetch(const unsigned char *from, size_t bytes)
             watched.times[(size_t)(from + i - watched.memory)] += watched.times[(size_t)(from + i - watched.memory)] < 2;
 }
 
-/* Has no effect, but on a GPU what it asks for must be there. */
+/* No effect here, but on a GPU the memory must exist. */
 void prefetch(const void *address, size_t bytes, int line)
 {
     need_aligned(address, line, "prefetch of");
@@ -231,7 +231,7 @@ void emu_move(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes
 float widen_f16(uint16_t half) { return f16_to_f32(half); }
 uint32_t narrow_bf16(float low, float high) { return (uint32_t)f32_to_bf16(high) << 16 | f32_to_bf16(low); }
 
-/* Of each device: what MOE_EMU_MEMORY says, else 4 GiB. */
+/* Returns the memory of each device: MOE_EMU_MEMORY, or 4 GiB. */
 static size_t capacity(void)
 {
     const char *given = getenv("MOE_EMU_MEMORY");
@@ -273,8 +273,8 @@ int dev_alloc_shared(void **out, size_t bytes)
     return error;
 }
 
-/* A GPU waits for all that is under way before it frees memory. Copies that are in the middle of it are told all the same:
- * whoever frees it has not waited for their event. */
+/* A GPU waits for all pending work before it frees memory. Copies in flight are reported nevertheless, because the caller
+ * did not wait for their event. */
 int dev_free(void *memory)
 {
     if (!memory)
@@ -291,7 +291,7 @@ int dev_free(void *memory)
     return 0;
 }
 
-/* Processors of each device: what depends on their number changes no bit, which tests see by asking several. */
+/* Number of processors of each device. No bit may depend on it, which tests check with several numbers. */
 static const int processors[] = {4, 1, 7, 132};
 enum { DEVICES = sizeof processors / sizeof *processors };
 

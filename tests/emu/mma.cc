@@ -1,8 +1,8 @@
-/* The sum that a tensor core gives for bf16 products, bit for bit (models of Li et al., arXiv 2511.10909, and Khattak and
- * Mikaitis, arXiv 2512.07004). The products of a group are exact; they and c are shifted to the largest exponent among them
- * and cut to F bits after the point, added as integers, and the sum is cut to f32.
- *     Hopper, Blackwell: one group of 16, F = 25;  Ampere, Ada: two groups of 8 in turn, F = 24
- * An exponent is the sum of the factors', not the product's. */
+/* The sum that a tensor core computes for bf16 products, bit for bit (models of Li et al., arXiv 2511.10909, and Khattak and
+ * Mikaitis, arXiv 2512.07004). The products of a group are exact; they and c are shifted to the largest exponent among them,
+ * truncated to F bits after the point, added as integers, and the sum is truncated to f32.
+ *     Hopper, Blackwell: one group of 16, F = 25;  Ampere, Ada: two groups of 8, one after the other, F = 24
+ * An exponent is the sum of the factors' exponents, not the product's. */
 #include "tests/emu/inside.h"
 
 namespace emu {
@@ -42,16 +42,16 @@ static float cut(int64_t sum, int exponent, int fraction)
     uint32_t sign = sum < 0 ? 0x80000000u : 0;
     uint64_t magnitude = sum < 0 ? (uint64_t)-sum : (uint64_t)sum;
     int top = 63 - __builtin_clzll(magnitude);
-    int e = top + exponent - fraction;                           /* the exponent of the result */
+    int e = top + exponent - fraction;                           /* exponent of the result */
     if (e > 127)
         return of_bits(sign | 0x7f800000u);
-    int keep = e < -126 ? -149 : e - 23;                         /* of the last bit that stays */
+    int keep = e < -126 ? -149 : e - 23;                         /* weight of the last bit that is kept */
     int shift = keep - (exponent - fraction);
     uint64_t mantissa = shift > 63 ? 0 : shift >= 0 ? magnitude >> shift : magnitude << -shift;
     return of_bits(sign | (e < -126 ? (uint32_t)mantissa : (uint32_t)(e + 126) * 0x800000u + (uint32_t)mantissa));
 }
 
-/* Infinities and NaNs: as arithmetic has them. */
+/* Infinities and NaNs follow the rules of arithmetic. */
 static float special_sum(const uint16_t *a, const uint16_t *b, float c, int terms)
 {
     double sum = c;
@@ -60,7 +60,7 @@ static float special_sum(const uint16_t *a, const uint16_t *b, float c, int term
     return sum != sum ? of_bits(0x7fffffffu) : (float)sum;
 }
 
-/* Without branches, so that the loop becomes vectors. */
+/* Without branches, so that compilers vectorise the loop. */
 void row_of(const uint16_t *half, row_parts *row)
 {
     int special = 0;
@@ -75,8 +75,8 @@ void row_of(const uint16_t *half, row_parts *row)
     row->special = special;
 }
 
-/* `terms` products from `first` on, and c. A product has 14 bits of fraction and is below 2^16, so it fits, with F more, into
- * 32 bits; the loops are made to become vectors. */
+/* Adds `terms` products from `first` on, and c. A product has 14 bits of fraction and is below 2^16, so it fits, with F
+ * more, into 32 bits; the loops are written so that compilers vectorise them. */
 template <int TERMS, int FRACTION>
 static float group(const row_parts &a, const row_parts &b, int first, float c, int min)
 {

@@ -1,17 +1,17 @@
 /* The race detector. Kernels are compiled with -fsanitize=thread, but libtsan is not linked: the functions that the compiler
  * calls at each access are here. Each access to shared or device memory is compared with the last write to that location and
- * with up to three of its last readers. Two accesses of which one writes are ordered if
+ * with up to three of its last readers. Two accesses, at least one of them a write, are ordered if
  *
  *     they are of one thread;
- *     of one block, and it passed a __syncthreads in between;
+ *     of one block, and the block passed a __syncthreads in between;
  *     of one warp, and both threads passed a __syncwarp that named them (kept as vector clocks of a warp's lanes);
  *     of two blocks, and the first was published by an atomic that the second's block saw (release and acquire an address).
  *
- * Each access is also held against what a kernel can reach: regions of shared and device memory, its own stack, the launch's
- * arguments, and constants, which nvcc puts into the device's memory.
+ * Each access must also lie in memory that a kernel can reach: regions of shared and device memory, its own stack, the
+ * launch's arguments, and constants, which nvcc places in the device's memory.
  *
- * Shuffles, votes and mma order nothing, though the emulator lets lanes meet there. Only order counts, not what happened to
- * come first: so a race is found in any schedule. A copy by cp_async writes at the issue and at the wait. */
+ * Shuffles, votes and mma order nothing, although lanes wait for each other there in the emulator. Only the order relation
+ * counts, not the actual sequence, so a race is found in any schedule. A copy by cp_async writes when issued and when waited for. */
 #include "tests/emu/inside.h"
 
 #ifndef EMU_RACE
@@ -53,16 +53,16 @@ namespace emu {
 struct access {
     uint32_t launch;                             /* 0: none */
     int block, thread;
-    uint32_t barriers, clock;                    /* of the block; of the lane within its warp */
-    int line;                                    /* of the emulator's own accesses, else 0 */
+    uint32_t barriers, clock;                    /* time of the block; of the lane within its warp */
+    int line;                                    /* return address of the emulator's own access, otherwise 0 */
     const void *site;
 };
 
 struct cell_record {
-    access write, read[3];                       /* read: the last, that of another thread, that of another warp */
+    access write, read[3];                       /* the last read, the last of another thread, the last of another warp */
 };
 
-/* Memory with one record for each 2^shift bytes, at first 16: halved as soon as an access asks for less. */
+/* Memory with one record per 2^shift bytes, initially 16: halved as soon as an access is smaller. */
 struct region {
     const unsigned char *base;
     size_t bytes;
@@ -71,18 +71,19 @@ struct region {
     std::vector<cell_record> record;
 };
 
-/* What one block has seen of a thread of another: what that block did before its barrier `barriers`, and the thread then. */
+/* Knowledge of a block about a thread of another block: its accesses before barrier `barriers`, and the thread's later ones. */
 struct seen {
     uint32_t barriers;
-    int by;                                      /* who saw it, at its own block's barrier `at`; others know after that */
+    int by;                                      /* the thread that saw it, at barrier `at` of its own block; other threads
+                                                  * know it afterwards */
     uint32_t at;
 };
 typedef std::map<std::pair<int, int>, seen> knowledge;          /* by block and thread */
 
 static std::map<const unsigned char *, region> regions;
-static region *last_region, *other_region;      /* the last two that were accessed */
+static region *last_region, *other_region;      /* the two regions that were accessed last */
 static uint32_t launch_number = 0, launch_settled = 0, barriers;
-static std::vector<uint32_t> clocks;             /* [thread][32]: what it knows of the lanes of its warp */
+static std::vector<uint32_t> clocks;             /* [thread][32]: its knowledge of the lanes of its warp */
 static std::map<int, knowledge> known;           /* by block */
 static std::unordered_map<const void *, knowledge> published;   /* by address */
 
@@ -130,7 +131,7 @@ void race_sync_warp(int first, unsigned mask)
         size_t lane = (size_t)__builtin_ctz(rest);
         uint32_t *c = &clocks[((size_t)first + lane) * 32];
         std::copy(joined, joined + 32, c);
-        c[lane]++;                               /* what it does from now on is not known to others yet */
+        c[lane]++;                               /* its later accesses are not known to other threads yet */
     }
 }
 
@@ -156,7 +157,7 @@ static region *region_of(const unsigned char *address)
     return last_region = r;
 }
 
-/* Whether `old` comes before what this thread does now. */
+/* Returns whether `old` is ordered before the current access of this thread. */
 static bool ordered(const access &old, int block, int thread)
 {
     if (old.block == block) {
@@ -211,7 +212,7 @@ static void tell(const region &r, size_t index, const access &old, bool old_writ
     std::string between = name_of(old) + (old_writes ? " (write)" : " (read)") + " and " + name_of(fresh) +
                           (writes ? " (write)" : " (read)");
     if (strstr(emu_findings(), between.c_str()))
-        return;                                  /* once for two lines */
+        return;                                  /* once per pair of lines */
     finding_add("race in %s memory, byte %zu of %zu: %s, block %d thread %d and block %d thread %d",
                 r.shared ? "shared" : "device", index << r.shift, r.bytes, between.c_str(), old.block, old.thread, fresh.block,
                 fresh.thread);
@@ -229,8 +230,8 @@ static void tell_unwritten(const access &fresh)
         finding_add("block %d, thread %d: %s", fresh.block, fresh.thread, what.c_str());
 }
 
-/* What a launch that may be early does before pdl_wait: launches since the stream last waited may all still run, so it must
- * write nothing and read nothing that they wrote. */
+/* A launch that may be early, before pdl_wait: launches since the stream last waited may all still run, so the kernel must
+ * not write, nor read memory that they wrote. */
 static void check_early(const region &r, const cell_record &p, const access &fresh, bool write)
 {
     if (write)
@@ -283,7 +284,7 @@ static bool lies_in(const ranges &all, const unsigned char *address)
     return std::any_of(all.begin(), all.end(), [=](const auto &one) { return address >= one.first && address < one.second; });
 }
 
-/* What programs and libraries map read-only. */
+/* Constants that programs and libraries map read-only. */
 static const ranges &constants(void)
 {
     static ranges all;
@@ -300,7 +301,8 @@ static const ranges &constants(void)
     return all;
 }
 
-/* Memory of no region: the emulator's own that kernels read by threadIdx and its kin, arguments, constants; else the host's. */
+/* Memory outside all regions: the emulator's own, which kernels read by threadIdx and the like; arguments; constants; or the
+ * host's. */
 static void check_host(const unsigned char *start, size_t bytes, bool write, const void *site, int line)
 {
     const unsigned char *threads = (const unsigned char *)now.thread_of;
@@ -350,7 +352,7 @@ void race_prefetch(const void *address, size_t bytes, int line)
         found(line, "prefetch of memory that is not there");
 }
 
-/* ld128 goes through a cache that does not see writes of the same launch. */
+/* ld128 reads through a cache that does not see writes of the same launch. */
 void race_no_cache(const void *address, int line)
 {
     region *r = region_of((const unsigned char *)address);
@@ -362,7 +364,7 @@ void race_no_cache(const void *address, int line)
             found(line, "ld128 of memory that this launch wrote, at %s", name_of(r->record[i].write).c_str());
 }
 
-/* What this thread may speak of goes to the address, and what is there becomes known to it. */
+/* Publishes this thread's knowledge at the address, and adds the knowledge published there to the thread's. */
 void race_atomic(const void *address)
 {
     region *r = region_of((const unsigned char *)address);
@@ -389,7 +391,7 @@ void emu_allow(const void *memory, size_t bytes)
     emu::allowed.push_back({(const unsigned char *)memory, (const unsigned char *)memory + bytes});
 }
 
-/* What compilers call. This is libubsan's, which is not linked either (-fsanitize=alignment). */
+/* Called by compiled code: functions of libubsan, which is not linked either (-fsanitize=alignment). */
 struct mismatch {
     const char *file;
     uint32_t line, column;

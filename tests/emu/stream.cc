@@ -1,15 +1,15 @@
-/* Streams and events. A device has a stream for everything and one for copies. Nothing orders the two but events, so one of
- * them runs what it is given at once, and the other as late as it can: when the host waits for it, or an event that was
- * recorded on it holds the first one. On devices 0 and 2 it is copies that are late: what reads a copy without having waited
- * for it reads what was there before. On devices 1 and 3 it is the rest: a copy over what is still to be read comes too early.
+/* Streams and events. A device has a stream for everything and one for copies. Only events order the two, so one of them
+ * runs operations at once, and the other as late as possible: when the host waits for it, or when an event recorded on it
+ * blocks the first one. On devices 0 and 2 copies are late: a reader that did not wait for a copy reads the old data. On
+ * devices 1 and 3 all else is late: a copy that overwrites unread data comes too early.
  *
- * A host that asks for an event learns that it has passed when it asks for the second time, on device 2 for the thousandth. */
+ * A host that polls an event sees it passed at the second call, on device 2 at the thousandth. */
 #include <algorithm>
 
 #include "tests/emu/stream.h"
 
 struct emu_event {
-    dev_stream stream;                   /* where it was recorded; NULL: nowhere */
+    dev_stream stream;                   /* the stream on which it was recorded; NULL: none */
     uint64_t at;
     int asked;
 };
@@ -97,7 +97,7 @@ void streams_leave(const void *memory, size_t bytes)
         stream_finish(stream);
 }
 
-/* What is late keeps what it needs of the caller's. */
+/* Late operations keep copies of the caller's data. */
 static int put(dev_stream stream, node &n, bool read_at_once)
 {
     if (stream_captures(stream)) {
@@ -181,7 +181,7 @@ int dev_stream_free(dev_stream stream)
 struct dev_launches *dev_launches_of(dev_stream stream) { return stream ? &stream->launches : nullptr; }
 int dev_device_of(dev_stream stream) { return stream->device; }
 
-/* As on a GPU: pinned memory is read when the stream reaches the copy. */
+/* As on a GPU, pinned memory is read when the stream reaches the copy. */
 int dev_upload_begin(void *to, const void *from, size_t bytes, dev_stream stream, bool *read)
 {
     *read = !emu::is_pinned(from, bytes);

@@ -196,7 +196,7 @@ static void later_weights_are_prefetched_once(void **state)
 }
 
 /* One weight in each slice, a power of two: a slice's sum is an exact product, and a row's result the sum of these products
- * in f32, one after the other. Their magnitudes differ so much that another order gives other bits. */
+ * in f32, one after the other. Their magnitudes differ enough that another order gives other bits. */
 static void slices_are_added_in_their_order(void **state)
 {
     (void)state;

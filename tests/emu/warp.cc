@@ -1,4 +1,4 @@
-/* What the lanes of a warp compute together. */
+/* Collectives of the lanes of a warp. */
 #include "tests/emu/inside.h"
 
 namespace emu {
@@ -38,7 +38,7 @@ static void shuffle_all(thread *lane, unsigned mask)
     }
 }
 
-/* The fragments of a warp as matrices, and their product: see mma16816 in dev_nvcc.h. */
+/* Computes the product of a warp's fragments as matrices (mma16816 in dev_nvcc.h). */
 static void multiply(thread *lane)
 {
     uint16_t a[16][16], b[8][16];

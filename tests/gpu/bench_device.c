@@ -4,7 +4,7 @@
  * usage: bench_device kernels DEVICE OUT.moes tiny|full FORMAT     operations alone, with the shapes below
  *        bench_device forwards DEVICE OUT.moes SECONDS MODEL.moe   forwards of 1 .. 64 tokens, logits of the last
  *        bench_device decode DEVICE OUT.moes TOKENS MODEL.moe      token after token: by the device's loop, by the host's
- *        bench_device prompt DEVICE OUT.moes TOKENS MODEL.moe      a prompt by tiles, and in slabs of so many `rows`
+ *        bench_device prompt DEVICE OUT.moes TOKENS MODEL.moe      a prompt by tiles, and in slabs of given `rows`
  *        bench_device deep LAYERS STREAM.moes STREAM.moes          from forwards, or decoding, of one model with few and with
  *                                                                  more layers: what it is with LAYERS
  *        bench_device join OUT.moes STREAM.moes...                 one stream of all their records

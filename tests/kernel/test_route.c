@@ -197,7 +197,7 @@ static void sparsemixers_agree_with_the_reference(void **state)
     }
 }
 
-/* Jitter 0.25: scores below the best by more than half of the larger of |x| and the best are masked. Of 4, 3, -1, 2 the
+/* Jitter 0.25: scores below the best by more than half of the larger of |x| and the best are masked. From 4, 3, -1, 2 the
  * first choice keeps 4, 3 and 2, the second 3 and 2. */
 static void sparsemixer_works_as_by_hand(void **state)
 {

@@ -1,5 +1,6 @@
-/* dytc-verify against every fixed draft, in worlds drawn by a seed (tests/unit/scenario.h): MOE_SEED takes another one. With a
- * policy in MOE_POLICY that one, and nothing is asserted. Each world is shown that it is behind in, by 5 % and more. */
+/* dytc-verify compared with every fixed draft, in random worlds (tests/unit/scenario.h). MOE_SEED chooses other worlds.
+ * MOE_POLICY tests another policy, without assertions. Prints each world in which the policy costs at least 5 % more than
+ * the best fixed draft. */
 #include "tests/unit/scenario.h"
 
 enum { WORLDS = 200, TOKENS = 5000, MIXED = 20, TEXTS = 20 };

@@ -330,7 +330,7 @@ static void what_does_not_pay_at_1_is_not_tried_further(void **state)
     runs_as(&s, better, 0.01, "00" "21" "111" "12" "111");
 }
 
-/* Of two lengths with equal utility the earlier one is used, and the smaller one is remembered. */
+/* Among lengths with equal utility the earlier one is used, and the smaller one is remembered. */
 static void ties_go_to_the_smaller(void **state)
 {
     static const double pays[] = {1, 2, 2, 1.5};

@@ -18,7 +18,7 @@ static double uniform(uint64_t *state)
     return ((double)(*state >> 40) + 0.5) * 0x1p-24;
 }
 
-/* What is known of a task. */
+/* State of a task. */
 struct task { bool known; struct estimator estimator; double tokens, cost; };
 
 struct reference {

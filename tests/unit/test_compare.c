@@ -258,7 +258,7 @@ static void a_reference_is_the_same_before_and_now(void **state)
 }
 
 /* Both runs of a program on machines with other load: `none` shows what all settings suffer, the other one suffers between
- * half and one and a half of that. Of 50 comparisons 6 is the 97.5 % quantile at 5 %. */
+ * half and one and a half of that. The 97.5 % quantile of 50 comparisons at 5 % is 6. */
 static void a_drift_is_seldom_a_loss(void **state)
 {
     enum { DRIFTS = 50 };

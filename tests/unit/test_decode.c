@@ -28,7 +28,7 @@ static void open_rig(struct rig *rig, uint64_t seed, int eos, int context, int t
     rig_engine(rig, (struct engine_setup){.max_rows = 256, .max_logit_rows = 256, .max_positions = context}, 0);
 }
 
-/* What the sink received in one run. */
+/* Data that the sink received in one run. */
 struct seen {
     const struct decode_prompt *prompt;
     int iterations, emitted, drafts, draft_tokens, accepted, begins, prompt_rows;

@@ -218,7 +218,7 @@ static void other_iterations_count_as_a_whole(void **state)
         assert_int_equal(interleaved_add(of, &made.all, false, NULL), 0);
     assert_int_equal(interleaved_answer(of, NULL), 0);
     assert_int_equal(interleaved_json(&json, of, &err), 0);
-    /* Of 10 tokens before 1000 us; now 5 of them take 5 * 20 us, and 5 take 500 us. */
+    /* The 10 tokens took 1000 us before; now 5 of them take 5 * 20 us, and 5 take 500 us. */
     assert_non_null(strstr(json.data, "\"type\":\"block\",\"setting\":\"s\",\"number\":8,\"first\":null,\"base_tokens\":10.0,"
                                       "\"base_seconds\":0.001,\"tokens\":10.0,\"seconds\":0.0006"));
     text_free(&json);

@@ -465,7 +465,7 @@ static void what_is_gone_on_from_is_still_seen(void **state)
             must(queue_wait(rig.device, &rig.err), &rig.err);
             for (int more = 0; more < (layers > 1 ? 2 : 1); more++) {
                 sequence_rollback(rig.sequence);
-                /* What the whole forward left must not pass for what is seen now. */
+                /* Features of the earlier whole forward must not be mistaken for those of the current one. */
                 const struct batch other = {.rows = 6, .token = text.token + 1, .features = &last};
                 must(engine_forward(rig.engine, rig.sequence, &other, &got, &rig.err), &rig.err);
                 sequence_rollback(rig.sequence);

@@ -264,7 +264,7 @@ static void limits_hold(void **state)
     free(text);
 }
 
-/* The members of what torch.save wrote, by our own writer. */
+/* Writes the members of torch.save's file with the library's writer. */
 static void write_again(const struct checkpoint *cp, const char *path, uint32_t large)
 {
     const struct source_tensor whole = {.file = cp->tensors[0].file};

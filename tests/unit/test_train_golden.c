@@ -47,7 +47,7 @@ static bool hydra_slice(const struct weights *w, const char *name, struct slice 
     return true;
 }
 
-/* Returns the slice of our weights for a published tensor name; rows 0: the whole weight. */
+/* Returns the slice of the library's weights for a published tensor name; rows 0: the whole weight. */
 static struct slice slice_of(const struct weights *w, const char *name)
 {
     const bool eagle3 = w->head.kind == HEAD_EAGLE3;

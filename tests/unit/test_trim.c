@@ -203,7 +203,7 @@ static struct policy *open_policy(const char *text, struct shape **shape)
 
 struct play { int verified, drafted, made; };
 
-/* Iterations with chains of 8 tokens, whose drafter reports the probability `said`; the first `right` tokens are correct. A
+/* Iterations with chains of 8 tokens, whose drafter reports the given probability; the first `right` tokens are correct. A
  * row of a forward costs `row` of a forward over one token, a drafted token `draft`. */
 static struct play play(struct policy *policy, struct shape *shape, int iterations, double said, int right, double row,
                         double draft)
