@@ -30,7 +30,8 @@ markdown() { find README.md docs -name '*.md' ! -name benchmarks.md; }
 look() {
     comment='(//|/\*|^ *\* )'
     grep -nHiE "$comment.*$words" $(sources) $(tests)
-    grep -nHE "(//|/\\*) (Of|What|That|It|These|Those|They|Its|Theirs) |$comment.*[.] (Of|What) " $(sources) $(tests)
+    grep -nHE "(//|/\\*) (Of|What|That|It|These|Those|They|Its|Theirs) |$comment.*[.] (Of|What) " \
+        $(sources) $(tests)
     grep -nHiE "^[[:space:]]*#.*$words" $(makefiles)
     grep -nHiE "$words" man/* $(markdown)
     grep -nHE "^(Of|What)\\>|[.] (Of|What) " man/* $(markdown)

@@ -11,7 +11,8 @@
  * launch's arguments, and constants, which nvcc places in the device's memory.
  *
  * Shuffles, votes and mma order nothing, although lanes wait for each other there in the emulator. Only the order relation
- * counts, not the actual sequence, so a race is found in any schedule. A copy by cp_async writes when issued and when waited for. */
+ * counts, not the actual sequence, so a race is found in any schedule. A copy by cp_async writes when issued and when waited
+ * for. */
 #include "tests/emu/inside.h"
 
 #ifndef EMU_RACE
@@ -74,8 +75,7 @@ struct region {
 /* Knowledge of a block about a thread of another block: its accesses before barrier `barriers`, and the thread's later ones. */
 struct seen {
     uint32_t barriers;
-    int by;                                      /* the thread that saw it, at barrier `at` of its own block; other threads
-                                                  * know it afterwards */
+    int by;                                      /* saw it, at barrier `at` of its own block; then all know */
     uint32_t at;
 };
 typedef std::map<std::pair<int, int>, seen> knowledge;          /* by block and thread */
