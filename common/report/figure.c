@@ -11,20 +11,21 @@
 #include "common/report/svg.h"
 #include "common/report/table.h"
 
-/* Functions by figure_kind; the file that computes a figure also draws it. */
+/* By figure_kind: computes the tables, and draws them: by a list of charts or by a function. */
 static const struct {
     const char *title;
     int (*make)(const struct figure_work *work, struct err *err);
+    const struct figure_chart *charts;
     int (*draw)(const struct figure *figure, struct figure_page *page, struct err *err);
 } kinds[] = {
-    {NULL, NULL, NULL},
-    {"Utility by iteration", figure_utility, figure_utility_svg},
-    {"What utility predicts", figure_prediction, figure_prediction_svg},
-    {"Where an iteration's time goes", figure_times, figure_times_svg},
-    {"Quality against speed, by budget", figure_quality, figure_quality_svg},
-    {"Experts and speed against the nodes of a forward", figure_nodes, figure_nodes_svg},
-    {"Which drafters make a useful cascade", figure_boundary, figure_boundary_svg},
-    {"Experts named before they are wanted", figure_forecasts, figure_forecasts_svg},
+    {NULL, NULL, NULL, NULL},
+    {"Utility by iteration", figure_utility, NULL, figure_utility_svg},
+    {"What utility predicts", figure_prediction, NULL, figure_prediction_svg},
+    {"Where an iteration's time goes", figure_times, NULL, figure_times_svg},
+    {"Quality against speed, by budget", figure_quality, figure_quality_charts, NULL},
+    {"Experts and speed against the nodes of a forward", figure_nodes, figure_nodes_charts, NULL},
+    {"Which drafters make a useful cascade", figure_boundary, NULL, figure_boundary_svg},
+    {"Experts named before they are wanted", figure_forecasts, figure_forecasts_charts, NULL},
 };
 
 const char *const figure_words[] = {"none", "utility", "prediction", "times", "quality", "nodes", "boundary", "forecasts",
@@ -253,14 +254,21 @@ int figure_page_panel(struct figure_page *page, const struct svg_panel *panel, s
     return rc;
 }
 
+int figure_page_end(struct figure_page *page, bool failed, const char *title, const char *note, struct text *out,
+                    struct err *err)
+{
+    int rc = failed || svg_head(out, page->width, page->height + 8, title, note, err) ||
+             text_put(out, page->body.data, page->body.length, err) || text_puts(out, "</svg>\n", err) ? -1 : 0;
+    text_free(&page->body);
+    text_free(&page->legend);
+    return rc;
+}
+
 int figure_svg(const struct figure *figure, struct text *out, struct err *err)
 {
-    struct figure_page page = {.height = 52};           /* below title and note */
-    int rc = kinds[figure->kind].draw(figure, &page, err) ||
-             svg_head(out, page.width, page.height + 8, kinds[figure->kind].title,
-                      figure->bytes ? "costs are nominal bytes" : "costs are measured seconds", err) ||
-             text_put(out, page.body.data, page.body.length, err) || text_puts(out, "</svg>\n", err) ? -1 : 0;
-    text_free(&page.body);
-    text_free(&page.legend);
-    return rc;
+    struct figure_page page = {.height = FIGURE_PAGE_TOP};
+    const struct figure_chart *charts = kinds[figure->kind].charts;
+    int rc = charts ? figure_draw(figure, charts, &page, err) : kinds[figure->kind].draw(figure, &page, err);
+    return figure_page_end(&page, rc, kinds[figure->kind].title,
+                           figure->bytes ? "costs are nominal bytes" : "costs are measured seconds", out, err);
 }

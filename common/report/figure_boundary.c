@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "common/base/mem.h"
 #include "common/report/ewif.h"
 #include "common/stream/decode.h"
 
@@ -176,65 +175,40 @@ int figure_boundary(const struct figure_work *work, struct err *err)
     return 0;
 }
 
-enum { CURVES_MAX = EWIF_CASCADES + DECODE_DRAFTERS_MAX, LABEL = 96 };
-
-/* Collects the points of one of the two boundaries for a row's task and setting. */
-static int gather(const struct figure_table *table, const struct figure_row *of, const char *cascade, double *cost,
-                  double *acceptance)
-{
-    int points = 0;
-    for (size_t i = 0; i < table->count; i++) {
-        const struct figure_row *row = &table->rows[i];
-        if (row->text[0] != of->text[0] || row->text[1] != of->text[1] || row->text[2] != cascade)
-            continue;
-        cost[points] = row->value[CURVE_COST];
-        acceptance[points++] = row->value[CURVE_ACCEPTANCE];
-    }
-    return points;
-}
-
 /* Draws a panel of the drafters first to end - 1, which belong to one task and setting. */
 static int draw(const struct figure *figure, size_t first, size_t end, struct figure_page *page, struct err *err)
 {
+    static const char *const names[EWIF_CASCADES] = {"vertical gains above", "horizontal gains above"};
     const struct figure_row *rows = figure->table[0].rows;
-    char labels[DECODE_DRAFTERS_MAX][LABEL], title[320];
-    struct svg_curve curves[CURVES_MAX] = {{0}};
-    int count = 0, rc = -1;
-    double max = 1, *points = mem_alloc(4 * figure->table[1].count, sizeof *points, err);
-    if (!points)
-        return -1;
-    for (size_t i = first; i < end; i++)
-        max = isfinite(rows[i].value[COST]) ? fmax(max, 1.05 * rows[i].value[COST]) : max;
+    char labels[DECODE_DRAFTERS_MAX][96], title[320];
+    struct chart chart = {.panel = {.title = title, .x_label = "cost of a run, in forwards over one token",
+                                    .y_label = "acceptance", .x_max = 1, .y_max = 1}};
+    snprintf(title, sizeof title, "%s, %s", *rows[first].text[0] ? rows[first].text[0] : "prompts", rows[first].text[1]);
     for (int c = 0; c < EWIF_CASCADES; c++) {
-        double *x = points + (size_t)(2 * c) * figure->table[1].count, *y = x + figure->table[1].count;
-        const int n = gather(&figure->table[1], &rows[first], cascade_words[c], x, y);
-        for (int i = 0; i < n; i++)
-            x[i] = x[i] > max ? NAN : x[i];
-        curves[count++] = (struct svg_curve){.label = c == EWIF_VERTICAL ? "vertical gains above" : "horizontal gains above",
-                                             .stroke = c == EWIF_VERTICAL ? SVG_BOLD : SVG_DASHED, .x = x, .y = y, .points = n};
+        const char *const texts[] = {rows[first].text[0], rows[first].text[1], cascade_words[c]};
+        size_t count;
+        const struct figure_row *boundary = figure_rows(&figure->table[1], texts, 3, &count);
+        chart_add(&chart, figure_curve(boundary, count, CURVE_COST, CURVE_ACCEPTANCE, names[c],
+                                       c == EWIF_VERTICAL ? SVG_BOLD : SVG_DASHED), err);
     }
     for (size_t i = first; i < end; i++) {
-        snprintf(labels[i - first], LABEL, "%s: %.2f at %.3f, %s", rows[i].text[2], rows[i].value[ACCEPTANCE],
-                 rows[i].value[COST], rows[i].text[3]);
-        if (isfinite(rows[i].value[COST] + rows[i].value[ACCEPTANCE]))
-            curves[count++] = (struct svg_curve){.label = labels[i - first], .stroke = SVG_THIN, .x = &rows[i].value[COST],
-                                                 .y = &rows[i].value[ACCEPTANCE], .points = 1, .dots = true, .bare = true};
+        const double cost = rows[i].value[COST], acceptance = rows[i].value[ACCEPTANCE];
+        struct svg_curve dot = figure_curve(&rows[i], 1, COST, ACCEPTANCE, labels[i - first], SVG_THIN);
+        dot.dots = dot.bare = true;
+        snprintf(labels[i - first], sizeof *labels, "%s: %.2f at %.3f, %s", rows[i].text[2], acceptance, cost, rows[i].text[3]);
+        if (isfinite(cost))
+            chart.panel.x_max = fmax(chart.panel.x_max, 1.05 * cost);
+        if (isfinite(cost + acceptance))
+            chart_add(&chart, dot, err);
     }
-    snprintf(title, sizeof title, "%s, %s", *rows[first].text[0] ? rows[first].text[0] : "prompts", rows[first].text[1]);
-    const struct svg_panel panel = {.title = title, .x_label = "cost of a run, in forwards over one token",
-                                    .y_label = "acceptance", .x_max = max, .y_max = 1, .curves = curves, .count = count};
-    rc = figure_page_panel(page, &panel, err);
-    mem_free(&points);
-    return rc;
+    return chart_draw(&chart, page, err);
 }
 
 int figure_boundary_svg(const struct figure *figure, struct figure_page *page, struct err *err)
 {
     const struct figure_table *drafters = &figure->table[0];
     for (size_t first = 0, end; first < drafters->count; first = end) {
-        for (end = first; end < drafters->count && drafters->rows[end].text[0] == drafters->rows[first].text[0] &&
-                          drafters->rows[end].text[1] == drafters->rows[first].text[1];)
-            end++;
+        end = figure_rows_end(drafters, first, 2);
         if (draw(figure, first, end, page, err))
             return -1;
     }

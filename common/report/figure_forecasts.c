@@ -3,10 +3,6 @@
 #include "common/report/figure_internal.h"
 
 #include <math.h>
-#include <stdio.h>
-
-#include "common/base/mem.h"
-#include "common/stream/decode.h"
 
 static const struct figure_column source_columns[] = {
     {"task", FIGURE_WORD}, {"setting", FIGURE_WORD}, {"source", FIGURE_WORD}, {"iterations", 0}, {"wanted", 0}, {"named", 0},
@@ -103,43 +99,8 @@ int figure_forecasts(const struct figure_work *work, struct err *err)
     return 0;
 }
 
-/* A panel of the rows first to end - 1, which are of one task and setting: a curve for each source. */
-static int draw(const struct figure_row *rows, size_t first, size_t end, struct figure_page *page, struct err *err)
-{
-    struct svg_curve curves[DECODE_FORECASTS_MAX] = {{0}};
-    char title[320];
-    int count = 0, rc;
-    double max = 1, *x = mem_alloc(2 * (end - first), sizeof *x, err), *y = x + (end - first);
-    if (!x)
-        return -1;
-    for (size_t i = first; i < end; i++) {
-        x[i - first] = rows[i].value[LAYER];
-        y[i - first] = rows[i].value[RECALL];
-        max = fmax(max, x[i - first]);
-        if (i == first || rows[i].text[2] != rows[i - 1].text[2]) {
-            curves[count] = (struct svg_curve){.label = rows[i].text[2], .stroke = count, .x = &x[i - first],
-                                               .y = &y[i - first], .dots = true};
-            count++;
-        }
-        curves[count - 1].points++;
-    }
-    snprintf(title, sizeof title, "%s, %s", *rows[first].text[0] ? rows[first].text[0] : "prompts", rows[first].text[1]);
-    const struct svg_panel panel = {.title = title, .x_label = "layer with experts", .y_label = "recall", .x_max = max,
-                                    .y_max = 1, .curves = curves, .count = count};
-    rc = figure_page_panel(page, &panel, err);
-    mem_free(&x);
-    return rc;
-}
-
-int figure_forecasts_svg(const struct figure *figure, struct figure_page *page, struct err *err)
-{
-    const struct figure_table *table = &figure->table[1];
-    for (size_t first = 0, end; first < table->count; first = end) {
-        for (end = first + 1; end < table->count && table->rows[end].text[0] == table->rows[first].text[0] &&
-                              table->rows[end].text[1] == table->rows[first].text[1]; end++)
-            ;
-        if (draw(table->rows, first, end, page, err))
-            return -1;
-    }
-    return 0;
-}
+const struct figure_chart figure_forecasts_charts[] = {
+    {.panel = {.x_label = "layer with experts", .y_label = "recall", .x_max = 1, .y_max = 1}, .x_axis = AXIS_ZERO, .table = 1,
+     .panel_texts = 2, .series = 2, .dots = true, .x = LAYER, .y = RECALL, .order = LAYER},
+    {.series = 0},
+};

@@ -37,15 +37,64 @@ struct figure_page {
     struct text body, legend;
     int width, height;
 };
+enum { FIGURE_PAGE_TOP = 52 };          /* initial height: below title and note */
 int figure_page_panel(struct figure_page *page, const struct svg_panel *panel, struct err *err);
+/* Writes the whole page unless `failed`, and frees it. */
+int figure_page_end(struct figure_page *page, bool failed, const char *title, const char *note, struct text *out,
+                    struct err *err);
 
-/* Each draws its kind of figure from the tables. */
+enum figure_axis {
+    AXIS_GIVEN,                         /* as in the panel */
+    AXIS_ZERO,                          /* from the panel's minimum to its maximum, or to the greatest number if it is more */
+    AXIS_POINTS,                        /* from the smallest number to the greatest */
+    AXIS_FIT                            /* with margins, from 0 unless all numbers are far from 0 */
+};
+
+/* A panel while curves are added to it. They point to rows of tables, which must not move until the panel is drawn. */
+struct chart {
+    struct svg_panel panel;             /* set by the caller, but for the curves */
+    enum figure_axis x_axis, y_axis;
+    struct svg_curve *curves;
+    size_t room;
+    double x_min, x_max, y_min, y_max;  /* of all points so far, error bars included */
+    bool failed;
+};
+
+/* Returns the curve of two columns of adjacent rows; count 0: one without points. */
+struct svg_curve figure_curve(const struct figure_row *rows, size_t count, int x, int y, const char *label, int stroke);
+
+/* Adds a curve. Errors are returned by chart_draw. */
+void chart_add(struct chart *chart, struct svg_curve curve, struct err *err);
+
+/* Draws the panel if it has curves, and frees them. */
+int chart_draw(struct chart *chart, struct figure_page *page, struct err *err);
+
+/* Returns the end of the rows from `at` on that have the same first `texts` texts as row `at`. */
+size_t figure_rows_end(const struct figure_table *table, size_t at, int texts);
+
+/* Finds the first rows with these texts; NULL: none. */
+const struct figure_row *figure_rows(const struct figure_table *table, const char *const *texts, int count, size_t *rows);
+
+/* Panels that a table of points determines: one for each task, or for each task and setting, with a curve for each series. */
+struct figure_chart {
+    struct svg_panel panel;             /* title NULL: the names of its rows; a label NULL: speed over the reference's */
+    enum figure_axis x_axis, y_axis;
+    int table, panel_texts;             /* rows of a panel have their first panel_texts texts in common */
+    bool last;                          /* draw the last panel only: all tasks if there are several */
+    int series;                         /* the text by which rows are curves */
+    bool everywhere;                    /* a series has the same mark in all panels, also if one has no point of it */
+    bool dots;
+    int x, y, error, order;             /* columns; order: of the points of a curve; error 0: none */
+};
+
+/* Draws the tables by a list of charts that ends with one without a series. */
+int figure_draw(const struct figure *figure, const struct figure_chart *charts, struct figure_page *page, struct err *err);
+extern const struct figure_chart figure_quality_charts[], figure_nodes_charts[], figure_forecasts_charts[];
+
+/* Each draws its kind of figure from the tables, where charts do not suffice. */
 int figure_utility_svg(const struct figure *figure, struct figure_page *page, struct err *err);
 int figure_prediction_svg(const struct figure *figure, struct figure_page *page, struct err *err);
 int figure_times_svg(const struct figure *figure, struct figure_page *page, struct err *err);
-int figure_quality_svg(const struct figure *figure, struct figure_page *page, struct err *err);
-int figure_nodes_svg(const struct figure *figure, struct figure_page *page, struct err *err);
 int figure_boundary_svg(const struct figure *figure, struct figure_page *page, struct err *err);
-int figure_forecasts_svg(const struct figure *figure, struct figure_page *page, struct err *err);
 
 #endif

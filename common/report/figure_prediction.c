@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "common/base/mem.h"
 #include "common/report/best.h"
 
 static const struct figure_column point_columns[] = {
@@ -128,27 +127,18 @@ int figure_prediction(const struct figure_work *work, struct err *err)
 int figure_prediction_svg(const struct figure *figure, struct figure_page *page, struct err *err)
 {
     const struct figure_table *points = &figure->table[0];
-    double max = 1.2, *x = mem_alloc(points->count, sizeof *x, err), *y = mem_alloc(points->count, sizeof *y, err);
-    int rc = -1;
-    if (!x || !y)
-        goto done;
-    for (size_t i = 0; i < points->count; i++) {
-        x[i] = points->rows[i].value[UTILITY];
-        y[i] = points->rows[i].value[RATIO];
-        max = fmax(max, 1.05 * fmax(x[i], y[i]));
-    }
-    const double ends[] = {0, max};
-    const struct svg_curve curves[] = {
-        {.label = "speed-up = utility", .stroke = SVG_DASHED, .x = ends, .y = ends, .points = 2},
-        {.stroke = SVG_BOLD, .x = x, .y = y, .points = (int)points->count, .dots = true, .bare = true}};
-    double r2 = figure->table[1].rows[0].value[R2];
+    double max = 1.2, r2 = figure->table[1].rows[0].value[R2];
     char title[64];
+    for (size_t i = 0; i < points->count; i++)
+        max = fmax(max, 1.05 * fmax(points->rows[i].value[UTILITY], points->rows[i].value[RATIO]));
+    const double ends[] = {0, max};
     snprintf(title, sizeof title, isfinite(r2) ? "%zu points, R\xc2\xb2 = %.3f" : "%zu points", points->count, r2);
-    const struct svg_panel panel = {.title = title, .x_label = "utility", .y_label = "ratio to the reference", .x_max = max,
-                                    .y_max = max, .curves = curves, .count = 2};
-    rc = figure_page_panel(page, &panel, err);
-done:
-    mem_free(&x);
-    mem_free(&y);
-    return rc;
+    struct chart chart = {.panel = {.title = title, .x_label = "utility", .y_label = "ratio to the reference", .x_max = max,
+                                    .y_max = max}};
+    struct svg_curve dots = figure_curve(points->rows, points->count, UTILITY, RATIO, NULL, SVG_BOLD);
+    dots.dots = dots.bare = true;
+    chart_add(&chart, (struct svg_curve){.label = "speed-up = utility", .stroke = SVG_DASHED, .x = ends, .y = ends,
+                                         .points = 2}, err);
+    chart_add(&chart, dots, err);
+    return chart_draw(&chart, page, err);
 }

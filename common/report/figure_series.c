@@ -2,116 +2,12 @@
 #include "common/report/figure_internal.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
 
 #include "common/base/mem.h"
-
-/* The panel of a task's rows: one curve per series, with marks, and with error bars if `error` (-1: none) is known. */
-struct chart {
-    const char *title, *x_label, *y_label;
-    int x, y, error;                    /* indices in figure_row.value */
-    int order;                          /* index of the value that orders the points of a curve */
-    bool percent;
-};
-
-static void add_curve(struct svg_curve *curve, int number, const char *name, const double *x, const double *y,
-                      const double *error, int points)
-{
-    int stroke = number < SVG_THIN ? number : SVG_THIN + (number - SVG_THIN) % SVG_PATTERNS;
-    *curve = (struct svg_curve){.label = name, .stroke = stroke, .x = x, .y = y, .error = error, .points = points,
-                                .dots = true};
-}
-
-static bool first_of_series(const struct figure_table *table, size_t at, const char *task)
-{
-    for (size_t i = 0; i < at; i++)
-        if (!strcmp(table->rows[i].text[0], task) && !strcmp(table->rows[i].text[2], table->rows[at].text[2]))
-            return false;
-    return true;
-}
-
-/* Extends an axis to 0, unless all values are far from 0: then differences between them would not be visible. */
-static void fit_axis(double *min, double *max)
-{
-    const double low = *min, high = *max;
-    if (!(high > 0)) {
-        *min = 0;
-        *max = 1;
-    } else if (low > 0.4 * high) {
-        const double room = fmax(0.08 * (high - low), 0.05 * high);
-        *min = low - room;
-        *max = high + room;
-    } else {
-        *min = 0;
-        *max = 1.05 * high;
-    }
-}
-
-/* Copies the rows of one series from row `first` on, in the chart's order, to x, y and error; returns their number. */
-static int take_series(const struct figure_table *table, size_t first, const struct chart *chart, double *order, double *x,
-                       double *y, double *error)
-{
-    const struct figure_row *of = &table->rows[first];
-    int count = 0;
-    for (size_t i = first; i < table->count; i++) {
-        const struct figure_row *row = &table->rows[i];
-        if (strcmp(row->text[0], of->text[0]) || strcmp(row->text[2], of->text[2]))
-            continue;
-        int at = count++;
-        for (; at && order[at - 1] > row->value[chart->order]; at--) {
-            order[at] = order[at - 1];
-            x[at] = x[at - 1];
-            y[at] = y[at - 1];
-            error[at] = error[at - 1];
-        }
-        order[at] = row->value[chart->order];
-        x[at] = row->value[chart->x];
-        y[at] = row->value[chart->y];
-        error[at] = chart->error < 0 ? NAN : row->value[chart->error];
-    }
-    return count;
-}
-
-static int draw_chart(const struct figure_table *table, const char *task, const struct chart *chart, struct figure_page *page,
-                      struct err *err)
-{
-    double *cells = mem_alloc(4 * table->count, sizeof *cells, err);
-    struct svg_curve *curves = mem_alloc(table->count, sizeof *curves, err);
-    struct svg_panel panel = {.title = chart->title, .x_label = chart->x_label, .y_label = chart->y_label, .x_min = INFINITY,
-                              .x_max = 0, .y_min = INFINITY, .y_max = 0, .percent = chart->percent, .curves = curves};
-    int rc = -1;
-    size_t used = 0;
-    if (!cells || !curves)
-        goto done;
-    double *x = cells, *y = cells + table->count, *error = cells + 2 * table->count, *order = cells + 3 * table->count;
-    for (size_t s = 0; s < table->count; s++) {
-        const size_t begin = used;
-        if (strcmp(table->rows[s].text[0], task) || !first_of_series(table, s, task))
-            continue;
-        used += (size_t)take_series(table, s, chart, order + begin, x + begin, y + begin, error + begin);
-        for (size_t i = begin; i < used; i++) {
-            const double bar = isfinite(error[i]) ? error[i] : 0;
-            panel.x_min = fmin(panel.x_min, x[i]);
-            panel.x_max = fmax(panel.x_max, x[i]);
-            panel.y_min = fmin(panel.y_min, y[i] - bar);
-            panel.y_max = fmax(panel.y_max, y[i] + bar);
-        }
-        add_curve(&curves[panel.count], panel.count, table->rows[s].text[2], x + begin, y + begin, error + begin,
-                  (int)(used - begin));
-        panel.count++;
-    }
-    fit_axis(&panel.x_min, &panel.x_max);
-    fit_axis(&panel.y_min, &panel.y_max);
-    rc = figure_page_panel(page, &panel, err);
-done:
-    mem_free(&cells);
-    mem_free(&curves);
-    return rc;
-}
 
 /* Quality */
 
@@ -294,21 +190,14 @@ int figure_quality(const struct figure_work *work, struct err *err)
     return rc;
 }
 
-int figure_quality_svg(const struct figure *figure, struct figure_page *page, struct err *err)
-{
-    const char *speed = figure->bytes ? "speed that bytes allow" : "ratio to the reference";
-    const struct chart mean = {"all tasks, normalised", speed, "quality over the reference's", MEAN_SPEED, MEAN_NORMALISED,
-                               MEAN_DEVIATION, MEAN_BUDGET, true};
-    if (figure->table[1].count && draw_chart(&figure->table[1], "all", &mean, page, err))
-        return -1;
-    for (size_t i = 0; i < figure->table[0].count; i++) {
-        const char *task = figure->table[0].rows[i].text[0];
-        const struct chart own = {*task ? task : "prompts", speed, "quality", SPEED, QUALITY, DEVIATION, BUDGET, true};
-        if ((!i || figure->table[0].rows[i - 1].text[0] != task) && draw_chart(&figure->table[0], task, &own, page, err))
-            return -1;
-    }
-    return 0;
-}
+const struct figure_chart figure_quality_charts[] = {
+    {.panel = {.title = "all tasks, normalised", .y_label = "quality over the reference's", .percent = true},
+     .x_axis = AXIS_FIT, .y_axis = AXIS_FIT, .table = 1, .panel_texts = 1, .series = 2, .dots = true,
+     .x = MEAN_SPEED, .y = MEAN_NORMALISED, .error = MEAN_DEVIATION, .order = MEAN_BUDGET},
+    {.panel = {.y_label = "quality", .percent = true}, .x_axis = AXIS_FIT, .y_axis = AXIS_FIT, .panel_texts = 1, .series = 2,
+     .dots = true, .x = SPEED, .y = QUALITY, .error = DEVIATION, .order = BUDGET},
+    {.series = 0},
+};
 
 /* Nodes */
 
@@ -359,18 +248,13 @@ int figure_nodes(const struct figure_work *work, struct err *err)
     return 0;
 }
 
-int figure_nodes_svg(const struct figure *figure, struct figure_page *page, struct err *err)
-{
-    const struct figure_table *table = &figure->table[0];
-    const char *task = table->rows[table->count - 1].text[0];   /* "all" if there are several tasks */
-    const char *speed = figure->bytes ? "speed that bytes allow" : "ratio to the reference";
-    const struct chart charts[] = {
-        {"(a) experts", "nodes of a forward", "distinct experts a layer", NODES, NODE_EXPERTS, -1, NODES, false},
-        {"(b) speed", "nodes of a forward", speed, NODES, NODE_SPEED, -1, NODES, false},
-        {"(c) speed by experts", "distinct experts a layer", speed, NODE_EXPERTS, NODE_SPEED, -1, NODES,
-         false}};
-    for (size_t c = 0; c < sizeof charts / sizeof *charts; c++)
-        if (draw_chart(table, task, &charts[c], page, err))
-            return -1;
-    return 0;
-}
+#define NODES_CHART(heading, along, up, column, row) \
+    {.panel = {.title = heading, .x_label = along, .y_label = up}, .x_axis = AXIS_FIT, .y_axis = AXIS_FIT, .panel_texts = 1, \
+     .last = true, .series = 2, .dots = true, .x = column, .y = row, .order = NODES}
+
+const struct figure_chart figure_nodes_charts[] = {
+    NODES_CHART("(a) experts", "nodes of a forward", "distinct experts a layer", NODES, NODE_EXPERTS),
+    NODES_CHART("(b) speed", "nodes of a forward", NULL, NODES, NODE_SPEED),
+    NODES_CHART("(c) speed by experts", "distinct experts a layer", NULL, NODE_EXPERTS, NODE_SPEED),
+    {.series = 0},
+};

@@ -220,122 +220,63 @@ done:
     return rc;
 }
 
-/* The columns of the windows as arrays, and memory for the curves of a panel. */
-struct drawing {
-    double *iteration, *run, *tokens, *cost, *utility, *mean_x, *mean_y;
-    struct svg_curve *curves;
-};
-
-static void drawing_free(struct drawing *drawing)
-{
-    mem_free(&drawing->iteration);
-    mem_free(&drawing->run);
-    mem_free(&drawing->tokens);
-    mem_free(&drawing->cost);
-    mem_free(&drawing->utility);
-    mem_free(&drawing->mean_x);
-    mem_free(&drawing->mean_y);
-    mem_free(&drawing->curves);
-}
-
-static int drawing_make(struct drawing *out, const struct figure *figure, struct err *err)
-{
-    const struct figure_table *windows = &figure->table[0], *means = &figure->table[1];
-    double **columns[] = {&out->iteration, &out->run, &out->tokens, &out->cost, &out->utility};
-    static const int from[] = {ITERATION, RUN_ITERATION, TOKENS, COST, UTILITY};
-    for (size_t c = 0; c < sizeof from / sizeof *from; c++) {
-        if (!(*columns[c] = mem_alloc(windows->count, sizeof(double), err)))
-            return -1;
-        for (size_t i = 0; i < windows->count; i++)
-            (*columns[c])[i] = windows->rows[i].value[from[c]];
-    }
-    if (!(out->mean_x = mem_alloc(means->count, sizeof(double), err)) ||
-        !(out->mean_y = mem_alloc(means->count, sizeof(double), err)) ||
-        !(out->curves = mem_alloc(windows->count + means->count + 2, sizeof *out->curves, err)))
-        return -1;
-    for (size_t i = 0; i < means->count; i++) {
-        out->mean_x[i] = means->rows[i].value[MEAN_ITERATION];
-        out->mean_y[i] = means->rows[i].value[MEAN_UTILITY];
-    }
-    return 0;
-}
-
 /* Returns the end of the text that begins with window `at`. */
-static size_t text_end(const struct figure_table *windows, size_t at, size_t end)
+static size_t text_end(const struct figure_table *windows, size_t at)
 {
-    size_t next = at;
-    while (next < end && !(windows->rows[next].value[SEQUENCE] < windows->rows[at].value[SEQUENCE]) &&
-           !(windows->rows[next].value[SEQUENCE] > windows->rows[at].value[SEQUENCE]))
+    size_t next = at + 1;
+    while (next < windows->count && windows->rows[next].value[SEQUENCE] == windows->rows[at].value[SEQUENCE])
         next++;
     return next;
 }
 
-/* Draws one panel: the texts of a task (NULL: of all) as thin lines over x, and their mean if it exists. */
-static int draw_texts(const struct figure *figure, const struct drawing *drawing, const double *x, const char *task,
-                      const char *title, size_t first, size_t end, struct figure_page *page, struct err *err)
+/* Draws one panel: the texts of a task (NULL: of all) as thin lines over column x, and their mean if it exists. */
+static int draw_texts(const struct figure *figure, int x, const char *task, const char *title, struct figure_page *page,
+                      struct err *err)
 {
     static const double ones[] = {1, 1};
-    const struct figure_table *windows = &figure->table[0], *means = &figure->table[1];
-    double line[] = {INFINITY, -INFINITY}, y_max = 1.5;
-    bool run = x == drawing->run;
-    int count = 0;
-    for (size_t i = first, next; i < end; i = next) {
-        next = text_end(windows, i, end);
-        if (!of_task(&windows->rows[i], task))
-            continue;
-        drawing->curves[count++] = (struct svg_curve){.stroke = SVG_THIN, .x = x + i, .y = drawing->utility + i,
-                                                      .points = (int)(next - i)};
-        for (; i < next; i++) {
-            line[0] = fmin(line[0], x[i]);              /* the first window ends after its number of iterations */
-            line[1] = fmax(line[1], x[i]);
-            y_max = fmax(y_max, 1.05 * drawing->utility[i]);
-        }
+    const struct figure_table *windows = &figure->table[0];
+    const char *const texts[] = {task, windows->rows[0].text[1]};
+    const bool run = x == RUN_ITERATION;
+    size_t count = 0;
+    struct chart chart = {.panel = {.title = title, .x_label = run ? "iteration of the run" : "iteration of the text",
+                                    .y_label = "utility", .y_max = 1.5}, .y_axis = AXIS_ZERO};
+    for (size_t i = 0, next; i < windows->count; i = next) {
+        next = text_end(windows, i);
+        if (of_task(&windows->rows[i], task))
+            chart_add(&chart, figure_curve(&windows->rows[i], next - i, x, UTILITY, NULL, SVG_THIN), err);
     }
-    for (size_t i = 0, next; i < means->count && !run; i = next) {
-        for (next = i; next < means->count && means->rows[next].text[0] == means->rows[i].text[0] &&
-                       means->rows[next].text[1] == means->rows[i].text[1];)
-            next++;
-        if (means->rows[i].text[1] == windows->rows[first].text[1] && of_task(&means->rows[i], task))
-            drawing->curves[count++] = (struct svg_curve){.label = "harmonic mean of texts", .stroke = SVG_DOTTED,
-                                                          .x = drawing->mean_x + i, .y = drawing->mean_y + i,
-                                                          .points = (int)(next - i)};
-    }
-    drawing->curves[count++] = (struct svg_curve){.stroke = SVG_THIN + 1, .label = "no gain", .x = line, .y = ones,
-                                                  .points = 2};
-    line[0] = run ? 0 : line[0];
-    line[1] = fmax(line[1], line[0] + 1);
-    const struct svg_panel panel = {.title = title, .x_label = run ? "iteration of the run" : "iteration of the text",
-                                    .y_label = "utility", .x_min = line[0], .x_max = line[1], .y_max = y_max,
-                                    .curves = drawing->curves, .count = count};
-    return figure_page_panel(page, &panel, err);
+    const struct figure_row *means = run ? NULL : figure_rows(&figure->table[1], texts, 2, &count);
+    if (means)
+        chart_add(&chart, figure_curve(means, count, MEAN_ITERATION, MEAN_UTILITY, "harmonic mean of texts", SVG_DOTTED), err);
+    /* The first window ends after its number of iterations. */
+    chart.panel.x_min = run ? 0 : chart.x_min;
+    chart.panel.x_max = fmax(chart.x_max, chart.panel.x_min + 1);
+    const double line[] = {chart.panel.x_min, chart.panel.x_max};
+    chart_add(&chart, (struct svg_curve){.label = "no gain", .stroke = SVG_THIN + 1, .x = line, .y = ones, .points = 2}, err);
+    return chart_draw(&chart, page, err);
 }
 
 /* Draws tokens and cost of the text with the most windows (figure 6). */
-static int draw_longest(const struct figure *figure, const struct drawing *drawing, size_t first, size_t end,
-                        struct figure_page *page, struct err *err)
+static int draw_longest(const struct figure *figure, struct figure_page *page, struct err *err)
 {
     const struct figure_table *windows = &figure->table[0];
-    size_t at = first, length = 0;
-    double max = 1.5;
+    struct chart chart = {.panel = {.x_label = "iteration of the text", .y_label = "over the reference's", .y_max = 1.5},
+                          .x_axis = AXIS_POINTS, .y_axis = AXIS_ZERO};
+    const struct figure_row *rows = windows->rows;
+    size_t length = 0;
     char title[256];
-    for (size_t i = first, next; i < end; i = next) {
-        next = text_end(windows, i, end);
+    for (size_t i = 0, next; i < windows->count; i = next) {
+        next = text_end(windows, i);
         if (next - i > length) {
-            at = i;
+            rows = &windows->rows[i];
             length = next - i;
         }
     }
-    for (size_t i = at; i < at + length; i++)
-        max = fmax(max, 1.05 * fmax(drawing->tokens[i], drawing->cost[i]));
-    snprintf(title, sizeof title, "%s, %s", windows->rows[first].text[1], windows->rows[at].text[2]);
-    const struct svg_curve curves[] = {{.label = "tokens an iteration", .stroke = SVG_BOLD, .y = drawing->tokens + at},
-                                       {.label = "its cost", .stroke = SVG_DASHED, .y = drawing->cost + at}};
-    const struct svg_panel panel = {.title = title, .x_label = "iteration of the text", .y_label = "over the reference's",
-                                    .points = (int)length, .x = drawing->iteration + at,
-                                    .x_min = drawing->iteration[at],
-                                    .x_max = fmax(drawing->iteration[at + length - 1], drawing->iteration[at] + 1),
-                                    .y_max = max, .curves = curves, .count = 2};
-    return figure_page_panel(page, &panel, err);
+    snprintf(title, sizeof title, "%s, %s", rows->text[1], rows->text[2]);
+    chart.panel.title = title;
+    chart_add(&chart, figure_curve(rows, length, ITERATION, TOKENS, "tokens an iteration", SVG_BOLD), err);
+    chart_add(&chart, figure_curve(rows, length, ITERATION, COST, "its cost", SVG_DASHED), err);
+    return chart_draw(&chart, page, err);
 }
 
 /* Draws the texts of a single setting: by task, in the order of running, and tokens and cost of the longest. */
@@ -343,105 +284,27 @@ static int draw_setting(const struct figure *figure, struct figure_page *page, s
 {
     const struct figure_table *windows = &figure->table[0], *variation = &figure->table[2];
     const char *setting = windows->rows[0].text[1];
-    const size_t end = windows->count;
-    struct drawing drawing = {0};
     char title[256];
-    int rc = -1;
-    if (drawing_make(&drawing, figure, err))
-        goto done;
     for (size_t v = 0; v < variation->count; v++) {
         const char *task = variation->rows[v].text[0];
-        bool own = false;                       /* a single task, not all together */
-        for (size_t i = 0; i < end && !own; i++)
-            own = windows->rows[i].text[0] == task;
-        if (!own)
-            continue;
+        size_t windows_of_task;
+        if (!figure_rows(windows, &task, 1, &windows_of_task))
+            continue;                           /* all tasks together */
         snprintf(title, sizeof title, "%s, %s", setting, *task ? task : "prompts");
-        if (draw_texts(figure, &drawing, drawing.iteration, task, title, 0, end, page, err))
-            goto done;
+        if (draw_texts(figure, ITERATION, task, title, page, err))
+            return -1;
     }
     snprintf(title, sizeof title, "%s, as it ran", setting);
-    if (draw_texts(figure, &drawing, drawing.run, NULL, title, 0, end, page, err) ||
-        draw_longest(figure, &drawing, 0, end, page, err))
-        goto done;
-    rc = 0;
-done:
-    drawing_free(&drawing);
-    return rc;
+    return draw_texts(figure, RUN_ITERATION, NULL, title, page, err) || draw_longest(figure, page, err) ? -1 : 0;
 }
 
-/* Returns the end of the means that belong to the same task and setting as row `at`. */
-static size_t means_end(const struct figure_table *means, size_t at)
-{
-    size_t next = at;
-    while (next < means->count && means->rows[next].text[0] == means->rows[at].text[0] &&
-           means->rows[next].text[1] == means->rows[at].text[1])
-        next++;
-    return next;
-}
-
-/* Finds the rows of a task and setting; NULL: none. */
-static const struct figure_row *find_means(const struct figure_table *means, const char *task, const char *setting,
-                                           size_t *count)
-{
-    for (size_t i = 0, next; i < means->count; i = next) {
-        next = means_end(means, i);
-        *count = next - i;
-        if (means->rows[i].text[0] == task && means->rows[i].text[1] == setting)
-            return &means->rows[i];
-    }
-    return NULL;
-}
-
-/* Draws one panel of a task: the means over its texts, one curve per setting. A setting has the same mark in all panels; so
- * one without a mean still occupies its mark. */
-static int draw_means(const struct figure_table *means, const struct drawing *drawing, const char *task,
-                      struct figure_page *page, struct err *err)
-{
-    static const double nothing[] = {NAN};
-    struct svg_panel panel = {.title = *task ? task : "prompts", .x_label = "iteration of the text",
-                              .y_label = "utility, mean of texts", .x_min = INFINITY, .y_max = 1.2, .level = 1,
-                              .curves = drawing->curves};
-    for (size_t i = 0, next; i < means->count; i = next) {
-        size_t count = 0;
-        bool known = false;
-        next = means_end(means, i);
-        for (int c = 0; c < panel.count && !known; c++)
-            known = drawing->curves[c].label == means->rows[i].text[1];
-        if (known)
-            continue;
-        const struct figure_row *rows = find_means(means, task, means->rows[i].text[1], &count);
-        size_t at = rows ? (size_t)(rows - means->rows) : 0;
-        drawing->curves[panel.count] = (struct svg_curve){
-            .label = means->rows[i].text[1], .x = rows ? drawing->mean_x + at : nothing,
-            .y = rows ? drawing->mean_y + at : nothing, .points = rows ? (int)count : 1,
-            .stroke = panel.count < SVG_THIN ? panel.count : SVG_THIN + (panel.count - SVG_THIN) % SVG_PATTERNS};
-        panel.count++;
-        for (size_t p = at; rows && p < at + count; p++) {
-            panel.x_min = fmin(panel.x_min, drawing->mean_x[p]);
-            panel.x_max = fmax(panel.x_max, drawing->mean_x[p]);
-            panel.y_max = fmax(panel.y_max, 1.05 * drawing->mean_y[p]);
-        }
-    }
-    panel.x_max = fmax(panel.x_max, panel.x_min + 1);
-    return figure_page_panel(page, &panel, err);
-}
-
-static int draw_overview(const struct figure *figure, struct figure_page *page, struct err *err)
-{
-    const struct figure_table *means = &figure->table[1];
-    struct drawing drawing = {0};
-    int rc = drawing_make(&drawing, figure, err);
-    for (size_t i = 0; i < means->count && !rc; i++) {
-        bool drawn = false;
-        for (size_t before = 0; before < i && !drawn; before++)
-            drawn = means->rows[before].text[0] == means->rows[i].text[0];
-        if (!drawn)
-            rc = draw_means(means, &drawing, means->rows[i].text[0], page, err);
-    }
-    drawing_free(&drawing);
-    return rc;
-}
+/* Several settings: for each task the means over its texts, one curve per setting. */
+static const struct figure_chart overview[] = {
+    {.panel = {.x_label = "iteration of the text", .y_label = "utility, mean of texts", .y_max = 1.2, .level = 1},
+     .x_axis = AXIS_POINTS, .y_axis = AXIS_ZERO, .table = 1, .panel_texts = 1, .series = 1, .everywhere = true,
+     .x = MEAN_ITERATION, .y = MEAN_UTILITY, .order = MEAN_ITERATION},
+    {.series = 0},
+};
 
 int figure_utility_svg(const struct figure *figure, struct figure_page *page, struct err *err)
 {
@@ -449,5 +312,5 @@ int figure_utility_svg(const struct figure *figure, struct figure_page *page, st
     bool several = !windows->count;
     for (size_t i = 1; i < windows->count; i++)
         several |= windows->rows[i].text[1] != windows->rows[0].text[1];
-    return several ? draw_overview(figure, page, err) : draw_setting(figure, page, err);
+    return several ? figure_draw(figure, overview, page, err) : draw_setting(figure, page, err);
 }

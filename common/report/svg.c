@@ -199,6 +199,24 @@ static int mark_of(const struct svg_panel *panel, const struct svg_curve *curve)
     return before;
 }
 
+static int points_of(const struct svg_panel *panel, const struct svg_curve *curve)
+{
+    return curve->x ? curve->points : panel->points;
+}
+
+/* Returns the number of one of a curve's points in a column of the curve. */
+static double number_of(const struct svg_curve *curve, const double *column, int point)
+{
+    return column[(size_t)point * (curve->stride ? curve->stride : 1)];
+}
+
+static double x_of(const struct svg_panel *panel, const struct svg_curve *curve, int point)
+{
+    return curve->x ? number_of(curve, curve->x, point) : panel->x[point];
+}
+
+static double y_of(const struct svg_curve *curve, int point) { return number_of(curve, curve->y, point); }
+
 /* Returns whether curves get marks: every curve has a name, a line and no dots. */
 static bool is_marked(const struct svg_panel *panel)
 {
@@ -214,10 +232,10 @@ static int drawn_as(const struct svg_panel *panel, int curve)
     const struct svg_curve *mine = &panel->curves[curve];
     for (int i = 0; i < curve && is_marked(panel); i++) {
         const struct svg_curve *other = &panel->curves[i];
-        bool same = !mine->x && !other->x;
-        for (int p = 0; same && p < panel->points; p++)
-            same = isfinite(mine->y[p]) ? fabs(y_share(panel, mine->y[p]) - y_share(panel, other->y[p])) <= 1e-4
-                                        : !isfinite(other->y[p]);
+        bool same = mine->x == other->x;
+        for (int p = 0; same && p < points_of(panel, mine); p++)
+            same = isfinite(y_of(mine, p)) ? fabs(y_share(panel, y_of(mine, p)) - y_share(panel, y_of(other, p))) <= 1e-4
+                                           : !isfinite(y_of(other, p));
         if (same)
             return i;
     }
@@ -228,9 +246,9 @@ static int drawn_as(const struct svg_panel *panel, int curve)
 static int put_shapes(struct text *out, const struct svg_panel *panel, int curve, double left, struct err *err)
 {
     const struct svg_curve *of = &panel->curves[curve];
-    int points = of->x ? of->points : panel->points, every = (points + 11) / 12;
+    int points = points_of(panel, of), every = (points + 11) / 12;
     for (int i = 0; i < points; i++) {
-        double x = x_share(panel, (of->x ? of->x : panel->x)[i]), y = y_share(panel, of->y[i]);
+        double x = x_share(panel, x_of(panel, of, i)), y = y_share(panel, y_of(of, i));
         if (i % every || !isfinite(x) || !isfinite(y) || x < 0 || x > 1)
             continue;
         if (put_shape(out, curve, left + FRAME_W * x, TOP + FRAME_H * (1 - clamp_share(y)), err))
@@ -243,10 +261,9 @@ static int put_shapes(struct text *out, const struct svg_panel *panel, int curve
 static int put_marks(struct text *out, const struct svg_panel *panel, const struct svg_curve *curve, double left,
                      struct err *err)
 {
-    int points = curve->x ? curve->points : panel->points;
-    for (int i = 0; i < points; i++) {
-        double x = left + FRAME_W * clamp_share(x_share(panel, (curve->x ? curve->x : panel->x)[i])), y = curve->y[i];
-        double error = curve->error ? curve->error[i] : NAN;
+    for (int i = 0; i < points_of(panel, curve); i++) {
+        double x = left + FRAME_W * clamp_share(x_share(panel, x_of(panel, curve, i))), y = y_of(curve, i);
+        double error = curve->error ? number_of(curve, curve->error, i) : NAN;
         if (!isfinite(x) || !isfinite(y))
             continue;
         if (isfinite(error) &&
@@ -263,27 +280,26 @@ static int put_marks(struct text *out, const struct svg_panel *panel, const stru
 /* Returns whether a curve has a line: one with dots only if it has several points. */
 static bool has_line(const struct svg_panel *panel, const struct svg_curve *curve)
 {
-    return !curve->bare && !(curve->dots && (curve->x ? curve->points : panel->points) == 1);
+    return !curve->bare && !(curve->dots && points_of(panel, curve) == 1);
 }
 
-/* Draws a line through the points that are numbers; a single one becomes a short bar. */
+/* Draws a line through the points that are numbers, up to the panel's right edge; a single point becomes a short bar. */
 static int put_curve(struct text *out, const struct svg_panel *panel, const struct svg_curve *curve, double left,
                      struct err *err)
 {
-    int drawn = 0, points = curve->x ? curve->points : panel->points;
-    const double *at = curve->x ? curve->x : panel->x;
+    int drawn = 0;
     if ((curve->dots || curve->error) && put_marks(out, panel, curve, left, err))
         return -1;
     if (!has_line(panel, curve))
         return 0;
     if (text_puts(out, "<path fill=\"none\" ", err) || put_stroke(out, curve->stroke, err) || text_puts(out, " d=\"", err))
         return -1;
-    for (int i = 0; i < points; i++) {
-        double x = x_share(panel, at[i]), y = y_share(panel, curve->y[i]);
-        if (!isfinite(x) || !isfinite(y))
+    for (int i = 0; i < points_of(panel, curve); i++) {
+        double x = x_share(panel, x_of(panel, curve, i)), y = y_share(panel, y_of(curve, i));
+        if (!isfinite(x) || !isfinite(y) || x > 1)
             continue;
-        y = y < 0 ? 0 : y > 1 ? 1 : y;
-        if (text_printf(out, err, "%c%.1f %.1f", drawn++ ? 'L' : 'M', left + FRAME_W * x, TOP + FRAME_H * (1 - y)))
+        if (text_printf(out, err, "%c%.1f %.1f", drawn++ ? 'L' : 'M', left + FRAME_W * x,
+                        TOP + FRAME_H * (1 - clamp_share(y))))
             return -1;
     }
     return text_puts(out, drawn == 1 ? "m-4 0h8\"/>\n" : "\"/>\n", err);

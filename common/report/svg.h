@@ -10,6 +10,7 @@
 #define MOE_REPORT_SVG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
@@ -19,7 +20,7 @@ enum svg_stroke {
     SVG_BOLD,            /* the most important curve: wide and solid */
     SVG_DASHED,          /* wide and dashed */
     SVG_DOTTED,          /* wide and dotted */
-    SVG_THIN             /* one of many: thin; SVG_THIN + i with i < SVG_PATTERNS have different dashes */
+    SVG_THIN             /* one of many: thin; SVG_THIN + i: with dashes that repeat after SVG_PATTERNS */
 };
 enum { SVG_PATTERNS = 6 };
 
@@ -30,6 +31,7 @@ struct svg_curve {
     const double *x;            /* [points]; NULL: the panel's */
     int points;                 /* if it has its own x */
     const double *error;        /* [points] error bar from y - error to y + error; NULL: none */
+    size_t stride;              /* of y, x and error: from one point's number to that of the next; 0: 1 */
     bool dots;                  /* a mark at each point */
     bool bare;                  /* no line between the points */
 };

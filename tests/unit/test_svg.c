@@ -73,6 +73,14 @@ static void test_axis_and_no_title(void **unused)
     assert_non_null(strstr(bare.data, height));
     snprintf(height, sizeof height, "height=\"%d\"", svg_height(&panel, 1) + 52);
     assert_non_null(strstr(out.data, height));
+    /* A curve from columns of rows, each x, y and a third number: the same, and no further than the right edge. */
+    const double rows[] = {16, 0, 7, 21, 0.5, 7, 26, 1, 7, 27, 0, 7};
+    const struct svg_curve columns = {.label = "one", .stroke = SVG_BOLD, .x = rows, .y = rows + 1, .points = 4, .stride = 3};
+    struct svg_panel same = panel;
+    same.curves = &columns;
+    text_clear(&bare);
+    assert_int_equal(svg_figure(&bare, "T", NULL, &same, 1, &err), 0);
+    assert_string_equal(bare.data, out.data);
     text_free(&out);
     text_free(&bare);
 }
