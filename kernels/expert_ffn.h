@@ -7,6 +7,7 @@
  *   glu(g, u) = max(u, 0)^2, and there is no Wgate                            if GLU_NONE_RELU2
  *             = gelu_tanh(g) * u                                              if GLU_GELU_TANH; otherwise
  *             = silu(g) * u                                                   if limit is 0
+ *             = min(silu(g), limit) * max(-limit, min(u, limit))              if alpha is 0
  *             = (max(-limit, min(u, limit)) + 1) * g' * sigmoid(alpha * g')   else, g' = min(g, limit)
  *
  * in       [rows][hidden]  f32   after the layer's norm

@@ -68,8 +68,10 @@ static int check_kind(const json_t *config, struct err *err)
     return kv_heads ? config_refuse(config, "num_kv_heads_for_linear_attn", err, "only 0 is supported") : 0;
 }
 
-/* Refuses limits of gated units. */
-static int check_limits(const json_t *config, struct err *err)
+/* Reads the limits of gated units: lists with a number or null for each layer. Layers after the end of a list have none.
+ * transformers and the publisher's code for it ignore these limits, with which the models are trained; the publisher's code for
+ * vLLM and SGLang applies them. */
+static int read_limits(const json_t *config, struct hparams *s, struct err *err)
 {
     static const char *const keys[] = {"expert_swiglu_limit_list", "share_expert_swiglu_limit_list"};
     const json_t *entry;
@@ -78,9 +80,12 @@ static int check_limits(const json_t *config, struct err *err)
         const json_t *limits = config_get(config, keys[i]);
         if (limits && !json_is_array(limits))
             return config_refuse(config, keys[i], err, "it must be a list");
-        json_array_foreach(limits, at, entry)
-            if (!json_is_null(entry) && !(json_is_number(entry) && json_number_value(entry) == 0))
-                return config_refuse(config, keys[i], err, "limits of gated units are not supported");
+        json_array_foreach(limits, at, entry) {
+            if (!json_is_null(entry) && !(json_is_number(entry) && json_number_value(entry) >= 0))
+                return config_refuse(config, keys[i], err, "it must be a list of numbers from 0 and of nulls");
+            if (at < (size_t)s->layers + PREDICTORS_MAX && at < LAYERS_MAX)
+                *(i ? &s->layer[at].shared_limit : &s->layer[at].expert_limit) = (float)json_number_value(entry);
+        }
     }
     return 0;
 }
@@ -105,7 +110,7 @@ static int finish(const json_t *config, struct hparams *s, struct err *err)
     bool bounded = true;
     double floor = -5;
     int width = 128, taps = 4, shared = s->expert_inner;
-    if (check_kind(config, err) || check_limits(config, err) || read_groups(config, s, err) ||
+    if (check_kind(config, err) || read_limits(config, s, err) || read_groups(config, s, err) ||
         config_bool(config, "kda_safe_gate", false, &bounded, err) ||
         config_real(config, "kda_lower_bound", false, &floor, err) || config_int(config, "head_dim", false, &width, err) ||
         config_int(config, "linear_head_dim", false, &width, err) ||

@@ -114,9 +114,9 @@ static struct expert_ffn_args expert_args(const struct layer *at)
     return (struct expert_ffn_args){
         .in = workspace_experts_in(space), .out = routed_sum_of(space), .expert = at->routing.expert,
         .weight = shape->router.weigh_input ? (struct buffer){0, 0} : at->routing.weight,
-        .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
-        .alpha = shape->glu_alpha, .glu = shape->glu, .inner = space->inner, .partial = space->partial,
-        .group = space->group, .operand = space->operand,
+        .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias,
+        .limit = hparams_expert_limit(shape, at->number), .alpha = shape->glu_alpha, .glu = shape->glu,
+        .inner = space->inner, .partial = space->partial, .group = space->group, .operand = space->operand,
         .ahead = shape->shared_inner ? (struct buffer){0, 0} : layer_ahead(at), .format = at->experts.format,
         .down_format = at->experts.down_format, .scale = scale_of(space), .slab = at->rows->slab,
         .rows = at->rows->rows, .slots = at->routing.top_k, .experts = shape->router.experts, .hidden = shape->hidden,
@@ -267,16 +267,16 @@ static int routed_ffn(const struct layer *at, struct err *err)
     return run_experts(at, NULL, err);
 }
 
-/* Runs the block that every row uses: a dense layer's, or the shared experts'. Empty weight: 1. */
-static int dense_ffn(const struct layer *at, int inner, struct buffer weight, float scale, struct err *err)
+/* Runs the block that every row uses: a dense layer's, or the shared experts'. Empty weight: 1; limit: of its gated units. */
+static int dense_ffn(const struct layer *at, int inner, struct buffer weight, float scale, float limit, struct err *err)
 {
     struct workspace *space = at->space;
     const struct layer_weights *weights = at->weights;
     const struct expert_ffn_args args = {
         .in = space->normed, .out = sum_of(space), .weight = weight, .table = weights->dense_table, .inner = space->inner,
         .partial = space->partial, .group = space->group, .operand = space->operand, .ahead = layer_ahead(at),
-        .format = weights->dense_format,
-        .down_format = weights->dense_down_format, .glu = space->shape->glu, .scale = scale, .slab = at->rows->slab,
+        .format = weights->dense_format, .down_format = weights->dense_down_format, .glu = space->shape->glu,
+        .limit = limit, .scale = scale, .slab = at->rows->slab,
         .rows = at->rows->rows, .slots = 1, .experts = 1, .hidden = space->shape->hidden, .inner_width = inner};
     if (peers_divides(at->divided, weights->dense.bytes))
         return peers_ffn(at->divided, space, &args, err);
@@ -299,7 +299,8 @@ static int shared_ffn(const struct layer *at, struct err *err)
             .logits = space->shared, .score = space->shared, .kind = ROUTER_SIGMOID, .rows = at->rows->rows, .experts = 1});
     }
     const float scale = scale_of(space), factor = shape->shared_scale;
-    return dense_ffn(at, shape->shared_inner, space->shared, scale == 0 ? factor : factor == 0 ? scale : scale * factor, err);
+    return dense_ffn(at, shape->shared_inner, space->shared, scale == 0 ? factor : factor == 0 ? scale : scale * factor,
+                     shape->layer[at->number].shared_limit, err);
 }
 
 static void clear_branch(const struct layer *layer)
@@ -360,7 +361,7 @@ int layer_ffn(const struct layer *layer, struct err *err)
         if (!shape->parallel)
             layer_enter(layer, layer->weights, true, space->normed);
         if (experts ? routed_ffn(layer, err)
-                    : dense_ffn(layer, shape->dense_inner, (struct buffer){0, 0}, scale_of(space), err))
+                    : dense_ffn(layer, shape->dense_inner, (struct buffer){0, 0}, scale_of(space), 0, err))
             return -1;
         if (experts && shape->shared_inner && shared_ffn(layer, err))
             return -1;

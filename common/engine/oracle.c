@@ -133,8 +133,9 @@ static void compute_piece(const struct apart_rows *apart, const struct pieces *p
     space->ops->expert_ffn(space->queue, &(struct expert_ffn_args){
         .in = space->apart_in, .out = space->apart_out, .expert = pieces->expert,
         .weight = shape->router.weigh_input ? (struct buffer){0, 0} : apart->weight,
-        .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
-        .alpha = shape->glu_alpha, .glu = shape->glu, .table = pieces->table, .inner = space->inner, .partial = space->partial,
+        .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias,
+        .limit = hparams_expert_limit(shape, at->number), .alpha = shape->glu_alpha, .glu = shape->glu,
+        .table = pieces->table, .inner = space->inner, .partial = space->partial,
         .group = space->group, .operand = space->operand, .format = at->experts.format,
         .down_format = at->experts.down_format, .rows = apart->count, .slots = 1, .experts = shape->router.experts,
         .hidden = shape->hidden, .inner_width = shape->expert_inner});

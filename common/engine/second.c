@@ -417,8 +417,8 @@ static int start_piece(struct second *s, const struct layer *at, struct err *err
         .gate_up_bias = weights->gate_up_bias, .down_bias = weights->down_bias,
         .table = at_host(s, s->table, experts * sizeof *s->table), .inner = s->space.inner, .partial = s->space.partial,
         .group = s->space.group, .operand = s->space.operand, .format = at->experts.format,
-        .down_format = at->experts.down_format, .limit = s->shape->glu_limit, .alpha = s->shape->glu_alpha,
-        .glu = s->shape->glu, .apart = true,
+        .down_format = at->experts.down_format, .limit = hparams_expert_limit(s->shape, at->number),
+        .alpha = s->shape->glu_alpha, .glu = s->shape->glu, .apart = true,
         .rows = at->rows->rows, .slots = at->routing.top_k, .experts = s->shape->router.experts, .hidden = s->shape->hidden,
         .inner_width = s->shape->expert_inner});
     s->working = true;

@@ -23,6 +23,11 @@ bool hparams_attends(const struct hparams *shape, int layer)
 
 bool hparams_gated(const struct hparams *shape) { return shape->glu != GLU_NONE_RELU2; }
 
+float hparams_expert_limit(const struct hparams *shape, int layer)
+{
+    return shape->glu_limit > 0 ? shape->glu_limit : shape->layer[layer].expert_limit;
+}
+
 bool hparams_has_other(const struct hparams *shape)
 {
     for (int i = 0; i < shape->layers; i++)
@@ -247,8 +252,6 @@ static int check_places(const struct hparams *s, struct err *err)
         check_real("scale of the router's logits", (double)s->router.logit_scale, 0, 1e30, err) ||
         check_real("cap of logits", (double)s->logit_cap, 0, 1e30, err))
         return -1;
-    if (s->glu != GLU_SILU && s->glu_limit > 0)
-        return err_set(err, ERR_INPUT, "units with a limit are supported with silu only");
     if (!hparams_gated(s) && (s->expert_bias || s->predictors))
         return err_set(err, ERR_INPUT, "networks without gates are supported without biases and predictors only");
     if (s->shared_apart && (s->norms != NORM_BOTH || !s->shared_inner))
@@ -258,6 +261,25 @@ static int check_places(const struct hparams *s, struct err *err)
     if (s->predictors && (s->layer_scale || s->shared_apart))
         return err_set(err, ERR_INPUT, "predictors with layer scales or separately normed shared experts are not supported");
     return s->predictors && s->parallel ? err_set(err, ERR_INPUT, "predictors of parallel layers are not supported") : 0;
+}
+
+/* Checks the limits of gated units, of all layers and of each. */
+static int check_limits(const struct hparams *s, struct err *err)
+{
+    bool limited = s->glu_limit > 0;
+    if (check_real("limit of gated units", (double)s->glu_limit, 0, 1e30, err) ||
+        check_real("alpha of gated units", (double)s->glu_alpha, 0, 1e30, err))
+        return -1;
+    for (int i = 0; i < s->layers + s->predictors; i++) {
+        const struct layer_shape *layer = &s->layer[i];
+        if (check_real("limit of routed experts", (double)layer->expert_limit, 0, 1e30, err) ||
+            check_real("limit of shared experts", (double)layer->shared_limit, 0, 1e30, err))
+            return err_at(err, "layer %d", i);
+        if ((layer->expert_limit > 0 || layer->shared_limit > 0) && (s->glu_limit > 0 || s->glu_alpha > 0))
+            return err_set(err, ERR_INPUT, "layer %d has limits of its own, beside those of all layers", i);
+        limited |= layer->expert_limit > 0 || layer->shared_limit > 0;
+    }
+    return limited && s->glu != GLU_SILU ? err_set(err, ERR_INPUT, "units with a limit are supported with silu only") : 0;
 }
 
 static int check_index(const struct hparams *s, struct err *err)
@@ -400,14 +422,11 @@ int hparams_check(const struct hparams *s, struct err *err)
                                  : check_range("inner width of dense layers (there are none)", s->dense_inner, 0, 0, err))
         return -1;
     if (check_predictors(s, err) || check_places(s, err) || check_states(s, err) || check_shortcut(s, err) ||
-        check_index(s, err))
+        check_index(s, err) || check_limits(s, err))
         return -1;
     if (check_real("embedding scale", (double)s->embed_scale, 0, 1e30, err) ||
         check_real("residual scale", (double)s->residual_scale, 0, 1e30, err) ||
         check_real("divisor of logits", (double)s->logit_divisor, 0, 1e30, err))
-        return -1;
-    if (check_real("limit of gated units", (double)s->glu_limit, 0, 1e30, err) ||
-        check_real("alpha of gated units", (double)s->glu_alpha, 0, 1e30, err))
         return -1;
     if (s->expert_bias && (check_range("biases of all experts", (int64_t)s->router.experts * s->expert_inner * 2, 0, INT32_MAX,
                                        err) ||

@@ -166,6 +166,8 @@ struct hparams {
         bool still;                  /* positions do not turn its queries and keys (NoPE) */
         bool shares_index;           /* it has no indexer and uses what the layer before it uses */
         int window;                  /* sliding window, 0: none */
+        float expert_limit, shared_limit;    /* of its routed and shared experts, with glu_limit and glu_alpha 0
+                                              * (kernels/plain/glu.h); 0: none */
     } layer[LAYERS_MAX];             /* predictors' after those of the layers */
 
     int predictors;                  /* of drafts (common/head); the engine does not compute them */
@@ -180,6 +182,7 @@ int hparams_moe_layers(const struct hparams *shape);
 int hparams_dense_layers(const struct hparams *shape);
 bool hparams_attends(const struct hparams *shape, int layer);     /* the layer has attention, so keys and values */
 bool hparams_gated(const struct hparams *shape);         /* feed-forward networks have a gate */
+float hparams_expert_limit(const struct hparams *shape, int layer);  /* of gated units of routed experts, 0: none */
 bool hparams_has_other(const struct hparams *shape);     /* some layer's attention is of the other kind */
 
 /* The attention parameters of one layer, of whichever kind; `rope` points into the shape. */

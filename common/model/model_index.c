@@ -130,7 +130,6 @@ static const struct index_field FURTHER[] = {
 };
 enum { FURTHER_COUNT = sizeof FURTHER / sizeof *FURTHER };
 
-_Static_assert(FURTHER_COUNT + 1 <= 64, "fields seen are kept as bits");
 _Static_assert(FIELD_COUNT + 9 <= 64, "fields seen are kept as bits");
 
 /* ---- first page ---- */
@@ -293,13 +292,35 @@ enum {
     FFN_ALONE = offsetof(struct layer_shape, ffn_alone)
 };
 
+static bool has_limits(const struct hparams *shape)
+{
+    for (int i = 0; i < shape->layers + shape->predictors; i++)
+        if (shape->layer[i].expert_limit > 0 || shape->layer[i].shared_limit > 0)
+            return true;
+    return false;
+}
+
+/* Two limits of each layer, those of predictors among them. */
+static void put_limits(msgpack_packer *to, const struct hparams *shape)
+{
+    const int layers = shape->layers + shape->predictors;
+    if (!has_limits(shape))
+        return;
+    index_put_text(to, "layer_limits");
+    msgpack_pack_array(to, 2 * (size_t)layers);
+    for (int i = 0; i < layers; i++) {
+        msgpack_pack_double(to, (double)shape->layer[i].expert_limit);
+        msgpack_pack_double(to, (double)shape->layer[i].shared_limit);
+    }
+}
+
 /* Returns the number of keys of "further". */
 static int further_fields(const struct hparams *shape)
 {
     int count = 0;
     for (int i = 0; i < FURTHER_COUNT; i++)
         count += index_field_is_set(shape, &FURTHER[i]);
-    return count + (flagged_layers(shape, SHARES_INDEX) > 0) + (flagged_layers(shape, FFN_ALONE) > 0);
+    return count + (flagged_layers(shape, SHARES_INDEX) > 0) + (flagged_layers(shape, FFN_ALONE) > 0) + has_limits(shape);
 }
 
 static void put_further(msgpack_packer *to, const struct hparams *shape)
@@ -314,6 +335,7 @@ static void put_further(msgpack_packer *to, const struct hparams *shape)
             index_put_field(to, shape, &FURTHER[i]);
     put_flags(to, shape, "shares_index", SHARES_INDEX);
     put_flags(to, shape, "ffn_alone", FFN_ALONE);
+    put_limits(to, shape);
 }
 
 static void put_shape(msgpack_packer *to, const struct hparams *shape)
@@ -506,21 +528,44 @@ static int take_still(struct index_reader *r, struct err *err) { return take_fla
 static int take_other(struct index_reader *r, struct err *err) { return take_flags(r, OTHER, err); }
 static int take_states(struct index_reader *r, struct err *err) { return take_flags(r, STATES, err); }
 
+static int take_shares_index(struct index_reader *r, struct err *err) { return take_flags(r, SHARES_INDEX, err); }
+static int take_ffn_alone(struct index_reader *r, struct err *err) { return take_flags(r, FFN_ALONE, err); }
+
+static int take_limits(struct index_reader *r, struct err *err)
+{
+    struct wire_value value;
+    size_t count;
+    if (index_count(&r->cursor, 2 * LAYERS_MAX, &count, err))
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        struct layer_shape *layer = &r->facts->shape.layer[i / 2];
+        if (index_take(&r->cursor, WIRE_REAL, &value, err))
+            return -1;
+        *(i % 2 ? &layer->shared_limit : &layer->expert_limit) = (float)value.real;
+    }
+    return 0;
+}
+
+static const struct shape_list { const char *key; int (*take)(struct index_reader *, struct err *); } FURTHER_LISTS[] = {
+    {"shares_index", take_shares_index}, {"ffn_alone", take_ffn_alone}, {"layer_limits", take_limits}};
+enum { FURTHER_KEYS = FURTHER_COUNT + sizeof FURTHER_LISTS / sizeof *FURTHER_LISTS };
+_Static_assert(FURTHER_KEYS <= 64, "fields seen are kept as bits");
+
 static const char *further_key(int key)
 {
-    return key < FURTHER_COUNT ? FURTHER[key].key : key == FURTHER_COUNT ? "shares_index" : "ffn_alone";
+    return key < FURTHER_COUNT ? FURTHER[key].key : FURTHER_LISTS[key - FURTHER_COUNT].key;
 }
 
 static int take_further_key(void *context, int key, struct err *err)
 {
     struct index_reader *r = context;
     return key < FURTHER_COUNT ? index_take_field(&r->cursor, &r->facts->shape, &FURTHER[key], err)
-                               : take_flags(r, key == FURTHER_COUNT ? SHARES_INDEX : FFN_ALONE, err);
+                               : FURTHER_LISTS[key - FURTHER_COUNT].take(r, err);
 }
 
 static int take_further(struct index_reader *r, struct err *err)
 {
-    return index_map(&r->cursor, further_key, FURTHER_COUNT + 2, 0, INDEX_REFUSE, take_further_key, r, err);
+    return index_map(&r->cursor, further_key, FURTHER_KEYS, 0, INDEX_REFUSE, take_further_key, r, err);
 }
 
 static int take_stretch(struct index_reader *r, struct err *err)
@@ -542,7 +587,7 @@ static int take_family(struct index_reader *r, struct err *err)
     return index_text(&r->cursor, r->facts->shape.family, sizeof r->facts->shape.family, err);
 }
 
-static const struct shape_list { const char *key; int (*take)(struct index_reader *, struct err *); } SHAPE_LISTS[] = {
+static const struct shape_list SHAPE_LISTS[] = {
     {"family", take_family}, {"eos", take_eos}, {"rope_stretch", take_stretch}, {"layers", take_layers},
     {"predictors", take_predictors}, {"still", take_still}, {"other", take_other}, {"states", take_states},
     {"further", take_further}};

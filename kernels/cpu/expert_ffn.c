@@ -138,9 +138,12 @@ static inline void gate_unit(const struct ffn *f, int expert, int u, size_t used
     if (a->glu == GLU_GELU_TANH)
         for (int i = 0; i < UNIT_INNER; i++)
             gate[i] = plain_glu(GLU_GELU_TANH, gate[i], up[i], 0, 0);
-    else if (a->limit == 0)                             /* outside the loop, which would else compute both forms */
+    else if (a->limit == 0)                             /* outside the loop, which would else compute all forms */
         for (int i = 0; i < UNIT_INNER; i++)
             gate[i] = plain_glu(GLU_SILU, gate[i], up[i], 0, 0);
+    else if (a->alpha == 0)
+        for (int i = 0; i < UNIT_INNER; i++)
+            gate[i] = plain_glu(GLU_SILU, gate[i], up[i], a->limit, 0);
     else
         for (int i = 0; i < UNIT_INNER; i++)
             gate[i] = plain_glu(GLU_SILU, gate[i], up[i], a->limit, a->alpha);

@@ -16,16 +16,20 @@ PLAIN float plain_relu2(float up)
     return part * part;
 }
 
-/* With a limit this is the SwiGLU of gpt-oss: inputs are clamped, the sigmoid has slope alpha, and 1 is added to up. */
+/* With a limit and an alpha this is the SwiGLU of gpt-oss: inputs are clamped, the sigmoid has slope alpha, and 1 is added to
+ * up. With a limit alone silu(gate) and up are clamped (Ling 3.0). */
 PLAIN float plain_glu(int kind, float gate, float up, float limit, float alpha)
 {
     if (kind == GLU_GELU_TANH)
         return plain_gelu_tanh(gate) * up;
     if (limit == 0)
         return plain_silu(gate) * up;
+    gate = alpha == 0 ? plain_silu(gate) : gate;
     gate = gate < limit ? gate : limit;
     up = up < limit ? up : limit;
     up = up > -limit ? up : -limit;
+    if (alpha == 0)
+        return gate * up;
     return (up + 1.0f) * (gate / (1.0f + plain_exp(-(alpha * gate))));
 }
 

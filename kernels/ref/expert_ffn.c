@@ -16,8 +16,10 @@ static double glu(const struct expert_ffn_args *a, double gate, double up)
         return 0.5 * gate * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (gate + 0.044715 * gate * gate * gate))) * up;
     if (a->limit == 0)
         return gate / (1 + exp(-gate)) * up;
-    gate = fmin(gate, (double)a->limit);
     up = fmax(fmin(up, (double)a->limit), -(double)a->limit);
+    if (a->alpha == 0)
+        return fmin(gate / (1 + exp(-gate)), (double)a->limit) * up;
+    gate = fmin(gate, (double)a->limit);
     return (up + 1) * gate / (1 + exp(-(double)a->alpha * gate));
 }
 

@@ -384,6 +384,27 @@ END
     within "$(distance kimi_linear saved.moe)" 2e-4
 }
 
+@test "bailing_hybrid: limits of gated units, which each layer has for routed and for shared experts" {
+    local golden="$GOLDEN/bailing_hybrid" change
+    rm -rf limited
+    cp -r "$golden" limited
+    limited() { jq --slurpfile with "$golden/limits.json" ". + \$with[0].limits | $1" "$golden/model/config.json"; }
+    jq --slurpfile with "$golden/limits.json" '.logits = $with[0].logits' "$golden/golden.json" > limited/golden.json
+    limited . > limited/model/config.json
+    moe-convert -q limited/model -o limited.moe
+    cp bailing_hybrid.jsonl limited.jsonl
+    for device in host ref; do within "$(GOLDEN=. distance limited limited.moe --device $device)" 2e-4; done
+    for change in 'del(.expert_swiglu_limit_list)' '.expert_swiglu_limit_list[1] = 0.8' 'del(.share_expert_swiglu_limit_list)' \
+                  '.share_expert_swiglu_limit_list = [null, 0.6, 0.6]' '.share_expert_swiglu_limit_list[2] = 0'; do
+        limited "$change" > limited/model/config.json
+        moe-convert -q limited/model -o wrong.moe
+        beyond "$(GOLDEN=. distance limited wrong.moe)" 5e-3 || { echo "$change"; return 1; }
+    done
+    limited '.expert_swiglu_limit_list = [] | .share_expert_swiglu_limit_list = [null]' > limited/model/config.json
+    moe-convert -q limited/model -o limited.moe
+    within "$(distance bailing_hybrid limited.moe)" 2e-4
+}
+
 @test "bailing_hybrid: decays, experts and norms show; other names and keys mean the same; what is not supported is named" {
     local keys='del(.layer_types, .mlp_layer_types, .linear_head_dim, .linear_num_heads, .linear_conv_kernel_dim, .rope_parameters) |
         .first_k_dense_replace = 1 | .layer_group_size = 2 | .rope_theta = 10000 | .rope_scaling = null | .partial_rotary_factor = 0.5'
@@ -404,9 +425,9 @@ END
         [[ "$output" == *"$message" ]] || { echo "$change: $output"; return 1; }
     done <<'END'
 .architectures = ["BailingMoeV2_5ForCausalLM"]#lightning attention (Ling 2.5) is not supported
-.expert_swiglu_limit_list = [null, 0, 7.5]#limits of gated units are not supported
 .expert_swiglu_limit_list = 7#expert_swiglu_limit_list is 7; it must be a list
-.expert_swiglu_limit_list = ["7"]#limits of gated units are not supported
+.share_expert_swiglu_limit_list = ["7"]#it must be a list of numbers from 0 and of nulls
+.expert_swiglu_limit_list = [0, -7]#it must be a list of numbers from 0 and of nulls
 .kda_lower_bound = -1e-60#it must be below 0
 .no_kda_lora = false#no_kda_lora is false; only true is supported
 .mtp_use_kda = true#mtp_use_kda is true; only false is supported

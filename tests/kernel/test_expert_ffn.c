@@ -89,7 +89,7 @@ static void call_open(struct call *call, const struct shape *s, int kind, enum r
     }
     if (s->inner % 4 == 0 && !s->ungated) {
         a->limit = 0.8f;
-        a->alpha = 1.702f;
+        a->alpha = s->inner % 8 ? 0 : 1.702f;
     }
     if (s->ungated || s->inner % 4 == 2)
         a->glu = s->ungated ? GLU_NONE_RELU2 : GLU_GELU_TANH;

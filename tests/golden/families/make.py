@@ -6,7 +6,8 @@
 A word after FAMILY, as in deepseek_v2-ranked, is another model of that family. FAMILY/model is the checkpoint as
 save_pretrained writes it, in bf16. FAMILY/golden.json has `prompt` (ids), `logits` of every fourth position of the prompt, the last
 one among them, and `tokens`, the greedy answer, with `margins`: the best logit less the second at each. All computed in float32 from
-the bf16 weights, with eager attention and experts.
+the bf16 weights, with eager attention and experts. bailing_hybrid/limits.json (python tests/golden/families/make.py limits) has
+such logits with `limits` in the config, which transformers ignores: there networks of experts are computed here.
 
 Weights are drawn so that every feature shows in the logits, whose standard deviation is about 2.5. A draw is taken when its
 answer is not a close call anywhere, and when float64 gives the same logits: then no router was one either.
@@ -289,6 +290,49 @@ def compute(folder, prompt):
             "logits": [[round(float(value), 6) for value in row] for row in logits]}
 
 
+class LimitedExperts(torch.nn.Module):
+    """Experts of Ling 3.0 whose gated units have a limit: min(silu(gate), limit) * max(-limit, min(up, limit)), as in vLLM's
+    SwigluStepAndMul. gate, up: [experts][inner][hidden], down: [experts][hidden][inner]. Limit None or 0: none."""
+
+    def __init__(self, gate, up, down, limit):
+        super().__init__()
+        self.gate, self.up, self.down, self.limit = gate, up, down, limit
+
+    def forward(self, rows, index=None, weights=None):
+        shape, rows = rows.shape, rows.reshape(-1, rows.shape[-1])
+        if index is None:                       # one shared expert
+            index, weights = torch.zeros(len(rows), 1, dtype=torch.long), torch.ones(len(rows), 1)
+        out = torch.zeros_like(rows)
+        for row, at in enumerate(rows):
+            for expert, weight in zip(index[row], weights[row]):
+                gate, up = self.gate[expert] @ at, self.up[expert] @ at
+                gate = gate / (1 + torch.exp(-gate))
+                if self.limit:
+                    gate, up = torch.clamp(gate, max=self.limit), torch.clamp(up, -self.limit, self.limit)
+                out[row] += weight * (self.down[expert] @ (gate * up))
+        return out.reshape(shape)
+
+
+def make_limits():
+    folder = os.path.join(HERE, "bailing_hybrid")
+    limits = {"expert_swiglu_limit_list": [0.3, 0.9, 0], "share_expert_swiglu_limit_list": [0.2, None, 0.6]}
+    with open(os.path.join(folder, "golden.json"), encoding="utf-8") as file:
+        golden = json.load(file)
+    model = load(os.path.join(folder, "model"), torch.float32)
+    for number, layer in enumerate(model.model.layers):
+        if hasattr(layer.mlp, "experts"):
+            experts, shared = layer.mlp.experts, layer.mlp.shared_experts
+            gate, up = experts.gate_up_proj.chunk(2, dim=1)
+            layer.mlp.experts = LimitedExperts(gate, up, experts.down_proj, limits["expert_swiglu_limit_list"][number])
+            layer.mlp.shared_experts = LimitedExperts(*(getattr(shared, part).weight[None] for part in ("gate_proj", "up_proj", "down_proj")),
+                                                      limits["share_expert_swiglu_limit_list"][number])
+    with torch.no_grad():
+        logits = model(torch.tensor([golden["prompt"]])).logits[0]
+    rows = ",\n".join(json.dumps([round(float(value), 6) for value in row]) for row in logits[3::4])
+    with open(os.path.join(folder, "limits.json"), "w", encoding="utf-8") as out:
+        out.write(f'{{\n"limits": {json.dumps(limits)},\n"logits": [\n{rows}\n]\n}}\n')
+
+
 def to_deepseek(folder):
     """The qwen2_moe checkpoint in `folder` under the names and keys of DeepSeekMoE."""
     path = os.path.join(folder, "model.safetensors")
@@ -396,5 +440,5 @@ if transformers.__version__ != VERSION:
     raise SystemExit(f"transformers is {transformers.__version__}; the goldens are those of {VERSION}")
 torch.set_num_threads(1)
 transformers.logging.disable_progress_bar()
-for name in sys.argv[1:] or FAMILIES:
-    make(name)
+for name in sys.argv[1:] or [*FAMILIES, "limits"]:
+    make_limits() if name == "limits" else make(name)
