@@ -40,7 +40,7 @@ static int read_rows(const char *list, int *rows, int *count, struct err *err)
         if (!rc && value <= rows[n - 1] && value > 1)
             rc = err_set(err, ERR_INPUT, "%d after %d: give them in ascending order", value, rows[n - 1]);
         else if (!rc && n == SWEEP_POINTS)
-            rc = err_set(err, ERR_INPUT, "more than %d numbers", SWEEP_POINTS - 1);
+            rc = err_set(err, ERR_INPUT, "more than %d row counts; give fewer with --rows", SWEEP_POINTS - 1);
         else if (!rc && value > 1)
             rows[n++] = value;
     }

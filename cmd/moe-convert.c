@@ -337,7 +337,8 @@ static int head(const void *arguments, const struct console *console, struct err
     note_changed(&plan, console);
     rc = carry_out(&plan, args->output, args->dry_run, args->threads, console, err);
     if (!rc)
-        console_note(console, "%s: %s", head_kind_name(plan.facts.head.kind), notes.length ? notes.data : "all is its own");
+        console_note(console, "%s: %s", head_kind_name(plan.facts.head.kind),
+                     notes.length ? notes.data : "shares no tensors with its target");
 done:
     conversion_free(&plan);
     checkpoint_close(&checkpoint);

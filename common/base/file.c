@@ -421,7 +421,7 @@ static int move_left(struct output *out, const char *part, struct err *err)
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
         err_set(err, ERR_INPUT, "%s: another process is writing it; wait for that, or name another output", out->path);
     else if (file_bytes(part) > file_bytes(out->left) ? rename(part, out->left) : unlink(part))
-        err_errno(err, "%s: what an earlier run left of it cannot be moved", out->path);
+        err_errno(err, "%s: the unfinished output of an earlier run cannot be moved", out->path);
     else
         rc = 0;
     close(fd);

@@ -33,7 +33,8 @@ static int open_models(struct bench *bench, struct err *err)
 {
     const struct bench_setup *setup = bench->setup;
     if (setup->session.caching.hot_set && bench->suite->model_count > 1)
-        return err_set(err, ERR_INPUT, "--hot-set: is of one model, and these are %d", bench->suite->model_count);
+        return err_set(err, ERR_INPUT, "--hot-set: a hot set belongs to one model, and the suite has %d",
+                       bench->suite->model_count);
     if (!(bench->models = mem_alloc((size_t)bench->suite->model_count, sizeof *bench->models, err)))
         return -1;
     for (int i = 0; i < bench->suite->model_count; i++)

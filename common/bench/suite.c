@@ -72,7 +72,8 @@ static int get_models(struct parse *parse, struct err *err)
     if (!many == !one)
         return wrong(err, "models", "a suite has either \"model\" or \"models\"");
     if (one ? !json_is_string(one) : !json_is_object(many) || !json_object_size(many))
-        return wrong(err, one ? "model" : "models", one ? "must be the name of a file" : "must be a map of names to files");
+        return wrong(err, one ? "model" : "models",
+                     one ? "must be the name of a file" : "must be a JSON object of names and files");
     size_t count = one ? 1 : json_object_size(many);
     if (count > SUITE_MODELS_MAX)
         return wrong(err, "models", "too many of them");
@@ -245,7 +246,7 @@ static int merge_options(struct parse *parse, const json_t *map, struct suite_se
 {
     json_t *common = json_object_get(parse->root, "options");
     if (common && !json_is_object(common))
-        return wrong(err, "options", "must be a map of options");
+        return wrong(err, "options", "must be a JSON object of options");
     if (!(setting->options = common ? json_copy(common) : json_object()) || json_object_update(setting->options, (json_t *)map))
         return err_memory(err);
     for (const char *const *key = suite_setting_keys; *key; key++)
@@ -377,7 +378,7 @@ static int get_grades(struct parse *parse, struct err *err)
     if (!map)
         return 0;
     if (!json_is_object(map) && !json_is_string(map))
-        return wrong(err, "grade", "must be a map of tasks to rules, or one rule for all tasks");
+        return wrong(err, "grade", "must be a JSON object of tasks and rules, or one rule for all tasks");
     if (!(suite->grades = mem_alloc(json_object_size(map) + 1, sizeof *suite->grades, err)))
         return -1;
     if (json_is_string(map))
@@ -423,7 +424,7 @@ static int get_gate(struct parse *parse, const json_t *map, struct suite_gate *g
     const char *setting = json_string_value(json_object_get(map, "setting"));
     const json_t *task = json_object_get(map, "task");
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "must be a map");
+        return err_set(err, ERR_INPUT, "must be a JSON object");
     if (keys_known(map, keys, err) || get_figure(json_object_get(map, "figure"), &gate->figure, err) ||
         get_bound(map, "least", -INFINITY, &gate->min, err) || get_bound(map, "most", INFINITY, &gate->max, err))
         return -1;
@@ -462,7 +463,7 @@ static int get_limits(struct parse *parse, struct err *err)
     if (!map)
         return 0;
     if (!json_is_object(map))
-        return wrong(err, "limits", "must be a map");
+        return wrong(err, "limits", "must be a JSON object");
     if (keys_known(map, keys, err) || keys_int(map, keys[0], 0, 1, INT_MAX, &suite->limit_prompts, err) ||
         keys_int(map, keys[1], 0, 1, INT_MAX, &suite->limit_task_prompts, err) ||
         keys_int(map, keys[2], 0, 1, 1 << 24, &suite->limit_tokens, err))
@@ -506,7 +507,7 @@ static int parse_suite(struct parse *parse, struct err *err)
                                        "chat-template", "measure-seconds", "vary", NULL};
     struct suite *suite = parse->suite;
     if (!json_is_object(parse->root))
-        return err_set(err, ERR_INPUT, "a suite is a map: {\"model\": ..., \"prompts\": ..., \"settings\": [...]}");
+        return err_set(err, ERR_INPUT, "expected a JSON object: {\"model\": ..., \"prompts\": ..., \"settings\": [...]}");
     if (keys_known(parse->root, keys, err) || get_how(parse, err) || get_models(parse, err) ||
         get_texts(parse, "prompts", true, &suite->prompts, &suite->prompt_count, err) ||
         get_texts(parse, "tasks", false, &suite->tasks, &suite->task_count, err) || get_limits(parse, err) ||

@@ -116,7 +116,7 @@ static json_t *split(const char *name, const char *list, struct err *err)
     for (const char *at = list, *end; values; at = end + 1) {
         end = end_of(at);
         if (end == at) {
-            err_set(err, ERR_INPUT, "--%s %s: a value is missing beside a comma", name, list);
+            err_set(err, ERR_INPUT, "--%s %s: a value is missing before or after a comma", name, list);
             break;
         }
         char *value = mem_copy(at, (size_t)(end - at), err);

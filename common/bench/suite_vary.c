@@ -17,7 +17,7 @@ static int check_vary(const json_t *vary, struct err *err)
     json_t *list, *value;
     size_t at;
     if (vary && !json_is_object(vary))
-        return err_set(err, ERR_INPUT, "\"vary\": must be a map of names to lists of values");
+        return err_set(err, ERR_INPUT, "\"vary\": must be a JSON object of option names and lists of values");
     json_object_foreach((json_t *)(uintptr_t)vary, key, list) {
         if (!json_array_size(list))
             return err_set(err, ERR_INPUT, "\"vary\": \"%s\": must be a list of values", key);
@@ -113,7 +113,7 @@ static int add_entry(struct suite_variants *out, const json_t *map, const json_t
     const char *key, *name = json_string_value(json_object_get(map, "name"));
     json_t *values;
     if (!json_is_object(map) || !name || !*name)
-        return err_set(err, ERR_INPUT, "\"settings\": number %d must be a map with a \"name\"", entry + 1);
+        return err_set(err, ERR_INPUT, "\"settings\": number %d must be a JSON object with a \"name\"", entry + 1);
     if (check_vary(own, err))
         return err_at(err, "setting '%s'", name);
     if (add(out, map, NULL, entry, err))

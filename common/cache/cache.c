@@ -149,10 +149,11 @@ static int setup_check(const struct cache_setup *setup, struct err *err)
         return err_set(err, ERR_INPUT, "a cache of %d experts is too small for one token's %d", setup->slots, setup->top_k);
     for (int i = 0; i < setup->pinned; i++)
         if (setup->pins[i] < 0 || setup->pins[i] >= setup->layers * setup->experts)
-            return err_set(err, ERR_INPUT, "a pin is expert %d of %d", setup->pins[i], setup->layers * setup->experts);
+            return err_set(err, ERR_INPUT, "pinned expert %d does not exist; there are %d", setup->pins[i],
+                           setup->layers * setup->experts);
     for (size_t i = 0; setup->future && i < setup->future->count; i++)
         if (setup->future->key[i] < 0 || setup->future->key[i] >= setup->layers * setup->experts)
-            return err_set(err, ERR_INPUT, "the future requests expert %d of %d", setup->future->key[i],
+            return err_set(err, ERR_INPUT, "the recorded future requests expert %d; there are %d", setup->future->key[i],
                            setup->layers * setup->experts);
     return 0;
 }

@@ -245,8 +245,10 @@ static int put_kv_heads(struct maker *m, int64_t kv_heads)
         const int64_t own = gguf_integer_at(m->gguf, entry, i);
         if (kv_heads && own && own != kv_heads) {
             json_decref(types);
-            return err_set(m->err, ERR_INPUT, "%s.attention.head_count_kv is %lld and %lld; only one number beside 0 is "
-                           "supported", m->gguf->arch, (long long)kv_heads, (long long)own);
+            return err_set(m->err, ERR_INPUT,
+                           "%s.attention.head_count_kv is %lld and %lld in different layers; only one number besides 0 is "
+                           "supported",
+                           m->gguf->arch, (long long)kv_heads, (long long)own);
         }
         kv_heads = own ? own : kv_heads;
         if (types && json_array_append_new(types, json_string(own ? "full_attention" : "linear_attention"))) {

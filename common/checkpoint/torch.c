@@ -98,7 +98,7 @@ static int find_zip_storage(const struct reader *r, struct storage *s, struct er
     if (!member)
         return err_set(err, ERR_INPUT, "data/%.*s is missing; the file is damaged", (int)s->length, s->key);
     if (member->bytes != s->elements * (uint64_t)pickle_globals[s->type].bytes)
-        return err_set(err, ERR_INPUT, "data/%.*s has %llu bytes, but %llu elements of %s are said; the file is damaged",
+        return err_set(err, ERR_INPUT, "data/%.*s has %llu bytes, but %llu elements of %s are declared; the file is damaged",
                        (int)s->length, s->key, (unsigned long long)member->bytes, (unsigned long long)s->elements,
                        pickle_globals[s->type].dtype);
     s->offset = member->offset;

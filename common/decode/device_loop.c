@@ -126,7 +126,7 @@ int decoder_iterate_on_device(struct decoder *decoder, const struct decode_sink 
     uint64_t first = 0;
     int rc = -1;
     if (!set_rules(decoder, &setup.rules))
-        return err_set(err, ERR_INPUT, "a loop that the device cannot run");
+        return err_set(err, ERR_INPUT, "these settings do not fit the device's loop");
     if (engine_loop_open(&loop, decoder->setup.engine, &setup, err))
         return -1;
     double began = 1e6 * (clock_seconds() - decoder->began);        /* of the first iteration; then the device's clock counts */

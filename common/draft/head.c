@@ -380,7 +380,9 @@ static int choose_second(struct head_drafter *mine, struct head_params *params, 
     const struct head_settings *wanted = &mine->wanted;
     const bool none = params->second == HEAD_SECOND_NONE;
     if (params->kind != HEAD_JAKIRO)
-        return wanted->contrast < 0 ? 0 : err_set(err, ERR_INPUT, "contrast: is for heads of the kind jakiro");
+        return wanted->contrast < 0
+                   ? 0
+                   : err_set(err, ERR_INPUT, "contrast: applies to heads of the kind jakiro only; leave it out");
     if (none && (wanted->parallel > 0 || wanted->contrast > 0))
         return err_set(err, ERR_INPUT, "the head was trained without a second branch; leave out parallel and contrast");
     if (params->second_next && wanted->parallel > 0)
@@ -404,7 +406,7 @@ static int choose_branches(struct head_drafter *mine, struct head_params *params
         return err_set(err, ERR_INPUT, "the head is of the kind %s, but --accept jakiro-star is for jakiro_star; take another "
                        "rule", head_kind_name(params->kind));
     if (mine->wanted.scaled >= 0 && params->kind != HEAD_JAKIRO_STAR)
-        return err_set(err, ERR_INPUT, "scaled: is for heads of the kind jakiro_star");
+        return err_set(err, ERR_INPUT, "scaled: applies to heads of the kind jakiro_star only; leave it out");
     if (mine->wanted.scaled >= 0)
         params->scaled = mine->wanted.scaled;
     return choose_second(mine, params, err);

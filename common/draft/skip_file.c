@@ -47,10 +47,10 @@ int skip_set_first(struct skip_set *out, int layers, double ratio, struct err *e
     int odd = (layers - 1) / 2, even = layers - 2 - odd, count = skip_count(layers, ratio);
     struct skip_set set = {.layers = layers};
     if (skip_parts(layers) < 1)
-        return err_set(err, ERR_INPUT, "no part of a model of %d layers may be left out: the first and the last layer stay; "
+        return err_set(err, ERR_INPUT, "a model of %d layers has no parts to skip, because the first and the last layer stay; "
                        "choose another drafter", layers);
     if (count < 1)
-        return err_set(err, ERR_INPUT, "%g of the %d parts that may be left out of %d layers is none of them; give at least %g",
+        return err_set(err, ERR_INPUT, "a ratio of %g selects none of the %d parts that %d layers can skip; give at least %g",
                        ratio, skip_parts(layers), layers, ceil(1000. / skip_parts(layers)) / 1000);
     spread(&set, 1, odd, count < 2 * odd ? count : 2 * odd);
     if (count > 2 * odd)

@@ -86,14 +86,15 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
     struct engine *engine;
     if (setup->max_rows < 1 || setup->max_rows > ENGINE_ROWS_MAX || setup->max_logit_rows < 1 ||
         setup->max_logit_rows > setup->max_rows)
-        return err_set(err, ERR_INPUT, "an engine for %d rows and logits of %d: 1 to %d are possible", setup->max_rows,
+        return err_set(err, ERR_INPUT, "%d rows and %d rows with logits in a forward: both must be 1 to %d", setup->max_rows,
                        setup->max_logit_rows, ENGINE_ROWS_MAX);
     if (setup->slab_rows < 0 || setup->slab_rows > ENGINE_SLAB_MAX)
-        return err_set(err, ERR_INPUT, "slabs of %d rows: 0 to %d are possible", setup->slab_rows, ENGINE_SLAB_MAX);
+        return err_set(err, ERR_INPUT, "slabs of %d rows: must be 0 to %d", setup->slab_rows, ENGINE_SLAB_MAX);
     if (hparams_moe_layers(shape) && !setup->experts && !setup->experts_later)
         return err_set(err, ERR_INPUT, "%s: the model has experts, but no expert source is open", model_path(setup->model));
     if (setup->cache != CACHE_F32 && !device_info(setup->device)->narrow_cache)
-        return err_set(err, ERR_INPUT, "device %s: keeps keys and values in f32 alone", device_info(setup->device)->name);
+        return err_set(err, ERR_INPUT, "device %s: keeps keys and values in f32 only; choose --kv-dtype f32",
+                       device_info(setup->device)->name);
     if (setup->cache == CACHE_Q8 && !device_info(setup->device)->q8_cache)
         return err_set(err, ERR_INPUT, "device %s: does not keep keys and values in q8; choose --kv-dtype f32, f16 or bf16",
                        device_info(setup->device)->name);

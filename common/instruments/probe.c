@@ -66,7 +66,7 @@ static int check_drafters(const struct drafters *drafters, struct err *err)
     for (int i = 0; i < drafters->count; i++) {
         const struct drafter *drafter = drafters->item[i];
         if (drafter->learns || drafter->riders)
-            return err_set(err, ERR_INPUT, "what %s drafts depends on the iterations of a run, and cannot be recorded for "
+            return err_set(err, ERR_INPUT, "drafts of %s depend on the iterations of a run, and cannot be recorded for "
                            "others; leave it out", drafter->class->name);
         if (drafter->ends)
             return err_set(err, ERR_INPUT, "the last levels of a draft by this %s are not those of a longer one, so that none "

@@ -118,7 +118,7 @@ int skip_profile_read(struct skip_profile *profile, struct prompts *prompts, str
             progress_step(bar, 1);
     }
     if (!rc && !profile->texts)
-        rc = err_set(err, ERR_INPUT, "no prompt was answered; a search needs one at least");
+        rc = err_set(err, ERR_INPUT, "no prompt was answered; a search needs at least one");
     return rc;
 }
 

@@ -35,7 +35,7 @@ static int read_rows(struct cost_table *table, const json_t *list, struct err *e
         before = last;
         last = (int)json_integer_value(m);
         if (!before && last != 1)
-            return err_set(err, ERR_INPUT, "the first row must be for one token, \"m\": 1");
+            return err_set(err, ERR_INPUT, "the first row must have one token, \"m\": 1");
         slope = before ? (now - seconds) / (last - before) : 0;
         draw(table, before, seconds, last, now);
         seconds = now;

@@ -28,7 +28,7 @@ static int off_open(struct policy **out, struct spec *spec, const struct policy_
     if (setup->draft_length == DRAFT_LENGTH_AUTO)
         return err_set(err, ERR_INPUT, "off: a draft length of auto is for policies that choose; leave one of the two out");
     if (setup->draft_length >= 0 && K != setup->draft_length)
-        return err_set(err, ERR_INPUT, "off: K=%d, but the draft length is given as %d; give it once", K, setup->draft_length);
+        return err_set(err, ERR_INPUT, "off: K=%d, but -K %d; give one of them", K, setup->draft_length);
     struct off *off = mem_alloc(1, sizeof *off, err);
     if (!off)
         return -1;

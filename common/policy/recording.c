@@ -27,9 +27,10 @@ static int begin(struct state *state, const struct decode_begin *record, struct 
 {
     struct recording *all = state->recording;
     if (state->text)
-        return err_set(err, ERR_INPUT, "a text begins inside another; one after the other can be replayed");
+        return err_set(err, ERR_INPUT,
+                       "a text begins before another has ended, so they cannot be replayed; decode them without --parallel");
     if (!record->prompt)
-        return err_set(err, ERR_INPUT, "the prompt's tokens are not recorded");
+        return err_set(err, ERR_INPUT, "the tokens of the prompt are missing; the stream is damaged");
     if (mem_grow(&all->text, &all->text_room, all->texts + 1, sizeof *all->text, err))
         return -1;
     struct recorded_text *text = &all->text[all->texts++];
@@ -51,7 +52,8 @@ static int take_shares(struct state *state, struct recorded_position *live, cons
     struct recording *all = state->recording;
     const size_t drafters = (size_t)record->drafters;
     if (state->text->iterations && state->live_drafters != record->drafters)
-        return err_set(err, ERR_INPUT, "iterations of %d and of %d drafters", state->live_drafters, record->drafters);
+        return err_set(err, ERR_INPUT, "iterations with %d and with %d drafters in one text; the stream is damaged",
+                       state->live_drafters, record->drafters);
     state->live_drafters = record->drafters;
     if (!record->node_drafters || !record->node_reviewers || !record->drafter_steps || !record->drafter_levels ||
         !record->drafter_reviewed || !record->drafter_proposed || !record->drafter_verified || !record->drafter_accepted ||
@@ -78,7 +80,8 @@ static int iterate(struct state *state, const struct decode_iter *record, struct
     const bool probed = record->probe >= 0;         /* not part of the draft: see decide (decode/iteration.c) */
     double us = record->draft_us + record->verify_us + record->accept_us + record->other_us - (probed ? record->probe_us : 0);
     if (record->emitted < 1 || !isfinite(us))
-        return err_set(err, ERR_INPUT, "an iteration that emits %d tokens in %g microseconds", record->emitted, us);
+        return err_set(err, ERR_INPUT, "an iteration emits %d tokens in %g microseconds; the stream is damaged",
+                       record->emitted, us);
     if (mem_grow(&state->live, &state->live_room, count + 1, sizeof *state->live, err) ||
         mem_grow(&state->at, &state->at_room, count + 1, sizeof *state->at, err))
         return -1;
@@ -95,7 +98,7 @@ static int iterate(struct state *state, const struct decode_iter *record, struct
         return -1;
     state->at[count] = state->emitted - 1;
     if (record->emitted > (1 << 30) - state->emitted)
-        return err_set(err, ERR_INPUT, "a text of too many tokens");
+        return err_set(err, ERR_INPUT, "the text has too many tokens");
     state->emitted += record->emitted;
     state->text->iterations++;
     return 0;
@@ -123,10 +126,10 @@ static int add_rows(struct recording *all, const struct decode_draft *record, st
 {
     size_t n = (size_t)record->n, row = all->rows;
     if (row && all->trees != (record->parents != NULL))
-        return err_set(err, ERR_INPUT, "chains and trees in one stream");
+        return err_set(err, ERR_INPUT, "the stream mixes chains and trees; record them separately");
     all->trees = record->parents != NULL;
     if (all->width && !record->experts)
-        return err_set(err, ERR_INPUT, "no experts are recorded");
+        return err_set(err, ERR_INPUT, "experts are not recorded at this position; the stream is damaged");
     if (grow_rows(all, row + n, err))
         return -1;
     all->rows += n;
@@ -178,11 +181,12 @@ static int add_draft(struct state *state, const struct decode_draft *record, str
     else if (drafter)
         state->number += drafter == state->number && drafter < all->drafters;
     else if (all->drafters && !whole)
-        return err_set(err, ERR_INPUT, "a position with drafts of %d drafters, of %d", state->number, all->drafters);
+        return err_set(err, ERR_INPUT, "drafts of %d drafters are recorded at this position, of %d; the stream is damaged",
+                       state->number, all->drafters);
     else if (all->positions && !all->drafters)
         all->drafters = state->number;
     if ((drafter && state->number != drafter + 1) || drafter >= DRAFTERS_MAX)
-        return err_set(err, ERR_INPUT, "a draft of drafter %d is not where it belongs", drafter);
+        return err_set(err, ERR_INPUT, "drafts of drafter %d are out of order; the stream is damaged", drafter);
     if (mem_grow(&all->draft, &all->draft_room, all->drafts + 1, sizeof *all->draft, err))
         return -1;
     if (!drafter) {
@@ -193,7 +197,7 @@ static int add_draft(struct state *state, const struct decode_draft *record, str
         struct recorded_position *position = &all->position[all->positions - 1];
         if (position->left != record->left || position->room != record->room ||
             record->pos != state->text->prompt_tokens + (int)(all->positions - 1 - state->text->position))
-            return err_set(err, ERR_INPUT, "a draft of drafter %d is of another position", drafter);
+            return err_set(err, ERR_INPUT, "a draft of drafter %d belongs to another position; the stream is damaged", drafter);
     }
     all->draft[all->drafts] = (struct recorded_draft){record->n, record->accepted, all->rows};
     if (add_rows(all, record, err))

@@ -19,7 +19,7 @@ static int static_open(struct policy **out, struct spec *spec, const struct poli
     if (setup->draft_length == DRAFT_LENGTH_AUTO)
         return err_set(err, ERR_INPUT, "static: a draft length of auto is for policies that choose; leave one of the two out");
     if (setup->draft_length >= 0 && K != setup->draft_length)
-        return err_set(err, ERR_INPUT, "static: K=%d, but the draft length is given as %d; give it once", K,
+        return err_set(err, ERR_INPUT, "static: K=%d, but -K %d; give one of them", K,
                        setup->draft_length);
     struct static_policy *policy = mem_alloc(1, sizeof *policy, err);
     if (!policy)

@@ -383,7 +383,7 @@ static int read_item(struct prompt_lines *lines, struct err *err)
         if (peek(lines, &c, err))
             return -1;
         if (lines->begin == lines->end)
-            return lines->depth || lines->quoted ? refuse(lines, "the list ends amid this item", err) : 1;
+            return lines->depth || lines->quoted ? refuse(lines, "the list ends within this item", err) : 1;
         if (ends_item(lines, c))
             return 1;
         if (!lines->skipping && keep(lines, &c, 1, err)) {

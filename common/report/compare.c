@@ -208,7 +208,7 @@ int comparison_make(struct comparison *out, const struct measurements *all, doub
     size_t holds = 0;
     int rc = -1;
     if (all->stream_count != 2)
-        return err_set(err, ERR_INPUT, "%zu streams; give two, what was measured before and what was measured now",
+        return err_set(err, ERR_INPUT, "%zu streams; give two, the earlier measurement and the later one",
                        all->stream_count);
     if (pair_settings(&made, all, err) || pairs_open(&pairs, all->prompts, err) || pairs_open(&beside, all->prompts, err))
         goto done;

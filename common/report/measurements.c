@@ -175,7 +175,7 @@ static int task_index(struct measurements *all, const char *task, int *out, stru
             return 0;
         }
     if (all->task_count == TASKS_MAX)
-        return err_set(err, ERR_INPUT, "more than %d different tasks", TASKS_MAX);
+        return err_set(err, ERR_INPUT, "more than %d different tasks; report on fewer streams", TASKS_MAX);
     if (mem_grow(&all->tasks, &all->task_room, all->task_count + 1, sizeof *all->tasks, err))
         return -1;
     if (!(all->tasks[all->task_count] = mem_string(task, err)))
@@ -653,7 +653,7 @@ int measurements_arrange(struct measurements *all, struct err *err)
         all->settings[0].reference = -1;
     drop_unfinished(all);
     if (!all->sample_count)
-        return err_set(err, ERR_INPUT, "no finished sample to report on");
+        return err_set(err, ERR_INPUT, "there is no finished sample to report on");
     if (number_occurrences(all, err))
         return -1;
     qsort(all->samples, all->sample_count, sizeof *all->samples, order_by_prompt);

@@ -217,11 +217,11 @@ static int ranking_take(struct ranking *ranking, const struct rank_layer *record
         size_t length = strlen(record->method);
         if (!length || length >= sizeof ranking->method ||
             strspn(record->method, "abcdefghijklmnopqrstuvwxyz0123456789-_") < length)
-            return err_set(err, ERR_INPUT, "layer %d: the ranking's method is not a name", record->layer);
+            return err_set(err, ERR_INPUT, "layer %d: the ranking's method is not valid text", record->layer);
         memcpy(ranking->method, record->method, length + 1);
     } else if (strcmp(ranking->method, record->method)) {
-        return err_set(err, ERR_INPUT, "layer %d is ranked by %s, the layers before by %s", record->layer, record->method,
-                       ranking->method);
+        return err_set(err, ERR_INPUT, "layer %d is ranked by %s, earlier layers by %s; rank the routes again", record->layer,
+                       record->method, ranking->method);
     }
     memset(seen, 0, (size_t)experts);
     for (int i = 0; i < experts; i++) {

@@ -46,14 +46,14 @@ static int add_value(struct decode_settings_store *store, const char *name, cons
     size_t used;
     if (json_is_string(value)) {
         if (strlen(json_string_value(value)) != json_string_length(value))
-            return err_set(err, ERR_INPUT, "a NUL in a text");
+            return err_set(err, ERR_INPUT, "a text contains a NUL byte");
         return add_word(store, name, json_string_value(value), err);
     }
     if (!json_is_number(value))
         return err_set(err, ERR_INPUT, "expected a number, a text, a list of texts, or true or false");
     used = json_dumpb(value, number, sizeof number - 1, JSON_ENCODE_ANY);
     if (used >= sizeof number)
-        return err_set(err, ERR_INPUT, "too long a number");
+        return err_set(err, ERR_INPUT, "a number has too many digits");
     number[used] = '\0';
     return add_word(store, name, number, err);
 }
@@ -101,7 +101,7 @@ int decode_settings_from_json(struct decode_settings *out, struct decode_setting
     struct console console = {.program = "suite"};
     struct decode_settings_store *made;
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "settings are a map of option names and values");
+        return err_set(err, ERR_INPUT, "expected a JSON object of option names and values");
     made = mem_alloc(1, sizeof *made, err);
     if (!made)
         return -1;

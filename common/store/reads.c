@@ -129,7 +129,7 @@ static int ring_submit(struct reads *reads, int number, struct err *err)
     const size_t part = size_align(read->bytes - read->done, DIRECT_STEP);
     struct io_uring_sqe *entry = io_uring_get_sqe(&reads->ring);
     if (!entry)                             /* there are as many entries as reads, so some were not accepted */
-        return err_set(err, ERR_IO, "%s: io_uring has no room for a read", reads->file->path);
+        return err_set(err, ERR_IO, "%s: io_uring has no free entry for a read", reads->file->path);
     io_uring_prep_read(entry, reads->file->fd, read->data + read->done,
                        (unsigned)(part < PART_MAX ? part : PART_MAX), read->offset + read->done);
     io_uring_sqe_set_data64(entry, (uint64_t)number);

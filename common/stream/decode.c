@@ -232,9 +232,10 @@ static int check_drafters(const struct decode_iter *iter, struct err *err)
     for (int i = 0; i < iter->nodes; i++) {
         const int min = i ? 0 : -1, max = i ? iter->drafters : 0;
         if (iter->node_drafters && (iter->node_drafters[i] < min || iter->node_drafters[i] >= max))
-            return err_set(err, ERR_INPUT, "node %d is of drafter %d, of %d", i, iter->node_drafters[i], iter->drafters);
+            return err_set(err, ERR_INPUT, "node %d is from drafter %d; there are %d", i, iter->node_drafters[i],
+                           iter->drafters);
         if (iter->node_reviewers && (iter->node_reviewers[i] < -1 || iter->node_reviewers[i] >= max))
-            return err_set(err, ERR_INPUT, "node %d was reviewed by drafter %d, of %d", i, iter->node_reviewers[i],
+            return err_set(err, ERR_INPUT, "node %d was reviewed by drafter %d; there are %d", i, iter->node_reviewers[i],
                            iter->drafters);
     }
     const int32_t *const counts[] = {iter->drafter_steps, iter->drafter_levels, iter->drafter_reviewed, iter->drafter_proposed,
@@ -341,7 +342,7 @@ static int check_iter(const void *body, const struct header *header, struct sequ
     if (sequences_use(open, iter->sequence, err))
         return -1;
     if (iter->nodes < 1)
-        return err_set(err, ERR_INPUT, "a verifying forward of no tokens");
+        return err_set(err, ERR_INPUT, "a verification without tokens");
     if (iter->drafted < iter->nodes - 1)
         return err_set(err, ERR_INPUT, "%d drafted tokens were verified but only %d drafted", iter->nodes - 1, iter->drafted);
     if (iter->accepted > iter->nodes - 1)
@@ -355,7 +356,7 @@ static int check_iter(const void *body, const struct header *header, struct sequ
         if (iter->divergence[i] < 0)
             return err_set(err, ERR_INPUT, "token %d has a divergence of %g", i, (double)iter->divergence[i]);
     if (iter->flips > iter->emitted)
-        return err_set(err, ERR_INPUT, "%d flips of %d tokens", iter->flips, iter->emitted);
+        return err_set(err, ERR_INPUT, "%d of %d tokens are flips", iter->flips, iter->emitted);
     for (int i = 0; iter->overlap && i < iter->nodes; i++)
         if (iter->overlap[i] < 0 || iter->overlap[i] > 1.001f)
             return err_set(err, ERR_INPUT, "node %d has an overlap of %g", i, (double)iter->overlap[i]);
@@ -398,7 +399,7 @@ static int check_draft(const void *body, const struct header *header, struct seq
     if (draft->accepted >= draft->n)
         return err_set(err, ERR_INPUT, "%d tokens accepted of %d", draft->accepted, draft->n - 1);
     if (draft->left < 1)
-        return err_set(err, ERR_INPUT, "a position with no token after it");
+        return err_set(err, ERR_INPUT, "a position without a following token");
     size_t slots = (size_t)header->model.moe_layers * (size_t)header->model.top_k;
     for (int k = 0; k < draft->n; k++) {
         if (!(draft->draft_us[k] >= 0 && draft->verify_us[k] >= 0) || isinf(draft->draft_us[k] + draft->verify_us[k]))

@@ -29,7 +29,8 @@ static int check_begin(const void *body, const struct header *header, struct seq
         return err_set(err, ERR_INPUT, "sequence %lld begins before sequence %lld has ended", (long long)begin->sequence,
                        (long long)open->open[0]);
     if (!begin->text_tokens || begin->prompt_tokens > begin->text_tokens)
-        return err_set(err, ERR_INPUT, "a text of %d tokens has a prompt of %d", begin->text_tokens, begin->prompt_tokens);
+        return err_set(err, ERR_INPUT, "a text of %d tokens cannot have a prompt of %d", begin->text_tokens,
+                       begin->prompt_tokens);
     return sequences_begin(open, begin->sequence, err);
 }
 

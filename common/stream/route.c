@@ -62,7 +62,7 @@ static int check_tokens(const void *body, const struct header *header, struct se
     if (sequences_use(open, tokens->sequence, err))
         return -1;
     if (tokens->n < 1)
-        return err_set(err, ERR_INPUT, "a forward of no tokens");
+        return err_set(err, ERR_INPUT, "a forward without tokens");
     for (int i = 0; i < tokens->n; i++) {
         if (tokens->tokens[i] < 0 || tokens->tokens[i] >= header->model.vocab)
             return err_set(err, ERR_INPUT, "token %d is %d, beyond the vocabulary of %d", i, tokens->tokens[i],

@@ -202,9 +202,9 @@ static void close_map(struct writer *writer)
 static bool put_key(struct writer *writer, const char *key)
 {
     if (!writer->depth)
-        fault(writer, key, "stands outside of a record");
+        fault(writer, key, "is written outside a record");
     else if (writer->maps[writer->depth - 1].keys == MAP_KEYS)
-        fault(writer, key, "is one too many in its map");
+        fault(writer, key, "exceeds the announced number of keys of its map");
     if (writer->body.failed)
         err_memory(&writer->fault);
     if (writer->fault.code)

@@ -307,7 +307,7 @@ static int open_plugin(struct cuda_device *cuda, const struct device_setup *setu
         return report(cuda->plugin, error, "looking for devices", err);
     const int number = number_of(setup, devices);
     if (number < 0 || number >= devices)
-        return err_set(err, ERR_INPUT, "there are %d devices, counted from 0", devices);
+        return err_set(err, ERR_INPUT, "there are only %d devices, numbered from 0", devices);
     struct cuda_context *context = NULL;
     char what[48], why[192] = "";
     error = cuda->plugin->open(&context, number, what, sizeof what, why, sizeof why);

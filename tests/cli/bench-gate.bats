@@ -91,7 +91,7 @@ refused() {
     refused '{"setting": "K2", "figure": "ratio"}' 'neither "least" nor "most"'
     refused '{"setting": "K2", "figure": "ratio", "least": "1"}' '"least": must be a number'
     refused '{"setting": "K2", "figure": "ratio", "leest": 1}' 'leest'
-    refused '7' 'must be a map'
+    refused '7' 'must be a JSON object'
 }
 
 @test "the suite for continuous integration is within its limits" {

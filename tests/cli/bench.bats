@@ -118,7 +118,7 @@ timed='^(tokens_per_s|texts_per_s|best_static|.*ratio.*|.*_ms_.*|bandwidth.*)$'
     refused "--draft: a suite has its own settings; to make settings from options, name the model: -m FILE" -d ngram suite.json
     refused "'prompts.jsonl' is a second suite" suite.json prompts.jsonl
     refused "--print-suite: prints what options make, and suite.json is a suite already" --print-suite suite.json
-    refused "--draft ngram,,pld: a value is missing beside a comma" -m pocket.moe -d ngram,,pld prompts.jsonl
+    refused "--draft ngram,,pld: a value is missing before or after a comma" -m pocket.moe -d ngram,,pld prompts.jsonl
     refused "no prompts; name a file of prompts after the options" -m pocket.moe
     refused "no suite; name one, SUITE.json, or a model and prompts"
     refused "--force: no setting has a ranking to use" -m pocket.moe --force prompts.jsonl

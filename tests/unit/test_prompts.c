@@ -357,7 +357,7 @@ static void a_list_is_read_item_by_item(void **state)
         {"[{\"prompt\":\"a\"},\n]", "e.jsonl:2", "an item of the list is missing"},
         {"[,]", "e.jsonl:1", "an item of the list is missing"},
         {"[{\"prompt\":\"a\"}", "e.jsonl:1", "\"]\" is missing"},
-        {"[\n{\"prompt\":\"a\"", "e.jsonl:2", "ends amid this item"},
+        {"[\n{\"prompt\":\"a\"", "e.jsonl:2", "ends within this item"},
         {"[{\"prompt\":\"a\"}]\n{\"prompt\":\"b\"}", "e.jsonl:2", "something comes after the list"},
         {"[{\"prompt\" \"a\"}]", "e.jsonl:1", "this item of the list is not valid JSON: line 1 of it, column 13"},
         {"[}]", "e.jsonl:1", "not valid JSON"}, {"[[\"a\"]]", "e.jsonl:1", "must be an object or a text"},
