@@ -282,7 +282,7 @@ static void refuses_what_cannot_be(void **state)
     bad = good;
     bad.pins = (int32_t[]){16};
     bad.pinned = 1;
-    refuses("lru", bad, "16 of 16");
+    refuses("lru", bad, "expert 16 does not exist; there are 16");
     assert_ptr_equal(cache_policy_find("lfu"), &cache_lfu);
     assert_ptr_equal(cache_policy_find(NULL), &cache_lru);
     assert_null(cache_policy_find("nru"));

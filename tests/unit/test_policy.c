@@ -70,7 +70,7 @@ static void wrong_words_are_refused(void **state)
 {
     static const struct { const char *text; int draft_length; const char *part; } wrong[] = {
         {"statc", NONE, "did you mean static"}, {"random", NONE, "not a policy; there are static, cascade"},
-        {"static:K=65", NONE, "K"}, {"static:K=-1", NONE, "K"}, {"static:k=4", NONE, "k"}, {"static:K=4", 5, "give it once"},
+        {"static:K=65", NONE, "K"}, {"static:K=-1", NONE, "K"}, {"static:k=4", NONE, "k"}, {"static:K=4", 5, "give one of them"},
         {"static:K", NONE, "K"}, {"static", DRAFT_LENGTH_AUTO, "for policies that choose"},
         {"off", DRAFT_LENGTH_AUTO, "for policies that choose"}, {"cascade", 0, "nothing to choose"},
         {"cascade:max=65", NONE, "max"}, {"cascade:first=8", NONE, "first"}, {"cascade:set=9,longest=8", NONE, "longest"},
@@ -79,7 +79,7 @@ static void wrong_words_are_refused(void **state)
         {"tiers:lengths=3/1", NONE, "lengths"}, {"tiers:lengths=", NONE, "lengths"}, {"tiers:lengths=1/", NONE, "lengths"},
         {"tiers:lengths=1/99", NONE, "lengths"}, {"tiers:lengths=1/7", 4, "lengths"}, {"table", NONE, "no rows"},
         {"table:rows=0:4/0:5", NONE, "rows"}, {"table:rows=5", NONE, "rows"}, {"table:rows=0:99", NONE, "rows"},
-        {"table:rows=0:4/", NONE, "rows"}, {"off:window=0", NONE, "window"}, {"off:K=2", 3, "give it once"},
+        {"table:rows=0:4/", NONE, "rows"}, {"off:window=0", NONE, "window"}, {"off:K=2", 3, "give one of them"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
