@@ -79,7 +79,7 @@ END
     train --arch jakiro_star --scaled --steps 1 texts.jsonl -o star.moe
     moe-view star.moe | grep -q "equation 4"
     for words in "none.moe,contrast=1 without_a_second_branch" "again.moe,parallel=1 cannot_come_from_one_forward" \
-        "star.moe,contrast=1 is_for_heads_of_the_kind_jakiro" "again.moe,scaled=1 scaled:_is_for_heads"; do
+        "star.moe,contrast=1 applies_to_heads_of_the_kind_jakiro" "again.moe,scaled=1 scaled:_applies_to_heads"; do
         run moe-decode -q -m pocket.moe -n 1 --draft "head:file=${words% *}" asked.jsonl
         assert_trouble moe-decode
         said=${words#* }
