@@ -70,7 +70,7 @@ static void wrong_words_are_refused(void **state)
 {
     static const struct { const char *text; int draft_length; const char *part; } wrong[] = {
         {"statc", NONE, "did you mean static"}, {"random", NONE, "not a policy; there are static, cascade"},
-        {"static:K=65", NONE, "K"}, {"static:K=-1", NONE, "K"}, {"static:k=4", NONE, "k"}, {"static:K=4", 5, "give one of them"},
+        {"static:K=65", NONE, "K"}, {"static:K=-1", NONE, "K"}, {"static:k=4", NONE, "k"}, {"static:K=4", 5, "give one"},
         {"static:K", NONE, "K"}, {"static", DRAFT_LENGTH_AUTO, "for policies that choose"},
         {"off", DRAFT_LENGTH_AUTO, "for policies that choose"}, {"cascade", 0, "nothing to choose"},
         {"cascade:max=65", NONE, "max"}, {"cascade:first=8", NONE, "first"}, {"cascade:set=9,longest=8", NONE, "longest"},
