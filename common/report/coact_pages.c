@@ -21,8 +21,8 @@ enum { PAIRS_SHOWN = 4, FIRST_EXPERTS = 8 };
 static int ranked(struct text *out, const struct gathered *g, const void *record, struct err *err)
 {
     int experts = g->header->model.experts;
-    return text_printf(out, err, "%lld tokens; experts of each layer by %s, the first %d of %d with their share\n\n"
-                       " layer  budget  experts\n", (long long)g->counted, ((const struct rank_layer *)record)->method,
+    return text_printf(out, err, "tokens; experts of each layer by %s, the first %d of %d with their share\n\n"
+                       " layer  budget  experts\n", ((const struct rank_layer *)record)->method,
                        experts < FIRST_EXPERTS ? experts : FIRST_EXPERTS, experts);
 }
 
@@ -50,15 +50,15 @@ static int covered(struct text *out, const struct gathered *g, const void *recor
 {
     const char *method = ((const struct coact_coverage *)record)->method;
     bool router = !strcmp(method, "router");
-    return text_printf(out, err, "%lld %s, %d experts of which %d serve a token, kept in the order %s%s\n",
-                       (long long)g->counted, router ? "nodes of forwards" : "tokens", g->header->model.experts,
-                       g->header->model.top_k, router ? "of each forward's own " : "of their ", method);
+    return text_printf(out, err, "%s, %d experts of which %d serve a token, kept in the order %s%s\n",
+                       router ? "nodes of forwards" : "tokens", g->header->model.experts, g->header->model.top_k,
+                       router ? "of each forward's own " : "of their ", method);
 }
 
 static int covered_note(struct text *out, const struct gathered *g, const void *record, struct err *err)
 {
-    return text_printf(out, err, "%lld tokens, %d experts of which %d serve a token, ranked by %s", (long long)g->counted,
-                       g->header->model.experts, g->header->model.top_k, ((const struct coact_coverage *)record)->method);
+    return text_printf(out, err, "tokens, %d experts of which %d serve a token, ranked by %s", g->header->model.experts,
+                       g->header->model.top_k, ((const struct coact_coverage *)record)->method);
 }
 
 /* Return the shares that any B experts keep if all are used equally: B / E of the mass, and (B choose k) / (E choose k) of the
@@ -72,57 +72,6 @@ static double served_alike(const struct stream_model *model, double budget)
         share *= budget > k ? (budget - k) / (model->experts - k) : 0;
     return share;
 }
-
-#define COVERAGE_PAGE(of) { \
-    .class = &of, .layout = PAGE_GRID, .sentence = covered, .note = covered_note, .multiples = true, \
-    .x_title = "budget", .points = MEMBER(coact_coverage, points), .x = MEMBER(coact_coverage, budget), \
-    .columns = { { "share of the routing mass that falls on the experts kept", MEMBER(coact_coverage, mass), .decimals = 3 }, \
-                 { "share of tokens whose selected experts are all among those kept", MEMBER(coact_coverage, served), \
-                   .decimals = 3 }, \
-                 { .compute = mass_alike }, { .compute = served_alike } }, \
-    .count = 4, .heading = "What a budget of B experts a layer keeps", \
-    .panels = { { "Routing mass kept", "B, experts kept", "share of mass", 0, { { "all experts alike", 2, SVG_DASHED } }, 1, \
-                  true }, \
-                { "Tokens fully served", "B, experts kept", "share of tokens", 1, { { "all experts alike", 3, SVG_DASHED } }, \
-                  1, true } }, \
-    .panel_count = 2 }
-
-/* union and locality */
-
-static int tokens_note(struct text *out, const struct gathered *g, const void *record, struct err *err)
-{
-    (void)record;
-    return text_printf(out, err, "%lld tokens", (long long)g->counted);
-}
-
-static int united(struct text *out, const struct gathered *g, const void *record, struct err *err)
-{
-    (void)record;
-    return text_printf(out, err, "%lld tokens; distinct experts of consecutive tokens, and if they chose independently (each "
-                       "expert as\noften as here, or all alike)\n", (long long)g->counted);
-}
-
-static int in_common(struct text *out, const struct gathered *g, const void *record, struct err *err)
-{
-    (void)record;
-    return text_printf(out, err, "%lld tokens; share of experts that two tokens of a text have in common, and if they chose\n"
-                       "independently (each expert as often as here, or all alike)\n", (long long)g->counted);
-}
-
-static int verified(struct text *out, const struct gathered *g, const void *record, struct err *err)
-{
-    (void)record;
-    return text_printf(out, err, "%lld forwards; distinct experts of all nodes that one verifies, rejected ones included, and "
-                       "if they chose\nindependently (each expert as often as here, or all alike)\n", (long long)g->counted);
-}
-
-static int verified_note(struct text *out, const struct gathered *g, const void *record, struct err *err)
-{
-    (void)record;
-    return text_printf(out, err, "%lld forwards, rejected nodes included", (long long)g->counted);
-}
-
-#define INDEPENDENT { { "independent", 1, SVG_DASHED }, { "all alike", 2, SVG_DOTTED } }, 2
 
 /* matrix */
 
@@ -164,14 +113,6 @@ static double concentration(const struct stream_model *model, const struct coact
 {
     double pairs = (double)model->top_k * (model->top_k - 1) / ((double)model->experts * (model->experts - 1.0));
     return pairs > 0 ? (held ? (double)best->count : 0) / ((double)matrix->tokens * pairs) : NAN;
-}
-
-static int paired(struct text *out, const struct gathered *g, const void *record, struct err *err)
-{
-    (void)record;
-    return text_printf(out, err, "%lld tokens; the most frequent pairs of experts, with the share of tokens that select both "
-                       "and their lift\nover independent choices; concentration is the first pair over equally likely ones\n\n"
-                       " layer  concentration  pairs\n", (long long)g->counted);
 }
 
 static int paired_row(struct text *out, const struct gathered *g, const void *record, struct err *err)
@@ -250,41 +191,22 @@ static int draw_matrix(struct text *out, const struct analysis *analysis, const 
     return rc;
 }
 
-/* stats */
-
-static int skewed(struct text *out, const struct gathered *g, const void *record, struct err *err)
-{
-    (void)record;
-    return text_printf(out, err, "%lld tokens; how evenly each layer uses its experts, and the two experts that most tokens "
-                       "select together\n\n", (long long)g->counted);
-}
-
 /* reuse and signal */
 
 static int reused(struct text *out, const struct gathered *g, const void *record, struct err *err)
 {
     const struct coact_reuse *of = record;
-    return text_printf(out, err, "%lld tokens; experts of as many tokens as are drafted, over those of one (a/b), and of one "
-                       "more,\nas a verification has it; tokens of an iteration at an acceptance of %g; gain: how much faster "
-                       "drafts\nmake it where experts are all that takes time, and a drafted token %g of a forward\n\n",
-                       (long long)g->counted, of->acceptance, of->draft_cost);
+    (void)g;
+    return text_printf(out, err, "tokens; experts of as many tokens as are drafted, over those of one (a/b), and of one more,\n"
+                       "as a verification has it; tokens of an iteration at an acceptance of %g; gain: how much faster drafts\n"
+                       "make it where experts are all that takes time, and a drafted token %g of a forward\n\n",
+                       of->acceptance, of->draft_cost);
 }
 
 static int reused_note(struct text *out, const struct gathered *g, const void *record, struct err *err)
 {
-    return text_printf(out, err, "%lld tokens, acceptance %g", (long long)g->counted,
-                       ((const struct coact_reuse *)record)->acceptance);
-}
-
-static int signalled(struct text *out, const struct gathered *g, const void *record, struct err *err)
-{
-    (void)record;
-    return text_printf(out, err, "%lld tokens in windows, one after the other; of an expert's frequency, the tokens of a "
-                       "window that want it:\n"
-                       "bits and mean over deviation, and if tokens chose independently; what it has to do with the window "
-                       "before,\n"
-                       "and if that is the estimate: shares that are wrong, by no more than the margin, and wrong of hot or "
-                       "cold\n\n", (long long)g->counted);
+    (void)g;
+    return text_printf(out, err, "tokens, acceptance %g", ((const struct coact_reuse *)record)->acceptance);
 }
 
 /* Computes f over the window's tokens as shades; columns after the end of the text are blank. */
@@ -320,97 +242,80 @@ static int draw_signal(struct text *out, const struct analysis *analysis, const 
     return rc;
 }
 
-/* drift */
+#define COVERAGE_PAGE(of) { \
+    .class = &of, .layout = PAGE_GRID, .about_record = covered, .note_record = covered_note, .multiples = true, \
+    .x_title = "budget", .x = "budget", \
+    .columns = { { "share of the routing mass that falls on the experts kept", "mass", 3 }, \
+                 { "share of tokens whose selected experts are all among those kept", "served", 3 }, \
+                 { .compute = mass_alike }, { .compute = served_alike } }, \
+    .heading = "What a budget of B experts a layer keeps", \
+    .panels = { { "Routing mass kept", "B, experts kept", "share of mass", 0, { { "all experts alike", 2, SVG_DASHED } }, 1, \
+                  true }, \
+                { "Tokens fully served", "B, experts kept", "share of tokens", 1, { { "all experts alike", 3, SVG_DASHED } }, \
+                  1, true } }, \
+    .panel_count = 2 }
 
-static int drifted(struct text *out, const struct gathered *g, const void *record, struct err *err)
-{
-    (void)record;
-    return text_printf(out, err, "%lld pairs of neighbouring tokens; mean distance of their states after a layer, over that of "
-                       "the layer before,\nand of the router's scores; bound: theorem 1 with the largest quotients seen\n\n",
-                       (long long)g->counted);
-}
-
-static int drifted_note(struct text *out, const struct gathered *g, const void *record, struct err *err)
-{
-    (void)record;
-    return text_printf(out, err, "%lld pairs of neighbouring tokens", (long long)g->counted);
-}
+/* A page of one column, beside what it would be if tokens chose their experts independently. */
+#define INDEPENDENT_PAGE(of, key, decimals) \
+    .class = &of, .layout = PAGE_GRID, .columns = { { "", key, decimals }, { NULL, "independent" }, { NULL, "alike" } }, \
+    .log2 = true, .panel_count = 1
+#define INDEPENDENT { { "independent", 1, SVG_DASHED }, { "all alike", 2, SVG_DOTTED } }, 2
 
 static const struct coact_page pages[] = {
-    { .class = &rank_analysis, .sentence = ranked, .row = ranked_row },
+    { .class = &rank_analysis, .about_record = ranked, .row = ranked_row },
     COVERAGE_PAGE(coverage_analysis),
     COVERAGE_PAGE(shortlist_analysis),
-    { .class = &union_analysis, .layout = PAGE_GRID, .sentence = united, .note = tokens_note,
-      .x_title = "tokens", .points = MEMBER(coact_union, points), .x = MEMBER(coact_union, width),
-      .columns = { { "", MEMBER(coact_union, distinct), .decimals = 2 }, { NULL, MEMBER(coact_union, independent) },
-                   { NULL, MEMBER(coact_union, alike) } },
-      .count = 3, .heading = "Distinct experts", .log2 = true,
-      .panels = { { "Experts that consecutive tokens select together", "tokens", "experts a layer", 0, INDEPENDENT } },
-      .panel_count = 1 },
-    { .class = &trees_analysis, .layout = PAGE_GRID, .sentence = verified, .note = verified_note,
-      .x_title = "nodes", .points = MEMBER(coact_union, points), .x = MEMBER(coact_union, width),
-      .windows_title = "forwards", .windows = MEMBER(coact_union, windows),
-      .columns = { { "", MEMBER(coact_union, distinct), .decimals = 2 }, { NULL, MEMBER(coact_union, independent) },
-                   { NULL, MEMBER(coact_union, alike) } },
-      .count = 3, .heading = "Distinct experts of verified drafts", .log2 = true,
-      .panels = { { "Experts that a draft's nodes select together", "nodes verified", "experts a layer", 0, INDEPENDENT } },
-      .panel_count = 1 },
-    { .class = &locality_analysis, .layout = PAGE_GRID, .sentence = in_common, .note = tokens_note,
-      .x_title = "tokens apart", .points = MEMBER(coact_locality, points), .x = MEMBER(coact_locality, distance),
-      .columns = { { "", MEMBER(coact_locality, common), .decimals = 3 }, { NULL, MEMBER(coact_locality, independent) },
-                   { NULL, MEMBER(coact_locality, alike) } },
-      .count = 3, .heading = "Experts in common", .log2 = true,
-      .panels = { { "Experts that an earlier token selected, too", "tokens apart", "share of experts", 0, INDEPENDENT, true } },
-      .panel_count = 1 },
-    { .class = &matrix_analysis, .sentence = paired, .row = paired_row, .draw = draw_matrix },
-    { .class = &stats_analysis, .layout = PAGE_LAYERS, .sentence = skewed, .x_title = "layer",
-      .columns = { { "used", MEMBER(coact_stats, used) }, { "effective", MEMBER(coact_stats, effective), .decimals = 1 },
-                   { "half", MEMBER(coact_stats, half) }, { "busiest", MEMBER(coact_stats, busiest) },
-                   { "of tokens", MEMBER(coact_stats, busiest_share), .percent = true, .decimals = 1 },
-                   { "dropped", MEMBER(coact_stats, dropped), .percent = true, .decimals = 1 },
-                   { "expert", MEMBER(coact_stats, pair_first) }, { "and expert", MEMBER(coact_stats, pair_second) },
-                   { "of tokens", MEMBER(coact_stats, pair_tokens), MEMBER(coact_stats, tokens), .percent = true,
-                     .decimals = 1 },
-                   { "concentration", MEMBER(coact_stats, concentration), .decimals = 1 } },
-      .count = 10 },
-    { .class = &reuse_analysis, .layout = PAGE_POINTS, .sentence = reused, .note = reused_note,
-      .x_title = "drafts", .points = MEMBER(coact_reuse, points), .x = MEMBER(coact_reuse, drafts),
-      .columns = { { "experts", MEMBER(coact_reuse, distinct), .decimals = 2 },
-                   { "a/b", MEMBER(coact_reuse, ratio), .decimals = 3 },
-                   { "with the root", MEMBER(coact_reuse, verified), .decimals = 3 },
-                   { "tokens", MEMBER(coact_reuse, emitted), .decimals = 3 },
-                   { "gain", MEMBER(coact_reuse, gain), .decimals = 3 },
-                   { "with the root", MEMBER(coact_reuse, gain_verified), .decimals = 3 } },
-      .count = 6, .heading = "Reuse of experts",
+    { INDEPENDENT_PAGE(union_analysis, "distinct", 2), .x_title = "tokens", .x = "width",
+      .about = "tokens; distinct experts of consecutive tokens, and if they chose independently (each expert as\n"
+               "often as here, or all alike)\n",
+      .note = "tokens", .heading = "Distinct experts",
+      .panels = { { "Experts that consecutive tokens select together", "tokens", "experts a layer", 0, INDEPENDENT } } },
+    { INDEPENDENT_PAGE(trees_analysis, "distinct", 2), .x_title = "nodes", .x = "width", .windows_title = "forwards",
+      .about = "forwards; distinct experts of all nodes that one verifies, rejected ones included, and if they chose\n"
+               "independently (each expert as often as here, or all alike)\n",
+      .note = "forwards, rejected nodes included", .heading = "Distinct experts of verified drafts",
+      .panels = { { "Experts that a draft's nodes select together", "nodes verified", "experts a layer", 0, INDEPENDENT } } },
+    { INDEPENDENT_PAGE(locality_analysis, "common", 3), .x_title = "tokens apart", .x = "distance",
+      .about = "tokens; share of experts that two tokens of a text have in common, and if they chose\nindependently (each "
+               "expert as often as here, or all alike)\n",
+      .note = "tokens", .heading = "Experts in common",
+      .panels = { { "Experts that an earlier token selected, too", "tokens apart", "share of experts", 0, INDEPENDENT,
+                    true } } },
+    { .class = &matrix_analysis, .row = paired_row, .draw = draw_matrix,
+      .about = "tokens; the most frequent pairs of experts, with the share of tokens that select both and their lift\n"
+               "over independent choices; concentration is the first pair over equally likely ones\n\n"
+               " layer  concentration  pairs\n" },
+    { .class = &stats_analysis, .layout = PAGE_LAYERS, .x_title = "layer",
+      .about = "tokens; how evenly each layer uses its experts, and the two experts that most tokens select together\n\n",
+      .columns = { { "used", "used" }, { "effective", "effective", 1 }, { "half", "half" }, { "busiest", "busiest" },
+                   { "of tokens", "busiest_share", 1, true }, { "dropped", "dropped", 1, true }, { "expert", "pair_first" },
+                   { "and expert", "pair_second" }, { "of tokens", "pair_tokens", 1, true, "tokens" },
+                   { "concentration", "concentration", 1 } } },
+    { .class = &reuse_analysis, .layout = PAGE_POINTS, .about_record = reused, .note_record = reused_note,
+      .x_title = "drafts", .x = "drafts",
+      .columns = { { "experts", "distinct", 2 }, { "a/b", "ratio", 3 }, { "with the root", "verified", 3 },
+                   { "tokens", "emitted", 3 }, { "gain", "gain", 3 }, { "with the root", "gain_verified", 3 } },
+      .heading = "Reuse of experts",
       .panels = { { "Drafts save where a/b is below the tokens of an iteration", "draft length", "times those of one token", -1,
                     { { "tokens of an iteration", 3, SVG_BOLD }, { "a/b: experts of the drafts", 1, SVG_DASHED },
                       { "with the text's last token", 2, SVG_DOTTED } }, 3 } },
       .panel_count = 1 },
-    { .class = &signal_analysis, .layout = PAGE_POINTS, .sentence = signalled, .x_title = "tokens",
-      .points = MEMBER(coact_signal, points), .x = MEMBER(coact_signal, width),
-      .columns = { { "bits", MEMBER(coact_signal, entropy), .decimals = 3 },
-                   { "independent", MEMBER(coact_signal, entropy_binomial), .decimals = 3 },
-                   { "SNR", MEMBER(coact_signal, snr), .decimals = 2 },
-                   { "independent", MEMBER(coact_signal, snr_binomial), .decimals = 2 },
-                   { "correlation", MEMBER(coact_signal, correlation), .decimals = 3 },
-                   { "change", MEMBER(coact_signal, change), .decimals = 2 },
-                   { "hot from", MEMBER(coact_signal, threshold), .decimals = 1 },
-                   { "margin", MEMBER(coact_signal, margin), .decimals = 2 },
-                   { "wrong", MEMBER(coact_signal, wrong), .percent = true, .decimals = 1 },
-                   { "within", MEMBER(coact_signal, within), .percent = true, .decimals = 1 },
-                   { "faults", MEMBER(coact_signal, faults), .percent = true, .decimals = 1 },
-                   { "contradicted", MEMBER(coact_signal, contradicted), .percent = true, .decimals = 1 } },
-      .count = 12, .draw = draw_signal },
-    { .class = &drift_analysis, .layout = PAGE_LAYERS, .sentence = drifted, .note = drifted_note, .x_title = "layer",
-      .columns = { { "states", MEMBER(coact_drift, state), .decimals = 3 },
-                   { "growth", MEMBER(coact_drift, growth_mean), .decimals = 3 },
-                   { "largest", MEMBER(coact_drift, growth_max), .decimals = 3 },
-                   { "scores", MEMBER(coact_drift, score_mean), .decimals = 3 },
-                   { "largest", MEMBER(coact_drift, score_max), .decimals = 3 },
-                   { "over states", MEMBER(coact_drift, norm_max), .decimals = 3 },
-                   { "bound", MEMBER(coact_drift, bound), .decimals = 2 },
-                   { "over scores", MEMBER(coact_drift, bound), MEMBER(coact_drift, score_mean), .decimals = 1 } },
-      .count = 8, .heading = "Drift of states and scores",
+    { .class = &signal_analysis, .layout = PAGE_POINTS, .x_title = "tokens", .x = "width", .draw = draw_signal,
+      .about = "tokens in windows, one after the other; of an expert's frequency, the tokens of a window that want it:\n"
+               "bits and mean over deviation, and if tokens chose independently; what it has to do with the window before,\n"
+               "and if that is the estimate: shares that are wrong, by no more than the margin, and wrong of hot or cold\n\n",
+      .columns = { { "bits", "entropy", 3 }, { "independent", "entropy_binomial", 3 }, { "SNR", "snr", 2 },
+                   { "independent", "snr_binomial", 2 }, { "correlation", "correlation", 3 }, { "change", "change", 2 },
+                   { "hot from", "threshold", 1 }, { "margin", "margin", 2 }, { "wrong", "wrong", 1, true },
+                   { "within", "within", 1, true }, { "faults", "faults", 1, true },
+                   { "contradicted", "contradicted", 1, true } } },
+    { .class = &drift_analysis, .layout = PAGE_LAYERS, .x_title = "layer", .note = "pairs of neighbouring tokens",
+      .about = "pairs of neighbouring tokens; mean distance of their states after a layer, over that of the layer before,\n"
+               "and of the router's scores; bound: theorem 1 with the largest quotients seen\n\n",
+      .columns = { { "states", "state", 3 }, { "growth", "growth_mean", 3 }, { "largest", "growth_max", 3 },
+                   { "scores", "score_mean", 3 }, { "largest", "score_max", 3 }, { "over states", "norm_max", 3 },
+                   { "bound", "bound", 2 }, { "over scores", "bound", 1, false, "score_mean" } },
+      .heading = "Drift of states and scores",
       .panels = { { "States after a layer", "layer", "distance of neighbours", -1, { { NULL, 0, SVG_BOLD, true } }, 1 },
                   { "The router's scores", "layer", "distance of neighbours", -1,
                     { { "seen, mean", 3, SVG_BOLD, true }, { "bound by the largest quotients", 6, SVG_DASHED } }, 2 } },

@@ -13,23 +13,6 @@ enum { GRID_COLUMNS = 8 };
 
 const char *model_name(const struct header *header) { return *header->model.name ? header->model.name : "unnamed model"; }
 
-double member_of(const struct member *member, const void *record, int point)
-{
-    const char *at = (const char *)record + member->offset;
-    const void *array = NULL;
-    if (member->type >= MEMBER_INTS)
-        memcpy(&array, at, sizeof array);
-    switch (member->type) {
-    case MEMBER_INT: return *(const int *)(const void *)at;
-    case MEMBER_INT64: return (double)*(const int64_t *)(const void *)at;
-    case MEMBER_REAL: return *(const double *)(const void *)at;
-    case MEMBER_INTS: return ((const int32_t *)array)[point];
-    case MEMBER_INT64S: return (double)((const int64_t *)array)[point];
-    case MEMBER_REALS: return ((const double *)array)[point];
-    default: return NAN;
-    }
-}
-
 static double *cells_of(const struct gathered *g, int column, int layer)
 {
     return g->value + ((size_t)column * (size_t)g->room + (size_t)layer) * (size_t)g->points;
@@ -47,36 +30,42 @@ static double mean_of(const struct gathered *g, int column, int point)
 static int gather_first(struct gathered *g, const void *record, struct err *err)
 {
     const struct coact_page *page = g->page;
-    g->points = page->points.type == MEMBER_NONE ? 1 : (int)member_of(&page->points, record, 0);
+    const struct record_kind *kind = page->class->kind;
+    const char *words = g->figure ? page->note : page->about;
+    while (g->columns < PAGE_COLUMNS && (page->columns[g->columns].key || page->columns[g->columns].compute))
+        g->columns++;
+    g->points = page->x ? (int)record_kind_number(kind, "points", record, 0) : 1;
     size_t points = (size_t)g->points, room = (size_t)g->room;
     if (!(g->number = mem_alloc(room, sizeof *g->number, err)) ||
         !(g->x = mem_alloc(points, sizeof *g->x, err)) || !(g->windows = mem_alloc(points, sizeof *g->windows, err)) ||
-        (page->count && !(g->value = mem_alloc((size_t)page->count * room * points, sizeof *g->value, err))))
+        !(g->value = mem_alloc((size_t)g->columns * room * points, sizeof *g->value, err)))
         return -1;
-    for (int p = 0; p < g->points; p++) {
-        g->x[p] = member_of(&page->x, record, p);
-        g->windows[p] = member_of(&page->windows, record, p);
+    for (int p = 0; page->x && p < g->points; p++) {
+        g->x[p] = record_kind_number(kind, page->x, record, p);
+        g->windows[p] = page->windows_title ? record_kind_number(kind, "windows", record, p) : NAN;
     }
-    return (g->figure ? page->note : page->sentence)(&g->caption, g, record, err);
+    if (text_printf(&g->caption, err, "%lld ", (long long)g->counted))
+        return -1;
+    return words ? text_puts(&g->caption, words, err)
+                 : (g->figure ? page->note_record : page->about_record)(&g->caption, g, record, err);
 }
 
-/* Receives the records; the layer is the first member of each. */
+/* Receives the records. */
 static int gather(void *context, const struct record_kind *kind, const void *record, struct err *err)
 {
     struct gathered *g = context;
-    int layer;
-    memcpy(&layer, (const char *)record + record_kind_field(kind, "layer")->offset, sizeof layer);
+    const int layer = (int)record_kind_number(kind, "layer", record, 0);
     if (g->layer >= 0 && layer != g->layer)
         return 0;
     if (!g->layers && gather_first(g, record, err))
         return -1;
-    for (int c = 0; c < g->page->count; c++)
+    for (int c = 0; c < g->columns; c++)
         for (int p = 0; p < g->points; p++) {
             const struct page_column *column = &g->page->columns[c];
-            double value = column->compute ? column->compute(&g->header->model, g->x[p]) : member_of(&column->value, record, p);
-            if (column->divisor.type != MEMBER_NONE)
-                value /= member_of(&column->divisor, record, p);
-            cells_of(g, c, g->layers)[p] = value;
+            const double value = column->compute ? column->compute(&g->header->model, g->x[p])
+                                                 : record_kind_number(kind, column->key, record, p);
+            cells_of(g, c, g->layers)[p] =
+                column->divisor ? value / record_kind_number(kind, column->divisor, record, p) : value;
         }
     g->number[g->layers++] = layer;
     return !g->figure && g->page->row ? g->page->row(&g->rows, g, record, err) : 0;
@@ -111,13 +100,13 @@ static int list_text(struct text *out, const struct gathered *g, struct err *err
     bool points = page->layout == PAGE_POINTS;
     struct table table = {0};
     int rc = -1;
-    for (int c = 0; c < page->count; c++)
+    for (int c = 0; c < g->columns; c++)
         titles[c + 1] = page->columns[c].title;
-    table_start(&table, titles, align + PAGE_COLUMNS - page->count);
+    table_start(&table, titles, align + PAGE_COLUMNS - g->columns);
     for (int i = 0; i < (points ? g->points : g->layers); i++) {
         if (table_cell(&table, err, "%d", points ? (int)g->x[i] : g->number[i]))
             goto done;
-        for (int c = 0; c < page->count; c++) {
+        for (int c = 0; c < g->columns; c++) {
             double value = points ? mean_of(g, c, i) : *cells_of(g, c, i);
             int decimals = page->columns[c].decimals;
             if (page->columns[c].percent && !isnan(value) ? table_cell(&table, err, "%.*f %%", decimals, 100 * value)
@@ -162,7 +151,7 @@ static int grid_row(struct text *out, const struct gathered *g, const char *name
 static int grid_text(struct text *out, const struct gathered *g, struct err *err)
 {
     const struct coact_page *page = g->page;
-    for (int c = 0; c < page->count && page->columns[c].title; c++) {
+    for (int c = 0; c < g->columns && page->columns[c].title; c++) {
         const struct page_column *column = &page->columns[c];
         if (text_printf(out, err, *column->title ? "\n%s\n" : "\n", column->title) ||
             grid_row(out, g, page->x_title, g->x, 0, 0, err) ||
@@ -240,7 +229,7 @@ static void layer_curves(struct panel_curves *c, const struct gathered *g, int c
     for (int l = 0; l < g->layers; l++) {
         snprintf(c->labels[l], sizeof c->labels[l], "layer %d", g->number[l]);
         c->curves[c->count++] = (struct svg_curve){ .label = named ? c->labels[l] : l ? NULL : "one layer",
-                                                    .stroke = alone ? SVG_BOLD : SVG_THIN + (named ? l % SVG_PATTERNS : 0),
+                                                    .stroke = alone ? SVG_BOLD : SVG_THIN + (named ? l : 0),
                                                     .y = cells_of(g, column, l) };
     }
     if (!alone)

@@ -87,14 +87,11 @@ int record_report_put(void *context, const struct record_kind *kind, const void 
 {
     struct record_report *report = context;
     bool table = show_form(report->show) == SHOW_CSV;
-    const struct field *layer = record_kind_field(kind, "layer");
     int64_t rows = 1;
-    int index = (int)report->index++, of;
-    if (layer && report->layer >= 0) {
-        memcpy(&of, member(body, layer), sizeof of);
-        if (of != report->layer)
-            return 0;
-    }
+    int index = (int)report->index++;
+    const double layer = record_kind_number(kind, "layer", body, 0);
+    if (report->layer >= 0 && !isnan(layer) && (int)layer != report->layer)
+        return 0;
     for (int i = 0; table && kind->spread && i < kind->count; i++) {
         struct array array;
         if (kind->fields[i].type == FIELD_ARRAY) {

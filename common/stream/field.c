@@ -37,6 +37,24 @@ static enum dtype get_dtype(const void *body, const struct field *field)
     return field->dtypes ? GET(struct elements, body, field).dtype : field->dtype;
 }
 
+double record_kind_number(const struct record_kind *kind, const char *key, const void *body, int element)
+{
+    const struct field *field = record_kind_field(kind, key);
+    if (!field)
+        return NAN;
+    switch (field->type) {
+    case FIELD_INT:   return GET(int, body, field);
+    case FIELD_INT64: return (double)GET(int64_t, body, field);
+    case FIELD_REAL:  return GET(double, body, field);
+    case FIELD_ARRAY: break;
+    default:          return NAN;
+    }
+    const void *array = get_array(body, field);
+    return field->dtype == DTYPE_I32   ? ((const int32_t *)array)[element]
+           : field->dtype == DTYPE_I64 ? (double)((const int64_t *)array)[element]
+                                       : ((const double *)array)[element];
+}
+
 static int model_extent(const struct header *header, const char *name, uint64_t *out, struct err *err)
 {
     const struct stream_model *model = &header->model;

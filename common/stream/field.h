@@ -97,4 +97,7 @@ int field_shape(const struct record_kind *kind, const struct field *field, const
 
 const struct field *record_kind_field(const struct record_kind *kind, const char *key);     /* NULL: unknown key */
 
+/* Returns the number under a key of a body: a scalar, or an element of an array of i32, i64 or f64. NaN: unknown key. */
+double record_kind_number(const struct record_kind *kind, const char *key, const void *body, int element);
+
 #endif
